@@ -1,0 +1,54 @@
+/** A command as plain data: the front that drives it (commander today) is one small file beside this one. */
+
+/** The outside world, as a command sees it. Tests pass their own. */
+export interface Io {
+  /** Machine-readable output and nothing else. Adds no newline. */
+  out(text: string): void;
+  /** Everything for people. Adds no newline. */
+  err(text: string): void;
+  /** True when `err` is a terminal that may be redrawn. */
+  readonly isTerminal: boolean;
+  /** True when colour is wanted (`NO_COLOR` unset and a terminal). */
+  readonly color: boolean;
+  readonly columns: number;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Aborts on Ctrl-C; a second Ctrl-C ends the process at once. */
+  readonly signal: AbortSignal;
+  /** Whole text of standard input. */
+  stdin(): Promise<string>;
+}
+
+/** One `--flag`. Without `value` it is a boolean. */
+export interface Option {
+  /** Long name with dashes: `--max-tokens`. */
+  readonly flag: string;
+  readonly describe: string;
+  /** Placeholder of the value: `N`, `DIR`, `key=value`. */
+  readonly value?: string;
+  /** May be given several times; the parsed value is then a list. */
+  readonly repeat?: boolean;
+  readonly required?: boolean;
+  readonly choices?: readonly string[];
+  readonly default?: string;
+}
+
+/** What the command line held. Option keys are camelCase (`--max-tokens` is `maxTokens`). */
+export interface Input {
+  readonly args: readonly string[];
+  readonly options: Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
+}
+
+export interface Command {
+  /** Words that select it: `config show`. */
+  readonly path: string;
+  readonly summary: string;
+  /** Positional arguments in usage form: `[config.yaml] [key=value ...]`. `...` means any number. */
+  readonly args?: string;
+  readonly options?: readonly Option[];
+  /** Whole command lines, shown by `--help`. */
+  readonly examples: readonly string[];
+  /** Extra text under the options in `--help`. */
+  readonly notes?: string;
+  /** Loads what it needs on demand, so that starting the CLI stays quick. Returns the exit code (0 if nothing). */
+  run(input: Input, io: Io): Promise<number | undefined> | Promise<void>;
+}

@@ -1,0 +1,12 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    include: ["test/**/*_test.ts"],
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    // A GPU device per file; two files at once fill two cores without starving the driver's threads.
+    pool: "forks",
+    maxWorkers: 2,
+  },
+});
