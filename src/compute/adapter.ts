@@ -1,0 +1,39 @@
+/** Finds a WebGPU implementation: one given by the host, the runtime's own, or Dawn from the `webgpu` package. */
+
+/** Threads of Mesa's software GPU. More than cores measured faster: its workers wait for each other. */
+const SOFTWARE_GPU_THREADS = "4";
+
+interface Runtime {
+  readonly process?: { readonly env: Record<string, string | undefined> };
+  readonly navigator?: { readonly gpu?: GPU };
+  readonly Deno?: unknown;
+}
+
+/** Where to look for WebGPU, best first. */
+export async function findGpu(injected?: GPU): Promise<GPU | undefined> {
+  if (injected) return injected;
+  const runtime = globalThis as unknown as Runtime;
+  // Deno's own WebGPU answers on a tick of about 10 ms, so Dawn comes first there.
+  if (runtime.Deno) return (await loadDawn()) ?? runtime.navigator?.gpu;
+  return runtime.navigator?.gpu ?? (await loadDawn());
+}
+
+async function loadDawn(): Promise<GPU | undefined> {
+  const runtime = globalThis as unknown as Runtime;
+  // Read by Mesa when the driver loads; other drivers ignore it.
+  if (runtime.process?.env) runtime.process.env.LP_NUM_THREADS ??= SOFTWARE_GPU_THREADS;
+  try {
+    // The name is a variable so that bundlers for a page leave the package out.
+    const name = "webgpu";
+    const dawn = (await import(/* @vite-ignore */ name)) as { create(flags: string[]): GPU };
+    return dawn.create([]);
+  } catch {
+    return undefined;
+  }
+}
+
+/** True where the "GPU" is a CPU driver: barriers, many workgroups and big unrolled shaders are slow there. */
+export function isSoftware(info: GPUAdapterInfo, isFallback: boolean): boolean {
+  const text = `${info.vendor} ${info.architecture} ${info.device} ${info.description}`;
+  return isFallback || /llvmpipe|lavapipe|swiftshader|software|basic render/i.test(text);
+}

@@ -1,0 +1,147 @@
+/** The `cpu` device: every dispatch runs its kernel's reference. The oracle of the tests, and the fallback without an adapter. */
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
+import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
+import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange } from "./memory.ts";
+
+type Range = MemoryRange<ArrayBuffer>;
+
+/** How long recorded work may run before timers and signals get their turn. */
+const SLICE_MS = 40;
+
+export interface CpuDeviceOptions {
+  /** Bytes that live buffers may hold together. Default 8 GiB. */
+  readonly memoryBudgetBytes?: number;
+}
+
+export class CpuDevice implements Device {
+  readonly info: DeviceInfo = {
+    kind: "cpu",
+    description: "cpu (TypeScript references, float64 inside)",
+    vendor: "",
+    architecture: "",
+    features: [],
+    limits: {
+      maxBindingBytes: 2 ** 31,
+      maxBufferBytes: 2 ** 32,
+      maxWorkgroupInvocations: 256,
+      maxWorkgroupStorageBytes: 16_384,
+    },
+    family: "scalar",
+  };
+  private readonly pool: BufferPool<ArrayBuffer>;
+  private recorded: (() => void)[] = [];
+  private running: Promise<unknown> = Promise.resolve();
+
+  constructor(options: CpuDeviceOptions = {}) {
+    this.pool = new BufferPool<ArrayBuffer>(
+      {
+        // All ones is NaN as f32: work that reads what nobody wrote shows at once.
+        create: (capacity) => new Uint32Array(capacity / 4).fill(0xffff_ffff).buffer,
+        destroy: () => {},
+      },
+      {
+        budget: options.memoryBudgetBytes ?? DEFAULT_BUDGET_BYTES,
+        maxBufferBytes: this.info.limits.maxBufferBytes,
+      },
+    );
+  }
+
+  get memory() {
+    const { live, pooled, peak, budget } = this.pool;
+    return { live, pooled, peak, budget };
+  }
+
+  alloc(byteLength: number, label: string): Buffer {
+    return this.pool.alloc(byteLength, label);
+  }
+
+  upload(data: Data, label: string): Buffer {
+    const buffer = this.alloc(data.byteLength, label);
+    this.write(buffer, data);
+    return buffer;
+  }
+
+  release(...buffers: readonly Buffer[]): void {
+    for (const buffer of buffers) this.pool.release(buffer as Range);
+  }
+
+  write(buffer: Buffer, data: Data, byteOffset = 0): void {
+    const target = buffer as Range;
+    const source = data.slice();
+    this.recorded.push(() => bytesOf(target).set(bytes(source), byteOffset));
+  }
+
+  copy(from: Buffer, to: Buffer, byteLength = Math.min(from.byteLength, to.byteLength)): void {
+    this.recorded.push(() => bytesOf(to as Range).set(bytesOf(from as Range).subarray(0, byteLength)));
+  }
+
+  clear(buffer: Buffer): void {
+    this.recorded.push(() => bytesOf(buffer as Range).fill(0));
+  }
+
+  dispatch<B extends BindingKinds, P extends ParamTypes>(
+    kernel: Kernel<B, P>,
+    options: DispatchOptions<B, P>,
+  ): void {
+    const constants = { ...kernel.constants, ...options.constants };
+    if (kernel.grid(options.params, constants).some((side) => side === 0)) return;
+    const params = { ...options.params };
+    const views = Object.fromEntries(
+      Object.entries(kernel.bindings).map(([name, kind]) => [
+        name,
+        view(options.buffers[name] as Range, kind),
+      ]),
+    );
+    this.recorded.push(() => kernel.reference(views as never, params, constants));
+  }
+
+  submit(): Promise<void> {
+    return this.inOrder(() => undefined);
+  }
+
+  async read(requests: readonly ReadRequest[]): Promise<Data[]> {
+    return this.inOrder(() =>
+      requests.map(({ buffer, type, length }) => view(buffer as Range, type).slice(0, length)),
+    );
+  }
+
+  async prepare(): Promise<void> {}
+
+  destroy(): void {
+    this.recorded = [];
+    this.pool.clear();
+  }
+
+  /** Runs what is recorded after all that went before, then `after`, at the same place in the order. */
+  private inOrder<T>(after: () => T): Promise<T> {
+    const work = this.recorded;
+    this.recorded = [];
+    const done = this.running.then(async () => {
+      let last = performance.now();
+      for (const run of work) {
+        run();
+        if (performance.now() - last < SLICE_MS) continue;
+        await new Promise((resume) => setTimeout(resume));
+        last = performance.now();
+      }
+      return after();
+    });
+    this.running = done.catch(() => {});
+    return done;
+  }
+}
+
+function bytes(data: Data): Uint8Array {
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+function bytesOf({ storage, byteOffset, byteLength }: Range): Uint8Array {
+  return new Uint8Array(storage, byteOffset, byteLength);
+}
+
+function view({ storage, byteOffset, byteLength }: Range, kind: string): Data {
+  const length = Math.floor(byteLength / 4);
+  if (kind.endsWith("f32")) return new Float32Array(storage, byteOffset, length);
+  if (kind.endsWith("u32")) return new Uint32Array(storage, byteOffset, length);
+  return new Int32Array(storage, byteOffset, length);
+}

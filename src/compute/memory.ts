@@ -1,0 +1,170 @@
+/** Ranges of device memory, and the pool that both devices allocate from under a byte budget. */
+import { ConfigError } from "../errors.ts";
+import { type Buffer, SLICE_ALIGNMENT_BYTES } from "./device.ts";
+
+/** Default byte budget of a device. Drivers allocate lazily and rarely refuse, so the bytes are counted here. */
+export const DEFAULT_BUDGET_BYTES = 8 * 2 ** 30;
+
+/** A buffer of either device; `S` is what holds the bytes (a GPUBuffer, an ArrayBuffer). */
+export class MemoryRange<S> implements Buffer {
+  readonly storage: S;
+  readonly label: string;
+  readonly byteOffset: number;
+  readonly byteLength: number;
+  readonly whole: MemoryRange<S>;
+  /** Bytes of the whole allocation, at least `byteLength`. */
+  readonly capacity: number;
+  /** Identity of the allocation, for caches. */
+  readonly id: number;
+
+  constructor(
+    storage: S,
+    of: {
+      label: string;
+      byteOffset: number;
+      byteLength: number;
+      capacity: number;
+      id: number;
+      whole?: MemoryRange<S>;
+    },
+  ) {
+    this.storage = storage;
+    this.label = of.label;
+    this.byteOffset = of.byteOffset;
+    this.byteLength = of.byteLength;
+    this.capacity = of.capacity;
+    this.id = of.id;
+    this.whole = of.whole ?? this;
+  }
+
+  slice(byteOffset: number, byteLength: number): MemoryRange<S> {
+    if (byteOffset % SLICE_ALIGNMENT_BYTES !== 0)
+      throw new RangeError(
+        `Cannot slice ${this.label} at byte ${byteOffset}: not a multiple of ${SLICE_ALIGNMENT_BYTES}`,
+      );
+    if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > this.byteLength)
+      throw new RangeError(
+        `Cannot slice ${this.label} beyond its ${this.byteLength} bytes: ${byteOffset} + ${byteLength}`,
+      );
+    const { storage, label, capacity, id, whole } = this;
+    return new MemoryRange(storage, {
+      label,
+      byteOffset: this.byteOffset + byteOffset,
+      byteLength,
+      capacity,
+      id,
+      whole,
+    });
+  }
+}
+
+/** Smallest allocation; also the alignment of every capacity. */
+const MIN_CAPACITY_BYTES = 256;
+
+/** Sizes are rounded to an eighth of a power of two, so that a freed buffer fits its near neighbours. */
+export function capacityFor(byteLength: number): number {
+  const step = Math.max(MIN_CAPACITY_BYTES, 2 ** Math.floor(Math.log2(Math.max(byteLength, 1))) / 8);
+  return Math.max(Math.ceil(byteLength / step) * step, MIN_CAPACITY_BYTES);
+}
+
+interface PoolHooks<S> {
+  create(capacity: number, label: string): S;
+  destroy(storage: S): void;
+}
+
+interface Slot<S> {
+  readonly storage: S;
+  readonly capacity: number;
+  readonly id: number;
+}
+
+/** Free lists by capacity. `release` returns memory at once: recorded work runs in order, so reuse cannot overtake it. */
+export class BufferPool<S> {
+  private readonly free = new Map<number, Slot<S>[]>();
+  private readonly held = new Map<number, MemoryRange<S>>();
+  private readonly hooks: PoolHooks<S>;
+  private nextId = 1;
+  readonly budget: number;
+  readonly maxBufferBytes: number;
+  live = 0;
+  pooled = 0;
+  peak = 0;
+
+  constructor(hooks: PoolHooks<S>, limits: { budget: number; maxBufferBytes: number }) {
+    this.hooks = hooks;
+    this.budget = limits.budget;
+    this.maxBufferBytes = limits.maxBufferBytes;
+  }
+
+  alloc(byteLength: number, label: string): MemoryRange<S> {
+    const capacity = capacityFor(byteLength);
+    if (capacity > this.maxBufferBytes)
+      throw new ConfigError(
+        `Cannot allocate ${label} as one buffer: ${byteLength} bytes, the device allows ${this.maxBufferBytes}. Work in smaller batches.`,
+      );
+    const slot = this.take(capacity) ?? this.create(capacity, label);
+    this.live += capacity;
+    this.peak = Math.max(this.peak, this.live);
+    const range = new MemoryRange(slot.storage, { label, byteOffset: 0, byteLength, capacity, id: slot.id });
+    this.held.set(slot.id, range);
+    return range;
+  }
+
+  private take(capacity: number): Slot<S> | undefined {
+    const slot = this.free.get(capacity)?.pop();
+    if (slot) this.pooled -= capacity;
+    return slot;
+  }
+
+  release(range: MemoryRange<S>): void {
+    const held = this.held.get(range.id);
+    if (held !== range)
+      throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before`);
+    this.held.delete(range.id);
+    this.live -= range.capacity;
+    this.pooled += range.capacity;
+    const slot = { storage: range.storage, capacity: range.capacity, id: range.id };
+    const list = this.free.get(range.capacity);
+    if (list) list.push(slot);
+    else this.free.set(range.capacity, [slot]);
+  }
+
+  private create(capacity: number, label: string): Slot<S> {
+    if (this.live + this.pooled + capacity > this.budget) this.trim();
+    if (this.live + capacity > this.budget) throw this.overBudget(capacity, label);
+    return { storage: this.hooks.create(capacity, label), capacity, id: this.nextId++ };
+  }
+
+  /** Gives every free buffer back to the driver. */
+  trim(): void {
+    for (const list of this.free.values()) for (const slot of list) this.hooks.destroy(slot.storage);
+    this.free.clear();
+    this.pooled = 0;
+  }
+
+  /** Frees everything, live buffers too. */
+  clear(): void {
+    this.trim();
+    for (const range of this.held.values()) this.hooks.destroy(range.storage);
+    this.held.clear();
+    this.live = 0;
+  }
+
+  private overBudget(capacity: number, label: string): ConfigError {
+    const byLabel = new Map<string, number>();
+    for (const { label, capacity } of this.held.values())
+      byLabel.set(label, (byLabel.get(label) ?? 0) + capacity);
+    const largest = [...byLabel].sort((a, b) => b[1] - a[1]).slice(0, 3);
+    const holders = largest.map(([name, bytes]) => `${name} ${mebibytes(bytes)}`).join(", ");
+    return new ConfigError(
+      `Cannot allocate ${label} (${mebibytes(capacity)}) within the memory budget of ${mebibytes(this.budget)}: ` +
+        `${mebibytes(this.live)} are in use${holders ? ` (${holders})` : ""}. ` +
+        "Raise memory_budget_bytes or train on fewer tokens at a time.",
+      { path: "memory_budget_bytes" },
+    );
+  }
+}
+
+export function mebibytes(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MiB`;
+}

@@ -1,0 +1,29 @@
+/** Chooses the device: once, by name, never switched on error. */
+import { UnsupportedError } from "../errors.ts";
+import { CpuDevice } from "./cpu.ts";
+import type { Device } from "./device.ts";
+import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu.ts";
+
+export type DeviceName = "auto" | "webgpu" | "cpu";
+
+export interface OpenDeviceOptions extends WebGpuDeviceOptions {
+  /** `auto` takes WebGPU where an adapter answers, else `cpu`. Default `auto`. */
+  readonly device?: DeviceName;
+}
+
+/**
+ * Opens the compute device.
+ * @throws UnsupportedError when `webgpu` is asked for and no adapter answers.
+ */
+export async function openDevice(options: OpenDeviceOptions = {}): Promise<Device> {
+  const wanted = options.device ?? "auto";
+  if (wanted === "cpu") return new CpuDevice(options);
+  const device = await WebGpuDevice.open(options);
+  if (device) return device;
+  if (wanted === "webgpu")
+    throw new UnsupportedError(
+      "Cannot open the device webgpu: no WebGPU adapter answered. Run `npm run setup` for a software one, install your GPU's Vulkan driver, or use --device cpu.",
+      { part: "compute", capability: "webgpu" },
+    );
+  return new CpuDevice(options);
+}

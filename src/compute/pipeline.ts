@@ -1,0 +1,167 @@
+/** Compiles kernels, once per set of constants, and turns WebGPU's complaints into errors that quote the shader. */
+import { ShaderError } from "../errors.ts";
+import type { BindingKinds, Constants, Kernel } from "./kernel.ts";
+import { loadShader } from "./shader.ts";
+
+const COMPUTE_STAGE = 0x4;
+
+/** A kernel with its constants, compiled on demand. */
+export class Pipeline {
+  readonly bindingKey: string;
+  readonly bindingLayout: GPUBindGroupLayout;
+  readonly paramsBytes: number;
+  readonly paramsLayout: GPUBindGroupLayout | undefined;
+  private readonly compileOnce: () => Promise<GPUComputePipeline>;
+  private compiling: Promise<void> | undefined;
+  private result: GPUComputePipeline | undefined;
+
+  constructor(
+    layouts: {
+      bindingKey: string;
+      binding: GPUBindGroupLayout;
+      paramsBytes: number;
+      params?: GPUBindGroupLayout;
+    },
+    compileOnce: () => Promise<GPUComputePipeline>,
+  ) {
+    this.bindingKey = layouts.bindingKey;
+    this.bindingLayout = layouts.binding;
+    this.paramsBytes = layouts.paramsBytes;
+    this.paramsLayout = layouts.params;
+    this.compileOnce = compileOnce;
+  }
+
+  get ready(): boolean {
+    return this.result !== undefined;
+  }
+
+  get compiled(): GPUComputePipeline {
+    if (!this.result) throw new Error("Cannot encode a pipeline before it is compiled");
+    return this.result;
+  }
+
+  compile(): Promise<void> {
+    this.compiling ??= this.compileOnce().then((pipeline) => {
+      this.result = pipeline;
+    });
+    return this.compiling;
+  }
+}
+
+export class PipelineCache {
+  private readonly device: GPUDevice;
+  private readonly pipelines = new Map<Kernel, Map<string, Pipeline>>();
+  private readonly modules = new Map<Kernel, Promise<GPUShaderModule>>();
+  private readonly layouts = new Map<string, GPUBindGroupLayout>();
+
+  constructor(device: GPUDevice) {
+    this.device = device;
+  }
+
+  get(kernel: Kernel, constants: Constants): Pipeline {
+    let variants = this.pipelines.get(kernel);
+    if (!variants) {
+      variants = new Map();
+      this.pipelines.set(kernel, variants);
+    }
+    let key = "";
+    for (const name in constants) key += `${name}=${constants[name]};`;
+    let pipeline = variants.get(key);
+    if (!pipeline) {
+      pipeline = this.create(kernel, constants);
+      variants.set(key, pipeline);
+    }
+    return pipeline;
+  }
+
+  private create(kernel: Kernel, constants: Constants): Pipeline {
+    const bindingKey = keyOf(kernel.bindings);
+    const binding = this.layout(bindingKey, () =>
+      Object.values(kernel.bindings).map((kind, binding) => ({
+        binding,
+        visibility: COMPUTE_STAGE,
+        buffer: { type: kind.startsWith("read") ? "read-only-storage" : "storage" },
+      })),
+    );
+    const scalars = Object.keys(kernel.params).length;
+    const paramsBytes = Math.ceil(scalars / 4) * 16;
+    const params = scalars
+      ? this.layout(`params${paramsBytes}`, () => [
+          {
+            binding: 0,
+            visibility: COMPUTE_STAGE,
+            buffer: { type: "uniform", hasDynamicOffset: true, minBindingSize: scalars * 4 },
+          },
+        ])
+      : undefined;
+    return new Pipeline({ bindingKey, binding, paramsBytes, params }, async () => {
+      const module = await this.module(kernel);
+      const layout = this.device.createPipelineLayout({
+        bindGroupLayouts: params ? [binding, params] : [binding],
+      });
+      try {
+        return await this.device.createComputePipelineAsync({
+          label: kernel.name,
+          layout,
+          compute: { module, entryPoint: "main", constants: { ...constants } },
+        });
+      } catch (cause) {
+        throw new ShaderError(`Cannot build the kernel ${kernel.name}: ${(cause as Error).message}`, {
+          kernel: kernel.name,
+        });
+      }
+    });
+  }
+
+  private layout(key: string, entries: () => GPUBindGroupLayoutEntry[]): GPUBindGroupLayout {
+    let layout = this.layouts.get(key);
+    if (!layout) {
+      layout = this.device.createBindGroupLayout({ label: key, entries: entries() });
+      this.layouts.set(key, layout);
+    }
+    return layout;
+  }
+
+  private module(kernel: Kernel): Promise<GPUShaderModule> {
+    let module = this.modules.get(kernel);
+    if (!module) {
+      module = this.compileModule(kernel);
+      this.modules.set(kernel, module);
+    }
+    return module;
+  }
+
+  private async compileModule(kernel: Kernel): Promise<GPUShaderModule> {
+    const code = kernel.source ?? (await loadShader(kernel.name));
+    this.device.pushErrorScope("validation");
+    const module = this.device.createShaderModule({ label: kernel.name, code });
+    const scope = this.device.popErrorScope();
+    const { messages } = await module.getCompilationInfo();
+    const error = messages.find(({ type }) => type === "error");
+    const invalid = await scope;
+    if (error) {
+      const quoted = code.split("\n")[error.lineNum - 1]?.trim() ?? "";
+      throw new ShaderError(
+        `Cannot compile the kernel ${kernel.name}: line ${error.lineNum}:${error.linePos}: ${error.message}\n    ${quoted}`,
+        { kernel: kernel.name, line: error.lineNum },
+      );
+    }
+    if (invalid)
+      throw new ShaderError(`Cannot compile the kernel ${kernel.name}: ${invalid.message}`, {
+        kernel: kernel.name,
+      });
+    return module;
+  }
+}
+
+function keyOf(bindings: BindingKinds): string {
+  return Object.values(bindings)
+    .map((kind) => (kind.startsWith("read") ? "r" : "w"))
+    .join("");
+}
+
+/** WebGPU's message about a submit, with the kernel it names where it names one. */
+export function validationError(message: string): ShaderError {
+  const kernel = /\[ComputePipeline "([^"]+)"\]/.exec(message)?.[1] ?? "unknown";
+  return new ShaderError(`Cannot run the recorded GPU work: ${message.trim()}`, { kernel });
+}
