@@ -9,6 +9,9 @@ interface Runtime {
   readonly Deno?: unknown;
 }
 
+/** Dawn frees its instance with this object, under work still in flight: keep it for the life of the process. */
+let dawnGpu: Promise<GPU | undefined> | undefined;
+
 /** Where to look for WebGPU, best first. */
 export async function findGpu(injected?: GPU): Promise<GPU | undefined> {
   if (injected) return injected;
@@ -18,7 +21,12 @@ export async function findGpu(injected?: GPU): Promise<GPU | undefined> {
   return runtime.navigator?.gpu ?? (await loadDawn());
 }
 
-async function loadDawn(): Promise<GPU | undefined> {
+function loadDawn(): Promise<GPU | undefined> {
+  dawnGpu ??= createDawn();
+  return dawnGpu;
+}
+
+async function createDawn(): Promise<GPU | undefined> {
   const runtime = globalThis as unknown as Runtime;
   // Read by Mesa when the driver loads; other drivers ignore it.
   if (runtime.process?.env) runtime.process.env.LP_NUM_THREADS ??= SOFTWARE_GPU_THREADS;
