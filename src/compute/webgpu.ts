@@ -4,6 +4,7 @@ import { findGpu, isSoftware } from "./adapter.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
 import type { BindingKinds, Grid, Kernel, ParamTypes } from "./kernel.ts";
 import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange } from "./memory.ts";
+import { Napper } from "./nap.ts";
 import { type Pipeline, PipelineCache, validationError } from "./pipeline.ts";
 
 type Range = MemoryRange<GPUBuffer>;
@@ -72,6 +73,7 @@ export class WebGpuDevice implements Device {
   private unflushedBytes = 0;
   private arena: GPUBuffer | undefined;
   private lost: RemoteError | undefined;
+  private readonly napper: Napper;
   private readonly lostSignal: Promise<unknown>;
   private uncaptured: Error | undefined;
 
@@ -79,6 +81,7 @@ export class WebGpuDevice implements Device {
     this.gpuDevice = gpuDevice;
     this.info = info;
     this.pipelines = new PipelineCache(gpuDevice);
+    this.napper = new Napper(info.family === "scalar");
     this.pool = new BufferPool<GPUBuffer>(
       {
         create: (size, label) =>
@@ -277,7 +280,7 @@ export class WebGpuDevice implements Device {
       () => undefined,
     );
     try {
-      await wait();
+      await this.napper.during(wait());
     } catch (cause) {
       await Promise.race([this.lostSignal, new Promise((resume) => setTimeout(resume, 200))]);
       const message = (await errors)?.message;
