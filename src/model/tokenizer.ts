@@ -1,0 +1,167 @@
+/** Text to tokens and back: Hugging Face's tokenizer.json, and two small ones for models trained from scratch. */
+import { Template } from "@huggingface/jinja";
+import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
+import type { Tokenizer } from "../backend.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
+import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";
+
+export interface ChatMessage {
+  readonly role: string;
+  readonly content: string;
+  readonly [key: string]: unknown;
+}
+
+export interface ChatOptions {
+  /** Ends the text where the assistant is to go on. Default true. */
+  readonly addGenerationPrompt?: boolean;
+  readonly tools?: readonly unknown[];
+  /** More names for the template: `enable_thinking`, ... */
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+
+/** A {@link Tokenizer} that came from a model folder and can be saved in one. */
+export interface TextTokenizer extends Tokenizer {
+  readonly bosTokenId?: number;
+  readonly padTokenId?: number;
+  /** Jinja source, where the model has one. */
+  readonly chatTemplate?: string;
+  /**
+   * The conversation as the model was trained to see it, special tokens included: encode it with
+   * `addSpecialTokens: false`.
+   * @throws UnsupportedError when the model has no chat template; ConfigError when the template refuses.
+   */
+  formatChat(messages: readonly ChatMessage[], options?: ChatOptions): string;
+  /** Id of a token by its exact text. */
+  tokenId(token: string): number | undefined;
+  /** Text of each file by name, for a model folder. */
+  files(): Record<string, string>;
+}
+
+/** Files of a model folder, parsed where they are JSON. */
+export interface TokenizerFiles {
+  readonly tokenizer: unknown;
+  readonly config?: unknown;
+  /** `chat_template.jinja`; else the template inside `config`. */
+  readonly chatTemplate?: string;
+  /** End tokens that config.json or generation_config.json name, besides the tokenizer's own. */
+  readonly eosTokenIds?: readonly number[];
+  /** For messages. */
+  readonly name?: string;
+}
+
+/**
+ * A tokenizer from the files of a model folder. `encode` adds the special tokens its post-processor says (a first
+ * `<s>`, say) unless told not to; `decode` leaves special tokens out unless told not to.
+ * @throws ConfigError when tokenizer.json is not one that can be read.
+ */
+export function createTokenizer(files: TokenizerFiles): TextTokenizer {
+  const config = (files.config ?? {}) as Record<string, unknown>;
+  const alphabet = readAlphabet(config);
+  const core = alphabet ? alphabetTokenizer(alphabet) : hubTokenizer(files, config);
+  const idOf = (token: string | undefined) => (token === undefined ? undefined : core.tokenId(token));
+  const eos = idOf(specialText(config.eos_token));
+  const chatTemplate = files.chatTemplate ?? defaultTemplate(config.chat_template);
+  return {
+    ...core,
+    eosTokenIds: [...new Set([...(eos === undefined ? [] : [eos]), ...(files.eosTokenIds ?? [])])],
+    bosTokenId: idOf(specialText(config.bos_token)),
+    padTokenId: idOf(specialText(config.pad_token)),
+    chatTemplate,
+    formatChat: (messages, options = {}) => formatChat({ chatTemplate, config, messages, options }),
+    files: () => ({
+      "tokenizer.json": JSON.stringify(files.tokenizer, null, 1),
+      "tokenizer_config.json": JSON.stringify(config, null, 1),
+      ...(files.chatTemplate === undefined ? {} : { "chat_template.jinja": files.chatTemplate }),
+    }),
+  };
+}
+
+/**
+ * One token per character of `alphabet`, in order, then `<pad>`, `<eos>` and, when wanted, `<bos>`. Its files are a
+ * valid tokenizer.json. `encode` throws ConfigError at a character outside the alphabet.
+ */
+export function characterTokenizer(alphabet: string, options: { bos?: boolean } = {}): TextTokenizer {
+  return fromSpec({ kind: "character", alphabet: [...alphabet], bos: options.bos ?? false });
+}
+
+/** One token per UTF-8 byte (ids 0-255), then `<pad>` 256, `<eos>` 257 and, when wanted, `<bos>` 258. */
+export function byteTokenizer(options: { bos?: boolean } = {}): TextTokenizer {
+  return fromSpec({ kind: "byte", alphabet: [], bos: options.bos ?? false });
+}
+
+function fromSpec(spec: AlphabetSpec): TextTokenizer {
+  return createTokenizer(alphabetFiles(spec));
+}
+
+/** What the two kinds of tokenizer must do themselves. */
+export type TokenizerCore = Pick<TextTokenizer, "vocabSize" | "encode" | "decode" | "tokenId">;
+
+function hubTokenizer(files: TokenizerFiles, config: Record<string, unknown>): TokenizerCore {
+  const name = files.name ?? "tokenizer.json";
+  const hub = buildHub(files.tokenizer, { config, name });
+  let largest = -1;
+  for (const id of hub.get_vocab(true).values()) if (id > largest) largest = id;
+  return {
+    vocabSize: largest + 1,
+    encode: (text, { addSpecialTokens = true } = {}) =>
+      hub.encode(text, { add_special_tokens: addSpecialTokens }).ids,
+    decode: (ids, { skipSpecialTokens = true } = {}) =>
+      ids.length === 0 ? "" : hub.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
+    tokenId: (token) => hub.token_to_id(token),
+  };
+}
+
+function buildHub(json: unknown, at: { config: object; name: string }): HubTokenizer {
+  try {
+    return new HubTokenizer(json as object, at.config);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new ConfigError(`Cannot read the tokenizer: ${reason}`, { file: at.name });
+  }
+}
+
+/** A special token is written as text or as {content, ...}. */
+function specialText(token: unknown): string | undefined {
+  if (typeof token === "string") return token;
+  const content = (token as { content?: unknown } | null | undefined)?.content;
+  return typeof content === "string" ? content : undefined;
+}
+
+/** A template is one text, or a list of named ones of which `default` counts. */
+function defaultTemplate(template: unknown): string | undefined {
+  if (typeof template === "string") return template;
+  if (!Array.isArray(template)) return undefined;
+  return template.find((entry) => entry?.name === "default")?.template;
+}
+
+function formatChat(it: {
+  chatTemplate: string | undefined;
+  config: Record<string, unknown>;
+  messages: readonly ChatMessage[];
+  options: ChatOptions;
+}): string {
+  if (it.chatTemplate === undefined) {
+    const message =
+      "Cannot format a conversation as the model has no chat template: give it a prompt of plain text";
+    throw new UnsupportedError(message, { part: "tokenizer", capability: "chat" });
+  }
+  const special = Object.entries(it.config)
+    .map(([key, value]) => [key, specialText(value)] as const)
+    .filter(([key, text]) => key.endsWith("_token") && text !== undefined);
+  try {
+    return new Template(it.chatTemplate).render({
+      ...Object.fromEntries(special),
+      messages: it.messages,
+      tools: it.options.tools,
+      add_generation_prompt: it.options.addGenerationPrompt ?? true,
+      ...it.options.variables,
+    });
+  } catch (cause) {
+    throw new ConfigError(
+      `Cannot format the conversation as the chat template refuses it: ${(cause as Error).message}`,
+      {
+        path: "chat_template",
+      },
+    );
+  }
+}

@@ -1,0 +1,271 @@
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeEach, describe, expect, test } from "vitest";
+import { type Adapter, openAdapter, saveAdapter } from "../../src/model/adapter.ts";
+import { type ModelConfig, parseModelConfig, weightShapes } from "../../src/model/config.ts";
+import { writeFolder } from "../../src/model/files.ts";
+import { openModelFolder, saveModelFolder } from "../../src/model/folder.ts";
+import { encodeSafetensors, type TensorSource } from "../../src/model/safetensors_write.ts";
+import { characterTokenizer } from "../../src/model/tokenizer.ts";
+import { hasShared, sharedPath } from "../fixtures/shared.ts";
+
+const root = mkdtempSync(join(tmpdir(), "grpu-folder-"));
+afterAll(() => rmSync(root, { recursive: true }));
+let dir = "";
+let made = 0;
+beforeEach(() => {
+  dir = join(root, `${made++}`);
+});
+
+const CONFIG: ModelConfig = parseModelConfig({
+  model_type: "qwen3",
+  vocab_size: 12,
+  hidden_size: 8,
+  intermediate_size: 12,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  head_dim: 6,
+  max_position_embeddings: 32,
+  tie_word_embeddings: true,
+  eos_token_id: 11,
+  pad_token_id: 10,
+});
+
+function weights(config = CONFIG): TensorSource[] {
+  return [...weightShapes(config)].map(([name, shape], i) => ({
+    name,
+    shape,
+    data: Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => Math.fround(i + j / 7)),
+  }));
+}
+
+async function bytesOf(tensors: TensorSource[]): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of encodeSafetensors(tensors)) chunks.push(chunk.slice());
+  return Buffer.concat(chunks);
+}
+
+describe("saveModelFolder()", () => {
+  test("is read back whole: configuration, tokenizer, every weight", async () => {
+    const tokenizer = characterTokenizer("0123456789");
+    await saveModelFolder(dir, {
+      config: CONFIG,
+      tensors: weights(),
+      tokenizer,
+      extra: { "notes.txt": "hi" },
+    });
+    expect(readdirSync(dir).sort()).toEqual([
+      "config.json",
+      "model.safetensors",
+      "notes.txt",
+      "tokenizer.json",
+      "tokenizer_config.json",
+    ]);
+    const model = await openModelFolder(dir);
+    expect(model.config).toEqual(CONFIG);
+    expect(model.tokenizer?.encode("42")).toEqual([4, 2]);
+    expect(model.tokenizer?.eosTokenIds).toEqual([11]);
+    for (const { name, data } of weights()) expect(await model.read(name)).toEqual(data);
+    expect(await model.read("model.norm.weight", { start: 2, length: 3 })).toHaveLength(3);
+  });
+
+  test("refuses weights that are not the configuration's", async () => {
+    const save = (tensors: TensorSource[]) => saveModelFolder(dir, { config: CONFIG, tensors });
+    await expect(save(weights().slice(1))).rejects.toThrow(
+      /tensor model\.embed_tokens\.weight must be \[12,8\]: missing/,
+    );
+    const bent = weights().map((t) => (t.name === "model.norm.weight" ? { ...t, shape: [2, 4] } : t));
+    await expect(save(bent)).rejects.toThrow(/model\.norm\.weight must be \[8\]: 2,4/);
+    const more = { name: "x", shape: [1], data: new Float32Array(1) };
+    await expect(save([...weights(), more])).rejects.toThrow(/no tensor of that name: x/);
+    expect(existsSync(dir)).toBe(false);
+  });
+
+  test("leaves the previous model intact when the disk fills up half-way", async () => {
+    await saveModelFolder(dir, { config: CONFIG, tensors: weights() });
+    const before = readFileSync(join(dir, "model.safetensors"));
+    const full = () => Promise.reject(Object.assign(new Error("ENOSPC: no space left"), { code: "ENOSPC" }));
+    const tensors = weights().map((t, i) => (i === 5 ? { ...t, data: full } : t));
+    await expect(saveModelFolder(dir, { config: CONFIG, tensors })).rejects.toThrow(
+      /Cannot write the file as the disk is full.*model\.safetensors/,
+    );
+    expect(readdirSync(dir).sort()).toEqual(["config.json", "model.safetensors"]);
+    expect(readFileSync(join(dir, "model.safetensors"))).toEqual(before);
+  });
+
+  test("says so when a file is where the folder should be", async () => {
+    writeFileSync(join(root, "plain"), "");
+    await expect(
+      saveModelFolder(join(root, "plain"), { config: CONFIG, tensors: weights() }),
+    ).rejects.toThrow(/a file of that name is in the way.*plain/);
+    await expect(writeFolder(join(root, "plain", "x"), [])).rejects.toThrow(/part of the path is a file/);
+  });
+});
+
+describe("openModelFolder()", () => {
+  const shard = (from: number, to: number) => weights().slice(from, to);
+  async function writeModel(tensors: TensorSource[]): Promise<void> {
+    await saveModelFolder(dir, { config: CONFIG, tensors: weights() });
+    writeFileSync(join(dir, "model.safetensors"), await bytesOf(tensors));
+  }
+
+  test("reads weights spread over files by their index", async () => {
+    await writeModel([]);
+    rmSync(join(dir, "model.safetensors"));
+    const files = {
+      "model-00001-of-00002.safetensors": shard(0, 9),
+      "model-00002-of-00002.safetensors": shard(9, 99),
+    };
+    const map: Record<string, string> = {};
+    for (const [file, tensors] of Object.entries(files)) {
+      writeFileSync(join(dir, file), await bytesOf(tensors));
+      for (const { name } of tensors) map[name] = file;
+    }
+    const index = (weight_map: unknown) =>
+      writeFileSync(join(dir, "model.safetensors.index.json"), JSON.stringify({ metadata: {}, weight_map }));
+    index(map);
+    const model = await openModelFolder(dir);
+    for (const { name, data } of weights()) expect(await model.read(name)).toEqual(data);
+    await expect(model.read("toString")).rejects.toThrow(/index has none of that name/);
+
+    index({ ...map, "model.norm.weight": "model-00001-of-00002.safetensors" });
+    await expect(openModelFolder(dir)).rejects.toThrow(/tensor model\.norm\.weight as it is not in the file/);
+    index({ ...map, "model.norm.weight": "../elsewhere.safetensors" });
+    await expect(openModelFolder(dir)).rejects.toThrow(/not a name in this folder/);
+    index(undefined);
+    await expect(openModelFolder(dir)).rejects.toThrow(/weight_map is missing.*index\.json/);
+    index(map);
+    rmSync(join(dir, "model-00002-of-00002.safetensors"));
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /file does not exist: model-00002-of-00002\.safetensors/,
+    );
+  });
+
+  test("names what is missing, of the wrong shape, or too much", async () => {
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      new RegExp(`model folder as it does not exist: ${dir}`),
+    );
+    mkdirSync(dir);
+    await expect(openModelFolder(dir)).rejects.toThrow(/has no config\.json/);
+    await writeModel(weights().slice(0, -1));
+    await expect(openModelFolder(dir)).rejects.toThrow(/tensor model\.norm\.weight \[8\] is missing/);
+    await writeModel(weights().map((t) => (t.name === "model.norm.weight" ? { ...t, shape: [4, 2] } : t)));
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /Cannot load tensor model\.norm\.weight as config\.json calls for shape \[8\]: \[4,2\] \(.*model\.safetensors\)/,
+    );
+    const bias = { name: "model.layers.0.self_attn.q_proj.bias", shape: [12], data: new Float32Array(12) };
+    await writeModel([...weights(), bias]);
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /qwen3 model has no tensor of that name: .*q_proj\.bias/,
+    );
+    rmSync(join(dir, "model.safetensors"));
+    await expect(openModelFolder(dir)).rejects.toThrow(/file does not exist: model\.safetensors/);
+    writeFileSync(join(dir, "config.json"), "{");
+    await expect(openModelFolder(dir)).rejects.toThrow(/not JSON.*config\.json/);
+  });
+
+  test("takes the end tokens of generation_config.json first, and passes over what a forward pass does without", async () => {
+    const unused = [
+      { name: "lm_head.weight", shape: [12, 8], data: new Float32Array(96) },
+      { name: "model.layers.0.self_attn.rotary_emb.inv_freq", shape: [3], data: new Float32Array(3) },
+    ];
+    await writeModel([...weights(), ...unused]);
+    writeFileSync(join(dir, "generation_config.json"), JSON.stringify({ eos_token_id: [7, 8] }));
+    expect((await openModelFolder(dir)).config.eosTokenIds).toEqual([7, 8]);
+  });
+
+  test("reads through an injected reader, as a page would", async () => {
+    await writeModel(weights());
+    const model = await openModelFolder({
+      name: "blobs",
+      async open(file) {
+        if (!existsSync(join(dir, file))) return undefined;
+        const blob = new Blob([readFileSync(join(dir, file))]);
+        const read = async (o: number, n: number) => new Uint8Array(await blob.slice(o, o + n).arrayBuffer());
+        return { name: file, size: blob.size, read };
+      },
+    });
+    expect(await model.read("model.norm.weight")).toEqual(weights().at(-1)?.data);
+  });
+
+  test.skipIf(!hasShared).each(["stories260k", "tiny-qwen3"])(
+    "opens %s, and a truncated copy names it",
+    async (name) => {
+      const model = await openModelFolder(sharedPath(`models/${name}`));
+      expect([...model.tensors.keys()].sort()).toEqual([...weightShapes(model.config).keys()].sort());
+      expect(model.tokenizer === undefined).toBe(name === "tiny-qwen3");
+      cpSync(sharedPath(`models/${name}`), dir, { recursive: true });
+      rmSync(join(dir, "model.safetensors"));
+      const whole = readFileSync(sharedPath(`models/${name}/model.safetensors`));
+      writeFileSync(join(dir, "model.safetensors"), whole.subarray(0, whole.length - 1000));
+      await expect(openModelFolder(dir)).rejects.toThrow(
+        /tensor \S+ as the file is truncated.*model\.safetensors/,
+      );
+    },
+  );
+});
+
+describe("a LoRA adapter", () => {
+  const adapter: Adapter = {
+    rank: 2,
+    alpha: 4,
+    targets: ["q_proj", "down_proj"],
+    base: "some/model",
+    modules: new Map([
+      ["model.layers.0.self_attn.q_proj", factors({ inSize: 8, outSize: 12 })],
+      ["model.layers.0.mlp.down_proj", factors({ inSize: 12, outSize: 8 })],
+    ]),
+  };
+  function factors(size: { inSize: number; outSize: number }) {
+    const a = Float32Array.from({ length: 2 * size.inSize }, (_, i) => i / 3);
+    return { a, b: Float32Array.from({ length: size.outSize * 2 }, (_, i) => -i), ...size };
+  }
+
+  test("is written in PEFT's form and read back", async () => {
+    await saveAdapter(dir, adapter);
+    const config = JSON.parse(readFileSync(join(dir, "adapter_config.json"), "utf8"));
+    expect(config).toMatchObject({
+      peft_type: "LORA",
+      task_type: "CAUSAL_LM",
+      r: 2,
+      lora_alpha: 4,
+      bias: "none",
+    });
+    expect(readFileSync(join(dir, "adapter_model.safetensors"), "latin1")).toContain(
+      '"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight":{"dtype":"F32","shape":[2,8]',
+    );
+    expect(await openAdapter(dir)).toEqual(adapter);
+  });
+
+  test("is refused where PEFT's formula is another, or parts do not fit", async () => {
+    await saveAdapter(dir, adapter);
+    const path = join(dir, "adapter_config.json");
+    const config = JSON.parse(readFileSync(path, "utf8"));
+    const cases: [object, RegExp][] = [
+      [{ peft_type: "IA3" }, /peft_type "IA3"/],
+      [{ use_dora: true }, /use_dora true/],
+      [{ use_rslora: true }, /use_rslora true/],
+      [{ bias: "all" }, /bias "all"/],
+      [{ rank_pattern: { q_proj: 4 } }, /rank_pattern/],
+      [{ r: 3 }, /tensor \S+lora_A\.weight as the adapter's rank is 3: shape \[2,8\]/],
+      [{ lora_alpha: "4" }, /lora_alpha must be a number/],
+    ];
+    for (const [change, message] of cases) {
+      writeFileSync(path, JSON.stringify({ ...config, ...change }));
+      await expect(openAdapter(dir)).rejects.toThrow(message);
+    }
+    rmSync(path);
+    await expect(openAdapter(dir)).rejects.toThrow(/no adapter_config\.json/);
+  });
+});

@@ -1,0 +1,167 @@
+import { readFileSync } from "node:fs";
+import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
+import { describe, expect, test } from "vitest";
+import { openTokenizer } from "../../src/model/folder.ts";
+import {
+  byteTokenizer,
+  characterTokenizer,
+  createTokenizer,
+  type TextTokenizer,
+} from "../../src/model/tokenizer.ts";
+import { hasShared, sharedPath } from "../fixtures/shared.ts";
+
+/** Of a tokenizer's own files: what Hugging Face's reader makes of them. */
+function asHub(tokenizer: TextTokenizer): HubTokenizer {
+  const files = tokenizer.files();
+  return new HubTokenizer(JSON.parse(files["tokenizer.json"]), JSON.parse(files["tokenizer_config.json"]));
+}
+
+/** The tokenizer after a round trip through its files. */
+function reload(tokenizer: TextTokenizer): TextTokenizer {
+  const files = tokenizer.files();
+  return createTokenizer({
+    tokenizer: JSON.parse(files["tokenizer.json"]),
+    config: JSON.parse(files["tokenizer_config.json"]),
+    chatTemplate: files["chat_template.jinja"],
+  });
+}
+
+describe("the stories model's tokenizer", () => {
+  interface Row {
+    text: string;
+    ids: number[];
+    ids_no_special: number[];
+    decoded: string;
+  }
+  test.skipIf(!hasShared)("gives the golden ids and texts", async () => {
+    const tokenizer = (await openTokenizer(sharedPath("models/stories260k")))!;
+    const rows: Row[] = JSON.parse(readFileSync(sharedPath("golden/tokenizer.stories260k.json"), "utf8"));
+    expect(rows.length).toBeGreaterThan(70);
+    for (const row of rows) {
+      expect(tokenizer.encode(row.text), row.text).toEqual(row.ids);
+      expect(tokenizer.encode(row.text, { addSpecialTokens: false }), row.text).toEqual(row.ids_no_special);
+      expect(tokenizer.decode(row.ids), row.text).toBe(row.decoded);
+    }
+    expect(tokenizer).toMatchObject({ vocabSize: 512, bosTokenId: 1, eosTokenIds: [2] });
+    expect(tokenizer.decode([1, 403], { skipSpecialTokens: false })).toMatch(/^<s>/);
+    expect(reload(tokenizer).encode(rows[4].text)).toEqual(rows[4].ids);
+  });
+
+  test("names the file when tokenizer.json is not one", () => {
+    expect(() =>
+      createTokenizer({ tokenizer: { model: { type: "None" } }, name: "m/tokenizer.json" }),
+    ).toThrow(/Cannot read the tokenizer: .*m\/tokenizer\.json/);
+  });
+});
+
+describe("characterTokenizer()", () => {
+  const tokenizer = characterTokenizer("0123456789+-=? \né🙂.*");
+  test("numbers characters in order, then <pad> and <eos>", () => {
+    expect(tokenizer.encode("12+3=")).toEqual([1, 2, 10, 3, 12]);
+    expect(tokenizer).toMatchObject({
+      vocabSize: 22,
+      padTokenId: 20,
+      eosTokenIds: [21],
+      bosTokenId: undefined,
+    });
+    expect(tokenizer.decode([4, 2, 21, 20])).toBe("42");
+    expect(tokenizer.decode([4, 21, 2], { skipSpecialTokens: false })).toBe("4<eos>2");
+    expect(tokenizer.decode([])).toBe("");
+  });
+  test("refuses a character outside the alphabet, and a doubtful alphabet", () => {
+    expect(() => tokenizer.encode("1x")).toThrow(/outside the alphabet .*: "x"/);
+    expect(() => characterTokenizer("aba")).toThrow(/comes twice: "a"/);
+    expect(() => characterTokenizer("")).toThrow(/alphabet is empty/);
+  });
+});
+
+describe.each([
+  [
+    "character",
+    characterTokenizer("0123456789+-=? \né🙂.*<eos>".replace("<eos>", "abc<>/")),
+    ["12+3=?", "a <eos>1", "é🙂\n\n..*", ""],
+  ],
+  ["character with bos", characterTokenizer("01 ", { bos: true }), ["01 10", "  1", ""]],
+  ["byte", byteTokenizer(), ["Hello, wörld 🙂\n\0\t", "  two  spaces ", "a<eos>b", "\ufeffmark", ""]],
+  ["byte with bos", byteTokenizer({ bos: true }), ["日本語 text", ""]],
+] as const)("a %s tokenizer", (_name, tokenizer, texts) => {
+  test.each(texts)("reads %j as Hugging Face's reader does, from its own files", (text) => {
+    const hub = asHub(tokenizer);
+    for (const addSpecialTokens of [true, false]) {
+      const ids = tokenizer.encode(text, { addSpecialTokens });
+      expect(hub.encode(text, { add_special_tokens: addSpecialTokens }).ids).toEqual(ids);
+      expect(reload(tokenizer).encode(text, { addSpecialTokens })).toEqual(ids);
+    }
+    const plain = tokenizer.encode(text, { addSpecialTokens: false });
+    expect(tokenizer.decode(plain, { skipSpecialTokens: false })).toBe(text);
+    if (plain.length > 0) {
+      expect(hub.decode(plain, { skip_special_tokens: true })).toBe(tokenizer.decode(plain));
+    }
+  });
+  test("survives its files whole", () => {
+    const { vocabSize, eosTokenIds, bosTokenId, padTokenId } = reload(tokenizer);
+    expect({ vocabSize, eosTokenIds, bosTokenId, padTokenId }).toEqual({
+      vocabSize: tokenizer.vocabSize,
+      eosTokenIds: tokenizer.eosTokenIds,
+      bosTokenId: tokenizer.bosTokenId,
+      padTokenId: tokenizer.padTokenId,
+    });
+    expect(tokenizer.tokenId("<eos>")).toBe(tokenizer.eosTokenIds[0]);
+  });
+});
+
+test("a byte tokenizer's ids are the bytes, and broken UTF-8 decodes to the replacement mark", () => {
+  const tokenizer = byteTokenizer();
+  expect(tokenizer.encode("Aé")).toEqual([65, 0xc3, 0xa9]);
+  expect(tokenizer.decode([0xc3])).toBe("\ufffd");
+  expect(tokenizer).toMatchObject({ vocabSize: 258, padTokenId: 256, eosTokenIds: [257] });
+});
+
+describe("formatChat()", () => {
+  const template =
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}" +
+    "{% if add_generation_prompt %}<assistant>{% endif %}{% if loud %}!{% endif %}";
+  const files = byteTokenizer({ bos: true }).files();
+  const make = (config: object, chatTemplate?: string) =>
+    createTokenizer({
+      tokenizer: JSON.parse(files["tokenizer.json"]),
+      config: { ...JSON.parse(files["tokenizer_config.json"]), ...config },
+      chatTemplate,
+    });
+  const messages = [
+    { role: "system", content: "Be brief." },
+    { role: "user", content: "2+2?" },
+  ];
+  const text = "<bos><system>Be brief.<eos><user>2+2?<eos><assistant>";
+
+  test("renders the template of tokenizer_config.json, a named list, or chat_template.jinja", () => {
+    expect(make({ chat_template: template }).formatChat(messages)).toBe(text);
+    const named = [
+      { name: "tool_use", template: "no" },
+      { name: "default", template },
+    ];
+    expect(make({ chat_template: named }).formatChat(messages)).toBe(text);
+    const own = make({ chat_template: "no" }, template);
+    expect(own.formatChat(messages)).toBe(text);
+    expect(own.formatChat(messages, { addGenerationPrompt: false, variables: { loud: true } })).toMatch(
+      /<eos>!$/,
+    );
+    expect(reload(own).formatChat(messages)).toBe(text);
+    // The special tokens of the text encode to themselves.
+    expect(own.encode(text, { addSpecialTokens: false })[0]).toBe(own.bosTokenId);
+  });
+
+  test("reads special tokens that are objects", () => {
+    expect(make({ chat_template: template, bos_token: { content: "<bos>" } }).formatChat(messages)).toBe(
+      text,
+    );
+  });
+
+  test("says so when there is no template, or it refuses the conversation", () => {
+    expect(() => make({}).formatChat(messages)).toThrow(/model has no chat template/);
+    const strict = "{{ raise_exception('roles must alternate') }}";
+    expect(() => make({ chat_template: strict }).formatChat(messages)).toThrow(
+      /refuses it: .*roles must alternate/,
+    );
+  });
+});
