@@ -27,6 +27,7 @@ export class CpuDevice implements Device {
       maxWorkgroupStorageBytes: 16_384,
     },
     family: "scalar",
+    subgroupSize: 0,
   };
   private readonly pool: BufferPool<ArrayBuffer>;
   private recorded: (() => void)[] = [];

@@ -42,6 +42,8 @@ export interface DeviceInfo {
    * drivers such as lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
    */
   readonly family: "scalar" | "tiled";
+  /** Lanes of a subgroup where the adapter has subgroups of one fixed size; else 0. */
+  readonly subgroupSize: number;
 }
 
 export interface DispatchOptions<B extends BindingKinds, P extends ParamTypes> {

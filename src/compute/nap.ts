@@ -16,6 +16,7 @@ interface Runtime {
 export class Napper {
   private waiting = 0;
   private turns = 0;
+  private ticking = false;
   private readonly cell: Int32Array | undefined;
 
   /** @param enabled false where waiting costs nothing (a real GPU) or sleeping is forbidden (a page). */
@@ -28,7 +29,8 @@ export class Napper {
   async during<T>(work: Promise<T>): Promise<T> {
     if (!this.cell) return work;
     this.turns = 0;
-    if (this.waiting++ === 0) this.turn();
+    this.waiting++;
+    if (!this.ticking) this.turn();
     try {
       return await work;
     } finally {
@@ -37,7 +39,9 @@ export class Napper {
   }
 
   private turn(): void {
+    this.ticking = true;
     (globalThis as Runtime).setImmediate?.(() => {
+      this.ticking = false;
       if (this.waiting === 0) return;
       const naps = this.turns++ - BUSY_TURNS;
       if (naps >= 0) Atomics.wait(this.cell!, 0, 0, Math.min(FIRST_NAP_MS * (1 + naps / 4), LONGEST_NAP_MS));

@@ -13,6 +13,8 @@ type Range = MemoryRange<GPUBuffer>;
 const PARAMS_STRIDE_BYTES = 256;
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
+/** Taken where the adapter has them; a kernel that needs one is chosen by the device's features. */
+const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
 const MAX_BIND_GROUPS = 20_000;
 const { STORAGE, COPY_SRC, COPY_DST, UNIFORM, MAP_READ } = {
   MAP_READ: 0x1,
@@ -124,6 +126,7 @@ export class WebGpuDevice implements Device {
       );
     const gpuDevice = await adapter.requestDevice({
       label: "grpu",
+      requiredFeatures: OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
       requiredLimits: {
         maxBufferSize: limits.maxBufferSize,
         maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
@@ -483,5 +486,10 @@ function describe(adapter: GPUAdapter): DeviceInfo {
       maxWorkgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
     },
     family: isSoftware(info, isFallback) ? "scalar" : "tiled",
+    subgroupSize: adapter.features.has("subgroups") ? fixedSubgroupSize(info) : 0,
   };
+}
+
+function fixedSubgroupSize({ subgroupMinSize, subgroupMaxSize }: GPUAdapterInfo): number {
+  return subgroupMinSize === subgroupMaxSize ? (subgroupMinSize ?? 0) : 0;
 }

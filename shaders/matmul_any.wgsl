@@ -1,0 +1,59 @@
+// C = alpha A B (+ addend), any orientation and any size, without barriers: the odd shapes on CPU drivers.
+//
+// A [m, k] by the strides (a_row, a_k), B [k, n] by (b_k, b_column), C [m, n] row-major. A thread owns 4 rows and one
+// column.
+// Grid: x = column blocks of 8, y = row blocks of 4.
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  a_offset: u32,
+  a_row: u32,
+  a_k: u32,
+  b_offset: u32,
+  b_k: u32,
+  b_column: u32,
+  c_offset: u32,
+  c_row: u32,
+  alpha: f32,
+  // 0: C = product. 1: C += product. 2: C = addend + product.
+  mode: u32,
+}
+
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read> addend: array<f32>;
+@group(0) @binding(3) var<storage, read_write> c: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+const THREADS = 8u;
+const ROWS = 4u;
+
+@compute @workgroup_size(8)
+fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
+  let column = block.x * THREADS + thread;
+  if (column >= params.n) {
+    return;
+  }
+  let row0 = block.y * ROWS;
+  let last = params.m - 1u;
+  let rows = min(vec4u(row0, row0 + 1u, row0 + 2u, row0 + 3u), vec4u(last));
+  var aAt = vec4u(params.a_offset) + rows * params.a_row;
+  var bAt = params.b_offset + column * params.b_column;
+  var sum = vec4f();
+  for (var k = 0u; k < params.k; k++) {
+    sum += vec4f(a[aAt.x], a[aAt.y], a[aAt.z], a[aAt.w]) * b[bAt];
+    aAt += vec4u(params.a_k);
+    bAt += params.b_k;
+  }
+  for (var r = 0u; r < min(ROWS, params.m - row0); r++) {
+    let at = params.c_offset + (row0 + r) * params.c_row + column;
+    var value = params.alpha * sum[r];
+    if (params.mode == 1u) {
+      value += c[at];
+    } else if (params.mode == 2u) {
+      value += addend[at];
+    }
+    c[at] = value;
+  }
+}

@@ -1,0 +1,135 @@
+// C = alpha A B (+ addend), for CPU drivers without subgroups of 8 lanes: register tiles, no barriers.
+//
+// A [m, k] by the strides (a_row, a_k). B [k, n] and C [m, n] row-major, in vec4. A thread owns 8 rows and 4 columns
+// of two vec4s. Sums leave through workgroup memory, each thread by its own slots.
+// Grid: x = column blocks of 64, y = row blocks of 8.
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  a_offset: u32,
+  a_row: u32,
+  a_k: u32,
+  b_offset: u32,
+  b_k: u32,
+  b_column: u32,
+  c_offset: u32,
+  c_row: u32,
+  alpha: f32,
+  // 0: C = product. 1: C += product. 2: C = addend + product.
+  mode: u32,
+}
+
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<vec4f>;
+@group(0) @binding(2) var<storage, read> addend: array<vec4f>;
+@group(0) @binding(3) var<storage, read_write> c: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+const THREADS = 8u;
+const ROWS = 8u;
+
+var<workgroup> tile: array<vec4f, 128>;
+
+@compute @workgroup_size(8)
+fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
+  let columns = params.n / 4u;
+  let column = (block.x * THREADS + thread) * 2u;
+  let row0 = block.y * ROWS;
+  let last = params.m - 1u;
+  var a0 = params.a_offset + min(row0 + 0u, last) * params.a_row;
+  var a1 = params.a_offset + min(row0 + 1u, last) * params.a_row;
+  var a2 = params.a_offset + min(row0 + 2u, last) * params.a_row;
+  var a3 = params.a_offset + min(row0 + 3u, last) * params.a_row;
+  var a4 = params.a_offset + min(row0 + 4u, last) * params.a_row;
+  var a5 = params.a_offset + min(row0 + 5u, last) * params.a_row;
+  var a6 = params.a_offset + min(row0 + 6u, last) * params.a_row;
+  var a7 = params.a_offset + min(row0 + 7u, last) * params.a_row;
+  var b0 = params.b_offset / 4u + min(column, columns - 1u);
+  let second = min(column + 1u, columns - 1u) - min(column, columns - 1u);
+  let bStep = params.b_k / 4u;
+  var left0 = vec4f();
+  var right0 = vec4f();
+  var left1 = vec4f();
+  var right1 = vec4f();
+  var left2 = vec4f();
+  var right2 = vec4f();
+  var left3 = vec4f();
+  var right3 = vec4f();
+  var left4 = vec4f();
+  var right4 = vec4f();
+  var left5 = vec4f();
+  var right5 = vec4f();
+  var left6 = vec4f();
+  var right6 = vec4f();
+  var left7 = vec4f();
+  var right7 = vec4f();
+  for (var k = 0u; k < params.k; k++) {
+    let bLeft = b[b0];
+    let bRight = b[b0 + second];
+    b0 += bStep;
+    let x0 = a[a0];
+    a0 += params.a_k;
+    left0 += x0 * bLeft;
+    right0 += x0 * bRight;
+    let x1 = a[a1];
+    a1 += params.a_k;
+    left1 += x1 * bLeft;
+    right1 += x1 * bRight;
+    let x2 = a[a2];
+    a2 += params.a_k;
+    left2 += x2 * bLeft;
+    right2 += x2 * bRight;
+    let x3 = a[a3];
+    a3 += params.a_k;
+    left3 += x3 * bLeft;
+    right3 += x3 * bRight;
+    let x4 = a[a4];
+    a4 += params.a_k;
+    left4 += x4 * bLeft;
+    right4 += x4 * bRight;
+    let x5 = a[a5];
+    a5 += params.a_k;
+    left5 += x5 * bLeft;
+    right5 += x5 * bRight;
+    let x6 = a[a6];
+    a6 += params.a_k;
+    left6 += x6 * bLeft;
+    right6 += x6 * bRight;
+    let x7 = a[a7];
+    a7 += params.a_k;
+    left7 += x7 * bLeft;
+    right7 += x7 * bRight;
+  }
+  tile[0u + thread * 2u] = left0;
+  tile[1u + thread * 2u] = right0;
+  tile[16u + thread * 2u] = left1;
+  tile[17u + thread * 2u] = right1;
+  tile[32u + thread * 2u] = left2;
+  tile[33u + thread * 2u] = right2;
+  tile[48u + thread * 2u] = left3;
+  tile[49u + thread * 2u] = right3;
+  tile[64u + thread * 2u] = left4;
+  tile[65u + thread * 2u] = right4;
+  tile[80u + thread * 2u] = left5;
+  tile[81u + thread * 2u] = right5;
+  tile[96u + thread * 2u] = left6;
+  tile[97u + thread * 2u] = right6;
+  tile[112u + thread * 2u] = left7;
+  tile[113u + thread * 2u] = right7;
+  let rows = min(ROWS, params.m - row0);
+  for (var r = 0u; r < rows; r++) {
+    for (var v = 0u; v < 2u; v++) {
+      if (column + v < columns) {
+        let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column + v;
+        var value = params.alpha * tile[r * 16u + thread * 2u + v];
+        if (params.mode == 1u) {
+          value += c[at];
+        } else if (params.mode == 2u) {
+          value += addend[at];
+        }
+        c[at] = value;
+      }
+    }
+  }
+}

@@ -1,0 +1,150 @@
+/**
+ * C = alpha A B (+ addend) in the orientations a transformer needs, by the kernel that suits the adapter.
+ *
+ * Measured (LOG.md): software drivers issue each storage load lane by lane and pay for every barrier, so their kernels
+ * hold large register tiles and share loads by subgroup broadcast; GPUs stage tiles in workgroup memory.
+ */
+import type { Buffer, Device } from "./device.ts";
+import { defineKernel, type Grid, type Values } from "./kernel.ts";
+
+const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
+const PARAMS = {
+  m: "u32",
+  n: "u32",
+  k: "u32",
+  a_offset: "u32",
+  a_row: "u32",
+  a_k: "u32",
+  b_offset: "u32",
+  b_k: "u32",
+  b_column: "u32",
+  c_offset: "u32",
+  c_row: "u32",
+  alpha: "f32",
+  mode: "u32",
+} as const;
+
+type Params = Values<typeof PARAMS>;
+
+const WRITE = 0;
+const ACCUMULATE = 1;
+const ADD = 2;
+
+function variant(name: string, columns: number, rows: number) {
+  return defineKernel({
+    name,
+    bindings: BINDINGS,
+    params: PARAMS,
+    grid: ({ m, n }): Grid => [Math.ceil(n / columns), Math.ceil(m / rows)],
+    reference: multiply,
+    // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
+    tolerance: { relative: 2e-5, absolute: 2e-5 },
+  });
+}
+
+/** Each computes the same; see the shaders for whom. */
+export const MATMUL_KERNELS = {
+  subgroup: variant("matmul_subgroup", 32, 32),
+  rows: variant("matmul_rows", 64, 8),
+  tiled: variant("matmul_tiled", 64, 64),
+  any: variant("matmul_any", 8, 4),
+};
+
+export type MatmulFamily = keyof typeof MATMUL_KERNELS;
+
+interface Views {
+  readonly a: Float32Array;
+  readonly b: Float32Array;
+  readonly addend: Float32Array;
+  readonly c: Float32Array;
+}
+
+function multiply({ a, b, addend, c }: Views, p: Params): void {
+  const row = new Float64Array(p.n);
+  for (let i = 0; i < p.m; i++) {
+    row.fill(0);
+    for (let k = 0; k < p.k; k++)
+      addScaled(row, a[p.a_offset + i * p.a_row + k * p.a_k], b, p.b_offset + k * p.b_k, p.b_column);
+    const at = p.c_offset + i * p.c_row;
+    for (let j = 0; j < p.n; j++) {
+      const before = p.mode === ACCUMULATE ? c[at + j] : p.mode === ADD ? addend[at + j] : 0;
+      c[at + j] = before + p.alpha * row[j];
+    }
+  }
+}
+
+function addScaled(row: Float64Array, x: number, b: Float32Array, offset: number, stride: number): void {
+  if (stride === 1) for (let j = 0; j < row.length; j++) row[j] += x * b[offset + j];
+  else for (let j = 0; j < row.length; j++) row[j] += x * b[offset + j * stride];
+}
+
+/** A matrix inside a buffer. Element (r, c) lies at `offset + r * stride + c`, in f32 elements. */
+export interface Matrix {
+  readonly buffer: Buffer;
+  /** Default 0. */
+  readonly offset?: number;
+  /** Elements from a row to the next. Default: the row's length. */
+  readonly stride?: number;
+}
+
+export interface MatmulOptions {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  /** [m, k], or [k, m] with `transposeA`. */
+  readonly a: Matrix;
+  /** [k, n], or [n, k] with `transposeB` (slow on software adapters: hold a transposed copy instead). */
+  readonly b: Matrix;
+  /** [m, n]. */
+  readonly c: Matrix;
+  readonly transposeA?: boolean;
+  readonly transposeB?: boolean;
+  /** Default 1. */
+  readonly alpha?: number;
+  /** Adds to what C holds. */
+  readonly accumulate?: boolean;
+  /** C = addend + product; laid out as C. Must not share C's allocation. */
+  readonly addend?: Buffer;
+}
+
+/**
+ * Records one matrix product. Sums run over k in f32, in order.
+ * Cost 2mnk floating-point operations. A zero m or n does nothing; a zero k gives zeros (or the addend).
+ */
+export function matmul(device: Device, options: MatmulOptions): void {
+  const { m, n, k, a, b, c } = options;
+  const aStride = a.stride ?? (options.transposeA ? m : k);
+  const bStride = b.stride ?? (options.transposeB ? k : n);
+  const params: Params = {
+    m,
+    n,
+    k,
+    a_offset: a.offset ?? 0,
+    a_row: options.transposeA ? 1 : aStride,
+    a_k: options.transposeA ? aStride : 1,
+    b_offset: b.offset ?? 0,
+    b_k: options.transposeB ? 1 : bStride,
+    b_column: options.transposeB ? bStride : 1,
+    c_offset: c.offset ?? 0,
+    c_row: c.stride ?? n,
+    alpha: options.alpha ?? 1,
+    mode: options.accumulate ? ACCUMULATE : options.addend ? ADD : WRITE,
+  };
+  device.dispatch(MATMUL_KERNELS[familyFor(device, params)], {
+    buffers: { a: a.buffer, b: b.buffer, addend: options.addend ?? b.buffer, c: c.buffer },
+    params,
+  });
+}
+
+/** The family for large well-shaped products on this device. */
+export function matmulFamily(device: Device): MatmulFamily {
+  if (device.info.family === "tiled") return "tiled";
+  return device.info.subgroupSize === 8 ? "subgroup" : "rows";
+}
+
+function familyFor(device: Device, p: Params): MatmulFamily {
+  const family = matmulFamily(device);
+  if (family === "tiled" || device.info.kind === "cpu") return family;
+  const inVectors = [p.n, p.b_offset, p.b_k, p.c_offset, p.c_row].every((x) => x % 4 === 0);
+  return inVectors && p.b_column === 1 ? family : "any";
+}

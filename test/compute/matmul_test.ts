@@ -1,0 +1,147 @@
+import { describe, expect, test } from "vitest";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import { type Device, readFloats } from "../../src/compute/device.ts";
+import { MATMUL_KERNELS, type MatmulFamily, matmul } from "../../src/compute/matmul.ts";
+import { gpuDevice, overDevices } from "../fixtures/devices.ts";
+import { expectClose, floats } from "../fixtures/numbers.ts";
+
+const TOLERANCE = MATMUL_KERNELS.any.tolerance;
+
+/** Straight from the definition, in float64. */
+function product(
+  a: (i: number, k: number) => number,
+  b: (k: number, j: number) => number,
+  [m, n, k]: number[],
+) {
+  const c = new Float64Array(m * n);
+  for (let i = 0; i < m; i++)
+    for (let j = 0; j < n; j++) for (let q = 0; q < k; q++) c[i * n + j] += a(i, q) * b(q, j);
+  return c;
+}
+
+const SHAPES = [
+  [1, 1, 1],
+  [1, 4, 3],
+  [3, 5, 7],
+  [8, 32, 16],
+  [33, 36, 9],
+  [65, 68, 33],
+  [64, 172, 64],
+  [129, 64, 1],
+  [31, 30, 29],
+] as const;
+
+overDevices("matmul", (device) => {
+  for (const [m, n, k] of SHAPES)
+    for (const [transposeA, transposeB] of [
+      [false, false],
+      [true, false],
+      [false, true],
+    ])
+      test(`${m} x ${n} x ${k}${transposeA ? ", A transposed" : ""}${transposeB ? ", B transposed" : ""}`, async () => {
+        const a = floats(m * k, 1);
+        const b = floats(k * n, 2);
+        const c = device.alloc(m * n * 4, "c");
+        const [A, B] = [device.upload(a, "a"), device.upload(b, "b")];
+        matmul(device, {
+          m,
+          n,
+          k,
+          a: { buffer: A },
+          b: { buffer: B },
+          c: { buffer: c },
+          transposeA,
+          transposeB,
+        });
+        const expected = product(
+          (i, q) => (transposeA ? a[q * m + i] : a[i * k + q]),
+          (q, j) => (transposeB ? b[j * k + q] : b[q * n + j]),
+          [m, n, k],
+        );
+        expectClose(await readFloats(device, c), expected, TOLERANCE);
+        device.release(A, B, c);
+      });
+
+  test("scales, accumulates and adds", async () => {
+    const [m, n, k] = [5, 8, 6];
+    const [a, b, before] = [floats(m * k, 3), floats(k * n, 4), floats(m * n, 5)];
+    const [A, B, D] = [device.upload(a, "a"), device.upload(b, "b"), device.upload(before, "d")];
+    const [C, E] = [device.upload(before, "c"), device.alloc(m * n * 4, "e")];
+    const shape = { m, n, k, a: { buffer: A }, b: { buffer: B }, alpha: 0.5 };
+    matmul(device, { ...shape, c: { buffer: C }, accumulate: true });
+    matmul(device, { ...shape, c: { buffer: E }, addend: D });
+    const expected = product(
+      (i, q) => 0.5 * a[i * k + q],
+      (q, j) => b[q * n + j],
+      [m, n, k],
+    ).map((x, i) => x + before[i]);
+    expectClose(await readFloats(device, C), expected, TOLERANCE, "accumulated");
+    expectClose(await readFloats(device, E), expected, TOLERANCE, "added");
+    device.release(A, B, C, D, E);
+  });
+
+  test("works inside wider matrices and leaves their other columns alone", async () => {
+    const [m, n, k] = [9, 8, 4];
+    const [a, b] = [floats(m * 12, 6), floats(k * 16, 7)];
+    const [A, B, C] = [
+      device.upload(a, "a"),
+      device.upload(b, "b"),
+      device.upload(new Float32Array(m * 20).fill(7), "c"),
+    ];
+    matmul(device, {
+      m,
+      n,
+      k,
+      a: { buffer: A, offset: 8, stride: 12 },
+      b: { buffer: B, offset: 4, stride: 16 },
+      c: { buffer: C, offset: 12, stride: 20 },
+    });
+    const inner = product(
+      (i, q) => a[8 + i * 12 + q],
+      (q, j) => b[4 + q * 16 + j],
+      [m, n, k],
+    );
+    const expected = new Float32Array(m * 20).fill(7);
+    for (let i = 0; i < m; i++) for (let j = 0; j < n; j++) expected[12 + i * 20 + j] = inner[i * n + j];
+    expectClose(await readFloats(device, C), expected, TOLERANCE);
+    device.release(A, B, C);
+  });
+});
+
+describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
+  const cpu = new CpuDevice();
+  const runnable = (Object.keys(MATMUL_KERNELS) as MatmulFamily[]).filter(
+    (family) => family !== "subgroup" || gpuDevice!.info.subgroupSize === 8,
+  );
+  for (const family of runnable)
+    for (const [m, n, k] of [
+      [1, 4, 1],
+      [70, 132, 37],
+      [100, 64, 200],
+    ])
+      test(`${family} ${m} x ${n} x ${k}`, async () => {
+        const [a, b] = [floats(m * k, 8), floats(k * n, 9)];
+        const run = async (device: Device) => {
+          const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
+          const params = {
+            m,
+            n,
+            k,
+            a_offset: 0,
+            a_row: k,
+            a_k: 1,
+            b_offset: 0,
+            b_k: n,
+            b_column: 1,
+            c_offset: 0,
+            c_row: n,
+            alpha: 1,
+            mode: 0,
+          };
+          device.dispatch(MATMUL_KERNELS[family], { buffers: { a: A, b: B, addend: B, c: C }, params });
+          return readFloats(device, C);
+        };
+        expectClose(await run(gpuDevice!), await run(cpu), TOLERANCE);
+        expect(gpuDevice!.memory.live).toBeGreaterThan(0);
+      });
+});
