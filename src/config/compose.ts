@@ -1,0 +1,289 @@
+/**
+ * From files and overrides to one resolved configuration in which every value knows where it came from.
+ * Synchronous, and free of any runtime: files and environment come in as parameters.
+ */
+
+import { type Choice, checkChoice, layPackaged } from "./groups.ts";
+import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
+import { type Env, hasInterpolation, interpolator, MISSING } from "./interpolate.ts";
+import { type Layer, LEVEL, mergeTree, type Origins, originInFile, originOf, readLayer } from "./layer.ts";
+import { type Override, parseOverride } from "./override.ts";
+import { type Problem, throwProblems } from "./problem.ts";
+import { checkRules } from "./rules.ts";
+import { VERL_RULES } from "./rules_verl.ts";
+import {
+  BACKENDS,
+  type BackendName,
+  fieldAt,
+  fitValue,
+  type Registered,
+  type Schema,
+  schemaOf,
+} from "./schema.ts";
+import { showSetting } from "./secret.ts";
+import { statusOf, supportOf } from "./support.ts";
+import { draftOf, syncShared } from "./sync.ts";
+import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
+import { syncVerl } from "./sync_verl.ts";
+import { equalValues, getAt, leaves, setAt, type Tree } from "./tree.ts";
+
+export interface ComposeOptions {
+  /** YAML files of the user's; a later one wins. */
+  readonly files?: readonly string[];
+  /** `key=value`, `rllm/backend=NAME`, ...; a later one wins, and all of them win over files. */
+  readonly overrides?: readonly string[];
+  /** Text of a user's file; undefined when there is none. */
+  readonly readFile?: (path: string) => string | undefined;
+  /** Text of a file that ships with the package, by its name under `config/`. */
+  readonly readConfig: (name: string) => string | undefined;
+  readonly env?: Env;
+  /** Names that plug-ins registered, by setting: with a list, any other unknown name is an error. */
+  readonly registered?: Registered;
+  /** A setting that the backend cannot honour is a warning instead of an error. */
+  readonly allowUnsupported?: boolean;
+  /** Mandatory settings may still be `???`, for looking at a configuration. */
+  readonly allowMissing?: boolean;
+}
+
+export interface Composed {
+  /** Every setting, resolved. Read it with `setting(config, "rllm.rollout.n")`. */
+  readonly config: Tree;
+  readonly origins: Origins;
+  readonly warnings: readonly Problem[];
+  readonly backend: BackendName;
+  readonly schema: Schema;
+}
+
+/** Composed as far as it went, with everything that is wrong. */
+export interface Attempt extends Composed {
+  readonly problems: readonly Problem[];
+}
+
+/**
+ * Composes a configuration: defaults < base.yaml < backend yaml < files < overrides, then synchronises the shared
+ * settings, resolves interpolations and checks everything.
+ *
+ * @throws {ConfigError} that names every problem with its file, line and setting.
+ */
+export function composeConfig(options: ComposeOptions): Composed {
+  const { problems, ...composed } = tryCompose(options);
+  throwProblems(problems);
+  return composed;
+}
+
+/** Like `composeConfig`, but returns the problems. */
+export function tryCompose(options: ComposeOptions): Attempt {
+  const problems: Problem[] = [];
+  const layers = readUserLayers(options, problems);
+  const overrides = readOverrides(options.overrides ?? [], problems);
+  const choices = collectChoices(layers, overrides, problems);
+  const [tree, native, origins]: [Tree, Tree, Origins] = [{}, {}, new Map()];
+  problems.push(...layPackaged({ readConfig: options.readConfig, choices, tree, origins, native }));
+  const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
+  const backend = BACKENDS.find((name) => name === chosen) ?? "local";
+  const schema = schemaOf(backend, native);
+  const intake: Intake = { schema, registered: options.registered ?? {}, problems };
+  for (const layer of layers) {
+    const accepted = checkUserTree(layer, intake);
+    mergeTree(tree, accepted.tree, origins, (path) => originInFile(accepted, path));
+  }
+  for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
+  const draft = draftOf(tree, origins, options.env ?? {});
+  if (problems.every((problem) => problem.severity === "warning")) {
+    if (backend === "verl") syncVerl(draft);
+    else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
+  }
+  problems.push(...draft.warnings);
+  const config = resolveTree(tree, { env: options.env ?? {}, origins, problems });
+  checkResolved(config, { schema, origins, options, raw: tree, problems });
+  const errors = problems.filter(({ severity }) => severity === "error");
+  const warnings = problems.filter(({ severity }) => severity === "warning");
+  return { config, origins, warnings, backend, schema, problems: errors };
+}
+
+function readUserLayers({ files = [], readFile }: ComposeOptions, problems: Problem[]): Layer[] {
+  const layers: Layer[] = [];
+  const load = (file: string, chain: readonly string[]): void => {
+    const text = readFile?.(file);
+    if (text === undefined || chain.includes(file)) {
+      const why = text === undefined ? "there is no such file" : "it includes itself";
+      problems.push({ severity: "error", message: `Cannot read the configuration as ${why}: ${file}` });
+      return;
+    }
+    const layer = readLayer(text, { file, level: LEVEL.file });
+    problems.push(...layer.problems);
+    let isPlaced = false;
+    for (const entry of layer.defaults) {
+      if (entry.kind === "self" && !isPlaced) {
+        layers.push(layer);
+        isPlaced = true;
+      } else if (entry.kind === "file" && !PACKAGED_NAMES.test(entry.name)) {
+        load(siblingOf(file, entry.name), [...chain, file]);
+      }
+    }
+    if (!isPlaced) layers.push(layer);
+  };
+  for (const file of files) load(file, []);
+  return layers;
+}
+
+/** Names in a defaults list that mean files of the package, which are always loaded. */
+const PACKAGED_NAMES = /^\/?(unified|ppo_trainer|base)$/;
+
+function siblingOf(file: string, name: string): string {
+  const folder = file.includes("/") ? file.slice(0, file.lastIndexOf("/") + 1) : "";
+  const withEnding = /\.ya?ml$/.test(name) ? name : `${name}.yaml`;
+  return withEnding.startsWith("/") ? withEnding : folder + withEnding;
+}
+
+function readOverrides(texts: readonly string[], problems: Problem[]): Override[] {
+  return texts.flatMap((text) => {
+    try {
+      return [parseOverride(text)];
+    } catch (error) {
+      problems.push({ severity: "error", message: (error as Error).message });
+      return [];
+    }
+  });
+}
+
+/** Which group choices the user made: overrides win over files; a plain `rllm.backend` value counts as a choice. */
+function collectChoices(
+  layers: readonly Layer[],
+  overrides: readonly Override[],
+  problems: Problem[],
+): Map<string, Choice> {
+  const choices = new Map<string, Choice>();
+  const choose = (group: string, choice: Choice): void => {
+    if (group === "ppo_trainer") return;
+    const problem = checkChoice(group, choice);
+    if (problem) problems.push(problem);
+    else choices.set(group, choice);
+  };
+  for (const layer of layers) {
+    const { file } = layer;
+    const at = (path: string) => ({ by: file, file, line: layer.lines.get(path) });
+    const value = getAt(layer.tree, "rllm.backend");
+    const byList = layer.defaults.filter((entry) => entry.kind === "group");
+    for (const { group, choice } of byList) choose(group, { choice, ...at("defaults") });
+    const listed = byList.find(({ group }) => group === "rllm/backend")?.choice;
+    if (typeof value !== "string" || hasInterpolation(value) || value === listed) continue;
+    if (listed === undefined) choose("rllm/backend", { choice: value, ...at("rllm.backend") });
+    else
+      problems.push({
+        severity: "error",
+        message: `Cannot run on rllm.backend=${value} as defaults chooses rllm/backend=${listed}: keep one`,
+        ...at("rllm.backend"),
+      });
+  }
+  let typed: string | undefined;
+  for (const override of overrides) {
+    const isValue = override.key === "rllm.backend" && override.kind !== "delete";
+    if (override.kind !== "group" && !isValue) continue;
+    const group = isValue ? "rllm/backend" : override.key;
+    const choice = String(override.value);
+    if (group === "rllm/backend" && typed !== undefined && typed !== choice) {
+      problems.push({
+        severity: "error",
+        message: `Cannot choose the backend twice: ${typed} and ${choice}; keep one`,
+      });
+    }
+    if (group === "rllm/backend") typed = choice;
+    choose(group, { choice, by: override.text });
+  }
+  return choices;
+}
+
+interface ResolveContext {
+  readonly env: Env;
+  readonly origins: Origins;
+  readonly problems: Problem[];
+}
+
+function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tree {
+  const { at } = interpolator(tree, env);
+  const resolved: Tree = {};
+  for (const [path, value] of leaves(tree)) {
+    if (!hasInterpolation(value)) {
+      setAt(resolved, path, Array.isArray(value) ? [...value] : value);
+      continue;
+    }
+    try {
+      setAt(resolved, path, structuredClone(at(path)) ?? null);
+    } catch (error) {
+      const origin = originOf(origins, path);
+      const message = (error as Error).message.replace(/ \([^()]*\)$/, "");
+      problems.push({
+        severity: "error",
+        message: `${message} (in ${path})`,
+        path,
+        file: origin?.file,
+        line: origin?.line,
+      });
+      setAt(resolved, path, value);
+    }
+  }
+  return resolved;
+}
+
+interface CheckContext {
+  readonly schema: Schema;
+  readonly origins: Origins;
+  readonly options: ComposeOptions;
+  /** The tree before interpolations were resolved. */
+  readonly raw: Tree;
+  readonly problems: Problem[];
+}
+
+function checkResolved(config: Tree, context: CheckContext): void {
+  const { schema, origins, options, problems } = context;
+  const told = new Set(problems.map((problem) => problem.path));
+  const tell = (severity: Problem["severity"], path: string, message: string) => {
+    if (told.has(path) && severity === "error") return;
+    const origin = originOf(origins, path);
+    problems.push({ severity, message, path, file: origin?.file, line: origin?.line });
+  };
+  for (const [path, origin] of origins) {
+    const value = getAt(config, path);
+    if (value === undefined) continue;
+    const isFollowed = origin.from !== undefined || hasInterpolation(getAt(context.raw, path));
+    const field = isFollowed ? fieldAt(schema, path) : undefined;
+    if (field && field !== "open") {
+      const fit = fitValue(path, field, value, options.registered);
+      if (fit.problem) tell("error", path, fit.problem);
+    }
+    if (value === MISSING && !options.allowMissing && isNeeded(path, config))
+      tell("error", path, missing(schema, path));
+    if (origin.level >= LEVEL.file && origin.from === undefined) {
+      const refusal = refuse(path, { schema, value });
+      const cause = options.allowUnsupported
+        ? "; it has no effect"
+        : "; remove it, or go on without it by --allow-unsupported";
+      if (refusal) tell(options.allowUnsupported ? "warning" : "error", path, refusal + cause);
+    }
+  }
+  if (problems.some(({ severity }) => severity === "error")) return;
+  const rules = { backend: schema.backend, isReady: !options.allowMissing, more: VERL_RULES };
+  for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);
+}
+
+/** A reward model's engine needs a name only when there is a reward model. */
+function isNeeded(path: string, config: Tree): boolean {
+  const section = /^(reward_model|reward\.reward_model)\.rollout\./.exec(path)?.[1];
+  return section === undefined || getAt(config, `${section}.enable`) === true;
+}
+
+function missing(schema: Schema, path: string): string {
+  const rows = schema.backend === "tinker" ? TINKER_SHARED : [];
+  const shared = rows.find(({ native }) => native === path)?.rllm;
+  return `Cannot run as ${path} is mandatory and not set; write ${path}=VALUE${shared ? ` (or ${shared}=VALUE)` : ""}`;
+}
+
+function refuse(
+  path: string,
+  { schema, value }: { schema: Schema; value: Tree[string] },
+): string | undefined {
+  if (statusOf(path, schema.backend) !== "refused") return undefined;
+  if (equalValues(schema.fields.get(path)?.default, value)) return undefined;
+  return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend as ${supportOf(path).reason}`;
+}

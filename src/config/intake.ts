@@ -1,0 +1,178 @@
+/** Takes in what the user wrote: every setting is known, fits its type, and is not a masked secret. */
+import { hasInterpolation } from "./interpolate.ts";
+import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./layer.ts";
+import type { Override } from "./override.ts";
+import type { Problem } from "./problem.ts";
+import { movedInVerl, RENAMES } from "./rename.ts";
+import { explainUnknown, fieldAt, fitValue, type Registered, type Schema } from "./schema.ts";
+import { isSecret, MASK, maskOverride, showSetting } from "./secret.ts";
+import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync_tables.ts";
+import { deleteAt, getAt, isTree, leaves, setAt, type Tree, type Value } from "./tree.ts";
+
+export interface Intake {
+  readonly schema: Schema;
+  readonly registered: Registered;
+  readonly problems: Problem[];
+}
+
+type Tell = (severity: Problem["severity"], path: string, message: string) => void;
+
+/** The settings of a user's file that are right; what is wrong is told and left out. */
+export function checkUserTree(layer: Layer, intake: Intake): Layer {
+  const tree: Tree = {};
+  const lines = new Map(layer.lines);
+  const tell: Tell = (severity, path, message) => {
+    intake.problems.push({ severity, message, path, file: layer.file, line: lineOf(lines, path) });
+  };
+  for (const [path, value] of leaves(layer.tree)) {
+    const renamed = RENAMES[path];
+    if (renamed) {
+      tell("warning", path, `${path} is now ${renamed}; the old name still works`);
+      lines.set(renamed, lineOf(layer.lines, path) ?? 1);
+    }
+    const target = renamed ?? path;
+    const isEmptySection = intake.schema.sections.has(path) && (value === null || isEmptyTree(value));
+    if (isEmptySection) continue;
+    const accepted = takeValue(target, value, { ...intake, tell });
+    if (accepted !== undefined) setAt(tree, target, accepted);
+  }
+  return { ...layer, tree, lines };
+}
+
+interface TakeContext extends Intake {
+  readonly tell: Tell;
+  /** The value as it was typed, for settings that are text. */
+  readonly typed?: string;
+  /** `+key`: a native setting that is not in verl's tree passes. */
+  readonly mayAdd?: boolean;
+}
+
+function takeValue(path: string, value: Value, context: TakeContext): Value | undefined {
+  const { schema, tell } = context;
+  if (isTree(value) && Object.keys(value).length > 0 && schema.sections.has(path)) {
+    const section: Tree = {};
+    for (const [below, item] of leaves(value)) {
+      const accepted = takeValue(`${path}.${below}`, item, { ...context, typed: undefined });
+      if (accepted !== undefined) setAt(section, below, accepted);
+    }
+    return section;
+  }
+  const field = fieldAt(schema, path);
+  if (field === undefined) return takeUnknown(path, value, context);
+  if (holdsMask(path, value)) {
+    tell(
+      "error",
+      path,
+      `Cannot set ${path} as this is a masked secret: ${MASK}; write the value, or \${oc.env:NAME}`,
+    );
+    return undefined;
+  }
+  if (field === "open") return value;
+  const isText = field.type === "str" && (typeof value === "number" || typeof value === "boolean");
+  const fit = fitValue(path, field, isText ? (context.typed ?? value) : value, context.registered);
+  if (fit.warning) tell("warning", path, fit.warning);
+  if (fit.problem === undefined) return fit.value;
+  tell("error", path, isSecret(path) ? `Cannot set ${path} as it is no text` : fit.problem);
+  return undefined;
+}
+
+function takeUnknown(path: string, value: Value, { schema, tell, mayAdd }: TakeContext): Value | undefined {
+  const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
+  if (isNative && mayAdd) {
+    tell("warning", path, `${path} is not in verl's tree: passed on as it is, unchecked`);
+    return value;
+  }
+  if (schema.sections.has(path)) {
+    const example = [...schema.fields.keys()].find((known) => known.startsWith(`${path}.`));
+    tell(
+      "error",
+      path,
+      `Cannot set ${path} as it is a section, not a setting: ${showSetting(path, value)}; set for instance ${example}`,
+    );
+    return undefined;
+  }
+  tell("error", path, `${explainUnknown(schema, path)}${otherName(schema, path)}`);
+  return undefined;
+}
+
+/** The name that a setting of another system has here. */
+function otherName(schema: Schema, path: string): string {
+  const moved = schema.backend === "verl" ? movedInVerl(path) : undefined;
+  if (moved && fieldAt(schema, moved)) return `; in this version of verl it is ${moved} (or choose verl=0.8)`;
+  const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
+  const native = [VERL_CLIP.ratio, VERL_CLIP.low] as readonly string[];
+  const rllm = native.includes(path) ? VERL_CLIP.rllm : rows.find((row) => row.native === path)?.rllm;
+  return rllm ? `; the portable name is ${rllm}` : "";
+}
+
+function holdsMask(path: string, value: Value): boolean {
+  return (
+    typeof value === "string" &&
+    value.includes(MASK) &&
+    (isSecret(path) || value === MASK || /:\*{8}@/.test(value))
+  );
+}
+
+function isEmptyTree(value: Value): boolean {
+  return isTree(value) && Object.keys(value).length === 0;
+}
+
+interface ApplyContext extends Intake {
+  readonly tree: Tree;
+  readonly origins: Origins;
+}
+
+/** Applies one override of the command line to a tree. */
+export function applyOverride(override: Override, context: ApplyContext): void {
+  const { tree, origins, schema, problems } = context;
+  if (override.kind === "group") return;
+  const path = RENAMES[override.key] ?? override.key.replace(/\[(\d+)\]/g, ".$1");
+  const tell: Tell = (severity, at, message) => problems.push({ severity, message, path: at });
+  if (override.kind === "delete") return deleteSetting(override, path, { ...context, tell });
+  if (path !== override.key && RENAMES[override.key]) {
+    tell("warning", path, `${override.key} is now ${path}; the old name still works`);
+  }
+  if (override.kind === "add" && getAt(tree, path) !== undefined && !isTree(getAt(tree, path))) {
+    tell(
+      "error",
+      path,
+      `Cannot add ${path} as it exists: ${maskOverride(override.text, path)}; leave out the +`,
+    );
+    return;
+  }
+  const typed = override.text.slice(override.text.indexOf("=") + 1).trim();
+  const mayAdd = override.kind === "add" || override.kind === "force";
+  const value = takeValue(path, override.value as Value, { ...context, tell, typed, mayAdd });
+  if (value === undefined) return;
+  const text = `override ${maskOverride(override.text, path)}`;
+  const isDict = schema.fields.get(path)?.type === "dict" && isTree(value) && !hasInterpolation(value);
+  if (!isTree(value) || isDict || schema.sections.has(path)) {
+    const layer: Tree = {};
+    setAt(layer, path, value);
+    mergeTree(tree, layer, origins, () => ({ level: LEVEL.override, text }));
+    return;
+  }
+  forgetOrigins(origins, path, getAt(tree, path));
+  setAt(tree, path, value);
+  origins.set(path, { level: LEVEL.override, text });
+}
+
+function deleteSetting(override: Override, path: string, context: ApplyContext & { tell: Tell }): void {
+  const { tree, origins, schema, tell } = context;
+  const old = getAt(tree, path);
+  const isDeclared = schema.fields.has(path) || schema.sections.has(path);
+  if (old === undefined) {
+    tell("error", path, `Cannot delete ${path} as it is not set`);
+  } else if (override.value !== undefined && JSON.stringify(old) !== JSON.stringify(override.value)) {
+    tell(
+      "error",
+      path,
+      `Cannot delete ${path} as its value is not ${showSetting(path, override.value)}: ${showSetting(path, old)}`,
+    );
+  } else if (isDeclared && (schema.backend !== "verl" || path.startsWith("rllm."))) {
+    tell("error", path, `Cannot delete ${path} as it is read by name; set it to another value instead`);
+  } else {
+    forgetOrigins(origins, path, old);
+    deleteAt(tree, path);
+  }
+}

@@ -1,0 +1,176 @@
+/** Which settings exist on a backend, and whether a value fits one. */
+import { describeType, type Field, type Fields, type ValueOf } from "./field.ts";
+import { LOCAL_FIELDS } from "./fields_local.ts";
+import { RLLM_FIELDS } from "./fields_rllm.ts";
+import { TINKER_FIELDS } from "./fields_tinker.ts";
+import { VERL_FIELDS } from "./fields_verl.ts";
+import { hasInterpolation, MISSING } from "./interpolate.ts";
+import { nearest, nearestPath } from "./problem.ts";
+import { getAt, isTree, type Tree, type Value } from "./tree.ts";
+import { verlFields } from "./verl_tree.ts";
+
+export const BACKENDS = ["local", "tinker", "verl"] as const;
+export type BackendName = (typeof BACKENDS)[number];
+
+export const BACKEND_FIELDS: Readonly<Record<BackendName, Fields>> = {
+  local: LOCAL_FIELDS,
+  tinker: TINKER_FIELDS,
+  verl: VERL_FIELDS,
+};
+
+/** Every setting of the portable table and of the local backend, with its type. */
+export type LocalFields = typeof RLLM_FIELDS & typeof LOCAL_FIELDS;
+export type Setting = keyof LocalFields & string;
+
+/**
+ * Reads a resolved setting by its path, typed by the table it stands in: `setting(config, "rllm.rollout.n")`.
+ * The literal path is also what the support table's test looks for, so a setting read this way is seen to act.
+ */
+export function setting<K extends Setting>(config: Tree, path: K): ValueOf<LocalFields, K> {
+  return getAt(config, path) as ValueOf<LocalFields, K>;
+}
+
+export interface Schema {
+  readonly backend: BackendName;
+  /** By path; the ones that end in `.*` are in `openSections` instead. */
+  readonly fields: ReadonlyMap<string, Field>;
+  readonly openSections: readonly string[];
+  readonly sections: ReadonlySet<string>;
+}
+
+/** The settings of a backend. `nativeTree` is verl's own tree, for that backend. */
+export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
+  const native = backend === "verl" && nativeTree ? verlFields(nativeTree) : {};
+  const table: Fields = { ...native, ...RLLM_FIELDS, ...BACKEND_FIELDS[backend] };
+  const fields = new Map<string, Field>();
+  const openSections: string[] = [];
+  const sections = new Set<string>();
+  for (const [path, field] of Object.entries(table)) {
+    if (path.endsWith(".*")) openSections.push(path.slice(0, -2));
+    else fields.set(path, field);
+    for (let dot = path.indexOf("."); dot > 0; dot = path.indexOf(".", dot + 1))
+      sections.add(path.slice(0, dot));
+  }
+  return { backend, fields, openSections, sections };
+}
+
+/** The field that a path belongs to: its own, or the dict or open section that it lies in. */
+export function fieldAt(schema: Schema, path: string): Field | "open" | undefined {
+  const own = schema.fields.get(path);
+  if (own) return own;
+  for (let dot = path.lastIndexOf("."); dot > 0; dot = path.lastIndexOf(".", dot - 1)) {
+    const parent = path.slice(0, dot);
+    const type = schema.fields.get(parent)?.type;
+    if (type === "dict" || type === "any" || schema.openSections.includes(parent)) return "open";
+  }
+  return undefined;
+}
+
+/** Says that a setting does not exist here, and where it would: the nearest name, or the backend that has it. */
+export function explainUnknown(schema: Schema, path: string): string {
+  const elsewhere = BACKENDS.filter((name) => name !== schema.backend && path in BACKEND_FIELDS[name]);
+  if (elsewhere.length > 0) {
+    return `Cannot set ${path} as the ${schema.backend} backend has no such setting; it belongs to rllm/backend=${elsewhere.join("|")}`;
+  }
+  if (path === "hydra" || path.startsWith("hydra.")) {
+    return `Cannot set ${path} as it configures Hydra, which is not used here; remove it`;
+  }
+  const close = nearestPath(path, [...schema.fields.keys()]) ?? nearest(path, schema.sections);
+  const advice = close ? `; nearest: ${close}` : "; list them with: grpu config show";
+  return `Cannot set ${path} as there is no such setting${advice}`;
+}
+
+/** Names that plug-ins registered, by setting. */
+export type Registered = Readonly<Record<string, readonly string[] | undefined>>;
+
+export interface Fit {
+  /** The value as the field wants it. */
+  readonly value: Value;
+  readonly problem?: string;
+  readonly warning?: string;
+}
+
+/**
+ * Fits a value to a field. A number or boolean becomes text where text is wanted; nothing else is converted.
+ * Interpolations fit everything: they are checked once they are resolved.
+ */
+export function fitValue(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
+  if (value === MISSING || hasInterpolation(value)) return { value };
+  const bad = (rule: string): Fit => ({
+    value,
+    problem: `Cannot set ${path} as ${rule}: ${showValue(value)}`,
+  });
+  if (value === null) {
+    return field.nullable ? { value } : bad(`it takes ${describeType(field)}, not null`);
+  }
+  if (field.type === "any") return { value };
+  if (field.type === "str" && (typeof value === "number" || typeof value === "boolean")) {
+    return fitText(path, field, String(value), registered);
+  }
+  const mismatch = typeMismatch(field, value);
+  if (mismatch) return bad(mismatch);
+  if (typeof value === "number") {
+    const outside =
+      value < (field.min ?? -Infinity) || value > (field.max ?? Infinity) || Number.isNaN(value);
+    return outside ? bad(`it takes ${describeType(field)}`) : { value };
+  }
+  if (typeof value === "string") return fitText(path, field, value, registered);
+  if (Array.isArray(value) && field.choices) {
+    const wrong = value.find((item) => !field.choices?.includes(String(item)));
+    if (wrong !== undefined) return { value, problem: refuseChoice(path, field, String(wrong), registered) };
+  }
+  return { value };
+}
+
+function fitText(path: string, field: Field, value: string, registered: Registered): Fit {
+  if (!field.choices || field.choices.includes(value)) return { value };
+  const names = registered[path];
+  if (!field.open || (names !== undefined && !names.includes(value))) {
+    return { value, problem: refuseChoice(path, field, value, registered) };
+  }
+  if (names?.includes(value)) return { value };
+  const warning = `${path}=${value} is not built in: it must be registered by a module given with --import`;
+  return { value, warning };
+}
+
+function refuseChoice(path: string, field: Field, value: string, registered: Registered): string {
+  const allowed = [...(field.choices ?? []), ...(registered[path] ?? [])];
+  const close = nearest(value, allowed);
+  const meant = close ? `; did you mean ${close}?` : "";
+  return `Cannot set ${path} as it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""}: ${JSON.stringify(value)}${meant}`;
+}
+
+function typeMismatch(field: Field, value: Value): string | undefined {
+  const wanted = describeType(field);
+  switch (field.type) {
+    case "int":
+      if (typeof value === "number" && Number.isInteger(value)) return undefined;
+      return `it takes ${wanted}${hint(value)}`;
+    case "number":
+    case "float":
+      return typeof value === "number" ? undefined : `it takes ${wanted}${hint(value)}`;
+    case "bool": {
+      if (typeof value === "boolean") return undefined;
+      const isOld = typeof value === "string" && /^(yes|no|on|off|y|n)$/i.test(value);
+      return `it takes ${wanted}${isOld ? " (YAML 1.2 reads only true and false)" : hint(value)}`;
+    }
+    case "str":
+      return typeof value === "string" ? undefined : `it takes ${wanted}`;
+    case "list":
+      return Array.isArray(value) ? undefined : `it takes a ${wanted}, in brackets`;
+    case "dict":
+      return isTree(value) ? undefined : "it takes a mapping";
+    default:
+      return undefined;
+  }
+}
+
+function hint(value: Value): string {
+  if (typeof value !== "string") return "";
+  return value !== "" && !Number.isNaN(Number(value)) ? ", and this is text (remove the quotes)" : "";
+}
+
+function showValue(value: Value): string {
+  const text = JSON.stringify(value);
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}

@@ -1,0 +1,78 @@
+/**
+ * The packaged YAML and the tables hold each other: a file is exactly what its table renders.
+ * After a change to a table: npx vitest run test/config/yaml_test.ts -u
+ */
+import { existsSync, readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { VERL_NOTES } from "../../src/config/fields_verl.ts";
+import { packagedFiles } from "../../src/config/packaged.ts";
+import { readYaml } from "../../src/config/read.ts";
+import { renderFields } from "../../src/config/render.ts";
+import { schemaOf } from "../../src/config/schema.ts";
+import { flatten, getAt } from "../../src/config/tree.ts";
+import { VERL_SECTIONS, VERL_VERSIONS, verlFields, verlHead } from "../../src/config/verl_tree.ts";
+import { readConfig } from "./disk.ts";
+
+describe("packaged YAML", () => {
+  for (const [name, text] of Object.entries(packagedFiles())) {
+    test(`${name} is what its table renders`, async () => {
+      await expect(text).toMatchFileSnapshot(`../../config/${name}`);
+    });
+
+    test(`${name} reads back with every default of its table`, () => {
+      const { tree, problems } = readYaml(text, name);
+      expect(problems).toEqual([]);
+      const mount = name === "rllm/base.yaml" ? "rllm." : "";
+      const backend = /backend\/(\w+)/.exec(name)?.[1] as "local" | undefined;
+      const { defaults: _, ...rest } = tree;
+      const read = flatten(rest);
+      const { fields } = schemaOf(backend ?? "local");
+      expect(read.size).toBeGreaterThan(10);
+      for (const [path, value] of read)
+        expect([path, fields.get(mount + path)?.default]).toEqual([path, value]);
+    });
+  }
+
+  for (const version of VERL_VERSIONS) {
+    const { tree, problems } = readYaml(readConfig(`verl/${version}.yaml`) ?? "", version);
+
+    test(`verl ${version}: values stand in the file, comments come from the notes`, async () => {
+      expect(problems).toEqual([]);
+      const text = renderFields(verlFields(tree), { head: verlHead(version), sections: VERL_SECTIONS });
+      await expect(text).toMatchFileSnapshot(`../../config/verl/${version}.yaml`);
+    });
+
+    const reference = new URL("../../../shared/reference/verl-config-keys.md", import.meta.url);
+    test.skipIf(!existsSync(reference))(
+      `verl ${version}: every published leaf and default, and no other`,
+      () => {
+        const published = publishedTree(readFileSync(reference, "utf8"), version === "0.8" ? "A" : "B");
+        const read = flatten(tree);
+        expect(published.size).toBe(version === "0.8" ? 507 : 826);
+        expect(Object.fromEntries(read)).toEqual(Object.fromEntries(published));
+      },
+    );
+  }
+
+  test("every note of a verl setting is about one that some version has", () => {
+    const trees = VERL_VERSIONS.map(
+      (version) => readYaml(readConfig(`verl/${version}.yaml`) ?? "", version).tree,
+    );
+    const lost = Object.keys(VERL_NOTES).filter((path) =>
+      trees.every((tree) => getAt(tree, path) === undefined),
+    );
+    expect(lost).toEqual([]);
+  });
+});
+
+function publishedTree(text: string, appendix: "A" | "B"): Map<string, unknown> {
+  const from = text.indexOf(`## Appendix ${appendix}`, text.indexOf("## 9."));
+  const start = text.indexOf("```\n", from) + 4;
+  const body = text.slice(start, text.indexOf("\n```", start));
+  return new Map(
+    body.split("\n").map((line) => {
+      const equals = line.indexOf(" = ");
+      return [line.slice(0, equals), JSON.parse(line.slice(equals + 3))];
+    }),
+  );
+}
