@@ -1,0 +1,66 @@
+/**
+ * Compiles src/ to dist/ when a source is newer than the last build, in some milliseconds when none is.
+ * `node scripts/build.mjs [--force]`. Exits 1 when the compiler finds an error.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const stamp = join(root, "dist", ".built");
+
+/** Paths of all files under `dir`, relative to it. */
+function filesUnder(dir) {
+  if (!existsSync(dir)) return [];
+  const entries = readdirSync(dir, { recursive: true, withFileTypes: true });
+  return entries.filter((it) => it.isFile()).map((it) => join(it.parentPath ?? it.path, it.name));
+}
+
+/** True when no source has changed since the last build. */
+export function isBuilt() {
+  if (!existsSync(stamp)) return false;
+  const built = statSync(stamp).mtimeMs;
+  const inputs = [
+    ...filesUnder(join(root, "src")),
+    ...readdirSync(join(root, "src"), { recursive: true })
+      .map((name) => join(root, "src", name))
+      .filter((path) => statSync(path).isDirectory()),
+  ];
+  const configs = ["tsconfig.json", "tsconfig.build.json"].map((name) => join(root, name));
+  return [join(root, "src"), ...inputs, ...configs].every((path) => statSync(path).mtimeMs <= built);
+}
+
+/** Compiles when needed. Returns the exit code. */
+export function build({ force = false } = {}) {
+  if (!force && isBuilt()) return 0;
+  const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
+  if (!existsSync(compiler)) {
+    process.stderr.write("grpu: dist/ is not built, as TypeScript is not installed. Run `npm run setup`.\n");
+    // An install without development dependencies runs `prepare` too, and is no mistake.
+    return process.env.npm_lifecycle_event === "prepare" ? 0 : 1;
+  }
+  const started = new Date();
+  const { status } = spawnSync(process.execPath, [compiler, "-p", join(root, "tsconfig.build.json")], {
+    // The compiler's findings are for people: standard output belongs to the program that is built.
+    stdio: ["ignore", 2, 2],
+  });
+  if (status !== 0) return status ?? 1;
+  removeOrphans();
+  mkdirSync(join(root, "dist"), { recursive: true });
+  writeFileSync(stamp, `${started.toISOString()}\n`);
+  return 0;
+}
+
+/** Takes out compiled files whose source is gone, so that a package holds none. */
+function removeOrphans() {
+  const dist = join(root, "dist");
+  for (const path of filesUnder(dist)) {
+    const source = path.replace(/\.d\.ts$|\.js$/, ".ts").replace(dist, join(root, "src"));
+    if (source.endsWith(".ts") && !existsSync(source)) rmSync(path);
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  process.exitCode = build({ force: process.argv.includes("--force") });
+}

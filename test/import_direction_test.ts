@@ -1,0 +1,160 @@
+/** Holds the table of who may import whom, and where the runtime (Node, Deno, a page) may be touched. */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+
+/** What each part of src/ may import besides itself and `errors.ts`; `*` is everything. A part is a folder or a file. */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  "errors.ts": [],
+  "backend.ts": [],
+  data: ["backend.ts"],
+  config: ["data"],
+  compute: [],
+  algorithm: ["compute", "data", "backend.ts"],
+  model: ["compute", "backend.ts"],
+  task: ["data", "backend.ts"],
+  backend: ["algorithm", "compute", "config", "data", "model", "backend.ts"],
+  loop: ["algorithm", "compute", "config", "data", "log", "task", "backend.ts"],
+  serve: ["compute", "config", "data", "log", "model", "backend.ts"],
+  log: ["data"],
+  cli: ["*"],
+  "cli.ts": ["*"],
+  "mod.ts": ["*"],
+};
+
+/** Where `process`, `Deno`, node: modules, `globalThis` and `navigator.gpu` may appear. */
+const RUNTIME_ALLOWED: readonly RegExp[] = [
+  /^cli(\/|\.ts$)/,
+  /^log\//,
+  /^serve\/listen\.ts$/,
+  /^compute\/(adapter|shader|nap)\.ts$/,
+  /^model\/files\.ts$/,
+];
+
+const RUNTIME_USES: readonly (readonly [RegExp, string])[] = [
+  // Only members that the runtime's object has: `process` is also a stage of the loop.
+  [
+    /(?<![.\w])process\.(argv|cwd|env|exit|exitCode|hrtime|kill|memoryUsage|nextTick|off|on|once|pid|platform|std\w+|versions?)\b/,
+    "process",
+  ],
+  [/(?<![.\w])Deno\b/, "Deno"],
+  // A registry under a symbol of ours is no use of the runtime.
+  [/(?<![.\w])globalThis\b(?! as unknown as Record<symbol,)/, "globalThis"],
+  [/(?<![.\w])navigator\b/, "navigator"],
+  [/(?<![.\w])require\(/, "require"],
+];
+
+/** Every break of the rules in these sources (text by path within src/), one line each. */
+function findViolations(sources: Readonly<Record<string, string>>): string[] {
+  return Object.entries(sources).flatMap(([path, text]) => [
+    ...importViolations(path, text),
+    ...runtimeViolations(path, text),
+  ]);
+}
+
+function importViolations(path: string, text: string): string[] {
+  const from = partOf(path);
+  const allowed = MAY_IMPORT[from];
+  if (!allowed) return [`${path}: no rule for ${from}: add it to the table`];
+  return importsOf(text)
+    .filter((specifier) => specifier.startsWith("."))
+    .map((specifier) => normalize(join(dirname(path), specifier)))
+    .filter((target) => {
+      const to = partOf(target);
+      return to !== from && to !== "errors.ts" && !allowed.includes("*") && !allowed.includes(to);
+    })
+    .map((target) => `${path}: ${from} may not import ${target}`);
+}
+
+function runtimeViolations(path: string, text: string): string[] {
+  if (RUNTIME_ALLOWED.some((rule) => rule.test(path))) return [];
+  const code = withoutCommentsAndStrings(text);
+  const uses = RUNTIME_USES.filter(([pattern]) => pattern.test(code)).map(([, name]) => name);
+  const modules = importsOf(text).filter((specifier) => specifier.startsWith("node:"));
+  return [...uses, ...modules].map((name) => `${path}: may not touch the runtime: ${name}`);
+}
+
+function partOf(path: string): string {
+  return path.split(/[\\/]/)[0];
+}
+
+/** Specifiers of static, re-exporting and dynamic imports, types included. */
+function importsOf(text: string): string[] {
+  const pattern =
+    /(?:^|[;}\n])\s*(?:import|export)\b[^;"'`]*?["']([^"'\n]+)["']|\bimport\(\s*["']([^"'\n]+)["']/g;
+  return [...withoutComments(text).matchAll(pattern)].map((match) => match[1] ?? match[2]);
+}
+
+const TOKENS =
+  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`|\/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\/[a-z]*(?=[\s,;).\]])/g;
+
+function withoutComments(text: string): string {
+  return text.replace(TOKENS, (token) => (/^\/[*/]/.test(token) ? " " : token));
+}
+
+/** Keeps the code inside `${}` of template strings. */
+function withoutCommentsAndStrings(text: string): string {
+  return text.replace(TOKENS, (token) =>
+    token.startsWith("`") ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1]).join(" ") : '""',
+  );
+}
+
+describe("findViolations() finds made-up ones", () => {
+  const cases: [path: string, text: string, found: string | undefined][] = [
+    [
+      "loop/train.ts",
+      'import type { Local } from "../backend/local.ts";',
+      "loop may not import backend/local.ts",
+    ],
+    ["loop/train.ts", 'import type { Backend } from "../backend.ts";', undefined],
+    [
+      "loop/a.ts",
+      'import {\n  a,\n  b,\n} from "../backend/tinker.ts";',
+      "loop may not import backend/tinker.ts",
+    ],
+    ["serve/app.ts", 'export { run } from "../loop/run.ts";', "serve may not import loop/run.ts"],
+    [
+      "compute/device.ts",
+      'const d = await import("../data/pack.ts");',
+      "compute may not import data/pack.ts",
+    ],
+    ["compute/device.ts", 'import { ConfigError } from "../errors.ts";', undefined],
+    ["data/types.ts", 'import "../algorithm/kl.ts";', "data may not import algorithm/kl.ts"],
+    ["algorithm/a.ts", 'import { x } from "../model/x.ts";', "algorithm may not import model/x.ts"],
+    ["model/a.ts", '// import { x } from "../loop/x.ts";\nimport { y } from "./y.ts";', undefined],
+    ["novelty/a.ts", "", "no rule for novelty"],
+    [
+      "data/a.ts",
+      'import { readFile } from "node:fs/promises";',
+      "may not touch the runtime: node:fs/promises",
+    ],
+    ["data/a.ts", "const x = process.env.HOME;", "may not touch the runtime: process"],
+    ["data/a.ts", "const x = `$" + "{process.env.HOME}`;", "may not touch the runtime: process"],
+    ["data/a.ts", "if (typeof Deno !== 'undefined') run();", "may not touch the runtime: Deno"],
+    ["compute/webgpu.ts", "const gpu = navigator.gpu;", "may not touch the runtime: navigator"],
+    ["compute/webgpu.ts", "const r = globalThis as unknown as R;", "may not touch the runtime: globalThis"],
+    ["task/a.ts", "const t = globalThis as unknown as Record<symbol, T>;", undefined],
+    ["data/a.ts", '/* process.env */ const x = "Deno.args"; // navigator.gpu', undefined],
+    ["loop/a.ts", "const r = stages.process.name; const { process } = stages; process(r);", undefined],
+    ["cli/io.ts", 'import { x } from "../backend/local.ts"; process.exit(Deno.pid);', undefined],
+    ["model/files.ts", 'import { open } from "node:fs/promises";', undefined],
+  ];
+  test.each(cases)("%s: %s", (path, text, found) => {
+    const violations = findViolations({ [path]: text });
+    if (found === undefined) expect(violations).toEqual([]);
+    else expect(violations).toEqual([expect.stringContaining(found)]);
+  });
+});
+
+test("the sources keep to the table", () => {
+  const src = fileURLToPath(new URL("../src", import.meta.url));
+  const paths = readdirSync(src, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".ts"))
+    .map((entry) => join(entry.parentPath ?? entry.path, entry.name));
+  expect(paths.length).toBeGreaterThan(15);
+  const sources = Object.fromEntries(
+    paths.map((path) => [relative(src, path).replaceAll("\\", "/"), readFileSync(path, "utf8")]),
+  );
+  expect(findViolations(sources)).toEqual([]);
+});
