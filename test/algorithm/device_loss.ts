@@ -1,0 +1,38 @@
+/** Runs a host batch through the recorded loss, as a caller with data in memory would. */
+import { countRows } from "../../src/algorithm/aggregation.ts";
+import { type LossBatch, rowsOfTokens } from "../../src/algorithm/loss_reference.ts";
+import type { LossResult, PolicyLossSpec } from "../../src/algorithm/loss_spec.ts";
+import { type RecordOptions, recordPolicyLoss } from "../../src/algorithm/policy_loss.ts";
+import { type Device, readFloats } from "../../src/compute/device.ts";
+
+export async function deviceLoss(
+  device: Device,
+  batch: LossBatch,
+  spec: PolicyLossSpec,
+  options: RecordOptions = {},
+): Promise<LossResult & { dlogprobs: Float32Array; dentropy?: Float32Array }> {
+  const floats = (data: ArrayLike<number>, label: string) => device.upload(Float32Array.from(data), label);
+  const optional = (data: ArrayLike<number> | undefined, label: string) => data && floats(data, label);
+  const buffers = {
+    logprobs: floats(batch.logprobs, "logprobs"),
+    oldLogprobs: optional(batch.oldLogprobs, "old"),
+    refLogprobs: optional(batch.refLogprobs, "ref"),
+    advantages: floats(batch.advantages, "advantages"),
+    mask: device.upload(batch.mask, "mask"),
+    isWeights: optional(batch.rolloutIsWeights, "weights"),
+    offsets: device.upload(batch.offsets, "offsets"),
+    trajectoryOfToken: device.upload(rowsOfTokens(batch.offsets), "rows"),
+    entropy: optional(batch.entropy, "entropy"),
+  };
+  const counts = countRows(batch.offsets, batch.mask);
+  const recorded = recordPolicyLoss(device, spec, { buffers, counts, ...options });
+  const data = await device.read(recorded.reads);
+  const result = {
+    ...recorded.decode(data),
+    dlogprobs: await readFloats(device, recorded.dlogprobs, counts.tokens),
+    dentropy: recorded.dentropy && (await readFloats(device, recorded.dentropy, counts.tokens)),
+  };
+  recorded.release();
+  device.release(...Object.values(buffers).filter((buffer) => buffer !== undefined));
+  return result;
+}
