@@ -1,0 +1,29 @@
+/**
+ * The algorithms of reinforcement learning on the device: advantages, policy losses, KL, rollout correction.
+ *
+ * For a trainer (nothing here waits; `submit` or `read` once per step):
+ *
+ *     const counts = countRows(offsets, mask);                       // host arrays, once per batch
+ *     const loss = recordPolicyLoss(device, spec, { buffers: { logprobs, oldLogprobs?, refLogprobs?, advantages,
+ *         mask, isWeights?, offsets, trajectoryOfToken, entropy? }, counts });
+ *     // loss.dlogprobs: Buffer f32 [T]; loss.dentropy?: Buffer f32 [T] (given `entropy`); 0 where mask = 0
+ *     const data = await device.read([...loss.reads, ...yours]);
+ *     const { loss: value, metrics } = loss.decode(data.slice(0, loss.reads.length));
+ *     loss.release();
+ *
+ * `spec` is a `LossSpec` of backend.ts (plus `loss_scale_factor`, `dp_size`, `compat`). `advantages` is f32 [N] or [T];
+ * for `cross_entropy` it holds the weights. Rows are whole sequences with the prompt masked out, or responses alone.
+ * Tinker's losses are `ppo`, `importance_sampling`, `cross_entropy`, `tinker.cispo`, `tinker.dro` (bare `cispo` and
+ * `dro` are verl's); TRL's are `trl.NAME`.
+ */
+export * from "./aggregation.ts";
+export * from "./kl.ts";
+export type { LossDefinition, LossPlan, LossSettings, ShaderSettings, Token, TokenLoss } from "./loss_definition.ts";
+export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";
+export { findLoss, type LossResult, lossNames, type PolicyLossSpec, registerLoss } from "./loss_spec.ts";
+export {
+  type LossBuffers,
+  type RecordedLoss,
+  type RecordOptions,
+  recordPolicyLoss,
+} from "./policy_loss.ts";
