@@ -1,0 +1,39 @@
+// y[r, y_offset + c] (+)= scale * x[r, x_offset + c], c < width. Grid: a thread per vec4.
+
+struct Params {
+  rows: u32,
+  width: u32,
+  x_stride: u32,
+  x_offset: u32,
+  y_stride: u32,
+  y_offset: u32,
+  scale: f32,
+  accumulate: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<vec4f>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 64u;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  let quads = params.width / 4u;
+  if (index >= params.rows * quads) {
+    return;
+  }
+  let row = index / quads;
+  let quad = index - row * quads;
+  let to = (row * params.y_stride + params.y_offset) / 4u + quad;
+  var value = params.scale * x[(row * params.x_stride + params.x_offset) / 4u + quad];
+  if (params.accumulate != 0u) {
+    value += y[to];
+  }
+  y[to] = value;
+}

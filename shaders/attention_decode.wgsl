@@ -1,0 +1,75 @@
+// Attention of one new query per row over its slot of the cache, positions 0 .. positions[r] + shift.
+// keys, values [slots, max_length, key_heads D]; q at a stride and an offset per row; result [rows, heads D].
+// Grid: a thread per (row, head).
+
+struct Params {
+  rows: u32,
+  heads: u32,
+  key_heads: u32,
+  q_stride: u32,
+  q_offset: u32,
+  max_length: u32,
+  shift: u32,
+  scale: f32,
+}
+
+@group(0) @binding(0) var<storage, read> q: array<vec4f>;
+@group(0) @binding(1) var<storage, read> keys: array<vec4f>;
+@group(0) @binding(2) var<storage, read> values: array<vec4f>;
+@group(0) @binding(3) var<storage, read> slots: array<u32>;
+@group(0) @binding(4) var<storage, read> positions: array<u32>;
+@group(0) @binding(5) var<storage, read_write> result: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 8u;
+override HEAD_QUADS: u32 = 2u;
+
+// The widest head is 128. Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
+const MAX_QUADS = 32u;
+// exp(x) = exp2(x * LOG2_E).
+const LOG2_E = 1.4426950408889634;
+const LOWEST = -1e30;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  if (index >= params.rows * params.heads) {
+    return;
+  }
+  let row = index / params.heads;
+  let head = index - row * params.heads;
+  let length = min(positions[row] + params.shift + 1u, params.max_length);
+  let key_stride = params.key_heads * HEAD_QUADS;
+  var at = slots[row] * params.max_length * key_stride + head * params.key_heads / params.heads * HEAD_QUADS;
+  let q_at = (row * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  var query: array<vec4f, MAX_QUADS>;
+  var sum: array<vec4f, MAX_QUADS>;
+  for (var d = 0u; d < HEAD_QUADS; d++) {
+    query[d] = q[q_at + d] * (params.scale * LOG2_E);
+  }
+  var highest = LOWEST;
+  var total = 0.0;
+  for (var s = 0u; s < length; s++) {
+    var products = vec4f();
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      products += query[d] * keys[at + d];
+    }
+    let score = dot(products, vec4f(1.0));
+    let higher = max(highest, score);
+    let keep = exp2(highest - higher);
+    let weight = exp2(score - higher);
+    highest = higher;
+    total = total * keep + weight;
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      sum[d] = sum[d] * keep + weight * values[at + d];
+    }
+    at += key_stride;
+  }
+  for (var d = 0u; d < HEAD_QUADS; d++) {
+    result[index * HEAD_QUADS + d] = sum[d] / total;
+  }
+}

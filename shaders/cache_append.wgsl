@@ -1,0 +1,45 @@
+// keys[slots[r], positions[r] + shift, :] = k of row r; likewise values. Caches [slots, max_length, width].
+// Positions beyond the cache are dropped. Grid: a thread per vec4 of a row.
+
+struct Params {
+  rows: u32,
+  width: u32,
+  k_stride: u32,
+  k_offset: u32,
+  v_stride: u32,
+  v_offset: u32,
+  max_length: u32,
+  shift: u32,
+}
+
+@group(0) @binding(0) var<storage, read> k: array<vec4f>;
+@group(0) @binding(1) var<storage, read> v: array<vec4f>;
+@group(0) @binding(2) var<storage, read> slots: array<u32>;
+@group(0) @binding(3) var<storage, read> positions: array<u32>;
+@group(0) @binding(4) var<storage, read_write> keys: array<vec4f>;
+@group(0) @binding(5) var<storage, read_write> values: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 64u;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  let quads = params.width / 4u;
+  if (index >= params.rows * quads) {
+    return;
+  }
+  let row = index / quads;
+  let quad = index - row * quads;
+  let position = positions[row] + params.shift;
+  if (position >= params.max_length) {
+    return;
+  }
+  let to = (slots[row] * params.max_length + position) * quads + quad;
+  keys[to] = k[(row * params.k_stride + params.k_offset) / 4u + quad];
+  values[to] = v[(row * params.v_stride + params.v_offset) / 4u + quad];
+}

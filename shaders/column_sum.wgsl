@@ -1,0 +1,34 @@
+// result[c] (+)= sum over rows of x[row, c]. x [rows, width]. Grid: a thread per vec4 of columns.
+
+struct Params {
+  rows: u32,
+  width: u32,
+  accumulate: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<vec4f>;
+@group(0) @binding(1) var<storage, read_write> result: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 64u;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  let quads = params.width / 4u;
+  if (index >= quads) {
+    return;
+  }
+  var sum = vec4f();
+  for (var row = 0u; row < params.rows; row++) {
+    sum += x[row * quads + index];
+  }
+  if (params.accumulate != 0u) {
+    sum += result[index];
+  }
+  result[index] = sum;
+}

@@ -1,0 +1,85 @@
+// Per row of logits / temperature: log-probability of the target, entropy, log-sum-exp, in one pass.
+//   logprob = x_y - lse,  entropy = lse - sum_i p_i x_i,  lse = log sum_i exp(x_i)
+// logits [rows, stride], V used; the per-row buffers start at first_row. Sixteen logits a step keep rescaling rare and
+// sums short. Grid: a thread per row.
+
+struct Params {
+  rows: u32,
+  first_row: u32,
+  vocabulary: u32,
+  stride: u32,
+  inverse_temperature: f32,
+}
+
+@group(0) @binding(0) var<storage, read> logits: array<vec4f>;
+@group(0) @binding(1) var<storage, read> targets: array<u32>;
+@group(0) @binding(2) var<storage, read_write> logprobs: array<f32>;
+@group(0) @binding(3) var<storage, read_write> entropies: array<f32>;
+@group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 8u;
+const LOWEST = -1e30;
+
+struct State {
+  highest: f32,
+  // Sums of exp(x - highest) and of exp(x - highest) * (x - highest).
+  total: f32,
+  weighted: f32,
+}
+
+// Where a lane holds no logit it is LOWEST: its weight is 0, and so is the product.
+fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
+  let most = max(max(x[0], x[1]), max(x[2], x[3]));
+  let old = (*state).highest;
+  let highest = max(max(max(most.x, most.y), max(most.z, most.w)), old);
+  let keep = exp(old - highest);
+  (*state).weighted = keep * ((*state).weighted + (*state).total * max(old - highest, LOWEST));
+  (*state).total *= keep;
+  var totals = vec4f();
+  var products = vec4f();
+  for (var i = 0u; i < 4u; i++) {
+    let shifted = x[i] - highest;
+    let weights = exp(shifted);
+    totals += weights;
+    products += weights * shifted;
+  }
+  (*state).total += dot(totals, vec4f(1.0));
+  (*state).weighted += dot(products, vec4f(1.0));
+  (*state).highest = highest;
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  if (index >= params.rows) {
+    return;
+  }
+  let start = index * params.stride / 4u;
+  let full = params.vocabulary / 16u * 4u;
+  var state = State(LOWEST, 0.0, 0.0);
+  for (var quad = 0u; quad < full; quad += 4u) {
+    absorb(&state, array(
+      logits[start + quad] * params.inverse_temperature,
+      logits[start + quad + 1u] * params.inverse_temperature,
+      logits[start + quad + 2u] * params.inverse_temperature,
+      logits[start + quad + 3u] * params.inverse_temperature,
+    ));
+  }
+  for (var quad = full; quad * 4u < params.vocabulary; quad++) {
+    let used = vec4u(quad * 4u) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.vocabulary);
+    let x = select(vec4f(LOWEST), logits[start + quad] * params.inverse_temperature, used);
+    absorb(&state, array(x, vec4f(LOWEST), vec4f(LOWEST), vec4f(LOWEST)));
+  }
+  let row = params.first_row + index;
+  let target_id = targets[row];
+  let chosen = logits[start + target_id / 4u][target_id % 4u] * params.inverse_temperature;
+  let lse = state.highest + log(state.total);
+  logprobs[row] = chosen - lse;
+  entropies[row] = log(state.total) - state.weighted / state.total;
+  log_sum_exps[row] = lse;
+}

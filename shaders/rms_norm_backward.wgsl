@@ -1,0 +1,56 @@
+// x_grad (+)= r (g - x r^2 mean(g x)), g = y_grad * weight; r = inverse_rms of the row.
+// x_grad lies as x. Grid: a thread per row.
+
+struct Params {
+  rows: u32,
+  width: u32,
+  per_token: u32,
+  x_stride: u32,
+  x_offset: u32,
+  y_stride: u32,
+  y_offset: u32,
+  accumulate: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<vec4f>;
+@group(0) @binding(1) var<storage, read> weight: array<vec4f>;
+@group(0) @binding(2) var<storage, read> inverse_rms: array<f32>;
+@group(0) @binding(3) var<storage, read> y_grad: array<vec4f>;
+@group(0) @binding(4) var<storage, read_write> x_grad: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+// First vec4 of a row: `per_token` rows lie side by side in each token's stretch of `stride` elements.
+fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
+  let token = row / params.per_token;
+  return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
+}
+
+override WORKGROUP: u32 = 64u;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  if (index >= params.rows) {
+    return;
+  }
+  let quads = params.width / 4u;
+  let x_start = row_start(index, params.x_stride, params.x_offset);
+  let y_start = row_start(index, params.y_stride, params.y_offset);
+  let r = inverse_rms[index];
+  var products = vec4f();
+  for (var q = 0u; q < quads; q++) {
+    products += y_grad[y_start + q] * weight[q] * x[x_start + q];
+  }
+  let pull = dot(products, vec4f(1.0)) * r * r / f32(params.width);
+  for (var q = 0u; q < quads; q++) {
+    var value = r * (y_grad[y_start + q] * weight[q] - x[x_start + q] * pull);
+    if (params.accumulate != 0u) {
+      value += x_grad[x_start + q];
+    }
+    x_grad[x_start + q] = value;
+  }
+}

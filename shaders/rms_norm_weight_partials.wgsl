@@ -1,0 +1,55 @@
+// partials[b, offset + c] = sum over the rows of block b of y_grad[row, c] * x[row, c] * inverse_rms[row].
+// The number of row blocks is fixed, so that sums repeat bit for bit. column_sum adds the blocks.
+// Grid: a thread per (block, vec4 of columns).
+
+struct Params {
+  rows: u32,
+  width: u32,
+  per_token: u32,
+  x_stride: u32,
+  x_offset: u32,
+  y_stride: u32,
+  y_offset: u32,
+  partials_stride: u32,
+  partials_offset: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<vec4f>;
+@group(0) @binding(1) var<storage, read> inverse_rms: array<f32>;
+@group(0) @binding(2) var<storage, read> y_grad: array<vec4f>;
+@group(0) @binding(3) var<storage, read_write> partials: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override BLOCKS: u32 = 64u;
+
+// First vec4 of a row: `per_token` rows lie side by side in each token's stretch of `stride` elements.
+fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
+  let token = row / params.per_token;
+  return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
+}
+
+override WORKGROUP: u32 = 64u;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  let quads = params.width / 4u;
+  if (index >= BLOCKS * quads) {
+    return;
+  }
+  let block = index / quads;
+  let quad = index - block * quads;
+  let per_block = (params.rows + BLOCKS - 1u) / BLOCKS;
+  let end = min((block + 1u) * per_block, params.rows);
+  var sum = vec4f();
+  for (var row = block * per_block; row < end; row++) {
+    let x_at = row_start(row, params.x_stride, params.x_offset) + quad;
+    let y_at = row_start(row, params.y_stride, params.y_offset) + quad;
+    sum += y_grad[y_at] * x[x_at] * inverse_rms[row];
+  }
+  partials[(block * params.partials_stride + params.partials_offset) / 4u + quad] = sum;
+}

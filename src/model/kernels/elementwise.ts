@@ -1,0 +1,46 @@
+/** Additions, copies between layouts, and the transpose. */
+import { defineKernel } from "../../compute/kernel.ts";
+import { quads, THREADS, threads } from "./rows.ts";
+
+/**
+ * y[r, y_offset + c] (+)= scale * x[r, x_offset + c] for c < width; rows are `x_stride` and `y_stride` apart.
+ * Added where `accumulate` is 1 (residual), written where 0 (copy between layouts).
+ */
+export const addScaled = defineKernel({
+  name: "add_scaled",
+  bindings: { x: "read f32", y: "write f32" },
+  params: {
+    rows: "u32",
+    width: "u32",
+    x_stride: "u32",
+    x_offset: "u32",
+    y_stride: "u32",
+    y_offset: "u32",
+    scale: "f32",
+    accumulate: "u32",
+  },
+  constants: THREADS,
+  grid: ({ rows, width }, constants) => threads(rows * quads(width, "width"), constants),
+  reference({ x, y }, { rows, width, x_stride, x_offset, y_stride, y_offset, scale, accumulate }) {
+    for (let row = 0; row < rows; row++)
+      for (let c = 0; c < width; c++) {
+        const to = row * y_stride + y_offset + c;
+        y[to] = (accumulate ? y[to] : 0) + scale * x[row * x_stride + x_offset + c];
+      }
+  },
+  tolerance: { relative: 1e-6, absolute: 1e-6 },
+});
+
+/** y[c, r] = x[r, c]. x [rows, columns] at `x_offset`, y [columns, rows] at `y_offset`. Any sizes. */
+export const transpose = defineKernel({
+  name: "transpose",
+  bindings: { x: "read f32", y: "write f32" },
+  params: { rows: "u32", columns: "u32", x_offset: "u32", y_offset: "u32" },
+  constants: THREADS,
+  grid: ({ rows, columns }, constants) => threads(Math.ceil(rows / 4) * columns, constants),
+  reference({ x, y }, { rows, columns, x_offset, y_offset }) {
+    for (let r = 0; r < rows; r++)
+      for (let c = 0; c < columns; c++) y[y_offset + c * rows + r] = x[x_offset + r * columns + c];
+  },
+  tolerance: { relative: 0, absolute: 0 },
+});

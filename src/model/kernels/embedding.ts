@@ -1,0 +1,82 @@
+/** Rows of a table by token id, and the table's gradient. */
+import { defineKernel } from "../../compute/kernel.ts";
+import { quads, THREADS, threads } from "./rows.ts";
+
+/**
+ * out[t, :] = table[tokens[t], :]. tokens [T], out [T, width]. The binding `table` holds rows [first_row, first_row +
+ * row_count) of the table; tokens outside leave `out` as it is, so that a table above the binding limit takes several
+ * windows. Also gathers rows of any matrix.
+ */
+export const embedding = defineKernel({
+  name: "embedding",
+  bindings: { tokens: "read u32", table: "read f32", out: "write f32" },
+  params: { tokens: "u32", width: "u32", first_row: "u32", row_count: "u32" },
+  constants: THREADS,
+  grid: ({ tokens, width }, constants) => threads(tokens * quads(width, "width"), constants),
+  reference({ tokens, table, out }, params) {
+    const { width, first_row, row_count } = params;
+    for (let t = 0; t < params.tokens; t++) {
+      const row = tokens[t] - first_row;
+      if (row < 0 || row >= row_count) continue;
+      const from = row * width;
+      for (let c = 0; c < width; c++) out[t * width + c] = table[from + c];
+    }
+  },
+  tolerance: { relative: 0, absolute: 0 },
+});
+
+/**
+ * tableGrad[rows[u], :] += sum over i in [offsets[u], offsets[u+1]) of outGrad[positions[i], :].
+ * rows [U] distinct, offsets [U+1], positions: {@link groupByToken} makes them. No atomics: one writer per row.
+ * Windows of the table as in {@link embedding}.
+ */
+export const embeddingBackward = defineKernel({
+  name: "embedding_backward",
+  bindings: {
+    rows: "read u32",
+    offsets: "read u32",
+    positions: "read u32",
+    outGrad: "read f32",
+    tableGrad: "write f32",
+  },
+  params: { rows: "u32", width: "u32", first_row: "u32", row_count: "u32" },
+  constants: THREADS,
+  grid: ({ rows, width }, constants) => threads(rows * quads(width, "width"), constants),
+  reference({ rows, offsets, positions, outGrad, tableGrad }, params) {
+    const { width, first_row, row_count } = params;
+    const sum = new Float64Array(width);
+    for (let u = 0; u < params.rows; u++) {
+      const row = rows[u] - first_row;
+      if (row < 0 || row >= row_count) continue;
+      sum.fill(0);
+      for (let i = offsets[u]; i < offsets[u + 1]; i++)
+        for (let c = 0; c < width; c++) sum[c] += outGrad[positions[i] * width + c];
+      for (let c = 0; c < width; c++) tableGrad[row * width + c] += sum[c];
+    }
+  },
+  tolerance: { relative: 1e-5, absolute: 1e-5 },
+});
+
+export interface TokenGroups {
+  /** Distinct ids, ascending, [U]. */
+  readonly rows: Uint32Array;
+  /** Where each id's positions start, [U+1]. */
+  readonly offsets: Uint32Array;
+  /** Positions by id, ascending within an id, [T]. */
+  readonly positions: Uint32Array;
+}
+
+/** Where each distinct token stands: the CSR that {@link embeddingBackward} walks. */
+export function groupByToken(tokens: ArrayLike<number>): TokenGroups {
+  const positions = Uint32Array.from({ length: tokens.length }, (_, i) => i);
+  positions.sort((a, b) => tokens[a] - tokens[b] || a - b);
+  const rows: number[] = [];
+  const offsets: number[] = [];
+  for (const [i, position] of positions.entries()) {
+    if (i > 0 && tokens[position] === tokens[positions[i - 1]]) continue;
+    rows.push(tokens[position]);
+    offsets.push(i);
+  }
+  offsets.push(tokens.length);
+  return { rows: Uint32Array.from(rows), offsets: Uint32Array.from(offsets), positions };
+}

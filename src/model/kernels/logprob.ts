@@ -1,0 +1,95 @@
+/**
+ * Log-probability and entropy of softmax(logits / temperature), fused with the gather of the chosen token, and their
+ * gradient. logits [rows, stride], V of them used; rows may be a window of a larger batch that starts at `first_row`
+ * of targets and of every per-row buffer, since logits of a whole batch may exceed what one binding covers.
+ */
+import { type Constants, defineKernel, folded, type Grid } from "../../compute/kernel.ts";
+import { quads } from "./rows.ts";
+
+const PARAMS = {
+  rows: "u32",
+  first_row: "u32",
+  vocabulary: "u32",
+  stride: "u32",
+  inverse_temperature: "f32",
+} as const;
+
+/** Vec4s of logits that a thread of the gradient takes; the shader's DEPTH. */
+const BACKWARD_DEPTH = 16;
+
+const perRow = ({ rows }: { rows: number }, constants: Constants): Grid =>
+  folded(Math.ceil(rows / constants.WORKGROUP));
+
+/** logprobs[r] = log p(targets[r]), entropies[r] = -sum p log p, logSumExps[r] of logits / temperature. */
+export const logprob = defineKernel({
+  name: "logprob",
+  bindings: {
+    logits: "read f32",
+    targets: "read u32",
+    logprobs: "write f32",
+    entropies: "write f32",
+    logSumExps: "write f32",
+  },
+  params: PARAMS,
+  constants: { WORKGROUP: 8 },
+  grid: perRow,
+  reference({ logits, targets, logprobs, entropies, logSumExps }, params) {
+    const { rows, first_row, vocabulary, stride, inverse_temperature } = params;
+    for (let row = 0; row < rows; row++) {
+      const from = row * stride;
+      let max = -Infinity;
+      for (let i = 0; i < vocabulary; i++) max = Math.max(max, logits[from + i] * inverse_temperature);
+      let total = 0;
+      let weighted = 0;
+      for (let i = 0; i < vocabulary; i++) {
+        const shifted = logits[from + i] * inverse_temperature - max;
+        const weight = Math.exp(shifted);
+        total += weight;
+        weighted += weight * shifted;
+      }
+      const logTotal = Math.log(total);
+      const to = first_row + row;
+      logprobs[to] = logits[from + targets[to]] * inverse_temperature - max - logTotal;
+      entropies[to] = logTotal - weighted / total;
+      logSumExps[to] = max + logTotal;
+    }
+  },
+  tolerance: { relative: 1e-5, absolute: 1e-5 },
+});
+
+/**
+ * Turns logits into their gradient in place, from a = logprobGrads and b = entropyGrads of each row:
+ * (a (1[i = y] - p_i) - b p_i (log p_i + entropy)) / temperature. Columns V .. stride become 0.
+ */
+export const logprobBackward = defineKernel({
+  name: "logprob_backward",
+  bindings: {
+    logits: "write f32",
+    targets: "read u32",
+    logSumExps: "read f32",
+    entropies: "read f32",
+    logprobGrads: "read f32",
+    entropyGrads: "read f32",
+  },
+  params: PARAMS,
+  constants: { WORKGROUP: 8 },
+  grid: ({ rows, stride }, { WORKGROUP }) =>
+    folded(rows * Math.ceil(quads(stride, "stride") / (WORKGROUP * BACKWARD_DEPTH))),
+  reference({ logits, targets, logSumExps, entropies, logprobGrads, entropyGrads }, params) {
+    const { rows, first_row, vocabulary, stride, inverse_temperature } = params;
+    for (let row = 0; row < rows; row++) {
+      const from = row * stride;
+      const at = first_row + row;
+      const a = logprobGrads[at];
+      const b = entropyGrads[at];
+      for (let i = 0; i < vocabulary; i++) {
+        const logP = logits[from + i] * inverse_temperature - logSumExps[at];
+        const p = Math.exp(logP);
+        const chosen = i === targets[at] ? a : 0;
+        logits[from + i] = inverse_temperature * (chosen - p * (a + b * (logP + entropies[at])));
+      }
+      logits.fill(0, from + vocabulary, from + stride);
+    }
+  },
+  tolerance: { relative: 1e-5, absolute: 1e-6 },
+});

@@ -1,0 +1,134 @@
+/** Draws one token per row of logits: temperature, top-k, top-p, and a random number that depends on nothing else. */
+import { defineKernel, folded } from "../../compute/kernel.ts";
+
+/** Floats per row of `settings`: temperature, top_p, top_k, spare. */
+export const SETTING_FLOATS = 4;
+
+/**
+ * next[r] = a token drawn from logits[r, 0..V) and its log-probability under softmax(logits / temperature), before
+ * top-k and top-p (under softmax(logits) when greedy). Both also go to tokens[r, shift] and logprobs[r, shift] of the
+ * histories [rows, history_stride], so that many steps can be recorded ahead of one read-back.
+ *
+ * Temperature 0 is greedy; of equal logits the lowest id wins. top_k <= 0 and top_p >= 1 are off. As in vLLM: top-k
+ * first, then the smallest set whose share of what is left reaches top_p, never empty. Logits equal to the last one
+ * kept are kept as well, under both. The random number is Philox 2x32-10 of (seeds[r], positions[r] + shift):
+ * {@link uniformAt}. Rows may be a window of a larger batch from `first_row` on.
+ */
+export const sample = defineKernel({
+  name: "sample",
+  bindings: {
+    logits: "read f32",
+    seeds: "read u32",
+    positions: "read u32",
+    settings: "read f32",
+    next: "write u32",
+    tokens: "write u32",
+    logprobs: "write f32",
+  },
+  params: {
+    rows: "u32",
+    first_row: "u32",
+    vocabulary: "u32",
+    stride: "u32",
+    shift: "u32",
+    history_stride: "u32",
+  },
+  constants: { WORKGROUP: 8 },
+  grid: ({ rows }, { WORKGROUP }) => folded(Math.ceil(rows / WORKGROUP)),
+  reference({ logits, seeds, positions, settings, next, tokens, logprobs }, params) {
+    const { rows, first_row, vocabulary, stride, shift, history_stride } = params;
+    for (let local = 0; local < rows; local++) {
+      const row = first_row + local;
+      const [temperature, topP, topK] = settings.subarray(row * SETTING_FLOATS);
+      const drawn = drawToken(logits.subarray(local * stride, local * stride + vocabulary), {
+        temperature,
+        topP,
+        topK,
+        uniform: uniformAt(seeds[row], positions[row] + shift),
+      });
+      next[row] = drawn.token;
+      tokens[row * history_stride + shift] = drawn.token;
+      logprobs[row * history_stride + shift] = drawn.logprob;
+    }
+  },
+  tolerance: { relative: 1e-5, absolute: 1e-5 },
+});
+
+interface Draw {
+  readonly temperature: number;
+  readonly topP: number;
+  readonly topK: number;
+  /** In [0, 1). */
+  readonly uniform: number;
+}
+
+/** The reference's draw from one row. */
+export function drawToken(logits: ArrayLike<number>, draw: Draw): { token: number; logprob: number } {
+  const greedy = draw.temperature === 0;
+  const inverse = greedy ? 1 : 1 / draw.temperature;
+  let best = 0;
+  for (let i = 1; i < logits.length; i++) if (logits[i] > logits[best]) best = i;
+  const weights = Float64Array.from(logits, (x) => Math.exp((x - logits[best]) * inverse));
+  let total = 0;
+  for (const weight of weights) total += weight;
+  const token = greedy ? best : pick(logits, weights, { ...draw, best });
+  return { token, logprob: (logits[token] - logits[best]) * inverse - Math.log(total) };
+}
+
+/** Inverse of the cumulative sum, in order of ids, over the logits that top-k and top-p leave. */
+function pick(logits: ArrayLike<number>, weights: Float64Array, draw: Draw & { best: number }): number {
+  const least = leastKept(logits, weights, draw);
+  let mass = 0;
+  for (let i = 0; i < weights.length; i++) if (logits[i] >= least) mass += weights[i];
+  const target = draw.uniform * mass;
+  let last = draw.best;
+  let below = 0;
+  for (let i = 0; i < weights.length; i++) {
+    if (!(logits[i] >= least)) continue;
+    last = i;
+    below += weights[i];
+    if (below > target) break;
+  }
+  return last;
+}
+
+/** The smallest logit that top-k and top-p keep. */
+function leastKept(logits: ArrayLike<number>, weights: Float64Array, { topK, topP }: Draw): number {
+  const size = logits.length;
+  const byK = topK > 0 && topK < size;
+  if (!byK && topP >= 1) return -Infinity;
+  const order = Array.from({ length: size }, (_, i) => i).sort((a, b) => logits[b] - logits[a]);
+  let kept = size;
+  if (byK) for (kept = topK; kept < size && logits[order[kept]] === logits[order[topK - 1]]; ) kept++;
+  let mass = 0;
+  for (let i = 0; i < kept; i++) mass += weights[order[i]];
+  let reached = 0;
+  for (let i = 0; i < kept && topP < 1; i++) {
+    reached += weights[order[i]];
+    if (reached >= topP * mass) return logits[order[i]];
+  }
+  return logits[order[kept - 1]];
+}
+
+/** The number in [0, 1) that a sequence's seed gives at a position: 24 bits, the same in WGSL. */
+export function uniformAt(seed: number, position: number): number {
+  return (philox(seed >>> 0, position >>> 0)[0] >>> 8) / 2 ** 24;
+}
+
+/**
+ * Philox 2x32 with 10 rounds, counter (position, 0).
+ * @see Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC'11)
+ */
+export function philox(seed: number, position: number): readonly [number, number] {
+  let key = seed;
+  let low = position;
+  let high = 0;
+  for (let round = 0; round < 10; round++) {
+    const product = BigInt(low) * 0xd256d193n;
+    const mixed = (Number(product >> 32n) ^ key ^ high) >>> 0;
+    high = Number(product & 0xffff_ffffn);
+    low = mixed;
+    key = (key + 0x9e3779b9) >>> 0;
+  }
+  return [low, high];
+}
