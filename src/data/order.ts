@@ -1,0 +1,31 @@
+/** In which order rows are trained on: a pure function of the seed and the number of batches already drawn. */
+import { ConfigError } from "../errors.ts";
+import { shuffledIndices } from "./random.ts";
+
+export interface BatchOrder {
+  /** Rows in the data set. */
+  readonly size: number;
+  readonly batchSize: number;
+  readonly seed: number;
+}
+
+/**
+ * Full batches in one pass over the data; what is left over waits for another epoch's shuffle.
+ * @throws {ConfigError} when the data set is smaller than one batch.
+ */
+export function batchesPerEpoch({ size, batchSize }: BatchOrder): number {
+  if (size >= batchSize) return Math.floor(size / batchSize);
+  throw new ConfigError(
+    `Cannot draw batches as one needs ${batchSize} rows: the training data has ${size}. Lower rllm.data.train_batch_size or add rows.`,
+    { path: "rllm.data.train_batch_size" },
+  );
+}
+
+/** The rows of batch `number` (counted over all epochs), and the epoch that it belongs to. */
+export function batchRows(order: BatchOrder, number: number): { rows: Uint32Array; epoch: number } {
+  const perEpoch = batchesPerEpoch(order);
+  const epoch = Math.floor(number / perEpoch);
+  const start = (number % perEpoch) * order.batchSize;
+  const rows = shuffledIndices(order.size, order.seed + epoch).subarray(start, start + order.batchSize);
+  return { rows, epoch };
+}

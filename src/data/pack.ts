@@ -1,0 +1,126 @@
+/**
+ * Trajectories into rows of tokens. A multi-step trajectory whose every prompt repeats what came before becomes one
+ * row: each prefix is read once, and only response tokens are trained on. Where a prompt departs from what came before
+ * (an edited history, say) a new row begins.
+ */
+import type { PackedTokens } from "../backend.ts";
+import type { RewardedTrajectory, Step, TrajectoryGroup } from "./types.ts";
+
+/** The rows of one batch, end to end. Per-token arrays are [T], per-row arrays [N]. */
+export interface PackedRows extends PackedTokens {
+  /** 1 = a response token. */
+  readonly mask: Uint32Array;
+  /** As sampled; 0 where the mask is 0. */
+  readonly rolloutLogprobs: Float32Array;
+  /** Index into `trajectories`, [N]. */
+  readonly trajectoryOfRow: Uint32Array;
+  readonly trajectories: readonly RewardedTrajectory[];
+  /** Group of each trajectory: an index into `groups`. */
+  readonly groupOfTrajectory: Uint32Array;
+  readonly groups: readonly TrajectoryGroup[];
+  /** Advantages that the steps carried themselves, [T]; NaN where an estimator shall decide. */
+  readonly givenAdvantages?: Float32Array;
+}
+
+interface Row {
+  readonly tokens: number[];
+  readonly mask: number[];
+  readonly logprobs: number[];
+  readonly advantages: number[];
+}
+
+/** Merges the steps of one trajectory into as few rows as their prompts allow. Steps without tokens are left out. */
+export function mergeSteps(steps: readonly Step[]): Row[] {
+  const rows: Row[] = [];
+  for (const step of steps) {
+    if (step.prompt_ids.length + step.response_ids.length === 0) continue;
+    const last = rows.at(-1);
+    if (last && startsWith(step.prompt_ids, last.tokens)) appendStep(last, step, last.tokens.length);
+    else {
+      const row: Row = { tokens: [], mask: [], logprobs: [], advantages: [] };
+      appendStep(row, step, 0);
+      rows.push(row);
+    }
+  }
+  return rows;
+}
+
+function appendStep(row: Row, step: Step, known: number): void {
+  for (const token of step.prompt_ids.slice(known)) push(row, token, 0, 0, 0);
+  const { advantage } = step;
+  step.response_ids.forEach((token, t) => {
+    const given = typeof advantage === "number" ? advantage : (advantage?.[t] ?? Number.NaN);
+    push(row, token, 1, step.logprobs[t], given);
+  });
+}
+
+function push(row: Row, token: number, mask: number, logprob: number, advantage: number): void {
+  row.tokens.push(token);
+  row.mask.push(mask);
+  row.logprobs.push(logprob);
+  row.advantages.push(advantage);
+}
+
+function startsWith(tokens: readonly number[], prefix: readonly number[]): boolean {
+  return prefix.length <= tokens.length && prefix.every((token, i) => token === tokens[i]);
+}
+
+/** Packs every trajectory of every group. The first token of a row is never trained on: nothing comes before it. */
+export function packGroups(groups: readonly TrajectoryGroup[]): PackedRows {
+  const trajectories: RewardedTrajectory[] = [];
+  const groupOfTrajectory: number[] = [];
+  const trajectoryOfRow: number[] = [];
+  const rows: Row[] = [];
+  groups.forEach((group, g) => {
+    for (const trajectory of group.trajectories) {
+      for (const row of mergeSteps(trajectory.steps)) {
+        rows.push(row);
+        trajectoryOfRow.push(trajectories.length);
+      }
+      trajectories.push(trajectory);
+      groupOfTrajectory.push(g);
+    }
+  });
+  return {
+    ...concatenate(rows),
+    trajectoryOfRow: Uint32Array.from(trajectoryOfRow),
+    trajectories,
+    groupOfTrajectory: Uint32Array.from(groupOfTrajectory),
+    groups,
+  };
+}
+
+function concatenate(rows: readonly Row[]) {
+  const offsets = new Uint32Array(rows.length + 1);
+  rows.forEach((row, i) => {
+    offsets[i + 1] = offsets[i] + row.tokens.length;
+  });
+  const total = offsets[rows.length];
+  const tokens = new Uint32Array(total);
+  const mask = new Uint32Array(total);
+  const rolloutLogprobs = new Float32Array(total);
+  const advantages = new Float32Array(total);
+  rows.forEach((row, i) => {
+    tokens.set(row.tokens, offsets[i]);
+    mask.set(row.mask, offsets[i]);
+    rolloutLogprobs.set(row.logprobs, offsets[i]);
+    advantages.set(row.advantages, offsets[i]);
+    mask[offsets[i]] = 0;
+  });
+  const isGiven = rows.some((row) => row.advantages.some((a, t) => row.mask[t] === 1 && !Number.isNaN(a)));
+  return { offsets, tokens, mask, rolloutLogprobs, ...(isGiven && { givenAdvantages: advantages }) };
+}
+
+/** Number of rows. */
+export function rowCount(rows: PackedTokens): number {
+  return rows.offsets.length - 1;
+}
+
+/** Rows `[from, to)` of a per-token or per-row array, as a view. */
+export function sliceTokens<A extends Uint32Array | Float32Array>(
+  array: A,
+  rows: PackedTokens,
+  range: { from: number; to: number },
+): A {
+  return array.subarray(rows.offsets[range.from], rows.offsets[range.to]) as A;
+}

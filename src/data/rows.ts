@@ -1,0 +1,63 @@
+/** Rows of a data file into tasks. */
+import { ConfigError } from "../errors.ts";
+import type { Task } from "./types.ts";
+
+export interface RowOptions {
+  /** For messages, and the source of rows that name none. */
+  readonly file: string;
+  /** Field that holds the prompt. Default `prompt`; `question` and `instruction` are tried after it. */
+  readonly promptKey?: string;
+}
+
+type Row = Readonly<Record<string, unknown>>;
+
+const OTHER_PROMPT_KEYS = ["instruction", "question"];
+
+/**
+ * One JSON object a line; empty lines are skipped.
+ * @throws {ConfigError} naming the line that is no JSON object or has no prompt.
+ */
+export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
+  const tasks: Task[] = [];
+  text.split("\n").forEach((line, i) => {
+    if (line.trim() === "") return;
+    const row = parseRow(line, { file: options.file, line: i + 1 });
+    tasks.push(taskFromRow(row, { ...options, line: i + 1, index: tasks.length }));
+  });
+  if (tasks.length > 0) return tasks;
+  throw new ConfigError("Cannot use the data file as it has no rows", { file: options.file });
+}
+
+function parseRow(line: string, at: { file: string; line: number }): Row {
+  let row: unknown;
+  try {
+    row = JSON.parse(line);
+  } catch (cause) {
+    throw new ConfigError(`Cannot read the row as it is not JSON: ${(cause as Error).message}`, at);
+  }
+  if (typeof row === "object" && row !== null && !Array.isArray(row)) return row as Row;
+  throw new ConfigError(`Cannot read the row as it is no JSON object: ${line.slice(0, 80)}`, at);
+}
+
+/** @throws {ConfigError} when the row has no prompt. */
+export function taskFromRow(row: Row, options: RowOptions & { line?: number; index: number }): Task {
+  const { file, line, index, promptKey = "prompt" } = options;
+  const key = [promptKey, ...OTHER_PROMPT_KEYS].find((name) => typeof row[name] === "string");
+  if (key === undefined) {
+    const fields = Object.keys(row).join(", ");
+    throw new ConfigError(
+      `Cannot make a task of the row as it has no text field "${promptKey}" (it has ${fields}). Name the field with data.prompt_key.`,
+      { file, line },
+    );
+  }
+  const source = row.data_source ?? baseName(file);
+  return {
+    id: String(row.id ?? `${baseName(file)}-${index}`),
+    instruction: row[key] as string,
+    metadata: { ...row, data_source: source },
+  };
+}
+
+function baseName(file: string): string {
+  return (file.split(/[\\/]/).at(-1) ?? file).replace(/\.[^.]*$/, "");
+}

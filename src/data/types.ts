@@ -1,0 +1,99 @@
+/**
+ * What a rollout leaves behind, under rLLM's field names: a task is attempted in an episode, an episode holds one
+ * trajectory per agent, a trajectory holds the model calls (steps), and a group holds the trajectories that are
+ * compared with each other.
+ */
+
+/** Why an episode ended. rLLM's seven reasons. */
+export const TERMINATION_REASONS = [
+  "max_prompt_length_exceeded",
+  "max_response_length_exceeded",
+  "env_done",
+  "max_turns_exceeded",
+  "timeout",
+  "unknown",
+  "error",
+] as const;
+
+export type TerminationReason = (typeof TERMINATION_REASONS)[number];
+
+/** One problem to solve. */
+export interface Task {
+  /** Names the task in logs and errors. Two rows with one id are still two tasks. */
+  readonly id: string;
+  readonly instruction: string;
+  /** The whole row: the answer, the source, whatever the evaluator needs. */
+  readonly metadata: Readonly<Record<string, unknown>>;
+}
+
+/** One call of the model: what it read, what it wrote, and what that was worth. */
+export interface Step {
+  readonly prompt_ids: readonly number[];
+  readonly response_ids: readonly number[];
+  /** Of each response token, as sampled. */
+  readonly logprobs: readonly number[];
+  readonly prompt?: string;
+  readonly model_response: string;
+  /** What the agent did with the response. */
+  readonly action?: unknown;
+  readonly observation?: unknown;
+  readonly reward: number;
+  readonly done: boolean;
+  /** Given by the workflow instead of an estimator: one for the step, or one per response token. */
+  readonly advantage?: number | readonly number[] | null;
+  /** Optimiser steps the weights had seen. */
+  readonly weight_version?: number;
+  readonly metadata?: Readonly<Record<string, unknown>>;
+}
+
+/** One agent's run through an episode. */
+export interface Trajectory {
+  /** Unique in the run, and readable: it is what errors name. */
+  readonly uid: string;
+  /** The agent's name: the role under which rewards and advantages are reported. */
+  readonly name: string;
+  readonly steps: readonly Step[];
+  /** Null: the reward of the last step counts. */
+  readonly reward: number | null;
+  readonly signals?: Readonly<Record<string, number>>;
+  readonly metadata?: Readonly<Record<string, unknown>>;
+}
+
+/** One attempt at a task. */
+export interface Episode {
+  /** `<task id>:<rollout index>`, for people; the two parts are fields of their own. */
+  readonly id: string;
+  readonly task: Task;
+  /** Place of the task in the batch: what groups attempts, so that equal ids never merge. */
+  readonly task_index: number;
+  readonly rollout_index: number;
+  readonly termination_reason: TerminationReason;
+  readonly is_correct: boolean;
+  readonly trajectories: readonly Trajectory[];
+  /** Averaged over the batch as `batch/<name>`. */
+  readonly metrics: Readonly<Record<string, number>>;
+  readonly metadata: Readonly<Record<string, unknown>>;
+}
+
+/** Trajectories of one role on one task: an estimator's baseline. */
+export interface TrajectoryGroup {
+  /** `<task id>:<role>`. */
+  readonly group_id: string;
+  readonly task_id: string;
+  readonly group_role: string;
+  readonly trajectories: readonly RewardedTrajectory[];
+  /** One per trajectory. */
+  readonly metadata: readonly GroupMember[];
+}
+
+/** A trajectory whose reward is known to be a finite number. */
+export interface RewardedTrajectory extends Trajectory {
+  readonly reward: number;
+}
+
+export interface GroupMember {
+  readonly task_id: string;
+  readonly rollout_index: number;
+  readonly termination_reason: TerminationReason;
+  readonly is_correct: boolean;
+}

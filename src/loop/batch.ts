@@ -1,0 +1,83 @@
+/** Stage 4, batch: groups into rows of tokens, end to end. */
+import type { Metrics } from "../backend.ts";
+import { type PackedRows, packGroups, rowCount } from "../data/pack.ts";
+import type { Step, TrajectoryGroup } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
+import type { StageContext, Staged } from "./stages.ts";
+import { spread } from "./statistics.ts";
+
+/**
+ * Merges the steps of each trajectory into rows (see `packGroups`) and checks what is about to be trained on.
+ * @throws {ConfigError} naming the trajectory whose tokens and log-probs do not match.
+ */
+export function batch(groups: readonly TrajectoryGroup[], { settings }: StageContext): Staged<PackedRows> {
+  for (const { trajectories } of groups) {
+    for (const { uid, steps } of trajectories) for (const step of steps) checkStep(step, uid);
+  }
+  const packed = packGroups(groups);
+  const rows = settings.mask_truncated_samples ? maskTruncated(packed) : packed;
+  return { value: rows, metrics: rowMetrics(rows) };
+}
+
+function checkStep({ response_ids, logprobs, advantage }: Step, uid: string): void {
+  const fail = (what: string) => {
+    throw new ConfigError(`Cannot train on the trajectory ${uid} as ${what}`);
+  };
+  if (logprobs.length !== response_ids.length) {
+    fail(`each response token needs a log-prob: ${response_ids.length} tokens, ${logprobs.length} log-probs`);
+  }
+  const at = logprobs.findIndex((logprob) => !Number.isFinite(logprob));
+  if (at >= 0) fail(`the log-prob of response token ${at} is not finite: ${logprobs[at]}`);
+  if (Array.isArray(advantage) && advantage.length !== response_ids.length) {
+    fail(`a list of advantages needs one per response token: ${advantage.length} for ${response_ids.length}`);
+  }
+}
+
+/** Trajectories that ran out of tokens stay in the baseline and leave the loss. */
+function maskTruncated(rows: PackedRows): PackedRows {
+  const isTruncated = rows.groups.flatMap((group) =>
+    group.metadata.map((member) => member.termination_reason === "max_response_length_exceeded"),
+  );
+  const mask = rows.mask.slice();
+  rows.trajectoryOfRow.forEach((trajectory, row) => {
+    if (isTruncated[trajectory]) mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
+  });
+  return { ...rows, mask };
+}
+
+function rowMetrics(rows: PackedRows): Metrics {
+  const { offsets, mask, trajectories, trajectoryOfRow } = rows;
+  const perRow = Array.from({ length: rowCount(rows) }, (_, row) => {
+    const length = offsets[row + 1] - offsets[row];
+    const part = mask.subarray(offsets[row], offsets[row + 1]);
+    const first = part.indexOf(1);
+    const trained = part.reduce((sum, bit) => sum + bit, 0);
+    const prompt = first < 0 ? length : first;
+    return { prompt, response: length - prompt, trained };
+  });
+  const rowsPer = new Uint32Array(trajectories.length);
+  for (const trajectory of trajectoryOfRow) rowsPer[trajectory]++;
+  const steps = trajectories.reduce((sum, trajectory) => sum + trajectory.steps.length, 0);
+  const responses = perRow.map(({ response }) => response);
+  return {
+    ...spread("response_length", responses),
+    ...spread(
+      "prompt_length",
+      perRow.map(({ prompt }) => prompt),
+    ),
+    ...spread("batch/steps_per_traj", rowsPer),
+    ...spread("batch/step_response_length", responses),
+    ...spread(
+      "batch/action_token_ratio",
+      perRow.map(({ trained, response }) => trained / Math.max(response, 1)),
+    ),
+    "batch/merge_compression_ratio": steps / Math.max(perRow.length, 1),
+    "response_length/clip_ratio": truncatedShare(rows),
+  };
+}
+
+function truncatedShare({ groups }: PackedRows): number {
+  const members = groups.flatMap((group) => group.metadata);
+  const truncated = members.filter((member) => member.termination_reason === "max_response_length_exceeded");
+  return truncated.length / Math.max(members.length, 1);
+}

@@ -1,0 +1,192 @@
+/** Stage 1, generate: every task of the batch is attempted `rollout.n` times, all attempts at once. */
+import type { Metrics } from "../backend.ts";
+import { seedOf } from "../data/random.ts";
+import {
+  type Episode,
+  type Task,
+  TERMINATION_REASONS,
+  type TerminationReason,
+  type Trajectory,
+} from "../data/types.ts";
+import { type RolloutResult, type RolloutTrajectory, Termination } from "../task/rollout.ts";
+import { createPolicy, Sampler } from "./policy.ts";
+import { samplingParams } from "./settings.ts";
+import type { StageContext, Staged } from "./stages.ts";
+import { mean } from "./statistics.ts";
+
+interface Attempt {
+  readonly task: Task;
+  readonly task_index: number;
+  readonly rollout_index: number;
+}
+
+/**
+ * Attempts every task. A rollout that throws is tried again up to `workflow.retry_limit` times; then it ends the run
+ * or, with `workflow.raise_on_error` false, counts as an episode without trajectories that ended in `error`.
+ */
+export async function generate(tasks: readonly Task[], context: StageContext): Promise<Staged<Episode[]>> {
+  const { rollout, workflow } = context.settings;
+  const n = context.isValidation ? rollout.n_val : rollout.n;
+  const attempts = tasks.flatMap((task, task_index) =>
+    Array.from({ length: n }, (_, rollout_index) => ({ task, task_index, rollout_index })),
+  );
+  const sampler = new Sampler(context.backend, context.signal);
+  const episodes = await mapConcurrently(attempts, workflow.n_parallel_tasks, (attempt, rank) =>
+    runAttempt(attempt, { sampler, rank, context }),
+  );
+  return { value: episodes, metrics: episodeMetrics(episodes) };
+}
+
+interface AttemptEnvironment {
+  readonly sampler: Sampler;
+  readonly rank: number;
+  readonly context: StageContext;
+}
+
+async function runAttempt(attempt: Attempt, environment: AttemptEnvironment): Promise<Episode> {
+  const { context, sampler } = environment;
+  const { retry_limit, raise_on_error } = context.settings.workflow;
+  for (let trial = 0; ; trial++) {
+    try {
+      return toEpisode(attempt, await sampler.during(() => tryOnce(attempt, trial, environment)));
+    } catch (error) {
+      if (context.signal.aborted || sampler.failure !== undefined) throw sampler.failure ?? error;
+      if (error instanceof Termination) return emptyEpisode(attempt, error.reason);
+      if (trial + 1 < retry_limit) continue;
+      if (raise_on_error) throw new Error(failureMessage(attempt, error), { cause: error });
+      return emptyEpisode(attempt, "error", error);
+    }
+  }
+}
+
+async function tryOnce(
+  attempt: Attempt,
+  trial: number,
+  environment: AttemptEnvironment,
+): Promise<RolloutResult> {
+  const { context, sampler, rank } = environment;
+  const { settings, backend, isValidation, step } = context;
+  // Validation repeats its random numbers, so that its scores differ by the weights alone.
+  const seeds = [
+    settings.training.seed,
+    isValidation ? 0 : step,
+    attempt.task_index,
+    attempt.rollout_index,
+    trial,
+  ];
+  const deadline = startDeadline(settings.workflow.workflow_args.timeout, context.signal);
+  const policy = createPolicy({
+    sampler,
+    backend,
+    params: samplingParams(settings.rollout[isValidation ? "val" : "train"], backend.model.eosTokenIds),
+    maxPromptLength: settings.data.max_prompt_length,
+    isValidation,
+    signal: deadline.signal,
+    seed: seedOf(...seeds),
+    rank,
+  });
+  try {
+    return await Promise.race([context.rollout(attempt.task, policy), deadline.passed]);
+  } finally {
+    deadline.stop();
+  }
+}
+
+/** The longest delay that timers can hold: a deadline beyond it is none. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+function startDeadline(seconds: number, outer: AbortSignal) {
+  const own = new AbortController();
+  const hasEnd = seconds * 1000 <= LONGEST_TIMER_MS;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const passed = new Promise<never>((_, reject) => {
+    if (!hasEnd) return;
+    timer = setTimeout(() => {
+      own.abort();
+      reject(new Termination("timeout"));
+    }, seconds * 1000);
+  });
+  const signal = hasEnd ? AbortSignal.any([outer, own.signal]) : outer;
+  return { signal, passed, stop: () => clearTimeout(timer) };
+}
+
+function toEpisode(attempt: Attempt, result: RolloutResult): Episode {
+  const id = episodeId(attempt);
+  const trajectories = result.trajectories.map((trajectory, i) => toTrajectory(trajectory, `${id}/${i}`));
+  const total = trajectories.reduce(
+    (sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0),
+    0,
+  );
+  return {
+    ...attempt,
+    id,
+    trajectories,
+    termination_reason: result.termination_reason ?? inferReason(result),
+    is_correct: result.is_correct ?? total > 0,
+    metrics: result.metrics ?? {},
+    metadata: result.metadata ?? {},
+  };
+}
+
+function toTrajectory(trajectory: RolloutTrajectory, uid: string): Trajectory {
+  return { ...trajectory, uid, name: trajectory.name ?? "", reward: trajectory.reward ?? null };
+}
+
+function inferReason(result: RolloutResult): TerminationReason {
+  const last = result.trajectories.at(-1)?.steps.at(-1) as { finish_reason?: string } | undefined;
+  return last?.finish_reason === "length" ? "max_response_length_exceeded" : "env_done";
+}
+
+function emptyEpisode(attempt: Attempt, termination_reason: TerminationReason, error?: unknown): Episode {
+  const metadata = error === undefined ? {} : { error: String(error) };
+  const id = episodeId(attempt);
+  return { ...attempt, id, termination_reason, is_correct: false, trajectories: [], metrics: {}, metadata };
+}
+
+function episodeId({ task, rollout_index }: Attempt): string {
+  return `${task.id}:${rollout_index}`;
+}
+
+function failureMessage(attempt: Attempt, error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return `Cannot finish the rollout ${episodeId(attempt)} as it failed: ${message}. With rllm.workflow.raise_on_error=false it is counted and left out.`;
+}
+
+/** `batch/<name>` of what the rollouts reported, `batch/termination_reason/<reason>` as shares of all episodes. */
+export function episodeMetrics(episodes: readonly Episode[]): Metrics {
+  const metrics: Metrics = {};
+  for (const name of new Set(episodes.flatMap((episode) => Object.keys(episode.metrics)))) {
+    const values = episodes.map((episode) => episode.metrics[name]);
+    metrics[`batch/${name}`] = mean(values.filter((value) => typeof value === "number"));
+  }
+  for (const reason of TERMINATION_REASONS) {
+    const share =
+      episodes.filter((episode) => episode.termination_reason === reason).length / episodes.length;
+    metrics[`batch/termination_reason/${reason}`] = episodes.length > 0 ? share : 0;
+  }
+  return metrics;
+}
+
+/** `Promise.all` of `map` with at most `limit` running. The first failure rejects once nothing runs any more. */
+async function mapConcurrently<T, R>(
+  items: readonly T[],
+  limit: number,
+  map: (item: T, index: number) => Promise<R>,
+): Promise<R[]> {
+  const results = new Array<R>(items.length);
+  const failures: unknown[] = [];
+  let next = 0;
+  const worker = async () => {
+    while (next < items.length && failures.length === 0) {
+      const index = next++;
+      try {
+        results[index] = await map(items[index], index);
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
+  if (failures.length > 0) throw failures[0];
+  return results;
+}

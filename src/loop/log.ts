@@ -1,0 +1,16 @@
+/** Stage 8, log: the step's metrics and rollouts to every logger. */
+import type { Metrics } from "../backend.ts";
+import type { Episode, TrajectoryGroup } from "../data/types.ts";
+import type { StageContext } from "./stages.ts";
+
+export interface StepReport {
+  readonly metrics: Metrics;
+  readonly episodes: readonly Episode[];
+  readonly groups: readonly TrajectoryGroup[];
+}
+
+export async function log(report: StepReport, context: StageContext): Promise<void> {
+  const { step, totalSteps, loggers } = context;
+  const { metrics, episodes } = report;
+  for (const logger of loggers) await logger.log({ phase: "train", step, totalSteps, metrics, episodes });
+}

@@ -1,0 +1,26 @@
+/** Where a run's metrics and rollouts go. Implementations are in log/. */
+import type { Metrics } from "../backend.ts";
+import type { Episode } from "../data/types.ts";
+
+/** `warmup` steps are supervised, `train` and `val` count optimiser updates of the loop. */
+export type Phase = "warmup" | "train" | "val";
+
+export interface LogRecord {
+  readonly phase: Phase;
+  /** Step of the phase; for `val` the training steps done. */
+  readonly step: number;
+  readonly totalSteps: number;
+  readonly metrics: Metrics;
+  /** Absent in warm-up. */
+  readonly episodes?: readonly Episode[];
+}
+
+export interface Logger {
+  log(record: LogRecord): void | Promise<void>;
+  /** What to keep in a checkpoint, so that a resumed run's log goes on from there. */
+  position?(): Promise<number>;
+  /** Drops everything that was logged after `position`. */
+  rewind?(position: number): Promise<void>;
+  /** The run ended or was stopped. */
+  finish?(): void | Promise<void>;
+}

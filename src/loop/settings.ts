@@ -1,0 +1,191 @@
+/**
+ * The settings that the loop reads, in the sections and under the names of the configuration: those of `rllm.*`, and
+ * `training.*` and `warmup.*`. A composed configuration is one; an embedder gives the parts that differ.
+ */
+import type { SamplingParams } from "../backend.ts";
+import type { TerminationReason } from "../data/types.ts";
+
+export interface SamplingSettings {
+  readonly temperature: number;
+  readonly top_p: number;
+  readonly top_k?: number;
+  readonly max_tokens: number;
+}
+
+export interface LoopSettings {
+  readonly data: {
+    readonly train_batch_size: number;
+    readonly val_batch_size: number;
+    readonly max_prompt_length: number;
+    readonly seed: number;
+  };
+  readonly rollout: {
+    readonly n: number;
+    readonly n_val: number;
+    readonly train: SamplingSettings;
+    readonly val: SamplingSettings;
+  };
+  readonly workflow: {
+    readonly n_parallel_tasks: number;
+    readonly retry_limit: number;
+    readonly raise_on_error: boolean;
+    readonly workflow_args: { readonly timeout: number };
+  };
+  readonly trainer: {
+    readonly total_epochs: number;
+    readonly total_batches: number;
+    readonly test_freq: number;
+    readonly save_freq: number;
+    readonly val_before_train: boolean;
+    readonly val_only: boolean;
+  };
+  readonly algorithm: {
+    readonly adv_estimator: string;
+    readonly norm_adv_by_std_in_grpo: boolean;
+    readonly traj_group_adv_estimator_map: Readonly<Record<string, unknown>>;
+    readonly use_precomputed_advantage: boolean;
+    readonly loss_fn: string | null;
+    readonly loss_agg_mode: string | null;
+    readonly lr_schedule: string;
+    readonly warmup_steps: number;
+    readonly warmup_steps_ratio: number;
+    readonly kl_beta: number;
+    readonly eps_clip: number;
+    readonly eps_clip_high: number | null;
+    readonly rollout_correction: {
+      readonly bypass_mode: boolean | null;
+      readonly tis_mode: "token" | "sequence" | null;
+      readonly tis_cap: number;
+    };
+  };
+  readonly transform: {
+    readonly impute_missing_names: boolean;
+    readonly default_traj_name: string;
+    readonly drop_unnamed_traj: boolean;
+  };
+  readonly compact_filtering: { readonly enable: boolean } & {
+    readonly [R in TerminationReason as `mask_${R}`]: boolean;
+  };
+  readonly rejection_sample: {
+    readonly enable: boolean;
+    readonly mode: "none" | "episode" | "group" | null;
+    readonly multiplier: number;
+    readonly min_partial_solve_tasks: number;
+    readonly min_trajs_per_group: number;
+    readonly filter_uniform_groups: boolean;
+  };
+  readonly mask_truncated_samples: boolean;
+  readonly training: {
+    readonly seed: number;
+    readonly learning_rate: number;
+    readonly beta1: number;
+    readonly beta2: number;
+    readonly eps: number;
+    readonly weight_decay: number;
+    readonly grad_clip_norm: number;
+    readonly num_minibatches: number;
+  };
+  readonly warmup: {
+    readonly steps: number;
+    readonly batch_size: number;
+    readonly learning_rate: number;
+    readonly examples: number | null;
+  };
+}
+
+/** Any subset of a settings tree. */
+export type Partly<T> = T extends readonly unknown[]
+  ? T
+  : T extends object
+    ? { readonly [K in keyof T]?: Partly<T[K]> }
+    : T;
+
+const SAMPLING: SamplingSettings = { temperature: 1, top_p: 1, max_tokens: 256 };
+
+/** The defaults of the configuration's schema, for embedders that bring no configuration. */
+export const DEFAULT_SETTINGS: LoopSettings = {
+  data: { train_batch_size: 64, val_batch_size: -1, max_prompt_length: 2048, seed: 0 },
+  rollout: { n: 8, n_val: 1, train: SAMPLING, val: SAMPLING },
+  workflow: { n_parallel_tasks: 256, retry_limit: 3, raise_on_error: true, workflow_args: { timeout: 1e6 } },
+  trainer: {
+    total_epochs: 10,
+    total_batches: -1,
+    test_freq: 5,
+    save_freq: 20,
+    val_before_train: true,
+    val_only: false,
+  },
+  algorithm: {
+    adv_estimator: "grpo",
+    norm_adv_by_std_in_grpo: true,
+    traj_group_adv_estimator_map: {},
+    use_precomputed_advantage: false,
+    loss_fn: null,
+    loss_agg_mode: null,
+    lr_schedule: "constant",
+    warmup_steps: -1,
+    warmup_steps_ratio: 0,
+    kl_beta: 0,
+    eps_clip: 0.2,
+    eps_clip_high: null,
+    rollout_correction: { bypass_mode: null, tis_mode: null, tis_cap: 2 },
+  },
+  transform: { impute_missing_names: true, default_traj_name: "default_traj_name", drop_unnamed_traj: false },
+  compact_filtering: {
+    enable: false,
+    mask_max_prompt_length_exceeded: true,
+    mask_max_response_length_exceeded: true,
+    mask_env_done: false,
+    mask_max_turns_exceeded: true,
+    mask_timeout: true,
+    mask_unknown: false,
+    mask_error: true,
+  },
+  rejection_sample: {
+    enable: false,
+    mode: null,
+    multiplier: 1,
+    min_partial_solve_tasks: 1,
+    min_trajs_per_group: 2,
+    filter_uniform_groups: false,
+  },
+  mask_truncated_samples: false,
+  training: {
+    seed: 0,
+    learning_rate: 2e-5,
+    beta1: 0.9,
+    beta2: 0.95,
+    eps: 1e-8,
+    weight_decay: 0,
+    grad_clip_norm: 1,
+    num_minibatches: 1,
+  },
+  warmup: { steps: 0, batch_size: 64, learning_rate: 1e-3, examples: null },
+};
+
+/** The defaults with the given parts laid over them. */
+export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
+  return overlay(DEFAULT_SETTINGS, given) as LoopSettings;
+}
+
+/** The loop's part of a composed configuration (whose values the schema has checked). */
+export function settingsFromConfig(config: Readonly<Record<string, unknown>>): LoopSettings {
+  const section = (name: string) => (config[name] ?? {}) as object;
+  return loopSettings({ ...section("rllm"), training: section("training"), warmup: section("warmup") });
+}
+
+function overlay(base: unknown, given: unknown): unknown {
+  if (given === undefined) return base;
+  if (!isSection(base) || !isSection(given)) return given;
+  const keys = new Set([...Object.keys(base), ...Object.keys(given)]);
+  return Object.fromEntries([...keys].map((key) => [key, overlay(base[key], given[key])]));
+}
+
+function isSection(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export function samplingParams(settings: SamplingSettings, stopTokenIds: readonly number[]): SamplingParams {
+  const { temperature, top_p, top_k = -1, max_tokens } = settings;
+  return { temperature, top_p, top_k, max_tokens, stop_token_ids: stopTokenIds };
+}

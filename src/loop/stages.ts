@@ -1,0 +1,87 @@
+/**
+ * The eight stages of a training step as a record of functions. Each takes the value of the one before and returns its
+ * own with its metrics. To change the pipeline, pass another record to `train`:
+ *
+ *     // Replace a stage.
+ *     stages: { ...STAGES, reject: keepHardestHalf }
+ *     // Wrap one: run something before, after or instead.
+ *     stages: { ...STAGES, update: async (batch, context) => { inspect(batch); return STAGES.update(batch, context); } }
+ *     // Leave one out: return its input.
+ *     stages: { ...STAGES, reject: ({ groups }) => ({ value: { groups, held: [] }, metrics: {} }) }
+ *
+ * To add or reorder stages, pass another `step` (see step.ts: it is the eight calls in a row).
+ */
+import type { Backend, Metrics, TrainBatch } from "../backend.ts";
+import type { PackedRows } from "../data/pack.ts";
+import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
+import type { Rollout } from "../task/rollout.ts";
+import { type AdvantageOptions, advantages, type EstimateAdvantages } from "./advantages.ts";
+import { batch } from "./batch.ts";
+import { generate } from "./generate.ts";
+import { log, type StepReport } from "./log.ts";
+import type { Logger } from "./logger.ts";
+import { process } from "./process.ts";
+import { type Accepted, type Candidates, reject } from "./reject.ts";
+import type { LoopSettings } from "./settings.ts";
+import { type GroupingHook, transform } from "./transform.ts";
+import { update } from "./update.ts";
+
+/** A stage's value and what it measured. */
+export interface Staged<T> {
+  readonly value: T;
+  readonly metrics: Metrics;
+}
+
+/** What every stage may use. */
+export interface StageContext {
+  readonly backend: Backend;
+  readonly settings: LoopSettings;
+  readonly rollout: Rollout;
+  readonly estimate: EstimateAdvantages;
+  readonly grouping?: GroupingHook;
+  readonly loggers: readonly Logger[];
+  /** Number of the training step, from 1; in validation the steps done. */
+  readonly step: number;
+  readonly totalSteps: number;
+  readonly epoch: number;
+  readonly isValidation: boolean;
+  readonly signal: AbortSignal;
+}
+
+/** Rows with the log-probs that the loss compares with. */
+export interface ProcessedRows extends PackedRows {
+  readonly oldLogprobs?: Float32Array;
+  readonly refLogprobs?: Float32Array;
+  readonly rolloutIsWeights?: Float32Array;
+}
+
+/** What `update` trains on: the rows, with an advantage for each. */
+export interface AdvantageRows extends ProcessedRows {
+  /** Per row [N] or per token [T]. */
+  readonly advantages: TrainBatch["advantages"];
+}
+
+type Now<T> = Staged<T> | Promise<Staged<T>>;
+
+export interface Stages {
+  /** Attempts every task. */
+  generate(tasks: readonly Task[], context: StageContext): Now<readonly Episode[]>;
+  /** Puts trajectories that are compared with each other into groups, each with a finite reward. */
+  transform(episodes: readonly Episode[], context: StageContext): Now<readonly TrajectoryGroup[]>;
+  /** Chooses the groups that train now, and those held back for a later step. */
+  reject(candidates: Candidates, context: StageContext): Now<Accepted>;
+  /** Packs groups into rows of tokens. */
+  batch(groups: readonly TrajectoryGroup[], context: StageContext): Now<PackedRows>;
+  /** Adds the log-probs of the old and the reference policy, where the loss needs them. */
+  process(rows: PackedRows, context: StageContext): Now<ProcessedRows>;
+  /** Turns rewards into advantages. */
+  advantages(rows: ProcessedRows, context: StageContext): Now<AdvantageRows>;
+  /** Takes the optimiser steps. */
+  update(rows: AdvantageRows, context: StageContext): Now<undefined>;
+  /** Hands the step's metrics and rollouts to the loggers. */
+  log(report: StepReport, context: StageContext): Promise<void>;
+}
+
+export const STAGES: Stages = { generate, transform, reject, batch, process, advantages, update, log };
+
+export type { AdvantageOptions };

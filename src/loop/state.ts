@@ -1,0 +1,44 @@
+/** Where a run stands. Everything else follows from it, the settings and the backend's own checkpoint. */
+import { batchesPerEpoch, batchRows } from "../data/order.ts";
+import type { Task } from "../data/types.ts";
+import { type Held, NOTHING_HELD } from "./reject.ts";
+import type { LoopSettings } from "./settings.ts";
+
+/** Plain JSON: it is written into every checkpoint. Replaced, never changed, once a step is whole. */
+export interface LoopState {
+  /** Supervised steps done. */
+  readonly warmup: number;
+  /** Training steps done. */
+  readonly step: number;
+  /** The step at which validation last ran; -1 before the first. */
+  readonly validated: number;
+  /** Groups that rejection sampling holds back. */
+  readonly held: Held;
+  /** How far each logger had written, by its place in the list. */
+  readonly logged: readonly number[];
+}
+
+export const START: LoopState = { warmup: 0, step: 0, validated: -1, held: NOTHING_HELD, logged: [] };
+
+function order(tasks: readonly Task[], { data, rejection_sample }: LoopSettings) {
+  return {
+    size: tasks.length,
+    batchSize: data.train_batch_size * rejection_sample.multiplier,
+    seed: data.seed,
+  };
+}
+
+/** `total_batches`, or as many as the epochs hold. */
+export function totalSteps(tasks: readonly Task[], settings: LoopSettings): number {
+  const { total_batches, total_epochs } = settings.trainer;
+  return total_batches > 0 ? total_batches : batchesPerEpoch(order(tasks, settings)) * total_epochs;
+}
+
+/** The tasks of the step after `state`, and the epoch that they belong to. */
+export function nextBatch(
+  tasks: readonly Task[],
+  { state, settings }: { state: LoopState; settings: LoopSettings },
+): { batch: Task[]; epoch: number } {
+  const { rows, epoch } = batchRows(order(tasks, settings), state.step);
+  return { batch: Array.from(rows, (row) => tasks[row]), epoch };
+}

@@ -1,0 +1,166 @@
+/** The training loop, whole: `trainStep` is the eight stages in a row, `train` decides what comes next. */
+import type { Backend, Metrics } from "../backend.ts";
+import type { Task } from "../data/types.ts";
+import type { Example, Rollout } from "../task/rollout.ts";
+import type { EstimateAdvantages } from "./advantages.ts";
+import { type CheckpointStore, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
+import type { Logger } from "./logger.ts";
+import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
+import { STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
+import { type LoopState, nextBatch, totalSteps } from "./state.ts";
+import type { GroupingHook } from "./transform.ts";
+import { validate } from "./validate.ts";
+import { warmupStep } from "./warmup.ts";
+
+/** A run with every choice made. */
+export interface Run {
+  readonly backend: Backend;
+  readonly settings: LoopSettings;
+  readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
+  /** How a task is attempted and judged. */
+  readonly rollout: Rollout;
+  /** Rewards to advantages, by the estimator's name. */
+  readonly estimate: EstimateAdvantages;
+  /** Prompts with worked answers, for the warm-up. */
+  readonly examples: readonly Example[];
+  readonly stages: Stages;
+  /** One training step over the stages. Another one adds or reorders them. */
+  readonly step: typeof trainStep;
+  /** Which trajectories are compared with each other. Default: those of one task and one name. */
+  readonly grouping?: GroupingHook;
+  readonly loggers: readonly Logger[];
+  readonly checkpoints?: CheckpointStore;
+  /** Ends the run after a checkpoint, leaving the step in hand. */
+  readonly signal: AbortSignal;
+}
+
+type Choices = "examples" | "stages" | "step" | "loggers" | "signal";
+
+/** What `train` needs; the rest has defaults. */
+export interface TrainOptions extends Omit<Run, "settings" | Choices>, Partial<Pick<Run, Choices>> {
+  readonly settings?: Partly<LoopSettings>;
+}
+
+export interface TrainOutcome {
+  readonly state: LoopState;
+  /** False when the signal stopped the run before its last step. */
+  readonly isComplete: boolean;
+}
+
+/**
+ * Trains to the last step, or to the signal. A step counts when it is whole: an aborted one leaves no trace, so that
+ * the resumed run equals the uninterrupted one bit for bit.
+ */
+export async function train(options: TrainOptions): Promise<TrainOutcome> {
+  const run = withDefaults(options);
+  const { settings, signal } = run;
+  const { test_freq, save_freq, val_before_train, val_only } = settings.trainer;
+  const total = totalSteps(run.tasks.train, settings);
+
+  let state = await resumeFrom(await run.checkpoints?.find(), run);
+  let saved = state;
+  const isValidationDue = () => {
+    if (run.tasks.val.length === 0 || state.validated === state.step) return false;
+    if (state.step === 0) return val_before_train || val_only;
+    return test_freq > 0 && (state.step % test_freq === 0 || state.step === total);
+  };
+
+  try {
+    while (state.warmup < settings.warmup.steps && !val_only) {
+      signal.throwIfAborted();
+      state = await warmupStep(run, state);
+    }
+    for (;;) {
+      if (isValidationDue()) state = await validate(run, state);
+      if (state.step >= total || val_only) break;
+      if (save_freq > 0 && state.step % save_freq === 0 && state.step > saved.step) {
+        await saveCheckpoint(run, state);
+        saved = state;
+      }
+      signal.throwIfAborted();
+      state = await run.step(run, state);
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+  if (state !== saved && !val_only) await saveCheckpoint(run, state);
+  for (const logger of run.loggers) await logger.finish?.();
+  return { state, isComplete: val_only || state.step >= total };
+}
+
+/** One step over the eight stages; the state after it. */
+export async function trainStep(run: Run, state: LoopState): Promise<LoopState> {
+  const { stages } = run;
+  const { batch: tasks, epoch } = nextBatch(run.tasks.train, { state, settings: run.settings });
+  const context = { ...stageContext(run, state), step: state.step + 1, epoch };
+  const { metrics, note } = startStep();
+
+  const episodes = note("generate", await stages.generate(tasks, context));
+  const groups = note("transform", await stages.transform(episodes, context));
+  const { groups: kept, held } = note(
+    "reject",
+    await stages.reject({ episodes, groups, held: state.held }, context),
+  );
+  if (kept.length > 0) {
+    const rows = note("batch", await stages.batch(kept, context));
+    const processed = note("process", await stages.process(rows, context));
+    const trainable = note("advantages", await stages.advantages(processed, context));
+    note("update", await stages.update(trainable, context));
+    Object.assign(metrics, throughput(rows.tokens.length, metrics));
+  }
+  Object.assign(metrics, progress(context));
+  await stages.log({ metrics, episodes, groups: kept }, context);
+  return { ...state, step: context.step, held };
+}
+
+/** Collects the metrics of the stages, and the seconds that each took. */
+function startStep() {
+  const metrics: Metrics = {};
+  let since = performance.now();
+  const note = <T>(stage: string, { value, metrics: own }: Staged<T>): T => {
+    const now = performance.now();
+    Object.assign(metrics, own, { [`time/${stage}`]: (now - since) / 1000 });
+    metrics["time/step"] = (metrics["time/step"] ?? 0) + (now - since) / 1000;
+    since = now;
+    return value;
+  };
+  return { metrics, note };
+}
+
+/** verl's names: tokens of the batch per second of the whole step. */
+function throughput(tokens: number, metrics: Metrics): Metrics {
+  const seconds = metrics["time/step"];
+  return {
+    "perf/total_num_tokens": tokens,
+    "perf/time_per_step": seconds,
+    "perf/throughput": tokens / seconds,
+    "perf/update_throughput": tokens / metrics["time/update"],
+  };
+}
+
+function progress({ step, epoch, totalSteps }: StageContext): Metrics {
+  return { "training/global_step": step, "training/epoch": epoch, "progress/done_frac": step / totalSteps };
+}
+
+/** What the stages of a step may use. */
+export function stageContext(run: Run, state: LoopState): StageContext {
+  return {
+    ...run,
+    step: state.step,
+    epoch: 0,
+    totalSteps: totalSteps(run.tasks.train, run.settings),
+    isValidation: false,
+  };
+}
+
+function withDefaults(options: TrainOptions): Run {
+  return {
+    examples: [],
+    stages: STAGES,
+    step: trainStep,
+    loggers: [],
+    signal: new AbortController().signal,
+    ...options,
+    settings: loopSettings(options.settings),
+  };
+}

@@ -1,0 +1,95 @@
+/** The supervised warm-up of a new model: cross-entropy on worked examples, before there is anything to reinforce. */
+import type { Metrics, Tokenizer, TrainBatch } from "../backend.ts";
+import { randomStream, seedOf } from "../data/random.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
+import type { Example } from "../task/rollout.ts";
+import type { LoopState } from "./state.ts";
+import type { Run } from "./train.ts";
+
+/** Keeps the warm-up's random numbers apart from those of rollouts. */
+const WARMUP_STREAM = 0x57a7;
+
+/** One supervised optimiser step; the state after it. */
+export async function warmupStep(run: Run, state: LoopState): Promise<LoopState> {
+  const { backend, settings, loggers } = run;
+  const { steps, learning_rate } = settings.warmup;
+  const { beta1, beta2, eps, weight_decay, grad_clip_norm } = settings.training;
+  const started = performance.now();
+  const batch = exampleBatch(run, state.warmup);
+  const loss = await backend.forwardBackward(batch, {
+    name: "cross_entropy",
+    loss_agg_mode: "token-mean",
+    settings: {},
+    entropy_coeff: 0,
+    temperature: 1,
+  });
+  const optim = await backend.optimStep({ learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm });
+  const seconds = (performance.now() - started) / 1000;
+  const metrics = {
+    ...renamed({ ...loss, ...optim }),
+    "time/step": seconds,
+    "perf/throughput": batch.tokens.length / seconds,
+  };
+  const warmup = state.warmup + 1;
+  for (const logger of loggers)
+    await logger.log({ phase: "warmup", step: warmup, totalSteps: steps, metrics });
+  return { ...state, warmup };
+}
+
+/** `actor/pg_loss` of a supervised step is its cross-entropy: `warmup/loss`, and so on. */
+function renamed(metrics: Metrics): Metrics {
+  const name = (key: string) => `warmup/${key.replace(/^.*\//, "").replace("pg_loss", "loss")}`;
+  return Object.fromEntries(Object.entries(metrics).map(([key, value]) => [name(key), value]));
+}
+
+/** The batch of warm-up step `number`: examples drawn with replacement, a pure function of the seed. */
+function exampleBatch({ backend, settings, examples }: Run, number: number): TrainBatch {
+  const { batch_size, examples: limit } = settings.warmup;
+  const { tokenizer } = backend;
+  if (!tokenizer) {
+    const message = `Cannot warm up as the backend ${backend.name} has no tokenizer`;
+    throw new UnsupportedError(message, { part: backend.name, capability: "tokenizer" });
+  }
+  if (examples.length === 0) {
+    const message =
+      "Cannot warm up as the task has no worked examples: give rows an answer, or set warmup.steps=0";
+    throw new ConfigError(message, { path: "warmup.steps" });
+  }
+  const random = randomStream(seedOf(settings.training.seed, WARMUP_STREAM, number));
+  const choices = Math.min(limit ?? examples.length, examples.length);
+  const drawn = Array.from({ length: batch_size }, () => examples[Math.floor(random() * choices)]);
+  const eos = backend.model.eosTokenIds[0];
+  return supervisedBatch(drawn.map((example) => encodeExample(example, { tokenizer, eos })));
+}
+
+interface Encoded {
+  readonly prompt: readonly number[];
+  readonly response: readonly number[];
+}
+
+function encodeExample(example: Example, it: { tokenizer: Tokenizer; eos: number | undefined }): Encoded {
+  const response = it.tokenizer.encode(example.response, { addSpecialTokens: false });
+  const end = it.eos === undefined ? [] : [it.eos];
+  return { prompt: it.tokenizer.encode(example.prompt), response: [...response, ...end] };
+}
+
+/** Rows whose response tokens weigh 1 each. */
+export function supervisedBatch(rows: readonly Encoded[]): TrainBatch {
+  const offsets = new Uint32Array(rows.length + 1);
+  rows.forEach(({ prompt, response }, i) => {
+    offsets[i + 1] = offsets[i] + prompt.length + response.length;
+  });
+  const tokens = new Uint32Array(offsets[rows.length]);
+  const mask = new Uint32Array(tokens.length);
+  rows.forEach(({ prompt, response }, i) => {
+    tokens.set([...prompt, ...response], offsets[i]);
+    mask.fill(1, offsets[i] + Math.max(prompt.length, 1), offsets[i + 1]);
+  });
+  return {
+    offsets,
+    tokens,
+    mask,
+    advantages: new Float32Array(rows.length).fill(1),
+    weights: Float32Array.from(mask),
+  };
+}

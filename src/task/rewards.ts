@@ -1,0 +1,22 @@
+/** Rewards that come with grpu. */
+import type { Task } from "../data/types.ts";
+import { registerReward } from "./registry.ts";
+
+/** 1 when the response is the row's `answer`, apart from white space around it. */
+export function exactMatch(response: string, task: Task): number {
+  return response.trim() === String(task.metadata.answer).trim() ? 1 : 0;
+}
+
+/** 1 when the last number in the response equals the number after `####` (or alone) in the row's `answer`. */
+export function lastNumber(response: string, task: Task): number {
+  const wanted = numbersIn(String(task.metadata.answer).split("####").at(-1) ?? "").at(-1);
+  const got = numbersIn(response).at(-1);
+  return wanted !== undefined && got === wanted ? 1 : 0;
+}
+
+function numbersIn(text: string): number[] {
+  return (text.match(/-?\d[\d,]*(?:\.\d+)?/g) ?? []).map((number) => Number(number.replaceAll(",", "")));
+}
+
+registerReward("exact_match", exactMatch);
+registerReward("last_number", lastNumber);

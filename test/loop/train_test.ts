@@ -1,0 +1,235 @@
+import { expect, test } from "vitest";
+import { STAGES } from "../../src/loop/stages.ts";
+import { train, trainStep } from "../../src/loop/train.ts";
+import { singleTurn } from "../../src/task/rollout.ts";
+import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
+import { TableBackend } from "../fixtures/table_backend.ts";
+
+test("train() learns the task", async () => {
+  const { run, log } = letterRun({
+    settings: { ...LETTER_SETTINGS, trainer: { total_batches: 30, test_freq: 10 } },
+  });
+  const outcome = await train(run);
+  const scores = log.of("val").map((record) => record.metrics["val/copy/pass@1"]);
+  expect(outcome).toMatchObject({ isComplete: true, state: { step: 30 } });
+  expect(log.of("val").map((record) => record.step)).toEqual([0, 10, 20, 30]);
+  expect(scores[0]).toBeLessThan(0.5);
+  expect(scores.at(-1)).toBe(1);
+});
+
+test("train() repeats itself exactly but for times", async () => {
+  const runs = await Promise.all(
+    [1, 2].map(async () => {
+      const { run, backend, log } = letterRun();
+      await train(run);
+      return { weights: backend.text(), log: log.records.map(({ metrics }) => withoutTimes(metrics)) };
+    }),
+  );
+  expect(runs[0]).toEqual(runs[1]);
+});
+
+test("train() with another seed draws other rollouts", async () => {
+  const [a, b] = [
+    letterRun(),
+    letterRun({ settings: { ...LETTER_SETTINGS, training: { learning_rate: 8, seed: 2 } } }),
+  ];
+  await train(a.run);
+  await train(b.run);
+  expect(a.backend.text()).not.toBe(b.backend.text());
+});
+
+test("warm-up lowers the cross-entropy of the examples before the first step", async () => {
+  const { run, log } = letterRun({
+    settings: {
+      ...LETTER_SETTINGS,
+      warmup: { steps: 20, batch_size: 8, learning_rate: 4 },
+      trainer: { total_batches: 1 },
+    },
+    examples: Array.from(LETTERS, (letter) => ({ prompt: letter, response: letter })),
+  });
+  await train(run);
+  const losses = log.of("warmup").map((record) => record.metrics["warmup/loss"]);
+  expect(losses).toHaveLength(20);
+  expect(losses[0]).toBeCloseTo(Math.log(5), 5);
+  expect(losses[19]).toBeLessThan(0.3);
+  expect(log.records.findIndex((record) => record.phase !== "warmup")).toBe(20);
+});
+
+test("val_only validates and trains nothing, even without val_before_train", async () => {
+  const { run, backend, log } = letterRun({
+    settings: { ...LETTER_SETTINGS, trainer: { val_only: true, val_before_train: false } },
+  });
+  await train(run);
+  expect(log.records.map((record) => record.phase)).toEqual(["val"]);
+  expect(backend.batches).toEqual([]);
+});
+
+test("num_minibatches takes that many optimiser steps and compares with the policy at their start", async () => {
+  const { run, backend } = letterRun({
+    settings: {
+      ...LETTER_SETTINGS,
+      trainer: { total_batches: 1 },
+      training: { num_minibatches: 4, learning_rate: 8 },
+    },
+  });
+  await train(run);
+  expect(backend.weightVersion).toBe(4);
+  expect(backend.batches.every((batch) => batch.oldLogprobs !== undefined)).toBe(true);
+});
+
+test("a stage can be replaced, wrapped and left out", async () => {
+  const seen: string[] = [];
+  const { run, backend } = letterRun({
+    settings: { ...LETTER_SETTINGS, trainer: { total_batches: 2, val_before_train: false, test_freq: 0 } },
+    stages: {
+      ...STAGES,
+      reject: ({ groups, held }) => ({
+        value: { groups: groups.slice(0, 1), held },
+        metrics: { "batch/mine": 1 },
+      }),
+      update: async (rows, context) => {
+        seen.push(`${rows.groups.length} group`);
+        return STAGES.update(rows, context);
+      },
+      process: (rows) => ({ value: rows, metrics: {} }),
+    },
+  });
+  await train(run);
+  expect(seen).toEqual(["1 group", "1 group"]);
+  expect(backend.batches[0].offsets).toHaveLength(9);
+});
+
+test("stages can be added around a step", async () => {
+  const order: number[] = [];
+  const { run } = letterRun({
+    settings: { ...LETTER_SETTINGS, trainer: { total_batches: 3 } },
+    step: async (inner, state) => {
+      order.push(state.step);
+      return trainStep(inner, state);
+    },
+  });
+  await train(run);
+  expect(order).toEqual([0, 1, 2]);
+});
+
+test("roles can have their own estimator and loss, under common denominators", async () => {
+  const names: string[] = [];
+  const { run, backend } = letterRun({
+    settings: {
+      ...LETTER_SETTINGS,
+      trainer: { total_batches: 1 },
+      algorithm: { traj_group_adv_estimator_map: { judge: { estimator: "reinforce", loss_fn: "cispo" } } },
+    },
+    rollout: async (task, policy) => {
+      const [a, b] = [await policy.complete(task.instruction), await policy.complete(task.instruction)];
+      return {
+        trajectories: [
+          { name: "solver", steps: [a] },
+          { name: "judge", steps: [{ ...b, reward: 1 }] },
+        ],
+      };
+    },
+    estimate: (rewards, _groups, { name }) => {
+      names.push(name);
+      return rewards;
+    },
+  });
+  await train(run);
+  expect(names).toEqual(["grpo", "reinforce"]);
+  expect(backend.losses.map((loss) => loss.name)).toEqual(["ppo", "cispo"]);
+  const totals = new Set(backend.losses.map((loss) => loss.batch_num_tokens));
+  expect([...totals]).toEqual([
+    backend.batches.reduce((sum, { mask }) => sum + mask.filter(Boolean).length, 0),
+  ]);
+});
+
+test("a NaN reward is refused with the trajectory's name", async () => {
+  const { run, backend } = letterRun({
+    rollout: singleTurn("copier", (_, task) => (task.id === "copy-5" ? Number.NaN : 1)),
+  });
+  await expect(train(run)).rejects.toThrow(/finite number: NaN, of the trajectory copy-5:0\/0 \(copier\)/);
+  expect(backend.weightVersion).toBeLessThan(4);
+});
+
+test("one bad rollout is tried again, then counted", async () => {
+  let tries = 0;
+  const bad = singleTurn("copier", (_, task) => {
+    if (task.id !== "copy-5") return 1;
+    tries++;
+    throw new Error("no reward today");
+  });
+  const settings = {
+    ...LETTER_SETTINGS,
+    data: { train_batch_size: 16 },
+    trainer: { total_batches: 1, val_before_train: false, test_freq: 0 },
+  };
+  const tolerant = letterRun({
+    rollout: bad,
+    settings: { ...settings, workflow: { raise_on_error: false } },
+  });
+  await train(tolerant.run);
+  const { metrics } = tolerant.log.of("train")[0];
+  expect(tries).toBe(3 * 8);
+  expect(metrics["batch/termination_reason/error"]).toBe(1 / 16);
+  expect(metrics["groups/num_groups"]).toBe(15);
+  await expect(train(letterRun({ rollout: bad, settings }).run)).rejects.toThrow(
+    /copy-5:\d.*no reward today/,
+  );
+});
+
+test("a rollout that hangs ends in timeout", async () => {
+  const settings = {
+    ...LETTER_SETTINGS,
+    trainer: { total_batches: 1, val_before_train: false, test_freq: 0 },
+    workflow: { workflow_args: { timeout: 0.05 } },
+  };
+  const { run, log } = letterRun({ settings, rollout: () => new Promise(() => {}) });
+  await train(run);
+  expect(log.of("train")[0].metrics["batch/termination_reason/timeout"]).toBe(1);
+});
+
+test("a failure of the backend is nobody's bad rollout", async () => {
+  const backend = new TableBackend(LETTERS);
+  let calls = 0;
+  backend.sample = async () => {
+    calls++;
+    throw new Error("device lost");
+  };
+  const { run } = letterRun({
+    backend,
+    settings: { ...LETTER_SETTINGS, workflow: { raise_on_error: false } },
+  });
+  await expect(train(run)).rejects.toThrow("device lost");
+  expect(calls).toBe(1);
+});
+
+test("all rollouts of a step are drawn in one batch", async () => {
+  const backend = new TableBackend(LETTERS);
+  const sizes: number[] = [];
+  const sample = backend.sample.bind(backend);
+  backend.sample = async (requests, options) => {
+    sizes.push(requests.length);
+    return sample(requests, options);
+  };
+  const settings = {
+    ...LETTER_SETTINGS,
+    trainer: { total_batches: 1, val_before_train: false, test_freq: 0 },
+  };
+  const twoTurns = letterRun({
+    backend,
+    settings,
+    rollout: async (task, policy) => {
+      const first = await policy.complete(task.instruction);
+      const second = await policy.complete([...first.prompt_ids, ...first.response_ids, 1]);
+      return { trajectories: [{ name: "t", steps: [first, second], reward: 1 }] };
+    },
+  });
+  await train(twoTurns.run);
+  expect(sizes).toEqual([32, 32]);
+  expect(backend.batches[0].offsets).toHaveLength(33);
+  expect(twoTurns.log.of("train")[0].metrics["batch/merge_compression_ratio"]).toBe(2);
+});
+
+function withoutTimes(metrics: Record<string, number>) {
+  return Object.fromEntries(Object.entries(metrics).filter(([name]) => !/^(time|perf)\//.test(name)));
+}
