@@ -118,9 +118,10 @@ export function expectGradient(
     const below = loss();
     x[i] = kept;
     const slope = (above - below) / (high - low);
-    expect(Math.abs(gradient[i] - slope), `${name}[${i}]: ${gradient[i]}, differences give ${slope}`).toBeLessThan(
-      tolerance * (1 + Math.abs(slope)),
-    );
+    expect(
+      Math.abs(gradient[i] - slope),
+      `${name}[${i}]: ${gradient[i]}, differences give ${slope}`,
+    ).toBeLessThan(tolerance * (1 + Math.abs(slope)));
   }
 }
 

@@ -1,0 +1,224 @@
+import { describe, expect, test } from "vitest";
+import { adamw, clipFactor, squareSum } from "../../../src/model/kernels/adamw.ts";
+import { addScaled, transpose } from "../../../src/model/kernels/elementwise.ts";
+import { embedding, embeddingBackward, groupByToken } from "../../../src/model/kernels/embedding.ts";
+import { swiglu, swigluBackward } from "../../../src/model/kernels/swiglu.ts";
+import {
+  expectGradient,
+  integers,
+  noise,
+  runOn,
+  runOnBoth,
+  unwritten,
+  useDevices,
+  weightedSum,
+} from "./run.ts";
+
+const devices = useDevices();
+
+describe("embedding", () => {
+  test.each([
+    [0, 4, 3],
+    [1, 4, 1],
+    [65, 8, 7],
+    [1000, 64, 512],
+  ])("%i tokens of width %i from %i rows", async (tokens, width, rows) => {
+    const { out } = await runOnBoth(devices, embedding, {
+      buffers: {
+        tokens: integers(tokens, rows, 3),
+        table: noise(rows * width, 4),
+        out: new Float32Array(tokens * width),
+      },
+      params: { tokens, width, first_row: 0, row_count: rows },
+    });
+    expect(out.length).toBe(tokens * width);
+  });
+
+  test("more than 65,535 workgroups", async () => {
+    const [tokens, width] = [70_001, 256];
+    await runOnBoth(devices, embedding, {
+      buffers: {
+        tokens: integers(tokens, 5),
+        table: noise(5 * width),
+        out: unwritten(tokens * width),
+      },
+      params: { tokens, width, first_row: 0, row_count: 5 },
+    });
+  });
+
+  test("two windows of the table equal one", async () => {
+    const tokens = integers(50, 10, 5);
+    const table = noise(10 * 8);
+    const params = { tokens: 50, width: 8 };
+    let out = new Float32Array(50 * 8);
+    for (const first_row of [0, 4])
+      ({ out } = (await runOnBoth(devices, embedding, {
+        buffers: { tokens, table: table.slice(first_row * 8, first_row ? 80 : 32), out },
+        params: { ...params, first_row, row_count: first_row ? 6 : 4 },
+      })) as { out: Float32Array<ArrayBuffer> });
+    for (const [t, token] of tokens.entries())
+      expect(out.subarray(t * 8, t * 8 + 8)).toEqual(table.subarray(token * 8, token * 8 + 8));
+  });
+
+  test.each([
+    [0, 4, 3],
+    [1, 4, 1],
+    [333, 68, 20],
+  ])("gradient: %i tokens of width %i into %i rows", async (tokens, width, rows) => {
+    const ids = integers(tokens, rows, 9);
+    const groups = groupByToken(ids);
+    const outGrad = noise(tokens * width, 2);
+    const tableGrad = noise(rows * width, 3);
+    const wanted = Float64Array.from(tableGrad);
+    for (let i = 0; i < outGrad.length; i++)
+      wanted[ids[Math.floor(i / width)] * width + (i % width)] += outGrad[i];
+    const got = await runOnBoth(devices, embeddingBackward, {
+      buffers: { ...groups, outGrad, tableGrad },
+      params: { rows: groups.rows.length, width, first_row: 0, row_count: rows },
+    });
+    for (const [i, value] of wanted.entries()) expect(got.tableGrad[i]).toBeCloseTo(value, 4);
+  });
+});
+
+describe("swiglu", () => {
+  test.each([
+    [0, 4],
+    [1, 4],
+    [65, 4],
+    [37, 172],
+  ])("%i rows of width %i, and the gradient", async (rows, width) => {
+    const gateUp = noise(rows * 2 * width, 5).map((x) => x * 6);
+    const outGrad = noise(rows * width, 6);
+    const params = { rows, width };
+    await runOnBoth(devices, swiglu, { buffers: { gateUp, out: unwritten(rows * width) }, params });
+    const { gateUpGrad } = await runOnBoth(devices, swigluBackward, {
+      buffers: { gateUp, outGrad, gateUpGrad: unwritten(rows * 2 * width) },
+      params,
+    });
+    const loss = () => {
+      const out = new Float64Array(rows * width) as never;
+      swiglu.reference({ gateUp, out }, params, {});
+      return weightedSum(out, outGrad);
+    };
+    expectGradient(gateUp, gateUpGrad, { loss, name: "gateUp", stride: rows > 1 ? 97 : 1 });
+  });
+});
+
+describe("addScaled and transpose", () => {
+  test.each([0, 1])("strided, accumulate %i", async (accumulate) => {
+    const params = { rows: 33, width: 12, x_stride: 20, x_offset: 4, y_stride: 16, y_offset: 4 };
+    await runOnBoth(devices, addScaled, {
+      buffers: { x: noise(33 * 20), y: noise(33 * 16, 2) },
+      params: { ...params, scale: 0.5, accumulate },
+    });
+  });
+
+  test.each([
+    [0, 5],
+    [1, 1],
+    [3, 5],
+    [65, 7],
+    [130, 66],
+  ])("transpose of [%i, %i]", async (rows, columns) => {
+    const x = noise(rows * columns + 2);
+    const { y } = await runOnBoth(devices, transpose, {
+      buffers: { x, y: new Float32Array(rows * columns + 1) },
+      params: { rows, columns, x_offset: 2, y_offset: 1 },
+    });
+    for (let r = 0; r < rows; r++)
+      for (let c = 0; c < columns; c++) expect(y[1 + c * rows + r]).toBe(x[2 + r * columns + c]);
+  });
+});
+
+describe("adamw", () => {
+  const settings = { learning_rate: 1e-2, epsilon: 1e-8, weight_decay: 0.1 };
+  const atStep = (step: number) => ({
+    mean_rate: 1 - 0.9,
+    variance_rate: 1 - 0.999,
+    correction1: 1 - 0.9 ** step,
+    correction2: 1 - 0.999 ** step,
+  });
+
+  test.each([
+    [0, 0],
+    [0, 4],
+    [8, 260],
+    [4, 20_000],
+  ])("from %i, %i elements", async (first, count) => {
+    const length = first + count + 4;
+    const got = await runOnBoth(devices, adamw, {
+      buffers: {
+        gradient: noise(length),
+        clip: Float32Array.of(2, 0.5, 0, 0),
+        parameter: noise(length, 2),
+        mean: noise(length, 3),
+        variance: noise(length, 4).map(Math.abs),
+      },
+      params: { first, count, ...settings, ...atStep(3) },
+    });
+    expect(got.parameter.slice(first + count)).toEqual(noise(length, 2).slice(first + count));
+  });
+
+  test("the first step moves by the learning rate against the gradient's sign", async () => {
+    const got = await runOn(devices.gpu, adamw, {
+      buffers: {
+        gradient: Float32Array.of(3, -0.001, 7, -9),
+        clip: Float32Array.of(1, 1, 0, 0),
+        parameter: new Float32Array(4),
+        mean: new Float32Array(4),
+        variance: new Float32Array(4),
+      },
+      params: { first: 0, count: 4, ...settings, ...atStep(1) },
+    });
+    for (const [i, sign] of [-1, 1, -1, 1].entries()) expect(got.parameter[i]).toBeCloseTo(sign * 1e-2, 6);
+  });
+
+  test("a norm that is not finite leaves everything as it was", async () => {
+    const parameter = noise(64, 2);
+    const got = await runOnBoth(devices, adamw, {
+      buffers: {
+        gradient: new Float32Array(64).fill(Number.NaN),
+        clip: Float32Array.of(Number.NaN, 0, 1, 0),
+        parameter,
+        mean: noise(64, 3),
+        variance: noise(64, 4),
+      },
+      params: { first: 0, count: 64, ...settings, ...atStep(1) },
+    });
+    expect(got.parameter).toEqual(parameter);
+  });
+
+  test.each([0, 4, 260, 16_388, 100_000])("sum of squares of %i", async (count) => {
+    const x = noise(count + 4);
+    const { partials } = await runOnBoth(devices, squareSum, {
+      buffers: { x, partials: new Float32Array(66) },
+      params: { count, partials_offset: 1 },
+    });
+    let wanted = 0;
+    for (let i = 0; i < count; i++) wanted += x[i] * x[i];
+    const got = (partials as Float32Array).reduce((a, b) => a + b, 0);
+    expect(Math.abs(got - wanted)).toBeLessThanOrEqual(1e-6 * wanted);
+  });
+
+  test.each([
+    [Float32Array.of(9, 16), 1, [5, 1 / (5 + 1e-6), 0]],
+    [Float32Array.of(9, 16), 10, [5, 1, 0]],
+    [Float32Array.of(9, 16), 0, [5, 1, 0]],
+    [new Float32Array(130).fill(2), 1, [Math.sqrt(260), 1 / (Math.sqrt(260) + 1e-6), 0]],
+    [Float32Array.of(), 1, [0, 1, 0]],
+  ])("clip factor of %o at %d", async (partials, max_norm, wanted) => {
+    const { clip } = await runOnBoth(devices, clipFactor, {
+      buffers: { partials, clip: new Float32Array(4) },
+      params: { count: partials.length, max_norm },
+    });
+    for (const [i, value] of wanted.entries()) expect(clip[i]).toBeCloseTo(value, 5);
+  });
+
+  test.each([Number.NaN, Number.POSITIVE_INFINITY, 3e38])("a partial of %d is flagged", async (value) => {
+    const got = await runOn(devices.gpu, clipFactor, {
+      buffers: { partials: Float32Array.of(3e38, value, 3e38), clip: unwritten(4) },
+      params: { count: 3, max_norm: 1 },
+    });
+    expect([...got.clip.slice(1, 3)]).toEqual([0, 1]);
+  });
+});
