@@ -306,16 +306,23 @@ function classicLines(text) {
 
 /** Runs apt. Returns why it failed, `undefined` when it did not. */
 function installMesa({ packages, target, source }) {
-  say("No WebGPU adapter answers: installing Mesa's software one (apt) ...");
+  say("No WebGPU adapter answers: installing Mesa's software one (apt, about a minute) ...");
   if (source) {
     const path = join("/etc/apt/sources.list.d", source.file);
     writeFileSync(path, source.text);
     say(`Added the apt source ${path}.`);
   }
   // One package source that cannot be reached is no reason to stop: what counts is the install.
-  apt(["update"]);
-  const { status, signal } = apt(["install", "-y", "--no-install-recommends", ...target, ...packages]);
+  const update = apt(["update"]);
+  const { status, signal, stdout, stderr } = apt([
+    "install",
+    "-y",
+    "--no-install-recommends",
+    ...target,
+    ...packages,
+  ]);
   if (status === 0) return undefined;
+  say(`${update.stderr}${stdout}${stderr}`.trim().split("\n").slice(-15).join("\n"));
   return signal
     ? "apt-get took too long"
     : "apt-get could not install the software one: see above. Is the network up?";
@@ -329,8 +336,9 @@ function apt(args) {
     "Acquire::http::Timeout=30",
   ];
   return spawnSync("apt-get", ["-qq", ...options.flatMap((option) => ["-o", option]), ...args], {
+    encoding: "utf8",
     env: { ...process.env, DEBIAN_FRONTEND: "noninteractive", LC_ALL: "C" },
-    stdio: ["ignore", 2, 2],
+    stdio: ["ignore", "pipe", "pipe"],
     timeout: 8 * MINUTE_MS,
   });
 }
