@@ -33,8 +33,8 @@ fn main(
     return;
   }
   let slot = params.max_length * quads;
-  let from = copies[i * 3u] * slot + at;
+  let source = copies[i * 3u] * slot + at;
   let to = copies[i * 3u + 1u] * slot + at;
-  keys[to] = keys[from];
-  values[to] = values[from];
+  keys[to] = keys[source];
+  values[to] = values[source];
 }

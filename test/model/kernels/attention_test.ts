@@ -1,0 +1,309 @@
+import { describe, expect, test } from "vitest";
+import {
+  attention,
+  attentionBackwardKeys,
+  attentionBackwardQueries,
+  headConstants,
+} from "../../../src/model/kernels/attention.ts";
+import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { expectGradient, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
+
+const devices = useDevices();
+
+interface Shape {
+  readonly lengths: readonly number[];
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly width: number;
+}
+
+/** A packed batch whose q, k, v are fused as [T, (H + 2 KV) D]. */
+function batch({ lengths, heads, keyHeads, width }: Shape) {
+  const tokens = lengths.reduce((a, b) => a + b, 0);
+  const sequenceStart = new Uint32Array(tokens);
+  const sequenceEnd = new Uint32Array(tokens);
+  let first = 0;
+  for (const length of lengths) {
+    sequenceStart.fill(first, first, first + length);
+    sequenceEnd.fill(first + length, first, first + length);
+    first += length;
+  }
+  const stride = (heads + 2 * keyHeads) * width;
+  const strides = {
+    q_stride: stride,
+    q_offset: 0,
+    k_stride: stride,
+    k_offset: heads * width,
+    v_stride: stride,
+    v_offset: (heads + keyHeads) * width,
+  };
+  const params = { tokens, heads, key_heads: keyHeads, ...strides, scale: 1 / Math.sqrt(width) };
+  return { tokens, stride, sequenceStart, sequenceEnd, params, constants: headConstants(width) };
+}
+
+const SHAPES: [string, Shape][] = [
+  ["no token", { lengths: [], heads: 2, keyHeads: 1, width: 4 }],
+  ["one token", { lengths: [1], heads: 2, keyHeads: 1, width: 4 }],
+  ["one above the workgroup", { lengths: [9], heads: 1, keyHeads: 1, width: 8 }],
+  ["grouped and ragged", { lengths: [3, 1, 17, 8, 40], heads: 8, keyHeads: 4, width: 8 }],
+  ["no grouping", { lengths: [21, 12], heads: 3, keyHeads: 3, width: 12 }],
+  ["one key head", { lengths: [30, 5], heads: 4, keyHeads: 1, width: 16 }],
+  ["width 64", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 64 }],
+  ["width 128", { lengths: [5, 12], heads: 2, keyHeads: 2, width: 128 }],
+];
+
+describe("attention", () => {
+  test.each(SHAPES)("%s, with its gradients", async (_, shape) => {
+    const { tokens, stride, sequenceStart, sequenceEnd, params, constants } = batch(shape);
+    const { heads, width } = shape;
+    const qkv = noise(tokens * stride).map((x) => x * 2);
+    const outGrad = noise(tokens * heads * width, 2);
+    const qkvBuffers = { q: qkv, k: qkv, v: qkv };
+    const { out, statistics } = await runOnBoth(devices, attention, {
+      buffers: {
+        ...qkvBuffers,
+        sequenceStart,
+        out: unwritten(tokens * heads * width),
+        statistics: new Float32Array(tokens * heads * 2),
+      },
+      params,
+      constants,
+    });
+    const queries = await runOnBoth(devices, attentionBackwardQueries, {
+      buffers: {
+        ...qkvBuffers,
+        out,
+        outGrad,
+        sequenceStart,
+        statistics,
+        qGrad: new Float32Array(tokens * stride),
+      },
+      params: { ...params, grad_stride: stride, grad_offset: 0 },
+      constants,
+    });
+    const keys = await runOnBoth(devices, attentionBackwardKeys, {
+      buffers: {
+        ...qkvBuffers,
+        outGrad,
+        sequenceEnd,
+        statistics: queries.statistics,
+        keyValueGrad: queries.qGrad,
+      },
+      params: {
+        ...params,
+        dk_stride: stride,
+        dk_offset: params.k_offset,
+        dv_stride: stride,
+        dv_offset: params.v_offset,
+      },
+      constants,
+    });
+    const loss = () => {
+      const result = new Float64Array(outGrad.length) as never;
+      const scratch = new Float64Array(tokens * heads * 2) as never;
+      const buffers = { ...qkvBuffers, sequenceStart, out: result, statistics: scratch };
+      attention.reference(buffers, params, constants);
+      return weightedSum(result, outGrad);
+    };
+    expectGradient(qkv, keys.keyValueGrad, { loss, name: "qkv", stride: qkv.length > 200 ? 89 : 1 });
+  });
+
+  test("q, k and v in buffers of their own give the same", async () => {
+    const { tokens, stride, sequenceStart, params, constants } = batch(SHAPES[3][1]);
+    const qkv = noise(tokens * stride);
+    const split = (offset: number, width: number) =>
+      Float32Array.from(
+        { length: tokens * width },
+        (_, i) => qkv[Math.floor(i / width) * stride + offset + (i % width)],
+      );
+    const results = { sequenceStart, out: unwritten(tokens * 64), statistics: unwritten(tokens * 16) };
+    const fused = await runOn(devices.gpu, attention, {
+      buffers: { q: qkv, k: qkv, v: qkv, ...results },
+      params,
+      constants,
+    });
+    const apart = await runOn(devices.gpu, attention, {
+      buffers: { q: split(0, 64), k: split(64, 32), v: split(96, 32), ...results },
+      params: { ...params, q_stride: 64, k_stride: 32, k_offset: 0, v_stride: 32, v_offset: 0 },
+      constants,
+    });
+    expect(apart.out).toEqual(fused.out);
+  });
+
+  test("a sequence does not see its neighbours", async () => {
+    const shape = { lengths: [11, 7, 13], heads: 2, keyHeads: 1, width: 8 };
+    const { tokens, stride, sequenceStart, params, constants } = batch(shape);
+    const run = async (qkv: Float32Array) =>
+      (
+        await runOn(devices.gpu, attention, {
+          buffers: {
+            q: qkv,
+            k: qkv,
+            v: qkv,
+            sequenceStart,
+            out: unwritten(tokens * 16),
+            statistics: unwritten(tokens * 4),
+          },
+          params,
+          constants,
+        })
+      ).out.slice(11 * 16, 18 * 16);
+    const qkv = noise(tokens * stride);
+    const changed = qkv.map((x, i) => (i < 11 * stride || i >= 18 * stride ? -9 * x : x));
+    expect(await run(changed)).toEqual(await run(qkv));
+  });
+
+  test("large scores stay finite", async () => {
+    const { tokens, stride, sequenceStart, params, constants } = batch(SHAPES[3][1]);
+    const qkv = noise(tokens * stride).map((x) => x * 60);
+    await runOnBoth(
+      devices,
+      { ...attention, tolerance: { relative: 1e-3, absolute: 1e-2 } },
+      {
+        buffers: {
+          q: qkv,
+          k: qkv,
+          v: qkv,
+          sequenceStart,
+          out: unwritten(tokens * 64),
+          statistics: new Float32Array(tokens * 16),
+        },
+        params,
+        constants,
+      },
+    );
+  });
+
+  test("more than 65,535 workgroups", async () => {
+    const lengths = Array.from({ length: 66_000 }, () => 4);
+    const { tokens, stride, sequenceStart, params, constants } = batch({
+      lengths,
+      heads: 2,
+      keyHeads: 1,
+      width: 4,
+    });
+    const qkv = noise(tokens * stride);
+    await runOnBoth(devices, attention, {
+      buffers: {
+        q: qkv,
+        k: qkv,
+        v: qkv,
+        sequenceStart,
+        out: unwritten(tokens * 8),
+        statistics: new Float32Array(tokens * 4),
+      },
+      params,
+      constants,
+    });
+  });
+
+  test.each([0, 6, 132])("refuses heads of width %i", (width) => {
+    expect(() => headConstants(width)).toThrow(`width ${width}`);
+  });
+});
+
+describe("cache", () => {
+  test.each([
+    { heads: 8, keyHeads: 4, width: 8 },
+    { heads: 2, keyHeads: 2, width: 64 },
+    { heads: 4, keyHeads: 1, width: 12 },
+  ])("decoding step by step equals attention over the whole: %o", async ({ heads, keyHeads, width }) => {
+    const lengths = [5, 3, 12];
+    const { tokens, stride, sequenceStart, params, constants } = batch({ lengths, heads, keyHeads, width });
+    const qkv = noise(tokens * stride);
+    const { out: whole } = await runOnBoth(devices, attention, {
+      buffers: {
+        q: qkv,
+        k: qkv,
+        v: qkv,
+        sequenceStart,
+        out: unwritten(tokens * heads * width),
+        statistics: new Float32Array(tokens * heads * 2),
+      },
+      params,
+      constants,
+    });
+    // Everything goes into the cache; then the last token of each sequence asks again.
+    const slotOf = [2, 0, 3];
+    const max_length = 16;
+    const cacheFloats = 4 * max_length * keyHeads * width;
+    const token = (t: number) =>
+      lengths.findIndex((_, i) => t < lengths.slice(0, i + 1).reduce((a, b) => a + b));
+    const { keys, values } = await runOnBoth(devices, cacheAppend, {
+      buffers: {
+        k: qkv,
+        v: qkv,
+        slots: Uint32Array.from({ length: tokens }, (_, t) => slotOf[token(t)]),
+        positions: sequenceStart.map((start, t) => t - start),
+        keys: new Float32Array(cacheFloats),
+        values: new Float32Array(cacheFloats),
+      },
+      params: {
+        rows: tokens,
+        width: keyHeads * width,
+        k_stride: stride,
+        k_offset: params.k_offset,
+        v_stride: stride,
+        v_offset: params.v_offset,
+        max_length,
+        shift: 0,
+      },
+    });
+    const last = [4, 7, 19];
+    const q = Float32Array.from({ length: 3 * heads * width }, (_, i) => {
+      const row = Math.floor(i / (heads * width));
+      return qkv[last[row] * stride + (i % (heads * width))];
+    });
+    const { out } = await runOnBoth(devices, attentionDecode, {
+      buffers: {
+        q,
+        keys,
+        values,
+        slots: Uint32Array.from(slotOf),
+        positions: Uint32Array.of(2, 0, 9),
+        out: unwritten(3 * heads * width),
+      },
+      params: {
+        rows: 3,
+        heads,
+        key_heads: keyHeads,
+        q_stride: heads * width,
+        q_offset: 0,
+        max_length,
+        shift: 2,
+        scale: params.scale,
+      },
+      constants,
+    });
+    for (let i = 0; i < out.length; i++) {
+      const row = Math.floor(i / (heads * width));
+      expect(out[i]).toBeCloseTo(whole[last[row] * heads * width + (i % (heads * width))], 5);
+    }
+  });
+
+  test("a slot's prefix goes to several others and no further", async () => {
+    const [slots, max_length, width] = [5, 7, 8];
+    const slot = max_length * width;
+    const keys = noise(slots * slot);
+    const values = noise(slots * slot, 2);
+    const got = await runOnBoth(devices, cacheCopy, {
+      buffers: { copies: Uint32Array.of(1, 3, 4, 1, 4, 4, 0, 2, 6), keys, values },
+      params: { copies: 3, longest: 6, width, max_length },
+    });
+    const wanted = keys.slice();
+    wanted.copyWithin(3 * slot, slot, slot + 4 * width);
+    wanted.copyWithin(4 * slot, slot, slot + 4 * width);
+    wanted.copyWithin(2 * slot, 0, 6 * width);
+    expect(got.keys).toEqual(wanted);
+  });
+
+  test("no rows", async () => {
+    const none = new Float32Array(0);
+    const ids = new Uint32Array(0);
+    const shape = { max_length: 4, shift: 0 };
+    await runOnBoth(devices, cacheAppend, {
+      buffers: { k: none, v: none, slots: ids, positions: ids, keys: noise(16), values: noise(16) },
+      params: { rows: 0, width: 4, k_stride: 4, k_offset: 0, v_stride: 4, v_offset: 0, ...shape },
+    });
+  });
+});

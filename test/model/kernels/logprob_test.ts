@@ -1,0 +1,101 @@
+import { describe, expect, test } from "vitest";
+import { logprob, logprobBackward } from "../../../src/model/kernels/logprob.ts";
+import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices } from "./run.ts";
+
+const devices = useDevices();
+
+interface Shape {
+  readonly rows: number;
+  readonly vocabulary: number;
+  readonly stride: number;
+}
+
+const CASES: [Shape, number][] = [
+  [{ rows: 0, vocabulary: 8, stride: 8 }, 1],
+  [{ rows: 1, vocabulary: 1, stride: 4 }, 1],
+  [{ rows: 1, vocabulary: 5, stride: 8 }, 0.7],
+  [{ rows: 9, vocabulary: 17, stride: 20 }, 1.3],
+  [{ rows: 65, vocabulary: 512, stride: 512 }, 1],
+  [{ rows: 3, vocabulary: 32_771, stride: 32_776 }, 1],
+];
+
+/** Columns between the vocabulary and the stride hold what must never count. */
+function logitsOf({ rows, vocabulary, stride }: Shape, scale = 5): Float32Array {
+  return noise(rows * stride).map((x, i) => (i % stride < vocabulary ? x * scale : 1e4));
+}
+
+describe("logprob", () => {
+  test.each(CASES)("%o at temperature %d, with the gradient", async (shape, temperature) => {
+    const { rows, vocabulary } = shape;
+    const first_row = 2;
+    const length = rows + first_row;
+    const params = { ...shape, first_row, inverse_temperature: 1 / temperature };
+    const logits = logitsOf(shape);
+    const targets = integers(length, vocabulary, 8);
+    const perRow = () => new Float32Array(length);
+    const forward = await runOnBoth(devices, logprob, {
+      buffers: { logits, targets, logprobs: perRow(), entropies: perRow(), logSumExps: perRow() },
+      params,
+    });
+    const grads = { logprobGrads: noise(length, 3), entropyGrads: noise(length, 4) };
+    const backward = await runOnBoth(devices, logprobBackward, {
+      buffers: {
+        logits,
+        targets,
+        logSumExps: forward.logSumExps,
+        entropies: forward.entropies,
+        ...grads,
+      },
+      params,
+    });
+    const loss = () => {
+      const [logprobs, entropies] = [new Float64Array(length), new Float64Array(length)];
+      const outputs = { logprobs, entropies, logSumExps: new Float64Array(length) } as never;
+      logprob.reference({ logits, targets, ...(outputs as object) } as never, params, {});
+      let sum = 0;
+      for (let i = first_row; i < length; i++)
+        sum += logprobs[i] * grads.logprobGrads[i] + entropies[i] * grads.entropyGrads[i];
+      return sum;
+    };
+    const stride = logits.length > 300 ? Math.ceil(logits.length / 40) : 1;
+    const gradient = (backward.logits as Float32Array).slice();
+    for (let i = 0; i < gradient.length; i++)
+      if (i % shape.stride >= vocabulary) expect(gradient[i], `padding ${i}`).toBe(0);
+    expectGradient(logits, gradient, { loss, name: "logits", stride, step: 1e-2 });
+  });
+
+  test("logits far apart and far from zero", async () => {
+    const shape = { rows: 4, vocabulary: 100, stride: 100 };
+    const logits = logitsOf(shape, 80).map((x) => x - 300);
+    const { logprobs } = await runOnBoth(
+      devices,
+      { ...logprob, tolerance: { relative: 1e-5, absolute: 2e-4 } },
+      {
+        buffers: {
+          logits,
+          targets: Uint32Array.of(0, 1, 2, 3),
+          logprobs: unwritten(4),
+          entropies: unwritten(4),
+          logSumExps: unwritten(4),
+        },
+        params: { ...shape, first_row: 0, inverse_temperature: 1 },
+      },
+    );
+    for (const value of logprobs) expect(value).toBeLessThanOrEqual(1e-4);
+  });
+
+  test("more than 65,535 workgroups of the gradient", async () => {
+    const shape = { rows: 65_540, vocabulary: 4, stride: 4 };
+    await runOnBoth(devices, logprobBackward, {
+      buffers: {
+        logits: noise(shape.rows * 4),
+        targets: integers(shape.rows, 4),
+        logSumExps: new Float32Array(shape.rows).fill(1.5),
+        entropies: new Float32Array(shape.rows).fill(1),
+        logprobGrads: noise(shape.rows, 3),
+        entropyGrads: noise(shape.rows, 4),
+      },
+      params: { ...shape, first_row: 0, inverse_temperature: 1 },
+    });
+  });
+});
