@@ -128,7 +128,10 @@ export function applyOverride(override: Override, context: ApplyContext): void {
   if (override.kind === "group") return;
   const path = RENAMES[override.key] ?? override.key.replace(/\[(\d+)\]/g, ".$1");
   const tell: Tell = (severity, at, message) => problems.push({ severity, message, path: at });
-  if (override.kind === "delete") return deleteSetting(override, path, { ...context, tell });
+  if (override.kind === "delete") {
+    deleteSetting(override, path, { ...context, tell });
+    return;
+  }
   if (path !== override.key && RENAMES[override.key]) {
     tell("warning", path, `${override.key} is now ${path}; the old name still works`);
   }

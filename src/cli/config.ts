@@ -1,0 +1,408 @@
+/** `grpu config ...`: show, validate, explain, compare and convert configurations. */
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import type { ConvertOptions, Note } from "../config/convert/build.ts";
+import type { Source, SourceFile, System } from "../config/convert/source.ts";
+import type { Problem } from "../config/problem.ts";
+import { ConfigError } from "../errors.ts";
+import type { Command, Input, Io, Option } from "./command.ts";
+
+const PACKAGED = new URL("../../config/", import.meta.url);
+const SYSTEMS = ["verl", "rllm", "trinity"];
+
+/** How `composeConfig` reads files on this machine: the package's own, and the user's. */
+export function configFiles(): {
+  readConfig(name: string): string | undefined;
+  readFile(path: string): string | undefined;
+} {
+  return { readConfig: (name) => readText(new URL(name, PACKAGED)), readFile: (path) => readText(path) };
+}
+
+function readText(path: string | URL): string | undefined {
+  try {
+    return statSync(path).isFile() ? readFileSync(path, "utf8") : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Splits positional arguments into files and overrides: an override has a `=` or starts with `~`. */
+export function splitArguments(args: readonly string[]): { files: string[]; overrides: string[] } {
+  const isOverride = (arg: string) => arg.includes("=") || arg.startsWith("~");
+  return { files: args.filter((arg) => !isOverride(arg)), overrides: args.filter(isOverride) };
+}
+
+const CONFIG: Option = {
+  flag: "--config",
+  value: "FILE",
+  describe: "YAML laid over the defaults; may repeat",
+  repeat: true,
+};
+const FORMAT: Option = {
+  flag: "--format",
+  value: "NAME",
+  describe: "how to print",
+  choices: ["yaml", "json"],
+  default: "yaml",
+};
+
+export const commands: readonly Command[] = [
+  {
+    path: "config show",
+    summary: "print the whole configuration, composed and resolved",
+    args: "[config.yaml] [key=value ...]",
+    options: [
+      CONFIG,
+      FORMAT,
+      { flag: "--origin", describe: "say where each value came from" },
+      { flag: "--section", value: "PATH", describe: "only this section or setting" },
+      {
+        flag: "--allow-unsupported",
+        describe: "warn of settings that the backend cannot honour, instead of refusing",
+      },
+    ],
+    examples: [
+      "grpu config show",
+      "grpu config show rllm/backend=verl rllm.algorithm.kl_beta=0.01 --origin",
+      "grpu config show --config run.yaml --section rllm.algorithm",
+    ],
+    notes:
+      "Later wins: defaults, backend, files, overrides. Secrets are masked; unset mandatory settings show as ???.",
+    run: show,
+  },
+  {
+    path: "config validate",
+    summary: "check files; tells every problem with its line",
+    args: "<FILE ...>",
+    options: [
+      {
+        flag: "--system",
+        value: "NAME",
+        describe: "whose configuration it is (else guessed)",
+        choices: SYSTEMS,
+      },
+    ],
+    examples: ["grpu config validate run.yaml", "grpu config validate --system verl train.sh"],
+    run: validate,
+  },
+  {
+    path: "config explain",
+    summary: "type, default, meaning, other names and support of one setting",
+    args: "<KEY>",
+    options: [{ flag: "--json", describe: "print JSON" }],
+    examples: ["grpu config explain rllm.rollout.n", "grpu config explain buffer.batch_size"],
+    run: explain,
+  },
+  {
+    path: "config diff",
+    summary: "compare two configurations by meaning, across systems",
+    args: "<A> <B>",
+    options: [
+      {
+        flag: "--system-a",
+        value: "NAME",
+        describe: "whose configuration A is (else guessed)",
+        choices: SYSTEMS,
+      },
+      {
+        flag: "--system-b",
+        value: "NAME",
+        describe: "whose configuration B is (else guessed)",
+        choices: SYSTEMS,
+      },
+    ],
+    examples: ["grpu config diff verl.sh trinity.yaml"],
+    notes: "Exits with 0 when both mean the same, with 1 otherwise.",
+    run: diff,
+  },
+  {
+    path: "config convert",
+    summary: "convert a configuration between verl, rLLM and Trinity-RFT",
+    args: "<IN ...> [key=value ...]",
+    options: [
+      {
+        flag: "--from",
+        value: "SYSTEM",
+        describe: "whose configuration it is",
+        choices: SYSTEMS,
+        required: true,
+      },
+      { flag: "--to", value: "SYSTEM", describe: "whose to write", choices: SYSTEMS, required: true },
+      { flag: "--out", value: "FILE", describe: "output; .yaml, .sh or .args decide the form" },
+      { flag: "--format", value: "NAME", describe: "form of the output", choices: ["yaml", "args"] },
+      {
+        flag: "--profile",
+        value: "FILE",
+        describe: "YAML with values that have no source: {trinity: {path: value}}",
+      },
+      {
+        flag: "--report",
+        value: "FILE",
+        describe: "write what had no counterpart, as a profile for the way back",
+      },
+      {
+        flag: "--target",
+        value: "NAME",
+        describe: "Trinity's config builder",
+        choices: ["legacy", "new"],
+        default: "legacy",
+      },
+      {
+        flag: "--cadence",
+        value: "NAME",
+        describe: "copy steps, or scale them by sync_interval",
+        choices: ["copy", "scale"],
+        default: "copy",
+      },
+      { flag: "--verbose", describe: "tell about every setting" },
+    ],
+    examples: [
+      "grpu config convert --from verl --to trinity run_grpo.sh --profile cluster.yaml --out grpo.yaml",
+      "grpu config convert --from trinity --to verl grpo.yaml --out run.args --report back.yaml",
+      "grpu config convert --from rllm --to verl run.yaml rllm.rollout.n=4",
+    ],
+    notes:
+      "IN is YAML, a file of key=value lines, a shell script, or - for standard input; several are laid over each other.",
+    run: convertFiles,
+  },
+  {
+    path: "config support",
+    summary: "what each backend does with each setting",
+    options: [
+      {
+        flag: "--backend",
+        value: "NAME",
+        describe: "only this one",
+        choices: ["local", "tinker", "verl", "trinity"],
+      },
+      { flag: "--json", describe: "print JSON" },
+    ],
+    examples: ["grpu config support", "grpu config support --backend tinker"],
+    run: support,
+  },
+];
+
+async function show({ args, options }: Input, io: Io): Promise<number> {
+  const [{ tryCompose }, { showConfig }, { setAt, getAt }] = await Promise.all([
+    import("../config/compose.ts"),
+    import("../config/show.ts"),
+    import("../config/tree.ts"),
+  ]);
+  const { files, overrides } = splitArguments(args);
+  const attempt = tryCompose({
+    ...configFiles(),
+    files: [...asList(options.config), ...files],
+    overrides,
+    env: io.env,
+    allowMissing: true,
+    allowUnsupported: options.allowUnsupported === true,
+  });
+  if (await tell(attempt.problems, attempt.warnings, io)) return 1;
+  const section = options.section === undefined ? undefined : String(options.section);
+  let config = attempt.config;
+  if (section !== undefined) {
+    const value = getAt(config, section);
+    if (value === undefined) throw new ConfigError(`Cannot show ${section} as there is no such section`);
+    config = {};
+    setAt(config, section, value);
+  }
+  const format = options.format === "json" ? "json" : "yaml";
+  io.out(showConfig(config, { format, origins: options.origin === true ? attempt.origins : undefined }));
+  return 0;
+}
+
+/** Prints problems and warnings for people. @returns whether there was an error. */
+async function tell(problems: readonly Problem[], warnings: readonly Problem[], io: Io): Promise<boolean> {
+  const { formatProblem } = await import("../config/problem.ts");
+  for (const problem of [...problems, ...warnings]) io.err(`${formatProblem(problem)}\n`);
+  if (problems.length > 1) io.err(`${problems.length} problems\n`);
+  return problems.length > 0;
+}
+
+async function validate({ args, options }: Input, io: Io): Promise<number> {
+  const { validateFile } = await import("../config/validate.ts");
+  const { formatProblem } = await import("../config/problem.ts");
+  if (args.length === 0)
+    throw new ConfigError("Cannot validate as no file is given: name one, or - for standard input");
+  let errors = 0;
+  for (const name of args) {
+    const file = await readInput(name, io);
+    const system = options.system as System | undefined;
+    const result = validateFile(file, { ...configFiles(), env: io.env, system });
+    for (const problem of result.problems) io.out(`${formatProblem({ file: file.name, ...problem })}\n`);
+    const count = result.problems.filter(({ severity }) => severity === "error").length;
+    io.err(
+      `${file.name}: ${result.system}, ${count === 0 ? "no errors" : count === 1 ? "1 error" : `${count} errors`}\n`,
+    );
+    errors += count;
+  }
+  return errors === 0 ? 0 : 1;
+}
+
+async function explain({ args, options }: Input, io: Io): Promise<number> {
+  const { explainSetting, formatExplanation, nearestSetting } = await import("../config/explain.ts");
+  const { readConfig } = configFiles();
+  const key = args[0];
+  if (key === undefined)
+    throw new ConfigError("Cannot explain as no setting is given: name one, for instance rllm.rollout.n");
+  const about = explainSetting(key, readConfig);
+  if (about === undefined) {
+    const close = nearestSetting(key, readConfig);
+    throw new ConfigError(
+      `Cannot explain ${key} as there is no such setting${close ? `; nearest: ${close}` : ""}`,
+    );
+  }
+  io.out(options.json === true ? `${JSON.stringify(about, null, 2)}\n` : formatExplanation(about));
+  return 0;
+}
+
+async function diff({ args, options }: Input, io: Io): Promise<number> {
+  const { diffSources, formatDiff } = await import("../config/diff.ts");
+  if (args.length !== 2)
+    throw new ConfigError(`Cannot compare as two files are needed: ${args.length} given`);
+  const [a, b] = [await readInput(args[0], io), await readInput(args[1], io)];
+  const left = await toSource([a], options.systemA as System | undefined);
+  const right = await toSource([b], options.systemB as System | undefined);
+  const result = diffSources(left, right, configFiles().readConfig);
+  if (
+    await tell(
+      result.problems.filter(({ severity }) => severity === "error"),
+      [],
+      io,
+    )
+  )
+    return 1;
+  const text = formatDiff(result, { a: a.name, b: b.name });
+  io.out(text);
+  if (text === "") io.err("the same\n");
+  return text === "" ? 0 : 1;
+}
+
+async function toSource(files: readonly SourceFile[], system?: System): Promise<Source> {
+  const [{ readSource }, { detectSystem }] = await Promise.all([
+    import("../config/convert/source.ts"),
+    import("../config/validate.ts"),
+  ]);
+  const source = readSource(files, system ?? "verl");
+  return { ...source, system: system ?? detectSystem(source.values.keys()) };
+}
+
+async function readInput(name: string, io: Io): Promise<SourceFile> {
+  if (name === "-") return { name: "standard input", text: await io.stdin() };
+  const text = readText(name);
+  if (text === undefined)
+    throw new ConfigError(`Cannot read the configuration as there is no such file: ${name}`);
+  return { name, text };
+}
+
+async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
+  const { convert } = await import("../config/convert/convert.ts");
+  const { files, overrides } = splitArguments(args);
+  if (args.length === 0)
+    throw new ConfigError("Cannot convert as no file is given: name one, or - for standard input");
+  const inputs = await Promise.all(files.map((name) => readInput(name, io)));
+  if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
+  const [from, to] = [options.from as System, options.to as System];
+  const source = await toSource(inputs, from);
+  const profile = await readProfileFile(options.profile, to, io);
+  const conversion: ConvertOptions = {
+    profile,
+    target: options.target === "new" ? "new" : "legacy",
+    cadence: options.cadence === "scale" ? "scale" : "copy",
+  };
+  const result = convert(source, { ...conversion, to, readConfig: configFiles().readConfig });
+  if (
+    await tell(
+      result.problems.filter(({ severity }) => severity === "error"),
+      [],
+      io,
+    )
+  )
+    return 1;
+  await report(result.notes, { options, from, to, io });
+  const text = await written({ from, to, inputs, source, values: result.values, options });
+  if (options.out) writeFileSync(String(options.out), text);
+  else io.out(text);
+  return 0;
+}
+
+interface Writing {
+  readonly from: System;
+  readonly to: System;
+  readonly inputs: readonly SourceFile[];
+  readonly source: Source;
+  readonly values: ReadonlyMap<
+    string,
+    { readonly value: import("../config/tree.ts").Value; readonly from: readonly string[] }
+  >;
+  readonly options: Input["options"];
+}
+
+/** One YAML file with overrides keeps its form; everything else is written anew. */
+async function written({ from, to, inputs, source, values, options }: Writing): Promise<string> {
+  const { rewriteYaml, writeArgs, writeYaml } = await import("../config/convert/write.ts");
+  const isArgs = options.format === "args" || /\.(args|sh|txt)$/.test(String(options.out ?? ""));
+  const isInYaml = inputs.some(({ name }) => /\.ya?ml$/.test(name));
+  if (isArgs || (options.format === undefined && !options.out && to === "verl" && !isInYaml))
+    return writeArgs(values);
+  const [first] = inputs;
+  if (from === to && first && /\.ya?ml$/.test(first.name)) {
+    const changed = [...values].filter(([path]) => source.values.get(path)?.file !== first.name);
+    return rewriteYaml(
+      first.text,
+      changed.map(([path, { value }]) => [path, value] as const),
+    );
+  }
+  return writeYaml(values, { system: to, source });
+}
+
+async function readProfileFile(file: unknown, system: System, io: Io): Promise<ConvertOptions["profile"]> {
+  if (file === undefined) return new Map();
+  const [{ readYaml }, { readProfile }] = await Promise.all([
+    import("../config/read.ts"),
+    import("../config/convert/convert.ts"),
+  ]);
+  const { name, text } = await readInput(String(file), io);
+  const { tree, problems } = readYaml(text, name);
+  if (problems.length > 0) throw new ConfigError(problems[0].message, { file: name, line: problems[0].line });
+  return readProfile(tree, system);
+}
+
+interface Reporting {
+  readonly options: Input["options"];
+  readonly from: System;
+  readonly to: System;
+  readonly io: Io;
+}
+
+async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {
+  const { formatNote, writeReport } = await import("../config/convert/report.ts");
+  for (const note of notes) {
+    if (options.verbose === true || note.kind === "dropped" || note.kind === "check")
+      io.err(`${formatNote(note)}\n`);
+  }
+  if (options.report) writeFileSync(String(options.report), writeReport(notes, { from, to }));
+}
+
+async function support({ options }: Input, io: Io): Promise<number> {
+  const { SUPPORT, TARGETS } = await import("../config/support.ts");
+  const targets =
+    options.backend === undefined ? TARGETS : TARGETS.filter((target) => target === options.backend);
+  if (options.json === true) {
+    io.out(`${JSON.stringify(SUPPORT, null, 2)}\n`);
+    return 0;
+  }
+  const rows = SUPPORT.filter(({ status }) => targets.some((target) => status[target] !== "-"));
+  const width = Math.max(...rows.map(({ pattern }) => pattern.length)) + 2;
+  io.out(`${"setting".padEnd(width)}${targets.map((target) => target.padEnd(11)).join("")}why\n`);
+  for (const { pattern, status, reason } of rows) {
+    io.out(
+      `${pattern.padEnd(width)}${targets.map((target) => status[target].padEnd(11)).join("")}${reason}\n`,
+    );
+  }
+  return 0;
+}
+
+function asList(value: string | boolean | readonly string[] | undefined): string[] {
+  if (value === undefined || typeof value === "boolean") return [];
+  return typeof value === "string" ? [value] : [...value];
+}

@@ -1,0 +1,112 @@
+/** What Trinity would refuse or silently rewrite, and what does not behave as in verl, told at conversion. */
+import type { Value } from "../tree.ts";
+import type { Build } from "./build.ts";
+
+type Out = (path: string) => Value | undefined;
+
+export function checkTrinity(build: Build): void {
+  const out: Out = (path) => build.values.get(path)?.value;
+  checkGpus(build, out);
+  checkCadence(build, out);
+  checkLengths(build, out);
+  const warmUp = Number(out("algorithm.optimizer.lr_warmup_steps_ratio") ?? 0);
+  if (warmUp > 0 && out("trainer.total_steps") === undefined) {
+    build.check(
+      "a warm-up ratio needs trainer.total_steps: without it Trinity's legacy builder warms up over an endless run, at a learning rate near 0",
+      "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio",
+    );
+  }
+  if (out("trainer.use_dynamic_bsz") === undefined) {
+    build.check(
+      "Trinity's use_dynamic_bsz is true by default and verl's false: micro batch sizes have no effect until it is set",
+    );
+  }
+  if (Number(out("synchronizer.sync_offset")) > 0) {
+    build.check(
+      "synchronizer.sync_offset=1 lets rollouts run one step ahead; 0 is what verl does (set it in the profile)",
+    );
+  }
+  if (Number(build.peek("actor_rollout_ref.actor.ppo_epochs") ?? 1) > 1) {
+    build.check(
+      "several passes over a batch change how many optimiser steps an iteration has",
+      "actor_rollout_ref.actor.ppo_epochs",
+    );
+  }
+}
+
+/** Explorer, auxiliary models and trainer share the GPUs; the trainer gets what is left. */
+function checkGpus(build: Build, out: Out): void {
+  const [nodes, perNode] = [Number(out("cluster.node_num") ?? 0), Number(out("cluster.gpu_per_node") ?? 0)];
+  const total = nodes * perNode;
+  const explorer = engineGpus(out, "explorer.rollout_model");
+  let auxiliary = 0;
+  for (let i = 0; out(`explorer.auxiliary_models.${i}.model_path`) !== undefined; i++) {
+    auxiliary += engineGpus(out, `explorer.auxiliary_models.${i}`);
+  }
+  if (total === 0 || Number.isNaN(explorer + auxiliary)) return;
+  const trainer = total - explorer - auxiliary;
+  const sum = `${nodes} x ${perNode} = ${total} GPUs: explorer ${explorer}, auxiliary ${auxiliary}, trainer ${trainer}`;
+  if (trainer < 1) {
+    build.fail(
+      `Cannot split the GPUs as none is left to train: ${sum}; lower explorer.rollout_model.engine_num`,
+    );
+    return;
+  }
+  build.check(sum);
+  if (trainer > perNode && trainer % perNode !== 0) {
+    build.fail(
+      `Cannot split the GPUs as a trainer on several nodes needs whole ones: ${sum}; change engine_num`,
+    );
+  }
+  const batch = Number(out("buffer.train_batch_size"));
+  if (batch % trainer !== 0) {
+    build.check(
+      `buffer.train_batch_size=${batch} does not divide by ${trainer} trainer GPUs: change engine_num or the batch`,
+    );
+  }
+}
+
+function engineGpus(out: Out, at: string): number {
+  const size = (name: string) => Number(out(`${at}.${name}`) ?? 1);
+  return (
+    size("engine_num") *
+    size("tensor_parallel_size") *
+    size("data_parallel_size") *
+    size("pipeline_parallel_size")
+  );
+}
+
+function checkCadence(build: Build, out: Out): void {
+  const [interval, evaluation] = [
+    Number(out("synchronizer.sync_interval")),
+    Number(out("explorer.eval_interval")),
+  ];
+  if (Number.isNaN(evaluation) || evaluation % interval === 0) return;
+  const rewritten = Math.max(interval, evaluation - (evaluation % interval));
+  build.check(
+    `Trinity rounds explorer.eval_interval=${evaluation} to ${rewritten}, a multiple of sync_interval=${interval}`,
+    "trainer.test_freq",
+  );
+}
+
+function checkLengths(build: Build, out: Out): void {
+  const [prompt, response] = [
+    Number(out("model.max_prompt_tokens")),
+    Number(out("model.max_response_tokens")),
+  ];
+  const whole = prompt + response;
+  const most = Number(out("explorer.rollout_model.max_model_len"));
+  if (most < whole) {
+    build.fail(
+      `Cannot convert as max_model_len=${most} is less than prompt and response together: ${prompt} + ${response}`,
+    );
+  }
+  const tokens = Number(out("trainer.max_token_len_per_gpu"));
+  const parallel = Number(out("trainer.ulysses_sequence_parallel_size") ?? 1);
+  if (tokens * parallel < whole) {
+    build.fail(
+      `Cannot convert as trainer.max_token_len_per_gpu=${tokens} x ${parallel} GPUs is less than one sequence: ${whole} tokens`,
+      "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    );
+  }
+}

@@ -1,0 +1,128 @@
+/** rLLM's settings and verl's: the shared rows, both ways. Everything native to verl keeps its name. */
+import { TINKER_FIELDS } from "../fields_tinker.ts";
+import { supportOf } from "../support.ts";
+import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../sync_tables.ts";
+import type { Value } from "../tree.ts";
+import { Build, type Converted, type ConvertOptions } from "./build.ts";
+import type { Source } from "./source.ts";
+
+const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
+const KL_BETA = "rllm.algorithm.kl_beta";
+const OPTIM = "actor_rollout_ref.actor.optim";
+
+/** Settings of the local and tinker backends that verl has under another name. */
+const FROM_BACKENDS: readonly (readonly [native: string, verl: string])[] = [
+  ["model.name", "actor_rollout_ref.model.path"],
+  ["model.lora_rank", "actor_rollout_ref.model.lora_rank"],
+  ["model.lora_alpha", "actor_rollout_ref.model.lora_alpha"],
+  ["training.learning_rate", `${OPTIM}.lr`],
+  ["training.weight_decay", `${OPTIM}.weight_decay`],
+  ["training.grad_clip_norm", "actor_rollout_ref.actor.grad_clip"],
+  ["training.group_size", "actor_rollout_ref.rollout.n"],
+  ["validation.group_size", "actor_rollout_ref.rollout.val_kwargs.n"],
+  ["training.lr_schedule", VERL_SCHEDULES[0]],
+  ["training.warmup_steps_ratio", `${OPTIM}.lr_warmup_steps_ratio`],
+  ["training.resume_mode", "trainer.resume_mode"],
+  ["training.resume_from_path", "trainer.resume_from_path"],
+];
+
+export function rllmToVerl(source: Source, options: ConvertOptions = {}): Converted {
+  const build = new Build(source, options);
+  for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
+  for (const [native, verl] of FROM_BACKENDS) move(build, native, verl);
+  move(build, VERL_SCHEDULE_RLLM, VERL_SCHEDULES[0]);
+  const beta = build.peek(KL_BETA);
+  if (typeof beta === "number" && !build.has(USE_KL)) {
+    build.put(USE_KL, beta > 0, { kind: "split", from: [KL_BETA], message: "on when kl_beta is above 0" });
+  }
+  putClip(build);
+  const steps = build.take(VERL_STEPS.rllm);
+  if (steps !== undefined) {
+    const limit = typeof steps === "number" && steps <= 0 ? null : steps;
+    build.put(VERL_STEPS.native, limit, { kind: "renamed", from: [VERL_STEPS.rllm] });
+  }
+  build.take("rllm.backend");
+  for (const [path, { value }] of build.rest()) {
+    if (path.startsWith("rllm.")) build.drop(path, `verl has no counterpart: ${supportOf(path).reason}`);
+    else if (path in TINKER_FIELDS && !path.startsWith("data.")) build.drop(path, "verl has no counterpart");
+    else put(build, path, value);
+  }
+  build.applyProfile();
+  return build;
+}
+
+function put(build: Build, path: string, value: Value): void {
+  build.take(path);
+  if (!build.values.has(path)) build.put(path, value, { kind: "exact", from: [path] });
+}
+
+/** Copies a setting under its other name. A portable value goes before a native one. */
+function move(build: Build, from: string, to: string): void {
+  if (!build.has(from)) return;
+  const value = build.take(from) as Value;
+  if (build.values.has(to)) return;
+  build.put(to, value, { kind: "renamed", from: [from] });
+  if (build.has(to)) build.take(to);
+}
+
+function putClip(build: Build): void {
+  const { rllm, rllmHigh, ratio, low, high } = VERL_CLIP;
+  const clip = build.take(rllm);
+  if (clip === undefined) return;
+  for (const path of [ratio, low]) {
+    build.take(path);
+    build.put(path, clip, { kind: "split", from: [rllm] });
+  }
+  if (!build.has(rllmHigh)) build.put(high, clip, { kind: "split", from: [rllm] });
+}
+
+export function verlToRllm(source: Source, options: ConvertOptions = {}): Converted {
+  const build = new Build(source, options);
+  build.put("rllm.backend", "verl", { kind: "constant" });
+  const { ratio, low, high, rllm, rllmHigh } = VERL_CLIP;
+  const lower = [low, ratio].find((path) => build.has(path));
+  if (lower !== undefined) {
+    const used = [low, ratio].filter((path) => build.has(path));
+    if (build.peek(used[0]) === build.peek(used[used.length - 1])) for (const path of used) build.take(path);
+    build.put(rllm, build.take(lower) as Value, { kind: "merged", from: [lower] });
+  }
+  const upper = build.take(high);
+  if (upper !== undefined && upper !== build.values.get(rllm)?.value) {
+    build.put(rllmHigh, upper, { kind: "renamed", from: [high] });
+  }
+  putKlBeta(build);
+  for (const { native, rllm: path } of VERL_SHARED) {
+    if (build.has(native) && !build.used.has(native)) {
+      build.put(path, build.take(native) as Value, { kind: "renamed", from: [native] });
+    }
+  }
+  const schedule = VERL_SCHEDULES.find((path) => build.has(path));
+  if (schedule)
+    build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as Value, { kind: "renamed", from: [schedule] });
+  const steps = build.take(VERL_STEPS.native);
+  if (steps !== undefined) {
+    build.put(VERL_STEPS.rllm, steps === null ? -1 : steps, { kind: "renamed", from: [VERL_STEPS.native] });
+  }
+  for (const [path, { value }] of build.rest()) put(build, path, value);
+  build.applyProfile();
+  return build;
+}
+
+/** rLLM has one number for the KL loss: its weight, 0 when it is off. */
+function putKlBeta(build: Build): void {
+  const coefficient = "actor_rollout_ref.actor.kl_loss_coef";
+  const [use, weight] = [build.peek(USE_KL), build.peek(coefficient)];
+  if (use === undefined && weight === undefined) return;
+  build.take(coefficient);
+  if (use === true) {
+    build.take(USE_KL);
+    build.put(KL_BETA, weight ?? 0.001, { kind: "merged", from: [USE_KL, coefficient] });
+    return;
+  }
+  build.take(USE_KL);
+  const message =
+    weight !== undefined && weight !== 0
+      ? `${coefficient}=${weight} has no effect while ${USE_KL} is false`
+      : undefined;
+  build.put(KL_BETA, 0, { kind: "merged", from: [USE_KL, coefficient], message });
+}

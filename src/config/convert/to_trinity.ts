@@ -1,0 +1,294 @@
+/** verl's settings as a Trinity-RFT configuration, by the rules of Trinity's alignment guide. */
+import type { Value } from "../tree.ts";
+import { asList, Build, type Converted, type ConvertOptions, expandHome } from "./build.ts";
+import { checkTrinity } from "./check_trinity.ts";
+import {
+  ESTIMATORS,
+  KL_TO_TRINITY,
+  ROWS,
+  type Row,
+  TARGET_ROWS,
+  TRINITY_CONSTANTS,
+  VERL_LOCAL_DIR_TAIL,
+} from "./rows.ts";
+import type { Source } from "./source.ts";
+import { putTasksets } from "./tasksets.ts";
+
+const ACTOR = "actor_rollout_ref.actor";
+const ROLLOUT = "actor_rollout_ref.rollout";
+const MODEL = "actor_rollout_ref.model";
+
+export function verlToTrinity(source: Source, options: ConvertOptions = {}): Converted {
+  const build = new Build(source, options);
+  const interval = putBatches(build);
+  putAlgorithm(build);
+  putKl(build);
+  for (const row of [...ROWS, ...TARGET_ROWS[build.options.target]]) putRow(build, row, interval);
+  putTasksets(build);
+  putRewardModel(build);
+  putTrainer(build, interval);
+  putConstants(build);
+  putRest(build);
+  build.applyProfile();
+  checkTrinity(build);
+  return build;
+}
+
+/** @returns `sync_interval`: Trinity's updates per iteration of verl's. */
+function putBatches(build: Build): number {
+  const n = Number(build.peek(`${ROLLOUT}.n`) ?? 1);
+  const batch = Number(build.take("data.train_batch_size") ?? 1024);
+  const miniPath = `${ACTOR}.ppo_mini_batch_size`;
+  const mini = Number(build.take(miniPath) ?? Math.min(256, batch));
+  const interval = batch / mini;
+  if (!Number.isInteger(interval) || interval < 1) {
+    build.fail(
+      `Cannot compute synchronizer.sync_interval as data.train_batch_size=${batch} is no multiple of ` +
+        `${miniPath}=${mini}: change one`,
+      build.has(miniPath) ? miniPath : "data.train_batch_size",
+    );
+    return 1;
+  }
+  const from = [miniPath, "data.train_batch_size"];
+  build.put("buffer.batch_size", mini, { kind: "computed", from: [miniPath], message: "prompts per update" });
+  build.put("buffer.train_batch_size", mini * n, {
+    kind: "computed",
+    from: [miniPath, `${ROLLOUT}.n`],
+    message: `experiences per update: ${mini} prompts x ${n} rollouts`,
+  });
+  build.put("synchronizer.sync_interval", interval, {
+    kind: "computed",
+    from,
+    message: `${batch} / ${mini}`,
+  });
+  if (!build.has(`${ROLLOUT}.n`))
+    build.put("algorithm.repeat_times", 1, { kind: "computed", message: "verl's default" });
+  return interval;
+}
+
+function putAlgorithm(build: Build): void {
+  const path = "algorithm.adv_estimator";
+  const estimator = String(build.take(path) ?? "gae");
+  const advantage = ESTIMATORS.find(([name]) => name === estimator)?.[1];
+  const given = build.options.profile.has("algorithm.algorithm_type");
+  if (advantage === undefined && !given) {
+    build.fail(
+      `Cannot convert ${path}=${estimator} as Trinity has no such estimator (it has ${ESTIMATORS.map(([name]) => name).join(", ")}): ` +
+        "give algorithm.algorithm_type and algorithm.advantage_fn in the profile",
+      path,
+    );
+  } else if (advantage !== undefined) {
+    build.put("algorithm.algorithm_type", advantage, { kind: "computed", from: [path] });
+    build.put("algorithm.advantage_fn", advantage, { kind: "renamed", from: [path] });
+  }
+  if (build.peek("algorithm.norm_adv_by_std_in_grpo") === false) {
+    build.drop(
+      "algorithm.norm_adv_by_std_in_grpo",
+      "Trinity's grpo always divides by the deviation (rec has std_normalize)",
+    );
+  } else if (build.has("algorithm.norm_adv_by_std_in_grpo")) {
+    build.drop("algorithm.norm_adv_by_std_in_grpo", "what Trinity's grpo does anyway");
+  }
+}
+
+interface KlSide {
+  readonly use: string;
+  readonly kind: string;
+  readonly coefficient: string;
+  readonly defaultKind: string;
+  readonly fn: string;
+}
+
+function putKl(build: Build): void {
+  putKlSide(build, {
+    use: "algorithm.use_kl_in_reward",
+    kind: "algorithm.kl_penalty",
+    coefficient: "algorithm.kl_ctrl.kl_coef",
+    defaultKind: "kl",
+    fn: "algorithm.kl_penalty_fn",
+  });
+  putKlSide(build, {
+    use: `${ACTOR}.use_kl_loss`,
+    kind: `${ACTOR}.kl_loss_type`,
+    coefficient: `${ACTOR}.kl_loss_coef`,
+    defaultKind: "low_var_kl",
+    fn: "algorithm.kl_loss_fn",
+  });
+  if (build.peek("algorithm.use_kl_in_reward") === true && build.peek(`${ACTOR}.use_kl_loss`) === true) {
+    build.check("KL counts twice: in the reward and in the loss");
+  }
+}
+
+function putKlSide(build: Build, side: KlSide): void {
+  const isLoss = side.fn.endsWith("loss_fn");
+  const isOn = build.take(side.use) === true;
+  if (!isOn) {
+    // Trinity's own default for the loss is k2: off must be said.
+    if (isLoss || build.has(side.use)) build.put(side.fn, "none", { kind: "merged", from: [side.use] });
+    for (const path of [side.kind, side.coefficient]) {
+      if (build.has(path)) build.drop(path, `${side.use} is false, so it has no effect`);
+    }
+    return;
+  }
+  const kind = String(build.take(side.kind) ?? side.defaultKind);
+  const fn = KL_TO_TRINITY[kind];
+  if (fn === undefined) {
+    build.fail(
+      `Cannot convert ${side.kind}=${kind} as Trinity has no such estimator: ${Object.keys(KL_TO_TRINITY).join(", ")}`,
+      side.kind,
+    );
+    return;
+  }
+  const isClamped = kind === "k3" ? "verl clamps its k3, so this is Trinity's low_var_kl" : undefined;
+  build.put(side.fn, fn, { kind: "merged", from: [side.use, side.kind], message: isClamped });
+}
+
+function putRow(build: Build, row: Row, interval: number): void {
+  if (!build.has(row.verl) || build.used.has(row.verl)) return;
+  const value = build.take(row.verl) as Value;
+  if (row.values && !isReference(value)) {
+    const mapped = row.values.find(([verl]) => verl === value);
+    if (mapped) build.put(row.trinity, mapped[1], { kind: "renamed", from: [row.verl], message: row.note });
+    else build.drop(row.verl, `Trinity has no counterpart for ${JSON.stringify(value)}`);
+    return;
+  }
+  if (row.isCadence) putCadence(build, row, interval);
+  else build.put(row.trinity, expandHome(value), { kind: "renamed", from: [row.verl], message: row.note });
+}
+
+function putCadence(build: Build, row: Row, interval: number): void {
+  const value = build.take(row.verl) as Value;
+  const isScaled = build.options.cadence === "scale" && typeof value === "number" && value > 0;
+  const steps = isScaled ? (value as number) * interval : value;
+  if (row.verl === "trainer.test_freq" && typeof steps === "number" && steps <= 0) {
+    build.drop(row.verl, "validation is off: no eval_tasksets are written");
+    return;
+  }
+  const off = row.verl === "trainer.save_freq" && typeof steps === "number" && steps < 0;
+  const message =
+    interval > 1 && steps !== 0
+      ? `one iteration of verl is ${interval} steps; ${isScaled ? "scaled" : "copied"}`
+      : undefined;
+  build.put(row.trinity, off ? 0 : steps, { kind: "renamed", from: [row.verl], message });
+}
+
+function putRewardModel(build: Build): void {
+  const [enable, path] = build.has("reward.reward_model.enable")
+    ? ["reward.reward_model.enable", "reward.reward_model.model_path"]
+    : ["reward_model.enable", "reward_model.model.path"];
+  if (build.take(enable) !== true) return;
+  const at = "explorer.auxiliary_models.0";
+  build.put(`${at}.model_path`, expandHome(build.take(path) ?? null), {
+    kind: "renamed",
+    from: [path, enable],
+  });
+  for (const name of ["engine_num", "tensor_parallel_size"]) need(build, `${at}.${name}`);
+  build.check(
+    "an auxiliary model only counts when a workflow calls it; verl's scores every response by itself",
+    enable,
+  );
+}
+
+function need(build: Build, path: string): void {
+  if (build.options.profile.has(path)) return;
+  build.fail(
+    `Cannot write ${path} as nothing in verl says it: give it in the profile (trinity: {${path}: VALUE})`,
+  );
+}
+
+const MONITORS = ["wandb", "tensorboard", "mlflow"];
+
+function putTrainer(build: Build, interval: number): void {
+  const folder = build.take("trainer.default_local_dir");
+  if (typeof folder === "string") {
+    const root = folder.endsWith(VERL_LOCAL_DIR_TAIL) ? folder.slice(0, -VERL_LOCAL_DIR_TAIL.length) : folder;
+    const message = root === folder ? "Trinity adds <project>/<name> to it" : undefined;
+    build.put("checkpoint_root_dir", expandHome(root), {
+      kind: "renamed",
+      from: ["trainer.default_local_dir"],
+      message,
+    });
+  }
+  const steps = build.take("trainer.total_training_steps");
+  if (typeof steps === "number") {
+    const total = build.options.cadence === "scale" ? steps * interval : steps;
+    for (const path of ["buffer.total_steps", "trainer.total_steps"]) {
+      build.put(path, total, { kind: "split", from: ["trainer.total_training_steps"] });
+    }
+  }
+  putMonitor(build);
+  const kept = ["trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"].filter((path) =>
+    build.has(path),
+  );
+  if (kept.length > 0) {
+    const values = kept.map((path) => build.take(path) ?? 0);
+    const message =
+      new Set(values).size > 1 ? "Trinity has one number for both; the actor's is taken" : undefined;
+    build.put("trainer.max_checkpoints_to_keep", values[0], { kind: "merged", from: kept, message });
+  }
+  if (build.take("trainer.val_only") === true) {
+    build.put("mode", "bench", { kind: "renamed", from: ["trainer.val_only"], message: "the closest mode" });
+  }
+  need(build, "explorer.rollout_model.engine_num");
+}
+
+function putMonitor(build: Build): void {
+  const path = "trainer.logger";
+  const loggers = asList(build.take(path)).map(String);
+  const known = loggers.filter((name) => MONITORS.includes(name));
+  if (known.length > 0) {
+    const others = loggers.filter((name) => name !== known[0]);
+    const message = others.length > 0 ? `one monitor only; left out: ${others.join(", ")}` : undefined;
+    build.put("monitor.monitor_type", known[0], { kind: "merged", from: [path], message });
+  } else if (loggers.length > 0) {
+    build.drop(path, `Trinity monitors with ${MONITORS.join(", ")}; its default stays`);
+  }
+}
+
+function putConstants(build: Build): void {
+  for (const [path, value] of TRINITY_CONSTANTS) {
+    if (!build.values.has(path))
+      build.put(path, value, { kind: "constant", message: "as in the guide's examples" });
+  }
+}
+
+/** What has no row goes to trainer_config under its own path, where Trinity's builder takes it. */
+function putRest(build: Build): void {
+  const { target } = build.options;
+  for (const [path, { value }] of build.rest()) {
+    const home = trainerConfigPath(path, target);
+    if (path === `${ROLLOUT}.name` && value !== "vllm") {
+      build.take(path);
+      build.put("explorer.rollout_model.engine_type", value, { kind: "renamed", from: [path] });
+    } else if (home !== undefined) {
+      build.take(path);
+      build.put(`trainer.trainer_config.${home}`, expandHome(value), { kind: "exact", from: [path] });
+    } else build.drop(path, whyDropped(path));
+  }
+}
+
+function trainerConfigPath(path: string, target: "legacy" | "new"): string | undefined {
+  if (path.startsWith(`${ROLLOUT}.`)) return path.startsWith(`${ROLLOUT}.log_prob_`) ? path : undefined;
+  const critic = /^critic\.(?:model\.fsdp_config|fsdp)\.(.*)$/.exec(path);
+  if (critic) return target === "new" ? `critic.fsdp.${critic[1]}` : `critic.model.fsdp_config.${critic[1]}`;
+  if (path.startsWith("critic.") || path.startsWith(`${ACTOR}.`) || path.startsWith(`${MODEL}.`)) return path;
+  return path.startsWith("actor_rollout_ref.ref.") ? path : undefined;
+}
+
+function whyDropped(path: string): string {
+  if (path === `${ROLLOUT}.name`) return "vllm is Trinity's default engine";
+  if (path.startsWith(`${ROLLOUT}.`)) return "sampler settings of verl have no effect in Trinity";
+  if (path === "data.truncation")
+    return "Trinity truncates on the right and leaves such rows out of the loss";
+  if (path.startsWith("data.")) return "Trinity's tasksets have no such setting";
+  if (path.startsWith("reward_model.") || path.startsWith("reward."))
+    return "Trinity serves reward models as auxiliary models";
+  if (path.startsWith("custom_reward_function."))
+    return "needs a reward function registered in Trinity: default_reward_fn_type";
+  if (path === "trainer.resume_from_path") return "Trinity only resumes from its own folder";
+  return "Trinity has no counterpart";
+}
+
+function isReference(value: Value): boolean {
+  return typeof value === "string" && value.includes("${");
+}

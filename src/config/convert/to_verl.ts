@@ -1,0 +1,190 @@
+/** A Trinity-RFT configuration as verl's settings: the inverse of to_trinity.ts. */
+import type { Value } from "../tree.ts";
+import { Build, type Converted, type ConvertOptions } from "./build.ts";
+import { ESTIMATORS, KL_TO_VERL, ROWS, type Row, TARGET_ROWS, VERL_LOCAL_DIR_TAIL } from "./rows.ts";
+import type { Source } from "./source.ts";
+import { takeTasksets } from "./tasksets.ts";
+
+const ACTOR = "actor_rollout_ref.actor";
+const ROLLOUT = "actor_rollout_ref.rollout";
+
+export function trinityToVerl(source: Source, options: ConvertOptions = {}): Converted {
+  const build = new Build(source, options);
+  const interval = putBatches(build);
+  putEstimator(build);
+  putKl(build, {
+    fn: "algorithm.kl_penalty_fn",
+    use: "algorithm.use_kl_in_reward",
+    kind: "algorithm.kl_penalty",
+  });
+  putKl(build, { fn: "algorithm.kl_loss_fn", use: `${ACTOR}.use_kl_loss`, kind: `${ACTOR}.kl_loss_type` });
+  for (const row of [...ROWS, ...TARGET_ROWS.legacy, ...TARGET_ROWS.new]) putRow(build, row, interval);
+  takeTasksets(build);
+  putModels(build);
+  putTrainer(build, interval);
+  putRest(build);
+  build.applyProfile();
+  return build;
+}
+
+/** Batches go the other way: prompts per update times updates per iteration. */
+function putBatches(build: Build): number {
+  const interval = Number(build.take("synchronizer.sync_interval") ?? 1);
+  const batch = Number(build.take("buffer.batch_size") ?? 1);
+  const repeat = Number(build.peek("algorithm.repeat_times") ?? 1);
+  const experiences = build.take("buffer.train_batch_size");
+  if (experiences !== undefined && Number(experiences) !== batch * repeat) {
+    build.fail(
+      `Cannot convert as buffer.train_batch_size=${experiences} is not batch_size x repeat_times = ${batch} x ${repeat} = ${batch * repeat}: ` +
+        "verl trains on exactly what it rolls out",
+      "buffer.train_batch_size",
+    );
+  }
+  const from = ["buffer.batch_size"];
+  build.put("data.train_batch_size", batch * interval, {
+    kind: "computed",
+    from: [...from, "synchronizer.sync_interval"],
+    message: `${batch} x ${interval}`,
+  });
+  build.put(`${ACTOR}.ppo_mini_batch_size`, batch, { kind: "computed", from });
+  return interval;
+}
+
+function putEstimator(build: Build): void {
+  const [type, fn] = [build.take("algorithm.algorithm_type"), build.take("algorithm.advantage_fn")];
+  const name = fn ?? type ?? "ppo";
+  const estimator = ESTIMATORS.find(([, advantage]) => advantage === name)?.[0];
+  const from = build.has("algorithm.advantage_fn") ? "algorithm.advantage_fn" : "algorithm.algorithm_type";
+  const loss = LOSS_OF_TYPE[String(type)];
+  if (estimator === undefined && !build.options.profile.has("algorithm.adv_estimator")) {
+    build.fail(
+      `Cannot convert ${from}=${name} as verl has no such estimator (known: ${ESTIMATORS.map(([, known]) => known).join(", ")}): ` +
+        "give algorithm.adv_estimator in the profile",
+      from,
+    );
+  } else if (estimator !== undefined) {
+    build.put("algorithm.adv_estimator", estimator, { kind: "renamed", from: [from] });
+  }
+  if (loss !== undefined && !build.has("algorithm.policy_loss_fn")) {
+    build.put(`${ACTOR}.policy_loss.loss_mode`, loss, {
+      kind: "computed",
+      from: ["algorithm.algorithm_type"],
+    });
+  }
+}
+
+/** Algorithm types that bring a loss of their own. */
+const LOSS_OF_TYPE: Readonly<Record<string, string>> = { gspo: "gspo", sapo: "sapo", cispo: "cispo" };
+
+function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind: string }): void {
+  const name = build.take(fn);
+  if (name === undefined) return;
+  if (name === "none") {
+    build.put(use, false, { kind: "split", from: [fn] });
+    return;
+  }
+  const verl = KL_TO_VERL[String(name)];
+  if (verl === undefined) {
+    build.fail(
+      `Cannot convert ${fn}=${name} as it is none of ${Object.keys(KL_TO_VERL).join(", ")}, none`,
+      fn,
+    );
+    return;
+  }
+  build.put(use, true, { kind: "split", from: [fn] });
+  build.put(kind, verl.name, { kind: "split", from: [fn], message: verl.loss });
+  if (verl.loss) build.check(`${fn}=${name} is not exact in verl: ${verl.loss}`, fn);
+}
+
+function putRow(build: Build, row: Row, interval: number): void {
+  if (!build.has(row.trinity) || build.used.has(row.trinity)) return;
+  const value = build.take(row.trinity) as Value;
+  const from = [row.trinity];
+  if (row.trinity === "algorithm.repeat_times" && value === 1) return;
+  if (row.isCadence) {
+    const isScaled = build.options.cadence === "scale" && typeof value === "number";
+    const steps = isScaled ? Math.max(1, Math.round((value as number) / interval)) : value;
+    const isNever = row.verl === "trainer.save_freq" && value === 0;
+    build.put(row.verl, isNever ? -1 : value === 0 ? 0 : steps, { kind: "renamed", from });
+    return;
+  }
+  if (!row.values) {
+    build.put(row.verl, value, { kind: "renamed", from, message: row.note });
+    return;
+  }
+  const mapped = row.values.find(([, trinity]) => trinity === value);
+  if (mapped) build.put(row.verl, mapped[0], { kind: "renamed", from });
+  else if (typeof value === "string" && value.includes("${"))
+    build.put(row.verl, value, { kind: "renamed", from });
+  else build.drop(row.trinity, `verl has no counterpart for ${JSON.stringify(value)}`);
+}
+
+function putModels(build: Build): void {
+  const at = "explorer.auxiliary_models.0";
+  if (!build.has(`${at}.model_path`)) return;
+  build.put("reward_model.enable", true, { kind: "split", from: [`${at}.model_path`] });
+  build.put("reward_model.model.path", build.take(`${at}.model_path`) as Value, {
+    kind: "renamed",
+    from: [`${at}.model_path`],
+  });
+}
+
+function putTrainer(build: Build, interval: number): void {
+  const root = build.take("checkpoint_root_dir");
+  if (typeof root === "string" && root !== "./checkpoints" && root !== "checkpoints") {
+    build.put("trainer.default_local_dir", root + VERL_LOCAL_DIR_TAIL, {
+      kind: "renamed",
+      from: ["checkpoint_root_dir"],
+    });
+  }
+  const totals = ["trainer.total_steps", "buffer.total_steps"].filter((path) => build.has(path));
+  if (totals.length > 0) {
+    const steps = totals.map((path) => build.take(path))[0];
+    const total =
+      build.options.cadence === "scale" && typeof steps === "number" ? Math.ceil(steps / interval) : steps;
+    build.put("trainer.total_training_steps", total as Value, { kind: "merged", from: totals });
+  }
+  const monitor = build.take("monitor.monitor_type");
+  if (monitor !== undefined) {
+    build.put("trainer.logger", ["console", monitor], {
+      kind: "renamed",
+      from: ["monitor.monitor_type"],
+      message: "verl prints as well",
+    });
+  }
+  const kept = build.take("trainer.max_checkpoints_to_keep");
+  if (kept !== undefined) {
+    for (const path of ["trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"]) {
+      build.put(path, kept === 0 ? null : kept, { kind: "split", from: ["trainer.max_checkpoints_to_keep"] });
+    }
+  }
+  if (build.peek("mode") === "bench") {
+    build.take("mode");
+    build.put("trainer.val_only", true, { kind: "renamed", from: ["mode"] });
+  }
+  const engine = build.take("explorer.rollout_model.engine_type");
+  if (engine !== undefined)
+    build.put(`${ROLLOUT}.name`, engine, { kind: "renamed", from: ["explorer.rollout_model.engine_type"] });
+}
+
+const CONFIG = "trainer.trainer_config.";
+
+function putRest(build: Build): void {
+  for (const [path, { value }] of build.rest()) {
+    if (path.startsWith(CONFIG)) {
+      build.take(path);
+      const verl = path.slice(CONFIG.length).replace(/^critic\.fsdp\./, "critic.model.fsdp_config.");
+      build.put(verl, value, { kind: "exact", from: [path] });
+    } else build.drop(path, whyDropped(path));
+  }
+}
+
+function whyDropped(path: string): string {
+  if (path.endsWith("engine_num") || path.startsWith("explorer.auxiliary_models.")) {
+    return "verl shares its GPUs between sampler and trainer";
+  }
+  if (path.startsWith("synchronizer.")) return "verl is always in step (sync_style fixed, sync_offset 0)";
+  if (path.startsWith("buffer.")) return "verl has no experience buffer";
+  if (path.startsWith("explorer.")) return "verl has no separate explorer";
+  return "verl has no counterpart";
+}

@@ -1,0 +1,128 @@
+/** Everything there is to say about one setting. */
+
+import { TRINITY_FIELDS } from "./convert/trinity_fields.ts";
+import { isTrinityPath, TRINITY_ORDER } from "./convert/trinity_order.ts";
+import { type Counterparts, counterpartsOf } from "./counterpart.ts";
+import { describeType, type Field } from "./field.ts";
+import { RLLM_FIELDS } from "./fields_rllm.ts";
+import { lineOf, readLayer } from "./layer.ts";
+import { nearestPath } from "./problem.ts";
+import { readYaml } from "./read.ts";
+import { inline } from "./render.ts";
+import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
+import { isSecret, MASK } from "./secret.ts";
+import { type Status, statusOf, supportOf, TARGETS, type Target } from "./support.ts";
+import { getAt } from "./tree.ts";
+import { verlField } from "./verl_tree.ts";
+
+export interface Explanation {
+  readonly path: string;
+  readonly meaning: string;
+  readonly type: string;
+  readonly note?: string;
+  /** One default per file that has one. */
+  readonly defaults: readonly { readonly value: string; readonly where: string }[];
+  readonly elsewhere: Counterparts;
+  readonly backends: readonly {
+    readonly backend: Target;
+    readonly status: Status;
+    readonly reason: string;
+  }[];
+}
+
+type ReadConfig = (name: string) => string | undefined;
+
+/** Explains a setting of any system; undefined when there is none of that name. */
+export function explainSetting(path: string, readConfig: ReadConfig): Explanation | undefined {
+  const trinity = isTrinityPath(path)
+    ? (TRINITY_FIELDS[path.replace(/\.\d+(?=\.|$)/g, "[]")] ?? null)
+    : undefined;
+  const places = packagedPlaces(path, readConfig);
+  const own = ownField(path) ?? places.find(({ field }) => field)?.field;
+  const field = own ?? trinity ?? undefined;
+  if (field === undefined && trinity === undefined && places.length === 0) return undefined;
+  const defaults = places.map(({ value, where }) => ({ value, where }));
+  if (own === undefined && trinity) defaults.push({ value: inline(trinity.default), where: "Trinity-RFT" });
+  const isOurs = ownField(path) !== undefined || places.length > 0;
+  return {
+    path,
+    meaning: field?.describe ?? "",
+    type: field ? describeType(field) : "any value",
+    note: field?.note,
+    defaults,
+    elsewhere: counterpartsOf(path),
+    backends: isOurs ? TARGETS.map((backend) => supportLine(path, backend)) : [],
+  };
+}
+
+function supportLine(path: string, backend: Target) {
+  const status = statusOf(path, backend);
+  const isNative = supportOf(path).pattern === "*" && backend !== "verl";
+  return {
+    backend,
+    status,
+    reason: status === "-" || isNative ? "has no such setting" : supportOf(path).reason,
+  };
+}
+
+function ownField(path: string): Field | undefined {
+  const tables: Readonly<Record<string, Field>>[] = [
+    RLLM_FIELDS,
+    ...BACKENDS.map((name) => BACKEND_FIELDS[name]),
+  ];
+  return tables.find((table) => path in table)?.[path];
+}
+
+function packagedPlaces(
+  path: string,
+  readConfig: ReadConfig,
+): { value: string; where: string; field?: Field }[] {
+  const mounts = [["rllm/base.yaml", "rllm"], ...BACKENDS.map((name) => [`rllm/backend/${name}.yaml`, ""])];
+  const found: { value: string; where: string; field?: Field }[] = [];
+  for (const [name, mount] of mounts) {
+    const file = `config/${name}`;
+    const layer = readLayer(readConfig(name) ?? "", { file, level: 1, mount });
+    const value = getAt(layer.tree, path);
+    if (value === undefined) continue;
+    const shown = isSecret(path) ? MASK : inline(value);
+    found.push({ value: shown, where: `${file}:${lineOf(layer.lines, path)}` });
+  }
+  for (const version of ["0.10", "0.8"]) {
+    const file = `config/verl/${version}.yaml`;
+    const { tree, lines } = readYaml(readConfig(`verl/${version}.yaml`) ?? "", file);
+    const value = getAt(tree, path);
+    if (value === undefined) continue;
+    found.push({ value: inline(value), where: `${file}:${lines.get(path)}`, field: verlField(path, value) });
+  }
+  return found;
+}
+
+/** The known path closest to one that does not exist. */
+export function nearestSetting(path: string, readConfig: ReadConfig): string | undefined {
+  const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) =>
+    Object.keys(table),
+  );
+  const native = [...readYaml(readConfig("verl/0.10.yaml") ?? "", "").lines.keys()];
+  return nearestPath(path, [...known, ...native, ...TRINITY_ORDER]);
+}
+
+/** An explanation as text. */
+export function formatExplanation(about: Explanation): string {
+  const lines = [about.path];
+  if (about.meaning) lines.push(`  ${about.meaning.charAt(0).toUpperCase()}${about.meaning.slice(1)}.`);
+  lines.push("", `  Type      ${about.type}`);
+  about.defaults.forEach(({ value, where }, i) => {
+    lines.push(`  ${i === 0 ? "Default " : "        "}  ${value}  (${where})`);
+  });
+  if (about.note) lines.push(`  Note      ${about.note}`);
+  const names = Object.entries(about.elsewhere);
+  if (names.length > 0) lines.push("", "  Elsewhere");
+  for (const [system, name] of names) lines.push(`    ${system.padEnd(8)}${name}`);
+  if (about.backends.length > 0) lines.push("", "  Backends");
+  for (const { backend, status, reason } of about.backends) {
+    lines.push(
+      `    ${backend.padEnd(8)}${status === "-" ? "-" : status.padEnd(10)}${status === "-" ? `         ${reason}` : reason}`,
+    );
+  }
+  return `${lines.join("\n")}\n`;
+}

@@ -1,0 +1,121 @@
+/** Checks a file on its own, of whichever system it is. */
+import type { ComposeOptions } from "./compose.ts";
+import { tryCompose } from "./compose.ts";
+import { Build } from "./convert/build.ts";
+import { checkTrinity } from "./convert/check_trinity.ts";
+import { knownSettings } from "./convert/convert.ts";
+import { readSource, type Source, type SourceFile, type System } from "./convert/source.ts";
+import { trinityField } from "./convert/trinity_fields.ts";
+import type { Field } from "./field.ts";
+import { MISSING } from "./interpolate.ts";
+import { nearestPath, type Problem } from "./problem.ts";
+import { readYaml } from "./read.ts";
+import { fitValue } from "./schema.ts";
+import { isSecret } from "./secret.ts";
+import { leaves, type Value } from "./tree.ts";
+import { VERL_VERSIONS, verlField } from "./verl_tree.ts";
+
+export interface ValidateOptions
+  extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
+  /** Overrides the guess. */
+  readonly system?: System;
+}
+
+export interface Validated {
+  readonly system: System;
+  readonly problems: readonly Problem[];
+}
+
+const ROOTS: Readonly<Record<Exclude<System, "rllm">, RegExp>> = {
+  trinity:
+    /^(buffer|explorer|synchronizer|cluster|monitor|checkpoint_root_dir)(\.|$)|^algorithm\.algorithm_type$/,
+  verl: /^(actor_rollout_ref|critic|reward_model|algorithm\.adv_estimator)(\.|$)/,
+};
+
+/** Which system a file is written for, by the sections that only one of them has. */
+export function detectSystem(paths: Iterable<string>): System {
+  const found = [...paths];
+  if (found.some((path) => path.startsWith("rllm."))) return "rllm";
+  if (found.some((path) => ROOTS.trinity.test(path))) return "trinity";
+  return found.some((path) => ROOTS.verl.test(path)) ? "verl" : "rllm";
+}
+
+/** Every problem of one file, in the order of its lines. */
+export function validateFile(file: SourceFile, options: ValidateOptions): Validated {
+  const source = readSource([file], options.system ?? "verl");
+  const system = options.system ?? detectSystem(source.values.keys());
+  const problems =
+    system === "rllm" && !isScript(file)
+      ? validateComposed(file, options)
+      : validateSource({ ...source, system }, options);
+  return { system, problems: [...problems].sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
+}
+
+function isScript({ name }: SourceFile): boolean {
+  return /\.(sh|bash|args|txt)$/.test(name);
+}
+
+function validateComposed({ name, text }: SourceFile, options: ValidateOptions): Problem[] {
+  const readFile = (path: string) => (path === name ? text : options.readFile?.(path));
+  const attempt = tryCompose({ ...options, files: [name], readFile, allowMissing: true });
+  const missing = [...leaves(attempt.config)].filter(([, value]) => value === MISSING);
+  const told = missing
+    .filter(([path]) => !path.startsWith("reward"))
+    .map(
+      ([path]): Problem => ({ severity: "warning", message: `${path} is mandatory and not set here`, path }),
+    );
+  return [...attempt.problems, ...attempt.warnings, ...told];
+}
+
+function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
+  const problems: Problem[] = [...source.problems];
+  const { isKnown, all } = knownSettings(source.system, readConfig);
+  const natives =
+    source.system === "trinity" ? [] : VERL_VERSIONS.map((version) => readNative(version, readConfig));
+  for (const [path, { value, file, line }] of source.values) {
+    const tell = (severity: Problem["severity"], message: string) => {
+      problems.push({ severity, message, path, file, line });
+    };
+    if (!isKnown(path)) {
+      const close = nearestPath(path, all);
+      tell(
+        "error",
+        `Cannot set ${path} as ${source.system} has no such setting${close ? `; nearest: ${close}` : ""}`,
+      );
+      continue;
+    }
+    const native = natives.find((tree) => tree.has(path));
+    const field: Field | undefined = native ? verlField(path, native.get(path) as Value) : trinityField(path);
+    if (!field) continue;
+    const fit = fitValue(path, field, value, registered);
+    if (fit.problem) tell("error", isSecret(path) ? `Cannot set ${path} as it is no text` : fit.problem);
+  }
+  if (source.system === "trinity") problems.push(...validateTrinity(source));
+  return problems;
+}
+
+function readNative(version: string, readConfig: ValidateOptions["readConfig"]): Map<string, Value> {
+  return new Map(leaves(readYaml(readConfig(`verl/${version}.yaml`) ?? "", version).tree));
+}
+
+/** GPU split, lengths, cadence and batch arithmetic of a Trinity file as it stands. */
+function validateTrinity(source: Source): Problem[] {
+  const build = new Build({ ...source, problems: [] }, {});
+  for (const [path, { value }] of source.values) build.values.set(path, { value, from: [path] });
+  checkTrinity(build);
+  const paths = [...source.values.keys()];
+  const one = paths.find((path) => path.startsWith("buffer.explorer_input.taskset."));
+  if (one && paths.some((path) => path.startsWith("buffer.explorer_input.tasksets."))) {
+    build.fail("Cannot explore taskset and tasksets at once: keep one of them", one);
+  }
+  const checks = build.notes
+    .filter(({ kind, message }) => kind === "check" && !message?.includes("verl"))
+    .map(
+      (note): Problem => ({
+        severity: "warning",
+        message: note.message ?? "",
+        file: [...source.values.values()][0]?.file,
+      }),
+    );
+  return [...build.problems, ...checks];
+}
