@@ -18,7 +18,14 @@
  */
 export * from "./aggregation.ts";
 export * from "./kl.ts";
-export type { LossDefinition, LossPlan, LossSettings, ShaderSettings, Token, TokenLoss } from "./loss_definition.ts";
+export type {
+  LossDefinition,
+  LossPlan,
+  LossSettings,
+  ShaderSettings,
+  Token,
+  TokenLoss,
+} from "./loss_definition.ts";
 export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";
 export { findLoss, type LossResult, lossNames, type PolicyLossSpec, registerLoss } from "./loss_spec.ts";
 export {
