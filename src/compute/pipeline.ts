@@ -90,7 +90,7 @@ export class PipelineCache {
           {
             binding: 0,
             visibility: COMPUTE_STAGE,
-            buffer: { type: "uniform", hasDynamicOffset: true, minBindingSize: scalars * 4 },
+            buffer: { type: "uniform", hasDynamicOffset: true, minBindingSize: paramsBytes },
           },
         ])
       : undefined;

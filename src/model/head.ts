@@ -1,0 +1,226 @@
+/**
+ * The output end of a pass: chosen rows of the hidden states, the final norm, logits in windows that one binding
+ * holds, log-probabilities and entropies; and back. Rows that nobody asks about never meet the vocabulary.
+ */
+import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
+import { embedding } from "./kernels/embedding.ts";
+import { logprob, logprobBackward } from "./kernels/logprob.ts";
+import { plainRows } from "./kernels/norm.ts";
+import type { Scratch } from "./scratch.ts";
+import { FINAL_NORM, type ForwardState, type GradientSink, type Transformer } from "./transformer.ts";
+import type { Weights } from "./weights.ts";
+
+/** Positions whose next token is asked about, distinct and ascending, and that token. */
+export interface Targets {
+  readonly positions: Uint32Array;
+  readonly tokens: Uint32Array;
+}
+
+/** Logits of one window stay below this, for the caches' sake as much as for the binding limit. */
+const MAX_WINDOW_BYTES = 64 * 2 ** 20;
+
+/** A run of rows whose logits are computed together. */
+export interface Window {
+  readonly first: number;
+  readonly rows: number;
+}
+
+/** Elements from one row of logits to the next: whole vec4s. */
+export function logitStride(vocabSize: number): number {
+  return Math.ceil(vocabSize / 4) * 4;
+}
+
+export class HeadPass {
+  readonly logprobs: Buffer;
+  readonly entropies: Buffer;
+  readonly count: number;
+  private readonly model: Transformer;
+  private readonly weights: Weights;
+  private readonly scratch: Scratch;
+  private readonly temperature: number;
+  private readonly targets: Targets;
+  private readonly targetBuffer: Buffer;
+  private readonly hiddenRows: Buffer;
+  private readonly normed: Buffer;
+  private readonly inverse: Buffer;
+  private readonly logSumExps: Buffer;
+  private readonly logits: Buffer;
+  private readonly windows: readonly Window[];
+
+  constructor(
+    model: Transformer,
+    weights: Weights,
+    of: { state: ForwardState; targets: Targets; temperature: number; scratch: Scratch },
+  ) {
+    const { scratch, targets } = of;
+    this.model = model;
+    this.weights = weights;
+    this.scratch = scratch;
+    this.temperature = of.temperature;
+    this.targets = targets;
+    this.count = targets.positions.length;
+    this.targetBuffer = scratch.upload(targets.tokens, "targets");
+    this.hiddenRows = gatherRows(model, { from: of.state.hidden, positions: targets.positions, scratch });
+    const norm = model.norm(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.count, scratch });
+    this.normed = norm.normed;
+    this.inverse = norm.inverse;
+    this.logprobs = scratch.floats(this.count, "logprobs");
+    this.entropies = scratch.floats(this.count, "entropies");
+    this.logSumExps = scratch.floats(this.count, "log-sum-exps");
+    this.windows = logitWindows(model, this.count);
+    this.logits = scratch.floats(
+      (this.windows[0]?.rows ?? 0) * logitStride(model.config.vocabSize),
+      "logits",
+    );
+    for (const window of this.windows) this.forward(window);
+  }
+
+  private forward(window: Window): void {
+    this.project(window);
+    const { targetBuffer: targets, logprobs, entropies, logSumExps, logits } = this;
+    this.model.device.dispatch(logprob, {
+      buffers: { logits, targets, logprobs, entropies, logSumExps },
+      params: this.params(window),
+    });
+  }
+
+  private project(window: Window): void {
+    projectLogits(this.model, this.weights, { normed: this.normed, logits: this.logits, window });
+  }
+
+  private params({ first, rows }: Window) {
+    const { vocabSize } = this.model.config;
+    return {
+      rows,
+      first_row: first,
+      vocabulary: vocabSize,
+      stride: logitStride(vocabSize),
+      inverse_temperature: 1 / this.temperature,
+    };
+  }
+
+  /**
+   * @param grads of log-probs and, where wanted, entropies, [R]
+   * @returns the gradient of the hidden states, [T, C].
+   */
+  backward(
+    grads: { logprobs: Buffer; entropies?: Buffer },
+    to: { sink: GradientSink; tokens: number },
+  ): Buffer {
+    const { model, weights, scratch } = this;
+    const { hiddenSize: C } = model.config;
+    const entropyGrads = grads.entropies ?? this.zeros(this.count);
+    const normedGrad = scratch.floats(this.count * C, "gradient");
+    for (const window of this.windows) {
+      // One window's logits are still there; of several, only the last one's were.
+      if (this.windows.length > 1) this.project(window);
+      this.windowBackward(window, {
+        logprobs: grads.logprobs,
+        entropies: entropyGrads,
+        normedGrad,
+        sink: to.sink,
+      });
+    }
+    const rowsGrad = scratch.floats(this.count * C, "gradient");
+    model.normBackward(weights, {
+      name: FINAL_NORM,
+      layout: plainRows(this.count, C),
+      x: this.hiddenRows,
+      inverse: this.inverse,
+      yGrad: normedGrad,
+      xGrad: rowsGrad,
+      accumulate: false,
+      sink: to.sink,
+      scratch,
+    });
+    const hiddenGrad = this.zeros(to.tokens * C);
+    const each = Uint32Array.from({ length: this.count + 1 }, (_, i) => i);
+    model.scatterRows(rowsGrad, {
+      table: hiddenGrad,
+      rowCount: to.tokens,
+      groups: { rows: this.targets.positions, offsets: each, positions: each.subarray(0, this.count) },
+    });
+    return hiddenGrad;
+  }
+
+  private windowBackward(
+    window: Window,
+    at: { logprobs: Buffer; entropies: Buffer; normedGrad: Buffer; sink: GradientSink },
+  ): void {
+    const { model, logits, targetBuffer: targets, entropies, logSumExps } = this;
+    const width = model.config.hiddenSize * 4;
+    const stride = logitStride(model.config.vocabSize);
+    model.device.dispatch(logprobBackward, {
+      buffers: {
+        logits,
+        targets,
+        logSumExps,
+        entropies,
+        logprobGrads: at.logprobs,
+        entropyGrads: at.entropies,
+      },
+      params: this.params(window),
+    });
+    const [from, bytes] = [window.first * width, window.rows * width];
+    at.sink.matrix(model.head, { dy: logits, x: this.normed.slice(from, bytes), m: window.rows, stride });
+    this.weights.applyBackward(model.head, {
+      dy: logits,
+      dx: at.normedGrad.slice(from, bytes),
+      m: window.rows,
+      stride,
+    });
+  }
+
+  private zeros(length: number): Buffer {
+    const buffer = this.scratch.floats(length, "gradient");
+    this.model.device.clear(buffer);
+    return buffer;
+  }
+}
+
+/** out[r, :] = from[positions[r], :]. */
+export function gatherRows(
+  model: Transformer,
+  at: { from: Buffer; positions: Uint32Array; scratch: Scratch },
+): Buffer {
+  const { hiddenSize: width } = model.config;
+  const out = at.scratch.floats(at.positions.length * width, "hidden rows");
+  model.device.dispatch(embedding, {
+    buffers: { tokens: at.scratch.upload(at.positions, "row positions"), table: at.from, out },
+    params: { tokens: at.positions.length, width, first_row: 0, row_count: 2 ** 32 - 1 },
+  });
+  return out;
+}
+
+/** logits [rows, logitStride] of a window's rows of the normed hidden states. */
+export function projectLogits(
+  model: Transformer,
+  weights: Weights,
+  io: { normed: Buffer; logits: Buffer; window: Window },
+): void {
+  const { first, rows } = io.window;
+  const width = model.config.hiddenSize * 4;
+  weights.applyWide(model.head, {
+    x: io.normed.slice(first * width, rows * width),
+    y: io.logits,
+    m: rows,
+    stride: logitStride(model.config.vocabSize),
+  });
+}
+
+/** Runs of rows whose logits fit the limit, and whose slices of the hidden states start where slices may. */
+export function logitWindows(model: Transformer, count: number): Window[] {
+  const { vocabSize, hiddenSize } = model.config;
+  const limit = Math.min(MAX_WINDOW_BYTES, model.device.info.limits.maxBindingBytes);
+  const step = SLICE_ALIGNMENT_BYTES / gcd(SLICE_ALIGNMENT_BYTES, hiddenSize * 4);
+  const fitting = Math.floor(limit / (logitStride(vocabSize) * 4) / step) * step;
+  const rows = Math.max(fitting, step);
+  const windows: Window[] = [];
+  for (let first = 0; first < count; first += rows)
+    windows.push({ first, rows: Math.min(rows, count - first) });
+  return windows;
+}
+
+function gcd(a: number, b: number): number {
+  return b === 0 ? a : gcd(b, a % b);
+}

@@ -1,0 +1,92 @@
+/** AdamW over a set of parameters, with clipping by the joint norm of all gradients. */
+import type { OptimParams } from "../backend.ts";
+import type { Buffer, Device } from "../compute/device.ts";
+import { adamw, CLIP_FLOATS, clipFactor, NORM_PARTIALS, squareSum } from "./kernels/adamw.ts";
+import { ParameterSet } from "./parameters.ts";
+import { Scratch } from "./scratch.ts";
+
+export class AdamW {
+  readonly parameters: ParameterSet;
+  readonly gradients: ParameterSet;
+  readonly means: ParameterSet;
+  readonly variances: ParameterSet;
+  /** Steps taken. */
+  step = 0;
+  private readonly device: Device;
+
+  constructor(device: Device, parameters: ParameterSet) {
+    this.device = device;
+    this.parameters = parameters;
+    this.gradients = new ParameterSet(device, parameters.layout, "gradients");
+    this.means = new ParameterSet(device, parameters.layout, "first moments");
+    this.variances = new ParameterSet(device, parameters.layout, "second moments");
+  }
+
+  /**
+   * One step on the gathered gradients, which are then cleared.
+   * @param after records what must follow the change (folding, transposing), in the same submit.
+   * @returns the norm of the gradients before clipping. Where it is not finite nothing has changed but the clearing.
+   */
+  async apply(params: OptimParams, after: () => void): Promise<number> {
+    const scratch = new Scratch(this.device);
+    try {
+      const clip = this.recordClip(params.grad_clip_norm, scratch);
+      for (const shard of this.parameters.shards.keys()) this.recordStep(shard, { params, clip });
+      this.gradients.clear();
+      after();
+      const [data] = await this.device.read([{ buffer: clip, type: "f32" }]);
+      const [norm, , broken] = data;
+      if (broken === 0) this.step++;
+      return broken === 0 ? norm : Number.NaN;
+    } finally {
+      scratch.release();
+    }
+  }
+
+  private recordClip(maxNorm: number, scratch: Scratch): Buffer {
+    const { shards } = this.gradients;
+    const partials = scratch.floats(NORM_PARTIALS * shards.length, "norm partials");
+    for (const [i, x] of shards.entries())
+      this.device.dispatch(squareSum, {
+        buffers: { x, partials },
+        params: { count: x.byteLength / 4, partials_offset: i * NORM_PARTIALS },
+      });
+    const clip = scratch.floats(CLIP_FLOATS, "clip");
+    this.device.dispatch(clipFactor, {
+      buffers: { partials, clip },
+      params: { count: NORM_PARTIALS * shards.length, max_norm: maxNorm },
+    });
+    return clip;
+  }
+
+  private recordStep(shard: number, { params, clip }: { params: OptimParams; clip: Buffer }): void {
+    const { learning_rate, beta1, beta2, eps: epsilon, weight_decay } = params;
+    const step = this.step + 1;
+    this.device.dispatch(adamw, {
+      buffers: {
+        gradient: this.gradients.shards[shard],
+        clip,
+        parameter: this.parameters.shards[shard],
+        mean: this.means.shards[shard],
+        variance: this.variances.shards[shard],
+      },
+      params: {
+        first: 0,
+        count: this.parameters.shards[shard].byteLength / 4,
+        learning_rate,
+        mean_rate: 1 - beta1,
+        variance_rate: 1 - beta2,
+        epsilon,
+        weight_decay,
+        correction1: 1 - beta1 ** step,
+        correction2: 1 - beta2 ** step,
+      },
+    });
+  }
+
+  release(): void {
+    this.gradients.release();
+    this.means.release();
+    this.variances.release();
+  }
+}

@@ -1,0 +1,106 @@
+/**
+ * Named matrices in device memory, packed into few buffers ("shards"), so that an optimiser walks shards and not
+ * hundreds of tensors. Gradients and moments are further sets of the same layout.
+ */
+import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
+
+/** A tensor's place in the layout. Matrices are [rows, columns] = [out, in]; vectors are [1, length]. */
+export interface Entry {
+  readonly name: string;
+  readonly rows: number;
+  readonly columns: number;
+  readonly shard: number;
+  readonly byteOffset: number;
+}
+
+export interface Layout {
+  readonly entries: ReadonlyMap<string, Entry>;
+  readonly shardBytes: readonly number[];
+}
+
+/** Shards stay below this, and below what one binding may cover, so that one dispatch walks a whole shard. */
+const MAX_SHARD_BYTES = 2 ** 26;
+
+/** Packs shapes into shards in their order. A tensor larger than a shard gets one of its own. */
+export function layOut(
+  device: Device,
+  shapes: Iterable<readonly [string, { rows: number; columns: number }]>,
+): Layout {
+  const limit = Math.min(MAX_SHARD_BYTES, device.info.limits.maxBindingBytes);
+  const entries = new Map<string, Entry>();
+  const shardBytes: number[] = [];
+  for (const [name, { rows, columns }] of shapes) {
+    const bytes = Math.ceil((rows * columns * 4) / SLICE_ALIGNMENT_BYTES) * SLICE_ALIGNMENT_BYTES;
+    const last = shardBytes.length - 1;
+    if (last < 0 || shardBytes[last] + bytes > limit) shardBytes.push(0);
+    const shard = shardBytes.length - 1;
+    entries.set(name, { name, rows, columns, shard, byteOffset: shardBytes[shard] });
+    shardBytes[shard] += bytes;
+  }
+  return { entries, shardBytes };
+}
+
+/** One value per element of a layout: weights, gradients, first moments, ... */
+export class ParameterSet {
+  readonly layout: Layout;
+  readonly shards: readonly Buffer[];
+  private readonly device: Device;
+  private readonly slices = new Map<string, Buffer>();
+
+  constructor(device: Device, layout: Layout, label: string) {
+    this.device = device;
+    this.layout = layout;
+    this.shards = layout.shardBytes.map((bytes) => device.alloc(bytes, label));
+    // The gaps between tensors must be numbers: optimisers walk over them.
+    for (const shard of this.shards) device.clear(shard);
+  }
+
+  /** The range of one tensor. */
+  get(name: string): Buffer {
+    let slice = this.slices.get(name);
+    if (!slice) {
+      const { shard, byteOffset, rows, columns } = this.entry(name);
+      slice = this.shards[shard].slice(byteOffset, rows * columns * 4);
+      this.slices.set(name, slice);
+    }
+    return slice;
+  }
+
+  entry(name: string): Entry {
+    const entry = this.layout.entries.get(name);
+    if (!entry) throw new RangeError(`Cannot find a parameter named ${name}`);
+    return entry;
+  }
+
+  has(name: string): boolean {
+    return this.layout.entries.has(name);
+  }
+
+  clear(): void {
+    for (const shard of this.shards) this.device.clear(shard);
+  }
+
+  /** Makes this set equal to another of the same layout. */
+  copyFrom(other: ParameterSet): void {
+    for (const [i, shard] of this.shards.entries()) this.device.copy(other.shards[i], shard);
+  }
+
+  /** Every tensor's elements, in the layout's order. One read-back. */
+  async read(): Promise<Map<string, Float32Array>> {
+    const data = await this.device.read(this.shards.map((buffer) => ({ buffer, type: "f32" as const })));
+    return new Map(
+      [...this.layout.entries.values()].map(({ name, shard, byteOffset, rows, columns }) => {
+        const start = byteOffset / 4;
+        return [name, (data[shard] as Float32Array).subarray(start, start + rows * columns)];
+      }),
+    );
+  }
+
+  write(name: string, data: Float32Array): void {
+    this.device.write(this.get(name), data);
+  }
+
+  release(): void {
+    this.device.release(...this.shards);
+  }
+}

@@ -1,0 +1,40 @@
+/** Buffers of one piece of work, released together. */
+import type { Buffer, Data, Device } from "../compute/device.ts";
+
+export class Scratch {
+  readonly device: Device;
+  private readonly held = new Set<Buffer>();
+
+  constructor(device: Device) {
+    this.device = device;
+  }
+
+  /** f32 elements with undefined contents. */
+  floats(length: number, label: string): Buffer {
+    const buffer = this.device.alloc(length * 4, label);
+    this.held.add(buffer);
+    return buffer;
+  }
+
+  upload(data: Data, label: string): Buffer {
+    const buffer = this.device.upload(data, label);
+    this.held.add(buffer);
+    return buffer;
+  }
+
+  /** Keeps a buffer that somebody else allocated until `release`. */
+  adopt(buffer: Buffer): Buffer {
+    this.held.add(buffer);
+    return buffer;
+  }
+
+  /** Releases one buffer early. */
+  free(buffer: Buffer): void {
+    if (this.held.delete(buffer)) this.device.release(buffer);
+  }
+
+  release(): void {
+    for (const buffer of this.held) this.device.release(buffer);
+    this.held.clear();
+  }
+}

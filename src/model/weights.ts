@@ -1,0 +1,146 @@
+/**
+ * A transformer's weights on a device. Matrices that multiply the same input lie together (q, k, v; gate, up), in
+ * Hugging Face's orientation [out, in]; software adapters also hold them transposed, since their products are fast in
+ * one orientation only. A LoRA adapter is folded into a copy of the weights, W + (alpha / rank) B A, so that forward
+ * passes and sampling cost what they cost without one; its gradients follow from dW.
+ */
+import type { Buffer, Device } from "../compute/device.ts";
+import { matmul } from "../compute/matmul.ts";
+import { type ModelConfig, weightShapes } from "./config.ts";
+import { transpose } from "./kernels/elementwise.ts";
+import { type Layout, layOut, ParameterSet } from "./parameters.ts";
+
+/** A Hugging Face tensor's rows inside a fused matrix. */
+export interface Part {
+  /** Name of the tensor in a model folder. */
+  readonly tensor: string;
+  /** Name of the fused matrix or vector. */
+  readonly fused: string;
+  /** First row inside it. */
+  readonly row: number;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+const FUSED: readonly (readonly [RegExp, string])[] = [
+  [/self_attn\.[qkv]_proj\.weight$/, "self_attn.qkv.weight"],
+  [/self_attn\.[qkv]_proj\.bias$/, "self_attn.qkv.bias"],
+  [/mlp\.(gate|up)_proj\.weight$/, "mlp.gate_up.weight"],
+];
+
+/** Where each tensor of a model folder lies in the fused layout. Vectors are one row; fused biases join end to end. */
+export function fusedParts(config: ModelConfig): Part[] {
+  const used = new Map<string, number>();
+  return [...weightShapes(config)].map(([tensor, shape]) => {
+    let fused = tensor;
+    for (const [pattern, name] of FUSED) fused = fused.replace(pattern, name);
+    const isBias = fused.endsWith("qkv.bias");
+    const [rows, columns] = shape.length === 2 ? shape : isBias ? [shape[0], 1] : [1, shape[0]];
+    const row = used.get(fused) ?? 0;
+    used.set(fused, row + rows);
+    return { tensor, fused, row, rows, columns };
+  });
+}
+
+function fusedShapes(parts: readonly Part[]): Map<string, { rows: number; columns: number }> {
+  const shapes = new Map<string, { rows: number; columns: number }>();
+  for (const { fused, row, rows, columns } of parts) shapes.set(fused, { rows: row + rows, columns });
+  return shapes;
+}
+
+/** True for what multiplies activations, as opposed to norms and biases. */
+function isMatrix(name: string): boolean {
+  return name.endsWith("proj.weight") || /(qkv|gate_up|lm_head|embed_tokens)\.weight$/.test(name);
+}
+
+/** The weights a forward pass uses. */
+export class Weights {
+  readonly config: ModelConfig;
+  readonly device: Device;
+  readonly parts: readonly Part[];
+  readonly values: ParameterSet;
+  /** Transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
+  readonly transposed: ParameterSet | undefined;
+
+  constructor(device: Device, config: ModelConfig, label = "weights") {
+    this.device = device;
+    this.config = config;
+    this.parts = fusedParts(config);
+    const shapes = fusedShapes(this.parts);
+    this.values = new ParameterSet(device, layOut(device, shapes), label);
+    if (device.info.family === "tiled") return;
+    const turned = [...shapes]
+      .filter(([name]) => isMatrix(name))
+      .map(([name, { rows, columns }]) => [name, { rows: columns, columns: rows }] as const);
+    this.transposed = new ParameterSet(device, layOut(device, turned), `${label}, transposed`);
+  }
+
+  get layout(): Layout {
+    return this.values.layout;
+  }
+
+  /** Brings the transposed copies up to date. Call after any change of the values. */
+  refresh(): void {
+    if (!this.transposed) return;
+    for (const { name, rows: columns, columns: rows } of this.transposed.layout.entries.values())
+      this.device.dispatch(transpose, {
+        buffers: { x: this.values.get(name), y: this.transposed.get(name) },
+        params: { rows, columns, x_offset: 0, y_offset: 0 },
+      });
+  }
+
+  /** Writes one tensor of a model folder into its place. */
+  writeTensor(part: Part, data: Float32Array): void {
+    this.device.write(this.values.get(part.fused), data, part.row * part.columns * 4);
+  }
+
+  /** All tensors under their names in a model folder. */
+  async readTensors(from: ParameterSet = this.values): Promise<Map<string, Float32Array>> {
+    const fused = await from.read();
+    return new Map(
+      this.parts.map(({ tensor, fused: name, row, rows, columns }) => [
+        tensor,
+        fused.get(name)!.subarray(row * columns, (row + rows) * columns),
+      ]),
+    );
+  }
+
+  /** y = x W^T (+ addend): x [m, in], y [m, out]. Records only. */
+  apply(name: string, io: { x: Buffer; y: Buffer; m: number; addend?: Buffer }): void {
+    this.applyWide(name, io);
+  }
+
+  /** {@link apply} into rows that lie `stride` elements apart. */
+  applyWide(name: string, io: { x: Buffer; y: Buffer; m: number; addend?: Buffer; stride?: number }): void {
+    const { rows: n, columns: k } = this.values.entry(name);
+    const turned = this.transposed?.get(name);
+    matmul(this.device, {
+      m: io.m,
+      n,
+      k,
+      a: { buffer: io.x },
+      b: { buffer: turned ?? this.values.get(name) },
+      c: { buffer: io.y, stride: io.stride },
+      transposeB: !turned,
+      addend: io.addend,
+    });
+  }
+
+  /** dx = dy W: dy [m, out] (rows `stride` apart), dx [m, in]. */
+  applyBackward(name: string, io: { dy: Buffer; dx: Buffer; m: number; stride?: number }): void {
+    const { rows: k, columns: n } = this.values.entry(name);
+    matmul(this.device, {
+      m: io.m,
+      n,
+      k,
+      a: { buffer: io.dy, stride: io.stride },
+      b: { buffer: this.values.get(name) },
+      c: { buffer: io.dx },
+    });
+  }
+
+  release(): void {
+    this.values.release();
+    this.transposed?.release();
+  }
+}
