@@ -134,6 +134,8 @@ export interface Backend {
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<Metrics>;
   /** One AdamW step on the gathered gradient, which is then cleared. Returns `actor/grad_norm` and `actor/lr`. */
   optimStep(params: OptimParams): Promise<Metrics>;
+  /** Keeps the policy of this moment as the reference. Absent where the reference is the base model in any case. */
+  freezeReference?(): void;
   /** Writes weights, optimiser and counters into the folder `dir` (made by the caller). */
   save(dir: string): Promise<void>;
   /** The exact inverse of `save`: training goes on bit for bit. */

@@ -53,6 +53,7 @@ export class LanguageModel {
   readonly adapter: LoraAdapter | undefined;
   readonly optimizer: AdamW;
   private readonly folded: Weights | undefined;
+  private frozen: Weights | undefined;
   private readonly sampler: Sampler;
   private readonly microBatchTokens: number;
 
@@ -124,6 +125,28 @@ export class LanguageModel {
     return sum;
   }
 
+  /** Keeps the weights as they are now as the reference policy. An adapter needs no copy: its base is the reference. */
+  freezeReference(): void {
+    if (this.adapter) return;
+    this.frozen ??= new Weights(this.device, this.config, "reference weights");
+    this.frozen.values.copyFrom(this.base.values);
+    this.frozen.refresh();
+  }
+
+  /** The frozen weights, where all weights are trained and some were kept. */
+  get frozenReference(): Weights | undefined {
+    return this.frozen;
+  }
+
+  private get reference(): Weights {
+    if (this.adapter) return this.base;
+    if (this.frozen) return this.frozen;
+    throw new ConfigError(
+      "Cannot score with the reference policy: all weights are trained and none were kept. Freeze them before training, or train an adapter (model.lora_rank).",
+      { path: "model.lora_rank" },
+    );
+  }
+
   /** Brings folded and transposed copies up to date after the trainable values changed. Records only. */
   refresh(): void {
     if (this.adapter && this.folded) this.adapter.fold(this.folded);
@@ -132,19 +155,15 @@ export class LanguageModel {
 
   /**
    * log p(tokens[t] | before) and the entropy of that distribution, [T], 0 at first tokens.
-   * @param options.policy `reference` is the model without its adapter.
+   * @param options.policy `reference` is the model without its adapter, or what {@link freezeReference} kept.
+   * @throws ConfigError for a reference that nobody kept, a token outside the vocabulary, a sequence beyond the context.
    */
   async logprobs(
     rows: PackedTokens,
     options: { policy: "current" | "reference"; temperature: number },
   ): Promise<{ logprobs: Float32Array; entropy: Float32Array }> {
     this.check(rows);
-    if (options.policy === "reference" && !this.adapter)
-      throw new ConfigError(
-        "Cannot score with the reference policy: all weights are trained and none were kept. Train with an adapter (model.lora_rank), or without a KL term.",
-        { path: "model.lora_rank" },
-      );
-    const weights = options.policy === "reference" ? this.base : this.weights;
+    const weights = options.policy === "reference" ? this.reference : this.weights;
     const results = {
       logprobs: new Float32Array(rows.tokens.length),
       entropy: new Float32Array(rows.tokens.length),
@@ -275,6 +294,7 @@ export class LanguageModel {
     this.optimizer.release();
     this.adapter?.values.release();
     this.folded?.release();
+    this.frozen?.release();
     this.base.release();
     this.transformer.release();
   }

@@ -1,0 +1,219 @@
+/** The backend that trains on this machine: a language model and the policy losses on one device. */
+import { countRows, type LossResult, recordPolicyLoss, rowsOfTokens } from "../algorithm/mod.ts";
+import type {
+  Backend,
+  LossSpec,
+  Metrics,
+  ModelDescription,
+  OptimParams,
+  PackedTokens,
+  SampledSequence,
+  SampleRequest,
+  Tokenizer,
+  TrainBatch,
+} from "../backend.ts";
+import type { Data, Device } from "../compute/device.ts";
+import { ConfigError } from "../errors.ts";
+import type { LanguageModel, PassLoss, PassOutputs } from "../model/language_model.ts";
+import { Scratch } from "../model/scratch.ts";
+import type { TextTokenizer } from "../model/tokenizer.ts";
+import { loadCheckpoint, saveCheckpoint } from "./local_checkpoint.ts";
+
+export interface LocalBackendOptions {
+  readonly model: LanguageModel;
+  readonly tokenizer?: TextTokenizer;
+  /** For people: a folder's or a run's name. */
+  readonly name: string;
+  /** Folder of the base model, recorded in an adapter's files. */
+  readonly baseFolder?: string;
+}
+
+export class LocalBackend implements Backend {
+  readonly name = "local";
+  readonly tokenizer: Tokenizer | undefined;
+  readonly languageModel: LanguageModel;
+  private readonly options: LocalBackendOptions;
+  private readonly device: Device;
+
+  constructor(options: LocalBackendOptions) {
+    this.options = options;
+    this.languageModel = options.model;
+    this.device = options.model.device;
+    this.tokenizer = options.tokenizer;
+  }
+
+  get model(): ModelDescription {
+    const { config, parameters, trainableParameters } = this.languageModel;
+    const eosTokenIds = [...new Set([...config.eosTokenIds, ...(this.tokenizer?.eosTokenIds ?? [])])];
+    return {
+      name: this.options.name,
+      vocabSize: config.vocabSize,
+      contextLength: config.contextLength,
+      eosTokenIds,
+      parameters,
+      trainableParameters,
+    };
+  }
+
+  get weightVersion(): number {
+    return this.languageModel.optimizer.step;
+  }
+
+  sample(
+    requests: readonly SampleRequest[],
+    options: { readonly signal?: AbortSignal } = {},
+  ): Promise<SampledSequence[]> {
+    return this.languageModel.sample(requests, { weightVersion: this.weightVersion, signal: options.signal });
+  }
+
+  logprobs(
+    rows: PackedTokens,
+    options: { readonly policy: "current" | "reference"; readonly temperature: number },
+  ): Promise<{ logprobs: Float32Array; entropy: Float32Array }> {
+    return this.languageModel.logprobs(rows, options);
+  }
+
+  async forwardBackward(batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
+    checkLengths(batch);
+    const whole = countRows(batch.offsets, batch.mask);
+    const trained = whole.trained.reduce((sum, count) => sum + count, 0);
+    if (trained === 0)
+      throw new ConfigError("Cannot train on a batch as none of its tokens is masked in: mask is all 0.");
+    // Passes hold parts of the batch: the denominators must be the whole one's.
+    const shared: LossSpec = {
+      ...spec,
+      batch_num_tokens: spec.batch_num_tokens ?? trained,
+      global_batch_size: spec.global_batch_size ?? whole.trained.filter((count) => count > 0).length,
+    };
+    const losses: { decode(data: readonly Data[]): LossResult; tokens: number }[] = [];
+    const data = await this.languageModel.accumulate(batch, {
+      temperature: spec.temperature,
+      loss: (outputs) => {
+        const { recorded, tokens } = this.recordLoss(batch, { spec: shared, outputs });
+        losses.push({ decode: recorded.decode, tokens });
+        return recorded;
+      },
+    });
+    return joinMetrics(losses.map(({ decode, tokens }, i) => ({ ...decode(data[i]), tokens })));
+  }
+
+  /** The loss of one pass over its trained tokens alone, end to end. */
+  private recordLoss(
+    batch: TrainBatch,
+    { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
+  ): { recorded: PassLoss & { decode(data: readonly Data[]): LossResult }; tokens: number } {
+    const scratch = new Scratch(this.device);
+    const { offsets, sequences } = outputs;
+    const at = trainedIndices(batch, sequences);
+    const upload = (values: Float32Array | undefined, label: string) =>
+      values &&
+      scratch.upload(
+        Float32Array.from(at, (t) => values[t]),
+        label,
+      );
+    const perToken =
+      batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+    const mask = new Uint32Array(at.length).fill(1);
+    const recorded = recordPolicyLoss(this.device, spec, {
+      counts: countRows(offsets, mask),
+      buffers: {
+        logprobs: outputs.logprobs,
+        entropy: outputs.entropies,
+        mask: scratch.upload(mask, "mask"),
+        offsets: scratch.upload(offsets, "row offsets"),
+        trajectoryOfToken: scratch.upload(rowsOfTokens(offsets), "rows of tokens"),
+        advantages:
+          upload(perToken, "advantages") ??
+          scratch.upload(batch.advantages.slice(sequences.from, sequences.to), "advantages"),
+        oldLogprobs: upload(batch.oldLogprobs, "old logprobs"),
+        refLogprobs: upload(batch.refLogprobs, "reference logprobs"),
+        isWeights: upload(batch.rolloutIsWeights, "importance weights"),
+      },
+    });
+    const release = () => {
+      recorded.release();
+      scratch.release();
+    };
+    return { recorded: { ...recorded, decode: (data) => recorded.decode(data), release }, tokens: at.length };
+  }
+
+  async optimStep(params: OptimParams): Promise<Metrics> {
+    const norm = await this.languageModel.optimStep(params);
+    if (Number.isNaN(norm))
+      throw new ConfigError(
+        "Cannot take the optimiser step as the gradient's norm must be finite. The weights are unchanged; lower training.learning_rate, or look for extreme rewards or log-probs in the last batch.",
+      );
+    return { "actor/grad_norm": norm, "actor/lr": params.learning_rate };
+  }
+
+  freezeReference(): void {
+    this.languageModel.freezeReference();
+  }
+
+  save(dir: string): Promise<void> {
+    const { tokenizer, baseFolder } = this.options;
+    return saveCheckpoint(dir, { model: this.languageModel, tokenizer, baseFolder });
+  }
+
+  load(dir: string): Promise<void> {
+    return loadCheckpoint(dir, this.languageModel);
+  }
+
+  close(): void {
+    this.languageModel.release();
+    this.device.destroy();
+  }
+}
+
+/** Indices into the batch's tokens of those that a pass trains on. */
+function trainedIndices(
+  { mask, offsets }: TrainBatch,
+  { from, to }: { from: number; to: number },
+): Uint32Array {
+  const indices: number[] = [];
+  for (let i = from; i < to; i++)
+    for (let t = offsets[i] + 1; t < offsets[i + 1]; t++) if (mask[t] === 1) indices.push(t);
+  return Uint32Array.from(indices);
+}
+
+function checkLengths(batch: TrainBatch): void {
+  const tokens = batch.tokens.length;
+  const rows = batch.offsets.length - 1;
+  for (const name of [
+    "mask",
+    "oldLogprobs",
+    "rolloutLogprobs",
+    "refLogprobs",
+    "rolloutIsWeights",
+    "weights",
+  ] as const) {
+    const length = batch[name]?.length ?? tokens;
+    if (length !== tokens)
+      throw new ConfigError(
+        `Cannot train as ${name} must have one element per token (${tokens}): ${length}`,
+        { path: name },
+      );
+  }
+  const { length } = batch.advantages;
+  if (length !== rows && length !== tokens)
+    throw new ConfigError(
+      `Cannot train as advantages must have one element per sequence (${rows}) or per token (${tokens}): ${length}`,
+      { path: "advantages" },
+    );
+}
+
+/** Shares of the batch's loss; they add up, where other metrics are means over a pass's tokens. */
+const SUMMED = new Set(["actor/pg_loss", "actor/kl_loss", "actor/entropy"]);
+
+function joinMetrics(passes: readonly (LossResult & { tokens: number })[]): Metrics {
+  const tokens = passes.reduce((sum, pass) => sum + pass.tokens, 0);
+  const joined: Metrics = { "actor/loss": 0 };
+  for (const pass of passes) {
+    joined["actor/loss"] += pass.loss;
+    for (const [name, value] of Object.entries(pass.metrics)) {
+      const share = SUMMED.has(name) || name.endsWith("kl_coef") ? 1 : pass.tokens / tokens;
+      joined[name] = name.endsWith("kl_coef") ? value : (joined[name] ?? 0) + share * value;
+    }
+  }
+  return joined;
+}

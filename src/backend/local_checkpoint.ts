@@ -1,0 +1,158 @@
+/**
+ * A local checkpoint: a model folder (or a PEFT adapter) that other tools read, and beside it the optimiser's moments
+ * and step, so that training goes on bit for bit.
+ */
+import { ConfigError } from "../errors.ts";
+import { openAdapter, saveAdapter } from "../model/adapter.ts";
+import { weightShapes } from "../model/config.ts";
+import { openTensors, saveModelFolder } from "../model/folder.ts";
+import type { LanguageModel } from "../model/language_model.ts";
+import { type LoraAdapter, moduleOf } from "../model/lora.ts";
+import type { ParameterSet } from "../model/parameters.ts";
+import { encodeSafetensors, type TensorSource } from "../model/safetensors_write.ts";
+import type { TextTokenizer } from "../model/tokenizer.ts";
+
+interface CheckpointOptions {
+  readonly model: LanguageModel;
+  readonly tokenizer?: TextTokenizer;
+  readonly baseFolder?: string;
+}
+
+const OPTIMIZER = "optimizer";
+const REFERENCE = "reference";
+
+/** Writes `dir`: weights or adapter, tokenizer, `optimizer.safetensors`, and `reference.safetensors` where one is kept. */
+export async function saveCheckpoint(dir: string, options: CheckpointOptions): Promise<void> {
+  const { model, tokenizer } = options;
+  if (model.adapter) await saveAdapterFiles(dir, options);
+  else {
+    const tensors = await weightTensors(model, model.base.values);
+    await saveModelFolder(dir, { config: model.config, tensors, tokenizer });
+  }
+  const { writeFolder } = await import("../model/files.ts");
+  const { optimizer, frozenReference } = model;
+  const moments = [
+    ...(await setTensors(optimizer.means, "mean.")),
+    ...(await setTensors(optimizer.variances, "variance.")),
+    { name: "step", shape: [1], data: Int32Array.of(optimizer.step) },
+  ];
+  const files = [{ name: `${OPTIMIZER}.safetensors`, content: encodeSafetensors(moments) }];
+  if (frozenReference) {
+    const tensors = await weightTensors(model, frozenReference.values);
+    files.push({ name: `${REFERENCE}.safetensors`, content: encodeSafetensors(tensors) });
+  }
+  await writeFolder(dir, files);
+}
+
+async function saveAdapterFiles(
+  dir: string,
+  { model, tokenizer, baseFolder }: CheckpointOptions,
+): Promise<void> {
+  const adapter = model.adapter as LoraAdapter;
+  const values = await adapter.values.read();
+  const modules = new Map(
+    [...adapter.parts.values()].flat().map(({ tensor, rows, columns }) => {
+      const module = moduleOf(tensor);
+      return [
+        module,
+        { a: values.get(`${module}.A`)!, b: values.get(`${module}.B`)!, inSize: columns, outSize: rows },
+      ] as const;
+    }),
+  );
+  await saveAdapter(dir, { ...adapter.config, base: baseFolder, modules });
+  if (!tokenizer) return;
+  const { writeFolder } = await import("../model/files.ts");
+  await writeFolder(
+    dir,
+    Object.entries(tokenizer.files()).map(([name, content]) => ({ name, content })),
+  );
+}
+
+async function weightTensors(model: LanguageModel, values: ParameterSet): Promise<TensorSource[]> {
+  const data = await model.base.readTensors(values);
+  return [...weightShapes(model.config)].map(([name, shape]) => ({ name, shape, data: data.get(name)! }));
+}
+
+async function setTensors(values: ParameterSet, prefix: string): Promise<TensorSource[]> {
+  return [...(await values.read())].map(([name, data]) => ({
+    name: prefix + name,
+    shape: [data.length],
+    data,
+  }));
+}
+
+/**
+ * The inverse of {@link saveCheckpoint} into a model of the same shape.
+ * @throws ConfigError when the checkpoint is another model's or damaged.
+ */
+export async function loadCheckpoint(dir: string, model: LanguageModel): Promise<void> {
+  if (model.adapter) await loadAdapterValues(dir, model.adapter);
+  else await loadWeights(dir, { model, stem: "model", into: model.base.values });
+  const saved = await openTensors(dir, OPTIMIZER);
+  const { optimizer } = model;
+  for (const [values, prefix] of [
+    [optimizer.means, "mean."],
+    [optimizer.variances, "variance."],
+  ] as const)
+    for (const name of values.layout.entries.keys()) values.write(name, await saved.read(prefix + name));
+  const [step] = await (await openStep(dir)).readIntegers("step");
+  optimizer.step = step;
+  optimizer.gradients.clear();
+  if (await exists(dir, `${REFERENCE}.safetensors`)) {
+    model.freezeReference();
+    await loadWeights(dir, { model, stem: REFERENCE, into: model.frozenReference!.values });
+    model.frozenReference!.refresh();
+  }
+  model.refresh();
+  await model.device.submit();
+}
+
+async function loadWeights(
+  dir: string,
+  at: { model: LanguageModel; stem: string; into: ParameterSet },
+): Promise<void> {
+  const saved = await openTensors(dir, at.stem);
+  for (const part of at.model.base.parts) {
+    const data = await saved.read(part.tensor);
+    if (data.length !== part.rows * part.columns)
+      throw new ConfigError(
+        `Cannot resume as ${part.tensor} must hold ${part.rows} x ${part.columns} weights: ${data.length}. The checkpoint is another model's.`,
+        { file: `${dir}/${at.stem}.safetensors` },
+      );
+    at.model.device.write(at.into.get(part.fused), data, part.row * part.columns * 4);
+  }
+}
+
+async function loadAdapterValues(dir: string, adapter: LoraAdapter): Promise<void> {
+  const saved = await openAdapter(dir);
+  if (saved.rank !== adapter.config.rank)
+    throw new ConfigError(
+      `Cannot resume as the adapter's rank must be ${adapter.config.rank}: ${saved.rank}`,
+      {
+        file: `${dir}/adapter_config.json`,
+      },
+    );
+  for (const { tensor } of [...adapter.parts.values()].flat()) {
+    const module = moduleOf(tensor);
+    const factors = saved.modules.get(module);
+    if (!factors)
+      throw new ConfigError(`Cannot resume as the adapter must hold ${module}: missing`, {
+        file: `${dir}/adapter_model.safetensors`,
+      });
+    adapter.values.write(`${module}.A`, factors.a);
+    adapter.values.write(`${module}.B`, factors.b);
+  }
+}
+
+async function openStep(dir: string) {
+  const { diskFile } = await import("../model/files.ts");
+  const { openSafetensors } = await import("../model/safetensors.ts");
+  const file = await diskFile(`${dir}/${OPTIMIZER}.safetensors`);
+  if (file) return openSafetensors(file);
+  throw new ConfigError("Cannot resume as the checkpoint has no optimizer.safetensors", { file: dir });
+}
+
+async function exists(dir: string, name: string): Promise<boolean> {
+  const { listFolder } = await import("../model/files.ts");
+  return (await listFolder(dir)).includes(name);
+}
