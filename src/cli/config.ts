@@ -7,6 +7,8 @@ import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
 
 const PACKAGED = new URL("../../config/", import.meta.url);
+/** The configuration breaks a rule, as front.ts has it. */
+const EXIT_USAGE = 2;
 const SYSTEMS = ["verl", "rllm", "trinity"];
 
 /** How `composeConfig` reads files on this machine: the package's own, and the user's. */
@@ -196,7 +198,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     allowMissing: true,
     allowUnsupported: options.allowUnsupported === true,
   });
-  if (await tell(attempt.problems, attempt.warnings, io)) return 1;
+  if (await tell(attempt.problems, attempt.warnings, io)) return EXIT_USAGE;
   const section = options.section === undefined ? undefined : String(options.section);
   let config = attempt.config;
   if (section !== undefined) {
@@ -235,7 +237,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
     );
     errors += count;
   }
-  return errors === 0 ? 0 : 1;
+  return errors === 0 ? 0 : EXIT_USAGE;
 }
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
@@ -270,7 +272,7 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
       io,
     )
   )
-    return 1;
+    return EXIT_USAGE;
   const text = formatDiff(result, { a: a.name, b: b.name });
   io.out(text);
   if (text === "") io.err("the same\n");
@@ -317,7 +319,7 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
       io,
     )
   )
-    return 1;
+    return EXIT_USAGE;
   await report(result.notes, { options, from, to, io });
   const text = await written({ from, to, inputs, source, values: result.values, options });
   if (options.out) writeFileSync(String(options.out), text);

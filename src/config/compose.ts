@@ -82,6 +82,10 @@ export function tryCompose(options: ComposeOptions): Attempt {
   const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
   const backend = BACKENDS.find((name) => name === chosen) ?? "local";
   const schema = schemaOf(backend, native);
+  if (problems.some(({ path }) => path === "rllm/backend")) {
+    // Without its backend a configuration cannot be judged: every setting of it would look unknown.
+    return { config: tree, origins, warnings: [], backend, schema, problems };
+  }
   const intake: Intake = { schema, registered: options.registered ?? {}, problems };
   for (const layer of layers) {
     const accepted = checkUserTree(layer, intake);
@@ -89,10 +93,8 @@ export function tryCompose(options: ComposeOptions): Attempt {
   }
   for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
   const draft = draftOf(tree, origins, options.env ?? {});
-  if (problems.every((problem) => problem.severity === "warning")) {
-    if (backend === "verl") syncVerl(draft);
-    else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
-  }
+  if (backend === "verl") syncVerl(draft);
+  else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
   problems.push(...draft.warnings);
   const config = resolveTree(tree, { env: options.env ?? {}, origins, problems });
   checkResolved(config, { schema, origins, options, raw: tree, problems });
@@ -203,6 +205,7 @@ interface ResolveContext {
 function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tree {
   const { at } = interpolator(tree, env);
   const resolved: Tree = {};
+  const told = new Set<string>();
   for (const [path, value] of leaves(tree)) {
     if (!hasInterpolation(value)) {
       setAt(resolved, path, Array.isArray(value) ? [...value] : value);
@@ -213,6 +216,10 @@ function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tr
     } catch (error) {
       const origin = originOf(origins, path);
       const message = (error as Error).message.replace(/ \([^()]*\)$/, "");
+      setAt(resolved, path, value);
+      const isToldCycle = message.includes("refers to itself") && told.has(message);
+      told.add(message);
+      if (isToldCycle) continue;
       problems.push({
         severity: "error",
         message: `${message} (in ${path})`,
@@ -220,7 +227,6 @@ function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tr
         file: origin?.file,
         line: origin?.line,
       });
-      setAt(resolved, path, value);
     }
   }
   return resolved;
@@ -262,7 +268,6 @@ function checkResolved(config: Tree, context: CheckContext): void {
       if (refusal) tell(options.allowUnsupported ? "warning" : "error", path, refusal + cause);
     }
   }
-  if (problems.some(({ severity }) => severity === "error")) return;
   const rules = { backend: schema.backend, isReady: !options.allowMissing, more: VERL_RULES };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);
 }

@@ -22,7 +22,7 @@ export interface Choice {
 /** What is wrong with choosing `choice` in `group`, if anything. */
 export function checkChoice(group: string, { choice, file, line }: Choice): Problem | undefined {
   const allowed = GROUPS[group];
-  const problem = (message: string): Problem => ({ severity: "error", message, file, line });
+  const problem = (message: string): Problem => ({ severity: "error", message, path: group, file, line });
   if (!allowed) {
     if (group.startsWith("hydra/"))
       return problem(`Cannot choose ${group}=${choice} as Hydra is not used here; remove it`);

@@ -1,5 +1,4 @@
 /** Takes in what the user wrote: every setting is known, fits its type, and is not a masked secret. */
-import { hasInterpolation } from "./interpolate.ts";
 import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./layer.ts";
 import type { Override } from "./override.ts";
 import type { Problem } from "./problem.ts";
@@ -124,7 +123,7 @@ interface ApplyContext extends Intake {
 
 /** Applies one override of the command line to a tree. */
 export function applyOverride(override: Override, context: ApplyContext): void {
-  const { tree, origins, schema, problems } = context;
+  const { tree, origins, problems } = context;
   if (override.kind === "group") return;
   const path = RENAMES[override.key] ?? override.key.replace(/\[(\d+)\]/g, ".$1");
   const tell: Tell = (severity, at, message) => problems.push({ severity, message, path: at });
@@ -148,16 +147,9 @@ export function applyOverride(override: Override, context: ApplyContext): void {
   const value = takeValue(path, override.value as Value, { ...context, tell, typed, mayAdd });
   if (value === undefined) return;
   const text = `override ${maskOverride(override.text, path)}`;
-  const isDict = schema.fields.get(path)?.type === "dict" && isTree(value) && !hasInterpolation(value);
-  if (!isTree(value) || isDict || schema.sections.has(path)) {
-    const layer: Tree = {};
-    setAt(layer, path, value);
-    mergeTree(tree, layer, origins, () => ({ level: LEVEL.override, text }));
-    return;
-  }
-  forgetOrigins(origins, path, getAt(tree, path));
-  setAt(tree, path, value);
-  origins.set(path, { level: LEVEL.override, text });
+  const layer: Tree = {};
+  setAt(layer, path, value);
+  mergeTree(tree, layer, origins, () => ({ level: LEVEL.override, text }));
 }
 
 function deleteSetting(override: Override, path: string, context: ApplyContext & { tell: Tell }): void {

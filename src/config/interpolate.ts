@@ -46,7 +46,9 @@ export function interpolator(tree: Tree, env: Env): Interpolator {
 
   const guarded = <T>(path: string, read: () => T): T => {
     if (chain.includes(path)) {
-      const cycle = [...chain.slice(chain.indexOf(path)), path].join(" -> ");
+      const members = chain.slice(chain.indexOf(path));
+      const first = members.indexOf([...members].sort()[0]);
+      const cycle = [...members.slice(first), ...members.slice(0, first + 1)].join(" -> ");
       throw new ConfigError(`Cannot resolve the interpolation as it refers to itself: ${cycle}`, { path });
     }
     chain.push(path);

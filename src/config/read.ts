@@ -13,6 +13,8 @@ export interface ReadYaml {
 }
 
 const DEEPEST_NESTING = 64;
+/** Aliases multiply: a file of a few lines may describe more than memory holds. */
+const MOST_VALUES = 100_000;
 
 /**
  * Reads YAML 1.2 (`1e-6` is a number, `yes` is a string) with Hydra's `# @package` line and `<<` merge keys.
@@ -29,6 +31,7 @@ export function readYaml(text: string, file: string): ReadYaml {
     file,
     line: lineOf(issue.pos[0]),
   }));
+  let count = 0;
   const fail = (message: string, offset?: number) => {
     problems.push({ severity: "error", message, file, line: lineOf(offset) });
   };
@@ -38,7 +41,16 @@ export function readYaml(text: string, file: string): ReadYaml {
       fail(`Cannot read ${path} as it nests deeper than ${DEEPEST_NESTING} levels`);
       return null;
     }
-    if (isAlias(node)) return toValue(node.resolve(document), path, depth + 1);
+    if (++count > MOST_VALUES) {
+      if (count === MOST_VALUES + 1) fail(`Cannot read the file as it holds more than ${MOST_VALUES} values`);
+      return null;
+    }
+    if (isAlias(node)) {
+      const target = node.resolve(document);
+      if (target === undefined)
+        fail(`Cannot read ${path} as there is no anchor ${node.source}`, node.range?.[0]);
+      return toValue(target, path, depth + 1);
+    }
     if (isMap(node)) return toTree(node.items, path, depth);
     if (isSeq(node)) {
       return node.items.map((item, i) => {

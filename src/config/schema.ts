@@ -129,7 +129,9 @@ function fitText(path: string, field: Field, value: string, registered: Register
     return { value, problem: refuseChoice(path, field, value, registered) };
   }
   if (names?.includes(value)) return { value };
-  const warning = `${path}=${value} is not built in: it must be registered by a module given with --import`;
+  const close = nearest(value, field.choices);
+  const meant = close ? ` (nearest built in: ${close})` : "";
+  const warning = `${path}=${value} is not built in${meant}: it must be registered by a module given with --import`;
   return { value, warning };
 }
 

@@ -23,6 +23,8 @@ export interface Draft {
   /** 4 for an override, 3 for a file of the user's, lower for defaults, -1 when nothing is there. */
   level(path: string): number;
   isExplicit(path: string): boolean;
+  /** Explicit, and not mirrored from another path. */
+  isTyped(path: string): boolean;
   /** Copies a value and says where it came from. */
   mirror(value: Value, from: string, to: string): void;
   warn(message: string, about: string): void;
@@ -38,6 +40,7 @@ export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
     warnings,
     level,
     isExplicit: (path) => level(path) >= LEVEL.file,
+    isTyped: (path) => level(path) >= LEVEL.file && originOf(origins, path)?.from === undefined,
     read(path) {
       try {
         return at(path);

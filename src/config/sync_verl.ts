@@ -96,7 +96,7 @@ function freezeGreedy(draft: Draft, at: { doSample: string; native: string; rllm
   for (const side of [at.native, at.rllm]) {
     const path = `${side}.temperature`;
     const value = draft.read(path);
-    if (draft.isExplicit(path) && value !== 0) {
+    if (draft.isTyped(path) && value !== 0) {
       draft.warn(`${path}=${value} has no effect as ${at.doSample}=false; using temperature 0`, path);
     }
     draft.mirror(0, at.doSample, path);

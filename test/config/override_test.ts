@@ -1,0 +1,215 @@
+/** Overrides in Hydra's grammar, and interpolations in OmegaConf's. */
+import { describe, expect, test } from "vitest";
+import { interpolator } from "../../src/config/interpolate.ts";
+import { parseOverride, parseValue } from "../../src/config/override.ts";
+import { readYaml } from "../../src/config/read.ts";
+import { getAt, type Tree, type Value } from "../../src/config/tree.ts";
+import { attempt, complaints, compose } from "./disk.ts";
+
+describe("values", () => {
+  const cases: [text: string, value: Value][] = [
+    ["1", 1],
+    ["-2", -2],
+    ["1e-6", 1e-6],
+    ["1E6", 1e6],
+    [".5", 0.5],
+    ["1_000", 1000],
+    ["true", true],
+    ["False", false],
+    ["null", null],
+    ["inf", Infinity],
+    ["-inf", -Infinity],
+    ["", ""],
+    ["grpo", "grpo"],
+    ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B"],
+    ["~/data", "~/data"],
+    ["'1'", "1"],
+    ['"a, b"', "a, b"],
+    ["'it\\'s'", "it's"],
+    ["a\\,b", "a,b"],
+    ["two words", "two words"],
+    ["[]", []],
+    ["[1, 'a', true, null]", [1, "a", true, null]],
+    ['["console","wandb"]', ["console", "wandb"]],
+    ["[[1,2],[3]]", [[1, 2], [3]]],
+    ["{}", {}],
+    ["{a: 1, b: {c: [x]}}", { a: 1, b: { c: ["x"] } }],
+    ["${a.b}", "${a.b}"],
+    ["${oc.env:HOME}/data", "${oc.env:HOME}/data"],
+    ["[${a},1]", ["${a}", 1]],
+    ["2024-01-01", "2024-01-01"],
+    ["http://host:80/x", "http://host:80/x"],
+  ];
+  for (const [text, value] of cases)
+    test(JSON.stringify(text), () => expect(parseValue(text)).toEqual(value));
+
+  const broken: [text: string, rule: RegExp][] = [
+    ["a,b", /sweep over several values/],
+    ["choice(a,b)", /sweep|calls a function/],
+    ["int(3)", /calls a function/],
+    ["[1,2", /no closing \]/],
+    ["{a:1", /no closing \}/],
+    ["'abc", /no closing '/],
+    ["${a", /without its closing }/],
+    ["{a}", /stray "}"/],
+    ["a]", /stray "]"/],
+    ["{__proto__: 1}", /no plain name/],
+  ];
+  for (const [text, rule] of broken)
+    test(`${text} is refused`, () => expect(() => parseValue(text)).toThrow(rule));
+});
+
+describe("keys", () => {
+  test("signs, groups and deletions", () => {
+    expect(parseOverride("a.b=1")).toMatchObject({ kind: "set", key: "a.b", value: 1 });
+    expect(parseOverride("+a=1").kind).toBe("add");
+    expect(parseOverride("++a=1").kind).toBe("force");
+    expect(parseOverride("~a")).toMatchObject({ kind: "delete", key: "a" });
+    expect(parseOverride("rllm/backend=verl")).toMatchObject({
+      kind: "group",
+      key: "rllm/backend",
+      value: "verl",
+    });
+    expect(parseOverride("a=b=c").value).toBe("b=c");
+  });
+
+  test("what is no override says so", () => {
+    expect(() => parseOverride("a.b")).toThrow("it has no value: a.b; write a.b=value");
+    expect(() => parseOverride("=1")).toThrow("no setting's name");
+    expect(() => parseOverride("~rllm/backend")).toThrow("groups can only be chosen");
+  });
+
+  test("set, add, force and delete", () => {
+    const { config } = compose([
+      "rllm.rollout.n=4",
+      "+task.args.level=2",
+      "++task.args.level=3",
+      "task.args.x={a: 1}",
+      "task.args.x={b: 2}",
+    ]);
+    expect(getAt(config, "rllm.rollout.n")).toBe(4);
+    expect(getAt(config, "task.args")).toEqual({ level: 3, x: { a: 1, b: 2 } });
+    expect(getAt(compose(["+task.args.x=1", "~task.args.x"]).config, "task.args")).toEqual({});
+    expect(complaints(["~task.args.x"])).toEqual(["Cannot delete task.args.x as it is not set"]);
+    expect(complaints(["+task.args.x=1", "~task.args.x=2"])[0]).toContain("its value is not 2: 1");
+    expect(complaints(["+rllm.rollout.n=4"])).toEqual([
+      "Cannot add rllm.rollout.n as it exists: +rllm.rollout.n=4; leave out the +",
+    ]);
+  });
+
+  test("a section takes a dict, key by key", () => {
+    const { config } = compose(["rllm.rollout={n: 4, train: {temperature: 0.5}}"]);
+    expect(getAt(config, "rllm.rollout")).toMatchObject({
+      n: 4,
+      n_val: 1,
+      train: { temperature: 0.5, top_p: 1 },
+    });
+  });
+
+  test("text settings keep what was typed", () => {
+    expect(getAt(compose(["rllm.trainer.experiment_name=007"]).config, "rllm.trainer.experiment_name")).toBe(
+      "007",
+    );
+    expect(getAt(compose(["rllm.trainer.experiment_name=true"]).config, "rllm.trainer.experiment_name")).toBe(
+      "true",
+    );
+  });
+
+  test("verl takes further keys with + only", () => {
+    const add = attempt(["rllm/backend=verl", "+trainer.my_new_key=1"]);
+    expect(add.problems).toEqual([]);
+    expect(getAt(add.config, "trainer.my_new_key")).toBe(1);
+    expect(add.warnings[0].message).toBe(
+      "trainer.my_new_key is not in verl's tree: passed on as it is, unchecked",
+    );
+    expect(complaints(["rllm/backend=verl", "trainer.my_new_key=1"])[0]).toContain("no such setting");
+  });
+});
+
+describe("interpolations", () => {
+  const tree: Tree = {
+    a: { b: 2, c: "${.b}", up: "${..top}", list: ["${a.b}", "x${a.b}"] },
+    top: "t",
+    env: "${oc.env:HOME}",
+    envOr: "${oc.env:NOPE,1e-3}",
+    select: "${oc.select:no.such,7}",
+    selectNull: "${oc.select:no.such}",
+    nested: "${oc.select:no.such,${oc.select:a.b,0}}",
+    mul: "${mul:${a.b},3}",
+    section: "${a}",
+    through: "${section.b}",
+    text: "${a.b}-${top}",
+    escaped: "\\${not}",
+    must: "???",
+    needs: "${must}",
+    selectMust: "${oc.select:must,5}",
+    decode: "${oc.decode:'12'}",
+    name: "b",
+    indirect: "${a.${name}}",
+  };
+  const { at } = interpolator(tree, { HOME: "/home/me" });
+  const cases: [path: string, value: unknown][] = [
+    ["a.c", 2],
+    ["a.up", "t"],
+    ["a.list", [2, "x2"]],
+    ["env", "/home/me"],
+    ["envOr", 1e-3],
+    ["select", 7],
+    ["selectNull", null],
+    ["nested", 2],
+    ["mul", 6],
+    ["section.c", 2],
+    ["through", 2],
+    ["text", "2-t"],
+    ["escaped", "${not}"],
+    ["selectMust", 5],
+    ["decode", 12],
+    ["indirect", 2],
+  ];
+  for (const [path, value] of cases)
+    test(`${path} is ${JSON.stringify(value)}`, () => expect(at(path)).toEqual(value));
+
+  test("what cannot be resolved says why", () => {
+    expect(() => at("needs")).toThrow("must is mandatory and not set");
+    const bad = (text: string) => () => interpolator({ x: text }, {}).at("x");
+    expect(bad("${y}")).toThrow("there is no setting y");
+    expect(bad("${oc.env:NOPE}")).toThrow("the environment has no NOPE");
+    expect(bad("${nope:1}")).toThrow("there is no resolver nope; known: oc.env");
+    expect(bad("${mul:a,2}")).toThrow("mul takes two numbers");
+    expect(bad("${x}")).toThrow("refers to itself: x -> x");
+    expect(bad("${x")).toThrow("no closing }");
+  });
+});
+
+describe("YAML", () => {
+  test("numbers and booleans are YAML 1.2's", () => {
+    const { tree } = readYaml("a: 1e-6\nb: yes\nc: 1_0\nd: 0o17\ne: .5\nf: ~\ng: on\n", "x");
+    expect(tree).toEqual({ a: 1e-6, b: "yes", c: "1_0", d: 15, e: 0.5, f: null, g: "on" });
+  });
+
+  test("anchors, merge keys and the package line", () => {
+    const { tree, package: mount } = readYaml(
+      "# @package _global_\nx: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n",
+      "x",
+    );
+    expect(tree).toEqual({ x: { a: 1, b: 2 }, y: { a: 1, b: 3 } });
+    expect(mount).toBe("_global_");
+  });
+
+  test("what is wrong names its line", () => {
+    const broken = [
+      "a: 1\na: 2\n",
+      "a: [1\nb: 2\n",
+      "a:\n\t- 1\n",
+      "- 1\n",
+      "x: 1\n? [a]\n: 2\n",
+      "a: 99999999999999999999\n",
+      "a: *nope\n",
+    ];
+    for (const text of broken) {
+      const { problems } = readYaml(text, "f.yaml");
+      expect(problems.length, text).toBeGreaterThan(0);
+      for (const problem of problems) expect(problem.line, text).toBeGreaterThan(0);
+    }
+  });
+});
