@@ -27,7 +27,10 @@ struct Params {
 override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
 
-// The widest head is 128. Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
+override UNROLL: u32 = 1u;
+
+// The widest head is 128. Unrolled loops keep their arrays in registers, and what they do not touch is dropped; a
+// software driver needs minutes to compile those of wide heads, so there the bound is hidden from it.
 const MAX_QUADS = 32u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
@@ -52,9 +55,10 @@ fn main(
   let start = sequence_start[token];
   let shared_at = head * params.key_heads / params.heads * HEAD_QUADS;
   let q_at = (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  let quads = select(min(HEAD_QUADS, params.q_stride), HEAD_QUADS, UNROLL != 0u);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     query[d] = q[q_at + d] * (params.scale * LOG2_E);
   }
   var highest = LOWEST;
@@ -63,7 +67,7 @@ fn main(
     let k_at = (key * params.k_stride + params.k_offset) / 4u + shared_at;
     let v_at = (key * params.v_stride + params.v_offset) / 4u + shared_at;
     var products = vec4f();
-    for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var d = 0u; d < quads; d++) {
       products += query[d] * k[k_at + d];
     }
     let visible = key >= start && key <= token;
@@ -73,7 +77,7 @@ fn main(
     let weight = select(0.0, exp2(score - higher), visible);
     highest = higher;
     total = total * keep + weight;
-    for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var d = 0u; d < quads; d++) {
       sum[d] = sum[d] * keep + weight * v[v_at + d];
     }
   }
@@ -81,7 +85,7 @@ fn main(
     return;
   }
   let row = token * params.heads + head;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     result[row * HEAD_QUADS + d] = sum[d] / total;
   }
   statistics[row * 2u] = highest / LOG2_E + log(total);

@@ -32,7 +32,10 @@ struct Params {
 override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
 
-// The widest head is 128. Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
+override UNROLL: u32 = 1u;
+
+// The widest head is 128. Unrolled loops keep their arrays in registers, and what they do not touch is dropped; a
+// software driver needs minutes to compile those of wide heads, so there the bound is hidden from it.
 const MAX_QUADS = 32u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
@@ -57,11 +60,12 @@ fn main(
   let group_heads = params.heads / params.key_heads;
   let k_at = (token * params.k_stride + params.k_offset) / 4u + head * HEAD_QUADS;
   let v_at = (token * params.v_stride + params.v_offset) / 4u + head * HEAD_QUADS;
+  let quads = select(min(HEAD_QUADS, params.q_stride), HEAD_QUADS, UNROLL != 0u);
   var key: array<vec4f, MAX_QUADS>;
   var value: array<vec4f, MAX_QUADS>;
   var key_sum: array<vec4f, MAX_QUADS>;
   var value_sum: array<vec4f, MAX_QUADS>;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     key[d] = k[k_at + d] * (params.scale * LOG2_E);
     value[d] = v[v_at + d];
   }
@@ -73,14 +77,14 @@ fn main(
     for (var h = 0u; h < group_heads; h++) {
       var scores = vec4f();
       var weight_grads = vec4f();
-      for (var d = 0u; d < HEAD_QUADS; d++) {
+      for (var d = 0u; d < quads; d++) {
         scores += key[d] * q[q_at + h * HEAD_QUADS + d];
         weight_grads += value[d] * out_grad[(row + h) * HEAD_QUADS + d];
       }
       let kept = statistics[row + h];
       let weight = select(0.0, exp2(dot(scores, vec4f(1.0)) - kept.x * LOG2_E), visible);
       let score_grad = weight * (dot(weight_grads, vec4f(1.0)) - kept.y);
-      for (var d = 0u; d < HEAD_QUADS; d++) {
+      for (var d = 0u; d < quads; d++) {
         key_sum[d] += score_grad * q[q_at + h * HEAD_QUADS + d];
         value_sum[d] += weight * out_grad[(row + h) * HEAD_QUADS + d];
       }
@@ -91,7 +95,7 @@ fn main(
   }
   let dk_at = (token * params.dk_stride + params.dk_offset) / 4u + head * HEAD_QUADS;
   let dv_at = (token * params.dv_stride + params.dv_offset) / 4u + head * HEAD_QUADS;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     key_value_grad[dk_at + d] = key_sum[d] * params.scale;
     key_value_grad[dv_at + d] = value_sum[d];
   }

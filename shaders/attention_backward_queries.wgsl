@@ -30,7 +30,10 @@ struct Params {
 override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
 
-// The widest head is 128. Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
+override UNROLL: u32 = 1u;
+
+// The widest head is 128. Unrolled loops keep their arrays in registers, and what they do not touch is dropped; a
+// software driver needs minutes to compile those of wide heads, so there the bound is hidden from it.
 const MAX_QUADS = 32u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
@@ -55,11 +58,12 @@ fn main(
   let shared_at = head * params.key_heads / params.heads * HEAD_QUADS;
   let row = token * params.heads + head;
   let q_at = (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  let quads = select(min(HEAD_QUADS, params.q_stride), HEAD_QUADS, UNROLL != 0u);
   var query: array<vec4f, MAX_QUADS>;
   var grad: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
   var deltas = vec4f();
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     query[d] = q[q_at + d] * (params.scale * LOG2_E);
     grad[d] = out_grad[row * HEAD_QUADS + d];
     deltas += grad[d] * out[row * HEAD_QUADS + d];
@@ -71,14 +75,14 @@ fn main(
     let v_at = (key * params.v_stride + params.v_offset) / 4u + shared_at;
     var scores = vec4f();
     var weight_grads = vec4f();
-    for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var d = 0u; d < quads; d++) {
       scores += query[d] * k[k_at + d];
       weight_grads += grad[d] * v[v_at + d];
     }
     let visible = key >= start && key <= token;
     let weight = select(0.0, exp2(dot(scores, vec4f(1.0)) - log_sum), visible);
     let score_grad = weight * (dot(weight_grads, vec4f(1.0)) - delta);
-    for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var d = 0u; d < quads; d++) {
       sum[d] += score_grad * k[k_at + d];
     }
   }
@@ -87,7 +91,7 @@ fn main(
   }
   statistics[row * 2u + 1u] = delta;
   let to = (token * params.grad_stride + params.grad_offset) / 4u + head * HEAD_QUADS;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     q_grad[to + d] = sum[d] * params.scale;
   }
 }

@@ -24,7 +24,10 @@ struct Params {
 override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
 
-// The widest head is 128. Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
+override UNROLL: u32 = 1u;
+
+// The widest head is 128. Unrolled loops keep their arrays in registers, and what they do not touch is dropped; a
+// software driver needs minutes to compile those of wide heads, so there the bound is hidden from it.
 const MAX_QUADS = 32u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
@@ -46,16 +49,17 @@ fn main(
   let key_stride = params.key_heads * HEAD_QUADS;
   var at = slots[row] * params.max_length * key_stride + head * params.key_heads / params.heads * HEAD_QUADS;
   let q_at = (row * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  let quads = select(min(HEAD_QUADS, params.q_stride), HEAD_QUADS, UNROLL != 0u);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     query[d] = q[q_at + d] * (params.scale * LOG2_E);
   }
   var highest = LOWEST;
   var total = 0.0;
   for (var s = 0u; s < length; s++) {
     var products = vec4f();
-    for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var d = 0u; d < quads; d++) {
       products += query[d] * keys[at + d];
     }
     let score = dot(products, vec4f(1.0));
@@ -64,12 +68,12 @@ fn main(
     let weight = exp2(score - higher);
     highest = higher;
     total = total * keep + weight;
-    for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var d = 0u; d < quads; d++) {
       sum[d] = sum[d] * keep + weight * values[at + d];
     }
     at += key_stride;
   }
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  for (var d = 0u; d < quads; d++) {
     result[index * HEAD_QUADS + d] = sum[d] / total;
   }
 }

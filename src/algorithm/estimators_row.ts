@@ -55,7 +55,8 @@ export function leaveOneOut(scores: readonly number[], alone: "reward" | "zero")
   return scores.map((s) => ((s - centre) * n) / (n - 1));
 }
 
-function passAtK(scores: readonly number[], norm: GroupNorm): number[] {
+/** The best row gets its lead over the second, the others 0. */
+export function passAtK(scores: readonly number[], norm: GroupNorm): number[] {
   if (scores.length < 2)
     throw new ConfigError(
       "Cannot estimate grpo_passk as every group needs two trajectories or more: one has 1.",
@@ -68,7 +69,7 @@ function passAtK(scores: readonly number[], norm: GroupNorm): number[] {
 }
 
 /** s - sum n_j s_j / sum n_j, with n the trained lengths (alone: the reward). */
-function lengthWeighted(scores: readonly number[], lengths: readonly number[]): number[] {
+export function lengthWeighted(scores: readonly number[], lengths: readonly number[]): number[] {
   if (scores.length === 1) return [...scores];
   const tokens = lengths.reduce((sum, n) => sum + n, 0);
   if (tokens === 0)

@@ -34,3 +34,20 @@ export {
   type RecordOptions,
   recordPolicyLoss,
 } from "./policy_loss.ts";
+export { advantages, groupAdvantages, perToken } from "./advantages.ts";
+export {
+  type AdvantageBatch,
+  type Estimate,
+  type Estimator,
+  type EstimatorSettings,
+  estimatorNames,
+  findEstimator,
+  registerEstimator,
+} from "./estimator.ts";
+export { type Groups, numberGroups, packGroups } from "./groups.ts";
+export {
+  type AdvantageBuffers,
+  type AdvantageInput,
+  type RecordedAdvantages,
+  recordAdvantages,
+} from "./record_advantages.ts";

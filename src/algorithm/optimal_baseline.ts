@@ -1,7 +1,5 @@
 /** The optimal token baseline, and its form for multi-turn rows whose trained tokens are aligned by their count. */
-import type { AdvantageBatch, Estimate } from "./estimator.ts";
-import { needs } from "./estimator.ts";
-import { rewardsToGo } from "./estimators_token.ts";
+import type { Groups } from "./groups.ts";
 
 const EPSILON = 1e-8;
 
@@ -12,58 +10,75 @@ interface Options {
   readonly zeroTail: boolean;
 }
 
+type Floats = Float32Array | Float64Array;
+
+interface Rows {
+  readonly offsets: Uint32Array;
+  readonly mask: Uint32Array;
+}
+
+interface Table {
+  /** Rewards to go. */
+  readonly returns: Floats;
+  readonly power: Floats;
+  /** Written at trained tokens. */
+  readonly advantages: Floats;
+}
+
 /**
  * A_t = (G_t - b_t) m_t, with b_t = sum_j G_jt W_jt / (sum_j W_jt + 1e-8) over the group's rows j at column t and
- * W the running sum of the score function's expected square, 1 - 2 p_old + sum pi^2 (times the squared weights).
+ * W the running power of the score function.
  * @see verl core_algos.compute_optimal_token_baseline_advantage
  */
-export function baselineAdvantages(batch: AdvantageBatch, options: Options): Estimate {
-  const returns = rewardsToGo(batch);
-  const power = runningPower(batch);
-  const advantages = new Float64Array(returns.length);
+export function baselineAdvantages(
+  batch: Rows & { readonly groups: Groups },
+  table: Table,
+  options: Options,
+): void {
   const { offsets, members } = batch.groups;
   for (let group = 0; group + 1 < offsets.length; group++) {
     const columns = Array.from(members.subarray(offsets[group], offsets[group + 1]), (row) =>
       columnsOf(batch, row, options.compact),
     ).filter((tokens) => !options.compact || tokens.length > 0);
-    subtractBaseline(columns, { returns, power, mask: batch.mask, advantages }, options);
+    subtractBaseline(columns, batch.mask, table, options);
   }
-  return { level: "token", advantages, returns };
 }
 
 /** Tokens of a row by column. */
-function columnsOf({ offsets, mask }: AdvantageBatch, row: number, compact: boolean): number[] {
+function columnsOf({ offsets, mask }: Rows, row: number, compact: boolean): number[] {
   const tokens: number[] = [];
   for (let t = offsets[row]; t < offsets[row + 1]; t++) if (!compact || mask[t] !== 0) tokens.push(t);
   return tokens;
 }
 
-/** W_t: the running sum, over a row's trained tokens, of 1 - 2 p_old + sum pi^2. */
-function runningPower(batch: AdvantageBatch): Float64Array {
-  const old = needs(batch.oldLogprobs, "optimal_token_baseline", "old_logprobs");
-  const sumPiSquared = needs(batch.sumPiSquared, "optimal_token_baseline", "sum_pi_squared");
-  const { offsets, mask, rolloutIsWeights } = batch;
-  const power = new Float64Array(mask.length);
+/** W_t: the running sum, over a row's trained tokens, of (1 - 2 p_old + sum pi^2) times the squared weight. */
+export function runningPower(
+  batch: Rows & {
+    readonly oldLogprobs: ArrayLike<number>;
+    readonly sumPiSquared: ArrayLike<number>;
+    readonly rolloutIsWeights?: ArrayLike<number>;
+  },
+): Float64Array {
+  const { offsets, mask, oldLogprobs, sumPiSquared, rolloutIsWeights } = batch;
+  const power = new Float64Array(offsets[offsets.length - 1]);
   for (let row = 0; row + 1 < offsets.length; row++) {
     let sum = 0;
     for (let t = offsets[row]; t < offsets[row + 1]; t++) {
       const weight = rolloutIsWeights ? rolloutIsWeights[t] ** 2 : 1;
-      if (mask[t] !== 0) sum += (1 - 2 * Math.exp(old[t]) + sumPiSquared[t]) * weight;
+      if (mask[t] !== 0) sum += (1 - 2 * Math.exp(oldLogprobs[t]) + sumPiSquared[t]) * weight;
       power[t] = sum;
     }
   }
   return power;
 }
 
-interface Table {
-  readonly returns: Float64Array;
-  readonly power: Float64Array;
-  readonly mask: Uint32Array;
-  readonly advantages: Float64Array;
-}
-
-function subtractBaseline(columns: readonly number[][], table: Table, options: Options): void {
-  const { returns, power, mask, advantages } = table;
+function subtractBaseline(
+  columns: readonly number[][],
+  mask: Uint32Array,
+  table: Table,
+  options: Options,
+): void {
+  const { returns, power, advantages } = table;
   const lengths = columns.map((tokens) => trainedCount(tokens, mask));
   const [first, second] = lengths.toSorted((x, y) => y - x);
   const lonely = options.zeroTail && first > second ? columns[lengths.indexOf(first)] : undefined;

@@ -1,8 +1,22 @@
 import { describe, expect, test } from "vitest";
 import { advantages, groupAdvantages, perToken } from "../../src/algorithm/advantages.ts";
+import { countRows } from "../../src/algorithm/aggregation.ts";
 import type { AdvantageBatch } from "../../src/algorithm/estimator.ts";
 import { numberGroups, packGroups } from "../../src/algorithm/groups.ts";
-import { BATCHES, F64, furthest, type GoldenRow, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
+import { type AdvantageBuffers, recordAdvantages } from "../../src/algorithm/record_advantages.ts";
+import { type Buffer, type Device, readFloats } from "../../src/compute/device.ts";
+import { DEVICES } from "./devices.ts";
+import {
+  BATCHES,
+  F32,
+  F64,
+  furthest,
+  type GoldenRow,
+  offsetsOf,
+  pack,
+  readGolden,
+  readRows,
+} from "./golden.ts";
 
 interface AdvantageCase {
   estimator: string;
@@ -51,6 +65,55 @@ describe.each(BATCHES)("advantages in float64 equal the published ones on %s", (
       expect(furthest(at(got.returns), at(c.returns.flat()), tolerance)).toBeUndefined();
     },
   );
+});
+
+const uploadable = (device: Device, batch: AdvantageBatch): AdvantageBuffers => {
+  const floats = (data: ArrayLike<number> | undefined) =>
+    data && device.upload(Float32Array.from(data), "input");
+  return {
+    scores: floats(batch.scores),
+    tokenRewards: floats(batch.tokenRewards),
+    mask: device.upload(batch.mask, "mask"),
+    offsets: device.upload(batch.offsets, "offsets"),
+    values: floats(batch.values),
+    rewardBaselines: floats(batch.rewardBaselines),
+    oldLogprobs: floats(batch.oldLogprobs),
+    sumPiSquared: floats(batch.sumPiSquared),
+  };
+};
+
+describe.each(DEVICES)("advantages on $name equal the published ones", ({ device }) => {
+  describe.each(BATCHES)("on %s", (name) => {
+    const rows = readRows(name);
+    const cases = readGolden<AdvantageCase[]>(`${name}.advantages.json`);
+    test.each(cases.map((c) => ({ title: `${c.estimator} ${JSON.stringify(settingsOf(c))}`, c })))(
+      "$title",
+      async ({ c }) => {
+        const batch = batchOf(rows, c);
+        const buffers = uploadable(device, batch);
+        const { groups } = batch;
+        const counts = countRows(batch.offsets, batch.mask);
+        const recorded = recordAdvantages(device, c.estimator, {
+          buffers,
+          groups,
+          counts,
+          settings: settingsOf(c),
+        });
+        const read = async (buffer: Buffer) => Float64Array.from(await readFloats(device, buffer));
+        const estimate = {
+          level: recorded.level,
+          advantages: await read(recorded.advantages),
+          returns: recorded.returns && (await read(recorded.returns)),
+        };
+        recorded.release();
+        device.release(...Object.values(buffers).filter((buffer) => buffer !== undefined));
+        const got = perToken(batch, estimate);
+        const at = (values: ArrayLike<number>) => trained(values, batch.mask);
+        expect(furthest(at(got.advantages), at(c.advantages.flat()), F32)).toBeUndefined();
+        expect(furthest(at(got.returns), at(c.returns.flat()), F32)).toBeUndefined();
+      },
+    );
+  });
 });
 
 describe("advantages equal rLLM's", () => {

@@ -1,0 +1,109 @@
+// One advantage per trajectory from the scores of its group.
+//   0 norm    (s - mean) / (deviation + eps), or s - mean; alone: s / (1 + eps), or 0 with eps below the deviation 0
+//   1 others  s - mean of the others; alone: s or 0
+//   2 best    the best row gets (best - second) [/ (deviation + eps)], the rest 0
+//   3 length  s - sum n s / sum n, n = trained tokens; alone: s
+// Two passes over the scores: a running sum of squares would cancel.
+// Grid: one invocation per group, striding.
+
+const THREADS = 64u;
+
+override MODE: u32 = 0u;
+override BY_DEVIATION: bool = true;
+override ALONE_IS_ZERO: bool = false;
+override ORDERED: bool = false;
+
+struct Params {
+  groups: u32,
+  ddof: f32,
+  epsilon: f32,
+}
+
+@group(0) @binding(0) var<storage, read> scores: array<f32>;
+@group(0) @binding(1) var<storage, read> group_offsets: array<u32>;
+@group(0) @binding(2) var<storage, read> members: array<u32>;
+@group(0) @binding(3) var<storage, read> lengths: array<u32>;
+@group(0) @binding(4) var<storage, read_write> advantages: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+fn member(k: u32) -> u32 {
+  if (ORDERED) { return k; }
+  return members[k];
+}
+
+fn mean_of(first: u32, end: u32) -> f32 {
+  var sum = 0.0;
+  for (var k = first; k < end; k++) { sum += scores[member(k)]; }
+  return sum / f32(end - first);
+}
+
+fn deviation_of(first: u32, end: u32, mean: f32) -> f32 {
+  var squares = 0.0;
+  for (var k = first; k < end; k++) {
+    let x = scores[member(k)] - mean;
+    squares += x * x;
+  }
+  return sqrt(squares / (f32(end - first) - params.ddof));
+}
+
+fn norm(first: u32, end: u32) {
+  let alone = end - first == 1u;
+  var mean = 0.0;
+  var spread = 1.0;
+  if (!alone || ALONE_IS_ZERO) { mean = mean_of(first, end); }
+  if (BY_DEVIATION) {
+    if (alone) {
+      spread = select(1.0, 0.0, ALONE_IS_ZERO);
+    } else {
+      spread = deviation_of(first, end, mean);
+    }
+    spread += params.epsilon;
+  }
+  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - mean) / spread; }
+}
+
+fn others(first: u32, end: u32) {
+  let n = f32(end - first);
+  let alone = end - first == 1u;
+  let mean = select(mean_of(first, end), 0.0, alone);
+  let factor = select(n / (n - 1.0), select(1.0, 0.0, ALONE_IS_ZERO), alone);
+  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - mean) * factor; }
+}
+
+fn best(first: u32, end: u32) {
+  var top = first;
+  for (var k = first + 1u; k < end; k++) {
+    if (scores[member(k)] > scores[member(top)]) { top = k; }
+  }
+  var second = select(first, first + 1u, top == first);
+  for (var k = first; k < end; k++) {
+    if (k != top && scores[member(k)] > scores[member(second)]) { second = k; }
+  }
+  var gap = scores[member(top)] - scores[member(second)];
+  if (BY_DEVIATION) { gap /= deviation_of(first, end, mean_of(first, end)) + params.epsilon; }
+  for (var k = first; k < end; k++) { advantages[member(k)] = select(0.0, gap, k == top); }
+}
+
+fn length(first: u32, end: u32) {
+  var tokens = 0.0;
+  var sum = 0.0;
+  for (var k = first; k < end; k++) {
+    tokens += f32(lengths[member(k)]);
+    sum += f32(lengths[member(k)]) * scores[member(k)];
+  }
+  let baseline = select(sum / tokens, 0.0, end - first == 1u);
+  for (var k = first; k < end; k++) { advantages[member(k)] = scores[member(k)] - baseline; }
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  for (var group = id.x; group < params.groups; group += groups.x * THREADS) {
+    let first = group_offsets[group];
+    let end = group_offsets[group + 1u];
+    if (end == first) { continue; }
+    if (MODE == 0u) { norm(first, end); }
+    if (MODE == 1u) { others(first, end); }
+    if (MODE == 2u) { best(first, end); }
+    if (MODE == 3u) { length(first, end); }
+  }
+}

@@ -1,0 +1,70 @@
+// Values that run backwards through each row (m = mask, R = token rewards, or the score at the last trained token):
+//   0 gae            g = R + gamma V_next - V + gamma lam g_next over trained tokens; returns = g + V
+//   1 discounted     G = R + gamma G_next over trained tokens
+//   2 reset          G = R + gamma G_next, set to 0 behind every masked token
+//   3 reward-to-go   G = R m + G_next; advantages = G - baseline m
+// Grid: one invocation per row; a row is a chain, rows share nothing.
+
+const THREADS = 64u;
+
+override MODE: u32 = 0u;
+override TOKEN_REWARDS: bool = true;
+override BASELINE: bool = true;
+
+struct Params {
+  rows: u32,
+  gamma: f32,
+  lam: f32,
+}
+
+@group(0) @binding(0) var<storage, read> rewards: array<f32>;
+@group(0) @binding(1) var<storage, read> mask: array<u32>;
+@group(0) @binding(2) var<storage, read> offsets: array<u32>;
+// Critic values per token (gae), baselines per row (reward-to-go).
+@group(0) @binding(3) var<storage, read> values: array<f32>;
+@group(0) @binding(4) var<storage, read_write> advantages: array<f32>;
+@group(0) @binding(5) var<storage, read_write> returns: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let row = id.y * groups.x * THREADS + id.x;
+  if (row >= params.rows) { return; }
+  let first = offsets[row];
+  var seen_last = false;
+  var next = 0.0;
+  var next_value = 0.0;
+  for (var t = offsets[row + 1u]; t > first; t--) {
+    let i = t - 1u;
+    let trained = mask[i] != 0u;
+    var reward = 0.0;
+    if (TOKEN_REWARDS) {
+      reward = rewards[i];
+    } else if (trained && !seen_last) {
+      reward = rewards[row];
+    }
+    seen_last = seen_last || trained;
+    if (MODE == 0u) {
+      let value = values[i];
+      let g = reward + params.gamma * next_value - value + params.gamma * params.lam * next;
+      if (trained) {
+        next = g;
+        next_value = value;
+      }
+      advantages[i] = select(0.0, g, trained);
+      returns[i] = select(0.0, g + value, trained);
+    } else if (MODE == 3u) {
+      next += select(0.0, reward, trained);
+      returns[i] = next;
+      var baseline = 0.0;
+      if (BASELINE && trained) { baseline = values[row]; }
+      advantages[i] = next - baseline;
+    } else {
+      let running = reward + params.gamma * next;
+      next = select(select(next, 0.0, MODE == 2u), running, trained);
+      let kept = select(0.0, running, trained || MODE == 2u);
+      returns[i] = kept;
+      advantages[i] = kept;
+    }
+  }
+}

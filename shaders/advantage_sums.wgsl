@@ -1,0 +1,59 @@
+// Partial sums for whitening, GROUPS triples {weights, weight x, weight (x - mean)^2} in `sums`.
+//   pass 0  the first two; pass 1  the third, with the mean of pass 0
+// weight: u32 per value (trained tokens of a row, or the mask), or 1. NONZERO counts x != 0 instead of weighing.
+// Grid: GROUPS workgroups whatever the count is, so that sums are added in the same order on every device.
+
+const THREADS = 256u;
+const GROUPS = 64u;
+
+override PASS: u32 = 0u;
+override WEIGHTED: bool = true;
+override NONZERO: bool = false;
+
+struct Params {
+  count: u32,
+  count_epsilon: f32,
+}
+
+@group(0) @binding(0) var<storage, read> values: array<f32>;
+@group(0) @binding(1) var<storage, read> weights: array<u32>;
+@group(0) @binding(2) var<storage, read_write> sums: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+var<workgroup> shared_sums: array<vec2<f32>, THREADS>;
+
+fn mean() -> f32 {
+  var sum = vec2(0.0);
+  for (var k = 0u; k < GROUPS; k++) { sum += vec2(sums[3u * k], sums[3u * k + 1u]); }
+  return sum.y / (sum.x + params.count_epsilon);
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  var centre = 0.0;
+  if (PASS == 1u) { centre = mean(); }
+  var sum = vec2(0.0);
+  for (var i = group.x * THREADS + thread; i < params.count; i += THREADS * GROUPS) {
+    let x = values[i];
+    var weight = 1.0;
+    if (WEIGHTED) { weight = f32(weights[i]); }
+    if (NONZERO) { weight = select(0.0, 1.0, x != 0.0); }
+    if (weight != 0.0) {
+      let d = x - centre;
+      sum += select(vec2(weight, weight * x), vec2(weight * d * d, 0.0), PASS == 1u);
+    }
+  }
+  shared_sums[thread] = sum;
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (thread < half) { shared_sums[thread] += shared_sums[thread + half]; }
+  }
+  if (thread == 0u) {
+    if (PASS == 0u) {
+      sums[3u * group.x] = shared_sums[0].x;
+      sums[3u * group.x + 1u] = shared_sums[0].y;
+    } else {
+      sums[3u * group.x + 2u] = shared_sums[0].x;
+    }
+  }
+}

@@ -1,0 +1,43 @@
+// Applies the moments of advantage_sums.wgsl in place.
+//   0 whiten  (x - mean) / (sqrt(variance + a) + b), variance = squares / (n + eps) n / (n - ddof); mean kept without SHIFT
+//   1 scale   x count / max(nonzero, 1) / b
+// Values of weight 0 become 0 with MASKED.
+// Grid: 64 workgroups of 256, striding.
+
+const THREADS = 256u;
+const GROUPS = 64u;
+
+override MODE: u32 = 0u;
+override SHIFT: bool = true;
+override MASKED: bool = false;
+
+struct Params {
+  count: u32,
+  count_epsilon: f32,
+  ddof: f32,
+  variance_epsilon: f32,
+  deviation_epsilon: f32,
+}
+
+@group(0) @binding(0) var<storage, read> weights: array<u32>;
+@group(0) @binding(1) var<storage, read> sums: array<f32>;
+@group(0) @binding(2) var<storage, read_write> values: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  var total = vec3(0.0);
+  for (var k = 0u; k < GROUPS; k++) { total += vec3(sums[3u * k], sums[3u * k + 1u], sums[3u * k + 2u]); }
+  let n = total.x;
+  var centre = 0.0;
+  var scale = f32(params.count) / max(n, 1.0) / params.deviation_epsilon;
+  if (MODE == 0u) {
+    if (SHIFT) { centre = total.y / (n + params.count_epsilon); }
+    let variance = total.z / (n + params.count_epsilon) * (n / (n - params.ddof));
+    scale = 1.0 / (sqrt(variance + params.variance_epsilon) + params.deviation_epsilon);
+  }
+  for (var i = id.x; i < params.count; i += THREADS * GROUPS) {
+    let kept = !MASKED || weights[i] != 0u;
+    values[i] = select(0.0, (values[i] - centre) * scale, kept);
+  }
+}

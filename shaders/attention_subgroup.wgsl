@@ -1,0 +1,131 @@
+// attention for CPU drivers whose subgroups are 8 lanes wide: the same bindings, params and results.
+//
+// Such drivers issue every storage load lane by lane. So each of 8 lanes (queries of one head) loads another of 8
+// neighbouring keys, and the keys go round by broadcast. One rescaling of the running sum per 8 keys.
+// Grid: a workgroup of one subgroup per (8 tokens, head), a thread per token.
+enable subgroups;
+
+struct Params {
+  tokens: u32,
+  heads: u32,
+  key_heads: u32,
+  q_stride: u32,
+  q_offset: u32,
+  k_stride: u32,
+  k_offset: u32,
+  v_stride: u32,
+  v_offset: u32,
+  scale: f32,
+}
+
+@group(0) @binding(0) var<storage, read> q: array<vec4f>;
+@group(0) @binding(1) var<storage, read> k: array<vec4f>;
+@group(0) @binding(2) var<storage, read> v: array<vec4f>;
+@group(0) @binding(3) var<storage, read> sequence_start: array<u32>;
+@group(0) @binding(4) var<storage, read_write> result: array<vec4f>;
+@group(0) @binding(5) var<storage, read_write> statistics: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override HEAD_QUADS: u32 = 2u;
+override HEADS: u32 = 2u;
+
+// Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
+const MAX_QUADS = 32u;
+const LANES = 8u;
+// exp(x) = exp2(x * LOG2_E).
+const LOG2_E = 1.4426950408889634;
+const LOWEST = -1e30;
+const LOW = vec4u(0u, 1u, 2u, 3u);
+const HIGH = vec4u(4u, 5u, 6u, 7u);
+
+@compute @workgroup_size(LANES)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(subgroup_invocation_id) lane: u32,
+) {
+  let flat = group.y * groups.x + group.x;
+  let bundles = params.heads / HEADS;
+  let block = flat / bundles;
+  let head = (flat - block * bundles) * HEADS;
+  let first = block * LANES;
+  if (first >= params.tokens) {
+    return;
+  }
+  let last = min(first + LANES, params.tokens) - 1u;
+  let token = min(first + lane, last);
+  let start = sequence_start[token];
+  let shared_at = head * params.key_heads / params.heads * HEAD_QUADS;
+  let q_at = (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  var query: array<vec4f, 64>;
+  var sum: array<vec4f, 64>;
+  for (var d = 0u; d < HEAD_QUADS * HEADS; d++) {
+    query[d] = q[q_at + d] * (params.scale * LOG2_E);
+  }
+  var highest = array(LOWEST, LOWEST);
+  var total = array(0.0, 0.0);
+  for (var key = sequence_start[first]; key <= last; key += LANES) {
+    let own_key = min(key + lane, last);
+    let k_at = (own_key * params.k_stride + params.k_offset) / 4u + shared_at;
+    let v_at = (own_key * params.v_stride + params.v_offset) / 4u + shared_at;
+    var score: array<vec4f, 4>;
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let own = k[k_at + d];
+      let k0 = subgroupBroadcast(own, 0u);
+      let k1 = subgroupBroadcast(own, 1u);
+      let k2 = subgroupBroadcast(own, 2u);
+      let k3 = subgroupBroadcast(own, 3u);
+      let k4 = subgroupBroadcast(own, 4u);
+      let k5 = subgroupBroadcast(own, 5u);
+      let k6 = subgroupBroadcast(own, 6u);
+      let k7 = subgroupBroadcast(own, 7u);
+      for (var h = 0u; h < HEADS; h++) {
+        let part = query[h * HEAD_QUADS + d];
+        score[h * 2u] += vec4f(dot(part, k0), dot(part, k1), dot(part, k2), dot(part, k3));
+        score[h * 2u + 1u] += vec4f(dot(part, k4), dot(part, k5), dot(part, k6), dot(part, k7));
+      }
+    }
+    // One comparison for start <= key <= token: what is below the start wraps to a large number.
+    let low_seen = vec4u(key - start) + LOW <= vec4u(token - start);
+    let high_seen = vec4u(key - start) + HIGH <= vec4u(token - start);
+    var keep: array<f32, 2>;
+    for (var h = 0u; h < HEADS; h++) {
+      let low = select(vec4f(LOWEST), score[h * 2u], low_seen);
+      let high = select(vec4f(LOWEST), score[h * 2u + 1u], high_seen);
+      let most = max(low, high);
+      let higher = max(max(max(most.x, most.y), max(most.z, most.w)), highest[h]);
+      keep[h] = exp2(highest[h] - higher);
+      highest[h] = higher;
+      score[h * 2u] = exp2(low - higher);
+      score[h * 2u + 1u] = exp2(high - higher);
+      total[h] = total[h] * keep[h] + dot(score[h * 2u] + score[h * 2u + 1u], vec4f(1.0));
+    }
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let own = v[v_at + d];
+      let v0 = subgroupBroadcast(own, 0u);
+      let v1 = subgroupBroadcast(own, 1u);
+      let v2 = subgroupBroadcast(own, 2u);
+      let v3 = subgroupBroadcast(own, 3u);
+      let v4 = subgroupBroadcast(own, 4u);
+      let v5 = subgroupBroadcast(own, 5u);
+      let v6 = subgroupBroadcast(own, 6u);
+      let v7 = subgroupBroadcast(own, 7u);
+      for (var h = 0u; h < HEADS; h++) {
+        let low = score[h * 2u];
+        let high = score[h * 2u + 1u];
+        sum[h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] * keep[h] + low.x * v0 + low.y * v1 + low.z * v2 + low.w * v3
+          + high.x * v4 + high.y * v5 + high.z * v6 + high.w * v7;
+      }
+    }
+  }
+  if (first + lane > last) {
+    return;
+  }
+  for (var h = 0u; h < HEADS; h++) {
+    let row = token * params.heads + head + h;
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      result[row * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] / total[h];
+    }
+    statistics[row * 2u] = highest[h] / LOG2_E + log(total[h]);
+  }
+}
