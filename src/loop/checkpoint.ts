@@ -1,29 +1,13 @@
-/** Saving a run and going on from there. The files themselves are log/run_folder.ts's work. */
+/** Saving a run and going on from there. The folders themselves are log/checkpoints.ts's work. */
 import type { Backend } from "../backend.ts";
-import type { Logger } from "./logger.ts";
+import type { Checkpoint, CheckpointStore } from "../log/checkpoint_store.ts";
+import type { Logger } from "../log/logger.ts";
 import { type LoopState, START } from "./state.ts";
-
-export interface Checkpoint {
-  /** Holds what `backend.save` wrote. */
-  readonly dir: string;
-  readonly state: LoopState;
-}
-
-/** Where checkpoints are kept. */
-export interface CheckpointStore {
-  /**
-   * Makes a checkpoint called `name` of what `write` puts into an empty folder, and of `state`. It is there whole or
-   * not at all: when writing fails, the checkpoints before it are as they were.
-   */
-  save(name: string, contents: { state: LoopState; write: (dir: string) => Promise<void> }): Promise<void>;
-  /** The checkpoint to go on from; undefined to start afresh. */
-  find(): Promise<Checkpoint | undefined>;
-}
 
 export interface Saving {
   readonly backend: Backend;
   readonly loggers: readonly Logger[];
-  readonly checkpoints?: CheckpointStore;
+  readonly checkpoints?: CheckpointStore<LoopState>;
 }
 
 /** Saves weights, optimiser and loop under the step's name. */
@@ -41,7 +25,7 @@ export async function saveCheckpoint(
 
 /** Puts backend and logs back to where the checkpoint was made. */
 export async function resumeFrom(
-  checkpoint: Checkpoint | undefined,
+  checkpoint: Checkpoint<LoopState> | undefined,
   { backend, loggers }: Saving,
 ): Promise<LoopState> {
   if (!checkpoint) return START;

@@ -1,6 +1,7 @@
 /**
  * The settings that the loop reads, in the sections and under the names of the configuration: those of `rllm.*`, and
- * `training.*` and `warmup.*`. A composed configuration is one; an embedder gives the parts that differ.
+ * `training.*` and `warmup.*`. An embedder gives the parts that differ; settings_config.ts reads them all from a
+ * composed configuration.
  */
 import type { SamplingParams } from "../backend.ts";
 import type { TerminationReason } from "../data/types.ts";
@@ -166,12 +167,6 @@ export const DEFAULT_SETTINGS: LoopSettings = {
 /** The defaults with the given parts laid over them. */
 export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
   return overlay(DEFAULT_SETTINGS, given) as LoopSettings;
-}
-
-/** The loop's part of a composed configuration (whose values the schema has checked). */
-export function settingsFromConfig(config: Readonly<Record<string, unknown>>): LoopSettings {
-  const section = (name: string) => (config[name] ?? {}) as object;
-  return loopSettings({ ...section("rllm"), training: section("training"), warmup: section("warmup") });
 }
 
 function overlay(base: unknown, given: unknown): unknown {

@@ -14,12 +14,12 @@
 import type { Backend, Metrics, TrainBatch } from "../backend.ts";
 import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
+import type { Logger } from "../log/logger.ts";
 import type { Rollout } from "../task/rollout.ts";
 import { type AdvantageOptions, advantages, type EstimateAdvantages } from "./advantages.ts";
 import { batch } from "./batch.ts";
 import { generate } from "./generate.ts";
 import { log, type StepReport } from "./log.ts";
-import type { Logger } from "./logger.ts";
 import { process } from "./process.ts";
 import { type Accepted, type Candidates, reject } from "./reject.ts";
 import type { LoopSettings } from "./settings.ts";

@@ -1,10 +1,12 @@
 /** The training loop, whole: `trainStep` is the eight stages in a row, `train` decides what comes next. */
 import type { Backend, Metrics } from "../backend.ts";
 import type { Task } from "../data/types.ts";
+import type { CheckpointStore } from "../log/checkpoint_store.ts";
+import type { Logger } from "../log/logger.ts";
 import type { Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
-import { type CheckpointStore, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
-import type { Logger } from "./logger.ts";
+import { resumeFrom, saveCheckpoint } from "./checkpoint.ts";
+import { estimateAdvantages } from "./estimate.ts";
 import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
 import { STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch, totalSteps } from "./state.ts";
@@ -29,12 +31,12 @@ export interface Run {
   /** Which trajectories are compared with each other. Default: those of one task and one name. */
   readonly grouping?: GroupingHook;
   readonly loggers: readonly Logger[];
-  readonly checkpoints?: CheckpointStore;
+  readonly checkpoints?: CheckpointStore<LoopState>;
   /** Ends the run after a checkpoint, leaving the step in hand. */
   readonly signal: AbortSignal;
 }
 
-type Choices = "examples" | "stages" | "step" | "loggers" | "signal";
+type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal";
 
 /** What `train` needs; the rest has defaults. */
 export interface TrainOptions extends Omit<Run, "settings" | Choices>, Partial<Pick<Run, Choices>> {
@@ -70,6 +72,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       signal.throwIfAborted();
       state = await warmupStep(run, state);
     }
+    if (state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
     for (;;) {
       if (isValidationDue()) state = await validate(run, state);
       if (state.step >= total || val_only) break;
@@ -155,6 +158,7 @@ export function stageContext(run: Run, state: LoopState): StageContext {
 
 function withDefaults(options: TrainOptions): Run {
   return {
+    estimate: estimateAdvantages,
     examples: [],
     stages: STAGES,
     step: trainStep,

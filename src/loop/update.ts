@@ -1,4 +1,5 @@
 /** Stage 7, update: one optimiser step per mini-batch. */
+import { findLoss } from "../algorithm/loss_spec.ts";
 import type { LossSpec, Metrics, OptimParams, TrainBatch } from "../backend.ts";
 import { rowCount, sliceTokens } from "../data/pack.ts";
 import type { LoopSettings } from "./settings.ts";
@@ -110,11 +111,23 @@ function lossSpec(name: string, { algorithm, rollout }: LoopSettings): LossSpec 
   return {
     name,
     loss_agg_mode: loss_agg_mode ?? "token-mean",
-    settings: { clip_ratio_low: eps_clip, clip_ratio_high: eps_clip_high ?? eps_clip },
+    settings: clipSettings(name, { low: eps_clip, high: eps_clip_high ?? eps_clip }),
     entropy_coeff: 0,
     ...(kl_beta > 0 && { kl: { type: "low_var_kl", coef: kl_beta } }),
     temperature: rollout.train.temperature || 1,
   };
+}
+
+/** The clip range under the names that the loss has for it: verl's are distances from 1, Tinker's are ratios. */
+function clipSettings(name: string, { low, high }: { low: number; high: number }): Record<string, number> {
+  const known = findLoss(name).settings;
+  const names = {
+    clip_ratio_low: low,
+    clip_ratio_high: high,
+    clip_low_threshold: 1 - low,
+    clip_high_threshold: 1 + high,
+  };
+  return Object.fromEntries(Object.entries(names).filter(([key]) => key in known));
 }
 
 function optimParams({ settings, step, totalSteps }: StageContext): OptimParams {

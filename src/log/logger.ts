@@ -1,5 +1,4 @@
-/** Where a run's metrics and rollouts go. Implementations are in log/. */
-import type { Metrics } from "../backend.ts";
+/** Where a run's metrics and rollouts go. */
 import type { Episode } from "../data/types.ts";
 
 /** `warmup` steps are supervised, `train` and `val` count optimiser updates of the loop. */
@@ -10,7 +9,7 @@ export interface LogRecord {
   /** Step of the phase; for `val` the training steps done. */
   readonly step: number;
   readonly totalSteps: number;
-  readonly metrics: Metrics;
+  readonly metrics: Readonly<Record<string, number>>;
   /** Absent in warm-up. */
   readonly episodes?: readonly Episode[];
 }

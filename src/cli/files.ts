@@ -1,0 +1,40 @@
+/** Files that a person names on the command line. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { nearest } from "../config/problem.ts";
+import { ConfigError } from "../errors.ts";
+
+/** Folder of the package: `config/` and `shaders/` lie in it, in a checkout and when installed. */
+export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
+
+/** Text of a file, or undefined. */
+export function textOf(path: string): string | undefined {
+  return existsSync(path) ? readFileSync(path, "utf8") : undefined;
+}
+
+/** Text of a file that ships with the package, by its name under `config/`. */
+export function packagedText(name: string): string | undefined {
+  return textOf(join(PACKAGE_DIR, "config", name));
+}
+
+/** A path as given or, where nothing is there, within the package (`config/run/arithmetic.yaml` from anywhere). */
+export function locate(path: string): string {
+  const packaged = join(PACKAGE_DIR, path);
+  return !existsSync(path) && existsSync(packaged) ? packaged : path;
+}
+
+/** @throws {ConfigError} with the nearest name when there is no such file. */
+export function readText(path: string, what: string): string {
+  const text = textOf(locate(path));
+  if (text !== undefined) return text;
+  throw new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`);
+}
+
+/** `. Did you mean config/run/arithmetic.yaml?`, or nothing. */
+export function nearestFile(path: string): string {
+  const folder = dirname(locate(dirname(path)) === dirname(path) ? path : join(PACKAGE_DIR, path));
+  if (!existsSync(folder)) return "";
+  const found = nearest(basename(path), readdirSync(folder));
+  return found === undefined ? "" : `. Did you mean ${join(dirname(path), found)}?`;
+}

@@ -1,0 +1,140 @@
+/** Drives `Command` values with commander: parsing, help, nearest names, and one line for what went wrong. */
+import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
+import { ConfigError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
+import type { Command, Input, Io, Option } from "./command.ts";
+
+export interface Program {
+  readonly name: string;
+  readonly version: string;
+  readonly summary: string;
+  readonly commands: readonly Command[];
+  /** What `grpu model` is about, by the first word of the commands in it. */
+  readonly groups: Readonly<Record<string, string>>;
+  readonly examples: readonly string[];
+}
+
+/** The command did what it was asked to. */
+export const EXIT_OK = 0;
+/** It failed while it ran. */
+export const EXIT_FAILED = 1;
+/** The command line, the configuration or an input file breaks a rule. */
+export const EXIT_USAGE = 2;
+/** Ctrl-C, as shells report it. */
+export const EXIT_INTERRUPTED = 130;
+
+/** Runs one command line. Never throws: what goes wrong is a message on `io.err` and an exit code. */
+export async function runProgram(program: Program, argv: readonly string[], io: Io): Promise<number> {
+  let code: number = EXIT_OK;
+  const parser = buildParser(program, io, async (command, input) => {
+    code = (await command.run(input, io)) ?? EXIT_OK;
+  });
+  try {
+    await parser.parseAsync(argv, { from: "user" });
+    return code;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_OK : EXIT_USAGE;
+    if (io.signal.aborted) return EXIT_INTERRUPTED;
+    io.err(explain(error, { name: program.name, io }));
+    return error instanceof ConfigError ? EXIT_USAGE : EXIT_FAILED;
+  }
+}
+
+type Action = (command: Command, input: Input) => Promise<void>;
+
+function buildParser(program: Program, io: Io, act: Action): Parser {
+  const root = settle(new Parser(program.name), { io, name: program.name })
+    .description(program.summary)
+    .version(program.version, "-V, --version", "print the version")
+    .helpOption("-h, --help", "print help")
+    .helpCommand(false);
+  root.addHelpText("after", examplesText(program.examples));
+  const groups = new Map<string, Parser>();
+  for (const command of program.commands) {
+    const words = command.path.split(" ");
+    const parent = words.length === 1 ? root : groupOf(words[0], { root, groups, program, io });
+    addCommand(parent, command, { program, io, act });
+  }
+  return root;
+}
+
+interface GroupContext {
+  readonly root: Parser;
+  readonly groups: Map<string, Parser>;
+  readonly program: Program;
+  readonly io: Io;
+}
+
+function groupOf(word: string, { root, groups, program, io }: GroupContext): Parser {
+  const known = groups.get(word);
+  if (known) return known;
+  const group = settle(root.command(word), { io, name: program.name }).description(
+    program.groups[word] ?? "",
+  );
+  group.helpOption("-h, --help", "print help").helpCommand(false);
+  groups.set(word, group);
+  return group;
+}
+
+function addCommand(parent: Parser, command: Command, it: { program: Program; io: Io; act: Action }): void {
+  const parser = settle(parent.command(command.path.split(" ").at(-1) as string), {
+    io: it.io,
+    name: it.program.name,
+  })
+    .description(command.summary)
+    .usage([command.options?.length ? "[options]" : "", command.args ?? ""].filter(Boolean).join(" "))
+    .helpOption("-h, --help", "print help");
+  parser.argument("[args...]", "").allowExcessArguments(true);
+  parser.configureHelp({ visibleArguments: () => [] });
+  for (const option of command.options ?? []) parser.addOption(toParserOption(option));
+  parser.addHelpText("after", (command.notes ? `\n${command.notes}\n` : "") + examplesText(command.examples));
+  parser.action(async (args: string[], options: Input["options"]) => {
+    if (!command.args && args.length > 0)
+      parser.error(`error: ${command.path} takes no argument: ${args[0]}`);
+    await it.act(command, { args, options });
+  });
+}
+
+function settle(parser: Parser, { io, name }: { io: Io; name: string }): Parser {
+  return parser
+    .exitOverride()
+    .showSuggestionAfterError(true)
+    .configureOutput({
+      // Help that was asked for is the output; help after a mistake is not.
+      writeOut: (text) => io.out(text),
+      writeErr: (text) => io.err(text),
+      outputError: (text, write) => write(`${name}: ${text.replace(/^error: /, "")}`),
+      getOutHelpWidth: () => Math.min(io.columns, 110),
+      getErrHelpWidth: () => Math.min(io.columns, 110),
+      getOutHasColors: () => false,
+      getErrHasColors: () => false,
+    });
+}
+
+function toParserOption(option: Option): ParserOption {
+  const flags = option.value === undefined ? option.flag : `${option.flag} <${option.value}>`;
+  const made = new ParserOption(flags, option.describe);
+  if (option.choices) made.choices(option.choices);
+  if (option.default !== undefined) made.default(option.repeat ? [option.default] : option.default);
+  if (option.required) made.makeOptionMandatory(true);
+  if (option.repeat) {
+    made.argParser((value: string, before: unknown) => [...(Array.isArray(before) ? before : []), value]);
+  }
+  return made;
+}
+
+function examplesText(examples: readonly string[]): string {
+  if (examples.length === 0) return "";
+  return `\nExamples:\n${examples.map((example) => `  ${example}`).join("\n")}\n`;
+}
+
+const OUR_ERRORS = [ConfigError, ShaderError, UnsupportedError, RemoteError];
+
+/** One message. An error that is not ours is a fault of grpu or of a user's module: it says where to look. */
+function explain(error: unknown, { name, io }: { name: string; io: Io }): string {
+  if (!(error instanceof Error)) return `${name}: ${String(error)}\n`;
+  if (io.env.GRPU_DEBUG) return `${name}: ${error.stack}\n`;
+  const isOurs = OUR_ERRORS.some((kind) => error instanceof kind) || error.message.startsWith("Cannot ");
+  return isOurs
+    ? `${name}: ${error.message}\n`
+    : `${name}: ${error.name}: ${error.message} (GRPU_DEBUG=1 prints the stack)\n`;
+}

@@ -1,0 +1,40 @@
+/** The outside world of a real process: streams, signals, environment. */
+
+import type { Io } from "./command.ts";
+import { EXIT_INTERRUPTED } from "./front.ts";
+
+const DEFAULT_COLUMNS = 100;
+
+/** Listens for Ctrl-C: the first asks the command to end, the second ends the process. */
+export function processIo(): Io {
+  const interrupt = new AbortController();
+  const onSignal = () => {
+    if (interrupt.signal.aborted) process.exit(EXIT_INTERRUPTED);
+    interrupt.abort();
+  };
+  process.on("SIGINT", onSignal);
+  process.on("SIGTERM", onSignal);
+  // A reader that has seen enough (`| head`) is no error.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(0);
+    throw error;
+  });
+  const { env, stderr, stdout, stdin } = process;
+  const isTerminal = stderr.isTTY === true && env.TERM !== "dumb";
+  return {
+    out: (text) => void stdout.write(text),
+    err: (text) => void stderr.write(text),
+    isTerminal,
+    color: isTerminal && !env.NO_COLOR,
+    get columns() {
+      return stderr.columns ?? stdout.columns ?? DEFAULT_COLUMNS;
+    },
+    env,
+    signal: interrupt.signal,
+    async stdin() {
+      const parts: Buffer[] = [];
+      for await (const part of stdin) parts.push(part as Buffer);
+      return Buffer.concat(parts).toString("utf8");
+    },
+  };
+}

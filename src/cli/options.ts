@@ -1,0 +1,26 @@
+/** Options that several commands share. */
+import type { Input, Option } from "./command.ts";
+
+export const IMPORT: Option = {
+  flag: "--import",
+  value: "FILE",
+  describe:
+    "a TypeScript or JavaScript module that registers rewards, environments or estimators; may repeat",
+  repeat: true,
+};
+
+export const DEVICE: Option = {
+  flag: "--device",
+  value: "NAME",
+  describe: "auto takes the GPU where there is one",
+  choices: ["auto", "webgpu", "cpu"],
+};
+
+export function importsOf({ options }: Input): readonly string[] {
+  return (options.import as readonly string[] | undefined) ?? [];
+}
+
+/** `--device` as an override of the setting of that name. */
+export function deviceOverride({ options }: Input): string[] {
+  return options.device === undefined ? [] : [`device=${options.device}`];
+}

@@ -1,0 +1,135 @@
+/** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
+import { composeConfig } from "../config/compose.ts";
+import type { Problem } from "../config/problem.ts";
+import { formatProblem } from "../config/problem.ts";
+import { setting } from "../config/schema.ts";
+import type { Tree } from "../config/tree.ts";
+import { tasksFromJsonl } from "../data/rows.ts";
+import type { Task } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
+import "../task/environments.ts";
+import { environmentByName, environmentNames, rewardByName, rewardNames } from "../task/registry.ts";
+import { type Environment, type Example, type Rollout, rolloutOf } from "../task/rollout.ts";
+import type { Io } from "./command.ts";
+import { splitArguments } from "./config.ts";
+import { locate, nearestFile, packagedText, readText, textOf } from "./files.ts";
+import { importModules } from "./modules.ts";
+
+export interface Session {
+  readonly config: Tree;
+  readonly environment: Environment;
+  readonly rollout: Rollout;
+  readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
+  readonly examples: readonly Example[];
+}
+
+export interface SessionOptions {
+  /** Files and overrides, as typed. */
+  readonly args: readonly string[];
+  /** Modules of the user's. */
+  readonly imports: readonly string[];
+  /** More overrides, from flags. */
+  readonly overrides?: readonly string[];
+}
+
+/**
+ * Loads everything that a run reads before it opens a device.
+ * @throws {ConfigError} that says which file, key or row to mend.
+ */
+export async function openSession(
+  { args, imports, overrides = [] }: SessionOptions,
+  io: Io,
+): Promise<Session> {
+  await importModules(imports);
+  const given = splitArguments(args);
+  for (const file of given.files) requireFile(file);
+  const { estimatorNames } = await import("../algorithm/estimator.ts");
+  await import("../algorithm/advantages.ts");
+  const { lossNames } = await import("../algorithm/loss_spec.ts");
+  const { config, warnings } = composeConfig({
+    files: given.files,
+    overrides: [...given.overrides, ...overrides],
+    readFile: (path) => textOf(locate(path)),
+    readConfig: packagedText,
+    env: io.env,
+    registered: {
+      "task.name": environmentNames(),
+      "task.reward": rewardNames(),
+      "rllm.algorithm.adv_estimator": [...estimatorNames()],
+      "rllm.algorithm.loss_fn": [...lossNames()],
+    },
+  });
+  warn(warnings, io);
+  return describeTask(config);
+}
+
+function requireFile(path: string): void {
+  if (textOf(locate(path)) !== undefined) return;
+  throw new ConfigError(
+    `Cannot read the configuration as there is no such file: ${path}${nearestFile(path)} (overrides are written key=value)`,
+  );
+}
+
+function warn(warnings: readonly Problem[], io: Io): void {
+  for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
+}
+
+function describeTask(config: Tree): Session {
+  const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
+  const named = setting(config, "task.reward");
+  const reward = named === null ? environment.reward : rewardByName(named);
+  if (!reward) {
+    throw new ConfigError(
+      `Cannot judge the task ${environment.name} as it has no reward of its own: set task.reward to one of ${rewardNames().join(", ")}, or register yours in a module given by --import.`,
+      { path: "task.reward" },
+    );
+  }
+  const train = readTasks(config, { key: "data.train_files", shipped: environment.train_files });
+  if (train.length === 0) {
+    throw new ConfigError(
+      "Cannot train as there are no tasks: set data.train_files to a JSONL file of prompts.",
+      {
+        path: "data.train_files",
+      },
+    );
+  }
+  return {
+    config,
+    environment,
+    rollout: rolloutOf(environment, reward),
+    tasks: { train, val: readTasks(config, { key: "data.val_files", shipped: environment.val_files }) },
+    examples: environment.examples ? train.flatMap((task) => environment.examples?.(task) ?? []) : [],
+  };
+}
+
+function readTasks(
+  config: Tree,
+  it: { key: "data.train_files" | "data.val_files"; shipped?: string },
+): Task[] {
+  const files = setting(config, it.key) ?? it.shipped ?? [];
+  const promptKey = setting(config, "data.prompt_key") ?? undefined;
+  return [files].flat().flatMap((file) => {
+    if (file.endsWith(".parquet")) {
+      throw new ConfigError(`Cannot read Parquet files yet: ${file}. Convert the rows to JSONL.`, {
+        path: it.key,
+      });
+    }
+    return tasksFromJsonl(readText(file, "data file"), { file, promptKey });
+  });
+}
+
+/** The folder of a run: checkpoints, metrics, report. */
+export function runFolder(config: Tree): string {
+  return setting(config, "training.default_local_dir");
+}
+
+/** Characters for a new model's tokenizer: those of the setting, the environment, or the data. */
+export function alphabetOf({ config, environment, tasks, examples }: Session): string {
+  const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
+  if (given) return given;
+  const texts = [...tasks.train, ...tasks.val].map((task) => task.instruction);
+  const letters = new Set(
+    [...texts, ...examples.flatMap(({ prompt, response }) => [prompt, response])].join(""),
+  );
+  return [...letters].sort().join("");
+}

@@ -1,0 +1,189 @@
+/** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Device } from "../compute/device.ts";
+import { setting } from "../config/schema.ts";
+import { toYaml } from "../config/show.ts";
+import type { Tree } from "../config/tree.ts";
+import { UnsupportedError } from "../errors.ts";
+import { FolderCheckpoints, setAside } from "../log/checkpoints.ts";
+import { ConsoleLogger } from "../log/console.ts";
+import { shortNumber } from "../log/format.ts";
+import { MetricsFile, type MetricsLine, readLines, type SampleLine, SamplesFile } from "../log/jsonl.ts";
+import type { Logger } from "../log/logger.ts";
+import { renderReport } from "../log/report.ts";
+import { settingsFromConfig } from "../loop/settings_config.ts";
+import type { LoopState } from "../loop/state.ts";
+import { totalSteps } from "../loop/state.ts";
+import { type TrainOutcome, train } from "../loop/train.ts";
+import type { Input, Io } from "./command.ts";
+import { EXIT_INTERRUPTED, EXIT_OK } from "./front.ts";
+import { openLocalBackend } from "./local.ts";
+import { deviceOverride, importsOf } from "./options.ts";
+import { openSession, runFolder, type Session } from "./session.ts";
+
+const METRICS_FILE = "metrics.jsonl";
+const SAMPLES_FILE = "samples.jsonl";
+const REPORT_FILE = "report.html";
+
+export async function runTraining(input: Input, io: Io): Promise<number> {
+  const session = await openSession(
+    { args: input.args, imports: importsOf(input), overrides: deviceOverride(input) },
+    io,
+  );
+  const { config } = session;
+  const settings = settingsFromConfig(config);
+  const dir = runFolder(config);
+  const checkpoints = await prepareFolder(config, io);
+  const { backend, device } = await openLocalBackend(session);
+  try {
+    announce({ session, device, parameters: backend.model.trainableParameters, dir, io });
+    const outcome = await train({
+      ...session,
+      backend,
+      settings,
+      loggers: openLoggers({ config, dir, io }),
+      checkpoints,
+      signal: io.signal,
+    });
+    const report = writeReport({ session, dir, subtitle: describeRun(session, device) });
+    const latest = await checkpoints.latest();
+    const model = latest === undefined ? undefined : join(dir, latest);
+    if (input.options.json) io.out(`${JSON.stringify(summary({ outcome, dir, model, report }))}\n`);
+    farewell({ session, input, outcome, dir, model, report, io });
+    return io.signal.aborted ? EXIT_INTERRUPTED : EXIT_OK;
+  } finally {
+    backend.close();
+  }
+}
+
+/** The folder of the run, with an earlier run out of the way unless this one continues it. */
+async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<LoopState>> {
+  const dir = runFolder(config);
+  const resumeMode = setting(config, "training.resume_mode");
+  if (resumeMode === "disable") {
+    const place = await setAside(dir);
+    if (place) io.err(`The earlier run in ${dir} is now in ${place}\n`);
+  }
+  mkdirSync(dir, { recursive: true });
+  const resumeFrom = setting(config, "training.resume_from_path") ?? undefined;
+  const checkpoints = new FolderCheckpoints<LoopState>(dir, { resumeMode, resumeFrom });
+  const latest = resumeMode === "auto" ? await checkpoints.latest() : resumeFrom;
+  if (latest && resumeMode !== "disable") io.err(`Continuing from ${latest}\n`);
+  writeFileSync(join(dir, "config.yaml"), toYaml(config));
+  return checkpoints;
+}
+
+const LOGGERS = ["console", "jsonl", "report"];
+
+function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
+  const names = setting(config, "rllm.trainer.logger");
+  const other = names.find((name) => !LOGGERS.includes(name));
+  if (other) {
+    throw new UnsupportedError(
+      `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
+      {
+        part: "log",
+        capability: other,
+      },
+    );
+  }
+  const hasFiles = names.includes("jsonl") || names.includes("report");
+  return [
+    ...(names.includes("console") ? [new ConsoleLogger(io)] : []),
+    ...(hasFiles ? [new MetricsFile(join(dir, METRICS_FILE)), new SamplesFile(join(dir, SAMPLES_FILE))] : []),
+  ];
+}
+
+interface Announcement {
+  readonly session: Session;
+  readonly device: Device;
+  readonly parameters: number;
+  readonly dir: string;
+  readonly io: Io;
+}
+
+function announce({ session, device, parameters, dir, io }: Announcement): void {
+  const { tasks, environment, config } = session;
+  const steps = totalSteps(tasks.train, settingsFromConfig(config));
+  io.err(
+    `task    ${environment.name}: ${environment.describe} (${tasks.train.length} training, ${tasks.val.length} held out)\n`,
+  );
+  io.err(
+    `model   ${setting(config, "model.name") ?? "new"}, ${shortNumber(parameters)} trainable parameters\n`,
+  );
+  io.err(`device  ${device.info.kind}: ${device.info.description}\n`);
+  io.err(`run     ${steps} steps, written to ${dir}\n\n`);
+}
+
+function describeRun({ environment, config }: Session, device: Device): string {
+  const model = setting(config, "model.name") ?? "a new model";
+  return `${environment.describe}; ${model}; ${device.info.description}`;
+}
+
+function writeReport({
+  session,
+  dir,
+  subtitle,
+}: {
+  session: Session;
+  dir: string;
+  subtitle: string;
+}): string | undefined {
+  const { config } = session;
+  if (!setting(config, "rllm.trainer.logger").includes("report")) return undefined;
+  const file = join(dir, REPORT_FILE);
+  const page = renderReport({
+    title: setting(config, "rllm.trainer.experiment_name"),
+    subtitle,
+    metrics: readLines<MetricsLine>(join(dir, METRICS_FILE)),
+    samples: readLines<SampleLine>(join(dir, SAMPLES_FILE)),
+    config: toYaml(config),
+  });
+  writeFileSync(file, page);
+  return file;
+}
+
+interface Ending {
+  readonly outcome: TrainOutcome;
+  readonly dir: string;
+  readonly model: string | undefined;
+  readonly report: string | undefined;
+}
+
+function summary({ outcome, dir, model, report }: Ending) {
+  const lines = readLines<MetricsLine>(join(dir, METRICS_FILE));
+  const last = lines.findLast((line) => line.phase === "val");
+  const { step } = outcome.state;
+  return {
+    complete: outcome.isComplete,
+    step,
+    dir,
+    model: model ?? null,
+    report: report ?? null,
+    validation: last ?? null,
+  };
+}
+
+function farewell(it: Ending & { session: Session; input: Input; io: Io }): void {
+  const { outcome, dir, model, report, session, input, io } = it;
+  const accuracies = readLines<MetricsLine>(join(dir, METRICS_FILE))
+    .filter((line) => line.phase === "val")
+    .map((line) => Object.entries(line).find(([name]) => name.endsWith("/pass@1"))?.[1] as number | undefined)
+    .filter((value) => value !== undefined);
+  io.err("\n");
+  if (accuracies.length > 1) {
+    io.err(
+      `accuracy ${accuracies[0].toFixed(3)} -> ${accuracies[accuracies.length - 1].toFixed(3)} on held-out tasks\n`,
+    );
+  }
+  if (!outcome.isComplete) {
+    const resume = `grpu train ${input.args.join(" ")} training.resume_mode=auto`;
+    io.err(`stopped after step ${outcome.state.step}; go on with:  ${resume}\n`);
+  }
+  if (report && existsSync(report)) io.err(`report   ${report}\n`);
+  if (model && session.tasks.val.length > 0) {
+    const prompt = session.tasks.val[0].instruction;
+    io.err(`sample   grpu sample --model ${model} --prompt ${JSON.stringify(prompt)}\n`);
+  }
+}

@@ -1,0 +1,93 @@
+/** Metrics and sample rollouts as files of one JSON object a line. */
+import { appendFileSync, existsSync, mkdirSync, readFileSync, statSync, truncateSync } from "node:fs";
+import { dirname } from "node:path";
+import type { Episode } from "../data/types.ts";
+import type { Logger, LogRecord, Phase } from "./logger.ts";
+
+/** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */
+export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<
+  Record<string, number | string>
+>;
+
+/** A line of `samples.jsonl`: one attempt at a validation task. */
+export interface SampleLine {
+  readonly step: number;
+  readonly task: string;
+  readonly prompt: string;
+  readonly response: string;
+  readonly reward: number | null;
+  readonly is_correct: boolean;
+}
+
+/** Appends lines. What a resumed run repeats is cut off first, so that no line ever comes twice. */
+abstract class LinesFile implements Logger {
+  readonly file: string;
+
+  constructor(file: string) {
+    this.file = file;
+    mkdirSync(dirname(file), { recursive: true });
+  }
+
+  protected abstract lines(record: LogRecord): readonly unknown[];
+
+  log(record: LogRecord): void {
+    const text = this.lines(record).map((line) => `${JSON.stringify(line)}\n`);
+    if (text.length > 0) appendFileSync(this.file, text.join(""));
+  }
+
+  async position(): Promise<number> {
+    return existsSync(this.file) ? statSync(this.file).size : 0;
+  }
+
+  async rewind(position: number): Promise<void> {
+    if ((await this.position()) > position) truncateSync(this.file, position);
+  }
+}
+
+/** Every step's metrics. The same seed gives the same lines, but for names under `time/` and `perf/`. */
+export class MetricsFile extends LinesFile {
+  protected lines({ phase, step, metrics }: LogRecord): readonly unknown[] {
+    return [{ phase, step, ...metrics }];
+  }
+}
+
+/** Validation attempts kept per validation. */
+const SAMPLES = 16;
+
+/** The first attempts of every validation, always at the same tasks: what changed between before and after. */
+export class SamplesFile extends LinesFile {
+  protected lines({ phase, step, episodes }: LogRecord): readonly SampleLine[] {
+    if (phase !== "val" || !episodes) return [];
+    return episodes
+      .filter((episode) => episode.rollout_index === 0)
+      .slice(0, SAMPLES)
+      .map((episode) => toSample(episode, step));
+  }
+}
+
+function toSample({ task, trajectories, is_correct }: Episode, step: number): SampleLine {
+  const steps = trajectories.flatMap((trajectory) => trajectory.steps);
+  const rewards = trajectories.map((trajectory) => trajectory.reward ?? trajectory.steps.at(-1)?.reward ?? 0);
+  return {
+    step,
+    task: task.id,
+    prompt: task.instruction,
+    response: steps.map((each) => each.model_response).join("\n"),
+    reward: rewards.length > 0 ? rewards.reduce((sum, reward) => sum + reward) : null,
+    is_correct,
+  };
+}
+
+/** Lines of such a file; none where it does not exist. A last line that was cut short is left out. */
+export function readLines<T>(file: string): T[] {
+  if (!existsSync(file)) return [];
+  return readFileSync(file, "utf8")
+    .split("\n")
+    .flatMap((line) => {
+      try {
+        return line === "" ? [] : [JSON.parse(line) as T];
+      } catch {
+        return [];
+      }
+    });
+}

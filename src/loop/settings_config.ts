@@ -1,0 +1,157 @@
+/** The loop's settings out of a composed configuration (whose values the schema has checked). */
+import { type Setting, setting } from "../config/schema.ts";
+import { equalValues, getAt, type Tree } from "../config/tree.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
+import type { LoopSettings, SamplingSettings } from "./settings.ts";
+
+/**
+ * Reads every setting of the loop.
+ * @throws {UnsupportedError} for a setting that asks for what the loop cannot do.
+ */
+export function settingsFromConfig(config: Tree): LoopSettings {
+  for (const it of NOT_BUILT) refuse(config, it);
+  return {
+    data: {
+      train_batch_size: setting(config, "rllm.data.train_batch_size"),
+      val_batch_size: setting(config, "rllm.data.val_batch_size"),
+      max_prompt_length: setting(config, "rllm.data.max_prompt_length"),
+      seed: setting(config, "rllm.data.seed"),
+    },
+    rollout: {
+      n: setting(config, "training.group_size") ?? setting(config, "rllm.rollout.n"),
+      n_val: setting(config, "validation.group_size") ?? setting(config, "rllm.rollout.n_val"),
+      train: readSampling(config, "train"),
+      val: readSampling(config, "val"),
+    },
+    workflow: {
+      n_parallel_tasks: setting(config, "rllm.workflow.n_parallel_tasks"),
+      retry_limit: setting(config, "rllm.workflow.retry_limit"),
+      raise_on_error: setting(config, "rllm.workflow.raise_on_error"),
+      workflow_args: { timeout: readTimeout(config) },
+    },
+    trainer: {
+      total_epochs: setting(config, "rllm.trainer.total_epochs"),
+      total_batches: setting(config, "rllm.trainer.total_batches"),
+      test_freq: setting(config, "rllm.trainer.test_freq"),
+      save_freq: setting(config, "rllm.trainer.save_freq"),
+      val_before_train: setting(config, "rllm.trainer.val_before_train"),
+      val_only: setting(config, "rllm.trainer.val_only"),
+    },
+    algorithm: readAlgorithm(config),
+    transform: {
+      impute_missing_names: setting(config, "rllm.transform.impute_missing_names"),
+      default_traj_name: setting(config, "rllm.transform.default_traj_name"),
+      drop_unnamed_traj: setting(config, "rllm.transform.drop_unnamed_traj"),
+    },
+    compact_filtering: {
+      enable: setting(config, "rllm.compact_filtering.enable"),
+      mask_max_prompt_length_exceeded: setting(
+        config,
+        "rllm.compact_filtering.mask_max_prompt_length_exceeded",
+      ),
+      mask_max_response_length_exceeded: setting(
+        config,
+        "rllm.compact_filtering.mask_max_response_length_exceeded",
+      ),
+      mask_env_done: setting(config, "rllm.compact_filtering.mask_env_done"),
+      mask_max_turns_exceeded: setting(config, "rllm.compact_filtering.mask_max_turns_exceeded"),
+      mask_timeout: setting(config, "rllm.compact_filtering.mask_timeout"),
+      mask_unknown: setting(config, "rllm.compact_filtering.mask_unknown"),
+      mask_error: setting(config, "rllm.compact_filtering.mask_error"),
+    },
+    rejection_sample: {
+      enable: setting(config, "rllm.rejection_sample.enable"),
+      mode: setting(config, "rllm.rejection_sample.mode"),
+      multiplier: setting(config, "rllm.rejection_sample.multiplier"),
+      min_partial_solve_tasks: setting(config, "rllm.rejection_sample.min_partial_solve_tasks"),
+      min_trajs_per_group: setting(config, "rllm.rejection_sample.min_trajs_per_group"),
+      filter_uniform_groups: setting(config, "rllm.rejection_sample.filter_uniform_groups"),
+    },
+    mask_truncated_samples: setting(config, "rllm.mask_truncated_samples"),
+    training: {
+      seed: setting(config, "training.seed"),
+      learning_rate: setting(config, "training.learning_rate"),
+      beta1: setting(config, "training.beta1"),
+      beta2: setting(config, "training.beta2"),
+      eps: setting(config, "training.eps"),
+      weight_decay: setting(config, "training.weight_decay"),
+      grad_clip_norm: setting(config, "training.grad_clip_norm"),
+      num_minibatches: setting(config, "training.num_minibatches"),
+    },
+    warmup: {
+      steps: setting(config, "warmup.steps"),
+      batch_size: setting(config, "warmup.batch_size"),
+      learning_rate: setting(config, "warmup.learning_rate"),
+      examples: setting(config, "warmup.examples"),
+    },
+  };
+}
+
+function readAlgorithm(config: Tree): LoopSettings["algorithm"] {
+  return {
+    adv_estimator: setting(config, "rllm.algorithm.adv_estimator"),
+    norm_adv_by_std_in_grpo: setting(config, "rllm.algorithm.norm_adv_by_std_in_grpo"),
+    traj_group_adv_estimator_map: setting(config, "rllm.algorithm.traj_group_adv_estimator_map"),
+    use_precomputed_advantage: setting(config, "rllm.algorithm.use_precomputed_advantage"),
+    loss_fn: setting(config, "rllm.algorithm.loss_fn"),
+    loss_agg_mode: setting(config, "rllm.algorithm.loss_agg_mode"),
+    lr_schedule: setting(config, "rllm.algorithm.lr_schedule"),
+    warmup_steps: setting(config, "rllm.algorithm.warmup_steps"),
+    warmup_steps_ratio: setting(config, "rllm.algorithm.warmup_steps_ratio"),
+    kl_beta: setting(config, "rllm.algorithm.kl_beta"),
+    eps_clip: setting(config, "rllm.algorithm.eps_clip"),
+    eps_clip_high: setting(config, "rllm.algorithm.eps_clip_high"),
+    rollout_correction: {
+      bypass_mode: setting(config, "rllm.algorithm.rollout_correction.bypass_mode"),
+      tis_mode: setting(config, "rllm.algorithm.rollout_correction.tis_mode"),
+      tis_cap: setting(config, "rllm.algorithm.rollout_correction.tis_cap"),
+    },
+  };
+}
+
+const SAMPLING_KEYS = ["temperature", "top_p", "top_k", "max_tokens"];
+
+function readSampling(config: Tree, phase: "train" | "val"): SamplingSettings {
+  const path = `rllm.rollout.${phase}`;
+  const given = getAt(config, path) as unknown as SamplingSettings;
+  const other = Object.keys(given).find((key) => !SAMPLING_KEYS.includes(key));
+  if (other === undefined) return given;
+  throw new ConfigError(
+    `Cannot sample with a setting that the sampler does not have: ${other}. It has ${SAMPLING_KEYS.join(", ")}.`,
+    { path: `${path}.${other}` },
+  );
+}
+
+/** The shorter of an agent's and a workflow's limit, in seconds. */
+function readTimeout(config: Tree): number {
+  const agent = setting(config, "rllm.agent.trajectory_timeout") ?? Number.POSITIVE_INFINITY;
+  return Math.min(agent, setting(config, "rllm.workflow.workflow_args.timeout"));
+}
+
+interface NotBuilt {
+  readonly path: Setting;
+  /** The value that asks for nothing. */
+  readonly off: boolean | number | string | null;
+}
+
+/** What the schema knows and the loop does not do: refused, so that nothing is silently ignored. */
+const NOT_BUILT: readonly NotBuilt[] = [
+  { path: "rllm.async_training.enable", off: false },
+  { path: "rllm.stepwise_advantage.enable", off: false },
+  { path: "rllm.workflow.use_workflow", off: false },
+  { path: "rllm.workflow.workflow_args.gamma", off: 0 },
+  { path: "rllm.workflow.workflow_args.reward_bonus_coeff", off: 0 },
+  { path: "rllm.agent.overlong_filter", off: false },
+  { path: "rllm.episode_logging.log_episodes", off: false },
+  { path: "rllm.disable_thinking", off: false },
+  { path: "rllm.accumulate_reasoning", off: false },
+];
+
+function refuse(config: Tree, { path, off }: NotBuilt): void {
+  const value = setting(config, path);
+  if (equalValues(value as typeof off, off)) return;
+  throw new UnsupportedError(
+    `Cannot train with ${path}=${value} as the loop does not have it yet: leave it at ${off}`,
+    { part: "loop", capability: path },
+  );
+}
