@@ -114,6 +114,7 @@ function readUserLayers({ files = [], readFile }: ComposeOptions, problems: Prob
     }
     const layer = readLayer(text, { file, level: LEVEL.file });
     problems.push(...layer.problems);
+    if (layer.problems.length > 0) return;
     let isPlaced = false;
     for (const entry of layer.defaults) {
       if (entry.kind === "self" && !isPlaced) {
@@ -217,9 +218,10 @@ function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tr
       const origin = originOf(origins, path);
       const message = (error as Error).message.replace(/ \([^()]*\)$/, "");
       setAt(resolved, path, value);
-      const isToldCycle = message.includes("refers to itself") && told.has(message);
+      const isFollowUp =
+        told.has(message) && (message.includes("refers to itself") || (origin?.level ?? 0) < LEVEL.file);
       told.add(message);
-      if (isToldCycle) continue;
+      if (isFollowUp) continue;
       problems.push({
         severity: "error",
         message: `${message} (in ${path})`,

@@ -90,18 +90,21 @@ function takeUnknown(path: string, value: Value, { schema, tell, mayAdd }: TakeC
     );
     return undefined;
   }
-  tell("error", path, `${explainUnknown(schema, path)}${otherName(schema, path)}`);
+  tell("error", path, otherName(schema, path) ?? explainUnknown(schema, path));
   return undefined;
 }
 
-/** The name that a setting of another system has here. */
-function otherName(schema: Schema, path: string): string {
+/** Says which name a setting of another system, or of another version of verl, has here. */
+function otherName(schema: Schema, path: string): string | undefined {
   const moved = schema.backend === "verl" ? movedInVerl(path) : undefined;
-  if (moved && fieldAt(schema, moved)) return `; in this version of verl it is ${moved} (or choose verl=0.8)`;
+  if (moved && fieldAt(schema, moved)) {
+    return `Cannot set ${path} as this version of verl has it elsewhere; set ${moved}, or choose verl=0.8`;
+  }
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
-  const native = [VERL_CLIP.ratio, VERL_CLIP.low] as readonly string[];
-  const rllm = native.includes(path) ? VERL_CLIP.rllm : rows.find((row) => row.native === path)?.rllm;
-  return rllm ? `; the portable name is ${rllm}` : "";
+  const clip = [VERL_CLIP.ratio, VERL_CLIP.low].some((name) => name === path) ? VERL_CLIP.rllm : undefined;
+  const rllm = clip ?? rows.find((row) => row.native === path)?.rllm;
+  if (rllm === undefined) return undefined;
+  return `Cannot set ${path} as the ${schema.backend} backend has no such setting; the portable name is ${rllm}`;
 }
 
 function holdsMask(path: string, value: Value): boolean {

@@ -15,6 +15,9 @@ export interface Override {
   readonly text: string;
 }
 
+/** Groups whose name has no slash to tell them from a setting. */
+const TOP_GROUPS = ["verl"];
+
 /** @throws {ConfigError} that quotes the override and says what to write. */
 export function parseOverride(text: string): Override {
   const match = /^(~|\+\+|\+)?([^=]*)(?:=([\s\S]*))?$/.exec(text);
@@ -28,7 +31,7 @@ export function parseOverride(text: string): Override {
       `Cannot read the override as it has no value: ${text}; write ${key}=value, or ${key}=null`,
     );
   }
-  if (key.includes("/")) return groupOverride(text, sign, key, rawValue ?? "");
+  if (key.includes("/") || TOP_GROUPS.includes(key)) return groupOverride(text, sign, key, rawValue ?? "");
   const kind = sign === "~" ? "delete" : sign === "++" ? "force" : sign === "+" ? "add" : "set";
   if (rawValue === undefined) return { kind, key, text };
   return { kind, key, value: parseValue(rawValue, text), text };

@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations are what is tested
 /** Overrides in Hydra's grammar, and interpolations in OmegaConf's. */
 import { describe, expect, test } from "vitest";
 import { interpolator } from "../../src/config/interpolate.ts";

@@ -1,0 +1,224 @@
+/** Layers, precedence and origins; and each published quirk of rLLM's configuration as it is here. */
+import { describe, expect, test } from "vitest";
+import { RLLM_FIELDS } from "../../src/config/fields_rllm.ts";
+import { setting } from "../../src/config/schema.ts";
+import { showConfig } from "../../src/config/show.ts";
+import { flatten, getAt } from "../../src/config/tree.ts";
+import { attempt, complaints, compose } from "./disk.ts";
+
+describe("layers", () => {
+  test("defaults < base < backend < files < overrides; a later one of a kind wins", () => {
+    const texts = {
+      "a.yaml": "rllm: {rollout: {n: 2}, trainer: {total_epochs: 1, test_freq: 1}}\n",
+      "b.yaml": "rllm: {trainer: {total_epochs: 2}}\n",
+    };
+    const { config } = compose(["rllm.trainer.test_freq=3", "rllm.trainer.test_freq=4"], { texts });
+    expect(getAt(config, "rllm.rollout.n")).toBe(2);
+    expect(getAt(config, "rllm.trainer.total_epochs")).toBe(2);
+    expect(getAt(config, "rllm.trainer.test_freq")).toBe(4);
+    expect(getAt(config, "rllm.trainer.save_freq")).toBe(20);
+  });
+
+  test("every value says where it came from", () => {
+    const texts = { "run.yaml": "# a run\nrllm:\n  rollout:\n    n: 2\n" };
+    const { origins } = compose(["training.seed=7"], { texts });
+    expect(origins.get("rllm.rollout.n")?.text).toBe("run.yaml:4");
+    expect(origins.get("training.seed")?.text).toBe("override training.seed=7");
+    expect(origins.get("training.group_size")?.text).toBe("rllm.rollout.n (run.yaml:4)");
+    expect(origins.get("rllm.agent.name")?.text).toMatch(/^config\/rllm\/base\.yaml:\d+$/);
+    const plain = compose();
+    expect([...flatten(plain.config).keys()].filter((path) => !plain.origins.has(path))).toEqual([]);
+  });
+
+  test("a file chooses its backend by a defaults list, by value, or not at all", () => {
+    const backendOf = (text: string, ...overrides: string[]) =>
+      compose(overrides, { texts: { "a.yaml": text } }).backend;
+    expect(backendOf("x: 1\n".replace("x: 1", ""))).toBe("local");
+    expect(backendOf("defaults:\n  - rllm/backend: tinker\n  - _self_\n")).toBe("tinker");
+    expect(backendOf("defaults:\n  - override /rllm/backend: verl\n")).toBe("verl");
+    expect(backendOf("rllm: {backend: tinker}\n")).toBe("tinker");
+    expect(backendOf("rllm: {backend: tinker}\n", "rllm/backend=verl")).toBe("verl");
+    expect(backendOf("", "rllm.backend=tinker")).toBe("tinker");
+  });
+
+  test("a file includes another beside it", () => {
+    const texts = {
+      "runs/b.yaml": "defaults: [common, _self_]\nrllm: {rollout: {n: 3}}\n",
+      "runs/common.yaml": "rllm: {rollout: {n: 2, n_val: 5}}\n",
+    };
+    const { config } = compose([], { texts, files: ["runs/b.yaml"] });
+    expect([getAt(config, "rllm.rollout.n"), getAt(config, "rllm.rollout.n_val")]).toEqual([3, 5]);
+    const loop = { "a.yaml": "defaults: [b]\n", "b.yaml": "defaults: [a]\n" };
+    expect(complaints([], { texts: loop, files: ["a.yaml"] })[0]).toBe(
+      "Cannot read the configuration as it includes itself: a.yaml",
+    );
+  });
+
+  test("verl's older tree is a choice", () => {
+    const { config } = compose([
+      "rllm/backend=verl",
+      "verl=0.8",
+      "critic.model.fsdp_config.param_offload=true",
+    ]);
+    expect(getAt(config, "critic.model.fsdp_config.param_offload")).toBe(true);
+    expect(complaints(["rllm/backend=verl", "critic.model.fsdp_config.param_offload=true"])[0]).toContain(
+      "set critic.fsdp.param_offload, or choose verl=0.8",
+    );
+  });
+
+  test("what is shown composes to itself", () => {
+    for (const backend of ["local", "tinker", "verl"]) {
+      const first = compose([
+        `rllm/backend=${backend}`,
+        "rllm.rollout.n=4",
+        "rllm.data.max_response_length=77",
+      ]);
+      const text = showConfig(first.config).replace(/^ +admin_token: .*\n/m, "");
+      const second = compose([], { texts: { "shown.yaml": text } });
+      expect(second.config).toEqual(first.config);
+    }
+  });
+
+  test("settings are read with their types", () => {
+    const { config } = compose(["rllm.rollout.n=4"]);
+    const n: number = setting(config, "rllm.rollout.n");
+    const high: number | null = setting(config, "rllm.algorithm.eps_clip_high");
+    const device: "auto" | "webgpu" | "cpu" = setting(config, "device");
+    expect([n, high, device]).toEqual([4, null, "auto"]);
+  });
+});
+
+describe("defaults of the guide", () => {
+  const cases: [path: keyof typeof RLLM_FIELDS, value: unknown][] = [
+    ["rllm.trainer.val_before_train", true],
+    ["rllm.sdk.store.path", "~/.rllm/traces.db"],
+    ["rllm.sdk.proxy.port", 4000],
+    ["rllm.workflow.workflow_args.timeout", 1e6],
+    ["rllm.filter_token_mismatch", true],
+    ["rllm.rollout.n_val", 1],
+    ["rllm.algorithm.rollout_correction.tis_cap", 2],
+  ];
+  for (const [path, value] of cases)
+    test(`${path} is ${value}`, () => expect(RLLM_FIELDS[path].default).toBe(value));
+
+  test("the bare names of episode logging still work, and are told", () => {
+    const { config, warnings } = compose(["rllm.log_episodes=true"], {
+      texts: { "a.yaml": "episode_log_dir: x\n" },
+    });
+    expect(getAt(config, "rllm.episode_logging")).toEqual({ log_episodes: true, episode_log_dir: "x" });
+    expect(warnings.map(({ message }) => message)).toEqual([
+      "episode_log_dir is now rllm.episode_logging.episode_log_dir; the old name still works",
+      "rllm.log_episodes is now rllm.episode_logging.log_episodes; the old name still works",
+    ]);
+  });
+});
+
+describe("published quirks, as they are here", () => {
+  test("1: a registered estimator works by its name, globally", () => {
+    const registered = { "rllm.algorithm.adv_estimator": ["mine"] };
+    expect(attempt(["rllm.algorithm.adv_estimator=mine"], { registered })).toMatchObject({
+      problems: [],
+      warnings: [],
+    });
+    expect(complaints(["rllm.algorithm.adv_estimator=mime"], { registered })[0]).toContain(
+      "did you mean mine?",
+    );
+    expect(attempt(["rllm.algorithm.adv_estimator=mine"]).warnings[0].message).toContain(
+      "must be registered by a module",
+    );
+  });
+
+  test("2: a group size that min_trajs_per_group drops is told", () => {
+    expect(compose(["rllm.rollout.n=1"]).warnings[0].message).toBe(
+      "rllm.rollout.n=1 trains nothing as rllm.rejection_sample.min_trajs_per_group=2 drops every group: raise the first or lower the second",
+    );
+    expect(compose(["rllm.rollout.n=1", "rllm.rejection_sample.min_trajs_per_group=1"]).warnings).toEqual([]);
+  });
+
+  test("4: rejection mode group exists", () => {
+    expect(complaints(["rllm.rejection_sample.mode=group"])).toEqual([]);
+    expect(complaints(["rllm.rejection_sample.multiplier=2"])[0]).toContain("as rejection sampling is off");
+    expect(complaints(["rllm.rejection_sample.multiplier=2", "rllm.rejection_sample.enable=true"])).toEqual(
+      [],
+    );
+  });
+
+  test("8: val_only stands alone", () => {
+    expect(complaints(["rllm.trainer.val_only=true", "rllm.trainer.val_before_train=false"])).toEqual([]);
+  });
+
+  test("12: a file is never overwritten by a default of the command line", () => {
+    const texts = {
+      "a.yaml":
+        "rllm: {trainer: {total_epochs: 3}}\nmodel: {lora_rank: 4}\ntraining: {learning_rate: 1e-3}\n",
+    };
+    const { config } = compose([], { texts });
+    expect([
+      getAt(config, "rllm.trainer.total_epochs"),
+      getAt(config, "model.lora_rank"),
+      getAt(config, "training.learning_rate"),
+    ]).toEqual([3, 4, 1e-3]);
+  });
+
+  test("15: nothing is silently ignored: KL, clipping and aggregation act on Tinker, or are refused", () => {
+    for (const key of [
+      "kl_beta=0.1",
+      "eps_clip=0.3",
+      "eps_clip_high=0.3",
+      "loss_agg_mode=token-mean",
+      "rollout_correction.tis_mode=token",
+    ]) {
+      const set = [
+        "rllm/backend=tinker",
+        `rllm.algorithm.${key}`,
+        "rllm.algorithm.rollout_correction.bypass_mode=false",
+      ];
+      expect(complaints(set), key).toEqual([]);
+    }
+    expect(complaints(["rllm/backend=tinker", "rllm.algorithm.router_replay=R3"])[0]).toContain(
+      "on the tinker backend as",
+    );
+  });
+
+  test("16, 17: per_step, stepwise_advantage.enable and filter_token_mismatch are settings that act", () => {
+    expect(
+      complaints([
+        "rllm.stepwise_advantage.mode=per_step",
+        "rllm.stepwise_advantage.enable=true",
+        "rllm.filter_token_mismatch=false",
+      ]),
+    ).toEqual([]);
+  });
+
+  test("use_rllm is refused instead of ignored", () => {
+    expect(complaints(["rllm.algorithm.use_rllm=true"])).toEqual([
+      "Cannot set rllm.algorithm.use_rllm=true on the local backend as deprecated: advantages always come from this loop; " +
+        "remove it, or go on without it by --allow-unsupported",
+    ]);
+    const allowed = compose(["rllm.algorithm.use_rllm=true"], { allowUnsupported: true });
+    expect(allowed.warnings[0].message).toContain("it has no effect");
+  });
+
+  test("asynchronous training needs raise_on_error=false, and says so", () => {
+    expect(complaints(["rllm.async_training.enable=true"])[0]).toContain("rllm.workflow.raise_on_error=true");
+  });
+
+  test("verl: what its unified backend refuses is refused here", () => {
+    const verl = (...set: string[]) => complaints(["rllm/backend=verl", ...set])[0];
+    expect(verl("actor_rollout_ref.rollout.mode=sync")).toContain(
+      "needs actor_rollout_ref.rollout.mode=async: sync",
+    );
+    expect(verl("algorithm.use_kl_in_reward=true")).toContain("use rllm.algorithm.kl_beta");
+    expect(verl("reward.reward_model.enable=true")).toContain("rewards come from the loop's evaluator");
+    expect(verl("rllm.algorithm.router_replay=R2")).toContain("megatron");
+    expect(
+      verl(
+        "rllm.algorithm.rollout_correction.bypass_mode=true",
+        "rllm.algorithm.rollout_correction.tis_mode=token",
+      ),
+    ).toContain("bypass mode");
+    expect(verl("rllm.data.train_batch_size=3", "rllm.rollout.n=3")).toContain(
+      "3 prompts x 3 rollouts = 9 rows",
+    );
+  });
+});
