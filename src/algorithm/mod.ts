@@ -16,8 +16,21 @@
  * Tinker's losses are `ppo`, `importance_sampling`, `cross_entropy`, `tinker.cispo`, `tinker.dro` (bare `cispo` and
  * `dro` are verl's); TRL's are `trl.NAME`.
  */
+
+export { advantages, groupAdvantages, perToken } from "./advantages.ts";
 export * from "./aggregation.ts";
+export {
+  type AdvantageBatch,
+  type Estimate,
+  type Estimator,
+  type EstimatorSettings,
+  estimatorNames,
+  findEstimator,
+  registerEstimator,
+} from "./estimator.ts";
+export { type Groups, numberGroups, packGroups } from "./groups.ts";
 export * from "./kl.ts";
+export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./kl_loss.ts";
 export type {
   LossDefinition,
   LossPlan,
@@ -34,20 +47,16 @@ export {
   type RecordOptions,
   recordPolicyLoss,
 } from "./policy_loss.ts";
-export { advantages, groupAdvantages, perToken } from "./advantages.ts";
-export {
-  type AdvantageBatch,
-  type Estimate,
-  type Estimator,
-  type EstimatorSettings,
-  estimatorNames,
-  findEstimator,
-  registerEstimator,
-} from "./estimator.ts";
-export { type Groups, numberGroups, packGroups } from "./groups.ts";
 export {
   type AdvantageBuffers,
   type AdvantageInput,
   type RecordedAdvantages,
   recordAdvantages,
 } from "./record_advantages.ts";
+export {
+  type RecordedValueLoss,
+  recordValueLoss,
+  type ValueBatch,
+  type ValueLossSpec,
+  valueLoss,
+} from "./value_loss.ts";
