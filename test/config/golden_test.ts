@@ -40,8 +40,10 @@ const options = (profile: Record<string, Value>): ConvertOptions => ({
   profile: new Map(Object.entries(profile)),
 });
 
-describe.skipIf(!existsSync(folder))("worked examples", () => {
-  for (const [name, profile] of Object.entries(CASES)) {
+const present = existsSync(folder);
+describe.skipIf(!present)("worked examples", () => {
+  // The body of a skipped describe runs too: nothing is read where there is nothing to read.
+  for (const [name, profile] of Object.entries(present ? CASES : {})) {
     const args = readSource([{ name: `${name}.args`, text: read(`trinity_${name}.verl.args`) }], "verl");
     const yaml = readSource([{ name: `${name}.yaml`, text: read(`trinity_${name}.yaml`) }], "trinity");
 
