@@ -1,0 +1,59 @@
+import { describe, expect, test } from "vitest";
+import { rolloutCorrection } from "../../src/algorithm/correction.ts";
+import {
+  CORRECTION_PRESETS,
+  type CorrectionConfig,
+  planCorrection,
+} from "../../src/algorithm/correction_config.ts";
+import { offPolicyMetrics } from "../../src/algorithm/correction_metrics.ts";
+import { BATCHES, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
+
+interface CorrectionCase extends CorrectionConfig {
+  weights: number[][] | null;
+  mask: number[][];
+  metrics: Record<string, number>;
+}
+
+const title = (c: CorrectionCase) =>
+  `is ${c.rollout_is} ${c.rollout_is_threshold} rs ${c.rollout_rs} ${c.rollout_rs_threshold} norm ${c.rollout_is_batch_normalize}`;
+
+describe.each(BATCHES)("rollout correction equals the published one on %s", (name) => {
+  const rows = readRows(name);
+  const batch = {
+    offsets: offsetsOf(rows),
+    mask: Uint32Array.from(pack(rows, "mask")),
+    logprobs: pack(rows, "old_logprobs"),
+    rolloutLogprobs: pack(rows, "rollout_logprobs"),
+  };
+  const cases = readGolden<CorrectionCase[]>(`${name}.rollout_correction.json`);
+  test.each(cases.map((c) => ({ title: title(c), c })))("$title", ({ c }) => {
+    const got = rolloutCorrection(batch, c);
+    expect(Array.from(got.mask)).toEqual(c.mask.flat());
+    if (c.weights === null) expect(got.weights).toBeUndefined();
+    else expect(furthest(got.weights!, c.weights.flat(), F64)).toBeUndefined();
+    expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(c.metrics).sort());
+    for (const [key, value] of Object.entries(c.metrics))
+      expect(furthest([got.metrics[key]], [value], F64), key).toBeUndefined();
+  });
+
+  test("off-policy metrics", () => {
+    const golden = readGolden<Record<string, number>>(`${name}.offpolicy_metrics.json`);
+    const got = offPolicyMetrics(batch);
+    for (const [key, value] of Object.entries(golden))
+      expect(furthest([got[key]], [value], F64), key).toBeUndefined();
+  });
+});
+
+test.each(Object.keys(CORRECTION_PRESETS))("the preset %s can be planned", (name) => {
+  expect(() => planCorrection(CORRECTION_PRESETS[name])).not.toThrow();
+});
+
+test.each([
+  [{ rollout_is: "row" as never }, /token, sequence or null/],
+  [{ rollout_rs: "seq_max_k1", rollout_rs_threshold: 2 }, /use token_k1/],
+  [{ rollout_rs: "token_k1" }, /rollout_rs_threshold/],
+  [{ rollout_rs: "token_k2", rollout_rs_threshold: "0.1_0.2" }, /from below/],
+  [{ rollout_is: "token" as const, rollout_is_threshold: "5_0.5" }, /above 0/],
+])("%o is refused", (config, message) => {
+  expect(() => planCorrection(config)).toThrow(message);
+});
