@@ -1,5 +1,5 @@
 /** Prints a configuration: YAML or JSON, secrets masked, with the origin of each value on request. */
-import { stringify } from "yaml";
+import { Document } from "yaml";
 import { type Origins, originOf } from "./layer.ts";
 import { inlineNumber } from "./render.ts";
 import { maskTree } from "./secret.ts";
@@ -7,13 +7,13 @@ import { isTree, joinPath, leaves, type Tree, type Value } from "./tree.ts";
 
 /** A tree as YAML that any YAML 1.1 or 1.2 reader reads back alike. */
 export function toYaml(tree: Tree): string {
-  const options = { version: "1.1", lineWidth: 0, aliasDuplicateObjects: false } as const;
-  if (Object.keys(tree).length === 0) return "{}\n";
-  return stringify(withPortableNumbers(tree), {
-    ...options,
-    schema: "yaml-1.1",
-    customTags: portableNumbers,
-  }) as string;
+  return Object.keys(tree).length === 0 ? "{}\n" : toDocument(tree).toString({ lineWidth: 0 });
+}
+
+/** The same as a document, for adding comments before it is written. */
+export function toDocument(tree: Tree): Document {
+  const options = { version: "1.1", schema: "yaml-1.1", aliasDuplicateObjects: false } as const;
+  return new Document(withPortableNumbers(tree), { ...options, customTags: portableNumbers });
 }
 
 class PortableNumber {

@@ -2,7 +2,7 @@
  * Holds a backend's own settings and the portable ones together.
  *
  * The one rule, per shared setting: the side whose value comes from the higher level wins and is mirrored to the
- * other; at the same level the portable side wins. Null and `???` are no opinion, unless the user wrote them.
+ * other; at the same level the portable side wins. Null is no opinion, unless it is an override; `???` is none.
  * Levels: verl's tree < base.yaml < backend yaml < your files < your overrides (layer.ts). For verl this is
  * exactly the published order: rllm on the command line, verl on the command line, rllm's default, verl's default.
  */
@@ -81,11 +81,12 @@ export function syncRow(
   const { native, rllm } = row;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
   const [ourLevel, theirLevel] = [draft.level(rllm), draft.level(native)];
-  const isSet = (value: Value | undefined) => value !== undefined && value !== null && value !== MISSING;
-  const nativeSpeaks = draft.isExplicit(native) ? theirs !== undefined : isSet(theirs) && !row.onlyExplicit;
+  const speaks = (value: Value | undefined, level: number) =>
+    value !== undefined && value !== MISSING && (value !== null || level >= LEVEL.override);
+  const nativeSpeaks = speaks(theirs, theirLevel) && (!row.onlyExplicit || draft.isExplicit(native));
   // A mandatory native setting is never filled by a portable default.
   const fillsMandatory = theirs === MISSING && !draft.isExplicit(rllm);
-  const rllmSpeaks = (draft.isExplicit(rllm) ? ours !== undefined : isSet(ours)) && !fillsMandatory;
+  const rllmSpeaks = speaks(ours, ourLevel) && !fillsMandatory;
   if (draft.isExplicit(native) && theirs !== MISSING) warnNative(draft, row, options);
   if (rllmSpeaks && (!nativeSpeaks || ourLevel >= theirLevel)) {
     draft.mirror(ours as Value, rllm, native);
@@ -102,6 +103,9 @@ export function syncRow(
 export function warnNative(draft: Draft, row: SharedKey, { nativeIsDeprecated = false }: SyncOptions): void {
   const { native, rllm } = row;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
+  const isFromFile = (path: string) => draft.level(path) === LEVEL.file;
+  // A file with both names, like the output of `config show`, says nothing new.
+  if (isFromFile(native) && isFromFile(rllm) && (ours === null || equalValues(ours, theirs))) return;
   if (draft.isExplicit(rllm) && !equalValues(ours, theirs)) {
     const [winner, value, other] =
       draft.level(rllm) >= draft.level(native) ? [rllm, ours, theirs] : [native, theirs, ours];

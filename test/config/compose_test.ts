@@ -71,6 +71,7 @@ describe("layers", () => {
       const first = compose([
         `rllm/backend=${backend}`,
         "rllm.rollout.n=4",
+        "rllm.rollout.n_val=2",
         "rllm.data.max_response_length=77",
       ]);
       const text = showConfig(first.config).replace(/^ +admin_token: .*\n/m, "");

@@ -94,7 +94,7 @@ function overrideWords(text: string): ShellWord[] {
   const meant = lines.filter((line) => line.text !== "" && !line.text.startsWith("#"));
   const isArgs = meant.every((line) => LINE_OF_ARGS.test(line.text) && !line.text.endsWith("\\"));
   if (isArgs && meant.some((line) => line.text.includes(".")))
-    return meant.filter((line) => line.text.includes("="));
+    return meant.filter((line) => /^~|=/.test(line.text));
   return shellWords(text).filter(
     (word) => /^(\+\+?|~|--)?[A-Za-z_][\w./@-]*=/.test(word.text) && word.text.includes("."),
   );

@@ -11,7 +11,7 @@ import {
   type Scalar,
 } from "yaml";
 import { inline } from "../render.ts";
-import { toYaml } from "../show.ts";
+import { toDocument } from "../show.ts";
 import { joinPath, type Tree, type Value } from "../tree.ts";
 import { HOME, type OutValue, toTree } from "./build.ts";
 import type { Comment, Source, System } from "./source.ts";
@@ -26,7 +26,7 @@ export interface WriteOptions {
 export function writeYaml(values: ReadonlyMap<string, OutValue>, { system, source }: WriteOptions): string {
   const entries = [...values].map(([path, { value }]) => [path, value] as const);
   const tree = system === "trinity" ? inOrder(toTree(entries)) : toTree(entries);
-  const document = parseDocument(toYaml(tree));
+  const document = toDocument(tree);
   const comments = new Map<string, Comment>();
   const placed = new Set<string>();
   for (const [path, { from }] of values) {
