@@ -59,13 +59,19 @@ export function readYaml(text: string, file: string): ReadYaml {
         return toValue(item, itemPath, depth + 1);
       });
     }
-    if (isScalar(node)) return toScalar(node.value, path, node.range?.[0]);
+    if (isScalar(node)) {
+      const isDigits = /^[-+]?\d+$/.test(node.source ?? "");
+      if (isDigits && typeof node.value === "number" && !Number.isSafeInteger(node.value)) {
+        fail(
+          `Cannot read ${path} as the number is not exact beyond 2^53: ${node.source}; quote it`,
+          node.range?.[0],
+        );
+      }
+      return toScalar(node.value, path, node.range?.[0]);
+    }
     return null;
   };
   const toScalar = (value: unknown, path: string, offset: number | undefined): Value => {
-    if (typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)) {
-      fail(`Cannot read ${path} as the number is not exact beyond 2^53: ${value}; quote it`, offset);
-    }
     const plain = value === null || ["string", "number", "boolean"].includes(typeof value);
     if (plain) return value as Value;
     if (value !== undefined) fail(`Cannot read ${path} as it is no plain value: ${String(value)}`, offset);
