@@ -18,6 +18,8 @@ struct Params {
   alpha: f32,
   // 0: C = product. 1: C += product. 2: C = addend + product.
   mode: u32,
+  // For the kernels that normalise their input; unused here.
+  epsilon: f32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;

@@ -5,7 +5,7 @@
  * hold large register tiles and share loads by subgroup broadcast; GPUs stage tiles in workgroup memory.
  */
 import type { Buffer, Device } from "./device.ts";
-import { defineKernel, type Grid, type Values } from "./kernel.ts";
+import { type Constants, defineKernel, type Grid, type Values } from "./kernel.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PARAMS = {
@@ -22,9 +22,13 @@ const PARAMS = {
   c_row: "u32",
   alpha: "f32",
   mode: "u32",
+  epsilon: "f32",
 } as const;
 
 type Params = Values<typeof PARAMS>;
+
+/** What is done to A's rows on their way in: the shaders' constant INPUT. */
+const INPUT = { plain: 0, rmsNorm: 1, swiglu: 2 } as const;
 
 const WRITE = 0;
 const ACCUMULATE = 1;
@@ -44,7 +48,7 @@ function variant(name: string, columns: number, rows: number) {
 
 /** Each computes the same; see the shaders for whom. */
 export const MATMUL_KERNELS = {
-  subgroup: variant("matmul_subgroup", 32, 32),
+  subgroup: { ...variant("matmul_subgroup", 32, 32), constants: { INPUT: INPUT.plain } },
   rows: variant("matmul_rows", 64, 8),
   tiled: variant("matmul_tiled", 64, 64),
   any: variant("matmul_any", 8, 4),
@@ -59,18 +63,30 @@ interface Views {
   readonly c: Float32Array;
 }
 
-function multiply({ a, b, addend, c }: Views, p: Params): void {
+function multiply({ a, b, addend, c }: Views, p: Params, { INPUT: input = INPUT.plain }: Constants): void {
   const row = new Float64Array(p.n);
+  const inputs = new Float64Array(p.k);
   for (let i = 0; i < p.m; i++) {
+    const from = p.a_offset + i * p.a_row;
+    for (let k = 0; k < p.k; k++) inputs[k] = a[from + k * p.a_k];
+    if (input === INPUT.rmsNorm) normalise(inputs, addend, p.epsilon);
+    if (input === INPUT.swiglu)
+      for (let k = 0; k < p.k; k++) inputs[k] *= a[from + p.k + k] / (1 + Math.exp(-inputs[k]));
     row.fill(0);
-    for (let k = 0; k < p.k; k++)
-      addScaled(row, a[p.a_offset + i * p.a_row + k * p.a_k], b, p.b_offset + k * p.b_k, p.b_column);
+    for (let k = 0; k < p.k; k++) addScaled(row, inputs[k], b, p.b_offset + k * p.b_k, p.b_column);
     const at = p.c_offset + i * p.c_row;
     for (let j = 0; j < p.n; j++) {
       const before = p.mode === ACCUMULATE ? c[at + j] : p.mode === ADD ? addend[at + j] : 0;
       c[at + j] = before + p.alpha * row[j];
     }
   }
+}
+
+function normalise(x: Float64Array, weight: Float32Array, epsilon: number): void {
+  let squares = 0;
+  for (const value of x) squares += value * value;
+  const r = 1 / Math.sqrt(squares / x.length + epsilon);
+  for (let k = 0; k < x.length; k++) x[k] *= r * weight[k];
 }
 
 function addScaled(row: Float64Array, x: number, b: Float32Array, offset: number, stride: number): void {
@@ -105,6 +121,25 @@ export interface MatmulOptions {
   readonly accumulate?: boolean;
   /** C = addend + product; laid out as C. Must not share C's allocation. */
   readonly addend?: Buffer;
+  /** Done to A's rows on their way in, where {@link fusesInput} allows it. */
+  readonly input?: RmsNormInput | SwigluInput;
+}
+
+/** Rows of A divided by their root mean square and multiplied by weight [k]. Excludes an addend. */
+export interface RmsNormInput {
+  readonly kind: "rms-norm";
+  readonly weight: Buffer;
+  readonly epsilon: number;
+}
+
+/** Rows of A hold a gate and an upper half of k elements each, joined as silu(gate) up. */
+export interface SwigluInput {
+  readonly kind: "swiglu";
+}
+
+/** True where products take an `input`: fewer dispatches, for the small products of decoding. */
+export function fusesInput(device: Device): boolean {
+  return device.info.kind === "webgpu" && matmulFamily(device) === "subgroup";
 }
 
 /**
@@ -129,12 +164,25 @@ export function matmul(device: Device, options: MatmulOptions): void {
     c_row: c.stride ?? n,
     alpha: options.alpha ?? 1,
     mode: options.accumulate ? ACCUMULATE : options.addend ? ADD : WRITE,
+    epsilon: options.input?.kind === "rms-norm" ? options.input.epsilon : 0,
   };
-  device.dispatch(MATMUL_KERNELS[familyFor(device, params)], {
-    buffers: { a: a.buffer, b: b.buffer, addend: options.addend ?? b.buffer, c: c.buffer },
+  const family = familyFor(device, params);
+  if (options.input && family !== "subgroup")
+    throw new RangeError(
+      `Cannot fuse ${options.input.kind} into a product of ${m} x ${n} x ${k} on this device`,
+    );
+  const normWeight = options.input?.kind === "rms-norm" ? options.input.weight : undefined;
+  device.dispatch(MATMUL_KERNELS[family], {
+    buffers: { a: a.buffer, b: b.buffer, addend: normWeight ?? options.addend ?? b.buffer, c: c.buffer },
     params,
+    constants: options.input && INPUT_CONSTANTS[options.input.kind],
   });
 }
+
+const INPUT_CONSTANTS = {
+  "rms-norm": { INPUT: INPUT.rmsNorm },
+  swiglu: { INPUT: INPUT.swiglu },
+} as const;
 
 /** The family for large well-shaped products on this device. */
 export function matmulFamily(device: Device): MatmulFamily {

@@ -200,7 +200,7 @@ export function projectLogits(
 ): void {
   const { first, rows } = io.window;
   const width = model.config.hiddenSize * 4;
-  weights.applyWide(model.head, {
+  weights.apply(model.head, {
     x: io.normed.slice(first * width, rows * width),
     y: io.logits,
     m: rows,

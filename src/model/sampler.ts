@@ -5,15 +5,24 @@
  */
 import type { SampledSequence, SampleRequest } from "../backend.ts";
 import type { Buffer, Device } from "../compute/device.ts";
+import { fusesInput } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
-import { gatherRows, logitStride, logitWindows, projectLogits } from "./head.ts";
+import { gatherRows, logitStride, logitWindows } from "./head.ts";
 import { headConstants } from "./kernels/attention.ts";
 import { attentionDecode, cacheAppend, cacheCopy } from "./kernels/cache.ts";
 import { embedding } from "./kernels/embedding.ts";
+import { ropeAppend } from "./kernels/rope_append.ts";
 import { SETTING_FLOATS, sample } from "./kernels/sample.ts";
 import { swiglu } from "./kernels/swiglu.ts";
 import { Scratch } from "./scratch.ts";
-import { EMBEDDING, FINAL_NORM, layerNames, packInput, type Transformer } from "./transformer.ts";
+import {
+  EMBEDDING,
+  FINAL_NORM,
+  type LayerName,
+  layerNames,
+  packInput,
+  type Transformer,
+} from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
 /** Steps recorded ahead of one read-back. Longer ones waste more on sequences that end inside. */
@@ -58,10 +67,13 @@ interface Rows {
 export class Sampler {
   private readonly model: Transformer;
   private readonly device: Device;
+  /** Whether norms and activations ride along with the products that follow them. */
+  private readonly fused: boolean;
 
   constructor(model: Transformer) {
     this.model = model;
     this.device = model.device;
+    this.fused = fusesInput(this.device);
   }
 
   /**
@@ -257,20 +269,61 @@ export class Sampler {
     weights: Weights,
     at: { cache: Cache; rows: Rows; shift: number; layer: number; x: Buffer; scratch: Scratch },
   ): Buffer {
-    const { rows, layer, x, scratch, cache, shift } = at;
-    const { hiddenSize: C, intermediateSize: F, heads, kvHeads, headDim, qkNorm } = this.model.config;
+    const { rows, layer, x, scratch } = at;
+    const { hiddenSize: C, intermediateSize: F } = this.model.config;
     const [name, count] = [layerNames(layer), rows.count];
-    const { normed } = this.model.norm(weights, {
-      name: name("input_layernorm.weight"),
-      x,
+    const attended = this.attend(weights, { ...at, name });
+    const middle = scratch.floats(count * C, "residual");
+    weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: count, addend: x });
+    const gateUp = scratch.floats(count * 2 * F, "gate and up");
+    this.normAndApply(weights, {
+      norm: name("post_attention_layernorm.weight"),
+      matrix: name("mlp.gate_up.weight"),
+      x: middle,
+      y: gateUp,
       rows: count,
       scratch,
     });
+    const out = scratch.floats(count * C, "residual");
+    const down = name("mlp.down_proj.weight");
+    if (this.fused) {
+      weights.apply(down, { x: gateUp, y: out, m: count, addend: middle, input: { kind: "swiglu" } });
+      return out;
+    }
+    const active = scratch.floats(count * F, "activation");
+    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: count, width: F } });
+    weights.apply(down, { x: active, y: out, m: count, addend: middle });
+    return out;
+  }
+
+  private attend(
+    weights: Weights,
+    at: {
+      cache: Cache;
+      rows: Rows;
+      shift: number;
+      layer: number;
+      x: Buffer;
+      scratch: Scratch;
+      name: LayerName;
+    },
+  ): Buffer {
+    const { rows, layer, x, scratch, cache, shift, name } = at;
+    const { heads, kvHeads, headDim, qkNorm, qkvBias } = this.model.config;
+    const count = rows.count;
     const raw = scratch.floats(count * this.model.qkvWidth, "qkv");
-    this.model.projectInto(weights, { name, normed, qkv: raw, rows: count });
+    const norm = name("input_layernorm.weight");
+    this.normAndApply(weights, {
+      norm,
+      matrix: name("self_attn.qkv.weight"),
+      x,
+      y: raw,
+      rows: count,
+      scratch,
+    });
+    if (qkvBias) this.model.addBias(weights, { name, qkv: raw, rows: count });
     const qkv = qkNorm ? this.model.normHeads(weights, { name, qkvRaw: raw, rows: count, scratch }).qkv : raw;
-    this.model.turn(qkv, { positions: rows.positions, rows: count, shift, sign: 1 });
-    this.append({ cache, layer, qkv, rows: count, slots: rows.slots, positions: rows.positions, shift });
+    this.turnAndAppend({ cache, layer, qkv, rows, shift });
     const attended = scratch.floats(count * heads * headDim, "attention output");
     this.device.dispatch(attentionDecode, {
       buffers: {
@@ -293,21 +346,54 @@ export class Sampler {
       },
       constants: headConstants(headDim),
     });
-    const middle = scratch.floats(count * C, "residual");
-    weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: count, addend: x });
-    const second = this.model.norm(weights, {
-      name: name("post_attention_layernorm.weight"),
-      x: middle,
-      rows: count,
-      scratch,
+    return attended;
+  }
+
+  /** y = norm(x) W^T. */
+  private normAndApply(
+    weights: Weights,
+    at: {
+      norm: string;
+      matrix: string;
+      x: Buffer;
+      y: Buffer;
+      rows: number;
+      scratch: Scratch;
+      stride?: number;
+    },
+  ): void {
+    const { norm: name, matrix, x, y, rows, scratch, stride } = at;
+    if (this.fused) {
+      const weight = weights.values.get(name);
+      const epsilon = this.model.config.rmsNormEps;
+      weights.apply(matrix, { x, y, m: rows, stride, input: { kind: "rms-norm", weight, epsilon } });
+      return;
+    }
+    const { normed } = this.model.norm(weights, { name, x, rows, scratch });
+    weights.apply(matrix, { x: normed, y, m: rows, stride });
+  }
+
+  private turnAndAppend(at: { cache: Cache; layer: number; qkv: Buffer; rows: Rows; shift: number }): void {
+    const { cache, layer, rows } = at;
+    const { heads, kvHeads, headDim } = this.model.config;
+    this.device.dispatch(ropeAppend, {
+      buffers: {
+        slots: rows.slots,
+        positions: rows.positions,
+        angles: this.model.angles,
+        qkv: at.qkv,
+        keys: cache.keys[layer],
+        values: cache.values[layer],
+      },
+      params: {
+        rows: rows.count,
+        heads,
+        key_heads: kvHeads,
+        width: headDim,
+        max_length: cache.maxLength,
+        shift: at.shift,
+      },
     });
-    const gateUp = scratch.floats(count * 2 * F, "gate and up");
-    weights.apply(name("mlp.gate_up.weight"), { x: second.normed, y: gateUp, m: count });
-    const active = scratch.floats(count * F, "activation");
-    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: count, width: F } });
-    const out = scratch.floats(count * C, "residual");
-    weights.apply(name("mlp.down_proj.weight"), { x: active, y: out, m: count, addend: middle });
-    return out;
   }
 
   private append(at: {
@@ -347,17 +433,20 @@ export class Sampler {
   private draw(weights: Weights, at: { hidden: Buffer; rows: Rows; shift: number; scratch: Scratch }): void {
     const { rows, shift, scratch } = at;
     const { vocabSize } = this.model.config;
-    const { normed } = this.model.norm(weights, {
-      name: FINAL_NORM,
-      x: at.hidden,
-      rows: rows.count,
-      scratch,
-    });
-    const windows = logitWindows(this.model, rows.count);
     const stride = logitStride(vocabSize);
+    const windows = logitWindows(this.model, rows.count);
     const logits = scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
+    const width = this.model.config.hiddenSize * 4;
     for (const window of windows) {
-      projectLogits(this.model, weights, { normed, logits, window });
+      this.normAndApply(weights, {
+        norm: FINAL_NORM,
+        matrix: this.model.head,
+        x: at.hidden.slice(window.first * width, window.rows * width),
+        y: logits,
+        rows: window.rows,
+        stride,
+        scratch,
+      });
       this.device.dispatch(sample, {
         buffers: {
           logits,

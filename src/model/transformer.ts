@@ -236,7 +236,10 @@ export class Transformer {
   projectInto(weights: Weights, at: { name: LayerName; normed: Buffer; qkv: Buffer; rows: number }): void {
     const { name, qkv, rows } = at;
     weights.apply(name("self_attn.qkv.weight"), { x: at.normed, y: qkv, m: rows });
-    if (!this.config.qkvBias) return;
+    if (this.config.qkvBias) this.addBias(weights, at);
+  }
+
+  addBias(weights: Weights, { name, qkv, rows }: { name: LayerName; qkv: Buffer; rows: number }): void {
     // A row stride of 0 reads the bias again for every row.
     this.device.dispatch(addScaled, {
       buffers: { x: weights.values.get(name("self_attn.qkv.bias")), y: qkv },

@@ -5,7 +5,7 @@
  * passes and sampling cost what they cost without one; its gradients follow from dW.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { matmul } from "../compute/matmul.ts";
+import { type MatmulOptions, matmul } from "../compute/matmul.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { type Layout, layOut, ParameterSet } from "./parameters.ts";
@@ -44,13 +44,32 @@ export function fusedParts(config: ModelConfig): Part[] {
 
 function fusedShapes(parts: readonly Part[]): Map<string, { rows: number; columns: number }> {
   const shapes = new Map<string, { rows: number; columns: number }>();
-  for (const { fused, row, rows, columns } of parts) shapes.set(fused, { rows: row + rows, columns });
+  for (const { fused, row, rows, columns } of parts) {
+    // A vocabulary gets rows of zeros up to whole vec4s of logits, which nobody reads.
+    const padded = isVocabulary(fused) ? Math.ceil(rows / 4) * 4 : row + rows;
+    shapes.set(fused, { rows: padded, columns });
+  }
   return shapes;
+}
+
+function isVocabulary(name: string): boolean {
+  return /(lm_head|embed_tokens)\.weight$/.test(name);
 }
 
 /** True for what multiplies activations, as opposed to norms and biases. */
 function isMatrix(name: string): boolean {
-  return name.endsWith("proj.weight") || /(qkv|gate_up|lm_head|embed_tokens)\.weight$/.test(name);
+  return /(proj|qkv|gate_up)\.weight$/.test(name) || isVocabulary(name);
+}
+
+export interface ApplyOptions {
+  readonly x: Buffer;
+  readonly y: Buffer;
+  readonly m: number;
+  /** Laid out as y; excludes a norm of the input. */
+  readonly addend?: Buffer;
+  /** Default: the matrix's rows. */
+  readonly stride?: number;
+  readonly input?: MatmulOptions["input"];
 }
 
 /** The weights a forward pass uses. */
@@ -105,24 +124,20 @@ export class Weights {
     );
   }
 
-  /** y = x W^T (+ addend): x [m, in], y [m, out]. Records only. */
-  apply(name: string, io: { x: Buffer; y: Buffer; m: number; addend?: Buffer }): void {
-    this.applyWide(name, io);
-  }
-
-  /** {@link apply} into rows that lie `stride` elements apart. */
-  applyWide(name: string, io: { x: Buffer; y: Buffer; m: number; addend?: Buffer; stride?: number }): void {
+  /** y = f(x) W^T (+ addend): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
+  apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.values.entry(name);
     const turned = this.transposed?.get(name);
     matmul(this.device, {
       m: io.m,
       n,
       k,
-      a: { buffer: io.x },
+      a: { buffer: io.x, stride: io.input?.kind === "swiglu" ? 2 * k : k },
       b: { buffer: turned ?? this.values.get(name) },
       c: { buffer: io.y, stride: io.stride },
       transposeB: !turned,
       addend: io.addend,
+      input: io.input,
     });
   }
 

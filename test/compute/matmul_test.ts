@@ -137,6 +137,7 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
             c_row: n,
             alpha: 1,
             mode: 0,
+            epsilon: 0,
           };
           device.dispatch(MATMUL_KERNELS[family], { buffers: { a: A, b: B, addend: B, c: C }, params });
           return readFloats(device, C);

@@ -1,0 +1,43 @@
+/**
+ * grpu: RL post-training for language models in TypeScript, on WebGPU.
+ *
+ * The compute engine (`openDevice`, kernels, advantages, policy losses), a small transformer that trains and samples,
+ * the eight-stage loop, and the registries that a run's own rewards, environments, estimators and losses go into.
+ * The same in Node, Deno and a page.
+ * @module
+ */
+
+export * from "./algorithm/mod.ts";
+export { LocalBackend, type LocalBackendOptions } from "./backend/local.ts";
+export type * from "./backend.ts";
+export { CpuDevice } from "./compute/cpu.ts";
+export {
+  type Buffer,
+  type Data,
+  type Device,
+  type DeviceInfo,
+  type DeviceLimits,
+  type DispatchOptions,
+  type ReadRequest,
+  readFloats,
+} from "./compute/device.ts";
+export { defineKernel, folded, type Grid, type Kernel } from "./compute/kernel.ts";
+export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute/matmul.ts";
+export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
+export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu.ts";
+export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "./data/pack.ts";
+export type * from "./data/types.ts";
+export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
+export { type LoopSettings, loopSettings } from "./loop/settings.ts";
+export { STAGES, type StageContext, type Staged, type Stages } from "./loop/stages.ts";
+export { type Run, type TrainOptions, type TrainOutcome, train, trainStep } from "./loop/train.ts";
+export { type ModelConfig, parameterCount, parseModelConfig } from "./model/config.ts";
+export { type FolderReader, type ModelFolder, openModelFolder } from "./model/folder.ts";
+export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
+export type { LoraConfig } from "./model/lora.ts";
+export { byteTokenizer, characterTokenizer, type TextTokenizer } from "./model/tokenizer.ts";
+export {
+  registerEnvironment,
+  registerReward,
+} from "./task/registry.ts";
+export { type RewardFunction, type Rollout, singleTurn } from "./task/rollout.ts";
