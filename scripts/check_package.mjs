@@ -1,6 +1,6 @@
 /**
  * Packs grpu as it would be published, installs that into an empty project and uses it there: the command, the
- * import, its types, and a kernel (which needs the packed shaders). `node scripts/check_package.mjs`
+ * import, its types, and a bundle for a page. `node scripts/check_package.mjs`
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -64,6 +64,23 @@ function use() {
   );
   if (!(Number(run(process.execPath, ["use.mjs"])) > 0)) throw new Error("the package exports nothing");
   checkTypes();
+  checkPage();
+}
+
+/** A page's bundle: nothing of Node may be left in it. */
+function checkPage() {
+  const bundler = join(root, "node_modules", "esbuild", "bin", "esbuild");
+  const options = [
+    "--bundle",
+    "--format=esm",
+    "--platform=browser",
+    "--log-level=error",
+    "--outfile=page.js",
+  ];
+  run(bundler, ["use.mjs", ...options]);
+  if (/(from|import\()\s*["']node:/.test(readFileSync(join(dir, "page.js"), "utf8"))) {
+    throw new Error("a page's bundle imports a module of Node");
+  }
 }
 
 /** A TypeScript project's view of the package. */
