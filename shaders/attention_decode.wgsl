@@ -1,6 +1,6 @@
 // Attention of one new query per row over its slot of the cache, positions 0 .. positions[r] + shift.
 // keys, values [slots, max_length, key_heads D]; q at a stride and an offset per row; result [rows, heads D].
-// Grid: a thread per (row, head).
+// Grid: a thread per (row, HEADS heads): one that shares a key head, or two that share their loads of it.
 
 struct Params {
   rows: u32,
@@ -23,12 +23,13 @@ struct Params {
 
 override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
+override HEADS: u32 = 1u;
 
 override UNROLL: u32 = 1u;
 
 // The widest head is 128. Unrolled loops keep their arrays in registers, and what they do not touch is dropped; a
 // software driver needs minutes to compile those of wide heads, so there the bound is hidden from it.
-const MAX_QUADS = 32u;
+const MAX_QUADS = 64u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
 const LOWEST = -1e30;
@@ -40,40 +41,54 @@ fn main(
   @builtin(local_invocation_index) lane: u32,
 ) {
   let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
-  if (index >= params.rows * params.heads) {
+  let bundles = params.heads / HEADS;
+  if (index >= params.rows * bundles) {
     return;
   }
-  let row = index / params.heads;
-  let head = index - row * params.heads;
+  let row = index / bundles;
+  let head = (index - row * bundles) * HEADS;
   let length = min(positions[row] + params.shift + 1u, params.max_length);
   let key_stride = params.key_heads * HEAD_QUADS;
   var at = slots[row] * params.max_length * key_stride + head * params.key_heads / params.heads * HEAD_QUADS;
   let q_at = (row * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
-  let quads = select(min(HEAD_QUADS, params.q_stride), HEAD_QUADS, UNROLL != 0u);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
-  for (var d = 0u; d < quads; d++) {
+  for (var d = 0u; d < HEAD_QUADS * HEADS; d++) {
     query[d] = q[q_at + d] * (params.scale * LOG2_E);
   }
-  var highest = LOWEST;
-  var total = 0.0;
+  var highest = vec2f(LOWEST);
+  var total = vec2f();
   for (var s = 0u; s < length; s++) {
-    var products = vec4f();
-    for (var d = 0u; d < quads; d++) {
-      products += query[d] * keys[at + d];
+    // Spelt out: Dawn on lavapipe does not clear an array declared in a loop without a value.
+    var products = array(vec4f(), vec4f());
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let key = keys[at + d];
+      for (var h = 0u; h < HEADS; h++) {
+        products[h] += query[h * HEAD_QUADS + d] * key;
+      }
     }
-    let score = dot(products, vec4f(1.0));
-    let higher = max(highest, score);
-    let keep = exp2(highest - higher);
-    let weight = exp2(score - higher);
-    highest = higher;
-    total = total * keep + weight;
-    for (var d = 0u; d < quads; d++) {
-      sum[d] = sum[d] * keep + weight * values[at + d];
+    var keep = vec2f();
+    var weight = vec2f();
+    for (var h = 0u; h < HEADS; h++) {
+      let score = dot(products[h], vec4f(1.0));
+      let higher = max(highest[h], score);
+      keep[h] = exp2(highest[h] - higher);
+      weight[h] = exp2(score - higher);
+      highest[h] = higher;
+      total[h] = total[h] * keep[h] + weight[h];
+    }
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let value = values[at + d];
+      for (var h = 0u; h < HEADS; h++) {
+        sum[h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] * keep[h] + weight[h] * value;
+      }
     }
     at += key_stride;
   }
-  for (var d = 0u; d < quads; d++) {
-    result[index * HEAD_QUADS + d] = sum[d] / total;
+  let to = (row * params.heads + head) * HEAD_QUADS;
+  for (var h = 0u; h < HEADS; h++) {
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      result[to + h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] / total[h];
+    }
   }
 }

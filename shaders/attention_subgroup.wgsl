@@ -30,7 +30,7 @@ override HEAD_QUADS: u32 = 2u;
 override HEADS: u32 = 2u;
 
 // Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
-const MAX_QUADS = 32u;
+const MAX_QUADS = 64u;
 const LANES = 8u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
@@ -57,18 +57,19 @@ fn main(
   let start = sequence_start[token];
   let shared_at = head * params.key_heads / params.heads * HEAD_QUADS;
   let q_at = (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
-  var query: array<vec4f, 64>;
-  var sum: array<vec4f, 64>;
+  var query: array<vec4f, MAX_QUADS>;
+  var sum: array<vec4f, MAX_QUADS>;
   for (var d = 0u; d < HEAD_QUADS * HEADS; d++) {
     query[d] = q[q_at + d] * (params.scale * LOG2_E);
   }
-  var highest = array(LOWEST, LOWEST);
-  var total = array(0.0, 0.0);
+  var highest = vec2f(LOWEST);
+  var total = vec2f();
   for (var key = sequence_start[first]; key <= last; key += LANES) {
     let own_key = min(key + lane, last);
     let k_at = (own_key * params.k_stride + params.k_offset) / 4u + shared_at;
     let v_at = (own_key * params.v_stride + params.v_offset) / 4u + shared_at;
-    var score: array<vec4f, 4>;
+    // Spelt out: Dawn on lavapipe does not clear an array declared in a loop without a value.
+    var score = array(vec4f(), vec4f(), vec4f(), vec4f());
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = k[k_at + d];
       let k0 = subgroupBroadcast(own, 0u);
@@ -88,7 +89,7 @@ fn main(
     // One comparison for start <= key <= token: what is below the start wraps to a large number.
     let low_seen = vec4u(key - start) + LOW <= vec4u(token - start);
     let high_seen = vec4u(key - start) + HIGH <= vec4u(token - start);
-    var keep: array<f32, 2>;
+    var keep = vec2f();
     for (var h = 0u; h < HEADS; h++) {
       let low = select(vec4f(LOWEST), score[h * 2u], low_seen);
       let high = select(vec4f(LOWEST), score[h * 2u + 1u], high_seen);

@@ -93,8 +93,8 @@ export const attentionDecode = defineKernel({
     shift: "u32",
     scale: "f32",
   },
-  constants: { WORKGROUP: 8, HEAD_QUADS: 2 },
-  grid: ({ rows, heads }, { WORKGROUP }) => folded(Math.ceil((rows * heads) / WORKGROUP)),
+  constants: { WORKGROUP: 8, HEAD_QUADS: 2, HEADS: 1 },
+  grid: ({ rows, heads }, { WORKGROUP, HEADS }) => folded(Math.ceil((rows * heads) / HEADS / WORKGROUP)),
   reference({ q, keys, values, slots, positions, out }, params, { HEAD_QUADS }) {
     const { rows, heads, key_heads, max_length, shift, scale } = params;
     const width = HEAD_QUADS * 4;

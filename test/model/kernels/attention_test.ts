@@ -1,11 +1,7 @@
-import { describe, expect, test } from "vitest";
-import {
-  attention,
-  attentionBackwardKeys,
-  attentionBackwardQueries,
-  headConstants,
-} from "../../../src/model/kernels/attention.ts";
-import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { attention, headConstants } from "../../../src/model/kernels/attention.ts";
+import { chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
+import { cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
 import { expectGradient, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
@@ -48,18 +44,40 @@ const SHAPES: [string, Shape][] = [
   ["grouped and ragged", { lengths: [3, 1, 17, 8, 40], heads: 8, keyHeads: 4, width: 8 }],
   ["no grouping", { lengths: [21, 12], heads: 3, keyHeads: 3, width: 12 }],
   ["one key head", { lengths: [30, 5], heads: 4, keyHeads: 1, width: 16 }],
-  ["width 64", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 64 }],
-  ["width 128", { lengths: [5, 12], heads: 2, keyHeads: 2, width: 128 }],
+  ["width 32", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 32 }],
+  ["width 36", { lengths: [5, 12], heads: 2, keyHeads: 2, width: 36 }],
 ];
 
-describe("attention", () => {
+/** Adapters that the kernels are chosen for. */
+const ADAPTERS = {
+  "a software driver": { family: "scalar", subgroupSize: 0 },
+  "8 lanes": { family: "scalar", subgroupSize: 8 },
+} as const;
+
+type AdapterName = keyof typeof ADAPTERS;
+const ADAPTER_NAMES = Object.keys(ADAPTERS) as AdapterName[];
+
+function choose(adapter: AdapterName, { heads, keyHeads, width }: Shape) {
+  return chooseAttention(ADAPTERS[adapter], { heads, keyHeads, headWidth: width });
+}
+
+/** Kernels of 8 lanes run only where the machine has them. */
+function skipWithoutLanes(adapter: AdapterName, skip: (note: string) => void): void {
+  if (adapter === "8 lanes" && devices.gpu.info.subgroupSize !== 8)
+    skip("this machine's subgroups are not 8 lanes wide");
+}
+
+describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
+  beforeEach(({ skip }) => skipWithoutLanes(adapter, skip));
+
   test.each(SHAPES)("%s, with its gradients", async (_, shape) => {
-    const { tokens, stride, sequenceStart, sequenceEnd, params, constants } = batch(shape);
+    const { tokens, stride, sequenceStart, sequenceEnd, params } = batch(shape);
     const { heads, width } = shape;
+    const { forward, backwardQueries, backwardKeys, constants } = choose(adapter, shape);
     const qkv = noise(tokens * stride).map((x) => x * 2);
     const outGrad = noise(tokens * heads * width, 2);
     const qkvBuffers = { q: qkv, k: qkv, v: qkv };
-    const { out, statistics } = await runOnBoth(devices, attention, {
+    const { out, statistics } = await runOnBoth(devices, forward, {
       buffers: {
         ...qkvBuffers,
         sequenceStart,
@@ -69,7 +87,7 @@ describe("attention", () => {
       params,
       constants,
     });
-    const queries = await runOnBoth(devices, attentionBackwardQueries, {
+    const queries = await runOnBoth(devices, backwardQueries, {
       buffers: {
         ...qkvBuffers,
         out,
@@ -81,7 +99,7 @@ describe("attention", () => {
       params: { ...params, grad_stride: stride, grad_offset: 0 },
       constants,
     });
-    const keys = await runOnBoth(devices, attentionBackwardKeys, {
+    const keys = await runOnBoth(devices, backwardKeys, {
       buffers: {
         ...qkvBuffers,
         outGrad,
@@ -109,7 +127,8 @@ describe("attention", () => {
   });
 
   test("q, k and v in buffers of their own give the same", async () => {
-    const { tokens, stride, sequenceStart, params, constants } = batch(SHAPES[3][1]);
+    const { tokens, stride, sequenceStart, params } = batch(SHAPES[3][1]);
+    const { forward, constants } = choose(adapter, SHAPES[3][1]);
     const qkv = noise(tokens * stride);
     const split = (offset: number, width: number) =>
       Float32Array.from(
@@ -117,12 +136,12 @@ describe("attention", () => {
         (_, i) => qkv[Math.floor(i / width) * stride + offset + (i % width)],
       );
     const results = { sequenceStart, out: unwritten(tokens * 64), statistics: unwritten(tokens * 16) };
-    const fused = await runOn(devices.gpu, attention, {
+    const fused = await runOn(devices.gpu, forward, {
       buffers: { q: qkv, k: qkv, v: qkv, ...results },
       params,
       constants,
     });
-    const apart = await runOn(devices.gpu, attention, {
+    const apart = await runOn(devices.gpu, forward, {
       buffers: { q: split(0, 64), k: split(64, 32), v: split(96, 32), ...results },
       params: { ...params, q_stride: 64, k_stride: 32, k_offset: 0, v_stride: 32, v_offset: 0 },
       constants,
@@ -132,10 +151,11 @@ describe("attention", () => {
 
   test("a sequence does not see its neighbours", async () => {
     const shape = { lengths: [11, 7, 13], heads: 2, keyHeads: 1, width: 8 };
-    const { tokens, stride, sequenceStart, params, constants } = batch(shape);
+    const { tokens, stride, sequenceStart, params } = batch(shape);
+    const { forward, constants } = choose(adapter, shape);
     const run = async (qkv: Float32Array) =>
       (
-        await runOn(devices.gpu, attention, {
+        await runOn(devices.gpu, forward, {
           buffers: {
             q: qkv,
             k: qkv,
@@ -154,11 +174,12 @@ describe("attention", () => {
   });
 
   test("large scores stay finite", async () => {
-    const { tokens, stride, sequenceStart, params, constants } = batch(SHAPES[3][1]);
+    const { tokens, stride, sequenceStart, params } = batch(SHAPES[3][1]);
+    const { forward, constants } = choose(adapter, SHAPES[3][1]);
     const qkv = noise(tokens * stride).map((x) => x * 60);
     await runOnBoth(
       devices,
-      { ...attention, tolerance: { relative: 1e-3, absolute: 1e-2 } },
+      { ...forward, tolerance: { relative: 1e-3, absolute: 1e-2 } },
       {
         buffers: {
           q: qkv,
@@ -176,21 +197,18 @@ describe("attention", () => {
 
   test("more than 65,535 workgroups", async () => {
     const lengths = Array.from({ length: 66_000 }, () => 4);
-    const { tokens, stride, sequenceStart, params, constants } = batch({
-      lengths,
-      heads: 2,
-      keyHeads: 1,
-      width: 4,
-    });
+    const shape = { lengths, heads: 4, keyHeads: 1, width: 4 };
+    const { tokens, stride, sequenceStart, params } = batch(shape);
+    const { forward, constants } = choose(adapter, shape);
     const qkv = noise(tokens * stride);
-    await runOnBoth(devices, attention, {
+    await runOnBoth(devices, forward, {
       buffers: {
         q: qkv,
         k: qkv,
         v: qkv,
         sequenceStart,
-        out: unwritten(tokens * 8),
-        statistics: new Float32Array(tokens * 4),
+        out: unwritten(tokens * 16),
+        statistics: new Float32Array(tokens * 8),
       },
       params,
       constants,
@@ -209,6 +227,7 @@ describe("cache", () => {
     { heads: 4, keyHeads: 1, width: 12 },
   ])("decoding step by step equals attention over the whole: %o", async ({ heads, keyHeads, width }) => {
     const lengths = [5, 3, 12];
+    const { decode, decodeConstants } = choose("a software driver", { lengths, heads, keyHeads, width });
     const { tokens, stride, sequenceStart, params, constants } = batch({ lengths, heads, keyHeads, width });
     const qkv = noise(tokens * stride);
     const { out: whole } = await runOnBoth(devices, attention, {
@@ -254,7 +273,7 @@ describe("cache", () => {
       const row = Math.floor(i / (heads * width));
       return qkv[last[row] * stride + (i % (heads * width))];
     });
-    const { out } = await runOnBoth(devices, attentionDecode, {
+    const { out } = await runOnBoth(devices, decode, {
       buffers: {
         q,
         keys,
@@ -273,7 +292,7 @@ describe("cache", () => {
         shift: 2,
         scale: params.scale,
       },
-      constants,
+      constants: decodeConstants,
     });
     for (let i = 0; i < out.length; i++) {
       const row = Math.floor(i / (heads * width));
