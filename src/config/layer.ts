@@ -4,6 +4,7 @@
  */
 import type { Problem } from "./problem.ts";
 import { readYaml } from "./read.ts";
+import { readPlain } from "./read_plain.ts";
 import { getAt, isTree, joinPath, setAt, type Tree, type Value } from "./tree.ts";
 
 export const LEVEL = { native: 0, base: 1, backend: 2, file: 3, override: 4 } as const;
@@ -39,7 +40,7 @@ export type DefaultEntry =
 /** Reads one file and mounts it at its package: the `# @package` line, else what the caller says. */
 export function readLayer(text: string, about: { file: string; level: Level; mount?: string }): Layer {
   const { file, level } = about;
-  const read = readYaml(text, file);
+  const read = (level < LEVEL.file ? readPlain(text) : undefined) ?? readYaml(text, file);
   const problems = [...read.problems];
   const { defaults: list, ...rest } = read.tree;
   const defaults = readDefaults(list, (message) => {

@@ -1,16 +1,29 @@
 /** Prints a configuration: YAML or JSON, secrets masked, with the origin of each value on request. */
 import { Document } from "yaml";
 import { type Origins, originOf } from "./layer.ts";
-import { inlineNumber } from "./render.ts";
+import { inline, inlineNumber, inlineText } from "./render.ts";
 import { maskTree } from "./secret.ts";
 import { isTree, joinPath, leaves, type Tree, type Value } from "./tree.ts";
 
 /** A tree as YAML that any YAML 1.1 or 1.2 reader reads back alike. */
 export function toYaml(tree: Tree): string {
-  return Object.keys(tree).length === 0 ? "{}\n" : toDocument(tree).toString({ lineWidth: 0 });
+  if (Object.keys(tree).length === 0) return "{}\n";
+  const lines: string[] = [];
+  writeSection(tree, "", lines);
+  return `${lines.join("\n")}\n`;
 }
 
-/** The same as a document, for adding comments before it is written. */
+function writeSection(section: Tree, indent: string, lines: string[]): void {
+  for (const key of Object.keys(section)) {
+    const value = section[key];
+    if (isTree(value) && Object.keys(value).length > 0) {
+      lines.push(`${indent}${inlineText(key)}:`);
+      writeSection(value, `${indent}  `, lines);
+    } else lines.push(`${indent}${inlineText(key)}: ${inline(value)}`);
+  }
+}
+
+/** The same as a document, for adding comments before it is written; lists of sections get a line each. */
 export function toDocument(tree: Tree): Document {
   const options = { version: "1.1", schema: "yaml-1.1", aliasDuplicateObjects: false } as const;
   return new Document(withPortableNumbers(tree), { ...options, customTags: portableNumbers });

@@ -7,11 +7,49 @@ import { describe, expect, test } from "vitest";
 import { VERL_NOTES } from "../../src/config/fields_verl.ts";
 import { packagedFiles } from "../../src/config/packaged.ts";
 import { readYaml } from "../../src/config/read.ts";
+import { readPlain } from "../../src/config/read_plain.ts";
 import { renderFields } from "../../src/config/render.ts";
 import { schemaOf } from "../../src/config/schema.ts";
 import { flatten, getAt } from "../../src/config/tree.ts";
 import { VERL_SECTIONS, VERL_VERSIONS, verlFields, verlHead } from "../../src/config/verl_tree.ts";
 import { readConfig } from "./disk.ts";
+
+describe("the quick reader", () => {
+  const names = [
+    "rllm/base.yaml",
+    "rllm/backend/local.yaml",
+    "rllm/backend/tinker.yaml",
+    "verl/0.10.yaml",
+    "verl/0.8.yaml",
+  ];
+  for (const name of names) {
+    test(`${name} reads as the full reader reads it`, () => {
+      const text = readConfig(name) ?? "";
+      const [quick, full] = [readPlain(text), readYaml(text, name)];
+      expect(quick).toBeDefined();
+      expect(quick).toEqual(full);
+    });
+  }
+
+  test("anything else is left to the full reader", () => {
+    for (const text of [
+      "- 1\n",
+      "a:\n   b: 1\n",
+      "a: &x 1\n",
+      "a: 1 # c\n",
+      "a: |\n  x\n",
+      "a: 1\na: 2\n",
+      "a: yes: 1\n",
+      "a.b: 1\n",
+      "a: ~\n",
+      "  a: 1\n",
+      "a: [1\n",
+    ]) {
+      expect([text, readPlain(text)]).toEqual([text, undefined]);
+    }
+    expect(readPlain("a:\nb: 1\n")?.tree).toEqual({ a: null, b: 1 });
+  });
+});
 
 describe("packaged YAML", () => {
   for (const [name, text] of Object.entries(packagedFiles())) {
