@@ -155,16 +155,18 @@ export class BufferPool<S> {
     for (const { label, capacity } of this.held.values())
       byLabel.set(label, (byLabel.get(label) ?? 0) + capacity);
     const largest = [...byLabel].sort((a, b) => b[1] - a[1]).slice(0, 3);
-    const holders = largest.map(([name, bytes]) => `${name} ${mebibytes(bytes)}`).join(", ");
+    const holders = largest.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ");
     return new ConfigError(
-      `Cannot allocate ${label} (${mebibytes(capacity)}) within the memory budget of ${mebibytes(this.budget)}: ` +
-        `${mebibytes(this.live)} are in use${holders ? ` (${holders})` : ""}. ` +
+      `Cannot allocate ${label} (${formatBytes(capacity)}) within the memory budget of ${formatBytes(this.budget)}: ` +
+        `${formatBytes(this.live)} are in use${holders ? ` (${holders})` : ""}. ` +
         "Raise memory_budget_bytes or train on fewer tokens at a time.",
       { path: "memory_budget_bytes" },
     );
   }
 }
 
-export function mebibytes(bytes: number): string {
-  return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MiB`;
+/** `12.5 KiB`, `3.0 MiB`, `128 MiB`. */
+export function formatBytes(bytes: number): string {
+  const [unit, name] = bytes < 2 ** 20 ? [2 ** 10, "KiB"] : [2 ** 20, "MiB"];
+  return `${(bytes / unit).toFixed(bytes < 10 * unit ? 1 : 0)} ${name}`;
 }

@@ -2,15 +2,19 @@
 import { RemoteError, UnsupportedError } from "../errors.ts";
 import { findGpu, isSoftware } from "./adapter.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
-import type { BindingKinds, Grid, Kernel, ParamTypes } from "./kernel.ts";
-import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange } from "./memory.ts";
+import {
+  type DispatchOp,
+  Encoding,
+  type Op,
+  PARAMS_STRIDE_BYTES,
+  packParams,
+  type Range,
+} from "./encoding.ts";
+import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
+import { BufferPool, DEFAULT_BUDGET_BYTES } from "./memory.ts";
 import { Napper } from "./nap.ts";
-import { type Pipeline, PipelineCache, validationError } from "./pipeline.ts";
+import { PipelineCache, validationError } from "./pipeline.ts";
 
-type Range = MemoryRange<GPUBuffer>;
-
-/** `minUniformBufferOffsetAlignment` at its default: each dispatch's params start at a multiple. */
-const PARAMS_STRIDE_BYTES = 256;
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
 /** Taken where the adapter has them; a kernel that needs one is chosen by the device's features. */
@@ -23,31 +27,6 @@ const { STORAGE, COPY_SRC, COPY_DST, UNIFORM, MAP_READ } = {
   UNIFORM: 0x40,
   STORAGE: 0x80,
 };
-
-interface DispatchOp {
-  readonly type: "dispatch";
-  readonly pipeline: Pipeline;
-  readonly buffers: readonly Range[];
-  readonly params: ArrayBuffer;
-  readonly grid: Grid;
-}
-interface WriteOp {
-  readonly type: "write";
-  readonly buffer: Range;
-  readonly data: Data;
-  readonly byteOffset: number;
-}
-interface CopyOp {
-  readonly type: "copy";
-  readonly from: Range;
-  readonly to: Range;
-  readonly byteLength: number;
-}
-interface ClearOp {
-  readonly type: "clear";
-  readonly buffer: Range;
-}
-type Op = DispatchOp | WriteOp | CopyOp | ClearOp;
 
 /** In an object, so that awaiting the submit does not await the scopes as well. */
 interface ErrorScopes {
@@ -388,84 +367,9 @@ export class WebGpuDevice implements Device {
   }
 }
 
-/** One pass over recorded work: consecutive dispatches share a compute pass; a write ends the submit before it. */
-class Encoding {
-  private readonly device: WebGpuDevice;
-  private readonly ops: readonly Op[];
-  private readonly arena: GPUBuffer;
-  private encoder: GPUCommandEncoder;
-  private pass: GPUComputePassEncoder | undefined;
-  private dispatched = 0;
-
-  constructor(device: WebGpuDevice, ops: readonly Op[], arena: GPUBuffer) {
-    this.device = device;
-    this.ops = ops;
-    this.arena = arena;
-    this.encoder = device.gpuDevice.createCommandEncoder();
-  }
-
-  run(finish: (encoder: GPUCommandEncoder) => void): void {
-    for (const op of this.ops) this.add(op);
-    this.endPass();
-    finish(this.encoder);
-    this.device.gpuDevice.queue.submit([this.encoder.finish()]);
-  }
-
-  private add(op: Op): void {
-    if (op.type === "dispatch") {
-      this.dispatch(op);
-      return;
-    }
-    this.endPass();
-    if (op.type === "copy") {
-      const { from, to, byteLength } = op;
-      this.encoder.copyBufferToBuffer(from.storage, from.byteOffset, to.storage, to.byteOffset, byteLength);
-    } else if (op.type === "clear") {
-      this.encoder.clearBuffer(
-        op.buffer.storage,
-        op.buffer.byteOffset,
-        Math.ceil(op.buffer.byteLength / 4) * 4,
-      );
-    } else {
-      this.device.gpuDevice.queue.submit([this.encoder.finish()]);
-      this.device.writeNow(op.buffer, op.data, op.byteOffset);
-      this.encoder = this.device.gpuDevice.createCommandEncoder();
-    }
-  }
-
-  private dispatch(op: DispatchOp): void {
-    this.pass ??= this.encoder.beginComputePass();
-    this.pass.setPipeline(op.pipeline.compiled);
-    this.pass.setBindGroup(0, this.device.storageGroup(op));
-    if (op.pipeline.paramsBytes > 0)
-      this.pass.setBindGroup(1, this.device.paramsGroup(op, this.arena), [
-        this.dispatched * PARAMS_STRIDE_BYTES,
-      ]);
-    this.dispatched++;
-    this.pass.dispatchWorkgroups(op.grid[0], op.grid[1] ?? 1, op.grid[2] ?? 1);
-  }
-
-  private endPass(): void {
-    this.pass?.end();
-    this.pass = undefined;
-  }
-}
-
 /** A vec4 array needs whole vectors bound: the tail of the allocation belongs to nobody else. */
 function boundBytes({ byteOffset, byteLength, capacity }: Range): number {
   return Math.min(Math.max(Math.ceil(byteLength / 16) * 16, 16), capacity - byteOffset);
-}
-
-function packParams(types: ParamTypes, values: Readonly<Record<string, number>>): ArrayBuffer {
-  const names = Object.keys(types);
-  const view = new DataView(new ArrayBuffer(names.length * 4));
-  for (const [i, name] of names.entries()) {
-    const value = values[name];
-    if (types[name] === "f32") view.setFloat32(i * 4, value, true);
-    else if (types[name] === "u32") view.setUint32(i * 4, value, true);
-    else view.setInt32(i * 4, value, true);
-  }
-  return view.buffer;
 }
 
 function describe(adapter: GPUAdapter): DeviceInfo {

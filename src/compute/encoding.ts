@@ -1,0 +1,119 @@
+/** Recorded work, and its one pass into command buffers. */
+import type { Data } from "./device.ts";
+import type { Grid, ParamTypes } from "./kernel.ts";
+import type { MemoryRange } from "./memory.ts";
+import type { Pipeline } from "./pipeline.ts";
+
+export type Range = MemoryRange<GPUBuffer>;
+
+/** `minUniformBufferOffsetAlignment` at its default: each dispatch's params start at a multiple. */
+export const PARAMS_STRIDE_BYTES = 256;
+
+export interface DispatchOp {
+  readonly type: "dispatch";
+  readonly pipeline: Pipeline;
+  readonly buffers: readonly Range[];
+  readonly params: ArrayBuffer;
+  readonly grid: Grid;
+}
+interface WriteOp {
+  readonly type: "write";
+  readonly buffer: Range;
+  readonly data: Data;
+  readonly byteOffset: number;
+}
+interface CopyOp {
+  readonly type: "copy";
+  readonly from: Range;
+  readonly to: Range;
+  readonly byteLength: number;
+}
+interface ClearOp {
+  readonly type: "clear";
+  readonly buffer: Range;
+}
+export type Op = DispatchOp | WriteOp | CopyOp | ClearOp;
+
+/** What an encoding needs of the device it encodes for. */
+export interface EncodingTarget {
+  readonly gpuDevice: GPUDevice;
+  storageGroup(op: DispatchOp): GPUBindGroup;
+  paramsGroup(op: DispatchOp, arena: GPUBuffer): GPUBindGroup;
+  writeNow(range: Range, data: Data, byteOffset: number): void;
+}
+
+/** One pass over recorded work: consecutive dispatches share a compute pass; a write ends the submit before it. */
+export class Encoding {
+  private readonly target: EncodingTarget;
+  private readonly ops: readonly Op[];
+  private readonly arena: GPUBuffer;
+  private encoder: GPUCommandEncoder;
+  private pass: GPUComputePassEncoder | undefined;
+  private dispatched = 0;
+
+  constructor(target: EncodingTarget, ops: readonly Op[], arena: GPUBuffer) {
+    this.target = target;
+    this.ops = ops;
+    this.arena = arena;
+    this.encoder = target.gpuDevice.createCommandEncoder();
+  }
+
+  run(finish: (encoder: GPUCommandEncoder) => void): void {
+    for (const op of this.ops) this.add(op);
+    this.endPass();
+    finish(this.encoder);
+    this.target.gpuDevice.queue.submit([this.encoder.finish()]);
+  }
+
+  private add(op: Op): void {
+    if (op.type === "dispatch") {
+      this.dispatch(op);
+      return;
+    }
+    this.endPass();
+    if (op.type === "copy") {
+      const { from, to, byteLength } = op;
+      this.encoder.copyBufferToBuffer(from.storage, from.byteOffset, to.storage, to.byteOffset, byteLength);
+    } else if (op.type === "clear") {
+      this.encoder.clearBuffer(
+        op.buffer.storage,
+        op.buffer.byteOffset,
+        Math.ceil(op.buffer.byteLength / 4) * 4,
+      );
+    } else {
+      this.target.gpuDevice.queue.submit([this.encoder.finish()]);
+      this.target.writeNow(op.buffer, op.data, op.byteOffset);
+      this.encoder = this.target.gpuDevice.createCommandEncoder();
+    }
+  }
+
+  private dispatch(op: DispatchOp): void {
+    this.pass ??= this.encoder.beginComputePass();
+    this.pass.setPipeline(op.pipeline.compiled);
+    this.pass.setBindGroup(0, this.target.storageGroup(op));
+    if (op.pipeline.paramsBytes > 0)
+      this.pass.setBindGroup(1, this.target.paramsGroup(op, this.arena), [
+        this.dispatched * PARAMS_STRIDE_BYTES,
+      ]);
+    this.dispatched++;
+    this.pass.dispatchWorkgroups(op.grid[0], op.grid[1] ?? 1, op.grid[2] ?? 1);
+  }
+
+  private endPass(): void {
+    this.pass?.end();
+    this.pass = undefined;
+  }
+}
+
+/** The bytes of a `Params` struct. */
+export function packParams(types: ParamTypes, values: Readonly<Record<string, number>>): ArrayBuffer {
+  const names = Object.keys(types);
+  const view = new DataView(new ArrayBuffer(names.length * 4));
+  for (const [i, name] of names.entries()) {
+    const value = values[name];
+    if (types[name] === "f32") view.setFloat32(i * 4, value, true);
+    else if (types[name] === "u32") view.setUint32(i * 4, value, true);
+    else view.setInt32(i * 4, value, true);
+  }
+  return view.buffer;
+}
