@@ -20,6 +20,13 @@
 export { advantages, groupAdvantages, perToken } from "./advantages.ts";
 export * from "./aggregation.ts";
 export {
+  type Correction,
+  type CorrectionBatch,
+  rolloutCorrection,
+} from "./correction.ts";
+export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction_config.ts";
+export { offPolicyMetrics, probabilityMetrics } from "./correction_metrics.ts";
+export {
   type AdvantageBatch,
   type Estimate,
   type Estimator,
@@ -53,6 +60,17 @@ export {
   type RecordedAdvantages,
   recordAdvantages,
 } from "./record_advantages.ts";
+export {
+  advantageBatch,
+  computeAdvantages,
+  computeKl,
+  computePolicyLoss,
+  lossBatch,
+  type RunOptions,
+  type TokenAdvantages,
+  type TokenLosses,
+} from "./run.ts";
+export { advantageMetrics, type GroupSummary, summarizeGroups } from "./summary.ts";
 export {
   type RecordedValueLoss,
   recordValueLoss,

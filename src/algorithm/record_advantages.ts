@@ -16,7 +16,13 @@ import {
   WHITEN_MODE,
 } from "./advantage_kernels.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "./aggregation.ts";
-import { type EstimatorSettings, estimatorSettings, findEstimator, needs } from "./estimator.ts";
+import {
+  type AdvantageBatch,
+  type EstimatorSettings,
+  estimatorSettings,
+  findEstimator,
+  needs,
+} from "./estimator.ts";
 import { groupNormOf } from "./estimators_row.ts";
 import type { Groups } from "./groups.ts";
 import { refuseTooFew } from "./statistics.ts";
@@ -373,8 +379,7 @@ const RECORDERS: Readonly<Record<string, (r: Recorder) => Result>> = {
  */
 export function recordAdvantages(device: Device, name: string, input: AdvantageInput): RecordedAdvantages {
   const recorder = new Recorder(device, name, input);
-  const record = RECORDERS[name];
-  if (!record)
+  if (!Object.hasOwn(RECORDERS, name))
     throw new UnsupportedError(
       `Cannot estimate ${name} on the device: it is a function of the host. Use advantages().`,
       {
@@ -383,7 +388,7 @@ export function recordAdvantages(device: Device, name: string, input: AdvantageI
       },
     );
   if (name === "grpo_passk") refuseSingletons(input.groups);
-  const { advantages, returns } = record(recorder);
+  const { advantages, returns } = RECORDERS[name](recorder);
   recorder.finish();
   return {
     level: returns ? "token" : "row",
@@ -391,6 +396,12 @@ export function recordAdvantages(device: Device, name: string, input: AdvantageI
     returns,
     release: () => device.release(advantages, ...(returns ? [returns] : [])),
   };
+}
+
+/** True where {@link recordAdvantages} can do it; the others run on the host. */
+export function hasKernel(name: string, batch: Pick<AdvantageBatch, "rewardComponents">): boolean {
+  const rewards = Object.keys(batch.rewardComponents ?? {}).length;
+  return Object.hasOwn(RECORDERS, name) && !(name === "gdpo" && rewards > 0);
 }
 
 function refuseSingletons({ offsets }: Groups): void {
