@@ -9,7 +9,7 @@
 // `workspace`: row table in columns of `row_stride` floats {weight, advantage, a, b}, then GROUPS x 8 partial sums,
 // then the selection threshold (u32 bits).
 // Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
-// Formulas: verl core_algos, Tinker's losses, TRL GRPOTrainer.
+// A user's loss takes the place of the two marked sections (custom_loss.ts). Formulas: verl core_algos, Tinker's losses, TRL GRPOTrainer.
 
 const THREADS = 256u;
 const GROUPS = 64u;
@@ -85,7 +85,6 @@ struct TokenLoss {
   metrics: vec3<f32>,
 }
 
-//--- losses ---
 const MAX_LOG_RATIO = 20.0;
 
 fn bounded(d: f32) -> f32 {
@@ -96,6 +95,7 @@ fn count(condition: bool) -> f32 {
   return select(0.0, 1.0, condition);
 }
 
+//--- losses ---
 // L = max(-A r, -A clip(r)), and for A < 0 at most -A c. Metrics: clipped, -d, clipped by c.
 fn vanilla(t: Token) -> TokenLoss {
   let s = params.settings;
@@ -327,16 +327,14 @@ fn kl_term(x: f32) -> vec2<f32> {
   if (kind == 2u) { term = vec2(abs(x), sign(x)); }
   if (kind == 3u) { term = vec2(0.5 * x * x, x); }
   if (kind == 4u) {
-    let k = clamp(-x, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL);
+    let k = clamp(-x, -MAX_LOG_RATIO, MAX_LOG_RATIO);
     let v = expm1_small(k) - k;
-    let flows = v <= params.kl_bound && abs(x) <= MAX_LOG_RATIO_KL;
+    let flows = v <= params.kl_bound && abs(x) <= MAX_LOG_RATIO;
     term = vec2(min(v, params.kl_bound), select(0.0, -expm1_small(k), flows));
   }
   if ((KL & 8u) != 0u) { term.y = x; }
   return term;
 }
-
-const MAX_LOG_RATIO_KL = 20.0;
 
 // e^k - 1 without cancellation near 0, where most tokens are.
 fn expm1_small(k: f32) -> f32 {

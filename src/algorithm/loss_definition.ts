@@ -1,4 +1,5 @@
 /** What a policy loss is: one function of a token, its settings under their published names, and its metrics. */
+import type { Kernel } from "../compute/kernel.ts";
 import { ConfigError } from "../errors.ts";
 import type { Normalisers, RowCounts } from "./aggregation.ts";
 
@@ -66,6 +67,8 @@ export interface LossPlan {
   readonly settings: Partial<ShaderSettings>;
   /** The same branch in float64. */
   token(t: Token, s: ShaderSettings): TokenLoss;
+  /** A user's loss: its own fused pass and settings. Null: a function of the host alone. */
+  readonly custom?: { readonly kernel: Kernel; readonly params: LossSettings } | null;
   readonly rows?: RowStatistic;
   readonly selection?: Selection;
   /** Aggregation that the published loss imposes, whatever `loss_agg_mode` says. */

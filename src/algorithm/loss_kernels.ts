@@ -1,5 +1,5 @@
 /** The kernels of the loss: row statistics, the fused pass, the entropy bonus. */
-import { type Constants, defineKernel, folded } from "../compute/kernel.ts";
+import { type Constants, defineKernel, folded, type ParamTypes } from "../compute/kernel.ts";
 import type {
   LossDefinition,
   LossPlan,
@@ -117,12 +117,17 @@ export const PASS_CONSTANTS = {
 } as const;
 
 /** A fused pass: the built-in losses, or a user's own plan joined to the same frame. */
-export function definePass(options: { name: string; source?: string; plan?: LossPlan }) {
+export function definePass(options: {
+  name: string;
+  source?: string;
+  plan?: LossPlan;
+  settings?: ParamTypes;
+}) {
   return defineKernel({
     name: options.name,
     source: options.source,
     bindings: PASS_BINDINGS,
-    params: { ...PASS_PARAMS, ...SETTING_PARAMS },
+    params: { ...PASS_PARAMS, ...((options.settings as typeof SETTING_PARAMS) ?? SETTING_PARAMS) },
     constants: PASS_CONSTANTS,
     tolerance: { relative: 2e-5, absolute: 2e-6 },
     grid: () => [PASS_GROUPS],

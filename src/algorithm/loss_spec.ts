@@ -53,6 +53,11 @@ export function registerLoss(loss: LossDefinition): void {
   registry.set(loss.name, loss);
 }
 
+/** True for a user's loss that is a TypeScript function alone. */
+export function isHostOnly(spec: PolicyLossSpec): boolean {
+  return planLoss(findLoss(spec.name), spec.settings ?? {}).custom === null;
+}
+
 /** The part of a {@link LossSpec} that a loss needs, and the normalisers that only the engine's callers use. */
 export type PolicyLossSpec = Pick<LossSpec, "name" | "loss_agg_mode"> &
   Partial<Omit<LossSpec, "name" | "loss_agg_mode">> &

@@ -26,6 +26,8 @@ export {
 } from "./correction.ts";
 export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction_config.ts";
 export { offPolicyMetrics, probabilityMetrics } from "./correction_metrics.ts";
+export { type CustomEstimator, defineEstimator, type Group } from "./custom_estimator.ts";
+export { type CustomLoss, defineLoss } from "./custom_loss.ts";
 export {
   type AdvantageBatch,
   type Estimate,

@@ -121,7 +121,7 @@ class Recording {
     this.loss = loss;
     this.buffers = batch.buffers;
     this.counts = batch.counts;
-    this.kernel = (batch.kernel as typeof lossPolicy | undefined) ?? lossPolicy;
+    this.kernel = passKernel(loss, batch.kernel);
     const { tokens, trained } = batch.counts;
     this.windowTokens = batch.windowTokens ?? maxWindow(device);
     this.perToken = isPerToken(batch.buffers.advantages, tokens, trained.length);
@@ -352,7 +352,21 @@ function isPerToken(advantages: Buffer, tokens: number, rows: number): boolean {
   throw new RangeError(`Cannot take advantages as [N] = ${rows} or [T] = ${tokens} floats: ${length}`);
 }
 
-function settingParams({ settings }: ResolvedLoss) {
+function passKernel({ name, plan }: ResolvedLoss, given?: Kernel): typeof lossPolicy {
+  if (plan.custom === null)
+    throw new UnsupportedError(
+      `Cannot take the loss ${name} on the device: it is a function of the host. Use computePolicyLoss, or write it in WGSL.`,
+      { part: "loss", capability: name },
+    );
+  return (given ?? plan.custom?.kernel ?? lossPolicy) as typeof lossPolicy;
+}
+
+function settingParams({ settings, plan }: ResolvedLoss) {
+  if (plan.custom) return plan.custom.params as ReturnType<typeof builtInParams>;
+  return builtInParams(settings);
+}
+
+function builtInParams(settings: ResolvedLoss["settings"]) {
   const values = Object.fromEntries(SETTING_NAMES.map((name) => [name, finiteF32(settings[name])]));
   return { ...values, spare: 0 } as Record<(typeof SETTING_NAMES)[number] | "spare", number>;
 }

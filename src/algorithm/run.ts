@@ -9,7 +9,7 @@ import type { AdvantageBatch, Estimate, EstimatorSettings } from "./estimator.ts
 import { packGroups } from "./groups.ts";
 import { type KlSpec, klLoss, recordKl } from "./kl_loss.ts";
 import { type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";
-import type { LossResult, PolicyLossSpec } from "./loss_spec.ts";
+import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss_spec.ts";
 import { recordPolicyLoss } from "./policy_loss.ts";
 import { hasKernel, recordAdvantages } from "./record_advantages.ts";
 
@@ -143,7 +143,7 @@ export async function computePolicyLoss(
   spec: PolicyLossSpec,
   { device }: RunOptions = {},
 ): Promise<TokenLosses> {
-  if (!device) return policyLoss(batch, spec);
+  if (!device || isHostOnly(spec)) return policyLoss(batch, spec);
   const inputs = new Inputs(device);
   const counts = countRows(batch.offsets, batch.mask);
   const recorded = recordPolicyLoss(device, spec, {
