@@ -8,8 +8,7 @@ import type { Buffer, Device } from "../compute/device.ts";
 import { fusesInput } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
 import { gatherRows, logitStride, logitWindows } from "./head.ts";
-import { headConstants } from "./kernels/attention.ts";
-import { attentionDecode, cacheAppend, cacheCopy } from "./kernels/cache.ts";
+import { cacheAppend, cacheCopy } from "./kernels/cache.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { ropeAppend } from "./kernels/rope_append.ts";
 import { SETTING_FLOATS, sample } from "./kernels/sample.ts";
@@ -325,7 +324,7 @@ export class Sampler {
     const qkv = qkNorm ? this.model.normHeads(weights, { name, qkvRaw: raw, rows: count, scratch }).qkv : raw;
     this.turnAndAppend({ cache, layer, qkv, rows, shift });
     const attended = scratch.floats(count * heads * headDim, "attention output");
-    this.device.dispatch(attentionDecode, {
+    this.device.dispatch(this.model.attention.decode, {
       buffers: {
         q: qkv,
         keys: cache.keys[layer],
@@ -344,7 +343,7 @@ export class Sampler {
         shift,
         scale: 1 / Math.sqrt(headDim),
       },
-      constants: headConstants(headDim),
+      constants: this.model.attention.decodeConstants,
     });
     return attended;
   }

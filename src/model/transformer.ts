@@ -7,12 +7,7 @@
 import type { Buffer, Device } from "../compute/device.ts";
 import { UnsupportedError } from "../errors.ts";
 import { type ModelConfig, ropeFrequencies } from "./config.ts";
-import {
-  attention,
-  attentionBackwardKeys,
-  attentionBackwardQueries,
-  headConstants,
-} from "./kernels/attention.ts";
+import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
 import { addScaled } from "./kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "./kernels/embedding.ts";
 import {
@@ -120,7 +115,8 @@ export class Transformer {
   readonly qkvWidth: number;
   /** cos and sin by position, [contextLength, D]. */
   readonly angles: Buffer;
-  private readonly headConstants: { readonly HEAD_QUADS: number };
+  /** The kernels that suit the adapter and the heads. */
+  readonly attention: AttentionKernels;
 
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
@@ -133,7 +129,11 @@ export class Transformer {
         `Cannot hold the embedding table in one binding of this device: ${tableBytes} bytes, at most ${device.info.limits.maxBindingBytes}. Use a GPU with larger bindings, or --device cpu.`,
         { part: "model", capability: "embedding table" },
       );
-    this.headConstants = headConstants(config.headDim);
+    this.attention = chooseAttention(device.info, {
+      heads: config.heads,
+      keyHeads: config.kvHeads,
+      headWidth: config.headDim,
+    });
     this.angles = device.upload(ropeTable(config.contextLength, ropeFrequencies(config)), "rope angles");
   }
 
@@ -183,10 +183,10 @@ export class Transformer {
     const heads = this.project(weights, { name, normed: normed1, input, scratch });
     const attended = scratch.floats(T * H * D, "attention output");
     const statistics = scratch.floats(T * H * 2, "attention statistics");
-    this.device.dispatch(attention, {
+    this.device.dispatch(this.attention.forward, {
       buffers: { ...qkvBuffers(heads.qkv), sequenceStart: input.sequenceStart, out: attended, statistics },
       params: this.attentionParams(T),
-      constants: this.headConstants,
+      constants: this.attention.constants,
     });
     const middle = scratch.floats(T * C, "residual");
     weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: T, addend: x });
@@ -416,7 +416,7 @@ export class Transformer {
     const { heads, kvHeads, headDim } = this.config;
     const qkvGrad = scratch.floats(T * this.qkvWidth, "gradient");
     const shared = { params: this.attentionParams(T), buffers: qkvBuffers(state.qkv) };
-    this.device.dispatch(attentionBackwardQueries, {
+    this.device.dispatch(this.attention.backwardQueries, {
       buffers: {
         ...shared.buffers,
         out: state.attended,
@@ -426,9 +426,9 @@ export class Transformer {
         qGrad: qkvGrad,
       },
       params: { ...shared.params, grad_stride: this.qkvWidth, grad_offset: 0 },
-      constants: this.headConstants,
+      constants: this.attention.constants,
     });
-    this.device.dispatch(attentionBackwardKeys, {
+    this.device.dispatch(this.attention.backwardKeys, {
       buffers: {
         ...shared.buffers,
         outGrad: at.attendedGrad,
@@ -443,7 +443,7 @@ export class Transformer {
         dv_stride: this.qkvWidth,
         dv_offset: (heads + kvHeads) * headDim,
       },
-      constants: this.headConstants,
+      constants: this.attention.constants,
     });
     this.turn(qkvGrad, { positions: input.positions, rows: T, shift: 0, sign: -1 });
     return this.config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;
