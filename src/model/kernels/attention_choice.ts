@@ -7,6 +7,13 @@ import {
   attentionBackwardQueriesSubgroup,
   attentionSubgroup,
 } from "./attention_subgroup.ts";
+import {
+  attentionBackwardKeysTiled,
+  attentionBackwardQueriesTiled,
+  attentionDecodeTiled,
+  attentionTiled,
+  tiledStorageBytes,
+} from "./attention_tiled.ts";
 import { attentionDecode } from "./cache.ts";
 
 export interface HeadShape {
@@ -25,33 +32,49 @@ export interface AttentionKernels {
   readonly decodeConstants: Constants;
 }
 
-/** Wider heads compile for seconds where loops over them unroll on a software driver. */
+/** Wider heads compile for many seconds on a software driver where loops over them unroll. */
 const WIDEST_UNROLLED = 32;
 
 /**
- * Chooses the family: `subgroup` on software drivers with 8 lanes, else one thread per token.
+ * Chooses the family: `tiled` on GPUs and for wide heads, `subgroup` on software drivers with 8 lanes, else a thread per
+ * token. One that the adapter's workgroup memory cannot hold is not chosen.
  * @throws RangeError for a head width that is not a multiple of 4 up to 128.
  */
-export function chooseAttention(
-  info: Pick<DeviceInfo, "family" | "subgroupSize">,
-  { heads, keyHeads, headWidth }: HeadShape,
-): AttentionKernels {
+export function chooseAttention(info: AdapterTraits, shape: HeadShape): AttentionKernels {
+  const { heads, keyHeads, headWidth } = shape;
   const constants = headConstants(headWidth);
+  const narrow = headWidth <= WIDEST_UNROLLED;
+  const fits = info.limits.maxWorkgroupStorageBytes >= tiledStorageBytes(headWidth);
+  if (fits && (info.family === "tiled" || !narrow))
+    return { ...TILED, constants, decodeConstants: constants };
   const HEADS = info.family === "scalar" && (heads / keyHeads) % 2 === 0 ? 2 : 1;
-  const decoding = { decode: attentionDecode, decodeConstants: { ...constants, HEADS } };
-  if (info.family === "scalar" && info.subgroupSize === 8 && headWidth <= WIDEST_UNROLLED)
-    return {
-      forward: attentionSubgroup,
-      backwardQueries: attentionBackwardQueriesSubgroup,
-      backwardKeys: attentionBackwardKeysSubgroup,
-      constants: { ...constants, HEADS },
-      ...decoding,
-    };
-  return {
-    forward: attention,
-    backwardQueries: attentionBackwardQueries,
-    backwardKeys: attentionBackwardKeys,
-    constants,
-    ...decoding,
-  };
+  const bundled = { ...constants, HEADS };
+  return info.family === "scalar" && info.subgroupSize === 8 && narrow
+    ? { ...SUBGROUP, constants: bundled, decodeConstants: bundled }
+    : { ...PLAIN, constants, decodeConstants: bundled };
 }
+
+type AdapterTraits = Pick<DeviceInfo, "family" | "subgroupSize"> & {
+  readonly limits: Pick<DeviceInfo["limits"], "maxWorkgroupStorageBytes">;
+};
+
+const PLAIN = {
+  forward: attention,
+  backwardQueries: attentionBackwardQueries,
+  backwardKeys: attentionBackwardKeys,
+  decode: attentionDecode,
+};
+
+const SUBGROUP = {
+  forward: attentionSubgroup,
+  backwardQueries: attentionBackwardQueriesSubgroup,
+  backwardKeys: attentionBackwardKeysSubgroup,
+  decode: attentionDecode,
+};
+
+const TILED = {
+  forward: attentionTiled,
+  backwardQueries: attentionBackwardQueriesTiled,
+  backwardKeys: attentionBackwardKeysTiled,
+  decode: attentionDecodeTiled,
+};

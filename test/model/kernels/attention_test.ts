@@ -46,12 +46,15 @@ const SHAPES: [string, Shape][] = [
   ["one key head", { lengths: [30, 5], heads: 4, keyHeads: 1, width: 16 }],
   ["width 32", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 32 }],
   ["width 36", { lengths: [5, 12], heads: 2, keyHeads: 2, width: 36 }],
+  ["width 128", { lengths: [5, 30], heads: 2, keyHeads: 1, width: 128 }],
 ];
 
 /** Adapters that the kernels are chosen for. */
+const limits = { maxWorkgroupStorageBytes: 32_768 };
 const ADAPTERS = {
-  "a software driver": { family: "scalar", subgroupSize: 0 },
-  "8 lanes": { family: "scalar", subgroupSize: 8 },
+  "a software driver": { family: "scalar", subgroupSize: 0, limits },
+  "8 lanes": { family: "scalar", subgroupSize: 8, limits },
+  "a GPU": { family: "tiled", subgroupSize: 32, limits },
 } as const;
 
 type AdapterName = keyof typeof ADAPTERS;
@@ -222,15 +225,20 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
 
 describe("cache", () => {
   test.each([
-    { heads: 8, keyHeads: 4, width: 8 },
-    { heads: 2, keyHeads: 2, width: 64 },
-    { heads: 4, keyHeads: 1, width: 12 },
-  ])("decoding step by step equals attention over the whole: %o", async ({ heads, keyHeads, width }) => {
-    const lengths = [5, 3, 12];
-    const { decode, decodeConstants } = choose("a software driver", { lengths, heads, keyHeads, width });
+    { adapter: "a software driver", heads: 8, keyHeads: 4, width: 8 },
+    { adapter: "a software driver", heads: 4, keyHeads: 1, width: 12 },
+    { adapter: "a software driver", heads: 2, keyHeads: 2, width: 64 },
+    { adapter: "a GPU", heads: 8, keyHeads: 4, width: 8 },
+    { adapter: "a GPU", heads: 4, keyHeads: 1, width: 12 },
+    { adapter: "a GPU", heads: 2, keyHeads: 1, width: 128 },
+  ] as const)("decoding equals attention over the whole: %o", async ({ adapter, ...shape }) => {
+    const lengths = [5, 3, 112];
+    const { heads, keyHeads, width } = shape;
+    const { decode, decodeConstants } = choose(adapter, { lengths, ...shape });
+    const { forward } = choose("a GPU", { lengths, ...shape });
     const { tokens, stride, sequenceStart, params, constants } = batch({ lengths, heads, keyHeads, width });
     const qkv = noise(tokens * stride);
-    const { out: whole } = await runOnBoth(devices, attention, {
+    const { out: whole } = await runOnBoth(devices, forward, {
       buffers: {
         q: qkv,
         k: qkv,
@@ -244,7 +252,7 @@ describe("cache", () => {
     });
     // Everything goes into the cache; then the last token of each sequence asks again.
     const slotOf = [2, 0, 3];
-    const max_length = 16;
+    const max_length = 120;
     const cacheFloats = 4 * max_length * keyHeads * width;
     const token = (t: number) =>
       lengths.findIndex((_, i) => t < lengths.slice(0, i + 1).reduce((a, b) => a + b));
@@ -268,7 +276,7 @@ describe("cache", () => {
         shift: 0,
       },
     });
-    const last = [4, 7, 19];
+    const last = [4, 7, 119];
     const q = Float32Array.from({ length: 3 * heads * width }, (_, i) => {
       const row = Math.floor(i / (heads * width));
       return qkv[last[row] * stride + (i % (heads * width))];
@@ -279,7 +287,7 @@ describe("cache", () => {
         keys,
         values,
         slots: Uint32Array.from(slotOf),
-        positions: Uint32Array.of(2, 0, 9),
+        positions: Uint32Array.of(2, 0, 109),
         out: unwritten(3 * heads * width),
       },
       params: {

@@ -1,0 +1,43 @@
+/**
+ * Attention through tiles in workgroup memory, for GPUs and for heads too wide for a software driver's compiler.
+ * Bindings, params and results are those of `attention.ts` and `cache.ts`.
+ */
+import { defineKernel, folded } from "../../compute/kernel.ts";
+import { attention, attentionBackwardKeys, attentionBackwardQueries } from "./attention.ts";
+import { attentionDecode } from "./cache.ts";
+
+const ROWS = 16;
+const CONSTANTS = { HEAD_QUADS: 16 } as const;
+
+export const attentionTiled = defineKernel({
+  ...attention,
+  name: "attention_tiled",
+  constants: CONSTANTS,
+  grid: ({ tokens, heads }) => folded(Math.ceil(tokens / ROWS) * heads),
+});
+
+export const attentionBackwardQueriesTiled = defineKernel({
+  ...attentionBackwardQueries,
+  name: "attention_backward_queries_tiled",
+  constants: CONSTANTS,
+  grid: ({ tokens, heads }) => folded(Math.ceil(tokens / ROWS) * heads),
+});
+
+export const attentionBackwardKeysTiled = defineKernel({
+  ...attentionBackwardKeys,
+  name: "attention_backward_keys_tiled",
+  constants: CONSTANTS,
+  grid: ({ tokens, key_heads }) => folded(Math.ceil(tokens / ROWS) * key_heads),
+});
+
+export const attentionDecodeTiled = defineKernel({
+  ...attentionDecode,
+  name: "attention_decode_tiled",
+  constants: CONSTANTS,
+  grid: ({ rows, heads }) => folded(rows * heads),
+});
+
+/** Workgroup memory that the largest of these kernels takes: two tiles of 16 rows, two of 8, two of scores. */
+export function tiledStorageBytes(headWidth: number): number {
+  return 48 * (headWidth / 4 + 1) * 16 + 2 * 128 * 4;
+}
