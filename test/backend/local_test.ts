@@ -1,0 +1,330 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { LocalBackend } from "../../src/backend/local.ts";
+import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/backend.ts";
+import type { Device } from "../../src/compute/device.ts";
+import { ConfigError } from "../../src/errors.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
+import { gpuDevice, overDevices } from "../fixtures/devices.ts";
+import { pack } from "../fixtures/golden_model.ts";
+import { expectClose, uniform } from "../fixtures/numbers.ts";
+
+/** Small, with a vocabulary that is no multiple of 4. */
+const CONFIG: ModelConfig = {
+  architecture: "llama",
+  vocabSize: 13,
+  hiddenSize: 16,
+  intermediateSize: 24,
+  layers: 2,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 8,
+  contextLength: 32,
+  rmsNormEps: 1e-5,
+  ropeTheta: 10_000,
+  tied: false,
+  qkNorm: true,
+  qkvBias: true,
+  eosTokenIds: [12],
+};
+const LORA = { rank: 2, alpha: 4, targets: ["q_proj", "v_proj", "down_proj", "lm_head"] };
+const OPTIM: OptimParams = {
+  learning_rate: 0.01,
+  beta1: 0.9,
+  beta2: 0.95,
+  eps: 1e-8,
+  weight_decay: 0.01,
+  grad_clip_norm: 1,
+};
+const LOSS: LossSpec = {
+  name: "vanilla",
+  loss_agg_mode: "token-mean",
+  settings: { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3 },
+  entropy_coeff: 0.01,
+  temperature: 0.7,
+};
+
+const folders: string[] = [];
+afterAll(() => Promise.all(folders.map((dir) => rm(dir, { recursive: true }))));
+async function folder(): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), "grpu-local-"));
+  folders.push(dir);
+  return dir;
+}
+
+function open(device: Device, options: LanguageModelOptions = {}, config = CONFIG): LocalBackend {
+  return new LocalBackend({
+    model: LanguageModel.create(device, config, { seed: 3, ...options }),
+    name: "test",
+  });
+}
+
+/** Ragged sequences: some of one token, some without a masked token. */
+function batch(seed: number): TrainBatch {
+  const next = uniform(seed);
+  const lengths = [5, 1, 9, 2, 17, 30, 3];
+  const { tokens, offsets } = pack(
+    lengths.map((length) => Array.from({ length }, () => Math.floor(next() * CONFIG.vocabSize))),
+  );
+  const mask = Uint32Array.from(tokens, () => (next() < 0.7 ? 1 : 0));
+  for (const start of offsets.subarray(0, lengths.length)) mask[start] = 0;
+  mask.fill(0, offsets[3], offsets[4]);
+  const advantages = Float32Array.from(lengths, () => next() * 2 - 1);
+  const oldLogprobs = Float32Array.from(tokens, () => -2 - next());
+  return { tokens, offsets, mask, advantages, oldLogprobs };
+}
+
+function request(
+  prompt_ids: number[],
+  seed: number,
+  params: Partial<SampleRequest["params"]> = {},
+): SampleRequest {
+  return {
+    prompt_ids,
+    seed,
+    params: { max_tokens: 8, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [], ...params },
+  };
+}
+
+async function weightsOf({ languageModel }: LocalBackend): Promise<Float32Array[]> {
+  return [...(await languageModel.trainable.read()).values()].map((values) => values.slice());
+}
+
+overDevices("LocalBackend", (device) => {
+  describe("sampling", () => {
+    test("a sequence depends on its own seed, prompt and parameters, not on its company", async () => {
+      const backend = open(device);
+      const alone = await backend.sample([request([1, 2, 3], 7)]);
+      const company = [request([4], 1, { temperature: 0.5 }), request([1, 2, 3], 8), request([1, 2, 3], 7)];
+      const together = await backend.sample([...company, request([5, 6], 2, { top_k: 3 })]);
+      expect(together[2]).toEqual(alone[0]);
+      expect(together[1].tokens).not.toEqual(alone[0].tokens);
+      backend.languageModel.release();
+    });
+
+    test("log-probs are the trainer's at the same temperature", async () => {
+      const backend = open(device);
+      for (const temperature of [0.6, 1, 1.7]) {
+        const prompts = [[1], [2, 3, 4], [5, 6, 7, 8, 9]];
+        const requests = prompts.map((prompt, i) =>
+          request(prompt, i, { temperature, top_k: 5, top_p: 0.9 }),
+        );
+        const sampled = await backend.sample(requests);
+        const rows = pack(sampled.map(({ tokens }, i) => [...prompts[i], ...tokens]));
+        const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
+        for (const [i, { logprobs: own }] of sampled.entries())
+          expectClose(own, logprobs.subarray(rows.offsets[i] + prompts[i].length, rows.offsets[i + 1]), {
+            relative: 0,
+            absolute: 1e-4,
+          });
+      }
+      backend.languageModel.release();
+    });
+
+    test("stops at stop tokens, at max_tokens and at the context's end", async () => {
+      const backend = open(device);
+      const [free] = await backend.sample([request([1], 5, { max_tokens: 12 })]);
+      expect(free).toMatchObject({ finish_reason: "length" });
+      expect(free.tokens).toHaveLength(12);
+      const stop = free.tokens[4];
+      const [stopped] = await backend.sample([request([1], 5, { max_tokens: 12, stop_token_ids: [stop] })]);
+      expect(stopped.tokens).toEqual(free.tokens.slice(0, free.tokens.indexOf(stop) + 1));
+      expect(stopped.finish_reason).toBe("stop");
+      const [full] = await backend.sample([request(new Array(30).fill(1), 5)]);
+      expect(full.tokens).toHaveLength(2);
+      backend.languageModel.release();
+    });
+
+    test("top_k 1 and a tiny top_p are greedy", async () => {
+      const backend = open(device);
+      const [greedy, byK, byP] = await backend.sample([
+        request([3, 1], 0, { temperature: 0 }),
+        request([3, 1], 1, { top_k: 1 }),
+        request([3, 1], 2, { top_p: 1e-6 }),
+      ]);
+      expect(byK.tokens).toEqual(greedy.tokens);
+      expect(byP.tokens).toEqual(greedy.tokens);
+      backend.languageModel.release();
+    });
+
+    test("more requests than the cache has slots, in order, and equal to fewer at a time", async () => {
+      const backend = open(device);
+      const requests = Array.from({ length: 300 }, (_, i) =>
+        request([i % 13, (i * 7) % 13], i, { max_tokens: 1 + (i % 4) }),
+      );
+      const all = await backend.sample(requests);
+      expect(all.map(({ tokens }) => tokens.length)).toEqual(requests.map(({ params }) => params.max_tokens));
+      expect(all.slice(290)).toEqual(await backend.sample(requests.slice(290)));
+      backend.languageModel.release();
+    });
+
+    test.each([
+      [{ prompt_ids: [] }, /empty prompt/],
+      [{ prompt_ids: [13] }, /\[0, 13\): 13/],
+      [{ prompt_ids: [1.5] }, /1.5/],
+      [{ prompt_ids: new Array(32).fill(1) }, /context of 32 tokens/],
+    ])("refuses %o", async (part, message) => {
+      const backend = open(device);
+      const before = device.memory.live;
+      await expect(backend.sample([{ ...request([1], 0), ...part }])).rejects.toThrow(message);
+      expect(device.memory.live).toBe(before);
+      backend.languageModel.release();
+    });
+
+    test("an aborted call rejects and leaves no memory behind", async () => {
+      const backend = open(device);
+      const before = device.memory.live;
+      const abort = AbortSignal.abort(new Error("stop"));
+      await expect(backend.sample([request([1], 0)], { signal: abort })).rejects.toThrow("stop");
+      expect(device.memory.live).toBe(before);
+      backend.languageModel.release();
+    });
+  });
+
+  describe("training", () => {
+    for (const lora of [undefined, LORA]) {
+      const kind = lora ? "an adapter" : "all weights";
+      test(`${kind}: passes of any size give the same loss, metrics and gradient`, async () => {
+        const gradients: Float32Array[][] = [];
+        const metrics: Record<string, number>[] = [];
+        for (const microBatchTokens of [1000, 10]) {
+          const backend = open(device, { lora, microBatchTokens });
+          metrics.push(await backend.forwardBackward(batch(1), LOSS));
+          const read = await backend.languageModel.optimizer.gradients.read();
+          gradients.push([...read.values()].map((values) => values.slice()));
+          backend.languageModel.release();
+        }
+        for (const [i, one] of gradients[0].entries())
+          expectClose(gradients[1][i], one, { relative: 1e-4, absolute: 1e-6 });
+        for (const [name, value] of Object.entries(metrics[0]))
+          expectClose([metrics[1][name]], [value], { relative: 1e-4, absolute: 1e-6 }, name);
+      });
+
+      test(`${kind}: a step moves the loss down and a resumed run is the same bit for bit`, async () => {
+        const dir = await folder();
+        const step = async (backend: LocalBackend, seed: number) => {
+          const metrics = await backend.forwardBackward(batch(seed), LOSS);
+          return { ...metrics, ...(await backend.optimStep(OPTIM)) };
+        };
+        const whole = open(device, { lora });
+        whole.freezeReference();
+        for (const seed of [1, 2]) await step(whole, seed);
+        await whole.save(dir);
+        const last = [await step(whole, 3), await step(whole, 4)];
+        const expected = await weightsOf(whole);
+        const scored = await whole.logprobs(batch(5), { policy: "reference", temperature: 1 });
+
+        const resumed = open(device, { lora });
+        await resumed.load(dir);
+        expect(resumed.weightVersion).toBe(2);
+        expect([await step(resumed, 3), await step(resumed, 4)]).toEqual(last);
+        expect(await weightsOf(resumed)).toEqual(expected);
+        expect(await resumed.logprobs(batch(5), { policy: "reference", temperature: 1 })).toEqual(scored);
+        whole.languageModel.release();
+        resumed.languageModel.release();
+      });
+    }
+
+    test("supervised steps fit a sequence", async () => {
+      const backend = open(device);
+      const { tokens, offsets } = pack([[1, 4, 2, 8, 5, 7]]);
+      const rows = {
+        tokens,
+        offsets,
+        mask: Uint32Array.of(0, 1, 1, 1, 1, 1),
+        advantages: Float32Array.of(1),
+      };
+      const spec: LossSpec = {
+        ...LOSS,
+        name: "cross_entropy",
+        settings: {},
+        entropy_coeff: 0,
+        temperature: 1,
+      };
+      const losses: number[] = [];
+      for (let i = 0; i < 25; i++) {
+        losses.push((await backend.forwardBackward(rows, spec))["actor/loss"]);
+        await backend.optimStep({ ...OPTIM, weight_decay: 0 });
+      }
+      expect(losses[0]).toBeGreaterThan(1.5);
+      expect(losses[24]).toBeLessThan(0.3);
+      backend.languageModel.release();
+    });
+
+    test("refuses what it cannot train on, by name", async () => {
+      const backend = open(device);
+      const good = batch(1);
+      const empty = { ...good, mask: new Uint32Array(good.tokens.length) };
+      await expect(backend.forwardBackward(empty, LOSS)).rejects.toThrow(/mask is all 0/);
+      const short = { ...good, oldLogprobs: new Float32Array(3) };
+      await expect(backend.forwardBackward(short, LOSS)).rejects.toThrow(
+        /oldLogprobs must have one element per token/,
+      );
+      const outside = { ...good, tokens: good.tokens.map((t, i) => (i === 5 ? 13 : t)) };
+      await expect(backend.forwardBackward(outside, LOSS)).rejects.toThrow(/token 5 .*\[0, 13\): 13/);
+      await expect(backend.logprobs(good, { policy: "reference", temperature: 1 })).rejects.toThrow(
+        ConfigError,
+      );
+      const long = pack([new Array(33).fill(1)]);
+      await expect(backend.logprobs(long, { policy: "current", temperature: 1 })).rejects.toThrow(
+        /context is 32/,
+      );
+      backend.languageModel.release();
+    });
+
+    test("a gradient that is not finite leaves the weights alone and says so", async () => {
+      const backend = open(device);
+      const before = await weightsOf(backend);
+      await backend.forwardBackward(batch(1), LOSS);
+      backend.languageModel.optimizer.gradients.write("model.norm.weight", Float32Array.of(Number.NaN));
+      await expect(backend.optimStep(OPTIM)).rejects.toThrow(/norm must be finite/);
+      expect(await weightsOf(backend)).toEqual(before);
+      await backend.forwardBackward(batch(1), LOSS);
+      await expect(backend.optimStep(OPTIM)).resolves.toMatchObject({ "actor/lr": 0.01 });
+      backend.languageModel.release();
+    });
+
+    test("targets that the model lacks are refused", () => {
+      expect(() => open(device, { lora: { ...LORA, targets: ["wq"] } })).toThrow(/adapter on wq/);
+      const tied = { ...CONFIG, tied: true };
+      expect(() => open(device, { lora: LORA }, tied)).toThrow(/train_unembed=false/);
+    });
+  });
+});
+
+describe.skipIf(!gpuDevice)("logits beyond one window", () => {
+  test("give the same log-probs and gradients as one window after another", async () => {
+    const device = gpuDevice as Device;
+    const wide = { ...CONFIG, vocabSize: 40_000, layers: 1, contextLength: 600 };
+    const next = uniform(9);
+    const rows = pack(
+      [500, 1].map((length) => Array.from({ length }, () => Math.floor(next() * wide.vocabSize))),
+    );
+    const mask = Uint32Array.from(rows.tokens, (_, t) => (rows.offsets.includes(t) ? 0 : 1));
+    const spec: LossSpec = {
+      ...LOSS,
+      name: "cross_entropy",
+      settings: {},
+      temperature: 1,
+      loss_agg_mode: "token-sum",
+    };
+    // 499 rows of 160 kB exceed the 64 MB of a window; the halves do not.
+    const whole = open(device, {}, wide);
+    const half = open(device, {}, wide);
+    const advantages = Float32Array.of(1, 1);
+    await whole.forwardBackward({ ...rows, mask, advantages }, spec);
+    const at = (from: number, to: number) => mask.map((m, t) => (t >= from && t < to ? m : 0));
+    await half.forwardBackward({ ...rows, mask: at(0, 250), advantages }, spec);
+    await half.forwardBackward({ ...rows, mask: at(250, 501), advantages }, spec);
+    const [a, b] = await Promise.all(
+      [whole, half].map((backend) => backend.languageModel.optimizer.gradients.read()),
+    );
+    for (const [name, values] of a)
+      expectClose(b.get(name)!, values, { relative: 1e-3, absolute: 1e-4 }, name);
+    whole.languageModel.release();
+    half.languageModel.release();
+  });
+});
