@@ -25,7 +25,7 @@ import { statusOf, supportOf } from "./support.ts";
 import { draftOf, syncShared } from "./sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
 import { syncVerl } from "./sync_verl.ts";
-import { equalValues, getAt, leaves, setAt, type Tree } from "./tree.ts";
+import { equalValues, getAt, leaves, setAt, type Tree, type Value } from "./tree.ts";
 
 export interface ComposeOptions {
   /** YAML files of the user's; a later one wins. */
@@ -262,13 +262,14 @@ function checkResolved(config: Tree, context: CheckContext): void {
     }
     if (value === MISSING && !options.allowMissing && isNeeded(path, config))
       tell("error", path, missing(schema, path));
-    if (origin.level >= LEVEL.file && origin.from === undefined) {
-      const refusal = refuse(path, { schema, value });
-      const cause = options.allowUnsupported
-        ? "; it has no effect"
-        : "; remove it, or go on without it by --allow-unsupported";
-      if (refusal) tell(options.allowUnsupported ? "warning" : "error", path, refusal + cause);
-    }
+    if (origin.level < LEVEL.file || (origin.from !== undefined && !path.startsWith("rllm."))) continue;
+    const refusal = refuse(path, { schema, value, config });
+    if (refusal === undefined) continue;
+    const by = origin.from === undefined ? "" : ` (set by ${origin.from})`;
+    const cause = options.allowUnsupported
+      ? "; it has no effect"
+      : "; remove it, or go on without it by --allow-unsupported";
+    tell(options.allowUnsupported ? "warning" : "error", path, refusal + by + cause);
   }
   const rules = { backend: schema.backend, isReady: !options.allowMissing, more: VERL_RULES };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);
@@ -286,11 +287,17 @@ function missing(schema: Schema, path: string): string {
   return `Cannot run as ${path} is mandatory and not set; write ${path}=VALUE${shared ? ` (or ${shared}=VALUE)` : ""}`;
 }
 
-function refuse(
-  path: string,
-  { schema, value }: { schema: Schema; value: Tree[string] },
-): string | undefined {
+interface Written {
+  readonly schema: Schema;
+  readonly value: Value;
+  readonly config: Tree;
+}
+
+/** Why the backend cannot honour a value. The default asks for nothing. */
+function refuse(path: string, { schema, value, config }: Written): string | undefined {
   if (statusOf(path, schema.backend) !== "refused") return undefined;
-  if (equalValues(schema.fields.get(path)?.default, value)) return undefined;
+  const usual = schema.fields.get(path)?.default;
+  const resolved = hasInterpolation(usual) ? interpolator(config, {}).resolve(usual as Value, path) : usual;
+  if (equalValues(resolved, value)) return undefined;
   return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend as ${supportOf(path).reason}`;
 }

@@ -38,6 +38,17 @@ const COMPUTED: readonly Counterparts[] = [
     verl: "actor_rollout_ref.rollout.val_kwargs.n",
     trinity: "buffer.explorer_input.eval_tasksets[].repeat_times",
   },
+  ...["temperature", "top_p", "top_k"].map((name) => ({
+    rllm: `rllm.rollout.val.${name}`,
+    verl: `actor_rollout_ref.rollout.val_kwargs.${name}`,
+    trinity: `buffer.explorer_input.eval_tasksets[].rollout_args.${name}`,
+  })),
+  {
+    rllm: "rllm.rollout.train.max_tokens",
+    verl: "actor_rollout_ref.rollout.response_length",
+    trinity: "buffer.explorer_input.tasksets[].rollout_args.max_tokens",
+  },
+  { rllm: "rllm.trainer.val_only", verl: "trainer.val_only", trinity: "mode" },
   { rllm: VERL_STEPS.rllm, verl: VERL_STEPS.native, trinity: "trainer.total_steps" },
   { rllm: "rllm.trainer.logger", verl: "trainer.logger", trinity: "monitor.monitor_type" },
   { verl: "trainer.default_local_dir", trinity: "checkpoint_root_dir" },

@@ -18,6 +18,8 @@ export interface Support {
 }
 
 const NO_REMOTE = "remote sandboxes are a Python service; rollouts run in this process";
+const FUNCTIONS = "rollouts are functions, chosen by task.name or given with --import";
+const NOT_BUILT = "the loop does not have it yet";
 const NO_SDK = "no proxy is started: agents get a client from the loop; traces are served by grpu serve";
 const OPTIMISER = "Trinity's optimiser settings are algorithm.optimizer, reached through verl's names";
 
@@ -39,19 +41,34 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.data.max_response_length", "acts acts forwarded forwarded", "bounds every rollout"],
   ["rllm.data.seed", "acts acts acts refused", "order of the rows; Trinity seeds each taskset"],
 
+  ["rllm.agent.*", "refused refused refused refused", FUNCTIONS],
   [
-    "rllm.agent.*",
+    "rllm.agent.trajectory_timeout",
     "acts acts acts refused",
-    "read where rollouts run: in the loop; Trinity has workflows of its own",
+    "bounds a rollout's time; Trinity has explorer.max_timeout",
+  ],
+  ["rllm.env.*", "refused refused refused refused", "the environment is chosen by task.name"],
+  ["rllm.workflow.*", "refused refused refused refused", FUNCTIONS],
+  [
+    "rllm.workflow.n_parallel_tasks",
+    "acts acts acts refused",
+    "rollouts at the same time; Trinity has runner_per_model",
   ],
   [
-    "rllm.agent.engine_args",
-    "refused refused refused refused",
-    "rollouts have no separate engine to configure",
+    "rllm.workflow.retry_limit",
+    "acts acts acts refused",
+    "attempts per rollout; Trinity has explorer.max_retry_times",
   ],
-  ["rllm.env.*", "acts acts acts refused", "handed to the environment"],
-  ["rllm.workflow.*", "acts acts acts refused", "read by the workflow engine of the loop"],
-  ["rllm.workflow.warm_queue_size", "refused refused refused refused", "there are no sandboxes to prepare"],
+  [
+    "rllm.workflow.raise_on_error",
+    "acts acts acts refused",
+    "what the loop does with a rollout that fails for good",
+  ],
+  [
+    "rllm.workflow.workflow_args.timeout",
+    "acts acts acts refused",
+    "bounds a rollout's time; Trinity has max_timeout",
+  ],
 
   ["rllm.rollout.n", "acts acts forwarded forwarded", "group size"],
   ["rllm.rollout.n_val", "acts acts forwarded forwarded", "rollouts per validation prompt"],
@@ -121,11 +138,15 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
     "weights by the gap of sampler and trainer",
   ],
 
-  ["rllm.stepwise_advantage.*", "acts acts acts refused", "read where advantages are computed: in the loop"],
-  ["rllm.disable_thinking", "acts acts acts refused", "how prompts are rendered"],
-  ["rllm.accumulate_reasoning", "acts acts acts refused", "how prompts are rendered"],
+  ["rllm.stepwise_advantage.*", "refused refused refused refused", NOT_BUILT],
+  ["rllm.disable_thinking", "refused refused refused refused", NOT_BUILT],
+  ["rllm.accumulate_reasoning", "refused refused refused refused", NOT_BUILT],
   ["rllm.mask_truncated_samples", "acts acts acts refused", "masks rows in the loop"],
-  ["rllm.filter_token_mismatch", "acts acts acts refused", "filters trajectories in the loop"],
+  [
+    "rllm.filter_token_mismatch",
+    "refused refused refused refused",
+    "tokens are kept as they were sampled: none can mismatch",
+  ],
   ["rllm.compact_filtering.*", "acts acts acts refused", "masks trajectories in the loop"],
   ["rllm.rejection_sample.*", "acts acts acts refused", "filters groups in the loop"],
   ["rllm.transform.*", "acts acts acts refused", "groups trajectories in the loop"],
@@ -133,16 +154,13 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.sdk.*", "refused refused refused refused", NO_SDK],
   ["rllm.gateway.*", "refused refused refused refused", NO_SDK],
   ["rllm.remote_runtime.*", "refused refused refused refused", NO_REMOTE],
-  [
-    "rllm.async_training.*",
-    "acts acts forwarded refused",
-    "generation and training overlap in the loop; Trinity has its own modes",
-  ],
-  ["rllm.episode_logging.*", "acts acts acts refused", "episodes are written by the loop"],
+  ["rllm.async_training.*", "refused refused forwarded refused", NOT_BUILT],
+  ["rllm.episode_logging.*", "refused refused refused refused", NOT_BUILT],
 
   ["device", "acts - - -", "picks the device"],
   ["memory_budget_bytes", "acts - - -", "bounds the buffer pool"],
   ["task.*", "acts acts - -", "makes tasks and rewards"],
+  ["task.args", "refused refused - -", "environments take no arguments yet"],
   ["model.*", "acts acts - -", "the model that is trained"],
   ["training.*", "acts acts - -", "optimiser, schedule, checkpoints"],
   ["training.resume_from_tinker_id", "- acts - -", "checkpoint of the service"],

@@ -104,10 +104,11 @@ describe("defaults of the guide", () => {
 
   test("the bare names of episode logging still work, and are told", () => {
     const { config, warnings } = compose(["rllm.log_episodes=true"], {
+      allowUnsupported: true,
       texts: { "a.yaml": "episode_log_dir: x\n" },
     });
     expect(getAt(config, "rllm.episode_logging")).toEqual({ log_episodes: true, episode_log_dir: "x" });
-    expect(warnings.map(({ message }) => message)).toEqual([
+    expect(warnings.map(({ message }) => message).filter((message) => message.includes("old name"))).toEqual([
       "episode_log_dir is now rllm.episode_logging.episode_log_dir; the old name still works",
       "rllm.log_episodes is now rllm.episode_logging.log_episodes; the old name still works",
     ]);
@@ -181,14 +182,20 @@ describe("published quirks, as they are here", () => {
     );
   });
 
-  test("16, 17: per_step, stepwise_advantage.enable and filter_token_mismatch are settings that act", () => {
-    expect(
-      complaints([
-        "rllm.stepwise_advantage.mode=per_step",
-        "rllm.stepwise_advantage.enable=true",
-        "rllm.filter_token_mismatch=false",
-      ]),
-    ).toEqual([]);
+  test("16, 17: settings that rLLM coerces or never reads are refused", () => {
+    for (const set of [
+      "stepwise_advantage.mode=per_step",
+      "stepwise_advantage.enable=true",
+      "filter_token_mismatch=false",
+    ]) {
+      expect(complaints([`rllm.${set}`])[0], set).toContain("on the local backend as");
+    }
+  });
+
+  test("a setting that is forwarded to a refused one is refused with it", () => {
+    expect(complaints(["rllm/backend=tinker", "rollout_engine.disable_thinking=true"])[0]).toMatch(
+      /^Cannot set rllm\.disable_thinking=true on the tinker backend as .* \(set by rollout_engine\.disable_thinking\); remove it/,
+    );
   });
 
   test("use_rllm is refused instead of ignored", () => {
@@ -201,7 +208,9 @@ describe("published quirks, as they are here", () => {
   });
 
   test("asynchronous training needs raise_on_error=false, and says so", () => {
-    expect(complaints(["rllm.async_training.enable=true"])[0]).toContain("rllm.workflow.raise_on_error=true");
+    expect(complaints(["rllm/backend=verl", "rllm.async_training.enable=true"])[0]).toContain(
+      "rllm.workflow.raise_on_error=true",
+    );
   });
 
   test("verl: what its unified backend refuses is refused here", () => {

@@ -115,7 +115,7 @@ function randomTree(random: Random, depth = 0): Tree {
 
 describe("random trees", () => {
   test("survive being written and read: YAML, one-line YAML, override values", () => {
-    for (let seed = 0; seed < 1500; seed++) {
+    for (let seed = 0; seed < 700; seed++) {
       const random = randomOf(seed);
       const tree = randomTree(random);
       const text = toYaml(tree);
@@ -129,7 +129,7 @@ describe("random trees", () => {
   });
 
   test("values survive the override grammar", () => {
-    for (let seed = 0; seed < 1500; seed++) {
+    for (let seed = 0; seed < 700; seed++) {
       const random = randomOf(seed);
       const value = randomValue(random, 1);
       const text = overrideText(value);
@@ -156,7 +156,7 @@ describe("random valid settings", () => {
           supportOf(path).status[backend] !== "refused" &&
           !/backend|rejection_sample|async_training|resume|\.mode$/.test(path),
       );
-      for (let seed = 0; seed < 12; seed++) {
+      for (let seed = 0; seed < 8; seed++) {
         const random = randomOf(seed);
         const set = Array.from({ length: 12 }, () => random.pick(fields)).flatMap(([path, field]) => {
           const value = fitting(random, field);
@@ -183,7 +183,7 @@ describe("random valid settings", () => {
       (row) =>
         !row.isCadence && !/kl_ctrl|lora_|kl_loss_coef|repeat_times|resume/.test(row.verl + row.trinity),
     );
-    for (let seed = 0; seed < 150; seed++) {
+    for (let seed = 0; seed < 80; seed++) {
       const random = randomOf(seed);
       const lines = new Map<string, Value>([["algorithm.adv_estimator", "grpo"]]);
       for (let i = 0; i < 8; i++) {
@@ -225,7 +225,7 @@ describe("random damage", () => {
   test("a broken YAML never throws and always names a line", () => {
     const good = readConfig("rllm/backend/tinker.yaml") ?? "";
     let broken = 0;
-    for (let seed = 0; seed < 400; seed++) {
+    for (let seed = 0; seed < 200; seed++) {
       const random = randomOf(seed);
       let text = good;
       for (let cuts = 1 + random.below(4); cuts > 0; cuts--) {
@@ -255,7 +255,7 @@ describe("random damage", () => {
   test("a file of random damage is validated without throwing", () => {
     const good =
       "rllm:\n  backend: tinker\n  rollout:\n    n: 4\n    train: {top_k: 5}\ntraining:\n  group_size: 4\nmodel: {name: x}\n";
-    for (let seed = 0; seed < 150; seed++) {
+    for (let seed = 0; seed < 60; seed++) {
       const random = randomOf(seed);
       const at = random.below(good.length);
       const text = good.slice(0, at) + random.pick(TEXTS) + good.slice(at + random.below(4));
@@ -287,7 +287,7 @@ describe("random damage", () => {
       ".",
       "__proto__",
     ];
-    for (let seed = 0; seed < 4000; seed++) {
+    for (let seed = 0; seed < 2000; seed++) {
       const random = randomOf(seed);
       const text = Array.from({ length: 1 + random.below(9) }, () => random.pick(pieces)).join("");
       try {

@@ -83,16 +83,34 @@ describe("keys", () => {
   test("set, add, force and delete", () => {
     const { config } = compose([
       "rllm.rollout.n=4",
-      "+task.args.level=2",
-      "++task.args.level=3",
-      "task.args.x={a: 1}",
-      "task.args.x={b: 2}",
+      "+rllm.algorithm.traj_group_adv_estimator_map.level=2",
+      "++rllm.algorithm.traj_group_adv_estimator_map.level=3",
+      "rllm.algorithm.traj_group_adv_estimator_map.x={a: 1}",
+      "rllm.algorithm.traj_group_adv_estimator_map.x={b: 2}",
     ]);
     expect(getAt(config, "rllm.rollout.n")).toBe(4);
-    expect(getAt(config, "task.args")).toEqual({ level: 3, x: { a: 1, b: 2 } });
-    expect(getAt(compose(["+task.args.x=1", "~task.args.x"]).config, "task.args")).toEqual({});
-    expect(complaints(["~task.args.x"])).toEqual(["Cannot delete task.args.x as it is not set"]);
-    expect(complaints(["+task.args.x=1", "~task.args.x=2"])[0]).toContain("its value is not 2: 1");
+    expect(getAt(config, "rllm.algorithm.traj_group_adv_estimator_map")).toEqual({
+      level: 3,
+      x: { a: 1, b: 2 },
+    });
+    expect(
+      getAt(
+        compose([
+          "+rllm.algorithm.traj_group_adv_estimator_map.x=1",
+          "~rllm.algorithm.traj_group_adv_estimator_map.x",
+        ]).config,
+        "rllm.algorithm.traj_group_adv_estimator_map",
+      ),
+    ).toEqual({});
+    expect(complaints(["~rllm.algorithm.traj_group_adv_estimator_map.x"])).toEqual([
+      "Cannot delete rllm.algorithm.traj_group_adv_estimator_map.x as it is not set",
+    ]);
+    expect(
+      complaints([
+        "+rllm.algorithm.traj_group_adv_estimator_map.x=1",
+        "~rllm.algorithm.traj_group_adv_estimator_map.x=2",
+      ])[0],
+    ).toContain("its value is not 2: 1");
     expect(complaints(["+rllm.rollout.n=4"])).toEqual([
       "Cannot add rllm.rollout.n as it exists: +rllm.rollout.n=4; leave out the +",
     ]);

@@ -345,7 +345,7 @@ describe("verl synchronisation", () => {
 });
 
 describe("Tinker", () => {
-  const tinker = (...set: string[]) => compose(["rllm/backend=tinker", ...set]);
+  const tinker = (...set: string[]) => compose(["rllm/backend=tinker", ...set], { allowUnsupported: true });
 
   test("group sizes are forwarded", () => {
     const { config, warnings } = tinker("training.group_size=4", "validation.group_size=2");

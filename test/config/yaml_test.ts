@@ -2,7 +2,7 @@
  * The packaged YAML and the tables hold each other: a file is exactly what its table renders.
  * After a change to a table: npx vitest run test/config/yaml_test.ts -u
  */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { VERL_NOTES } from "../../src/config/fields_verl.ts";
 import { packagedFiles } from "../../src/config/packaged.ts";
@@ -12,7 +12,7 @@ import { renderFields } from "../../src/config/render.ts";
 import { schemaOf } from "../../src/config/schema.ts";
 import { flatten, getAt } from "../../src/config/tree.ts";
 import { VERL_SECTIONS, VERL_VERSIONS, verlFields, verlHead } from "../../src/config/verl_tree.ts";
-import { readConfig } from "./disk.ts";
+import { attempt, readConfig } from "./disk.ts";
 
 describe("the quick reader", () => {
   const names = [
@@ -49,6 +49,25 @@ describe("the quick reader", () => {
     }
     expect(readPlain("a:\nb: 1\n")?.tree).toEqual({ a: null, b: 1 });
   });
+});
+
+describe("ready-made runs", () => {
+  const folder = new URL("../../config/run/", import.meta.url);
+  const files = existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith(".yaml")) : [];
+
+  test("there are some", () => expect(files.length).toBeGreaterThan(0));
+
+  for (const name of files) {
+    test(`${name} composes without a problem`, () => {
+      const text = readFileSync(new URL(name, folder), "utf8");
+      const { problems } = attempt([], {
+        texts: { [name]: text },
+        allowMissing: false,
+        env: { HOME: "/home/me" },
+      });
+      expect(problems).toEqual([]);
+    });
+  }
 });
 
 describe("packaged YAML", () => {

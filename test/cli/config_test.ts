@@ -1,0 +1,292 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations are what is tested
+/** `grpu config ...` and `grpu metrics convert`, as a person types them. */
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import type { Io } from "../../src/cli/command.ts";
+import { commands as configCommands, splitArguments } from "../../src/cli/config.ts";
+import { runProgram } from "../../src/cli/front.ts";
+import { commands as metricsCommands } from "../../src/cli/metrics.ts";
+import { readYaml } from "../../src/config/read.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "grpu-config-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+const file = (name: string, text: string) => {
+  writeFileSync(join(folder, name), text);
+  return join(folder, name);
+};
+
+async function grpu(
+  args: readonly string[],
+  { stdin = "", env = {} }: { stdin?: string; env?: Io["env"] } = {},
+) {
+  let [out, err] = ["", ""];
+  const io: Io = {
+    out: (text) => {
+      out += text;
+    },
+    err: (text) => {
+      err += text;
+    },
+    isTerminal: false,
+    color: false,
+    columns: 100,
+    env,
+    signal: new AbortController().signal,
+    stdin: async () => stdin,
+  };
+  const commands = [...configCommands, ...metricsCommands];
+  const program = { name: "grpu", version: "0", summary: "", commands, groups: {}, examples: [] };
+  const code = await runProgram(program, args, io);
+  return { code, out: out.replaceAll(folder, "DIR"), err: err.replaceAll(folder, "DIR") };
+}
+
+describe("config show", () => {
+  test("is YAML on standard output alone", async () => {
+    const { code, out, err } = await grpu(["config", "show", "rllm.rollout.n=4"]);
+    expect([code, err]).toEqual([0, ""]);
+    expect(readYaml(out, "out").tree).toMatchObject({ rllm: { rollout: { n: 4 } }, device: "auto" });
+    expect(out).toContain('admin_token: "********"');
+    expect(out).not.toContain("my-shared-secret");
+  });
+
+  test("files, overrides, a section, JSON with origins", async () => {
+    const run = file("run.yaml", "rllm:\n  rollout:\n    n: 2\n");
+    const { out } = await grpu([
+      "config",
+      "show",
+      run,
+      "rllm.rollout.n_val=3",
+      "--section",
+      "rllm.rollout",
+      "--origin",
+      "--format",
+      "json",
+    ]);
+    const shown = JSON.parse(out);
+    expect(shown["rllm.rollout.n"]).toEqual({ value: 2, origin: "DIR/run.yaml:3" });
+    expect(shown["rllm.rollout.n_val"]).toEqual({ value: 3, origin: "override rllm.rollout.n_val=3" });
+    const text = (await grpu(["config", "show", "--config", run, "--section", "rllm.rollout.n", "--origin"]))
+      .out;
+    expect(text).toMatch(/^rllm:\n {2}rollout:\n {4}"?n"?: 2 +# DIR\/run\.yaml:3\n$/);
+  });
+
+  test("problems are told on standard error, with code 2 and no output", async () => {
+    const { code, out, err } = await grpu(["config", "show", "rllm.rolout.n=4", "rllm.rollout.n_val=x"]);
+    expect([code, out]).toEqual([2, ""]);
+    expect(err).toBe(
+      'error: Cannot set rllm.rolout.n as there is no such setting; nearest: rllm.rollout.n\nerror: Cannot set rllm.rollout.n_val as it takes int >= 1: "x"\n2 problems\n',
+    );
+  });
+
+  test("the whole of verl's tree", async () => {
+    const { code, out } = await grpu(["config", "show", "rllm/backend=verl"]);
+    expect(code).toBe(0);
+    expect(out.split("\n").length).toBeGreaterThan(900);
+  });
+
+  test("reads the environment it is given", async () => {
+    const { out } = await grpu(["config", "show", "--section", "model.name", "model.name=${oc.env:HOME}/m"], {
+      env: { HOME: "/h" },
+    });
+    expect(out).toBe("model:\n  name: /h/m\n");
+  });
+});
+
+describe("config validate", () => {
+  test("tells each problem of each file", async () => {
+    const bad = file("bad.yaml", "rllm:\n  rollout:\n    n: none\n  trainer:\n    logger: wandb\n");
+    const good = file("good.yaml", "rllm: {rollout: {n: 4}}\n");
+    const { code, out, err } = await grpu(["config", "validate", bad, good]);
+    expect(code).toBe(2);
+    expect(out.split("\n").map((line) => line.slice(0, 22))).toEqual([
+      "DIR/bad.yaml:3: error:",
+      "DIR/bad.yaml:5: error:",
+      "",
+    ]);
+    expect(err).toBe("DIR/bad.yaml: rllm, 2 errors\nDIR/good.yaml: rllm, no errors\n");
+  });
+
+  test("a script of verl, from standard input", async () => {
+    const { code, out } = await grpu(["config", "validate", "--system", "verl", "-"], {
+      stdin: "trainer.nnodes=1\ntrainer.nodes=1\n",
+    });
+    expect(code).toBe(2);
+    expect(out).toContain(
+      "standard input:2: error: Cannot set trainer.nodes as verl has no such setting; nearest: trainer.nnodes",
+    );
+  });
+});
+
+describe("config explain", () => {
+  test("type, default, meaning, other names, backends", async () => {
+    const { out } = await grpu(["config", "explain", "rllm.rollout.n"]);
+    for (const line of [
+      "int >= 1",
+      "8  (config/rllm/base.yaml:",
+      "training.group_size",
+      "actor_rollout_ref.rollout.n",
+      "algorithm.repeat_times",
+      "forwarded",
+    ]) {
+      expect(out).toContain(line);
+    }
+    const freq = (await grpu(["config", "explain", "rllm.trainer.test_freq"])).out;
+    expect(freq).toContain("rLLM's guide says epochs; its source, and grpu, count optimiser steps.");
+    expect((await grpu(["config", "explain", "rllm.sdk.proxy.admin_token"])).out).not.toContain("my-shared");
+  });
+
+  test("a setting of another system, and one that does not exist", async () => {
+    expect((await grpu(["config", "explain", "trainer.save_interval"])).out).toContain("trainer.save_freq");
+    const { code, err } = await grpu(["config", "explain", "rllm.rollout.m"]);
+    expect([code, err]).toEqual([
+      2,
+      "grpu: Cannot explain rllm.rollout.m as there is no such setting; nearest: rllm.rollout.n\n",
+    ]);
+  });
+});
+
+describe("config convert and diff", () => {
+  const script =
+    "python3 -m verl.trainer.main_ppo \\\n  algorithm.adv_estimator=grpo data.truncation=left \\\n  data.train_files=$HOME/a/train.parquet trainer.nnodes=1 trainer.n_gpus_per_node=8\n";
+
+  test("asks for what has no source by name, takes it from a profile, and returns what it took", async () => {
+    const input = file("run.sh", script);
+    const asked = await grpu(["config", "convert", "--from", "verl", "--to", "trinity", input]);
+    expect([asked.code, asked.out]).toEqual([2, ""]);
+    expect(asked.err).toContain("Cannot write explorer.rollout_model.engine_num as nothing in verl says it");
+    const profile = file("profile.yaml", "trinity: {explorer: {rollout_model: {engine_num: 4}}}\n");
+    const [out, report] = [join(folder, "t.yaml"), join(folder, "back.yaml")];
+    const done = await grpu([
+      "config",
+      "convert",
+      "--from",
+      "verl",
+      "--to",
+      "trinity",
+      input,
+      "--profile",
+      profile,
+      "--out",
+      out,
+      "--report",
+      report,
+    ]);
+    expect([done.code, done.out]).toEqual([0, ""]);
+    expect(done.err).toContain("dropped: data.truncation=left");
+    expect(done.err).toContain("1 x 8 = 8 GPUs: explorer 4, auxiliary 0, trainer 4");
+    const back = await grpu([
+      "config",
+      "convert",
+      "--from",
+      "trinity",
+      "--to",
+      "verl",
+      "--format",
+      "args",
+      out,
+      "--profile",
+      report,
+    ]);
+    expect(back.out.split("\n")).toEqual(
+      expect.arrayContaining([
+        "algorithm.adv_estimator=grpo",
+        "data.truncation=left",
+        "data.train_files=$HOME/a/train.parquet",
+      ]),
+    );
+    const same = await grpu(["config", "diff", input, out]);
+    expect(same.code).toBe(1);
+    expect(same.out).not.toContain("->  ");
+    expect(same.out.split("\n").filter((line) => line.includes(" -> "))).toEqual([
+      "data.truncation: left -> error (default)",
+    ]);
+  });
+
+  test("a YAML with overrides keeps its comments", async () => {
+    const input = file("v.yaml", "# mine\ntrainer:\n  nnodes: 1 # one\n");
+    const { out } = await grpu([
+      "config",
+      "convert",
+      "--from",
+      "verl",
+      "--to",
+      "verl",
+      input,
+      "trainer.nnodes=2",
+      "trainer.save_freq=5",
+    ]);
+    expect(out).toBe("# mine\ntrainer:\n  nnodes: 2 # one\n  save_freq: 5\n");
+  });
+
+  test("files that mean the same have no difference", async () => {
+    const [a, b] = [
+      file("a.yaml", "trainer: {nnodes: 1, save_freq: 5}\ncritic: {enable: null}\n"),
+      file("b.yaml", "trainer: {save_freq: 5}\ncritic: {enable: null}\n"),
+    ];
+    expect(await grpu(["config", "diff", a, b])).toEqual({ code: 0, out: "", err: "the same\n" });
+  });
+
+  test("a file that does not exist", async () => {
+    const { code, err } = await grpu(["config", "diff", "nope.yaml", "nope2.yaml"]);
+    expect([code, err]).toEqual([
+      2,
+      "grpu: Cannot read the configuration as there is no such file: nope.yaml\n",
+    ]);
+  });
+});
+
+describe("config support and metrics convert", () => {
+  test("the table, whole and for one backend", async () => {
+    const { out } = await grpu(["config", "support", "--backend", "tinker"]);
+    expect(out).toMatch(/^setting +tinker +why\n/);
+    expect(out).toMatch(/^rllm\.gateway\.\* +refused /m);
+    expect(out).not.toMatch(/^device /m);
+    expect(JSON.parse((await grpu(["config", "support", "--json"])).out).length).toBeGreaterThan(50);
+  });
+
+  test("a log is split and joined again", async () => {
+    const log = file("verl.jsonl", '{"step":1,"actor/lr":1,"val-core/a/acc/mean@1":0.5}\n');
+    const base = join(folder, "run");
+    const split = await grpu([
+      "metrics",
+      "convert",
+      "--from",
+      "verl",
+      "--to",
+      "trinity",
+      "--sync-interval",
+      "2",
+      log,
+      "--out",
+      base,
+    ]);
+    expect([split.code, split.out, existsSync(`${base}_explorer.jsonl`)]).toEqual([0, "", true]);
+    expect(readFileSync(`${base}_trainer.jsonl`, "utf8")).toBe('{"step":2,"actor/lr":1}\n');
+    const joined = await grpu([
+      "metrics",
+      "convert",
+      "--from",
+      "trinity",
+      "--to",
+      "verl",
+      "--sync-interval",
+      "2",
+      `${base}_explorer.jsonl`,
+      `${base}_trainer.jsonl`,
+    ]);
+    expect(JSON.parse(joined.out)).toEqual({ step: 1, "actor/lr": 1, "val-core/a/acc/mean@1": 0.5 });
+    const broken = await grpu(["metrics", "convert", "--from", "verl", "--to", "trinity", "-"], {
+      stdin: "{}\n",
+    });
+    expect(broken.err).toContain('Cannot read the metrics as it has no number "step" (-:1)');
+  });
+});
+
+test("an argument is an override when it has a = or a leading ~", () => {
+  expect(splitArguments(["a.yaml", "a=1", "~b", "rllm/backend=verl"])).toEqual({
+    files: ["a.yaml"],
+    overrides: ["a=1", "~b", "rllm/backend=verl"],
+  });
+});
