@@ -84,7 +84,7 @@ function addCommand(parent: Parser, command: Command, it: { program: Program; io
     .usage([command.options?.length ? "[options]" : "", command.args ?? ""].filter(Boolean).join(" "))
     .helpOption("-h, --help", "print help");
   parser.argument("[args...]", "").allowExcessArguments(true);
-  parser.configureHelp({ visibleArguments: () => [] });
+  parser.configureHelp({ visibleArguments: () => [], subcommandTerm: (each) => each.name() });
   for (const option of command.options ?? []) parser.addOption(toParserOption(option));
   parser.addHelpText("after", (command.notes ? `\n${command.notes}\n` : "") + examplesText(command.examples));
   parser.action(async (args: string[], options: Input["options"]) => {

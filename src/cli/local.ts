@@ -5,7 +5,9 @@ import { type DeviceName, openDevice } from "../compute/open.ts";
 import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
 import { ConfigError } from "../errors.ts";
+import { openAdapter } from "../model/adapter.ts";
 import type { ModelConfig } from "../model/config.ts";
+import { listFolder } from "../model/files.ts";
 import { openModelFolder } from "../model/folder.ts";
 import { LanguageModel } from "../model/language_model.ts";
 import type { LoraConfig } from "../model/lora.ts";
@@ -30,13 +32,45 @@ export async function openLocalBackend(session: Session): Promise<OpenedBackend>
   return { backend, device };
 }
 
-/** A model folder (or a checkpoint of one) without anything that trains it. */
-export async function openForInference(folder: string, device: DeviceName): Promise<OpenedBackend> {
-  const opened = await openDevice({ device });
-  const model = await openModelFolder(folder);
-  const languageModel = await LanguageModel.load(opened, model);
-  const backend = new LocalBackend({ model: languageModel, tokenizer: model.tokenizer, name: folder });
-  return { backend, device: opened };
+/**
+ * A model folder, or a checkpoint of `grpu train`, to run and not to train.
+ * @param device the value of `--device`
+ */
+export async function openForInference(dir: string, device: unknown): Promise<OpenedBackend> {
+  const opened = await openDevice({ device: (device as DeviceName | undefined) ?? "auto" });
+  try {
+    return { backend: await openFolder(opened, dir), device: opened };
+  } catch (error) {
+    opened.destroy();
+    throw error;
+  }
+}
+
+async function openFolder(device: Device, dir: string): Promise<LocalBackend> {
+  const files = await listFolder(dir);
+  const isAdapter = files.includes("adapter_config.json") && !files.includes("config.json");
+  if (isAdapter) return openAdapted(device, dir);
+  const folder = await openModelFolder(dir);
+  const model = await LanguageModel.load(device, folder);
+  return new LocalBackend({ model, tokenizer: folder.tokenizer, name: dir });
+}
+
+/** The base model that an adapter names, with the adapter on it. */
+async function openAdapted(device: Device, dir: string): Promise<LocalBackend> {
+  const { rank, alpha, targets, base } = await openAdapter(dir);
+  if (base === undefined) {
+    throw new ConfigError(
+      "Cannot open the adapter as its base_model_name_or_path is empty: name the model's folder there",
+      {
+        file: `${dir}/adapter_config.json`,
+      },
+    );
+  }
+  const folder = await openModelFolder(base);
+  const model = await LanguageModel.load(device, folder, { lora: { rank, alpha, targets } });
+  const backend = new LocalBackend({ model, tokenizer: folder.tokenizer, name: dir, baseFolder: base });
+  await backend.load(dir);
+  return backend;
 }
 
 async function loadModel(

@@ -15,7 +15,8 @@ export const estimateAdvantages: EstimateAdvantages = (
 ) => {
   const isOwn = estimatorNames().includes(`rllm.${name}`);
   const estimator = findEstimator(isOwn ? `rllm.${name}` : name);
-  const settings: EstimatorSettings = "norm_adv_by_std_in_grpo" in estimator.settings ? { norm_adv_by_std_in_grpo } : {};
+  const settings: EstimatorSettings =
+    "norm_adv_by_std_in_grpo" in estimator.settings ? { norm_adv_by_std_in_grpo } : {};
   const count = groups.reduce((most, group) => Math.max(most, group + 1), 0);
   const batch = {
     offsets: Uint32Array.from({ length: rewards.length + 1 }, (_, i) => i),

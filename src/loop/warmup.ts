@@ -23,7 +23,15 @@ export async function warmupStep(run: Run, state: LoopState): Promise<LoopState>
     entropy_coeff: 0,
     temperature: 1,
   });
-  const optim = await backend.optimStep({ learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm });
+  const rate = learning_rate * warmupScale(state.warmup, steps);
+  const optim = await backend.optimStep({
+    learning_rate: rate,
+    beta1,
+    beta2,
+    eps,
+    weight_decay,
+    grad_clip_norm,
+  });
   const seconds = (performance.now() - started) / 1000;
   const metrics = {
     ...renamed({ ...loss, ...optim }),
@@ -34,6 +42,17 @@ export async function warmupStep(run: Run, state: LoopState): Promise<LoopState>
   for (const logger of loggers)
     await logger.log({ phase: "warmup", step: warmup, totalSteps: steps, metrics });
   return { ...state, warmup };
+}
+
+/** Steps over which the learning rate rises. */
+const RISE_STEPS = 20;
+/** The learning rate ends at this share: noise of the last steps would be all that RL sees of the model. */
+const LAST_SHARE = 0.05;
+
+/** Factor on `warmup.learning_rate`: a short rise, a constant half, a linear fall. */
+function warmupScale(step: number, steps: number): number {
+  const fall = Math.min(1, (2 * (steps - step)) / steps);
+  return Math.min((step + 1) / Math.min(RISE_STEPS, steps), Math.max(fall, LAST_SHARE));
 }
 
 /** `actor/pg_loss` of a supervised step is its cross-entropy: `warmup/loss`, and so on. */

@@ -1,0 +1,69 @@
+/** `grpu sample`: text in, text out. */
+import { ConfigError, UnsupportedError } from "../errors.ts";
+import type { Command, Input, Io } from "./command.ts";
+import { integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
+import { DEVICE } from "./options.ts";
+
+export const sampleCommand: Command = {
+  path: "sample",
+  summary: "continue a text with a model",
+  options: [
+    MODEL,
+    { flag: "--prompt", value: "TEXT", describe: "text to continue; - reads standard input", required: true },
+    ...SAMPLING,
+    { flag: "--n", value: "N", describe: "how many continuations", default: "1" },
+    DEVICE,
+    { flag: "--json", describe: "print one JSON object for each continuation" },
+  ],
+  examples: [
+    "grpu sample --model checkpoints/grpu/arithmetic/global_step_60 --prompt 37+45=",
+    'grpu sample --model ./stories260k --prompt "Once upon a time" --max-tokens 100 --temperature 0.8',
+    'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
+  ],
+  notes: "--model takes a Hugging Face folder or a checkpoint of grpu train.",
+  run: (input, io) => sample(input, io),
+};
+
+async function sample({ options }: Input, io: Io): Promise<void> {
+  const folder = String(options.model);
+  const prompt = options.prompt === "-" ? await io.stdin() : String(options.prompt);
+  const params = samplingOf(options);
+  const n = integer(options.n, { flag: "--n", least: 1 });
+  const seed = number(options.seed, { flag: "--seed", least: 0 });
+  const { openForInference } = await import("./local.ts");
+  const { seedOf } = await import("../data/random.ts");
+  const { backend, device } = await openForInference(folder, options.device);
+  try {
+    const { tokenizer } = backend;
+    if (!tokenizer) {
+      throw new UnsupportedError(`Cannot sample text as the model has no tokenizer.json: ${folder}`, {
+        part: "sample",
+        capability: "tokenizer",
+      });
+    }
+    io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
+    const prompt_ids = tokenizer.encode(prompt);
+    const room = backend.model.contextLength - prompt_ids.length;
+    if (room < 1)
+      throw new ConfigError(
+        `Cannot continue the prompt as it fills the context of ${backend.model.contextLength} tokens: ${prompt_ids.length}`,
+      );
+    const fitted = {
+      ...params,
+      max_tokens: Math.min(params.max_tokens, room),
+      stop_token_ids: backend.model.eosTokenIds,
+    };
+    const requests = Array.from({ length: n }, (_, i) => ({
+      prompt_ids,
+      params: fitted,
+      seed: seedOf(seed, i),
+    }));
+    for (const { tokens, finish_reason } of await backend.sample(requests, { signal: io.signal })) {
+      const text = tokenizer.decode(tokens);
+      if (options.json) io.out(`${JSON.stringify({ prompt, text, tokens, finish_reason })}\n`);
+      else io.out(`${prompt}${text}\n`);
+    }
+  } finally {
+    backend.close();
+  }
+}
