@@ -40,6 +40,15 @@ export {
 export { type Groups, numberGroups, packGroups } from "./groups.ts";
 export * from "./kl.ts";
 export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./kl_loss.ts";
+export {
+  type HeadInput,
+  type RecordedHeadLogprobs,
+  type RecordedLogprobs,
+  recordHeadLogprobs,
+  recordLogprobs,
+  type StatisticsGradient,
+  type TokenStatistics,
+} from "./logits.ts";
 export type {
   LossDefinition,
   LossPlan,

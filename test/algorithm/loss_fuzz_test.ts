@@ -1,0 +1,75 @@
+import { describe, expect, test } from "vitest";
+import { AGGREGATION_MODES } from "../../src/algorithm/aggregation.ts";
+import { KL_NAMES } from "../../src/algorithm/kl.ts";
+import { policyLoss } from "../../src/algorithm/loss_reference.ts";
+import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss_spec.ts";
+import { deviceLoss } from "./device_loss.ts";
+import { DEVICES } from "./devices.ts";
+import { furthest } from "./golden.ts";
+import { type RandomBatch, random, randomBatch } from "./random_batch.ts";
+
+const NAMES = lossNames();
+/** f32 sums over a few hundred tokens whose ratios reach e^3. */
+const FUZZ = { relative: 1e-4, absolute: 2e-5 };
+const ROUNDS = 1000;
+
+function pick<T>(from: readonly T[], next: () => number): T {
+  return from[Math.floor(next() * from.length)];
+}
+
+function randomSpec(name: string, next: () => number): PolicyLossSpec {
+  const settings: Record<string, number> = name === "dro" ? { dro_beta: 0.05 } : {};
+  if (name.startsWith("trl.") && next() < 0.5) settings.importance_sampling_level = 1;
+  if (name.startsWith("trl.") && next() < 0.3) settings.delta = 1.1 + next();
+  if (name === "kl_cov") settings.kl_cov_ratio = 0.1;
+  if (name === "clip_cov")
+    Object.assign(settings, { clip_cov_ratio: 0.1, clip_cov_lb: 0.01, clip_cov_ub: 0.6 });
+  return {
+    name,
+    settings,
+    loss_agg_mode: pick(AGGREGATION_MODES, next),
+    kl: next() < 0.5 ? { type: pick(KL_NAMES, next), coef: 0.1 } : undefined,
+    entropy_coeff: next() < 0.5 ? 0.01 : 0,
+  };
+}
+
+/**
+ * A ratio within rounding of a bound may fall on either side of it in f32, and then its gradient is there or is not.
+ * Such batches are not compared.
+ */
+function isNearBound(batch: RandomBatch): boolean {
+  const bounds = [0.8, 1.2, 3, 4];
+  return (
+    batch.oldLogprobs !== undefined &&
+    Array.from(batch.oldLogprobs).some((old, t) => {
+      const r = Math.exp(batch.logprobs[t] - old);
+      return bounds.some((bound) => Math.abs(r - bound) < 1e-5);
+    })
+  );
+}
+
+describe.each(DEVICES)("random ragged batches on $name equal float64", ({ name, device }) => {
+  test(`${ROUNDS} of every loss, aggregation, KL and entropy term together`, {
+    timeout: 600_000,
+  }, async () => {
+    const next = random(name.length);
+    let compared = 0;
+    for (let round = 0; round < ROUNDS; round++) {
+      const batch = randomBatch(1000 + round);
+      const spec = randomSpec(NAMES[round % NAMES.length], next);
+      if (batch.offsets[batch.offsets.length - 1] === batch.offsets.length - 1 || isNearBound(batch))
+        continue;
+      const want = policyLoss(batch, spec);
+      const got = await deviceLoss(device, batch, spec);
+      const where = `round ${round} ${JSON.stringify(spec)}`;
+      expect(furthest([got.loss], [want.loss], FUZZ), where).toBeUndefined();
+      expect(furthest(got.dlogprobs, want.dlogprobs, FUZZ), where).toBeUndefined();
+      if (want.dentropy) expect(furthest(got.dentropy!, want.dentropy, FUZZ), where).toBeUndefined();
+      expect(Object.keys(got.metrics)).toEqual(Object.keys(want.metrics));
+      for (const [key, value] of Object.entries(want.metrics))
+        expect(furthest([got.metrics[key]], [value], FUZZ), `${where} ${key}`).toBeUndefined();
+      compared++;
+    }
+    expect(compared).toBeGreaterThan(ROUNDS * 0.8);
+  });
+});
