@@ -44,7 +44,7 @@ const SHAPES: [string, Shape][] = [
   ["grouped and ragged", { lengths: [3, 1, 17, 8, 40], heads: 8, keyHeads: 4, width: 8 }],
   ["no grouping", { lengths: [21, 12], heads: 3, keyHeads: 3, width: 12 }],
   ["one key head", { lengths: [30, 5], heads: 4, keyHeads: 1, width: 16 }],
-  ["width 32", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 32 }],
+  ["width 20", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 20 }],
   ["width 36", { lengths: [5, 12], heads: 2, keyHeads: 2, width: 36 }],
   ["width 128", { lengths: [5, 30], heads: 2, keyHeads: 1, width: 128 }],
 ];
