@@ -1,9 +1,9 @@
 /**
  * Packs grpu as it would be published, installs that into an empty project and uses it there: the command, the
- * import, its types, and a bundle for a page. `node scripts/check_package.mjs`
+ * import, its types, a bundle for a page, and a step of training. `node scripts/check_package.mjs`
  */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -65,6 +65,16 @@ function use() {
   if (!(Number(run(process.execPath, ["use.mjs"])) > 0)) throw new Error("the package exports nothing");
   checkTypes();
   checkPage();
+  checkTraining(bin);
+}
+
+/** Two steps of warm-up and one of GRPO on the device that answers: the packed shaders and configurations are whole. */
+function checkTraining(bin) {
+  const config = join("node_modules", "grpu", "config", "run", "arithmetic.yaml");
+  const few = ["warmup.steps=2", "rllm.trainer.total_batches=1", "training.default_local_dir=out"];
+  const outcome = JSON.parse(run(bin, ["train", config, ...few, "--json"]));
+  if (typeof outcome !== "object" || outcome === null) throw new Error("`grpu train --json` gave no object");
+  if (!existsSync(join(dir, "out", "report.html"))) throw new Error("`grpu train` wrote no report.html");
 }
 
 /** A page's bundle: nothing of Node may be left in it. */
