@@ -1,0 +1,179 @@
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { FolderCheckpoints, setAside } from "../../src/log/checkpoints.ts";
+import { MetricsFile } from "../../src/log/jsonl.ts";
+import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import type { LoopState } from "../../src/loop/state.ts";
+import { train } from "../../src/loop/train.ts";
+import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
+import { TableBackend } from "../fixtures/table_backend.ts";
+
+let dir: string;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "grpu-resume-"));
+});
+afterEach(() => rm(dir, { recursive: true, force: true }));
+
+const SETTINGS: Partly<LoopSettings> = {
+  ...LETTER_SETTINGS,
+  warmup: { steps: 5, batch_size: 4, learning_rate: 1 },
+  rejection_sample: { enable: true, mode: "episode", min_partial_solve_tasks: 6 },
+};
+const EXAMPLES = Array.from(LETTERS, (letter) => ({ prompt: letter, response: letter }));
+
+type Options = Partial<ConstructorParameters<typeof FolderCheckpoints>[1]>;
+
+function fileRun(name: string, options: Options = {}, settings = SETTINGS) {
+  const folder = join(dir, name);
+  const checkpoints = new FolderCheckpoints<LoopState>(folder, { resumeMode: "auto", ...options });
+  const file = join(folder, "metrics.jsonl");
+  const made = letterRun({ settings, examples: EXAMPLES, checkpoints, loggers: [new MetricsFile(file)] });
+  const lines = async () =>
+    (await readFile(file, "utf8")).replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "").trim();
+  return { ...made, folder, checkpoints, lines };
+}
+
+/** Stops a run when its backend is about to draw for the nth time. */
+function abortAtDraw(backend: TableBackend, draw: number): AbortSignal {
+  const controller = new AbortController();
+  const sample = backend.sample.bind(backend);
+  let draws = 0;
+  backend.sample = (requests, options) => {
+    if (++draws === draw) controller.abort();
+    return sample(requests, options);
+  };
+  return controller.signal;
+}
+
+test.each([1, 2, 4, 7, 13])(
+  "a run stopped at draw %i and resumed equals the uninterrupted one",
+  async (draw) => {
+    const whole = fileRun("whole");
+    await train(whole.run);
+    const stopped = fileRun("parts");
+    const first = await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, draw) });
+    expect(first.isComplete).toBe(false);
+    const resumed = fileRun("parts");
+    const outcome = await train(resumed.run);
+    expect(outcome.isComplete).toBe(true);
+    expect(resumed.backend.text()).toBe(whole.backend.text());
+    expect(await resumed.lines()).toBe(await whole.lines());
+  },
+);
+
+test("a run killed after lines that no checkpoint holds writes them once", async () => {
+  const whole = fileRun("whole");
+  await train(whole.run);
+  const killed = fileRun("killed");
+  const sample = killed.backend.sample.bind(killed.backend);
+  let draws = 0;
+  // Step 5: after the checkpoint of step 3, the lines of step 4 and a validation.
+  killed.backend.sample = async (requests, options) => {
+    if (++draws === 7) throw new Error("killed");
+    return sample(requests, options);
+  };
+  await expect(train(killed.run)).rejects.toThrow("killed");
+  expect(await killed.lines()).toContain('"phase":"val","step":4');
+  const resumed = fileRun("killed");
+  await train(resumed.run);
+  expect(resumed.backend.text()).toBe(whole.backend.text());
+  expect(await resumed.lines()).toBe(await whole.lines());
+});
+
+test("a stop during warm-up resumes within it", async () => {
+  const whole = fileRun("whole");
+  await train(whole.run);
+  const stopped = fileRun("parts");
+  const controller = new AbortController();
+  const step = stopped.backend.optimStep.bind(stopped.backend);
+  stopped.backend.optimStep = async (params) => {
+    const metrics = await step(params);
+    if (stopped.backend.weightVersion === 3) controller.abort();
+    return metrics;
+  };
+  const { state } = await train({ ...stopped.run, signal: controller.signal });
+  expect(state).toMatchObject({ warmup: 3, step: 0 });
+  expect(await readdir(stopped.folder)).toContain("warmup_step_3");
+  const resumed = fileRun("parts");
+  await train(resumed.run);
+  expect(resumed.backend.text()).toBe(whole.backend.text());
+  expect(await resumed.lines()).toBe(await whole.lines());
+});
+
+test("save_freq counts steps, the last step is always saved, and only the newest are kept", async () => {
+  const { run, folder } = fileRun("kept", { keep: 2 });
+  await train(run);
+  expect((await readdir(folder)).filter((name) => name.startsWith("global_step_")).sort()).toEqual([
+    "global_step_12",
+    "global_step_9",
+  ]);
+  expect(await readFile(join(folder, "latest_checkpointed_iteration.txt"), "utf8")).toBe("12\n");
+});
+
+test("a disk that is full leaves the checkpoint before intact and says so", async () => {
+  const { run, backend, folder } = fileRun("full");
+  const save = backend.save.bind(backend);
+  let saves = 0;
+  backend.save = async (target) => {
+    await save(target);
+    if (++saves < 2) return;
+    await writeFile(join(target, "half"), "written");
+    throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
+  };
+  await expect(train(run)).rejects.toThrow(/disk is full.*checkpoint before it is whole: .*global_step_3/s);
+  expect((await readdir(folder)).filter((name) => name.includes("step_"))).toEqual(["global_step_3"]);
+  const resumed = fileRun("full");
+  const whole = fileRun("whole");
+  await train(resumed.run);
+  await train(whole.run);
+  expect(resumed.backend.text()).toBe(whole.backend.text());
+});
+
+test("what a crash left half written is no checkpoint", async () => {
+  const { run, checkpoints, folder } = fileRun("crash");
+  await train(run);
+  const temporary = join(folder, ".writing-global_step_99");
+  await checkpoints.save("global_step_12", {
+    state: (await checkpoints.find())!.state,
+    write: (at) => new TableBackend(LETTERS).save(at),
+  });
+  await writeFile(temporary, "");
+  expect(await checkpoints.latest()).toBe("global_step_12");
+});
+
+test("resume modes", async () => {
+  const { run, folder } = fileRun("modes");
+  await train(run);
+  const step = async (options: Options) => (await fileRun("modes", options).checkpoints.find())?.state.step;
+  expect(await step({ resumeMode: "auto" })).toBe(12);
+  expect(await step({ resumeMode: "disable" })).toBeUndefined();
+  expect(await step({ resumeMode: "resume_path", resumeFrom: join(folder, "global_step_6") })).toBe(6);
+  await rm(join(folder, "global_step_12"), { recursive: true });
+  expect(await step({ resumeMode: "auto" })).toBe(9);
+  await expect(step({ resumeMode: "resume_path", resumeFrom: dir })).rejects.toThrow(
+    /no checkpoint of grpu train/,
+  );
+});
+
+test("resume_path goes on from an earlier checkpoint exactly", async () => {
+  const whole = fileRun("whole");
+  await train(whole.run);
+  const other = fileRun("other", {
+    resumeMode: "resume_path",
+    resumeFrom: join(whole.folder, "global_step_6"),
+  });
+  await train(other.run);
+  expect(other.backend.text()).toBe(whole.backend.text());
+});
+
+test("setAside() moves an earlier run and loses nothing", async () => {
+  const folder = join(dir, "run");
+  expect(await setAside(folder)).toBeUndefined();
+  for (const place of [`${folder}.1`, `${folder}.2`]) {
+    await train(fileRun("run", {}, loopSettings({ ...SETTINGS, trainer: { total_batches: 1 } })).run);
+    expect(await setAside(folder)).toBe(place);
+    expect(await readdir(place)).toContain("metrics.jsonl");
+  }
+});
