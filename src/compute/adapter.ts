@@ -30,14 +30,17 @@ async function createDawn(): Promise<GPU | undefined> {
   const runtime = globalThis as unknown as Runtime;
   // Read by Mesa when the driver loads; other drivers ignore it.
   if (runtime.process?.env) runtime.process.env.LP_NUM_THREADS ??= SOFTWARE_GPU_THREADS;
-  try {
-    // The name is a variable so that bundlers for a page leave the package out.
-    const name = "webgpu";
-    const dawn = (await import(/* @vite-ignore */ name)) as { create(flags: string[]): GPU };
-    return dawn.create([]);
-  } catch {
-    return undefined;
+  // The names are variables so that bundlers for a page leave the package out. Deno needs the second where no import
+  // map of the project's names the package.
+  for (const name of runtime.Deno ? ["webgpu", "npm:webgpu@^0.6.2"] : ["webgpu"]) {
+    try {
+      const dawn = (await import(/* @vite-ignore */ name)) as { create(flags: string[]): GPU };
+      return dawn.create([]);
+    } catch {
+      // Not installed, or not built for this machine.
+    }
   }
+  return undefined;
 }
 
 /** True where the "GPU" is a CPU driver: barriers, many workgroups and big unrolled shaders are slow there. */
