@@ -155,6 +155,7 @@ export const commands: readonly Command[] = [
         choices: ["copy", "scale"],
         default: "copy",
       },
+      { flag: "--pin-defaults", describe: "write down what has another default in the other system" },
       { flag: "--verbose", describe: "tell about every setting" },
     ],
     examples: [
@@ -310,6 +311,7 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
     profile,
     target: options.target === "new" ? "new" : "legacy",
     cadence: options.cadence === "scale" ? "scale" : "copy",
+    pin: options.pinDefaults === true,
   };
   const result = convert(source, { ...conversion, to, readConfig: configFiles().readConfig });
   if (
@@ -376,11 +378,13 @@ interface Reporting {
   readonly io: Io;
 }
 
+/** What is told without --verbose: everything but plain renames. */
+const TOLD: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
+
 async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {
   const { formatNote, writeReport } = await import("../config/convert/report.ts");
   for (const note of notes) {
-    if (options.verbose === true || note.kind === "dropped" || note.kind === "check")
-      io.err(`${formatNote(note)}\n`);
+    if (options.verbose === true || TOLD.includes(note.kind)) io.err(`${formatNote(note)}\n`);
   }
   if (options.report) writeFileSync(String(options.report), writeReport(notes, { from, to }));
 }

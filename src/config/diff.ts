@@ -1,4 +1,4 @@
-/** Compares two configurations by meaning: both are read in verl's names, verl's defaults filled in. */
+/** Compares two configurations by meaning: both are read in verl's names, each with its own system's defaults. */
 import { HOME } from "./convert/build.ts";
 import { convert } from "./convert/convert.ts";
 import type { Source } from "./convert/source.ts";
@@ -30,7 +30,7 @@ export interface Diff {
 }
 
 export function diffSources(a: Source, b: Source, readConfig: (name: string) => string | undefined): Diff {
-  const [left, right] = [a, b].map((source) => convert(source, { to: "verl", readConfig }));
+  const [left, right] = [a, b].map((source) => convert(source, { to: "verl", readConfig, pin: true }));
   const defaults = readYaml(readConfig("verl/0.10.yaml") ?? "", "").tree;
   const read = defaultReader(defaults);
   const paths = new Set([...left.values.keys(), ...right.values.keys()]);

@@ -514,29 +514,97 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
 });
 
 describe("diff and validate", () => {
-  test("the same meaning in two systems has no difference", () => {
-    const verl = args(
+  test("with defaults pinned, the converted file means the same", () => {
+    const lines = [
       "algorithm.adv_estimator=grpo",
       "data.train_batch_size=64",
       `${ACTOR}.ppo_mini_batch_size=16`,
       "trainer.save_freq=5",
-    );
-    const trinity = yaml(
-      "algorithm: {algorithm_type: grpo}\nbuffer: {batch_size: 16}\nsynchronizer: {sync_interval: 4}\ntrainer: {save_interval: 5}\n",
-      "trinity",
-    );
-    expect(formatDiff(diffSources(verl, trinity, readConfig), { a: "a", b: "b" })).toBe("");
+      "data.train_files=/a/train.parquet",
+      "data.val_files=/a/test.parquet",
+      "trainer.test_freq=8",
+      "trainer.n_gpus_per_node=8",
+      "trainer.nnodes=1",
+    ];
+    const verl = args(...lines);
+    const there = run(verl, "trinity", { pin: true });
+    expect(there.errors).toEqual([]);
+    expect(there.out).toMatchObject({
+      "buffer.total_epochs": 30,
+      "trainer.use_dynamic_bsz": false,
+      "buffer.explorer_input.tasksets.0.task_selector.selector_type": "shuffle",
+      "buffer.explorer_input.eval_tasksets.0.rollout_args.temperature": 0,
+      "monitor.monitor_type": "wandb",
+    });
+    const trinity: Source = { system: "trinity", values: asSource(there.out), problems: [] };
+    expect(diffSources(verl, trinity, readConfig).differences).toEqual([]);
+    const plainly = run(verl, "trinity");
+    expect(
+      plainly.result.notes.filter(({ kind }) => kind === "default differs").map((note) => formatNote(note)),
+    ).toContain("default differs: trainer.total_epochs -> buffer.total_epochs: 30 here, 1 there");
   });
 
-  test("differences are told in verl's names, with their own", () => {
-    const verl = args("algorithm.adv_estimator=grpo", "data.max_prompt_length=512");
+  test("rLLM's defaults are not verl's, and pinning says so", () => {
+    const source = yaml("rllm: {trainer: {project_name: p}}\n", "rllm");
+    expect(run(source, "verl").out).toEqual({ "trainer.project_name": "p" });
+    expect(run(source, "verl", { pin: true }).out).toMatchObject({
+      "actor_rollout_ref.rollout.n": 8,
+      "algorithm.adv_estimator": "grpo",
+      "data.train_batch_size": 64,
+      "data.max_response_length": 30720,
+      "trainer.total_epochs": 10,
+    });
+    const pinned = run(args("trainer.project_name=p"), "rllm", { pin: true }).out;
+    expect(pinned).toMatchObject({
+      "rllm.rollout.n": 1,
+      "rllm.algorithm.adv_estimator": "gae",
+      "rllm.trainer.test_freq": -1,
+    });
+  });
+
+  test("a default of Trinity that acts is written for verl: k2 in the loss, the critic's model", () => {
+    const { out } = run(
+      yaml("algorithm: {algorithm_type: ppo}\nmodel: {model_path: M}\nbuffer: {batch_size: 8}\n", "trinity"),
+      "verl",
+    );
+    expect(out).toMatchObject({
+      [`${ACTOR}.use_kl_loss`]: true,
+      [`${ACTOR}.kl_loss_type`]: "mse",
+      "critic.model.path": "M",
+    });
+    expect(
+      run(
+        yaml("algorithm: {algorithm_type: dapo, advantage_fn: grpo}\nbuffer: {batch_size: 8}\n", "trinity"),
+        "verl",
+      ).out[`${ACTOR}.use_kl_loss`],
+    ).toBe(false);
+  });
+
+  test("what Trinity fills in itself is not taken from trainer_config", () => {
+    const text =
+      "algorithm: {algorithm_type: grpo}\nbuffer: {batch_size: 8}\ntrainer: {trainer_config: {actor_rollout_ref: {actor: {ppo_mini_batch_size: 99}}}}\n";
+    const { out, dropped } = run(yaml(text, "trinity"), "verl");
+    expect([out[`${ACTOR}.ppo_mini_batch_size`], dropped]).toEqual([
+      8,
+      [`trainer.trainer_config.${ACTOR}.ppo_mini_batch_size`],
+    ]);
+    const { problems } = validateFile({ name: "t.yaml", text }, { readConfig, system: "trinity" });
+    expect(problems.map(({ message }) => message).join("\n")).toContain(
+      "ppo_mini_batch_size has no effect: Trinity fills it in itself",
+    );
+  });
+
+  test("differences are told in verl's names, with their own, defaults of either system included", () => {
+    const verl = args("algorithm.adv_estimator=grpo", "data.max_prompt_length=512", "trainer.total_epochs=1");
     const trinity = yaml(
-      "algorithm: {algorithm_type: grpo}\nbuffer: {batch_size: 256}\nsynchronizer: {sync_interval: 4}\nmodel: {max_prompt_tokens: 1024}\nexplorer: {runner_per_model: 4}\n",
+      "algorithm: {algorithm_type: grpo, kl_loss_fn: none}\nbuffer: {batch_size: 256}\nsynchronizer: {sync_interval: 4}\nmodel: {max_prompt_tokens: 1024}\nexplorer: {runner_per_model: 4}\n",
       "trinity",
     );
-    expect(formatDiff(diffSources(verl, trinity, readConfig), { a: "a", b: "b" })).toBe(
-      "data.max_prompt_length: 512 -> 1024   [model.max_prompt_tokens]\nonly in b: explorer.runner_per_model\n",
-    );
+    const text = formatDiff(diffSources(verl, trinity, readConfig), { a: "a", b: "b" });
+    expect(text).toContain("data.max_prompt_length: 512 -> 1024   [model.max_prompt_tokens]\n");
+    expect(text).toContain("actor_rollout_ref.actor.use_dynamic_bsz: false (default) -> true (default)\n");
+    expect(text).toContain("only in b: explorer.runner_per_model\n");
+    expect(text).not.toContain("total_epochs");
   });
 
   test("a Trinity file is checked as it stands", () => {

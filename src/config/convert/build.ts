@@ -35,6 +35,10 @@ export interface ConvertOptions {
   readonly target?: "legacy" | "new";
   /** Whether steps are copied as they are, like the guide does, or scaled by `sync_interval`. */
   readonly cadence?: "copy" | "scale";
+  /** Write down what has another default in the other system. */
+  readonly pin?: boolean;
+  /** verl's own defaults, by path. */
+  readonly verlDefaults?: ReadonlyMap<string, Value>;
   /** Values that have no source, by path of the system that is written. */
   readonly profile?: ReadonlyMap<string, Value>;
 }
@@ -55,7 +59,14 @@ export class Build implements Converted {
 
   constructor(source: Source, options: ConvertOptions) {
     this.source = source;
-    this.options = { target: "legacy", cadence: "copy", profile: new Map(), ...options };
+    this.options = {
+      target: "legacy",
+      cadence: "copy",
+      pin: false,
+      verlDefaults: new Map(),
+      profile: new Map(),
+      ...options,
+    };
     this.problems.push(...source.problems);
   }
 

@@ -1,6 +1,7 @@
 /** What Trinity would refuse or silently rewrite, and what does not behave as in verl, told at conversion. */
 import type { Value } from "../tree.ts";
 import type { Build } from "./build.ts";
+import { FILLED_IN, FROZEN_IN_NEW } from "./rows.ts";
 
 type Out = (path: string) => Value | undefined;
 
@@ -9,6 +10,7 @@ export function checkTrinity(build: Build): void {
   checkGpus(build, out);
   checkCadence(build, out);
   checkLengths(build, out);
+  checkTrainerConfig(build);
   const warmUp = Number(out("algorithm.optimizer.lr_warmup_steps_ratio") ?? 0);
   if (warmUp > 0 && out("trainer.total_steps") === undefined) {
     build.check(
@@ -31,6 +33,19 @@ export function checkTrinity(build: Build): void {
       "several passes over a batch change how many optimiser steps an iteration has",
       "actor_rollout_ref.actor.ppo_epochs",
     );
+  }
+}
+
+/** What is written under trainer_config and has no effect there. */
+function checkTrainerConfig(build: Build): void {
+  const at = "trainer.trainer_config.";
+  for (const path of build.values.keys()) {
+    if (!path.startsWith(at)) continue;
+    const own = path.slice(at.length);
+    if (FILLED_IN.test(own)) build.check(`${path} has no effect: Trinity fills it in itself`, path);
+    else if (build.options.target === "new" && FROZEN_IN_NEW.test(own)) {
+      build.check(`${path} has no effect: the new builder takes it from its own settings`, path);
+    }
   }
 }
 

@@ -20,6 +20,7 @@ export interface ConvertRequest extends ConvertOptions {
 /** Converts what a source sets. Problems are returned, never thrown; with any error the values are not to be used. */
 export function convert(source: Source, { to, readConfig, ...options }: ConvertRequest): Converted {
   const unknown = unknownSettings(source, readConfig);
+  const verlDefaults = new Map(leaves(readYaml(readConfig("verl/0.10.yaml") ?? "", "").tree));
   const steps: ((from: Source, options: ConvertOptions) => Converted)[] = [];
   if (source.system === "rllm" && to !== "rllm") steps.push(rllmToVerl);
   if (source.system === "trinity" && to !== "trinity") steps.push(trinityToVerl);
@@ -32,7 +33,7 @@ export function convert(source: Source, { to, readConfig, ...options }: ConvertR
   let result: Converted | undefined;
   for (const [i, step] of steps.entries()) {
     const isLast = i === steps.length - 1;
-    result = step(current, isLast ? options : { ...options, profile: new Map() });
+    result = step(current, { ...options, verlDefaults, profile: (isLast && options.profile) || new Map() });
     problems = [...problems, ...result.problems];
     notes = joinNotes(notes, result.notes);
     if (isLast) break;

@@ -4,6 +4,7 @@ import { supportOf } from "../support.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../sync_tables.ts";
 import type { Value } from "../tree.ts";
 import { Build, type Converted, type ConvertOptions } from "./build.ts";
+import { pairsWithRllm, settleDefaults } from "./defaults.ts";
 import type { Source } from "./source.ts";
 
 const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
@@ -47,6 +48,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
     else if (path in TINKER_FIELDS && !path.startsWith("data.")) build.drop(path, "verl has no counterpart");
     else put(build, path, value);
   }
+  settleDefaults(build, pairsWithRllm("rllm", build.options.verlDefaults));
   build.applyProfile();
   return build;
 }
@@ -104,6 +106,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
     build.put(VERL_STEPS.rllm, steps === null ? -1 : steps, { kind: "renamed", from: [VERL_STEPS.native] });
   }
   for (const [path, { value }] of build.rest()) put(build, path, value);
+  settleDefaults(build, pairsWithRllm("verl", build.options.verlDefaults));
   build.applyProfile();
   return build;
 }

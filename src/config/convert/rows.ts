@@ -180,6 +180,13 @@ export const KL_TO_VERL: Readonly<Record<string, { readonly name: string; readon
   corrected_k3: { name: "low_var_kl", loss: "verl has no importance-corrected k3" },
 };
 
+/** Settings of verl that Trinity computes: what a file says about them under trainer_config is overwritten. */
+export const FILLED_IN =
+  /^(?:(?:actor_rollout_ref\.actor|critic)\.ppo_mini_batch_size|actor_rollout_ref\.actor\.use_kl_loss|actor_rollout_ref\.rollout\.(?:n|temperature)|critic\.(?:enable|rollout_n)|data\.train_batch_size)$/;
+/** What its new builder ignores besides, with a warning or without. */
+export const FROZEN_IN_NEW =
+  /^(?:(?:trainer|algorithm|reward_model)\..*|actor_rollout_ref\.model\.(?:path|trust_remote_code|use_remove_padding|lora_.*|custom_chat_template)|(?:actor_rollout_ref\.actor|critic)\.(?:strategy|use_dynamic_bsz|ppo_max_token_len_per_gpu|loss_agg_mode|grad_clip|ulysses_sequence_parallel_size))$/;
+
 /** What the guide's examples set without a source in verl. */
 export const TRINITY_CONSTANTS: readonly (readonly [path: string, value: Value])[] = [
   ["checkpoint_root_dir", "./checkpoints"],

@@ -2,6 +2,7 @@
 import type { Value } from "../tree.ts";
 import { asList, Build, type Converted, type ConvertOptions, expandHome } from "./build.ts";
 import { checkTrinity } from "./check_trinity.ts";
+import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
 import {
   ESTIMATORS,
   KL_TO_TRINITY,
@@ -29,6 +30,7 @@ export function verlToTrinity(source: Source, options: ConvertOptions = {}): Con
   putTrainer(build, interval);
   putConstants(build);
   putRest(build);
+  settleDefaults(build, pairsWithTrinity("verl", build.options.target));
   build.applyProfile();
   checkTrinity(build);
   return build;

@@ -1,7 +1,16 @@
 /** A Trinity-RFT configuration as verl's settings: the inverse of to_trinity.ts. */
 import type { Value } from "../tree.ts";
 import { Build, type Converted, type ConvertOptions } from "./build.ts";
-import { ESTIMATORS, KL_TO_VERL, ROWS, type Row, TARGET_ROWS, VERL_LOCAL_DIR_TAIL } from "./rows.ts";
+import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
+import {
+  ESTIMATORS,
+  FILLED_IN,
+  KL_TO_VERL,
+  ROWS,
+  type Row,
+  TARGET_ROWS,
+  VERL_LOCAL_DIR_TAIL,
+} from "./rows.ts";
 import type { Source } from "./source.ts";
 import { takeTasksets } from "./tasksets.ts";
 
@@ -23,6 +32,7 @@ export function trinityToVerl(source: Source, options: ConvertOptions = {}): Con
   putModels(build);
   putTrainer(build, interval);
   putRest(build);
+  settleDefaults(build, pairsWithTrinity("trinity", build.options.target));
   build.applyProfile();
   return build;
 }
@@ -73,14 +83,26 @@ function putEstimator(build: Build): void {
   }
 }
 
+/** Types without a KL loss by default; all others have k2. */
+const WITHOUT_KL = ["dapo", "asymre", "sppo", "on_policy_distill", "jsd", "sft", "raft"];
+
+function usualKlLoss(build: Build): string {
+  const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
+  return WITHOUT_KL.includes(type) ? "none" : "k2";
+}
+
 /** Algorithm types that bring a loss of their own. */
 const LOSS_OF_TYPE: Readonly<Record<string, string>> = { gspo: "gspo", sapo: "sapo", cispo: "cispo" };
 
 function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind: string }): void {
-  const name = build.take(fn);
+  const given = build.take(fn);
+  // Trinity's algorithms bring a KL loss of their own when none is named.
+  const usual = fn === "algorithm.kl_loss_fn" ? usualKlLoss(build) : undefined;
+  const name = given ?? usual;
   if (name === undefined) return;
+  const from = [given === undefined ? "algorithm.algorithm_type" : fn];
   if (name === "none") {
-    build.put(use, false, { kind: "split", from: [fn] });
+    build.put(use, false, { kind: "split", from });
     return;
   }
   const verl = KL_TO_VERL[String(name)];
@@ -91,8 +113,8 @@ function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind:
     );
     return;
   }
-  build.put(use, true, { kind: "split", from: [fn] });
-  build.put(kind, verl.name, { kind: "split", from: [fn], message: verl.loss });
+  build.put(use, true, { kind: "split", from });
+  build.put(kind, verl.name, { kind: "split", from, message: verl.loss });
   if (verl.loss) build.check(`${fn}=${name} is not exact in verl: ${verl.loss}`, fn);
 }
 
@@ -120,6 +142,12 @@ function putRow(build: Build, row: Row, interval: number): void {
 }
 
 function putModels(build: Build): void {
+  const actor = build.peek("model.model_path");
+  const needsCritic = build.values.get("algorithm.adv_estimator")?.value === "gae";
+  if (needsCritic && actor !== undefined && !build.has("model.critic_model_path")) {
+    const message = "Trinity's critic starts from the actor's model, verl's from a default of its own";
+    build.put("critic.model.path", actor, { kind: "computed", from: ["model.model_path"], message });
+  }
   const at = "explorer.auxiliary_models.0";
   if (!build.has(`${at}.model_path`)) return;
   build.put("reward_model.enable", true, { kind: "split", from: [`${at}.model_path`] });
@@ -174,6 +202,10 @@ function putRest(build: Build): void {
     if (path.startsWith(CONFIG)) {
       build.take(path);
       const verl = path.slice(CONFIG.length).replace(/^critic\.fsdp\./, "critic.model.fsdp_config.");
+      if (FILLED_IN.test(verl)) {
+        build.drop(path, "Trinity fills it in itself, whatever is written here");
+        continue;
+      }
       build.put(verl, value, { kind: "exact", from: [path] });
     } else build.drop(path, whyDropped(path));
   }
