@@ -3,6 +3,7 @@
  * gradient. logits [rows, stride], V of them used; rows may be a window of a larger batch that starts at `first_row`
  * of targets and of every per-row buffer, since logits of a whole batch may exceed what one binding covers.
  */
+import type { DeviceInfo } from "../../compute/device.ts";
 import { type Constants, defineKernel, folded, type Grid } from "../../compute/kernel.ts";
 import { quads } from "./rows.ts";
 
@@ -93,3 +94,25 @@ export const logprobBackward = defineKernel({
   },
   tolerance: { relative: 1e-5, absolute: 1e-6 },
 });
+
+/** {@link logprob} by a workgroup per row, for GPUs. */
+export const logprobTiled = defineKernel({
+  ...logprob,
+  name: "logprob_tiled",
+  constants: { WORKGROUP: 64 },
+  grid: ({ rows }) => folded(rows),
+});
+
+export interface LogprobKernels {
+  readonly forward: typeof logprob;
+  readonly backward: typeof logprobBackward;
+  /** Of both. */
+  readonly constants: Constants;
+}
+
+/** Rows by threads where barriers are slow, by workgroups on GPUs. */
+export function chooseLogprob({ family }: Pick<DeviceInfo, "family">): LogprobKernels {
+  return family === "tiled"
+    ? { forward: logprobTiled, backward: logprobBackward, constants: { WORKGROUP: 64 } }
+    : { forward: logprob, backward: logprobBackward, constants: { WORKGROUP: 8 } };
+}

@@ -1,4 +1,5 @@
 /** Draws one token per row of logits: temperature, top-k, top-p, and a random number that depends on nothing else. */
+import type { DeviceInfo } from "../../compute/device.ts";
 import { defineKernel, folded } from "../../compute/kernel.ts";
 
 /** Floats per row of `settings`: temperature, top_p, top_k, spare. */
@@ -53,6 +54,19 @@ export const sample = defineKernel({
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },
 });
+
+/** {@link sample} by a workgroup per row, for GPUs. */
+export const sampleTiled = defineKernel({
+  ...sample,
+  name: "sample_tiled",
+  constants: {},
+  grid: ({ rows }) => folded(rows),
+});
+
+/** A row by a thread where barriers are slow, by a workgroup on GPUs. Their own constants fit. */
+export function chooseSample({ family }: Pick<DeviceInfo, "family">): typeof sample {
+  return family === "tiled" ? sampleTiled : sample;
+}
 
 interface Draw {
   readonly temperature: number;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { logprob, logprobBackward } from "../../../src/model/kernels/logprob.ts";
+import { chooseLogprob, logprob } from "../../../src/model/kernels/logprob.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -24,7 +24,9 @@ function logitsOf({ rows, vocabulary, stride }: Shape, scale = 5): Float32Array 
   return noise(rows * stride).map((x, i) => (i % stride < vocabulary ? x * scale : 1e4));
 }
 
-describe("logprob", () => {
+describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
+  const { forward: kernel, backward: gradient, constants } = chooseLogprob({ family });
+
   test.each(CASES)("%o at temperature %d, with the gradient", async (shape, temperature) => {
     const { rows, vocabulary } = shape;
     const first_row = 2;
@@ -33,12 +35,13 @@ describe("logprob", () => {
     const logits = logitsOf(shape);
     const targets = integers(length, vocabulary, 8);
     const perRow = () => new Float32Array(length);
-    const forward = await runOnBoth(devices, logprob, {
+    const forward = await runOnBoth(devices, kernel, {
       buffers: { logits, targets, logprobs: perRow(), entropies: perRow(), logSumExps: perRow() },
       params,
+      constants,
     });
     const grads = { logprobGrads: noise(length, 3), entropyGrads: noise(length, 4) };
-    const backward = await runOnBoth(devices, logprobBackward, {
+    const backward = await runOnBoth(devices, gradient, {
       buffers: {
         logits,
         targets,
@@ -47,6 +50,7 @@ describe("logprob", () => {
         ...grads,
       },
       params,
+      constants,
     });
     const loss = () => {
       const [logprobs, entropies] = [new Float64Array(length), new Float64Array(length)];
@@ -58,10 +62,10 @@ describe("logprob", () => {
       return sum;
     };
     const stride = logits.length > 300 ? Math.ceil(logits.length / 40) : 1;
-    const gradient = (backward.logits as Float32Array).slice();
-    for (let i = 0; i < gradient.length; i++)
-      if (i % shape.stride >= vocabulary) expect(gradient[i], `padding ${i}`).toBe(0);
-    expectGradient(logits, gradient, { loss, name: "logits", stride, step: 1e-2 });
+    const logitGrads = (backward.logits as Float32Array).slice();
+    for (let i = 0; i < logitGrads.length; i++)
+      if (i % shape.stride >= vocabulary) expect(logitGrads[i], `padding ${i}`).toBe(0);
+    expectGradient(logits, logitGrads, { loss, name: "logits", stride, step: 1e-2 });
   });
 
   test("logits far apart and far from zero", async () => {
@@ -69,7 +73,7 @@ describe("logprob", () => {
     const logits = logitsOf(shape, 80).map((x) => x - 300);
     const { logprobs } = await runOnBoth(
       devices,
-      { ...logprob, tolerance: { relative: 1e-5, absolute: 2e-4 } },
+      { ...kernel, tolerance: { relative: 1e-5, absolute: 2e-4 } },
       {
         buffers: {
           logits,
@@ -79,6 +83,7 @@ describe("logprob", () => {
           logSumExps: unwritten(4),
         },
         params: { ...shape, first_row: 0, inverse_temperature: 1 },
+        constants,
       },
     );
     for (const value of logprobs) expect(value).toBeLessThanOrEqual(1e-4);
@@ -86,7 +91,7 @@ describe("logprob", () => {
 
   test("more than 65,535 workgroups of the gradient", async () => {
     const shape = { rows: 65_540, vocabulary: 4, stride: 4 };
-    await runOnBoth(devices, logprobBackward, {
+    await runOnBoth(devices, gradient, {
       buffers: {
         logits: noise(shape.rows * 4),
         targets: integers(shape.rows, 4),
@@ -96,6 +101,7 @@ describe("logprob", () => {
         entropyGrads: noise(shape.rows, 4),
       },
       params: { ...shape, first_row: 0, inverse_temperature: 1 },
+      constants,
     });
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { philox, sample, uniformAt } from "../../../src/model/kernels/sample.ts";
+import { chooseSample, philox, uniformAt } from "../../../src/model/kernels/sample.ts";
 import { integers, noise, runOnBoth, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -30,7 +30,9 @@ function setUp({ rows, vocabulary, temperature, topP = 1, topK = 0 }: Case, logi
   };
 }
 
-describe("sample", () => {
+describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
+  const sample = chooseSample({ family });
+
   test.each<Case>([
     { rows: 0, vocabulary: 4, temperature: 1 },
     { rows: 1, vocabulary: 1, temperature: 1 },
@@ -119,7 +121,9 @@ describe("sample", () => {
       expect((await runOnBoth(devices, sample, { ...one, buffers })).next[0]).toBe(next[row]);
     }
   });
+});
 
+describe("the random numbers", () => {
   // Random123's known answers for philox2x32-10.
   test.each([[0, 0, [0xff1dae59, 0x6cd10df2]]])("philox of seed %i at %i", (seed, position, wanted) => {
     expect(philox(seed, position)).toEqual(wanted);
