@@ -27,8 +27,8 @@ const BOTTOM = 26;
 
 /** Curves of more points than this are drawn faintly, under their moving average. */
 const SMOOTHED_FROM = 30;
-/** Points that the moving average looks back over, as a share of all. */
-const SMOOTHING_SHARE = 0.08;
+/** Width of the moving average's window, as a share of all points. */
+const WINDOW_SHARE = 0.15;
 
 /** A card with a title, the last value and the curve. Empty text when there is nothing to draw. */
 export function chartCard({ points }: Series, options: ChartOptions): string {
@@ -74,15 +74,13 @@ ${isSmoothed ? `<path class="raw" d="${path(points, x, y)}"/>` : ""}<path class=
 </svg>`;
 }
 
-/** The exponential moving average: the trend under the noise. */
+/** The mean over a window around each point, smaller at the ends: the trend under the noise, without lag. */
 function smooth(points: Series["points"]): [number, number][] {
-  const keep = 1 - 1 / Math.max(points.length * SMOOTHING_SHARE, 1);
-  let average = points[0][1];
-  return points.map(([x, y], i) => {
-    // Early on it is the plain mean of what there is.
-    const weight = Math.min(keep, i / (i + 1));
-    average = weight * average + (1 - weight) * y;
-    return [x, average];
+  const reach = Math.max(Math.round((points.length * WINDOW_SHARE) / 2), 1);
+  return points.map(([x], i) => {
+    const room = Math.min(reach, i, points.length - 1 - i);
+    const near = points.slice(i - room, i + room + 1);
+    return [x, near.reduce((sum, [, y]) => sum + y, 0) / near.length];
   });
 }
 

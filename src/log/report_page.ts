@@ -23,7 +23,7 @@ code, .mono { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu San
 .tile { padding: 14px 16px; } .tile b { display: block; font-size: 24px; line-height: 1.25; font-weight: 620; letter-spacing: -0.01em; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
 .arrow { color: var(--soft); font-weight: 400; margin: 0 .15em; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 14px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 440px), 1fr)); gap: 14px; }
 .chart { margin: 0; padding: 14px 14px 8px; position: relative; }
 figcaption { display: grid; grid-template-columns: 1fr auto; align-items: baseline; padding: 0 4px 6px; }
 figcaption h3 { margin: 0; font-size: 15px; font-weight: 600; } figcaption code { grid-row: 2; color: var(--soft); font-size: 12px; }
@@ -35,7 +35,7 @@ svg text { fill: var(--soft); font-size: 11.5px; font-variant-numeric: tabular-n
 .line { fill: none; stroke: var(--accent); stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 .raw { fill: none; stroke: var(--accent); stroke-width: 1; opacity: .32; } .area { fill: var(--accent-soft); }
 .mark { fill: var(--card); stroke: var(--accent); stroke-width: 2; }
-.cursor line { stroke: var(--soft); stroke-dasharray: 3 3; } .cursor circle { fill: var(--accent); stroke: var(--card); stroke-width: 2; }
+.cursor[hidden] { display: none; } .cursor line { stroke: var(--soft); stroke-dasharray: 3 3; } .cursor circle { fill: var(--accent); stroke: var(--card); stroke-width: 2; }
 .tip { position: absolute; pointer-events: none; background: var(--ink); color: var(--page); border-radius: 7px; padding: 3px 9px; font-size: 12.5px; white-space: nowrap; transform: translate(-50%, -130%); font-variant-numeric: tabular-nums; z-index: 2; }
 .samples { width: 100%; border-collapse: collapse; } .samples th { text-align: left; font-size: 13px; color: var(--soft); font-weight: 500; padding: 10px 14px; border-bottom: 1px solid var(--line); }
 .samples td { padding: 9px 14px; border-bottom: 1px solid var(--line); vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere; } .samples tr:last-child td { border-bottom: 0; }

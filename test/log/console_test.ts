@@ -1,0 +1,85 @@
+import { expect, test } from "vitest";
+import { ConsoleLogger } from "../../src/log/console.ts";
+import { duration, shortNumber, sparkline } from "../../src/log/format.ts";
+
+function screen(options: { isTerminal?: boolean; color?: boolean; columns?: number } = {}) {
+  const written: string[] = [];
+  return {
+    written,
+    isTerminal: options.isTerminal ?? false,
+    color: options.color ?? false,
+    columns: options.columns ?? 120,
+    err: (text: string) => void written.push(text),
+  };
+}
+
+const step = (number: number) => ({
+  phase: "train" as const,
+  step: number,
+  totalSteps: 3,
+  metrics: { "reward/adder/mean": number / 4, "actor/entropy": 0.5, "perf/throughput": 12_345 },
+});
+
+test("without a terminal each step is one plain line", () => {
+  const io = screen();
+  const log = new ConsoleLogger(io);
+  for (const n of [1, 2, 3]) log.log(step(n));
+  log.log({ phase: "val", step: 3, totalSteps: 3, metrics: { "val/sums/pass@1": 0.75 } });
+  log.finish();
+  const text = io.written.join("");
+  expect(text.split("\n").slice(0, -1)).toHaveLength(4);
+  expect(text).toMatch(/^step 1\/3 {2}reward 0\.250 {2}entropy 0\.5 {2}12\.3k tok\/s {2}eta …\n/);
+  expect(text).toContain("validation at step 3  sums/pass@1 0.750");
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: what must not be there
+  expect(text).not.toMatch(/[\x1b\r]/);
+});
+
+test("on a terminal the line is redrawn and never wider than it", () => {
+  const io = screen({ isTerminal: true, color: true, columns: 60 });
+  const log = new ConsoleLogger(io);
+  for (const n of [1, 2, 3]) log.log(step(n));
+  for (const line of io.written) {
+    expect(line.startsWith("\r\x1b[2K")).toBe(true);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: colours and the redraw
+    expect(line.replace(/\r|\x1b\[\w+/g, "").length).toBeLessThan(60);
+  }
+  log.finish();
+  expect(io.written.at(-1)).toBe("\n");
+});
+
+test("NO_COLOR leaves the bar and drops the colours", () => {
+  const io = screen({ isTerminal: true, color: false });
+  new ConsoleLogger(io).log(step(2));
+  expect(io.written.join("")).toContain("━");
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: what must not be there
+  expect(io.written.join("")).not.toMatch(/\x1b\[\d+m/);
+});
+
+test.each([
+  [0, "0"],
+  [0.12345, "0.123"],
+  [3, "3"],
+  [99.96, "100"],
+  [12_345, "12.3k"],
+  [3_400_000, "3.4M"],
+  [0.00001234, "1.2e-5"],
+  [-0.5, "-0.5"],
+])("shortNumber(%d)", (value, text) => {
+  expect(shortNumber(value)).toBe(text);
+});
+
+test.each([
+  [12, "12 s"],
+  [185, "3:05"],
+  [3723, "1:02:03"],
+  [-1, "0 s"],
+])("duration(%d)", (seconds, text) => {
+  expect(duration(seconds)).toBe(text);
+});
+
+test("sparkline() rises from the smallest to the largest value", () => {
+  expect(sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8)).toBe("▁▂▃▄▅▆▇█");
+  expect(sparkline([5, 5], 8)).toBe("▁▁");
+  expect(sparkline([0, 0, 7, 7], 2)).toBe("▁█");
+  expect(sparkline([], 8)).toBe("");
+});
