@@ -88,7 +88,7 @@ export const commands: readonly Command[] = [
   },
   {
     path: "config explain",
-    summary: "type, default, meaning, other names and support of one setting",
+    summary: "type, default, meaning, other names and support of a setting, or what is in a section",
     args: "<KEY>",
     options: [{ flag: "--json", describe: "print JSON" }],
     examples: ["grpu config explain rllm.rollout.n", "grpu config explain buffer.batch_size"],
@@ -242,12 +242,18 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
 }
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
-  const { explainSetting, formatExplanation, nearestSetting } = await import("../config/explain.ts");
+  const { explainSetting, formatExplanation, formatSection, nearestSetting } = await import(
+    "../config/explain.ts"
+  );
   const { readConfig } = configFiles();
   const key = args[0];
   if (key === undefined)
     throw new ConfigError("Cannot explain as no setting is given: name one, for instance rllm.rollout.n");
   const about = explainSetting(key, readConfig);
+  if (about === undefined && formatSection(key) !== "") {
+    io.out(formatSection(key));
+    return 0;
+  }
   if (about === undefined) {
     const close = nearestSetting(key, readConfig);
     throw new ConfigError(

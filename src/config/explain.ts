@@ -34,6 +34,7 @@ type ReadConfig = (name: string) => string | undefined;
 
 /** Explains a setting of any system; undefined when there is none of that name. */
 export function explainSetting(path: string, readConfig: ReadConfig): Explanation | undefined {
+  if (sectionSettings(path).length > 0) return undefined;
   const trinity = isTrinityPath(path)
     ? (TRINITY_FIELDS[path.replace(/\.\d+(?=\.|$)/g, "[]")] ?? null)
     : undefined;
@@ -55,7 +56,14 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
   };
 }
 
-function supportLine(path: string, backend: Target) {
+function supportLine(path: string, backend: Target): Explanation["backends"][number] {
+  if (
+    backend === "trinity" &&
+    supportOf(path).status.trinity === "-" &&
+    counterpartsOf(path).trinity !== undefined
+  ) {
+    return { backend, status: "forwarded", reason: "by grpu config convert" };
+  }
   const status = statusOf(path, backend);
   const isNative = supportOf(path).pattern === "*" && backend !== "verl";
   return {
@@ -95,6 +103,28 @@ function packagedPlaces(
     found.push({ value: inline(value), where: `${file}:${lines.get(path)}`, field: verlField(path, value) });
   }
   return found;
+}
+
+/** The settings of ours in a section, each with its default and meaning. */
+export function sectionSettings(section: string): { path: string; field: Field }[] {
+  const tables: Readonly<Record<string, Field>>[] = [
+    RLLM_FIELDS,
+    ...BACKENDS.map((name) => BACKEND_FIELDS[name]),
+  ];
+  const all = Object.entries(Object.assign({}, ...[...tables].reverse()) as Record<string, Field>);
+  return all
+    .filter(([path]) => path.startsWith(`${section}.`) && !path.endsWith(".*"))
+    .map(([path, field]) => ({ path, field }));
+}
+
+/** A section as a list of its settings. */
+export function formatSection(section: string): string {
+  const rows = sectionSettings(section).map(({ path, field }) => {
+    const value = field.secret ? MASK : inline(field.default);
+    return { path, text: `${field.describe} (${describeType(field)}; ${value})` };
+  });
+  const width = Math.max(...rows.map(({ path }) => path.length)) + 2;
+  return rows.map(({ path, text }) => `${path.padEnd(width)}${text}\n`).join("");
 }
 
 /** The known path closest to one that does not exist. */

@@ -255,7 +255,7 @@ describe("verl to Trinity", () => {
   });
 
   test("what would not behave as in verl is told", () => {
-    const { checks } = run(
+    const { result } = run(
       args(
         "algorithm.adv_estimator=grpo",
         `${ACTOR}.optim.lr_warmup_steps_ratio=0.1`,
@@ -268,13 +268,13 @@ describe("verl to Trinity", () => {
       ),
       "trinity",
     );
-    const text = checks.join("\n");
+    const text = result.notes.map((note) => formatNote(note)).join("\n");
     for (const word of [
       "warm-up ratio",
-      "validates greedily",
-      "shuffles by default",
+      "val_kwargs.temperature",
+      "data.shuffle -> ",
       "eval_interval=5 to 4",
-      "use_dynamic_bsz",
+      "use_dynamic_bsz: false here, true there",
       "sync_offset=1",
       "1 x 8 = 8 GPUs: explorer 1, auxiliary 0, trainer 7",
       "does not divide by 7",
@@ -359,6 +359,22 @@ describe("rLLM", () => {
       [`${ACTOR}.optim.lr`]: 1e-5,
     });
     expect(dropped).toEqual(["rllm.compact_filtering.enable"]);
+  });
+
+  test("settings of the local backend that verl has are carried, the others told", () => {
+    const source = yaml(
+      "rllm: {data: {train_batch_size: 32}, algorithm: {lr_schedule: linear}}\ntraining: {beta1: 0.8, num_minibatches: 4, eps: 1e-6}\nmodel: {init: {layers: 2}}\nwarmup: {steps: 3}\ntask: {name: arithmetic}\n",
+      "rllm",
+    );
+    const { out, dropped } = run(source, "verl");
+    expect(out).toEqual({
+      "data.train_batch_size": 32,
+      [`${ACTOR}.optim.betas`]: [0.8, 0.95],
+      [`${ACTOR}.ppo_mini_batch_size`]: 8,
+      [`${ACTOR}.optim.lr_scheduler_type`]: "linear",
+    });
+    expect(dropped).toEqual(["training.eps", "model.init.layers", "warmup.steps", "task.name"]);
+    expect(run(source, "trinity").dropped).toContain("rllm.algorithm.lr_schedule");
   });
 
   test("from verl and back returns what it took", () => {

@@ -18,10 +18,9 @@ export function checkTrinity(build: Build): void {
       "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio",
     );
   }
-  if (out("trainer.use_dynamic_bsz") === undefined) {
-    build.check(
-      "Trinity's use_dynamic_bsz is true by default and verl's false: micro batch sizes have no effect until it is set",
-    );
+  const micro = [...build.values.keys()].find((path) => path.endsWith("ppo_micro_batch_size_per_gpu"));
+  if (out("trainer.use_dynamic_bsz") === undefined && micro !== undefined) {
+    build.check(`${micro} has no effect while trainer.use_dynamic_bsz is true, Trinity's default`, micro);
   }
   if (Number(out("synchronizer.sync_offset")) > 0) {
     build.check(

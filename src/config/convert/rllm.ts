@@ -1,4 +1,5 @@
 /** rLLM's settings and verl's: the shared rows, both ways. Everything native to verl keeps its name. */
+import { LOCAL_FIELDS } from "../fields_local.ts";
 import { TINKER_FIELDS } from "../fields_tinker.ts";
 import { supportOf } from "../support.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../sync_tables.ts";
@@ -32,6 +33,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
   for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
   for (const [native, verl] of FROM_BACKENDS) move(build, native, verl);
   move(build, VERL_SCHEDULE_RLLM, VERL_SCHEDULES[0]);
+  putTraining(build);
   const beta = build.peek(KL_BETA);
   if (typeof beta === "number" && !build.has(USE_KL)) {
     build.put(USE_KL, beta > 0, { kind: "split", from: [KL_BETA], message: "on when kl_beta is above 0" });
@@ -45,12 +47,41 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
   build.take("rllm.backend");
   for (const [path, { value }] of build.rest()) {
     if (path.startsWith("rllm.")) build.drop(path, `verl has no counterpart: ${supportOf(path).reason}`);
-    else if (path in TINKER_FIELDS && !path.startsWith("data.")) build.drop(path, "verl has no counterpart");
+    else if (isBackendSetting(path)) build.drop(path, "verl has no counterpart");
     else put(build, path, value);
   }
   settleDefaults(build, pairsWithRllm("rllm", build.options.verlDefaults));
   build.applyProfile();
   return build;
+}
+
+/** A setting of the local or tinker backend that verl does not share. */
+function isBackendSetting(path: string): boolean {
+  const tables = [LOCAL_FIELDS, TINKER_FIELDS];
+  const isOurs = tables.some((table) =>
+    Object.keys(table).some((known) => path === known || path.startsWith(`${known}.`)),
+  );
+  return isOurs && !path.startsWith("data.");
+}
+
+/** Adam's two decays are a list in verl, minibatches a size. */
+function putTraining(build: Build): void {
+  const [beta1, beta2] = [build.take("training.beta1"), build.take("training.beta2")];
+  if (beta1 !== undefined || beta2 !== undefined) {
+    const from = ["training.beta1", "training.beta2"].filter((path) => build.has(path));
+    build.put(`${OPTIM}.betas`, [beta1 ?? 0.9, beta2 ?? 0.95], { kind: "merged", from });
+  }
+  const [count, batch] = [
+    build.peek("training.num_minibatches"),
+    build.values.get("data.train_batch_size")?.value,
+  ];
+  if (typeof count !== "number" || typeof batch !== "number" || batch % count !== 0) return;
+  build.take("training.num_minibatches");
+  build.put("actor_rollout_ref.actor.ppo_mini_batch_size", batch / count, {
+    kind: "computed",
+    from: ["training.num_minibatches"],
+    message: `${batch} prompts / ${count}`,
+  });
 }
 
 function put(build: Build, path: string, value: Value): void {

@@ -36,11 +36,18 @@ export const ROWS: readonly Row[] = [
     "lr_warmup_steps",
     "lr_warmup_steps_ratio",
     "min_lr_ratio",
-    "lr_scheduler_type",
     "betas",
     "weight_decay",
     "clip_grad",
   ]),
+  {
+    verl: `${ACTOR}.optim.lr_scheduler_type`,
+    trinity: "algorithm.optimizer.lr_scheduler_type",
+    values: [
+      ["constant", "constant"],
+      ["cosine", "cosine"],
+    ],
+  },
   {
     verl: `${ACTOR}.optim.optimizer`,
     trinity: "algorithm.optimizer.optimizer_type",

@@ -41,9 +41,6 @@ export function putTasksets(build: Build): void {
     suffix: "_eval",
     common: [...common.format, ...evaluation],
   });
-  if (build.has("data.val_files") && evaluation.length === 0) {
-    build.check("verl validates greedily by default (temperature 0); Trinity samples at model.temperature");
-  }
 }
 
 function takeCommon(build: Build): { format: [string, Value][]; order: [string, Value][] } {
