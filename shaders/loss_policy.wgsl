@@ -138,7 +138,7 @@ fn sapo(t: Token) -> TokenLoss {
 }
 
 fn gpg(t: Token) -> TokenLoss {
-  return TokenLoss(-t.logprob * t.advantage, -t.advantage, vec3(0.0));
+  return TokenLoss(-t.logprob * t.advantage, -t.advantage, vec3(0.0, -t.d, 0.0));
 }
 
 // a = row loss / n, b = d(row loss)/d(logprob) where it passes: within (or inside) the log-space band on A's side.

@@ -50,8 +50,11 @@ export const advantageGroup = defineKernel({
   reference({ scores, group_offsets, members, lengths, advantages }, params, constants) {
     const of = groupFunction(constants as unknown as GroupOptions, params);
     for (let group = 0; group < params.groups; group++) {
-      const rows = members.subarray(group_offsets[group], group_offsets[group + 1]);
-      if (rows.length === 0) continue;
+      const [first, end] = [group_offsets[group], group_offsets[group + 1]];
+      if (first === end) continue;
+      const rows = constants.ORDERED
+        ? Uint32Array.from({ length: end - first }, (_, k) => first + k)
+        : members.subarray(first, end);
       const pick = (from: ArrayLike<number>) => Array.from(rows, (row) => from[row]);
       const values = of(pick(scores), constants.MODE === GROUP_MODE.length ? pick(lengths) : []);
       for (const [k, row] of rows.entries()) advantages[row] = values[k];

@@ -19,6 +19,7 @@ function byGroup(batch: AdvantageBatch, of: (scores: number[], rows: Uint32Array
   const advantages = new Float64Array(members.length);
   for (let group = 0; group + 1 < offsets.length; group++) {
     const rows = members.subarray(offsets[group], offsets[group + 1]);
+    if (rows.length === 0) continue;
     const values = of(
       Array.from(rows, (i) => batch.scores[i]),
       rows,

@@ -25,12 +25,15 @@ export interface RandomBatch extends LossBatch {
 }
 
 /** Every number is exactly representable in f32, so that host and device start from the same. */
-export function randomBatch(seed: number, shape: { rows?: number; longest?: number } = {}): RandomBatch {
+export function randomBatch(
+  seed: number,
+  shape: { rows?: number; longest?: number; perToken?: boolean; weighted?: boolean } = {},
+): RandomBatch {
   const next = random(seed);
   const rows = shape.rows ?? 1 + Math.floor(next() * 12);
   const longest = shape.longest ?? 40;
-  const lengths: number[] = Array.from({ length: rows }, () => rowLength(next, longest));
-  if (lengths.every((n) => n === 0)) lengths[0] = 3;
+  const lengths = Array.from({ length: rows }, () => rowLength(next, longest));
+  if (!lengths.some((n) => n > 0)) lengths[0] = 3;
   const offsets = new Uint32Array(rows + 1);
   for (const [row, n] of lengths.entries()) offsets[row + 1] = offsets[row] + n;
   const tokens = offsets[rows];
@@ -50,8 +53,11 @@ export function randomBatch(seed: number, shape: { rows?: number; longest?: numb
     oldLogprobs: floats((t) => logprobs[t] + logRatio(next)),
     rolloutLogprobs: floats((t) => logprobs[t] + 0.5 * (next() - 0.5)),
     refLogprobs: floats((t) => logprobs[t] + logRatio(next)),
-    advantages: next() < 0.5 ? perRow(() => advantage(next)) : floats(() => advantage(next)),
-    rolloutIsWeights: next() < 0.5 ? floats((t) => (mask[t] === 0 ? 0 : 2 * next())) : undefined,
+    advantages: !(shape.perToken ?? next() < 0.5)
+      ? perRow(() => advantage(next))
+      : floats(() => advantage(next)),
+    rolloutIsWeights:
+      (shape.weighted ?? next() < 0.5) ? floats((t) => (mask[t] === 0 ? 0 : 2 * next())) : undefined,
     entropy: floats(() => 3 * next()),
     groups: packGroups(
       Uint32Array.from({ length: rows }, () => Math.floor(next() * groupCount)),
