@@ -1,6 +1,6 @@
 // attention_backward_keys for CPU drivers whose subgroups are 8 lanes wide: the same bindings, params and results.
 //
-// Each of 8 lanes (keys) loads another of 8 neighbouring queries, which go round by broadcast (see attention_subgroup).
+// Each of 8 lanes (keys) loads another of 8 neighbouring queries, which go round by shuffles (see attention_subgroup).
 // Grid: a workgroup of one subgroup per (8 tokens, key head), a thread per token.
 enable subgroups;
 
@@ -80,34 +80,34 @@ fn main(
       let row = own_token * params.heads + h;
       let kept = statistics[row];
       let log_sum = kept.x * LOG2_E;
-      var low = -vec4f(subgroupBroadcast(log_sum, 0u), subgroupBroadcast(log_sum, 1u), subgroupBroadcast(log_sum, 2u), subgroupBroadcast(log_sum, 3u));
-      var high = -vec4f(subgroupBroadcast(log_sum, 4u), subgroupBroadcast(log_sum, 5u), subgroupBroadcast(log_sum, 6u), subgroupBroadcast(log_sum, 7u));
+      var low = -vec4f(subgroupShuffle(log_sum, 0u), subgroupShuffle(log_sum, 1u), subgroupShuffle(log_sum, 2u), subgroupShuffle(log_sum, 3u));
+      var high = -vec4f(subgroupShuffle(log_sum, 4u), subgroupShuffle(log_sum, 5u), subgroupShuffle(log_sum, 6u), subgroupShuffle(log_sum, 7u));
       let delta = kept.y;
-      var low_grad = -vec4f(subgroupBroadcast(delta, 0u), subgroupBroadcast(delta, 1u), subgroupBroadcast(delta, 2u), subgroupBroadcast(delta, 3u));
-      var high_grad = -vec4f(subgroupBroadcast(delta, 4u), subgroupBroadcast(delta, 5u), subgroupBroadcast(delta, 6u), subgroupBroadcast(delta, 7u));
+      var low_grad = -vec4f(subgroupShuffle(delta, 0u), subgroupShuffle(delta, 1u), subgroupShuffle(delta, 2u), subgroupShuffle(delta, 3u));
+      var high_grad = -vec4f(subgroupShuffle(delta, 4u), subgroupShuffle(delta, 5u), subgroupShuffle(delta, 6u), subgroupShuffle(delta, 7u));
       for (var d = 0u; d < HEAD_QUADS; d++) {
         let own = q[q_at + d];
-        let q0 = subgroupBroadcast(own, 0u);
-        let q1 = subgroupBroadcast(own, 1u);
-        let q2 = subgroupBroadcast(own, 2u);
-        let q3 = subgroupBroadcast(own, 3u);
-        let q4 = subgroupBroadcast(own, 4u);
-        let q5 = subgroupBroadcast(own, 5u);
-        let q6 = subgroupBroadcast(own, 6u);
-        let q7 = subgroupBroadcast(own, 7u);
+        let q0 = subgroupShuffle(own, 0u);
+        let q1 = subgroupShuffle(own, 1u);
+        let q2 = subgroupShuffle(own, 2u);
+        let q3 = subgroupShuffle(own, 3u);
+        let q4 = subgroupShuffle(own, 4u);
+        let q5 = subgroupShuffle(own, 5u);
+        let q6 = subgroupShuffle(own, 6u);
+        let q7 = subgroupShuffle(own, 7u);
         low += vec4f(dot(key[d], q0), dot(key[d], q1), dot(key[d], q2), dot(key[d], q3));
         high += vec4f(dot(key[d], q4), dot(key[d], q5), dot(key[d], q6), dot(key[d], q7));
       }
       for (var d = 0u; d < HEAD_QUADS; d++) {
         let own = out_grad[row * HEAD_QUADS + d];
-        let g0 = subgroupBroadcast(own, 0u);
-        let g1 = subgroupBroadcast(own, 1u);
-        let g2 = subgroupBroadcast(own, 2u);
-        let g3 = subgroupBroadcast(own, 3u);
-        let g4 = subgroupBroadcast(own, 4u);
-        let g5 = subgroupBroadcast(own, 5u);
-        let g6 = subgroupBroadcast(own, 6u);
-        let g7 = subgroupBroadcast(own, 7u);
+        let g0 = subgroupShuffle(own, 0u);
+        let g1 = subgroupShuffle(own, 1u);
+        let g2 = subgroupShuffle(own, 2u);
+        let g3 = subgroupShuffle(own, 3u);
+        let g4 = subgroupShuffle(own, 4u);
+        let g5 = subgroupShuffle(own, 5u);
+        let g6 = subgroupShuffle(own, 6u);
+        let g7 = subgroupShuffle(own, 7u);
         low_grad += vec4f(dot(value[d], g0), dot(value[d], g1), dot(value[d], g2), dot(value[d], g3));
         high_grad += vec4f(dot(value[d], g4), dot(value[d], g5), dot(value[d], g6), dot(value[d], g7));
       }
@@ -117,27 +117,27 @@ fn main(
       high_grad *= high;
       for (var d = 0u; d < HEAD_QUADS; d++) {
         let own = q[q_at + d];
-        let q0 = subgroupBroadcast(own, 0u);
-        let q1 = subgroupBroadcast(own, 1u);
-        let q2 = subgroupBroadcast(own, 2u);
-        let q3 = subgroupBroadcast(own, 3u);
-        let q4 = subgroupBroadcast(own, 4u);
-        let q5 = subgroupBroadcast(own, 5u);
-        let q6 = subgroupBroadcast(own, 6u);
-        let q7 = subgroupBroadcast(own, 7u);
+        let q0 = subgroupShuffle(own, 0u);
+        let q1 = subgroupShuffle(own, 1u);
+        let q2 = subgroupShuffle(own, 2u);
+        let q3 = subgroupShuffle(own, 3u);
+        let q4 = subgroupShuffle(own, 4u);
+        let q5 = subgroupShuffle(own, 5u);
+        let q6 = subgroupShuffle(own, 6u);
+        let q7 = subgroupShuffle(own, 7u);
         key_sum[d] += low_grad.x * q0 + low_grad.y * q1 + low_grad.z * q2 + low_grad.w * q3
           + high_grad.x * q4 + high_grad.y * q5 + high_grad.z * q6 + high_grad.w * q7;
       }
       for (var d = 0u; d < HEAD_QUADS; d++) {
         let own = out_grad[row * HEAD_QUADS + d];
-        let g0 = subgroupBroadcast(own, 0u);
-        let g1 = subgroupBroadcast(own, 1u);
-        let g2 = subgroupBroadcast(own, 2u);
-        let g3 = subgroupBroadcast(own, 3u);
-        let g4 = subgroupBroadcast(own, 4u);
-        let g5 = subgroupBroadcast(own, 5u);
-        let g6 = subgroupBroadcast(own, 6u);
-        let g7 = subgroupBroadcast(own, 7u);
+        let g0 = subgroupShuffle(own, 0u);
+        let g1 = subgroupShuffle(own, 1u);
+        let g2 = subgroupShuffle(own, 2u);
+        let g3 = subgroupShuffle(own, 3u);
+        let g4 = subgroupShuffle(own, 4u);
+        let g5 = subgroupShuffle(own, 5u);
+        let g6 = subgroupShuffle(own, 6u);
+        let g7 = subgroupShuffle(own, 7u);
         value_sum[d] += low.x * g0 + low.y * g1 + low.z * g2 + low.w * g3
           + high.x * g4 + high.y * g5 + high.z * g6 + high.w * g7;
       }

@@ -1,6 +1,6 @@
 // attention_backward_queries for CPU drivers whose subgroups are 8 lanes wide: the same bindings, params and results.
 //
-// Each of 8 lanes (queries) loads another of 8 neighbouring keys, which go round by broadcast (see attention_subgroup).
+// Each of 8 lanes (queries) loads another of 8 neighbouring keys, which go round by shuffles (see attention_subgroup).
 // Grid: a workgroup of one subgroup per (8 tokens, HEADS heads that share a key head), a thread per token.
 enable subgroups;
 
@@ -83,14 +83,14 @@ fn main(
     var score = array(vec4f(), vec4f(), vec4f(), vec4f());
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = k[k_at + d];
-      let k0 = subgroupBroadcast(own, 0u);
-      let k1 = subgroupBroadcast(own, 1u);
-      let k2 = subgroupBroadcast(own, 2u);
-      let k3 = subgroupBroadcast(own, 3u);
-      let k4 = subgroupBroadcast(own, 4u);
-      let k5 = subgroupBroadcast(own, 5u);
-      let k6 = subgroupBroadcast(own, 6u);
-      let k7 = subgroupBroadcast(own, 7u);
+      let k0 = subgroupShuffle(own, 0u);
+      let k1 = subgroupShuffle(own, 1u);
+      let k2 = subgroupShuffle(own, 2u);
+      let k3 = subgroupShuffle(own, 3u);
+      let k4 = subgroupShuffle(own, 4u);
+      let k5 = subgroupShuffle(own, 5u);
+      let k6 = subgroupShuffle(own, 6u);
+      let k7 = subgroupShuffle(own, 7u);
       for (var h = 0u; h < HEADS; h++) {
         let part = query[h * HEAD_QUADS + d];
         score[h * 2u] += vec4f(dot(part, k0), dot(part, k1), dot(part, k2), dot(part, k3));
@@ -100,14 +100,14 @@ fn main(
     var weight_grad = array(vec4f(), vec4f(), vec4f(), vec4f());
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = v[v_at + d];
-      let v0 = subgroupBroadcast(own, 0u);
-      let v1 = subgroupBroadcast(own, 1u);
-      let v2 = subgroupBroadcast(own, 2u);
-      let v3 = subgroupBroadcast(own, 3u);
-      let v4 = subgroupBroadcast(own, 4u);
-      let v5 = subgroupBroadcast(own, 5u);
-      let v6 = subgroupBroadcast(own, 6u);
-      let v7 = subgroupBroadcast(own, 7u);
+      let v0 = subgroupShuffle(own, 0u);
+      let v1 = subgroupShuffle(own, 1u);
+      let v2 = subgroupShuffle(own, 2u);
+      let v3 = subgroupShuffle(own, 3u);
+      let v4 = subgroupShuffle(own, 4u);
+      let v5 = subgroupShuffle(own, 5u);
+      let v6 = subgroupShuffle(own, 6u);
+      let v7 = subgroupShuffle(own, 7u);
       for (var h = 0u; h < HEADS; h++) {
         let part = grad[h * HEAD_QUADS + d];
         weight_grad[h * 2u] += vec4f(dot(part, v0), dot(part, v1), dot(part, v2), dot(part, v3));
@@ -125,14 +125,14 @@ fn main(
     }
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = k[k_at + d];
-      let k0 = subgroupBroadcast(own, 0u);
-      let k1 = subgroupBroadcast(own, 1u);
-      let k2 = subgroupBroadcast(own, 2u);
-      let k3 = subgroupBroadcast(own, 3u);
-      let k4 = subgroupBroadcast(own, 4u);
-      let k5 = subgroupBroadcast(own, 5u);
-      let k6 = subgroupBroadcast(own, 6u);
-      let k7 = subgroupBroadcast(own, 7u);
+      let k0 = subgroupShuffle(own, 0u);
+      let k1 = subgroupShuffle(own, 1u);
+      let k2 = subgroupShuffle(own, 2u);
+      let k3 = subgroupShuffle(own, 3u);
+      let k4 = subgroupShuffle(own, 4u);
+      let k5 = subgroupShuffle(own, 5u);
+      let k6 = subgroupShuffle(own, 6u);
+      let k7 = subgroupShuffle(own, 7u);
       for (var h = 0u; h < HEADS; h++) {
         let low = score[h * 2u];
         let high = score[h * 2u + 1u];

@@ -1,7 +1,7 @@
 // attention for CPU drivers whose subgroups are 8 lanes wide: the same bindings, params and results.
 //
 // Such drivers issue every storage load lane by lane. So each of 8 lanes (queries of one head) loads another of 8
-// neighbouring keys, and the keys go round by broadcast. One rescaling of the running sum per 8 keys.
+// neighbouring keys, and the keys go round by shuffles (broadcasts are slower). One rescaling of the sum per 8 keys.
 // Grid: a workgroup of one subgroup per (8 tokens, head), a thread per token.
 enable subgroups;
 
@@ -72,14 +72,14 @@ fn main(
     var score = array(vec4f(), vec4f(), vec4f(), vec4f());
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = k[k_at + d];
-      let k0 = subgroupBroadcast(own, 0u);
-      let k1 = subgroupBroadcast(own, 1u);
-      let k2 = subgroupBroadcast(own, 2u);
-      let k3 = subgroupBroadcast(own, 3u);
-      let k4 = subgroupBroadcast(own, 4u);
-      let k5 = subgroupBroadcast(own, 5u);
-      let k6 = subgroupBroadcast(own, 6u);
-      let k7 = subgroupBroadcast(own, 7u);
+      let k0 = subgroupShuffle(own, 0u);
+      let k1 = subgroupShuffle(own, 1u);
+      let k2 = subgroupShuffle(own, 2u);
+      let k3 = subgroupShuffle(own, 3u);
+      let k4 = subgroupShuffle(own, 4u);
+      let k5 = subgroupShuffle(own, 5u);
+      let k6 = subgroupShuffle(own, 6u);
+      let k7 = subgroupShuffle(own, 7u);
       for (var h = 0u; h < HEADS; h++) {
         let part = query[h * HEAD_QUADS + d];
         score[h * 2u] += vec4f(dot(part, k0), dot(part, k1), dot(part, k2), dot(part, k3));
@@ -103,14 +103,14 @@ fn main(
     }
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = v[v_at + d];
-      let v0 = subgroupBroadcast(own, 0u);
-      let v1 = subgroupBroadcast(own, 1u);
-      let v2 = subgroupBroadcast(own, 2u);
-      let v3 = subgroupBroadcast(own, 3u);
-      let v4 = subgroupBroadcast(own, 4u);
-      let v5 = subgroupBroadcast(own, 5u);
-      let v6 = subgroupBroadcast(own, 6u);
-      let v7 = subgroupBroadcast(own, 7u);
+      let v0 = subgroupShuffle(own, 0u);
+      let v1 = subgroupShuffle(own, 1u);
+      let v2 = subgroupShuffle(own, 2u);
+      let v3 = subgroupShuffle(own, 3u);
+      let v4 = subgroupShuffle(own, 4u);
+      let v5 = subgroupShuffle(own, 5u);
+      let v6 = subgroupShuffle(own, 6u);
+      let v7 = subgroupShuffle(own, 7u);
       for (var h = 0u; h < HEADS; h++) {
         let low = score[h * 2u];
         let high = score[h * 2u + 1u];
