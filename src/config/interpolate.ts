@@ -26,71 +26,82 @@ export function hasInterpolation(value: Value | undefined): boolean {
 
 /** Reads through interpolations of a live tree: a later change of the tree is seen by the next call. */
 export function interpolator(tree: Tree, env: Env): Interpolator {
-  const chain: string[] = [];
+  const reader = new TreeReader(tree, env);
+  return { at: (path) => reader.at(path), resolve: (value, path) => reader.resolve(value, path) };
+}
 
-  const at = (path: string): Value | undefined => {
-    const direct = getAt(tree, path);
-    if (direct !== undefined) return guarded(path, () => resolve(direct, path));
+class TreeReader {
+  private readonly tree: Tree;
+  private readonly env: Env;
+  /** The settings that are being resolved, outermost first. */
+  private readonly chain: string[] = [];
+  constructor(tree: Tree, env: Env) {
+    this.tree = tree;
+    this.env = env;
+  }
+
+  at(path: string): Value | undefined {
+    const direct = getAt(this.tree, path);
+    if (direct !== undefined) return this.guarded(path, () => this.resolve(direct, path));
     // A parent may itself be an interpolation of a section.
     const keys = splitPath(path);
     for (let cut = keys.length - 1; cut > 0; cut--) {
       const parentPath = joinPath(...keys.slice(0, cut));
-      const parent = getAt(tree, parentPath);
+      const parent = getAt(this.tree, parentPath);
       if (parent === undefined) continue;
       if (typeof parent !== "string" || !parent.includes("${")) return undefined;
-      const resolved = guarded(parentPath, () => resolve(parent, parentPath));
+      const resolved = this.guarded(parentPath, () => this.resolve(parent, parentPath));
       return getAt(resolved, joinPath(...keys.slice(cut)));
     }
     return undefined;
-  };
+  }
 
-  const guarded = <T>(path: string, read: () => T): T => {
-    if (chain.includes(path)) {
-      const members = chain.slice(chain.indexOf(path));
-      const first = members.indexOf([...members].sort()[0]);
-      const cycle = [...members.slice(first), ...members.slice(0, first + 1)].join(" -> ");
-      throw new ConfigError(`Cannot resolve the interpolation as it refers to itself: ${cycle}`, { path });
-    }
-    chain.push(path);
-    try {
-      return read();
-    } finally {
-      chain.pop();
-    }
-  };
-
-  const resolve = (value: Value, path: string): Value => {
-    if (typeof value === "string") return resolveText(value, path);
-    if (Array.isArray(value)) return value.map((item, i) => resolve(item, `${path}.${i}`));
+  resolve(value: Value, path: string): Value {
+    if (typeof value === "string") return this.resolveText(value, path);
+    if (Array.isArray(value)) return value.map((item, i) => this.resolve(item, `${path}.${i}`));
     if (!isTree(value)) return value;
     const result: Tree = {};
     for (const key of Object.keys(value)) {
       const itemPath = path === "" ? joinPath(key) : `${path}.${joinPath(key)}`;
-      result[key] = resolve(value[key], itemPath);
+      result[key] = this.resolve(value[key], itemPath);
     }
     return result;
-  };
+  }
 
-  const resolveText = (text: string, path: string): Value => {
+  private guarded<T>(path: string, read: () => T): T {
+    if (this.chain.includes(path)) {
+      const members = this.chain.slice(this.chain.indexOf(path));
+      const first = members.indexOf([...members].sort()[0]);
+      const cycle = [...members.slice(first), ...members.slice(0, first + 1)].join(" -> ");
+      throw new ConfigError(`Cannot resolve the interpolation as it refers to itself: ${cycle}`, { path });
+    }
+    this.chain.push(path);
+    try {
+      return read();
+    } finally {
+      this.chain.pop();
+    }
+  }
+
+  private resolveText(text: string, path: string): Value {
     if (!text.includes("${")) return text;
     const parts = splitText(text, path);
-    if (parts.length === 1 && typeof parts[0] !== "string") return evaluate(parts[0].body, path);
+    if (parts.length === 1 && typeof parts[0] !== "string") return this.evaluate(parts[0].body, path);
     return parts
-      .map((part) => (typeof part === "string" ? part : toText(evaluate(part.body, path))))
+      .map((part) => (typeof part === "string" ? part : toText(this.evaluate(part.body, path))))
       .join("");
-  };
+  }
 
-  const evaluate = (body: string, path: string): Value => {
+  private evaluate(body: string, path: string): Value {
     const colon = topLevelColon(body);
-    if (colon < 0) return lookUp(String(resolveText(body.trim(), path)), path, body);
-    const name = body.slice(0, colon).trim();
-    const args = splitArguments(body.slice(colon + 1));
-    return callResolver(name, args, path, body);
-  };
+    if (colon < 0) return this.lookUp(String(this.resolveText(body.trim(), path)), path, body);
+    const call = { name: body.slice(0, colon).trim(), args: splitArguments(body.slice(colon + 1)), body };
+    return this.callResolver(call, path);
+  }
 
-  const lookUp = (target: string, path: string, body: string): Value => {
+  private lookUp(target: string, path: string, body: string): Value {
     const absolute = absolutePath(target, path);
-    const value = at(absolute);
+    const value = this.at(absolute);
     if (value === undefined) {
       throw new ConfigError(`Cannot resolve \${${body}} as there is no setting ${absolute}`, { path });
     }
@@ -98,42 +109,48 @@ export function interpolator(tree: Tree, env: Env): Interpolator {
       throw new ConfigError(`Cannot resolve \${${body}} as ${absolute} is mandatory and not set`, { path });
     }
     return value;
-  };
+  }
 
-  const callResolver = (name: string, args: readonly string[], path: string, body: string): Value => {
+  private callResolver({ name, args, body }: Call, path: string): Value {
     const argument = (i: number): Value => {
       const source = args[i].trim();
-      return source.includes("${") ? resolveText(source, path) : readArgument(source);
+      return source.includes("${") ? this.resolveText(source, path) : readArgument(source);
+    };
+    const fail = (rule: string): never => {
+      throw new ConfigError(`Cannot resolve \${${body}} as ${rule}`, { path });
     };
     switch (name) {
       case "oc.env": {
-        const value = env[String(argument(0))];
+        const value = this.env[String(argument(0))];
         if (value !== undefined) return value;
-        if (args.length > 1) return argument(1);
-        throw new ConfigError(`Cannot resolve \${${body}} as the environment has no ${args[0]}`, { path });
+        return args.length > 1 ? argument(1) : fail(`the environment has no ${args[0]}`);
       }
       case "oc.select": {
-        const value = at(absolutePath(String(argument(0)), path));
+        const value = this.at(absolutePath(String(argument(0)), path));
         if (value !== undefined && value !== MISSING) return value;
         return args.length > 1 ? argument(1) : null;
       }
       case "oc.decode":
         return readArgument(String(argument(0)));
       case "mul": {
-        const [a, b] = [argument(0), args.length > 1 ? argument(1) : Number.NaN];
-        const product = Number(a) * Number(b);
-        if (args.length === 2 && a !== null && b !== null && !Number.isNaN(product)) return product;
-        throw new ConfigError(`Cannot resolve \${${body}} as mul takes two numbers`, { path });
+        const factors = args.map((_, i) => argument(i));
+        const product = factors.reduce<number>(
+          (whole, factor) => whole * (factor === null ? Number.NaN : Number(factor)),
+          1,
+        );
+        return args.length === 2 && !Number.isNaN(product) ? product : fail("mul takes two numbers");
       }
       default:
-        throw new ConfigError(
-          `Cannot resolve \${${body}} as there is no resolver ${name}; known: ${RESOLVERS.join(", ")}`,
-          { path },
-        );
+        return fail(`there is no resolver ${name}; known: ${RESOLVERS.join(", ")}`);
     }
-  };
+  }
+}
 
-  return { at, resolve };
+/** `${name:arg,arg}` */
+interface Call {
+  readonly name: string;
+  readonly args: readonly string[];
+  readonly body: string;
 }
 
 /** `.x` is a sibling of the setting, `..x` one section further up. */

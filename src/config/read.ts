@@ -1,5 +1,16 @@
 /** YAML text into a tree, with the line of every setting. */
-import { isAlias, isMap, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument } from "yaml";
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  parseDocument,
+  type Scalar,
+} from "yaml";
 import type { Problem } from "./problem.ts";
 import { joinPath, type Tree, type Value } from "./tree.ts";
 
@@ -21,63 +32,67 @@ const MOST_VALUES = 100_000;
  * Never throws: everything that is wrong is in `problems`, each with its line.
  */
 export function readYaml(text: string, file: string): ReadYaml {
-  const counter = new LineCounter();
-  const document = parseDocument(text, { lineCounter: counter, version: "1.2", prettyErrors: false });
-  const lineOf = (offset: number | undefined) => (offset === undefined ? 1 : counter.linePos(offset).line);
-  const lines = new Map<string, number>();
-  const problems: Problem[] = [...document.errors, ...document.warnings].map((issue) => ({
-    severity: "error",
-    message: `Cannot read the YAML as ${lowerFirst(issue.message)}`,
-    file,
-    line: lineOf(issue.pos[0]),
-  }));
-  let count = 0;
-  const fail = (message: string, offset?: number) => {
-    problems.push({ severity: "error", message, file, line: lineOf(offset) });
-  };
+  const reader = new YamlReader(text, file);
+  const tree = reader.readRoot();
+  const packageLine = /^#\s*@package\s+(\S+)\s*$/m.exec(text.slice(0, 2000));
+  return { tree, lines: reader.lines, problems: reader.problems, package: packageLine?.[1] };
+}
 
-  const toValue = (node: unknown, path: string, depth: number): Value => {
+class YamlReader {
+  readonly lines = new Map<string, number>();
+  readonly problems: Problem[] = [];
+  private readonly counter = new LineCounter();
+  private readonly document: Document.Parsed;
+  private readonly file: string;
+  private count = 0;
+
+  constructor(text: string, file: string) {
+    this.file = file;
+    this.document = parseDocument(text, { lineCounter: this.counter, version: "1.2", prettyErrors: false });
+    for (const issue of [...this.document.errors, ...this.document.warnings]) {
+      this.fail(`Cannot read the YAML as ${lowerFirst(issue.message)}`, issue.pos[0]);
+    }
+  }
+
+  readRoot(): Tree {
+    const root = this.document.contents as unknown;
+    if (isMap(root)) return this.readMap(root.items, "", 0);
+    const isEmpty = root === null || (isScalar(root) && root.value === null);
+    if (!isEmpty && this.problems.length === 0)
+      this.fail("Cannot read the YAML as its root is no mapping of settings", 0);
+    return {};
+  }
+
+  private readNode(node: unknown, path: string, depth: number): Value {
     if (depth > DEEPEST_NESTING) {
-      fail(`Cannot read ${path} as it nests deeper than ${DEEPEST_NESTING} levels`);
+      this.fail(`Cannot read ${path} as it nests deeper than ${DEEPEST_NESTING} levels`);
       return null;
     }
-    if (++count > MOST_VALUES) {
-      if (count === MOST_VALUES + 1) fail(`Cannot read the file as it holds more than ${MOST_VALUES} values`);
+    if (++this.count > MOST_VALUES) {
+      if (this.count === MOST_VALUES + 1)
+        this.fail(`Cannot read the file as it holds more than ${MOST_VALUES} values`);
       return null;
     }
     if (isAlias(node)) {
-      const target = node.resolve(document);
+      const target = node.resolve(this.document);
       if (target === undefined)
-        fail(`Cannot read ${path} as there is no anchor ${node.source}`, node.range?.[0]);
-      return toValue(target, path, depth + 1);
+        this.fail(`Cannot read ${path} as there is no anchor ${node.source}`, node.range?.[0]);
+      return this.readNode(target, path, depth + 1);
     }
-    if (isMap(node)) return toTree(node.items, path, depth);
-    if (isSeq(node)) {
-      return node.items.map((item, i) => {
-        const itemPath = `${path}.${i}`;
-        lines.set(itemPath, lineOf((item as Node)?.range?.[0]));
-        return toValue(item, itemPath, depth + 1);
-      });
-    }
-    if (isScalar(node)) {
-      const isDigits = /^[-+]?\d+$/.test(node.source ?? "");
-      if (isDigits && typeof node.value === "number" && !Number.isSafeInteger(node.value)) {
-        fail(
-          `Cannot read ${path} as the number is not exact beyond 2^53: ${node.source}; quote it`,
-          node.range?.[0],
-        );
-      }
-      return toScalar(node.value, path, node.range?.[0]);
-    }
-    return null;
-  };
-  const toScalar = (value: unknown, path: string, offset: number | undefined): Value => {
-    const plain = value === null || ["string", "number", "boolean"].includes(typeof value);
-    if (plain) return value as Value;
-    if (value !== undefined) fail(`Cannot read ${path} as it is no plain value: ${String(value)}`, offset);
-    return null;
-  };
-  const toTree = (items: readonly unknown[], path: string, depth: number): Tree => {
+    if (isMap(node)) return this.readMap(node.items, path, depth);
+    if (isSeq(node)) return this.readList(node.items, path, depth);
+    return isScalar(node) ? this.readScalar(node, path) : null;
+  }
+
+  private readList(items: readonly unknown[], path: string, depth: number): Value[] {
+    return items.map((item, i) => {
+      const itemPath = `${path}.${i}`;
+      this.lines.set(itemPath, this.lineOf((item as Node)?.range?.[0]));
+      return this.readNode(item, itemPath, depth + 1);
+    });
+  }
+
+  private readMap(items: readonly unknown[], path: string, depth: number): Tree {
     const tree: Tree = {};
     const merged: Tree = {};
     for (const item of items) {
@@ -85,26 +100,39 @@ export function readYaml(text: string, file: string): ReadYaml {
       const key = isScalar(item.key) ? String(item.key.value) : undefined;
       const offset = (item.key as Node)?.range?.[0];
       if (key === undefined || key === "__proto__") {
-        fail(`Cannot read a key under ${path || "the root"} as it is no plain name`, offset);
+        this.fail(`Cannot read a key under ${path || "the root"} as it is no plain name`, offset);
         continue;
       }
       const itemPath = path === "" ? joinPath(key) : `${path}.${joinPath(key)}`;
-      lines.set(itemPath, lineOf(offset));
-      const value = toValue(item.value, itemPath, depth + 1);
+      this.lines.set(itemPath, this.lineOf(offset));
+      const value = this.readNode(item.value, itemPath, depth + 1);
       if (key === "<<") Object.assign(merged, ...[value].flat());
       else tree[key] = value;
     }
     return { ...merged, ...tree };
-  };
-
-  let tree: Tree = {};
-  if (isMap(document.contents)) tree = toTree(document.contents.items, "", 0);
-  else if (document.contents !== null && problems.length === 0) {
-    const isEmpty = isScalar(document.contents) && document.contents.value === null;
-    if (!isEmpty) fail("Cannot read the YAML as its root is no mapping of settings", 0);
   }
-  const packageLine = /^#\s*@package\s+(\S+)\s*$/m.exec(text.slice(0, 2000));
-  return { tree, lines, problems, package: packageLine?.[1] };
+
+  private readScalar(node: Scalar, path: string): Value {
+    const { value, source = "" } = node;
+    if (/^[-+]?\d+$/.test(source) && typeof value === "number" && !Number.isSafeInteger(value)) {
+      this.fail(
+        `Cannot read ${path} as the number is not exact beyond 2^53: ${source}; quote it`,
+        node.range?.[0],
+      );
+    }
+    if (value === null || ["string", "number", "boolean"].includes(typeof value)) return value as Value;
+    if (value !== undefined)
+      this.fail(`Cannot read ${path} as it is no plain value: ${String(value)}`, node.range?.[0]);
+    return null;
+  }
+
+  private lineOf(offset: number | undefined): number {
+    return offset === undefined ? 1 : this.counter.linePos(offset).line;
+  }
+
+  private fail(message: string, offset?: number): void {
+    this.problems.push({ severity: "error", message, file: this.file, line: this.lineOf(offset) });
+  }
 }
 
 function lowerFirst(text: string): string {

@@ -176,7 +176,11 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["data.train_files", "acts acts forwarded -", "training rows"],
   ["data.val_files", "acts acts forwarded -", "validation rows"],
   ["data.prompt_key", "acts acts forwarded -", "which field is the prompt"],
-  ["data.*", "forwarded forwarded forwarded -", "the same settings as rllm.data"],
+  [
+    "data.*",
+    "forwarded forwarded forwarded -",
+    "batch sizes and lengths are rllm.data's; the rest goes to verl",
+  ],
   ["tinker_base_url", "- acts - -", "where the service is"],
   ["fuse_forward_backward_and_optim_step", "- acts - -", "order of the calls"],
   ["sampling.*", "- forwarded - -", "the same settings as rllm.rollout.train and .val"],

@@ -51,7 +51,7 @@ export const TRINITY_ORDER: readonly string[] = [
 
 /** Sections whose inside is not listed here: free dictionaries, and parts that no conversion touches. */
 const OPEN =
-  /^(.*_args|trainer\.trainer_config|trainer\.megatron|model\.(tinker|external_model|rope_scaling)|buffer\.trainer_input|data_processor|service|log|stages|.*\.kwargs|.*external_model_config|.*extra_engine_args|explorer\.(env_vars|over_rollout|dynamic_timeout)|algorithm\.rollout_correction)(\.|$)/;
+  /^(.*_args|trainer\.trainer_config|trainer\.megatron|model\.(tinker|external_model|rope_scaling)|buffer\.trainer_input|data_processor|service|log|stages(?:\[\])?|.*\.kwargs|.*external_model_config|.*extra_engine_args|explorer\.(env_vars|over_rollout|dynamic_timeout)|algorithm\.rollout_correction)(\.|$)/;
 
 /** True when Trinity has such a setting. List indexes are ignored. */
 export function isTrinityPath(path: string): boolean {
