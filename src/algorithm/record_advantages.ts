@@ -371,6 +371,11 @@ const RECORDERS: Readonly<Record<string, (r: Recorder) => Result>> = {
   tir_optimal_token_baseline: (r) => r.optimalBaseline(true),
 };
 
+/** True for an estimator that {@link recordAdvantages} takes. */
+export function hasAdvantageKernel(name: string): boolean {
+  return Object.hasOwn(RECORDERS, name);
+}
+
 /**
  * Records the advantages of a packed batch. Nothing waits, nothing is read back.
  * @param name a built-in estimator; the user's own run on the host, see {@link advantages}
@@ -379,7 +384,7 @@ const RECORDERS: Readonly<Record<string, (r: Recorder) => Result>> = {
  */
 export function recordAdvantages(device: Device, name: string, input: AdvantageInput): RecordedAdvantages {
   const recorder = new Recorder(device, name, input);
-  if (!Object.hasOwn(RECORDERS, name))
+  if (!hasAdvantageKernel(name))
     throw new UnsupportedError(
       `Cannot estimate ${name} on the device: it is a function of the host. Use advantages().`,
       {

@@ -12,6 +12,7 @@ import { shortNumber } from "../log/format.ts";
 import { MetricsFile, type MetricsLine, readLines, type SampleLine, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
 import { renderReport } from "../log/report.ts";
+import { estimateAdvantagesOn } from "../loop/estimate.ts";
 import { settingsFromConfig } from "../loop/settings_config.ts";
 import type { LoopState } from "../loop/state.ts";
 import { totalSteps } from "../loop/state.ts";
@@ -42,6 +43,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
       ...session,
       backend,
       settings,
+      estimate: estimateAdvantagesOn(device),
       loggers: openLoggers({ config, dir, io }),
       checkpoints,
       signal: io.signal,
