@@ -42,6 +42,15 @@ const LOG2_E = 1.4426950408889634;
 const LOW = vec4u(0u, 1u, 2u, 3u);
 const HIGH = vec4u(4u, 5u, 6u, 7u);
 
+// A number of each of lanes 0 to 3, and of lanes 4 to 7.
+fn first_four(x: f32) -> vec4f {
+  return vec4f(subgroupShuffle(x, 0u), subgroupShuffle(x, 1u), subgroupShuffle(x, 2u), subgroupShuffle(x, 3u));
+}
+
+fn last_four(x: f32) -> vec4f {
+  return vec4f(subgroupShuffle(x, 4u), subgroupShuffle(x, 5u), subgroupShuffle(x, 6u), subgroupShuffle(x, 7u));
+}
+
 @compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,
@@ -80,11 +89,11 @@ fn main(
       let row = own_token * params.heads + h;
       let kept = statistics[row];
       let log_sum = kept.x * LOG2_E;
-      var low = -vec4f(subgroupShuffle(log_sum, 0u), subgroupShuffle(log_sum, 1u), subgroupShuffle(log_sum, 2u), subgroupShuffle(log_sum, 3u));
-      var high = -vec4f(subgroupShuffle(log_sum, 4u), subgroupShuffle(log_sum, 5u), subgroupShuffle(log_sum, 6u), subgroupShuffle(log_sum, 7u));
+      var low = -first_four(log_sum);
+      var high = -last_four(log_sum);
       let delta = kept.y;
-      var low_grad = -vec4f(subgroupShuffle(delta, 0u), subgroupShuffle(delta, 1u), subgroupShuffle(delta, 2u), subgroupShuffle(delta, 3u));
-      var high_grad = -vec4f(subgroupShuffle(delta, 4u), subgroupShuffle(delta, 5u), subgroupShuffle(delta, 6u), subgroupShuffle(delta, 7u));
+      var low_grad = -first_four(delta);
+      var high_grad = -last_four(delta);
       for (var d = 0u; d < HEAD_QUADS; d++) {
         let own = q[q_at + d];
         let q0 = subgroupShuffle(own, 0u);
