@@ -7,6 +7,38 @@ import { bool, dict, float, int, list, oneOf, open, str } from "./field.ts";
 
 const sampling = (of: "train" | "val") => `for ${of === "train" ? "training" : "validation"} rollouts`;
 
+/** Built in, by the engine's names; a test compares them with its registry. */
+const ESTIMATORS = [
+  "grpo",
+  "reinforce",
+  "reinforce_plus_plus_baseline",
+  "rloo",
+  "prpo",
+  "grpo_vectorized",
+  "grpo_passk",
+  "rloo_vectorized",
+  "reinforce_plus_plus",
+  "remax",
+  "opo",
+  "gpg",
+  "gdpo",
+  "gae",
+  "optimal_token_baseline",
+  "tir_optimal_token_baseline",
+  "rllm.grpo",
+  "rllm.reinforce_plus_plus_baseline",
+  "trl.grpo",
+] as const;
+const LOSSES = [
+  ...["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"],
+  ...["vanilla", "gspo", "sapo", "gpg", "reinforce", "clip_cov", "kl_cov", "geo_mean", "dppo_tv", "dppo_kl"],
+  "bypass_mode",
+  ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map((name) => `tinker.${name}`),
+  ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map(
+    (name) => `trl.${name}`,
+  ),
+];
+
 export const RLLM_FIELDS = {
   "rllm.data.train_batch_size": int(64, "prompts per training step", { min: 1 }),
   "rllm.data.val_batch_size": int(-1, "prompts per validation batch; -1 = the whole validation set", {
@@ -104,13 +136,11 @@ export const RLLM_FIELDS = {
     note: "Works alone; in rLLM it is ignored unless val_before_train is true.",
   }),
 
-  "rllm.algorithm.adv_estimator": oneOf(
-    ["grpo", "reinforce", "reinforce_plus_plus_baseline", "rloo", "prpo"],
-    "grpo",
-    "advantage estimator",
-    { open: true, note: "A registered name works here; in rLLM it works only in the per-role map." },
-  ),
-  "rllm.algorithm.norm_adv_by_std_in_grpo": bool(true, "grpo divides by the group's standard deviation"),
+  "rllm.algorithm.adv_estimator": oneOf(ESTIMATORS, "grpo", "advantage estimator", {
+    open: true,
+    note: "The first four are the guide's. A registered name works here; in rLLM only in the per-role map.",
+  }),
+  "rllm.algorithm.norm_adv_by_std_in_grpo": bool(true, "divide by the group's standard deviation in grpo"),
   "rllm.algorithm.traj_group_adv_estimator_map": dict(
     "estimator, or {estimator, loss_fn}, by trajectory role",
     {
@@ -125,23 +155,10 @@ export const RLLM_FIELDS = {
       note: "A missing advantage counts as 0 (the guide); rLLM's source raises.",
     },
   ),
-  "rllm.algorithm.loss_fn": oneOf(
-    ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"].concat([
-      "vanilla",
-      "gspo",
-      "sapo",
-      "gpg",
-      "clip_cov",
-      "kl_cov",
-      "geo_mean",
-      "dppo_tv",
-      "dppo_kl",
-      "bypass_mode",
-    ]),
-    null,
-    "policy loss; null = the backend's own choice",
-    { open: true, note: "The first five are Tinker's names, the others verl's." },
-  ),
+  "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {
+    open: true,
+    note: "The first five are Tinker's and the guide's, the plain names after them verl's.",
+  }),
   "rllm.algorithm.loss_agg_mode": oneOf(
     ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
     null,

@@ -38,10 +38,22 @@ export function renderFields(
     if (parents.length === skip && openSections.length !== skip) lines.push("");
     openSections = parents;
     const indent = "  ".repeat(keys.length - 1 - skip);
-    if (field.describe !== "") lines.push(`${indent}# ${commentOf(path, field)}`);
+    if (field.describe !== "") lines.push(...wrap(commentOf(path, field), `${indent}# `));
     if (!path.endsWith(".*")) lines.push(`${indent}${keys[keys.length - 1]}: ${defaultText(field)}`);
   }
   return `${lines.join("\n")}\n`;
+}
+
+const WIDEST_LINE = 110;
+
+function wrap(text: string, prefix: string): string[] {
+  const lines = [prefix];
+  for (const word of text.split(" ")) {
+    const line = lines[lines.length - 1];
+    if (line !== prefix && line.length + word.length + 1 > WIDEST_LINE) lines.push(prefix + word);
+    else lines[lines.length - 1] += line === prefix ? word : ` ${word}`;
+  }
+  return lines;
 }
 
 function defaultText({ type, default: value }: Field): string {

@@ -4,6 +4,8 @@
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import type { Field } from "../../src/config/field.ts";
+import { RLLM_FIELDS } from "../../src/config/fields_rllm.ts";
 import { VERL_NOTES } from "../../src/config/fields_verl.ts";
 import { packagedFiles } from "../../src/config/packaged.ts";
 import { readYaml } from "../../src/config/read.ts";
@@ -48,6 +50,20 @@ describe("the quick reader", () => {
       expect([text, readPlain(text)]).toEqual([text, undefined]);
     }
     expect(readPlain("a:\nb: 1\n")?.tree).toEqual({ a: null, b: 1 });
+  });
+});
+
+describe("names of the engine", () => {
+  test("every built-in estimator and loss is an allowed value", async () => {
+    await import("../../src/algorithm/mod.ts");
+    const { estimatorNames } = await import("../../src/algorithm/estimator.ts");
+    const { lossNames } = await import("../../src/algorithm/loss_spec.ts");
+    const allowed = (path: keyof typeof RLLM_FIELDS) => (RLLM_FIELDS[path] as Field).choices ?? [];
+    expect(
+      [...estimatorNames()].filter((name) => !allowed("rllm.algorithm.adv_estimator").includes(name)),
+    ).toEqual([]);
+    expect([...lossNames()].filter((name) => !allowed("rllm.algorithm.loss_fn").includes(name))).toEqual([]);
+    expect([...estimatorNames()].length).toBeGreaterThan(5);
   });
 });
 
