@@ -51,7 +51,8 @@ test("warm-up lowers the cross-entropy of the examples before the first step", a
   const losses = log.of("warmup").map((record) => record.metrics["warmup/loss"]);
   expect(losses).toHaveLength(20);
   expect(losses[0]).toBeCloseTo(Math.log(5), 5);
-  expect(losses[19]).toBeLessThan(0.3);
+  // From ln 5 = 1.61; the learning rate falls to 0 over the twenty steps.
+  expect(losses[19]).toBeLessThan(0.4);
   expect(log.records.findIndex((record) => record.phase !== "warmup")).toBe(20);
 });
 
