@@ -15,47 +15,76 @@ const WORDS = /^\[(?:[A-Za-z_][\w.-]*|"[^"\\]*")(?:, (?:[A-Za-z_][\w.-]*|"[^"\\]
 
 /** The file's settings, or undefined where it holds anything but plain lines. A test compares it with `readYaml`. */
 export function readPlain(text: string): ReadYaml | undefined {
-  const tree: Tree = {};
-  const lines = new Map<string, number>();
-  const open: { readonly section: Tree; readonly path: string }[] = [{ section: tree, path: "" }];
-  let mount: string | undefined;
-  let pending: { readonly parent: Tree; readonly key: string } | undefined;
-  let number = 0;
-  for (const line of text.split("\n")) {
-    number++;
+  const reader = new PlainReader();
+  const isPlain = text.split("\n").every((line, i) => reader.readLine(line, i + 1));
+  if (!isPlain) return undefined;
+  reader.closeEmpty();
+  return { tree: reader.tree, lines: reader.lines, problems: [], package: reader.mount };
+}
+
+class PlainReader {
+  readonly tree: Tree = {};
+  readonly lines = new Map<string, number>();
+  mount: string | undefined;
+  /** The sections that are open, outermost first. */
+  private readonly open: { readonly section: Tree; readonly path: string }[] = [
+    { section: this.tree, path: "" },
+  ];
+  /** A section that has no setting yet: it is null when none comes. */
+  private pending: { readonly parent: Tree; readonly key: string } | undefined;
+
+  /** @returns false for a line that is not plain. */
+  readLine(line: string, number: number): boolean {
     const start = line.trimStart();
-    if (start === "") continue;
+    if (start === "") return true;
     if (start.startsWith("#")) {
-      mount ??= /^#\s*@package\s+(\S+)\s*$/.exec(line)?.[1];
-      continue;
+      this.mount ??= /^#\s*@package\s+(\S+)\s*$/.exec(line)?.[1];
+      return true;
     }
     const match = LINE.exec(line);
-    if (match === null || match[1].length % 2 === 1) return undefined;
+    if (match === null || match[1].length % 2 === 1) return false;
     const depth = match[1].length / 2;
     const key = match[2].startsWith('"') ? match[2].slice(1, -1) : match[2];
-    const isInside = pending !== undefined && depth === open.length - 1;
-    if (depth > open.length - 1 || key.includes(".") || key === "__proto__") return undefined;
-    if (pending !== undefined && !isInside) pending.parent[pending.key] = null;
-    pending = undefined;
-    open.length = depth + 1;
-    const { section, path } = open[depth];
-    if (Object.hasOwn(section, key)) return undefined;
-    const own = path === "" ? key : `${path}.${key}`;
-    lines.set(own, number);
-    if (match[3] === undefined) {
-      const below: Tree = {};
-      section[key] = below;
-      open.push({ section: below, path: own });
-      pending = { parent: section, key };
-      continue;
-    }
-    const value = readScalar(match[3]);
-    if (value === undefined) return undefined;
-    section[key] = value;
-    if (Array.isArray(value)) value.forEach((_, i) => void lines.set(`${own}.${i}`, number));
+    if (depth > this.open.length - 1 || key.includes(".") || key === "__proto__") return false;
+    if (depth !== this.open.length - 1) this.closeEmpty();
+    this.pending = undefined;
+    this.open.length = depth + 1;
+    if (Object.hasOwn(this.open[depth].section, key)) return false;
+    return match[3] === undefined ? this.openSection(key, number) : this.readValue(key, match[3], number);
   }
-  if (pending !== undefined) pending.parent[pending.key] = null;
-  return { tree, lines, problems: [], package: mount };
+
+  closeEmpty(): void {
+    if (this.pending !== undefined) this.pending.parent[this.pending.key] = null;
+  }
+
+  private openSection(key: string, number: number): boolean {
+    const { section, path } = this.innermost();
+    const below: Tree = {};
+    section[key] = below;
+    this.pending = { parent: section, key };
+    this.open.push({ section: below, path: this.place(path, key, number) });
+    return true;
+  }
+
+  private readValue(key: string, text: string, number: number): boolean {
+    const { section, path } = this.innermost();
+    const value = readScalar(text);
+    if (value === undefined) return false;
+    section[key] = value;
+    const own = this.place(path, key, number);
+    if (Array.isArray(value)) for (const i of value.keys()) this.lines.set(`${own}.${i}`, number);
+    return true;
+  }
+
+  private innermost() {
+    return this.open[this.open.length - 1];
+  }
+
+  private place(path: string, key: string, number: number): string {
+    const own = path === "" ? key : `${path}.${key}`;
+    this.lines.set(own, number);
+    return own;
+  }
 }
 
 function readScalar(text: string): Value | undefined {

@@ -7,7 +7,9 @@ import { attempt, compose, readConfig } from "./disk.ts";
 
 const told = (set: readonly string[], texts: Record<string, string> = {}, allowMissing = true) => {
   const { problems, warnings } = attempt(set, { texts, allowMissing });
-  return [...problems, ...warnings].map((problem) => formatProblem(problem)).join("\n");
+  const text = [...problems, ...warnings].map((problem) => formatProblem(problem)).join("\n");
+  // Lines of packaged files move whenever a setting is added.
+  return text.replace(/(config\/[\w./]+\.yaml):\d+/g, "$1:N");
 };
 
 test("a new user's mistakes on the command line", () => {
