@@ -22,6 +22,8 @@ override WEIGHT: u32 = 0u;
 override REF: u32 = 0u;
 // Slot of the selection keys (clip_cov, kl_cov): a token is selected where its key reaches the threshold.
 override SELECT: u32 = 0u;
+// False where every token is trained on: the mask is not read.
+override MASKED: bool = true;
 override ROW_WEIGHTED: bool = false;
 override KL_ROW_WEIGHTED: bool = false;
 override ROW_ADVANTAGE: bool = false;
@@ -416,7 +418,8 @@ fn main(
       let key = bitcast<vec4<u32>>(stream(SELECT, i, vec4(0.0)));
       selected = key >= vec4(bitcast<u32>(workspace[params.threshold_at]));
     }
-    let trained = (mask[i] != vec4(0u)) & (vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.tokens));
+    var trained = vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.tokens);
+    if (MASKED) { trained &= mask[i] != vec4(0u); }
     let broken = not_finite(logprob) | not_finite(old) | not_finite(advantage) | not_finite(is_weight) | not_finite(ref_logprob);
     sums_b.z += f32(count_lanes(broken & trained));
     dlogprobs[i] = vec4(

@@ -109,6 +109,7 @@ export const PASS_CONSTANTS = {
   WEIGHT: 0,
   REF: 0,
   SELECT: 0,
+  MASKED: 1,
   ROW_WEIGHTED: 0,
   KL_ROW_WEIGHTED: 0,
   ROW_ADVANTAGE: 0,
@@ -178,7 +179,7 @@ function referencePass(buffers: PassBuffers, params: PassValues, constants: Cons
   const sums = Array.from({ length: PASS_GROUPS }, () => new Float64Array(SUM_COUNT));
   for (let t = 0; t < tokens; t++) {
     const group = Math.floor((Math.floor(t / 4) % (PASS_THREADS * PASS_GROUPS)) / PASS_THREADS);
-    dlogprobs[t] = mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]);
+    dlogprobs[t] = constants.MASKED && mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]);
   }
   for (const [group, part] of sums.entries()) workspace.set(part, params.partials_at + group * SUM_COUNT);
 }

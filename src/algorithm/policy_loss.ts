@@ -2,7 +2,7 @@
 import type { Buffer, Data, Device, ReadRequest } from "../compute/device.ts";
 import type { Kernel } from "../compute/kernel.ts";
 import { UnsupportedError } from "../errors.ts";
-import { type RowCounts, weightOfRow } from "./aggregation.ts";
+import { type RowCounts, trainedTokens, weightOfRow } from "./aggregation.ts";
 import {
   finiteF32,
   lossEntropy,
@@ -262,6 +262,7 @@ class Recording {
       ...PASS_CONSTANTS,
       LOSS: plan.code,
       KL: klCode,
+      MASKED: flag(trainedTokens(this.counts) < this.counts.tokens),
       ROW_WEIGHTED: flag(weight.byRow),
       KL_ROW_WEIGHTED: flag(klCode !== 0 && termWeight.byRow),
       ROW_ADVANTAGE: flag(!this.perToken),
