@@ -3,7 +3,8 @@
  * Synchronous, and free of any runtime: files and environment come in as parameters.
  */
 
-import { type Choice, checkChoice, layPackaged } from "./groups.ts";
+import { collectChoices } from "./choices.ts";
+import { layPackaged } from "./groups.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Env, hasInterpolation, interpolator, MISSING } from "./interpolate.ts";
 import { type Layer, LEVEL, mergeTree, type Origins, originInFile, originOf, readLayer } from "./layer.ts";
@@ -20,7 +21,7 @@ import {
   type Schema,
   schemaOf,
 } from "./schema.ts";
-import { showSetting } from "./secret.ts";
+import { maskOverride, showSetting } from "./secret.ts";
 import { statusOf, supportOf } from "./support.ts";
 import { draftOf, syncShared } from "./sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
@@ -92,6 +93,14 @@ export function tryCompose(options: ComposeOptions): Attempt {
     mergeTree(tree, accepted.tree, origins, (path) => originInFile(accepted, path));
   }
   for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
+  if (getAt(tree, "rllm.backend") !== backend) {
+    // A file named another backend than the command line chose.
+    setAt(tree, "rllm.backend", backend);
+    origins.set("rllm.backend", {
+      level: LEVEL.override,
+      text: choices.get("rllm/backend")?.by ?? "default",
+    });
+  }
   const draft = draftOf(tree, origins, options.env ?? {});
   if (backend === "verl") syncVerl(draft);
   else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
@@ -144,57 +153,12 @@ function readOverrides(texts: readonly string[], problems: Problem[]): Override[
     try {
       return [parseOverride(text)];
     } catch (error) {
-      problems.push({ severity: "error", message: (error as Error).message });
+      const key = text.replace(/^[+~]+/, "").split("=")[0];
+      const message = (error as Error).message.replaceAll(text, maskOverride(text, key));
+      problems.push({ severity: "error", message });
       return [];
     }
   });
-}
-
-/** Which group choices the user made: overrides win over files; a plain `rllm.backend` value counts as a choice. */
-function collectChoices(
-  layers: readonly Layer[],
-  overrides: readonly Override[],
-  problems: Problem[],
-): Map<string, Choice> {
-  const choices = new Map<string, Choice>();
-  const choose = (group: string, choice: Choice): void => {
-    if (group === "ppo_trainer") return;
-    const problem = checkChoice(group, choice);
-    if (problem) problems.push(problem);
-    else choices.set(group, choice);
-  };
-  for (const layer of layers) {
-    const { file } = layer;
-    const at = (path: string) => ({ by: file, file, line: layer.lines.get(path) });
-    const value = getAt(layer.tree, "rllm.backend");
-    const byList = layer.defaults.filter((entry) => entry.kind === "group");
-    for (const { group, choice } of byList) choose(group, { choice, ...at("defaults") });
-    const listed = byList.find(({ group }) => group === "rllm/backend")?.choice;
-    if (typeof value !== "string" || hasInterpolation(value) || value === listed) continue;
-    if (listed === undefined) choose("rllm/backend", { choice: value, ...at("rllm.backend") });
-    else
-      problems.push({
-        severity: "error",
-        message: `Cannot run on rllm.backend=${value} as defaults chooses rllm/backend=${listed}: keep one`,
-        ...at("rllm.backend"),
-      });
-  }
-  let typed: string | undefined;
-  for (const override of overrides) {
-    const isValue = override.key === "rllm.backend" && override.kind !== "delete";
-    if (override.kind !== "group" && !isValue) continue;
-    const group = isValue ? "rllm/backend" : override.key;
-    const choice = String(override.value);
-    if (group === "rllm/backend" && typed !== undefined && typed !== choice) {
-      problems.push({
-        severity: "error",
-        message: `Cannot choose the backend twice: ${typed} and ${choice}; keep one`,
-      });
-    }
-    if (group === "rllm/backend") typed = choice;
-    choose(group, { choice, by: override.text });
-  }
-  return choices;
 }
 
 interface ResolveContext {

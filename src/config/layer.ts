@@ -122,7 +122,7 @@ export function originInFile(
 /** Removes the origins of a value that is about to be replaced. */
 export function forgetOrigins(origins: Origins, path: string, old: Value | undefined): void {
   origins.delete(path);
-  if (!isTree(old)) return;
+  if (!isTree(old) || Object.keys(old).length === 0) return;
   for (const known of [...origins.keys()]) if (known.startsWith(`${path}.`)) origins.delete(known);
 }
 

@@ -5,6 +5,7 @@ import { RLLM_FIELDS } from "./fields_rllm.ts";
 import { TINKER_FIELDS } from "./fields_tinker.ts";
 import { VERL_FIELDS } from "./fields_verl.ts";
 import { hasInterpolation, MISSING } from "./interpolate.ts";
+import { maskText } from "./mask.ts";
 import { nearest, nearestPath } from "./problem.ts";
 import { getAt, isTree, type Tree, type Value } from "./tree.ts";
 import { verlFields } from "./verl_tree.ts";
@@ -173,6 +174,6 @@ function hint(value: Value): string {
 }
 
 function showValue(value: Value): string {
-  const text = JSON.stringify(value);
+  const text = maskText(JSON.stringify(value));
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }

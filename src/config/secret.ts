@@ -1,10 +1,9 @@
 /** Keeps secrets out of everything that is printed. */
 
 import { RLLM_FIELDS } from "./fields_rllm.ts";
+import { MASK, maskText } from "./mask.ts";
 import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
 import { isTree, joinPath, type Tree, type Value } from "./tree.ts";
-
-export const MASK = "********";
 
 const DECLARED = new Set(
   [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((fields) =>
@@ -16,10 +15,6 @@ const DECLARED = new Set(
 const SECRET_KEY = /(^|[_-])(token|secret|password|passwd|api_?key|access_?key|private_?key|credentials?)$/i;
 /** Tokens of a vocabulary, not of a service. */
 const VOCABULARY_KEY = /^(bos|eos|pad|unk|mask|stop|cls|sep|end|start)_token$|token2text/i;
-const URL_PASSWORD = /(\b[a-z][a-z0-9+.-]*:\/\/[^\s/:@]*:)[^\s/@]+@/gi;
-const KNOWN_TOKEN =
-  /\b(sk-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}|tml-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,})\b/g;
-
 /** True when what stands at a path must not be shown. */
 export function isSecret(path: string): boolean {
   if (DECLARED.has(path)) return true;
@@ -37,11 +32,6 @@ export function maskValue(path: string, value: Value): Value {
   if (value !== null && value !== "" && value !== "???" && isSecret(path)) return MASK;
   if (Array.isArray(value)) return value.map((item) => maskValue(path, item));
   return typeof value === "string" ? maskText(value) : value;
-}
-
-/** Masks what looks like a secret inside a longer text, for instance a quoted override. */
-export function maskText(text: string): string {
-  return text.replace(URL_PASSWORD, `$1${MASK}@`).replace(KNOWN_TOKEN, MASK);
 }
 
 /** An override as it may be quoted. */

@@ -41,6 +41,27 @@ describe("layers", () => {
     expect(backendOf("", "rllm.backend=tinker")).toBe("tinker");
   });
 
+  test("the backend's name is the one that was chosen, whatever a file says", () => {
+    const texts = { "a.yaml": "rllm: {backend: tinker}\n" };
+    const { config, origins } = compose(["rllm/backend=verl"], { texts });
+    expect(getAt(config, "rllm.backend")).toBe("verl");
+    expect(origins.get("rllm.backend")?.text).toBe("override rllm/backend=verl");
+    const both = { "a.yaml": "defaults: [{rllm/backend: verl}]\nrllm: {backend: tinker}\n" };
+    expect(complaints([], { texts: both })[0]).toContain("as defaults chooses rllm/backend=verl: keep one");
+    expect(complaints(["rllm/backend=verl", "rllm/backend=tinker"])[0]).toBe(
+      "Cannot choose the backend twice: verl and tinker; keep one",
+    );
+  });
+
+  test("a secret is masked in the message about its own override", () => {
+    const told = complaints([
+      "rllm.sdk.proxy.admin_token='hunter2",
+      "training.seed=http://me:hunter2@host",
+    ]).join("\n");
+    expect(told).toContain("admin_token=********");
+    expect(told).not.toContain("hunter2");
+  });
+
   test("a file includes another beside it", () => {
     const texts = {
       "runs/b.yaml": "defaults: [common, _self_]\nrllm: {rollout: {n: 3}}\n",
