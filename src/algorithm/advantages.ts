@@ -1,17 +1,12 @@
 /** Advantages on the host, in float64: the oracle of the device's, and the way without one. */
+import { findEstimator } from "./estimator.ts";
 import {
   type AdvantageBatch,
   type Estimate,
   type EstimatorSettings,
   estimatorSettings,
-  findEstimator,
-  registerEstimator,
-} from "./estimator.ts";
-import { ROW_ESTIMATORS } from "./estimators_row.ts";
-import { TOKEN_ESTIMATORS } from "./estimators_token.ts";
+} from "./estimator_definition.ts";
 import { packGroups } from "./groups.ts";
-
-for (const estimator of [...ROW_ESTIMATORS, ...TOKEN_ESTIMATORS]) registerEstimator(estimator);
 
 /**
  * Advantages of a packed batch.
@@ -47,7 +42,10 @@ export function groupAdvantages(
 }
 
 /** An estimate per token, [T], 0 where mask = 0: rows spread over their trained tokens. */
-export function perToken(batch: Pick<AdvantageBatch, "offsets" | "mask">, estimate: Estimate) {
+export function perToken(
+  batch: Pick<AdvantageBatch, "offsets" | "mask">,
+  estimate: Estimate,
+): { advantages: Float64Array; returns: Float64Array } {
   const { offsets, mask } = batch;
   const spread = (values: Float64Array) => {
     if (estimate.level === "token") return values;

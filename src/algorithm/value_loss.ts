@@ -14,6 +14,7 @@ import {
 import { addStrided, uploadRowWeights } from "./kl_loss.ts";
 import { clamp } from "./loss_definition.ts";
 import { rowsOfTokens } from "./loss_reference.ts";
+import type { LossResult } from "./loss_spec.ts";
 
 export interface ValueLossSpec extends Normalisers {
   readonly loss_agg_mode: string;
@@ -55,7 +56,10 @@ function valueMetrics(
  * Value loss of a packed batch in float64, with its gradient in the predictions [T].
  * @see verl core_algos.compute_value_loss
  */
-export function valueLoss(batch: ValueBatch, spec: ValueLossSpec) {
+export function valueLoss(
+  batch: ValueBatch,
+  spec: ValueLossSpec,
+): LossResult & { readonly dvalues: Float64Array } {
   const rows = countRows(batch.offsets, batch.mask);
   const weights = tokenWeights(spec.loss_agg_mode, rows, spec);
   const rowOfToken = rowsOfTokens(batch.offsets);

@@ -1,5 +1,5 @@
 /** The `cpu` device: every dispatch runs its kernel's reference. The oracle of the tests, and the fallback without an adapter. */
-import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, MemoryUse, ReadRequest } from "./device.ts";
 import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
 import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange } from "./memory.ts";
 
@@ -47,7 +47,7 @@ export class CpuDevice implements Device {
     );
   }
 
-  get memory() {
+  get memory(): MemoryUse {
     const { live, pooled, peak, budget } = this.pool;
     return { live, pooled, peak, budget };
   }
@@ -66,13 +66,13 @@ export class CpuDevice implements Device {
     for (const buffer of buffers) this.pool.release(buffer as Range);
   }
 
-  write(buffer: Buffer, data: Data, byteOffset = 0): void {
+  write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
     const target = buffer as Range;
     const source = data.slice();
     this.recorded.push(() => bytesOf(target).set(bytes(source), byteOffset));
   }
 
-  copy(from: Buffer, to: Buffer, byteLength = Math.min(from.byteLength, to.byteLength)): void {
+  copy(from: Buffer, to: Buffer, byteLength: number = Math.min(from.byteLength, to.byteLength)): void {
     this.recorded.push(() => bytesOf(to as Range).set(bytesOf(from as Range).subarray(0, byteLength)));
   }
 

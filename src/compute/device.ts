@@ -52,15 +52,19 @@ export interface DispatchOptions<B extends BindingKinds, P extends ParamTypes> {
   readonly constants?: Constants;
 }
 
+/** Bytes. */
+export interface MemoryUse {
+  readonly live: number;
+  readonly pooled: number;
+  /** The most that was live at once. */
+  readonly peak: number;
+  readonly budget: number;
+}
+
 export interface Device {
   readonly info: DeviceInfo;
   /** Bytes now held by live buffers, and by the pool's free ones. */
-  readonly memory: {
-    readonly live: number;
-    readonly pooled: number;
-    readonly peak: number;
-    readonly budget: number;
-  };
+  readonly memory: MemoryUse;
 
   /**
    * A buffer with undefined contents, from the pool where one fits.

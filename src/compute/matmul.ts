@@ -5,7 +5,7 @@
  * hold large register tiles and share loads by subgroup broadcast; GPUs stage tiles in workgroup memory.
  */
 import type { Buffer, Device } from "./device.ts";
-import { type Constants, defineKernel, type Grid, type Values } from "./kernel.ts";
+import { type Constants, defineKernel, type Grid, type Kernel, type Values } from "./kernel.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PARAMS = {
@@ -34,7 +34,9 @@ const WRITE = 0;
 const ACCUMULATE = 1;
 const ADD = 2;
 
-function variant(name: string, columns: number, rows: number) {
+type MatmulKernel = Kernel<typeof BINDINGS, typeof PARAMS>;
+
+function variant(name: string, columns: number, rows: number): MatmulKernel {
   return defineKernel({
     name,
     bindings: BINDINGS,
@@ -47,14 +49,14 @@ function variant(name: string, columns: number, rows: number) {
 }
 
 /** Each computes the same; see the shaders for whom. */
-export const MATMUL_KERNELS = {
+export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
   subgroup: { ...variant("matmul_subgroup", 32, 32), constants: { INPUT: INPUT.plain } },
   rows: variant("matmul_rows", 64, 8),
   tiled: variant("matmul_tiled", 64, 64),
   any: variant("matmul_any", 8, 4),
 };
 
-export type MatmulFamily = keyof typeof MATMUL_KERNELS;
+export type MatmulFamily = "subgroup" | "rows" | "tiled" | "any";
 
 interface Views {
   readonly a: Float32Array;

@@ -1,7 +1,7 @@
 /** The WebGPU device. Records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
 import { RemoteError, UnsupportedError } from "../errors.ts";
 import { findGpu, isSoftware } from "./adapter.ts";
-import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, MemoryUse, ReadRequest } from "./device.ts";
 import {
   type DispatchOp,
   Encoding,
@@ -117,7 +117,7 @@ export class WebGpuDevice implements Device {
     return new WebGpuDevice(gpuDevice, describe(adapter), options);
   }
 
-  get memory() {
+  get memory(): MemoryUse {
     const { live, pooled, peak, budget } = this.pool;
     return { live, pooled, peak, budget };
   }
@@ -136,7 +136,7 @@ export class WebGpuDevice implements Device {
     for (const buffer of buffers) this.pool.release(buffer as Range);
   }
 
-  write(buffer: Buffer, data: Data, byteOffset = 0): void {
+  write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
     const range = buffer as Range;
     if (this.recorded.length > 0 || this.inFlight > 0) {
       this.recorded.push({ type: "write", buffer: range, data: data.slice(), byteOffset });
@@ -146,7 +146,7 @@ export class WebGpuDevice implements Device {
     if (this.unflushedBytes > UPLOAD_FLUSH_BYTES) this.flushUploads();
   }
 
-  copy(from: Buffer, to: Buffer, byteLength = Math.min(from.byteLength, to.byteLength)): void {
+  copy(from: Buffer, to: Buffer, byteLength: number = Math.min(from.byteLength, to.byteLength)): void {
     if (byteLength > 0)
       this.recorded.push({ type: "copy", from: from as Range, to: to as Range, byteLength });
   }

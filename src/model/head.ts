@@ -4,7 +4,7 @@
  */
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 import { embedding } from "./kernels/embedding.ts";
-import { logprob, logprobBackward } from "./kernels/logprob.ts";
+import { chooseLogprob, type LogprobKernels } from "./kernels/logprob.ts";
 import { plainRows } from "./kernels/norm.ts";
 import type { Scratch } from "./scratch.ts";
 import { FINAL_NORM, type ForwardState, type GradientSink, type Transformer } from "./transformer.ts";
@@ -35,6 +35,7 @@ export class HeadPass {
   readonly entropies: Buffer;
   readonly count: number;
   private readonly model: Transformer;
+  private readonly kernels: LogprobKernels;
   private readonly weights: Weights;
   private readonly scratch: Scratch;
   private readonly temperature: number;
@@ -54,6 +55,7 @@ export class HeadPass {
   ) {
     const { scratch, targets } = of;
     this.model = model;
+    this.kernels = chooseLogprob(model.device.info);
     this.weights = weights;
     this.scratch = scratch;
     this.temperature = of.temperature;
@@ -78,9 +80,10 @@ export class HeadPass {
   private forward(window: Window): void {
     this.project(window);
     const { targetBuffer: targets, logprobs, entropies, logSumExps, logits } = this;
-    this.model.device.dispatch(logprob, {
+    this.model.device.dispatch(this.kernels.forward, {
       buffers: { logits, targets, logprobs, entropies, logSumExps },
       params: this.params(window),
+      constants: this.kernels.constants,
     });
   }
 
@@ -150,7 +153,7 @@ export class HeadPass {
     const { model, logits, targetBuffer: targets, entropies, logSumExps } = this;
     const width = model.config.hiddenSize * 4;
     const stride = logitStride(model.config.vocabSize);
-    model.device.dispatch(logprobBackward, {
+    model.device.dispatch(this.kernels.backward, {
       buffers: {
         logits,
         targets,
@@ -160,6 +163,7 @@ export class HeadPass {
         entropyGrads: at.entropies,
       },
       params: this.params(window),
+      constants: this.kernels.constants,
     });
     const [from, bytes] = [window.first * width, window.rows * width];
     at.sink.matrix(model.head, { dy: logits, x: this.normed.slice(from, bytes), m: window.rows, stride });

@@ -47,7 +47,7 @@ const DEFAULT_MICRO_BATCH_TOKENS = 8192;
 export class LanguageModel {
   readonly config: ModelConfig;
   readonly device: Device;
-  readonly transformer: Transformer;
+  private readonly transformer: Transformer;
   /** As loaded; trained in place without an adapter. */
   readonly base: Weights;
   readonly adapter: LoraAdapter | undefined;

@@ -11,7 +11,7 @@ import { gatherRows, logitStride, logitWindows } from "./head.ts";
 import { cacheAppend, cacheCopy } from "./kernels/cache.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { ropeAppend } from "./kernels/rope_append.ts";
-import { SETTING_FLOATS, sample } from "./kernels/sample.ts";
+import { chooseSample, SETTING_FLOATS } from "./kernels/sample.ts";
 import { swiglu } from "./kernels/swiglu.ts";
 import { Scratch } from "./scratch.ts";
 import {
@@ -446,7 +446,7 @@ export class Sampler {
         stride,
         scratch,
       });
-      this.device.dispatch(sample, {
+      this.device.dispatch(chooseSample(this.device.info), {
         buffers: {
           logits,
           seeds: rows.seeds,
