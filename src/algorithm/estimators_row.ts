@@ -1,6 +1,6 @@
 /** Estimators that give one advantage per trajectory, in float64. Default semantics are verl 0.10's. */
 import { ConfigError } from "../errors.ts";
-import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./estimator.ts";
+import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./estimator_definition.ts";
 import { deviation, mean, whitening } from "./statistics.ts";
 
 const row = (advantages: Float64Array): Estimate => ({ level: "row", advantages });

@@ -1,6 +1,6 @@
 /** Estimators that give one advantage per token, in float64. Default semantics are verl 0.10's. */
-import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./estimator.ts";
-import { needs } from "./estimator.ts";
+import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./estimator_definition.ts";
+import { needs } from "./estimator_definition.ts";
 import { baselineAdvantages, runningPower } from "./optimal_baseline.ts";
 import { whitening } from "./statistics.ts";
 

@@ -16,13 +16,13 @@ import {
   WHITEN_MODE,
 } from "./advantage_kernels.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "./aggregation.ts";
+import { findEstimator } from "./estimator.ts";
 import {
   type AdvantageBatch,
   type EstimatorSettings,
   estimatorSettings,
-  findEstimator,
   needs,
-} from "./estimator.ts";
+} from "./estimator_definition.ts";
 import { groupNormOf } from "./estimators_row.ts";
 import type { Groups } from "./groups.ts";
 import { refuseTooFew } from "./statistics.ts";

@@ -5,7 +5,7 @@ import type { Floats, Rollouts } from "../data/rollouts.ts";
 import { ConfigError } from "../errors.ts";
 import { advantages, perToken } from "./advantages.ts";
 import { countRows } from "./aggregation.ts";
-import type { AdvantageBatch, Estimate, EstimatorSettings } from "./estimator.ts";
+import type { AdvantageBatch, Estimate, EstimatorSettings } from "./estimator_definition.ts";
 import { packGroups } from "./groups.ts";
 import { type KlSpec, klLoss, recordKl } from "./kl_loss.ts";
 import { type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";

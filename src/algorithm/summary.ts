@@ -1,6 +1,6 @@
 /** What a batch of rewards and advantages looks like: numbers for logs, and how hard the prompts were. */
 import type { Metrics } from "../backend.ts";
-import type { AdvantageBatch } from "./estimator.ts";
+import type { AdvantageBatch } from "./estimator_definition.ts";
 import { deviation, mean } from "./statistics.ts";
 
 /** Whether a group teaches anything: its rewards differ, or all are at the top or at the bottom. */
