@@ -101,9 +101,19 @@ export function inlineNumber(value: number): string {
 const PLAIN_TEXT = /^[A-Za-z_./~$][-\w ./~$@+=%^]*$/;
 const READS_AS_OTHER = /^(true|false|null|yes|no|on|off|y|n|~|\.nan|[-+]?\.inf|\.[\d_]*(e[-+]?\d+)?)$/i;
 
+const UNPRINTED = /[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g;
+
 /** A text, quoted when a reader could take it for something else. */
 export function inlineText(text: string, inFlow = false): string {
   const isPlain = PLAIN_TEXT.test(text) && !READS_AS_OTHER.test(text) && !/ $/.test(text);
   const interpolation = !inFlow && /^[\w./~-]*(\$\{[\w.:/~-]+\}[\w./~-]*)+$/.test(text);
-  return isPlain || interpolation ? text : JSON.stringify(text);
+  return isPlain || interpolation ? text : quoted(text);
+}
+
+/** JSON's quotes, with everything escaped that YAML 1.1 takes for a line break or does not print. */
+function quoted(text: string): string {
+  return JSON.stringify(text).replace(
+    UNPRINTED,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }

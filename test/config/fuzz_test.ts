@@ -1,5 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations are what is tested
 /** Random trees and random damage: seeded, so that a failure repeats. */
+import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { convert } from "../../src/config/convert/convert.ts";
 import { ROWS } from "../../src/config/convert/rows.ts";
@@ -29,6 +30,11 @@ function randomOf(seed: number) {
   const below = (n: number) => Math.floor(next() * n);
   return { next, below, pick: <T>(items: readonly T[]): T => items[below(items.length)] };
 }
+/** PyYAML is an independent reader of YAML 1.1, the dialect that rLLM, verl and Trinity-RFT load. */
+function hasPyYaml(): boolean {
+  return spawnSync("python3", ["-c", "import yaml"]).status === 0;
+}
+
 type Random = ReturnType<typeof randomOf>;
 
 const TEXTS = [
@@ -126,6 +132,25 @@ describe("random trees", () => {
       const line = inline(tree);
       expect(equalValues(readYaml(`x: ${line}`, "x").tree.x, tree), `${seed} ${line}`).toBe(true);
     }
+  });
+
+  test.skipIf(!hasPyYaml())("PyYAML reads the same: what we write is safe for Python's readers", () => {
+    const trees = Array.from({ length: 400 }, (_, seed) => randomTree(randomOf(seed + 10_000)));
+    const finite = trees.filter((tree) => !/\.inf/.test(toYaml(tree)));
+    const script =
+      "import json, sys, yaml; print(json.dumps([yaml.safe_load(text) for text in json.load(sys.stdin)]))";
+    const input = JSON.stringify(finite.map((tree) => toYaml(tree)));
+    const { stdout, stderr } = spawnSync("python3", ["-c", script], {
+      input,
+      encoding: "utf8",
+      maxBuffer: 1e9,
+    });
+    expect(stderr).toBe("");
+    const read = JSON.parse(stdout) as Tree[];
+    expect(read.length).toBeGreaterThan(200);
+    read.forEach((tree, i) => {
+      expect(equalValues(tree, finite[i]) || toYaml(finite[i])).toBe(true);
+    });
   });
 
   test("values survive the override grammar", () => {
