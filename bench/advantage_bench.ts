@@ -67,7 +67,11 @@ async function measureGroups(device: Device, name: string, groups: Groups): Prom
   const loop = () =>
     groups.fixedSize ? javaScriptFixed(scores, groups.fixedSize, want) : javaScript(scores, groups, want);
   const js = await time(async () => loop());
-  const buffers = { scores: device.upload(scores, "scores") };
+  const buffers = {
+    scores: device.upload(scores, "scores"),
+    groupOffsets: device.upload(groups.offsets, "group offsets"),
+    groupMembers: device.upload(groups.members, "group members"),
+  };
   const input = { buffers, groups, counts: { tokens: 0, trained: new Uint32Array(rows), longest: 0 } };
   const checked = recordAdvantages(device, "grpo", input);
   const got = await readFloats(device, checked.advantages, rows);
@@ -80,7 +84,7 @@ async function measureGroups(device: Device, name: string, groups: Groups): Prom
     for (let k = 0; k < RUNS; k++) recordAdvantages(device, "grpo", input).release();
     await device.submit();
   });
-  device.release(buffers.scores);
+  device.release(...Object.values(buffers));
   const rate = (RUNS * rows) / timing.median / 1e6;
   report({ what: `${name}, JavaScript`, rate: rows / js.median / 1e6, unit: "Mrow/s", timing: js });
   report({

@@ -3,7 +3,6 @@
 //   1 others  s - mean of the others; alone: s or 0
 //   2 best    the best row gets (best - second) [/ (deviation + eps)], the rest 0
 //   3 length  s - sum n s / sum n, n = trained tokens; alone: s
-// Two passes over the scores: a running sum of squares would cancel.
 // Grid: one invocation per group, striding.
 
 const THREADS = 64u;
@@ -46,20 +45,31 @@ fn deviation_of(first: u32, end: u32, mean: f32) -> f32 {
   return sqrt(squares / (f32(end - first) - params.ddof));
 }
 
-fn norm(first: u32, end: u32) {
-  let alone = end - first == 1u;
-  var mean = 0.0;
-  var spread = 1.0;
-  if (!alone || ALONE_IS_ZERO) { mean = mean_of(first, end); }
-  if (BY_DEVIATION) {
-    if (alone) {
-      spread = select(1.0, 0.0, ALONE_IS_ZERO);
-    } else {
-      spread = deviation_of(first, end, mean);
-    }
-    spread += params.epsilon;
+// Mean and sum of squared distances in one pass: sums of distances from the group's first score do not cancel.
+fn moments(first: u32, end: u32) -> vec2<f32> {
+  let shift = scores[member(first)];
+  var sum = 0.0;
+  var squares = 0.0;
+  for (var k = first; k < end; k++) {
+    let x = scores[member(k)] - shift;
+    sum += x;
+    squares += x * x;
   }
-  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - mean) / spread; }
+  let n = f32(end - first);
+  return vec2(shift + sum / n, max(squares - sum * sum / n, 0.0));
+}
+
+fn norm(first: u32, end: u32) {
+  let n = f32(end - first);
+  let alone = end - first == 1u;
+  let found = moments(first, end);
+  let mean = select(found.x, 0.0, alone && !ALONE_IS_ZERO);
+  var scale = 1.0;
+  if (BY_DEVIATION) {
+    let deviation = sqrt(found.y / max(n - params.ddof, 1.0));
+    scale = 1.0 / (select(deviation, select(1.0, 0.0, ALONE_IS_ZERO), alone) + params.epsilon);
+  }
+  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - mean) * scale; }
 }
 
 fn others(first: u32, end: u32) {

@@ -242,7 +242,7 @@ export const advantageBaseline = defineKernel({
     const batch = {
       offsets,
       mask,
-      groups: { offsets: group_offsets.subarray(0, groups + 1), members, fixedSize: 0 },
+      groups: { offsets: group_offsets.subarray(0, groups + 1), members, fixedSize: 0, ordered: false },
     };
     const options = { compact: constants.COMPACT === 1, zeroTail: constants.ZERO_TAIL === 1 };
     baselineAdvantages(batch, { returns, power, advantages }, options);

@@ -7,6 +7,8 @@ export interface Groups {
   readonly members: Uint32Array;
   /** Rows per group, where members lie together in order and all groups are equally large; else 0. */
   readonly fixedSize: number;
+  /** True where members are 0, 1, 2, ...: groups lie together, one after the other. */
+  readonly ordered: boolean;
 }
 
 /**
@@ -20,14 +22,14 @@ export function packGroups(groupOfRow: Uint32Array, count: number): Groups {
   const next = offsets.slice(0, count);
   const members = new Uint32Array(groupOfRow.length);
   for (let row = 0; row < groupOfRow.length; row++) members[next[groupOfRow[row]]++] = row;
-  return { offsets, members, fixedSize: fixedSize(offsets, members) };
+  const ordered = members.every((row, i) => row === i);
+  return { offsets, members, fixedSize: ordered ? fixedSize(offsets) : 0, ordered };
 }
 
-function fixedSize(offsets: Uint32Array, members: Uint32Array): number {
+function fixedSize(offsets: Uint32Array): number {
   const size = offsets.length > 1 ? offsets[1] : 0;
   for (let group = 1; group + 1 < offsets.length; group++)
     if (offsets[group + 1] - offsets[group] !== size) return 0;
-  for (let i = 0; i < members.length; i++) if (members[i] !== i) return 0;
   return size;
 }
 

@@ -82,6 +82,7 @@ export {
   type TokenLosses,
 } from "./run.ts";
 export { advantageMetrics, type GroupSummary, summarizeGroups } from "./summary.ts";
+export { type TrlWeightBatch, type TrlWeightOptions, trlWeights } from "./trl_weights.ts";
 export {
   type RecordedValueLoss,
   recordValueLoss,

@@ -44,6 +44,9 @@ export interface AdvantageBuffers {
   readonly oldLogprobs?: Buffer;
   readonly sumPiSquared?: Buffer;
   readonly rolloutIsWeights?: Buffer;
+  /** u32, the `offsets` and `members` of the groups, where they lie on the device already. Else uploaded each time. */
+  readonly groupOffsets?: Buffer;
+  readonly groupMembers?: Buffer;
   /** f32 [N] each, rewards by name (`gdpo`). */
   readonly rewardComponents?: Readonly<Record<string, Buffer>>;
 }
@@ -100,6 +103,16 @@ class Recorder {
     return needs(this.input.buffers[field] as Buffer | undefined, this.name, field);
   }
 
+  private groupOffsets(): Buffer {
+    const { buffers, groups } = this.input;
+    return buffers.groupOffsets ?? this.upload(groups.offsets, "group offsets");
+  }
+
+  private groupMembers(): Buffer {
+    const { buffers, groups } = this.input;
+    return buffers.groupMembers ?? this.upload(groups.members, "group members");
+  }
+
   private upload(data: Uint32Array, label: string): Buffer {
     return this.temporary(this.device.upload(data, label));
   }
@@ -122,12 +135,12 @@ class Recorder {
       this.device.dispatch(advantageFixed, { buffers: { scores, advantages }, params, constants });
       return advantages;
     }
-    const group_offsets = this.upload(groups.offsets, "group offsets");
+    const group_offsets = this.groupOffsets();
     this.device.dispatch(advantageGroup, {
       buffers: {
         scores,
         group_offsets,
-        members: isOrdered(groups.members) ? group_offsets : this.upload(groups.members, "group members"),
+        members: groups.ordered ? group_offsets : this.groupMembers(),
         lengths: mode === GROUP_MODE.length ? this.upload(counts.trained, "row lengths") : group_offsets,
         advantages,
       },
@@ -135,7 +148,7 @@ class Recorder {
       constants: {
         ...common,
         ALONE_IS_ZERO: Number(aloneIsZero),
-        ORDERED: Number(isOrdered(groups.members)),
+        ORDERED: Number(groups.ordered),
       },
     });
     return advantages;
@@ -264,8 +277,8 @@ class Recorder {
     this.device.clear(advantages);
     this.device.dispatch(advantageBaseline, {
       buffers: {
-        group_offsets: this.upload(groups.offsets, "group offsets"),
-        members: this.upload(groups.members, "group members"),
+        group_offsets: this.groupOffsets(),
+        members: this.groupMembers(),
         offsets,
         mask,
         columns,
@@ -278,10 +291,6 @@ class Recorder {
     });
     return { advantages, returns };
   }
-}
-
-function isOrdered(members: Uint32Array): boolean {
-  return members.every((row, i) => row === i);
 }
 
 type Result = { advantages: Buffer; returns?: Buffer };
