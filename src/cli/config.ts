@@ -1,12 +1,12 @@
 /** `grpu config ...`: show, validate, explain, compare and convert configurations. */
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import type { ConvertOptions, Note } from "../config/convert/build.ts";
 import type { Source, SourceFile, System } from "../config/convert/source.ts";
 import type { Problem } from "../config/problem.ts";
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
+import { locate, packagedText, readText, textOf } from "./files.ts";
 
-const PACKAGED = new URL("../../config/", import.meta.url);
 /** The configuration breaks a rule, as front.ts has it. */
 const EXIT_USAGE = 2;
 const SYSTEMS = ["verl", "rllm", "trinity"];
@@ -16,12 +16,13 @@ export function configFiles(): {
   readConfig(name: string): string | undefined;
   readFile(path: string): string | undefined;
 } {
-  return { readConfig: (name) => readText(new URL(name, PACKAGED)), readFile: (path) => readText(path) };
+  return { readConfig: packagedText, readFile: userText };
 }
 
-function readText(path: string | URL): string | undefined {
+/** Text of a user's file; undefined where there is none, or a folder. */
+function userText(path: string): string | undefined {
   try {
-    return statSync(path).isFile() ? readFileSync(path, "utf8") : undefined;
+    return textOf(locate(path));
   } catch {
     return undefined;
   }
@@ -297,10 +298,7 @@ async function toSource(files: readonly SourceFile[], system?: System): Promise<
 
 async function readInput(name: string, io: Io): Promise<SourceFile> {
   if (name === "-") return { name: "standard input", text: await io.stdin() };
-  const text = readText(name);
-  if (text === undefined)
-    throw new ConfigError(`Cannot read the configuration as there is no such file: ${name}`);
-  return { name, text };
+  return { name, text: userText(name) ?? readText(name, "configuration") };
 }
 
 async function convertFiles({ args, options }: Input, io: Io): Promise<number> {

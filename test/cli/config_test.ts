@@ -86,6 +86,15 @@ describe("config show", () => {
     expect(out.split("\n").length).toBeGreaterThan(900);
   });
 
+  test("finds a ready-made run of the package from anywhere, and tells a file that is not there", async () => {
+    expect((await grpu(["config", "show", "config/run/arithmetic.yaml", "--section", "task.name"])).out).toBe(
+      "task:\n  name: arithmetic\n",
+    );
+    expect((await grpu(["config", "show", "nope.yaml"])).err).toBe(
+      "error: Cannot read the configuration as there is no such file: nope.yaml\n",
+    );
+  });
+
   test("reads the environment it is given", async () => {
     const { out } = await grpu(["config", "show", "--section", "model.name", "model.name=${oc.env:HOME}/m"], {
       env: { HOME: "/h" },
@@ -135,6 +144,15 @@ describe("config explain", () => {
     const freq = (await grpu(["config", "explain", "rllm.trainer.test_freq"])).out;
     expect(freq).toContain("rLLM's guide says epochs; its source, and grpu, count optimiser steps.");
     expect((await grpu(["config", "explain", "rllm.sdk.proxy.admin_token"])).out).not.toContain("my-shared");
+  });
+
+  test("a section lists its settings", async () => {
+    const { code, out } = await grpu(["config", "explain", "rllm.rollout"]);
+    expect(code).toBe(0);
+    expect(out.split("\n")[0]).toMatch(
+      /^rllm\.rollout\.n +rollouts per prompt in training \(the group size\) \(int >= 1; 8\)$/,
+    );
+    expect(out).toContain("rllm.rollout.val.top_p");
   });
 
   test("a setting of another system, and one that does not exist", async () => {
