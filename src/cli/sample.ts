@@ -16,7 +16,7 @@ export const sampleCommand: Command = {
     { flag: "--json", describe: "print one JSON object for each continuation" },
   ],
   examples: [
-    "grpu sample --model checkpoints/grpu/arithmetic/global_step_60 --prompt 37+45=",
+    "grpu sample --model checkpoints/grpu/arithmetic/global_step_60 --prompt 37+5=",
     'grpu sample --model ./stories260k --prompt "Once upon a time" --max-tokens 100 --temperature 0.8',
     'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
   ],

@@ -1,10 +1,10 @@
-/** Adding two numbers of two digits: small enough for a model of a tenth of a million parameters to learn in minutes. */
+/** Environments that come with grpu. Adding one digit to two is small enough for a model of a tenth of a million parameters to learn in minutes. */
 import { registerEnvironment } from "./registry.ts";
 import { exactMatch } from "./rewards.ts";
 
 registerEnvironment({
   name: "arithmetic",
-  describe: "add two numbers of two digits: 37+45= is answered with 82",
+  describe: "add one digit to two: 37+5= is answered with 42",
   train_files: "config/data/arithmetic_train.jsonl",
   val_files: "config/data/arithmetic_val.jsonl",
   alphabet: "0123456789+=",

@@ -1,0 +1,81 @@
+import { describe, expect, test } from "vitest";
+import { diskFile } from "../../src/model/files.ts";
+import { openSafetensors } from "../../src/model/safetensors.ts";
+import { grpu } from "../fixtures/cli.ts";
+import { hasShared, sharedPath } from "../fixtures/shared.ts";
+
+async function openGolden() {
+  const file = await diskFile(sharedPath("golden/model/stories260k.safetensors"));
+  if (file) return openSafetensors(file);
+  throw new Error("the golden figures are gone");
+}
+
+const MODEL = sharedPath("models/stories260k");
+
+describe.skipIf(!hasShared)("grpu model on the published figures", () => {
+  test("score prints log-probabilities and entropies of tokens[1..]", async () => {
+    const golden = await openGolden();
+    const sequences = await Promise.all(
+      [0, 1].map(async (i) => [...(await golden.readIntegers(`base.${i}.tokens`))]),
+    );
+    const input = sequences.map((tokens) => JSON.stringify({ tokens })).join("\n");
+    const { out, err, code } = await grpu(
+      ["model", "score", "--model", MODEL, "--input", "-", "--device", "cpu", "--json"],
+      { input },
+    );
+    expect([code, err]).toEqual([0, ""]);
+    const lines = out
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as { logprobs: number[]; entropy: number[] });
+    for (const [i, line] of lines.entries()) {
+      const expected = {
+        logprobs: await golden.read(`base.${i}.logprobs`),
+        entropy: await golden.read(`base.${i}.entropy`),
+      };
+      expect(line.logprobs).toHaveLength(sequences[i].length - 1);
+      expect(line.entropy).toHaveLength(sequences[i].length - 1);
+      for (let t = 0; t < line.logprobs.length; t++) {
+        expect(Math.abs(line.logprobs[t] - expected.logprobs[t])).toBeLessThan(1e-4);
+        expect(Math.abs(line.entropy[t] - expected.entropy[t])).toBeLessThan(1e-4);
+      }
+    }
+  });
+
+  test("generate at temperature 0 gives the published continuation", async () => {
+    const golden = await openGolden();
+    const [prompt, tokens] = [
+      await golden.readIntegers("greedy.prompt"),
+      await golden.readIntegers("greedy.tokens"),
+    ];
+    const count = Math.min(tokens.length - prompt.length, 24);
+    const { out } = await grpu(
+      [
+        "model",
+        "generate",
+        "--model",
+        MODEL,
+        "--tokens",
+        prompt.join(),
+        "--max-tokens",
+        String(count),
+      ].concat(["--temperature", "0", "--device", "cpu", "--json"]),
+    );
+    const made = JSON.parse(out) as { tokens: number[]; logprobs: number[] };
+    expect(made.tokens).toEqual([...tokens.slice(prompt.length, prompt.length + count)]);
+    expect(made.logprobs).toHaveLength(count);
+  });
+
+  test("score names the line that it cannot read", async () => {
+    const args = ["model", "score", "--model", MODEL, "--input", "-", "--device", "cpu"];
+    const { err, code } = await grpu(args, { input: '{"tokens":[1]}\n{"token":[1]}\n' });
+    expect(err).toMatch(/Cannot score the line.*-:2/s);
+    expect(code).toBe(2);
+  });
+});
+
+test("a folder that is no model is refused by name", async () => {
+  const { err, code } = await grpu(["sample", "--model", "/nowhere", "--prompt", "x", "--device", "cpu"]);
+  expect(err).toMatch(/\/nowhere/);
+  expect(code).toBe(2);
+});

@@ -1,0 +1,182 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { grpu } from "../fixtures/cli.ts";
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-train-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+/** A run of seconds on the reference device. */
+const SMALL = [
+  "config/run/arithmetic.yaml",
+  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  "warmup.steps=4",
+  "warmup.batch_size=8",
+  "rllm.data.train_batch_size=4",
+  "rllm.rollout.n=4",
+  "rllm.trainer.total_batches=4",
+  "rllm.trainer.test_freq=2",
+  "rllm.trainer.save_freq=2",
+  "--device",
+  "cpu",
+];
+
+function trainInto(name: string, args: readonly string[] = [], signal?: AbortSignal) {
+  const options = signal ? { signal } : {};
+  return grpu(
+    [
+      "train",
+      ...SMALL,
+      `data.val_files=${valFile()}`,
+      `training.default_local_dir=${join(dir, name)}`,
+      ...args,
+    ],
+    options,
+  );
+}
+
+function valFile(): string {
+  const file = join(dir, "val.jsonl");
+  writeFileSync(file, '{"prompt":"11+2=","answer":"23"}\n{"prompt":"20+3=","answer":"23"}\n');
+  return file;
+}
+
+/** The lines without what differs between equal runs: times. */
+function metricsOf(name: string): Record<string, number>[] {
+  const lines = readFileSync(join(dir, name, "metrics.jsonl"), "utf8")
+    .trim()
+    .split("\n");
+  return lines.map((line) => {
+    const entries = Object.entries(JSON.parse(line) as Record<string, number>);
+    return Object.fromEntries(entries.filter(([key]) => !/^(time|perf)\//.test(key)));
+  });
+}
+
+test("grpu train writes metrics, a report and a model that can be sampled, scored and evaluated", async () => {
+  const { code, out, err } = await trainInto("whole", ["--json"]);
+  expect(err).toContain("step 4/4");
+  expect(code).toBe(0);
+  const result = JSON.parse(out);
+  expect(result).toMatchObject({ complete: true, step: 4, model: join(dir, "whole", "global_step_4") });
+  expect(result.validation["val/val/pass@1"]).toBeTypeOf("number");
+  expect(readFileSync(result.report, "utf8")).toContain("actor/pg_clipfrac");
+  const phases = metricsOf("whole").map((line) => `${line.phase} ${line.step}`);
+  expect(phases.slice(0, 5)).toEqual(["warmup 1", "warmup 2", "warmup 3", "warmup 4", "val 0"]);
+  expect(phases.slice(5)).toEqual(["train 1", "train 2", "val 2", "train 3", "train 4", "val 4"]);
+  expect(metricsOf("whole")[5]).toMatchObject({ "training/global_step": 1, "prompt_length/mean": 5 });
+  for (const name of [
+    "reward/arithmetic/mean",
+    "advantage/arithmetic/mean",
+    "actor/pg_loss",
+    "actor/entropy",
+    "actor/ppo_kl",
+    "actor/pg_clipfrac",
+    "actor/grad_norm",
+    "actor/lr",
+    "response_length/mean",
+    "groups/num_groups",
+    "batch/solve_none",
+  ]) {
+    expect(metricsOf("whole")[5], name).toHaveProperty([name]);
+  }
+
+  const sampled = await grpu([
+    "sample",
+    "--model",
+    result.model,
+    "--prompt",
+    "11+2=",
+    "--max-tokens",
+    "3",
+    "--device",
+    "cpu",
+    "--json",
+  ]);
+  expect(JSON.parse(sampled.out)).toMatchObject({ prompt: "11+2=" });
+  expect(sampled.err).toBe("");
+  const evaluate = ["eval", ...SMALL, `data.val_files=${valFile()}`, "--checkpoint", result.model, "--json"];
+  const evaluated = await grpu(evaluate);
+  expect(JSON.parse(evaluated.out)["val/val/pass@1"]).toBe(result.validation["val/val/pass@1"]);
+});
+
+test("the same seed gives the same metrics, another seed others", async () => {
+  await trainInto("again");
+  expect(metricsOf("again")).toEqual(metricsOf("whole"));
+  await trainInto("other", ["training.seed=5"]);
+  expect(metricsOf("other")).not.toEqual(metricsOf("whole"));
+});
+
+test("Ctrl-C saves and leaves; resume_mode=auto ends with the same metrics", async () => {
+  const interrupt = new AbortController();
+  let written = "";
+  const io = {
+    signal: interrupt.signal,
+    err: (text: string) => {
+      written += text;
+      if (text.includes("step 3/4")) interrupt.abort();
+    },
+  };
+  const args = [
+    "train",
+    ...SMALL,
+    `data.val_files=${valFile()}`,
+    `training.default_local_dir=${join(dir, "stopped")}`,
+  ];
+  expect((await grpu(args, io)).code).toBe(130);
+  expect(written).toContain("stopped after step 3");
+  expect(existsSync(join(dir, "stopped", "global_step_3", "loop.json"))).toBe(true);
+  const resumed = await grpu([...args, "training.resume_mode=auto"]);
+  expect(resumed.err).toContain("Continuing from global_step_3");
+  expect(resumed.code).toBe(0);
+  expect(metricsOf("stopped")).toEqual(metricsOf("whole"));
+});
+
+test("a fresh start sets the earlier run aside", async () => {
+  const { err } = await trainInto("again");
+  expect(err).toContain(`is now in ${join(dir, "again")}.1`);
+  expect(existsSync(join(dir, "again.1", "report.html"))).toBe(true);
+});
+
+test("--import registers a reward that the configuration names, in the registry of this very program", async () => {
+  const file = join(dir, "mine.ts");
+  writeFileSync(
+    file,
+    'import { ConfigError, registerReward, type RewardFunction } from "grpu";\n' +
+      "const mine: RewardFunction = (response: string) => { if (response.length > 99) throw new ConfigError('no'); return 0.5; };\n" +
+      'registerReward("half", mine);\n',
+  );
+  const { code, err } = await trainInto("mine", [
+    "--import",
+    file,
+    "task.reward=half",
+    "rllm.trainer.total_batches=1",
+  ]);
+  expect(err).toContain("reward 0.500");
+  expect(code).toBe(0);
+});
+
+test("a reward that is NaN stops the run with the trajectory's name", async () => {
+  const file = join(dir, "nan.ts");
+  writeFileSync(file, 'import { registerReward } from "grpu";\nregisterReward("nan", () => Number.NaN);\n');
+  const { code, err } = await trainInto("nan", ["--import", file, "task.reward=nan"]);
+  expect(err).toMatch(
+    /grpu: Cannot train on a reward as it must be a finite number: NaN, of the trajectory val-0:0\/0/,
+  );
+  expect(code).toBe(2);
+});
+
+test.each([
+  ["rllm.async_training.enable=true", /async_training/],
+  ["rllm.trainer.logger=[console,wandb]", /wandb/],
+  ["data.train_files=nowhere.jsonl", /no such file: nowhere.jsonl/],
+  ["model.name=/nowhere", /nowhere/],
+  ["rllm.rollout.train.stop=x", /stop/],
+])("%s is refused", async (override, message) => {
+  const { code, err } = await trainInto("refused", [override]);
+  expect(err).toMatch(message);
+  expect(code).not.toBe(0);
+});
