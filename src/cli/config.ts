@@ -394,13 +394,15 @@ async function report(notes: readonly Note[], { options, from, to, io }: Reporti
 }
 
 async function support({ options }: Input, io: Io): Promise<number> {
-  const { SUPPORT, TARGETS } = await import("../config/support.ts");
+  const { SUPPORT, TARGETS, TRAINS } = await import("../config/support.ts");
   const targets =
     options.backend === undefined ? TARGETS : TARGETS.filter((target) => target === options.backend);
   if (options.json === true) {
     io.out(`${JSON.stringify(SUPPORT, null, 2)}\n`);
     return 0;
   }
+  const planned = targets.filter((target) => target !== "trinity" && !TRAINS.includes(target));
+  if (planned.length > 0) io.err(`not built in this version, as designed: ${planned.join(", ")}\n`);
   const rows = SUPPORT.filter(({ status }) => targets.some((target) => status[target] !== "-"));
   const width = Math.max(...rows.map(({ pattern }) => pattern.length)) + 2;
   io.out(`${"setting".padEnd(width)}${targets.map((target) => target.padEnd(11)).join("")}why\n`);

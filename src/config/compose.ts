@@ -22,7 +22,7 @@ import {
   schemaOf,
 } from "./schema.ts";
 import { maskOverride, showSetting } from "./secret.ts";
-import { statusOf, supportOf } from "./support.ts";
+import { statusOf, supportOf, TRAINS } from "./support.ts";
 import { draftOf, syncShared } from "./sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
 import { syncVerl } from "./sync_verl.ts";
@@ -234,6 +234,13 @@ function checkResolved(config: Tree, context: CheckContext): void {
       ? "; it has no effect"
       : "; remove it, or go on without it by --allow-unsupported";
     tell(options.allowUnsupported ? "warning" : "error", path, refusal + by + cause);
+  }
+  if (!options.allowMissing && !TRAINS.includes(schema.backend)) {
+    tell(
+      "error",
+      "rllm.backend",
+      `Cannot train on ${schema.backend} as this version only has ${TRAINS.join(", ")}: choose rllm/backend=${TRAINS[0]}`,
+    );
   }
   const rules = { backend: schema.backend, isReady: !options.allowMissing, more: VERL_RULES };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);

@@ -8,6 +8,9 @@ import { BACKEND_FIELDS, type BackendName } from "./schema.ts";
 
 export const TARGETS = ["local", "tinker", "verl", "trinity"] as const;
 export type Target = (typeof TARGETS)[number];
+/** The backends that this version can train with; a backend that is built is added here. */
+export const TRAINS: readonly Target[] = ["local"];
+
 export type Status = "acts" | "forwarded" | "logging" | "refused" | "-";
 
 export interface Support {

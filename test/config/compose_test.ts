@@ -53,6 +53,15 @@ describe("layers", () => {
     );
   });
 
+  test("a backend that is not built is looked at, never trained with", () => {
+    const set = ["rllm/backend=tinker", "training.group_size=4", "validation.group_size=1"];
+    expect(complaints(set)).toEqual([]);
+    expect(complaints(set, { allowMissing: false })).toEqual([
+      "Cannot train on tinker as this version only has local: choose rllm/backend=local",
+    ]);
+    expect(complaints([], { allowMissing: false })).toEqual([]);
+  });
+
   test("a secret is masked in the message about its own override", () => {
     const told = complaints([
       "rllm.sdk.proxy.admin_token='hunter2",
