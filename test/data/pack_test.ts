@@ -1,0 +1,120 @@
+import { expect, test } from "vitest";
+import { batchesPerEpoch, batchRows } from "../../src/data/order.ts";
+import { mergeSteps, packGroups } from "../../src/data/pack.ts";
+import { randomStream, seedOf, shuffledIndices } from "../../src/data/random.ts";
+import { tasksFromJsonl } from "../../src/data/rows.ts";
+import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
+
+function step(prompt_ids: number[], response_ids: number[], advantage?: Step["advantage"]): Step {
+  const logprobs = response_ids.map((id) => -id / 10);
+  return { prompt_ids, response_ids, logprobs, advantage, model_response: "", reward: 0, done: false };
+}
+
+function group(name: string, trajectories: Step[][]): TrajectoryGroup {
+  const made = trajectories.map(
+    (steps, i): RewardedTrajectory => ({ uid: `${name}/${i}`, name, steps, reward: i }),
+  );
+  return { group_id: `t:${name}`, task_id: "t", group_role: name, trajectories: made, metadata: [] };
+}
+
+test("mergeSteps() joins a step whose prompt repeats all that came before", () => {
+  const rows = mergeSteps([step([1, 2], [3]), step([1, 2, 3, 9], [4, 5])]);
+  expect(rows).toHaveLength(1);
+  expect(rows[0].tokens).toEqual([1, 2, 3, 9, 4, 5]);
+  expect(rows[0].mask).toEqual([0, 0, 1, 0, 1, 1]);
+  expect(rows[0].logprobs).toEqual([0, 0, -0.3, 0, -0.4, -0.5]);
+});
+
+test.each([
+  ["an edited history", [1, 7, 3, 9]],
+  ["a response left out", [1, 2, 9]],
+  ["a shorter prompt", [1]],
+])("mergeSteps() begins a new row at %s", (_, prompt) => {
+  const rows = mergeSteps([step([1, 2], [3]), step(prompt, [4])]);
+  expect(rows.map((row) => row.tokens)).toEqual([
+    [1, 2, 3],
+    [...prompt, 4],
+  ]);
+});
+
+test("mergeSteps() leaves out steps without a token", () => {
+  expect(mergeSteps([step([], [])])).toEqual([]);
+});
+
+test("packGroups() lays rows end to end and remembers whose they are", () => {
+  const packed = packGroups([
+    group("a", [[step([1], [2])], [step([1], [3]), step([5], [6, 7])]]),
+    group("b", [[step([8, 9], [4])]]),
+  ]);
+  expect([...packed.offsets]).toEqual([0, 2, 4, 7, 10]);
+  expect([...packed.tokens]).toEqual([1, 2, 1, 3, 5, 6, 7, 8, 9, 4]);
+  expect([...packed.mask]).toEqual([0, 1, 0, 1, 0, 1, 1, 0, 0, 1]);
+  expect([...packed.trajectoryOfRow]).toEqual([0, 1, 1, 2]);
+  expect([...packed.groupOfTrajectory]).toEqual([0, 0, 1]);
+  expect(packed.givenAdvantages).toBeUndefined();
+});
+
+test("packGroups() never trains on a row's first token", () => {
+  expect([...packGroups([group("a", [[step([], [1, 2])]])]).mask]).toEqual([0, 1]);
+});
+
+test("packGroups() keeps advantages that steps brought along, NaN elsewhere", () => {
+  const packed = packGroups([
+    group("a", [[step([1], [2, 3], [0.5, -1])], [step([1], [2], 2)], [step([1], [2])]]),
+  ]);
+  expect([...packed.givenAdvantages!]).toEqual([0, 0.5, -1, 0, 2, 0, Number.NaN]);
+});
+
+test("an epoch's batches hold each row at most once, and epochs differ", () => {
+  const order = { size: 10, batchSize: 3, seed: 4 };
+  expect(batchesPerEpoch(order)).toBe(3);
+  const epoch = (number: number) => [0, 1, 2].map((i) => [...batchRows(order, number * 3 + i).rows]);
+  expect(new Set(epoch(0).flat()).size).toBe(9);
+  expect(epoch(0)).not.toEqual(epoch(1));
+  expect(batchRows(order, 5).epoch).toBe(1);
+  expect([...batchRows(order, 7).rows]).toEqual([...batchRows(order, 7).rows]);
+});
+
+test("a batch larger than the data is refused", () => {
+  expect(() => batchesPerEpoch({ size: 3, batchSize: 4, seed: 0 })).toThrow(
+    /one needs 4 rows: the training data has 3/,
+  );
+});
+
+test("shuffledIndices() is a permutation; seeds and order of parts count", () => {
+  expect([...shuffledIndices(100, 1)].sort((a, b) => a - b)).toEqual(
+    Array.from({ length: 100 }, (_, i) => i),
+  );
+  expect([...shuffledIndices(100, 1)]).not.toEqual([...shuffledIndices(100, 2)]);
+  expect(seedOf(1, 2)).not.toBe(seedOf(2, 1));
+  expect(seedOf(1)).not.toBe(seedOf(1, 0));
+});
+
+test("randomStream() is uniform", () => {
+  const random = randomStream(3);
+  const counts = new Uint32Array(10);
+  for (let i = 0; i < 20_000; i++) counts[Math.floor(random() * 10)]++;
+  const chiSquare = counts.reduce((sum, count) => sum + (count - 2000) ** 2 / 2000, 0);
+  expect(chiSquare).toBeLessThan(27.9);
+});
+
+test("tasksFromJsonl() keeps the row, its id and its source", () => {
+  const [a, b] = tasksFromJsonl(
+    '{"prompt":"1+1=","answer":2}\n\n{"id":7,"question":"why?","data_source":"x"}\n',
+    { file: "d/sums.jsonl" },
+  );
+  expect(a).toEqual({
+    id: "sums-0",
+    instruction: "1+1=",
+    metadata: { prompt: "1+1=", answer: 2, data_source: "sums" },
+  });
+  expect(b).toMatchObject({ id: "7", instruction: "why?", metadata: { data_source: "x" } });
+});
+
+test.each([
+  ["not json", /line.*|not JSON.*sums.jsonl:2/],
+  ["[1]", /no JSON object: \[1\].*sums.jsonl:2/],
+  ['{"text":"x"}', /no text field "prompt" \(it has text\).*sums.jsonl:2/s],
+])("tasksFromJsonl() names the line of %s", (line, message) => {
+  expect(() => tasksFromJsonl(`{"prompt":"a"}\n${line}`, { file: "sums.jsonl" })).toThrow(message);
+});
