@@ -1,0 +1,261 @@
+import { describe, expect, test } from "vitest";
+import { packGroups } from "../../src/data/pack.ts";
+import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
+import { advantages } from "../../src/loop/advantages.ts";
+import { batch } from "../../src/loop/batch.ts";
+import { estimateAdvantages } from "../../src/loop/estimate.ts";
+import { NOTHING_HELD, reject } from "../../src/loop/reject.ts";
+import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import type { StageContext } from "../../src/loop/stages.ts";
+import { percentile } from "../../src/loop/statistics.ts";
+import { transform } from "../../src/loop/transform.ts";
+import { learningRateScale, reduceMetrics } from "../../src/loop/update.ts";
+import { passRates } from "../../src/loop/validate.ts";
+
+const context = (settings: Partly<LoopSettings> = {}, more: Partial<StageContext> = {}) =>
+  ({ settings: loopSettings(settings), estimate: estimateAdvantages, ...more }) as unknown as StageContext;
+
+const step = (reward = 0, advantage?: Step["advantage"]): Step => ({
+  prompt_ids: [1],
+  response_ids: [2, 3],
+  logprobs: [-1, -1],
+  model_response: "",
+  reward,
+  done: true,
+  advantage,
+});
+
+function episode(task: number, rewards: (number | null)[], more: Partial<Episode> = {}): Episode {
+  return {
+    id: `t${task}:0`,
+    task: { id: `t${task}`, instruction: "", metadata: { data_source: "src" } },
+    task_index: task,
+    rollout_index: 0,
+    termination_reason: "env_done",
+    is_correct: (rewards[0] ?? 0) > 0,
+    trajectories: rewards.map((reward, i) => ({
+      uid: `t${task}/${i}`,
+      name: "solver",
+      steps: [step()],
+      reward,
+    })),
+    metrics: {},
+    metadata: {},
+    ...more,
+  };
+}
+
+function group(rewards: number[], role = "solver", steps = [step()]): TrajectoryGroup {
+  const trajectories = rewards.map(
+    (reward, i): RewardedTrajectory => ({ uid: `${role}/${i}`, name: role, steps, reward }),
+  );
+  const metadata = rewards.map((_, rollout_index) => ({
+    task_id: "t",
+    rollout_index,
+    termination_reason: "env_done" as const,
+    is_correct: true,
+  }));
+  return { group_id: `t:${role}`, task_id: "t", group_role: role, trajectories, metadata };
+}
+
+describe("transform", () => {
+  test("groups by task and name, in order of appearance", () => {
+    const { value, metrics } = transform([episode(0, [1]), episode(1, [0]), episode(0, [0])], context());
+    expect(value.map((it) => [it.group_id, it.trajectories.length])).toEqual([
+      ["t0:solver", 2],
+      ["t1:solver", 1],
+    ]);
+    expect(metrics).toMatchObject({
+      "groups/num_groups": 2,
+      "groups/avg_group_size": 1.5,
+      "groups/max_group_size": 2,
+    });
+  });
+
+  test("equal task ids never merge", () => {
+    const twins = [0, 1].map((task_index) => episode(0, [1], { task_index }));
+    expect(transform(twins, context()).value).toHaveLength(2);
+  });
+
+  test.each([
+    [{}, ["default_traj_name_0", "default_traj_name_1"]],
+    [{ impute_missing_names: false, drop_unnamed_traj: true }, []],
+    [{ impute_missing_names: false }, ["default_traj_name"]],
+  ])("unnamed trajectories with %j", (settings, roles) => {
+    const base = episode(0, [1, 0]);
+    const unnamed = {
+      ...base,
+      trajectories: base.trajectories.map((it) => ({ ...it, name: "default_traj_name" })),
+    };
+    const { value } = transform([unnamed], context({ transform: settings }));
+    expect(value.map((it) => it.group_role)).toEqual(roles);
+  });
+
+  test("compact filtering leaves out what its reason masks, and counts it before", () => {
+    const episodes = [episode(0, [1]), episode(0, [0], { termination_reason: "timeout" })];
+    const { value, metrics } = transform(episodes, context({ compact_filtering: { enable: true } }));
+    expect(value[0].trajectories).toHaveLength(1);
+    expect(metrics).toMatchObject({
+      "groups/num_trajs_before_filter": 2,
+      "groups/num_trajs_after_filter": 1,
+    });
+    expect(transform(episodes, context()).value[0].trajectories).toHaveLength(2);
+  });
+
+  test("without rewards the last step's counts; some with and some without are refused", () => {
+    expect(transform([episode(0, [null])], context()).value[0].trajectories[0].reward).toBe(0);
+    const mixed = [episode(0, [null]), episode(0, [1])];
+    expect(() => transform(mixed, context())).toThrow(/t0:solver.*1 of 2/s);
+  });
+
+  test("a hook's groups are checked too", () => {
+    const grouping = (episodes: readonly Episode[]) => [
+      {
+        group_id: "all",
+        task_id: "all",
+        group_role: "x",
+        trajectories: episodes.flatMap((it) => it.trajectories),
+        metadata: [],
+      },
+    ];
+    expect(transform([episode(0, [1]), episode(1, [0])], context({}, { grouping })).value).toHaveLength(1);
+    expect(() => transform([episode(0, [Number.POSITIVE_INFINITY])], context({}, { grouping }))).toThrow(
+      /Infinity.*t0\/0/,
+    );
+  });
+});
+
+describe("reject", () => {
+  const episodes = [episode(0, [1]), episode(0, [0], { rollout_index: 1 }), episode(1, [1])];
+  const held = NOTHING_HELD;
+
+  test("counts tasks by who solved them, and drops groups that are too small", () => {
+    const { value, metrics } = reject({ episodes, groups: [group([1, 0]), group([1])], held }, context());
+    expect(value.groups).toHaveLength(1);
+    expect(metrics).toMatchObject({
+      "batch/num_tasks": 2,
+      "batch/solve_partial": 0.5,
+      "batch/solve_all": 0.5,
+      "batch/groups_dropped_insufficient_trajs": 1,
+    });
+  });
+
+  test("mode episode gathers over batches until enough tasks were partly solved", () => {
+    const settings = context({ rejection_sample: { enable: true, min_partial_solve_tasks: 2 } });
+    const first = reject({ episodes, groups: [group([1, 0])], held }, settings).value;
+    expect(first.groups).toEqual([]);
+    const second = reject({ episodes, groups: [group([0, 1])], held: first.held }, settings).value;
+    expect(second.groups).toHaveLength(2);
+    expect(second.held).toEqual(NOTHING_HELD);
+  });
+
+  test("mode group drops groups that teach nothing and keeps the rest", () => {
+    const groups = [group([1, 0]), group([1, 1]), group([0, 0])];
+    expect(
+      reject({ episodes, groups, held }, context({ rejection_sample: { mode: "group" } })).value.groups,
+    ).toHaveLength(1);
+  });
+});
+
+describe("advantages", () => {
+  const of = async (groups: TrajectoryGroup[], settings: Partly<LoopSettings> = {}) =>
+    advantages(packGroups(groups), context(settings));
+
+  test.each([
+    [
+      "grpo",
+      true,
+      [1.732047, -0.577349, -0.577349, -0.577349, 0.999998, 0.999998, -0.999998, -0.999998, 0.5],
+    ],
+    ["grpo", false, [0.75, -0.25, -0.25, -0.25, 0.5, 0.5, -0.5, -0.5, 0.5]],
+    ["rloo", true, [1, -0.333333, -0.333333, -0.333333, 0.666667, 0.666667, -0.666667, -0.666667, 0.5]],
+    ["reinforce", true, [1, 0, 0, 0, 1, 1, 0, 0, 0.5]],
+  ])(
+    "%s (by deviation: %s) gives rLLM's figures",
+    async (adv_estimator, norm_adv_by_std_in_grpo, expected) => {
+      const groups = [group([1, 0, 0, 0]), group([1, 1, 0, 0]), group([0.5])];
+      const { value } = await of(groups, { algorithm: { adv_estimator, norm_adv_by_std_in_grpo } });
+      for (const [i, each] of expected.entries()) expect(value.advantages[i]).toBeCloseTo(each, 5);
+    },
+  );
+
+  test("measures each role by itself", async () => {
+    const { metrics } = await of([group([1, 0]), group([3, 3], "judge"), group([0, 0])]);
+    expect(metrics).toMatchObject({
+      "reward/solver/mean": 0.25,
+      "reward/judge/mean": 3,
+      "advantage/judge/fraction_zero": 1,
+      "batch/solver/total": 2,
+      "batch/solver/informative": 1,
+      "batch/solver/fractions/too_hard": 0.5,
+      "batch/judge/fractions/too_easy": 1,
+    });
+  });
+
+  test("precomputed advantages are kept per token; a missing one is 0; other roles are estimated", async () => {
+    const own = group([1, 0], "judge", [step(0, [0.5, -2]), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
+    const { value } = await of([own, group([1, 0])], { algorithm: { use_precomputed_advantage: true } });
+    const perToken = [...value.advantages];
+    expect(perToken.slice(0, 6)).toEqual([0, 0.5, -2, 0, 0, 0]);
+    expect(perToken.slice(12).map((each) => Math.round(each))).toEqual([0, 1, 1, 0, -1, -1]);
+  });
+
+  test("an estimator that gives NaN is refused with the trajectory's name", async () => {
+    const estimate = () => Float32Array.of(0, Number.NaN);
+    await expect(advantages(packGroups([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
+      /NaN, of the trajectory solver\/1/,
+    );
+  });
+});
+
+test("batch() refuses tokens and log-probs that do not match", () => {
+  const broken = group([1], "solver", [{ ...step(), logprobs: [-1] }]);
+  expect(() => batch([broken], context())).toThrow(/solver\/0.*2 tokens, 1 log-probs/);
+  const infinite = group([1], "solver", [{ ...step(), logprobs: [-1, Number.NEGATIVE_INFINITY] }]);
+  expect(() => batch([infinite], context())).toThrow(/response token 1 is not finite/);
+});
+
+test("mask_truncated_samples takes truncated rows out of the loss", () => {
+  const cut = group([1, 0]);
+  const metadata = cut.metadata.map((it, i) =>
+    i === 0 ? { ...it, termination_reason: "max_response_length_exceeded" as const } : it,
+  );
+  const { value, metrics } = batch([{ ...cut, metadata }], context({ mask_truncated_samples: true }));
+  expect([...value.mask]).toEqual([0, 0, 0, 0, 1, 1]);
+  expect(metrics["response_length/clip_ratio"]).toBe(0.5);
+});
+
+test("passRates() counts attempts for pass@1 and tasks for pass@n", () => {
+  const attempts = [true, false, false, false].map((is_correct, i) =>
+    episode(Math.floor(i / 2), [0], { is_correct }),
+  );
+  expect(passRates(attempts, 2)).toEqual({ "val/src/pass@1": 0.25, "val/src/pass@2": 0.5 });
+});
+
+test.each([
+  ["constant", 1, 1],
+  ["linear", 5, 0.5],
+  ["linear", 10, 0],
+  ["cosine", 5, 0.5],
+])("learningRateScale() %s at step %d of 10", (lr_schedule, at, scale) => {
+  const options = { lr_schedule, warmup_steps: -1, warmup_steps_ratio: 0 };
+  expect(learningRateScale(at, 10, options)).toBeCloseTo(scale, 10);
+  expect(learningRateScale(2, 10, { ...options, warmup_steps: 4 })).toBe(0.5);
+  expect(learningRateScale(2, 10, { ...options, warmup_steps_ratio: 0.4 })).toBe(0.5);
+});
+
+test("reduceMetrics() follows verl's names", () => {
+  expect(
+    reduceMetrics([{ a: 1, "x/max": 1, "x/min": 1 }, { a: 3, "x/max": 5, "x/min": -1 }, { b: 2 }]),
+  ).toEqual({
+    a: 2,
+    b: 2,
+    "x/max": 5,
+    "x/min": -1,
+  });
+});
+
+test("percentile() interpolates", () => {
+  expect(percentile([4, 1, 3, 2], 50)).toBe(2.5);
+  expect(percentile([0, 10], 10)).toBe(1);
+});
