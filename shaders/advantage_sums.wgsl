@@ -5,6 +5,8 @@
 
 const THREADS = 256u;
 const GROUPS = 64u;
+// Invocations that walk one contiguous span together; see loss_policy.wgsl.
+const LANES = 32u;
 
 override PASS: u32 = 0u;
 override WEIGHTED: bool = true;
@@ -33,7 +35,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var centre = 0.0;
   if (PASS == 1u) { centre = mean(); }
   var sum = vec2(0.0);
-  for (var i = group.x * THREADS + thread; i < params.count; i += THREADS * GROUPS) {
+  let span = (params.count + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = (group.x * THREADS + thread) / LANES * span;
+  for (var i = first + thread % LANES; i < min(first + span, params.count); i += LANES) {
     let x = values[i];
     var weight = 1.0;
     if (WEIGHTED) { weight = f32(weights[i]); }

@@ -6,6 +6,8 @@
 
 const THREADS = 256u;
 const GROUPS = 64u;
+// Invocations that walk one contiguous span together; see loss_policy.wgsl.
+const LANES = 32u;
 
 override MODE: u32 = 0u;
 override SHIFT: bool = true;
@@ -36,7 +38,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let variance = total.z / (n + params.count_epsilon) * (n / (n - params.ddof));
     scale = 1.0 / (sqrt(variance + params.variance_epsilon) + params.deviation_epsilon);
   }
-  for (var i = id.x; i < params.count; i += THREADS * GROUPS) {
+  let span = (params.count + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = id.x / LANES * span;
+  for (var i = first + id.x % LANES; i < min(first + span, params.count); i += LANES) {
     let kept = !MASKED || weights[i] != 0u;
     values[i] = select(0.0, (values[i] - centre) * scale, kept);
   }

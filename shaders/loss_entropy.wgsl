@@ -4,6 +4,8 @@
 
 const THREADS = 256u;
 const GROUPS = 64u;
+// Invocations that walk one contiguous span together; see loss_policy.wgsl.
+const LANES = 32u;
 
 override ROW_WEIGHTED: bool = false;
 
@@ -26,7 +28,9 @@ var<workgroup> shared_sums: array<f32, THREADS>;
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   var sum = 0.0;
-  for (var t = group.x * THREADS + thread; t < params.tokens; t += THREADS * GROUPS) {
+  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = (group.x * THREADS + thread) / LANES * span;
+  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
     var weight = params.weight;
     if (ROW_WEIGHTED) { weight = workspace[row_of_token[t]]; }
     let trained = mask[t] != 0u;

@@ -4,6 +4,8 @@
 
 const THREADS = 256u;
 const GROUPS = 64u;
+// Invocations that walk one contiguous span together; see loss_policy.wgsl.
+const LANES = 32u;
 
 struct Params {
   tokens: u32,
@@ -18,7 +20,9 @@ struct Params {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let settled = atomicLoad(&counts[256]);
   // A shift by 32 is not defined, so the bytes above are compared in two steps.
-  for (var t = group.x * THREADS + thread; t < params.tokens; t += THREADS * GROUPS) {
+  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = (group.x * THREADS + thread) / LANES * span;
+  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
     let key = keys[t];
     let above = (key >> params.shift) >> 8u;
     if (key != 0u && above == (settled >> params.shift) >> 8u) {

@@ -6,6 +6,8 @@
 
 const THREADS = 256u;
 const GROUPS = 64u;
+// Invocations that walk one contiguous span together; see loss_policy.wgsl.
+const LANES = 32u;
 
 override TOKEN_ADVANTAGE: bool = false;
 override RANDOM: bool = false;
@@ -63,7 +65,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var mean = vec2(0.0);
   for (var k = 0u; k < GROUPS; k++) { mean += vec2(scratch[2u * k], scratch[2u * k + 1u]); }
   mean /= params.count;
-  for (var t = group.x * THREADS + thread; t < params.tokens; t += THREADS * GROUPS) {
+  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = (group.x * THREADS + thread) / LANES * span;
+  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
     keys[t] = 0u;
     if (mask[t] != 0u) { keys[t] = key(t, mean); }
   }

@@ -3,6 +3,8 @@
 
 const THREADS = 256u;
 const GROUPS = 64u;
+// Invocations that walk one contiguous span together; see loss_policy.wgsl.
+const LANES = 32u;
 
 override TOKEN_ADVANTAGE: bool = false;
 
@@ -29,7 +31,9 @@ var<workgroup> shared_sums: array<vec2<f32>, THREADS>;
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   var sum = vec2(0.0);
-  for (var t = group.x * THREADS + thread; t < params.tokens; t += THREADS * GROUPS) {
+  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = (group.x * THREADS + thread) / LANES * span;
+  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
     if (mask[t] != 0u) { sum += vec2(advantage(t), logprobs[t]); }
   }
   shared_sums[thread] = sum;

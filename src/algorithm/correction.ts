@@ -243,7 +243,7 @@ function judge(rows: CorrectionRows, { level, reduction, kind, low, high }: Reje
 }
 
 /** k1 = -x, k2 = x^2 / 2, k3 = e^x - 1 - x of the log-ratio. */
-function divergence(kind: Rejection["kind"], x: number): number {
+export function divergence(kind: Rejection["kind"], x: number): number {
   if (kind === "k1") return -x;
   if (kind === "k2") return 0.5 * x * x;
   return Math.exp(x) - 1 - x;

@@ -14,8 +14,12 @@ import { TRL_LOSSES } from "./losses_trl.ts";
 import { VERL_LOSSES } from "./losses_verl.ts";
 
 /** Workgroups of the pass, whatever its size: sums are added in one order on every device. */
-export const PASS_GROUPS = 64;
-const PASS_THREADS = 256;
+export const PASS_GROUPS = 256;
+const PASS_THREADS = 64;
+const PASS_LANES = 16;
+/** Workgroups and threads of the entropy's pass. */
+export const ENTROPY_GROUPS = 64;
+const ENTROPY_THREADS = 256;
 const ROWS_PER_GROUP = 64;
 
 /** Where a stream lies: not given, one of the three slots, or the output, which is read before it is written. */
@@ -177,8 +181,10 @@ function referencePass(buffers: PassBuffers, params: PassValues, constants: Cons
     selected: (t: number) => keys !== undefined && keys[t] >= threshold,
   };
   const sums = Array.from({ length: PASS_GROUPS }, () => new Float64Array(SUM_COUNT));
+  // Which workgroup adds a token: sums are kept apart as the shader keeps them.
+  const span = Math.ceil(Math.ceil(tokens / 4) / (PASS_THREADS * PASS_GROUPS)) * PASS_LANES;
   for (let t = 0; t < tokens; t++) {
-    const group = Math.floor((Math.floor(t / 4) % (PASS_THREADS * PASS_GROUPS)) / PASS_THREADS);
+    const group = Math.floor((Math.floor(t / 4 / span) * PASS_LANES) / PASS_THREADS);
     dlogprobs[t] = constants.MASKED && mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]);
   }
   for (const [group, part] of sums.entries()) workspace.set(part, params.partials_at + group * SUM_COUNT);
@@ -237,12 +243,12 @@ export const lossEntropy = defineKernel({
   params: { tokens: "u32", partials_at: "u32", weight: "f32", coef: "f32" },
   constants: { ROW_WEIGHTED: 0 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
-  grid: () => [PASS_GROUPS],
+  grid: () => [ENTROPY_GROUPS],
   reference({ entropy, mask, row_of_token, workspace, dentropy }, params, constants) {
-    const sums = new Float64Array(PASS_GROUPS);
+    const sums = new Float64Array(ENTROPY_GROUPS);
     for (let t = 0; t < params.tokens; t++) {
       const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]] : params.weight;
-      const group = Math.floor((t % (PASS_THREADS * PASS_GROUPS)) / PASS_THREADS);
+      const group = Math.floor((t % (ENTROPY_THREADS * ENTROPY_GROUPS)) / ENTROPY_THREADS);
       sums[group] += mask[t] === 0 ? 0 : weight * entropy[t];
       dentropy[t] = mask[t] === 0 ? 0 : -params.coef * weight;
     }

@@ -71,6 +71,7 @@ export {
   type RecordedAdvantages,
   recordAdvantages,
 } from "./record_advantages.ts";
+export { type RecordedCorrection, recordCorrection } from "./record_correction.ts";
 export {
   advantageBatch,
   computeAdvantages,

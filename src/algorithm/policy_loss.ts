@@ -4,6 +4,7 @@ import type { Kernel } from "../compute/kernel.ts";
 import { UnsupportedError } from "../errors.ts";
 import { type RowCounts, trainedTokens, weightOfRow } from "./aggregation.ts";
 import {
+  ENTROPY_GROUPS,
   finiteF32,
   lossEntropy,
   lossPolicy,
@@ -307,7 +308,7 @@ class Recording {
         },
         params: {
           tokens,
-          partials_at: this.layout.entropyAt + index * PASS_GROUPS,
+          partials_at: this.layout.entropyAt + index * ENTROPY_GROUPS,
           weight: loss.termWeight.uniform,
           coef: loss.entropyCoef,
         },
@@ -326,7 +327,7 @@ class Recording {
       for (let k = 0; k < SUM_COUNT; k++) sums[k] += data[group * SUM_COUNT + k];
     if (!this.buffers.entropy) return lossResult(this.loss, sums, this.counts);
     let entropy = 0;
-    for (let group = 0; group < groups; group++) entropy += data[entropyAt + group];
+    for (let group = 0; group < windows * ENTROPY_GROUPS; group++) entropy += data[entropyAt + group];
     return lossResult(this.loss, sums, this.counts, entropy);
   }
 }
@@ -341,7 +342,7 @@ function layOut(tokens: number, rows: number, windowTokens: number): Layout {
   const windows = Math.ceil(tokens / windowTokens);
   const partialsAt = TABLE_COLUMNS * rowStride;
   const entropyAt = partialsAt + windows * PASS_GROUPS * SUM_COUNT;
-  const thresholdAt = entropyAt + windows * PASS_GROUPS;
+  const thresholdAt = entropyAt + windows * ENTROPY_GROUPS;
   return { rowStride, partialsAt, windows, entropyAt, thresholdAt, length: thresholdAt + ALIGNMENT };
 }
 

@@ -6,7 +6,10 @@ import {
   planCorrection,
 } from "../../src/algorithm/correction_config.ts";
 import { offPolicyMetrics } from "../../src/algorithm/correction_metrics.ts";
-import { BATCHES, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
+import { recordCorrection } from "../../src/algorithm/record_correction.ts";
+import { readFloats } from "../../src/compute/device.ts";
+import { DEVICES } from "./devices.ts";
+import { BATCHES, F32, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
 
 interface CorrectionCase extends CorrectionConfig {
   weights: number[][] | null;
@@ -34,6 +37,31 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
     expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(c.metrics).sort());
     for (const [key, value] of Object.entries(c.metrics))
       expect(furthest([got.metrics[key]], [value], F64), key).toBeUndefined();
+  });
+
+  describe.each(DEVICES)("weights and mask on $name", ({ device }) => {
+    test.each(cases.filter((c) => !c.rollout_is_batch_normalize).map((c) => ({ title: title(c), c })))(
+      "$title",
+      async ({ c }) => {
+        const buffers = {
+          logprobs: device.upload(Float32Array.from(batch.logprobs), "logprobs"),
+          rolloutLogprobs: device.upload(Float32Array.from(batch.rolloutLogprobs), "rollout"),
+          mask: device.upload(batch.mask, "mask"),
+          offsets: device.upload(batch.offsets, "offsets"),
+        };
+        const shape = { rows: rows.length, tokens: batch.mask.length };
+        const recorded = recordCorrection(device, c, { buffers, ...shape });
+        const [mask] = await device.read([{ buffer: recorded.mask, type: "u32" }]);
+        expect(Array.from(mask)).toEqual(c.mask.flat());
+        if (c.weights === null) expect(recorded.weights).toBeUndefined();
+        else
+          expect(
+            furthest(await readFloats(device, recorded.weights!), c.weights.flat(), F32),
+          ).toBeUndefined();
+        recorded.release();
+        device.release(...Object.values(buffers));
+      },
+    );
   });
 
   test("off-policy metrics", () => {

@@ -1,0 +1,42 @@
+// Importance weights between trainer and sampler: exp(clamp(x, 20)) with x = logprob - rollout of the token, or summed
+// over the row's trained tokens; cut at `high`, or zeroed outside [low, high] (IcePop). 0 where mask = 0.
+// Grid: one invocation per row.
+
+const THREADS = 64u;
+const SAFETY = 20.0;
+
+override SEQUENCE: bool = false;
+override ICEPOP: bool = false;
+
+struct Params {
+  rows: u32,
+  low: f32,
+  high: f32,
+}
+
+@group(0) @binding(0) var<storage, read> logprobs: array<f32>;
+@group(0) @binding(1) var<storage, read> rollout_logprobs: array<f32>;
+@group(0) @binding(2) var<storage, read> mask: array<u32>;
+@group(0) @binding(3) var<storage, read> offsets: array<u32>;
+@group(0) @binding(4) var<storage, read_write> weights: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let row = id.y * groups.x * THREADS + id.x;
+  if (row >= params.rows) { return; }
+  let first = offsets[row];
+  let end = offsets[row + 1u];
+  var sum = 0.0;
+  if (SEQUENCE) {
+    for (var t = first; t < end; t++) {
+      if (mask[t] != 0u) { sum += logprobs[t] - rollout_logprobs[t]; }
+    }
+  }
+  for (var t = first; t < end; t++) {
+    let x = select(logprobs[t] - rollout_logprobs[t], sum, SEQUENCE);
+    let raw = exp(clamp(x, -SAFETY, SAFETY));
+    let weight = select(min(raw, params.high), select(0.0, raw, raw >= params.low && raw <= params.high), ICEPOP);
+    weights[t] = select(0.0, weight, mask[t] != 0u);
+  }
+}
