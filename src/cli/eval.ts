@@ -1,7 +1,7 @@
 /** `grpu eval`: validation alone, of a configuration's model or of a checkpoint. */
 import type { Logger } from "../log/logger.ts";
 import type { Command, Input, Io } from "./command.ts";
-import { DEVICE, deviceOverride, IMPORT, importsOf } from "./options.ts";
+import { ALLOW_UNSUPPORTED, DEVICE, deviceOverride, IMPORT, importsOf } from "./options.ts";
 
 export const evalCommand: Command = {
   path: "eval",
@@ -16,6 +16,7 @@ export const evalCommand: Command = {
     { flag: "--n", value: "N", describe: "attempts at each task (pass@1 and pass@N)" },
     IMPORT,
     DEVICE,
+    ALLOW_UNSUPPORTED,
     { flag: "--json", describe: "print the scores as one JSON object" },
   ],
   examples: [
@@ -33,7 +34,15 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const { options } = input;
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
   const overrides = [...deviceOverride(input), ...attempts, "rllm.trainer.val_only=true"];
-  const session = await openSession({ args: input.args, imports: importsOf(input), overrides }, io);
+  const session = await openSession(
+    {
+      args: input.args,
+      imports: importsOf(input),
+      overrides,
+      allowUnsupported: input.options.allowUnsupported === true,
+    },
+    io,
+  );
   const settings = settingsFromConfig(session.config);
   const { backend, device } = await openLocalBackend(session);
   try {

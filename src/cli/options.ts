@@ -16,6 +16,11 @@ export const DEVICE: Option = {
   choices: ["auto", "webgpu", "cpu"],
 };
 
+export const ALLOW_UNSUPPORTED: Option = {
+  flag: "--allow-unsupported",
+  describe: "warn of settings that the backend cannot honour instead of refusing them",
+};
+
 export function importsOf({ options }: Input): readonly string[] {
   return (options.import as readonly string[] | undefined) ?? [];
 }

@@ -30,6 +30,8 @@ export interface SessionOptions {
   readonly imports: readonly string[];
   /** More overrides, from flags. */
   readonly overrides?: readonly string[];
+  /** Settings that the backend cannot honour are warned of, not refused. */
+  readonly allowUnsupported?: boolean;
 }
 
 /**
@@ -37,7 +39,7 @@ export interface SessionOptions {
  * @throws {ConfigError} that says which file, key or row to mend.
  */
 export async function openSession(
-  { args, imports, overrides = [] }: SessionOptions,
+  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
   io: Io,
 ): Promise<Session> {
   await importModules(imports);
@@ -49,6 +51,7 @@ export async function openSession(
   const { config, warnings } = composeConfig({
     files: given.files,
     overrides: [...given.overrides, ...overrides],
+    allowUnsupported,
     readFile: (path) => textOf(locate(path)),
     readConfig: packagedText,
     env: io.env,

@@ -1,12 +1,17 @@
 /** `grpu train`: a whole run, from a configuration to a report. */
 import type { Command } from "./command.ts";
-import { DEVICE, IMPORT } from "./options.ts";
+import { ALLOW_UNSUPPORTED, DEVICE, IMPORT } from "./options.ts";
 
 export const trainCommand: Command = {
   path: "train",
   summary: "train a model by reinforcement learning",
   args: "[config.yaml] [key=value ...]",
-  options: [IMPORT, DEVICE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
+  options: [
+    IMPORT,
+    DEVICE,
+    ALLOW_UNSUPPORTED,
+    { flag: "--json", describe: "print the outcome as JSON on standard output" },
+  ],
   examples: [
     "grpu train config/run/arithmetic.yaml",
     "grpu train config/run/arithmetic.yaml rllm.trainer.total_batches=100 training.seed=1",

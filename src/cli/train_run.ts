@@ -29,7 +29,12 @@ const REPORT_FILE = "report.html";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
   const session = await openSession(
-    { args: input.args, imports: importsOf(input), overrides: deviceOverride(input) },
+    {
+      args: input.args,
+      imports: importsOf(input),
+      overrides: deviceOverride(input),
+      allowUnsupported: input.options.allowUnsupported === true,
+    },
     io,
   );
   const { config } = session;

@@ -1,15 +1,15 @@
 /** The loop's settings out of a composed configuration (whose values the schema has checked). */
-import { type Setting, setting } from "../config/schema.ts";
-import { equalValues, getAt, type Tree } from "../config/tree.ts";
-import { ConfigError, UnsupportedError } from "../errors.ts";
+import { setting } from "../config/schema.ts";
+import { getAt, type Tree } from "../config/tree.ts";
+import { ConfigError } from "../errors.ts";
 import type { LoopSettings, SamplingSettings } from "./settings.ts";
 
 /**
- * Reads every setting of the loop.
- * @throws {UnsupportedError} for a setting that asks for what the loop cannot do.
+ * Reads every setting of the loop. What the loop does not have was refused when the configuration was composed
+ * (config/support.ts).
+ * @throws {ConfigError} for a sampling setting that the sampler does not have.
  */
 export function settingsFromConfig(config: Tree): LoopSettings {
-  for (const it of NOT_BUILT) refuse(config, it);
   return {
     data: {
       train_batch_size: setting(config, "rllm.data.train_batch_size"),
@@ -126,32 +126,4 @@ function readSampling(config: Tree, phase: "train" | "val"): SamplingSettings {
 function readTimeout(config: Tree): number {
   const agent = setting(config, "rllm.agent.trajectory_timeout") ?? Number.POSITIVE_INFINITY;
   return Math.min(agent, setting(config, "rllm.workflow.workflow_args.timeout"));
-}
-
-interface NotBuilt {
-  readonly path: Setting;
-  /** The value that asks for nothing. */
-  readonly off: boolean | number | string | null;
-}
-
-/** What the schema knows and the loop does not do: refused, so that nothing is silently ignored. */
-const NOT_BUILT: readonly NotBuilt[] = [
-  { path: "rllm.async_training.enable", off: false },
-  { path: "rllm.stepwise_advantage.enable", off: false },
-  { path: "rllm.workflow.use_workflow", off: false },
-  { path: "rllm.workflow.workflow_args.gamma", off: 0 },
-  { path: "rllm.workflow.workflow_args.reward_bonus_coeff", off: 0 },
-  { path: "rllm.agent.overlong_filter", off: false },
-  { path: "rllm.episode_logging.log_episodes", off: false },
-  { path: "rllm.disable_thinking", off: false },
-  { path: "rllm.accumulate_reasoning", off: false },
-];
-
-function refuse(config: Tree, { path, off }: NotBuilt): void {
-  const value = setting(config, path);
-  if (equalValues(value as typeof off, off)) return;
-  throw new UnsupportedError(
-    `Cannot train with ${path}=${value} as the loop does not have it yet: leave it at ${off}`,
-    { part: "loop", capability: path },
-  );
 }
