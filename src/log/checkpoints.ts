@@ -90,8 +90,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   }
 
   private async explain(error: unknown, target: string): Promise<unknown> {
-    const code = (error as NodeJS.ErrnoException).code ?? causeCode(error);
-    if (code !== "ENOSPC" && code !== "EDQUOT") return error;
+    if (!isDiskFull(error)) return error;
     const latest = await this.latest().catch(() => undefined);
     const before = latest
       ? `The checkpoint before it is whole: ${join(this.dir, latest)}.`
@@ -103,8 +102,11 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   }
 }
 
-function causeCode(error: unknown): string | undefined {
-  return ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code;
+/** A backend may have put the system's error into words of its own. */
+function isDiskFull(error: unknown): boolean {
+  const { code, cause, message } = error as NodeJS.ErrnoException;
+  const isFull = code === "ENOSPC" || code === "EDQUOT" || /disk is full/.test(message);
+  return isFull || (cause !== undefined && isDiskFull(cause));
 }
 
 /** Warm-up steps come before all training steps. */

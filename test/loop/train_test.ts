@@ -234,3 +234,23 @@ test("all rollouts of a step are drawn in one batch", async () => {
 function withoutTimes(metrics: Record<string, number>) {
   return Object.fromEntries(Object.entries(metrics).filter(([name]) => !/^(time|perf)\//.test(name)));
 }
+
+test("KL to the reference freezes it once, after the warm-up", async () => {
+  const backend = new TableBackend(LETTERS);
+  const frozenAt: number[] = [];
+  Object.assign(backend, { freezeReference: () => void frozenAt.push(backend.weightVersion) });
+  const { run } = letterRun({
+    backend,
+    settings: {
+      ...LETTER_SETTINGS,
+      warmup: { steps: 3, batch_size: 4, learning_rate: 1 },
+      trainer: { total_batches: 2 },
+      algorithm: { kl_beta: 0.1 },
+    },
+    examples: Array.from(LETTERS, (letter) => ({ prompt: letter, response: letter })),
+  });
+  await train(run);
+  expect(frozenAt).toEqual([3]);
+  expect(backend.losses.at(-1)?.kl).toEqual({ type: "low_var_kl", coef: 0.1 });
+  expect(backend.batches.at(-1)?.refLogprobs).toBeDefined();
+});
