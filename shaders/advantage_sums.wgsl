@@ -6,7 +6,7 @@
 const THREADS = 256u;
 const GROUPS = 64u;
 // Invocations that walk one contiguous span together; see loss_policy.wgsl.
-const LANES = 32u;
+const LANES = 16u;
 
 override PASS: u32 = 0u;
 override WEIGHTED: bool = true;
@@ -17,8 +17,8 @@ struct Params {
   count_epsilon: f32,
 }
 
-@group(0) @binding(0) var<storage, read> values: array<f32>;
-@group(0) @binding(1) var<storage, read> weights: array<u32>;
+@group(0) @binding(0) var<storage, read> values: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> sums: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
@@ -35,16 +35,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var centre = 0.0;
   if (PASS == 1u) { centre = mean(); }
   var sum = vec2(0.0);
-  let span = (params.count + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let vectors = (params.count + 3u) / 4u;
+  let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
   let first = (group.x * THREADS + thread) / LANES * span;
-  for (var i = first + thread % LANES; i < min(first + span, params.count); i += LANES) {
+  for (var i = first + thread % LANES; i < min(first + span, vectors); i += LANES) {
     let x = values[i];
-    var weight = 1.0;
-    if (WEIGHTED) { weight = f32(weights[i]); }
-    if (NONZERO) { weight = select(0.0, 1.0, x != 0.0); }
-    if (weight != 0.0) {
-      let d = x - centre;
-      sum += select(vec2(weight, weight * x), vec2(weight * d * d, 0.0), PASS == 1u);
+    var weight = vec4(1.0);
+    if (WEIGHTED) { weight = vec4<f32>(weights[i]); }
+    if (NONZERO) { weight = select(vec4(0.0), vec4(1.0), x != vec4(0.0)); }
+    weight = select(vec4(0.0), weight, vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.count));
+    let d = select(vec4(0.0), x - centre, weight != vec4(0.0));
+    if (PASS == 0u) {
+      sum += vec2(dot(weight, vec4(1.0)), dot(weight, d));
+    } else {
+      sum += vec2(dot(weight, d * d), 0.0);
     }
   }
   shared_sums[thread] = sum;

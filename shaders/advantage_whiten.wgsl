@@ -7,7 +7,7 @@
 const THREADS = 256u;
 const GROUPS = 64u;
 // Invocations that walk one contiguous span together; see loss_policy.wgsl.
-const LANES = 32u;
+const LANES = 16u;
 
 override MODE: u32 = 0u;
 override SHIFT: bool = true;
@@ -21,9 +21,9 @@ struct Params {
   deviation_epsilon: f32,
 }
 
-@group(0) @binding(0) var<storage, read> weights: array<u32>;
+@group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> sums: array<f32>;
-@group(0) @binding(2) var<storage, read_write> values: array<f32>;
+@group(0) @binding(2) var<storage, read_write> values: array<vec4<f32>>;
 @group(1) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(THREADS)
@@ -38,10 +38,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let variance = total.z / (n + params.count_epsilon) * (n / (n - params.ddof));
     scale = 1.0 / (sqrt(variance + params.variance_epsilon) + params.deviation_epsilon);
   }
-  let span = (params.count + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let vectors = (params.count + 3u) / 4u;
+  let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
   let first = id.x / LANES * span;
-  for (var i = first + id.x % LANES; i < min(first + span, params.count); i += LANES) {
-    let kept = !MASKED || weights[i] != 0u;
-    values[i] = select(0.0, (values[i] - centre) * scale, kept);
+  for (var i = first + id.x % LANES; i < min(first + span, vectors); i += LANES) {
+    var kept = vec4(true);
+    if (MASKED) { kept = weights[i] != vec4(0u); }
+    values[i] = select(vec4(0.0), (values[i] - centre) * scale, kept);
   }
 }

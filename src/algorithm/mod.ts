@@ -17,6 +17,8 @@
  * `dro` are verl's); TRL's are `trl.NAME`.
  */
 
+export * from "../data/rollouts.ts";
+export * from "../data/rollouts_read.ts";
 export { advantages, groupAdvantages, perToken } from "./advantages.ts";
 export * from "./aggregation.ts";
 export {

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { checkRollouts, packRollouts, rowAt, unpack } from "../../src/data/rollouts.ts";
 import { jsonlRows, linesOf, readJsonl, readParquet, streamJsonl } from "../../src/data/rollouts_read.ts";
@@ -115,6 +116,17 @@ describe("streaming", () => {
     const parts = streamJsonl(() => '{"reward":1}', { tokensPerPart: 20 });
     await expect(parts.next()).rejects.toThrow(/without groups/);
   });
+});
+
+test("Parquet lists, 64-bit masks and strings read as the JSONL of the same rows does", async () => {
+  const bytes = readFileSync(new URL("../fixtures/rollouts/lists.parquet", import.meta.url));
+  const read = await readParquet(new Uint8Array(bytes).buffer);
+  const rows = [
+    { group: "a", reward: 1, mask: [1, 0], logprobs: [-1, -2.5] },
+    { group: "b", reward: 0, mask: [1], logprobs: [-3.25] },
+    { group: "a", reward: 0.5, mask: [1, 1], logprobs: [-0.5, -0.75] },
+  ];
+  expect(read).toEqual(packRollouts(rows));
 });
 
 test("Parquet that is none is refused by its reader", async () => {
