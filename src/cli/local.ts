@@ -4,7 +4,7 @@ import type { Device } from "../compute/device.ts";
 import { type DeviceName, openDevice } from "../compute/open.ts";
 import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
 import { openAdapter } from "../model/adapter.ts";
 import type { ModelConfig } from "../model/config.ts";
 import { listFolder } from "../model/files.ts";
@@ -22,6 +22,16 @@ export interface OpenedBackend {
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
 export async function openLocalBackend(session: Session): Promise<OpenedBackend> {
   const { config } = session;
+  const wanted = setting(config, "rllm.backend");
+  if (wanted !== "local") {
+    throw new UnsupportedError(
+      `Cannot train on the backend ${wanted} from here yet: use rllm/backend=local`,
+      {
+        part: "cli",
+        capability: `rllm/backend=${wanted}`,
+      },
+    );
+  }
   const device = await openDevice({
     device: setting(config, "device"),
     memoryBudgetBytes: setting(config, "memory_budget_bytes") ?? undefined,

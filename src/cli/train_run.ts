@@ -1,10 +1,11 @@
 /** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Device } from "../compute/device.ts";
+import { readYaml } from "../config/read.ts";
 import { setting } from "../config/schema.ts";
 import { toYaml } from "../config/show.ts";
-import type { Tree } from "../config/tree.ts";
+import { equalValues, flatten, type Tree } from "../config/tree.ts";
 import { UnsupportedError } from "../errors.ts";
 import { FolderCheckpoints, setAside } from "../log/checkpoints.ts";
 import { ConsoleLogger } from "../log/console.ts";
@@ -76,9 +77,25 @@ async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<Lo
   const resumeFrom = setting(config, "training.resume_from_path") ?? undefined;
   const checkpoints = new FolderCheckpoints<LoopState>(dir, { resumeMode, resumeFrom });
   const latest = resumeMode === "auto" ? await checkpoints.latest() : resumeFrom;
-  if (latest && resumeMode !== "disable") io.err(`Continuing from ${latest}\n`);
+  if (latest && resumeMode !== "disable") {
+    io.err(`Continuing from ${latest}\n`);
+    warnOfChanges(config, { file: join(dir, "config.yaml"), io });
+  }
   writeFileSync(join(dir, "config.yaml"), toYaml(config));
   return checkpoints;
+}
+
+/** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */
+const FREE_TO_CHANGE = /^(training\.resume_|rllm\.trainer\.|device$|memory_budget_bytes$)/;
+
+/** A resumed run with other settings is allowed, and no longer the run that was begun: the person is told. */
+function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): void {
+  const before = existsSync(file) ? flatten(readYaml(readFileSync(file, "utf8"), file).tree) : undefined;
+  if (!before) return;
+  for (const [path, value] of flatten(config)) {
+    if (FREE_TO_CHANGE.test(path) || equalValues(value, before.get(path))) continue;
+    io.err(`warning: ${path} was ${JSON.stringify(before.get(path))} and is now ${JSON.stringify(value)}\n`);
+  }
 }
 
 const LOGGERS = ["console", "jsonl", "report"];

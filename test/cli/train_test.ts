@@ -131,8 +131,11 @@ test("Ctrl-C saves and leaves; resume_mode=auto ends with the same metrics", asy
   expect(existsSync(join(dir, "stopped", "global_step_3", "loop.json"))).toBe(true);
   const resumed = await grpu([...args, "training.resume_mode=auto"]);
   expect(resumed.err).toContain("Continuing from global_step_3");
+  expect(resumed.err).not.toContain("warning");
   expect(resumed.code).toBe(0);
   expect(metricsOf("stopped")).toEqual(metricsOf("whole"));
+  const changed = await grpu([...args, "training.resume_mode=auto", "training.learning_rate=0.5"]);
+  expect(changed.err).toContain("warning: training.learning_rate was 0.001 and is now 0.5");
 });
 
 test("a fresh start sets the earlier run aside", async () => {
@@ -172,6 +175,7 @@ test("a reward that is NaN stops the run with the trajectory's name", async () =
 test.each([
   ["rllm.async_training.enable=true", /async_training/],
   ["rllm.trainer.logger=[console,wandb]", /wandb/],
+  ["rllm/backend=tinker", /tinker/],
   ["data.train_files=nowhere.jsonl", /no such file: nowhere.jsonl/],
   ["model.name=/nowhere", /nowhere/],
   ["rllm.rollout.train.stop=x", /stop/],
