@@ -88,7 +88,7 @@ function describeTask(config: Tree): Session {
     );
   }
   const train = readTasks(config, { key: "data.train_files", shipped: environment.train_files });
-  if (train.length === 0) {
+  if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
       "Cannot train as there are no tasks: set data.train_files to a JSONL file of prompts.",
       {

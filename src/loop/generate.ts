@@ -50,7 +50,8 @@ async function runAttempt(attempt: Attempt, environment: AttemptEnvironment): Pr
     try {
       return toEpisode(attempt, await sampler.during(() => tryOnce(attempt, trial, environment)));
     } catch (error) {
-      if (context.signal.aborted || sampler.failure !== undefined) throw sampler.failure ?? error;
+      if (sampler.failure !== undefined) throw sampler.failure;
+      context.signal.throwIfAborted();
       if (error instanceof Termination) return emptyEpisode(attempt, error.reason);
       if (trial + 1 < retry_limit) continue;
       if (raise_on_error) throw new Error(failureMessage(attempt, error), { cause: error });

@@ -28,9 +28,10 @@ function order(tasks: readonly Task[], { data, rejection_sample }: LoopSettings)
   };
 }
 
-/** `total_batches`, or as many as the epochs hold. */
+/** `total_batches`, or as many as the epochs hold; none when the run only validates. */
 export function totalSteps(tasks: readonly Task[], settings: LoopSettings): number {
-  const { total_batches, total_epochs } = settings.trainer;
+  const { total_batches, total_epochs, val_only } = settings.trainer;
+  if (val_only) return 0;
   return total_batches > 0 ? total_batches : batchesPerEpoch(order(tasks, settings)) * total_epochs;
 }
 

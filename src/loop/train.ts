@@ -84,7 +84,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       state = await run.step(run, state);
     }
   } catch (error) {
-    if (!signal.aborted) throw error;
+    if (!signal.aborted || error !== signal.reason) throw error;
   }
   if (state !== saved && !val_only) await saveCheckpoint(run, state);
   for (const logger of run.loggers) await logger.finish?.();

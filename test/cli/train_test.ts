@@ -103,6 +103,29 @@ test("grpu train writes metrics, a report and a model that can be sampled, score
   expect(JSON.parse(evaluated.out)["val/val/pass@1"]).toBe(result.validation["val/val/pass@1"]);
 });
 
+test("grpu eval needs no training data", async () => {
+  const args = [
+    "task.name=single_turn",
+    "task.reward=exact_match",
+    "model.init.alphabet=0123456789+=",
+    "--device",
+    "cpu",
+  ];
+  const lengths = ["rllm.data.max_prompt_length=8", "rllm.rollout.val.max_tokens=2"];
+  const { code, out, err } = await grpu([
+    "eval",
+    ...args,
+    ...lengths,
+    `data.val_files=${valFile()}`,
+    "--n",
+    "2",
+  ]);
+  expect(err).toContain("2 tasks");
+  expect(out).toMatch(/val\/val\/pass@1 +0/);
+  expect(out).toContain("val/val/pass@2");
+  expect(code).toBe(0);
+});
+
 test("the same seed gives the same metrics, another seed others", async () => {
   await trainInto("again");
   expect(metricsOf("again")).toEqual(metricsOf("whole"));
