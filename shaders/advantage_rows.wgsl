@@ -6,6 +6,7 @@
 // Grid: one invocation per row; a row is a chain, rows share nothing.
 
 const THREADS = 64u;
+const NO_VECTOR = 0xffffffffu;
 
 override MODE: u32 = 0u;
 override TOKEN_REWARDS: bool = true;
@@ -17,11 +18,11 @@ struct Params {
   lam: f32,
 }
 
-@group(0) @binding(0) var<storage, read> rewards: array<f32>;
-@group(0) @binding(1) var<storage, read> mask: array<u32>;
+@group(0) @binding(0) var<storage, read> rewards: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> mask: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> offsets: array<u32>;
 // Critic values per token (gae), baselines per row (reward-to-go).
-@group(0) @binding(3) var<storage, read> values: array<f32>;
+@group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> advantages: array<f32>;
 @group(0) @binding(5) var<storage, read_write> returns: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
@@ -31,21 +32,32 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let row = id.y * groups.x * THREADS + id.x;
   if (row >= params.rows) { return; }
   let first = offsets[row];
+  var score = 0.0;
+  if (!TOKEN_REWARDS) { score = rewards[row / 4u][row % 4u]; }
+  var baseline = 0.0;
+  if (MODE == 3u && BASELINE) { baseline = values[row / 4u][row % 4u]; }
+  // Four tokens are read at once: a software GPU pays by the load.
+  var held = NO_VECTOR;
+  var masks = vec4(0u);
+  var reward_vector = vec4(0.0);
+  var value_vector = vec4(0.0);
   var seen_last = false;
   var next = 0.0;
   var next_value = 0.0;
   for (var t = offsets[row + 1u]; t > first; t--) {
     let i = t - 1u;
-    let trained = mask[i] != 0u;
-    var reward = 0.0;
-    if (TOKEN_REWARDS) {
-      reward = rewards[i];
-    } else if (trained && !seen_last) {
-      reward = rewards[row];
+    let k = i % 4u;
+    if (i / 4u != held) {
+      held = i / 4u;
+      masks = mask[held];
+      if (TOKEN_REWARDS) { reward_vector = rewards[held]; }
+      if (MODE == 0u) { value_vector = values[held]; }
     }
+    let trained = masks[k] != 0u;
+    let reward = select(select(0.0, score, trained && !seen_last), reward_vector[k], TOKEN_REWARDS);
     seen_last = seen_last || trained;
     if (MODE == 0u) {
-      let value = values[i];
+      let value = value_vector[k];
       let g = reward + params.gamma * next_value - value + params.gamma * params.lam * next;
       if (trained) {
         next = g;
@@ -56,9 +68,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     } else if (MODE == 3u) {
       next += select(0.0, reward, trained);
       returns[i] = next;
-      var baseline = 0.0;
-      if (BASELINE && trained) { baseline = values[row]; }
-      advantages[i] = next - baseline;
+      advantages[i] = next - select(0.0, baseline, trained);
     } else {
       let running = reward + params.gamma * next;
       next = select(select(next, 0.0, MODE == 2u), running, trained);

@@ -3,7 +3,7 @@
 // weight: u32 per value (trained tokens of a row, or the mask), or 1. NONZERO counts x != 0 instead of weighing.
 // Grid: GROUPS workgroups whatever the count is, so that sums are added in the same order on every device.
 
-const THREADS = 256u;
+const THREADS = 64u;
 const GROUPS = 64u;
 // Invocations that walk one contiguous span together; see loss_policy.wgsl.
 const LANES = 16u;
@@ -23,6 +23,7 @@ struct Params {
 @group(1) @binding(0) var<uniform> params: Params;
 
 var<workgroup> shared_sums: array<vec2<f32>, THREADS>;
+var<workgroup> shared_mean: f32;
 
 fn mean() -> f32 {
   var sum = vec2(0.0);
@@ -33,7 +34,11 @@ fn mean() -> f32 {
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   var centre = 0.0;
-  if (PASS == 1u) { centre = mean(); }
+  // One invocation adds the partial sums for its workgroup: all of them would read more than the data.
+  if (PASS == 1u) {
+    if (thread == 0u) { shared_mean = mean(); }
+    centre = workgroupUniformLoad(&shared_mean);
+  }
   var sum = vec2(0.0);
   let vectors = (params.count + 3u) / 4u;
   let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
