@@ -16,7 +16,7 @@ import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Rollout } from "../task/rollout.ts";
-import { type AdvantageOptions, advantages, type EstimateAdvantages } from "./advantages.ts";
+import { advantages, type EstimateAdvantages } from "./advantages.ts";
 import { batch } from "./batch.ts";
 import { generate } from "./generate.ts";
 import { log, type StepReport } from "./log.ts";
@@ -61,27 +61,26 @@ export interface AdvantageRows extends ProcessedRows {
   readonly advantages: TrainBatch["advantages"];
 }
 
-type Now<T> = Staged<T> | Promise<Staged<T>>;
+/** A stage may answer at once or later. */
+type Stage<T> = Staged<T> | Promise<Staged<T>>;
 
 export interface Stages {
   /** Attempts every task. */
-  generate(tasks: readonly Task[], context: StageContext): Now<readonly Episode[]>;
+  generate(tasks: readonly Task[], context: StageContext): Stage<readonly Episode[]>;
   /** Puts trajectories that are compared with each other into groups, each with a finite reward. */
-  transform(episodes: readonly Episode[], context: StageContext): Now<readonly TrajectoryGroup[]>;
+  transform(episodes: readonly Episode[], context: StageContext): Stage<readonly TrajectoryGroup[]>;
   /** Chooses the groups that train now, and those held back for a later step. */
-  reject(candidates: Candidates, context: StageContext): Now<Accepted>;
+  reject(candidates: Candidates, context: StageContext): Stage<Accepted>;
   /** Packs groups into rows of tokens. */
-  batch(groups: readonly TrajectoryGroup[], context: StageContext): Now<PackedRows>;
+  batch(groups: readonly TrajectoryGroup[], context: StageContext): Stage<PackedRows>;
   /** Adds the log-probs of the old and the reference policy, where the loss needs them. */
-  process(rows: PackedRows, context: StageContext): Now<ProcessedRows>;
+  process(rows: PackedRows, context: StageContext): Stage<ProcessedRows>;
   /** Turns rewards into advantages. */
-  advantages(rows: ProcessedRows, context: StageContext): Now<AdvantageRows>;
+  advantages(rows: ProcessedRows, context: StageContext): Stage<AdvantageRows>;
   /** Takes the optimiser steps. */
-  update(rows: AdvantageRows, context: StageContext): Now<undefined>;
+  update(rows: AdvantageRows, context: StageContext): Stage<undefined>;
   /** Hands the step's metrics and rollouts to the loggers. */
   log(report: StepReport, context: StageContext): Promise<void>;
 }
 
 export const STAGES: Stages = { generate, transform, reject, batch, process, advantages, update, log };
-
-export type { AdvantageOptions };

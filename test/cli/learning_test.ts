@@ -1,0 +1,66 @@
+/** The two ready-made runs, whole, on the GPU (a software one will do): they must learn what their pages promise. */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { grpu } from "../fixtures/cli.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { hasShared, sharedPath } from "../fixtures/shared.ts";
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-learning-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const MINUTES = 60_000;
+
+function linesOf(name: string, phase: string): Record<string, number>[] {
+  const lines = readFileSync(join(dir, name, "metrics.jsonl"), "utf8")
+    .trim()
+    .split("\n");
+  return lines.map((line) => JSON.parse(line)).filter((line) => line.phase === phase);
+}
+
+describe.skipIf(!gpuDevice)("on the GPU", () => {
+  test(
+    "the main job lifts held-out accuracy from about a third to nine in ten",
+    async () => {
+      const { code, err } = await grpu([
+        "train",
+        "config/run/arithmetic.yaml",
+        "--device",
+        "webgpu",
+        `training.default_local_dir=${join(dir, "arithmetic")}`,
+      ]);
+      expect(err).toMatch(/report .*report\.html\nsample +grpu sample --model .*global_step_60/);
+      expect(code).toBe(0);
+      const scores = linesOf("arithmetic", "val").map((line) => line["val/arithmetic/pass@1"]);
+      expect(scores[0]).toBeGreaterThan(0.2);
+      expect(scores[0]).toBeLessThan(0.45);
+      expect(scores.at(-1)).toBeGreaterThanOrEqual(0.9);
+    },
+    4 * MINUTES,
+  );
+
+  test.skipIf(!hasShared)(
+    "the stories run doubles its mean reward within 40 steps",
+    async () => {
+      const { code } = await grpu([
+        "train",
+        "config/run/stories.yaml",
+        `model.name=${sharedPath("models/stories260k")}`,
+        "--import",
+        "examples/stories_reward.ts",
+        "--device",
+        "webgpu",
+        "rllm.trainer.total_batches=12",
+        `training.default_local_dir=${join(dir, "stories")}`,
+      ]);
+      expect(code).toBe(0);
+      const scores = linesOf("stories", "val").map((line) => line["val/reward/single_turn/mean"]);
+      expect(scores.at(-1)).toBeGreaterThanOrEqual(2 * scores[0]);
+    },
+    4 * MINUTES,
+  );
+});
