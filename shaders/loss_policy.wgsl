@@ -365,34 +365,25 @@ fn count_lanes(lanes: vec4<bool>) -> u32 {
   return ones.x + ones.y + ones.z + ones.w;
 }
 
-fn column(index: u32, row: u32) -> f32 {
-  return workspace[index * params.row_stride + row];
+// Numbers of four tokens' rows. Tokens lie by row, so that mostly one load serves all four.
+fn gather(index: u32, rows: vec4<u32>) -> vec4<f32> {
+  let start = index * params.row_stride;
+  if (all(rows == rows.xxxx)) { return vec4(workspace[start + rows.x]); }
+  return vec4(workspace[start + rows.x], workspace[start + rows.y], workspace[start + rows.z], workspace[start + rows.w]);
 }
 
 // a: loss and the three metrics. b: KL loss, KL values, trained tokens with a non-finite input.
 var<private> sums_a: vec4<f32>;
 var<private> sums_b: vec4<f32>;
 
-fn gradient(logprob: f32, old: f32, given_advantage: f32, is_weight: f32, ref_logprob: f32, row: u32, selected: bool, trained: bool) -> f32 {
-  var advantage = given_advantage;
-  var weight = params.weight;
-  var kl_weight = params.kl_weight;
-  var a = 0.0;
-  var b = 0.0;
-  if (ROW_WEIGHTED) { weight = column(0u, row); }
-  if (KL_ROW_WEIGHTED) { kl_weight = column(0u, row); }
-  if (ROW_ADVANTAGE) { advantage = column(1u, row); }
-  if (ROW_COUPLED) {
-    a = column(2u, row);
-    b = column(3u, row);
-  }
-  if (SELECT != 0u) { a = count(selected); }
-  let loss = token_loss(Token(logprob, logprob - old, advantage, is_weight, a, b));
-  var slope = weight * loss.slope * select(1.0, is_weight, WEIGHTED_SLOPE);
-  let value = weight * is_weight * loss.value;
+// Adds one token to the sums and returns its gradient.
+fn gradient(t: Token, weight: f32, kl_weight: f32, ref_logprob: f32, trained: bool) -> f32 {
+  let loss = token_loss(t);
+  var slope = weight * loss.slope * select(1.0, t.is_weight, WEIGHTED_SLOPE);
+  let value = weight * t.is_weight * loss.value;
   sums_a += select(vec4(0.0), vec4(value, loss.metrics), trained);
   if (KL != 0u) {
-    let kl = kl_term(logprob - ref_logprob);
+    let kl = kl_term(t.logprob - ref_logprob);
     slope += params.kl_coef * kl_weight * kl.y;
     sums_b += select(vec4(0.0), vec4(kl_weight * kl.x, kl.x, 0.0, 0.0), trained);
   }
@@ -413,25 +404,37 @@ fn main(
   for (var i = first + thread % LANES; i < min(first + span, vectors); i += LANES) {
     let logprob = logprobs[i];
     let old = stream(OLD, i, logprob);
-    let advantage = stream(ADVANTAGE, i, vec4(0.0));
     let is_weight = stream(WEIGHT, i, vec4(1.0));
     let ref_logprob = stream(REF, i, logprob);
-    var row = vec4<u32>(0u);
-    if (ROW_WEIGHTED || KL_ROW_WEIGHTED || ROW_ADVANTAGE || ROW_COUPLED) { row = row_of_token[i]; }
-    var selected = vec4<bool>(false);
+    var advantage = stream(ADVANTAGE, i, vec4(0.0));
+    var weight = vec4(params.weight);
+    var kl_weight = vec4(params.kl_weight);
+    var a = vec4(0.0);
+    var b = vec4(0.0);
+    if (ROW_WEIGHTED || KL_ROW_WEIGHTED || ROW_ADVANTAGE || ROW_COUPLED) {
+      let rows = row_of_token[i];
+      if (ROW_WEIGHTED) { weight = gather(0u, rows); }
+      if (KL_ROW_WEIGHTED) { kl_weight = gather(0u, rows); }
+      if (ROW_ADVANTAGE) { advantage = gather(1u, rows); }
+      if (ROW_COUPLED) {
+        a = gather(2u, rows);
+        b = gather(3u, rows);
+      }
+    }
     if (SELECT != 0u) {
       let key = bitcast<vec4<u32>>(stream(SELECT, i, vec4(0.0)));
-      selected = key >= vec4(bitcast<u32>(workspace[params.threshold_at]));
+      a = select(vec4(0.0), vec4(1.0), key >= vec4(bitcast<u32>(workspace[params.threshold_at])));
     }
     var trained = vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.tokens);
     if (MASKED) { trained &= mask[i] != vec4(0u); }
     let broken = not_finite(logprob) | not_finite(old) | not_finite(advantage) | not_finite(is_weight) | not_finite(ref_logprob);
     sums_b.z += f32(count_lanes(broken & trained));
+    let d = logprob - old;
     dlogprobs[i] = vec4(
-      gradient(logprob.x, old.x, advantage.x, is_weight.x, ref_logprob.x, row.x, selected.x, trained.x),
-      gradient(logprob.y, old.y, advantage.y, is_weight.y, ref_logprob.y, row.y, selected.y, trained.y),
-      gradient(logprob.z, old.z, advantage.z, is_weight.z, ref_logprob.z, row.z, selected.z, trained.z),
-      gradient(logprob.w, old.w, advantage.w, is_weight.w, ref_logprob.w, row.w, selected.w, trained.w),
+      gradient(Token(logprob.x, d.x, advantage.x, is_weight.x, a.x, b.x), weight.x, kl_weight.x, ref_logprob.x, trained.x),
+      gradient(Token(logprob.y, d.y, advantage.y, is_weight.y, a.y, b.y), weight.y, kl_weight.y, ref_logprob.y, trained.y),
+      gradient(Token(logprob.z, d.z, advantage.z, is_weight.z, a.z, b.z), weight.z, kl_weight.z, ref_logprob.z, trained.z),
+      gradient(Token(logprob.w, d.w, advantage.w, is_weight.w, a.w, b.w), weight.w, kl_weight.w, ref_logprob.w, trained.w),
     );
   }
   shared_a[thread] = sums_a;
