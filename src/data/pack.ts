@@ -18,6 +18,8 @@ export interface PackedRows extends PackedTokens {
   /** Group of each trajectory: an index into `groups`. */
   readonly groupOfTrajectory: Uint32Array;
   readonly groups: readonly TrajectoryGroup[];
+  /** Step of the trajectory that each token came with, [T]. */
+  readonly stepOfToken: Uint32Array;
   /** Advantages that the steps carried themselves, [T]; NaN where an estimator shall decide. */
   readonly givenAdvantages?: Float32Array;
 }
@@ -27,38 +29,38 @@ interface Row {
   readonly mask: number[];
   readonly logprobs: number[];
   readonly advantages: number[];
+  /** Step that each token came with, by its place in the trajectory. */
+  readonly steps: number[];
 }
 
 /** Merges the steps of one trajectory into as few rows as their prompts allow. Steps without tokens are left out. */
 export function mergeSteps(steps: readonly Step[]): Row[] {
   const rows: Row[] = [];
-  for (const step of steps) {
-    if (step.prompt_ids.length + step.response_ids.length === 0) continue;
+  steps.forEach((step, index) => {
+    if (step.prompt_ids.length + step.response_ids.length === 0) return;
     const last = rows.at(-1);
-    if (last && startsWith(step.prompt_ids, last.tokens)) appendStep(last, step, last.tokens.length);
-    else {
-      const row: Row = { tokens: [], mask: [], logprobs: [], advantages: [] };
-      appendStep(row, step, 0);
-      rows.push(row);
-    }
-  }
+    const isContinued = last !== undefined && startsWith(step.prompt_ids, last.tokens);
+    const row = isContinued ? last : { tokens: [], mask: [], logprobs: [], advantages: [], steps: [] };
+    if (!isContinued) rows.push(row);
+    appendStep(row, step, { known: isContinued ? row.tokens.length : 0, index });
+  });
   return rows;
 }
 
-function appendStep(row: Row, step: Step, known: number): void {
-  for (const token of step.prompt_ids.slice(known)) push(row, token, 0, 0, 0);
-  const { advantage } = step;
+function appendStep(row: Row, step: Step, { known, index }: { known: number; index: number }): void {
+  const { advantage, logprobs } = step;
+  const push = (token: number, mask: number, logprob: number, given: number) => {
+    row.tokens.push(token);
+    row.mask.push(mask);
+    row.logprobs.push(logprob);
+    row.advantages.push(given);
+    row.steps.push(index);
+  };
+  for (const token of step.prompt_ids.slice(known)) push(token, 0, 0, 0);
   step.response_ids.forEach((token, t) => {
     const given = typeof advantage === "number" ? advantage : (advantage?.[t] ?? Number.NaN);
-    push(row, token, 1, step.logprobs[t], given);
+    push(token, 1, logprobs[t], given);
   });
-}
-
-function push(row: Row, token: number, mask: number, logprob: number, advantage: number): void {
-  row.tokens.push(token);
-  row.mask.push(mask);
-  row.logprobs.push(logprob);
-  row.advantages.push(advantage);
 }
 
 function startsWith(tokens: readonly number[], prefix: readonly number[]): boolean {
@@ -100,15 +102,24 @@ function concatenate(rows: readonly Row[]) {
   const mask = new Uint32Array(total);
   const rolloutLogprobs = new Float32Array(total);
   const advantages = new Float32Array(total);
+  const stepOfToken = new Uint32Array(total);
   rows.forEach((row, i) => {
     tokens.set(row.tokens, offsets[i]);
     mask.set(row.mask, offsets[i]);
     rolloutLogprobs.set(row.logprobs, offsets[i]);
     advantages.set(row.advantages, offsets[i]);
+    stepOfToken.set(row.steps, offsets[i]);
     mask[offsets[i]] = 0;
   });
   const isGiven = rows.some((row) => row.advantages.some((a, t) => row.mask[t] === 1 && !Number.isNaN(a)));
-  return { offsets, tokens, mask, rolloutLogprobs, ...(isGiven && { givenAdvantages: advantages }) };
+  return {
+    offsets,
+    tokens,
+    mask,
+    rolloutLogprobs,
+    stepOfToken,
+    ...(isGiven && { givenAdvantages: advantages }),
+  };
 }
 
 /** Number of rows. */

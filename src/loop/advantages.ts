@@ -26,36 +26,81 @@ export type EstimateAdvantages = (
 const ZERO_BELOW = 1e-8;
 
 /**
- * Estimates each role's advantages with its estimator and spreads them over the rows. With
- * `use_precomputed_advantage`, groups whose steps carry advantages keep them (a missing one is 0).
+ * Estimates each role's advantages with its estimator. By default a trajectory has one advantage, for all of its
+ * steps; with `stepwise_advantage` in mode `per_step` each step has its own, compared with the same step of the other
+ * trajectories. With `use_precomputed_advantage`, groups whose steps carry advantages keep them (a missing one is 0).
  */
 export async function advantages(
   rows: ProcessedRows,
   { settings, estimate }: StageContext,
 ): Promise<Staged<AdvantageRows>> {
-  const perTrajectory = new Float32Array(rows.trajectories.length);
+  const { stepwise_advantage, algorithm } = settings;
+  const isPerStep = stepwise_advantage.enable && stepwise_advantage.mode === "per_step";
+  const isGiven = rows.groups.map((group) => algorithm.use_precomputed_advantage && hasAdvantages(group));
+  const perStep = rows.trajectories.map(({ steps }) => new Float32Array(steps.length));
   const metrics: Metrics = {};
-  const isGiven = rows.groups.map(
-    (group) => settings.algorithm.use_precomputed_advantage && hasAdvantages(group),
-  );
   for (const [role, members] of membersByRole(rows)) {
     const estimated = members.filter((i) => !isGiven[rows.groupOfTrajectory[i]]);
-    const rewards = Float32Array.from(estimated, (i) => rows.trajectories[i].reward);
-    const groups = Uint32Array.from(estimated, (i) => rows.groupOfTrajectory[i]);
-    const values = await estimate(rewards, renumber(groups), advantageOptions(role, settings));
-    checkFinite(values, { rows, members: estimated });
-    for (let i = 0; i < estimated.length; i++) perTrajectory[estimated[i]] = values[i];
+    const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
+    const rewards = Float32Array.from(units, (unit) => unit.reward);
+    const groups = numbered(units.map((unit) => unit.group));
+    const values = await estimate(rewards, groups, advantageOptions(role, settings));
+    units.forEach((unit, u) => {
+      checkFinite(values[u], rows.trajectories[unit.trajectory].uid);
+      spreadOver(perStep[unit.trajectory], { unit, value: values[u], options: stepwise_advantage });
+    });
     Object.assign(
       metrics,
-      rewardMetrics(role, rewards),
+      rewardMetrics(
+        role,
+        Float32Array.from(estimated, (i) => rows.trajectories[i].reward),
+      ),
       advantageMetrics(role, values),
       difficulty(role, rewards, groups),
     );
   }
-  const spreadOut = isGiven.some(Boolean)
-    ? perToken(rows, { perTrajectory, isGiven })
-    : perRow(rows, perTrajectory);
-  return { value: { ...rows, advantages: spreadOut }, metrics };
+  const isFlat = !isPerStep && !isGiven.some(Boolean);
+  const value = {
+    ...rows,
+    advantages: isFlat ? perRow(rows, perStep) : perToken(rows, { perStep, isGiven }),
+  };
+  return { value, metrics };
+}
+
+/** What is given one advantage: a trajectory, or one step of it. */
+interface Unit {
+  readonly trajectory: number;
+  readonly step?: number;
+  readonly reward: number;
+  readonly group: string;
+}
+
+function trajectoryUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
+  return members.map((trajectory) => ({
+    trajectory,
+    reward: rows.trajectories[trajectory].reward,
+    group: `${rows.groupOfTrajectory[trajectory]}`,
+  }));
+}
+
+function stepUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
+  return members.flatMap((trajectory) =>
+    rows.trajectories[trajectory].steps.map(({ reward }, step) => ({
+      trajectory,
+      step,
+      reward,
+      group: `${rows.groupOfTrajectory[trajectory]}:${step}`,
+    })),
+  );
+}
+
+function spreadOver(
+  steps: Float32Array,
+  it: { unit: Unit; value: number; options: LoopSettings["stepwise_advantage"] },
+): void {
+  const { unit, value, options } = it;
+  if (unit.step !== undefined) steps[unit.step] = value;
+  else steps.fill(options.enable && options.normalize_by_steps ? value / steps.length : value);
 }
 
 function membersByRole({ groups, groupOfTrajectory }: ProcessedRows): Map<string, number[]> {
@@ -74,41 +119,39 @@ function advantageOptions(role: string, { algorithm }: LoopSettings): AdvantageO
   return { name, norm_adv_by_std_in_grpo: algorithm.norm_adv_by_std_in_grpo };
 }
 
-/** Group numbers that have gaps into 0 to G-1, in order of appearance. */
-function renumber(groups: Uint32Array): Uint32Array {
-  const numbers = new Map<number, number>();
-  return groups.map((group) => {
-    const number = numbers.get(group) ?? numbers.size;
-    numbers.set(group, number);
+/** Groups by name as numbers from 0, in order of appearance. */
+function numbered(names: readonly string[]): Uint32Array {
+  const numbers = new Map<string, number>();
+  return Uint32Array.from(names, (name) => {
+    const number = numbers.get(name) ?? numbers.size;
+    numbers.set(name, number);
     return number;
   });
 }
 
-function checkFinite(values: Float32Array, it: { rows: ProcessedRows; members: readonly number[] }): void {
-  const at = values.findIndex((value) => !Number.isFinite(value));
-  if (at < 0) return;
-  const { uid } = it.rows.trajectories[it.members[at]];
+function checkFinite(value: number, uid: string): void {
+  if (Number.isFinite(value)) return;
   throw new ConfigError(
-    `Cannot train on an advantage as it must be finite: ${values[at]}, of the trajectory ${uid}`,
+    `Cannot train on an advantage as it must be finite: ${value}, of the trajectory ${uid}`,
   );
 }
 
-function perRow({ trajectoryOfRow }: ProcessedRows, perTrajectory: Float32Array): Float32Array {
-  return Float32Array.from(trajectoryOfRow, (trajectory) => perTrajectory[trajectory]);
+/** All steps of a trajectory have the same one. */
+function perRow({ trajectoryOfRow }: ProcessedRows, perStep: readonly Float32Array[]): Float32Array {
+  return Float32Array.from(trajectoryOfRow, (trajectory) => perStep[trajectory][0]);
 }
 
 function perToken(
   rows: ProcessedRows,
-  it: { perTrajectory: Float32Array; isGiven: readonly boolean[] },
+  it: { perStep: readonly Float32Array[]; isGiven: readonly boolean[] },
 ): Float32Array {
   const values = new Float32Array(rows.tokens.length);
   for (let row = 0; row < rowCount(rows); row++) {
     const trajectory = rows.trajectoryOfRow[row];
-    const [from, to] = [rows.offsets[row], rows.offsets[row + 1]];
     const given = it.isGiven[rows.groupOfTrajectory[trajectory]] ? rows.givenAdvantages : undefined;
-    for (let t = from; t < to; t++) {
+    for (let t = rows.offsets[row]; t < rows.offsets[row + 1]; t++) {
       if (!rows.mask[t]) continue;
-      values[t] = given ? given[t] || 0 : it.perTrajectory[trajectory];
+      values[t] = given ? given[t] || 0 : it.perStep[trajectory][rows.stepOfToken[t]];
     }
   }
   return values;

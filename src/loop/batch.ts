@@ -1,8 +1,9 @@
 /** Stage 4, batch: groups into rows of tokens, end to end. */
 import type { Metrics } from "../backend.ts";
 import { type PackedRows, packGroups, rowCount } from "../data/pack.ts";
-import type { Step, TrajectoryGroup } from "../data/types.ts";
+import type { Step, TerminationReason, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import type { LoopSettings } from "./settings.ts";
 import type { StageContext, Staged } from "./stages.ts";
 import { spread } from "./statistics.ts";
 
@@ -15,7 +16,7 @@ export function batch(groups: readonly TrajectoryGroup[], { settings }: StageCon
     for (const { uid, steps } of trajectories) for (const step of steps) checkStep(step, uid);
   }
   const packed = packGroups(groups);
-  const rows = settings.mask_truncated_samples ? maskTruncated(packed) : packed;
+  const rows = maskByReason(packed, reasonsToMask(settings));
   return { value: rows, metrics: rowMetrics(rows) };
 }
 
@@ -33,14 +34,27 @@ function checkStep({ response_ids, logprobs, advantage }: Step, uid: string): vo
   }
 }
 
-/** Trajectories that ran out of tokens stay in the baseline and leave the loss. */
-function maskTruncated(rows: PackedRows): PackedRows {
-  const isTruncated = rows.groups.flatMap((group) =>
-    group.metadata.map((member) => member.termination_reason === "max_response_length_exceeded"),
+const OVERLONG: readonly TerminationReason[] = [
+  "max_prompt_length_exceeded",
+  "max_response_length_exceeded",
+  "max_turns_exceeded",
+  "timeout",
+];
+
+function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonly TerminationReason[] {
+  if (agent.overlong_filter) return OVERLONG;
+  return mask_truncated_samples ? ["max_response_length_exceeded"] : [];
+}
+
+/** Trajectories that ended for such a reason stay in the baseline and leave the loss. */
+function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): PackedRows {
+  if (reasons.length === 0) return rows;
+  const isMasked = rows.groups.flatMap((group) =>
+    group.metadata.map((member) => reasons.includes(member.termination_reason)),
   );
   const mask = rows.mask.slice();
   rows.trajectoryOfRow.forEach((trajectory, row) => {
-    if (isTruncated[trajectory]) mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
+    if (isMasked[trajectory]) mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
   });
   return { ...rows, mask };
 }

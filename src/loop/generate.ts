@@ -3,6 +3,7 @@ import type { Metrics } from "../backend.ts";
 import { seedOf } from "../data/random.ts";
 import {
   type Episode,
+  type Step,
   type Task,
   TERMINATION_REASONS,
   type TerminationReason,
@@ -48,7 +49,8 @@ async function runAttempt(attempt: Attempt, environment: AttemptEnvironment): Pr
   const { retry_limit, raise_on_error } = context.settings.workflow;
   for (let trial = 0; ; trial++) {
     try {
-      return toEpisode(attempt, await sampler.during(() => tryOnce(attempt, trial, environment)));
+      const result = await sampler.during(() => tryOnce(attempt, trial, environment));
+      return toEpisode(attempt, result, context.settings.workflow.workflow_args);
     } catch (error) {
       if (sampler.failure !== undefined) throw sampler.failure;
       context.signal.throwIfAborted();
@@ -111,9 +113,12 @@ function startDeadline(seconds: number, outer: AbortSignal) {
   return { signal, passed, stop: () => clearTimeout(timer) };
 }
 
-function toEpisode(attempt: Attempt, result: RolloutResult): Episode {
+function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shaping): Episode {
   const id = episodeId(attempt);
-  const trajectories = result.trajectories.map((trajectory, i) => toTrajectory(trajectory, `${id}/${i}`));
+  const trajectories = result.trajectories.map((trajectory, i) => ({
+    ...toTrajectory(trajectory, `${id}/${i}`),
+    steps: shapeRewards(trajectory.steps, shaping),
+  }));
   const total = trajectories.reduce(
     (sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0),
     0,
@@ -127,6 +132,27 @@ function toEpisode(attempt: Attempt, result: RolloutResult): Episode {
     metrics: result.metrics ?? {},
     metadata: result.metadata ?? {},
   };
+}
+
+interface Shaping {
+  readonly gamma: number;
+  readonly reward_bonus_coeff: number;
+}
+
+/**
+ * rLLM's adjustment of a trajectory of several steps: each step gains `reward_bonus_coeff` times the reward it added
+ * to the one before, then each stands for its discounted return, when `gamma` is above 0.
+ */
+export function shapeRewards(
+  steps: readonly Step[],
+  { gamma, reward_bonus_coeff }: Shaping,
+): readonly Step[] {
+  if (steps.length < 2 || (gamma === 0 && reward_bonus_coeff === 0)) return steps;
+  const rewards = steps.map(({ reward }, i) =>
+    i === 0 ? reward : reward + reward_bonus_coeff * (reward - steps[i - 1].reward),
+  );
+  if (gamma > 0) for (let i = rewards.length - 2; i >= 0; i--) rewards[i] += gamma * rewards[i + 1];
+  return steps.map((step, i) => ({ ...step, reward: rewards[i] }));
 }
 
 function toTrajectory(trajectory: RolloutTrajectory, uid: string): Trajectory {

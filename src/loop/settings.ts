@@ -30,7 +30,17 @@ export interface LoopSettings {
     readonly n_parallel_tasks: number;
     readonly retry_limit: number;
     readonly raise_on_error: boolean;
-    readonly workflow_args: { readonly timeout: number };
+    readonly workflow_args: {
+      readonly timeout: number;
+      readonly gamma: number;
+      readonly reward_bonus_coeff: number;
+    };
+  };
+  readonly agent: { readonly overlong_filter: boolean };
+  readonly stepwise_advantage: {
+    readonly enable: boolean;
+    readonly mode: "broadcast" | "per_step";
+    readonly normalize_by_steps: boolean;
   };
   readonly trainer: {
     readonly total_epochs: number;
@@ -107,7 +117,14 @@ const SAMPLING: SamplingSettings = { temperature: 1, top_p: 1, max_tokens: 256 }
 export const DEFAULT_SETTINGS: LoopSettings = {
   data: { train_batch_size: 64, val_batch_size: -1, max_prompt_length: 2048, seed: 0 },
   rollout: { n: 8, n_val: 1, train: SAMPLING, val: SAMPLING },
-  workflow: { n_parallel_tasks: 256, retry_limit: 3, raise_on_error: true, workflow_args: { timeout: 1e6 } },
+  workflow: {
+    n_parallel_tasks: 256,
+    retry_limit: 3,
+    raise_on_error: true,
+    workflow_args: { timeout: 1e6, gamma: 0, reward_bonus_coeff: 0 },
+  },
+  agent: { overlong_filter: false },
+  stepwise_advantage: { enable: false, mode: "broadcast", normalize_by_steps: false },
   trainer: {
     total_epochs: 10,
     total_batches: -1,

@@ -27,7 +27,17 @@ export function settingsFromConfig(config: Tree): LoopSettings {
       n_parallel_tasks: setting(config, "rllm.workflow.n_parallel_tasks"),
       retry_limit: setting(config, "rllm.workflow.retry_limit"),
       raise_on_error: setting(config, "rllm.workflow.raise_on_error"),
-      workflow_args: { timeout: readTimeout(config) },
+      workflow_args: {
+        timeout: readTimeout(config),
+        gamma: setting(config, "rllm.workflow.workflow_args.gamma"),
+        reward_bonus_coeff: setting(config, "rllm.workflow.workflow_args.reward_bonus_coeff"),
+      },
+    },
+    agent: { overlong_filter: setting(config, "rllm.agent.overlong_filter") },
+    stepwise_advantage: {
+      enable: setting(config, "rllm.stepwise_advantage.enable"),
+      mode: setting(config, "rllm.stepwise_advantage.mode"),
+      normalize_by_steps: setting(config, "rllm.stepwise_advantage.normalize_by_steps"),
     },
     trainer: {
       total_epochs: setting(config, "rllm.trainer.total_epochs"),

@@ -4,6 +4,7 @@ import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../s
 import { advantages } from "../../src/loop/advantages.ts";
 import { batch } from "../../src/loop/batch.ts";
 import { estimateAdvantages } from "../../src/loop/estimate.ts";
+import { shapeRewards } from "../../src/loop/generate.ts";
 import { NOTHING_HELD, reject } from "../../src/loop/reject.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import type { StageContext } from "../../src/loop/stages.ts";
@@ -200,6 +201,33 @@ describe("advantages", () => {
     expect(perToken.slice(12).map((each) => Math.round(each))).toEqual([0, 1, 1, 0, -1, -1]);
   });
 
+  const twoSteps = (first: number, second: number) => [
+    { ...step(first), prompt_ids: [1], response_ids: [2, 3] },
+    { ...step(second), prompt_ids: [1, 2, 3, 4], response_ids: [5], logprobs: [-1] },
+  ];
+
+  test("per_step compares each step with the same step of the others", async () => {
+    const own = group([0, 0]);
+    const trajectories = own.trajectories.map((it, i) => ({ ...it, steps: twoSteps(i, 10 * (1 - i)) }));
+    const settings = {
+      stepwise_advantage: { enable: true, mode: "per_step" as const },
+      algorithm: { norm_adv_by_std_in_grpo: false },
+    };
+    const { value } = await of([{ ...own, trajectories }], settings);
+    expect([...value.advantages]).toEqual([0, -0.5, -0.5, 0, 5, 0, 0.5, 0.5, 0, -5]);
+  });
+
+  test("normalize_by_steps shares a trajectory's advantage among its steps", async () => {
+    const own = group([1, 0]);
+    const trajectories = own.trajectories.map((it) => ({ ...it, steps: twoSteps(0, 0) }));
+    const stepwise_advantage = { enable: true, normalize_by_steps: true };
+    const { value } = await of([{ ...own, trajectories }], {
+      stepwise_advantage,
+      algorithm: { norm_adv_by_std_in_grpo: false },
+    });
+    expect([...value.advantages]).toEqual([0.25, -0.25]);
+  });
+
   test("an estimator that gives NaN is refused with the trajectory's name", async () => {
     const estimate = () => Float32Array.of(0, Number.NaN);
     await expect(advantages(packGroups([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
@@ -223,6 +251,26 @@ test("mask_truncated_samples takes truncated rows out of the loss", () => {
   const { value, metrics } = batch([{ ...cut, metadata }], context({ mask_truncated_samples: true }));
   expect([...value.mask]).toEqual([0, 0, 0, 0, 1, 1]);
   expect(metrics["response_length/clip_ratio"]).toBe(0.5);
+});
+
+test("overlong_filter takes every trajectory that ran over a limit out of the loss", () => {
+  const cut = group([1, 0]);
+  const metadata = cut.metadata.map((it, i) =>
+    i === 1 ? { ...it, termination_reason: "timeout" as const } : it,
+  );
+  const { value } = batch([{ ...cut, metadata }], context({ agent: { overlong_filter: true } }));
+  expect([...value.mask]).toEqual([0, 1, 1, 0, 0, 0]);
+});
+
+test.each([
+  [0, 0, [1, 2, 4]],
+  [0, 0.5, [1, 2.5, 5]],
+  [0.5, 0, [3, 4, 4]],
+  [1, 1, [10, 9, 6]],
+])("shapeRewards() with gamma %d and bonus %d", (gamma, reward_bonus_coeff, expected) => {
+  const steps = [1, 2, 4].map((reward) => step(reward));
+  const rewards = shapeRewards(steps, { gamma, reward_bonus_coeff }).map((it) => it.reward);
+  expect(rewards).toEqual(expected);
 });
 
 test("passRates() counts attempts for pass@1 and tasks for pass@n", () => {
