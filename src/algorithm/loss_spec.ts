@@ -142,6 +142,6 @@ export function lossResult(
 function refuseBroken(count: number, name: string): void {
   if (count > 0)
     throw new ConfigError(
-      `Cannot take the loss ${name} as its inputs must be finite: ${count} trained tokens hold a NaN or an infinity. Find them with findNonFinite.`,
+      `Cannot take the loss ${name} as its inputs must be finite: ${count} trained tokens hold a NaN or an infinity. checkRollouts names the first.`,
     );
 }

@@ -81,6 +81,7 @@ export {
   computePolicyLoss,
   lossBatch,
   type RunOptions,
+  streamAdvantages,
   type TokenAdvantages,
   type TokenLosses,
 } from "./run.ts";

@@ -1,6 +1,5 @@
 /** Records the policy loss on a device: everything stays in GPU buffers, only the partial sums are read back. */
 import type { Buffer, Data, Device, ReadRequest } from "../compute/device.ts";
-import type { Kernel } from "../compute/kernel.ts";
 import { UnsupportedError } from "../errors.ts";
 import { type RowCounts, trainedTokens, weightOfRow } from "./aggregation.ts";
 import {
@@ -63,8 +62,6 @@ export interface RecordedLoss {
 }
 
 export interface RecordOptions {
-  /** The fused pass to run in place of the built-in one (a user's own WGSL). */
-  readonly kernel?: Kernel;
   /** Tokens per dispatch, a multiple of 64. Default: what one binding holds. */
   readonly windowTokens?: number;
 }
@@ -122,7 +119,7 @@ class Recording {
     this.loss = loss;
     this.buffers = batch.buffers;
     this.counts = batch.counts;
-    this.kernel = passKernel(loss, batch.kernel);
+    this.kernel = passKernel(loss);
     const { tokens, trained } = batch.counts;
     this.windowTokens = batch.windowTokens ?? maxWindow(device);
     this.perToken = isPerToken(batch.buffers.advantages, tokens, trained.length);
@@ -354,13 +351,13 @@ function isPerToken(advantages: Buffer, tokens: number, rows: number): boolean {
   throw new RangeError(`Cannot take advantages as [N] = ${rows} or [T] = ${tokens} floats: ${length}`);
 }
 
-function passKernel({ name, plan }: ResolvedLoss, given?: Kernel): typeof lossPolicy {
+function passKernel({ name, plan }: ResolvedLoss): typeof lossPolicy {
   if (plan.custom === null)
     throw new UnsupportedError(
       `Cannot take the loss ${name} on the device: it is a function of the host. Use computePolicyLoss, or write it in WGSL.`,
       { part: "loss", capability: name },
     );
-  return (given ?? plan.custom?.kernel ?? lossPolicy) as typeof lossPolicy;
+  return (plan.custom?.kernel ?? lossPolicy) as typeof lossPolicy;
 }
 
 function settingParams({ settings, plan }: ResolvedLoss) {

@@ -2,9 +2,11 @@
 
 import { type Buffer, type Data, type Device, readFloats } from "../compute/device.ts";
 import type { Floats, Rollouts } from "../data/rollouts.ts";
+import type { RolloutsPart } from "../data/rollouts_read.ts";
 import { ConfigError } from "../errors.ts";
 import { advantages, perToken } from "./advantages.ts";
 import { countRows } from "./aggregation.ts";
+import { findEstimator } from "./estimator.ts";
 import type { AdvantageBatch, Estimate, EstimatorSettings } from "./estimator_definition.ts";
 import { packGroups } from "./groups.ts";
 import { type KlSpec, klLoss, recordKl } from "./kl_loss.ts";
@@ -92,6 +94,26 @@ export async function computeAdvantages(
       ? await deviceAdvantages(device, batch, { name, settings })
       : advantages(batch, name, settings);
   return { estimate, ...perToken(batch, estimate) };
+}
+
+/**
+ * Advantages of rollouts that come in parts of whole groups (`streamJsonl`), in bounded memory.
+ * @throws ConfigError for an estimator whose statistics span the batch
+ */
+export async function* streamAdvantages(
+  parts: AsyncIterable<RolloutsPart>,
+  name: string,
+  options: RunOptions & { readonly settings?: EstimatorSettings } = {},
+): AsyncGenerator<TokenAdvantages & RolloutsPart> {
+  if (findEstimator(name).scope === "batch")
+    throw new ConfigError(
+      `Cannot stream ${name} as its statistics span the whole batch: read the file at once.`,
+      {
+        path: "adv_estimator",
+      },
+    );
+  for await (const part of parts)
+    yield { ...part, ...(await computeAdvantages(advantageBatch(part.rollouts), name, options)) };
 }
 
 async function deviceAdvantages(

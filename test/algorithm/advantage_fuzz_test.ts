@@ -3,7 +3,9 @@ import { advantages, groupAdvantages } from "../../src/algorithm/advantages.ts";
 import { countRows } from "../../src/algorithm/aggregation.ts";
 import { estimatorNames } from "../../src/algorithm/estimator.ts";
 import { packGroups } from "../../src/algorithm/groups.ts";
-import { computeAdvantages } from "../../src/algorithm/run.ts";
+import { advantageBatch, computeAdvantages, streamAdvantages } from "../../src/algorithm/run.ts";
+import { packRollouts } from "../../src/data/rollouts.ts";
+import { streamJsonl } from "../../src/data/rollouts_read.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";
 import { random, randomBatch } from "./random_batch.ts";
@@ -109,4 +111,22 @@ describe("properties", () => {
     const [moved] = groupAdvantages([[13, 3, 8]], "grpo");
     expect(furthest(moved, plain, { relative: 1e-5, absolute: 0 })).toBeUndefined();
   });
+});
+
+test("a stream of whole groups gives what the whole file gives, and refuses batch-wide statistics", async () => {
+  const rows = Array.from({ length: 60 }, (_, i) => ({
+    group: `g${(i * 7) % 12}`,
+    reward: (i * i) % 11,
+    mask: [1, 0],
+  }));
+  const text = rows.map((row) => JSON.stringify(row)).join("\n");
+  const whole = advantages(advantageBatch(packRollouts(rows)), "grpo").advantages;
+  let seen = 0;
+  const parts = () => streamJsonl(() => text, { tokensPerPart: 24 });
+  for await (const { estimate, rows: places } of streamAdvantages(parts(), "grpo")) {
+    for (const [k, row] of places.entries()) expect(estimate.advantages[k]).toBeCloseTo(whole[row], 12);
+    seen += places.length;
+  }
+  expect(seen).toBe(rows.length);
+  await expect(streamAdvantages(parts(), "gae").next()).rejects.toThrow(/span the whole batch/);
 });
