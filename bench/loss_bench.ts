@@ -3,6 +3,8 @@
  * loop of the same figures and against the copy bandwidth of the same run. Data lies on the device before the clock
  * starts, as it does in training; the loop's lies in typed arrays.
  */
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
 import { countRows } from "../src/algorithm/aggregation.ts";
 import { rowsOfTokens } from "../src/algorithm/loss_reference.ts";
 import { type LossBuffers, recordPolicyLoss } from "../src/algorithm/policy_loss.ts";
@@ -146,6 +148,13 @@ function timeLoop(batch: Batch) {
   return time(async () => javaScript(batch, gradient), { rounds: 3 });
 }
 
+/** The same work, and that of the advantages and log-probs, by plain PyTorch operations on the CPU. */
+function comparePeer(tokens: number): void {
+  const script = fileURLToPath(new URL("peer_losses.py", import.meta.url));
+  const { stdout, error } = spawnSync("python3", [script, "--tokens", String(tokens)], { encoding: "utf8" });
+  console.log(error ? `  no PyTorch peer: ${error.message}` : `\nPyTorch\n${stdout.trim()}`);
+}
+
 export async function run(): Promise<void> {
   const device = await openDevice();
   await checkLoss(device);
@@ -159,4 +168,5 @@ export async function run(): Promise<void> {
   const share = memory.peak / (memory.inputs + memory.outputs);
   heading(`  peak device memory ${(100 * share).toFixed(0)}% of inputs and outputs`);
   device.destroy();
+  comparePeer(largest * MILLION);
 }
