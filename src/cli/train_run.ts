@@ -9,6 +9,7 @@ import { equalValues, flatten, type Tree } from "../config/tree.ts";
 import { UnsupportedError } from "../errors.ts";
 import { FolderCheckpoints, setAside } from "../log/checkpoints.ts";
 import { ConsoleLogger } from "../log/console.ts";
+import { EpisodeFiles } from "../log/episodes.ts";
 import { shortNumber } from "../log/format.ts";
 import { MetricsFile, type MetricsLine, readLines, type SampleLine, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
@@ -116,6 +117,9 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
   return [
     ...(names.includes("console") ? [new ConsoleLogger(io)] : []),
     ...(hasFiles ? [new MetricsFile(join(dir, METRICS_FILE)), new SamplesFile(join(dir, SAMPLES_FILE))] : []),
+    ...(setting(config, "rllm.episode_logging.log_episodes")
+      ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
+      : []),
   ];
 }
 

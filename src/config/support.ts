@@ -50,7 +50,14 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
     "acts acts acts refused",
     "bounds a rollout's time; Trinity has explorer.max_timeout",
   ],
+  ["rllm.agent.overlong_filter", "acts acts acts refused", "masks rows in the loop"],
   ["rllm.env.*", "refused refused refused refused", "the environment is chosen by task.name"],
+  ["rllm.workflow.workflow_args.gamma", "acts acts acts refused", "discounts step rewards in the loop"],
+  [
+    "rllm.workflow.workflow_args.reward_bonus_coeff",
+    "acts acts acts refused",
+    "shapes step rewards in the loop",
+  ],
   ["rllm.workflow.*", "refused refused refused refused", FUNCTIONS],
   [
     "rllm.workflow.n_parallel_tasks",
@@ -141,7 +148,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
     "weights by the gap of sampler and trainer",
   ],
 
-  ["rllm.stepwise_advantage.*", "refused refused refused refused", NOT_BUILT],
+  ["rllm.stepwise_advantage.*", "acts acts acts refused", "spreads advantages over steps in the loop"],
   ["rllm.disable_thinking", "refused refused refused refused", NOT_BUILT],
   ["rllm.accumulate_reasoning", "refused refused refused refused", NOT_BUILT],
   ["rllm.mask_truncated_samples", "acts acts acts refused", "masks rows in the loop"],
@@ -158,7 +165,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.gateway.*", "refused refused refused refused", NO_SDK],
   ["rllm.remote_runtime.*", "refused refused refused refused", NO_REMOTE],
   ["rllm.async_training.*", "refused refused forwarded refused", NOT_BUILT],
-  ["rllm.episode_logging.*", "refused refused refused refused", NOT_BUILT],
+  ["rllm.episode_logging.*", "acts acts acts refused", "the loop writes the episodes"],
 
   ["device", "acts - - -", "picks the device"],
   ["memory_budget_bytes", "acts - - -", "bounds the buffer pool"],

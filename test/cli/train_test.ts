@@ -161,6 +161,22 @@ test("Ctrl-C saves and leaves; resume_mode=auto ends with the same metrics", asy
   expect(changed.err).toContain("warning: training.learning_rate was 0.001 and is now 0.5");
 });
 
+test("log_episodes writes every episode in the published folder form", async () => {
+  const logs = join(dir, "logs");
+  const args = ["rllm.episode_logging.log_episodes=true", `rllm.episode_logging.episode_log_dir=${logs}`];
+  const { err } = await trainInto("logged", [...args, "rllm.trainer.total_batches=1"]);
+  expect(err).toContain("step 1/1");
+  const folder = join(logs, "episodes", "train_step_1_epoch_0");
+  const summary = JSON.parse(readFileSync(join(folder, "batch_summary.json"), "utf8"));
+  expect(summary).toMatchObject({ training_step: 1, mode: "train", num_episodes: 16 });
+  expect(new Set(summary.episode_files).size).toBe(16);
+  expect(summary.episode_files[0]).toMatch(/^episode_hash[0-9a-f]{8}_idarithmetic_train-\d+_0_0\.json$/);
+  const episode = JSON.parse(readFileSync(join(folder, summary.episode_files[0]), "utf8"));
+  expect(episode.task_hash).toBe(/hash(\w{8})/.exec(summary.episode_files[0])?.[1]);
+  expect(episode.trajectories[0]).toMatchObject({ name: "arithmetic", num_steps: 1 });
+  expect(existsSync(join(logs, "episodes", "val_step_0_epoch_0", "batch_summary.json"))).toBe(true);
+});
+
 test("a fresh start sets the earlier run aside", async () => {
   const { err } = await trainInto("again");
   expect(err).toContain(`is now in ${join(dir, "again")}.1`);
