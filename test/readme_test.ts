@@ -21,10 +21,12 @@ test("the example of embedding prints advantages, a loss and a device", async ()
     log.mockRestore();
     rmSync(dir, { recursive: true });
   }
-  const [result, description] = printed as [{ first: number[]; loss: number; dlogprobs: number[] }, string];
+  const [result] = printed as [{ on: string; advantages: number[]; loss: number; dlogprobs: number[] }];
   // verl's GRPO divides by the sample deviation, 0.5 here.
-  expect(result.first.map((a) => a.toFixed(3))).toEqual(["1.500", "-0.500", "-0.500", "-0.500"]);
-  expect(Number.isFinite(result.loss)).toBe(true);
-  expect(result.dlogprobs).toHaveLength(7);
-  expect(description).toMatch(/\w/);
+  expect(result.advantages.map((a) => a.toFixed(3))).toEqual(["1.500", "-0.500", "-0.500", "-0.500"]);
+  // max(-1.5 r, -1.5 min(r, 1.28)) over the two tokens of the first row, 0.5 r of the second's one; a third each.
+  const expected = (-1.5 * 1.28 - 1.5 * Math.exp(-0.1) + 0.5 * Math.exp(-0.1)) / 3;
+  expect(result.loss).toBeCloseTo(expected, 5);
+  expect(result.dlogprobs).toHaveLength(3);
+  expect(result.on).toMatch(/\w/);
 });
