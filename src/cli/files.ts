@@ -1,5 +1,5 @@
 /** Files that a person names on the command line. */
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nearest } from "../config/problem.ts";
@@ -10,7 +10,7 @@ export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
 
 /** Text of a file, or undefined. */
 export function textOf(path: string): string | undefined {
-  return existsSync(path) ? readFileSync(path, "utf8") : undefined;
+  return existsSync(path) && statSync(path).isFile() ? readFileSync(path, "utf8") : undefined;
 }
 
 /** Text of a file that ships with the package, by its name under `config/`. */
@@ -28,7 +28,18 @@ export function locate(path: string): string {
 export function readText(path: string, what: string): string {
   const text = textOf(locate(path));
   if (text !== undefined) return text;
-  throw new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`);
+  throw missing(path, what);
+}
+
+/** @throws {ConfigError} with the nearest name when there is no such file. */
+export function readBytes(path: string, what: string): ArrayBuffer {
+  if (!existsSync(locate(path))) throw missing(path, what);
+  const { buffer, byteOffset, byteLength } = readFileSync(locate(path));
+  return buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer;
+}
+
+function missing(path: string, what: string): ConfigError {
+  return new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`);
 }
 
 /** `. Did you mean config/run/arithmetic.yaml?`, or nothing. */

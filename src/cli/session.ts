@@ -4,7 +4,7 @@ import type { Problem } from "../config/problem.ts";
 import { formatProblem } from "../config/problem.ts";
 import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
-import { tasksFromJsonl } from "../data/rows.ts";
+import { tasksFromJsonl, tasksFromParquet } from "../data/rows.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import "../task/environments.ts";
@@ -12,7 +12,7 @@ import { environmentByName, environmentNames, rewardByName, rewardNames } from "
 import { type Environment, type Example, type Rollout, rolloutOf } from "../task/rollout.ts";
 import type { Io } from "./command.ts";
 import { splitArguments } from "./config.ts";
-import { locate, nearestFile, packagedText, readText, textOf } from "./files.ts";
+import { locate, nearestFile, packagedText, readBytes, readText, textOf } from "./files.ts";
 import { importModules } from "./modules.ts";
 
 export interface Session {
@@ -77,7 +77,7 @@ function warn(warnings: readonly Problem[], io: Io): void {
   for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
 }
 
-function describeTask(config: Tree): Session {
+async function describeTask(config: Tree): Promise<Session> {
   const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
   const named = setting(config, "task.reward");
   const reward = named === null ? environment.reward : rewardByName(named);
@@ -87,7 +87,7 @@ function describeTask(config: Tree): Session {
       { path: "task.reward" },
     );
   }
-  const train = readTasks(config, { key: "data.train_files", shipped: environment.train_files });
+  const train = await readTasks(config, { key: "data.train_files", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
       "Cannot train as there are no tasks: set data.train_files to a JSONL file of prompts.",
@@ -100,25 +100,25 @@ function describeTask(config: Tree): Session {
     config,
     environment,
     rollout: rolloutOf(environment, reward),
-    tasks: { train, val: readTasks(config, { key: "data.val_files", shipped: environment.val_files }) },
+    tasks: { train, val: await readTasks(config, { key: "data.val_files", shipped: environment.val_files }) },
     examples: environment.examples ? train.flatMap((task) => environment.examples?.(task) ?? []) : [],
   };
 }
 
-function readTasks(
+async function readTasks(
   config: Tree,
   it: { key: "data.train_files" | "data.val_files"; shipped?: string },
-): Task[] {
+): Promise<Task[]> {
   const files = setting(config, it.key) ?? it.shipped ?? [];
   const promptKey = setting(config, "data.prompt_key") ?? undefined;
-  return [files].flat().flatMap((file) => {
-    if (file.endsWith(".parquet")) {
-      throw new ConfigError(`Cannot read Parquet files yet: ${file}. Convert the rows to JSONL.`, {
-        path: it.key,
-      });
-    }
-    return tasksFromJsonl(readText(file, "data file"), { file, promptKey });
-  });
+  const tasks: Task[] = [];
+  for (const file of [files].flat()) {
+    const options = { file, promptKey };
+    if (file.endsWith(".parquet"))
+      tasks.push(...(await tasksFromParquet(readBytes(file, "data file"), options)));
+    else tasks.push(...tasksFromJsonl(readText(file, "data file"), options));
+  }
+  return tasks;
 }
 
 /** The folder of a run: checkpoints, metrics, report. */

@@ -76,7 +76,11 @@ async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<Lo
   }
   mkdirSync(dir, { recursive: true });
   const resumeFrom = setting(config, "training.resume_from_path") ?? undefined;
-  const checkpoints = new FolderCheckpoints<LoopState>(dir, { resumeMode, resumeFrom });
+  const checkpoints = new FolderCheckpoints<LoopState>(dir, {
+    resumeMode,
+    resumeFrom,
+    keep: setting(config, "training.max_ckpt_to_keep") ?? undefined,
+  });
   const latest = resumeMode === "auto" ? await checkpoints.latest() : resumeFrom;
   if (latest && resumeMode !== "disable") {
     io.err(`Continuing from ${latest}\n`);

@@ -56,6 +56,7 @@ export const LOCAL_FIELDS = {
     "checkpoints/${rllm.trainer.project_name}/${rllm.trainer.experiment_name}",
     "folder of the checkpoints",
   ),
+  "training.max_ckpt_to_keep": int(null, "newest checkpoints kept; null = all", { min: 1 }),
   "training.resume_mode": oneOf(
     ["auto", "disable", "resume_path"],
     "auto",

@@ -28,6 +28,28 @@ export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
   throw new ConfigError("Cannot use the data file as it has no rows", { file: options.file });
 }
 
+/**
+ * One task a row of a Parquet file (compressions as hyparquet reads them: none, Snappy).
+ * @throws {ConfigError} naming the row that has no prompt.
+ */
+export async function tasksFromParquet(file: ArrayBuffer, options: RowOptions): Promise<Task[]> {
+  const { parquetReadObjects } = await import("hyparquet");
+  const rows = await parquetReadObjects({ file }).catch((cause: Error) => {
+    throw new ConfigError(`Cannot read the Parquet file: ${cause.message}`, { file: options.file });
+  });
+  if (rows.length === 0)
+    throw new ConfigError("Cannot use the data file as it has no rows", { file: options.file });
+  return rows.map((row, index) => taskFromRow(plain(row) as Row, { ...options, line: index + 1, index }));
+}
+
+/** 64-bit integers as numbers, so that rows can be written as JSON. */
+function plain(value: unknown): unknown {
+  if (typeof value === "bigint") return Number(value);
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value !== "object" || value === null || value instanceof Date) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]));
+}
+
 function parseRow(line: string, at: { file: string; line: number }): Row {
   let row: unknown;
   try {

@@ -57,13 +57,14 @@ function metricsOf(name: string): Record<string, number>[] {
 }
 
 test("grpu train writes metrics, a report and a model that can be sampled, scored and evaluated", async () => {
-  const { code, out, err } = await trainInto("whole", ["--json"]);
+  const { code, out, err } = await trainInto("whole", ["--json", "training.max_ckpt_to_keep=1"]);
   expect(err).toContain("step 4/4");
   expect(code).toBe(0);
   const result = JSON.parse(out);
   expect(result).toMatchObject({ complete: true, step: 4, model: join(dir, "whole", "global_step_4") });
   expect(result.validation["val/val/pass@1"]).toBeTypeOf("number");
   expect(readFileSync(result.report, "utf8")).toContain("actor/pg_clipfrac");
+  expect(existsSync(join(dir, "whole", "global_step_2"))).toBe(false);
   const phases = metricsOf("whole").map((line) => `${line.phase} ${line.step}`);
   expect(phases.slice(0, 5)).toEqual(["warmup 1", "warmup 2", "warmup 3", "warmup 4", "val 0"]);
   expect(phases.slice(5)).toEqual(["train 1", "train 2", "val 2", "train 3", "train 4", "val 4"]);
@@ -215,6 +216,8 @@ test.each([
   ["rllm.async_training.enable=true", /async_training/],
   ["rllm.trainer.logger=[console,wandb]", /wandb/],
   ["rllm/backend=tinker", /tinker/],
+  ["config/run", /no such file: config\/run/],
+  ["data.train_files=nowhere.parquet", /no such file: nowhere.parquet/],
   ["data.train_files=nowhere.jsonl", /no such file: nowhere.jsonl/],
   ["model.name=/nowhere", /nowhere/],
   ["rllm.rollout.train.stop=x", /stop/],

@@ -1,8 +1,9 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { batchesPerEpoch, batchRows } from "../../src/data/order.ts";
 import { mergeSteps, packGroups } from "../../src/data/pack.ts";
 import { randomStream, seedOf, shuffledIndices } from "../../src/data/random.ts";
-import { tasksFromJsonl } from "../../src/data/rows.ts";
+import { tasksFromJsonl, tasksFromParquet } from "../../src/data/rows.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 
 function step(prompt_ids: number[], response_ids: number[], advantage?: Step["advantage"]): Step {
@@ -117,4 +118,21 @@ test.each([
   ['{"text":"x"}', /no text field "prompt" \(it has text\).*sums.jsonl:2/s],
 ])("tasksFromJsonl() names the line of %s", (line, message) => {
   expect(() => tasksFromJsonl(`{"prompt":"a"}\n${line}`, { file: "sums.jsonl" })).toThrow(message);
+});
+
+test("tasksFromParquet() reads rows as from JSONL", async () => {
+  const { buffer, byteOffset, byteLength } = readFileSync(
+    new URL("../fixtures/rollouts/lists.parquet", import.meta.url),
+  );
+  const file = buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer;
+  const tasks = await tasksFromParquet(file, { file: "lists.parquet", promptKey: "group" });
+  expect(tasks).toHaveLength(3);
+  expect(tasks[0]).toMatchObject({ id: "lists-0", metadata: { data_source: "lists" } });
+  expect(tasks.map((task) => task.instruction)).toEqual(tasks.map((task) => task.metadata.group));
+  await expect(tasksFromParquet(file, { file: "lists.parquet" })).rejects.toThrow(
+    /no text field "prompt".*lists.parquet:1/s,
+  );
+  await expect(tasksFromParquet(new ArrayBuffer(9), { file: "x.parquet" })).rejects.toThrow(
+    /Cannot read the Parquet file.*x.parquet/s,
+  );
 });
