@@ -14,6 +14,7 @@ import { shortNumber } from "../log/format.ts";
 import { MetricsFile, type MetricsLine, readLines, type SampleLine, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
 import { renderReport } from "../log/report.ts";
+import { EVENTS_FILE, TensorBoardFile } from "../log/tensorboard.ts";
 import { estimateAdvantagesOn } from "../loop/estimate.ts";
 import { settingsFromConfig } from "../loop/settings_config.ts";
 import type { LoopState } from "../loop/state.ts";
@@ -103,7 +104,7 @@ function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): vo
   }
 }
 
-const LOGGERS = ["console", "jsonl", "report"];
+const LOGGERS = ["console", "jsonl", "report", "tensorboard"];
 
 function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
   const names = setting(config, "rllm.trainer.logger");
@@ -121,6 +122,7 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
   return [
     ...(names.includes("console") ? [new ConsoleLogger(io)] : []),
     ...(hasFiles ? [new MetricsFile(join(dir, METRICS_FILE)), new SamplesFile(join(dir, SAMPLES_FILE))] : []),
+    ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
     ...(setting(config, "rllm.episode_logging.log_episodes")
       ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
       : []),
@@ -176,6 +178,11 @@ function writeReport({
   return file;
 }
 
+/** How this program is called here: from a checkout it is an npm script. */
+function commandName({ env }: Io): string {
+  return env.npm_lifecycle_event === "grpu" ? "npm run -s grpu --" : "grpu";
+}
+
 interface Ending {
   readonly outcome: TrainOutcome;
   readonly dir: string;
@@ -210,12 +217,12 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
     );
   }
   if (!outcome.isComplete) {
-    const resume = `grpu train ${input.args.join(" ")} training.resume_mode=auto`;
+    const resume = `${commandName(io)} train ${input.args.join(" ")} training.resume_mode=auto`;
     io.err(`stopped after step ${outcome.state.step}; go on with:  ${resume}\n`);
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   if (model && session.tasks.val.length > 0) {
     const prompt = session.tasks.val[0].instruction;
-    io.err(`sample   grpu sample --model ${model} --prompt ${JSON.stringify(prompt)}\n`);
+    io.err(`sample   ${commandName(io)} sample --model ${model} --prompt ${JSON.stringify(prompt)}\n`);
   }
 }

@@ -1,8 +1,8 @@
 /** Metrics and sample rollouts as files of one JSON object a line. */
-import { appendFileSync, existsSync, mkdirSync, readFileSync, statSync, truncateSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync, readFileSync } from "node:fs";
 import type { Episode } from "../data/types.ts";
-import type { Logger, LogRecord, Phase } from "./logger.ts";
+import { AppendedFile } from "./appended_file.ts";
+import type { LogRecord, Phase } from "./logger.ts";
 
 /** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */
 export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<
@@ -20,27 +20,13 @@ export interface SampleLine {
 }
 
 /** Appends lines. What a resumed run repeats is cut off first, so that no line ever comes twice. */
-abstract class LinesFile implements Logger {
-  readonly file: string;
-
-  constructor(file: string) {
-    this.file = file;
-    mkdirSync(dirname(file), { recursive: true });
-  }
-
+abstract class LinesFile extends AppendedFile {
   protected abstract lines(record: LogRecord): readonly unknown[];
 
-  log(record: LogRecord): void {
-    const text = this.lines(record).map((line) => `${JSON.stringify(line)}\n`);
-    if (text.length > 0) appendFileSync(this.file, text.join(""));
-  }
-
-  async position(): Promise<number> {
-    return existsSync(this.file) ? statSync(this.file).size : 0;
-  }
-
-  async rewind(position: number): Promise<void> {
-    if ((await this.position()) > position) truncateSync(this.file, position);
+  protected encode(record: LogRecord): string {
+    return this.lines(record)
+      .map((line) => `${JSON.stringify(line)}\n`)
+      .join("");
   }
 }
 

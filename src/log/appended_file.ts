@@ -1,0 +1,33 @@
+/** A log file that only grows, and that a resumed run cuts back to where its checkpoint was made. */
+import { appendFileSync, existsSync, mkdirSync, statSync, truncateSync } from "node:fs";
+import { dirname } from "node:path";
+import type { Logger, LogRecord } from "./logger.ts";
+
+export abstract class AppendedFile implements Logger {
+  readonly file: string;
+
+  constructor(file: string) {
+    this.file = file;
+    mkdirSync(dirname(file), { recursive: true });
+  }
+
+  protected abstract encode(record: LogRecord): string | Uint8Array;
+
+  log(record: LogRecord): void {
+    const content = this.encode(record);
+    if (content.length > 0) appendFileSync(this.file, content);
+  }
+
+  /** Bytes written so far, by earlier parts of the run too. */
+  protected size(): number {
+    return existsSync(this.file) ? statSync(this.file).size : 0;
+  }
+
+  async position(): Promise<number> {
+    return this.size();
+  }
+
+  async rewind(position: number): Promise<void> {
+    if (this.size() > position) truncateSync(this.file, position);
+  }
+}

@@ -1,0 +1,106 @@
+/**
+ * Scalars for TensorBoard: a file of `Event` messages in TFRecord framing.
+ * @see tensorflow/core/util/event.proto, tensorflow/core/lib/io/record_writer.cc
+ */
+import { AppendedFile } from "./appended_file.ts";
+import type { LogRecord } from "./logger.ts";
+
+export const EVENTS_FILE = "events.out.tfevents.0.grpu";
+
+/** One scalar for each metric and step. Each phase counts its own steps; tags are the metrics' names. */
+export class TensorBoardFile extends AppendedFile {
+  protected encode({ step, metrics }: LogRecord): Uint8Array {
+    const time = Date.now() / 1000;
+    const events = [scalarsEvent(metrics, { step, time })];
+    if (this.size() === 0) events.unshift(versionEvent(time));
+    return joined(events.map(framed));
+  }
+}
+
+/** The first record of a file says which form it has. */
+function versionEvent(time: number): Uint8Array {
+  return joined([doubleField(1, time), bytesField(3, new TextEncoder().encode("brain.Event:2"))]);
+}
+
+function scalarsEvent(metrics: LogRecord["metrics"], at: { step: number; time: number }): Uint8Array {
+  const values = Object.entries(metrics).map(([tag, value]) => {
+    const name = bytesField(1, new TextEncoder().encode(tag));
+    return bytesField(1, joined([name, floatField(2, value)]));
+  });
+  return joined([doubleField(1, at.time), varintField(2, at.step), bytesField(5, joined(values))]);
+}
+
+/** Length, its checksum, the record, its checksum. */
+function framed(record: Uint8Array): Uint8Array {
+  const length = new Uint8Array(8);
+  new DataView(length.buffer).setUint32(0, record.length, true);
+  return joined([length, checksum(length), record, checksum(record)]);
+}
+
+/** CRC-32C, rotated and offset, as TFRecord masks it. */
+function checksum(bytes: Uint8Array): Uint8Array {
+  const crc = crc32c(bytes);
+  const masked = (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
+  const out = new Uint8Array(4);
+  new DataView(out.buffer).setUint32(0, masked, true);
+  return out;
+}
+
+/** The Castagnoli polynomial, reflected. */
+const POLYNOMIAL = 0x82f63b78;
+
+const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let value = byte;
+  for (let bit = 0; bit < 8; bit++) value = value & 1 ? (value >>> 1) ^ POLYNOMIAL : value >>> 1;
+  return value;
+});
+
+export function crc32c(bytes: Uint8Array): number {
+  let crc = 0xffffffff;
+  for (const byte of bytes) crc = TABLE[(crc ^ byte) & 0xff] ^ (crc >>> 8);
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+const WIRE = { varint: 0, double: 1, bytes: 2, float: 5 } as const;
+
+function key(field: number, wire: number): Uint8Array {
+  return varint(field * 8 + wire);
+}
+
+function varint(value: number): Uint8Array {
+  const bytes: number[] = [];
+  for (let rest = value; ; rest = Math.floor(rest / 128)) {
+    if (rest < 128) return Uint8Array.from([...bytes, rest]);
+    bytes.push((rest % 128) + 128);
+  }
+}
+
+function varintField(field: number, value: number): Uint8Array {
+  return joined([key(field, WIRE.varint), varint(value)]);
+}
+
+function bytesField(field: number, bytes: Uint8Array): Uint8Array {
+  return joined([key(field, WIRE.bytes), varint(bytes.length), bytes]);
+}
+
+function doubleField(field: number, value: number): Uint8Array {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setFloat64(0, value, true);
+  return joined([key(field, WIRE.double), bytes]);
+}
+
+function floatField(field: number, value: number): Uint8Array {
+  const bytes = new Uint8Array(4);
+  new DataView(bytes.buffer).setFloat32(0, value, true);
+  return joined([key(field, WIRE.float), bytes]);
+}
+
+function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
