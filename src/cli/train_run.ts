@@ -180,7 +180,7 @@ function writeReport({
 
 /** How this program is called here: from a checkout it is an npm script. */
 function commandName({ env }: Io): string {
-  return env.npm_lifecycle_event === "grpu" ? "npm run -s grpu --" : "grpu";
+  return env.npm_package_name === "grpu" ? "npm run -s grpu --" : "grpu";
 }
 
 interface Ending {
