@@ -29,3 +29,8 @@ export function importsOf({ options }: Input): readonly string[] {
 export function deviceOverride({ options }: Input): string[] {
   return options.device === undefined ? [] : [`device=${options.device}`];
 }
+
+/** `--device` as it was typed. */
+export function deviceFlag({ options }: Input): string[] {
+  return options.device === undefined ? [] : ["--device", String(options.device)];
+}

@@ -23,7 +23,7 @@ import { type TrainOutcome, train } from "../loop/train.ts";
 import type { Input, Io } from "./command.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./front.ts";
 import { openLocalBackend } from "./local.ts";
-import { deviceOverride, importsOf } from "./options.ts";
+import { deviceFlag, deviceOverride, importsOf } from "./options.ts";
 import { openSession, runFolder, type Session } from "./session.ts";
 
 const METRICS_FILE = "metrics.jsonl";
@@ -178,6 +178,11 @@ function writeReport({
   return file;
 }
 
+/** For a shell: as it is, or in single quotes. */
+function quoted(word: string): string {
+  return /^[\w./=:@,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
 /** How this program is called here: from a checkout it is an npm script. */
 function commandName({ env }: Io): string {
   return env.npm_package_name === "grpu" ? "npm run -s grpu --" : "grpu";
@@ -217,7 +222,9 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
     );
   }
   if (!outcome.isComplete) {
-    const resume = `${commandName(io)} train ${input.args.join(" ")} training.resume_mode=auto`;
+    const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
+    const words = [...input.args, "training.resume_mode=auto", ...flags].map(quoted);
+    const resume = `${commandName(io)} train ${words.join(" ")}`;
     io.err(`stopped after step ${outcome.state.step}; go on with:  ${resume}\n`);
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);

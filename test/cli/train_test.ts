@@ -151,7 +151,9 @@ test("Ctrl-C saves and leaves; resume_mode=auto ends with the same metrics", asy
     `training.default_local_dir=${join(dir, "stopped")}`,
   ];
   expect((await grpu(args, io)).code).toBe(130);
-  expect(written).toContain("stopped after step 3");
+  expect(written).toMatch(
+    /stopped after step 3; go on with: {2}grpu train .* 'model.init=\{.*\}' .* training.resume_mode=auto --device cpu\n/,
+  );
   expect(existsSync(join(dir, "stopped", "global_step_3", "loop.json"))).toBe(true);
   const resumed = await grpu([...args, "training.resume_mode=auto"]);
   expect(resumed.err).toContain("Continuing from global_step_3");
