@@ -26,18 +26,33 @@ export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu.ts";
 export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "./data/pack.ts";
+export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
 export type * from "./data/types.ts";
 export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
+export type { CheckpointStore } from "./log/checkpoint_store.ts";
+export type { Logger, LogRecord } from "./log/logger.ts";
+export type { EstimateAdvantages } from "./loop/advantages.ts";
+export { estimateAdvantages, estimateAdvantagesOn } from "./loop/estimate.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";
 export { STAGES, type StageContext, type Staged, type Stages } from "./loop/stages.ts";
+export type { LoopState } from "./loop/state.ts";
 export { type Run, type TrainOptions, type TrainOutcome, train, trainStep } from "./loop/train.ts";
+export type { GroupingHook } from "./loop/transform.ts";
 export { type ModelConfig, parameterCount, parseModelConfig } from "./model/config.ts";
 export { type FolderReader, type ModelFolder, openModelFolder } from "./model/folder.ts";
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
 export type { LoraConfig } from "./model/lora.ts";
 export { byteTokenizer, characterTokenizer, type TextTokenizer } from "./model/tokenizer.ts";
+export { registerEnvironment, registerReward } from "./task/registry.ts";
 export {
-  registerEnvironment,
-  registerReward,
-} from "./task/registry.ts";
-export { type RewardFunction, type Rollout, singleTurn } from "./task/rollout.ts";
+  type Completion,
+  type Environment,
+  type Evaluation,
+  type Example,
+  type Policy,
+  type RewardFunction,
+  type Rollout,
+  type RolloutResult,
+  singleTurn,
+  Termination,
+} from "./task/rollout.ts";

@@ -211,16 +211,13 @@ function summary({ outcome, dir, model, report }: Ending) {
 
 function farewell(it: Ending & { session: Session; input: Input; io: Io }): void {
   const { outcome, dir, model, report, session, input, io } = it;
-  const accuracies = readLines<MetricsLine>(join(dir, METRICS_FILE))
-    .filter((line) => line.phase === "val")
-    .map((line) => Object.entries(line).find(([name]) => name.endsWith("/pass@1"))?.[1] as number | undefined)
-    .filter((value) => value !== undefined);
+  const validations = readLines<MetricsLine>(join(dir, METRICS_FILE)).filter(({ phase }) => phase === "val");
+  const accuracy = change(validations, /\/pass@1$/);
+  const reward = change(validations, /^val\/reward\/.*\/mean$/);
   io.err("\n");
-  if (accuracies.length > 1) {
-    io.err(
-      `accuracy ${accuracies[0].toFixed(3)} -> ${accuracies[accuracies.length - 1].toFixed(3)} on held-out tasks\n`,
-    );
-  }
+  if (accuracy) io.err(`accuracy ${accuracy} on held-out tasks\n`);
+  // The same thing where rewards are right or wrong; what there is to see where they are not.
+  if (reward && reward !== accuracy) io.err(`reward   ${reward} on held-out tasks\n`);
   if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
     const words = [...input.args, "training.resume_mode=auto", ...flags].map(quoted);
@@ -232,4 +229,13 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
     const prompt = session.tasks.val[0].instruction;
     io.err(`sample   ${commandName(io)} sample --model ${model} --prompt ${JSON.stringify(prompt)}\n`);
   }
+}
+
+/** `first -> last` of the first metric of that name, where it was measured more than once. */
+function change(lines: readonly MetricsLine[], name: RegExp): string | undefined {
+  const values = lines
+    .map((line) => Object.entries(line).find(([key]) => name.test(key))?.[1])
+    .filter((value) => typeof value === "number");
+  if (values.length < 2) return undefined;
+  return `${values[0].toFixed(3)} -> ${values[values.length - 1].toFixed(3)}`;
 }
