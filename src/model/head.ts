@@ -3,6 +3,7 @@
  * holds, log-probabilities and entropies; and back. Rows that nobody asks about never meet the vocabulary.
  */
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
+import { BackwardPass } from "./backward.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { chooseLogprob, type LogprobKernels } from "./kernels/logprob.ts";
 import { plainRows } from "./kernels/norm.ts";
@@ -112,6 +113,7 @@ export class HeadPass {
   ): Buffer {
     const { model, weights, scratch } = this;
     const { hiddenSize: C } = model.config;
+    const pass = new BackwardPass(model);
     const entropyGrads = grads.entropies ?? this.zeros(this.count);
     const normedGrad = scratch.floats(this.count * C, "gradient");
     for (const window of this.windows) {
@@ -125,7 +127,7 @@ export class HeadPass {
       });
     }
     const rowsGrad = scratch.floats(this.count * C, "gradient");
-    model.normBackward(weights, {
+    pass.normBackward(weights, {
       name: FINAL_NORM,
       layout: plainRows(this.count, C),
       x: this.hiddenRows,
@@ -138,7 +140,7 @@ export class HeadPass {
     });
     const hiddenGrad = this.zeros(to.tokens * C);
     const each = Uint32Array.from({ length: this.count + 1 }, (_, i) => i);
-    model.scatterRows(rowsGrad, {
+    pass.scatterRows(rowsGrad, {
       table: hiddenGrad,
       rowCount: to.tokens,
       groups: { rows: this.targets.positions, offsets: each, positions: each.subarray(0, this.count) },

@@ -3,6 +3,7 @@ import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "
 import type { Buffer, Data, Device, ReadRequest } from "../compute/device.ts";
 import { matmul } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
+import { BackwardPass } from "./backward.ts";
 import { type ModelConfig, parameterCount } from "./config.ts";
 import type { ModelFolder } from "./folder.ts";
 import { HeadPass, type Targets } from "./head.ts";
@@ -236,7 +237,7 @@ export class LanguageModel {
       const sink = this.sink();
       const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };
       const hiddenGrad = head.backward(grads, { sink, tokens: input.count });
-      transformer.backward(weights, { state, hiddenGrad, sink });
+      new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
       const data = await this.device.read(loss.reads);
       loss.release();
       return data;

@@ -9,17 +9,10 @@ import { UnsupportedError } from "../errors.ts";
 import { type ModelConfig, ropeFrequencies } from "./config.ts";
 import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
 import { addScaled } from "./kernels/elementwise.ts";
-import { embedding, embeddingBackward, groupByToken } from "./kernels/embedding.ts";
-import {
-  columnSum,
-  NORM_BLOCKS,
-  plainRows,
-  rmsNorm,
-  rmsNormBackward,
-  rmsNormWeightPartials,
-} from "./kernels/norm.ts";
+import { embedding } from "./kernels/embedding.ts";
+import { plainRows, rmsNorm } from "./kernels/norm.ts";
 import { rope, ropeTable } from "./kernels/rope.ts";
-import { swiglu, swigluBackward } from "./kernels/swiglu.ts";
+import { swiglu } from "./kernels/swiglu.ts";
 import { Scratch } from "./scratch.ts";
 import type { Weights } from "./weights.ts";
 
@@ -60,7 +53,7 @@ export function packInput(
 }
 
 /** What the backward pass needs of one layer. */
-interface LayerState {
+export interface LayerState {
   readonly x: Buffer;
   readonly normed1: Buffer;
   readonly inverse1: Buffer;
@@ -103,8 +96,8 @@ export interface MatrixGradient {
 /** Called for each layer's q, k, v during a forward pass, to fill a cache. */
 export type QkvVisitor = (layer: number, qkv: Buffer) => void;
 
-const INPUT_NORM = "input_layernorm.weight";
-const MIDDLE_NORM = "post_attention_layernorm.weight";
+export const INPUT_NORM = "input_layernorm.weight";
+export const MIDDLE_NORM = "post_attention_layernorm.weight";
 export const EMBEDDING = "model.embed_tokens.weight";
 export const FINAL_NORM = "model.norm.weight";
 
@@ -314,208 +307,6 @@ export class Transformer {
     return { normed, inverse };
   }
 
-  /**
-   * Gradients of everything below the final norm.
-   * @param hiddenGrad of `state.hidden`, [T, C]; used up.
-   */
-  backward(weights: Weights, run: { state: ForwardState; hiddenGrad: Buffer; sink: GradientSink }): void {
-    const { state, hiddenGrad, sink } = run;
-    for (let layer = state.layers.length - 1; layer >= 0; layer--) {
-      const scratch = new Scratch(this.device);
-      this.mlpBackward(weights, {
-        layer,
-        state: state.layers[layer],
-        input: state.input,
-        grad: hiddenGrad,
-        sink,
-        scratch,
-      });
-      this.attentionBackward(weights, {
-        layer,
-        state: state.layers[layer],
-        input: state.input,
-        grad: hiddenGrad,
-        sink,
-        scratch,
-      });
-      scratch.release();
-    }
-    const table = sink.slot(EMBEDDING);
-    if (table)
-      this.scatterRows(hiddenGrad, {
-        table,
-        rowCount: this.config.vocabSize,
-        groups: groupByToken(state.input.ids),
-      });
-  }
-
-  private mlpBackward(weights: Weights, at: LayerBackward): void {
-    const { state, grad, sink, scratch } = at;
-    const { hiddenSize: C, intermediateSize: F } = this.config;
-    const T = at.input.count;
-    const name = layerNames(at.layer);
-    const activeGrad = scratch.floats(T * F, "gradient");
-    sink.matrix(name("mlp.down_proj.weight"), { dy: grad, x: state.active, m: T });
-    weights.applyBackward(name("mlp.down_proj.weight"), { dy: grad, dx: activeGrad, m: T });
-    const gateUpGrad = scratch.floats(T * 2 * F, "gradient");
-    this.device.dispatch(swigluBackward, {
-      buffers: { gateUp: state.gateUp, outGrad: activeGrad, gateUpGrad },
-      params: { rows: T, width: F },
-    });
-    sink.matrix(name("mlp.gate_up.weight"), { dy: gateUpGrad, x: state.normed2, m: T });
-    const normedGrad = scratch.floats(T * C, "gradient");
-    weights.applyBackward(name("mlp.gate_up.weight"), { dy: gateUpGrad, dx: normedGrad, m: T });
-    this.normBackward(weights, {
-      name: name(MIDDLE_NORM),
-      layout: plainRows(T, C),
-      x: state.middle,
-      inverse: state.inverse2,
-      yGrad: normedGrad,
-      xGrad: grad,
-      accumulate: true,
-      sink,
-      scratch,
-    });
-  }
-
-  private attentionBackward(weights: Weights, at: LayerBackward): void {
-    const { state, grad, sink, scratch, input } = at;
-    const { hiddenSize: C, heads: H, headDim: D } = this.config;
-    const T = input.count;
-    const name = layerNames(at.layer);
-    sink.matrix(name("self_attn.o_proj.weight"), { dy: grad, x: state.attended, m: T });
-    const attendedGrad = scratch.floats(T * H * D, "gradient");
-    weights.applyBackward(name("self_attn.o_proj.weight"), { dy: grad, dx: attendedGrad, m: T });
-    const qkvGrad = this.headsBackward(weights, { ...at, attendedGrad });
-    sink.matrix(name("self_attn.qkv.weight"), { dy: qkvGrad, x: state.normed1, m: T });
-    const bias = this.config.qkvBias ? sink.slot(name("self_attn.qkv.bias")) : undefined;
-    if (bias)
-      this.device.dispatch(columnSum, {
-        buffers: { x: qkvGrad, out: bias },
-        params: { rows: T, width: this.qkvWidth, accumulate: 1 },
-      });
-    const normedGrad = scratch.floats(T * C, "gradient");
-    weights.applyBackward(name("self_attn.qkv.weight"), { dy: qkvGrad, dx: normedGrad, m: T });
-    this.normBackward(weights, {
-      name: name(INPUT_NORM),
-      layout: plainRows(T, C),
-      x: state.x,
-      inverse: state.inverse1,
-      yGrad: normedGrad,
-      xGrad: grad,
-      accumulate: true,
-      sink,
-      scratch,
-    });
-  }
-
-  /** Gradient of the projected q, k, v from that of the attention's output. */
-  private headsBackward(weights: Weights, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
-    const { state, input, scratch } = at;
-    const T = input.count;
-    const { heads, kvHeads, headDim } = this.config;
-    const qkvGrad = scratch.floats(T * this.qkvWidth, "gradient");
-    const shared = { params: this.attentionParams(T), buffers: qkvBuffers(state.qkv) };
-    this.device.dispatch(this.attention.backwardQueries, {
-      buffers: {
-        ...shared.buffers,
-        out: state.attended,
-        outGrad: at.attendedGrad,
-        sequenceStart: input.sequenceStart,
-        statistics: state.statistics,
-        qGrad: qkvGrad,
-      },
-      params: { ...shared.params, grad_stride: this.qkvWidth, grad_offset: 0 },
-      constants: this.attention.constants,
-    });
-    this.device.dispatch(this.attention.backwardKeys, {
-      buffers: {
-        ...shared.buffers,
-        outGrad: at.attendedGrad,
-        sequenceEnd: input.sequenceEnd,
-        statistics: state.statistics,
-        keyValueGrad: qkvGrad,
-      },
-      params: {
-        ...shared.params,
-        dk_stride: this.qkvWidth,
-        dk_offset: heads * headDim,
-        dv_stride: this.qkvWidth,
-        dv_offset: (heads + kvHeads) * headDim,
-      },
-      constants: this.attention.constants,
-    });
-    this.turn(qkvGrad, { positions: input.positions, rows: T, shift: 0, sign: -1 });
-    return this.config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;
-  }
-
-  private headNormsBackward(weights: Weights, at: LayerBackward & { qkvGrad: Buffer }): Buffer {
-    const { state, scratch, sink, input } = at;
-    const T = input.count;
-    const name = layerNames(at.layer);
-    const rawGrad = scratch.floats(T * this.qkvWidth, "gradient");
-    for (const [part, inverse, layout] of [
-      ["q", state.inverseQ!, this.queryRows(T)],
-      ["k", state.inverseK!, this.keyRows(T)],
-    ] as const)
-      this.normBackward(weights, {
-        name: name(`self_attn.${part}_norm.weight`),
-        layout,
-        x: state.qkvRaw,
-        inverse,
-        yGrad: at.qkvGrad,
-        xGrad: rawGrad,
-        accumulate: false,
-        sink,
-        scratch,
-      });
-    this.copyValues(at.qkvGrad, rawGrad, T);
-    return rawGrad;
-  }
-
-  normBackward(weights: Weights, at: NormBackward): void {
-    const { layout, x, inverse, yGrad, scratch } = at;
-    this.device.dispatch(rmsNormBackward, {
-      buffers: { x, weight: weights.values.get(at.name), inverseRms: inverse, yGrad, xGrad: at.xGrad },
-      params: { ...layout, accumulate: at.accumulate ? 1 : 0 },
-    });
-    const slot = at.sink.slot(at.name);
-    if (!slot) return;
-    const partials = scratch.floats(NORM_BLOCKS * layout.width, "norm partials");
-    this.device.dispatch(rmsNormWeightPartials, {
-      buffers: { x, inverseRms: inverse, yGrad, partials },
-      params: { ...layout, partials_stride: layout.width, partials_offset: 0 },
-    });
-    this.device.dispatch(columnSum, {
-      buffers: { x: partials, out: slot },
-      params: { rows: NORM_BLOCKS, width: layout.width, accumulate: 1 },
-    });
-  }
-
-  /** table[rows[u]] += the sum of the gradient's rows at that group's positions. */
-  scatterRows(
-    grad: Buffer,
-    to: {
-      table: Buffer;
-      rowCount: number;
-      groups: { rows: Uint32Array; offsets: Uint32Array; positions: Uint32Array };
-    },
-  ): void {
-    const scratch = new Scratch(this.device);
-    const { rows, offsets, positions } = to.groups;
-    this.device.dispatch(embeddingBackward, {
-      buffers: {
-        rows: scratch.upload(rows, "rows"),
-        offsets: scratch.upload(offsets, "row offsets"),
-        positions: scratch.upload(positions, "row positions"),
-        outGrad: grad,
-        tableGrad: to.table,
-      },
-      params: { rows: rows.length, width: this.config.hiddenSize, first_row: 0, row_count: to.rowCount },
-    });
-    scratch.release();
-  }
-
   attentionParams(tokens: number) {
     const { heads, kvHeads, headDim } = this.config;
     return {
@@ -532,12 +323,12 @@ export class Transformer {
     };
   }
 
-  private queryRows(tokens: number) {
+  queryRows(tokens: number) {
     const { heads, headDim } = this.config;
     return this.headRows(tokens * heads, { per_token: heads, width: headDim, offset: 0 });
   }
 
-  private keyRows(tokens: number) {
+  keyRows(tokens: number) {
     const { heads, kvHeads, headDim } = this.config;
     return this.headRows(tokens * kvHeads, { per_token: kvHeads, width: headDim, offset: heads * headDim });
   }
@@ -548,7 +339,8 @@ export class Transformer {
     return { rows, width, per_token, x_stride: stride, x_offset: offset, y_stride: stride, y_offset: offset };
   }
 
-  private copyValues(from: Buffer, to: Buffer, rows: number): void {
+  /** The v stretch of qkv. */
+  copyValues(from: Buffer, to: Buffer, rows: number): void {
     const { heads, kvHeads, headDim } = this.config;
     const offset = (heads + kvHeads) * headDim;
     this.device.dispatch(addScaled, {
@@ -579,26 +371,4 @@ export function layerNames(layer: number): LayerName {
 
 export function qkvBuffers(qkv: Buffer): { q: Buffer; k: Buffer; v: Buffer } {
   return { q: qkv, k: qkv, v: qkv };
-}
-
-interface LayerBackward {
-  readonly layer: number;
-  readonly state: LayerState;
-  readonly input: PackedInput;
-  /** Gradient of the layer's output; becomes that of its input. */
-  readonly grad: Buffer;
-  readonly sink: GradientSink;
-  readonly scratch: Scratch;
-}
-
-interface NormBackward {
-  readonly name: string;
-  readonly layout: ReturnType<typeof plainRows>;
-  readonly x: Buffer;
-  readonly inverse: Buffer;
-  readonly yGrad: Buffer;
-  readonly xGrad: Buffer;
-  readonly accumulate: boolean;
-  readonly sink: GradientSink;
-  readonly scratch: Scratch;
 }

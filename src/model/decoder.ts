@@ -1,0 +1,267 @@
+/** One step of decoding: a token for each of many sequences, from the cache of those before it. */
+import type { Buffer, Device } from "../compute/device.ts";
+import { fusesInput } from "../compute/matmul.ts";
+import { logitStride, logitWindows } from "./head.ts";
+import { cacheAppend } from "./kernels/cache.ts";
+import { embedding } from "./kernels/embedding.ts";
+import { ropeAppend } from "./kernels/rope_append.ts";
+import { chooseSample } from "./kernels/sample.ts";
+import { swiglu } from "./kernels/swiglu.ts";
+import { Scratch } from "./scratch.ts";
+import { EMBEDDING, FINAL_NORM, type LayerName, layerNames, type Transformer } from "./transformer.ts";
+import type { Weights } from "./weights.ts";
+
+/** Keys and values of every slot. */
+export interface Cache {
+  readonly slots: number;
+  readonly maxLength: number;
+  /** Per layer, [slots, maxLength, KV D]. */
+  readonly keys: readonly Buffer[];
+  readonly values: readonly Buffer[];
+}
+
+/** Per-row inputs of the steps of one chunk. */
+export interface Rows {
+  readonly count: number;
+  readonly slots: Buffer;
+  readonly positions: Buffer;
+  readonly seeds: Buffer;
+  readonly settings: Buffer;
+  readonly next: Buffer;
+  readonly tokens: Buffer;
+  readonly logprobs: Buffer;
+  readonly steps: number;
+}
+
+export class Decoder {
+  private readonly model: Transformer;
+  private readonly device: Device;
+  /** Whether norms and activations ride along with the products that follow them. */
+  private readonly fused: boolean;
+
+  constructor(model: Transformer) {
+    this.model = model;
+    this.device = model.device;
+    this.fused = fusesInput(this.device);
+  }
+
+  /** One token for every row: feeds in each row's last one and draws the next. */
+  step(weights: Weights, at: { cache: Cache; rows: Rows; shift: number }): void {
+    const { rows, shift } = at;
+    const { hiddenSize: C, layers, vocabSize } = this.model.config;
+    const scratch = new Scratch(this.device);
+    let x = scratch.floats(rows.count * C, "residual");
+    this.device.dispatch(embedding, {
+      buffers: { tokens: rows.next, table: weights.values.get(EMBEDDING), out: x },
+      params: { tokens: rows.count, width: C, first_row: 0, row_count: vocabSize },
+    });
+    for (let layer = 0; layer < layers; layer++) x = this.layer(weights, { ...at, layer, x, scratch });
+    this.draw(weights, { hidden: x, rows, shift, scratch });
+    scratch.release();
+  }
+
+  private layer(
+    weights: Weights,
+    at: { cache: Cache; rows: Rows; shift: number; layer: number; x: Buffer; scratch: Scratch },
+  ): Buffer {
+    const { rows, layer, x, scratch } = at;
+    const { hiddenSize: C, intermediateSize: F } = this.model.config;
+    const [name, count] = [layerNames(layer), rows.count];
+    const attended = this.attend(weights, { ...at, name });
+    const middle = scratch.floats(count * C, "residual");
+    weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: count, addend: x });
+    const gateUp = scratch.floats(count * 2 * F, "gate and up");
+    this.normAndApply(weights, {
+      norm: name("post_attention_layernorm.weight"),
+      matrix: name("mlp.gate_up.weight"),
+      x: middle,
+      y: gateUp,
+      rows: count,
+      scratch,
+    });
+    const out = scratch.floats(count * C, "residual");
+    const down = name("mlp.down_proj.weight");
+    if (this.fused) {
+      weights.apply(down, { x: gateUp, y: out, m: count, addend: middle, input: { kind: "swiglu" } });
+      return out;
+    }
+    const active = scratch.floats(count * F, "activation");
+    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: count, width: F } });
+    weights.apply(down, { x: active, y: out, m: count, addend: middle });
+    return out;
+  }
+
+  private attend(
+    weights: Weights,
+    at: {
+      cache: Cache;
+      rows: Rows;
+      shift: number;
+      layer: number;
+      x: Buffer;
+      scratch: Scratch;
+      name: LayerName;
+    },
+  ): Buffer {
+    const { rows, layer, x, scratch, cache, shift, name } = at;
+    const { heads, kvHeads, headDim, qkNorm, qkvBias } = this.model.config;
+    const count = rows.count;
+    const raw = scratch.floats(count * this.model.qkvWidth, "qkv");
+    const norm = name("input_layernorm.weight");
+    this.normAndApply(weights, {
+      norm,
+      matrix: name("self_attn.qkv.weight"),
+      x,
+      y: raw,
+      rows: count,
+      scratch,
+    });
+    if (qkvBias) this.model.addBias(weights, { name, qkv: raw, rows: count });
+    const qkv = qkNorm ? this.model.normHeads(weights, { name, qkvRaw: raw, rows: count, scratch }).qkv : raw;
+    this.turnAndAppend({ cache, layer, qkv, rows, shift });
+    const attended = scratch.floats(count * heads * headDim, "attention output");
+    this.device.dispatch(this.model.attention.decode, {
+      buffers: {
+        q: qkv,
+        keys: cache.keys[layer],
+        values: cache.values[layer],
+        slots: rows.slots,
+        positions: rows.positions,
+        out: attended,
+      },
+      params: {
+        rows: count,
+        heads,
+        key_heads: kvHeads,
+        q_stride: this.model.qkvWidth,
+        q_offset: 0,
+        max_length: cache.maxLength,
+        shift,
+        scale: 1 / Math.sqrt(headDim),
+      },
+      constants: this.model.attention.decodeConstants,
+    });
+    return attended;
+  }
+
+  /** y = norm(x) W^T. */
+  private normAndApply(
+    weights: Weights,
+    at: {
+      norm: string;
+      matrix: string;
+      x: Buffer;
+      y: Buffer;
+      rows: number;
+      scratch: Scratch;
+      stride?: number;
+    },
+  ): void {
+    const { norm: name, matrix, x, y, rows, scratch, stride } = at;
+    if (this.fused) {
+      const weight = weights.values.get(name);
+      const epsilon = this.model.config.rmsNormEps;
+      weights.apply(matrix, { x, y, m: rows, stride, input: { kind: "rms-norm", weight, epsilon } });
+      return;
+    }
+    const { normed } = this.model.norm(weights, { name, x, rows, scratch });
+    weights.apply(matrix, { x: normed, y, m: rows, stride });
+  }
+
+  private turnAndAppend(at: { cache: Cache; layer: number; qkv: Buffer; rows: Rows; shift: number }): void {
+    const { cache, layer, rows } = at;
+    const { heads, kvHeads, headDim } = this.model.config;
+    this.device.dispatch(ropeAppend, {
+      buffers: {
+        slots: rows.slots,
+        positions: rows.positions,
+        angles: this.model.angles,
+        qkv: at.qkv,
+        keys: cache.keys[layer],
+        values: cache.values[layer],
+      },
+      params: {
+        rows: rows.count,
+        heads,
+        key_heads: kvHeads,
+        width: headDim,
+        max_length: cache.maxLength,
+        shift: at.shift,
+      },
+    });
+  }
+
+  /** Keys and values of prompt tokens into the cache. */
+  append(at: {
+    cache: Cache;
+    layer: number;
+    qkv: Buffer;
+    rows: number;
+    slots: Buffer;
+    positions: Buffer;
+    shift: number;
+  }): void {
+    const { cache, layer, qkv } = at;
+    const { heads, kvHeads, headDim } = this.model.config;
+    this.device.dispatch(cacheAppend, {
+      buffers: {
+        k: qkv,
+        v: qkv,
+        slots: at.slots,
+        positions: at.positions,
+        keys: cache.keys[layer],
+        values: cache.values[layer],
+      },
+      params: {
+        rows: at.rows,
+        width: kvHeads * headDim,
+        k_stride: this.model.qkvWidth,
+        k_offset: heads * headDim,
+        v_stride: this.model.qkvWidth,
+        v_offset: (heads + kvHeads) * headDim,
+        max_length: cache.maxLength,
+        shift: at.shift,
+      },
+    });
+  }
+
+  /** Norm, logits and a token for each row of hidden states. */
+  draw(weights: Weights, at: { hidden: Buffer; rows: Rows; shift: number; scratch: Scratch }): void {
+    const { rows, shift, scratch } = at;
+    const { vocabSize } = this.model.config;
+    const stride = logitStride(vocabSize);
+    const windows = logitWindows(this.model, rows.count);
+    const logits = scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
+    const width = this.model.config.hiddenSize * 4;
+    for (const window of windows) {
+      this.normAndApply(weights, {
+        norm: FINAL_NORM,
+        matrix: this.model.head,
+        x: at.hidden.slice(window.first * width, window.rows * width),
+        y: logits,
+        rows: window.rows,
+        stride,
+        scratch,
+      });
+      this.device.dispatch(chooseSample(this.device.info), {
+        buffers: {
+          logits,
+          seeds: rows.seeds,
+          positions: rows.positions,
+          settings: rows.settings,
+          next: rows.next,
+          tokens: rows.tokens,
+          logprobs: rows.logprobs,
+        },
+        params: {
+          rows: window.rows,
+          first_row: window.first,
+          vocabulary: vocabSize,
+          stride,
+          shift,
+          history_stride: rows.steps,
+        },
+      });
+    }
+  }
+}
