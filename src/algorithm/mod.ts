@@ -60,7 +60,14 @@ export type {
   TokenLoss,
 } from "./loss_definition.ts";
 export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";
-export { findLoss, type LossResult, lossNames, type PolicyLossSpec, registerLoss } from "./loss_spec.ts";
+export {
+  findLoss,
+  isHostOnly,
+  type LossResult,
+  lossNames,
+  type PolicyLossSpec,
+  registerLoss,
+} from "./loss_spec.ts";
 export {
   type LossBuffers,
   type RecordedLoss,

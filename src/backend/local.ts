@@ -1,5 +1,12 @@
 /** The backend that trains on this machine: a language model and the policy losses on one device. */
-import { countRows, type LossResult, recordPolicyLoss, rowsOfTokens } from "../algorithm/mod.ts";
+import {
+  countRows,
+  isHostOnly,
+  type LossResult,
+  policyLoss,
+  recordPolicyLoss,
+  rowsOfTokens,
+} from "../algorithm/mod.ts";
 import type {
   Backend,
   LossSpec,
@@ -88,8 +95,10 @@ export class LocalBackend implements Backend {
     const losses: { decode(data: readonly Data[]): LossResult; tokens: number }[] = [];
     const data = await this.languageModel.accumulate(batch, {
       temperature: spec.temperature,
-      loss: (outputs) => {
-        const { recorded, tokens } = this.recordLoss(batch, { spec: shared, outputs });
+      loss: async (outputs) => {
+        const { recorded, tokens } = isHostOnly(shared)
+          ? await this.takeLossOnHost(batch, { spec: shared, outputs })
+          : this.recordLoss(batch, { spec: shared, outputs });
         losses.push({ decode: recorded.decode, tokens });
         return recorded;
       },
@@ -103,7 +112,7 @@ export class LocalBackend implements Backend {
     { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
   ): { recorded: PassLoss & { decode(data: readonly Data[]): LossResult }; tokens: number } {
     const scratch = new Scratch(this.device);
-    const { offsets, sequences } = outputs;
+    const { sequences } = outputs;
     const at = trainedIndices(batch, sequences);
     const upload = (values: Float32Array | undefined, label: string) =>
       values &&
@@ -113,6 +122,9 @@ export class LocalBackend implements Backend {
       );
     const perToken =
       batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+    // With as many rows as tokens, per-token advantages would be read as per-row ones: an empty row tells them apart.
+    const isAmbiguous = perToken !== undefined && outputs.offsets.length - 1 === at.length;
+    const offsets = isAmbiguous ? Uint32Array.of(...outputs.offsets, at.length) : outputs.offsets;
     const mask = new Uint32Array(at.length).fill(1);
     const recorded = recordPolicyLoss(this.device, spec, {
       counts: countRows(offsets, mask),
@@ -135,6 +147,48 @@ export class LocalBackend implements Backend {
       scratch.release();
     };
     return { recorded: { ...recorded, decode: (data) => recorded.decode(data), release }, tokens: at.length };
+  }
+
+  /** A user's loss that is a function of the host: log-probs come out, its gradient goes in. */
+  private async takeLossOnHost(
+    batch: TrainBatch,
+    { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
+  ): Promise<{ recorded: PassLoss & { decode(): LossResult }; tokens: number }> {
+    const { offsets, sequences } = outputs;
+    const at = trainedIndices(batch, sequences);
+    const pick = (values: Float32Array | undefined) => values && Float32Array.from(at, (t) => values[t]);
+    const perToken =
+      batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+    const [logprobs, entropy] = (await this.device.read([
+      { buffer: outputs.logprobs, type: "f32" },
+      { buffer: outputs.entropies, type: "f32" },
+    ])) as Float32Array[];
+    const result = policyLoss(
+      {
+        offsets,
+        mask: new Uint32Array(at.length).fill(1),
+        logprobs,
+        entropy,
+        // Spread over tokens: with as many rows as tokens, an array could be read either way.
+        advantages:
+          pick(perToken) ??
+          Float32Array.from(rowsOfTokens(offsets), (row) => batch.advantages[sequences.from + row]),
+        oldLogprobs: pick(batch.oldLogprobs),
+        refLogprobs: pick(batch.refLogprobs),
+        rolloutIsWeights: pick(batch.rolloutIsWeights),
+      },
+      spec,
+    );
+    const scratch = new Scratch(this.device);
+    const upload = (values: Float64Array, label: string) => scratch.upload(Float32Array.from(values), label);
+    const recorded = {
+      dlogprobs: upload(result.dlogprobs, "dlogprobs"),
+      dentropy: result.dentropy && upload(result.dentropy, "dentropy"),
+      reads: [],
+      decode: () => ({ loss: result.loss, metrics: result.metrics }),
+      release: () => scratch.release(),
+    };
+    return { recorded, tokens: at.length };
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {

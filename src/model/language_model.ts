@@ -202,7 +202,7 @@ export class LanguageModel {
    */
   async accumulate(
     rows: PackedTokens & { readonly mask: Uint32Array },
-    options: { temperature: number; loss: (outputs: PassOutputs) => PassLoss },
+    options: { temperature: number; loss: (outputs: PassOutputs) => PassLoss | Promise<PassLoss> },
   ): Promise<Data[][]> {
     this.check(rows);
     const results: Data[][] = [];
@@ -223,7 +223,7 @@ export class LanguageModel {
       offsets: Uint32Array;
       sequences: { from: number; to: number };
       temperature: number;
-      loss: (outputs: PassOutputs) => PassLoss;
+      loss: (outputs: PassOutputs) => PassLoss | Promise<PassLoss>;
     },
   ): Promise<Data[]> {
     const { targets, temperature, offsets, sequences } = at;
@@ -233,7 +233,7 @@ export class LanguageModel {
       const input = packInput(scratch, rows);
       const state = transformer.forward(weights, { input, scratch, save: true });
       const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
-      const loss = at.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
+      const loss = await at.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
       const sink = this.sink();
       const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };
       const hiddenGrad = head.backward(grads, { sink, tokens: input.count });

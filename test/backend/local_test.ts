@@ -2,6 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
+import { defineLoss } from "../../src/algorithm/mod.ts";
 import { LocalBackend } from "../../src/backend/local.ts";
 import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/backend.ts";
 import type { Device } from "../../src/compute/device.ts";
@@ -227,6 +228,51 @@ overDevices("LocalBackend", (device) => {
         resumed.languageModel.release();
       });
     }
+
+    test("a user's loss in TypeScript alone trains as its built-in equal does", async () => {
+      const name = `own-reinforce-${device.info.kind}`;
+      await defineLoss({
+        name,
+        settings: {},
+        token: ({ logprob, advantage }) => ({
+          value: -logprob * advantage,
+          slope: -advantage,
+          metrics: [0, 0, 0],
+        }),
+      });
+      const gradients: Float32Array[][] = [];
+      const losses: number[] = [];
+      for (const loss of [name, "gpg"]) {
+        const backend = open(device, { microBatchTokens: 10 });
+        const spec = { ...LOSS, name: loss, settings: {} };
+        losses.push((await backend.forwardBackward(batch(1), spec))["actor/loss"]);
+        const read = await backend.languageModel.optimizer.gradients.read();
+        gradients.push([...read.values()].map((values) => values.slice()));
+        backend.languageModel.release();
+      }
+      expectClose([losses[0]], [losses[1]], { relative: 1e-5, absolute: 1e-7 });
+      for (const [i, one] of gradients[1].entries())
+        expectClose(gradients[0][i], one, { relative: 1e-4, absolute: 1e-6 });
+    });
+
+    test("advantages per token mean what they mean per row, also with as many rows as tokens", async () => {
+      const { tokens, offsets } = pack([
+        [1, 2, 3],
+        [4, 5],
+        [6, 7, 8],
+      ]);
+      const mask = Uint32Array.of(0, 1, 1, 0, 0, 0, 1, 0);
+      const gradients: Float32Array[][] = [];
+      for (const advantages of [Float32Array.of(1, 5, -2), Float32Array.of(0, 1, 1, 0, 5, 0, -2, -2)]) {
+        const backend = open(device);
+        await backend.forwardBackward({ tokens, offsets, mask, advantages }, LOSS);
+        const read = await backend.languageModel.optimizer.gradients.read();
+        gradients.push([...read.values()].map((values) => values.slice()));
+        backend.languageModel.release();
+      }
+      for (const [i, one] of gradients[0].entries())
+        expectClose(gradients[1][i], one, { relative: 1e-5, absolute: 1e-7 });
+    });
 
     test("supervised steps fit a sequence", async () => {
       const backend = open(device);
