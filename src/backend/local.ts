@@ -112,20 +112,13 @@ export class LocalBackend implements Backend {
     { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
   ): { recorded: PassLoss & { decode(data: readonly Data[]): LossResult }; tokens: number } {
     const scratch = new Scratch(this.device);
-    const { sequences } = outputs;
-    const at = trainedIndices(batch, sequences);
+    const trained = trainedTokens(batch, outputs.sequences);
     const upload = (values: Float32Array | undefined, label: string) =>
-      values &&
-      scratch.upload(
-        Float32Array.from(at, (t) => values[t]),
-        label,
-      );
-    const perToken =
-      batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+      values && scratch.upload(values, label);
     // With as many rows as tokens, per-token advantages would be read as per-row ones: an empty row tells them apart.
-    const isAmbiguous = perToken !== undefined && outputs.offsets.length - 1 === at.length;
-    const offsets = isAmbiguous ? Uint32Array.of(...outputs.offsets, at.length) : outputs.offsets;
-    const mask = new Uint32Array(at.length).fill(1);
+    const isAmbiguous = trained.isPerToken && outputs.offsets.length - 1 === trained.count;
+    const offsets = isAmbiguous ? Uint32Array.of(...outputs.offsets, trained.count) : outputs.offsets;
+    const mask = new Uint32Array(trained.count).fill(1);
     const recorded = recordPolicyLoss(this.device, spec, {
       counts: countRows(offsets, mask),
       buffers: {
@@ -134,19 +127,17 @@ export class LocalBackend implements Backend {
         mask: scratch.upload(mask, "mask"),
         offsets: scratch.upload(offsets, "row offsets"),
         trajectoryOfToken: scratch.upload(rowsOfTokens(offsets), "rows of tokens"),
-        advantages:
-          upload(perToken, "advantages") ??
-          scratch.upload(batch.advantages.slice(sequences.from, sequences.to), "advantages"),
-        oldLogprobs: upload(batch.oldLogprobs, "old logprobs"),
-        refLogprobs: upload(batch.refLogprobs, "reference logprobs"),
-        isWeights: upload(batch.rolloutIsWeights, "importance weights"),
+        advantages: scratch.upload(trained.advantages, "advantages"),
+        oldLogprobs: upload(trained.oldLogprobs, "old logprobs"),
+        refLogprobs: upload(trained.refLogprobs, "reference logprobs"),
+        isWeights: upload(trained.rolloutIsWeights, "importance weights"),
       },
     });
     const release = () => {
       recorded.release();
       scratch.release();
     };
-    return { recorded: { ...recorded, decode: (data) => recorded.decode(data), release }, tokens: at.length };
+    return { recorded: { ...recorded, release }, tokens: trained.count };
   }
 
   /** A user's loss that is a function of the host: log-probs come out, its gradient goes in. */
@@ -154,28 +145,24 @@ export class LocalBackend implements Backend {
     batch: TrainBatch,
     { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
   ): Promise<{ recorded: PassLoss & { decode(): LossResult }; tokens: number }> {
-    const { offsets, sequences } = outputs;
-    const at = trainedIndices(batch, sequences);
-    const pick = (values: Float32Array | undefined) => values && Float32Array.from(at, (t) => values[t]);
-    const perToken =
-      batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+    const { offsets } = outputs;
+    const trained = trainedTokens(batch, outputs.sequences);
+    const { advantages, isPerToken } = trained;
     const [logprobs, entropy] = (await this.device.read([
       { buffer: outputs.logprobs, type: "f32" },
       { buffer: outputs.entropies, type: "f32" },
     ])) as Float32Array[];
     const result = policyLoss(
       {
+        ...trained,
         offsets,
-        mask: new Uint32Array(at.length).fill(1),
+        mask: new Uint32Array(trained.count).fill(1),
         logprobs,
         entropy,
         // Spread over tokens: with as many rows as tokens, an array could be read either way.
-        advantages:
-          pick(perToken) ??
-          Float32Array.from(rowsOfTokens(offsets), (row) => batch.advantages[sequences.from + row]),
-        oldLogprobs: pick(batch.oldLogprobs),
-        refLogprobs: pick(batch.refLogprobs),
-        rolloutIsWeights: pick(batch.rolloutIsWeights),
+        advantages: isPerToken
+          ? advantages
+          : Float32Array.from(rowsOfTokens(offsets), (row) => advantages[row]),
       },
       spec,
     );
@@ -188,7 +175,7 @@ export class LocalBackend implements Backend {
       decode: () => ({ loss: result.loss, metrics: result.metrics }),
       release: () => scratch.release(),
     };
-    return { recorded, tokens: at.length };
+    return { recorded, tokens: trained.count };
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {
@@ -217,6 +204,22 @@ export class LocalBackend implements Backend {
     this.languageModel.release();
     this.device.destroy();
   }
+}
+
+/** What the loss takes of the trained tokens of sequences [from, to), end to end; advantages per token or per sequence. */
+function trainedTokens(batch: TrainBatch, range: { from: number; to: number }) {
+  const at = trainedIndices(batch, range);
+  const pick = (values: Float32Array) => Float32Array.from(at, (t) => values[t]);
+  const perToken =
+    batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+  return {
+    count: at.length,
+    isPerToken: perToken !== undefined,
+    advantages: perToken ? pick(perToken) : batch.advantages.slice(range.from, range.to),
+    oldLogprobs: batch.oldLogprobs && pick(batch.oldLogprobs),
+    refLogprobs: batch.refLogprobs && pick(batch.refLogprobs),
+    rolloutIsWeights: batch.rolloutIsWeights && pick(batch.rolloutIsWeights),
+  };
 }
 
 /** Indices into the batch's tokens of those that a pass trains on. */
