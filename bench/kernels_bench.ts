@@ -8,13 +8,14 @@ import type { Buffer, Data, Device } from "../src/compute/device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/compute/kernel.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { openDevice } from "../src/compute/open.ts";
+import { ropeFrequencies } from "../src/model/config.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
 import { addScaled, transpose } from "../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "../src/model/kernels/embedding.ts";
 import { logprob, logprobBackward } from "../src/model/kernels/logprob.ts";
 import { plainRows, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../src/model/kernels/norm.ts";
-import { rope, ropeFrequencies, ropeTable } from "../src/model/kernels/rope.ts";
+import { rope, ropeTable } from "../src/model/kernels/rope.ts";
 import { sample } from "../src/model/kernels/sample.ts";
 import { swiglu, swigluBackward } from "../src/model/kernels/swiglu.ts";
 import { check, heading, report, time } from "./harness.ts";
@@ -104,7 +105,7 @@ function attentionCases(device: Device, T: number): Case[] {
     bench("rope", T, rope, {
       buffers: {
         positions: sequenceStart.map((start, t) => t - start),
-        table: ropeTable(SEQUENCE, ropeFrequencies(D, 10_000)),
+        table: ropeTable(SEQUENCE, ropeFrequencies({ headDim: D, ropeTheta: 10_000 })),
         x: qkv,
       },
       params: {

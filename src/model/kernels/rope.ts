@@ -52,8 +52,3 @@ export function ropeTable(positions: number, frequencies: ArrayLike<number>): Fl
     }
   return table;
 }
-
-/** theta^(-2d/D) for d in [0, D/2). */
-export function ropeFrequencies(headWidth: number, theta: number): Float64Array {
-  return Float64Array.from({ length: headWidth / 2 }, (_, d) => theta ** ((-2 * d) / headWidth));
-}

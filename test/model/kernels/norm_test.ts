@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { ropeFrequencies } from "../../../src/model/config.ts";
 import {
   columnSum,
   NORM_BLOCKS,
@@ -7,7 +8,7 @@ import {
   rmsNormBackward,
   rmsNormWeightPartials,
 } from "../../../src/model/kernels/norm.ts";
-import { rope, ropeFrequencies, ropeTable } from "../../../src/model/kernels/rope.ts";
+import { rope, ropeTable } from "../../../src/model/kernels/rope.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
@@ -120,7 +121,7 @@ describe("rope", () => {
       runOnBoth(devices, rope, {
         buffers: {
           positions: integers(tokens, 90),
-          table: ropeTable(100, ropeFrequencies(width, 10_000)),
+          table: ropeTable(100, ropeFrequencies({ headDim: width, ropeTheta: 10_000 })),
           x,
         },
         params: { rows: tokens * heads, width, ...layout, shift: 3, sign },
@@ -135,7 +136,7 @@ describe("rope", () => {
     const { x } = await runOnBoth(devices, rope, {
       buffers: {
         positions: Uint32Array.of(2),
-        table: ropeTable(8, ropeFrequencies(4, 100)),
+        table: ropeTable(8, ropeFrequencies({ headDim: 4, ropeTheta: 100 })),
         x: Float32Array.of(1, 1, 0, 0),
       },
       params: { rows: 1, width: 4, per_token: 1, stride: 4, offset: 0, shift: 0, sign: 1 },
