@@ -63,7 +63,7 @@ export class LocalBackend implements Backend {
   }
 
   get weightVersion(): number {
-    return this.languageModel.optimizer.step;
+    return this.languageModel.step;
   }
 
   sample(

@@ -1,20 +1,21 @@
 /** A language model on a device: weights, an adapter or none, and the passes that score, train and sample it. */
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../backend.ts";
-import type { Buffer, Data, Device, ReadRequest } from "../compute/device.ts";
+import type { Data, Device } from "../compute/device.ts";
 import { matmul } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
-import { BackwardPass } from "./backward.ts";
 import { type ModelConfig, parameterCount } from "./config.ts";
+import { FoldedWeights } from "./folded.ts";
 import type { ModelFolder } from "./folder.ts";
-import { HeadPass, type Targets } from "./head.ts";
 import { LoraAdapter, type LoraConfig } from "./lora.ts";
 import { AdamW } from "./optimizer.ts";
 import type { ParameterSet } from "./parameters.ts";
+import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./passes.ts";
 import { normals, uniforms } from "./random.ts";
 import { Sampler } from "./sampler.ts";
-import { Scratch } from "./scratch.ts";
-import { type GradientSink, packInput, Transformer } from "./transformer.ts";
+import { EMBEDDING, type GradientSink, Transformer } from "./transformer.ts";
 import { Weights } from "./weights.ts";
+
+export { type PassLoss, type PassOutputs, slicePacked } from "./passes.ts";
 
 export interface LanguageModelOptions {
   /** Train an adapter and leave the weights; without it all weights are trained. */
@@ -23,55 +24,59 @@ export interface LanguageModelOptions {
   readonly seed?: number;
   /** Tokens per pass; longer batches are worked through in several. Default 8192. */
   readonly microBatchTokens?: number;
+  /** Copies of the weights that hold an adapter each, where several share the base ({@link LanguageModel.branch}). Default 1. */
+  readonly adapterSlots?: number;
+  /** Gives a model with a tied output matrix one of its own, so that adapters can change it (`lm_head`). For loading. */
+  readonly untied?: boolean;
 }
 
-/** The per-token results of a training pass that a loss is taken of, one per target. */
-export interface PassOutputs {
-  readonly logprobs: Buffer;
-  readonly entropies: Buffer;
-  /** Which of the batch's sequences this pass holds. */
-  readonly sequences: { readonly from: number; readonly to: number };
-  /** Rows of the targets: sequence i of this pass owns targets[offsets[i] .. offsets[i+1]). */
-  readonly offsets: Uint32Array;
+/** What a model and its branches have in common. */
+interface Shared {
+  readonly base: Weights;
+  readonly passes: Passes;
+  readonly sampler: Sampler;
+  readonly folded: FoldedWeights;
 }
 
-/** A loss, recorded: gradients to send back and what to read at the end. */
-export interface PassLoss {
-  readonly dlogprobs: Buffer;
-  readonly dentropy?: Buffer;
-  readonly reads: readonly ReadRequest[];
+/** A policy held still: an adapter's values, or whole weights, as they were when it was taken. */
+export interface FrozenPolicy {
+  /** Device memory that it holds of its own. */
+  readonly bytes: number;
+  /** Weights to run it with, until other policies of the model are asked for theirs. */
+  weights(): Weights;
   release(): void;
 }
-
-const DEFAULT_MICRO_BATCH_TOKENS = 8192;
 
 export class LanguageModel {
   readonly config: ModelConfig;
   readonly device: Device;
-  private readonly transformer: Transformer;
   /** As loaded; trained in place without an adapter. */
   readonly base: Weights;
   readonly adapter: LoraAdapter | undefined;
-  readonly optimizer: AdamW;
-  private readonly folded: Weights | undefined;
+  private readonly shared: Shared;
+  private readonly isBranch: boolean;
+  private steps: AdamW | undefined;
   private frozen: Weights | undefined;
-  private readonly sampler: Sampler;
-  private readonly microBatchTokens: number;
 
-  private constructor(base: Weights, options: LanguageModelOptions) {
-    this.base = base;
-    this.device = base.device;
-    this.config = base.config;
-    this.transformer = new Transformer(base.device, base.config);
-    this.sampler = new Sampler(this.transformer);
-    this.microBatchTokens = options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS;
+  private constructor(shared: Shared, options: LanguageModelOptions & { isBranch?: boolean }) {
+    this.shared = shared;
+    this.isBranch = options.isBranch ?? false;
+    this.base = shared.base;
+    this.device = shared.base.device;
+    this.config = shared.base.config;
+    if (options.lora) this.adapter = new LoraAdapter(this.base, options.lora, options.seed ?? 0);
+  }
+
+  private static over(base: Weights, options: LanguageModelOptions): LanguageModel {
+    const transformer = new Transformer(base.device, base.config);
     base.refresh();
-    if (options.lora) {
-      this.adapter = new LoraAdapter(base, options.lora, options.seed ?? 0);
-      this.folded = new Weights(base.device, base.config, "folded weights");
-    }
-    this.optimizer = new AdamW(base.device, this.trainable);
-    this.refresh();
+    const shared = {
+      base,
+      passes: new Passes(transformer, options),
+      sampler: new Sampler(transformer),
+      folded: new FoldedWeights(base, { slots: options.adapterSlots ?? 1 }),
+    };
+    return new LanguageModel(shared, options);
   }
 
   /** Loads a model folder's weights. */
@@ -80,9 +85,13 @@ export class LanguageModel {
     folder: ModelFolder,
     options: LanguageModelOptions = {},
   ): Promise<LanguageModel> {
-    const weights = new Weights(device, folder.config);
-    for (const part of weights.parts) weights.writeTensor(part, await folder.read(part.tensor));
-    return new LanguageModel(weights, options);
+    const isUntied = folder.config.tied && options.untied === true;
+    const weights = new Weights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
+    for (const part of weights.parts) {
+      const source = isUntied && part.tensor === "lm_head.weight" ? EMBEDDING : part.tensor;
+      weights.writeTensor(part, await folder.read(source));
+    }
+    return LanguageModel.over(weights, options);
   }
 
   /**
@@ -102,17 +111,36 @@ export class LanguageModel {
           normals(length, { next, deviation: initialDeviation(part.tensor, config) }),
         );
     }
-    return new LanguageModel(weights, options);
+    return LanguageModel.over(weights, options);
+  }
+
+  /**
+   * A further adapter over this model's weights, with an optimiser of its own: they train side by side, a copy of the
+   * weights at a time (`adapterSlots`). To be released before this model, whose weights must not be trained meanwhile.
+   */
+  branch(options: { lora: LoraConfig; seed?: number }): LanguageModel {
+    return new LanguageModel(this.shared, { ...options, isBranch: true });
   }
 
   /** The weights a forward pass uses now. */
   get weights(): Weights {
-    return this.folded ?? this.base;
+    return this.adapter ? this.shared.folded.of(this.adapter) : this.base;
   }
 
   /** What the optimiser moves. */
   get trainable(): ParameterSet {
     return this.adapter?.values ?? this.base.values;
+  }
+
+  /** Made when first asked for: a model that is not trained has no moments. */
+  get optimizer(): AdamW {
+    this.steps ??= new AdamW(this.device, this.trainable);
+    return this.steps;
+  }
+
+  /** Optimiser steps taken. */
+  get step(): number {
+    return this.steps?.step ?? 0;
   }
 
   get parameters(): number {
@@ -148,9 +176,31 @@ export class LanguageModel {
     );
   }
 
-  /** Brings folded and transposed copies up to date after the trainable values changed. Records only. */
+  /** The policy as it is now, whatever is trained later. Copies on the device; records only. */
+  freeze(): FrozenPolicy {
+    const { adapter } = this;
+    if (adapter) return this.freezeAdapter(adapter.snapshot());
+    const copy = new Weights(this.device, this.config, "frozen weights");
+    copy.values.copyFrom(this.base.values);
+    copy.refresh();
+    return { bytes: copy.byteLength, weights: () => copy, release: () => copy.release() };
+  }
+
+  private freezeAdapter(copy: LoraAdapter): FrozenPolicy {
+    const { folded } = this.shared;
+    return {
+      bytes: copy.values.byteLength,
+      weights: () => folded.of(copy),
+      release() {
+        folded.forget(copy);
+        copy.values.release();
+      },
+    };
+  }
+
+  /** Brings transposed copies up to date after the trainable values changed; adapters are folded anew when next used. Records only. */
   refresh(): void {
-    if (this.adapter && this.folded) this.adapter.fold(this.folded);
+    if (this.adapter) this.adapter.changed();
     else this.base.refresh();
   }
 
@@ -161,89 +211,48 @@ export class LanguageModel {
    */
   async logprobs(
     rows: PackedTokens,
-    options: { policy: "current" | "reference"; temperature: number },
+    options: { policy: "current" | "reference" | FrozenPolicy; temperature: number },
   ): Promise<{ logprobs: Float32Array; entropy: Float32Array }> {
-    this.check(rows);
-    const weights = options.policy === "reference" ? this.reference : this.weights;
-    const results = {
-      logprobs: new Float32Array(rows.tokens.length),
-      entropy: new Float32Array(rows.tokens.length),
-    };
-    for (const { from, to } of this.microBatches(rows.offsets)) {
-      const scratch = new Scratch(this.device);
-      const part = slicePacked(rows, { from, to });
-      const targets = allTargets(part);
-      const input = packInput(scratch, part);
-      const state = this.transformer.forward(weights, { input, scratch, save: false });
-      const head = new HeadPass(this.transformer, weights, {
-        state,
-        targets,
-        temperature: options.temperature,
-        scratch,
-      });
-      const [logprobs, entropies] = await this.device.read([
-        { buffer: head.logprobs, type: "f32" },
-        { buffer: head.entropies, type: "f32" },
-      ]);
-      scratch.release();
-      for (const [r, position] of targets.positions.entries()) {
-        results.logprobs[rows.offsets[from] + position + 1] = logprobs[r];
-        results.entropy[rows.offsets[from] + position + 1] = entropies[r];
+    const { tokens, offsets } = rows;
+    const mask = new Uint32Array(tokens.length).fill(1);
+    const weights = this.weightsOf(options.policy);
+    const scores = await this.shared.passes.score(weights, { ...rows, mask }, options);
+    const logprobs = new Float32Array(tokens.length);
+    const entropy = new Float32Array(tokens.length);
+    let r = 0;
+    for (let i = 0; i + 1 < offsets.length; i++)
+      for (let t = offsets[i] + 1; t < offsets[i + 1]; t++, r++) {
+        logprobs[t] = scores.logprobs[r];
+        entropy[t] = scores.entropies[r];
       }
-    }
-    return results;
+    return { logprobs, entropy };
+  }
+
+  private weightsOf(policy: "current" | "reference" | FrozenPolicy): Weights {
+    if (typeof policy === "object") return policy.weights();
+    return policy === "reference" ? this.reference : this.weights;
+  }
+
+  /** Log-probabilities and entropies of the tokens asked about, one per target. @throws ConfigError as {@link logprobs} */
+  score(
+    rows: PackedTokens & Asked,
+    options: { temperature: number },
+  ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
+    return this.shared.passes.score(this.weights, rows, options);
+  }
+
+  /** The `k` likeliest tokens after each position. */
+  top(rows: PackedTokens, options: { k: number; policy: "current" | FrozenPolicy }): Promise<TopLogprobs> {
+    return this.shared.passes.top(this.weightsOf(options.policy), rows, options);
   }
 
   /**
-   * Adds the gradient of a loss over the masked tokens to what the optimiser has gathered.
-   * @param rows mask [T], 1 at tokens whose log-probability the loss takes.
+   * Adds the gradient of a loss over the masked tokens, or over any targets, to what the optimiser has gathered.
    * @param loss records the loss of one pass; passes hold whole sequences.
    * @returns for each pass what the loss asked to read.
    */
-  async accumulate(
-    rows: PackedTokens & { readonly mask: Uint32Array },
-    options: { temperature: number; loss: (outputs: PassOutputs) => PassLoss | Promise<PassLoss> },
-  ): Promise<Data[][]> {
-    this.check(rows);
-    const results: Data[][] = [];
-    for (const range of this.microBatches(rows.offsets)) {
-      const part = slicePacked(rows, range);
-      const mask = rows.mask.subarray(rows.offsets[range.from], rows.offsets[range.to]);
-      const { targets, offsets } = maskedTargets(part, mask);
-      if (targets.positions.length === 0) continue;
-      results.push(await this.pass(part, { ...options, targets, offsets, sequences: range }));
-    }
-    return results;
-  }
-
-  private async pass(
-    rows: PackedTokens,
-    at: {
-      targets: Targets;
-      offsets: Uint32Array;
-      sequences: { from: number; to: number };
-      temperature: number;
-      loss: (outputs: PassOutputs) => PassLoss | Promise<PassLoss>;
-    },
-  ): Promise<Data[]> {
-    const { targets, temperature, offsets, sequences } = at;
-    const { transformer, weights } = this;
-    const scratch = new Scratch(this.device);
-    try {
-      const input = packInput(scratch, rows);
-      const state = transformer.forward(weights, { input, scratch, save: true });
-      const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
-      const loss = await at.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
-      const sink = this.sink();
-      const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };
-      const hiddenGrad = head.backward(grads, { sink, tokens: input.count });
-      new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
-      const data = await this.device.read(loss.reads);
-      loss.release();
-      return data;
-    } finally {
-      scratch.release();
-    }
+  accumulate(rows: PackedTokens & Asked, options: Omit<TrainingPass, "sink">): Promise<Data[][]> {
+    return this.shared.passes.train(this.weights, rows, { ...options, sink: this.sink() });
   }
 
   private sink(): GradientSink {
@@ -258,46 +267,22 @@ export class LanguageModel {
 
   sample(
     requests: readonly SampleRequest[],
-    options: { weightVersion: number; signal?: AbortSignal },
+    options: { weightVersion: number; policy?: FrozenPolicy; signal?: AbortSignal },
   ): Promise<SampledSequence[]> {
-    return this.sampler.sample(this.weights, requests, options);
-  }
-
-  /** Whole sequences in runs of at most `microBatchTokens`, or one sequence where it is longer. */
-  private microBatches(offsets: Uint32Array): { from: number; to: number }[] {
-    const ranges: { from: number; to: number }[] = [];
-    let from = 0;
-    for (let i = 1; i < offsets.length; i++) {
-      const isLast = i === offsets.length - 1;
-      if (!isLast && offsets[i + 1] - offsets[from] <= this.microBatchTokens) continue;
-      if (offsets[i] > offsets[from]) ranges.push({ from, to: i });
-      from = i;
-    }
-    return ranges;
-  }
-
-  private check({ tokens, offsets }: PackedTokens): void {
-    const { vocabSize, contextLength } = this.config;
-    for (let i = 0; i + 1 < offsets.length; i++) {
-      if (offsets[i + 1] - offsets[i] <= contextLength) continue;
-      throw new ConfigError(
-        `Cannot run sequence ${i} as the model's context is ${contextLength} tokens: ${offsets[i + 1] - offsets[i]}`,
-      );
-    }
-    const outside = tokens.findIndex((token) => token >= vocabSize);
-    if (outside >= 0)
-      throw new ConfigError(
-        `Cannot run token ${outside} as ids must lie in [0, ${vocabSize}): ${tokens[outside]}`,
-      );
+    return this.shared.sampler.sample(this.weightsOf(options.policy ?? "current"), requests, options);
   }
 
   release(): void {
-    this.optimizer.release();
-    this.adapter?.values.release();
-    this.folded?.release();
+    this.steps?.release();
+    if (this.adapter) {
+      this.shared.folded.forget(this.adapter);
+      this.adapter.values.release();
+    }
     this.frozen?.release();
+    if (this.isBranch) return;
+    this.shared.folded.release();
     this.base.release();
-    this.transformer.release();
+    this.shared.passes.transformer.release();
   }
 }
 
@@ -329,35 +314,4 @@ function initialDeviation(tensor: string, config: ModelConfig): number {
       : config.hiddenSize;
   const residual = /(o_proj|down_proj)/.test(tensor) ? Math.sqrt(2 * config.layers) : 1;
   return 1 / Math.sqrt(inputs) / residual;
-}
-
-/** Sequences [from, to) with offsets from 0. */
-export function slicePacked(rows: PackedTokens, { from, to }: { from: number; to: number }): PackedTokens {
-  const start = rows.offsets[from];
-  return {
-    tokens: rows.tokens.subarray(start, rows.offsets[to]),
-    offsets: rows.offsets.subarray(from, to + 1).map((offset) => offset - start),
-  };
-}
-
-function allTargets(rows: PackedTokens): Targets {
-  return maskedTargets(rows, new Uint32Array(rows.tokens.length).fill(1)).targets;
-}
-
-/** The masked tokens, each as the position before it; a sequence's first token has none and never counts. */
-function maskedTargets(
-  { tokens, offsets }: PackedTokens,
-  mask: Uint32Array,
-): { targets: Targets; offsets: Uint32Array } {
-  const positions: number[] = [];
-  const counts = new Uint32Array(offsets.length);
-  for (let i = 0; i + 1 < offsets.length; i++) {
-    for (let t = offsets[i] + 1; t < offsets[i + 1]; t++) if (mask[t] === 1) positions.push(t - 1);
-    counts[i + 1] = positions.length;
-  }
-  const targets = {
-    positions: Uint32Array.from(positions),
-    tokens: Uint32Array.from(positions, (p) => tokens[p + 1]),
-  };
-  return { targets, offsets: counts };
 }

@@ -31,6 +31,8 @@ export function moduleOf(tensor: string): string {
 export class LoraAdapter {
   readonly config: LoraConfig;
   readonly values: ParameterSet;
+  /** Counts the changes of the values; whoever changes them calls {@link changed}. */
+  version = 0;
   /** The tensors it changes, by their fused matrix. */
   readonly parts: ReadonlyMap<string, readonly Part[]>;
   private readonly device: Device;
@@ -38,9 +40,10 @@ export class LoraAdapter {
 
   /**
    * A fresh adapter: A uniform in ±1/sqrt(in) from the seed (as PEFT draws it), B zero, so that it changes nothing yet.
+   * Without a seed all values are zero, for whoever writes them next.
    * @throws ConfigError for a target that the model lacks.
    */
-  constructor(base: Weights, config: LoraConfig, seed: number) {
+  constructor(base: Weights, config: LoraConfig, seed?: number) {
     this.device = base.device;
     this.base = base;
     this.config = config;
@@ -52,6 +55,10 @@ export class LoraAdapter {
         [`${moduleOf(tensor)}.B`, { rows, columns: config.rank }] as const,
       ]);
     this.values = new ParameterSet(base.device, layOut(base.device, shapes), "adapter");
+    if (seed !== undefined) this.draw(seed);
+  }
+
+  private draw(seed: number): void {
     const next = uniforms(seed);
     for (const { name, rows, columns } of this.values.layout.entries.values()) {
       if (!name.endsWith(".A")) continue;
@@ -61,6 +68,18 @@ export class LoraAdapter {
         Float32Array.from({ length: rows * columns }, () => (next() * 2 - 1) * bound),
       );
     }
+  }
+
+  /** A further adapter with the values that this one has now. Copies on the device; records only. */
+  snapshot(): LoraAdapter {
+    const copy = new LoraAdapter(this.base, this.config);
+    copy.values.copyFrom(this.values);
+    return copy;
+  }
+
+  /** Says that the values are new, so that copies of the weights with this adapter in them are old. */
+  changed(): void {
+    this.version++;
   }
 
   get scale(): number {

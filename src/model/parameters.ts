@@ -55,6 +55,10 @@ export class ParameterSet {
     for (const shard of this.shards) device.clear(shard);
   }
 
+  get byteLength(): number {
+    return this.layout.shardBytes.reduce((sum, bytes) => sum + bytes, 0);
+  }
+
   /** The range of one tensor. */
   get(name: string): Buffer {
     let slice = this.slices.get(name);

@@ -98,6 +98,11 @@ export class Weights {
     return this.values.layout;
   }
 
+  /** With the transposed copies. */
+  get byteLength(): number {
+    return this.values.byteLength + (this.transposed?.byteLength ?? 0);
+  }
+
   /** Brings the transposed copies up to date. Call after any change of the values. */
   refresh(): void {
     if (!this.transposed) return;

@@ -1,0 +1,197 @@
+import { describe, expect, test } from "vitest";
+import type { Device } from "../../src/compute/device.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
+import { openModelFolder } from "../../src/model/folder.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import type { PassOutputs } from "../../src/model/passes.ts";
+import { Scratch } from "../../src/model/scratch.ts";
+import { overDevices } from "../fixtures/devices.ts";
+import { pack } from "../fixtures/golden_model.ts";
+import { expectClose, uniform } from "../fixtures/numbers.ts";
+import { hasShared, sharedPath } from "../fixtures/shared.ts";
+
+const CONFIG: ModelConfig = {
+  architecture: "llama",
+  vocabSize: 13,
+  hiddenSize: 16,
+  intermediateSize: 24,
+  layers: 2,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 8,
+  contextLength: 32,
+  rmsNormEps: 1e-5,
+  ropeTheta: 10_000,
+  tied: false,
+  qkNorm: false,
+  qkvBias: false,
+  eosTokenIds: [12],
+};
+const SMALL = { rank: 2, alpha: 4, targets: ["q_proj", "v_proj"] };
+const LARGE = { rank: 5, alpha: 32, targets: ["k_proj", "o_proj", "up_proj", "down_proj", "lm_head"] };
+const OPTIM = {
+  learning_rate: 0.02,
+  beta1: 0.9,
+  beta2: 0.95,
+  eps: 1e-12,
+  weight_decay: 0,
+  grad_clip_norm: 0,
+};
+
+function rows(seed: number) {
+  const next = uniform(seed);
+  return pack([7, 1, 4].map((length) => Array.from({ length }, () => Math.floor(next() * CONFIG.vocabSize))));
+}
+
+/** -sum of the targets' log-probs. */
+function likelihood(device: Device) {
+  return ({ offsets }: PassOutputs) => {
+    const scratch = new Scratch(device);
+    const slopes = new Float32Array(offsets[offsets.length - 1]).fill(-1);
+    return { dlogprobs: scratch.upload(slopes, "slopes"), reads: [], release: () => scratch.release() };
+  };
+}
+
+async function train(model: LanguageModel, seed: number): Promise<void> {
+  const { tokens, offsets } = rows(seed);
+  const mask = new Uint32Array(tokens.length).fill(1);
+  const loss = likelihood(model.device);
+  await model.accumulate({ tokens, offsets, mask }, { temperature: 1, loss });
+  await model.optimStep(OPTIM);
+}
+
+async function valuesOf(model: LanguageModel): Promise<number[][]> {
+  return [...(await model.trainable.read()).values()].map((values) => [...values]);
+}
+
+const scoresOf = async (model: LanguageModel, policy: Parameters<LanguageModel["logprobs"]>[1]["policy"]) =>
+  (await model.logprobs(rows(9), { policy, temperature: 1 })).logprobs;
+
+overDevices("LanguageModel", (device) => {
+  describe("adapters side by side", () => {
+    test.each([1, 2])(
+      "trained in turns on one base, they end as each alone (%i copies)",
+      async (adapterSlots) => {
+        const open = () => LanguageModel.create(device, CONFIG, { seed: 3, adapterSlots });
+        const alone = [];
+        for (const [i, lora] of [SMALL, LARGE].entries()) {
+          const base = open();
+          const model = base.branch({ lora, seed: i });
+          for (const step of [1, 2, 3]) await train(model, step);
+          alone.push({ values: await valuesOf(model), scores: await scoresOf(model, "current") });
+          model.release();
+          base.release();
+        }
+        const base = open();
+        const untouched = await scoresOf(base, "current");
+        const models = [SMALL, LARGE].map((lora, i) => base.branch({ lora, seed: i }));
+        for (const step of [1, 2, 3]) for (const model of models) await train(model, step);
+        for (const [i, model] of models.entries()) {
+          expect(await valuesOf(model)).toEqual(alone[i].values);
+          expect(await scoresOf(model, "current")).toEqual(alone[i].scores);
+          expect(await scoresOf(model, "reference")).toEqual(untouched);
+        }
+        for (const model of models) model.release();
+        base.release();
+      },
+    );
+
+    test("a frozen policy stays what it was while others take its copy", async () => {
+      const base = LanguageModel.create(device, CONFIG, { seed: 3 });
+      const model = base.branch({ lora: LARGE, seed: 1 });
+      const kept = [];
+      for (const step of [1, 2, 3]) {
+        await train(model, step);
+        kept.push({ policy: model.freeze(), scores: await scoresOf(model, "current") });
+      }
+      for (const { policy, scores } of kept) expect(await scoresOf(model, policy)).toEqual(scores);
+      expect(kept[0].scores).not.toEqual(kept[1].scores);
+      const whole = base.freeze();
+      expect(await scoresOf(base, whole)).toEqual(await scoresOf(base, "current"));
+      for (const policy of [whole, ...kept.map(({ policy }) => policy)]) policy.release();
+      model.release();
+      base.release();
+    });
+  });
+
+  describe("any target at every position", () => {
+    test("gives the masked pass's scores and gradients where the targets are the next tokens", async () => {
+      const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 8 });
+      const whole = rows(5);
+      const { logprobs } = await model.logprobs(whole, { policy: "current", temperature: 1 });
+      const inputs = pack(sequences(whole).map((ids) => ids.slice(0, -1)));
+      const targets = Uint32Array.from(sequences(whole).flatMap((ids) => ids.slice(1)));
+      const scored = await model.score({ ...inputs, targets }, { temperature: 1 });
+      const offsets = [...whole.offsets];
+      expectClose(
+        scored.logprobs,
+        logprobs.filter((_, t) => !offsets.includes(t)),
+        { relative: 0, absolute: 1e-6 },
+      );
+      const loss = likelihood(device);
+      await model.accumulate(
+        { ...whole, mask: new Uint32Array(whole.tokens.length).fill(1) },
+        { temperature: 1, loss },
+      );
+      const masked = [...(await model.optimizer.gradients.read()).values()].flatMap((it) => [...it]);
+      model.optimizer.gradients.clear();
+      await model.accumulate({ ...inputs, targets }, { temperature: 1, loss });
+      const free = [...(await model.optimizer.gradients.read()).values()].flatMap((it) => [...it]);
+      expect(Math.hypot(...masked)).toBeGreaterThan(0.1);
+      expectClose(free, masked, { relative: 0, absolute: 1e-5 });
+      model.release();
+    });
+
+    test("a target outside the vocabulary is refused by its place", async () => {
+      const model = LanguageModel.create(device, CONFIG);
+      const targets = Uint32Array.of(0, 13);
+      await expect(model.score({ ...pack([[1, 2]]), targets }, { temperature: 1 })).rejects.toThrow(
+        "Cannot run target 1 as ids must lie in [0, 13): 13",
+      );
+      model.release();
+    });
+  });
+
+  test("the likeliest tokens come best first and sum to one over the vocabulary", async () => {
+    const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 4 });
+    const { tokens, offsets } = rows(6);
+    const k = CONFIG.vocabSize;
+    const top = await model.top({ tokens, offsets }, { k, policy: "current" });
+    for (let t = 0; t < tokens.length; t++) {
+      const [ids, logprobs] = [top.tokens, top.logprobs].map((of) => [...of.subarray(t * k, (t + 1) * k)]);
+      expect([...ids].sort((a, b) => a - b)).toEqual(ids.map((_, id) => id));
+      expect(logprobs).toEqual([...logprobs].sort((a, b) => b - a));
+      expect(logprobs.reduce((sum, p) => sum + Math.exp(p), 0)).toBeCloseTo(1, 5);
+      const targets = new Uint32Array(tokens.length).fill(ids[0]);
+      const { logprobs: scored } = await model.score({ tokens, offsets, targets }, { temperature: 1 });
+      expect(scored[t]).toBeCloseTo(logprobs[0], 5);
+    }
+    model.release();
+  });
+
+  test.skipIf(!hasShared)(
+    "a tied model given an output matrix of its own is the same, and takes an adapter there",
+    async () => {
+      const folder = await openModelFolder(sharedPath("models/stories260k"));
+      const tied = await LanguageModel.load(device, folder);
+      const untied = await LanguageModel.load(device, folder, { untied: true });
+      expectClose(await scoresOf(untied, "current"), await scoresOf(tied, "current"), {
+        relative: 0,
+        absolute: 1e-5,
+      });
+      expect(() => tied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } })).toThrow(
+        "no such matrix",
+      );
+      const model = untied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } });
+      await train(model, 1);
+      expect(await scoresOf(model, "current")).not.toEqual(await scoresOf(untied, "current"));
+      for (const it of [model, untied, tied]) it.release();
+    },
+  );
+});
+
+function sequences({ tokens, offsets }: { tokens: Uint32Array; offsets: Uint32Array }): number[][] {
+  return Array.from({ length: offsets.length - 1 }, (_, i) => [
+    ...tokens.subarray(offsets[i], offsets[i + 1]),
+  ]);
+}
