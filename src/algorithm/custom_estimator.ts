@@ -1,6 +1,7 @@
 /** A user's own estimator: groups in, advantages per group out. */
 import { ConfigError } from "../errors.ts";
 import { type AdvantageBatch, type EstimatorSettings, registerEstimator } from "./estimator.ts";
+import type { SettingsSchema } from "./estimator_definition.ts";
 import { trainedLengths } from "./estimators_row.ts";
 
 /** One group of trajectories as a custom estimator sees it; lists run over its rows. */
@@ -16,8 +17,10 @@ export interface Group {
 
 export interface CustomEstimator<S extends EstimatorSettings> {
   readonly name: string;
-  /** Settings with their defaults; `--set` changes them. */
-  readonly settings: S;
+  /** Settings with their defaults; `rllm.algorithm.estimator_args` and `--set` change them. */
+  readonly settings?: S;
+  /** Checks them and fills in defaults in place of `settings`: a zod schema, or any object with `parse`. */
+  readonly schema?: SettingsSchema<S>;
   /** The whole batch in, one list per group out, one advantage per row. */
   estimate(groups: readonly Group[], settings: S, batch: AdvantageBatch): readonly (readonly number[])[];
 }
@@ -29,7 +32,8 @@ export interface CustomEstimator<S extends EstimatorSettings> {
 export function defineEstimator<S extends EstimatorSettings>(estimator: CustomEstimator<S>): void {
   registerEstimator<S>({
     name: estimator.name,
-    settings: estimator.settings,
+    settings: estimator.settings ?? ({} as S),
+    ...(estimator.schema && { schema: estimator.schema }),
     scope: "batch",
     estimate: (batch, settings) => {
       const groups = groupsOf(batch);

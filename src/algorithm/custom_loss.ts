@@ -2,14 +2,17 @@
 import type { ParamTypes } from "../compute/kernel.ts";
 import { loadShader } from "../compute/shader.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import type { SettingsSchema } from "./estimator_definition.ts";
 import type { LossPlan, LossSettings, ShaderSettings, Token, TokenLoss } from "./loss_definition.ts";
 import { definePass } from "./loss_kernels.ts";
 import { registerLoss } from "./loss_spec.ts";
 
 export interface CustomLoss<S extends LossSettings = LossSettings> {
   readonly name: string;
-  /** Settings with their defaults; `--set` and a spec's `settings` change them. */
+  /** Settings with their defaults; `rllm.algorithm.loss_args`, `--set` and a spec's `settings` change them. */
   readonly settings: S;
+  /** Checks them and fills in defaults: a zod schema, or any object with `parse`. */
+  readonly schema?: SettingsSchema<S>;
   /** Names of the three numbers that are averaged over trained tokens; null is not reported. */
   readonly metrics?: readonly [string | null, string | null, string | null];
   /** The loss in float64, for the host. Without `wgsl`, the only form. */
@@ -55,6 +58,7 @@ export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): P
   registerLoss({
     name,
     settings,
+    ...(loss.schema && { schema: loss.schema }),
     plan: (own) => ({
       ...planWith(own),
       custom: kernel ? { kernel: kernel as never, params: { ...params, ...own } } : null,

@@ -2,6 +2,7 @@
 import type { Kernel } from "../compute/kernel.ts";
 import { ConfigError } from "../errors.ts";
 import type { Normalisers, RowCounts } from "./aggregation.ts";
+import { parseSettings, type SettingsSchema } from "./estimator_definition.ts";
 
 /** One trained token as a loss sees it. */
 export interface Token {
@@ -87,6 +88,8 @@ export interface LossDefinition {
   readonly name: string;
   /** Settings with their defaults. A setting outside this table is refused. */
   readonly settings: LossSettings;
+  /** Checks settings in place of the table. */
+  readonly schema?: SettingsSchema<LossSettings>;
   plan(settings: LossSettings): LossPlan;
 }
 
@@ -114,6 +117,8 @@ export function shaderSettings(plan: LossPlan): ShaderSettings {
  * @throws ConfigError for a setting that the loss does not know or that is not a finite number.
  */
 export function planLoss(definition: LossDefinition, given: LossSettings): LossPlan {
+  const { schema, name } = definition;
+  if (schema) return definition.plan(parseSettings(schema, given, `the loss ${name}`));
   for (const [key, value] of Object.entries(given)) {
     if (!Object.hasOwn(definition.settings, key))
       throw new ConfigError(

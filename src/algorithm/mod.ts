@@ -39,6 +39,7 @@ export {
   findEstimator,
   registerEstimator,
 } from "./estimator.ts";
+export type { SettingsSchema } from "./estimator_definition.ts";
 export { type Groups, numberGroups, packGroups } from "./groups.ts";
 export * from "./kl.ts";
 export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./kl_loss.ts";

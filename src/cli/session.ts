@@ -7,6 +7,7 @@ import type { Tree } from "../config/tree.ts";
 import { tasksFromJsonl, tasksFromParquet } from "../data/rows.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { rejectionNames } from "../loop/registry.ts";
 import "../task/environments.ts";
 import { environmentByName, environmentNames, rewardByName, rewardNames } from "../task/registry.ts";
 import { type Environment, type Example, type Rollout, rolloutOf } from "../task/rollout.ts";
@@ -60,6 +61,7 @@ export async function openSession(
       "task.reward": rewardNames(),
       "rllm.algorithm.adv_estimator": [...estimatorNames()],
       "rllm.algorithm.loss_fn": [...lossNames()],
+      "rllm.rejection_sample.mode": rejectionNames(),
     },
   });
   warn(warnings, io);

@@ -142,11 +142,20 @@ export const RLLM_FIELDS = {
   }),
   "rllm.algorithm.norm_adv_by_std_in_grpo": bool(true, "divide by the group's standard deviation in grpo"),
   "rllm.algorithm.traj_group_adv_estimator_map": dict(
-    "estimator, or {estimator, loss_fn}, by trajectory role",
+    "estimator, or {estimator, estimator_args, loss_fn, loss_args}, by trajectory role",
     {
       note: "Only the Python API of rLLM has it; a key of grpu's own.",
     },
   ),
+  "rllm.algorithm.traj_grouping_hook": str(null, "registered grouping; null = by task and trajectory name", {
+    note: "Only the Python API of rLLM has it; a key of grpu's own.",
+  }),
+  "rllm.algorithm.estimator_args": dict("settings of the estimator", {
+    note: "A key of grpu's own. What an estimator takes: its published settings, or those its module declares.",
+  }),
+  "rllm.algorithm.loss_args": dict("settings of the loss, besides the clip range", {
+    note: "A key of grpu's own. What a loss takes: its published settings, or those its module declares.",
+  }),
   "rllm.algorithm.use_rllm": bool(null, "deprecated by rLLM: ignored there, refused here when set"),
   "rllm.algorithm.use_precomputed_advantage": bool(
     false,
@@ -203,7 +212,9 @@ export const RLLM_FIELDS = {
   "rllm.disable_thinking": bool(false, "suppress thinking tokens in responses"),
   "rllm.accumulate_reasoning": bool(false, "keep the reasoning of earlier steps in the prompt"),
   "rllm.mask_truncated_samples": bool(false, "leave truncated trajectories out of the loss"),
-  "rllm.filter_token_mismatch": bool(true, "leave out trajectories whose tokens do not match their text"),
+  "rllm.filter_token_mismatch": bool(true, "leave out trajectories whose tokens and log-probs do not match", {
+    note: "false stops the run at such a trajectory. rLLM has the key and never reads it; its Tinker backend always drops them.",
+  }),
 
   "rllm.compact_filtering.enable": bool(false, "leave trajectories out by why they ended"),
   "rllm.compact_filtering.mask_max_prompt_length_exceeded": bool(true, "the prompt was too long"),
@@ -219,7 +230,7 @@ export const RLLM_FIELDS = {
     ["none", "episode", "group"],
     null,
     "what is rejected; null = episode when enabled, else none",
-    { note: "group is named by the guide and not implemented in rLLM." },
+    { open: true, note: "group is named by the guide and not implemented in rLLM." },
   ),
   "rllm.rejection_sample.multiplier": int(1, "times as many prompts per batch, to have some to reject", {
     min: 1,

@@ -108,6 +108,17 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
     "read where advantages are computed: in the loop",
   ],
   [
+    "rllm.algorithm.traj_grouping_hook",
+    "acts acts acts refused",
+    "read where trajectories are grouped: in the loop",
+  ],
+  [
+    "rllm.algorithm.estimator_args",
+    "acts acts acts refused",
+    "read where advantages are computed: in the loop",
+  ],
+  ["rllm.algorithm.loss_args", "acts acts refused refused", "settings of the losses here"],
+  [
     "rllm.algorithm.use_rllm",
     "refused refused refused refused",
     "deprecated: advantages always come from this loop",
@@ -152,11 +163,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.disable_thinking", "refused refused refused refused", NOT_BUILT],
   ["rllm.accumulate_reasoning", "refused refused refused refused", NOT_BUILT],
   ["rllm.mask_truncated_samples", "acts acts acts refused", "masks rows in the loop"],
-  [
-    "rllm.filter_token_mismatch",
-    "refused refused refused refused",
-    "tokens are kept as they were sampled: none can mismatch",
-  ],
+  ["rllm.filter_token_mismatch", "acts acts acts refused", "leaves trajectories out in the loop"],
   ["rllm.compact_filtering.*", "acts acts acts refused", "masks trajectories in the loop"],
   ["rllm.rejection_sample.*", "acts acts acts refused", "filters groups in the loop"],
   ["rllm.transform.*", "acts acts acts refused", "groups trajectories in the loop"],

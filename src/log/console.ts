@@ -89,6 +89,10 @@ export class ConsoleLogger implements Logger {
     this.isDrawn = false;
   }
 
+  warn(message: string): void {
+    this.line(`warning: ${message}`);
+  }
+
   finish(): void {
     this.keep();
   }

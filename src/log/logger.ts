@@ -16,6 +16,8 @@ export interface LogRecord {
 
 export interface Logger {
   log(record: LogRecord): void | Promise<void>;
+  /** Something the person should know, said once in a run. */
+  warn?(message: string): void;
   /** What to keep in a checkpoint, so that a resumed run's log goes on from there. */
   position?(): Promise<number>;
   /** Drops everything that was logged after `position`. */

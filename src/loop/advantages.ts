@@ -3,6 +3,7 @@ import type { Metrics } from "../backend.ts";
 import { rowCount } from "../data/pack.ts";
 import type { Step, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { AdvantageRows, ProcessedRows, StageContext, Staged } from "./stages.ts";
 import { groupBy, mean, percentile, standardDeviation, summary } from "./statistics.ts";
@@ -10,17 +11,24 @@ import { groupBy, mean, percentile, standardDeviation, summary } from "./statist
 export interface AdvantageOptions {
   readonly name: string;
   readonly norm_adv_by_std_in_grpo: boolean;
+  /** The estimator's own settings. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+  /** Trained tokens of each trajectory (or step), [N]. */
+  readonly lengths?: Uint32Array;
 }
 
+/** Advantages of one role's trajectories, [N], or of their trained tokens end to end, [sum of lengths]. */
+export type Estimates = Float32Array | { readonly tokens: Float32Array };
+
 /**
- * Advantages of one role's trajectories, [N]. `groups` gives each one's group, 0 to G-1. Called once per role and
- * step, so a batch-level estimator sees the whole role.
+ * Rewards in, advantages out. `groups` gives each trajectory's group, 0 to G-1. Called once per role and step, so a
+ * batch-level estimator sees the whole role.
  */
-export type EstimateAdvantages = (
-  rewards: Float32Array,
-  groups: Uint32Array,
-  options: AdvantageOptions,
-) => Float32Array | Promise<Float32Array>;
+export interface EstimateAdvantages {
+  (rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Estimates | Promise<Estimates>;
+  /** Asked before the run. @throws {ConfigError} for a name or settings that it does not know. */
+  readonly check?: (name: string, settings: Readonly<Record<string, unknown>>) => void;
+}
 
 /** Below this an advantage counts as zero, and a group's rewards as equal. */
 const ZERO_BELOW = 1e-8;
@@ -34,37 +42,31 @@ export async function advantages(
   rows: ProcessedRows,
   { settings, estimate }: StageContext,
 ): Promise<Staged<AdvantageRows>> {
-  const { stepwise_advantage, algorithm } = settings;
-  const isPerStep = stepwise_advantage.enable && stepwise_advantage.mode === "per_step";
-  const isGiven = rows.groups.map((group) => algorithm.use_precomputed_advantage && hasAdvantages(group));
-  const perStep = rows.trajectories.map(({ steps }) => new Float32Array(steps.length));
+  const isPerStep = settings.stepwise_advantage.enable && settings.stepwise_advantage.mode === "per_step";
+  const { use_precomputed_advantage } = settings.algorithm;
+  const isGiven = rows.groups.map((group) => use_precomputed_advantage && hasAdvantages(group));
+  const spread = new Spread(rows);
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows)) {
-    const estimated = members.filter((i) => !isGiven[rows.groupOfTrajectory[i]]);
+    const [given, estimated] = split(members, (i) => isGiven[rows.groupOfTrajectory[i]]);
+    const kept = spread.keepGiven(given);
     const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
-    const rewards = Float32Array.from(units, (unit) => unit.reward);
     const groups = numbered(units.map((unit) => unit.group));
-    const values = await estimate(rewards, groups, advantageOptions(role, settings));
-    units.forEach((unit, u) => {
-      checkFinite(values[u], rows.trajectories[unit.trajectory].uid);
-      spreadOver(perStep[unit.trajectory], { unit, value: values[u], options: stepwise_advantage });
+    const rewards = Float32Array.from(units, (unit) => unit.reward);
+    const estimates = await estimate(rewards, groups, {
+      ...advantageOptions(role, settings),
+      lengths: Uint32Array.from(units, (unit) => spread.trainedTokens(unit)),
     });
+    spread.put(units, estimates, settings.stepwise_advantage);
+    const trajectoryRewards = estimated.map((i) => rows.trajectories[i].reward);
     Object.assign(
       metrics,
-      rewardMetrics(
-        role,
-        Float32Array.from(estimated, (i) => rows.trajectories[i].reward),
-      ),
-      advantageMetrics(role, values),
-      difficulty(role, rewards, groups),
+      rewardMetrics(role, trajectoryRewards),
+      advantageMetrics(role, [...valuesOf(estimates), ...kept]),
+      difficulty(role, units),
     );
   }
-  const isFlat = !isPerStep && !isGiven.some(Boolean);
-  const value = {
-    ...rows,
-    advantages: isFlat ? perRow(rows, perStep) : perToken(rows, { perStep, isGiven }),
-  };
-  return { value, metrics };
+  return { value: { ...rows, advantages: spread.advantages() }, metrics };
 }
 
 /** What is given one advantage: a trajectory, or one step of it. */
@@ -94,13 +96,131 @@ function stepUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
   );
 }
 
-function spreadOver(
-  steps: Float32Array,
-  it: { unit: Unit; value: number; options: LoopSettings["stepwise_advantage"] },
-): void {
-  const { unit, value, options } = it;
-  if (unit.step !== undefined) steps[unit.step] = value;
-  else steps.fill(options.enable && options.normalize_by_steps ? value / steps.length : value);
+/** Lays advantages over a batch: one per row as long as every trajectory has only one, else one per token. */
+class Spread {
+  private readonly rows: ProcessedRows;
+  /** By trajectory, then by step. */
+  private readonly perStep: readonly Float32Array[];
+  /** Trained tokens by trajectory, then by step. */
+  private readonly counts: readonly Uint32Array[];
+  /** [T], once something has an advantage per token. */
+  private perToken: Float32Array | undefined;
+  private readonly isPerToken: Uint8Array;
+  private hasOnePerTrajectory = true;
+
+  constructor(rows: ProcessedRows) {
+    this.rows = rows;
+    this.perStep = rows.trajectories.map(({ steps }) => new Float32Array(steps.length));
+    this.counts = rows.trajectories.map(({ steps }) => new Uint32Array(steps.length));
+    this.isPerToken = new Uint8Array(rows.trajectories.length);
+    this.eachTrained((_, { trajectory, step }) => {
+      this.counts[trajectory][step]++;
+    });
+  }
+
+  trainedTokens({ trajectory, step }: Unit): number {
+    const counts = this.counts[trajectory];
+    return step === undefined ? counts.reduce((sum, count) => sum + count, 0) : counts[step];
+  }
+
+  /** Takes over what the steps of these trajectories carried, 0 where nothing; returns it, token by token. */
+  keepGiven(trajectories: readonly number[]): number[] {
+    const { givenAdvantages } = this.rows;
+    const kept: number[] = [];
+    this.fillTokens(new Set(trajectories), (t) => {
+      kept.push(givenAdvantages?.[t] || 0);
+      return kept[kept.length - 1];
+    });
+    return kept;
+  }
+
+  /** Advantages of units, or of their trained tokens end to end. */
+  put(units: readonly Unit[], estimates: Estimates, options: LoopSettings["stepwise_advantage"]): void {
+    const { trajectories } = this.rows;
+    if (estimates instanceof Float32Array) {
+      for (const [u, unit] of units.entries()) {
+        checkFinite(estimates[u], trajectories[unit.trajectory].uid);
+        this.putUnit(unit, estimates[u], options);
+      }
+      return;
+    }
+    const starts = startsOf(units, (unit) => this.trainedTokens(unit));
+    this.fillTokens(new Set(units.map(({ trajectory }) => trajectory)), (_, { trajectory, step }) => {
+      const key = starts.has(`${trajectory}`) ? `${trajectory}` : `${trajectory}:${step}`;
+      const at = starts.get(key) as number;
+      starts.set(key, at + 1);
+      checkFinite(estimates.tokens[at], trajectories[trajectory].uid);
+      return estimates.tokens[at];
+    });
+  }
+
+  private putUnit({ trajectory, step }: Unit, value: number, options: LoopSettings["stepwise_advantage"]) {
+    const steps = this.perStep[trajectory];
+    if (step === undefined) {
+      steps.fill(options.enable && options.normalize_by_steps ? value / steps.length : value);
+    } else {
+      steps[step] = value;
+      this.hasOnePerTrajectory = false;
+    }
+  }
+
+  private fillTokens(chosen: ReadonlySet<number>, value: (t: number, of: Place) => number): void {
+    if (chosen.size === 0) return;
+    this.perToken ??= new Float32Array(this.rows.tokens.length);
+    const { perToken } = this;
+    for (const trajectory of chosen) this.isPerToken[trajectory] = 1;
+    this.eachTrained((t, place) => {
+      if (chosen.has(place.trajectory)) perToken[t] = value(t, place);
+    });
+  }
+
+  private eachTrained(visit: (t: number, place: Place) => void): void {
+    const { offsets, mask, trajectoryOfRow, stepOfToken } = this.rows;
+    for (let row = 0; row < rowCount(this.rows); row++) {
+      const trajectory = trajectoryOfRow[row];
+      for (let t = offsets[row]; t < offsets[row + 1]; t++) {
+        if (mask[t]) visit(t, { trajectory, step: stepOfToken[t] });
+      }
+    }
+  }
+
+  /** [N] or [T]. */
+  advantages(): Float32Array {
+    if (this.hasOnePerTrajectory && !this.perToken) {
+      return Float32Array.from(this.rows.trajectoryOfRow, (trajectory) => this.perStep[trajectory][0]);
+    }
+    const values = this.perToken ?? new Float32Array(this.rows.tokens.length);
+    this.eachTrained((t, { trajectory, step }) => {
+      if (!this.isPerToken[trajectory]) values[t] = this.perStep[trajectory][step];
+    });
+    return values;
+  }
+}
+
+function valuesOf(estimates: Estimates): Float32Array {
+  return estimates instanceof Float32Array ? estimates : estimates.tokens;
+}
+
+/** Of a token. */
+interface Place {
+  readonly trajectory: number;
+  readonly step: number;
+}
+
+/** Where each unit's tokens begin, by `trajectory` or `trajectory:step`. */
+function startsOf(units: readonly Unit[], length: (unit: Unit) => number): Map<string, number> {
+  let next = 0;
+  return new Map(
+    units.map((unit) => {
+      const start = next;
+      next += length(unit);
+      return [unit.step === undefined ? `${unit.trajectory}` : `${unit.trajectory}:${unit.step}`, start];
+    }),
+  );
+}
+
+function split<T>(values: readonly T[], isFirst: (value: T) => boolean): [T[], T[]] {
+  return [values.filter(isFirst), values.filter((value) => !isFirst(value))];
 }
 
 function membersByRole({ groups, groupOfTrajectory }: ProcessedRows): Map<string, number[]> {
@@ -112,11 +232,10 @@ function hasAdvantages(group: TrajectoryGroup): boolean {
   return group.trajectories.some((trajectory) => trajectory.steps.some(isSet));
 }
 
-/** The role's own estimator where `traj_group_adv_estimator_map` names one. */
 function advantageOptions(role: string, { algorithm }: LoopSettings): AdvantageOptions {
-  const own = algorithm.traj_group_adv_estimator_map[role] as string | { estimator?: string } | undefined;
-  const name = (typeof own === "string" ? own : own?.estimator) ?? algorithm.adv_estimator;
-  return { name, norm_adv_by_std_in_grpo: algorithm.norm_adv_by_std_in_grpo };
+  const { estimator, estimator_args } = algorithmOf(role, algorithm);
+  const { norm_adv_by_std_in_grpo } = algorithm;
+  return { name: estimator, norm_adv_by_std_in_grpo, settings: estimator_args };
 }
 
 /** Groups by name as numbers from 0, in order of appearance. */
@@ -136,32 +255,11 @@ function checkFinite(value: number, uid: string): void {
   );
 }
 
-/** All steps of a trajectory have the same one. */
-function perRow({ trajectoryOfRow }: ProcessedRows, perStep: readonly Float32Array[]): Float32Array {
-  return Float32Array.from(trajectoryOfRow, (trajectory) => perStep[trajectory][0]);
-}
-
-function perToken(
-  rows: ProcessedRows,
-  it: { perStep: readonly Float32Array[]; isGiven: readonly boolean[] },
-): Float32Array {
-  const values = new Float32Array(rows.tokens.length);
-  for (let row = 0; row < rowCount(rows); row++) {
-    const trajectory = rows.trajectoryOfRow[row];
-    const given = it.isGiven[rows.groupOfTrajectory[trajectory]] ? rows.givenAdvantages : undefined;
-    for (let t = rows.offsets[row]; t < rows.offsets[row + 1]; t++) {
-      if (!rows.mask[t]) continue;
-      values[t] = given ? given[t] || 0 : it.perStep[trajectory][rows.stepOfToken[t]];
-    }
-  }
-  return values;
-}
-
-export function rewardMetrics(role: string, rewards: Float32Array): Metrics {
+export function rewardMetrics(role: string, rewards: readonly number[]): Metrics {
   return summary(`reward/${role}`, rewards);
 }
 
-function advantageMetrics(role: string, values: Float32Array): Metrics {
+function advantageMetrics(role: string, values: readonly number[]): Metrics {
   if (values.length === 0) return {};
   const zeros = values.filter((value) => Math.abs(value) < ZERO_BELOW).length;
   return {
@@ -171,9 +269,9 @@ function advantageMetrics(role: string, values: Float32Array): Metrics {
 }
 
 /** How hard the groups were: only those with unequal rewards teach. */
-function difficulty(role: string, rewards: Float32Array, groups: Uint32Array): Metrics {
-  const byGroup = groupBy(rewards.keys(), (i) => groups[i]);
-  const compared = Array.from(byGroup.values(), (group) => group.map((i) => rewards[i])).filter(
+function difficulty(role: string, units: readonly Unit[]): Metrics {
+  const byGroup = groupBy(units, (unit) => unit.group);
+  const compared = Array.from(byGroup.values(), (group) => group.map(({ reward }) => reward)).filter(
     (it) => it.length >= 2,
   );
   if (compared.length === 0) return {};

@@ -2,28 +2,35 @@
 import { advantages } from "../algorithm/advantages.ts";
 import { countRows } from "../algorithm/aggregation.ts";
 import { type EstimatorSettings, estimatorNames, findEstimator } from "../algorithm/estimator.ts";
+import { estimatorSettings } from "../algorithm/estimator_definition.ts";
 import { packGroups } from "../algorithm/groups.ts";
 import { hasAdvantageKernel, recordAdvantages } from "../algorithm/record_advantages.ts";
 import type { Device } from "../compute/device.ts";
-import type { AdvantageOptions, EstimateAdvantages } from "./advantages.ts";
+import type { AdvantageOptions, EstimateAdvantages, Estimates } from "./advantages.ts";
 
 /**
  * Runs a registered estimator on one role's rewards, on the host in float64. Where rLLM and verl differ under one name
  * (`grpo` divides by the population's deviation in rLLM, by the sample's in verl), the loop's settings mean rLLM's.
  */
-export const estimateAdvantages: EstimateAdvantages = (rewards, groups, options) => {
+export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHost, {
+  check: checkEstimator,
+});
+
+function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Estimates {
   const { name, settings } = choose(options);
-  const batch = { ...rowsOfOne(rewards.length), groups: packed(groups), scores: rewards };
-  return Float32Array.from(advantages(batch, name, settings).advantages);
-};
+  const batch = { ...rowsOf(rewards.length, { ...options, name }), groups: packed(groups), scores: rewards };
+  const { level, advantages: values } = advantages(batch, name, settings);
+  const estimates = Float32Array.from(values);
+  return level === "row" ? estimates : { tokens: estimates };
+}
 
 /** {@link estimateAdvantages} by the device's kernels; estimators that are functions of the host run there. */
 export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
-  return async (rewards, groups, options) => {
+  const estimate: EstimateAdvantages = async (rewards, groups, options) => {
     const { name, settings } = choose(options);
     if (rewards.length === 0 || !hasAdvantageKernel(name))
       return estimateAdvantages(rewards, groups, options);
-    const { offsets, mask } = rowsOfOne(rewards.length);
+    const { offsets, mask } = rowsOf(rewards.length, { ...options, name });
     const buffers = {
       scores: device.upload(rewards, "rewards"),
       mask: device.upload(mask, "mask"),
@@ -31,23 +38,27 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
     };
     const counts = countRows(offsets, mask);
     const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups), counts, settings });
-    const [values] = await device.read([
-      { buffer: recorded.advantages, type: "f32", length: rewards.length },
-    ]);
+    const length = recorded.level === "row" ? rewards.length : mask.length;
+    const [values] = await device.read([{ buffer: recorded.advantages, type: "f32", length }]);
     recorded.release();
     device.release(...Object.values(buffers));
-    return values as Float32Array;
+    return recorded.level === "row" ? (values as Float32Array) : { tokens: values as Float32Array };
   };
+  return Object.assign(estimate, { check: checkEstimator });
 }
 
-function choose({ name, norm_adv_by_std_in_grpo }: AdvantageOptions): {
+function checkEstimator(name: string, args: Readonly<Record<string, unknown>>): void {
+  const { name: known, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
+  estimatorSettings(findEstimator(known), settings);
+}
+
+function choose({ name, norm_adv_by_std_in_grpo, settings = {} }: AdvantageOptions): {
   name: string;
   settings: EstimatorSettings;
 } {
   const estimator = findEstimator(estimatorNames().includes(`rllm.${name}`) ? `rllm.${name}` : name);
-  const settings: EstimatorSettings =
-    "norm_adv_by_std_in_grpo" in estimator.settings ? { norm_adv_by_std_in_grpo } : {};
-  return { name: estimator.name, settings };
+  const norm = "norm_adv_by_std_in_grpo" in estimator.settings ? { norm_adv_by_std_in_grpo } : {};
+  return { name: estimator.name, settings: { ...norm, ...settings } };
 }
 
 function packed(groups: Uint32Array) {
@@ -57,10 +68,14 @@ function packed(groups: Uint32Array) {
   );
 }
 
-/** Each trajectory as a row of one token: batch-wide statistics weigh trajectories alike. */
-function rowsOfOne(count: number) {
-  return {
-    offsets: Uint32Array.from({ length: count + 1 }, (_, i) => i),
-    mask: new Uint32Array(count).fill(1),
-  };
+/**
+ * Trajectories as rows of their trained tokens. For rLLM's own estimators they are rows of one token: its batch-wide
+ * statistics weigh trajectories alike, where verl's weigh tokens.
+ */
+function rowsOf(count: number, { name, lengths }: Pick<AdvantageOptions, "name" | "lengths">) {
+  const offsets = new Uint32Array(count + 1);
+  for (let i = 0; i < count; i++) {
+    offsets[i + 1] = offsets[i] + (name.startsWith("rllm.") ? 1 : (lengths?.[i] ?? 1));
+  }
+  return { offsets, mask: new Uint32Array(offsets[count]).fill(1) };
 }

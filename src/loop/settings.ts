@@ -54,6 +54,9 @@ export interface LoopSettings {
     readonly adv_estimator: string;
     readonly norm_adv_by_std_in_grpo: boolean;
     readonly traj_group_adv_estimator_map: Readonly<Record<string, unknown>>;
+    readonly traj_grouping_hook: string | null;
+    readonly estimator_args: Readonly<Record<string, unknown>>;
+    readonly loss_args: Readonly<Record<string, unknown>>;
     readonly use_precomputed_advantage: boolean;
     readonly loss_fn: string | null;
     readonly loss_agg_mode: string | null;
@@ -79,13 +82,15 @@ export interface LoopSettings {
   };
   readonly rejection_sample: {
     readonly enable: boolean;
-    readonly mode: "none" | "episode" | "group" | null;
+    /** `none`, `episode`, `group`, or a registered name. Null: `episode` when enabled, else `none`. */
+    readonly mode: string | null;
     readonly multiplier: number;
     readonly min_partial_solve_tasks: number;
     readonly min_trajs_per_group: number;
     readonly filter_uniform_groups: boolean;
   };
   readonly mask_truncated_samples: boolean;
+  readonly filter_token_mismatch: boolean;
   readonly training: {
     readonly seed: number;
     readonly learning_rate: number;
@@ -137,6 +142,9 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     adv_estimator: "grpo",
     norm_adv_by_std_in_grpo: true,
     traj_group_adv_estimator_map: {},
+    traj_grouping_hook: null,
+    estimator_args: {},
+    loss_args: {},
     use_precomputed_advantage: false,
     loss_fn: null,
     loss_agg_mode: null,
@@ -168,6 +176,7 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     filter_uniform_groups: false,
   },
   mask_truncated_samples: false,
+  filter_token_mismatch: true,
   training: {
     seed: 0,
     learning_rate: 2e-5,

@@ -78,6 +78,7 @@ export function settingsFromConfig(config: Tree): LoopSettings {
       filter_uniform_groups: setting(config, "rllm.rejection_sample.filter_uniform_groups"),
     },
     mask_truncated_samples: setting(config, "rllm.mask_truncated_samples"),
+    filter_token_mismatch: setting(config, "rllm.filter_token_mismatch"),
     training: {
       seed: setting(config, "training.seed"),
       learning_rate: setting(config, "training.learning_rate"),
@@ -102,6 +103,9 @@ function readAlgorithm(config: Tree): LoopSettings["algorithm"] {
     adv_estimator: setting(config, "rllm.algorithm.adv_estimator"),
     norm_adv_by_std_in_grpo: setting(config, "rllm.algorithm.norm_adv_by_std_in_grpo"),
     traj_group_adv_estimator_map: setting(config, "rllm.algorithm.traj_group_adv_estimator_map"),
+    traj_grouping_hook: setting(config, "rllm.algorithm.traj_grouping_hook"),
+    estimator_args: setting(config, "rllm.algorithm.estimator_args"),
+    loss_args: setting(config, "rllm.algorithm.loss_args"),
     use_precomputed_advantage: setting(config, "rllm.algorithm.use_precomputed_advantage"),
     loss_fn: setting(config, "rllm.algorithm.loss_fn"),
     loss_agg_mode: setting(config, "rllm.algorithm.loss_agg_mode"),

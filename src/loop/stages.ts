@@ -21,7 +21,7 @@ import { batch } from "./batch.ts";
 import { generate } from "./generate.ts";
 import { log, type StepReport } from "./log.ts";
 import { process } from "./process.ts";
-import { type Accepted, type Candidates, reject } from "./reject.ts";
+import { type Accepted, type Candidates, type RejectionFunction, reject } from "./reject.ts";
 import type { LoopSettings } from "./settings.ts";
 import { type GroupingHook, transform } from "./transform.ts";
 import { update } from "./update.ts";
@@ -39,6 +39,10 @@ export interface StageContext {
   readonly rollout: Rollout;
   readonly estimate: EstimateAdvantages;
   readonly grouping?: GroupingHook;
+  /** In place of the mode of `rejection_sample`. */
+  readonly rejection?: RejectionFunction;
+  /** Tells the person something once, however often it is said. */
+  readonly warn?: (message: string) => void;
   readonly loggers: readonly Logger[];
   /** Number of the training step, from 1; in validation the steps done. */
   readonly step: number;

@@ -5,8 +5,10 @@ import type { CheckpointStore } from "../log/checkpoint_store.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
+import { checkSettings } from "./check_settings.ts";
 import { resumeFrom, saveCheckpoint } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
+import type { RejectionFunction } from "./reject.ts";
 import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
 import { STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch, totalSteps } from "./state.ts";
@@ -30,13 +32,17 @@ export interface Run {
   readonly step: typeof trainStep;
   /** Which trajectories are compared with each other. Default: those of one task and one name. */
   readonly grouping?: GroupingHook;
+  /** Which groups train, in place of the mode of `rejection_sample`. */
+  readonly rejection?: RejectionFunction;
+  /** Tells the person something once. Default: every logger that can. */
+  readonly warn: (message: string) => void;
   readonly loggers: readonly Logger[];
   readonly checkpoints?: CheckpointStore<LoopState>;
   /** Ends the run after a checkpoint, leaving the step in hand. */
   readonly signal: AbortSignal;
 }
 
-type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal";
+type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn";
 
 /** What `train` needs; the rest has defaults. */
 export interface TrainOptions extends Omit<Run, "settings" | Choices>, Partial<Pick<Run, Choices>> {
@@ -157,14 +163,27 @@ export function stageContext(run: Run, state: LoopState): StageContext {
 }
 
 function withDefaults(options: TrainOptions): Run {
+  const settings = loopSettings(options.settings);
+  const { estimate = estimateAdvantages } = options;
+  checkSettings(settings, estimate);
   return {
-    estimate: estimateAdvantages,
+    estimate,
     examples: [],
     stages: STAGES,
     step: trainStep,
     loggers: [],
     signal: new AbortController().signal,
+    warn: warnOnce(options.loggers ?? []),
     ...options,
-    settings: loopSettings(options.settings),
+    settings,
+  };
+}
+
+function warnOnce(loggers: readonly Logger[]): (message: string) => void {
+  const said = new Set<string>();
+  return (message) => {
+    if (said.has(message)) return;
+    said.add(message);
+    for (const logger of loggers) logger.warn?.(message);
   };
 }

@@ -1,7 +1,8 @@
 /** Stage 2, transform: episodes into groups of trajectories that are compared with each other. */
 import type { Metrics } from "../backend.ts";
-import type { Episode, RewardedTrajectory, Trajectory, TrajectoryGroup } from "../data/types.ts";
+import type { Episode, RewardedTrajectory, Step, Trajectory, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { groupingByName } from "./registry.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { StageContext, Staged } from "./stages.ts";
 import { groupBy, largest, mean, smallest } from "./statistics.ts";
@@ -15,20 +16,29 @@ export interface Grouping extends Omit<TrajectoryGroup, "trajectories"> {
 export type GroupingHook = (episodes: readonly Episode[], settings: LoopSettings) => readonly Grouping[];
 
 /**
- * Names trajectories, leaves out masked episodes, groups by task and role (or by your hook), and checks every reward.
+ * Names trajectories, leaves out masked episodes and broken trajectories, groups by task and role (or by your hook),
+ * and checks every reward: the five parts below in a row, each of which is a stage of its own for `pipeline.stages`.
  * @throws {ConfigError} naming the trajectory whose reward is missing or not finite.
  */
-export function transform(
-  episodes: readonly Episode[],
-  { settings, grouping = groupByTaskAndName }: StageContext,
-): Staged<TrajectoryGroup[]> {
-  const named = episodes.map((episode) => nameTrajectories(episode, settings.transform));
-  const unmasked = named.filter((episode) => !isMasked(episode, settings.compact_filtering));
-  const groups = grouping(unmasked, settings).map(checkRewards);
-  return { value: groups, metrics: groupMetrics(named, groups) };
+export function transform(episodes: readonly Episode[], context: StageContext): Staged<TrajectoryGroup[]> {
+  const named = nameTrajectories(episodes, context);
+  const unmasked = filterMasked(named.value, context);
+  const sound = filterMismatched(unmasked.value, context);
+  const groups = checkRewards(group(sound.value, context).value);
+  return { value: groups.value, metrics: { ...named.metrics, ...sound.metrics, ...groups.metrics } };
 }
 
-function nameTrajectories(episode: Episode, options: LoopSettings["transform"]): Episode {
+/** Names unnamed trajectories by their place in the episode, or drops them, as `rllm.transform` says. */
+export function nameTrajectories(
+  episodes: readonly Episode[],
+  { settings }: StageContext,
+): Staged<readonly Episode[]> {
+  const value = episodes.map((episode) => nameIn(episode, settings.transform));
+  const before = value.reduce((sum, episode) => sum + episode.trajectories.length, 0);
+  return { value, metrics: { "groups/num_trajs_before_filter": before } };
+}
+
+function nameIn(episode: Episode, options: LoopSettings["transform"]): Episode {
   const { impute_missing_names, default_traj_name, drop_unnamed_traj } = options;
   const isUnnamed = ({ name }: Trajectory) => name === "" || name === default_traj_name;
   if (!impute_missing_names) {
@@ -41,9 +51,50 @@ function nameTrajectories(episode: Episode, options: LoopSettings["transform"]):
   return { ...episode, trajectories };
 }
 
-/** Compact filtering: a masked episode adds neither to a baseline nor to a gradient. */
-function isMasked({ termination_reason }: Episode, filtering: LoopSettings["compact_filtering"]): boolean {
-  return filtering.enable && filtering[`mask_${termination_reason}`];
+/** Compact filtering: a masked episode adds neither to a baseline nor to a gradient, whoever groups. */
+export function filterMasked(
+  episodes: readonly Episode[],
+  { settings: { compact_filtering } }: StageContext,
+): Staged<readonly Episode[]> {
+  const isMasked = ({ termination_reason }: Episode) =>
+    compact_filtering.enable && compact_filtering[`mask_${termination_reason}`];
+  return { value: episodes.filter((episode) => !isMasked(episode)), metrics: {} };
+}
+
+/**
+ * `filter_token_mismatch`: leaves out trajectories with a step that has not one log-prob per response token, and
+ * counts them under the name that rLLM's Tinker backend has for them. Without it they reach `batch`, which refuses them.
+ */
+export function filterMismatched(
+  episodes: readonly Episode[],
+  { settings, warn }: StageContext,
+): Staged<readonly Episode[]> {
+  if (!settings.filter_token_mismatch) return { value: episodes, metrics: {} };
+  const broken = episodes.flatMap(({ trajectories }) => trajectories.filter((each) => !isSound(each)));
+  if (broken.length === 0) return { value: episodes, metrics: { "batch/dropped_malformed_sequences": 0 } };
+  warn?.(
+    "Trajectories were left out as their response tokens and log-probs do not match (rllm.filter_token_mismatch): " +
+      `see batch/dropped_malformed_sequences. The first: ${broken[0].uid}`,
+  );
+  const value = episodes.map((episode) => ({
+    ...episode,
+    trajectories: episode.trajectories.filter(isSound),
+  }));
+  return { value, metrics: { "batch/dropped_malformed_sequences": broken.length } };
+}
+
+function isSound({ steps }: Trajectory): boolean {
+  return steps.every(({ response_ids, logprobs }: Step) => response_ids.length === logprobs.length);
+}
+
+/** Groups by the run's hook, by the one that `traj_grouping_hook` names, or by task and name. */
+export function group(
+  episodes: readonly Episode[],
+  { settings, grouping }: StageContext,
+): Staged<readonly Grouping[]> {
+  const named = settings.algorithm.traj_grouping_hook;
+  const hook = grouping ?? (named === null ? groupByTaskAndName : groupingByName(named));
+  return { value: hook(episodes, settings), metrics: {} };
 }
 
 /** rLLM's rule: one group for each task and trajectory name, in order of appearance. */
@@ -72,7 +123,16 @@ function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Group
   };
 }
 
-function checkRewards(group: Grouping): TrajectoryGroup {
+/**
+ * Within a group all trajectories have a reward, or none: then the last step's counts. The same for every grouping.
+ * @throws {ConfigError} naming the group or trajectory that breaks the rule, or whose reward is not finite.
+ */
+export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGroup[]> {
+  const value = groups.map(checkGroup);
+  return { value, metrics: groupMetrics(value) };
+}
+
+function checkGroup(group: Grouping): TrajectoryGroup {
   const given = group.trajectories.filter(({ reward }) => reward !== null).length;
   if (given !== 0 && given !== group.trajectories.length) {
     throw new ConfigError(
@@ -90,11 +150,9 @@ function withReward(trajectory: Trajectory, group: Grouping): RewardedTrajectory
   );
 }
 
-function groupMetrics(episodes: readonly Episode[], groups: readonly TrajectoryGroup[]): Metrics {
-  const sizes = groups.map((group) => group.trajectories.length);
-  const before = episodes.reduce((sum, episode) => sum + episode.trajectories.length, 0);
+function groupMetrics(groups: readonly TrajectoryGroup[]): Metrics {
+  const sizes = groups.map((each) => each.trajectories.length);
   return {
-    "groups/num_trajs_before_filter": before,
     "groups/num_trajs_after_filter": sizes.reduce((sum, size) => sum + size, 0),
     "groups/num_groups": groups.length,
     "groups/avg_group_size": mean(sizes),

@@ -1,7 +1,9 @@
 /** Stage 7, update: one optimiser step per mini-batch. */
+import { planLoss } from "../algorithm/loss_definition.ts";
 import { findLoss } from "../algorithm/loss_spec.ts";
 import type { LossSpec, Metrics, OptimParams, TrainBatch } from "../backend.ts";
 import { rowCount, sliceTokens } from "../data/pack.ts";
+import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { AdvantageRows, StageContext, Staged } from "./stages.ts";
 import { largest, mean, smallest } from "./statistics.ts";
@@ -19,9 +21,8 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
     if (parts.length === 0) continue;
     const totals = denominators(parts.map(([, part]) => part));
     for (const [loss, part] of parts) {
-      measured.push(
-        await backend.forwardBackward(part, { ...lossSpec(loss, settings), ...(parts.length > 1 && totals) }),
-      );
+      const spec = { ...lossSpec(loss, settings), ...(parts.length > 1 && totals) };
+      measured.push(await backend.forwardBackward(part, spec));
     }
     measured.push(await backend.optimStep(params));
   }
@@ -46,15 +47,23 @@ function minibatches(rows: number, count: number): Range[] {
 function* partsByLoss(
   rows: AdvantageRows,
   { range, settings }: { range: Range; settings: LoopSettings },
-): Generator<[loss: string, part: TrainBatch]> {
-  const chosen = new Map<string, number[]>();
+): Generator<[loss: RoleLoss, part: TrainBatch]> {
+  const chosen = new Map<string, { loss: RoleLoss; members: number[] }>();
   for (let row = range.from; row < range.to; row++) {
     if (!rows.mask.subarray(rows.offsets[row], rows.offsets[row + 1]).includes(1)) continue;
     const role = rows.groups[rows.groupOfTrajectory[rows.trajectoryOfRow[row]]].group_role;
-    const loss = lossOf(role, settings.algorithm);
-    chosen.set(loss, [...(chosen.get(loss) ?? []), row]);
+    const { loss: name, loss_args } = algorithmOf(role, settings.algorithm);
+    const key = JSON.stringify([name, loss_args]);
+    const part = chosen.get(key) ?? { loss: { name, loss_args }, members: [] };
+    part.members.push(row);
+    chosen.set(key, part);
   }
-  for (const [loss, members] of chosen) yield [loss, pickRows(rows, members)];
+  for (const { loss, members } of chosen.values()) yield [loss, pickRows(rows, members)];
+}
+
+interface RoleLoss {
+  readonly name: string;
+  readonly loss_args: Readonly<Record<string, unknown>>;
 }
 
 function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
@@ -92,30 +101,31 @@ function denominators(parts: readonly TrainBatch[]) {
   };
 }
 
-/** rLLM's choice of loss for an estimator, where no loss is named. */
-const LOSS_OF_ESTIMATOR: Readonly<Record<string, string>> = { grpo: "ppo" };
-const OTHER_LOSS = "importance_sampling";
-
-function lossOf(role: string, algorithm: LoopSettings["algorithm"]): string {
-  const own = algorithm.traj_group_adv_estimator_map[role] as
-    | string
-    | { estimator?: string; loss_fn?: string }
-    | undefined;
-  const estimator = (typeof own === "string" ? own : own?.estimator) ?? algorithm.adv_estimator;
-  const named = (typeof own === "object" ? own.loss_fn : undefined) ?? algorithm.loss_fn;
-  return named ?? LOSS_OF_ESTIMATOR[estimator] ?? OTHER_LOSS;
-}
-
-function lossSpec(name: string, { algorithm, rollout }: LoopSettings): LossSpec {
-  const { eps_clip, eps_clip_high, loss_agg_mode, kl_beta } = algorithm;
+function lossSpec({ name, loss_args }: RoleLoss, { algorithm, rollout }: LoopSettings): LossSpec {
+  const { loss_agg_mode, kl_beta } = algorithm;
   return {
     name,
     loss_agg_mode: loss_agg_mode ?? "token-mean",
-    settings: clipSettings(name, { low: eps_clip, high: eps_clip_high ?? eps_clip }),
+    settings: lossSettings(name, { algorithm, loss_args }),
     entropy_coeff: 0,
     ...(kl_beta > 0 && { kl: { type: "low_var_kl", coef: kl_beta } }),
     temperature: rollout.train.temperature || 1,
   };
+}
+
+/**
+ * The settings of a loss: the clip range, and over it the loss's own arguments.
+ * @throws {ConfigError} for a loss that is not registered, or arguments that it does not take.
+ */
+export function lossSettings(
+  name: string,
+  { algorithm, loss_args }: Pick<RoleLoss, "loss_args"> & Pick<LoopSettings, "algorithm">,
+): Record<string, number> {
+  const { eps_clip, eps_clip_high } = algorithm;
+  const clip = clipSettings(name, { low: eps_clip, high: eps_clip_high ?? eps_clip });
+  const settings = { ...clip, ...loss_args } as Record<string, number>;
+  planLoss(findLoss(name), settings);
+  return settings;
 }
 
 /** The clip range under the names that the loss has for it: verl's are distances from 1, Tinker's are ratios. */

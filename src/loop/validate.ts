@@ -20,7 +20,7 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
     const roles = groupBy(groups, (group) => group.group_role);
     for (const [role, members] of roles) {
       const values = members.flatMap((group) => group.trajectories.map(({ reward }) => reward));
-      rewards.push(rewardMetrics(role, Float32Array.from(values)));
+      rewards.push(rewardMetrics(role, values));
     }
     // Task indexes restart with every batch; within the whole set they go on.
     episodes.push(...batch.value.map((episode) => ({ ...episode, task_index: episode.task_index + from })));

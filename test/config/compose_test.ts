@@ -217,8 +217,9 @@ describe("published quirks, as they are here", () => {
     expect(complaints(set.map((each) => `rllm.stepwise_advantage.${each}`))).toEqual([]);
   });
 
-  test("17: a setting that nothing reads is refused", () => {
-    expect(complaints(["rllm.filter_token_mismatch=false"])[0]).toContain("on the local backend as");
+  test("17: a setting that rLLM never reads acts, and one that nothing here reads is refused", () => {
+    expect(complaints(["rllm.filter_token_mismatch=false"])).toEqual([]);
+    expect(complaints(["rllm.remote_runtime.enabled=true"])[0]).toContain("on the local backend as");
   });
 
   test("a setting that is forwarded to a refused one is refused with it", () => {

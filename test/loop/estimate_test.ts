@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import type { Estimates } from "../../src/loop/advantages.ts";
 import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/estimate.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { expectClose } from "../fixtures/numbers.ts";
@@ -6,17 +7,52 @@ import { expectClose } from "../fixtures/numbers.ts";
 const REWARDS = Float32Array.of(1, 0.5, 0, 1, 0, 0.25, 1, 1, 1, 0, 0.75);
 /** Interleaved, uneven, one alone. */
 const GROUPS = Uint32Array.of(0, 1, 0, 1, 0, 1, 2, 2, 2, 3, 0);
+const LENGTHS = Uint32Array.of(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5);
 const NAMES = ["grpo", "rloo", "reinforce", "reinforce_plus_plus_baseline", "prpo", "opo", "gpg"];
+const TOKEN_NAMES = ["reinforce_plus_plus"];
+
+const flat = (estimates: Estimates) => ("tokens" in estimates ? estimates.tokens : estimates);
+
+test("verl's estimators see the trained tokens of a trajectory, rLLM's weigh trajectories alike", () => {
+  const of = (name: string, lengths?: Uint32Array) =>
+    flat(
+      estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), {
+        name,
+        norm_adv_by_std_in_grpo: true,
+        lengths,
+      }) as Estimates,
+    );
+  expect([...of("opo", Uint32Array.of(1, 3))]).toEqual([0.75, -0.25]);
+  expect([...of("opo")]).toEqual([0.5, -0.5]);
+  const [a, b] = [undefined, Uint32Array.of(1, 3)].map((lengths) =>
+    of("reinforce_plus_plus_baseline", lengths),
+  );
+  expect(a).toEqual(b);
+  expect(of("reinforce_plus_plus", Uint32Array.of(1, 3))).toHaveLength(4);
+});
+
+test("arguments of the estimator count, and those it does not take are refused", () => {
+  const options = { name: "grpo", norm_adv_by_std_in_grpo: true };
+  const of = (settings: Record<string, unknown>) =>
+    flat(
+      estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), { ...options, settings }) as Estimates,
+    );
+  expect(of({ epsilon: 0.5 })[0]).toBeCloseTo(0.5, 6);
+  expect(() => of({ gamma: 1 })).toThrow(/Cannot set gamma of the estimator rllm.grpo: it has .*epsilon/);
+  expect(() => estimateAdvantages.check?.("grpo", { epsilon: "x" })).toThrow(/takes a number/);
+  expect(() => estimateAdvantages.check?.("nonesuch", {})).toThrow(/"nonesuch"/);
+});
 
 overDevices("advantages where the loop takes them", (device) => {
-  for (const name of NAMES)
+  for (const name of [...NAMES, ...TOKEN_NAMES])
     for (const norm_adv_by_std_in_grpo of name === "grpo" ? [true, false] : [true])
       test(`${name}${norm_adv_by_std_in_grpo ? "" : " without the deviation"}`, async () => {
-        const options = { name, norm_adv_by_std_in_grpo };
+        const options = { name, norm_adv_by_std_in_grpo, lengths: LENGTHS };
         const before = device.memory.live;
         const got = await estimateAdvantagesOn(device)(REWARDS, GROUPS, options);
         const expected = await estimateAdvantages(REWARDS, GROUPS, options);
-        expectClose(got, expected, { relative: 2e-5, absolute: 2e-6 });
+        expect("tokens" in got).toBe(TOKEN_NAMES.includes(name));
+        expectClose(flat(got), flat(expected), { relative: 2e-5, absolute: 2e-6 });
         expect(device.memory.live).toBe(before);
       });
 

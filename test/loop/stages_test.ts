@@ -130,8 +130,11 @@ describe("reject", () => {
   const episodes = [episode(0, [1]), episode(0, [0], { rollout_index: 1 }), episode(1, [1])];
   const held = NOTHING_HELD;
 
-  test("counts tasks by who solved them, and drops groups that are too small", () => {
-    const { value, metrics } = reject({ episodes, groups: [group([1, 0]), group([1])], held }, context());
+  test("counts tasks by who solved them, and drops groups that are too small", async () => {
+    const { value, metrics } = await reject(
+      { episodes, groups: [group([1, 0]), group([1])], held },
+      context(),
+    );
     expect(value.groups).toHaveLength(1);
     expect(metrics).toMatchObject({
       "batch/num_tasks": 2,
@@ -141,20 +144,22 @@ describe("reject", () => {
     });
   });
 
-  test("mode episode gathers over batches until enough tasks were partly solved", () => {
+  test("mode episode gathers over batches until enough tasks were partly solved", async () => {
     const settings = context({ rejection_sample: { enable: true, min_partial_solve_tasks: 2 } });
-    const first = reject({ episodes, groups: [group([1, 0])], held }, settings).value;
+    const first = (await reject({ episodes, groups: [group([1, 0])], held }, settings)).value;
     expect(first.groups).toEqual([]);
-    const second = reject({ episodes, groups: [group([0, 1])], held: first.held }, settings).value;
+    const second = (await reject({ episodes, groups: [group([0, 1])], held: first.held }, settings)).value;
     expect(second.groups).toHaveLength(2);
     expect(second.held).toEqual(NOTHING_HELD);
   });
 
-  test("mode group drops groups that teach nothing and keeps the rest", () => {
+  test("mode group drops groups that teach nothing and keeps the rest", async () => {
     const groups = [group([1, 0]), group([1, 1]), group([0, 0])];
-    expect(
-      reject({ episodes, groups, held }, context({ rejection_sample: { mode: "group" } })).value.groups,
-    ).toHaveLength(1);
+    const { value } = await reject(
+      { episodes, groups, held },
+      context({ rejection_sample: { mode: "group" } }),
+    );
+    expect(value.groups).toHaveLength(1);
   });
 });
 

@@ -1,0 +1,24 @@
+/** Refuses, before anything runs, names and arguments that the first step would stumble over. */
+import type { EstimateAdvantages } from "./advantages.ts";
+import { groupingByName, rejectionByName } from "./registry.ts";
+import { REJECTION_MODES } from "./reject.ts";
+import { algorithmOf } from "./roles.ts";
+import type { LoopSettings } from "./settings.ts";
+import { lossSettings } from "./update.ts";
+
+/**
+ * Checks the estimator, the loss and their arguments, of the run and of every role of its own, and the names of hooks.
+ * @throws {ConfigError} that names the setting and what it could be.
+ */
+export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantages): void {
+  const { algorithm, rejection_sample } = settings;
+  const { traj_grouping_hook, traj_group_adv_estimator_map } = algorithm;
+  if (traj_grouping_hook !== null) groupingByName(traj_grouping_hook);
+  const { mode } = rejection_sample;
+  if (mode !== null && !REJECTION_MODES.includes(mode)) rejectionByName(mode);
+  for (const role of ["", ...Object.keys(traj_group_adv_estimator_map)]) {
+    const { estimator, estimator_args, loss, loss_args } = algorithmOf(role, algorithm);
+    estimate.check?.(estimator, estimator_args);
+    lossSettings(loss, { algorithm, loss_args });
+  }
+}
