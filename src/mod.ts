@@ -33,6 +33,14 @@ export type { CheckpointStore } from "./log/checkpoint_store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
 export type { EstimateAdvantages } from "./loop/advantages.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./loop/estimate.ts";
+export {
+  type PipelineStage,
+  registerStage,
+  registerWrapper,
+  type StageDefinition,
+  type StageWrapper,
+  type StepValues,
+} from "./loop/pipeline.ts";
 export { registerGrouping, registerRejection } from "./loop/registry.ts";
 export type { Accepted, Candidates, RejectionFunction, RejectionInput } from "./loop/reject.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";

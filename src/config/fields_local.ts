@@ -2,7 +2,18 @@
  * Settings of the `local` backend: WebGPU on this machine (`config/rllm/backend/local.yaml`).
  * To add one: a row here and a row in support.ts, then `npx vitest run test/config/yaml_test.ts -u` renders the YAML.
  */
-import { bool, dict, float, int, oneOf, str, texts } from "./field.ts";
+import { bool, dict, float, int, list, oneOf, str, texts } from "./field.ts";
+
+/** The loop's own, for every backend that the loop here drives. */
+export const PIPELINE_FIELDS = {
+  "pipeline.stages": list(
+    ["generate", "transform", "reject", "batch", "process", "advantages", "update", "log"],
+    "stages of a training step, in order; name(stage) wraps one",
+    { note: "Own stages and wrappers are registered by a module given with --import: see docs/limits.md." },
+  ),
+} as const;
+
+export const PIPELINE_SECTION = "The training step; a section of grpu's own";
 
 export const LOCAL_FIELDS = {
   "rllm.backend": str("local", "the backend; choose it with rllm/backend=NAME"),
@@ -73,6 +84,8 @@ export const LOCAL_FIELDS = {
   "warmup.learning_rate": float(1e-3, "learning rate of the supervised steps", { min: 0 }),
   "warmup.examples": int(null, "examples to draw from; null = all", { min: 1 }),
 
+  ...PIPELINE_FIELDS,
+
   "data.train_files": texts("JSONL or Parquet files with prompts; null = the task makes its own"),
   "data.val_files": texts("the same for validation"),
   "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
@@ -89,5 +102,6 @@ export const LOCAL_SECTIONS: Readonly<Record<string, string>> = {
   training: "Optimiser, schedule, checkpoints",
   validation: "Validation",
   warmup: "Supervised warm-up of a new model",
+  pipeline: PIPELINE_SECTION,
   data: "Rows, lengths and batch sizes; the same settings as rllm.data",
 };

@@ -3,6 +3,7 @@
  * Rendered like local.yaml; defaults are the guide's.
  */
 import { bool, dict, float, int, MANDATORY, oneOf, str, texts } from "./field.ts";
+import { PIPELINE_FIELDS, PIPELINE_SECTION } from "./fields_local.ts";
 
 export const TINKER_FIELDS = {
   "rllm.backend": str("tinker", "the backend; choose it with rllm/backend=NAME"),
@@ -79,6 +80,8 @@ export const TINKER_FIELDS = {
   "data.train_batch_size": int(64, "prompts per training step", { min: 1 }),
   "data.val_batch_size": int(32, "prompts per validation batch", { min: -1 }),
 
+  ...PIPELINE_FIELDS,
+
   "task.name": str(null, "built-in or registered environment"),
   "task.reward": str(null, "registered reward; null = the environment's own"),
   "task.args": dict("arguments of the environment and the reward"),
@@ -90,5 +93,6 @@ export const TINKER_SECTIONS: Readonly<Record<string, string>> = {
   sampling: "Sampling (rllm.rollout.train and .val are the portable names)",
   rollout_engine: "Rollout engine",
   data: "Rows, lengths and batch sizes; the same settings as rllm.data",
+  pipeline: PIPELINE_SECTION,
   task: "What is learned; a section of grpu's own",
 };

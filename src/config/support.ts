@@ -176,6 +176,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
 
   ["device", "acts - - -", "picks the device"],
   ["memory_budget_bytes", "acts - - -", "bounds the buffer pool"],
+  ["pipeline.*", "acts acts - -", "the loop's own stages"],
   ["task.*", "acts acts - -", "makes tasks and rewards"],
   ["task.args", "refused refused - -", "environments take no arguments yet"],
   ["model.*", "acts acts - -", "the model that is trained"],

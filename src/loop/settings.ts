@@ -89,6 +89,8 @@ export interface LoopSettings {
     readonly min_trajs_per_group: number;
     readonly filter_uniform_groups: boolean;
   };
+  /** Stages of a training step by name, in order (see pipeline.ts). */
+  readonly pipeline: { readonly stages: readonly string[] };
   readonly mask_truncated_samples: boolean;
   readonly filter_token_mismatch: boolean;
   readonly training: {
@@ -117,6 +119,18 @@ export type Partly<T> = T extends readonly unknown[]
     : T;
 
 const SAMPLING: SamplingSettings = { temperature: 1, top_p: 1, max_tokens: 256 };
+
+/** The published eight stages. */
+export const STAGE_ORDER: readonly string[] = [
+  "generate",
+  "transform",
+  "reject",
+  "batch",
+  "process",
+  "advantages",
+  "update",
+  "log",
+];
 
 /** The defaults of the configuration's schema, for embedders that bring no configuration. */
 export const DEFAULT_SETTINGS: LoopSettings = {
@@ -175,6 +189,7 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     min_trajs_per_group: 2,
     filter_uniform_groups: false,
   },
+  pipeline: { stages: STAGE_ORDER },
   mask_truncated_samples: false,
   filter_token_mismatch: true,
   training: {

@@ -77,6 +77,7 @@ export function settingsFromConfig(config: Tree): LoopSettings {
       min_trajs_per_group: setting(config, "rllm.rejection_sample.min_trajs_per_group"),
       filter_uniform_groups: setting(config, "rllm.rejection_sample.filter_uniform_groups"),
     },
+    pipeline: { stages: setting(config, "pipeline.stages") },
     mask_truncated_samples: setting(config, "rllm.mask_truncated_samples"),
     filter_token_mismatch: setting(config, "rllm.filter_token_mismatch"),
     training: {

@@ -9,7 +9,8 @@
  *     // Leave one out: return its input.
  *     stages: { ...STAGES, reject: ({ groups }) => ({ value: { groups, held: [] }, metrics: {} }) }
  *
- * To add or reorder stages, pass another `step` (see step.ts: it is the eight calls in a row).
+ * To add or reorder stages, name them in `pipeline.stages` (see pipeline.ts), or pass another `step` (see `trainStep`:
+ * it is the eight calls in a row).
  */
 import type { Backend, Metrics, TrainBatch } from "../backend.ts";
 import type { PackedRows } from "../data/pack.ts";

@@ -8,6 +8,7 @@ import type { EstimateAdvantages } from "./advantages.ts";
 import { checkSettings } from "./check_settings.ts";
 import { resumeFrom, saveCheckpoint } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
+import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
 import type { RejectionFunction } from "./reject.ts";
 import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
 import { STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
@@ -28,7 +29,7 @@ export interface Run {
   /** Prompts with worked answers, for the warm-up. */
   readonly examples: readonly Example[];
   readonly stages: Stages;
-  /** One training step over the stages. Another one adds or reorders them. */
+  /** One training step over the stages: `trainStep`, or the list that `pipeline.stages` names. */
   readonly step: typeof trainStep;
   /** Which trajectories are compared with each other. Default: those of one task and one name. */
   readonly grouping?: GroupingHook;
@@ -137,7 +138,7 @@ function startStep() {
 }
 
 /** verl's names: tokens of the batch per second of the whole step. */
-function throughput(tokens: number, metrics: Metrics): Metrics {
+export function throughput(tokens: number, metrics: Metrics): Metrics {
   const seconds = metrics["time/step"];
   return {
     "perf/total_num_tokens": tokens,
@@ -147,7 +148,7 @@ function throughput(tokens: number, metrics: Metrics): Metrics {
   };
 }
 
-function progress({ step, epoch, totalSteps }: StageContext): Metrics {
+export function progress({ step, epoch, totalSteps }: StageContext): Metrics {
   return { "training/global_step": step, "training/epoch": epoch, "progress/done_frac": step / totalSteps };
 }
 
@@ -165,12 +166,14 @@ export function stageContext(run: Run, state: LoopState): StageContext {
 function withDefaults(options: TrainOptions): Run {
   const settings = loopSettings(options.settings);
   const { estimate = estimateAdvantages } = options;
+  const { stages = STAGES } = options;
   checkSettings(settings, estimate);
+  const { stages: names } = settings.pipeline;
   return {
     estimate,
     examples: [],
-    stages: STAGES,
-    step: trainStep,
+    stages,
+    step: isPublishedOrder(names) ? trainStep : pipelineStep(names, stages),
     loggers: [],
     signal: new AbortController().signal,
     warn: warnOnce(options.loggers ?? []),

@@ -1,0 +1,355 @@
+/**
+ * A training step as a list of stages by name (`pipeline.stages`): leave one out, add your own, put them in another
+ * order, or wrap one. `trainStep` is the published order written out; this is the same step as data.
+ *
+ *     pipeline.stages=[generate, transform, reject, drop_longest, batch, process, advantages, timed(update), log]
+ *
+ * Stages pass values by name. Each says what it needs and what it gives, so a list that cannot work is refused before
+ * the run; a stage whose needs are not there in a step (no group is left, say) is passed over.
+ */
+import type { Metrics } from "../backend.ts";
+import type { PackedRows } from "../data/pack.ts";
+import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
+import { lookUp } from "./registry.ts";
+import type { Held } from "./reject.ts";
+import { STAGE_ORDER } from "./settings.ts";
+import { type ProcessedRows, STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
+import { type LoopState, nextBatch } from "./state.ts";
+import { progress, type Run, stageContext, throughput } from "./train.ts";
+import {
+  checkRewards,
+  filterMasked,
+  filterMismatched,
+  type Grouping,
+  group,
+  nameTrajectories,
+} from "./transform.ts";
+
+/** What a step gathers on its way. */
+export interface StepValues {
+  /** There from the start. */
+  readonly tasks: readonly Task[];
+  readonly episodes: readonly Episode[];
+  /** Episodes whose trajectories may still come into a group. */
+  readonly eligible: readonly Episode[];
+  /** Groups whose rewards nothing has checked yet. */
+  readonly groupings: readonly Grouping[];
+  readonly groups: readonly TrajectoryGroup[];
+  /** There from the start: what earlier steps held back. What is left of it goes into the checkpoint. */
+  readonly held: Held;
+  readonly rows: PackedRows;
+  readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights">;
+  /** Per row [N] or per token [T]. */
+  readonly advantages: Float32Array;
+  /** There from the start: what the stages so far have measured. */
+  readonly metrics: Metrics;
+}
+
+export type Slot = keyof StepValues;
+
+type Given<G extends Slot> = Partial<Pick<StepValues, G>> & { readonly metrics?: Metrics };
+
+/** A stage: typed, so that it reads and gives only what it says. */
+export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G extends Slot = Slot> {
+  readonly name: string;
+  readonly needs: readonly N[];
+  /** Read where it is there. */
+  readonly uses?: readonly U[];
+  /** What it does not return stays as it was. */
+  readonly gives: readonly G[];
+  run(
+    values: Pick<StepValues, N> & Partial<Pick<StepValues, U>>,
+    context: StageContext,
+  ): Given<G> | undefined | Promise<Given<G> | undefined> | Promise<void>;
+}
+
+/** A stage that wrappers and the loop see: any slots. */
+export interface PipelineStage extends Omit<StageDefinition, "run"> {
+  run(values: Partial<StepValues>, context: StageContext): Promise<Given<Slot>>;
+}
+
+/** Runs something before, after or instead of a stage. Spread the stage and give another `run`. */
+export type StageWrapper = (stage: PipelineStage) => PipelineStage;
+
+interface Registry {
+  readonly stages: Map<string, PipelineStage>;
+  readonly wrappers: Map<string, StageWrapper>;
+}
+
+// On the global object, as loop/registry.ts.
+const KEY = Symbol.for("grpu.loop.pipeline");
+const shared = globalThis as unknown as Record<symbol, Registry | undefined>;
+shared[KEY] ??= { stages: new Map(), wrappers: new Map() };
+const registry: Registry = shared[KEY];
+
+/**
+ * Makes a stage known to `pipeline.stages`. The last registration of a name counts.
+ * @throws {ConfigError} for the name of one of the loop's own stages.
+ */
+export function registerStage<N extends Slot = never, U extends Slot = never, G extends Slot = never>(
+  stage: StageDefinition<N, U, G>,
+): void {
+  if (BUILT_IN_NAMES.includes(stage.name)) {
+    throw new ConfigError(
+      `Cannot register the stage ${stage.name} as the loop has one of that name: choose another, and put it into pipeline.stages`,
+      { path: "pipeline.stages" },
+    );
+  }
+  registry.stages.set(stage.name, asPipelineStage(stage));
+}
+
+/** What a stage needs is there whenever it runs: `checkOrder` and the step see to it. */
+function asPipelineStage<N extends Slot, U extends Slot, G extends Slot>(
+  stage: StageDefinition<N, U, G>,
+): PipelineStage {
+  const { name, needs, uses, gives } = stage;
+  const run: PipelineStage["run"] = async (values, context) =>
+    (await stage.run(values as Parameters<typeof stage.run>[0], context)) ?? {};
+  return { name, needs, ...(uses && { uses }), gives, run };
+}
+
+/** Makes a wrapper known to `pipeline.stages`, where it is written `name(stage)`. */
+export function registerWrapper(name: string, wrap: StageWrapper): void {
+  registry.wrappers.set(name, wrap);
+}
+
+/** True for what `trainStep` runs. */
+export function isPublishedOrder(names: readonly string[]): boolean {
+  return names.length === STAGE_ORDER.length && names.every((name, i) => name === STAGE_ORDER[i]);
+}
+
+/** The loop's own stages as a pipeline sees them, over the run's record of functions. */
+function builtIns(stages: Stages): PipelineStage[] {
+  return [
+    asPipelineStage({
+      name: "generate",
+      needs: ["tasks"],
+      gives: ["episodes", "eligible"],
+      run: async ({ tasks }, context) => {
+        const { value: episodes, metrics } = await stages.generate(tasks, context);
+        return { episodes, eligible: episodes, metrics };
+      },
+    }),
+    asPipelineStage({
+      name: "transform",
+      needs: ["eligible"],
+      gives: ["groups"],
+      run: async ({ eligible }, context) => as("groups", await stages.transform(eligible, context)),
+    }),
+    ...transformParts(),
+    asPipelineStage({
+      name: "reject",
+      needs: ["episodes", "groups", "held"],
+      gives: ["groups", "held"],
+      run: async (candidates, context) => {
+        const { value, metrics } = await stages.reject(candidates, context);
+        return { ...value, metrics };
+      },
+    }),
+    asPipelineStage({
+      name: "batch",
+      needs: ["groups"],
+      gives: ["rows"],
+      run: async ({ groups }, context) =>
+        groups.length > 0 ? as("rows", await stages.batch(groups, context)) : undefined,
+    }),
+    asPipelineStage({
+      name: "process",
+      needs: ["rows"],
+      gives: ["logprobs"],
+      run: async ({ rows }, context) => {
+        const { value, metrics } = await stages.process(rows, context);
+        const { oldLogprobs, refLogprobs, rolloutIsWeights } = value;
+        return { logprobs: { oldLogprobs, refLogprobs, rolloutIsWeights }, metrics };
+      },
+    }),
+    asPipelineStage({
+      name: "advantages",
+      needs: ["rows"],
+      uses: ["logprobs"],
+      gives: ["advantages"],
+      run: async ({ rows, logprobs }, context) => {
+        const { value, metrics } = await stages.advantages({ ...rows, ...logprobs }, context);
+        return { advantages: value.advantages, metrics };
+      },
+    }),
+    asPipelineStage({
+      name: "update",
+      needs: ["rows", "advantages"],
+      uses: ["logprobs"],
+      gives: [],
+      run: async ({ rows, logprobs, advantages }, context) => {
+        const { metrics } = await stages.update({ ...rows, ...logprobs, advantages }, context);
+        return { metrics };
+      },
+    }),
+    asPipelineStage({
+      name: "log",
+      needs: ["metrics"],
+      uses: ["episodes", "groups", "rows"],
+      gives: [],
+      run: async ({ metrics, episodes = [], groups = [], rows }, context) => {
+        const speed = rows && "time/update" in metrics ? throughput(rows.tokens.length, metrics) : {};
+        const report = { metrics: { ...metrics, ...speed, ...progress(context) }, episodes, groups };
+        return stages.log(report, context);
+      },
+    }),
+  ];
+}
+
+/** The parts of `transform`, for pipelines that want them apart. */
+function transformParts(): PipelineStage[] {
+  const part = (
+    name: string,
+    run: (episodes: readonly Episode[], context: StageContext) => Staged<readonly Episode[]>,
+  ) =>
+    asPipelineStage({
+      name,
+      needs: ["eligible"],
+      gives: ["eligible"],
+      run: ({ eligible }, context) => as("eligible", run(eligible, context)),
+    });
+  return [
+    part("name_trajectories", nameTrajectories),
+    part("filter_masked", filterMasked),
+    part("filter_mismatched", filterMismatched),
+    asPipelineStage({
+      name: "group",
+      needs: ["eligible"],
+      gives: ["groupings"],
+      run: ({ eligible }, context) => as("groupings", group(eligible, context)),
+    }),
+    asPipelineStage({
+      name: "check_rewards",
+      needs: ["groupings"],
+      gives: ["groups"],
+      run: ({ groupings }) => as("groups", checkRewards(groupings)),
+    }),
+  ];
+}
+
+function as<S extends Slot>(slot: S, { value, metrics }: Staged<StepValues[S]>) {
+  return { [slot]: value, metrics } as unknown as Given<S>;
+}
+
+const BUILT_IN_NAMES: readonly string[] = builtIns(STAGES).map(({ name }) => name);
+
+/**
+ * The stages of a list, each wrapped as it says.
+ * @throws {ConfigError} for a name that nothing registered, and for a list in which a stage lacks what it needs.
+ */
+export function readPipeline(names: readonly string[], stages: Stages): readonly PipelineStage[] {
+  const table = new Map(registry.stages);
+  for (const stage of builtIns(stages)) table.set(stage.name, stage);
+  const pipeline = names.map((name) => readStage(name, table));
+  checkOrder(pipeline);
+  return pipeline;
+}
+
+/** `update`, `timed(update)`, `a(b(update))`. */
+function readStage(text: string, table: ReadonlyMap<string, PipelineStage>): PipelineStage {
+  const path = "pipeline.stages";
+  const [, wrapper, inner] = /^([^()\s]+)\((.+)\)$/.exec(text.trim()) ?? [];
+  if (wrapper === undefined) return lookUp(table, { name: text.trim(), kind: "stage", path });
+  return lookUp(registry.wrappers, { name: wrapper, kind: "wrapper", path })(readStage(inner, table));
+}
+
+/** There before the first stage. */
+const FROM_THE_START: readonly Slot[] = ["tasks", "held", "metrics"];
+/** Read after the last one. */
+const TO_THE_END: readonly Slot[] = ["held"];
+
+function checkOrder(pipeline: readonly PipelineStage[]): void {
+  const there = new Set<Slot>(FROM_THE_START);
+  pipeline.forEach((stage, i) => {
+    const missing = stage.needs.find((slot) => !there.has(slot));
+    if (missing) refuse(pipeline, `${stage.name} needs ${missing}, which ${whoGives(pipeline, missing, i)}`);
+    for (const slot of stage.gives) there.add(slot);
+  });
+  pipeline.forEach(({ name, gives }, i) => {
+    const readers = pipeline.slice(i + 1).flatMap(({ needs, uses = [] }) => [...needs, ...uses]);
+    const read = new Set<Slot>([...readers, ...TO_THE_END]);
+    if (gives.length === 0 || gives.some((slot) => read.has(slot))) return;
+    const what = gives.join(", ");
+    refuse(pipeline, `nothing after ${name} reads what it gives (${what}): move it up, or leave it out`);
+  });
+}
+
+function whoGives(pipeline: readonly PipelineStage[], slot: Slot, at: number): string {
+  const isSource = ({ needs, gives }: PipelineStage) => gives.includes(slot) && !needs.includes(slot);
+  const later = pipeline.slice(at + 1).find(isSource);
+  if (later) return `${later.name} gives only after it: put ${later.name} before it`;
+  const known = [...builtIns(STAGES), ...registry.stages.values()].filter(isSource);
+  return `no stage before it gives: put ${known.map(({ name }) => name).join(" or ")} before it`;
+}
+
+function refuse(pipeline: readonly PipelineStage[], why: string): never {
+  const row = ({ name, needs, uses = [], gives }: PipelineStage) =>
+    `  ${name}: ${[...needs, ...uses.map((slot) => `${slot}?`)].join(", ") || "-"} -> ${gives.join(", ") || "-"}`;
+  throw new ConfigError(
+    `Cannot run pipeline.stages as ${why}.\nStages, what they need and what they give:\n${pipeline.map(row).join("\n")}`,
+    { path: "pipeline.stages" },
+  );
+}
+
+/**
+ * A training step over stages by name.
+ * @throws {ConfigError} at once, for a list that cannot work.
+ */
+export function pipelineStep(
+  names: readonly string[],
+  stages: Stages,
+): (run: Run, state: LoopState) => Promise<LoopState> {
+  const pipeline = readPipeline(names, stages);
+  const updates = pipeline.filter(({ name }) => name === "update").length;
+  return async (run, state) => {
+    const { batch: tasks, epoch } = nextBatch(run.tasks.train, { state, settings: run.settings });
+    const context = { ...stageContext(run, state), step: state.step + 1, epoch };
+    const own = updates > 1 ? withOldLogprobs(context) : context;
+    let values: Partial<StepValues> & Pick<StepValues, "metrics" | "held"> = {
+      tasks,
+      held: state.held,
+      metrics: {},
+    };
+    for (const stage of pipeline) {
+      if (stage.needs.some((slot) => values[slot] === undefined)) continue;
+      const since = performance.now();
+      const { metrics = {}, ...given } = await stage.run(values, own);
+      checkGifts(stage, given);
+      const seconds = (performance.now() - since) / 1000;
+      values = {
+        ...values,
+        ...given,
+        metrics: { ...values.metrics, ...metrics, ...times(values.metrics, { stage, seconds }) },
+      };
+    }
+    return { ...state, step: context.step, held: values.held };
+  };
+}
+
+function times(before: Metrics, { stage, seconds }: { stage: PipelineStage; seconds: number }): Metrics {
+  const name = `time/${stage.name}`;
+  return { [name]: (before[name] ?? 0) + seconds, "time/step": (before["time/step"] ?? 0) + seconds };
+}
+
+function checkGifts({ name, gives }: PipelineStage, given: object): void {
+  const other = Object.keys(given).find((slot) => !gives.includes(slot as Slot));
+  if (other === undefined) return;
+  throw new ConfigError(
+    `Cannot take ${other} from the stage ${name} as it does not say that it gives it: add it to gives`,
+    { path: "pipeline.stages" },
+  );
+}
+
+/** Several updates of one batch compare with the policy before the first of them. */
+function withOldLogprobs(context: StageContext): StageContext {
+  const { settings } = context;
+  const { rollout_correction } = settings.algorithm;
+  if (rollout_correction.bypass_mode !== null) return context;
+  const correction = { ...rollout_correction, bypass_mode: false };
+  return {
+    ...context,
+    settings: { ...settings, algorithm: { ...settings.algorithm, rollout_correction: correction } },
+  };
+}

@@ -1,0 +1,142 @@
+import { expect, test } from "vitest";
+import { pipelineStep, readPipeline, registerStage, registerWrapper } from "../../src/loop/pipeline.ts";
+import { STAGE_ORDER } from "../../src/loop/settings.ts";
+import { STAGES } from "../../src/loop/stages.ts";
+import { train } from "../../src/loop/train.ts";
+import { LETTER_SETTINGS, letterRun } from "../fixtures/loop.ts";
+
+const seen: string[] = [];
+registerStage({
+  name: "first_half",
+  needs: ["groups"],
+  gives: ["groups"],
+  run: ({ groups }) => ({ groups: groups.slice(0, 2), metrics: { "batch/mine": groups.length } }),
+});
+registerStage({
+  name: "double",
+  needs: ["advantages"],
+  gives: ["advantages"],
+  run: ({ advantages }) => ({ advantages: advantages.map((a) => 2 * a) }),
+});
+registerStage({ name: "look", needs: [], uses: ["groups"], gives: [], run: () => void seen.push("look") });
+registerStage({ name: "liar", needs: [], gives: [], run: () => ({ groups: [] }) as never });
+registerWrapper("noted", (stage) => ({
+  ...stage,
+  run: async (values, context) => {
+    seen.push(`before ${stage.name}`);
+    return stage.run(values, context);
+  },
+}));
+
+const PARTS = ["name_trajectories", "filter_masked", "filter_mismatched", "group", "check_rewards"];
+const SHORT = { ...LETTER_SETTINGS, trainer: { total_batches: 3, val_before_train: false, test_freq: 0 } };
+
+async function runWith(stages: readonly string[], options: Parameters<typeof letterRun>[0] = {}) {
+  const { run, backend, log } = letterRun({ ...options, settings: { ...SHORT, pipeline: { stages } } });
+  await train(run);
+  return { backend, records: log.of("train"), weights: backend.text() };
+}
+
+const withoutTimes = (metrics: Readonly<Record<string, number>>) =>
+  Object.fromEntries(Object.entries(metrics).filter(([name]) => !/^(time|perf)\//.test(name)));
+
+test("the published order is the record's, and by name it is the very same step", async () => {
+  expect(Object.keys(STAGES)).toEqual(STAGE_ORDER);
+  const plain = letterRun({ settings: SHORT });
+  await train(plain.run);
+  const named = letterRun({ settings: SHORT, step: pipelineStep(STAGE_ORDER, STAGES) });
+  await train(named.run);
+  expect(named.backend.text()).toBe(plain.backend.text());
+  const [a, b] = [plain, named].map(({ log }) => log.of("train").map(({ metrics }) => withoutTimes(metrics)));
+  expect(b).toEqual(a);
+  const names = [plain, named].map(({ log }) => Object.keys(log.of("train")[0].metrics).sort());
+  expect(names[1]).toEqual(names[0]);
+});
+
+test("transform in its parts is transform; its parts can change places", async () => {
+  const whole = await runWith(STAGE_ORDER);
+  const split = STAGE_ORDER.flatMap((name) => (name === "transform" ? PARTS : [name]));
+  const parts = await runWith(split);
+  expect(parts.weights).toBe(whole.weights);
+  expect(withoutTimes(parts.records[0].metrics)).toEqual(withoutTimes(whole.records[0].metrics));
+  const swapped = [...split];
+  swapped.splice(1, 3, "filter_mismatched", "filter_masked", "name_trajectories");
+  expect((await runWith(swapped)).weights).toBe(whole.weights);
+});
+
+test("a stage can be added, left out, moved and wrapped by name", async () => {
+  const added = STAGE_ORDER.toSpliced(2, 0, "first_half");
+  const { backend, records } = await runWith(added);
+  expect(backend.batches[0].offsets).toHaveLength(2 * 8 + 1);
+  expect(records[0].metrics).toMatchObject({ "batch/mine": 4, "batch/groups_before_filter": 2 });
+  expect(records[0].metrics["time/first_half"]).toBeGreaterThanOrEqual(0);
+
+  const whole = await runWith(STAGE_ORDER);
+  const moved = ["generate", "transform", "reject", "batch", "advantages", "process", "update", "log"];
+  expect((await runWith(moved)).weights).toBe(whole.weights);
+  const less = STAGE_ORDER.filter((name) => name !== "reject" && name !== "process");
+  expect((await runWith(less)).weights).toBe(whole.weights);
+  expect((await runWith(STAGE_ORDER.toSpliced(6, 0, "double"))).weights).not.toBe(whole.weights);
+
+  seen.length = 0;
+  const wrapped = STAGE_ORDER.with(6, "noted(noted(update))").toSpliced(6, 0, "look");
+  expect((await runWith(wrapped)).weights).toBe(whole.weights);
+  expect(seen.slice(0, 3)).toEqual(["look", "before update", "before update"]);
+});
+
+test("two updates of a batch compare with the policy before the first", async () => {
+  const { backend } = await runWith(STAGE_ORDER.toSpliced(6, 0, "update"));
+  expect(backend.weightVersion).toBe(6);
+  expect(backend.batches[0].oldLogprobs).toBeDefined();
+  expect(backend.batches[1].oldLogprobs).toEqual(backend.batches[0].oldLogprobs);
+});
+
+test("a step whose groups are all rejected passes over what needs rows", async () => {
+  const { backend, records } = await runWith(STAGE_ORDER.toSpliced(6, 0, "look"), {
+    rejection: () => [],
+  });
+  expect(backend.weightVersion).toBe(0);
+  expect(records).toHaveLength(3);
+  expect(records[0].metrics).not.toHaveProperty(["time/update"]);
+});
+
+test.each([
+  [
+    ["generate", "transform", "batch", "update", "advantages", "log"],
+    /update needs advantages, which advantages gives only after it: put advantages before it/,
+  ],
+  [
+    ["generate", "transform", "batch", "update", "log"],
+    /update needs advantages, which no stage before it gives: put advantages/,
+  ],
+  [
+    ["generate", "batch"],
+    /batch needs groups, which no stage before it gives: put transform or check_rewards before it/,
+  ],
+  [
+    ["generate", "transform", "batch", "advantages", "update", "process", "log"],
+    /nothing after process reads what it gives \(logprobs\)/,
+  ],
+  [["generate", "nonesuch"], /stage as nothing registered that name: nonesuch. Known: .*first_half/],
+  [["timed(generate)"], /wrapper as nothing registered that name: timed. Known: noted/],
+])("%j cannot work", (names, message) => {
+  expect(() => readPipeline(names, STAGES)).toThrow(message);
+  expect(() => letterRun({ settings: { pipeline: { stages: names } } })).not.toThrow();
+});
+
+test("the message tells what each stage needs and gives, and nothing has run", async () => {
+  const { run, backend } = letterRun({ settings: { pipeline: { stages: ["generate", "update", "log"] } } });
+  await expect(train(run)).rejects.toThrow(
+    / {2}generate: tasks -> episodes, eligible\n {2}update: rows, advantages, logprobs\? -> -\n/,
+  );
+  expect(backend.weightVersion).toBe(0);
+});
+
+test("what a stage does not say it gives is refused, and so is the name of a stage of the loop", async () => {
+  await expect(runWith(["generate", "liar", "log"])).rejects.toThrow(
+    /Cannot take groups from the stage liar/,
+  );
+  expect(() => registerStage({ name: "reject", needs: [], gives: [], run: () => undefined })).toThrow(
+    /the loop has one of that name/,
+  );
+});
