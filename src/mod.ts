@@ -8,7 +8,9 @@
  */
 
 export * from "./algorithm/mod.ts";
+export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions } from "./backend/local.ts";
+export { type OpenBackend, registerBackend } from "./backend/registry.ts";
 export type * from "./backend.ts";
 export { CpuDevice } from "./compute/cpu.ts";
 export {
@@ -31,6 +33,7 @@ export type * from "./data/types.ts";
 export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
 export type { CheckpointStore } from "./log/checkpoint_store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
+export { type OpenLogger, registerLogger } from "./log/registry.ts";
 export type { EstimateAdvantages } from "./loop/advantages.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./loop/estimate.ts";
 export {

@@ -28,7 +28,7 @@ export const evalCommand: Command = {
 
 async function evaluate(input: Input, io: Io): Promise<void> {
   const { openSession } = await import("./session.ts");
-  const { openLocalBackend } = await import("./local.ts");
+  const { openBackend } = await import("./backend.ts");
   const { settingsFromConfig } = await import("../loop/settings_config.ts");
   const { train } = await import("../loop/train.ts");
   const { options } = input;
@@ -44,9 +44,9 @@ async function evaluate(input: Input, io: Io): Promise<void> {
     io,
   );
   const settings = settingsFromConfig(session.config);
-  const { backend, device } = await openLocalBackend(session);
+  const { backend, description } = await openBackend(session);
   try {
-    io.err(`${session.tasks.val.length} tasks on ${device.info.kind}: ${device.info.description}\n`);
+    io.err(`${session.tasks.val.length} tasks on ${description}\n`);
     if (options.checkpoint !== undefined) await backend.load(String(options.checkpoint));
     const scores: Record<string, number> = {};
     const keep: Logger = { log: ({ metrics }) => void Object.assign(scores, metrics) };

@@ -1,4 +1,7 @@
-/** Loads what `--import` names: a user's module that registers rewards, environments, estimators. */
+/**
+ * Loads what `--import` names: a user's module that registers rewards, environments, estimators, losses, stages,
+ * groupings, rejections, backends or loggers.
+ */
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -6,7 +9,8 @@ import { ConfigError } from "../errors.ts";
 import { nearestFile } from "./files.ts";
 
 /**
- * Imports modules in order. TypeScript is run as it is; `grpu` in it is this very program, whatever is installed where.
+ * Imports modules in order. TypeScript is run as it is; `grpu` in it is this very program, whatever is installed where,
+ * and `zod` comes with it.
  * @throws {ConfigError} for a file that does not exist or that fails while it loads.
  */
 export async function importModules(paths: readonly string[]): Promise<void> {
@@ -33,7 +37,7 @@ async function load(file: string): Promise<void> {
     await import(pathToFileURL(file).href);
     return;
   }
-  const [{ createJiti }, grpu] = await Promise.all([import("jiti"), import("../mod.ts")]);
-  const jiti = createJiti(import.meta.url, { virtualModules: { grpu }, interopDefault: false });
+  const [{ createJiti }, grpu, zod] = await Promise.all([import("jiti"), import("../mod.ts"), import("zod")]);
+  const jiti = createJiti(import.meta.url, { virtualModules: { grpu, zod }, interopDefault: false });
   await jiti.import(file);
 }

@@ -5,7 +5,7 @@ export const IMPORT: Option = {
   flag: "--import",
   value: "FILE",
   describe:
-    "a TypeScript or JavaScript module that registers rewards, environments or estimators; may repeat",
+    "a module (TypeScript, JavaScript) that registers rewards, environments, estimators, stages, ...; may repeat",
   repeat: true,
 };
 

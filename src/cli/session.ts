@@ -1,4 +1,5 @@
 /** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
+import { backendNames } from "../backend/registry.ts";
 import { composeConfig } from "../config/compose.ts";
 import type { Problem } from "../config/problem.ts";
 import { formatProblem } from "../config/problem.ts";
@@ -7,6 +8,7 @@ import type { Tree } from "../config/tree.ts";
 import { tasksFromJsonl, tasksFromParquet } from "../data/rows.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { loggerNames } from "../log/registry.ts";
 import { rejectionNames } from "../loop/registry.ts";
 import "../task/environments.ts";
 import { environmentByName, environmentNames, rewardByName, rewardNames } from "../task/registry.ts";
@@ -62,6 +64,8 @@ export async function openSession(
       "rllm.algorithm.adv_estimator": [...estimatorNames()],
       "rllm.algorithm.loss_fn": [...lossNames()],
       "rllm.rejection_sample.mode": rejectionNames(),
+      "rllm.backend": backendNames(),
+      "rllm.trainer.logger": loggerNames(),
     },
   });
   warn(warnings, io);

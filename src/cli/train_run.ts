@@ -1,7 +1,6 @@
 /** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Device } from "../compute/device.ts";
 import { readYaml } from "../config/read.ts";
 import { setting } from "../config/schema.ts";
 import { toYaml } from "../config/show.ts";
@@ -13,6 +12,7 @@ import { EpisodeFiles } from "../log/episodes.ts";
 import { shortNumber } from "../log/format.ts";
 import { MetricsFile, type MetricsLine, readLines, type SampleLine, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
+import { registeredLogger } from "../log/registry.ts";
 import { renderReport } from "../log/report.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../log/tensorboard.ts";
 import { estimateAdvantagesOn } from "../loop/estimate.ts";
@@ -20,9 +20,9 @@ import { settingsFromConfig } from "../loop/settings_config.ts";
 import type { LoopState } from "../loop/state.ts";
 import { totalSteps } from "../loop/state.ts";
 import { type TrainOutcome, train } from "../loop/train.ts";
+import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./front.ts";
-import { openLocalBackend } from "./local.ts";
 import { deviceFlag, deviceOverride, importsOf } from "./options.ts";
 import { openSession, runFolder, type Session } from "./session.ts";
 
@@ -44,19 +44,19 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const settings = settingsFromConfig(config);
   const dir = runFolder(config);
   const checkpoints = await prepareFolder(config, io);
-  const { backend, device } = await openLocalBackend(session);
+  const { backend, device, description } = await openBackend(session);
   try {
-    announce({ session, device, parameters: backend.model.trainableParameters, dir, io });
+    announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
     const outcome = await train({
       ...session,
       backend,
       settings,
-      estimate: estimateAdvantagesOn(device),
+      ...(device && { estimate: estimateAdvantagesOn(device) }),
       loggers: openLoggers({ config, dir, io }),
       checkpoints,
       signal: io.signal,
     });
-    const report = writeReport({ session, dir, subtitle: describeRun(session, device) });
+    const report = writeReport({ session, dir, subtitle: describeRun(session, description) });
     const latest = await checkpoints.latest();
     const model = latest === undefined ? undefined : join(dir, latest);
     if (input.options.json) io.out(`${JSON.stringify(summary({ outcome, dir, model, report }))}\n`);
@@ -108,7 +108,8 @@ const LOGGERS = ["console", "jsonl", "report", "tensorboard"];
 
 function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
   const names = setting(config, "rllm.trainer.logger");
-  const other = names.find((name) => !LOGGERS.includes(name));
+  const own = names.flatMap((name) => registeredLogger(name) ?? []);
+  const other = names.find((name) => !LOGGERS.includes(name) && !registeredLogger(name));
   if (other) {
     throw new UnsupportedError(
       `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
@@ -123,6 +124,7 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
     ...(names.includes("console") ? [new ConsoleLogger(io)] : []),
     ...(hasFiles ? [new MetricsFile(join(dir, METRICS_FILE)), new SamplesFile(join(dir, SAMPLES_FILE))] : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
+    ...own.map((open) => open({ dir })),
     ...(setting(config, "rllm.episode_logging.log_episodes")
       ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
       : []),
@@ -131,7 +133,7 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
 
 interface Announcement {
   readonly session: Session;
-  readonly device: Device;
+  readonly device: string;
   readonly parameters: number;
   readonly dir: string;
   readonly io: Io;
@@ -146,13 +148,13 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
   io.err(
     `model   ${setting(config, "model.name") ?? "new"}, ${shortNumber(parameters)} trainable parameters\n`,
   );
-  io.err(`device  ${device.info.kind}: ${device.info.description}\n`);
+  io.err(`device  ${device}\n`);
   io.err(`run     ${steps} steps, written to ${dir}\n\n`);
 }
 
-function describeRun({ environment, config }: Session, device: Device): string {
+function describeRun({ environment, config }: Session, device: string): string {
   const model = setting(config, "model.name") ?? "a new model";
-  return `${environment.describe}; ${model}; ${device.info.description}`;
+  return `${environment.describe}; ${model}; ${device}`;
 }
 
 function writeReport({
@@ -225,7 +227,8 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
     io.err(`stopped after step ${outcome.state.step}; go on with:  ${resume}\n`);
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
-  if (model && session.tasks.val.length > 0) {
+  const isModel = ["config.json", "adapter_config.json"].some((file) => existsSync(join(model ?? "", file)));
+  if (isModel && session.tasks.val.length > 0) {
     const prompt = session.tasks.val[0].instruction;
     io.err(`sample   ${commandName(io)} sample --model ${model} --prompt ${JSON.stringify(prompt)}\n`);
   }

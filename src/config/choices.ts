@@ -8,18 +8,28 @@ import { getAt } from "./tree.ts";
 
 const BACKEND = "rllm/backend";
 
+/** A plug-in's backend has the settings of this one. */
+const BASE_OF_OWN = "local";
+
 type Choose = (group: string, choice: Choice) => void;
 
-/** Choices by group: overrides win over files; a plain `rllm.backend` value counts as one. */
+/**
+ * Choices by group: overrides win over files; a plain `rllm.backend` value counts as one.
+ * @param options.backends names of backends that plug-ins registered
+ */
 export function collectChoices(
   layers: readonly Layer[],
   overrides: readonly Override[],
-  problems: Problem[],
+  { problems, backends = [] }: { problems: Problem[]; backends?: readonly string[] },
 ): Map<string, Choice> {
   const choices = new Map<string, Choice>();
   const choose: Choose = (group, choice) => {
     // verl's own name for its tree, in files that were written for Hydra.
     if (group === "ppo_trainer") return;
+    if (group === BACKEND && backends.includes(choice.choice)) {
+      choices.set(group, { ...choice, choice: BASE_OF_OWN, own: choice.choice });
+      return;
+    }
     const problem = checkChoice(group, choice);
     if (problem) problems.push(problem);
     else choices.set(group, choice);

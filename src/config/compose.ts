@@ -77,7 +77,10 @@ export function tryCompose(options: ComposeOptions): Attempt {
   const problems: Problem[] = [];
   const layers = readUserLayers(options, problems);
   const overrides = readOverrides(options.overrides ?? [], problems);
-  const choices = collectChoices(layers, overrides, problems);
+  const choices = collectChoices(layers, overrides, {
+    problems,
+    backends: options.registered?.["rllm.backend"],
+  });
   const [tree, native, origins]: [Tree, Tree, Origins] = [{}, {}, new Map()];
   problems.push(...layPackaged({ readConfig: options.readConfig, choices, tree, origins, native }));
   const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
@@ -93,9 +96,10 @@ export function tryCompose(options: ComposeOptions): Attempt {
     mergeTree(tree, accepted.tree, origins, (path) => originInFile(accepted, path));
   }
   for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
-  if (getAt(tree, "rllm.backend") !== backend) {
+  const chosenName = choices.get("rllm/backend")?.own ?? backend;
+  if (getAt(tree, "rllm.backend") !== chosenName) {
     // A file named another backend than the command line chose.
-    setAt(tree, "rllm.backend", backend);
+    setAt(tree, "rllm.backend", chosenName);
     origins.set("rllm.backend", {
       level: LEVEL.override,
       text: choices.get("rllm/backend")?.by ?? "default",

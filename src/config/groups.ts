@@ -17,6 +17,8 @@ export interface Choice {
   readonly by: string;
   readonly file?: string;
   readonly line?: number;
+  /** A backend that a plug-in registered: its settings are those of `choice`. */
+  readonly own?: string;
 }
 
 /** What is wrong with choosing `choice` in `group`, if anything. */
@@ -33,10 +35,11 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
   if (allowed.includes(choice)) return undefined;
   const trinity =
     choice === "trinity" ? "; for Trinity-RFT, run: grpu config convert --from rllm --to trinity" : "";
+  const plugIn = group === "rllm/backend" ? ", or one that a module given with --import registers" : "";
   const close = nearest(choice, allowed);
   const meant = close ? `; did you mean ${group}=${close}?` : "";
   return problem(
-    `Cannot choose ${group}=${choice} as the choices are ${allowed.join(", ")}${meant}${trinity}`,
+    `Cannot choose ${group}=${choice} as the choices are ${allowed.join(", ")}${plugIn}${meant}${trinity}`,
   );
 }
 

@@ -117,7 +117,8 @@ export function fitValue(path: string, field: Field, value: Value, registered: R
   }
   if (typeof value === "string") return fitText(path, field, value, registered);
   if (Array.isArray(value) && field.choices) {
-    const wrong = value.find((item) => !field.choices?.includes(String(item)));
+    const allowed = [...field.choices, ...(registered[path] ?? [])];
+    const wrong = value.find((item) => !allowed.includes(String(item)));
     if (wrong !== undefined) return { value, problem: refuseChoice(path, field, String(wrong), registered) };
   }
   return { value };
