@@ -21,6 +21,8 @@ export interface SampleRequest {
   readonly params: SamplingParams;
   /** Seed of this one sequence: the same seed, prompt, parameters and weights give the same tokens. */
   readonly seed: number;
+  /** A further end of the sequence: true of the tokens drawn so far, the last of which it keeps. Local models only. */
+  readonly ends?: (tokens: readonly number[]) => boolean;
 }
 
 export interface SampledSequence {

@@ -30,6 +30,8 @@ interface Running {
   readonly tokens: number[];
   readonly logprobs: number[];
   stopped: boolean;
+  /** By a stop token or by the request's own rule. */
+  ended: boolean;
 }
 
 export class Sampler {
@@ -142,6 +144,7 @@ export class Sampler {
         tokens: [],
         logprobs: [],
         stopped: false,
+        ended: false,
       });
     }
     return admitted;
@@ -254,14 +257,14 @@ export class Sampler {
         const token = tokens[row * rows.steps + step];
         it.tokens.push(token);
         it.logprobs.push(logprobs[row * rows.steps + step]);
-        it.stopped = it.tokens.length >= it.limit || it.request.params.stop_token_ids.includes(token);
+        it.ended = it.request.params.stop_token_ids.includes(token) || it.request.ends?.(it.tokens) === true;
+        it.stopped = it.ended || it.tokens.length >= it.limit;
       }
   }
 }
 
-function finish({ request, tokens, logprobs }: Running, weight_version: number): SampledSequence {
-  const stop = request.params.stop_token_ids.includes(tokens[tokens.length - 1]);
-  return { tokens, logprobs, finish_reason: stop ? "stop" : "length", weight_version };
+function finish({ tokens, logprobs, ended }: Running, weight_version: number): SampledSequence {
+  return { tokens, logprobs, finish_reason: ended ? "stop" : "length", weight_version };
 }
 
 /** Sequences by prompt, in order of first appearance. */
