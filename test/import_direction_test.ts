@@ -8,15 +8,16 @@ import { describe, expect, test } from "vitest";
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "errors.ts": [],
   "backend.ts": [],
+  "engine.ts": ["backend.ts"],
   data: ["backend.ts"],
   config: ["data"],
   compute: [],
   algorithm: ["compute", "data", "backend.ts"],
   model: ["compute", "backend.ts"],
   task: ["data", "backend.ts"],
-  backend: ["algorithm", "compute", "config", "data", "model", "backend.ts"],
+  backend: ["algorithm", "compute", "config", "data", "model", "backend.ts", "engine.ts"],
   loop: ["algorithm", "compute", "config", "data", "log", "task", "backend.ts"],
-  serve: ["compute", "config", "data", "log", "model", "backend.ts"],
+  serve: ["compute", "config", "data", "log", "model", "wire", "backend.ts", "engine.ts"],
   log: ["data"],
   cli: ["*"],
   "cli.ts": ["*"],
@@ -27,7 +28,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^cli(\/|\.ts$)/,
   /^log\//,
-  /^serve\/listen\.ts$/,
+  /^serve\/(listen|checkpoints)\.ts$/,
   /^compute\/(adapter|shader|nap)\.ts$/,
   /^model\/files\.ts$/,
 ];

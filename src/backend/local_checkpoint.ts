@@ -16,12 +16,17 @@ interface CheckpointOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer;
   readonly baseFolder?: string;
+  /** Whether the optimiser's state goes along. Default true. */
+  readonly optimizer?: boolean;
 }
 
 const OPTIMIZER = "optimizer";
 const REFERENCE = "reference";
 
-/** Writes `dir`: weights or adapter, tokenizer, `optimizer.safetensors`, and `reference.safetensors` where one is kept. */
+/**
+ * Writes `dir`: weights or adapter, tokenizer, and unless it is left out `optimizer.safetensors`, with
+ * `reference.safetensors` where one is kept.
+ */
 export async function saveCheckpoint(dir: string, options: CheckpointOptions): Promise<void> {
   const { model, tokenizer } = options;
   if (model.adapter) await saveAdapterFiles(dir, options);
@@ -29,6 +34,7 @@ export async function saveCheckpoint(dir: string, options: CheckpointOptions): P
     const tensors = await weightTensors(model, model.base.values);
     await saveModelFolder(dir, { config: model.config, tensors, tokenizer });
   }
+  if (options.optimizer === false) return;
   const { writeFolder } = await import("../model/files.ts");
   const { optimizer, frozenReference } = model;
   const moments = [
@@ -83,13 +89,35 @@ async function setTensors(values: ParameterSet, prefix: string): Promise<TensorS
 
 /**
  * The inverse of {@link saveCheckpoint} into a model of the same shape.
+ * @param options.optimizer false leaves the saved moments aside and starts with none. Default true.
  * @throws ConfigError when the checkpoint is another model's or damaged.
  */
-export async function loadCheckpoint(dir: string, model: LanguageModel): Promise<void> {
+export async function loadCheckpoint(
+  dir: string,
+  model: LanguageModel,
+  options: { readonly optimizer?: boolean } = {},
+): Promise<void> {
   if (model.adapter) await loadAdapterValues(dir, model.adapter);
   else await loadWeights(dir, { model, stem: "model", into: model.base.values });
+  if (options.optimizer === false) model.optimizer.reset();
+  else await loadOptimizer(dir, model);
+  if (await exists(dir, `${REFERENCE}.safetensors`)) {
+    model.freezeReference();
+    await loadWeights(dir, { model, stem: REFERENCE, into: model.frozenReference!.values });
+    model.frozenReference!.refresh();
+  }
+  model.refresh();
+  await model.device.submit();
+}
+
+/** The adapter's values alone, into a model with an adapter of that shape. @throws ConfigError as {@link loadCheckpoint} */
+export async function loadAdapter(dir: string, model: LanguageModel): Promise<void> {
+  await loadAdapterValues(dir, model.adapter as LoraAdapter);
+  model.refresh();
+}
+
+async function loadOptimizer(dir: string, { optimizer }: LanguageModel): Promise<void> {
   const saved = await openTensors(dir, OPTIMIZER);
-  const { optimizer } = model;
   for (const [values, prefix] of [
     [optimizer.means, "mean."],
     [optimizer.variances, "variance."],
@@ -98,13 +126,6 @@ export async function loadCheckpoint(dir: string, model: LanguageModel): Promise
   const [step] = await (await openStep(dir)).readIntegers("step");
   optimizer.step = step;
   optimizer.gradients.clear();
-  if (await exists(dir, `${REFERENCE}.safetensors`)) {
-    model.freezeReference();
-    await loadWeights(dir, { model, stem: REFERENCE, into: model.frozenReference!.values });
-    model.frozenReference!.refresh();
-  }
-  model.refresh();
-  await model.device.submit();
 }
 
 async function loadWeights(

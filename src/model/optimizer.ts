@@ -43,6 +43,12 @@ export class AdamW {
     }
   }
 
+  /** As before the first step. */
+  reset(): void {
+    for (const set of [this.gradients, this.means, this.variances]) set.clear();
+    this.step = 0;
+  }
+
   private recordClip(maxNorm: number, scratch: Scratch): Buffer {
     const { shards } = this.gradients;
     const partials = scratch.floats(NORM_PARTIALS * shards.length, "norm partials");
