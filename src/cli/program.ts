@@ -8,6 +8,7 @@ import type { Program } from "./front.ts";
 import { commands as metricsCommands } from "./metrics.ts";
 import { modelCommands } from "./model.ts";
 import { sampleCommand } from "./sample.ts";
+import { serveCommands } from "./serve.ts";
 import { trainCommand } from "./train.ts";
 
 const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
@@ -25,12 +26,14 @@ export const PROGRAM: Program = {
     ...computeCommands,
     ...configCommands,
     ...metricsCommands,
+    ...serveCommands,
   ],
   groups: {
     model: "score and continue tokens with a model",
     compute: "advantages, losses and corrections of recorded rollouts",
     config: "show, check, explain and convert configurations",
     metrics: "what the metrics mean",
+    serve: "servers for other programs to train and sample with",
   },
   examples: [
     "grpu train config/run/arithmetic.yaml",

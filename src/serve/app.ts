@@ -1,0 +1,460 @@
+/** The service's routes, as a plain `fetch` handler: Tinker's protocol for its SDK, a status page, metrics. */
+import { Hono } from "hono";
+import { cors } from "hono/cors";
+import { bearer } from "./access.ts";
+import { type Body, readBody } from "./body.ts";
+import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./checkpoints.ts";
+import type { Future } from "./futures.ts";
+import { decodeForwardBackward, rowsOf } from "./messages.ts";
+import { metricsText } from "./metrics_page.ts";
+import { failureOf, type Outcome, Refusal } from "./problem.ts";
+import { orderOf, readShape, SHAPES } from "./requests.ts";
+import type { Sampler, TinkerService } from "./service.ts";
+import { statusPage } from "./status_page.ts";
+
+export interface AppOptions {
+  readonly service: TinkerService;
+  /** What clients must send as X-API-Key; absent: nothing is asked. */
+  readonly apiKey?: string;
+  /** Largest request body, before and after decompression. Default 256 MiB. */
+  readonly bodyBytes?: number;
+  /** How long a request for a result is held open. Default 25 s: the SDK gives up at 45 s. */
+  readonly holdMs?: number;
+}
+
+export interface App {
+  fetch(request: Request): Response | Promise<Response>;
+}
+
+const DEFAULT_BODY_BYTES = 256 * 2 ** 20;
+const DEFAULT_HOLD_MS = 25_000;
+const ARCHIVE_URL_MS = 3600_000;
+
+/** What the SDK adjusts itself to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
+const CLIENT_CONFIG = {
+  use_pyqwest_transport: false,
+  parallel_fwdbwd_chunks: false,
+  sample_max_concurrent_requests: 256,
+  proto_compress_fwdbwd: false,
+  create_model_via_load_weights: false,
+};
+
+type Context = { Variables: { body: Body } };
+
+export function createApp(options: AppOptions): App {
+  const { service } = options;
+  const app = new Hono<Context>();
+  app.use(cors({ origin: "*", allowHeaders: ALLOWED_HEADERS, exposeHeaders: ["Content-Type"] }));
+  app.use(async (c, next) => {
+    await next();
+    service.activity.answered(c.req.routePath || "unknown", c.res.status);
+  });
+  if (options.apiKey) app.use(bearer(options.apiKey));
+  app.onError((error, c) => {
+    if (error instanceof Refusal) return c.json({ detail: error.message }, error.status as 400);
+    const { error: detail, category } = failureOf(error);
+    return c.json({ detail }, category === "user" ? 400 : 500);
+  });
+  app.notFound((c) => c.json({ detail: `There is no ${c.req.method} ${c.req.path} here.` }, 404));
+  app.use("/api/v1/*", async (c, next) => {
+    const limit = options.bodyBytes ?? DEFAULT_BODY_BYTES;
+    if (c.req.method !== "GET") c.set("body", await readBody(c.req.raw, { limit }));
+    await next();
+  });
+  addSessions(app, service);
+  addTraining(app, service);
+  addSampling(app, service);
+  addFutures(app, { service, holdMs: options.holdMs ?? DEFAULT_HOLD_MS });
+  addRecords(app, service);
+  addCheckpoints(app, service);
+  app.get("/", (c) => c.html(statusPage(service)));
+  app.get("/metrics", (c) => c.text(metricsText(service)));
+  return app;
+}
+
+const ALLOWED_HEADERS = [
+  "X-API-Key",
+  "Content-Type",
+  "Content-Encoding",
+  "X-Idempotency-Key",
+  "X-Tinker-Request-Iteration",
+  "X-Tinker-Request-Type",
+  "X-Tinker-Create-Promise-Roundtrip-Time",
+  "X-Tinker-Sampling-Backpressure",
+  "X-Stainless-Lang",
+  "X-Stainless-Package-Version",
+  "X-Stainless-Retry-Count",
+  "X-Stainless-Read-Timeout",
+];
+
+function told(future: Future): { request_id: string; model_id?: string } {
+  return { request_id: future.id, ...(future.modelId && { model_id: future.modelId }) };
+}
+
+function addSessions(app: Hono<Context>, service: TinkerService): void {
+  app.get("/api/v1/healthz", (c) => c.json({ status: "ok" }));
+  app.post("/api/v1/client/config", (c) => c.json(CLIENT_CONFIG));
+  app.post("/api/v1/client/dynamic_config", (c) =>
+    c.json({ refresh_interval_sec: 300, sample_cancel_enabled: true }),
+  );
+  app.post("/api/v1/create_session", (c) => {
+    const request = readShape(SHAPES.createSession, c.get("body").text());
+    const session = service.createSession(request.user_metadata ?? {});
+    return c.json({ session_id: session.id, type: "create_session" });
+  });
+  app.post("/api/v1/session_heartbeat", (c) => {
+    service.session(readShape(SHAPES.heartbeat, c.get("body").text()).session_id);
+    return c.json({ type: "session_heartbeat" });
+  });
+  app.post("/api/v1/telemetry", (c) => c.json({ status: "accepted" }));
+  app.post("/api/v1/sessions/:id/finish", async (c) => {
+    readShape(SHAPES.finish, c.get("body").text());
+    await service.endSession(c.req.param("id"), "its session was finished");
+    return c.body(null, 204);
+  });
+  app.get("/api/v1/sessions", (c) => {
+    const { offset, limit } = pageOf(c.req.query());
+    return c.json({ sessions: [...service.sessions.keys()].slice(offset, offset + limit) });
+  });
+  app.get("/api/v1/sessions/:id", (c) => {
+    const session = service.session(c.req.param("id"));
+    return c.json({
+      training_run_ids: [...session.runs],
+      sampler_ids: [...session.samplers],
+      user_metadata: session.userMetadata,
+    });
+  });
+  app.get("/api/v1/get_server_capabilities", (c) => {
+    const { contextLength } = service.engine;
+    const about = { max_context_length: contextLength, trainable: true, sampleable: true };
+    return c.json({ supported_models: service.modelNames.map((model_name) => ({ model_name, ...about })) });
+  });
+}
+
+function addTraining(app: Hono<Context>, service: TinkerService): void {
+  app.post("/api/v1/create_model", (c) => {
+    const body = c.get("body");
+    const request = readShape(SHAPES.createModel, body.text());
+    const lora = request.lora_config;
+    const future = service.createModel({
+      session: request.session_id,
+      number: request.model_seq_id,
+      baseModel: request.base_model,
+      config: {
+        rank: lora?.rank ?? 0,
+        seed: lora?.seed ?? request.model_seq_id,
+        trainUnembed: lora?.train_unembed ?? true,
+        trainMlp: lora?.train_mlp ?? true,
+        trainAttn: lora?.train_attn ?? true,
+      },
+      userMetadata: request.user_metadata ?? undefined,
+      print: body.print,
+    });
+    return c.json(told(future));
+  });
+  app.post("/api/v1/get_info", (c) => {
+    const { record } = service.run(readShape(SHAPES.model, c.get("body").text()).model_id);
+    return c.json(infoOf(service, record));
+  });
+  app.post("/api/v1/forward_backward", (c) => {
+    const body = c.get("body");
+    const message = decodeForwardBackward(body.bytes);
+    const future = service.forwardBackward(
+      { modelId: message.modelId, number: message.seqId, print: body.print },
+      {
+        rows: () => rowsOf(message.data),
+        loss: { name: message.lossFn, config: message.config },
+        forwardOnly: message.forwardOnly,
+      },
+    );
+    return c.json(told(future));
+  });
+  app.post("/api/v1/optim_step", (c) => {
+    const body = c.get("body");
+    const request = readShape(SHAPES.optimStep, body.text());
+    const of = { modelId: request.model_id, number: request.seq_id, print: body.print };
+    return c.json(told(service.optimStep(of, request.adam_params)));
+  });
+  app.post("/api/v1/save_weights", (c) => {
+    const body = c.get("body");
+    const request = readShape(SHAPES.saveWeights, body.text());
+    const future = service.saveWeights(
+      { modelId: request.model_id, number: request.seq_id, print: body.print },
+      {
+        kind: "weights",
+        name: request.path ?? `seq-${request.seq_id}`,
+        ttlSeconds: request.ttl_seconds ?? undefined,
+        overwrite: request.overwrite,
+        userMetadata: request.user_metadata ?? undefined,
+      },
+    );
+    return c.json(told(future));
+  });
+  app.post("/api/v1/save_weights_for_sampler", (c) => {
+    const body = c.get("body");
+    const request = readShape(SHAPES.saveForSampler, body.text());
+    const of = { modelId: request.model_id, number: request.seq_id, print: body.print };
+    const samplerNumber = request.sampling_session_seq_id;
+    if (typeof request.path !== "string" && typeof samplerNumber !== "number")
+      throw new Refusal(422, "Cannot save without path (a name) or sampling_session_seq_id (a snapshot).");
+    const future =
+      typeof request.path === "string"
+        ? service.saveWeights(of, {
+            kind: "sampler_weights",
+            name: request.path,
+            ttlSeconds: request.ttl_seconds ?? undefined,
+            overwrite: false,
+            userMetadata: request.user_metadata ?? undefined,
+          })
+        : service.snapshot({ ...of, samplerNumber: samplerNumber as number });
+    return c.json(told(future));
+  });
+  app.post("/api/v1/load_weights", (c) => c.json(told(loadWeights(service, c.get("body")))));
+  app.post("/api/v1/unload_model", (c) =>
+    c.json(told(service.unload(readShape(SHAPES.model, c.get("body").text()).model_id))),
+  );
+}
+
+/** Into a model that is there, or one that the request makes. */
+function loadWeights(service: TinkerService, body: Body): Future {
+  const request = readShape(SHAPES.loadWeights, body.text());
+  const { path, optimizer } = request;
+  if (typeof request.model_id === "string")
+    return service.loadWeights(
+      { modelId: request.model_id, number: request.seq_id ?? 0n, print: body.print },
+      { path, optimizer },
+    );
+  if (typeof request.session_id !== "string" || typeof request.model_seq_id !== "number")
+    throw new Refusal(422, "Cannot load weights without model_id, or session_id and model_seq_id.");
+  return service.createModelFrom({
+    session: request.session_id,
+    number: request.model_seq_id,
+    path,
+    optimizer,
+    userMetadata: request.user_metadata ?? undefined,
+    print: body.print,
+  });
+}
+
+function infoOf(service: TinkerService, { id, config }: RunRecord) {
+  const { engine, modelNames } = service;
+  return {
+    type: "get_info",
+    model_id: id,
+    model_data: { arch: engine.architecture, model_name: modelNames[0], tokenizer_id: engine.folder },
+    is_lora: config.rank > 0,
+    lora_rank: config.rank > 0 ? config.rank : null,
+    model_name: modelNames[0],
+  };
+}
+
+function addSampling(app: Hono<Context>, service: TinkerService): void {
+  app.post("/api/v1/create_sampling_session", (c) => {
+    const body = c.get("body");
+    const request = readShape(SHAPES.createSampler, body.text());
+    const sampler = service.createSampler({
+      session: request.session_id,
+      number: request.sampling_session_seq_id,
+      baseModel: request.base_model ?? undefined,
+      modelPath: request.model_path ?? undefined,
+      print: body.print,
+    });
+    return c.json({ sampling_session_id: sampler.id, type: "create_sampling_session" });
+  });
+  app.post("/api/v1/asample", (c) => {
+    const body = c.get("body");
+    const request = readShape(SHAPES.sample, body.text());
+    if (typeof request.sampling_session_id !== "string")
+      throw new Refusal(422, "Cannot sample without sampling_session_id: make a sampling session first.");
+    const sampler = service.sampler(request.sampling_session_id);
+    const order = orderOf(request);
+    const number = request.seq_id ?? undefined;
+    const { future, sequenceIds } = service.sample(sampler, { number, print: body.print, order });
+    return c.json({ ...told(future), sample_sequence_ids: sequenceIds });
+  });
+  app.post("/api/v1/cancel_future", (c) => {
+    service.cancel(readShape(SHAPES.cancel, c.get("body").text()).request_id);
+    return c.body(null, 204);
+  });
+  app.get("/api/v1/samplers/:id", (c) => c.json(samplerInfo(service, service.sampler(c.req.param("id")))));
+}
+
+function samplerInfo({ engine }: TinkerService, { id, modelPath }: Sampler) {
+  // The SDK loads the tokenizer from base_model.
+  return { sampler_id: id, base_model: engine.folder, model_path: modelPath ?? null };
+}
+
+function addFutures(
+  app: Hono<Context>,
+  { service, holdMs }: { service: TinkerService; holdMs: number },
+): void {
+  app.post("/api/v1/retrieve_future", async (c) => {
+    const { request_id } = readShape(SHAPES.retrieve, c.get("body").text());
+    const future = service.futures.find(request_id);
+    const outcome = await service.futures.wait(request_id, { holdMs, signal: c.req.raw.signal });
+    if (outcome) return answer(outcome);
+    return c.json({ type: "try_again", request_id, ...future.state() }, 408);
+  });
+}
+
+function answer(outcome: Outcome): Response {
+  if (outcome.kind === "proto")
+    return new Response(outcome.bytes as Uint8Array<ArrayBuffer>, {
+      headers: { "Content-Type": "application/x-protobuf" },
+    });
+  if (outcome.kind === "json") return Response.json(outcome.body);
+  return Response.json({ error: outcome.error, category: outcome.category });
+}
+
+function addRecords(app: Hono<Context>, service: TinkerService): void {
+  const { checkpoints } = service;
+  app.post("/api/v1/weights_info", (c) => {
+    const { tinker_path } = readShape(SHAPES.weightsInfo, c.get("body").text());
+    const { record } = checkpoints.find(parsePath(tinker_path));
+    const { baseModel, config } = checkpoints.findRun(record.run);
+    return c.json({
+      base_model: baseModel,
+      is_lora: config.rank > 0,
+      lora_rank: config.rank > 0 ? config.rank : null,
+      train_unembed: config.trainUnembed,
+      train_mlp: config.trainMlp,
+      train_attn: config.trainAttn,
+    });
+  });
+  app.get("/api/v1/training_runs", (c) => {
+    const { offset, limit } = pageOf(c.req.query());
+    const runs = allRuns(service);
+    return c.json({
+      training_runs: runs.slice(offset, offset + limit).map((run) => runInfo(service, run)),
+      cursor: { offset, limit, total_count: runs.length },
+    });
+  });
+  app.get("/api/v1/training_runs/:id", (c) => {
+    const run = service.runs.get(c.req.param("id"))?.record ?? checkpoints.findRun(c.req.param("id"));
+    return c.json(runInfo(service, run));
+  });
+}
+
+/** Those in memory have newer records than the disk. */
+function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
+  return checkpoints.allRuns().map((run) => runs.get(run.id)?.record ?? run);
+}
+
+function runInfo({ checkpoints }: TinkerService, run: RunRecord) {
+  const saved = checkpoints.list(run.id);
+  const last = (kind: CheckpointRecord["kind"]) => {
+    const record = saved.find((it) => it.kind === kind);
+    return record ? checkpointInfo(record) : null;
+  };
+  return {
+    training_run_id: run.id,
+    base_model: run.baseModel,
+    model_owner: "local",
+    is_lora: run.config.rank > 0,
+    corrupted: false,
+    lora_rank: run.config.rank > 0 ? run.config.rank : null,
+    last_request_time: run.lastRequest,
+    last_checkpoint: last("weights"),
+    last_sampler_checkpoint: last("sampler_weights"),
+    user_metadata: run.userMetadata ?? null,
+  };
+}
+
+function checkpointInfo(record: CheckpointRecord) {
+  return {
+    checkpoint_id: `${record.kind}/${record.name}`,
+    checkpoint_type: record.kind === "weights" ? "training" : "sampler",
+    time: record.time,
+    tinker_path: formatPath(record),
+    size_bytes: record.bytes,
+    public: record.isPublic,
+    expires_at: record.expiresAt ?? null,
+    user_metadata: record.userMetadata ?? null,
+  };
+}
+
+function pageOf(query: Record<string, string | undefined>): { offset: number; limit: number } {
+  const read = (name: string, fallback: number) => {
+    const value = Number(query[name] ?? fallback);
+    if (Number.isInteger(value) && value >= 0) return value;
+    throw new Refusal(422, `Cannot read ${name} as it must be a whole number: ${query[name]}`);
+  };
+  return { offset: read("offset", 0), limit: read("limit", 100) };
+}
+
+function addCheckpoints(app: Hono<Context>, service: TinkerService): void {
+  const { checkpoints } = service;
+  /** One-time addresses of archives: whoever follows them sends no key. */
+  const archives = new Map<string, { path: ReturnType<typeof parsePath>; until: number }>();
+  const ROUTE = "/api/v1/training_runs/:run/checkpoints/:kind/:name";
+  const pathOf = (param: (name: string) => string) =>
+    parsePath(`tinker://${param("run")}/${param("kind")}/${param("name")}`);
+  app.get("/api/v1/training_runs/:run/checkpoints", (c) => {
+    const run = c.req.param("run");
+    if (!service.runs.has(run)) checkpoints.findRun(run);
+    return c.json({ checkpoints: checkpoints.list(run).map(checkpointInfo) });
+  });
+  app.get("/api/v1/checkpoints", (c) => {
+    const { offset, limit } = pageOf(c.req.query());
+    const all = checkpoints.list();
+    return c.json({
+      checkpoints: all.slice(offset, offset + limit).map(checkpointInfo),
+      cursor: { offset, limit, total_count: all.length },
+    });
+  });
+  app.delete(ROUTE, async (c) => {
+    await checkpoints.remove(pathOf((name) => c.req.param(name as "run")));
+    return c.body(null, 204);
+  });
+  for (const [method, isPublic] of [
+    ["POST", true],
+    ["DELETE", false],
+  ] as const)
+    app.on(method, `${ROUTE}/publish`, async (c) => {
+      await checkpoints.change(
+        pathOf((name) => c.req.param(name) as string),
+        { isPublic },
+      );
+      return c.body(null, 204);
+    });
+  app.put(`${ROUTE}/ttl`, async (c) => {
+    const { ttl_seconds } = readShape(SHAPES.ttl, c.get("body").text());
+    await checkpoints.change(
+      pathOf((name) => c.req.param(name as "run")),
+      { ttlSeconds: ttl_seconds ?? null },
+    );
+    return c.body(null, 204);
+  });
+  app.get(`${ROUTE}/archive`, (c) => {
+    const path = pathOf((name) => c.req.param(name as "run"));
+    checkpoints.find(path);
+    const now = Date.now();
+    for (const [token, { until }] of archives) if (until < now) archives.delete(token);
+    const token = crypto.randomUUID();
+    archives.set(token, { path, until: now + ARCHIVE_URL_MS });
+    const url = new URL(`/archives/${token}`, c.req.url).href;
+    return c.json({ url, expires: new Date(now + ARCHIVE_URL_MS).toISOString() });
+  });
+  app.get("/archives/:token", (c) => {
+    const known = archives.get(c.req.param("token"));
+    if (!known || known.until < Date.now()) throw new Refusal(404, "There is no such archive (any more).");
+    const headers = {
+      "Content-Type": "application/x-tar",
+      "Content-Disposition": `attachment; filename="${known.path.name}.tar"`,
+    };
+    return new Response(streamOf(checkpoints.archive(known.path)), { headers });
+  });
+}
+
+function streamOf(chunks: AsyncGenerator<Uint8Array>): ReadableStream<Uint8Array> {
+  return new ReadableStream({
+    async pull(controller) {
+      const { value, done } = await chunks.next();
+      if (done) controller.close();
+      else if (value.byteLength > 0) controller.enqueue(value);
+    },
+    async cancel() {
+      await chunks.return(undefined);
+    },
+  });
+}

@@ -1,0 +1,126 @@
+/** Results that clients come back for. */
+import { type Outcome, Refusal } from "./problem.ts";
+
+export interface Future {
+  readonly id: string;
+  readonly session: string;
+  /** Identifies the model that a result belongs to, where it belongs to one. */
+  readonly modelId?: string;
+  /** What holds it up, for the client's log. */
+  state(): QueueState;
+}
+
+export interface QueueState {
+  readonly queue_state: "active" | "paused_capacity" | "paused_rate_limit";
+  readonly queue_state_reason?: string;
+}
+
+interface Entry {
+  readonly future: Future;
+  outcome?: Outcome;
+  bytes: number;
+  wasRead: boolean;
+  readonly waiters: Set<() => void>;
+}
+
+/**
+ * Every request's result, to be read any number of times until its session ends. Results beyond the budget are dropped,
+ * those that were read first, the oldest first.
+ */
+export class Futures {
+  private readonly entries = new Map<string, Entry>();
+  private readonly budgetBytes: number;
+  private next = 0;
+  /** Of the results held. */
+  bytes = 0;
+
+  constructor(options: { budgetBytes: number }) {
+    this.budgetBytes = options.budgetBytes;
+  }
+
+  get pending(): number {
+    let count = 0;
+    for (const { outcome } of this.entries.values()) if (!outcome) count++;
+    return count;
+  }
+
+  open(of: { session: string; modelId?: string; state: () => QueueState }): Future {
+    const future = { id: `${of.session}:${(this.next++).toString(36)}`, ...of };
+    this.entries.set(future.id, { future, bytes: 0, wasRead: false, waiters: new Set() });
+    return future;
+  }
+
+  /** Gives a future its result, once: later ones are ignored (a request that was given up may still end). */
+  settle(future: Future, outcome: Outcome): void {
+    const entry = this.entries.get(future.id);
+    if (!entry || entry.outcome) return;
+    entry.outcome = outcome;
+    entry.bytes = sizeOf(outcome);
+    this.bytes += entry.bytes;
+    for (const wake of entry.waiters) wake();
+    entry.waiters.clear();
+    this.fit();
+  }
+
+  isSettled(future: Future): boolean {
+    return this.entries.get(future.id)?.outcome !== undefined;
+  }
+
+  find(id: string): Future {
+    const entry = this.entries.get(id);
+    if (entry) return entry.future;
+    const detail = `Cannot retrieve ${id}: this server knows no such request. Its session has ended, its result was dropped to make room, or the server was started anew since.`;
+    throw new Refusal(404, detail);
+  }
+
+  /** The result, or undefined where there is none after `holdMs`. @throws Refusal for an id that is not known. */
+  async wait(id: string, options: { holdMs: number; signal?: AbortSignal }): Promise<Outcome | undefined> {
+    this.find(id);
+    const entry = this.entries.get(id) as Entry;
+    if (!entry.outcome && options.holdMs > 0 && !options.signal?.aborted) await held(entry.waiters, options);
+    if (entry.outcome) entry.wasRead = true;
+    return entry.outcome;
+  }
+
+  dropSession(session: string): void {
+    for (const [id, entry] of this.entries) if (entry.future.session === session) this.drop(id, entry);
+  }
+
+  /** Lets everyone who waits go, as when the server stops. */
+  wakeAll(): void {
+    for (const { waiters } of this.entries.values()) for (const wake of waiters) wake();
+  }
+
+  private drop(id: string, entry: Entry): void {
+    this.entries.delete(id);
+    this.bytes -= entry.bytes;
+    for (const wake of entry.waiters) wake();
+  }
+
+  private fit(): void {
+    for (const onlyRead of [true, false])
+      for (const [id, entry] of this.entries) {
+        if (this.bytes <= this.budgetBytes) return;
+        if (entry.bytes > 0 && (entry.wasRead || !onlyRead)) this.drop(id, entry);
+      }
+  }
+}
+
+function sizeOf(outcome: Outcome): number {
+  if (outcome.kind === "proto") return outcome.bytes.byteLength;
+  return outcome.kind === "failure" ? outcome.error.length : JSON.stringify(outcome.body).length;
+}
+
+function held(waiters: Set<() => void>, at: { holdMs: number; signal?: AbortSignal }): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      waiters.delete(end);
+      at.signal?.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, at.holdMs);
+    waiters.add(end);
+    at.signal?.addEventListener("abort", end);
+  });
+}

@@ -1,0 +1,262 @@
+/** The protocol's binary messages, in the server's own terms. */
+import type { SampledSequence } from "../backend.ts";
+import type { LossRows, PromptScores } from "../engine.ts";
+import { ConfigError } from "../errors.ts";
+import { Refusal } from "./problem.ts";
+import { type Field, fields, Writer } from "./proto.ts";
+
+export interface Datum {
+  readonly chunks: readonly { readonly kind: "text" | "image" | "dmel"; readonly tokens: Int32Array }[];
+  readonly inputs: ReadonlyMap<string, TensorMessage>;
+}
+
+export interface TensorMessage {
+  readonly values: Float32Array | BigInt64Array;
+  readonly isSparse: boolean;
+  readonly shape: readonly number[];
+}
+
+export interface ForwardBackwardMessage {
+  readonly modelId: string;
+  readonly seqId: bigint;
+  readonly data: readonly Datum[];
+  readonly lossFn: string;
+  readonly config: Readonly<Record<string, number>>;
+  readonly forwardOnly: boolean;
+}
+
+/** @throws Refusal 422 for bytes that are no such message. */
+export function decodeForwardBackward(bytes: Uint8Array): ForwardBackwardMessage {
+  let [modelId, lossFn, seqId, forwardOnly] = ["", "", 0n, false];
+  const data: Datum[] = [];
+  const [config, configV2] = [new Map<string, number>(), new Map<string, number>()];
+  for (const field of fields(bytes)) {
+    if (field.number === 1) modelId = text(field.bytes);
+    else if (field.number === 2) seqId = field.varint;
+    else if (field.number === 3) data.push(decodeDatum(field.bytes));
+    else if (field.number === 4) lossFn = text(field.bytes);
+    else if (field.number === 5) {
+      const { key, value } = entry(field.bytes);
+      config.set(key, value?.double ?? 0);
+    } else if (field.number === 6) forwardOnly = field.varint !== 0n;
+    else if (field.number === 7) setConfigValue(configV2, field.bytes);
+  }
+  if (modelId === "" || lossFn === "" || data.length === 0)
+    throw new Refusal(422, "Cannot read the request as it must name model_id and loss_fn and hold data.");
+  return { modelId, seqId, data, lossFn, config: Object.fromEntries([...config, ...configV2]), forwardOnly };
+}
+
+function setConfigValue(config: Map<string, number>, bytes: Uint8Array): void {
+  const { key, value } = entry(bytes);
+  for (const field of fields(value?.bytes ?? new Uint8Array()))
+    if (field.number === 1) config.set(key, field.double);
+    else if (field.number === 2)
+      throw new Refusal(
+        422,
+        `Cannot take ${key} of loss_fn_config as it must be a number: ${text(field.bytes)}`,
+      );
+}
+
+function decodeDatum(bytes: Uint8Array): Datum {
+  const chunks: Datum["chunks"][number][] = [];
+  const inputs = new Map<string, TensorMessage>();
+  for (const field of fields(bytes)) {
+    if (field.number === 1) chunks.push(decodeChunk(field.bytes));
+    else if (field.number === 2) {
+      const { key, value } = entry(field.bytes);
+      inputs.set(key, decodeTensor(key, value?.bytes ?? new Uint8Array()));
+    }
+  }
+  return { chunks, inputs };
+}
+
+function decodeChunk(bytes: Uint8Array): Datum["chunks"][number] {
+  for (const field of fields(bytes)) {
+    if (field.number === 2) return { kind: "image", tokens: new Int32Array() };
+    if (field.number === 3) return { kind: "dmel", tokens: new Int32Array() };
+    if (field.number !== 1) continue;
+    let tokens: Uint8Array = new Uint8Array();
+    for (const inner of fields(field.bytes)) if (inner.number === 1) tokens = inner.bytes;
+    return { kind: "text", tokens: new Int32Array(aligned(tokens, { size: 4, what: "tokens" })) };
+  }
+  return { kind: "text", tokens: new Int32Array() };
+}
+
+const FLOAT32 = 1n;
+const INT64 = 2n;
+
+function decodeTensor(name: string, bytes: Uint8Array): TensorMessage {
+  let [dense, dtype, isSparse]: [Uint8Array, bigint, boolean] = [new Uint8Array(), 0n, false];
+  const shape: number[] = [];
+  for (const field of fields(bytes)) {
+    if (field.number === 1) dense = field.bytes;
+    else if (field.number === 2) isSparse = true;
+    else if (field.number === 3) dtype = field.varint;
+    else if (field.number === 4) shape.push(...shapeOf(field));
+  }
+  if (dtype !== FLOAT32 && dtype !== INT64)
+    throw new Refusal(422, `Cannot read the tensor ${name} as its dtype must be float32 or int64: ${dtype}`);
+  const buffer = aligned(dense, { size: dtype === FLOAT32 ? 4 : 8, what: name });
+  const values = dtype === FLOAT32 ? new Float32Array(buffer) : new BigInt64Array(buffer);
+  return { values, isSparse, shape };
+}
+
+/** Packed, or one at a time. */
+function shapeOf(field: Field): number[] {
+  if (field.bytes.length === 0) return [Number(field.varint)];
+  // Packed varints read as fields would, each behind a key of field 1.
+  const keyed: number[] = [];
+  let atStart = true;
+  for (const byte of field.bytes) {
+    if (atStart) keyed.push(1 << 3);
+    keyed.push(byte);
+    atStart = byte < 0x80;
+  }
+  return [...fields(Uint8Array.from(keyed))].map(({ varint }) => Number(varint));
+}
+
+function entry(bytes: Uint8Array): { key: string; value: Field | undefined } {
+  let key = "";
+  let value: Field | undefined;
+  for (const field of fields(bytes)) {
+    if (field.number === 1) key = text(field.bytes);
+    else if (field.number === 2) value = field;
+  }
+  return { key, value };
+}
+
+function text(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
+}
+
+/** A copy that typed arrays may lie on. */
+function aligned(bytes: Uint8Array, { size, what }: { size: number; what: string }): ArrayBuffer {
+  if (bytes.byteLength % size === 0) return bytes.slice().buffer as ArrayBuffer;
+  throw new Refusal(422, `Cannot read ${what} as its bytes must come in ${size}s: ${bytes.byteLength}`);
+}
+
+/** The rows that a loss is taken over. @throws ConfigError naming the datum that breaks a rule. */
+export function rowsOf(data: readonly Datum[]): LossRows {
+  const offsets = new Uint32Array(data.length + 1);
+  const names = [...new Set(data.flatMap(({ inputs }) => [...inputs.keys()]))];
+  for (const [i, datum] of data.entries()) offsets[i + 1] = offsets[i] + lengthOf(datum, { i, names });
+  const total = offsets[data.length];
+  const [tokens, targets] = [new Uint32Array(total), new Uint32Array(total)];
+  const inputs = Object.fromEntries(
+    names.filter((name) => name !== "target_tokens").map((name) => [name, new Float32Array(total)]),
+  );
+  for (const [i, datum] of data.entries()) {
+    let at = offsets[i];
+    for (const chunk of datum.chunks) {
+      tokens.set(chunk.tokens, at);
+      at += chunk.tokens.length;
+    }
+    for (const [name, { values }] of datum.inputs)
+      if (name === "target_tokens") targets.set(tokenIds(values as BigInt64Array, i), offsets[i]);
+      else inputs[name].set(Float32Array.from(values as Float32Array), offsets[i]);
+  }
+  return { tokens, offsets, targets, inputs };
+}
+
+function lengthOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: readonly string[] }): number {
+  const other = chunks.find(({ kind }) => kind !== "text");
+  if (other)
+    throw new ConfigError(
+      `Cannot train on datum ${i} as this server's models read text: it holds a chunk of ${other.kind}.`,
+    );
+  const length = chunks.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  if (length === 0) throw new ConfigError(`Cannot train on datum ${i} as its model_input holds no tokens.`);
+  if (!inputs.has("target_tokens"))
+    throw new ConfigError(`Cannot train on datum ${i} as its loss_fn_inputs must hold target_tokens.`);
+  for (const name of names) {
+    const tensor = inputs.get(name);
+    if (!tensor)
+      throw new ConfigError(`Cannot train on datum ${i} as ${name} is missing: other data have it.`);
+    const wanted = name === "target_tokens" ? BigInt64Array : Float32Array;
+    if (!(tensor.values instanceof wanted))
+      throw new ConfigError(
+        `Cannot train on datum ${i} as ${name} must be ${name === "target_tokens" ? "int64" : "float32"}.`,
+      );
+    const isVector = !tensor.isSparse && tensor.shape.length <= 1;
+    if (!isVector || tensor.values.length !== length || (tensor.shape[0] ?? length) !== length)
+      throw new ConfigError(
+        `Cannot train on datum ${i} as ${name} must be dense with one element per token of model_input, [${length}]: ${tensor.isSparse ? "sparse " : ""}[${tensor.shape}] with ${tensor.values.length} elements. Several targets a position are not supported.`,
+      );
+  }
+  return length;
+}
+
+/** Ids outside what 32 bits hold become the largest, which no vocabulary has. */
+function tokenIds(values: BigInt64Array, i: number): Uint32Array {
+  const negative = values.find((id) => id < 0n);
+  if (negative !== undefined)
+    throw new ConfigError(`Cannot train on datum ${i} as target_tokens must be token ids: ${negative}`);
+  return Uint32Array.from(values, (id) => Math.min(Number(id), 2 ** 32 - 1));
+}
+
+/** ForwardBackwardOutput: log-probs of every datum, and the metrics. */
+export function encodeTrainingOutput(of: {
+  logprobs: Float32Array;
+  offsets: Uint32Array;
+  metrics: Readonly<Record<string, number>>;
+}): Uint8Array {
+  const byteOffsets = BigInt64Array.from(of.offsets, (offset) => BigInt(offset) * 4n);
+  const tensor = new Writer()
+    .bytes(1, bytesOf(of.logprobs))
+    .bytes(2, bytesOf(byteOffsets))
+    .varint(3, FLOAT32);
+  const field = new Writer().text(1, "logprobs").message(2, tensor);
+  const record = new Writer()
+    .text(1, "ArrayRecord")
+    .message(2, field)
+    .varint(3, of.offsets.length - 1);
+  const output = new Writer().text(1, "ArrayRecord").message(2, record);
+  for (const [name, value] of Object.entries(of.metrics))
+    output.message(3, new Writer().text(1, name).double(2, value));
+  return output.finish();
+}
+
+const NO_LOGPROB = -99999;
+
+/** SampleResponse. Prompt entries that were not asked for are NaN. */
+export function encodeSamples(
+  order: {
+    promptLogprobs: boolean;
+    promptLogprobsLastN?: number;
+    topkPromptLogprobs: number;
+    prompt: readonly number[];
+  },
+  of: { sequences: readonly SampledSequence[]; scores?: PromptScores },
+): Uint8Array {
+  const response = new Writer();
+  for (const { tokens, logprobs, finish_reason } of of.sequences)
+    response.message(
+      1,
+      new Writer()
+        .varint(1, finish_reason === "stop" ? 0 : 1)
+        .bytes(2, bytesOf(Int32Array.from(tokens)))
+        .bytes(3, bytesOf(Float32Array.from(logprobs))),
+    );
+  const length = order.prompt.length;
+  const untold = length - (order.promptLogprobsLastN ?? length);
+  if (of.scores && order.promptLogprobs)
+    response.bytes(2, bytesOf(of.scores.logprobs.slice().fill(Number.NaN, 0, untold)));
+  const top = of.scores?.top;
+  if (top) {
+    const k = order.topkPromptLogprobs;
+    const hidden = Math.max(untold, 1) * k;
+    response.message(
+      3,
+      new Writer()
+        .bytes(1, bytesOf(Int32Array.from(top.tokens).fill(0, 0, hidden)))
+        .bytes(2, bytesOf(top.logprobs.slice().fill(NO_LOGPROB, 0, hidden)))
+        .varint(3, k)
+        .varint(4, length),
+    );
+  }
+  return response.finish();
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+  return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
+}
