@@ -27,6 +27,7 @@ export { defineKernel, folded, type Grid, type Kernel } from "./compute/kernel.t
 export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute/matmul.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu.ts";
+export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
 export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "./data/pack.ts";
 export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
 export type * from "./data/types.ts";
@@ -56,7 +57,7 @@ export { type FolderReader, type ModelFolder, openModelFolder } from "./model/fo
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
 export type { LoraConfig } from "./model/lora.ts";
 export { byteTokenizer, characterTokenizer, type TextTokenizer } from "./model/tokenizer.ts";
-export { registerEnvironment, registerReward } from "./task/registry.ts";
+export { registerDataset, registerEnvironment, registerReward } from "./task/registry.ts";
 export {
   type Completion,
   type Environment,

@@ -5,7 +5,6 @@ import type { Problem } from "../config/problem.ts";
 import { formatProblem } from "../config/problem.ts";
 import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
-import { tasksFromJsonl, tasksFromParquet } from "../data/rows.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { loggerNames } from "../log/registry.ts";
@@ -15,7 +14,8 @@ import { environmentByName, environmentNames, rewardByName, rewardNames } from "
 import { type Environment, type Example, type Rollout, rolloutOf } from "../task/rollout.ts";
 import type { Io } from "./command.ts";
 import { splitArguments } from "./config.ts";
-import { locate, nearestFile, packagedText, readBytes, readText, textOf } from "./files.ts";
+import { readTasks } from "./datasets.ts";
+import { locate, nearestFile, packagedText, textOf } from "./files.ts";
 import { importModules } from "./modules.ts";
 
 export interface Session {
@@ -93,10 +93,10 @@ async function describeTask(config: Tree): Promise<Session> {
       { path: "task.reward" },
     );
   }
-  const train = await readTasks(config, { key: "data.train_files", shipped: environment.train_files });
+  const train = await readTasks(config, { split: "train", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
-      "Cannot train as there are no tasks: set data.train_files to a JSONL file of prompts.",
+      "Cannot train as there are no tasks: set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
       {
         path: "data.train_files",
       },
@@ -106,25 +106,9 @@ async function describeTask(config: Tree): Promise<Session> {
     config,
     environment,
     rollout: rolloutOf(environment, reward),
-    tasks: { train, val: await readTasks(config, { key: "data.val_files", shipped: environment.val_files }) },
+    tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
     examples: environment.examples ? train.flatMap((task) => environment.examples?.(task) ?? []) : [],
   };
-}
-
-async function readTasks(
-  config: Tree,
-  it: { key: "data.train_files" | "data.val_files"; shipped?: string },
-): Promise<Task[]> {
-  const files = setting(config, it.key) ?? it.shipped ?? [];
-  const promptKey = setting(config, "data.prompt_key") ?? undefined;
-  const tasks: Task[] = [];
-  for (const file of [files].flat()) {
-    const options = { file, promptKey };
-    if (file.endsWith(".parquet"))
-      tasks.push(...(await tasksFromParquet(readBytes(file, "data file"), options)));
-    else tasks.push(...tasksFromJsonl(readText(file, "data file"), options));
-  }
-  return tasks;
 }
 
 /** The folder of a run: checkpoints, metrics, report. */

@@ -68,6 +68,14 @@ export const LOCAL_FIELDS = {
     "folder of the checkpoints",
   ),
   "training.max_ckpt_to_keep": int(null, "newest checkpoints kept; null = all", { min: 1 }),
+  "training.metric_for_best_model": str(
+    null,
+    "validation metric whose best checkpoint is kept besides, for instance val/sums/pass@1; null = none",
+    {
+      note: "best_checkpoint.json in the run's folder names it. The name is that of Hugging Face's trainers.",
+    },
+  ),
+  "training.greater_is_better": bool(true, "whether the best is the largest value of that metric"),
   "training.resume_mode": oneOf(
     ["auto", "disable", "resume_path"],
     "auto",
@@ -86,7 +94,9 @@ export const LOCAL_FIELDS = {
 
   ...PIPELINE_FIELDS,
 
-  "data.train_files": texts("JSONL or Parquet files with prompts; null = the task makes its own"),
+  "data.train_files": texts(
+    "JSONL or Parquet files, folders of them, or data sets of --import; null = the task's own",
+  ),
   "data.val_files": texts("the same for validation"),
   "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
   "data.max_prompt_length": int(2048, "longest prompt, in tokens", { min: 1 }),

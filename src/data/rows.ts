@@ -7,6 +7,8 @@ export interface RowOptions {
   readonly file: string;
   /** Field that holds the prompt. Default `prompt`; `question` and `instruction` are tried after it. */
   readonly promptKey?: string;
+  /** `data_source` of rows that name none. Default: the file's name. */
+  readonly source?: string;
 }
 
 type Row = Readonly<Record<string, unknown>>;
@@ -72,7 +74,7 @@ export function taskFromRow(row: Row, options: RowOptions & { line?: number; ind
       { file, line },
     );
   }
-  const source = row.data_source ?? baseName(file);
+  const source = row.data_source ?? options.source ?? baseName(file);
   return {
     id: String(row.id ?? `${baseName(file)}-${index}`),
     instruction: row[key] as string,

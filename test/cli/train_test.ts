@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -202,6 +202,31 @@ test("--import registers a reward that the configuration names, in the registry 
   ]);
   expect(err).toContain("reward 0.500");
   expect(code).toBe(0);
+});
+
+test("data comes from a folder's split files and from a data set that a module makes", async () => {
+  const folder = join(dir, "sums");
+  mkdirSync(join(folder, "data"), { recursive: true });
+  const rows = (from: number) =>
+    Array.from({ length: 4 }, (_, i) => `{"prompt":"1${from + i}+2=","answer":"1${from + i + 2}"}\n`).join(
+      "",
+    );
+  writeFileSync(join(folder, "data", "train-0.jsonl"), rows(0));
+  writeFileSync(join(folder, "data", "train-1.jsonl"), rows(4));
+  const file = join(dir, "made.ts");
+  writeFileSync(
+    file,
+    'import { registerDataset } from "grpu";\n' +
+      'registerDataset("made", async function* (split) { yield { prompt: "10+1=", answer: "11", data_source: split }; });\n',
+  );
+  const args = [`data.train_files=${folder}`, "data.val_files=made", "--import", file];
+  const task = ["task.name=single_turn", "task.reward=exact_match", "warmup.steps=0"];
+  const { err, code } = await trainInto("folder", [...args, ...task, "rllm.trainer.total_batches=1"]);
+  expect(err).toContain("(8 training, 1 held out)");
+  expect(code).toBe(0);
+  expect(metricsOf("folder").find(({ phase }) => `${phase}` === "val")).toHaveProperty(["val/val/pass@1"]);
+  const none = await trainInto("folder", [`data.train_files=${folder}`, `data.val_files=${folder}`]);
+  expect(none.err).toMatch(/folder for val as its file names tell other splits: data\/train-0.jsonl/);
 });
 
 test("a reward that is NaN stops the run with the trajectory's name", async () => {

@@ -1,0 +1,44 @@
+/** Which files of a folder are for training and which for validation, by the names that Hugging Face folders use. */
+import type { Split } from "./dataset.ts";
+
+/** @see https://huggingface.co/docs/datasets/repository_structure#automatic-splits */
+const KEYWORDS = {
+  train: ["train", "training"],
+  validation: ["validation", "valid", "val", "dev"],
+  test: ["test", "testing", "eval", "evaluation"],
+} as const;
+
+type Name = keyof typeof KEYWORDS;
+
+const NAMES = Object.keys(KEYWORDS) as Name[];
+
+/** A validation set is a `validation` split or, where there is none, a `test` split. */
+const WANTED: Readonly<Record<Split, readonly Name[]>> = { train: ["train"], val: ["validation", "test"] };
+
+/**
+ * The files of a split. Where no name tells a split, all of them.
+ * @param paths relative to the folder, with forward slashes
+ * @returns nothing when the names tell splits and the wanted one is not among them
+ */
+export function filesOfSplit(paths: readonly string[], split: Split): readonly string[] {
+  const named = new Map(paths.map((path) => [path, splitName(path)]));
+  if ([...named.values()].every((name) => name === undefined)) return paths;
+  const found = WANTED[split].find((name) => [...named.values()].includes(name));
+  return paths.filter((path) => found !== undefined && named.get(path) === found);
+}
+
+/** A folder's name goes before a file's: `train/test_questions.jsonl` is training data. */
+function splitName(path: string): Name | undefined {
+  const parts = path.replace(/\.[^./]*$/, "").split("/");
+  for (const part of parts) {
+    const name = NAMES.find((each) => hasKeyword(part, KEYWORDS[each]));
+    if (name) return name;
+  }
+  return undefined;
+}
+
+/** As a word of its own: `train-00000-of-00002`, `my_train`, not `trainer`. */
+function hasKeyword(part: string, keywords: readonly string[]): boolean {
+  const words = part.toLowerCase().split(/[-._ 0-9]+/);
+  return keywords.some((keyword) => words.includes(keyword));
+}

@@ -1,0 +1,66 @@
+import { expect, test } from "vitest";
+import { type Dataset, markOf, tasksFromDataset } from "../../src/data/dataset.ts";
+import { filesOfSplit } from "../../src/data/folder_split.ts";
+
+const ROWS = [{ prompt: "1+1=", answer: "2" }, { question: "2+2=" }];
+
+async function* later() {
+  yield* ROWS;
+}
+
+test.each<[string, Dataset]>([
+  ["an array", ROWS],
+  ["a set", new Set(ROWS)],
+  ["an async iterable", later()],
+  ["a function", () => ROWS],
+  ["a function of the split", (split) => (split === "val" ? ROWS : [])],
+  ["an async function of an async iterable", async () => later()],
+])("tasksFromDataset() reads %s", async (_, dataset) => {
+  const tasks = await tasksFromDataset(dataset, { name: "sums", split: "val" });
+  expect(tasks.map((task) => task.instruction)).toEqual(["1+1=", "2+2="]);
+  expect(tasks[0]).toMatchObject({ id: "sums-0", metadata: { answer: "2", data_source: "sums" } });
+});
+
+test.each<[string, unknown, RegExp]>([
+  ["no row", [], /data set sums as it has no rows for train/],
+  ["no iterable", 7, /must give an array or an iterable of rows: number/],
+  ["a row that is no object", [ROWS[0], "x"], /no object: x \(sums:2\)/],
+  ["a row without a prompt", [{ text: "x" }], /no text field "prompt" \(it has text\).* \(sums:1\)/],
+])("tasksFromDataset() refuses %s", async (_, dataset, message) => {
+  await expect(tasksFromDataset(dataset as Dataset, { name: "sums", split: "train" })).rejects.toThrow(
+    message,
+  );
+});
+
+test("markOf() tells data sets apart by every field and by order", async () => {
+  const mark = async (rows: Dataset) => markOf(await tasksFromDataset(rows, { name: "s", split: "train" }));
+  const marks = await Promise.all([
+    mark(ROWS),
+    mark([...ROWS].reverse()),
+    mark(ROWS.slice(0, 1)),
+    mark([{ ...ROWS[0], answer: "3" }, ROWS[1]]),
+    mark([{ ...ROWS[0], big: 2n }, ROWS[1]]),
+  ]);
+  expect(new Set(marks.map(({ hash }) => hash)).size).toBe(5);
+  expect(await mark(ROWS)).toEqual(marks[0]);
+  expect(marks[2].rows).toBe(1);
+});
+
+test.each([
+  [["a.jsonl", "b.jsonl"], "train", ["a.jsonl", "b.jsonl"]],
+  [["a.jsonl"], "val", ["a.jsonl"]],
+  [["train.jsonl", "test.jsonl"], "train", ["train.jsonl"]],
+  [["train.jsonl", "test.jsonl"], "val", ["test.jsonl"]],
+  [["train.jsonl", "test.jsonl", "dev.jsonl"], "val", ["dev.jsonl"]],
+  [
+    ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/validation-0.parquet"],
+    "train",
+    ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"],
+  ],
+  [["train/test_questions.jsonl", "val/x.jsonl"], "train", ["train/test_questions.jsonl"]],
+  [["my_train.jsonl", "my_eval.jsonl"], "val", ["my_eval.jsonl"]],
+  [["trainer.jsonl", "contest.jsonl"], "train", ["trainer.jsonl", "contest.jsonl"]],
+  [["train.jsonl"], "val", []],
+] as const)("filesOfSplit(%j, %s)", (paths, split, expected) => {
+  expect(filesOfSplit(paths, split)).toEqual(expected);
+});
