@@ -1,12 +1,12 @@
 /** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { readYaml } from "../config/read.ts";
 import { setting } from "../config/schema.ts";
 import { toYaml } from "../config/show.ts";
 import { equalValues, flatten, type Tree } from "../config/tree.ts";
 import { UnsupportedError } from "../errors.ts";
-import { FolderCheckpoints, setAside } from "../log/checkpoints.ts";
+import { type BestCheckpoint, FolderCheckpoints, setAside } from "../log/checkpoints.ts";
 import { ConsoleLogger } from "../log/console.ts";
 import { EpisodeFiles } from "../log/episodes.ts";
 import { shortNumber } from "../log/format.ts";
@@ -42,6 +42,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   );
   const { config } = session;
   const settings = settingsFromConfig(config);
+  checkLoggers(config);
   const dir = runFolder(config);
   const checkpoints = await prepareFolder(config, io);
   const { backend, device, description } = await openBackend(session);
@@ -58,9 +59,11 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
     });
     const report = writeReport({ session, dir, subtitle: describeRun(session, description) });
     const latest = await checkpoints.latest();
+    const best = await checkpoints.best();
     const model = latest === undefined ? undefined : join(dir, latest);
-    if (input.options.json) io.out(`${JSON.stringify(summary({ outcome, dir, model, report }))}\n`);
-    farewell({ session, input, outcome, dir, model, report, io });
+    const ending = { outcome, dir, model, best, report };
+    if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
+    farewell({ ...ending, session, input, io });
     return io.signal.aborted ? EXIT_INTERRUPTED : EXIT_OK;
   } finally {
     backend.close();
@@ -71,24 +74,28 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
 async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<LoopState>> {
   const dir = runFolder(config);
   const resumeMode = setting(config, "training.resume_mode");
-  if (resumeMode === "disable") {
-    const place = await setAside(dir);
-    if (place) io.err(`The earlier run in ${dir} is now in ${place}\n`);
-  }
   mkdirSync(dir, { recursive: true });
   const resumeFrom = setting(config, "training.resume_from_path") ?? undefined;
   const checkpoints = new FolderCheckpoints<LoopState>(dir, {
     resumeMode,
     resumeFrom,
     keep: setting(config, "training.max_ckpt_to_keep") ?? undefined,
+    onSkip: (message) => io.err(`warning: ${message}\n`),
   });
-  const latest = resumeMode === "auto" ? await checkpoints.latest() : resumeFrom;
-  if (latest && resumeMode !== "disable") {
-    io.err(`Continuing from ${latest}\n`);
+  const from = await checkpoints.find();
+  if (from) {
+    io.err(`Continuing from ${resumeMode === "auto" ? basename(from.dir) : from.dir}\n`);
     warnOfChanges(config, { file: join(dir, "config.yaml"), io });
-  }
+  } else await clearPlace(dir, io);
   writeFileSync(join(dir, "config.yaml"), toYaml(config));
   return checkpoints;
+}
+
+/** What an earlier run left without a checkpoint to go on from must not be appended to. */
+async function clearPlace(dir: string, io: Io): Promise<void> {
+  const place = await setAside(dir);
+  if (place) io.err(`The earlier run in ${dir} is now in ${place}\n`);
+  mkdirSync(dir, { recursive: true });
 }
 
 /** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */
@@ -106,22 +113,24 @@ function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): vo
 
 const LOGGERS = ["console", "jsonl", "report", "tensorboard"];
 
+/** Before a folder is touched or a device opened. */
+function checkLoggers(config: Tree): void {
+  const other = setting(config, "rllm.trainer.logger").find(
+    (name) => !LOGGERS.includes(name) && !registeredLogger(name),
+  );
+  if (!other) return;
+  throw new UnsupportedError(
+    `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
+    { part: "log", capability: other },
+  );
+}
+
 function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
   const names = setting(config, "rllm.trainer.logger");
   const own = names.flatMap((name) => registeredLogger(name) ?? []);
-  const other = names.find((name) => !LOGGERS.includes(name) && !registeredLogger(name));
-  if (other) {
-    throw new UnsupportedError(
-      `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
-      {
-        part: "log",
-        capability: other,
-      },
-    );
-  }
   const hasFiles = names.includes("jsonl") || names.includes("report");
   return [
-    ...(names.includes("console") ? [new ConsoleLogger(io)] : []),
+    names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
     ...(hasFiles ? [new MetricsFile(join(dir, METRICS_FILE)), new SamplesFile(join(dir, SAMPLES_FILE))] : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
     ...own.map((open) => open({ dir })),
@@ -129,6 +138,11 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
       ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
       : []),
   ];
+}
+
+/** Warnings are for people even where the progress is not. */
+function warningsOnly(io: Io): Logger {
+  return { name: "console", log() {}, warn: (message) => io.err(`warning: ${message}\n`) };
 }
 
 interface Announcement {
@@ -194,10 +208,11 @@ interface Ending {
   readonly outcome: TrainOutcome;
   readonly dir: string;
   readonly model: string | undefined;
+  readonly best: BestCheckpoint | undefined;
   readonly report: string | undefined;
 }
 
-function summary({ outcome, dir, model, report }: Ending) {
+function summary({ outcome, dir, model, best, report }: Ending) {
   const lines = readLines<MetricsLine>(join(dir, METRICS_FILE));
   const last = lines.findLast((line) => line.phase === "val");
   const { step } = outcome.state;
@@ -206,13 +221,14 @@ function summary({ outcome, dir, model, report }: Ending) {
     step,
     dir,
     model: model ?? null,
+    best: best ? { ...best, model: join(dir, best.checkpoint) } : null,
     report: report ?? null,
     validation: last ?? null,
   };
 }
 
 function farewell(it: Ending & { session: Session; input: Input; io: Io }): void {
-  const { outcome, dir, model, report, session, input, io } = it;
+  const { outcome, dir, model, best, report, session, input, io } = it;
   const validations = readLines<MetricsLine>(join(dir, METRICS_FILE)).filter(({ phase }) => phase === "val");
   const accuracy = change(validations, /\/pass@1$/);
   const reward = change(validations, /^val\/reward\/.*\/mean$/);
@@ -220,6 +236,7 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
   if (accuracy) io.err(`accuracy ${accuracy} on held-out tasks\n`);
   // The same thing where rewards are right or wrong; what there is to see where they are not.
   if (reward && reward !== accuracy) io.err(`reward   ${reward} on held-out tasks\n`);
+  if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
   if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
     const words = [...input.args, "training.resume_mode=auto", ...flags].map(quoted);

@@ -124,10 +124,10 @@ export const RLLM_FIELDS = {
   "rllm.trainer.project_name": str("rllm-training", "project, in logs and paths"),
   "rllm.trainer.experiment_name": str("default", "run, in logs and paths"),
   "rllm.trainer.test_freq": int(5, "steps between validations; 0 or below = never", {
-    note: "rLLM's guide says epochs; its source, and grpu, count optimiser steps.",
+    note: "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.",
   }),
   "rllm.trainer.save_freq": int(20, "steps between checkpoints; 0 or below = only at the end", {
-    note: "rLLM's guide says epochs; its source, and grpu, count optimiser steps.",
+    note: "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.",
   }),
   "rllm.trainer.val_before_train": bool(true, "validate once before the first step", {
     note: "true is the guide's default; base.yaml of rLLM's August 2026 source says false.",

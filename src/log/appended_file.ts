@@ -1,12 +1,14 @@
 /** A log file that only grows, and that a resumed run cuts back to where its checkpoint was made. */
 import { appendFileSync, existsSync, mkdirSync, statSync, truncateSync } from "node:fs";
-import { dirname } from "node:path";
+import { basename, dirname } from "node:path";
 import type { Logger, LogRecord } from "./logger.ts";
 
 export abstract class AppendedFile implements Logger {
+  readonly name: string;
   readonly file: string;
 
   constructor(file: string) {
+    this.name = basename(file);
     this.file = file;
     mkdirSync(dirname(file), { recursive: true });
   }

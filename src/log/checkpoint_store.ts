@@ -6,13 +6,26 @@ export interface Checkpoint<State> {
   readonly state: State;
 }
 
+/** Why a checkpoint is the best so far. */
+export interface Best {
+  readonly metric: string;
+  readonly value: number;
+}
+
+export interface CheckpointContents<State> {
+  readonly state: State;
+  readonly write: (dir: string) => Promise<void>;
+  /** The checkpoint is the best of the run so far: it is kept, beside the newest, until a better one is made. */
+  readonly best?: Best;
+}
+
 /** `State` is plain JSON. */
 export interface CheckpointStore<State> {
   /**
    * Makes a checkpoint called `name` of what `write` puts into an empty folder, and of `state`. It is there whole or
    * not at all: when writing fails, the checkpoints before it are as they were.
    */
-  save(name: string, contents: { state: State; write: (dir: string) => Promise<void> }): Promise<void>;
+  save(name: string, contents: CheckpointContents<State>): Promise<void>;
   /** The checkpoint to go on from; undefined to start afresh. */
   find(): Promise<Checkpoint<State> | undefined>;
 }

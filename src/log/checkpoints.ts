@@ -1,35 +1,49 @@
 /**
- * Checkpoints as folders on disk, under rLLM's names: `global_step_<N>/` and `latest_checkpointed_iteration.txt`.
- * A folder is written under a temporary name, flushed to the disk and renamed, so one that has its name is whole.
+ * Checkpoints as folders on disk, under rLLM's names: `global_step_<N>/` and `latest_checkpointed_iteration.txt`;
+ * `best_checkpoint.json` names the best one. A folder is written under a temporary name, flushed to the disk and
+ * renamed, so one that has its name was whole; its list of checksums tells whether it still is.
  */
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { ConfigError } from "../errors.ts";
-import type { Checkpoint, CheckpointStore } from "./checkpoint_store.ts";
+import { damageOf, sealFolder, syncDirectory, syncFile } from "./checkpoint_files.ts";
+import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./checkpoint_store.ts";
 
 export interface FolderCheckpointsOptions {
   /** `auto`: the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
   readonly resumeMode: "auto" | "disable" | "resume_path";
   readonly resumeFrom?: string;
-  /** Checkpoints kept, the newest; all if absent. */
+  /** Checkpoints kept, the newest; all if absent. The best one is kept besides. */
   readonly keep?: number;
+  /** Told of every checkpoint that cannot be used, and why. */
+  readonly onSkip?: (message: string) => void;
+}
+
+/** What `best_checkpoint.json` holds. */
+export interface BestCheckpoint extends Best {
+  /** Name of the folder, beside the file. */
+  readonly checkpoint: string;
 }
 
 const STATE_FILE = "loop.json";
 const TRACKER_FILE = "latest_checkpointed_iteration.txt";
+const BEST_FILE = "best_checkpoint.json";
 const TEMPORARY = ".writing-";
 const NAME = /^(global|warmup)_step_(\d+)$/;
 
 export class FolderCheckpoints<State> implements CheckpointStore<State> {
   readonly dir: string;
   private readonly options: FolderCheckpointsOptions;
+  /** What `find` answered, until there is something newer. */
+  private found?: Promise<Checkpoint<State> | undefined>;
 
   constructor(dir: string, options: FolderCheckpointsOptions) {
     this.dir = dir;
     this.options = options;
   }
 
-  async save(name: string, it: { state: State; write: (dir: string) => Promise<void> }): Promise<void> {
+  async save(name: string, it: CheckpointContents<State>): Promise<void> {
+    this.found = undefined;
     const target = join(this.dir, name);
     const temporary = join(this.dir, `${TEMPORARY}${name}`);
     try {
@@ -37,10 +51,13 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       await mkdir(temporary, { recursive: true });
       await it.write(temporary);
       await writeFile(join(temporary, STATE_FILE), JSON.stringify(it.state));
-      await syncFolder(temporary);
+      await sealFolder(temporary);
       await rm(target, { recursive: true, force: true });
       await rename(temporary, target);
-      await this.track(name);
+      if (it.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...it.best })}\n`);
+      // Last: a crash before it resumes from the checkpoint before, and makes this one again.
+      const step = NAME.exec(name);
+      if (step?.[1] === "global") await this.point(TRACKER_FILE, `${step[2]}\n`);
     } catch (error) {
       await rm(temporary, { recursive: true, force: true }).catch(() => {});
       throw await this.explain(error, target);
@@ -48,20 +65,50 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     await this.prune();
   }
 
-  async find(): Promise<Checkpoint<State> | undefined> {
+  find(): Promise<Checkpoint<State> | undefined> {
+    this.found ??= this.search();
+    return this.found;
+  }
+
+  private async search(): Promise<Checkpoint<State> | undefined> {
     const { resumeMode, resumeFrom } = this.options;
     if (resumeMode === "disable") return undefined;
     if (resumeMode === "resume_path") return readCheckpoint(resumeFrom ?? "");
-    const latest = await this.latest();
-    return latest === undefined ? undefined : readCheckpoint(join(this.dir, latest));
+    await this.dropUnfinished();
+    const names = await this.candidates();
+    for (const name of names) {
+      try {
+        return await readCheckpoint<State>(join(this.dir, name));
+      } catch (error) {
+        if (!(error instanceof ConfigError)) throw error;
+        this.options.onSkip?.(`${error.message}. It is skipped.`);
+      }
+    }
+    if (names.length === 0) return undefined;
+    throw new ConfigError(
+      `Cannot resume as no checkpoint in the folder is whole: ${this.dir}. Start afresh with training.resume_mode=disable, which moves the folder aside.`,
+      { path: "training.resume_mode" },
+    );
   }
 
-  /** Name of the newest whole checkpoint: the one tracked, or the highest step where that is gone. */
+  /** Name of the newest checkpoint: the one tracked, or the highest step where that is gone. */
   async latest(): Promise<string | undefined> {
-    const names = await this.names();
+    return (await this.candidates())[0];
+  }
+
+  /** The best checkpoint, while it is there. */
+  async best(): Promise<BestCheckpoint | undefined> {
+    const text = await readFile(join(this.dir, BEST_FILE), "utf8").catch(() => "null");
+    const best = JSON.parse(text) as BestCheckpoint | null;
+    return best && (await this.names()).includes(best.checkpoint) ? best : undefined;
+  }
+
+  /** In the order in which they are tried: the one tracked, then the newest first. */
+  private async candidates(): Promise<string[]> {
+    const names = (await this.names()).reverse();
     const tracked = await readFile(join(this.dir, TRACKER_FILE), "utf8").catch(() => "");
     const name = `global_step_${tracked.trim()}`;
-    return names.includes(name) ? name : names.at(-1);
+    return names.includes(name) ? [name, ...names.filter((each) => each !== name)] : names;
   }
 
   /** Whole checkpoints, oldest first. */
@@ -70,13 +117,22 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     return entries.filter((name) => NAME.test(name)).sort((a, b) => rank(a) - rank(b));
   }
 
-  private async track(name: string): Promise<void> {
-    const step = NAME.exec(name);
-    if (step?.[1] !== "global") return;
-    const temporary = join(this.dir, `${TEMPORARY}tracker`);
-    await writeFile(temporary, `${step[2]}\n`);
+  private async dropUnfinished(): Promise<void> {
+    const entries = await readdir(this.dir).catch(() => []);
+    for (const name of entries.filter((each) => each.startsWith(TEMPORARY))) {
+      await rm(join(this.dir, name), { recursive: true, force: true });
+      this.options.onSkip?.(
+        `The run ended while it wrote ${name.slice(TEMPORARY.length)}, which is left out: ${this.dir}`,
+      );
+    }
+  }
+
+  /** Replaces a small file at once. */
+  private async point(file: string, text: string): Promise<void> {
+    const temporary = join(this.dir, `${TEMPORARY}${file}`);
+    await writeFile(temporary, text);
     await syncFile(temporary);
-    await rename(temporary, join(this.dir, TRACKER_FILE));
+    await rename(temporary, join(this.dir, file));
     await syncDirectory(this.dir);
   }
 
@@ -84,8 +140,9 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     const { keep } = this.options;
     if (keep === undefined) return;
     const names = await this.names();
+    const best = await this.best();
     for (const name of names.slice(0, Math.max(names.length - Math.max(keep, 1), 0))) {
-      await rm(join(this.dir, name), { recursive: true, force: true });
+      if (name !== best?.checkpoint) await rm(join(this.dir, name), { recursive: true, force: true });
     }
   }
 
@@ -115,7 +172,7 @@ function rank(name: string): number {
   return Number(step) - (phase === "warmup" ? 1e12 : 0);
 }
 
-/** @throws {ConfigError} when the folder is no checkpoint. */
+/** @throws {ConfigError} when the folder is no checkpoint, or not as it was written. */
 export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<State>> {
   const file = join(dir, STATE_FILE);
   const text = await readFile(file, "utf8").catch(() => undefined);
@@ -125,37 +182,13 @@ export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<Sta
       { path: "training.resume_from_path" },
     );
   }
+  const damage = await damageOf(dir);
+  if (damage) throw new ConfigError(`Cannot resume as the checkpoint is damaged: ${damage}: ${dir}`);
   try {
     return { dir, state: JSON.parse(text) as State };
   } catch {
     throw new ConfigError("Cannot resume as the checkpoint's state is not JSON", { file });
   }
-}
-
-/** Flushes every file of a folder, the folders in it, and itself. */
-async function syncFolder(dir: string): Promise<void> {
-  for (const entry of await readdir(dir, { withFileTypes: true })) {
-    const path = join(dir, entry.name);
-    if (entry.isDirectory()) await syncFolder(path);
-    else await syncFile(path);
-  }
-  await syncDirectory(dir);
-}
-
-async function syncFile(path: string): Promise<void> {
-  const handle = await open(path, "r+");
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Makes renames in a directory lasting. Windows cannot open directories and needs no flush. */
-async function syncDirectory(path: string): Promise<void> {
-  const handle = await open(path, "r").catch(() => undefined);
-  await handle?.sync().catch(() => {});
-  await handle?.close();
 }
 
 /**

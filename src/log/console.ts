@@ -18,6 +18,7 @@ const SPARKLINE_WIDTH = 24;
 const WARMUP_LINES = 5;
 
 export class ConsoleLogger implements Logger {
+  readonly name = "console";
   private readonly screen: Screen;
   private readonly rewards: number[] = [];
   private accuracy: string | undefined;

@@ -15,6 +15,8 @@ export interface LogRecord {
 }
 
 export interface Logger {
+  /** Tells it from the run's other loggers in a checkpoint. Default: its place in the list. */
+  readonly name?: string;
   log(record: LogRecord): void | Promise<void>;
   /** Something the person should know, said once in a run. */
   warn?(message: string): void;

@@ -1,35 +1,68 @@
 /** Saving a run and going on from there. The folders themselves are log/checkpoints.ts's work. */
 import type { Backend } from "../backend.ts";
+import { markOf } from "../data/dataset.ts";
+import type { Task } from "../data/types.ts";
 import type { Checkpoint, CheckpointStore } from "../log/checkpoint_store.ts";
 import type { Logger } from "../log/logger.ts";
+import type { LoopSettings } from "./settings.ts";
 import { type LoopState, START } from "./state.ts";
 
 export interface Saving {
   readonly backend: Backend;
   readonly loggers: readonly Logger[];
   readonly checkpoints?: CheckpointStore<LoopState>;
+  readonly settings: LoopSettings;
 }
 
-/** Saves weights, optimiser and loop under the step's name. */
+export interface Resuming extends Omit<Saving, "settings"> {
+  readonly tasks: { readonly train: readonly Task[] };
+  readonly warn: (message: string) => void;
+}
+
+/** Saves weights, optimiser and loop under the step's name, marked as the best where it is. */
 export async function saveCheckpoint(
-  { backend, checkpoints, loggers }: Saving,
+  { backend, checkpoints, loggers, settings }: Saving,
   state: LoopState,
 ): Promise<void> {
   if (!checkpoints) return;
   const name =
     state.step === 0 && state.warmup > 0 ? `warmup_step_${state.warmup}` : `global_step_${state.step}`;
-  const logged: number[] = [];
-  for (const logger of loggers) logged.push((await logger.position?.()) ?? 0);
-  await checkpoints.save(name, { state: { ...state, logged }, write: (dir) => backend.save(dir) });
+  const metric = settings.training.metric_for_best_model;
+  const best = isBest(state) && metric !== null ? { metric, value: state.best.value } : undefined;
+  const logged: Record<string, number> = {};
+  for (const [i, logger] of loggers.entries()) logged[nameOf(logger, i)] = (await logger.position?.()) ?? 0;
+  await checkpoints.save(name, { state: { ...state, logged }, write: (dir) => backend.save(dir), best });
 }
 
-/** Puts backend and logs back to where the checkpoint was made. */
+/** True right after the best validation so far; the model as it was before training is no candidate. */
+export function isBest(state: LoopState): state is LoopState & Required<Pick<LoopState, "best">> {
+  return state.step > 0 && state.best?.step === state.step;
+}
+
+/** Puts backend and logs back to where the checkpoint was made, and warns when the data is no longer the same. */
 export async function resumeFrom(
   checkpoint: Checkpoint<LoopState> | undefined,
-  { backend, loggers }: Saving,
+  { backend, loggers, tasks, warn }: Resuming,
 ): Promise<LoopState> {
-  if (!checkpoint) return START;
-  await backend.load(checkpoint.dir);
-  for (const [i, logger] of loggers.entries()) await logger.rewind?.(checkpoint.state.logged[i] ?? 0);
-  return checkpoint.state;
+  const data = markOf(tasks.train);
+  if (!checkpoint) return { ...START, data };
+  const { dir, state } = checkpoint;
+  await backend.load(dir);
+  for (const [i, logger] of loggers.entries()) {
+    const position = state.logged[nameOf(logger, i)];
+    // A logger that the earlier part did not have keeps what it has.
+    if (position !== undefined) await logger.rewind?.(position);
+  }
+  const before = state.data;
+  if (before && before.hash !== data.hash) {
+    const now = data.rows === before.rows ? "rows of other content or order" : `${data.rows} rows`;
+    warn(
+      `The training data was ${before.rows} rows and is now ${now}: from step ${state.step + 1} on, batches are drawn from the new rows, in another order than that of the run that was begun.`,
+    );
+  }
+  return { ...state, data };
+}
+
+function nameOf({ name }: Logger, place: number): string {
+  return name ?? String(place);
 }

@@ -102,6 +102,8 @@ export interface LoopSettings {
     readonly weight_decay: number;
     readonly grad_clip_norm: number;
     readonly num_minibatches: number;
+    readonly metric_for_best_model: string | null;
+    readonly greater_is_better: boolean;
   };
   readonly warmup: {
     readonly steps: number;
@@ -201,6 +203,8 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     weight_decay: 0,
     grad_clip_norm: 1,
     num_minibatches: 1,
+    metric_for_best_model: null,
+    greater_is_better: true,
   },
   warmup: { steps: 0, batch_size: 64, learning_rate: 1e-3, examples: null },
 };

@@ -1,4 +1,5 @@
 /** Where a run stands. Everything else follows from it, the settings and the backend's own checkpoint. */
+import type { DataMark } from "../data/dataset.ts";
 import { batchesPerEpoch, batchRows } from "../data/order.ts";
 import type { Task } from "../data/types.ts";
 import { type Held, NOTHING_HELD } from "./reject.ts";
@@ -14,11 +15,15 @@ export interface LoopState {
   readonly validated: number;
   /** Groups that rejection sampling holds back. */
   readonly held: Held;
-  /** How far each logger had written, by its place in the list. */
-  readonly logged: readonly number[];
+  /** How far each logger had written, by its name. */
+  readonly logged: Readonly<Record<string, number>>;
+  /** The rows that the run's order is a function of; absent before the first step. */
+  readonly data?: DataMark;
+  /** The best validation so far, with `training.metric_for_best_model`. */
+  readonly best?: { readonly step: number; readonly value: number };
 }
 
-export const START: LoopState = { warmup: 0, step: 0, validated: -1, held: NOTHING_HELD, logged: [] };
+export const START: LoopState = { warmup: 0, step: 0, validated: -1, held: NOTHING_HELD, logged: {} };
 
 function order(tasks: readonly Task[], { data, rejection_sample }: LoopSettings) {
   return {

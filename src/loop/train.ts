@@ -6,7 +6,7 @@ import type { Logger } from "../log/logger.ts";
 import type { Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
 import { checkSettings } from "./check_settings.ts";
-import { resumeFrom, saveCheckpoint } from "./checkpoint.ts";
+import { isBest, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
 import type { RejectionFunction } from "./reject.ts";
@@ -83,7 +83,8 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
     for (;;) {
       if (isValidationDue()) state = await validate(run, state);
       if (state.step >= total || val_only) break;
-      if (save_freq > 0 && state.step % save_freq === 0 && state.step > saved.step) {
+      const isSaveDue = (save_freq > 0 && state.step % save_freq === 0) || isBest(state);
+      if (isSaveDue && state.step > saved.step) {
         await saveCheckpoint(run, state);
         saved = state;
       }

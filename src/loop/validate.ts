@@ -1,7 +1,9 @@
 /** Validation: attempts on held-out tasks, scored and never trained on. */
 import type { Metrics } from "../backend.ts";
 import type { Episode, Task } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
 import { rewardMetrics } from "./advantages.ts";
+import type { LoopSettings } from "./settings.ts";
 import type { LoopState } from "./state.ts";
 import { groupBy, mean } from "./statistics.ts";
 import { type Run, stageContext } from "./train.ts";
@@ -33,7 +35,26 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
   for (const logger of loggers) {
     await logger.log({ phase: "val", step: state.step, totalSteps: context.totalSteps, metrics, episodes });
   }
-  return { ...state, validated: state.step };
+  return { ...state, validated: state.step, ...bestOf(state, { metrics, training: settings.training }) };
+}
+
+/** This validation, where `metric_for_best_model` says that it is better than those before. */
+function bestOf(
+  { best, step }: LoopState,
+  { metrics, training }: { metrics: Metrics; training: LoopSettings["training"] },
+): Pick<LoopState, "best"> {
+  const { metric_for_best_model: name, greater_is_better } = training;
+  if (name === null) return {};
+  const value = metrics[name];
+  if (value === undefined) {
+    throw new ConfigError(
+      `Cannot choose the best checkpoint as validation does not measure ${name}: it measures ${Object.keys(metrics).join(", ")}`,
+      { path: "training.metric_for_best_model" },
+    );
+  }
+  // Of equals the first; a value that is not a number is never the best.
+  const isBetter = best === undefined || (greater_is_better ? value > best.value : value < best.value);
+  return isBetter && Number.isFinite(value) ? { best: { step, value } } : {};
 }
 
 function meanOfEach(measured: readonly Metrics[]): Metrics {
@@ -44,16 +65,23 @@ function meanOfEach(measured: readonly Metrics[]): Metrics {
 }
 
 /**
- * By data source: `pass@1`, the share of correct attempts; `pass@n`, the share of tasks that any attempt solved; and
- * the mean of what the rollouts reported. Masked episodes count too.
+ * By data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and for `n`; and
+ * the mean of what the rollouts reported. Masked episodes count too. At k = n, pass@k is the share of tasks that any
+ * attempt solved.
  */
 export function passRates(episodes: readonly Episode[], n: number): Metrics {
   const metrics: Metrics = {};
   for (const [source, members] of groupBy(episodes, ({ task }) => dataSource(task))) {
-    const tasks = [...groupBy(members, (episode) => episode.task_index).values()];
-    const isSolved = (attempts: readonly Episode[]) => attempts.some((episode) => episode.is_correct);
-    metrics[`val/${source}/pass@${n}`] = tasks.filter(isSolved).length / tasks.length;
-    metrics[`val/${source}/pass@1`] = members.filter((episode) => episode.is_correct).length / members.length;
+    const tasks = Array.from(
+      groupBy(members, (episode) => episode.task_index).values(),
+      (tries): Attempts => ({
+        attempts: tries.length,
+        correct: tries.filter((episode) => episode.is_correct).length,
+      }),
+    );
+    for (const k of passSizes(n)) {
+      metrics[`val/${source}/pass@${k}`] = mean(tasks.map((task) => passAtK(k, task)));
+    }
     for (const name of new Set(members.flatMap((episode) => Object.keys(episode.metrics)))) {
       const values = members
         .map((episode) => episode.metrics[name])
@@ -62,6 +90,31 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
     }
   }
   return metrics;
+}
+
+/** 1, 2, 4, ... and `n`. */
+function passSizes(n: number): number[] {
+  const sizes: number[] = [];
+  for (let k = 1; k < n; k *= 2) sizes.push(k);
+  return [...sizes, n];
+}
+
+/**
+ * The chance that one of `k` attempts is correct, estimated without bias from n attempts of which c are:
+ * 1 - C(n - c, k) / C(n, k), as a product that does not overflow. With fewer than `k` attempts: whether any is correct.
+ * @see Chen et al. 2021, https://arxiv.org/abs/2107.03374, equation 1
+ */
+export function passAtK(k: number, { attempts: n, correct: c }: Attempts): number {
+  if (k === 1) return n > 0 ? c / n : 0;
+  if (n - c < k) return c > 0 ? 1 : 0;
+  let allWrong = 1;
+  for (let i = n - c + 1; i <= n; i++) allWrong *= 1 - k / i;
+  return 1 - allWrong;
+}
+
+interface Attempts {
+  readonly attempts: number;
+  readonly correct: number;
 }
 
 function dataSource(task: Task): string {

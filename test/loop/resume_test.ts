@@ -1,8 +1,9 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { FolderCheckpoints, setAside } from "../../src/log/checkpoints.ts";
+import type { Task } from "../../src/data/types.ts";
+import { FolderCheckpoints, readCheckpoint, setAside } from "../../src/log/checkpoints.ts";
 import { MetricsFile } from "../../src/log/jsonl.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import type { LoopState } from "../../src/loop/state.ts";
@@ -129,6 +130,149 @@ test("a disk that is full leaves the checkpoint before intact and says so", asyn
   await train(resumed.run);
   await train(whole.run);
   expect(resumed.backend.text()).toBe(whole.backend.text());
+});
+
+test("the best checkpoint by a metric outlives the newest, and a resumed run knows it", async () => {
+  const settings = {
+    ...LETTER_SETTINGS,
+    trainer: { total_batches: 24, test_freq: 1, save_freq: 6 },
+    training: { learning_rate: 8, seed: 1, metric_for_best_model: "val/copy/pass@1" },
+  };
+  const { run, folder, checkpoints } = fileRun("best", { keep: 1 }, settings);
+  const { state } = await train(run);
+  const measured = (await readFile(join(folder, "metrics.jsonl"), "utf8"))
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line))
+    .filter(({ phase, step }) => phase === "val" && step > 0);
+  const values = measured.map((line) => line["val/copy/pass@1"] as number);
+  const first = measured[values.indexOf(Math.max(...values))];
+  expect(first.step).toBeLessThan(24);
+  const best = {
+    checkpoint: `global_step_${first.step}`,
+    metric: "val/copy/pass@1",
+    value: Math.max(...values),
+  };
+  expect(await checkpoints.best()).toEqual(best);
+  expect(JSON.parse(await readFile(join(folder, "best_checkpoint.json"), "utf8"))).toEqual(best);
+  expect((await readdir(folder)).filter((name) => name.startsWith("global_step_")).sort()).toEqual(
+    [best.checkpoint, "global_step_24"].sort(),
+  );
+  expect(state.best).toEqual({ step: first.step, value: best.value });
+  expect((await readCheckpoint<LoopState>(join(folder, "global_step_24"))).state.best).toEqual(state.best);
+});
+
+test("greater_is_better=false keeps the smallest value, and an unknown metric names those there are", async () => {
+  const training = { learning_rate: 8, seed: 1, metric_for_best_model: "val/reward/copier/mean" };
+  const trainer = { total_batches: 6, test_freq: 1, save_freq: 0 };
+  const least = fileRun(
+    "least",
+    {},
+    { ...SETTINGS, trainer, training: { ...training, greater_is_better: false } },
+  );
+  const { state } = await train(least.run);
+  const values = (await least.lines())
+    .match(/"val\/reward\/copier\/mean":[\d.]+/g)!
+    .map((at) => Number(at.split(":")[1]));
+  expect(state.best?.value).toBe(Math.min(...values));
+  const unknown = fileRun("unknown", {}, { ...SETTINGS, training: { metric_for_best_model: "val/nothing" } });
+  await expect(train(unknown.run)).rejects.toThrow(
+    /does not measure val\/nothing: it measures .*val\/copy\/pass@1/,
+  );
+});
+
+test.each([
+  [
+    "a file cut short",
+    async (at: string) => writeFile(join(at, "table.json"), "{"),
+    /table\.json has 1 bytes of \d+/,
+  ],
+  ["a file gone", async (at: string) => rm(join(at, "table.json")), /table\.json is missing/],
+  [
+    "a flipped bit",
+    async (at: string) => {
+      const bytes = await readFile(join(at, "table.json"));
+      bytes[3] ^= 1;
+      await writeFile(join(at, "table.json"), bytes);
+    },
+    /table\.json is not what was written/,
+  ],
+])(
+  "a checkpoint with %s is skipped with a message, and the run ends the same",
+  async (_, damage, message) => {
+    const whole = fileRun("whole");
+    await train(whole.run);
+    const broken = fileRun("broken");
+    await train({ ...broken.run, signal: abortAtDraw(broken.backend, 13) });
+    const newest = (await broken.checkpoints.latest())!;
+    await damage(join(broken.folder, newest));
+    const said: string[] = [];
+    const resumed = fileRun("broken", { onSkip: (text) => said.push(text) });
+    await train(resumed.run);
+    expect(said).toHaveLength(1);
+    expect(said[0]).toMatch(message);
+    expect(said[0]).toContain(newest);
+    expect(resumed.backend.text()).toBe(whole.backend.text());
+    expect(await resumed.lines()).toBe(await whole.lines());
+  },
+);
+
+test("where every checkpoint is damaged, nothing starts afresh unasked", async () => {
+  const { run, folder } = fileRun("lost");
+  await train(run);
+  for (const name of await readdir(folder))
+    if (name.startsWith("global_step_")) await writeFile(join(folder, name, "table.json"), "");
+  await expect(fileRun("lost").checkpoints.find()).rejects.toThrow(
+    /no checkpoint in the folder is whole.*resume_mode=disable/,
+  );
+});
+
+test("what was being written when the run ended is removed and told", async () => {
+  const { run, folder } = fileRun("torn");
+  await train(run);
+  await mkdir(join(folder, ".writing-global_step_15"));
+  const said: string[] = [];
+  const again = fileRun("torn", { onSkip: (text) => said.push(text) });
+  expect((await again.checkpoints.find())?.state.step).toBe(12);
+  expect(said).toEqual([expect.stringContaining("while it wrote global_step_15")]);
+  expect(await readdir(folder)).not.toContain(".writing-global_step_15");
+});
+
+test.each([
+  ["fewer rows", (tasks: Task[]) => tasks.slice(0, 12), /was 16 rows and is now 12 rows/],
+  [
+    "rows in another order",
+    (tasks: Task[]) => [...tasks].reverse(),
+    /16 rows and is now rows of other content or order/,
+  ],
+  [
+    "another answer",
+    (tasks: Task[]) => tasks.map((task, i) => (i === 7 ? { ...task, metadata: { answer: "a" } } : task)),
+    /rows of other content/,
+  ],
+])("a resumed run whose data has %s says so", async (_, change, message) => {
+  const stopped = fileRun("data");
+  await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, 7) });
+  for (const isChanged of [false, true]) {
+    const said: string[] = [];
+    const { run } = fileRun("data");
+    const tasks = isChanged ? { ...run.tasks, train: change([...run.tasks.train]) } : run.tasks;
+    const warn = (text: string) => void said.push(text);
+    await train({ ...run, tasks, warn, signal: AbortSignal.abort() });
+    if (isChanged) expect(said.join()).toMatch(message);
+    else expect(said).toEqual([]);
+  }
+});
+
+test("a logger that is added on resume takes nobody else's place", async () => {
+  const stopped = fileRun("loggers");
+  await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, 7) });
+  const resumed = fileRun("loggers");
+  const other = new MetricsFile(join(resumed.folder, "other.jsonl"));
+  await train({ ...resumed.run, loggers: [other, ...resumed.run.loggers!] });
+  const whole = fileRun("whole");
+  await train(whole.run);
+  expect(await resumed.lines()).toBe(await whole.lines());
 });
 
 test("what a crash left half written is no checkpoint", async () => {
