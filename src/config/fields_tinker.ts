@@ -41,6 +41,12 @@ export const TINKER_FIELDS = {
     "continue from the last checkpoint, or not",
   ),
   "training.resume_from_path": str(null, "checkpoint folder to continue from, with resume_mode=resume_path"),
+  "training.max_ckpt_to_keep": int(null, "newest checkpoint records kept; null = all", { min: 1 }),
+  "training.metric_for_best_model": str(
+    null,
+    "validation metric whose best checkpoint is kept besides; null = none",
+  ),
+  "training.greater_is_better": bool(true, "whether the best is the largest value of that metric"),
   "training.resume_from_tinker_id": str(null, "checkpoint or model id of the service to continue from"),
 
   "validation.group_size": int(MANDATORY, "rollouts per prompt in validation; becomes rllm.rollout.n_val", {
