@@ -29,6 +29,7 @@ const STATE_FILE = "loop.json";
 const TRACKER_FILE = "latest_checkpointed_iteration.txt";
 const BEST_FILE = "best_checkpoint.json";
 const TEMPORARY = ".writing-";
+const DISCARDED = ".deleting-";
 const NAME = /^(global|warmup)_step_(\d+)$/;
 
 export class FolderCheckpoints<State> implements CheckpointStore<State> {
@@ -52,7 +53,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       await it.write(temporary);
       await writeFile(join(temporary, STATE_FILE), JSON.stringify(it.state));
       await sealFolder(temporary);
-      await rm(target, { recursive: true, force: true });
+      await discard(target);
       await rename(temporary, target);
       if (it.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...it.best })}\n`);
       // Last: a crash before it resumes from the checkpoint before, and makes this one again.
@@ -119,6 +120,9 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
 
   private async dropUnfinished(): Promise<void> {
     const entries = await readdir(this.dir).catch(() => []);
+    for (const name of entries.filter((each) => each.startsWith(DISCARDED))) {
+      await rm(join(this.dir, name), { recursive: true, force: true });
+    }
     for (const name of entries.filter((each) => each.startsWith(TEMPORARY))) {
       await rm(join(this.dir, name), { recursive: true, force: true });
       this.options.onSkip?.(
@@ -142,7 +146,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     const names = await this.names();
     const best = await this.best();
     for (const name of names.slice(0, Math.max(names.length - Math.max(keep, 1), 0))) {
-      if (name !== best?.checkpoint) await rm(join(this.dir, name), { recursive: true, force: true });
+      if (name !== best?.checkpoint) await discard(join(this.dir, name));
     }
   }
 
@@ -189,6 +193,19 @@ export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<Sta
   } catch {
     throw new ConfigError("Cannot resume as the checkpoint's state is not JSON", { file });
   }
+}
+
+/** Takes a folder its name before its files, so that a removal cut short leaves no half of a checkpoint. */
+async function discard(dir: string): Promise<void> {
+  const away = join(dirname(dir), `${DISCARDED}${basename(dir)}`);
+  await rm(away, { recursive: true, force: true });
+  try {
+    await rename(dir, away);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
+    throw error;
+  }
+  await rm(away, { recursive: true, force: true });
 }
 
 /**

@@ -1,62 +1,163 @@
 /** Kills a run at random moments, many times over: what is left always resumes to the very same end. */
 import { spawn } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { randomStream } from "../../src/data/random.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoints.ts";
+import type { LoopState } from "../../src/loop/state.ts";
 
-const CHILD = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
-const KILLS = 12;
-/** A run takes about this long after it has started. */
-const RUN_MS = 900;
+const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
+const KILLS = 50;
+/** A life that is to be killed from outside lasts up to this long. */
+const LONGEST_LIFE_MS = 100;
+/** One that kills itself does up to this many file operations: some steps' worth. */
+const MOST_OPERATIONS = 60;
 
 let dir: string;
-beforeAll(() => {
+let child: string;
+beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), "grpu-crash-"));
+  child = join(dir, "child.mjs");
+  // One file without a compiler in front of it: a life begins in a tenth of a second.
+  await build({ entryPoints: [SOURCE], bundle: true, platform: "node", format: "esm", outfile: child });
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** Runs the child, killing it so long after its start; the text of its weights when it came to its end. */
-function runChild(folder: string, killAfterMs?: number): Promise<string | undefined> {
+interface Life {
+  readonly wasKilled: boolean;
+  /** Of its weights, when it came to its end. */
+  readonly text: string | undefined;
+}
+
+/** Runs the child to its end, or until it is killed. */
+function live(folder: string, death: { afterMs?: number; afterOperations?: number } = {}): Promise<Life> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ["--import", "tsx", CHILD, folder], {
+    const operations = death.afterOperations === undefined ? [] : [String(death.afterOperations)];
+    const process_ = spawn(process.execPath, [child, folder, ...operations], {
       stdio: ["ignore", "pipe", "pipe"],
     });
     let out = "";
     let err = "";
-    child.stdout.on("data", (part) => {
-      if (out === "" && killAfterMs !== undefined) setTimeout(() => child.kill("SIGKILL"), killAfterMs);
+    process_.stdout.on("data", (part) => {
+      if (out === "" && death.afterMs !== undefined)
+        setTimeout(() => process_.kill("SIGKILL"), death.afterMs);
       out += part;
     });
-    child.stderr.on("data", (part) => {
+    process_.stderr.on("data", (part) => {
       err += part;
     });
-    child.on("close", (code) => {
-      if (code !== 0 && code !== null) reject(new Error(err));
-      else resolve(/^done (.*)$/m.exec(out)?.[1]);
+    process_.on("close", (code, signal) => {
+      if (signal === null && code !== 0) reject(new Error(err));
+      else resolve({ wasKilled: signal === "SIGKILL", text: /^done (.*)$/m.exec(out)?.[1] });
     });
   });
 }
 
-function metricsOf(folder: string): string {
-  const text = readFileSync(join(folder, "metrics.jsonl"), "utf8");
-  return text.replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "");
+/** Without what differs between equal runs: times. */
+function linesOf(folder: string, file: string): string {
+  return readFileSync(join(folder, file), "utf8").replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "");
 }
 
-test(`a run killed up to ${KILLS} times ends bit for bit like one that was left alone`, async () => {
+function checkpointsOf(folder: string): string[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder).filter((name) => /^(global|warmup)_step_\d+$/.test(name));
+}
+
+/** The step that a resumed run would go on from; every checkpoint there is must be whole. */
+async function resumableStep(folder: string): Promise<number> {
+  for (const name of checkpointsOf(folder)) {
+    expect(JSON.parse(readFileSync(join(folder, name, "loop.json"), "utf8")).step).toBeGreaterThanOrEqual(0);
+    expect(JSON.parse(readFileSync(join(folder, name, "table.json"), "utf8")).version).toBeGreaterThan(0);
+  }
+  const found = await new FolderCheckpoints<LoopState>(folder, { resumeMode: "auto" }).find();
+  return found?.state.step ?? 0;
+}
+
+test(`a run killed ${KILLS} times, in the middle of writes too, ends bit for bit like one left alone`, async () => {
   const [whole, killed] = [join(dir, "whole"), join(dir, "killed")];
-  const expected = await runChild(whole);
+  const { text: expected } = await live(whole);
   expect(expected).toBeDefined();
+
   const random = randomStream(11);
-  let ended: string | undefined;
-  let kills = 0;
-  for (; kills < KILLS && ended === undefined; kills++)
-    ended = await runChild(killed, random() * RUN_MS * 0.4);
-  expect(kills).toBeGreaterThan(2);
-  ended ??= await runChild(killed);
-  expect(ended).toBe(expected);
-  expect(metricsOf(killed)).toBe(metricsOf(whole));
-  expect(readdirSync(killed).filter((name) => name.startsWith("global_step_"))).toHaveLength(2);
-});
+  const reached: number[] = [];
+  let [kills, lives] = [0, 0];
+  let text: string | undefined;
+  while (kills < KILLS && text === undefined) {
+    const death =
+      lives++ % 2 === 0
+        ? { afterMs: random() * LONGEST_LIFE_MS }
+        : { afterOperations: 1 + Math.floor(random() * MOST_OPERATIONS) };
+    const life = await live(killed, death);
+    kills += Number(life.wasKilled);
+    text = life.text;
+    reached.push(await resumableStep(killed));
+    expect(reached.at(-1)).toBeGreaterThanOrEqual(reached.at(-2) ?? 0);
+  }
+  expect(kills, `came to its end after ${kills} kills at steps ${reached}`).toBe(KILLS);
+  text = (await live(killed)).text;
+
+  expect(text).toBe(expected);
+  for (const file of ["metrics.jsonl", "samples.jsonl"])
+    expect(linesOf(killed, file)).toBe(linesOf(whole, file));
+  expect(checkpointsOf(killed)).toEqual(checkpointsOf(whole));
+  expect(readdirSync(killed).sort()).toEqual(readdirSync(whole).sort());
+  for (const name of checkpointsOf(whole)) {
+    const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, name, "table.json"), "utf8"));
+    expect(b).toBe(a);
+  }
+}, 60_000);
+
+/** A real model on the reference device, through the command line: seconds a life, most of them for starting. */
+const TRAIN = [
+  ...["--import", "tsx", fileURLToPath(new URL("../../src/cli.ts", import.meta.url))],
+  ...["train", "config/run/arithmetic.yaml", "--device", "cpu"],
+  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  ...["warmup.steps=2", "warmup.batch_size=8", "rllm.data.train_batch_size=4", "rllm.rollout.n=4"],
+  ...["rllm.trainer.total_batches=60", "rllm.trainer.save_freq=1", "rllm.trainer.test_freq=0"],
+  ...["training.max_ckpt_to_keep=2", "training.resume_mode=auto", "rllm.trainer.val_before_train=false"],
+];
+
+/** Runs the command to its end, or kills it so long after its first words; true when it was killed. */
+function trainCommand(folder: string, killAfterMs?: number): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const args = [...TRAIN, `training.default_local_dir=${folder}`];
+    const process_ = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "pipe"] });
+    let err = "";
+    let isTimed = false;
+    process_.stderr.on("data", (part) => {
+      err += part;
+      if (isTimed || killAfterMs === undefined || !err.includes("run     60 steps")) return;
+      isTimed = true;
+      setTimeout(() => process_.kill("SIGKILL"), killAfterMs);
+    });
+    process_.on("close", (code, signal) => {
+      if (signal === null && code !== 0) reject(new Error(err));
+      else resolve(signal === "SIGKILL");
+    });
+  });
+}
+
+test("a real model's run killed four times ends with the same weights and optimiser, byte for byte", async () => {
+  const [whole, killed] = [join(dir, "model"), join(dir, "model_killed")];
+  await trainCommand(whole);
+  const deaths = await [150, 300, 60, 220].reduce<Promise<boolean[]>>(
+    async (before, ms) => [...(await before), await trainCommand(killed, ms)],
+    Promise.resolve([]),
+  );
+  expect(deaths.filter(Boolean).length).toBeGreaterThan(1);
+  await trainCommand(killed);
+  const last = "global_step_60";
+  const files = readdirSync(join(whole, last), { recursive: true, encoding: "utf8" }).filter(
+    (name) => !/^loop\.json$|checksums/.test(name),
+  );
+  expect(files.length).toBeGreaterThan(2);
+  for (const name of files) {
+    const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, last, name)));
+    expect(b.equals(a), name).toBe(true);
+  }
+  expect(linesOf(killed, "metrics.jsonl")).toBe(linesOf(whole, "metrics.jsonl"));
+}, 120_000);
