@@ -42,10 +42,14 @@ export function isBest(state: LoopState): state is LoopState & Required<Pick<Loo
 /** Puts backend and logs back to where the checkpoint was made, and warns when the data is no longer the same. */
 export async function resumeFrom(
   checkpoint: Checkpoint<LoopState> | undefined,
-  { backend, loggers, tasks, warn }: Resuming,
+  { backend, checkpoints, loggers, tasks, warn }: Resuming,
 ): Promise<LoopState> {
   const data = markOf(tasks.train);
-  if (!checkpoint) return { ...START, data };
+  if (!checkpoint) {
+    // What a run wrote that ended before its first checkpoint is written again.
+    if (checkpoints) for (const logger of loggers) await logger.rewind?.(0);
+    return { ...START, data };
+  }
   const { dir, state } = checkpoint;
   await backend.load(dir);
   for (const [i, logger] of loggers.entries()) {

@@ -152,7 +152,8 @@ test("a real model's run killed four times ends with the same weights and optimi
   await trainCommand(killed);
   const last = "global_step_60";
   const files = readdirSync(join(whole, last), { recursive: true, encoding: "utf8" }).filter(
-    (name) => !/^loop\.json$|checksums/.test(name),
+    // These two tell how far the logs had come, whose lines hold times.
+    (name) => name !== "loop.json" && name !== "files.json",
   );
   expect(files.length).toBeGreaterThan(2);
   for (const name of files) {

@@ -321,3 +321,17 @@ test("setAside() moves an earlier run and loses nothing", async () => {
     expect(await readdir(place)).toContain("metrics.jsonl");
   }
 });
+
+test("a run killed before its first checkpoint begins its log again", async () => {
+  const whole = fileRun("whole");
+  await train(whole.run);
+  const killed = fileRun("killed");
+  killed.backend.sample = async () => {
+    throw new Error("killed");
+  };
+  await expect(train(killed.run)).rejects.toThrow("killed");
+  expect(await killed.lines()).toContain('"phase":"warmup"');
+  const again = fileRun("killed");
+  await train(again.run);
+  expect(await again.lines()).toBe(await whole.lines());
+});
