@@ -1,9 +1,9 @@
 /** The protocol's binary messages, in the server's own terms. */
 import type { SampledSequence } from "../backend.ts";
 import type { LossRows, PromptScores } from "../engine.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, RemoteError } from "../errors.ts";
+import { bytesOf, type Field, fields, packedVarints, Writer } from "../wire/protobuf.ts";
 import { Refusal } from "./problem.ts";
-import { type Field, fields, Writer } from "./proto.ts";
 
 export interface Datum {
   readonly chunks: readonly { readonly kind: "text" | "image" | "dmel"; readonly tokens: Int32Array }[];
@@ -27,6 +27,15 @@ export interface ForwardBackwardMessage {
 
 /** @throws Refusal 422 for bytes that are no such message. */
 export function decodeForwardBackward(bytes: Uint8Array): ForwardBackwardMessage {
+  try {
+    return readForwardBackward(bytes);
+  } catch (error) {
+    if (error instanceof RemoteError) throw new Refusal(422, error.message);
+    throw error;
+  }
+}
+
+function readForwardBackward(bytes: Uint8Array): ForwardBackwardMessage {
   let [modelId, lossFn, seqId, forwardOnly] = ["", "", 0n, false];
   const data: Datum[] = [];
   const [config, configV2] = [new Map<string, number>(), new Map<string, number>()];
@@ -103,16 +112,8 @@ function decodeTensor(name: string, bytes: Uint8Array): TensorMessage {
 
 /** Packed, or one at a time. */
 function shapeOf(field: Field): number[] {
-  if (field.bytes.length === 0) return [Number(field.varint)];
-  // Packed varints read as fields would, each behind a key of field 1.
-  const keyed: number[] = [];
-  let atStart = true;
-  for (const byte of field.bytes) {
-    if (atStart) keyed.push(1 << 3);
-    keyed.push(byte);
-    atStart = byte < 0x80;
-  }
-  return [...fields(Uint8Array.from(keyed))].map(({ varint }) => Number(varint));
+  const sizes = field.bytes.length === 0 ? [field.varint] : packedVarints(field.bytes);
+  return sizes.map(Number);
 }
 
 function entry(bytes: Uint8Array): { key: string; value: Field | undefined } {
@@ -255,8 +256,4 @@ export function encodeSamples(
     );
   }
   return response.finish();
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }

@@ -1,5 +1,5 @@
-/** Protocol buffers' wire form: just what the messages here need. */
-import { Refusal } from "./problem.ts";
+/** Protocol buffers' wire form: just what Tinker's messages need, for the client and for the server. */
+import { RemoteError } from "../errors.ts";
 
 export type Field = {
   readonly number: number;
@@ -8,7 +8,7 @@ export type Field = {
   readonly double: number;
 };
 
-/** The fields of a message in their order. @throws Refusal 422 for bytes that are no message. */
+/** The fields of a message in their order. @throws {RemoteError} for bytes that are no message. */
 export function* fields(message: Uint8Array): Generator<Field> {
   const view = new DataView(message.buffer, message.byteOffset, message.byteLength);
   const none = { varint: 0n, bytes: new Uint8Array(), double: 0 };
@@ -42,8 +42,10 @@ export function* fields(message: Uint8Array): Generator<Field> {
   }
 }
 
-function damaged(why: string): Refusal {
-  return new Refusal(422, `Cannot read the request as it must be a protobuf message: ${why}.`);
+function damaged(why: string): RemoteError {
+  return new RemoteError(`Cannot read what came as it must be a protobuf message: ${why}.`, {
+    retryable: false,
+  });
 }
 
 export class Writer {
@@ -83,6 +85,27 @@ export class Writer {
     }
     return joined;
   }
+}
+
+/** Numbers packed end to end, without keys. */
+export function packedVarints(bytes: Uint8Array): bigint[] {
+  const values: bigint[] = [];
+  let [value, shift] = [0n, 0n];
+  for (const byte of bytes) {
+    value |= BigInt(byte & 0x7f) << shift;
+    shift += 7n;
+    if (shift > 70n) throw damaged("a packed number is too long");
+    if (byte >= 0x80) continue;
+    values.push(BigInt.asIntN(64, value));
+    [value, shift] = [0n, 0n];
+  }
+  if (shift > 0n) throw damaged("a packed number is cut off");
+  return values;
+}
+
+/** The bytes that an array lies on. */
+export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+  return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }
 
 function encodeVarint(value: bigint): Uint8Array {
