@@ -95,6 +95,7 @@ function checkKey(host: string, apiKey: string | undefined): void {
 }
 
 async function openService(options: Input["options"], { io, sessionMs }: { io: Io; sessionMs: number }) {
+  const { realpath } = await import("node:fs/promises");
   const { resolve } = await import("node:path");
   const { LocalEngine } = await import("../backend/served.ts");
   const { openDevice } = await import("../compute/open.ts");
@@ -109,7 +110,7 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
     const engine = await LocalEngine.open({ device, folder });
     const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)));
     const names = (options.modelName as readonly string[] | undefined) ?? [];
-    const modelNames = [...new Set([...names, folder, String(options.model)])];
+    const modelNames = [...new Set([...names, folder, await realpath(folder), String(options.model)])];
     const limits = { sessionMs, policyBytes: device.memory.budget / 8 };
     return new TinkerService({ engine, checkpoints, modelNames, limits, log: (line) => io.err(`${line}\n`) });
   } catch (error) {

@@ -5,10 +5,10 @@ import { bearer } from "./access.ts";
 import { type Body, readBody } from "./body.ts";
 import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./checkpoints.ts";
 import type { Future } from "./futures.ts";
-import { decodeForwardBackward, rowsOf } from "./messages.ts";
+import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
 import { metricsText } from "./metrics_page.ts";
 import { failureOf, type Outcome, Refusal } from "./problem.ts";
-import { orderOf, readShape, SHAPES } from "./requests.ts";
+import { orderOf, readAddress, readShape, SHAPES } from "./requests.ts";
 import type { Sampler, TinkerService } from "./service.ts";
 import { statusPage } from "./status_page.ts";
 
@@ -51,7 +51,11 @@ export function createApp(options: AppOptions): App {
   });
   if (options.apiKey) app.use(bearer(options.apiKey));
   app.onError((error, c) => {
-    if (error instanceof Refusal) return c.json({ detail: error.message }, error.status as 400);
+    if (error instanceof Refusal) {
+      const body = c.get("body") as Body | undefined;
+      if (body) skipRefused(service, { path: c.req.path, body, reason: error });
+      return c.json({ detail: error.message }, error.status as 400);
+    }
     const { error: detail, category } = failureOf(error);
     return c.json({ detail }, category === "user" ? 400 : 500);
   });
@@ -129,6 +133,22 @@ function addSessions(app: Hono<Context>, service: TinkerService): void {
     const about = { max_context_length: contextLength, trainable: true, sampleable: true };
     return c.json({ supported_models: service.modelNames.map((model_name) => ({ model_name, ...about })) });
   });
+}
+
+/** The routes whose requests carry a number of their model's. */
+const NUMBERED =
+  /^\/api\/v1\/(forward_backward|optim_step|save_weights|save_weights_for_sampler|load_weights)$/;
+
+/** Takes note of the number of a request that is refused. */
+function skipRefused(
+  service: TinkerService,
+  { path, body, reason }: { path: string; body: Body; reason: Refusal },
+): void {
+  const route = NUMBERED.exec(path)?.[1];
+  if (route === undefined || reason.status === 429 || reason.status === 503) return;
+  const kind = route === "forward_backward" ? route : "save";
+  const addressed = route === "forward_backward" ? peekAddress(body.bytes) : readAddress(body.text());
+  if (addressed) service.skip({ ...addressed, print: body.print }, { kind, reason });
 }
 
 function addTraining(app: Hono<Context>, service: TinkerService): void {

@@ -55,6 +55,19 @@ function readForwardBackward(bytes: Uint8Array): ForwardBackwardMessage {
   return { modelId, seqId, data, lossFn, config: Object.fromEntries([...config, ...configV2]), forwardOnly };
 }
 
+/** Whose request it is and its number, where that much can be read of a damaged one. */
+export function peekAddress(bytes: Uint8Array): { modelId: string; number: bigint } | undefined {
+  let [modelId, number] = ["", 0n];
+  try {
+    for (const field of fields(bytes))
+      if (field.number === 1) modelId = text(field.bytes);
+      else if (field.number === 2) number = field.varint;
+  } catch {
+    // The rest cannot be read.
+  }
+  return modelId === "" ? undefined : { modelId, number };
+}
+
 function setConfigValue(config: Map<string, number>, bytes: Uint8Array): void {
   const { key, value } = entry(bytes);
   for (const field of fields(value?.bytes ?? new Uint8Array()))

@@ -153,6 +153,17 @@ export function readShape<S extends z.ZodObject>(shape: S, body: string): z.outp
   return parsed.data;
 }
 
+/** Whose request a body is, and its number, where that much can be read of it. */
+export function readAddress(body: string): { modelId: string; number: bigint } | undefined {
+  try {
+    const { model_id, seq_id } = readJson(body) as { model_id?: unknown; seq_id?: unknown };
+    if (typeof model_id === "string") return { modelId: model_id, number: BigInt(seq_id as number) };
+  } catch {
+    // What cannot be read at all has no number that anyone could wait for.
+  }
+  return undefined;
+}
+
 function readJson(body: string): unknown {
   try {
     // Numbers of 16 digits and more do not survive JSON.parse. Inside a string the quotes would stand escaped.

@@ -229,7 +229,7 @@ export class TinkerService {
     userMetadata?: Readonly<Record<string, unknown>>;
     print: string;
   }): Future {
-    return this.openRun(of, async () => ({}));
+    return this.openRun(of, async () => ({ type: "create_model" }));
   }
 
   /** A training client made from a checkpoint in one request. */
@@ -245,7 +245,7 @@ export class TinkerService {
     const { config, baseModel } = this.checkpoints.findRun(record.run);
     return this.openRun({ ...of, config, baseModel }, async (run) => {
       await run.trainer?.load(dir, of);
-      return { path: of.path };
+      return { path: of.path, type: "load_weights" };
     });
   }
 
@@ -273,7 +273,7 @@ export class TinkerService {
       run: async () => {
         const extra = await then(run);
         await this.checkpoints.putRun(run.record);
-        return json({ ...extra, model_id: run.name, type: "create_model" });
+        return json({ model_id: run.name, ...extra });
       },
     });
     return future;
@@ -369,6 +369,18 @@ export class TinkerService {
     return operation.future;
   }
 
+  /**
+   * Counts a request's number as used although the request was refused: the client goes on behind it, and what comes
+   * next must not wait for it.
+   */
+  skip(
+    of: { modelId: string; number: bigint; print: string },
+    at: { kind: "forward_backward" | "save"; reason: Refusal },
+  ): void {
+    if (of.number <= 0n || !this.runs.has(of.modelId)) return;
+    this.submit(of, (_, future) => ({ kind: at.kind, future, run: () => Promise.reject(at.reason) }));
+  }
+
   forwardBackward(
     of: { modelId: string; number: bigint; print: string },
     request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean },
@@ -408,7 +420,6 @@ export class TinkerService {
       userMetadata?: Readonly<Record<string, unknown>>;
     },
   ): Future {
-    checkName(to.name);
     return this.submit(of, (run, future) => this.saveOperation(run, { ...to, future }));
   }
 
@@ -429,6 +440,7 @@ export class TinkerService {
       kind: "save",
       future: to.future,
       run: async (trainer) => {
+        checkName(to.name);
         await this.checkpoints.putRun(run.record);
         await this.checkpoints.save(path, {
           ...to,
@@ -463,11 +475,11 @@ export class TinkerService {
     of: { modelId: string; number: bigint; print: string },
     from: { path: string; optimizer: boolean },
   ): Future {
-    const path = parsePath(from.path);
     return this.submit(of, (run, future) => ({
       kind: "load",
       future,
       run: async (trainer) => {
+        const path = parsePath(from.path);
         const { dir } = this.checkpoints.find(path);
         if (from.optimizer && path.kind === "sampler_weights")
           throw new ConfigError(
