@@ -39,6 +39,10 @@ export class Sequence<Item> {
     return this.nextNumber;
   }
 
+  isUsed(number: bigint): boolean {
+    return number < this.nextNumber || this.known.has(number);
+  }
+
   /**
    * Takes a request in. 0 is no number: such a request runs when it comes.
    * @param at.print stands for the request's content: the same number with another content is a mistake.

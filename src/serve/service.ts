@@ -377,7 +377,8 @@ export class TinkerService {
     of: { modelId: string; number: bigint; print: string },
     at: { kind: "forward_backward" | "save"; reason: Refusal },
   ): void {
-    if (of.number <= 0n || !this.runs.has(of.modelId)) return;
+    const run = this.runs.get(of.modelId);
+    if (of.number <= 0n || !run || run.sequence.isUsed(of.number)) return;
     this.submit(of, (_, future) => ({ kind: at.kind, future, run: () => Promise.reject(at.reason) }));
   }
 

@@ -1,0 +1,136 @@
+/** A client of the server's routes, without a socket: what the SDK sends, and whatever else a test wants to send. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { onTestFinished } from "vitest";
+import { type App, type AppOptions, createApp } from "../../src/serve/app.ts";
+import { Checkpoints } from "../../src/serve/checkpoints.ts";
+import { type ServiceLimits, TinkerService } from "../../src/serve/service.ts";
+import { bytesOf, Writer } from "../../src/wire/protobuf.ts";
+import { ToyEngine } from "../fixtures/toy_engine.ts";
+
+export interface Answer {
+  readonly status: number;
+  // biome-ignore lint/suspicious/noExplicitAny: JSON of many shapes
+  readonly json: any;
+  readonly bytes: Uint8Array;
+  readonly headers: Headers;
+}
+
+export interface TestServer {
+  readonly engine: ToyEngine;
+  readonly service: TinkerService;
+  readonly app: App;
+  readonly root: string;
+  post(path: string, body: unknown, headers?: Record<string, string>): Promise<Answer>;
+  get(path: string, headers?: Record<string, string>): Promise<Answer>;
+  send(request: Request): Promise<Answer>;
+  /** POSTs, and waits for the result of what it promised. */
+  result(path: string, body: unknown): Promise<Answer>;
+  retrieve(requestId: string): Promise<Answer>;
+  session(): Promise<string>;
+  /** A session's training client. */
+  model(session?: string, number?: number): Promise<string>;
+}
+
+export async function openServer(
+  options: Partial<Omit<AppOptions, "service">> & { limits?: Partial<ServiceLimits>; root?: string } = {},
+): Promise<TestServer> {
+  const root = options.root ?? (await mkdtemp(join(tmpdir(), "grpu-tinker-")));
+  const engine = new ToyEngine();
+  const checkpoints = await Checkpoints.open(root);
+  const { limits } = options;
+  const service = new TinkerService({ engine, checkpoints, modelNames: ["toy", "/models/toy"], limits });
+  const app = createApp({ service, holdMs: 2000, ...options });
+  onTestFinished(async () => {
+    service.close();
+    if (!options.root) await rm(root, { recursive: true, force: true });
+  });
+  const send = async (request: Request): Promise<Answer> => {
+    const response = await app.fetch(request);
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    const isJson = response.headers.get("content-type")?.includes("json");
+    const json = isJson ? JSON.parse(new TextDecoder().decode(bytes)) : undefined;
+    return { status: response.status, json, bytes, headers: response.headers };
+  };
+  const url = (path: string) => `http://localhost:8000${path.startsWith("/") ? path : `/api/v1/${path}`}`;
+  const post: TestServer["post"] = (path, body, headers) => {
+    const isRaw = typeof body === "string" || body instanceof Uint8Array;
+    const content = isRaw ? (body as string) : JSON.stringify(body);
+    return send(new Request(url(path), { method: "POST", body: content, headers }));
+  };
+  const retrieve = (request_id: string) => post("retrieve_future", { request_id });
+  const result: TestServer["result"] = async (path, body) => {
+    const { json, status } = await post(path, body);
+    if (status !== 200) throw new Error(`${path} answered ${status}: ${JSON.stringify(json)}`);
+    let answer = await retrieve(json.request_id);
+    while (answer.status === 408) answer = await retrieve(json.request_id);
+    return answer;
+  };
+  const session = async () => (await post("create_session", { tags: [], sdk_version: "1" })).json.session_id;
+  return {
+    engine,
+    service,
+    app,
+    root,
+    send,
+    post,
+    retrieve,
+    result,
+    session,
+    get: (path, headers) => send(new Request(url(path), { headers })),
+    async model(of, model_seq_id = 0) {
+      const session_id = of ?? (await session());
+      const lora_config = { rank: 4, train_mlp: true, train_attn: true, train_unembed: true };
+      const { json } = await result("create_model", {
+        session_id,
+        model_seq_id,
+        base_model: "toy",
+        lora_config,
+      });
+      return json.model_id;
+    },
+  };
+}
+
+/** A forward_backward request of one datum, as the SDK encodes it. */
+export function backward(
+  modelId: string,
+  of: {
+    seq: number;
+    targets?: readonly number[];
+    tokens?: readonly number[];
+    loss?: string;
+    forwardOnly?: boolean;
+  },
+): Uint8Array {
+  const targets = of.targets ?? [1, 2, 3];
+  const tokens = of.tokens ?? targets;
+  const chunk = new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.from(tokens))));
+  const datum = new Writer()
+    .message(1, chunk)
+    .message(2, input("target_tokens", { data: BigInt64Array.from(targets, BigInt), dtype: 2 }))
+    .message(2, input("weights", { data: new Float32Array(targets.length).fill(1), dtype: 1 }));
+  return new Writer()
+    .text(1, modelId)
+    .varint(2, of.seq)
+    .message(3, datum)
+    .text(4, of.loss ?? "cross_entropy")
+    .varint(6, of.forwardOnly ? 1 : 0)
+    .finish();
+}
+
+export function input(name: string, { data, dtype }: { data: ArrayBufferView; dtype: number }): Writer {
+  return new Writer().text(1, name).message(2, new Writer().bytes(1, bytesOf(data)).varint(3, dtype));
+}
+
+export const step = (model_id: string, seq_id: number) => ({ model_id, seq_id, adam_params: {} });
+
+export const draw = (sampling_session_id: string, seq_id: unknown, more: object = {}) => ({
+  sampling_session_id,
+  seq_id,
+  num_samples: 1,
+  prompt: { chunks: [{ type: "encoded_text", tokens: [1, 2] }] },
+  sampling_params: { max_tokens: 4 },
+  ...more,
+});
