@@ -7,9 +7,11 @@ import { evalCommand } from "./eval.ts";
 import type { Program } from "./front.ts";
 import { commands as metricsCommands } from "./metrics.ts";
 import { modelCommands } from "./model.ts";
+import { reportCommand } from "./report.ts";
 import { sampleCommand } from "./sample.ts";
 import { serveCommands } from "./serve.ts";
 import { trainCommand } from "./train.ts";
+import { viewCommand } from "./view.ts";
 
 const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
 
@@ -20,6 +22,8 @@ export const PROGRAM: Program = {
   commands: [
     trainCommand,
     evalCommand,
+    reportCommand,
+    viewCommand,
     sampleCommand,
     deviceCommand,
     ...modelCommands,

@@ -10,10 +10,11 @@ import { type BestCheckpoint, FolderCheckpoints, setAside } from "../log/checkpo
 import { ConsoleLogger } from "../log/console.ts";
 import { EpisodeFiles } from "../log/episodes.ts";
 import { shortNumber } from "../log/format.ts";
-import { MetricsFile, type MetricsLine, readLines, type SampleLine, SamplesFile } from "../log/jsonl.ts";
+import { GroupsFile, MetricsFile, type MetricsLine, readLines, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
 import { registeredLogger } from "../log/registry.ts";
-import { renderReport } from "../log/report.ts";
+import { renderPage } from "../log/report.ts";
+import { GROUPS_FILE, METRICS_FILE, RUN_FILE, type RunFacts, SAMPLES_FILE } from "../log/run_folder.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../log/tensorboard.ts";
 import { estimateAdvantagesOn } from "../loop/estimate.ts";
 import { settingsFromConfig } from "../loop/settings_config.ts";
@@ -24,10 +25,9 @@ import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./front.ts";
 import { deviceFlag, deviceOverride, importsOf } from "./options.ts";
+import { openRuns } from "./runs.ts";
 import { openSession, runFolder, type Session } from "./session.ts";
 
-const METRICS_FILE = "metrics.jsonl";
-const SAMPLES_FILE = "samples.jsonl";
 const REPORT_FILE = "report.html";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
@@ -48,6 +48,15 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const { backend, device, description } = await openBackend(session);
   try {
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
+    const facts = writeFacts(
+      {
+        title: setting(config, "rllm.trainer.experiment_name"),
+        subtitle: describeRun(session, description),
+        total_steps: totalSteps(session.tasks.train, settings),
+        started: new Date().toISOString(),
+      },
+      dir,
+    );
     const outcome = await train({
       ...session,
       backend,
@@ -57,7 +66,8 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
       checkpoints,
       signal: io.signal,
     });
-    const report = writeReport({ session, dir, subtitle: describeRun(session, description) });
+    writeFacts({ ...facts, ended: new Date().toISOString(), complete: outcome.isComplete }, dir);
+    const report = writeReport(config, dir);
     const latest = await checkpoints.latest();
     const best = await checkpoints.best();
     const model = latest === undefined ? undefined : join(dir, latest);
@@ -131,7 +141,13 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
   const hasFiles = names.includes("jsonl") || names.includes("report");
   return [
     names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
-    ...(hasFiles ? [new MetricsFile(join(dir, METRICS_FILE)), new SamplesFile(join(dir, SAMPLES_FILE))] : []),
+    ...(hasFiles
+      ? [
+          new MetricsFile(join(dir, METRICS_FILE)),
+          new SamplesFile(join(dir, SAMPLES_FILE)),
+          new GroupsFile(join(dir, GROUPS_FILE)),
+        ]
+      : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
     ...own.map((open) => open({ dir })),
     ...(setting(config, "rllm.episode_logging.log_episodes")
@@ -171,26 +187,18 @@ function describeRun({ environment, config }: Session, device: string): string {
   return `${environment.describe}; ${model}; ${device}`;
 }
 
-function writeReport({
-  session,
-  dir,
-  subtitle,
-}: {
-  session: Session;
-  dir: string;
-  subtitle: string;
-}): string | undefined {
-  const { config } = session;
+/** What the run's page says of it; written again when the run ends. */
+function writeFacts(facts: RunFacts, dir: string): RunFacts {
+  writeFileSync(join(dir, RUN_FILE), `${JSON.stringify(facts, null, 2)}\n`);
+  return facts;
+}
+
+function writeReport(config: Tree, dir: string): string | undefined {
   if (!setting(config, "rllm.trainer.logger").includes("report")) return undefined;
   const file = join(dir, REPORT_FILE);
-  const page = renderReport({
-    title: setting(config, "rllm.trainer.experiment_name"),
-    subtitle,
-    metrics: readLines<MetricsLine>(join(dir, METRICS_FILE)),
-    samples: readLines<SampleLine>(join(dir, SAMPLES_FILE)),
-    config: toYaml(config),
-  });
-  writeFileSync(file, page);
+  const [run] = openRuns([dir]);
+  run.poll();
+  writeFileSync(file, renderPage([run.data()]));
   return file;
 }
 
@@ -236,6 +244,8 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
   if (accuracy) io.err(`accuracy ${accuracy} on held-out tasks\n`);
   // The same thing where rewards are right or wrong; what there is to see where they are not.
   if (reward && reward !== accuracy) io.err(`reward   ${reward} on held-out tasks\n`);
+  const metric = setting(session.config, "training.metric_for_best_model");
+  if (metric && !best) io.err(`best     none: ${metric} was never better than before training\n`);
   if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
   if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];

@@ -19,6 +19,22 @@ export interface SampleLine {
   readonly is_correct: boolean;
 }
 
+/** A line of `groups.jsonl`: what the attempts at each task of a training step were worth. */
+export interface GroupsLine {
+  readonly step: number;
+  readonly groups: readonly GroupEntry[];
+}
+
+export interface GroupEntry {
+  readonly task: string;
+  /** The agent: groups of a task are one per agent. */
+  readonly name: string;
+  /** One per attempt, to four digits; null where it has none. */
+  readonly rewards: readonly (number | null)[];
+  /** Attempts that solved the task. */
+  readonly solved: number;
+}
+
 /** Appends lines. What a resumed run repeats is cut off first, so that no line ever comes twice. */
 abstract class LinesFile extends AppendedFile {
   protected abstract lines(record: LogRecord): readonly unknown[];
@@ -48,6 +64,28 @@ export class SamplesFile extends LinesFile {
       .filter((episode) => episode.rollout_index === 0)
       .slice(0, SAMPLES)
       .map((episode) => toSample(episode, step));
+  }
+}
+
+/** Rewards and solve counts of every group of every training step, before anything is filtered. */
+export class GroupsFile extends LinesFile {
+  protected lines({ phase, step, episodes }: LogRecord): readonly GroupsLine[] {
+    if (phase !== "train" || !episodes || episodes.length === 0) return [];
+    const groups = new Map<
+      string,
+      { task: string; name: string; rewards: (number | null)[]; solved: number }
+    >();
+    for (const { task, task_index, trajectories, is_correct } of episodes) {
+      for (const { name, reward, steps } of trajectories) {
+        const key = `${task_index}:${name}`;
+        const group = groups.get(key) ?? { task: task.id, name, rewards: [], solved: 0 };
+        groups.set(key, group);
+        const value = reward ?? steps.at(-1)?.reward ?? null;
+        group.rewards.push(value === null ? null : Number(value.toPrecision(4)));
+        group.solved += Number(is_correct);
+      }
+    }
+    return [{ step, groups: [...groups.values()] }];
   }
 }
 

@@ -1,115 +1,251 @@
-import { expect, test } from "vitest";
-import { chartCard, ticks } from "../../src/log/chart.ts";
-import type { MetricsLine, SampleLine } from "../../src/log/jsonl.ts";
-import { renderReport } from "../../src/log/report.ts";
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Curve, Sampled } from "../../src/log/curve.ts";
+import { FollowedFile } from "../../src/log/followed_file.ts";
+import { GroupsFile } from "../../src/log/jsonl.ts";
+import { type PageData, renderPage } from "../../src/log/report.ts";
+import { RunFolder } from "../../src/log/run_folder.ts";
+import { serveRuns } from "../../src/log/view_server.ts";
+import { grpu } from "../fixtures/cli.ts";
+import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 
-const METRICS: MetricsLine[] = [
-  { phase: "warmup", step: 1, "warmup/loss": 2.5, "time/step": 0.5 },
-  { phase: "val", step: 0, "val/sums/pass@1": 0.25 },
-  ...Array.from({ length: 40 }, (_, i) => ({
-    phase: "train" as const,
-    step: i + 1,
-    "reward/adder/mean": i / 40,
-    "actor/entropy": 1 / (i + 1),
-    "actor/ppo_kl": 0.001 * i,
-    "actor/pg_clipfrac": 0.01,
-    "response_length/mean": 3,
-    "perf/throughput": 1000 + i,
-    "time/step": 1,
-  })),
-  { phase: "val", step: 40, "val/sums/pass@1": 0.75 },
-];
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-report-"));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
-const SAMPLES: SampleLine[] = [
-  {
-    step: 0,
-    task: "t1",
+const settingsOf = () => ({});
+
+function dataOf(folder: string) {
+  const run = new RunFolder(folder, { settingsOf });
+  run.poll();
+  return run.data();
+}
+
+test("a run folder gives curves, totals, the first and last samples, groups and facts", () => {
+  const sample = (step: number) => ({
+    step,
+    task: "t",
     prompt: "1+1=",
-    response: "<script>alert(1)</script>",
-    reward: 0,
-    is_correct: false,
-  },
-  { step: 40, task: "t1", prompt: "1+1=", response: "2", reward: 1, is_correct: true },
-];
-
-const page = renderReport({
-  title: "a & b",
-  subtitle: "adding",
-  metrics: METRICS,
-  samples: SAMPLES,
-  config: "x: 1",
-});
-
-test("renderReport() draws every published curve", () => {
-  for (const metric of [
-    "reward/&lt;role&gt;/mean",
-    "val/sums/pass@1",
-    "actor/ppo_kl",
-    "actor/entropy",
-    "actor/pg_clipfrac",
-    "response_length/mean",
-    "perf/throughput",
-    "warmup/loss",
-  ]) {
-    expect(page).toContain(`<code>${metric}</code>`);
-  }
-  expect(page).toContain('0.25<span class="arrow">→</span>0.75');
-});
-
-test("renderReport() loads nothing from anywhere", () => {
-  expect(page).not.toMatch(/https?:\/\/|src=|@import|url\(/);
-});
-
-test("renderReport() shows what the model said as text", () => {
-  expect(page).not.toContain("<script>alert");
-  expect(page).toContain("&lt;script&gt;alert(1)&lt;/script&gt;");
-  expect(page).toContain("<title>a &amp; b");
-});
-
-test("renderReport() of a run without a step is a page all the same", () => {
-  expect(renderReport({ title: "t", subtitle: "s", metrics: [], samples: [] })).toContain("</html>");
+    response: "2",
+    reward: 1,
+    is_correct: true,
+  });
+  const group = { task: "t", name: "adder", rewards: [0, 1], solved: 1 };
+  const run = dataOf(
+    writeRun(join(dir, "run"), {
+      metrics: someMetrics(40),
+      samples: [sample(0), sample(20), sample(20), sample(40)],
+      groups: Array.from({ length: 100 }, (_, i) => ({ step: i + 1, groups: [group] })),
+      facts: { title: "Sums", subtitle: "adding", total_steps: 50, started: "2026-01-01T00:00:00Z" },
+    }),
+  );
+  expect(run).toMatchObject({
+    name: "run",
+    title: "Sums",
+    subtitle: "adding",
+    totalSteps: 50,
+    status: "open",
+  });
+  expect(run.curves.train.reward).toMatchObject({ count: 40, first: 1 / 40, last: 1, max: 1 });
+  expect(run.curves.train.reward.x).toEqual(Array.from({ length: 40 }, (_, i) => i + 1));
+  expect(run.curves.train["batch/groups_dropped_uniform"].sum).toBe(120);
+  expect(run.curves.val["val/sums/pass@1"].y).toEqual([0.25, 0.75]);
+  expect(run.curves.warmup["warmup/loss"].last).toBe(2.5);
+  expect(run.samples.map(({ step }) => step)).toEqual([0, 40]);
+  expect(run.groups.length).toBeLessThanOrEqual(25);
+  expect([run.groups[0].step, run.groups.at(-1)?.step]).toEqual([1, 100]);
 });
 
 test.each([
-  [0, 1, 4, [0, 0.5, 1]],
-  [0, 10, 5, [0, 2, 4, 6, 8, 10]],
-  [-3, 7, 4, [0, 5]],
-  [0.0012, 0.0049, 4, [0.002, 0.003, 0.004]],
-  [5, 5, 4, [5]],
-])("ticks(%d, %d) are round", (low, high, count, expected) => {
-  expect(ticks(low, high, count)).toEqual(expected);
+  [{ ended: "x", complete: true }, "complete"],
+  [{ ended: "x", complete: false }, "stopped"],
+  [{}, "open"],
+])("a run whose facts are %j is %s", (facts, status) => {
+  expect(dataOf(writeRun(join(dir, "run"), { facts })).status).toBe(status);
 });
 
-test("a chart keeps its curve within its frame", () => {
-  const svg = chartCard(
-    {
-      points: [
-        [1, -5],
-        [2, 100],
-        [3, 7],
-      ],
-    },
-    { title: "t", metric: "m" },
-  );
-  const ys = [...(/class="line" d="([^"]*)"/.exec(svg)?.[1] ?? "").matchAll(/[ML][\d.]+ ([\d.]+)/g)].map(
-    (m) => Number(m[1]),
-  );
-  expect(ys).toHaveLength(3);
-  expect(Math.min(...ys)).toBeGreaterThanOrEqual(12);
-  expect(Math.max(...ys)).toBeLessThanOrEqual(184);
+test("a folder that only an older version wrote, or that a kill left with half a line, is read all the same", () => {
+  const folder = writeRun(join(dir, "old"), { metrics: someMetrics(2) });
+  appendFileSync(join(folder, "metrics.jsonl"), '{"phase":"train","step":3,"reward/ad');
+  const run = dataOf(folder);
+  expect(run).toMatchObject({ title: "old", totalSteps: null, config: "" });
+  expect(run.curves.train.reward.count).toBe(2);
 });
 
-test("a chart of values that are not finite draws what is", () => {
-  expect(chartCard({ points: [[1, Number.NaN]] }, { title: "t", metric: "m" })).toBe("");
-  expect(
-    chartCard(
-      {
-        points: [
-          [1, Number.NaN],
-          [2, 3],
-        ],
-      },
-      { title: "t", metric: "m" },
-    ),
-  ).toContain('data-points="[[2,3]]"');
+test("a curve of a million points stays small, keeps its shape, its last point and its totals", () => {
+  const curve = new Curve();
+  for (let x = 1; x <= 1e6; x++) curve.add(x, Math.sin(x / 1e5));
+  curve.add(1e6 + 1, Number.NaN);
+  const { x, y, count, last, max } = curve.data();
+  expect(x.length).toBeGreaterThanOrEqual(200);
+  expect(x.length).toBeLessThanOrEqual(400);
+  expect([x.at(-1), count]).toEqual([1e6, 1e6]);
+  expect(y.at(-1)).toBeCloseTo(last, 5);
+  expect(max).toBeCloseTo(1, 6);
+  for (const [i, at] of x.entries()) expect(Math.abs(y[i] - Math.sin(at / 1e5))).toBeLessThan(1e-3);
+});
+
+test("a short curve is drawn as it is", () => {
+  const curve = new Curve();
+  for (const [x, y] of [
+    [1, 5],
+    [3, 7],
+  ])
+    curve.add(x, y);
+  expect(curve.data()).toMatchObject({ x: [1, 3], y: [5, 7], first: 5, last: 7, sum: 12 });
+});
+
+test("Sampled keeps few items, the first and the last among them", () => {
+  const sampled = new Sampled<number>(8);
+  for (let i = 0; i < 1000; i++) sampled.add(i);
+  const items = sampled.items();
+  expect(items.length).toBeLessThanOrEqual(9);
+  expect([items[0], items.at(-1)]).toEqual([0, 999]);
+});
+
+test("FollowedFile gives each line once, waits for whole ones, and starts over when the file was cut back", () => {
+  const file = join(dir, "lines");
+  const followed = new FollowedFile(file);
+  const poll = () => {
+    const seen: string[] = [];
+    followed.poll(
+      (line) => void seen.push(line),
+      () => void seen.push("RESET"),
+    );
+    return seen;
+  };
+  expect(poll()).toEqual([]);
+  writeFileSync(file, "one\ntw");
+  expect(poll()).toEqual(["one"]);
+  appendFileSync(file, "ö\n\nthree\n");
+  expect(poll()).toEqual(["twö", "three"]);
+  expect(poll()).toEqual([]);
+  truncateSync(file, 4);
+  expect(poll()).toEqual(["RESET", "one"]);
+  // Cut back and grown again between two looks.
+  writeFileSync(file, "ONE\nTWO\nTHREE\nFOUR\n");
+  expect(poll()).toEqual(["RESET", "ONE", "TWO", "THREE", "FOUR"]);
+});
+
+test("GroupsFile writes the rewards and solve counts of every group, filtered or not", () => {
+  const file = join(dir, "groups.jsonl");
+  const episode = (task: number, reward: number) => ({
+    id: `${task}`,
+    task: { id: `t${task}`, instruction: "?", metadata: {} },
+    task_index: task,
+    rollout_index: 0,
+    termination_reason: "env_done" as const,
+    is_correct: reward === 1,
+    metrics: {},
+    metadata: {},
+    trajectories: [{ uid: "u", name: "adder", reward, steps: [] }],
+  });
+  const episodes = [episode(0, 1), episode(0, 0.123456), episode(1, 0)];
+  new GroupsFile(file).log({ phase: "train", step: 3, totalSteps: 9, metrics: {}, episodes });
+  new GroupsFile(file).log({ phase: "val", step: 3, totalSteps: 9, metrics: {}, episodes });
+  expect(JSON.parse(readFileSync(file, "utf8"))).toEqual({
+    step: 3,
+    groups: [
+      { task: "t0", name: "adder", rewards: [1, 0.1235], solved: 1 },
+      { task: "t1", name: "adder", rewards: [0], solved: 0 },
+    ],
+  });
+});
+
+test("the page holds everything it needs, and text stays text", () => {
+  const evil = "</script><script>alert(1)</script>";
+  const folder = writeRun(join(dir, "run"), {
+    samples: [{ step: 0, task: "t", prompt: evil, response: evil, reward: 0, is_correct: false }],
+    facts: { title: `a & b ${evil}` },
+  });
+  const page = renderPage([dataOf(folder)]);
+  expect(page).not.toMatch(/<(script|link|img)[^>]*(src|href)="(?!data:,)/);
+  expect(page).not.toMatch(/@import|url\(|import\(/);
+  expect(page).not.toContain("<script>alert");
+  expect(page).toContain("<title>a &amp; b &lt;/script&gt;");
+  expect(page.match(/<\/script>/g)).toHaveLength(3);
+});
+
+test("grpu report writes one run's page beside it, and several runs' where it is told", async () => {
+  const a = writeRun(join(dir, "a"), { metrics: someMetrics(5), config: "x: 1\n" });
+  const b = writeRun(join(dir, "b"), { metrics: [], config: "x: 2\n" });
+  const one = await grpu(["report", a]);
+  expect(one).toMatchObject({ code: 0, out: `${join(a, "report.html")}\n` });
+  const output = join(dir, "both.html");
+  expect((await grpu(["report", a, b, "--output", output])).code).toBe(0);
+  const text = /<script id="data"[^>]*>(.*?)<\/script>/s.exec(readFileSync(output, "utf8"))?.[1] ?? "";
+  const { runs, live } = JSON.parse(text);
+  expect(live).toBe(false);
+  expect(runs.map((run: { name: string; settings: object }) => [run.name, run.settings])).toEqual([
+    ["a", { x: "1" }],
+    ["b", { x: "2" }],
+  ]);
+});
+
+test.each([
+  [["report"], /as none is named/],
+  [["report", "nowhere"], /no metrics\.jsonl and no config\.yaml: nowhere/],
+  [["view", "nowhere"], /no metrics\.jsonl/],
+  [["view", ".", "--port", "x"], /no metrics\.jsonl|whole number/],
+])("grpu %j is refused", async (args, message) => {
+  const { code, err } = await grpu(args);
+  expect(err).toMatch(message);
+  expect(code).toBe(2);
+});
+
+/** With the host that a page of another site would have. */
+function statusFor(url: string, host: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    request(url, { headers: { host } }, (reply) => resolve(reply.resume().statusCode))
+      .on("error", reject)
+      .end();
+  });
+}
+
+test("the server shows what is new, tells its pages, answers only for this machine, and ends", async () => {
+  const folder = writeRun(join(dir, "run"), { metrics: someMetrics(2) });
+  const server = await serveRuns([new RunFolder(folder, { settingsOf })], { host: "127.0.0.1", port: 0 });
+  try {
+    const steps = async () =>
+      ((await (await fetch(`${server.url}data.json`)).json()) as PageData).runs[0].curves.train.reward.count;
+    expect(await (await fetch(server.url)).text()).toContain('"live":true');
+    expect(await steps()).toBe(2);
+    const events = (await fetch(`${server.url}events`)).body!.getReader();
+    const next = async () => new TextDecoder().decode((await events.read()).value);
+    expect(await next()).toBe("data: 0\n\n");
+    appendFileSync(join(folder, "metrics.jsonl"), '{"phase":"train","step":3,"reward/adder/mean":1}\n');
+    let told = await next();
+    while (told.startsWith(":")) told = await next();
+    expect(told).toMatch(/^data: \d+\n\n$/);
+    expect(await steps()).toBe(3);
+    expect((await fetch(`${server.url}../etc/passwd`)).status).toBe(404);
+    expect((await fetch(server.url, { method: "POST" })).status).toBe(405);
+    expect(await statusFor(server.url, "evil.example")).toBe(403);
+    expect(await statusFor(server.url, "localhost:1")).toBe(200);
+    const { port } = new URL(server.url);
+    await expect(serveRuns([], { host: "127.0.0.1", port: Number(port) })).rejects.toThrow(
+      /another program does/,
+    );
+  } finally {
+    await server.close();
+  }
+  await expect(fetch(server.url)).rejects.toThrow();
+});
+
+test("grpu view ends on Ctrl-C", async () => {
+  const folder = writeRun(join(dir, "run"), { metrics: someMetrics(2) });
+  const interrupt = new AbortController();
+  const ended = grpu(["view", folder, "--port", "0"], {
+    signal: interrupt.signal,
+    err: () => setTimeout(() => interrupt.abort(), 50),
+  });
+  expect(await ended).toMatchObject({
+    code: 0,
+    out: expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+\/\n$/),
+  });
 });
