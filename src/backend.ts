@@ -108,9 +108,43 @@ export interface ModelDescription {
   readonly parameters: number;
 }
 
+/** A tool call of an assistant, as OpenAI's chat API writes it; `arguments` as JSON text or parsed. */
+export interface ToolCall {
+  readonly id?: string;
+  readonly type?: string;
+  readonly function: { readonly name: string; readonly arguments: unknown };
+}
+
+/** One message of a conversation, as OpenAI's chat API writes it. */
+export interface ChatMessage {
+  readonly role: string;
+  readonly content: string;
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly ToolCall[];
+  readonly tool_call_id?: string;
+  readonly [key: string]: unknown;
+}
+
+export interface ChatOptions {
+  /** Ends the text where the assistant is to go on. Default true. */
+  readonly addGenerationPrompt?: boolean;
+  /** JSON schemas of functions, as OpenAI's `tools`. */
+  readonly tools?: readonly unknown[];
+  /** More names for the template: `enable_thinking`, ... */
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+
 export interface Tokenizer {
   readonly vocabSize: number;
   readonly eosTokenIds: readonly number[];
+  /** Jinja source, where the model has one. */
+  readonly chatTemplate?: string;
+  /**
+   * The conversation as the model was trained to see it, special tokens included: encode it with
+   * `addSpecialTokens: false`. Absent where text has no such form.
+   * @throws UnsupportedError when the model has no chat template; ConfigError when the template refuses.
+   */
+  formatChat?(messages: readonly ChatMessage[], options?: ChatOptions): string;
   encode(text: string, options?: { readonly addSpecialTokens?: boolean }): number[];
   decode(ids: readonly number[], options?: { readonly skipSpecialTokens?: boolean }): string;
 }

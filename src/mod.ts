@@ -12,6 +12,16 @@ export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions } from "./backend/local.ts";
 export { type OpenBackend, registerBackend } from "./backend/registry.ts";
 export type * from "./backend.ts";
+export {
+  type ChatClient,
+  type ChatEngine,
+  createClient,
+  createFetch,
+  type FetchFunction,
+} from "./chat/endpoint.ts";
+export type { AssistantMessage } from "./chat/reply.ts";
+export { ApiError } from "./chat/request.ts";
+export type { ChatCompletion, ChatCompletionChunk } from "./chat/response.ts";
 export { CpuDevice } from "./compute/cpu.ts";
 export {
   type Buffer,
@@ -57,16 +67,41 @@ export { type FolderReader, type ModelFolder, openModelFolder } from "./model/fo
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
 export type { LoraConfig } from "./model/lora.ts";
 export { byteTokenizer, characterTokenizer, type TextTokenizer } from "./model/tokenizer.ts";
-export { registerDataset, registerEnvironment, registerReward } from "./task/registry.ts";
 export {
+  registerAgent,
+  registerDataset,
+  registerEnvironment,
+  registerEvaluator,
+  registerReward,
+  registerWorkflow,
+} from "./task/registry.ts";
+export {
+  type Args,
+  type ChatCallOptions,
+  type ChatReply,
   type Completion,
   type Environment,
+  type Evaluate,
   type Evaluation,
+  type Evaluator,
   type Example,
+  type Game,
+  type Judgement,
+  type Outcome,
   type Policy,
+  type Reward,
   type RewardFunction,
   type Rollout,
   type RolloutResult,
+  type RolloutTrajectory,
   singleTurn,
   Termination,
+  type Turn,
 } from "./task/rollout.ts";
+export type { AgentFunction, Workflow, WorkflowOptions } from "./task/workflow.ts";
+export {
+  type MultiTurnOptions,
+  multiTurn,
+  type SolverJudgeOptions,
+  solverJudge,
+} from "./task/workflows.ts";

@@ -5,7 +5,7 @@ import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
 import { type Split, tasksFromDataset } from "../data/dataset.ts";
 import { filesOfSplit } from "../data/folder_split.ts";
-import { type RowOptions, tasksFromJsonl, tasksFromParquet } from "../data/rows.ts";
+import { type PromptOptions, type RowOptions, tasksFromJsonl, tasksFromParquet } from "../data/rows.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { datasetByName, datasetNames } from "../task/registry.ts";
@@ -19,27 +19,31 @@ import { locate, readBytes, readText } from "./files.ts";
 export async function readTasks(config: Tree, it: { split: Split; shipped?: string }): Promise<Task[]> {
   const { split, shipped = [] } = it;
   const given = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
-  const promptKey = setting(config, "data.prompt_key") ?? undefined;
+  const prompt = {
+    promptKey: setting(config, "data.prompt_key") ?? undefined,
+    promptType: setting(config, "data.prompt_type"),
+    systemPrompt: setting(config, "data.system_prompt") ?? undefined,
+  };
   const tasks: Task[] = [];
   for (const name of [given ?? shipped].flat()) {
     const dataset = datasetByName(name);
     const more = dataset
-      ? await tasksFromDataset(dataset, { name, split, promptKey })
-      : await tasksFromPath(name, { split, promptKey });
+      ? await tasksFromDataset(dataset, { ...prompt, name, split })
+      : await tasksFromPath(name, { split, prompt });
     // One by one: a spread of a million rows overflows the stack.
     for (const task of more) tasks.push(task);
   }
   return tasks;
 }
 
-async function tasksFromPath(path: string, it: { split: Split; promptKey?: string }): Promise<Task[]> {
-  const { split, promptKey } = it;
+async function tasksFromPath(path: string, it: { split: Split; prompt: PromptOptions }): Promise<Task[]> {
+  const { split, prompt } = it;
   const place = locate(path);
-  if (!existsSync(place) || !statSync(place).isDirectory()) return tasksFromFile({ file: path, promptKey });
+  if (!existsSync(place) || !statSync(place).isDirectory()) return tasksFromFile({ ...prompt, file: path });
   const tasks: Task[] = [];
   for (const name of dataFiles(place, split)) {
     const source = resolve(place).split(sep).at(-1);
-    for (const task of await tasksFromFile({ file: join(place, name), promptKey, source })) tasks.push(task);
+    for (const task of await tasksFromFile({ ...prompt, file: join(place, name), source })) tasks.push(task);
   }
   return tasks;
 }

@@ -11,7 +11,14 @@ import { listFolder } from "../model/files.ts";
 import { openModelFolder } from "../model/folder.ts";
 import { LanguageModel } from "../model/language_model.ts";
 import type { LoraConfig } from "../model/lora.ts";
-import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../model/tokenizer.ts";
+import {
+  byteTokenizer,
+  characterTokenizer,
+  PLAIN_CHAT_TEMPLATE,
+  type TextTokenizer,
+  withChatTemplate,
+} from "../model/tokenizer.ts";
+import { readText } from "./files.ts";
 import { alphabetOf, type Session } from "./session.ts";
 
 export interface OpenedBackend {
@@ -92,7 +99,8 @@ async function loadModel(
     lora: readLora(config),
     seed: setting(config, "training.seed"),
   });
-  return new LocalBackend({ model, tokenizer: opened.tokenizer, name: folder, baseFolder: folder });
+  const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, config);
+  return new LocalBackend({ model, tokenizer, name: folder, baseFolder: folder });
 }
 
 function createModel(device: Device, session: Session): LocalBackend {
@@ -107,11 +115,20 @@ function createModel(device: Device, session: Session): LocalBackend {
     );
   }
   const isBytes = setting(config, "model.init.tokenizer") === "byte";
-  const tokenizer = isBytes ? byteTokenizer() : characterTokenizer(alphabetOf(session));
+  const plain = isBytes ? byteTokenizer() : characterTokenizer(alphabetOf(session));
+  const tokenizer = withTemplate(plain, config);
   const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
     seed: setting(config, "training.seed"),
   });
   return new LocalBackend({ model, tokenizer, name: "new model" });
+}
+
+/** The tokenizer with the chat template of the configuration, where it names one. */
+function withTemplate(tokenizer: TextTokenizer, config: Tree): TextTokenizer {
+  const named = setting(config, "model.chat_template");
+  if (named === null) return tokenizer;
+  const source = named === "plain" ? PLAIN_CHAT_TEMPLATE : readText(named, "chat template");
+  return withChatTemplate(tokenizer, source);
 }
 
 function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {

@@ -4,14 +4,23 @@ import { composeConfig } from "../config/compose.ts";
 import type { Problem } from "../config/problem.ts";
 import { formatProblem } from "../config/problem.ts";
 import { setting } from "../config/schema.ts";
-import type { Tree } from "../config/tree.ts";
+import { getAt, type Tree } from "../config/tree.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { loggerNames } from "../log/registry.ts";
 import { rejectionNames } from "../loop/registry.ts";
 import "../task/environments.ts";
-import { environmentByName, environmentNames, rewardByName, rewardNames } from "../task/registry.ts";
-import { type Environment, type Example, type Rollout, rolloutOf } from "../task/rollout.ts";
+import { chooseRollout, type RolloutSettings } from "../task/choose.ts";
+import {
+  environmentByName,
+  environmentNames,
+  evaluatorByName,
+  evaluatorNames,
+  rewardByName,
+  rewardNames,
+} from "../task/registry.ts";
+import { type Environment, type Evaluate, type Example, promptOf, type Rollout } from "../task/rollout.ts";
+import { checkArgs } from "../task/workflow.ts";
 import type { Io } from "./command.ts";
 import { splitArguments } from "./config.ts";
 import { readTasks } from "./datasets.ts";
@@ -22,6 +31,7 @@ export interface Session {
   readonly config: Tree;
   readonly environment: Environment;
   readonly rollout: Rollout;
+  readonly evaluate?: Evaluate;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   readonly examples: readonly Example[];
 }
@@ -61,6 +71,7 @@ export async function openSession(
     registered: {
       "task.name": environmentNames(),
       "task.reward": rewardNames(),
+      "task.evaluator": evaluatorNames(),
       "rllm.algorithm.adv_estimator": [...estimatorNames()],
       "rllm.algorithm.loss_fn": [...lossNames()],
       "rllm.rejection_sample.mode": rejectionNames(),
@@ -85,14 +96,7 @@ function warn(warnings: readonly Problem[], io: Io): void {
 
 async function describeTask(config: Tree): Promise<Session> {
   const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
-  const named = setting(config, "task.reward");
-  const reward = named === null ? environment.reward : rewardByName(named);
-  if (!reward) {
-    throw new ConfigError(
-      `Cannot judge the task ${environment.name} as it has no reward of its own: set task.reward to one of ${rewardNames().join(", ")}, or register yours in a module given by --import.`,
-      { path: "task.reward" },
-    );
-  }
+  const chosen = chooseRollout(rolloutSettings(config, environment));
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
@@ -105,10 +109,64 @@ async function describeTask(config: Tree): Promise<Session> {
   return {
     config,
     environment,
-    rollout: rolloutOf(environment, reward),
+    rollout: chosen.rollout,
+    evaluate: readEvaluator(config),
     tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
-    examples: environment.examples ? train.flatMap((task) => environment.examples?.(task) ?? []) : [],
+    examples: train.flatMap(chosen.examples),
   };
+}
+
+function rolloutSettings(config: Tree, environment: Environment): RolloutSettings {
+  const reward = setting(config, "task.reward");
+  const args = setting(config, "task.args");
+  const hasEvaluator = setting(config, "task.evaluator") !== null;
+  // A reward or an evaluator of the user's own may read what the environment does not.
+  if (environment.args && reward === null && !hasEvaluator)
+    checkArgs(args, {
+      known: environment.args,
+      path: "task.args",
+      owner: `the environment ${environment.name}`,
+    });
+  return {
+    environment,
+    args,
+    hasEvaluator,
+    reward: reward === null ? environment.reward : rewardByName(reward),
+    agent: {
+      name: setting(config, "rllm.agent.name"),
+      max_steps: setting(config, "rllm.agent.max_steps"),
+      agent_args: setting(config, "rllm.agent.agent_args"),
+    },
+    env: { name: setting(config, "rllm.env.name"), env_args: setting(config, "rllm.env.env_args") },
+    workflow: readWorkflow(config),
+  };
+}
+
+/** Settings of `workflow_args` that the loop reads. */
+const LOOP_ARGS = ["timeout", "gamma", "reward_bonus_coeff"];
+
+function readWorkflow(config: Tree): RolloutSettings["workflow"] {
+  const inner = {
+    agent_cls: setting(config, "rllm.workflow.workflow_args.agent_cls"),
+    agent_args: setting(config, "rllm.workflow.workflow_args.agent_args"),
+    env_cls: setting(config, "rllm.workflow.workflow_args.env_cls"),
+    env_args: setting(config, "rllm.workflow.workflow_args.env_args"),
+  };
+  const all = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
+  const args = Object.fromEntries(all.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
+  return {
+    use_workflow: setting(config, "rllm.workflow.use_workflow"),
+    name: setting(config, "rllm.workflow.name"),
+    ...inner,
+    args,
+  };
+}
+
+function readEvaluator(config: Tree): Evaluate | undefined {
+  const name = setting(config, "task.evaluator");
+  if (name === null) return undefined;
+  const [evaluator, args] = [evaluatorByName(name), setting(config, "task.args")];
+  return (task, episode) => evaluator(task, episode, args);
 }
 
 /** The folder of a run: checkpoints, metrics, report. */
@@ -120,9 +178,13 @@ export function runFolder(config: Tree): string {
 export function alphabetOf({ config, environment, tasks, examples }: Session): string {
   const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
   if (given) return given;
-  const texts = [...tasks.train, ...tasks.val].map((task) => task.instruction);
-  const letters = new Set(
-    [...texts, ...examples.flatMap(({ prompt, response }) => [prompt, response])].join(""),
+  const texts = [
+    ...[...tasks.train, ...tasks.val].map(promptOf),
+    ...examples.flatMap(({ prompt, response }) => [prompt, response]),
+  ];
+  const plain = texts.map((text) =>
+    typeof text === "string" ? text : text.map(({ content }) => content).join(""),
   );
+  const letters = new Set(plain.join(""));
   return [...letters].sort().join("");
 }

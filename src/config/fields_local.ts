@@ -29,7 +29,8 @@ export const LOCAL_FIELDS = {
     note: "null = the task comes from data.train_files.",
   }),
   "task.reward": str(null, "registered reward; null = the environment's own"),
-  "task.args": dict("arguments of the environment and the reward"),
+  "task.evaluator": str(null, "registered evaluator of whole episodes; null = the rollout's own reward"),
+  "task.args": dict("arguments of the environment, the reward and the evaluator"),
 
   "model.name": str(null, "Hugging Face folder; null = a new model as model.init says"),
   "model.init.layers": int(2, "layers of a new model", { min: 1 }),
@@ -44,6 +45,10 @@ export const LOCAL_FIELDS = {
     "one token per character of the alphabet, or per byte",
   ),
   "model.init.alphabet": str(null, "characters of the char tokenizer; null = those of the task"),
+  "model.chat_template": str(
+    null,
+    "Jinja file, or plain: texts with the end token between; null = the model's own",
+  ),
   "model.lora_rank": int(0, "LoRA rank; 0 = all weights train", { min: 0 }),
   "model.lora_alpha": float(32, "LoRA scale: updates are multiplied by alpha / rank", { min: 0 }),
   "model.train_attn": bool(true, "LoRA on the attention layers"),
@@ -99,6 +104,12 @@ export const LOCAL_FIELDS = {
   ),
   "data.val_files": texts("the same for validation"),
   "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
+  "data.prompt_type": oneOf(
+    ["plaintext", "messages"],
+    "plaintext",
+    "how a prompt that is text is given: as it is, or as one user message",
+  ),
+  "data.system_prompt": str(null, "system message of conversations that have none"),
   "data.max_prompt_length": int(2048, "longest prompt, in tokens", { min: 1 }),
   "data.max_response_length": int(2048, "longest response, in tokens", { min: 1 }),
   "data.train_batch_size": int(64, "prompts per training step", { min: 1 }),

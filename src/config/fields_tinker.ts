@@ -81,6 +81,12 @@ export const TINKER_FIELDS = {
   "data.train_files": texts("files with training rows"),
   "data.val_files": texts("files with validation rows"),
   "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
+  "data.prompt_type": oneOf(
+    ["plaintext", "messages"],
+    "plaintext",
+    "how a prompt that is text is given: as it is, or as one user message",
+  ),
+  "data.system_prompt": str(null, "system message of conversations that have none"),
   "data.max_prompt_length": int(2048, "longest prompt, in tokens", { min: 1 }),
   "data.max_response_length": int(2048, "longest response, in tokens", { min: 1 }),
   "data.train_batch_size": int(64, "prompts per training step", { min: 1 }),
@@ -90,7 +96,8 @@ export const TINKER_FIELDS = {
 
   "task.name": str(null, "built-in or registered environment"),
   "task.reward": str(null, "registered reward; null = the environment's own"),
-  "task.args": dict("arguments of the environment and the reward"),
+  "task.evaluator": str(null, "registered evaluator of whole episodes; null = the rollout's own reward"),
+  "task.args": dict("arguments of the environment, the reward and the evaluator"),
 } as const;
 
 export const TINKER_SECTIONS: Readonly<Record<string, string>> = {

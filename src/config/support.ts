@@ -21,7 +21,7 @@ export interface Support {
 }
 
 const NO_REMOTE = "remote sandboxes are a Python service; rollouts run in this process";
-const FUNCTIONS = "rollouts are functions, chosen by task.name or given with --import";
+const FUNCTIONS = "rollouts are functions of this process: built in, or registered with --import";
 const NOT_BUILT = "the loop does not have it yet";
 const NO_SDK = "no proxy is started: agents get a client from the loop; traces are served by grpu serve";
 const OPTIMISER = "Trinity's optimiser settings are algorithm.optimizer, reached through verl's names";
@@ -44,21 +44,31 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.data.max_response_length", "acts acts forwarded forwarded", "bounds every rollout"],
   ["rllm.data.seed", "acts acts acts refused", "order of the rows; Trinity seeds each taskset"],
 
-  ["rllm.agent.*", "refused refused refused refused", FUNCTIONS],
+  ["rllm.agent.*", "acts acts acts refused", FUNCTIONS],
+  [
+    "rllm.agent.engine_args",
+    "refused refused refused refused",
+    "the engine is this loop, set by rllm.workflow",
+  ],
   [
     "rllm.agent.trajectory_timeout",
     "acts acts acts refused",
     "bounds a rollout's time; Trinity has explorer.max_timeout",
   ],
   ["rllm.agent.overlong_filter", "acts acts acts refused", "masks rows in the loop"],
-  ["rllm.env.*", "refused refused refused refused", "the environment is chosen by task.name"],
+  [
+    "rllm.env.*",
+    "acts acts acts refused",
+    "the game that is played in turns, where it is not task.name's own",
+  ],
   ["rllm.workflow.workflow_args.gamma", "acts acts acts refused", "discounts step rewards in the loop"],
   [
     "rllm.workflow.workflow_args.reward_bonus_coeff",
     "acts acts acts refused",
     "shapes step rewards in the loop",
   ],
-  ["rllm.workflow.*", "refused refused refused refused", FUNCTIONS],
+  ["rllm.workflow.*", "acts acts acts refused", FUNCTIONS],
+  ["rllm.workflow.warm_queue_size", "refused refused refused refused", NO_REMOTE],
   [
     "rllm.workflow.n_parallel_tasks",
     "acts acts acts refused",
@@ -160,8 +170,8 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ],
 
   ["rllm.stepwise_advantage.*", "acts acts acts refused", "spreads advantages over steps in the loop"],
-  ["rllm.disable_thinking", "refused refused refused refused", NOT_BUILT],
-  ["rllm.accumulate_reasoning", "refused refused refused refused", NOT_BUILT],
+  ["rllm.disable_thinking", "acts acts acts refused", "passes enable_thinking=false to the chat template"],
+  ["rllm.accumulate_reasoning", "acts acts acts refused", "keeps reasoning in the prompts of later turns"],
   ["rllm.mask_truncated_samples", "acts acts acts refused", "masks rows in the loop"],
   ["rllm.filter_token_mismatch", "acts acts acts refused", "leaves trajectories out in the loop"],
   ["rllm.compact_filtering.*", "acts acts acts refused", "masks trajectories in the loop"],
@@ -178,7 +188,6 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["memory_budget_bytes", "acts - - -", "bounds the buffer pool"],
   ["pipeline.*", "acts acts - -", "the loop's own stages"],
   ["task.*", "acts acts - -", "makes tasks and rewards"],
-  ["task.args", "refused refused - -", "environments take no arguments yet"],
   ["model.*", "acts acts - -", "the model that is trained"],
   ["training.*", "acts acts - -", "optimiser, schedule, checkpoints"],
   ["training.resume_from_tinker_id", "- acts - -", "checkpoint of the service"],
@@ -194,6 +203,8 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["data.train_files", "acts acts forwarded -", "training rows"],
   ["data.val_files", "acts acts forwarded -", "validation rows"],
   ["data.prompt_key", "acts acts forwarded -", "which field is the prompt"],
+  ["data.prompt_type", "acts acts - -", "whether texts become messages"],
+  ["data.system_prompt", "acts acts - -", "the first message"],
   [
     "data.*",
     "forwarded forwarded forwarded -",

@@ -1,6 +1,6 @@
 /** Data sets that a module makes, and what tells one data set from another. */
 import { ConfigError } from "../errors.ts";
-import { taskFromRow } from "./rows.ts";
+import { type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
 
 export type Split = "train" | "val";
@@ -12,12 +12,10 @@ export type DatasetRows = Iterable<DatasetRow> | AsyncIterable<DatasetRow>;
 /** Rows (finitely many), or a function that makes those of a split, at once or later. */
 export type Dataset = DatasetRows | ((split: Split) => DatasetRows | Promise<DatasetRows>);
 
-export interface DatasetOptions {
+export interface DatasetOptions extends PromptOptions {
   /** The registered name: in messages and ids, and the source of rows that name none. */
   readonly name: string;
   readonly split: Split;
-  /** See `RowOptions`. */
-  readonly promptKey?: string;
 }
 
 /**
@@ -25,7 +23,7 @@ export interface DatasetOptions {
  * @throws {ConfigError} naming the row that is no object or has no prompt, or when there is no row.
  */
 export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions): Promise<Task[]> {
-  const { name, split, promptKey } = options;
+  const { name, split, ...prompt } = options;
   const rows = typeof dataset === "function" ? await dataset(split) : dataset;
   if (!isIterable(rows)) {
     throw new ConfigError(
@@ -42,7 +40,7 @@ export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions
         line: index + 1,
       });
     }
-    tasks.push(taskFromRow(row, { file: name, promptKey, line: index + 1, index }));
+    tasks.push(taskFromRow(row, { ...prompt, file: name, line: index + 1, index }));
   }
   if (tasks.length > 0) return tasks;
   throw new ConfigError(`Cannot use the data set ${name} as it has no rows for ${split}`, {

@@ -1,12 +1,22 @@
 /** Rows of a data file into tasks. */
+import type { ChatMessage } from "../backend.ts";
 import { ConfigError } from "../errors.ts";
+import { readMessages } from "./messages.ts";
 import type { Task } from "./types.ts";
 
-export interface RowOptions {
+/** How a row's prompt is read. */
+export interface PromptOptions {
+  /** Field that holds it: a text, or a list of messages. Default `prompt`; `instruction` and `question` are tried after it. */
+  readonly promptKey?: string;
+  /** `messages` makes one user message of a prompt that is text. Default `plaintext`. */
+  readonly promptType?: "plaintext" | "messages";
+  /** Put before conversations that have no system message. */
+  readonly systemPrompt?: string;
+}
+
+export interface RowOptions extends PromptOptions {
   /** For messages, and the source of rows that name none. */
   readonly file: string;
-  /** Field that holds the prompt. Default `prompt`; `question` and `instruction` are tried after it. */
-  readonly promptKey?: string;
   /** `data_source` of rows that name none. Default: the file's name. */
   readonly source?: string;
 }
@@ -63,23 +73,49 @@ function parseRow(line: string, at: { file: string; line: number }): Row {
   throw new ConfigError(`Cannot read the row as it is no JSON object: ${line.slice(0, 80)}`, at);
 }
 
-/** @throws {ConfigError} when the row has no prompt. */
+/** @throws {ConfigError} when the row has no prompt, or one that is no list of messages. */
 export function taskFromRow(row: Row, options: RowOptions & { line?: number; index: number }): Task {
   const { file, line, index, promptKey = "prompt" } = options;
-  const key = [promptKey, ...OTHER_PROMPT_KEYS].find((name) => typeof row[name] === "string");
+  const key = [promptKey, ...OTHER_PROMPT_KEYS].find(
+    (name) => typeof row[name] === "string" || Array.isArray(row[name]),
+  );
   if (key === undefined) {
     const fields = Object.keys(row).join(", ");
     throw new ConfigError(
-      `Cannot make a task of the row as it has no text field "${promptKey}" (it has ${fields}). Name the field with data.prompt_key.`,
+      `Cannot make a task of the row as it has no field "${promptKey}" with a text or messages (it has ${fields}). Name the field with data.prompt_key.`,
       { file, line },
     );
   }
+  const messages = messagesOf(row[key], options);
   const source = row.data_source ?? options.source ?? baseName(file);
   return {
     id: String(row.id ?? `${baseName(file)}-${index}`),
-    instruction: row[key] as string,
+    instruction: messages ? lastOfUser(messages) : (row[key] as string),
+    ...(messages && { messages }),
     metadata: { ...row, data_source: source },
   };
+}
+
+/** `undefined` for a text that stays one. */
+function messagesOf(prompt: unknown, options: RowOptions & { line?: number }): ChatMessage[] | undefined {
+  const { promptType, systemPrompt, file, line } = options;
+  if (typeof prompt === "string" && promptType !== "messages") return undefined;
+  const messages =
+    typeof prompt === "string" ? [{ role: "user", content: prompt }] : readAt(prompt, { file, line });
+  if (systemPrompt === undefined || messages[0].role === "system") return messages;
+  return [{ role: "system", content: systemPrompt }, ...messages];
+}
+
+function readAt(prompt: unknown, at: { file: string; line?: number }): ChatMessage[] {
+  try {
+    return readMessages(prompt);
+  } catch (error) {
+    throw error instanceof ConfigError ? new ConfigError(error.message, at) : error;
+  }
+}
+
+function lastOfUser(messages: readonly ChatMessage[]): string {
+  return (messages.findLast(({ role }) => role === "user") ?? messages[messages.length - 1]).content;
 }
 
 function baseName(file: string): string {

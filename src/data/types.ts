@@ -3,6 +3,7 @@
  * trajectory per agent, a trajectory holds the model calls (steps), and a group holds the trajectories that are
  * compared with each other.
  */
+import type { ChatMessage } from "../backend.ts";
 
 /** Why an episode ended. rLLM's seven reasons. */
 export const TERMINATION_REASONS = [
@@ -21,7 +22,10 @@ export type TerminationReason = (typeof TERMINATION_REASONS)[number];
 export interface Task {
   /** Names the task in logs and errors. Two rows with one id are still two tasks. */
   readonly id: string;
+  /** The prompt as text; of a conversation, its last user message. */
   readonly instruction: string;
+  /** The prompt as a conversation, for the model's chat template. */
+  readonly messages?: readonly ChatMessage[];
   /** The whole row: the answer, the source, whatever the evaluator needs. */
   readonly metadata: Readonly<Record<string, unknown>>;
 }
@@ -33,6 +37,8 @@ export interface Step {
   /** Of each response token, as sampled. */
   readonly logprobs: readonly number[];
   readonly prompt?: string;
+  /** The conversation that was rendered, and the reply. */
+  readonly chat_completions?: readonly ChatMessage[];
   readonly model_response: string;
   /** What the agent did with the response. */
   readonly action?: unknown;

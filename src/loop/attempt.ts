@@ -1,8 +1,18 @@
 /** One attempt at a task: the rollout, its deadline, its retries, and the episode that comes of it. */
 import { seedOf } from "../data/random.ts";
 import type { Episode, Step, Task, TerminationReason, Trajectory } from "../data/types.ts";
-import { type RolloutResult, type RolloutTrajectory, Termination } from "../task/rollout.ts";
-import { createPolicy, type Sampler } from "./policy.ts";
+import { ConfigError } from "../errors.ts";
+import {
+  type Evaluation,
+  evaluationOf,
+  isResult,
+  type Outcome,
+  type RolloutResult,
+  type RolloutTrajectory,
+  Termination,
+} from "../task/rollout.ts";
+import { type AttemptPolicy, createPolicy } from "./agent.ts";
+import type { Sampler } from "./policy.ts";
 import { samplingParams } from "./settings.ts";
 import type { StageContext } from "./stages.ts";
 
@@ -16,7 +26,7 @@ export interface Attempt {
 /** What an attempt needs of a stage's context. */
 export type AttemptContext = Pick<
   StageContext,
-  "backend" | "settings" | "rollout" | "step" | "isValidation" | "signal"
+  "backend" | "settings" | "rollout" | "evaluate" | "step" | "isValidation" | "signal" | "warn"
 >;
 
 export interface AttemptEnvironment {
@@ -38,15 +48,13 @@ export async function runAttempt(attempt: Attempt, environment: AttemptEnvironme
   const { retry_limit, raise_on_error } = context.settings.workflow;
   for (let trial = 0; ; trial++) {
     try {
-      const result = await sampler.during(() => tryOnce(attempt, trial, environment));
-      return toEpisode(attempt, result, context.settings.workflow.workflow_args);
+      return await sampler.during(() => tryOnce(attempt, trial, environment));
     } catch (error) {
       if (sampler.failure !== undefined) throw sampler.failure;
       context.signal.throwIfAborted();
-      if (error instanceof Termination) return emptyEpisode(attempt, error.reason);
       if (trial + 1 < retry_limit) continue;
       if (raise_on_error) throw new Error(failureMessage(attempt, error), { cause: error });
-      return emptyEpisode(attempt, "error", error);
+      return toEpisode(attempt, { trajectories: [], termination_reason: "error", is_correct: false }, error);
     }
   }
 }
@@ -54,60 +62,110 @@ export async function runAttempt(attempt: Attempt, environment: AttemptEnvironme
 async function tryOnce(
   attempt: Attempt,
   trial: number,
-  environment: AttemptEnvironment,
-): Promise<RolloutResult> {
-  const { context, sampler, rank } = environment;
-  const { settings, backend, isValidation, step } = context;
-  // Validation repeats its random numbers, so that its scores differ by the weights alone.
-  const seeds = [
-    settings.training.seed,
-    isValidation ? 0 : step,
-    attempt.task_index,
-    attempt.rollout_index,
-    trial,
-  ];
+  { context, sampler, rank }: AttemptEnvironment,
+): Promise<Episode> {
+  const { settings, rollout, evaluate } = context;
   const deadline = startDeadline(settings.workflow.workflow_args.timeout, context.signal);
-  const policy = createPolicy({
-    sampler,
-    backend,
-    params: samplingParams(settings.rollout[isValidation ? "val" : "train"], backend.model.eosTokenIds),
-    maxPromptLength: settings.data.max_prompt_length,
-    isValidation,
-    signal: deadline.signal,
-    seed: seedOf(...seeds),
-    rank,
-  });
+  const seed = attemptSeed(attempt, trial, context);
+  const own = createPolicy({ ...policyOptions(context), sampler, rank, seed, signal: deadline.signal });
+  const run = async () => {
+    const outcome = await rollout(attempt.task, own.policy);
+    if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD);
+    const result = resultOf(outcome, own);
+    const episode = shaped(toEpisode(attempt, result), settings.workflow.workflow_args);
+    return evaluate ? judged(episode, evaluationOf(await evaluate(attempt.task, episode))) : episode;
+  };
   try {
-    return await Promise.race([context.rollout(attempt.task, policy), deadline.passed]);
+    return await Promise.race([run(), deadline.passed]);
+  } catch (error) {
+    context.signal.throwIfAborted();
+    const reason = error instanceof Termination ? error.reason : own.refused();
+    if (reason === undefined || sampler.failure !== undefined) throw error;
+    // What was sampled until then counts, with the rewards that its steps were given.
+    const result = { trajectories: own.trajectories(), termination_reason: reason };
+    return shaped(toEpisode(attempt, result), settings.workflow.workflow_args);
   } finally {
     deadline.stop();
   }
 }
 
+const NO_REWARD =
+  "Cannot score the rollout as it returned nothing and no evaluator judges it: return a reward, or set task.evaluator";
+
+/** Validation repeats its random numbers, so that its scores differ by the weights alone. */
+function attemptSeed(attempt: Attempt, trial: number, context: AttemptContext): number {
+  const { settings, isValidation, step } = context;
+  const { task_index, rollout_index } = attempt;
+  return seedOf(settings.training.seed, isValidation ? 0 : step, task_index, rollout_index, trial);
+}
+
+function policyOptions({ settings, backend, isValidation, warn }: AttemptContext) {
+  const phase = isValidation ? "val" : "train";
+  return {
+    backend,
+    isValidation,
+    warn,
+    params: samplingParams(settings.rollout[phase], backend.model.eosTokenIds),
+    maxPromptLength: settings.data.max_prompt_length,
+    accumulateReasoning: settings.accumulate_reasoning,
+    variables: settings.disable_thinking ? { enable_thinking: false } : {},
+  };
+}
+
+/** An outcome as trajectories: a judgement is of everything that was recorded. */
+function resultOf(outcome: Outcome, own: AttemptPolicy): RolloutResult {
+  if (isResult(outcome)) return outcome;
+  const trajectories = own.trajectories();
+  if (outcome === undefined) return { trajectories: trajectories.map((each) => ({ ...each, reward: null })) };
+  const { reward, is_correct, metrics, signals } = evaluationOf(outcome);
+  return {
+    trajectories: trajectories.map((each) => ({ ...each, reward, signals })),
+    is_correct: is_correct ?? reward > 0,
+    metrics,
+  };
+}
+
+/** The episode with an evaluator's verdict: its reward where a trajectory has none, the rest beside what is there. */
+function judged(episode: Episode, { reward, is_correct, metrics, signals }: Evaluation): Episode {
+  return {
+    ...episode,
+    trajectories: episode.trajectories.map((trajectory) => ({
+      ...trajectory,
+      reward: trajectory.reward ?? reward,
+      ...((signals || trajectory.signals) && { signals: { ...signals, ...trajectory.signals } }),
+    })),
+    is_correct: is_correct ?? reward > 0,
+    metrics: { ...episode.metrics, ...metrics },
+  };
+}
+
 /** The longest delay that timers can hold: a deadline beyond it is none. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
+/** Ends what waits when the time is over or the run is stopped, whatever the rollout waits for. */
 function startDeadline(seconds: number, outer: AbortSignal) {
   const own = new AbortController();
   const hasEnd = seconds * 1000 <= LONGEST_TIMER_MS;
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  let stop = () => {};
   const passed = new Promise<never>((_, reject) => {
-    if (!hasEnd) return;
-    timer = setTimeout(() => {
+    const end = (error: unknown) => {
       own.abort();
-      reject(new Termination("timeout"));
-    }, seconds * 1000);
+      reject(error);
+    };
+    const stopped = () => end(outer.reason);
+    const timer = hasEnd ? setTimeout(() => end(new Termination("timeout")), seconds * 1000) : undefined;
+    outer.addEventListener("abort", stopped, { once: true });
+    stop = () => {
+      clearTimeout(timer);
+      outer.removeEventListener("abort", stopped);
+    };
   });
-  const signal = hasEnd ? AbortSignal.any([outer, own.signal]) : outer;
-  return { signal, passed, stop: () => clearTimeout(timer) };
+  return { signal: own.signal, passed, stop };
 }
 
-function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shaping): Episode {
+function toEpisode(attempt: Attempt, result: RolloutResult, error?: unknown): Episode {
   const id = episodeId(attempt);
-  const trajectories = result.trajectories.map((trajectory, i) => ({
-    ...toTrajectory(trajectory, `${id}/${i}`),
-    steps: shapeRewards(trajectory.steps, shaping),
-  }));
+  const trajectories = result.trajectories.map((trajectory, i) => toTrajectory(trajectory, `${id}/${i}`));
   const total = trajectories.reduce(
     (sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0),
     0,
@@ -119,8 +177,16 @@ function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shaping): E
     termination_reason: result.termination_reason ?? inferReason(result),
     is_correct: result.is_correct ?? total > 0,
     metrics: result.metrics ?? {},
-    metadata: result.metadata ?? {},
+    metadata: error === undefined ? (result.metadata ?? {}) : { error: String(error) },
   };
+}
+
+function shaped(episode: Episode, shaping: Shaping): Episode {
+  const shape = (trajectory: Trajectory) => ({
+    ...trajectory,
+    steps: shapeRewards(trajectory.steps, shaping),
+  });
+  return { ...episode, trajectories: episode.trajectories.map(shape) };
 }
 
 interface Shaping {
@@ -151,12 +217,6 @@ function toTrajectory(trajectory: RolloutTrajectory, uid: string): Trajectory {
 function inferReason(result: RolloutResult): TerminationReason {
   const last = result.trajectories.at(-1)?.steps.at(-1) as { finish_reason?: string } | undefined;
   return last?.finish_reason === "length" ? "max_response_length_exceeded" : "env_done";
-}
-
-function emptyEpisode(attempt: Attempt, termination_reason: TerminationReason, error?: unknown): Episode {
-  const metadata = error === undefined ? {} : { error: String(error) };
-  const id = episodeId(attempt);
-  return { ...attempt, id, termination_reason, is_correct: false, trajectories: [], metrics: {}, metadata };
 }
 
 function episodeId({ task, rollout_index }: Attempt): string {

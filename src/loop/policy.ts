@@ -1,11 +1,8 @@
 /**
- * The policy that rollouts call. Each rollout is an ordinary async function; their model calls are gathered here and
+ * Where the model calls of rollouts meet. Each rollout is an ordinary async function; their calls are gathered here and
  * drawn together, as soon as every running rollout waits for one (or nothing new has come for a moment).
  */
-import type { Backend, SampledSequence, SampleRequest, SamplingParams } from "../backend.ts";
-import { seedOf } from "../data/random.ts";
-import { UnsupportedError } from "../errors.ts";
-import { type Completion, type Policy, Termination } from "../task/rollout.ts";
+import type { Backend, SampledSequence, SampleRequest } from "../backend.ts";
 
 /** A rollout that does something else than sampling (a tool, a network call) holds the others up for at most this. */
 const LINGER_MS = 10;
@@ -78,68 +75,4 @@ export class Sampler {
     }
     this.consider();
   }
-}
-
-export interface PolicyOptions {
-  readonly sampler: Sampler;
-  readonly backend: Backend;
-  readonly params: SamplingParams;
-  readonly maxPromptLength: number;
-  readonly isValidation: boolean;
-  readonly signal: AbortSignal;
-  /** Of this attempt; each call mixes its own number in. */
-  readonly seed: number;
-  readonly rank: number;
-}
-
-/**
- * One attempt's view of the model.
- * @throws {UnsupportedError} when the backend has no tokenizer.
- */
-export function createPolicy(options: PolicyOptions): Policy {
-  const { backend, sampler, signal, isValidation } = options;
-  const { tokenizer } = backend;
-  if (!tokenizer) {
-    throw new UnsupportedError(
-      `Cannot run rollouts on text as the backend ${backend.name} has no tokenizer`,
-      {
-        part: backend.name,
-        capability: "tokenizer",
-      },
-    );
-  }
-  let calls = 0;
-  return {
-    tokenizer,
-    isValidation,
-    signal,
-    async complete(prompt, overrides): Promise<Completion> {
-      const prompt_ids = typeof prompt === "string" ? tokenizer.encode(prompt) : [...prompt];
-      const params = fitParams({ ...options.params, ...overrides }, { prompt_ids, options });
-      const request = { prompt_ids, params, seed: seedOf(options.seed, calls++) };
-      const { tokens, logprobs, finish_reason, weight_version } = await sampler.draw(request, options.rank);
-      return {
-        prompt_ids,
-        response_ids: tokens,
-        logprobs,
-        ...(typeof prompt === "string" && { prompt }),
-        model_response: tokenizer.decode(tokens),
-        reward: 0,
-        done: false,
-        weight_version,
-        finish_reason,
-      };
-    },
-  };
-}
-
-function fitParams(
-  params: SamplingParams,
-  it: { prompt_ids: readonly number[]; options: PolicyOptions },
-): SamplingParams {
-  const room = it.options.backend.model.contextLength - it.prompt_ids.length;
-  if (it.prompt_ids.length > it.options.maxPromptLength || room < 1) {
-    throw new Termination("max_prompt_length_exceeded");
-  }
-  return { ...params, max_tokens: Math.min(params.max_tokens, room) };
 }

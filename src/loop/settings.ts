@@ -91,6 +91,8 @@ export interface LoopSettings {
   };
   /** Stages of a training step by name, in order (see pipeline.ts). */
   readonly pipeline: { readonly stages: readonly string[] };
+  readonly disable_thinking: boolean;
+  readonly accumulate_reasoning: boolean;
   readonly mask_truncated_samples: boolean;
   readonly filter_token_mismatch: boolean;
   readonly training: {
@@ -192,6 +194,8 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     filter_uniform_groups: false,
   },
   pipeline: { stages: STAGE_ORDER },
+  disable_thinking: false,
+  accumulate_reasoning: false,
   mask_truncated_samples: false,
   filter_token_mismatch: true,
   training: {

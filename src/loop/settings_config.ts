@@ -78,6 +78,8 @@ export function settingsFromConfig(config: Tree): LoopSettings {
       filter_uniform_groups: setting(config, "rllm.rejection_sample.filter_uniform_groups"),
     },
     pipeline: { stages: setting(config, "pipeline.stages") },
+    disable_thinking: setting(config, "rllm.disable_thinking"),
+    accumulate_reasoning: setting(config, "rllm.accumulate_reasoning"),
     mask_truncated_samples: setting(config, "rllm.mask_truncated_samples"),
     filter_token_mismatch: setting(config, "rllm.filter_token_mismatch"),
     training: {

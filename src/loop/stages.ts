@@ -16,7 +16,7 @@ import type { Backend, Metrics, TrainBatch } from "../backend.ts";
 import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
 import type { Logger } from "../log/logger.ts";
-import type { Rollout } from "../task/rollout.ts";
+import type { Evaluate, Rollout } from "../task/rollout.ts";
 import { advantages, type EstimateAdvantages } from "./advantages.ts";
 import { batch } from "./batch.ts";
 import { generate } from "./generate.ts";
@@ -38,6 +38,8 @@ export interface StageContext {
   readonly backend: Backend;
   readonly settings: LoopSettings;
   readonly rollout: Rollout;
+  /** Judges each episode after its rollout. */
+  readonly evaluate?: Evaluate;
   readonly estimate: EstimateAdvantages;
   readonly grouping?: GroupingHook;
   /** In place of the mode of `rejection_sample`. */

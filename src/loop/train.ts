@@ -3,7 +3,7 @@ import type { Backend, Metrics } from "../backend.ts";
 import type { Task } from "../data/types.ts";
 import type { CheckpointStore } from "../log/checkpoint_store.ts";
 import type { Logger } from "../log/logger.ts";
-import type { Example, Rollout } from "../task/rollout.ts";
+import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
 import { checkSettings } from "./check_settings.ts";
 import { isBest, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
@@ -24,6 +24,8 @@ export interface Run {
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   /** How a task is attempted and judged. */
   readonly rollout: Rollout;
+  /** Judges each episode after its rollout: a reward for trajectories that have none, signals, metrics. */
+  readonly evaluate?: Evaluate;
   /** Rewards to advantages, by the estimator's name. */
   readonly estimate: EstimateAdvantages;
   /** Prompts with worked answers, for the warm-up. */

@@ -1,5 +1,6 @@
 /** The supervised warm-up of a new model: cross-entropy on worked examples, before there is anything to reinforce. */
 import type { Metrics, Tokenizer, TrainBatch } from "../backend.ts";
+import { Transcript } from "../chat/transcript.ts";
 import { randomStream, seedOf } from "../data/random.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import type { Example } from "../task/rollout.ts";
@@ -89,7 +90,13 @@ interface Encoded {
 function encodeExample(example: Example, it: { tokenizer: Tokenizer; eos: number | undefined }): Encoded {
   const response = it.tokenizer.encode(example.response, { addSpecialTokens: false });
   const end = it.eos === undefined ? [] : [it.eos];
-  return { prompt: it.tokenizer.encode(example.prompt), response: [...response, ...end] };
+  return { prompt: encodePrompt(example.prompt, it.tokenizer), response: [...response, ...end] };
+}
+
+function encodePrompt(prompt: Example["prompt"], tokenizer: Tokenizer): number[] {
+  return typeof prompt === "string"
+    ? tokenizer.encode(prompt)
+    : [...new Transcript({ tokenizer }).prompt(prompt).ids];
 }
 
 /** Rows whose response tokens weigh 1 each. */

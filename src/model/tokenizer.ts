@@ -1,35 +1,14 @@
 /** Text to tokens and back: Hugging Face's tokenizer.json, and two small ones for models trained from scratch. */
 import { Template } from "@huggingface/jinja";
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
-import type { Tokenizer } from "../backend.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../backend.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";
-
-export interface ChatMessage {
-  readonly role: string;
-  readonly content: string;
-  readonly [key: string]: unknown;
-}
-
-export interface ChatOptions {
-  /** Ends the text where the assistant is to go on. Default true. */
-  readonly addGenerationPrompt?: boolean;
-  readonly tools?: readonly unknown[];
-  /** More names for the template: `enable_thinking`, ... */
-  readonly variables?: Readonly<Record<string, unknown>>;
-}
 
 /** A {@link Tokenizer} that came from a model folder and can be saved in one. */
 export interface TextTokenizer extends Tokenizer {
   readonly bosTokenId?: number;
   readonly padTokenId?: number;
-  /** Jinja source, where the model has one. */
-  readonly chatTemplate?: string;
-  /**
-   * The conversation as the model was trained to see it, special tokens included: encode it with
-   * `addSpecialTokens: false`.
-   * @throws UnsupportedError when the model has no chat template; ConfigError when the template refuses.
-   */
   formatChat(messages: readonly ChatMessage[], options?: ChatOptions): string;
   /** Id of a token by its exact text. */
   tokenId(token: string): number | undefined;
@@ -61,13 +40,14 @@ export function createTokenizer(files: TokenizerFiles): TextTokenizer {
   const idOf = (token: string | undefined) => (token === undefined ? undefined : core.tokenId(token));
   const eos = idOf(specialText(config.eos_token));
   const chatTemplate = files.chatTemplate ?? defaultTemplate(config.chat_template);
+  const template = chatTemplate === undefined ? undefined : compileOnce(chatTemplate);
   return {
     ...core,
     eosTokenIds: [...new Set([...(eos === undefined ? [] : [eos]), ...(files.eosTokenIds ?? [])])],
     bosTokenId: idOf(specialText(config.bos_token)),
     padTokenId: idOf(specialText(config.pad_token)),
     chatTemplate,
-    formatChat: (messages, options = {}) => formatChat({ chatTemplate, config, messages, options }),
+    formatChat: (messages, options = {}) => formatChat({ template, config, messages, options }),
     files: () => ({
       "tokenizer.json": JSON.stringify(files.tokenizer, null, 1),
       "tokenizer_config.json": JSON.stringify(config, null, 1),
@@ -134,34 +114,60 @@ function defaultTemplate(template: unknown): string | undefined {
   return template.find((entry) => entry?.name === "default")?.template;
 }
 
+/** The template, parsed when it is first needed. @throws ConfigError when it is no Jinja that can be read. */
+function compileOnce(source: string): () => Template {
+  let template: Template | undefined;
+  return () => {
+    template ??= refusing("read the chat template as it is no Jinja", () => new Template(source));
+    return template;
+  };
+}
+
 function formatChat(it: {
-  chatTemplate: string | undefined;
+  template: (() => Template) | undefined;
   config: Record<string, unknown>;
   messages: readonly ChatMessage[];
   options: ChatOptions;
 }): string {
-  if (it.chatTemplate === undefined) {
+  const template = it.template?.();
+  if (template === undefined) {
     const message =
-      "Cannot format a conversation as the model has no chat template: give it a prompt of plain text";
+      "Cannot format a conversation as the model has no chat template: give it prompts of plain text, or set model.chat_template";
     throw new UnsupportedError(message, { part: "tokenizer", capability: "chat" });
   }
   const special = Object.entries(it.config)
     .map(([key, value]) => [key, specialText(value)] as const)
     .filter(([key, text]) => key.endsWith("_token") && text !== undefined);
-  try {
-    return new Template(it.chatTemplate).render({
+  return refusing("format the conversation as the chat template refuses it", () =>
+    template.render({
       ...Object.fromEntries(special),
       messages: it.messages,
       tools: it.options.tools,
       add_generation_prompt: it.options.addGenerationPrompt ?? true,
       ...it.options.variables,
-    });
+    }),
+  );
+}
+
+function refusing<T>(what: string, run: () => T): T {
+  try {
+    return run();
   } catch (cause) {
-    throw new ConfigError(
-      `Cannot format the conversation as the chat template refuses it: ${(cause as Error).message}`,
-      {
-        path: "chat_template",
-      },
-    );
+    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}`, { path: "chat_template" });
   }
+}
+
+/** Of a model that was never taught roles: each message's text and the end token, nothing else. */
+export const PLAIN_CHAT_TEMPLATE =
+  "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}";
+
+/** The tokenizer with another chat template, which its files then hold. */
+export function withChatTemplate(tokenizer: TextTokenizer, chatTemplate: string): TextTokenizer {
+  const files = tokenizer.files();
+  return createTokenizer({
+    tokenizer: JSON.parse(files["tokenizer.json"]),
+    config: JSON.parse(files["tokenizer_config.json"]),
+    chatTemplate,
+    eosTokenIds: tokenizer.eosTokenIds,
+  });
 }

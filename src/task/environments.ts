@@ -1,6 +1,9 @@
-/** Environments that come with grpu. Adding one digit to two is small enough for a model of a tenth of a million parameters to learn in minutes. */
+/** Environments that come with grpu: small enough for a model of a tenth of a million parameters to learn in minutes. */
+import { randomStream, seedOf } from "../data/random.ts";
+import type { Task } from "../data/types.ts";
 import { registerEnvironment } from "./registry.ts";
 import { exactMatch } from "./rewards.ts";
+import { type Example, type Game, promptOf } from "./rollout.ts";
 
 registerEnvironment({
   name: "arithmetic",
@@ -8,16 +11,69 @@ registerEnvironment({
   train_files: "config/data/arithmetic_train.jsonl",
   val_files: "config/data/arithmetic_val.jsonl",
   alphabet: "0123456789+=",
+  args: [],
   reward: exactMatch,
   // Each row has the answers of three pupils, two of whom count one short: imitating them gets one answer in three right.
   examples: (task) =>
-    (task.metadata.worked as string[]).map((response) => ({ prompt: task.instruction, response })),
+    (task.metadata.worked as string[]).map((response) => ({ prompt: promptOf(task), response })),
 });
 
 /** One prompt and one response, judged by the reward that `task.reward` names. */
 registerEnvironment({
   name: "single_turn",
   describe: "one prompt, one response, judged by task.reward",
-  examples: ({ instruction, metadata: { answer } }) =>
-    answer === undefined ? [] : [{ prompt: instruction, response: String(answer) }],
+  examples: (task) =>
+    task.metadata.answer === undefined
+      ? []
+      : [{ prompt: promptOf(task), response: String(task.metadata.answer) }],
 });
+
+const HEX_DIGITS = "0123456789abcdef";
+
+registerEnvironment({
+  name: "guess_digit",
+  describe: "find a hidden hexadecimal digit: each guess is answered with < or >",
+  train_files: "config/data/guess_digit.jsonl",
+  val_files: "config/data/guess_digit.jsonl",
+  alphabet: `${HEX_DIGITS}?<>=`,
+  args: [],
+  play: (task) => guessDigit(String(task.metadata.answer)),
+  // Worked games of pupils, one in four of whom heeds what was answered; the others guess anything.
+  examples: (task) => Array.from({ length: 32 }, (_, i) => workedGuess(task, i)),
+});
+
+/** `<`: the digit is below the guess. 1 for the right guess, 0 for any other. */
+function guessDigit(hidden: string): Game {
+  return {
+    reset: () => "?",
+    step(action) {
+      const isRight = action === hidden;
+      return { observation: isRight ? "=" : compare(hidden, action), reward: Number(isRight), done: isRight };
+    },
+  };
+}
+
+/** No digit at all is told that it is none. */
+function compare(hidden: string, guess: string): string {
+  const at = guess.length === 1 ? HEX_DIGITS.indexOf(guess) : -1;
+  if (at < 0) return "?";
+  return HEX_DIGITS.indexOf(hidden) < at ? "<" : ">";
+}
+
+function workedGuess(task: Task, index: number): Example {
+  const hidden = HEX_DIGITS.indexOf(String(task.metadata.answer));
+  const random = randomStream(seedOf(hidden, index));
+  const heeds = index % 4 === 0;
+  let [low, high] = [0, HEX_DIGITS.length - 1];
+  const guess = () => low + Math.floor(random() * (high - low + 1));
+  const messages = [{ role: "user", content: "?" }];
+  for (let turn = Math.floor(random() * 4); turn > 0; turn--) {
+    const at = guess();
+    if (at === hidden) break;
+    if (heeds && at < hidden) low = at + 1;
+    if (heeds && at > hidden) high = at - 1;
+    const observation = at < hidden ? ">" : "<";
+    messages.push({ role: "assistant", content: HEX_DIGITS[at] }, { role: "user", content: observation });
+  }
+  return { prompt: messages, response: HEX_DIGITS[guess()] };
+}

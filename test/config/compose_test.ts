@@ -222,10 +222,10 @@ describe("published quirks, as they are here", () => {
     expect(complaints(["rllm.remote_runtime.enabled=true"])[0]).toContain("on the local backend as");
   });
 
-  test("a setting that is forwarded to a refused one is refused with it", () => {
-    expect(complaints(["rllm/backend=tinker", "rollout_engine.disable_thinking=true"])[0]).toMatch(
-      /^Cannot set rllm\.disable_thinking=true on the tinker backend as .* \(set by rollout_engine\.disable_thinking\); remove it/,
-    );
+  test("a setting that is forwarded is the one that acts", () => {
+    expect(complaints(["rllm/backend=tinker", "rollout_engine.disable_thinking=true"])).toEqual([]);
+    const { config } = attempt(["rllm/backend=tinker", "rollout_engine.disable_thinking=true"]);
+    expect(config?.rllm).toMatchObject({ disable_thinking: true });
   });
 
   test("use_rllm is refused instead of ignored", () => {

@@ -25,7 +25,7 @@ test.each<[string, unknown, RegExp]>([
   ["no row", [], /data set sums as it has no rows for train/],
   ["no iterable", 7, /must give an array or an iterable of rows: number/],
   ["a row that is no object", [ROWS[0], "x"], /no object: x \(sums:2\)/],
-  ["a row without a prompt", [{ text: "x" }], /no text field "prompt" \(it has text\).* \(sums:1\)/],
+  ["a row without a prompt", [{ text: "x" }], /no field "prompt" .*\(it has text\).* \(sums:1\)/],
 ])("tasksFromDataset() refuses %s", async (_, dataset, message) => {
   await expect(tasksFromDataset(dataset as Dataset, { name: "sums", split: "train" })).rejects.toThrow(
     message,

@@ -115,9 +115,33 @@ test("tasksFromJsonl() keeps the row, its id and its source", () => {
 test.each([
   ["not json", /line.*|not JSON.*sums.jsonl:2/],
   ["[1]", /no JSON object: \[1\].*sums.jsonl:2/],
-  ['{"text":"x"}', /no text field "prompt" \(it has text\).*sums.jsonl:2/s],
+  ['{"text":"x"}', /no field "prompt" .*\(it has text\).*sums.jsonl:2/s],
 ])("tasksFromJsonl() names the line of %s", (line, message) => {
   expect(() => tasksFromJsonl(`{"prompt":"a"}\n${line}`, { file: "sums.jsonl" })).toThrow(message);
+});
+
+test("a prompt may be a conversation, or become one", () => {
+  const row = JSON.stringify({ prompt: [{ role: "user", content: [{ type: "text", text: "hi" }] }], id: 1 });
+  const system = { role: "system", content: "be brief" };
+  const [plain, given] = [
+    { role: "user", content: "why?" },
+    { role: "user", content: "hi" },
+  ];
+  const read = (options: object) =>
+    tasksFromJsonl(`${row}\n{"prompt":"why?","id":2}`, { file: "c.jsonl", ...options });
+  const prompts = (options: object) =>
+    read(options).map(({ instruction, messages }) => [instruction, messages]);
+  expect(prompts({})).toEqual([
+    ["hi", [given]],
+    ["why?", undefined],
+  ]);
+  expect(prompts({ promptType: "messages", systemPrompt: "be brief" })).toEqual([
+    ["hi", [system, given]],
+    ["why?", [system, plain]],
+  ]);
+  expect(() => tasksFromJsonl('{"prompt":[{"role":"user"}]}', { file: "c.jsonl" })).toThrow(
+    /message 0 as its content must be a text.*c\.jsonl:1/s,
+  );
 });
 
 test("tasksFromParquet() reads rows as from JSONL", async () => {
@@ -130,7 +154,7 @@ test("tasksFromParquet() reads rows as from JSONL", async () => {
   expect(tasks[0]).toMatchObject({ id: "lists-0", metadata: { data_source: "lists" } });
   expect(tasks.map((task) => task.instruction)).toEqual(tasks.map((task) => task.metadata.group));
   await expect(tasksFromParquet(file, { file: "lists.parquet" })).rejects.toThrow(
-    /no text field "prompt".*lists.parquet:1/s,
+    /no field "prompt".*lists.parquet:1/s,
   );
   await expect(tasksFromParquet(new ArrayBuffer(9), { file: "x.parquet" })).rejects.toThrow(
     /Cannot read the Parquet file.*x.parquet/s,

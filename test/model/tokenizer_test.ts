@@ -6,7 +6,9 @@ import {
   byteTokenizer,
   characterTokenizer,
   createTokenizer,
+  PLAIN_CHAT_TEMPLATE,
   type TextTokenizer,
+  withChatTemplate,
 } from "../../src/model/tokenizer.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
@@ -163,5 +165,15 @@ describe("formatChat()", () => {
     expect(() => make({ chat_template: strict }).formatChat(messages)).toThrow(
       /refuses it: .*roles must alternate/,
     );
+    expect(() => make({ chat_template: "{% if %}" }).formatChat(messages)).toThrow(
+      /template as it is no Jinja/,
+    );
+  });
+
+  test("another template goes with the tokenizer, and into its files", () => {
+    const plain = withChatTemplate(characterTokenizer("abc"), PLAIN_CHAT_TEMPLATE);
+    expect(plain.formatChat([{ role: "user", content: "ab" }])).toBe("ab<eos>");
+    expect(plain.encode(plain.formatChat([{ role: "user", content: "ab" }]))).toEqual([0, 1, 4]);
+    expect(reload(plain).formatChat([{ role: "user", content: "c" }])).toBe("c<eos>");
   });
 });

@@ -1,0 +1,150 @@
+/**
+ * OpenAI's API in this process: a `fetch` that any client library takes in place of the network's, and a client
+ * object for those who want none. Both call the same engine.
+ */
+import type { Tokenizer } from "../backend.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
+import { ApiError, type ChatRequest, readChatRequest, readTextRequest, type TextRequest } from "./request.ts";
+import {
+  type AnswerOptions,
+  type ChatCompletion,
+  type ChatCompletionChunk,
+  chatChunks,
+  chatCompletion,
+  type Drawn,
+  type DrawnChat,
+  textCompletion,
+} from "./response.ts";
+
+/** What answers requests: a policy in a rollout, or a served model. */
+export interface ChatEngine {
+  /** Name of the model, in answers and in `/v1/models`. */
+  readonly model: string;
+  readonly tokenizer: Tokenizer;
+  /** Draws `request.n` replies. */
+  chat(request: ChatRequest): Promise<readonly DrawnChat[]>;
+  complete(request: TextRequest): Promise<readonly Drawn[]>;
+}
+
+export type FetchFunction = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
+
+/** The address that {@link createFetch} answers under. Nothing listens there. */
+export const LOCAL_BASE_URL = "http://policy.local/v1";
+
+type Route = (engine: ChatEngine, body: unknown) => Promise<Response>;
+
+const ROUTES: Readonly<Record<string, Route>> = {
+  "POST chat/completions": answerChat,
+  "POST completions": answerText,
+  "GET models": async ({ model }) =>
+    Response.json({ object: "list", data: [{ id: model, object: "model", created: 0, owned_by: "grpu" }] }),
+};
+
+/** A `fetch` that serves `POST /v1/chat/completions`, `POST /v1/completions` and `GET /v1/models` in this process. */
+export function createFetch(engine: ChatEngine): FetchFunction {
+  return async (input, init) => {
+    const request = new Request(input, init);
+    const path = new URL(request.url).pathname.replace(/^.*\/v1\//, "");
+    const route = ROUTES[`${request.method} ${path}`];
+    try {
+      if (!route) throw noRoute(request, path);
+      return await route(engine, request.method === "POST" ? await readBody(request) : undefined);
+    } catch (error) {
+      return errorResponse(error);
+    }
+  };
+}
+
+function noRoute({ method }: Request, path: string): ApiError {
+  const known = Object.keys(ROUTES).join(", ");
+  return new ApiError(`Cannot answer ${method} /v1/${path} as there is no such route. There are: ${known}`, {
+    status: 404,
+    code: "unknown_url",
+  });
+}
+
+async function readBody(request: Request): Promise<unknown> {
+  try {
+    return await request.json();
+  } catch (cause) {
+    throw new ApiError(`Cannot read the body as it is not JSON: ${(cause as Error).message}`);
+  }
+}
+
+/** The error as a response in the published form. Faults of the caller are 400, all others 500. */
+export function errorResponse(error: unknown): Response {
+  const { status, type, code, param, message } = toApiError(error);
+  return Response.json(
+    { error: { message, type, param, code } },
+    // The official clients try a 500 again unless they are told not to.
+    { status, headers: { "x-should-retry": "false" } },
+  );
+}
+
+function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  const isCallers = error instanceof ConfigError || error instanceof UnsupportedError;
+  return isCallers ? new ApiError(message) : new ApiError(message, { status: 500, type: "server_error" });
+}
+
+async function answerChat(engine: ChatEngine, body: unknown): Promise<Response> {
+  const request = readChatRequest(body);
+  const drawn = await engine.chat(request);
+  const options = answerOptions(engine, request);
+  if (!request.stream) return Response.json(chatCompletion(drawn, options));
+  return streamed(chatChunks(drawn, options));
+}
+
+async function answerText(engine: ChatEngine, body: unknown): Promise<Response> {
+  const request = readTextRequest(body);
+  const drawn = await engine.complete(request);
+  const whole = textCompletion(drawn, answerOptions(engine, request));
+  if (!request.stream) return Response.json(whole);
+  const { usage, ...chunk } = whole;
+  return streamed(request.includeUsage ? [chunk, { ...chunk, choices: [], usage }] : [chunk]);
+}
+
+function answerOptions(engine: ChatEngine, request: ChatRequest | TextRequest): AnswerOptions {
+  const { model, tokenizer } = engine;
+  return { id: crypto.randomUUID(), model, created: Math.floor(Date.now() / 1000), request, tokenizer };
+}
+
+/** Server-sent events, one per chunk, and `[DONE]`. */
+function streamed(chunks: readonly object[]): Response {
+  const events = [...chunks.map((chunk) => JSON.stringify(chunk)), "[DONE]"];
+  const body = events.map((data) => `data: ${data}\n\n`).join("");
+  return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
+}
+
+/** A request of {@link ChatClient}: OpenAI's body; `model` may be left out. */
+export type ChatCompletionRequest = { readonly messages: readonly object[] } & Readonly<
+  Record<string, unknown>
+>;
+
+/** The part of OpenAI's client that agents use, without a library. */
+export interface ChatClient {
+  readonly chat: {
+    readonly completions: {
+      create(
+        request: ChatCompletionRequest & { readonly stream: true },
+      ): Promise<AsyncIterable<ChatCompletionChunk>>;
+      create(request: ChatCompletionRequest): Promise<ChatCompletion>;
+    };
+  };
+}
+
+/** A client whose errors are the engine's own, and {@link ApiError} for a request that cannot be read. */
+export function createClient(engine: ChatEngine): ChatClient {
+  async function create(body: ChatCompletionRequest): Promise<never> {
+    const request = readChatRequest(body);
+    const drawn = await engine.chat(request);
+    const options = answerOptions(engine, request);
+    return (request.stream ? iterate(chatChunks(drawn, options)) : chatCompletion(drawn, options)) as never;
+  }
+  return { chat: { completions: { create } } };
+}
+
+async function* iterate<T>(items: readonly T[]): AsyncIterable<T> {
+  yield* items;
+}

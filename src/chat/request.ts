@@ -1,0 +1,147 @@
+/** Bodies of OpenAI's chat and completion requests, read strictly: what would not act is refused, by its name. */
+import { z } from "zod";
+import type { ChatMessage, SamplingParams } from "../backend.ts";
+import { readMessages } from "../data/messages.ts";
+import { ConfigError } from "../errors.ts";
+
+/** An error as OpenAI's API publishes it: `{"error": {message, type, param, code}}`. */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  readonly type: string;
+  readonly code: string | null;
+  readonly param: string | null;
+  constructor(
+    message: string,
+    options: { status?: number; type?: string; code?: string; param?: string } = {},
+  ) {
+    super(message);
+    this.status = options.status ?? 400;
+    this.type = options.type ?? "invalid_request_error";
+    this.code = options.code ?? null;
+    this.param = options.param ?? null;
+  }
+}
+
+/** What both kinds of request may ask for. */
+export interface SamplingRequest {
+  /** Only what the request says. */
+  readonly params: Partial<Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">>;
+  readonly stop: readonly string[];
+  readonly n: number;
+  readonly logprobs: boolean;
+  readonly stream: boolean;
+  /** A last chunk with the token counts. */
+  readonly includeUsage: boolean;
+  /** vLLM's extension: ids beside the text. */
+  readonly returnTokenIds: boolean;
+}
+
+export interface ChatRequest extends SamplingRequest {
+  readonly messages: readonly ChatMessage[];
+  readonly tools?: readonly unknown[];
+  /** More names for the chat template (vLLM's `chat_template_kwargs`). */
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+
+export interface TextRequest extends SamplingRequest {
+  readonly prompt: string | readonly number[];
+}
+
+const count = z.number().int().min(1).nullish();
+const SAMPLING = {
+  model: z.string().optional(),
+  max_tokens: count,
+  temperature: z.number().min(0).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.number().int().min(-1).nullish(),
+  n: count,
+  stop: z.union([z.string(), z.array(z.string())]).nullish(),
+  stream: z.boolean().nullish(),
+  stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
+  return_token_ids: z.boolean().nullish(),
+  // Of no consequence at these values; a policy draws from its own seed.
+  presence_penalty: z.literal(0, "it is not applied here").nullish(),
+  frequency_penalty: z.literal(0, "it is not applied here").nullish(),
+  seed: z.number().nullish(),
+  user: z.string().nullish(),
+};
+
+const CHAT = z.strictObject({
+  ...SAMPLING,
+  messages: z.unknown().optional(),
+  max_completion_tokens: count,
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.literal(0, "only the sampled token's log-prob is known").nullish(),
+  tools: z.array(z.looseObject({ type: z.literal("function") })).nullish(),
+  tool_choice: z.enum(["auto", "none"], "calls cannot be forced: use auto or none").nullish(),
+  parallel_tool_calls: z.boolean().nullish(),
+  response_format: z.object({ type: z.literal("text", "output is not constrained here") }).nullish(),
+  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  metadata: z.unknown().optional(),
+  store: z.literal(false, "nothing is stored").nullish(),
+});
+
+const TEXT = z.strictObject({
+  ...SAMPLING,
+  prompt: z.union(
+    [z.string(), z.array(z.number().int().min(0)).min(1)],
+    "it must be one text, or its token ids",
+  ),
+  logprobs: z.number().int().min(0).max(1, "only the sampled token's log-prob is known").nullish(),
+  echo: z.literal(false, "prompts are not repeated").nullish(),
+  best_of: z.literal(1, "all choices are returned").nullish(),
+});
+
+/** @throws {ApiError} naming the parameter that is wrong, or that has no effect here. */
+export function readChatRequest(body: unknown): ChatRequest {
+  const read = check(CHAT, body);
+  return {
+    ...samplingOf({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
+    messages: checkMessages(read.messages),
+    logprobs: read.logprobs ?? false,
+    ...(read.tools && read.tools.length > 0 && read.tool_choice !== "none" && { tools: read.tools }),
+    ...(read.chat_template_kwargs && { variables: read.chat_template_kwargs }),
+  };
+}
+
+/** @throws {ApiError} naming the parameter that is wrong, or that has no effect here. */
+export function readTextRequest(body: unknown): TextRequest {
+  const read = check(TEXT, body);
+  return { ...samplingOf(read), prompt: read.prompt, logprobs: typeof read.logprobs === "number" };
+}
+
+function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
+  const { success, data, error } = schema.safeParse(body);
+  if (success) return data;
+  const [issue] = error.issues;
+  const param = issue.code === "unrecognized_keys" ? issue.keys[0] : issue.path.join(".");
+  const rule = issue.code === "unrecognized_keys" ? "there is no such parameter here" : issue.message;
+  throw new ApiError(`Cannot use ${param || "the body"} as ${rule}`, { param });
+}
+
+function checkMessages(value: unknown): ChatMessage[] {
+  try {
+    return readMessages(value);
+  } catch (error) {
+    if (error instanceof ConfigError) throw new ApiError(error.message, { param: "messages" });
+    throw error;
+  }
+}
+
+type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;
+
+function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
+  const { max_tokens, temperature, top_p, top_k } = read;
+  const given = Object.entries({ max_tokens, temperature, top_p, top_k }).filter(
+    ([, value]) => value != null,
+  );
+  return {
+    params: Object.fromEntries(given),
+    stop: [read.stop ?? []].flat(),
+    n: read.n ?? 1,
+    stream: read.stream ?? false,
+    includeUsage: read.stream_options?.include_usage ?? false,
+    returnTokenIds: read.return_token_ids ?? false,
+  };
+}

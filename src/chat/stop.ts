@@ -1,0 +1,39 @@
+/** Stop strings: where a reply ends before the model ended it. */
+import type { SampledSequence, Tokenizer } from "../backend.ts";
+
+export interface Stopped {
+  readonly sequence: SampledSequence;
+  /** Decoded, up to and without the stop string. */
+  readonly text: string;
+}
+
+/**
+ * Cuts a sequence after the token that completes the first stop string. What comes before it was drawn from the same
+ * probabilities, so the cut sequence is what sampling with that stop would have given.
+ */
+export function cutAtStop(
+  sequence: SampledSequence,
+  { stop, tokenizer }: { stop: readonly string[]; tokenizer: Tokenizer },
+): Stopped {
+  const text = tokenizer.decode(sequence.tokens);
+  const at = firstStop(text, stop);
+  if (at < 0) return { sequence, text };
+  let [low, high] = [1, sequence.tokens.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (firstStop(tokenizer.decode(sequence.tokens.slice(0, middle)), stop) >= 0) high = middle;
+    else low = middle + 1;
+  }
+  const cut = {
+    ...sequence,
+    tokens: sequence.tokens.slice(0, low),
+    logprobs: sequence.logprobs.slice(0, low),
+    finish_reason: "stop" as const,
+  };
+  return { sequence: cut, text: text.slice(0, at) };
+}
+
+function firstStop(text: string, stop: readonly string[]): number {
+  const places = stop.map((each) => text.indexOf(each)).filter((at) => at >= 0);
+  return places.length > 0 ? Math.min(...places) : -1;
+}

@@ -1,0 +1,188 @@
+/**
+ * The tokens of a conversation that goes on. What a model wrote is never tokenised again: a later prompt holds the very
+ * tokens that were sampled, so that the turns of an episode are one row of training where the chat template lets them.
+ *
+ * A later prompt is rendered with a mark in place of each reply that is known, and cut at the marks. Where the text
+ * before a mark begins with the prompt which that reply answered, prompt and reply are taken as they were; where the
+ * template rewrote history (dropped reasoning, say) the reply's own tokens stand between newly encoded pieces.
+ */
+import type { ChatMessage, ChatOptions, Tokenizer } from "../backend.ts";
+import { readMessages } from "../data/messages.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
+import { splitReasoning } from "./reply.ts";
+
+export interface TranscriptOptions {
+  readonly tokenizer: Tokenizer;
+  /** Keeps the reasoning of earlier replies in later prompts, whatever the template does with it. Default false. */
+  readonly accumulateReasoning?: boolean;
+}
+
+export interface RenderedPrompt {
+  /** As templates read them. */
+  readonly messages: readonly ChatMessage[];
+  readonly ids: readonly number[];
+  /** As the template wrote it, with marks for known replies. Of use to {@link Transcript.record} alone. */
+  readonly text: string;
+}
+
+interface Reply {
+  readonly promptText: string;
+  readonly promptIds: readonly number[];
+  readonly responseIds: readonly number[];
+  /** The response's tokens without its reasoning. */
+  readonly keptIds: readonly number[];
+  readonly reasoning?: string;
+}
+
+const MARK = /\uE000(\d+)\uE001/;
+const contentMark = (index: number) => `\uE000${index}\uE001`;
+const reasoningMark = (index: number) => `\uE002${index}\uE001`;
+
+export class Transcript {
+  private readonly tokenizer: Tokenizer;
+  private readonly accumulates: boolean;
+  private readonly replies = new Map<string, Reply>();
+
+  constructor({ tokenizer, accumulateReasoning = false }: TranscriptOptions) {
+    this.tokenizer = tokenizer;
+    this.accumulates = accumulateReasoning;
+  }
+
+  /**
+   * The prompt of a conversation.
+   * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for messages that are none, or that
+   * the template refuses.
+   */
+  prompt(given: readonly ChatMessage[], options: ChatOptions = {}): RenderedPrompt {
+    const messages = readMessages(given);
+    const known = this.knownReplies(messages);
+    const marked = known.size > 0 ? this.renderMarked(messages, { known, options }) : undefined;
+    if (marked) return marked;
+    const text = this.format(messages, options);
+    return { messages, text, ids: this.encode(text) };
+  }
+
+  /** Remembers a reply: `message` is what the caller was given and will send back in its next request. */
+  record(prompt: RenderedPrompt, it: { responseIds: readonly number[]; message: ChatMessage }): void {
+    const [message] = readMessages([it.message]);
+    const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds));
+    this.replies.set(historyKey([...prompt.messages, message]), {
+      promptText: prompt.text,
+      promptIds: prompt.ids,
+      responseIds: it.responseIds,
+      keptIds: reasoning === undefined ? it.responseIds : this.withoutReasoning(it.responseIds),
+      reasoning,
+    });
+  }
+
+  private knownReplies(messages: readonly ChatMessage[]): Map<number, Reply> {
+    const known = new Map<number, Reply>();
+    messages.forEach((message, i) => {
+      const reply = message.role === "assistant" && this.replies.get(historyKey(messages.slice(0, i + 1)));
+      if (reply) known.set(i, reply);
+    });
+    return known;
+  }
+
+  /** `undefined` when the template does not show each mark once, in order. */
+  private renderMarked(
+    messages: readonly ChatMessage[],
+    { known, options }: { known: ReadonlyMap<number, Reply>; options: ChatOptions },
+  ): RenderedPrompt | undefined {
+    const marked = messages.map((message, i): ChatMessage => {
+      const reply = known.get(i);
+      if (!reply) return message;
+      const { reasoning_content, tool_calls, ...others } = message;
+      const reasoning = reply.reasoning !== undefined && { reasoning_content: reasoningMark(i) };
+      return { ...others, content: contentMark(i), ...reasoning };
+    });
+    const text = attempt(() => this.format(marked, options));
+    const parts = text?.split(MARK) ?? [];
+    const shown = parts.filter((_, i) => i % 2 === 1).map(Number);
+    if (text === undefined || `${shown}` !== `${[...known.keys()]}`) return undefined;
+    return { messages, text, ids: this.splice(parts, known) };
+  }
+
+  /** `parts` alternates between pieces of text and the indexes of the replies between them. */
+  private splice(parts: readonly string[], known: ReadonlyMap<number, Reply>): number[] {
+    let ids: number[] = [];
+    let before = "";
+    let previous: Reply | undefined;
+    for (let i = 0; i < parts.length; i += 2) {
+      const piece = parts[i].replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
+      const reply = known.get(Number(parts[i + 1]));
+      before += parts[i];
+      if (!reply) {
+        ids.push(...this.continuation(piece, previous));
+      } else if (this.isContinued(before, { reply, index: Number(parts[i + 1]) })) {
+        ids = [...reply.promptIds, ...reply.responseIds];
+      } else {
+        ids.push(...this.continuation(piece, previous), ...reply.keptIds);
+      }
+      if (reply) before += contentMark(Number(parts[i + 1]));
+      previous = reply;
+    }
+    return ids;
+  }
+
+  private isContinued(before: string, { reply, index }: { reply: Reply; index: number }): boolean {
+    if (this.accumulates) return true;
+    if (!before.startsWith(reply.promptText)) return false;
+    const between = before.slice(reply.promptText.length);
+    return reply.reasoning === undefined ? between === "" : between.includes(reasoningMark(index));
+  }
+
+  /** The tokens of a piece after a reply, whose end token the reply may have written itself. */
+  private continuation(piece: string, previous: Reply | undefined): number[] {
+    const ids = this.encode(piece);
+    const ends = (id: number | undefined) => id !== undefined && this.tokenizer.eosTokenIds.includes(id);
+    return ends(previous?.responseIds.at(-1)) && ends(ids[0]) ? ids.slice(1) : ids;
+  }
+
+  private withoutReasoning(responseIds: readonly number[]): readonly number[] {
+    const { tokenizer } = this;
+    const { rest } = splitReasoning(tokenizer.decode(responseIds));
+    // The text from token k on grows shorter with k.
+    let [low, high] = [0, responseIds.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (tokenizer.decode(responseIds.slice(middle)).length <= rest.length) high = middle;
+      else low = middle + 1;
+    }
+    const kept = responseIds.slice(low);
+    return tokenizer.decode(kept) === rest ? kept : this.encode(rest);
+  }
+
+  private format(messages: readonly ChatMessage[], options: ChatOptions): string {
+    if (this.tokenizer.formatChat) return this.tokenizer.formatChat(messages, options);
+    throw new UnsupportedError("Cannot format a conversation as the tokenizer has no chat template", {
+      part: "tokenizer",
+      capability: "chat",
+    });
+  }
+
+  private encode(text: string): number[] {
+    return this.tokenizer.encode(text, { addSpecialTokens: false });
+  }
+}
+
+/** What must be equal for a reply to be the same one: its text and calls, and all that came before. */
+function historyKey(messages: readonly ChatMessage[]): string {
+  return JSON.stringify(
+    messages.map(({ role, content, tool_calls = [] }) => [
+      role,
+      content,
+      tool_calls.map((call) => [call.function.name, call.function.arguments]),
+    ]),
+  );
+}
+
+/** `undefined` where a template refuses, as some do when a reply lost its tool calls to a mark. */
+function attempt<T>(run: () => T): T | undefined {
+  try {
+    return run();
+  } catch (error) {
+    if (error instanceof ConfigError) return undefined;
+    throw error;
+  }
+}

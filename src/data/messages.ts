@@ -1,0 +1,70 @@
+/** Messages of a conversation as they come from outside: rows of a data file, bodies of requests. */
+import type { ChatMessage, ToolCall } from "../backend.ts";
+import { ConfigError } from "../errors.ts";
+
+/**
+ * Messages in the form that chat templates read: content is text (parts are joined), the arguments of tool calls are
+ * values, and `developer` is `system`.
+ * @throws {ConfigError} naming the message that is none.
+ */
+export function readMessages(value: unknown): ChatMessage[] {
+  if (!Array.isArray(value) || value.length === 0) {
+    throw new ConfigError(
+      `Cannot read the messages as they must be a list with at least one: ${brief(value)}`,
+    );
+  }
+  return value.map(readMessage);
+}
+
+function readMessage(value: unknown, index: number): ChatMessage {
+  const fail = (rule: string, at: unknown): never => {
+    throw new ConfigError(`Cannot read message ${index} as ${rule}: ${brief(at)}`);
+  };
+  if (typeof value !== "object" || value === null) return fail("it must be {role, content}", value);
+  const { role, content, tool_calls, ...others } = value as Record<string, unknown>;
+  if (typeof role !== "string") return fail("its role must be a text", role);
+  const calls = tool_calls === undefined || tool_calls === null ? undefined : readCalls(tool_calls);
+  if (calls === null)
+    return fail("its tool_calls must be a list of {function: {name, arguments}}", tool_calls);
+  const text = textOf(content, { isOptional: role === "assistant" });
+  if (text === undefined) return fail("its content must be a text, or parts of type text", content);
+  return {
+    ...others,
+    role: role === "developer" ? "system" : role,
+    content: text,
+    ...(calls && calls.length > 0 && { tool_calls: calls }),
+  };
+}
+
+function textOf(content: unknown, { isOptional }: { isOptional: boolean }): string | undefined {
+  if (typeof content === "string") return content;
+  if (content === null || content === undefined) return isOptional ? "" : undefined;
+  if (!Array.isArray(content)) return undefined;
+  const texts = content.map((part) => (part?.type === "text" ? part.text : undefined));
+  return texts.every((text) => typeof text === "string") ? texts.join("") : undefined;
+}
+
+/** `null` when the calls are no calls. */
+function readCalls(value: unknown): ToolCall[] | null {
+  if (!Array.isArray(value)) return null;
+  const calls = value.map((call): ToolCall | null => {
+    const name = call?.function?.name;
+    if (typeof name !== "string") return null;
+    return { ...call, type: "function", function: { name, arguments: parsed(call.function.arguments) } };
+  });
+  return calls.every((call) => call !== null) ? calls : null;
+}
+
+/** Arguments travel as JSON text and are rendered as values. What is no JSON stays as it is. */
+function parsed(value: unknown): unknown {
+  if (typeof value !== "string") return value ?? {};
+  try {
+    return JSON.parse(value);
+  } catch {
+    return value;
+  }
+}
+
+function brief(value: unknown): string {
+  return (JSON.stringify(value) ?? "undefined").slice(0, 80);
+}

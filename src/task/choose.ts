@@ -1,0 +1,163 @@
+/** Which rollout a configuration asks for. */
+import type { Task } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
+import { agentByName, environmentByName, isAgent, isEnvironment, workflowByName } from "./registry.ts";
+import {
+  type Args,
+  answer,
+  type Environment,
+  type Example,
+  type Reward,
+  type RewardFunction,
+  type Rollout,
+  singleTurn,
+} from "./rollout.ts";
+import { checkArgs, type WorkflowOptions } from "./workflow.ts";
+import { multiTurn } from "./workflows.ts";
+
+/** What the configuration says, under its own names. */
+export interface RolloutSettings {
+  readonly environment: Environment;
+  /** `task.reward`, or the environment's own. */
+  readonly reward?: RewardFunction;
+  /** Whether an evaluator judges what the rollout leaves unjudged. */
+  readonly hasEvaluator: boolean;
+  /** `task.args`. */
+  readonly args: Args;
+  readonly agent: { readonly name: string; readonly max_steps: number; readonly agent_args: Args };
+  readonly env: { readonly name: string; readonly env_args: Args };
+  readonly workflow: {
+    readonly use_workflow: boolean;
+    readonly name: string;
+    readonly agent_cls: string | null;
+    readonly agent_args: Args;
+    readonly env_cls: string | null;
+    readonly env_args: Args;
+    /** The rest of `workflow_args`. */
+    readonly args: Args;
+  };
+}
+
+export interface ChosenRollout {
+  readonly rollout: Rollout;
+  readonly examples: (task: Task) => readonly Example[];
+}
+
+/** rLLM's defaults for the names of its agent and environment: here they stand for none. */
+const NO_AGENT = "math_agent";
+const NO_ENVIRONMENT = "custom";
+
+/**
+ * With `use_workflow` the named workflow; else the named agent; else the game of the named environment; else what the
+ * task's own environment does: its rollout, its game, or one call that the reward judges.
+ * @throws {ConfigError} for a name that nothing registered, or arguments that nothing reads.
+ */
+export function chooseRollout(settings: RolloutSettings): ChosenRollout {
+  const { environment, args, workflow } = settings;
+  const own = (task: Task) => environment.examples?.(task, args) ?? [];
+  if (!workflow.use_workflow) {
+    checkUnused(settings);
+    return { rollout: withoutWorkflow(settings), examples: own };
+  }
+  const chosen = workflowByName(workflow.name);
+  const options = workflowOptions(settings);
+  const path = "rllm.workflow.workflow_args";
+  if (chosen.args) checkArgs(workflow.args, { known: chosen.args, path, owner: chosen.name });
+  return {
+    rollout: chosen.rollout(options),
+    examples: (task) => [...own(task), ...(chosen.examples?.(task, options) ?? [])],
+  };
+}
+
+function withoutWorkflow(settings: RolloutSettings): Rollout {
+  const { environment, agent, env, args, hasEvaluator } = settings;
+  if (isChosen(agent.name, NO_AGENT, isAgent)) {
+    const run = agentByName(agent.name);
+    return (task, policy) => run(task, policy, agent.agent_args);
+  }
+  checkArgs(agent.agent_args, {
+    known: [],
+    path: "rllm.agent.agent_args",
+    owner: "no agent is named, and so it",
+  });
+  const playing = isChosen(env.name, NO_ENVIRONMENT, isEnvironment)
+    ? environmentByName(env.name, "rllm.env.name")
+    : environment;
+  if (playing.play) {
+    return multiTurn({
+      name: playing.name,
+      game: gameOf(playing, { ...args, ...env.env_args }),
+      maxSteps: agent.max_steps,
+    });
+  }
+  checkArgs(env.env_args, {
+    known: [],
+    path: "rllm.env.env_args",
+    owner: `the environment ${playing.name} plays no game, and so it`,
+  });
+  if (hasEvaluator && !environment.rollout)
+    return async (task, policy) => void (await answer(task, policy.agent(environment.name)));
+  const reward = rewardOf(settings);
+  return environment.rollout?.(reward, args) ?? singleTurn(environment.name, reward);
+}
+
+/** A name that is not the default, or that a module registered for itself. */
+function isChosen(name: string, none: string, isKnown: (name: string) => boolean): boolean {
+  return name !== none || isKnown(name);
+}
+
+function workflowOptions(settings: RolloutSettings): WorkflowOptions {
+  const { environment, agent, env, workflow, args } = settings;
+  const env_name = workflow.env_cls ?? (isChosen(env.name, NO_ENVIRONMENT, isEnvironment) ? env.name : null);
+  const playing =
+    env_name === null ? environment : environmentByName(env_name, "rllm.workflow.workflow_args.env_cls");
+  return {
+    environment,
+    reward: () => rewardOf(settings),
+    game: gameOf(playing, { ...args, ...env.env_args, ...workflow.env_args }),
+    agent: () => agentOf(workflow.agent_cls ?? agent.name, { ...agent.agent_args, ...workflow.agent_args }),
+    maxSteps: agent.max_steps,
+    args: workflow.args,
+  };
+}
+
+function agentOf(name: string, args: Args): Rollout {
+  const run = agentByName(name, "rllm.workflow.workflow_args.agent_cls");
+  return (task, policy) => run(task, policy, args);
+}
+
+function gameOf(environment: Environment, args: Args): WorkflowOptions["game"] {
+  return (task) => {
+    if (environment.play) return environment.play(task, args);
+    throw new ConfigError(
+      `Cannot play in turns as the environment ${environment.name} has no game: give it play(task, args)`,
+      {
+        path: "rllm.env.name",
+      },
+    );
+  };
+}
+
+function rewardOf({ environment, reward, args }: RolloutSettings): Reward {
+  if (reward) return (response, task) => reward(response, task, args);
+  throw new ConfigError(
+    `Cannot judge the task ${environment.name} as it has no reward of its own: set task.reward or task.evaluator, or register yours in a module given by --import.`,
+    { path: "task.reward" },
+  );
+}
+
+/** What only a workflow reads must not be set without one. */
+function checkUnused({ workflow }: RolloutSettings): void {
+  const { agent_cls, env_cls, agent_args, env_args, args, name } = workflow;
+  const given = { ...(agent_cls && { agent_cls }), ...(env_cls && { env_cls }), ...args };
+  const inner = [
+    ...Object.keys(agent_args).map((key) => `agent_args.${key}`),
+    ...Object.keys(env_args).map((key) => `env_args.${key}`),
+  ];
+  const [first] = [...Object.keys(given), ...inner];
+  const path = first === undefined ? "rllm.workflow.name" : `rllm.workflow.workflow_args.${first}`;
+  if (first === undefined && name === "single_turn_workflow") return;
+  throw new ConfigError(`Cannot use ${path} as no workflow is used: set rllm.workflow.use_workflow=true`, {
+    path,
+  });
+}

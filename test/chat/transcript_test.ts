@@ -1,0 +1,145 @@
+import { describe, expect, test } from "vitest";
+import type { ChatMessage } from "../../src/backend.ts";
+import { parseReply } from "../../src/chat/reply.ts";
+import { Transcript } from "../../src/chat/transcript.ts";
+import { randomStream } from "../../src/data/random.ts";
+import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
+
+/** One token per byte where the tokenizer would merge: what a sampler may well draw. */
+function spelledOut(tokenizer: ReturnType<typeof chatTokenizer>, text: string): number[] {
+  return [...text].flatMap((letter) => tokenizer.encode(letter, { addSpecialTokens: false }));
+}
+
+interface Turn {
+  readonly text: string;
+  /** Cut before its end token. */
+  readonly isCut?: boolean;
+}
+
+/** A conversation of these replies: the prompt of every turn, and what the template makes of the whole. */
+function converse(template: string, turns: readonly Turn[], options: { accumulateReasoning?: boolean } = {}) {
+  const tokenizer = chatTokenizer(template);
+  const end = tokenizer.eosTokenIds[0];
+  const transcript = new Transcript({ tokenizer, ...options });
+  const messages: ChatMessage[] = [{ role: "user", content: "and then the 12?" }];
+  const calls = turns.map(({ text, isCut }, i) => {
+    const prompt = transcript.prompt(messages);
+    const responseIds = [...spelledOut(tokenizer, text), ...(isCut ? [] : [end])];
+    const message = parseReply(tokenizer.decode(responseIds), { id: `c${i}`, format: "hermes" });
+    transcript.record(prompt, { responseIds, message });
+    const said = tokenizer.formatChat(messages);
+    messages.push({ ...message }, { role: "user", content: `the ${i}` });
+    return { prompt: prompt.ids, responseIds, said };
+  });
+  const last = transcript.prompt(messages);
+  return { calls, last: last.ids, said: tokenizer.formatChat(messages), tokenizer, messages };
+}
+
+const PLAIN: Turn[] = [
+  { text: "the and\n\n12 on" },
+  { text: "  in the <t" },
+  { text: "and on", isCut: true },
+];
+
+describe.each([
+  ["ChatML", CHATML],
+  ["thinking", THINKING],
+])("%s", (_, template) => {
+  test("every later prompt begins with the tokens of the earlier ones, and reads as the template says", () => {
+    const { calls, last, said, tokenizer } = converse(template, PLAIN);
+    const prompts = [...calls.map(({ prompt }) => prompt), last];
+    calls.forEach(({ prompt, responseIds, said: text }, i) => {
+      const whole = [...prompt, ...responseIds];
+      expect(prompts[i + 1].slice(0, whole.length)).toEqual(whole);
+      expect(tokenizer.decode(prompt, { skipSpecialTokens: false })).toBe(text);
+    });
+    expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
+    // The test can tell: encoding the text anew gives other tokens.
+    expect(tokenizer.encode(said, { addSpecialTokens: false })).not.toEqual(last);
+  });
+});
+
+test("a template that trims keeps the sampled white space, and the tokens", () => {
+  const { calls, last } = converse(HEADERS, PLAIN);
+  const whole = [...calls[2].prompt, ...calls[2].responseIds];
+  expect(last.slice(0, whole.length)).toEqual(whole);
+});
+
+const THOUGHT: Turn[] = [{ text: "<think>\nand in\n</think>\n\nthe 12" }, { text: "<think>on</think>and" }];
+
+describe("reasoning", () => {
+  test("that the template drops is dropped; the answer keeps its tokens", () => {
+    const { last, said, tokenizer, calls } = converse(THINKING, THOUGHT);
+    expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
+    expect(said).not.toContain("and in");
+    const answer = spelledOut(tokenizer, "the 12");
+    expect(`,${last}`).toContain(`,${[...answer, tokenizer.eosTokenIds[0]]},`);
+    expect(last.slice(0, calls[0].prompt.length)).toEqual(calls[0].prompt);
+  });
+
+  test("accumulates when told to, on the sampled tokens", () => {
+    const { last, calls, tokenizer } = converse(THINKING, THOUGHT, { accumulateReasoning: true });
+    for (const { prompt, responseIds } of calls) {
+      const whole = [...prompt, ...responseIds];
+      expect(last.slice(0, whole.length)).toEqual(whole);
+    }
+    expect(tokenizer.decode(last)).toContain("and in");
+  });
+
+  test("stays within a turn where the template keeps it: after a tool's answer", () => {
+    const tokenizer = chatTokenizer(THINKING);
+    const transcript = new Transcript({ tokenizer });
+    const messages: ChatMessage[] = [{ role: "user", content: "the?" }];
+    const prompt = transcript.prompt(messages);
+    const text = '<think>\nin\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>';
+    const responseIds = [...spelledOut(tokenizer, text), tokenizer.eosTokenIds[0]];
+    const message = parseReply(tokenizer.decode(responseIds), { id: "c", format: "hermes" });
+    expect(message).toMatchObject({ content: "", reasoning_content: "in" });
+    transcript.record(prompt, { responseIds, message });
+    // What an agent sends back: no reasoning, the call's arguments as text.
+    const { reasoning_content, ...echo } = message;
+    const next = transcript.prompt([...messages, echo, { role: "tool", content: "2", tool_call_id: "c_0" }]);
+    const whole = [...prompt.ids, ...responseIds];
+    expect(next.ids.slice(0, whole.length)).toEqual(whole);
+    expect(tokenizer.decode(next.ids)).toContain("tool\n2");
+  });
+});
+
+test("a reply that the agent changed is another text, and is encoded as such", () => {
+  const tokenizer = chatTokenizer(CHATML);
+  const transcript = new Transcript({ tokenizer });
+  const messages: ChatMessage[] = [{ role: "user", content: "in" }];
+  const prompt = transcript.prompt(messages);
+  const message = { role: "assistant", content: "the" };
+  transcript.record(prompt, { responseIds: spelledOut(tokenizer, "the"), message });
+  const changed = [...messages, { ...message, content: "and" }, { role: "user", content: "on" }];
+  expect(transcript.prompt(changed).ids).toEqual(
+    tokenizer.encode(tokenizer.formatChat(changed), { addSpecialTokens: false }),
+  );
+});
+
+test("random conversations: prompts extend each other under every template that lets them", () => {
+  const random = randomStream(7);
+  const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)];
+  for (let round = 0; round < 60; round++) {
+    const pieces = ["the", " and", "12", "\n", "é🙂", "<t", "on ", "</", "{{ x }}"];
+    const turns = Array.from({ length: 1 + Math.floor(random() * 4) }, () => ({
+      text: `a${Array.from({ length: 1 + Math.floor(random() * 5) }, () => pick(pieces)).join("")}b`,
+      isCut: random() < 0.3,
+    }));
+    const { calls, last, said, tokenizer } = converse(pick([CHATML, THINKING]), turns);
+    const prompts = [...calls.map(({ prompt }) => prompt), last];
+    calls.forEach(({ prompt, responseIds }, i) => {
+      const whole = [...prompt, ...responseIds];
+      expect(prompts[i + 1].slice(0, whole.length)).toEqual(whole);
+    });
+    expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
+  }
+});
+
+test("a model without a template says what to do", () => {
+  const transcript = new Transcript({ tokenizer: chatTokenizer() });
+  expect(() => transcript.prompt([{ role: "user", content: "in" }])).toThrow(
+    /model has no chat template: .*set model\.chat_template/,
+  );
+});

@@ -1,0 +1,189 @@
+/** One attempt: what rollouts may return, who judges, how it ends. */
+import { describe, expect, test } from "vitest";
+import type { Task } from "../../src/data/types.ts";
+import { type AttemptContext, runAttempt } from "../../src/loop/attempt.ts";
+import { Sampler } from "../../src/loop/policy.ts";
+import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import { Termination } from "../../src/task/rollout.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
+import { type Script, scriptedBackend } from "../fixtures/scripted.ts";
+
+const TASK: Task = { id: "t", instruction: "the", metadata: { answer: "and" } };
+const END = "<|im_end|>";
+
+function attempt(
+  it: Partial<Pick<AttemptContext, "rollout" | "evaluate">> & {
+    settings?: Partly<LoopSettings>;
+    script?: Script;
+    signal?: AbortSignal;
+  },
+) {
+  const backend = scriptedBackend(chatTokenizer(CHATML), it.script ?? (() => `and${END}`));
+  const signal = it.signal ?? new AbortController().signal;
+  const context: AttemptContext = {
+    rollout: () => 1,
+    step: 1,
+    isValidation: false,
+    ...it,
+    signal,
+    backend,
+    settings: loopSettings({ workflow: { raise_on_error: false }, ...it.settings }),
+  };
+  const environment = { sampler: new Sampler(backend, signal), rank: 0, context };
+  return runAttempt({ task: TASK, task_index: 0, rollout_index: 2 }, environment);
+}
+
+describe("outcomes", () => {
+  test("a number is what everything that was recorded was worth", async () => {
+    const episode = await attempt({
+      rollout: async (task, policy) => {
+        await policy.complete(task.instruction);
+        await policy.agent("helper").complete("x");
+        return 0.5;
+      },
+    });
+    expect(episode).toMatchObject({ id: "t:2", is_correct: true, termination_reason: "env_done" });
+    expect(episode.trajectories.map(({ name, reward, steps }) => [name, reward, steps.length])).toEqual([
+      ["", 0.5, 1],
+      ["helper", 0.5, 1],
+    ]);
+  });
+
+  test("an evaluation brings metrics and signals", async () => {
+    const episode = await attempt({
+      rollout: async (_, policy) => {
+        await policy.complete("x");
+        return { reward: 1, is_correct: false, metrics: { m: 2 }, signals: { s: 3 } };
+      },
+    });
+    expect(episode).toMatchObject({
+      is_correct: false,
+      metrics: { m: 2 },
+      trajectories: [{ signals: { s: 3 } }],
+    });
+  });
+
+  test("nothing needs an evaluator", async () => {
+    const rollout = async () => {};
+    expect((await attempt({ rollout })).metadata.error).toMatch(/returned nothing and no evaluator/);
+    const judged = await attempt({
+      rollout: async (_, policy) => void (await policy.complete("x")),
+      evaluate: (task, episode) => ({
+        reward: Number(episode.trajectories[0].steps[0].model_response === task.metadata.answer),
+        signals: { length: 3 },
+        metrics: { seen: 1 },
+      }),
+    });
+    expect(judged).toMatchObject({ is_correct: true, metrics: { seen: 1 } });
+    expect(judged.trajectories[0]).toMatchObject({ reward: 1, signals: { length: 3 } });
+  });
+
+  test("an evaluator leaves the rewards that the rollout gave", async () => {
+    const episode = await attempt({
+      rollout: async (_, policy) => {
+        const [a, b] = [policy.agent("a"), policy.agent("b")];
+        await a.complete("x");
+        await b.complete("x");
+        return {
+          trajectories: [a.trajectory(0.25, { signals: { own: 1 } }), { ...b.trajectory(), reward: null }],
+        };
+      },
+      evaluate: () => ({ reward: 7, signals: { own: 2, other: 3 } }),
+    });
+    expect(episode.trajectories.map(({ reward, signals }) => [reward, signals])).toEqual([
+      [0.25, { own: 1, other: 3 }],
+      [7, { own: 2, other: 3 }],
+    ]);
+  });
+});
+
+describe("endings", () => {
+  const turns = async (policy: Parameters<AttemptContext["rollout"]>[1]) => {
+    await policy.complete("x");
+    policy.annotate({ reward: 0.5 });
+  };
+
+  test.each([
+    ["timeout", () => new Promise<number>(() => {})],
+    ["max_turns_exceeded", () => Promise.reject(new Termination("max_turns_exceeded"))],
+  ])("%s keeps the steps so far and their rewards", async (reason, end) => {
+    const episode = await attempt({
+      rollout: async (_, policy) => {
+        await turns(policy);
+        await turns(policy);
+        return end();
+      },
+      settings: { workflow: { workflow_args: { timeout: 0.05 } } },
+    });
+    expect(episode.termination_reason).toBe(reason);
+    expect(episode.trajectories).toMatchObject([{ reward: 1, steps: [{ reward: 0.5 }, { reward: 0.5 }] }]);
+  });
+
+  test("what calls the model after its time is refused, and counts for nothing", async () => {
+    let late: Promise<unknown> | undefined;
+    const episode = await attempt({
+      rollout: async (_, policy) => {
+        await new Promise((resolve) => setTimeout(resolve, 60));
+        late = policy.complete("x").catch((error: Error) => error.name);
+        return 1;
+      },
+      settings: { workflow: { workflow_args: { timeout: 0.02 } } },
+    });
+    expect(episode).toMatchObject({ termination_reason: "timeout", trajectories: [] });
+    await new Promise((resolve) => setTimeout(resolve, 80));
+    expect(await late).toBe("AbortError");
+  });
+
+  test("a prompt that is too long ends the episode, also for an agent that saw only a 400", async () => {
+    const episode = await attempt({
+      rollout: async (_, policy) => {
+        await turns(policy);
+        const reply = await policy.fetch(`${policy.baseURL}/completions`, {
+          method: "POST",
+          body: JSON.stringify({ prompt: "x".repeat(99) }),
+        });
+        if (!reply.ok) throw new Error(`SDK error ${reply.status}`);
+        return 1;
+      },
+      settings: { data: { max_prompt_length: 50 } },
+    });
+    expect(episode).toMatchObject({
+      termination_reason: "max_prompt_length_exceeded",
+      trajectories: [{ reward: 0.5 }],
+    });
+  });
+
+  test("a rollout that throws is tried again with other draws, then counted as an error", async () => {
+    const seen: number[] = [];
+    let tries = 0;
+    const episode = await attempt({
+      script: (_, { seed }) => {
+        seen.push(seed);
+        return END;
+      },
+      rollout: async (_, policy) => {
+        await policy.complete("x");
+        if (++tries < 3) throw new Error("flaky");
+        return 1;
+      },
+    });
+    expect(episode).toMatchObject({
+      termination_reason: "env_done",
+      trajectories: [{ reward: 1, steps: [{}] }],
+    });
+    expect(new Set(seen).size).toBe(3);
+    const failed = await attempt({ rollout: () => Promise.reject(new Error("never")) });
+    expect(failed).toMatchObject({
+      termination_reason: "error",
+      trajectories: [],
+      metadata: { error: /never/ },
+    });
+  });
+
+  test("a run that is stopped ends the attempt at once", async () => {
+    const controller = new AbortController();
+    const running = attempt({ rollout: () => new Promise<number>(() => {}), signal: controller.signal });
+    controller.abort(new Error("stopped"));
+    await expect(running).rejects.toThrow("stopped");
+  });
+});

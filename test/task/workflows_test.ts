@@ -1,0 +1,267 @@
+import { describe, expect, test } from "vitest";
+import type { ChatMessage } from "../../src/backend.ts";
+import type { Task } from "../../src/data/types.ts";
+import "../../src/task/environments.ts";
+import { chooseRollout, type RolloutSettings } from "../../src/task/choose.ts";
+import {
+  environmentByName,
+  registerAgent,
+  registerEnvironment,
+  registerWorkflow,
+} from "../../src/task/registry.ts";
+import { exactMatch } from "../../src/task/rewards.ts";
+import type { Environment, Game, RolloutResult } from "../../src/task/rollout.ts";
+import { multiTurn, solverJudge } from "../../src/task/workflows.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
+import { type Script, scriptedPolicy } from "../fixtures/scripted.ts";
+
+const END = "<|im_end|>";
+const TASK: Task = {
+  id: "t",
+  instruction: "1+1=",
+  messages: [{ role: "user", content: "1+1=" }],
+  metadata: { answer: "2" },
+};
+
+const setup = (script: Script, params = {}) =>
+  scriptedPolicy({ tokenizer: chatTokenizer(CHATML), script, params });
+
+/** Counts up to `last`; each right number is worth 1. */
+function counting(last: number): Game {
+  let at = 0;
+  return {
+    reset: () => "count",
+    step(action) {
+      at++;
+      return { observation: `after ${at}`, reward: Number(action === String(at)), done: at === last };
+    },
+  };
+}
+
+const turnsSoFar: Script = (prompt) => `${prompt.split("assistant\n").length - 1}${END}`;
+
+describe("multiTurn()", () => {
+  test.each([
+    [3, 5, "env_done", 3],
+    [9, 2, "max_turns_exceeded", 2],
+  ])("a game of %d turns within %d ends in %s", async (last, maxSteps, reason, steps) => {
+    const { policy } = setup(turnsSoFar);
+    const rollout = multiTurn({ name: "counter", game: () => counting(last), maxSteps });
+    const result = (await rollout(TASK, policy)) as RolloutResult;
+    expect(result).toMatchObject({ termination_reason: reason, metrics: { num_turns: steps } });
+    const [trajectory] = result.trajectories;
+    expect(trajectory).toMatchObject({ name: "counter", reward: steps });
+    expect(trajectory.steps[1]).toMatchObject({ action: "2", observation: "after 2", reward: 1 });
+    expect(trajectory.steps.at(-1)?.done).toBe(reason === "env_done");
+    const [a, b] = trajectory.steps;
+    const whole = [...a.prompt_ids, ...a.response_ids];
+    expect(b.prompt_ids.slice(0, whole.length)).toEqual(whole);
+  });
+
+  test("a reply that is cut ends it, after the game has seen it", async () => {
+    const { policy } = setup(() => `12345${END}`, { max_tokens: 3 });
+    const result = (await multiTurn({ name: "c", game: () => counting(5), maxSteps: 5 })(
+      TASK,
+      policy,
+    )) as RolloutResult;
+    expect(result).toMatchObject({
+      termination_reason: "max_response_length_exceeded",
+      metrics: { num_turns: 1 },
+    });
+    expect(result.trajectories[0].steps[0].observation).toBe("after 1");
+  });
+
+  test("cumulative turns share max_tokens", async () => {
+    const { policy, backend } = setup(() => `ab${END}`, { max_tokens: 7 });
+    const rollout = multiTurn({ name: "c", game: () => counting(9), maxSteps: 9, cumulative: true });
+    const result = (await rollout(TASK, policy)) as RolloutResult;
+    expect(backend.requests.map(({ params }) => params.max_tokens)).toEqual([7, 4, 1]);
+    expect(result.termination_reason).toBe("max_response_length_exceeded");
+  });
+});
+
+describe("solverJudge()", () => {
+  const script =
+    (answers: string[], verdict: string): Script =>
+    (prompt) =>
+      `${prompt.includes("pick") ? verdict : (answers.shift() ?? "")}${END}`;
+  const run = async (answers: string[], verdict: string) => {
+    const { policy, backend } = setup(script([...answers], verdict));
+    const rollout = solverJudge({
+      reward: exactMatch,
+      solutions: answers.length,
+      judgePrompt: "pick {problem} {1}|{2}\n{solutions}",
+    });
+    const result = (await rollout(TASK, policy)) as RolloutResult;
+    const asked = backend.tokenizer?.decode(backend.requests.at(-1)?.prompt_ids ?? []) ?? "";
+    return { result, asked, rewards: result.trajectories.map(({ name, reward }) => [name, reward]) };
+  };
+
+  test("rewards each role on its own", async () => {
+    const { result, asked, rewards } = await run(["3", "2"], "2");
+    expect(asked).toContain("pick 1+1= 3|2\n1. 3\n2. 2");
+    expect(rewards).toEqual([
+      ["solver", 0],
+      ["solver", 1],
+      ["judge", 1],
+    ]);
+    expect(result).toMatchObject({ is_correct: true, metrics: { solver_acc: 0.5, judge_acc: 1 } });
+  });
+
+  test.each([
+    ["1", 0],
+    ["the second: 2", 1],
+    ["7", 0],
+    ["none", 0],
+  ])("the verdict %j is worth %d", async (verdict, reward) => {
+    expect((await run(["3", "2"], verdict)).rewards.at(-1)).toEqual(["judge", reward]);
+  });
+});
+
+const NOTHING = { agent_cls: null, agent_args: {}, env_cls: null, env_args: {}, args: {} };
+
+function settings(more: {
+  environment?: Environment;
+  agent?: Partial<RolloutSettings["agent"]>;
+  env?: Partial<RolloutSettings["env"]>;
+  workflow?: Partial<RolloutSettings["workflow"]>;
+  args?: RolloutSettings["args"];
+  hasEvaluator?: boolean;
+}): RolloutSettings {
+  const environment = more.environment ?? environmentByName("arithmetic");
+  return {
+    environment,
+    reward: environment.reward,
+    hasEvaluator: more.hasEvaluator ?? false,
+    args: more.args ?? {},
+    agent: { name: "math_agent", max_steps: 20, agent_args: {}, ...more.agent },
+    env: { name: "custom", env_args: {}, ...more.env },
+    workflow: { use_workflow: false, name: "single_turn_workflow", ...NOTHING, ...more.workflow },
+  };
+}
+
+describe("chooseRollout()", () => {
+  registerEnvironment({
+    name: "counted",
+    describe: "",
+    play: (_, { last }) => counting(Number(last)),
+  });
+  registerAgent("mine", (_, __, { worth }) => Number(worth));
+  registerWorkflow({
+    name: "mine_workflow",
+    describe: "",
+    rollout: ({ agent, args }) => {
+      const inner = agent();
+      return async (task, policy) => Number(await inner(task, policy)) * Number(args.factor);
+    },
+  });
+  const play = async (it: RolloutSettings) => {
+    const { policy } = setup(turnsSoFar);
+    return chooseRollout(it).rollout(TASK, policy);
+  };
+
+  test("the environment's own, by default", async () => {
+    expect(await play(settings({}))).toMatchObject({ trajectories: [{ name: "arithmetic", reward: 0 }] });
+  });
+  test("an agent by name, with its arguments", async () => {
+    expect(await play(settings({ agent: { name: "mine", agent_args: { worth: 3 } } }))).toBe(3);
+  });
+  test("a game by name, with task.args and env_args, within max_steps", async () => {
+    const game = settings({ env: { name: "counted", env_args: { last: 3 } }, args: { last: 9 } });
+    expect(await play(game)).toMatchObject({ termination_reason: "env_done", metrics: { num_turns: 3 } });
+    const short = settings({ env: { name: "counted", env_args: { last: 3 } }, agent: { max_steps: 2 } });
+    expect(await play(short)).toMatchObject({ termination_reason: "max_turns_exceeded" });
+  });
+  test("workflows by name, with their agent and environment", async () => {
+    const mine = {
+      use_workflow: true,
+      name: "mine_workflow",
+      agent_cls: "mine",
+      agent_args: { worth: 2 },
+      args: { factor: 5 },
+    };
+    expect(await play(settings({ workflow: mine }))).toBe(10);
+    const turns = {
+      use_workflow: true,
+      name: "multi_turn_workflow",
+      env_cls: "counted",
+      env_args: { last: 2 },
+      args: { max_steps: 1 },
+    };
+    expect(await play(settings({ workflow: turns }))).toMatchObject({
+      termination_reason: "max_turns_exceeded",
+    });
+    const judged = { use_workflow: true, name: "solver_judge_workflow", args: { n_solutions: 3 } };
+    expect(await play(settings({ workflow: judged }))).toMatchObject({ trajectories: { length: 4 } });
+  });
+  test("an evaluator takes the place of a missing reward", async () => {
+    const environment = environmentByName("single_turn");
+    expect(await play(settings({ environment, hasEvaluator: true }))).toBeUndefined();
+    expect(() => chooseRollout(settings({ environment }))).toThrow(/set task\.reward or task\.evaluator/);
+  });
+
+  const refused: [string, Parameters<typeof settings>[0], RegExp][] = [
+    ["an unknown agent", { agent: { name: "nobody" } }, /nothing registered that name: nobody/],
+    [
+      "an unknown workflow",
+      { workflow: { use_workflow: true, name: "x" } },
+      /workflow.*: x\. Known: single_turn_workflow/,
+    ],
+    [
+      "a workflow that is not used",
+      { workflow: { name: "mine_workflow" } },
+      /no workflow is used: set rllm\.workflow\.use_workflow=true/,
+    ],
+    [
+      "arguments without a workflow",
+      { workflow: { args: { factor: 1 } } },
+      /workflow_args\.factor as no workflow is used/,
+    ],
+    [
+      "arguments that it does not read",
+      { workflow: { use_workflow: true, args: { factor: 1 } } },
+      /factor as single_turn_workflow does not read it/,
+    ],
+    ["arguments of no agent", { agent: { agent_args: { a: 1 } } }, /argument a as no agent is named/],
+    [
+      "arguments of no game",
+      { env: { env_args: { a: 1 } } },
+      /argument a as the environment arithmetic plays no game/,
+    ],
+    [
+      "no whole number",
+      { workflow: { use_workflow: true, name: "solver_judge_workflow", args: { n_solutions: 0.5 } } },
+      /n_solutions as it must be a whole number/,
+    ],
+  ];
+  test.each(refused)("%s is refused", (_, given, message) => {
+    expect(() => chooseRollout(settings(given))).toThrow(message);
+  });
+});
+
+describe("guess_digit", () => {
+  const environment = environmentByName("guess_digit");
+  const task = (answer: string): Task => ({ id: answer, instruction: "?", metadata: { answer } });
+
+  test("answers with the direction of the digit", async () => {
+    const game = environment.play?.(task("7"), {}) as Game;
+    expect(await game.reset()).toBe("?");
+    expect(await game.step("f")).toEqual({ observation: "<", reward: 0, done: false });
+    expect(await game.step("0")).toEqual({ observation: ">", reward: 0, done: false });
+    expect(await game.step("")).toEqual({ observation: "?", reward: 0, done: false });
+    expect(await game.step("7")).toEqual({ observation: "=", reward: 1, done: true });
+  });
+
+  test("its worked games are truthful, and one in four heeds them", () => {
+    for (const answer of "07f") {
+      const examples = environment.examples?.(task(answer), {}) ?? [];
+      expect(examples).toHaveLength(32);
+      for (const { prompt } of examples) {
+        (prompt as ChatMessage[]).forEach((message, i, all) => {
+          if (message.role !== "assistant") return;
+          expect(all[i + 1].content).toBe(message.content < answer ? ">" : "<");
+        });
+      }
+    }
+  });
+});
