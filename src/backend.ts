@@ -161,15 +161,26 @@ export interface Backend {
     requests: readonly SampleRequest[],
     options?: { readonly signal?: AbortSignal },
   ): Promise<SampledSequence[]>;
-  /** log p(tokens[t] | before) and entropy at each token, [T], 0 at first tokens. `reference`: the policy before training. */
+  /**
+   * log p(tokens[t] | before) and entropy at each token, [T], 0 at first tokens. `reference`: the policy before training.
+   * Entropy is absent where a service does not tell it.
+   */
   logprobs(
     rows: PackedTokens,
     options: { readonly policy: "current" | "reference"; readonly temperature: number },
-  ): Promise<{ logprobs: Float32Array; entropy: Float32Array }>;
+  ): Promise<{ logprobs: Float32Array; entropy?: Float32Array }>;
   /** Adds this batch's gradient to what has gathered since the last `optimStep`. Returns the loss's published metrics. */
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<Metrics>;
   /** One AdamW step on the gathered gradient, which is then cleared. Returns `actor/grad_norm` and `actor/lr`. */
   optimStep(params: OptimParams): Promise<Metrics>;
+  /**
+   * A whole optimiser step at once: its gradients and the step are under way before either is waited for. Returns what
+   * the single calls would, in their order. Absent where nothing is gained by it.
+   */
+  forwardBackwardAndOptimStep?(
+    calls: readonly { readonly batch: TrainBatch; readonly loss: LossSpec }[],
+    params: OptimParams,
+  ): Promise<Metrics[]>;
   /** Keeps the policy of this moment as the reference. Absent where the reference is the base model in any case. */
   freezeReference?(): void;
   /** Writes weights, optimiser and counters into the folder `dir` (made by the caller). */

@@ -1,7 +1,7 @@
 /** Stage 7, update: one optimiser step per mini-batch. */
 import { planLoss } from "../algorithm/loss_definition.ts";
 import { findLoss } from "../algorithm/loss_spec.ts";
-import type { LossSpec, Metrics, OptimParams, TrainBatch } from "../backend.ts";
+import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../backend.ts";
 import { rowCount, sliceTokens } from "../data/pack.ts";
 import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
@@ -20,13 +20,23 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
     const parts = [...partsByLoss(rows, { range, settings })];
     if (parts.length === 0) continue;
     const totals = denominators(parts.map(([, part]) => part));
-    for (const [loss, part] of parts) {
-      const spec = { ...lossSpec(loss, settings), ...(parts.length > 1 && totals) };
-      measured.push(await backend.forwardBackward(part, spec));
-    }
-    measured.push(await backend.optimStep(params));
+    const calls = parts.map(([loss, batch]) => ({
+      batch,
+      loss: { ...lossSpec(loss, settings), ...(parts.length > 1 && totals) },
+    }));
+    measured.push(...(await takeStep(backend, { calls, params })));
   }
   return { value: undefined, metrics: reduceMetrics(measured) };
+}
+
+async function takeStep(
+  backend: Backend,
+  { calls, params }: { calls: readonly { batch: TrainBatch; loss: LossSpec }[]; params: OptimParams },
+): Promise<Metrics[]> {
+  if (backend.forwardBackwardAndOptimStep) return backend.forwardBackwardAndOptimStep(calls, params);
+  const measured: Metrics[] = [];
+  for (const { batch, loss } of calls) measured.push(await backend.forwardBackward(batch, loss));
+  return [...measured, await backend.optimStep(params)];
 }
 
 interface Range {
