@@ -44,7 +44,7 @@ async function evaluate(input: Input, io: Io): Promise<void> {
     io,
   );
   const settings = settingsFromConfig(session.config);
-  const { backend, description } = await openBackend(session);
+  const { backend, description } = await openBackend(session, io);
   try {
     io.err(`${session.tasks.val.length} tasks on ${description}\n`);
     if (options.checkpoint !== undefined) await backend.load(String(options.checkpoint));

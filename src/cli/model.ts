@@ -1,5 +1,5 @@
 /** `grpu model ...`: tokens in, numbers out. For tests of other programs, and for pipelines. */
-import type { Backend } from "../backend.ts";
+import type { LocalBackend } from "../backend/local.ts";
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
 import { MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
@@ -48,7 +48,10 @@ export const modelCommands: readonly Command[] = [
   },
 ];
 
-async function withModel(options: Input["options"], use: (backend: Backend) => Promise<void>): Promise<void> {
+async function withModel(
+  options: Input["options"],
+  use: (backend: LocalBackend) => Promise<void>,
+): Promise<void> {
   const { openForInference } = await import("./local.ts");
   const { backend } = await openForInference(String(options.model), options.device);
   try {

@@ -45,7 +45,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   checkLoggers(config);
   const dir = runFolder(config);
   const checkpoints = await prepareFolder(config, io);
-  const { backend, device, description } = await openBackend(session);
+  const { backend, device, description } = await openBackend(session, io);
   try {
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
     const facts = writeFacts(
@@ -175,9 +175,9 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
   io.err(
     `task    ${environment.name}: ${environment.describe} (${tasks.train.length} training, ${tasks.val.length} held out)\n`,
   );
-  io.err(
-    `model   ${setting(config, "model.name") ?? "new"}, ${shortNumber(parameters)} trainable parameters\n`,
-  );
+  // A service does not tell how many.
+  const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
+  io.err(`model   ${setting(config, "model.name") ?? "new"}${size}\n`);
   io.err(`device  ${device}\n`);
   io.err(`run     ${steps} steps, written to ${dir}\n\n`);
 }

@@ -14,7 +14,14 @@ export const TINKER_FIELDS = {
   tinker_base_url: str(null, "address of the service; null = TINKER_BASE_URL, else the service's default"),
   fuse_forward_backward_and_optim_step: bool(false, "send both calls before waiting for either"),
 
+  tinker_sdk_version: str("0.25.0", "the SDK's version that the service is told", {
+    note: "The service refuses versions that it no longer supports.",
+  }),
+
   "model.name": str("Qwen/Qwen3-8B", "base model"),
+  "model.tokenizer": str(null, "folder with its tokenizer.json", {
+    note: "null = model.name where it is a folder, else the one that a local server names.",
+  }),
   "model.lora_rank": int(32, "LoRA rank", { min: 1 }),
   "model.train_unembed": bool(true, "LoRA on the output embedding"),
   "model.train_attn": bool(true, "LoRA on the attention layers"),
@@ -27,6 +34,9 @@ export const TINKER_FIELDS = {
   "training.beta1": float(0.9, "Adam: decay of the first moment", { min: 0, max: 1 }),
   "training.beta2": float(0.95, "Adam: decay of the second moment", { min: 0, max: 1 }),
   "training.eps": float(1e-8, "Adam: epsilon", { min: 0 }),
+  "training.weight_decay": float(0, "AdamW: decoupled weight decay", { min: 0 }),
+  "training.grad_clip_norm": float(0, "largest global gradient norm; 0 = no clipping", { min: 0 }),
+  "training.seed": int(0, "seed of the adapter and of sampling", { min: 0 }),
   "training.max_length": int(32768, "longest context, in tokens", { min: 1 }),
   "training.num_minibatches": int(1, "minibatches per step", {
     min: 1,

@@ -121,6 +121,16 @@ const RULES: readonly Rule[] = [
   {
     backends: ["tinker"],
     check: (read) =>
+      Number(read("rllm.rollout.train.temperature")) !== 1
+        ? error(
+            "rllm.rollout.train.temperature",
+            `Cannot train on samples at temperature ${read("rllm.rollout.train.temperature")} as Tinker's losses compare log-probs at temperature 1: set it to 1`,
+          )
+        : undefined,
+  },
+  {
+    backends: ["tinker"],
+    check: (read) =>
       read("rllm.algorithm.router_replay") !== "disabled"
         ? error(
             "rllm.algorithm.router_replay",

@@ -31,6 +31,14 @@ export function setting<K extends Setting>(config: Tree, path: K): ValueOf<Local
   return getAt(config, path) as ValueOf<LocalFields, K>;
 }
 
+/** The same for the settings of the tinker backend alone. */
+export function tinkerSetting<K extends keyof typeof TINKER_FIELDS & string>(
+  config: Tree,
+  path: K,
+): ValueOf<typeof TINKER_FIELDS, K> {
+  return getAt(config, path) as ValueOf<typeof TINKER_FIELDS, K>;
+}
+
 export interface Schema {
   readonly backend: BackendName;
   /** By path; the ones that end in `.*` are in `openSections` instead. */

@@ -9,7 +9,7 @@ import { BACKEND_FIELDS, type BackendName } from "./schema.ts";
 export const TARGETS = ["local", "tinker", "verl", "trinity"] as const;
 export type Target = (typeof TARGETS)[number];
 /** The backends that this version can train with; a backend that is built is added here. */
-export const TRAINS: readonly Target[] = ["local"];
+export const TRAINS: readonly Target[] = ["local", "tinker"];
 
 export type Status = "acts" | "forwarded" | "logging" | "refused" | "-";
 
@@ -143,11 +143,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.algorithm.lr_schedule", "acts acts forwarded forwarded", OPTIMISER],
   ["rllm.algorithm.warmup_steps", "acts acts forwarded forwarded", OPTIMISER],
   ["rllm.algorithm.warmup_steps_ratio", "acts acts forwarded forwarded", OPTIMISER],
-  [
-    "rllm.algorithm.kl_beta",
-    "acts acts forwarded forwarded",
-    "KL to the model before training; on Tinker through the advantages",
-  ],
+  ["rllm.algorithm.kl_beta", "acts acts forwarded forwarded", "KL to the model before training, in the loss"],
   [
     "rllm.algorithm.eps_clip",
     "acts acts forwarded forwarded",
@@ -211,6 +207,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
     "batch sizes and lengths are rllm.data's; the rest goes to verl",
   ],
   ["tinker_base_url", "- acts - -", "where the service is"],
+  ["tinker_sdk_version", "- acts - -", "what the service takes the client for"],
   ["fuse_forward_backward_and_optim_step", "- acts - -", "order of the calls"],
   ["sampling.*", "- forwarded - -", "the same settings as rllm.rollout.train and .val"],
   ["rollout_engine.accumulate_reasoning", "- forwarded - -", "the same setting as rllm.accumulate_reasoning"],

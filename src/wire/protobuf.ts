@@ -88,6 +88,11 @@ export class Writer {
 }
 
 /** Numbers packed end to end, without keys. */
+export function packVarints(values: readonly number[]): Uint8Array {
+  return Uint8Array.from(values.flatMap((value) => [...encodeVarint(BigInt(value))]));
+}
+
+/** The inverse of {@link packVarints}. */
 export function packedVarints(bytes: Uint8Array): bigint[] {
   const values: bigint[] = [];
   let [value, shift] = [0n, 0n];

@@ -1,0 +1,531 @@
+/**
+ * The backend that trains on a Tinker service, or on any server that speaks its protocol (`grpu serve tinker`, SkyRL).
+ * The same loop drives it; what differs is said where it does.
+ */
+import { z } from "zod";
+import type {
+  Backend,
+  LossSpec,
+  Metrics,
+  ModelDescription,
+  OptimParams,
+  PackedTokens,
+  SampledSequence,
+  SampleRequest,
+  Tokenizer,
+  TrainBatch,
+} from "../backend.ts";
+import { ConfigError, RemoteError, UnsupportedError } from "../errors.ts";
+import { checkedOutput, chunked, inParallel, joinMetrics } from "./tinker_chunks.ts";
+import {
+  atTokens,
+  datumsOf,
+  hostLoss,
+  NO_LOSS,
+  type ServiceLoss,
+  serviceLoss,
+  slopesAsWeights,
+} from "./tinker_loss.ts";
+import {
+  decodeSamples,
+  decodeTrainingOutput,
+  encodeForwardBackward,
+  type Samples,
+  type TrainingOutput,
+} from "./tinker_messages.ts";
+import { trainingMetrics } from "./tinker_metrics.ts";
+import { readRecord, writeRecord } from "./tinker_record.ts";
+import { check, ResultGone, type ResultType, type SessionOptions, TinkerSession } from "./tinker_session.ts";
+import { Transport, type TransportOptions } from "./tinker_transport.ts";
+
+export interface TinkerOptions extends TransportOptions, SessionOptions {
+  /** As the service names it. */
+  readonly baseModel: string;
+  /** Its folder on this machine, by which a server here may know it. */
+  readonly baseModelFolder?: string;
+  /** Rank 0 asks for all weights, where a server can. */
+  readonly lora: { readonly rank: number; readonly seed?: number } & Readonly<
+    Record<"train_attn" | "train_mlp" | "train_unembed", boolean>
+  >;
+  /** Or what finds it for the model that the service made. Absent: rollouts on token ids alone. */
+  readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>);
+  /** Longest sequence wanted; the service may hold less. */
+  readonly contextLength?: number;
+  /** Each optimiser step is sent with its gradients. */
+  readonly fuse?: boolean;
+  /** Samples under way at once, at most; the service may want fewer. Default 256. */
+  readonly concurrency?: number;
+}
+
+const MODEL = z.object({ model_id: z.string() });
+const INFO = z.object({
+  model_data: z.object({ model_name: z.string().nullish(), tokenizer_id: z.string().nullish() }),
+});
+const CAPABILITIES = z.object({
+  supported_models: z.array(
+    z.object({ model_name: z.string().nullish(), max_context_length: z.number().nullish() }),
+  ),
+});
+const SAVED = z.object({ path: z.string() });
+const SAMPLER = z.object({ sampling_session_id: z.string() });
+const STEP = z.object({ metrics: z.record(z.string(), z.number()).nullish() });
+const LAST = z.object({ last_checkpoint: z.object({ tinker_path: z.string() }).nullish() });
+const CONCURRENCY = 256;
+/** Requests for samples that the service lost are sent again so often. */
+const MOST_RESENDS = 5;
+
+/** What the service says of a model that it has made. */
+export interface ModelInfo {
+  readonly name: string;
+  /** Where the official SDK loads the tokenizer from: a name, or with a local server a folder. */
+  readonly tokenizerId?: string;
+}
+
+export class TinkerBackend implements Backend {
+  readonly name = "tinker";
+  readonly tokenizer: Tokenizer | undefined;
+  readonly forwardBackwardAndOptimStep?: Backend["forwardBackwardAndOptimStep"];
+  private readonly options: TinkerOptions;
+  private readonly session: TinkerSession;
+  private readonly modelId: string;
+  private readonly contextLength: number;
+  /** Numbers of the training requests, from 1: the service executes them in this order. */
+  private nextSeq = 1;
+  private nextSampler = 0;
+  private nextSample = 0;
+  private steps = 0;
+  /** Requests leave one after the other, in the order of their numbers. */
+  private lastPost: Promise<unknown> = Promise.resolve();
+  private sampler: { readonly version: number; readonly id: Promise<string> } | undefined;
+  private reference: Promise<string> | undefined;
+  private saved: string | undefined;
+
+  private constructor(
+    options: TinkerOptions,
+    of: { session: TinkerSession; modelId: string; contextLength: number; tokenizer?: Tokenizer },
+  ) {
+    this.options = options;
+    this.session = of.session;
+    this.modelId = of.modelId;
+    this.contextLength = of.contextLength;
+    this.tokenizer = of.tokenizer;
+    if (options.fuse) this.forwardBackwardAndOptimStep = (calls, params) => this.stepAtOnce(calls, params);
+  }
+
+  /**
+   * Opens a session and makes a training client on the service.
+   * @throws {RemoteError} for a service that cannot be reached or refuses.
+   */
+  static async open(options: TinkerOptions): Promise<TinkerBackend> {
+    const session = await TinkerSession.open(new Transport(options), options);
+    try {
+      const offered = await session.get("/api/v1/get_server_capabilities", CAPABILITIES);
+      const baseModel = nameOf(options, offered);
+      const modelId = await createModel(session, { ...options, baseModel });
+      const { model_data } = await session.ask("/api/v1/get_info", {
+        body: { model_id: modelId, type: "get_info" },
+        shape: INFO,
+      });
+      const info = {
+        name: model_data.model_name ?? baseModel,
+        tokenizerId: model_data.tokenizer_id ?? undefined,
+      };
+      const { tokenizer: given } = options;
+      const tokenizer = typeof given === "function" ? await given(info) : given;
+      const contextLength = Math.min(
+        options.contextLength ?? Number.POSITIVE_INFINITY,
+        contextLengthOf(offered, [baseModel, info.name]),
+      );
+      return new TinkerBackend({ ...options, baseModel }, { session, modelId, contextLength, tokenizer });
+    } catch (error) {
+      session.close();
+      throw error;
+    }
+  }
+
+  get model(): ModelDescription {
+    const { tokenizer, contextLength, options } = this;
+    return {
+      name: options.baseModel,
+      vocabSize: tokenizer?.vocabSize ?? 0,
+      contextLength,
+      eosTokenIds: tokenizer?.eosTokenIds ?? [],
+      // The service tells neither.
+      parameters: 0,
+      trainableParameters: 0,
+    };
+  }
+
+  get weightVersion(): number {
+    return this.steps;
+  }
+
+  // --- sampling
+
+  async sample(
+    requests: readonly SampleRequest[],
+    { signal }: { readonly signal?: AbortSignal } = {},
+  ): Promise<SampledSequence[]> {
+    const version = this.steps;
+    return this.withAccount(async () => {
+      const samplerId = await this.currentSampler(version);
+      const most = Math.min(
+        this.options.concurrency ?? CONCURRENCY,
+        this.session.flags.sample_max_concurrent_requests,
+      );
+      return inParallel(requests, {
+        most,
+        signal,
+        map: (request, inner) => this.drawOne(request, { samplerId, version, signal: inner }),
+      });
+    });
+  }
+
+  private async drawOne(
+    { prompt_ids, params, seed }: SampleRequest,
+    at: { samplerId: string; version: number; signal?: AbortSignal },
+  ): Promise<SampledSequence> {
+    const room = this.contextLength - prompt_ids.length;
+    const sampling_params = {
+      max_tokens: Math.max(1, Math.min(params.max_tokens, room)),
+      temperature: params.temperature,
+      top_p: params.top_p,
+      top_k: params.top_k > 0 ? params.top_k : -1,
+      stop: [...params.stop_token_ids],
+      seed,
+    };
+    const { sequences } = await this.askSamples({ prompt: prompt_ids, sampling_params }, at);
+    if (sequences.length !== 1)
+      throw new RemoteError(`The service sent ${sequences.length} samples where one was asked for.`, {
+        retryable: false,
+      });
+    const [{ tokens, logprobs, stopReason }] = sequences;
+    return { tokens, logprobs, finish_reason: stopReason, weight_version: at.version };
+  }
+
+  private async askSamples(
+    of: { prompt: readonly number[]; sampling_params: object; prompt_logprobs?: boolean },
+    { samplerId, signal }: { samplerId: string; signal?: AbortSignal },
+  ): Promise<Samples> {
+    const body = {
+      sampling_session_id: samplerId,
+      seq_id: this.nextSample++,
+      num_samples: 1,
+      prompt: { chunks: [{ type: "encoded_text", tokens: [...of.prompt] }] },
+      sampling_params: of.sampling_params,
+      prompt_logprobs: of.prompt_logprobs ?? false,
+      topk_prompt_logprobs: 0,
+      type: "sample",
+    };
+    for (let resends = 0; ; resends++) {
+      try {
+        const headers = { "X-Tinker-Sampling-Backpressure": "1" };
+        const id = await this.session.submit("/api/v1/asample", { body, headers, signal });
+        return decodeSamples((await this.session.result(id, { type: "Sample", signal })).bytes);
+      } catch (error) {
+        if (!(error instanceof ResultGone) || resends >= MOST_RESENDS) throw error;
+      }
+    }
+  }
+
+  /** The weights of this moment, held still on the service; made when the first request after a step needs them. */
+  private currentSampler(version: number): Promise<string> {
+    if (this.sampler?.version !== version) {
+      const number = this.nextSampler++;
+      const made = this.train("SaveWeightsForSampler", "/api/v1/save_weights_for_sampler", {
+        sampling_session_seq_id: number,
+        type: "save_weights_for_sampler",
+      });
+      const id = made.then(
+        async (collect) =>
+          check("save_weights_for_sampler", { reply: await collect(), shape: SAMPLER }).sampling_session_id,
+      );
+      this.sampler = { version, id };
+      // A failed one is made anew by the next that asks.
+      id.catch(() => {
+        if (this.sampler?.id === id) this.sampler = undefined;
+      });
+    }
+    return (this.sampler as { id: Promise<string> }).id;
+  }
+
+  // --- log-probs
+
+  /**
+   * At temperature 1, without entropies. The reference is the base model: of an adapter, the policy before training.
+   * @throws {UnsupportedError} for another temperature.
+   */
+  async logprobs(
+    rows: PackedTokens,
+    { policy, temperature }: { readonly policy: "current" | "reference"; readonly temperature: number },
+  ): Promise<{ logprobs: Float32Array }> {
+    if (temperature !== 1)
+      throw new UnsupportedError(
+        `Cannot compute log-probs at temperature ${temperature} as the service has them at 1: set rllm.rollout.train.temperature=1`,
+        { part: "tinker", capability: "temperature" },
+      );
+    return this.withAccount(async () => ({
+      logprobs: policy === "current" ? await this.forward(rows) : await this.referenceLogprobs(rows),
+    }));
+  }
+
+  private async forward(rows: PackedTokens): Promise<Float32Array> {
+    const inputs = { weights: new Float32Array(rows.tokens.length) };
+    const collect = await this.submitPass(rows, { ...NO_LOSS, inputs, forwardOnly: true });
+    return (await collect()).logprobs;
+  }
+
+  private async referenceLogprobs(rows: PackedTokens): Promise<Float32Array> {
+    this.reference ??= this.openReference();
+    const samplerId = await this.reference;
+    const ranges = Array.from({ length: rows.offsets.length - 1 }, (_, i) => [
+      rows.offsets[i],
+      rows.offsets[i + 1],
+    ]);
+    const all = new Float32Array(rows.tokens.length);
+    await inParallel(ranges, {
+      most: this.session.flags.sample_max_concurrent_requests,
+      map: async ([first, end], signal) => {
+        if (end - first < 2) return;
+        const prompt = [...rows.tokens.subarray(first, end)];
+        const sampling_params = { max_tokens: 1 };
+        const { promptLogprobs } = await this.askSamples(
+          { prompt, sampling_params, prompt_logprobs: true },
+          { samplerId, signal },
+        );
+        if (promptLogprobs?.length !== prompt.length)
+          throw new RemoteError("The service sent no log-probs of the prompt.", { retryable: false });
+        all.set(promptLogprobs.subarray(1), first + 1);
+      },
+    });
+    return all;
+  }
+
+  private async openReference(): Promise<string> {
+    const body = {
+      session_id: this.session.id,
+      sampling_session_seq_id: this.nextSampler++,
+      base_model: this.options.baseModel,
+      type: "create_sampling_session",
+    };
+    const { sampling_session_id } = await this.session.ask("/api/v1/create_sampling_session", {
+      body,
+      shape: SAMPLER,
+    });
+    return sampling_session_id;
+  }
+
+  // --- training
+
+  /** Metrics: the loss and its own figures, taken here from the log-probs; `train/loss/sum` is the service's word. */
+  forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<Metrics> {
+    return this.withAccount(async () => (await this.beginPass(batch, loss))());
+  }
+
+  optimStep(params: OptimParams): Promise<Metrics> {
+    return this.withAccount(async () => (await this.beginStep(params))());
+  }
+
+  private stepAtOnce(
+    calls: readonly { readonly batch: TrainBatch; readonly loss: LossSpec }[],
+    params: OptimParams,
+  ): Promise<Metrics[]> {
+    return this.withAccount(async () => {
+      const collects: (() => Promise<Metrics>)[] = [];
+      for (const { batch, loss } of calls) collects.push(await this.beginPass(batch, loss));
+      collects.push(await this.beginStep(params));
+      const measured: Metrics[] = [];
+      for (const collect of collects) measured.push(await collect());
+      return measured;
+    });
+  }
+
+  private async beginPass(batch: TrainBatch, given: LossSpec): Promise<() => Promise<Metrics>> {
+    const native = serviceLoss(batch, given);
+    if (native) {
+      const collect = await this.submitPass(batch, { ...native, forwardOnly: false });
+      return async () => {
+        const { logprobs, metrics } = await collect();
+        return trainingMetrics(batch, { loss: hostLoss(batch, given, logprobs), logprobs, metrics });
+      };
+    }
+    const logprobs = await this.forward(batch);
+    const loss = hostLoss(batch, given, logprobs);
+    const inputs = { weights: slopesAsWeights(loss) };
+    const collect = await this.submitPass(batch, { ...NO_LOSS, inputs, forwardOnly: false });
+    return async () => {
+      await collect();
+      return trainingMetrics(batch, { loss, logprobs, metrics: {} });
+    };
+  }
+
+  private async beginStep(params: OptimParams): Promise<() => Promise<Metrics>> {
+    const collect = await this.train("OptimStep", "/api/v1/optim_step", {
+      adam_params: { ...params },
+      type: "optim_step",
+    });
+    return async () => {
+      const { metrics } = check("optim_step", { reply: await collect(), shape: STEP });
+      this.steps++;
+      const own = Object.entries(metrics ?? {}).map(([name, value]) => [
+        name === "grad_norm" ? "actor/grad_norm" : `optim/${name}`,
+        value,
+      ]);
+      return { ...Object.fromEntries(own), "actor/lr": params.learning_rate };
+    };
+  }
+
+  /** Sends a pass in chunks, in the order of the rows; what it returns waits for the results. */
+  private async submitPass(
+    rows: PackedTokens,
+    { lossFn, config, inputs, forwardOnly }: ServiceLoss & { readonly forwardOnly: boolean },
+  ): Promise<() => Promise<{ logprobs: Float32Array; metrics: Metrics }>> {
+    const datums = datumsOf(rows, inputs);
+    const type = forwardOnly ? "Forward" : "ForwardBackward";
+    const collects: (() => Promise<TrainingOutput>)[] = [];
+    for (const data of chunked(datums, this.session.flags)) {
+      const requestId = await this.inOrder((seqId) =>
+        this.session.submit("/api/v1/forward_backward", {
+          body: encodeForwardBackward({ modelId: this.modelId, seqId, data, lossFn, config, forwardOnly }),
+        }),
+      );
+      collects.push(async () => {
+        const { bytes } = await this.session.result(requestId, { type });
+        return checkedOutput(decodeTrainingOutput(bytes), data);
+      });
+    }
+    return async () => {
+      const outputs: TrainingOutput[] = [];
+      for (const collect of collects) outputs.push(await collect());
+      const logprobs = atTokens(
+        outputs.flatMap((output) => output.logprobs),
+        rows,
+      );
+      return { logprobs, metrics: joinMetrics(outputs) };
+    };
+  }
+
+  /** Sends a training request; what it returns waits for the result. */
+  private async train(type: ResultType, path: string, body: object) {
+    const requestId = await this.inOrder((seq_id) =>
+      this.session.submit(path, { body: { model_id: this.modelId, seq_id, ...body } }),
+    );
+    return () => this.session.result(requestId, { type });
+  }
+
+  private inOrder<T>(post: (seqId: number) => Promise<T>): Promise<T> {
+    const posted = this.lastPost.then(() => post(this.nextSeq++));
+    this.lastPost = posted.catch(() => {});
+    return posted;
+  }
+
+  // --- checkpoints
+
+  /**
+   * Saves on the service, as training state and as weights to sample from, under the number of optimiser steps; the
+   * folder is told where (`tinker.json`).
+   */
+  async save(dir: string): Promise<void> {
+    const name = `step_${this.steps}`;
+    const paths = await this.withAccount(async () => {
+      const weights = await this.train("SaveWeights", "/api/v1/save_weights", {
+        path: name,
+        overwrite: true,
+        type: "save_weights",
+      });
+      const sampler = await this.train("SaveWeightsForSampler", "/api/v1/save_weights_for_sampler", {
+        path: `${name}-${this.nextSeq}`,
+        type: "save_weights_for_sampler",
+      });
+      return {
+        weights: check("save_weights", { reply: await weights(), shape: SAVED }).path,
+        sampler_weights: check("save_weights_for_sampler", { reply: await sampler(), shape: SAVED }).path,
+      };
+    });
+    const { baseModel: base_model } = this.options;
+    const record = { model_id: this.modelId, base_model, ...paths, weight_version: this.steps };
+    await writeRecord(dir, record);
+    this.saved = paths.weights;
+  }
+
+  /** Goes on from what {@link save} wrote: weights and optimiser, from where the service keeps them. */
+  async load(dir: string): Promise<void> {
+    const { weights, weight_version } = await readRecord(dir);
+    await this.loadFrom(weights);
+    this.steps = weight_version;
+  }
+
+  /**
+   * Goes on from a checkpoint of the service, with its optimiser.
+   * @param id `tinker://RUN/weights/NAME`, or a training run: its last checkpoint
+   * @throws {ConfigError} for a run without one.
+   */
+  async loadFrom(id: string): Promise<void> {
+    await this.withAccount(async () => {
+      const path = id.startsWith("tinker://") ? id : await this.lastCheckpoint(id);
+      const loaded = await this.train("LoadWeights", "/api/v1/load_weights", {
+        path,
+        optimizer: true,
+        type: "load_weights",
+      });
+      await loaded();
+      this.saved = path;
+      this.sampler = undefined;
+    });
+  }
+
+  private async lastCheckpoint(run: string): Promise<string> {
+    const path = `/api/v1/training_runs/${encodeURIComponent(run)}`;
+    const { last_checkpoint } = await this.session.get(path, LAST);
+    if (last_checkpoint) return last_checkpoint.tinker_path;
+    throw new ConfigError(`Cannot go on from the training run ${run} as it has no checkpoint`, {
+      path: "training.resume_from_tinker_id",
+    });
+  }
+
+  close(): void {
+    this.session.close();
+  }
+
+  /** Says in an error of the service what of the run is safe. */
+  private async withAccount<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof RemoteError)) throw error;
+      const account = this.saved
+        ? `The last checkpoint is ${this.saved}: the run goes on from there with training.resume_mode=auto.`
+        : "No checkpoint had been saved.";
+      const { status, retryable } = error;
+      throw new RemoteError(`${error.message} ${account}`, { status, retryable });
+    }
+  }
+}
+
+async function createModel(session: TinkerSession, { baseModel, lora }: TinkerOptions): Promise<string> {
+  const { rank, seed, train_attn, train_mlp, train_unembed } = lora;
+  const body = {
+    session_id: session.id,
+    model_seq_id: 0,
+    base_model: baseModel,
+    lora_config: { rank, train_attn, train_mlp, train_unembed, ...(seed !== undefined && { seed }) },
+    type: "create_model",
+  };
+  const requestId = await session.submit("/api/v1/create_model", { body });
+  const reply = await session.result(requestId, { type: "CreateModel" });
+  return check("create_model", { reply, shape: MODEL }).model_id;
+}
+
+type Offered = z.output<typeof CAPABILITIES>;
+
+/** The folder where the service offers the model by that name alone. */
+function nameOf({ baseModel, baseModelFolder }: TinkerOptions, { supported_models }: Offered): string {
+  const offers = (name: string) => supported_models.some(({ model_name }) => model_name === name);
+  return baseModelFolder && !offers(baseModel) && offers(baseModelFolder) ? baseModelFolder : baseModel;
+}
+
+/** As the service says; no bound where it says nothing. */
+function contextLengthOf({ supported_models }: Offered, names: readonly string[]): number {
+  const own = supported_models.find(({ model_name }) => names.includes(model_name ?? ""));
+  return own?.max_context_length ?? Number.POSITIVE_INFINITY;
+}
