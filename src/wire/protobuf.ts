@@ -26,6 +26,7 @@ export function* fields(message: Uint8Array): Generator<Field> {
   while (at < message.length) {
     const key = Number(varint());
     const number = key >>> 3;
+    if (number === 0 || key > 0xffffffff) throw damaged("a field has no number");
     const take = (length: number): number => {
       if (length < 0 || at + length > message.length) throw damaged(`field ${number} is cut off`);
       at += length;
