@@ -1,0 +1,93 @@
+import { describe, expect, test } from "vitest";
+import { RemoteError } from "../../src/errors.ts";
+import { type Field, fields, packedVarints, Writer } from "../../src/wire/protobuf.ts";
+import { uniform } from "../fixtures/numbers.ts";
+
+describe("a varint is exact over 64 bits", () => {
+  test.each([
+    [1n, "0801"],
+    [127n, "087f"],
+    [128n, "088001"],
+    [2n ** 32n, "088080808010"],
+    [2n ** 53n + 1n, "088180808080808010"],
+    [2n ** 63n - 1n, "08ffffffffffffffff7f"],
+    [-1n, "08ffffffffffffffffff01"],
+    [-(2n ** 63n), "0880808080808080808001"],
+  ])("%d", (value, written) => {
+    const bytes = new Writer().varint(1, value).finish();
+    expect(Buffer.from(bytes).toString("hex")).toBe(written);
+    expect([...fields(bytes)]).toMatchObject([{ number: 1, varint: value }]);
+  });
+});
+
+test("fields() reads every wire type, high field numbers and nested messages in their order", () => {
+  const inner = new Writer().text(1, "köln").varint(2 ** 28 - 1, 5);
+  const bytes = new Writer().double(3, -0.1).message(2, inner).bytes(7, Uint8Array.of()).finish();
+  const read = [...fields(bytes)];
+  expect(read.map(({ number }) => number)).toEqual([3, 2, 7]);
+  expect(read[0].double).toBe(-0.1);
+  const [name, count] = fields(read[1].bytes);
+  expect(new TextDecoder().decode(name.bytes)).toBe("köln");
+  expect(count).toMatchObject({ number: 2 ** 28 - 1, varint: 5n });
+  expect([...fields(bytesOfHex("0d0000803f"))]).toMatchObject([{ number: 1, double: 1 }]);
+});
+
+test("a message in the middle of a buffer is read where it lies", () => {
+  const whole = bytesOfHex("ffff" + "090000000000002940" + "ff");
+  expect([...fields(whole.subarray(2, 11))]).toMatchObject([{ number: 1, double: 12.5 }]);
+});
+
+describe("damaged messages end in a RemoteError", () => {
+  test.each([
+    ["a key is cut off", "80"],
+    ["a number is cut off", "0880"],
+    ["a number has eleven bytes", "08ffffffffffffffffffff01"],
+    ["a double is cut off", "0900000000"],
+    ["a float is cut off", "0d000000"],
+    ["bytes are fewer than said", "0a05616263"],
+    ["a length beyond 2^53", "0affffffffffffffff7f"],
+    ["a negative length", "0affffffffffffffffff01"],
+    ["a group", "0b0c"],
+    ["wire type 6", "0e00"],
+    ["wire type 7", "0f00"],
+    ["field number 0", "0001"],
+    ["a key of more than 32 bits, whose low bits are field 1's", "888080801001"],
+  ])("%s", (_, hex) => {
+    expect(() => [...fields(bytesOfHex(hex))]).toThrow(RemoteError);
+  });
+});
+
+describe("packed numbers", () => {
+  test.each([
+    ["", []],
+    ["00", [0n]],
+    ["03ac02ffffffffffffffffff01", [3n, 300n, -1n]],
+  ])("%s", (hex, values) => {
+    expect(packedVarints(bytesOfHex(hex))).toEqual(values);
+  });
+
+  test.each(["80", "03ff", "ffffffffffffffffffff01"])("%s is damaged", (hex) => {
+    expect(() => packedVarints(bytesOfHex(hex))).toThrow(RemoteError);
+  });
+});
+
+test("20,000 random messages are read or refused, to the end and without more bytes than were given", () => {
+  const next = uniform(11);
+  let read = 0;
+  for (let i = 0; i < 20_000; i++) {
+    const bytes = Uint8Array.from({ length: next() * 40 }, () => next() * 256);
+    try {
+      const all: Field[] = [...fields(bytes)];
+      expect(all.reduce((sum, field) => sum + field.bytes.length, 0)).toBeLessThanOrEqual(bytes.length);
+      read++;
+    } catch (error) {
+      if (!(error instanceof RemoteError)) throw error;
+    }
+  }
+  expect(read).toBeGreaterThan(500);
+  expect(read).toBeLessThan(19_000);
+});
+
+function bytesOfHex(hex: string): Uint8Array {
+  return Uint8Array.from(Buffer.from(hex, "hex"));
+}
