@@ -71,10 +71,10 @@ describe("encodeSamples() writes the SDK's bytes", () => {
   test("with what was asked of the prompt", () => {
     const scores = {
       logprobs: Float32Array.of(Number.NaN, -0.75),
-      top: { tokens: Int32Array.of(0, 0, 5, 6), logprobs: Float32Array.of(0, 0, -0.25, -1.5) },
+      top: { tokens: Uint32Array.of(0, 0, 5, 6), logprobs: Float32Array.of(0, 0, -0.25, -1.5) },
     };
     const order = { promptLogprobs: true, topkPromptLogprobs: 2, prompt: [1, 2] };
-    const written = encodeSamples(order, { sequences, scores } as Parameters<typeof encodeSamples>[1]);
+    const written = encodeSamples(order, { sequences, scores });
     expect(hex(written)).toBe(hex(sdkMessage("samples_with_prompt")));
   });
 });
