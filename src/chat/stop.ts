@@ -33,6 +33,17 @@ export function cutAtStop(
   return { sequence: cut, text: text.slice(0, at) };
 }
 
+/** For a sampler that can end early: whether a stop string is among the last tokens. `undefined` without stop strings. */
+export function endsAtStop(
+  stop: readonly string[],
+  tokenizer: Tokenizer,
+): ((tokens: readonly number[]) => boolean) | undefined {
+  if (stop.length === 0) return undefined;
+  // A token may be as little as one byte of four.
+  const reach = 4 * (Math.max(...stop.map((each) => each.length)) + 1);
+  return (tokens) => firstStop(tokenizer.decode(tokens.slice(-reach)), stop) >= 0;
+}
+
 function firstStop(text: string, stop: readonly string[]): number {
   const places = stop.map((each) => text.indexOf(each)).filter((at) => at >= 0);
   return places.length > 0 ? Math.min(...places) : -1;

@@ -74,8 +74,15 @@ function trajectoryEntry({ name, uid, reward, steps }: Trajectory) {
   return { name, uid, reward, num_steps: steps.length, steps: steps.map(stepEntry) };
 }
 
-function stepEntry({ prompt, model_response, observation, action, reward, done }: Step) {
-  return { observation: observation ?? prompt ?? null, action: action ?? null, reward, done, model_response };
+function stepEntry({ prompt, chat_completions, model_response, observation, action, reward, done }: Step) {
+  return {
+    observation: observation ?? prompt ?? null,
+    action: action ?? null,
+    reward,
+    done,
+    model_response,
+    ...(chat_completions && { chat_completions }),
+  };
 }
 
 interface SummaryOf {

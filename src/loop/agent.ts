@@ -10,7 +10,7 @@ import {
 } from "../chat/endpoint.ts";
 import { parseReply, toolFormatOf } from "../chat/reply.ts";
 import { ApiError, type SamplingRequest } from "../chat/request.ts";
-import { cutAtStop } from "../chat/stop.ts";
+import { cutAtStop, endsAtStop } from "../chat/stop.ts";
 import { Transcript } from "../chat/transcript.ts";
 import { seedOf } from "../data/random.ts";
 import type { TerminationReason } from "../data/types.ts";
@@ -178,15 +178,17 @@ class Agent implements Policy {
 
   private async draw(
     prompt_ids: readonly number[],
-    { params, stop, call }: CallOptions & { call: number },
+    { params, stop = [], call }: CallOptions & { call: number },
   ): Promise<Completion> {
     const { attempt, tokenizer } = this;
     attempt.signal.throwIfAborted();
     const fitted = fitParams({ ...attempt.params, ...params }, { prompt_ids, options: attempt });
     // The rollout's own calls are numbered alone: their draws stay what they are when agents are added.
     const seed = this.index === 0 ? seedOf(attempt.seed, call) : seedOf(attempt.seed, call, this.index);
-    const sequence = await attempt.sampler.draw({ prompt_ids, params: fitted, seed }, attempt.rank);
-    const cut = cutAtStop(sequence, { stop: stop ?? [], tokenizer });
+    const ends = endsAtStop(stop, tokenizer);
+    const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }) };
+    const sequence = await attempt.sampler.draw(request, attempt.rank);
+    const cut = cutAtStop(sequence, { stop, tokenizer });
     const { tokens, logprobs, finish_reason, weight_version } = cut.sequence;
     return {
       prompt_ids,

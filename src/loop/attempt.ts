@@ -146,21 +146,20 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 function startDeadline(seconds: number, outer: AbortSignal) {
   const own = new AbortController();
   const hasEnd = seconds * 1000 <= LONGEST_TIMER_MS;
+  const timer = hasEnd ? setTimeout(() => own.abort(new Termination("timeout")), seconds * 1000) : undefined;
+  // A signal of this attempt's own: hundreds of listeners on the run's would be taken for a leak.
+  const signal = AbortSignal.any([outer, own.signal]);
   let stop = () => {};
   const passed = new Promise<never>((_, reject) => {
-    const end = (error: unknown) => {
-      own.abort();
-      reject(error);
-    };
-    const stopped = () => end(outer.reason);
-    const timer = hasEnd ? setTimeout(() => end(new Termination("timeout")), seconds * 1000) : undefined;
-    outer.addEventListener("abort", stopped, { once: true });
+    const end = () => reject(signal.reason);
+    signal.addEventListener("abort", end);
+    if (signal.aborted) end();
     stop = () => {
       clearTimeout(timer);
-      outer.removeEventListener("abort", stopped);
+      signal.removeEventListener("abort", end);
     };
   });
-  return { signal: own.signal, passed, stop };
+  return { signal, passed, stop };
 }
 
 function toEpisode(attempt: Attempt, result: RolloutResult, error?: unknown): Episode {

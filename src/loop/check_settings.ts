@@ -1,4 +1,6 @@
 /** Refuses, before anything runs, names and arguments that the first step would stumble over. */
+import type { Tokenizer } from "../backend.ts";
+import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
 import { groupingByName, rejectionByName } from "./registry.ts";
 import { REJECTION_MODES } from "./reject.ts";
@@ -21,4 +23,15 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
     estimate.check?.(estimator, estimator_args);
     lossSettings(loss, { algorithm, loss_args });
   }
+}
+
+/**
+ * @throws {ConfigError} when thinking shall be disabled and the model's chat template has no switch for it.
+ */
+export function checkThinking({ disable_thinking }: LoopSettings, tokenizer: Tokenizer | undefined): void {
+  if (!disable_thinking || tokenizer?.chatTemplate?.includes("enable_thinking")) return;
+  throw new ConfigError(
+    "Cannot disable thinking as the model's chat template has no enable_thinking: remove the setting, or give another template with model.chat_template",
+    { path: "rllm.disable_thinking" },
+  );
 }

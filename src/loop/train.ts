@@ -5,7 +5,7 @@ import type { CheckpointStore } from "../log/checkpoint_store.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
-import { checkSettings } from "./check_settings.ts";
+import { checkSettings, checkThinking } from "./check_settings.ts";
 import { isBest, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
@@ -171,6 +171,7 @@ function withDefaults(options: TrainOptions): Run {
   const { estimate = estimateAdvantages } = options;
   const { stages = STAGES } = options;
   checkSettings(settings, estimate);
+  checkThinking(settings, options.backend.tokenizer);
   const { stages: names } = settings.pipeline;
   return {
     estimate,

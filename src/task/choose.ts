@@ -73,7 +73,7 @@ function withoutWorkflow(settings: RolloutSettings): Rollout {
   const { environment, agent, env, args, hasEvaluator } = settings;
   if (isChosen(agent.name, NO_AGENT, isAgent)) {
     const run = agentByName(agent.name);
-    return (task, policy) => run(task, policy, agent.agent_args);
+    return (task, policy) => run(task, policy.agent(agent.name), agent.agent_args);
   }
   checkArgs(agent.agent_args, {
     known: [],

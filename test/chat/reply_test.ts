@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { parseReply, type ToolFormat, toolFormatOf } from "../../src/chat/reply.ts";
-import { cutAtStop } from "../../src/chat/stop.ts";
+import { cutAtStop, endsAtStop } from "../../src/chat/stop.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 
 test.each([
@@ -68,6 +68,12 @@ describe("cutAtStop()", () => {
     expect(tokenizer.decode(cut.sequence.tokens)).toBe("a🙂b END");
     expect(cut.sequence).toMatchObject({ finish_reason: "stop", weight_version: 3 });
     expect(cut.sequence.logprobs).toHaveLength(cut.sequence.tokens.length);
+  });
+  test("endsAtStop() is true from the token that completes a stop", () => {
+    const ends = endsAtStop(["🙂b"], tokenizer);
+    const { tokens } = sequence("a long way 🙂b");
+    expect(tokens.map((_, i) => ends?.(tokens.slice(0, i + 1))).indexOf(true)).toBe(tokens.length - 1);
+    expect(endsAtStop([], tokenizer)).toBeUndefined();
   });
   test("leaves a sequence without a stop as it is", () => {
     const given = sequence("abc");

@@ -75,9 +75,10 @@ describe("ready-made runs", () => {
 
   for (const name of files) {
     test(`${name} composes without a problem`, () => {
-      const text = readFileSync(new URL(name, folder), "utf8");
+      const place = (path: string) => new URL(path, folder);
       const { problems } = attempt([], {
-        texts: { [name]: text },
+        files: [name],
+        readFile: (path) => (existsSync(place(path)) ? readFileSync(place(path), "utf8") : undefined),
         allowMissing: false,
         env: { HOME: "/home/me" },
       });

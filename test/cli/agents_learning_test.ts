@@ -1,0 +1,65 @@
+/** The ready-made runs of more than one call, on the GPU (a software one will do): they must improve as they promise. */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { grpu } from "../fixtures/cli.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-agents-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const MINUTES = 60_000;
+
+async function train(name: string, overrides: readonly string[]) {
+  const folder = join(dir, name + overrides.length);
+  const { code, err } = await grpu([
+    "train",
+    `config/run/${name}.yaml`,
+    "--device",
+    "webgpu",
+    `training.default_local_dir=${folder}`,
+    ...overrides,
+  ]);
+  expect(code, err).toBe(0);
+  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
+  const read = lines.map((line) => JSON.parse(line) as Record<string, number | string>);
+  const of = (phase: string, metric: string) =>
+    read.filter((line) => line.phase === phase).map((line) => Number(line[metric]));
+  return { val: (metric: string) => of("val", metric), train: (metric: string) => of("train", metric) };
+}
+
+describe.skipIf(!gpuDevice)("on the GPU", () => {
+  test(
+    "a game of turns: wins rise from one in four to more than half",
+    async () => {
+      const run = await train("multi_turn", ["rllm.trainer.total_batches=40"]);
+      const wins = run.val("val/guess_digit/pass@1");
+      expect(wins[0]).toBeLessThan(0.35);
+      expect(wins.at(-1)).toBeGreaterThan(0.5);
+      // All turns of a game are one row of training, whatever was sampled.
+      expect(run.train("batch/steps_per_traj/max")).toEqual(new Array(40).fill(1));
+      expect(Math.min(...run.train("batch/num_turns"))).toBeGreaterThan(2);
+    },
+    4 * MINUTES,
+  );
+
+  test(
+    "solver and judge: both roles rise from a third to three in four",
+    async () => {
+      const run = await train("solver_judge", ["rllm.trainer.total_batches=40"]);
+      for (const role of ["solver", "judge"]) {
+        const rewards = run.val(`val/reward/${role}/mean`);
+        expect(rewards[0]).toBeLessThan(0.45);
+        expect(rewards.at(-1)).toBeGreaterThan(0.7);
+      }
+      // Two solvers and a judge in each of 8 rollouts of 32 tasks, in 64 groups.
+      expect(new Set(run.train("groups/num_groups"))).toEqual(new Set([64]));
+      expect(new Set(run.train("groups/num_trajs_after_filter"))).toEqual(new Set([32 * 8 * 3]));
+    },
+    4 * MINUTES,
+  );
+});
