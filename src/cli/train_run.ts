@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { readYaml } from "../config/read.ts";
 import { setting } from "../config/schema.ts";
+import { maskTree } from "../config/secret.ts";
 import { toYaml } from "../config/show.ts";
 import { equalValues, flatten, type Tree } from "../config/tree.ts";
 import { UnsupportedError } from "../errors.ts";
@@ -16,6 +17,7 @@ import { registeredLogger } from "../log/registry.ts";
 import { renderPage } from "../log/report.ts";
 import { GROUPS_FILE, METRICS_FILE, RUN_FILE, type RunFacts, SAMPLES_FILE } from "../log/run_folder.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../log/tensorboard.ts";
+import { checkWandb, openWandb, type WandbOptions } from "../log/wandb.ts";
 import { estimateAdvantagesOn } from "../loop/estimate.ts";
 import { settingsFromConfig } from "../loop/settings_config.ts";
 import type { LoopState } from "../loop/state.ts";
@@ -42,7 +44,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   );
   const { config } = session;
   const settings = settingsFromConfig(config);
-  checkLoggers(config);
+  checkLoggers(config, io);
   const dir = runFolder(config);
   const checkpoints = await prepareFolder(config, io);
   const { backend, device, description } = await openBackend(session, io);
@@ -121,13 +123,13 @@ function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): vo
   }
 }
 
-const LOGGERS = ["console", "jsonl", "report", "tensorboard"];
+const LOGGERS = ["console", "jsonl", "report", "tensorboard", "wandb"];
 
 /** Before a folder is touched or a device opened. */
-function checkLoggers(config: Tree): void {
-  const other = setting(config, "rllm.trainer.logger").find(
-    (name) => !LOGGERS.includes(name) && !registeredLogger(name),
-  );
+function checkLoggers(config: Tree, io: Io): void {
+  const names = setting(config, "rllm.trainer.logger");
+  if (names.includes("wandb") && !registeredLogger("wandb")) checkWandb(io.env);
+  const other = names.find((name) => !LOGGERS.includes(name) && !registeredLogger(name));
   if (!other) return;
   throw new UnsupportedError(
     `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
@@ -149,11 +151,26 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
         ]
       : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
+    ...(names.includes("wandb") && !registeredLogger("wandb")
+      ? openWandb(wandbRun({ config, dir, io }))
+      : []),
     ...own.map((open) => open({ dir })),
     ...(setting(config, "rllm.episode_logging.log_episodes")
       ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
       : []),
   ];
+}
+
+function wandbRun({ config, dir, io }: { config: Tree; dir: string; io: Io }): WandbOptions {
+  return {
+    dir,
+    env: io.env,
+    tell: (message) => io.err(`${message}\n`),
+    project: setting(config, "rllm.trainer.project_name"),
+    name: setting(config, "rllm.trainer.experiment_name"),
+    config: maskTree(config),
+    warmupSteps: setting(config, "warmup.steps") ?? 0,
+  };
 }
 
 /** Warnings are for people even where the progress is not. */

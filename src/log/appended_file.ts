@@ -16,7 +16,10 @@ export abstract class AppendedFile implements Logger {
   protected abstract encode(record: LogRecord): string | Uint8Array;
 
   log(record: LogRecord): void {
-    const content = this.encode(record);
+    this.append(this.encode(record));
+  }
+
+  protected append(content: string | Uint8Array): void {
     if (content.length > 0) appendFileSync(this.file, content);
   }
 

@@ -4,6 +4,7 @@
  */
 import { AppendedFile } from "./appended_file.ts";
 import type { LogRecord } from "./logger.ts";
+import { bytesField, doubleField, floatField, joined, textField, varintField } from "./protobuf.ts";
 
 export const EVENTS_FILE = "events.out.tfevents.0.grpu";
 
@@ -19,12 +20,12 @@ export class TensorBoardFile extends AppendedFile {
 
 /** The first record of a file says which form it has. */
 function versionEvent(time: number): Uint8Array {
-  return joined([doubleField(1, time), bytesField(3, new TextEncoder().encode("brain.Event:2"))]);
+  return joined([doubleField(1, time), textField(3, "brain.Event:2")]);
 }
 
 function scalarsEvent(metrics: LogRecord["metrics"], at: { step: number; time: number }): Uint8Array {
   const values = Object.entries(metrics).map(([tag, value]) => {
-    const name = bytesField(1, new TextEncoder().encode(tag));
+    const name = textField(1, tag);
     return bytesField(1, joined([name, floatField(2, value)]));
   });
   return joined([doubleField(1, at.time), varintField(2, at.step), bytesField(5, joined(values))]);
@@ -59,48 +60,4 @@ export function crc32c(bytes: Uint8Array): number {
   let crc = 0xffffffff;
   for (const byte of bytes) crc = TABLE[(crc ^ byte) & 0xff] ^ (crc >>> 8);
   return (crc ^ 0xffffffff) >>> 0;
-}
-
-const WIRE = { varint: 0, double: 1, bytes: 2, float: 5 } as const;
-
-function key(field: number, wire: number): Uint8Array {
-  return varint(field * 8 + wire);
-}
-
-function varint(value: number): Uint8Array {
-  const bytes: number[] = [];
-  for (let rest = value; ; rest = Math.floor(rest / 128)) {
-    if (rest < 128) return Uint8Array.from([...bytes, rest]);
-    bytes.push((rest % 128) + 128);
-  }
-}
-
-function varintField(field: number, value: number): Uint8Array {
-  return joined([key(field, WIRE.varint), varint(value)]);
-}
-
-function bytesField(field: number, bytes: Uint8Array): Uint8Array {
-  return joined([key(field, WIRE.bytes), varint(bytes.length), bytes]);
-}
-
-function doubleField(field: number, value: number): Uint8Array {
-  const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setFloat64(0, value, true);
-  return joined([key(field, WIRE.double), bytes]);
-}
-
-function floatField(field: number, value: number): Uint8Array {
-  const bytes = new Uint8Array(4);
-  new DataView(bytes.buffer).setFloat32(0, value, true);
-  return joined([key(field, WIRE.float), bytes]);
-}
-
-function joined(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }

@@ -241,7 +241,8 @@ test("a reward that is NaN stops the run with the trajectory's name", async () =
 
 test.each([
   ["rllm.async_training.enable=true", /async_training/],
-  ["rllm.trainer.logger=[console,wandb]", /wandb/],
+  ["rllm.trainer.logger=[console,wandb]", /WANDB_API_KEY is not set: set it, or WANDB_MODE=offline/],
+  ["rllm.trainer.logger=[console,mlflow]", /mlflow as there is no such logger/],
   ["rllm/backend=tinker", /tinker/],
   ["config/run", /no such file: config\/run/],
   ["data.train_files=nowhere.parquet", /no such file: nowhere.parquet/],

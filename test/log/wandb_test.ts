@@ -1,0 +1,282 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { crc32 } from "node:zlib";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { LogRecord } from "../../src/log/logger.ts";
+import { checkWandb, openWandb, type WandbOptions } from "../../src/log/wandb.ts";
+import { WandbFile } from "../../src/log/wandb_file.ts";
+import { grpu } from "../fixtures/cli.ts";
+
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-wandb-"));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const KEY = "k".repeat(40);
+const RUN = { project: "sums", name: "first", config: { rllm: { rollout: { n: 8 } } }, warmupSteps: 2 };
+
+function record(phase: LogRecord["phase"], step: number, metrics: Record<string, number>): LogRecord {
+  return { phase, step, totalSteps: 9, metrics };
+}
+
+/** The records of a file: LevelDB's framing undone, every checksum held. */
+function recordsOf(file: string): Buffer[] {
+  const bytes = readFileSync(file);
+  expect(bytes.subarray(0, 7).toString("latin1")).toBe(":W&B\xe1\xbe\0");
+  const records: Buffer[] = [];
+  let parts: Buffer[] = [];
+  for (let at = 7; at < bytes.length; ) {
+    const left = 32_768 - (at % 32_768);
+    if (left < 7) {
+      at += left;
+      continue;
+    }
+    const [sum, length, kind] = [bytes.readUInt32LE(at), bytes.readUInt16LE(at + 4), bytes[at + 6]];
+    const data = bytes.subarray(at + 7, at + 7 + length);
+    expect(crc32(bytes.subarray(at + 6, at + 7 + length))).toBe(sum);
+    expect(length + 7).toBeLessThanOrEqual(left);
+    expect(kind === 1 || kind === 2).toBe(parts.length === 0);
+    parts.push(data);
+    if (kind === 1 || kind === 4) {
+      records.push(Buffer.concat(parts));
+      parts = [];
+    }
+    at += 7 + length;
+  }
+  expect(parts).toEqual([]);
+  return records;
+}
+
+/** Fields of a message, by number; only what the records hold. */
+function fieldsOf(bytes: Buffer): { field: number; value: number | Buffer }[] {
+  const fields: { field: number; value: number | Buffer }[] = [];
+  let at = 0;
+  const varint = () => {
+    let value = 0;
+    for (let shift = 1; ; shift *= 128) {
+      const byte = bytes[at++];
+      value += (byte % 128) * shift;
+      if (byte < 128) return value;
+    }
+  };
+  while (at < bytes.length) {
+    const key = varint();
+    const size = varint();
+    const isBytes = key % 8 === 2;
+    fields.push({ field: key >> 3, value: isBytes ? bytes.subarray(at, at + size) : size });
+    if (isBytes) at += size;
+  }
+  return fields;
+}
+
+const HISTORY = 2;
+
+/** The rows of a run's history. */
+function rowsOf(file: string): Record<string, number>[] {
+  const histories = recordsOf(file)
+    .map((each) => fieldsOf(each)[0])
+    .filter(({ field }) => field === HISTORY);
+  return histories.map(({ value }) => {
+    const items = fieldsOf(value as Buffer).filter(({ field }) => field === 1);
+    return Object.fromEntries(
+      items.map((item) => {
+        const [key, json] = fieldsOf(item.value as Buffer);
+        return [String(key.value), JSON.parse(String(json.value))];
+      }),
+    );
+  });
+}
+
+test("a run on disk has one row per step, rising steps, and nothing twice after a resume", async () => {
+  const path = join(dir, "run-a.wandb");
+  const file = new WandbFile(path, { ...RUN, id: "a" });
+  file.log(record("warmup", 1, { "warmup/loss": 2 }));
+  file.log(record("warmup", 2, { "warmup/loss": 1 }));
+  file.log(record("val", 0, { "val/x/pass@1": 0.5 }));
+  file.log(record("train", 1, { "actor/lr": 1, broken: Number.NaN }));
+  const position = await file.position();
+  file.log(record("train", 2, { lost: 1 }));
+  file.log(record("train", 3, { lost: 1 }));
+  const resumed = new WandbFile(path, { ...RUN, id: "a" });
+  await resumed.rewind(position);
+  resumed.log(record("train", 2, { "actor/lr": 0.5 }));
+  resumed.log(record("val", 2, { "val/x/pass@1": 0.75 }));
+  resumed.finish();
+  const rows = rowsOf(path).map(({ _timestamp, _runtime, ...row }) => row);
+  expect(rows).toEqual([
+    { _step: 1, "warmup/loss": 2 },
+    { _step: 2, "warmup/loss": 1, "val/x/pass@1": 0.5 },
+    { _step: 3, "actor/lr": 1 },
+    { _step: 4, "actor/lr": 0.5, "val/x/pass@1": 0.75 },
+  ]);
+  const kinds = recordsOf(path).map((each) => fieldsOf(each)[0].field);
+  expect([kinds[0], kinds[1], kinds.at(-1)]).toEqual([21, 17, 18]);
+});
+
+test.each([0, 1, 6, 7, 8, 13, 14])(
+  "a record that leaves %i bytes of a block is split as LevelDB does",
+  (left) => {
+    const path = join(dir, "run-b.wandb");
+    const probe = new WandbFile(join(dir, "probe.wandb"), { ...RUN, id: "b", config: { pad: "" } });
+    probe.finish();
+    const [, opening] = recordsOf(join(dir, "probe.wandb"));
+    // File header, two record headers and the first record come before; lengths above 127 take a byte more each.
+    const before = 7 + 7 + recordsOf(join(dir, "probe.wandb"))[0].length + 7;
+    let size = 32_768 - left - before - opening.length;
+    for (let tries = 0; tries < 12; tries++) {
+      rmSync(path, { force: true });
+      new WandbFile(path, { ...RUN, id: "b", config: { pad: "x".repeat(size) } }).finish();
+      const off = before + recordsOf(path)[1].length - (32_768 - left);
+      if (off === 0) break;
+      size -= off;
+    }
+    const records = recordsOf(path);
+    expect(before + records[1].length).toBe(32_768 - left);
+    expect(records.map((each) => fieldsOf(each)[0].field)).toEqual([21, 17, 18]);
+  },
+);
+
+const hasPython = spawnSync("python3", ["-c", "import wandb.sdk.internal.datastore"]).status === 0;
+
+test.skipIf(!hasPython)("Python's wandb reads it", () => {
+  const path = join(dir, "run-c.wandb");
+  const file = new WandbFile(path, { ...RUN, id: "c" });
+  for (let step = 1; step <= 300; step++)
+    file.log(
+      record("train", step, Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`m/${i}`, step / 7]))),
+    );
+  file.finish();
+  const script = `
+import sys, wandb
+wandb._assert_is_internal_process = True
+from wandb.sdk.internal.datastore import DataStore
+from wandb.proto import wandb_internal_pb2 as pb
+store, seen = DataStore(), []
+store.open_for_scan(sys.argv[1])
+while (data := store.scan_data()) is not None:
+    record = pb.Record(); record.ParseFromString(data); seen.append(record.WhichOneof("record_type"))
+print(len([1 for kind in seen if kind == "history"]), seen[0], seen[1], seen[-1])`;
+  const { stdout, stderr } = spawnSync("python3", ["-c", script, path], { encoding: "utf8" });
+  expect(stderr).toBe("");
+  expect(stdout.trim()).toBe("300 header run exit");
+});
+
+test.each([
+  [{}, /WANDB_API_KEY is not set: set it, or WANDB_MODE=offline/],
+  [{ WANDB_MODE: "sometimes" }, /WANDB_MODE is one of online, offline, disabled: sometimes/],
+])("checkWandb(%j) is refused", (env, message) => {
+  expect(() => checkWandb(env)).toThrow(message);
+});
+
+test("disabled writes nothing", () => {
+  expect(openWandb({ ...RUN, dir, env: { WANDB_MODE: "disabled" }, tell: () => {} })).toEqual([]);
+  expect(readdirSync(dir)).toEqual([]);
+});
+
+test("a resumed run goes on in its own folder", () => {
+  const open = () => openWandb({ ...RUN, dir, env: { WANDB_MODE: "offline" }, tell: () => {} });
+  for (const [logger] of [open(), open()]) void logger.log(record("train", 1, { x: 1 }));
+  const [folder, ...others] = readdirSync(join(dir, "wandb"));
+  expect(others).toEqual([]);
+  expect(folder).toMatch(/^offline-run-\d{8}_\d{6}-[a-z0-9]{8}$/);
+});
+
+/** W&B's server as the SDK needs it. */
+async function fakeServer(status: number) {
+  const asked: { url: string; body: string }[] = [];
+  const server = createServer((request, reply) => {
+    let body = "";
+    request.on("data", (part) => (body += part));
+    request.on("end", () => {
+      asked.push({ url: request.url ?? "", body });
+      const bucket = {
+        id: "b",
+        name: "n",
+        displayName: "first",
+        project: { name: "sums", entity: { name: "me" } },
+      };
+      const data = { viewer: { entity: "me" }, upsertBucket: { bucket } };
+      reply.writeHead(status, { "content-type": "application/json" });
+      reply.end(JSON.stringify({ data }));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return { url, asked, close: () => new Promise((resolve) => server.close(resolve).closeAllConnections()) };
+}
+
+async function logOnline(url: string) {
+  const told: string[] = [];
+  const env = { WANDB_API_KEY: KEY, WANDB_BASE_URL: url };
+  const options: WandbOptions = { ...RUN, dir, env, tell: (message) => void told.push(message) };
+  const signals = process.listenerCount("SIGINT");
+  const loggers = openWandb(options);
+  for (const step of [1, 2, 3])
+    for (const logger of loggers) await logger.log(record("train", step, { "actor/lr": step / 4 }));
+  for (const logger of loggers) await logger.log(record("val", 3, { "val/x/pass@1": 0.5 }));
+  for (const logger of loggers) await logger.finish?.();
+  expect(process.listenerCount("SIGINT")).toBe(signals);
+  expect(told.join()).not.toContain(KEY);
+  const [folder] = readdirSync(join(dir, "wandb"));
+  const file = join(dir, "wandb", folder, `${folder.replace(/^run-\d+_\d+/, "run")}.wandb`);
+  return { told, rows: rowsOf(file) };
+}
+
+test("online, rows go to the server through @wandb/sdk, and to disk", async () => {
+  const server = await fakeServer(200);
+  const { told, rows } = await logOnline(server.url);
+  await server.close();
+  expect(told).toEqual([expect.stringMatching(/^wandb {3}http.*\/me\/sums\/runs\//)]);
+  const created = server.asked.find(({ body }) => body.includes("UpsertBucket"));
+  expect(JSON.parse(created?.body ?? "{}").variables).toMatchObject({
+    project: "sums",
+    displayName: "first",
+  });
+  const sent = server.asked
+    .filter(({ url }) => url.endsWith("/file_stream"))
+    .flatMap(({ body }) => JSON.parse(body).files?.["wandb-history.jsonl"]?.content ?? [])
+    .map((line: string) => JSON.parse(line));
+  const plain = ({ _timestamp, _runtime, ...row }: Record<string, number>) => row;
+  const expected = [
+    { _step: 3, "actor/lr": 0.25 },
+    { _step: 4, "actor/lr": 0.5 },
+    { _step: 5, "actor/lr": 0.75, "val/x/pass@1": 0.5 },
+  ];
+  expect(sent.map(plain)).toEqual(expected);
+  expect(rows.map(plain)).toEqual(expected);
+});
+
+test("a server that refuses is told of, once, and costs nothing but the upload", async () => {
+  const server = await fakeServer(401);
+  const { told, rows } = await logOnline(server.url);
+  await server.close();
+  expect(told).toEqual([expect.stringMatching(/^warning: W&B gets nothing more of this run: .*wandb sync /)]);
+  expect(rows).toHaveLength(3);
+});
+
+test("grpu train logs to W&B offline, with the settings and without secrets", async () => {
+  const args = [
+    "train",
+    "config/run/arithmetic.yaml",
+    "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+    ...["warmup.steps=2", "warmup.batch_size=4", "rllm.data.train_batch_size=2", "rllm.rollout.n=2"],
+    ...["rllm.trainer.total_batches=2", "rllm.trainer.test_freq=0", "rllm.trainer.val_before_train=false"],
+    ...["rllm.trainer.logger=[wandb]", `training.default_local_dir=${dir}`, "--device", "cpu"],
+  ];
+  const { code, err } = await grpu(args, { env: { WANDB_MODE: "offline", WANDB_API_KEY: KEY } });
+  expect(err).toContain("upload it with:  wandb sync");
+  expect(code).toBe(0);
+  const [folder] = readdirSync(join(dir, "wandb"));
+  const file = join(dir, "wandb", folder, `run-${folder.split("-").at(-1)}.wandb`);
+  expect(existsSync(join(dir, "wandb", folder, "files"))).toBe(true);
+  expect(rowsOf(file).map((row) => row._step)).toEqual([1, 2, 3, 4]);
+  expect(rowsOf(file)[3]).toHaveProperty(["reward/arithmetic/mean"]);
+  const text = readFileSync(file, "latin1");
+  expect(text).toContain('"experiment_name":"arithmetic"');
+  for (const secret of [KEY, "my-shared-secret"]) expect(text).not.toContain(secret);
+});
