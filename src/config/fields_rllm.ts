@@ -210,7 +210,9 @@ export const RLLM_FIELDS = {
   "rllm.stepwise_advantage.normalize_by_steps": bool(false, "divide by the number of steps"),
 
   "rllm.disable_thinking": bool(false, "suppress thinking tokens in responses"),
-  "rllm.accumulate_reasoning": bool(false, "keep the reasoning of earlier steps in the prompt"),
+  "rllm.accumulate_reasoning": bool(false, "keep the reasoning of earlier steps in the prompt", {
+    note: "true also keeps an episode's turns one row of training where a chat template rewrites earlier turns.",
+  }),
   "rllm.mask_truncated_samples": bool(false, "leave truncated trajectories out of the loss"),
   "rllm.filter_token_mismatch": bool(true, "leave out trajectories whose tokens and log-probs do not match", {
     note: "false stops the run at such a trajectory. rLLM has the key and never reads it; its Tinker backend always drops them.",
