@@ -10,7 +10,7 @@ import { UnsupportedError } from "../errors.ts";
 import { type BestCheckpoint, FolderCheckpoints, setAside } from "../log/checkpoints.ts";
 import { ConsoleLogger } from "../log/console.ts";
 import { EpisodeFiles } from "../log/episodes.ts";
-import { shortNumber } from "../log/format.ts";
+import { labelled, shortNumber } from "../log/format.ts";
 import { GroupsFile, MetricsFile, type MetricsLine, readLines, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
 import { registeredLogger } from "../log/registry.ts";
@@ -189,14 +189,18 @@ interface Announcement {
 function announce({ session, device, parameters, dir, io }: Announcement): void {
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
-  io.err(
-    `task    ${environment.name}: ${environment.describe} (${tasks.train.length} training, ${tasks.val.length} held out)\n`,
-  );
+  const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
+  const say = (label: string, text: string) => io.err(labelled(label, text, width));
+  const counts = `${tasks.train.length} training, ${tasks.val.length} held out`;
+  say("task", `${environment.name}: ${environment.describe} (${counts})`);
   // A service does not tell how many.
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
-  io.err(`model   ${setting(config, "model.name") ?? "new"}${size}\n`);
-  io.err(`device  ${device}\n`);
-  io.err(`run     ${steps} steps, written to ${dir}\n\n`);
+  say("model", `${setting(config, "model.name") ?? "new"}${size}`);
+  say("device", device);
+  say("run", `${steps} steps, written to ${dir}`);
+  const isWatchable = setting(config, "rllm.trainer.logger").some((name) => /^(jsonl|report)$/.test(name));
+  if (isWatchable) say("watch", `${commandName(io)} view ${quoted(dir)}`);
+  io.err("\n");
 }
 
 function describeRun({ environment, config }: Session, device: string): string {

@@ -13,6 +13,8 @@ export interface Screen {
 }
 
 const BAR_WIDTH = 18;
+/** Below this width the bar is half as long. */
+const NARROW_COLUMNS = 80;
 const SPARKLINE_WIDTH = 24;
 /** Without a terminal, warm-up prints this many lines. */
 const WARMUP_LINES = 5;
@@ -40,17 +42,19 @@ export class ConsoleLogger implements Logger {
     if (this.started?.phase !== record.phase)
       this.started = { phase: record.phase, at: now, step: record.step };
     const perStep = (now - this.started.at) / 1000 / Math.max(record.step - this.started.step, 1);
-    const left =
-      record.step > this.started.step ? duration(perStep * (record.totalSteps - record.step)) : "…";
+    const isLast = record.step === record.totalSteps;
+    const left = isLast
+      ? `in ${duration((now - this.started.at) / 1000)}`
+      : `eta ${record.step > this.started.step ? duration(perStep * (record.totalSteps - record.step)) : "…"}`;
     if (record.phase === "warmup") this.logWarmup(record, left);
     else this.logStep(record, left);
   }
 
   private logWarmup({ step, totalSteps, metrics }: LogRecord, left: string): void {
-    const facts = `loss ${fixed(metrics["warmup/loss"])}  ${speed(metrics)}`;
-    if (this.screen.isTerminal) this.draw(`warm-up ${this.bar(step, totalSteps)} ${facts}  eta ${left}`);
+    const facts = [`loss ${fixed(metrics["warmup/loss"])}`, speed(metrics)];
+    if (this.screen.isTerminal) this.draw(`warm-up ${this.bar(step, totalSteps)}`, [left, ...facts]);
     else if (step % Math.ceil(totalSteps / WARMUP_LINES) === 0 || step === totalSteps)
-      this.line(`warm-up ${step}/${totalSteps}  ${facts}  eta ${left}`);
+      this.line([`warm-up ${step}/${totalSteps}`, ...facts, left].join("  "));
     if (step === totalSteps) this.keep();
   }
 
@@ -58,30 +62,46 @@ export class ConsoleLogger implements Logger {
     const reward = meanReward(metrics);
     if (reward !== undefined) this.rewards.push(reward);
     const facts = [
-      `reward ${fixed(reward)}`,
-      ...(this.screen.isTerminal && this.screen.columns >= 100
-        ? [this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan")]
-        : []),
-      ...(this.screen.isTerminal && this.accuracy ? [`val ${this.accuracy}`] : []),
       named("entropy", metrics["actor/entropy"]),
       named("kl", metrics["actor/ppo_kl"]),
       named("clip", metrics["actor/pg_clipfrac"]),
       named("len", metrics["response_length/mean"]),
+      named("stale", metrics["async/staleness_mean"]),
       speed(metrics),
-    ].filter(Boolean);
-    if (this.screen.isTerminal)
-      this.draw(`train ${this.bar(step, totalSteps)} eta ${left}  ${facts.join("  ")}`);
-    else this.line(`step ${step}/${totalSteps}  ${facts.join("  ")}  eta ${left}`);
+    ];
+    if (!this.screen.isTerminal)
+      this.line(
+        [`step ${step}/${totalSteps}`, `reward ${fixed(reward)}`, ...facts.filter(Boolean), left].join("  "),
+      );
+    else {
+      const curve =
+        this.screen.columns >= 100 ? this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan") : "";
+      const accuracy = this.accuracy ? `val ${this.accuracy}` : "";
+      this.draw(`train ${this.bar(step, totalSteps)}`, [
+        left,
+        `reward ${fixed(reward)}`,
+        curve,
+        accuracy,
+        ...facts,
+      ]);
+      if (step === totalSteps) this.keep();
+    }
   }
 
+  /** Rewards that only repeat the accuracy are left out. */
   private logValidation({ step, metrics }: LogRecord): void {
-    const rates = Object.entries(metrics).filter(([name]) => name.endsWith("/pass@1"));
-    this.accuracy = rates.map(([, value]) => fixed(value)).join(" ");
-    const rewards = Object.entries(metrics).filter(([name]) => /^val\/reward\/.*\/mean$/.test(name));
+    const rates = Object.entries(metrics).filter(([name]) => /\/pass@\d+$/.test(name));
+    const first = rates.filter(([name]) => name.endsWith("/pass@1"));
+    this.accuracy = first.map(([, value]) => fixed(value)).join(" ");
+    const rewards = Object.entries(metrics).filter(
+      ([name, value]) =>
+        /^val\/reward\/.*\/mean$/.test(name) && !first.some(([, rate]) => fixed(rate) === fixed(value)),
+    );
     const parts = [...rates, ...rewards].map(
       ([name, value]) => `${name.slice(4)} ${this.paint(fixed(value), "bold")}`,
     );
-    this.line(`${this.paint("validation", "green")} at step ${step}  ${parts.join("  ")}`);
+    const head = `${this.paint("validation", "green")} at step ${step}`;
+    for (const text of folded([head, ...parts], this.screen)) this.line(text);
   }
 
   /** The redrawn line stays, and what follows starts below it. */
@@ -103,14 +123,22 @@ export class ConsoleLogger implements Logger {
     this.isDrawn = false;
   }
 
-  private draw(text: string): void {
-    this.screen.err(`\r\x1b[2K${cut(text, this.screen.columns - 1)}`);
+  /** As many facts as there is room for, the first ones first. */
+  private draw(head: string, facts: readonly string[]): void {
+    const room = this.screen.columns - 1;
+    let text = head;
+    for (const fact of facts.filter(Boolean)) {
+      if (visibleLength(text) + 2 + visibleLength(fact) > room) break;
+      text += `  ${fact}`;
+    }
+    this.screen.err(`\r\x1b[2K${cut(text, room)}`);
     this.isDrawn = true;
   }
 
   private bar(step: number, total: number): string {
-    const full = Math.round((BAR_WIDTH * step) / Math.max(total, 1));
-    const bar = this.paint("━".repeat(full), "cyan") + this.paint("─".repeat(BAR_WIDTH - full), "dim");
+    const width = this.screen.columns < NARROW_COLUMNS ? BAR_WIDTH / 2 : BAR_WIDTH;
+    const full = Math.round((width * step) / Math.max(total, 1));
+    const bar = this.paint("━".repeat(full), "cyan") + this.paint("─".repeat(width - full), "dim");
     return `${bar} ${String(step).padStart(String(total).length)}/${total}`;
   }
 
@@ -143,6 +171,23 @@ function speed(metrics: Metrics): string {
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: colours start with the escape character
 const COLOR = /(\x1b\[\d+m)/;
+
+function visibleLength(text: string): number {
+  return text.split(COLOR).reduce((sum, part, i) => sum + (i % 2 === 1 ? 0 : part.length), 0);
+}
+
+/** Parts in lines that fit a terminal, the later lines indented; one line where there is none. */
+function folded(parts: readonly string[], { isTerminal, columns }: Screen): string[] {
+  if (!isTerminal) return [parts.join("  ")];
+  const lines: string[] = [];
+  for (const part of parts) {
+    const last = lines.at(-1);
+    const joined = `${last}  ${part}`;
+    if (last !== undefined && visibleLength(joined) < columns) lines[lines.length - 1] = joined;
+    else lines.push(last === undefined ? part : `  ${part}`);
+  }
+  return lines;
+}
 
 /** Cuts a line to the terminal's width, not counting colours, so that it never wraps. */
 function cut(text: string, columns: number): string {

@@ -25,6 +25,19 @@ export function duration(seconds: number): string {
   return hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
+/** `label` and a text beside it, folded at spaces to the terminal's width. */
+export function labelled(label: string, text: string, columns: number): string {
+  const margin = label.padEnd(8);
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const last = lines.at(-1);
+    if (last !== undefined && margin.length + last.length + 1 + word.length < columns)
+      lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word);
+  }
+  return lines.map((line, i) => `${i === 0 ? margin : " ".repeat(8)}${line}\n`).join("");
+}
+
 const BARS = "▁▂▃▄▅▆▇█";
 
 /** A curve in `width` characters, from the smallest value to the largest; averages where there are more values. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { ConsoleLogger } from "../../src/log/console.ts";
-import { duration, shortNumber, sparkline } from "../../src/log/format.ts";
+import { duration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
 
 function screen(options: { isTerminal?: boolean; color?: boolean; columns?: number } = {}) {
   const written: string[] = [];
@@ -37,7 +37,7 @@ test("without a terminal each step is one plain line", () => {
 test("on a terminal the line is redrawn and never wider than it", () => {
   const io = screen({ isTerminal: true, color: true, columns: 60 });
   const log = new ConsoleLogger(io);
-  for (const n of [1, 2, 3]) log.log(step(n));
+  for (const n of [1, 2]) log.log(step(n));
   for (const line of io.written) {
     expect(line.startsWith("\r\x1b[2K")).toBe(true);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: colours and the redraw
@@ -45,6 +45,63 @@ test("on a terminal the line is redrawn and never wider than it", () => {
   }
   log.finish();
   expect(io.written.at(-1)).toBe("\n");
+});
+
+test.each([40, 60, 79, 100, 160])(
+  "on %i columns no fact is cut, and the most important come first",
+  (columns) => {
+    const io = screen({ isTerminal: true, columns });
+    const log = new ConsoleLogger(io);
+    log.log(step(1));
+    const facts = io.written[0]
+      .replace(/^.*\d\/3/s, "")
+      .trim()
+      .split(/ {2,}/)
+      .filter(Boolean);
+    const all = ["eta …", "reward 0.250", ...(columns >= 100 ? ["▁"] : []), "entropy 0.5", "12.3k tok/s"];
+    expect(facts).toEqual(all.slice(0, facts.length));
+    const length = io.written[0].replace("\r\x1b[2K", "").length;
+    if (facts.length < all.length)
+      expect(length + 2 + all[facts.length].length).toBeGreaterThanOrEqual(columns);
+  },
+);
+
+test("the last step stays on the screen, with the time that the phase took", () => {
+  const io = screen({ isTerminal: true });
+  const log = new ConsoleLogger(io);
+  for (const n of [1, 2, 3]) log.log(step(n));
+  expect(io.written.at(-2)).toMatch(/3\/3 {2}in 0 s/);
+  expect(io.written.at(-1)).toBe("\n");
+  log.log({ phase: "val", step: 3, totalSteps: 3, metrics: { "val/sums/pass@1": 0.75 } });
+  expect(io.written.at(-1)).toMatch(/^validation/);
+});
+
+test("validation tells every pass@k, rewards that say more, and folds between them", () => {
+  const metrics = {
+    "val/sums/pass@1": 0.5,
+    "val/sums/pass@8": 0.75,
+    "val/reward/adder/mean": 0.5,
+    "val/reward/judge/mean": 0.125,
+  };
+  const record = { phase: "val" as const, step: 3, totalSteps: 3, metrics };
+  const plain = screen();
+  new ConsoleLogger(plain).log(record);
+  expect(plain.written).toEqual([
+    "validation at step 3  sums/pass@1 0.500  sums/pass@8 0.750  reward/judge/mean 0.125\n",
+  ]);
+  const narrow = screen({ isTerminal: true, columns: 50 });
+  new ConsoleLogger(narrow).log(record);
+  expect(narrow.written).toEqual([
+    "validation at step 3  sums/pass@1 0.500\n",
+    "  sums/pass@8 0.750  reward/judge/mean 0.125\n",
+  ]);
+});
+
+test("labelled() folds at spaces, under the text", () => {
+  expect(labelled("task", "add one digit to two", 20)).toBe(
+    "task    add one\n        digit to\n        two\n",
+  );
+  expect(labelled("run", "x", Number.POSITIVE_INFINITY)).toBe("run     x\n");
 });
 
 test("NO_COLOR leaves the bar and drops the colours", () => {
