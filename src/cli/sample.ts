@@ -1,4 +1,6 @@
 /** `grpu sample`: text in, text out. */
+import type { Tokenizer } from "../backend.ts";
+import { Transcript } from "../chat/transcript.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
 import { integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
@@ -10,6 +12,7 @@ export const sampleCommand: Command = {
   options: [
     MODEL,
     { flag: "--prompt", value: "TEXT", describe: "text to continue; - reads standard input", required: true },
+    { flag: "--chat", describe: "the text is a message, put through the model's chat template" },
     ...SAMPLING,
     { flag: "--n", value: "N", describe: "how many continuations", default: "1" },
     DEVICE,
@@ -19,6 +22,7 @@ export const sampleCommand: Command = {
     "grpu sample --model checkpoints/grpu/arithmetic/global_step_60 --prompt 37+5=",
     'grpu sample --model ./stories260k --prompt "Once upon a time" --max-tokens 100 --temperature 0.8',
     'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
+    'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
   ],
   notes: "--model takes a Hugging Face folder or a checkpoint of grpu train.",
   run: (input, io) => sample(input, io),
@@ -42,7 +46,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
       });
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
-    const prompt_ids = tokenizer.encode(prompt);
+    const prompt_ids = options.chat ? chatPrompt(prompt, tokenizer) : tokenizer.encode(prompt);
     const room = backend.model.contextLength - prompt_ids.length;
     if (room < 1)
       throw new ConfigError(
@@ -66,4 +70,8 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   } finally {
     backend.close();
   }
+}
+
+function chatPrompt(content: string, tokenizer: Tokenizer): readonly number[] {
+  return new Transcript({ tokenizer }).prompt([{ role: "user", content }]).ids;
 }

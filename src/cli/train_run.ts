@@ -277,8 +277,11 @@ function farewell(it: Ending & { session: Session; input: Input; io: Io }): void
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   const isModel = ["config.json", "adapter_config.json"].some((file) => existsSync(join(model ?? "", file)));
   if (isModel && session.tasks.val.length > 0) {
-    const prompt = session.tasks.val[0].instruction;
-    io.err(`sample   ${commandName(io)} sample --model ${model} --prompt ${JSON.stringify(prompt)}\n`);
+    const { instruction, messages } = session.tasks.val[0];
+    const chat = messages ? "--chat " : "";
+    io.err(
+      `sample   ${commandName(io)} sample --model ${model} ${chat}--prompt ${JSON.stringify(instruction)}\n`,
+    );
   }
 }
 

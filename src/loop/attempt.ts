@@ -70,6 +70,8 @@ async function tryOnce(
   const own = createPolicy({ ...policyOptions(context), sampler, rank, seed, signal: deadline.signal });
   const run = async () => {
     const outcome = await rollout(attempt.task, own.policy);
+    // A rollout may have swallowed it.
+    if (sampler.failure !== undefined) throw sampler.failure;
     if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD);
     const result = resultOf(outcome, own);
     const episode = shaped(toEpisode(attempt, result), settings.workflow.workflow_args);

@@ -64,7 +64,7 @@ async function train(...overrides: string[]) {
     const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
     return lines.map((line) => JSON.parse(line)).find(({ phase }) => phase === "train");
   };
-  return { ...ran, metrics: ran.code === 0 ? (read() as Record<string, number>) : {} };
+  return { ...ran, folder, metrics: ran.code === 0 ? (read() as Record<string, number>) : {} };
 }
 
 test("an agent that returns nothing is judged by the evaluator, with task.args", async () => {
@@ -86,6 +86,24 @@ test("task.args reach a reward", async () => {
   const { metrics } = await train("task.reward=longer", "task.args={unit: 1}");
   expect(metrics["reward/single_turn/max"]).toBeGreaterThan(0);
   expect(metrics["reward/single_turn/max"]).toBeLessThanOrEqual(1);
+});
+
+test("a model that was trained on messages is asked in messages", async () => {
+  const rows = `data.val_files=${join(dir, "rows.jsonl")}`;
+  const { folder, err } = await train("task.reward=longer", "task.args={unit: 1}", rows);
+  expect(err).toMatch(/sample .* --chat --prompt "1\+1="/);
+  const ask = async (...prompt: string[]) => {
+    const model = ["--model", join(folder, "global_step_1"), "--device", "cpu"];
+    const { out } = await grpu(["sample", ...model, "--seed", "3", "--max-tokens", "8", "--json", ...prompt]);
+    return JSON.parse(out).tokens as number[];
+  };
+  const [chat, written, bare] = [
+    await ask("--chat", "--prompt", "1+1="),
+    await ask("--prompt", "1+1=<eos>"),
+    await ask("--prompt", "1+1="),
+  ];
+  expect(chat).toEqual(written);
+  expect(chat).not.toEqual(bare);
 });
 
 test("a game by name is played within max_steps, with its env_args; its reward is the sum of its steps", async () => {

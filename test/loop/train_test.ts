@@ -202,6 +202,14 @@ test("a failure of the backend is nobody's bad rollout", async () => {
   });
   await expect(train(run)).rejects.toThrow("device lost");
   expect(calls).toBe(1);
+  const careless = letterRun({
+    backend,
+    rollout: async (task, policy) => {
+      await policy.complete(task.instruction).catch(() => {});
+      return 1;
+    },
+  });
+  await expect(train(careless.run)).rejects.toThrow("device lost");
 });
 
 test("all rollouts of a step are drawn in one batch", async () => {
