@@ -56,6 +56,8 @@
     return hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)} min`;
   }
 
+  const counted = (value) => value.toLocaleString("en");
+
   const color = (i) => `var(--run-${i % 8})`;
   const resolved = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const isMany = () => data.runs.length > 1;
@@ -166,7 +168,7 @@
     const total = run.totalSteps;
     made.push(
       h("div", { class: "card tile" }, [
-        h("b", {}, total ? `${done} / ${total}` : String(done)),
+        h("b", {}, total ? `${counted(done)} / ${counted(total)}` : counted(done)),
         h("span", {}, "training steps"),
         total && done < total
           ? h("div", { class: "bar" }, [h("i", { style: `width:${(100 * done) / total}%` })])
@@ -174,7 +176,8 @@
       ]),
     );
     made.push(tile(duration(seconds(run)), "in all"));
-    made.push(tile(number(sum(run, "train", "perf/total_num_tokens")), "tokens trained on"));
+    const tokens = sum(run, "train", "perf/total_num_tokens");
+    if (tokens > 0) made.push(tile(number(tokens), "tokens trained on"));
     return h("div", { class: "tiles" }, made);
   }
 
@@ -501,7 +504,7 @@
     return {
       width: Math.max(plot.clientWidth, 120),
       height: HEIGHT,
-      padding: [8, 10, 0, 0],
+      padding: [8, 16, 0, 0],
       legend: { show: false },
       scales: {
         x: { time: false, range: () => xRange(chart) },
@@ -514,6 +517,7 @@
           size: 26,
           space: 60,
           incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6],
+          values: (_, ticks) => ticks.map((tick) => (tick >= 1e4 ? number(tick) : String(tick))),
         },
         {
           ...axis,
@@ -726,13 +730,6 @@
       what: "trajectories",
       dropped: (run) => difference(run, "groups/num_trajs_before_filter", "groups/num_trajs_after_filter"),
       seen: "groups/num_trajs_before_filter",
-      curve: null,
-    },
-    {
-      title: "Token mismatch",
-      what: "trajectories",
-      name: "groups/dropped_token_mismatch",
-      seen: "groups/num_trajs_before_filter",
     },
     {
       title: "Too few trajectories in the group",
@@ -744,6 +741,12 @@
       title: "Groups of equal rewards",
       what: "groups",
       name: "batch/groups_dropped_uniform",
+      seen: "batch/groups_before_filter",
+    },
+    {
+      title: "Rejected by the mode or a function of yours",
+      what: "groups",
+      dropped: rejected,
       seen: "batch/groups_before_filter",
     },
     {
@@ -764,7 +767,7 @@
       name: "groups/dropped_zero_adv",
       seen: "groups/num_groups",
     },
-    { title: "Malformed sequences", what: "rows", name: "batch/dropped_malformed_sequences" },
+    { title: "Tokens that do not match", what: "trajectories", name: "batch/dropped_malformed_sequences" },
   ];
   const REASONS = [
     "max_prompt_length_exceeded",
@@ -774,6 +777,15 @@
     "unknown",
     "error",
   ];
+
+  /** What no other filter explains. */
+  function rejected(run) {
+    const names = ["before_filter", "after_filter", "dropped_insufficient_trajs", "dropped_uniform"];
+    const [before, after, ...dropped] = names.map((name) => curve(run, "train", `batch/groups_${name}`));
+    if (!before || !after) return undefined;
+    const total = before.sum - after.sum - dropped.reduce((all, it) => all + (it?.sum ?? 0), 0);
+    return total > 0 ? { sum: total } : undefined;
+  }
 
   function difference(run, before, after) {
     const [a, b] = [curve(run, "train", before), curve(run, "train", after)];

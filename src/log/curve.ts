@@ -57,12 +57,12 @@ export class Curve {
     this.width *= 2;
   }
 
-  /** The last value is always a point of its own. */
+  /** Ends at the last step, also where the last point is a mean. */
   data(): CurveData {
     const { count, sum, first, last, lastX, min, max } = this.total;
-    const isOpen = this.width > 1 || this.open.count > 0;
-    const x = isOpen ? [...this.x.filter((each) => each < lastX), lastX] : this.x;
-    const y = isOpen ? [...this.y.slice(0, x.length - 1), last] : this.y;
+    const { open } = this;
+    const y = open.count > 0 ? [...this.y, open.y / open.count] : this.y;
+    const x = [...this.x.slice(0, y.length - 1), ...(count > 0 ? [lastX] : [])];
     return { x: x.map(rounded), y: y.map(rounded), count, sum, first, last, min, max };
   }
 }
