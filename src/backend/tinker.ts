@@ -71,6 +71,8 @@ const SAMPLER = z.object({ sampling_session_id: z.string() });
 const STEP = z.object({ metrics: z.record(z.string(), z.number()).nullish() });
 const LAST = z.object({ last_checkpoint: z.object({ tinker_path: z.string() }).nullish() });
 const CONCURRENCY = 256;
+/** Asked for log-probs of a row, the service draws a token behind it, for which there must be room. */
+const DRAWN_BEHIND = 1;
 /** Requests for samples that the service lost are sent again so often. */
 const MOST_RESENDS = 5;
 
@@ -134,7 +136,7 @@ export class TinkerBackend implements Backend {
       const tokenizer = typeof given === "function" ? await given(info) : given;
       const contextLength = Math.min(
         options.contextLength ?? Number.POSITIVE_INFINITY,
-        contextLengthOf(offered, [baseModel, info.name]),
+        contextLengthOf(offered, [baseModel, info.name]) - DRAWN_BEHIND,
       );
       return new TinkerBackend({ ...options, baseModel }, { session, modelId, contextLength, tokenizer });
     } catch (error) {
@@ -169,16 +171,19 @@ export class TinkerBackend implements Backend {
     const version = this.steps;
     return this.withAccount(async () => {
       const samplerId = await this.currentSampler(version);
-      const most = Math.min(
-        this.options.concurrency ?? CONCURRENCY,
-        this.session.flags.sample_max_concurrent_requests,
-      );
       return inParallel(requests, {
-        most,
+        most: this.samplesAtOnce,
         signal,
         map: (request, inner) => this.drawOne(request, { samplerId, version, signal: inner }),
       });
     });
+  }
+
+  private get samplesAtOnce(): number {
+    return Math.min(
+      this.options.concurrency ?? CONCURRENCY,
+      this.session.flags.sample_max_concurrent_requests,
+    );
   }
 
   private async drawOne(
@@ -284,7 +289,7 @@ export class TinkerBackend implements Backend {
     ]);
     const all = new Float32Array(rows.tokens.length);
     await inParallel(ranges, {
-      most: this.session.flags.sample_max_concurrent_requests,
+      most: this.samplesAtOnce,
       map: async ([first, end], signal) => {
         if (end - first < 2) return;
         const prompt = [...rows.tokens.subarray(first, end)];

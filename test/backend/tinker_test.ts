@@ -198,6 +198,20 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     backend.close();
   });
 
+  test("leaves room for the token that the service draws behind a row when it is asked for its log-probs", async () => {
+    const backend = await connect();
+    const { contextLength } = backend.model;
+    const row = Uint32Array.from({ length: contextLength }, (_, t) => (t === 0 ? 1 : 300 + (t % 100)));
+    const rows = { tokens: row, offsets: Uint32Array.of(0, contextLength) };
+    const [current, reference] = await Promise.all(
+      (["current", "reference"] as const).map((policy) => backend.logprobs(rows, { policy, temperature: 1 })),
+    );
+    // A new adapter changes nothing.
+    expect(largestGap(current.logprobs, reference.logprobs)).toBeLessThan(1e-4);
+    expect(current.logprobs.at(-1)).toBeLessThan(0);
+    backend.close();
+  });
+
   test("keeps the base model as the reference", async () => {
     const [backend, local] = [await connect(), await openLocal()];
     const batch = batchOf();
