@@ -60,7 +60,8 @@ export async function inParallel<T, R>(
   const worker = async () => {
     while (next < items.length) {
       const i = next++;
-      results[i] = await of.map(items[i], signal);
+      // A signal each: hundreds of listeners on one would be taken for a leak.
+      results[i] = await of.map(items[i], AbortSignal.any([signal]));
     }
   };
   try {

@@ -36,7 +36,6 @@ const RESULT_TIMEOUT_MS = 45_000;
 const RESULT_PATIENCE_MS = 60 * 60_000;
 /** Between two requests for one result that came back at once. */
 const FLOOR_MS = 100;
-const BETWEEN_NOTICES_MS = 60_000;
 const MOST_REFUSALS = 3;
 const [BAD_REQUEST, TIMEOUT, GONE] = [400, 408, 410];
 
@@ -62,13 +61,14 @@ export class TinkerSession {
   private readonly transport: Transport;
   private readonly patienceMs: number;
   private readonly heart: ReturnType<typeof setInterval>;
+  private isBeating = false;
 
   private constructor(transport: Transport, of: { id: string; flags: Flags; patienceMs: number }) {
     this.transport = transport;
     this.id = of.id;
     this.flags = of.flags;
     this.patienceMs = of.patienceMs;
-    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
+    this.heart = setInterval(() => void this.beat(), HEARTBEAT_MS);
     // A pulse alone keeps no process alive; browsers' timers are numbers.
     if (typeof this.heart === "object") this.heart.unref();
   }
@@ -107,9 +107,8 @@ export class TinkerSession {
    * @throws {RemoteError} with what the service says of a failure, {@link ResultGone} where it has dropped the result.
    */
   async result(requestId: string, of: { type: ResultType; signal?: AbortSignal }): Promise<Reply> {
-    const { clock, notify } = this.transport;
+    const { clock } = this.transport;
     let deadline = clock.now() + this.patienceMs;
-    let lastNotice = Number.NEGATIVE_INFINITY;
     for (let [iteration, refusals] = [0, 0]; ; iteration++) {
       const asked = clock.now();
       const reply = await this.poll(requestId, { ...of, iteration });
@@ -119,12 +118,8 @@ export class TinkerSession {
       const { queue_state, queue_state_reason } = PENDING.safeParse(reply.json).data ?? {};
       if (queue_state?.startsWith("paused")) {
         deadline = clock.now() + this.patienceMs;
-        if (clock.now() - lastNotice >= BETWEEN_NOTICES_MS) {
-          notify(
-            `the service has paused the queue (${queue_state}): ${queue_state_reason ?? "no reason given"}`,
-          );
-          lastNotice = clock.now();
-        }
+        const why = queue_state_reason ?? "no reason given";
+        this.transport.notify(`the service has paused the queue (${queue_state}): ${why}`);
       }
       if (clock.now() > deadline) throw new RemoteError(late(of.type, this.patienceMs), { retryable: true });
       await clock.sleep(Math.max(0, asked + FLOOR_MS - clock.now()), of.signal);
@@ -148,13 +143,17 @@ export class TinkerSession {
     });
   }
 
-  private beat(): void {
+  private async beat(): Promise<void> {
+    // While the service is away, one beat is on its way and not one more every ten seconds.
+    if (this.isBeating) return;
+    this.isBeating = true;
     const call = {
       body: { session_id: this.id, type: "session_heartbeat" },
       timeoutMs: HEARTBEAT_TIMEOUT_MS,
     };
     // A missed beat is nothing yet: if the session has died of it, the next request says so.
-    this.transport.call("/api/v1/session_heartbeat", call).catch(() => {});
+    await this.transport.call("/api/v1/session_heartbeat", call).catch(() => {});
+    this.isBeating = false;
   }
 
   /** Stops the pulse; the service ends the session when it hears no more of it. */

@@ -13,9 +13,9 @@ export interface TransportOptions {
   readonly clock?: Clock;
   /** How long a request that fails is tried again, ms. Default 5 minutes. */
   readonly patienceMs?: number;
-  /** How long a paused account is waited for, ms. Default 1 hour. */
-  readonly billingPatienceMs?: number;
-  /** For people: what holds the run up. */
+  /** How long a paused account, or a service with too much to do (429), is waited for, ms. Default 1 hour each. */
+  readonly pausePatienceMs?: number;
+  /** For people: what holds the run up. The same words come at most once a minute. */
   readonly notify?: (message: string) => void;
 }
 
@@ -47,13 +47,15 @@ export interface Reply {
 
 const TIMEOUT_MS = 60_000;
 const PATIENCE_MS = 5 * 60_000;
-const BILLING_PATIENCE_MS = 60 * 60_000;
+const PAUSE_PATIENCE_MS = 60 * 60_000;
 const BILLING_PAUSE_MS = 5_000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 const LONGEST_ASKED_PAUSE_MS = 60_000;
+const BETWEEN_NOTICES_MS = 60_000;
 const PAYMENT_REQUIRED = 402;
-const WORTH_A_RETRY: ReadonlySet<number> = new Set([408, 409, 429]);
+const TOO_MANY_REQUESTS = 429;
+const WORTH_A_RETRY: ReadonlySet<number> = new Set([408, 409, TOO_MANY_REQUESTS]);
 
 /** A failed try: what happened, and whether and when another one makes sense. */
 interface Failure {
@@ -63,43 +65,65 @@ interface Failure {
   readonly pauseMs?: number;
 }
 
+/** Time that a request has lost, ms: to failures, and to pauses that the service wished for. */
+interface Lost {
+  failed: number;
+  busy: number;
+  unpaid: number;
+}
+
 export class Transport {
   private readonly options: TransportOptions;
   readonly clock: Clock;
-  readonly notify: (message: string) => void;
+  /** When each notice was last given. */
+  private readonly noticed = new Map<string, number>();
 
   constructor(options: TransportOptions) {
     this.options = options;
     this.clock = options.clock ?? SYSTEM_CLOCK;
-    this.notify = options.notify ?? (() => {});
+  }
+
+  /** Tells people; hundreds of requests that meet the same thing say it once a minute. */
+  notify(message: string): void {
+    const now = this.clock.now();
+    if (now - (this.noticed.get(message) ?? Number.NEGATIVE_INFINITY) < BETWEEN_NOTICES_MS) return;
+    this.noticed.set(message, now);
+    this.options.notify?.(message);
   }
 
   /** @throws {RemoteError} for what the service refuses, and for a failure that outlasts the patience. */
   async call(path: string, call: Call = {}): Promise<Reply> {
     const idempotency = crypto.randomUUID();
-    let since: number | undefined;
+    const lost: Lost = { failed: 0, busy: 0, unpaid: 0 };
     for (let attempt = 0; ; attempt++) {
+      const began = this.clock.now();
       const outcome = await this.tryOnce(path, { call, idempotency });
       if (!("message" in outcome)) return outcome;
-      since ??= this.clock.now();
-      await this.pause(path, { failure: outcome, attempt, since, signal: call.signal });
+      await this.pause(path, { failure: outcome, attempt, lost, signal: call.signal });
+      lost[kindOf(outcome)] += this.clock.now() - began;
     }
   }
 
   private async pause(
     path: string,
-    at: { failure: Failure; attempt: number; since: number; signal?: AbortSignal },
+    {
+      failure,
+      attempt,
+      lost,
+      signal,
+    }: { failure: Failure; attempt: number; lost: Lost; signal?: AbortSignal },
   ): Promise<void> {
-    const { failure, attempt, since, signal } = at;
-    const isBilling = failure.status === PAYMENT_REQUIRED;
-    const { patienceMs = PATIENCE_MS, billingPatienceMs = BILLING_PATIENCE_MS } = this.options;
+    const kind = kindOf(failure);
+    const { patienceMs = PATIENCE_MS, pausePatienceMs = PAUSE_PATIENCE_MS } = this.options;
     const pauseMs = failure.pauseMs ?? backoff(attempt);
-    const waited = this.clock.now() - since;
     if (!failure.retryable) throw this.error(path, failure);
-    if (waited + pauseMs > (isBilling ? billingPatienceMs : patienceMs))
-      throw this.error(path, failure, ` It was tried for ${Math.round(waited / 1000)} s.`);
-    if (isBilling && attempt === 0)
+    if (lost[kind] + pauseMs > (kind === "failed" ? patienceMs : pausePatienceMs))
+      throw this.error(path, failure, ` It was tried for ${Math.round(lost[kind] / 1000)} s.`);
+    if (kind === "unpaid")
       this.notify(`the service has paused the account, and is asked again: ${failure.message}`);
+    // A moment of it is how the service paces its clients.
+    if (kind === "busy" && lost.busy > BETWEEN_NOTICES_MS)
+      this.notify(`the service has too much to do, and is asked again: ${failure.message}`);
     await this.clock.sleep(pauseMs, signal);
   }
 
@@ -155,6 +179,11 @@ export class Transport {
       ...(body && { body: isBinary ? (body as Uint8Array<ArrayBuffer>) : JSON.stringify(body) }),
     };
   }
+}
+
+function kindOf({ status }: Failure): keyof Lost {
+  if (status === PAYMENT_REQUIRED) return "unpaid";
+  return status === TOO_MANY_REQUESTS ? "busy" : "failed";
 }
 
 function reply(response: Response, bytes: Uint8Array): Reply {

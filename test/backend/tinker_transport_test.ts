@@ -100,11 +100,46 @@ describe("a request", () => {
     expect(clock.now()).toBeLessThanOrEqual(30_000);
   });
 
-  test("waits an hour for a paused account, and says so once", async () => {
+  test("waits an hour for a paused account, and says so once a minute", async () => {
     const { transport, notices, clock } = service([status(402, "pay first")]);
     await expect(transport.call("/path")).rejects.toThrow("402: pay first");
-    expect(notices).toEqual([expect.stringContaining("pay first")]);
+    expect(new Set(notices)).toEqual(new Set([expect.stringContaining("pay first")]));
+    expect(notices.length).toBeLessThanOrEqual(61);
     expect(clock.now()).toBeGreaterThan(59 * 60_000);
+  });
+
+  test("that hundreds make tells what they meet once", async () => {
+    const stopped: Clock = { now: () => 0, sleep: async () => {} };
+    const { transport, notices } = service([...Array(300).fill(status(402, "pay first")), ok()], {
+      clock: stopped,
+    });
+    await Promise.all(Array.from({ length: 200 }, () => transport.call("/path")));
+    expect(notices).toHaveLength(1);
+  });
+
+  test("is not given up for a service that has too much to do for half an hour, and says why it takes so long", async () => {
+    const busy = Array(180).fill(status(429, "queue full", { "retry-after": "10" }));
+    const { transport, notices, clock } = service([...busy, ok({ fine: 1 })]);
+    expect((await transport.call("/path")).json).toEqual({ fine: 1 });
+    expect(clock.now()).toBe(30 * 60_000);
+    expect(notices[0]).toContain("queue full");
+  });
+
+  test("has its whole patience with failures after a pause of the account", async () => {
+    const { transport } = service([
+      ...Array(100).fill(status(402, "pay first")),
+      status(502, "starting"),
+      status(502, "starting"),
+      ok({ fine: 1 }),
+    ]);
+    expect((await transport.call("/path")).json).toEqual({ fine: 1 });
+  });
+
+  test("that meets pauses and failures by turns ends", async () => {
+    let calls = 0;
+    const { transport, clock } = service([() => (calls++ % 2 ? status(402) : status(500))]);
+    await expect(transport.call("/path")).rejects.toThrow(RemoteError);
+    expect(clock.now()).toBeLessThan(70 * 60_000);
   });
 
   test("ends when it takes too long, and when its signal aborts", async () => {
