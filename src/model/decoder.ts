@@ -1,8 +1,10 @@
 /** One step of decoding: a token for each of many sequences, from the cache of those before it. */
-import type { Buffer, Device } from "../compute/device.ts";
+import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 import { fusesInput } from "../compute/matmul.ts";
+import type { ModelConfig } from "./config.ts";
 import { logitStride, logitWindows } from "./head.ts";
 import { cacheAppend } from "./kernels/cache.ts";
+import { decodeRows, STAGE } from "./kernels/decode_rows.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { ropeAppend } from "./kernels/rope_append.ts";
 import { chooseSample } from "./kernels/sample.ts";
@@ -48,16 +50,77 @@ export class Decoder {
   /** One token for every row: feeds in each row's last one and draws the next. */
   step(weights: Weights, at: { cache: Cache; rows: Rows; shift: number }): void {
     const { rows, shift } = at;
-    const { hiddenSize: C, layers, vocabSize } = this.model.config;
     const scratch = new Scratch(this.device);
-    let x = scratch.floats(rows.count * C, "residual");
+    const run = this.fused && fitsChain(weights) ? this.chain : this.layers;
+    const hidden = run.call(this, weights, { ...at, scratch });
+    this.draw(weights, { hidden, rows, shift, scratch });
+    scratch.release();
+  }
+
+  /** Hidden states of each row's last token, a kernel at a time. */
+  private layers(
+    weights: Weights,
+    at: { cache: Cache; rows: Rows; shift: number; scratch: Scratch },
+  ): Buffer {
+    const { hiddenSize: C, layers } = this.model.config;
+    let x = at.scratch.floats(at.rows.count * C, "residual");
+    this.embed(weights, at.rows, x);
+    for (let layer = 0; layer < layers; layer++) x = this.layer(weights, { ...at, layer, x });
+    return x;
+  }
+
+  private embed(weights: Weights, rows: Rows, out: Buffer): void {
+    const { hiddenSize: C, vocabSize } = this.model.config;
     this.device.dispatch(embedding, {
-      buffers: { tokens: rows.next, table: weights.values.get(EMBEDDING), out: x },
+      buffers: { tokens: rows.next, table: weights.values.get(EMBEDDING), out },
       params: { tokens: rows.count, width: C, first_row: 0, row_count: vocabSize },
     });
-    for (let layer = 0; layer < layers; layer++) x = this.layer(weights, { ...at, layer, x, scratch });
-    this.draw(weights, { hidden: x, rows, shift, scratch });
-    scratch.release();
+  }
+
+  /** The same with all that lies between two attentions in one dispatch. */
+  private chain(weights: Weights, at: { cache: Cache; rows: Rows; shift: number; scratch: Scratch }): Buffer {
+    const { rows, scratch } = at;
+    const { layers, hiddenSize: C, heads, headDim } = this.model.config;
+    const { size, ...parts } = layOutState(this.model.config, rows.count);
+    const state = scratch.floats(size, "decoding state");
+    const qkv = scratch.floats(rows.count * this.model.qkvWidth, "qkv");
+    const x = state.slice(parts.x_at * 4, rows.count * C * 4);
+    const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
+    this.embed(weights, rows, x);
+    const between = (layer: number, range: { first: number; last: number }) =>
+      this.device.dispatch(decodeRows, {
+        buffers: { matrices: weights.transposed!.shards[0], vectors: weights.values.shards[0], state, qkv },
+        params: { ...this.chainParams(weights, layer), ...parts, ...range, rows: rows.count },
+      });
+    between(-1, { first: STAGE.qkv, last: STAGE.end });
+    for (let layer = 0; layer < layers; layer++) {
+      this.turnAndAppend({ ...at, layer, qkv });
+      this.attendCache({ ...at, layer, qkv, out: attended });
+      between(layer, { first: STAGE.output, last: layer + 1 < layers ? STAGE.end : STAGE.qkv });
+    }
+    return x;
+  }
+
+  /** Where the weights of a layer, and the first ones of the next, lie. There is none before the first or after the last. */
+  private chainParams(weights: Weights, layer: number) {
+    const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
+    const matrix = (of: number, name: string) =>
+      weights.transposed!.entry(layerNames(of)(name)).byteOffset / 16;
+    const vector = (of: number, name: string) => weights.values.entry(layerNames(of)(name)).byteOffset / 4;
+    const [own, next] = [Math.max(layer, 0), Math.min(layer + 1, layers - 1)];
+    return {
+      hidden: hiddenSize,
+      inner: intermediateSize,
+      attended: heads * headDim,
+      qkv: this.model.qkvWidth,
+      o_at: matrix(own, "self_attn.o_proj.weight"),
+      gate_up_at: matrix(own, "mlp.gate_up.weight"),
+      down_at: matrix(own, "mlp.down_proj.weight"),
+      qkv_at: matrix(next, "self_attn.qkv.weight"),
+      norm_at: vector(own, "post_attention_layernorm.weight"),
+      next_norm_at: vector(next, "input_layernorm.weight"),
+      epsilon: rmsNormEps,
+    };
   }
 
   private layer(
@@ -104,7 +167,7 @@ export class Decoder {
     },
   ): Buffer {
     const { rows, layer, x, scratch, cache, shift, name } = at;
-    const { heads, kvHeads, headDim, qkNorm, qkvBias } = this.model.config;
+    const { heads, headDim, qkNorm, qkvBias } = this.model.config;
     const count = rows.count;
     const raw = scratch.floats(count * this.model.qkvWidth, "qkv");
     const norm = name("input_layernorm.weight");
@@ -120,17 +183,32 @@ export class Decoder {
     const qkv = qkNorm ? this.model.normHeads(weights, { name, qkvRaw: raw, rows: count, scratch }).qkv : raw;
     this.turnAndAppend({ cache, layer, qkv, rows, shift });
     const attended = scratch.floats(count * heads * headDim, "attention output");
+    this.attendCache({ cache, layer, qkv, rows, shift, out: attended });
+    return attended;
+  }
+
+  /** Each row's query against its slot of the cache. */
+  private attendCache(at: {
+    cache: Cache;
+    layer: number;
+    qkv: Buffer;
+    rows: Rows;
+    shift: number;
+    out: Buffer;
+  }): void {
+    const { cache, layer, rows, shift } = at;
+    const { heads, kvHeads, headDim } = this.model.config;
     this.device.dispatch(this.model.attention.decode, {
       buffers: {
-        q: qkv,
+        q: at.qkv,
         keys: cache.keys[layer],
         values: cache.values[layer],
         slots: rows.slots,
         positions: rows.positions,
-        out: attended,
+        out: at.out,
       },
       params: {
-        rows: count,
+        rows: rows.count,
         heads,
         key_heads: kvHeads,
         q_stride: this.model.qkvWidth,
@@ -141,7 +219,6 @@ export class Decoder {
       },
       constants: this.model.attention.decodeConstants,
     });
-    return attended;
   }
 
   /** y = norm(x) W^T. */
@@ -264,4 +341,27 @@ export class Decoder {
       });
     }
   }
+}
+
+/** Above it, a block of rows has so much to compute that its columns are better shared by several cores. */
+const WIDEST_CHAINED = 512;
+
+/** Whether the kernel between two attentions takes these weights: narrow, and all within reach of one binding. */
+function fitsChain({ config, values, transposed }: Weights): boolean {
+  const { hiddenSize, intermediateSize, heads, headDim, kvHeads, qkNorm, qkvBias } = config;
+  const widths = [hiddenSize, intermediateSize, heads * headDim, (heads + 2 * kvHeads) * headDim];
+  const isSimple = !qkNorm && !qkvBias && widths.every((width) => width % 4 === 0);
+  return (
+    isSimple && hiddenSize <= WIDEST_CHAINED && values.shards.length === 1 && transposed?.shards.length === 1
+  );
+}
+
+/** Where the parts of a chain's state lie, in elements; each may be bound as a slice. */
+function layOutState({ hiddenSize: C, intermediateSize: F, heads, headDim }: ModelConfig, rows: number) {
+  const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
+  const aligned = (elements: number) => Math.ceil(elements / ALIGNMENT) * ALIGNMENT;
+  const attended_at = aligned(rows * C);
+  const normed_at = attended_at + aligned(rows * heads * headDim);
+  const wide_at = normed_at + aligned(rows * C);
+  return { x_at: 0, attended_at, normed_at, wide_at, size: wide_at + rows * 2 * F };
 }

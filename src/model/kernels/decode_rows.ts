@@ -1,0 +1,86 @@
+/** What stands between the attention of one layer and that of the next, in one dispatch: decoding is mostly dispatches. */
+import { defineKernel } from "../../compute/kernel.ts";
+
+/** Rows that a workgroup takes through the stages. */
+const ROWS = 32;
+
+/** The stages, by number: a dispatch runs those from `first` up to, not including, `last`. */
+export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
+
+/**
+ * For each row: x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
+ * `matrices` holds the transposed weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at`
+ * elements. `state` holds x [rows, hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner]
+ * at their `*_at` elements; the last two are room to work in. hidden, attended, inner and qkv are multiples of 4.
+ */
+export const decodeRows = defineKernel({
+  name: "decode_rows",
+  bindings: { matrices: "read f32", vectors: "read f32", state: "write f32", qkv: "write f32" },
+  params: {
+    rows: "u32",
+    hidden: "u32",
+    inner: "u32",
+    attended: "u32",
+    qkv: "u32",
+    o_at: "u32",
+    gate_up_at: "u32",
+    down_at: "u32",
+    qkv_at: "u32",
+    norm_at: "u32",
+    next_norm_at: "u32",
+    x_at: "u32",
+    attended_at: "u32",
+    normed_at: "u32",
+    wide_at: "u32",
+    first: "u32",
+    last: "u32",
+    epsilon: "f32",
+  },
+  grid: ({ rows }) => [Math.ceil(rows / ROWS)],
+  reference({ matrices, vectors, state, qkv }, p) {
+    const { hidden: C, inner: F, epsilon } = p;
+    for (let row = 0; row < p.rows; row++) {
+      const part = (at: number, width: number) => state.subarray(at + row * width, at + (row + 1) * width);
+      const [x, normed, wide] = [part(p.x_at, C), part(p.normed_at, C), part(p.wide_at, 2 * F)];
+      if (runs(p, STAGE.output))
+        product(x, { by: part(p.attended_at, p.attended), matrices, at: p.o_at, add: true });
+      if (runs(p, STAGE.gateUp)) {
+        normalise(normed, { x, vectors, at: p.norm_at, epsilon });
+        product(wide, { by: normed, matrices, at: p.gate_up_at });
+      }
+      if (runs(p, STAGE.down)) {
+        for (let f = 0; f < F; f++) wide[f] *= wide[F + f] / (1 + Math.exp(-wide[f]));
+        product(x, { by: wide.subarray(0, F), matrices, at: p.down_at, add: true });
+      }
+      if (runs(p, STAGE.qkv)) {
+        normalise(normed, { x, vectors, at: p.next_norm_at, epsilon });
+        product(qkv.subarray(row * p.qkv, (row + 1) * p.qkv), { by: normed, matrices, at: p.qkv_at });
+      }
+    }
+  },
+  // Sums of f32 products of sums.
+  tolerance: { relative: 1e-4, absolute: 1e-4 },
+});
+
+function runs({ first, last }: { first: number; last: number }, stage: number): boolean {
+  return first <= stage && stage < last;
+}
+
+function normalise(
+  normed: Float32Array,
+  { x, vectors, at, epsilon }: { x: Float32Array; vectors: Float32Array; at: number; epsilon: number },
+): void {
+  const squares = x.reduce((sum, value) => sum + value * value, 0);
+  const scale = 1 / Math.sqrt(squares / x.length + epsilon);
+  for (let c = 0; c < x.length; c++) normed[c] = x[c] * scale * vectors[at + c];
+}
+
+function product(
+  to: Float32Array,
+  it: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean },
+): void {
+  const sums = new Float64Array(to.length);
+  for (let k = 0; k < it.by.length; k++)
+    for (let j = 0; j < sums.length; j++) sums[j] += it.by[k] * it.matrices[4 * it.at + k * to.length + j];
+  for (let j = 0; j < sums.length; j++) to[j] = sums[j] + (it.add ? to[j] : 0);
+}

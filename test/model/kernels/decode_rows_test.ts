@@ -1,0 +1,78 @@
+import { describe, expect, test } from "vitest";
+import { decodeRows, STAGE } from "../../../src/model/kernels/decode_rows.ts";
+import { noise, runOnBoth, useDevices } from "./run.ts";
+
+interface Shape {
+  readonly rows: number;
+  readonly hidden: number;
+  readonly inner: number;
+  readonly attended: number;
+  readonly qkv: number;
+}
+
+const SMALL: Shape = { rows: 5, hidden: 12, inner: 20, attended: 8, qkv: 16 };
+const shapes: readonly Shape[] = [
+  { ...SMALL, rows: 0 },
+  { ...SMALL, rows: 1 },
+  SMALL,
+  { ...SMALL, rows: 32 },
+  { ...SMALL, rows: 33 },
+  { rows: 40, hidden: 64, inner: 172, attended: 64, qkv: 128 },
+  { rows: 3, hidden: 4, inner: 36, attended: 132, qkv: 68 },
+];
+
+function runOf({ rows, hidden, inner, attended, qkv }: Shape, [first, last]: readonly [number, number]) {
+  const sizes = [attended * hidden, hidden * 2 * inner, inner * hidden, hidden * qkv];
+  const starts = sizes.map((_, i) => 4 + sizes.slice(0, i).reduce((sum, size) => sum + size, 0));
+  const [o_at, gate_up_at, down_at, qkv_at] = starts.map((at) => at / 4);
+  const [x_at, attended_at] = [3, 3 + rows * hidden];
+  const normed_at = attended_at + rows * attended;
+  const wide_at = normed_at + rows * hidden;
+  return {
+    buffers: {
+      matrices: noise(4 + sizes.reduce((sum, size) => sum + size, 0), 1).map((value) => value / 4),
+      vectors: noise(2 * hidden + 1, 2),
+      state: noise(wide_at + rows * 2 * inner + 1, 3),
+      qkv: noise(rows * qkv + 1, 4),
+    },
+    params: {
+      rows,
+      hidden,
+      inner,
+      attended,
+      qkv,
+      o_at,
+      gate_up_at,
+      down_at,
+      qkv_at,
+      norm_at: 1,
+      next_norm_at: 1 + hidden,
+      x_at,
+      attended_at,
+      normed_at,
+      wide_at,
+      first,
+      last,
+      epsilon: 1e-5,
+    },
+  };
+}
+
+describe("decodeRows", () => {
+  const devices = useDevices();
+  const ranges = [
+    [STAGE.output, STAGE.end],
+    [STAGE.output, STAGE.qkv],
+    [STAGE.qkv, STAGE.end],
+    [STAGE.gateUp, STAGE.down],
+  ] as const;
+  const cases = shapes.flatMap((shape) => ranges.map((range) => ({ shape, range })));
+
+  test.for(cases)("$shape.rows rows of $shape.hidden, stages $range", async ({ shape, range }, context) => {
+    // It is a kernel of eight lanes; other adapters never run it.
+    if (devices.gpu.info.kind === "webgpu" && devices.gpu.info.subgroupSize !== 8) context.skip();
+    const run = runOf(shape, range);
+    const got = await runOnBoth(devices, decodeRows, run);
+    if (shape.rows > 0) expect([got.state, got.qkv]).not.toEqual([run.buffers.state, run.buffers.qkv]);
+  });
+});
