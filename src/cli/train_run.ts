@@ -7,28 +7,35 @@ import { maskTree } from "../config/secret.ts";
 import { toYaml } from "../config/show.ts";
 import { equalValues, flatten, type Tree } from "../config/tree.ts";
 import { UnsupportedError } from "../errors.ts";
-import { type BestCheckpoint, FolderCheckpoints, setAside } from "../log/checkpoints.ts";
+import { FolderCheckpoints, setAside } from "../log/checkpoints.ts";
 import { ConsoleLogger } from "../log/console.ts";
 import { EpisodeFiles } from "../log/episodes.ts";
 import { labelled, shortNumber } from "../log/format.ts";
-import { GroupsFile, MetricsFile, type MetricsLine, readLines, SamplesFile } from "../log/jsonl.ts";
+import { GroupsFile, MetricsFile, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
 import { registeredLogger } from "../log/registry.ts";
 import { renderPage } from "../log/report.ts";
-import { GROUPS_FILE, METRICS_FILE, RUN_FILE, type RunFacts, SAMPLES_FILE } from "../log/run_folder.ts";
+import {
+  GROUPS_FILE,
+  METRICS_FILE,
+  RUN_FILE,
+  type RunData,
+  type RunFacts,
+  SAMPLES_FILE,
+} from "../log/run_folder.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../log/tensorboard.ts";
 import { checkWandb, openWandb, type WandbOptions } from "../log/wandb.ts";
 import { estimateAdvantagesOn } from "../loop/estimate.ts";
 import { settingsFromConfig } from "../loop/settings_config.ts";
-import type { LoopState } from "../loop/state.ts";
-import { totalSteps } from "../loop/state.ts";
-import { type TrainOutcome, train } from "../loop/train.ts";
+import { type LoopState, totalSteps } from "../loop/state.ts";
+import { train } from "../loop/train.ts";
 import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./front.ts";
-import { deviceFlag, deviceOverride, importsOf } from "./options.ts";
+import { deviceOverride, importsOf } from "./options.ts";
 import { openRuns } from "./runs.ts";
 import { openSession, runFolder, type Session } from "./session.ts";
+import { commandName, farewell, quoted, summary } from "./train_end.ts";
 
 const REPORT_FILE = "report.html";
 
@@ -69,11 +76,12 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
       signal: io.signal,
     });
     writeFacts({ ...facts, ended: new Date().toISOString(), complete: outcome.isComplete }, dir);
-    const report = writeReport(config, dir);
+    const run = readRun(dir);
+    const report = writeReport(config, { dir, run });
     const latest = await checkpoints.latest();
     const best = await checkpoints.best();
     const model = latest === undefined ? undefined : join(dir, latest);
-    const ending = { outcome, dir, model, best, report };
+    const ending = { outcome, dir, model, best, report, run };
     if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
     farewell({ ...ending, session, input, io });
     return io.signal.aborted ? EXIT_INTERRUPTED : EXIT_OK;
@@ -214,82 +222,16 @@ function writeFacts(facts: RunFacts, dir: string): RunFacts {
   return facts;
 }
 
-function writeReport(config: Tree, dir: string): string | undefined {
-  if (!setting(config, "rllm.trainer.logger").includes("report")) return undefined;
-  const file = join(dir, REPORT_FILE);
+/** What the run's files hold, read in bounded memory however long it was. */
+function readRun(dir: string): RunData {
   const [run] = openRuns([dir]);
   run.poll();
-  writeFileSync(file, renderPage([run.data()]));
+  return run.data();
+}
+
+function writeReport(config: Tree, { dir, run }: { dir: string; run: RunData }): string | undefined {
+  if (!setting(config, "rllm.trainer.logger").includes("report")) return undefined;
+  const file = join(dir, REPORT_FILE);
+  writeFileSync(file, renderPage([run]));
   return file;
-}
-
-/** For a shell: as it is, or in single quotes. */
-function quoted(word: string): string {
-  return /^[\w./=:@,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
-/** How this program is called here: from a checkout it is an npm script. */
-function commandName({ env }: Io): string {
-  return env.npm_package_name === "grpu" ? "npm run -s grpu --" : "grpu";
-}
-
-interface Ending {
-  readonly outcome: TrainOutcome;
-  readonly dir: string;
-  readonly model: string | undefined;
-  readonly best: BestCheckpoint | undefined;
-  readonly report: string | undefined;
-}
-
-function summary({ outcome, dir, model, best, report }: Ending) {
-  const lines = readLines<MetricsLine>(join(dir, METRICS_FILE));
-  const last = lines.findLast((line) => line.phase === "val");
-  const { step } = outcome.state;
-  return {
-    complete: outcome.isComplete,
-    step,
-    dir,
-    model: model ?? null,
-    best: best ? { ...best, model: join(dir, best.checkpoint) } : null,
-    report: report ?? null,
-    validation: last ?? null,
-  };
-}
-
-function farewell(it: Ending & { session: Session; input: Input; io: Io }): void {
-  const { outcome, dir, model, best, report, session, input, io } = it;
-  const validations = readLines<MetricsLine>(join(dir, METRICS_FILE)).filter(({ phase }) => phase === "val");
-  const accuracy = change(validations, /\/pass@1$/);
-  const reward = change(validations, /^val\/reward\/.*\/mean$/);
-  io.err("\n");
-  if (accuracy) io.err(`accuracy ${accuracy} on held-out tasks\n`);
-  // The same thing where rewards are right or wrong; what there is to see where they are not.
-  if (reward && reward !== accuracy) io.err(`reward   ${reward} on held-out tasks\n`);
-  const metric = setting(session.config, "training.metric_for_best_model");
-  if (metric && !best) io.err(`best     none: ${metric} was never better than before training\n`);
-  if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
-  if (!outcome.isComplete) {
-    const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
-    const words = [...input.args, "training.resume_mode=auto", ...flags].map(quoted);
-    const resume = `${commandName(io)} train ${words.join(" ")}`;
-    io.err(`stopped after step ${outcome.state.step}; go on with:  ${resume}\n`);
-  }
-  if (report && existsSync(report)) io.err(`report   ${report}\n`);
-  const isModel = ["config.json", "adapter_config.json"].some((file) => existsSync(join(model ?? "", file)));
-  if (isModel && session.tasks.val.length > 0) {
-    const { instruction, messages } = session.tasks.val[0];
-    const chat = messages ? "--chat " : "";
-    io.err(
-      `sample   ${commandName(io)} sample --model ${model} ${chat}--prompt ${JSON.stringify(instruction)}\n`,
-    );
-  }
-}
-
-/** `first -> last` of the first metric of that name, where it was measured more than once. */
-function change(lines: readonly MetricsLine[], name: RegExp): string | undefined {
-  const values = lines
-    .map((line) => Object.entries(line).find(([key]) => name.test(key))?.[1])
-    .filter((value) => typeof value === "number");
-  if (values.length < 2) return undefined;
-  return `${values[0].toFixed(3)} -> ${values[values.length - 1].toFixed(3)}`;
 }

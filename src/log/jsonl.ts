@@ -1,5 +1,4 @@
 /** Metrics and sample rollouts as files of one JSON object a line. */
-import { existsSync, readFileSync } from "node:fs";
 import type { Episode } from "../data/types.ts";
 import { AppendedFile } from "./appended_file.ts";
 import type { LogRecord, Phase } from "./logger.ts";
@@ -100,18 +99,4 @@ function toSample({ task, trajectories, is_correct }: Episode, step: number): Sa
     reward: rewards.length > 0 ? rewards.reduce((sum, reward) => sum + reward) : null,
     is_correct,
   };
-}
-
-/** Lines of such a file; none where it does not exist. A last line that was cut short is left out. */
-export function readLines<T>(file: string): T[] {
-  if (!existsSync(file)) return [];
-  return readFileSync(file, "utf8")
-    .split("\n")
-    .flatMap((line) => {
-      try {
-        return line === "" ? [] : [JSON.parse(line) as T];
-      } catch {
-        return [];
-      }
-    });
 }
