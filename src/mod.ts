@@ -20,9 +20,10 @@ export {
   createFetch,
   type FetchFunction,
 } from "./chat/endpoint.ts";
-export type { AssistantMessage } from "./chat/reply.ts";
+export { type AssistantMessage, parseReply, toolFormatOf } from "./chat/reply.ts";
 export { ApiError } from "./chat/request.ts";
 export type { ChatCompletion, ChatCompletionChunk } from "./chat/response.ts";
+export { type RenderedPrompt, Transcript, type TranscriptOptions } from "./chat/transcript.ts";
 export { CpuDevice } from "./compute/cpu.ts";
 export {
   type Buffer,
@@ -67,7 +68,13 @@ export { type ModelConfig, parameterCount, parseModelConfig } from "./model/conf
 export { type FolderReader, type ModelFolder, openModelFolder } from "./model/folder.ts";
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
 export type { LoraConfig } from "./model/lora.ts";
-export { byteTokenizer, characterTokenizer, type TextTokenizer } from "./model/tokenizer.ts";
+export {
+  byteTokenizer,
+  characterTokenizer,
+  PLAIN_CHAT_TEMPLATE,
+  type TextTokenizer,
+  withChatTemplate,
+} from "./model/tokenizer.ts";
 export {
   registerAgent,
   registerDataset,

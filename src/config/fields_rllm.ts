@@ -48,18 +48,24 @@ export const RLLM_FIELDS = {
   "rllm.data.max_response_length": int(30720, "longest response, in tokens", { min: 1 }),
   "rllm.data.seed": int(0, "seed of the data order", { min: 0 }),
 
-  "rllm.agent.name": str("math_agent", "name of the agent"),
+  "rllm.agent.name": str("math_agent", "name of the agent", {
+    note: "A name given to registerAgent; the default stands for none: the task's own rollout.",
+  }),
   "rllm.agent.max_steps": int(20, "most steps in one trajectory", { min: 1 }),
   "rllm.agent.trajectory_timeout": int(null, "seconds one trajectory may take; null = no limit", { min: 1 }),
   "rllm.agent.overlong_filter": bool(false, "leave out trajectories that ran over the length limit"),
   "rllm.agent.agent_args": dict("further arguments of the agent"),
   "rllm.agent.engine_args": dict("further arguments of the engine that runs it"),
 
-  "rllm.env.name": str("custom", "name of the environment"),
+  "rllm.env.name": str("custom", "name of the environment", {
+    note: "A registered environment whose game is played; the default stands for that of task.name.",
+  }),
   "rllm.env.env_args": dict("further arguments of the environment"),
 
   "rllm.workflow.use_workflow": bool(false, "train on a workflow instead of an agent"),
-  "rllm.workflow.name": str("single_turn_workflow", "name of the workflow"),
+  "rllm.workflow.name": str("single_turn_workflow", "name of the workflow", {
+    note: "single_turn_workflow, multi_turn_workflow, cumulative_workflow, solver_judge_workflow, or a registered one.",
+  }),
   "rllm.workflow.workflow_args.agent_cls": str(null, "agent class inside the workflow"),
   "rllm.workflow.workflow_args.agent_args": dict("arguments of that agent"),
   "rllm.workflow.workflow_args.env_cls": str(null, "environment class inside the workflow"),
