@@ -102,6 +102,13 @@ describe("the openai package", () => {
     expect(chunks.at(-1)?.usage?.completion_tokens).toBe(policy.steps[0].response_ids.length);
     const whole = await openai.chat.completions.stream({ model, messages }).finalChatCompletion();
     expect(whole.choices[0].message.content).toContain("tool_call");
+    const called = await openai.chat.completions
+      .stream({ model, messages, tools: [ADD] })
+      .finalChatCompletion();
+    expect(called.choices[0]).toMatchObject({
+      finish_reason: "tool_calls",
+      message: { tool_calls: [{ function: { name: "add", arguments: '{"a":1,"b":2}' } }] },
+    });
   });
 
   test("n choices, stop strings, max_tokens, token ids, and the text endpoint", async () => {
@@ -250,6 +257,17 @@ describe("the AI SDK", () => {
     const parts: string[] = [];
     for await (const part of streamText({ model: ai, prompt: "hello" }).textStream) parts.push(part);
     expect(parts.join("")).toBe("hi the");
+  });
+
+  test("streams a tool loop", async () => {
+    const { ai, policy } = setup(adder);
+    const add = tool({
+      inputSchema: z.object({ a: z.number(), b: z.number() }),
+      execute: async ({ a, b }) => String(a + b),
+    });
+    const result = streamText({ model: ai, prompt: "hello", tools: { add }, stopWhen: stepCountIs(3) });
+    expect(await result.text).toBe("it is 3");
+    expect(policy.steps).toHaveLength(2);
   });
 });
 
