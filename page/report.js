@@ -456,8 +456,9 @@
     const sums = [0];
     for (const y of ys) sums.push(sums[sums.length - 1] + y);
     return ys.map((_, i) => {
-      const room = Math.min(reach, i, ys.length - 1 - i);
-      return (sums[i + room + 1] - sums[i - room]) / (2 * room + 1);
+      const room = Math.max(Math.min(reach, i, ys.length - 1 - i), Math.ceil(reach / 3));
+      const [from, to] = [Math.max(i - room, 0), Math.min(i + room + 1, ys.length)];
+      return (sums[to] - sums[from]) / (to - from);
     });
   }
 

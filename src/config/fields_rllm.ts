@@ -126,6 +126,9 @@ export const RLLM_FIELDS = {
       "swanlab",
       "vemlp_wandb",
     ].concat("clearml", "trackio", "file", "ui"),
+    note:
+      "console, jsonl, report, tensorboard and wandb are built in; others are registered by a module. wandb reads " +
+      "WANDB_API_KEY and needs @wandb/sdk; with WANDB_MODE=offline it needs neither, for `wandb sync` later.",
   }),
   "rllm.trainer.project_name": str("rllm-training", "project, in logs and paths"),
   "rllm.trainer.experiment_name": str("default", "run, in logs and paths"),
