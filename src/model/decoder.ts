@@ -3,6 +3,7 @@ import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/devi
 import { fusesInput } from "../compute/matmul.ts";
 import type { ModelConfig } from "./config.ts";
 import { logitStride, logitWindows } from "./head.ts";
+import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "./kernels/attention_step.ts";
 import { cacheAppend } from "./kernels/cache.ts";
 import { decodeRows, STAGE } from "./kernels/decode_rows.ts";
 import { embedding } from "./kernels/embedding.ts";
@@ -94,11 +95,43 @@ export class Decoder {
       });
     between(-1, { first: STAGE.qkv, last: STAGE.end });
     for (let layer = 0; layer < layers; layer++) {
-      this.turnAndAppend({ ...at, layer, qkv });
-      this.attendCache({ ...at, layer, qkv, out: attended });
+      this.attendOwn({ ...at, layer, qkv, out: attended });
       between(layer, { first: STAGE.output, last: layer + 1 < layers ? STAGE.end : STAGE.qkv });
     }
     return x;
+  }
+
+  /** Each row's token into the cache, and its query against all that is there. */
+  private attendOwn(at: {
+    cache: Cache;
+    layer: number;
+    qkv: Buffer;
+    rows: Rows;
+    shift: number;
+    out: Buffer;
+  }): void {
+    const { cache, layer, rows, shift, qkv, out } = at;
+    const { heads, kvHeads, headDim } = this.model.config;
+    this.device.dispatch(attentionStep, {
+      buffers: {
+        qkv,
+        angles: this.model.angles,
+        slots: rows.slots,
+        positions: rows.positions,
+        keys: cache.keys[layer],
+        values: cache.values[layer],
+        out,
+      },
+      params: {
+        rows: rows.count,
+        heads,
+        key_heads: kvHeads,
+        max_length: cache.maxLength,
+        shift,
+        scale: 1 / Math.sqrt(headDim),
+      },
+      constants: this.model.attention.decodeConstants,
+    });
   }
 
   /** Where the weights of a layer, and the first ones of the next, lie. There is none before the first or after the last. */
@@ -346,14 +379,13 @@ export class Decoder {
 /** Above it, a block of rows has so much to compute that its columns are better shared by several cores. */
 const WIDEST_CHAINED = 512;
 
-/** Whether the kernel between two attentions takes these weights: narrow, and all within reach of one binding. */
+/** Whether the kernels of a chain take these weights: narrow, and all within reach of one binding. */
 function fitsChain({ config, values, transposed }: Weights): boolean {
-  const { hiddenSize, intermediateSize, heads, headDim, kvHeads, qkNorm, qkvBias } = config;
-  const widths = [hiddenSize, intermediateSize, heads * headDim, (heads + 2 * kvHeads) * headDim];
-  const isSimple = !qkNorm && !qkvBias && widths.every((width) => width % 4 === 0);
-  return (
-    isSimple && hiddenSize <= WIDEST_CHAINED && values.shards.length === 1 && transposed?.shards.length === 1
-  );
+  const { hiddenSize, intermediateSize, headDim, qkNorm, qkvBias } = config;
+  const isNarrow = hiddenSize <= WIDEST_CHAINED && headDim <= WIDEST_STEP;
+  const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
+  const isTogether = values.shards.length === 1 && transposed?.shards.length === 1;
+  return isNarrow && isWhole && isTogether && !qkNorm && !qkvBias;
 }
 
 /** Where the parts of a chain's state lie, in elements; each may be bound as a slice. */

@@ -1,8 +1,18 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { attention, headConstants } from "../../../src/model/kernels/attention.ts";
 import { chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
+import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
 import { cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
-import { expectGradient, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
+import {
+  expectClose,
+  expectGradient,
+  noise,
+  runOn,
+  runOnBoth,
+  unwritten,
+  useDevices,
+  weightedSum,
+} from "./run.ts";
 
 const devices = useDevices();
 
@@ -306,6 +316,42 @@ describe("cache", () => {
       const row = Math.floor(i / (heads * width));
       expect(out[i]).toBeCloseTo(whole[last[row] * heads * width + (i % (heads * width))], 5);
     }
+  });
+
+  test.each([
+    { heads: 8, keyHeads: 4, width: 8, HEADS: 2 },
+    { heads: 8, keyHeads: 4, width: 8, HEADS: 1 },
+    { heads: 4, keyHeads: 1, width: 16, HEADS: 2 },
+    { heads: 3, keyHeads: 3, width: 32, HEADS: 1 },
+  ])("a step in one kernel equals its parts: %o", async ({ heads, keyHeads, width, HEADS }) => {
+    const [rows, max_length, slots] = [5, 9, 6];
+    const cacheFloats = slots * max_length * keyHeads * width;
+    const step = {
+      buffers: {
+        qkv: noise(rows * (heads + 2 * keyHeads) * width),
+        angles: noise(20 * width, 5),
+        slots: Uint32Array.of(4, 0, 2, 1, 5),
+        // The first token, one in the middle, the cache's last place, and two that have run out of it.
+        positions: Uint32Array.of(0, 3, 7, 8, 12),
+        keys: noise(cacheFloats, 2),
+        values: noise(cacheFloats, 3),
+        out: unwritten(rows * heads * width),
+      },
+      params: { rows, heads, key_heads: keyHeads, max_length, shift: 1, scale: 1 / Math.sqrt(width) },
+      constants: { HEAD_QUADS: width / 4, HEADS },
+    };
+    const within = 3 * heads * width;
+    const [got, wanted] = [
+      await runOn(devices.gpu, attentionStep, step),
+      await runOn(devices.cpu, attentionStep, step),
+    ];
+    for (const name of ["keys", "values"] as const)
+      expectClose(got[name], wanted[name], { ...attentionStep.tolerance, name });
+    expectClose(got.out.subarray(0, within), wanted.out.subarray(0, within), {
+      ...attentionStep.tolerance,
+      name: "out",
+    });
+    expect(got.keys).not.toEqual(step.buffers.keys);
   });
 
   test("a slot's prefix goes to several others and no further", async () => {

@@ -1,0 +1,37 @@
+/** Rotary positions, the cache and the attention of a decoding step in one dispatch. */
+import { defineKernel, folded } from "../../compute/kernel.ts";
+import { attentionDecode } from "./cache.ts";
+import { ropeAppend } from "./rope_append.ts";
+
+/** Heads wider than this, or of another width than a multiple of {@link STEP_MULTIPLE}, go by two kernels. */
+export const WIDEST_STEP = 32;
+export const STEP_MULTIPLE = 8;
+
+/**
+ * What `ropeAppend` and then `attentionDecode` do, but for qkv [rows, (H + 2 KV) D], which stays as it is. A row at or
+ * beyond the cache's end attends to itself and the whole cache; nobody reads what comes of it.
+ * Constants as `attentionDecode`'s.
+ */
+export const attentionStep = defineKernel({
+  name: "attention_step",
+  bindings: {
+    qkv: "read f32",
+    angles: "read f32",
+    slots: "read u32",
+    positions: "read u32",
+    keys: "write f32",
+    values: "write f32",
+    out: "write f32",
+  },
+  params: { rows: "u32", heads: "u32", key_heads: "u32", max_length: "u32", shift: "u32", scale: "f32" },
+  constants: { WORKGROUP: 8, HEAD_QUADS: 2, HEADS: 1 },
+  grid: ({ rows, heads }, { WORKGROUP, HEADS }) => folded(Math.ceil((rows * heads) / HEADS / WORKGROUP)),
+  reference({ qkv, ...views }, params, constants) {
+    const width = constants.HEAD_QUADS * 4;
+    const q_stride = (params.heads + 2 * params.key_heads) * width;
+    const turned = qkv.slice(0, params.rows * q_stride);
+    ropeAppend.reference({ ...views, qkv: turned }, { ...params, width }, constants);
+    attentionDecode.reference({ ...views, q: turned }, { ...params, q_stride, q_offset: 0 }, constants);
+  },
+  tolerance: { relative: 1e-5, absolute: 1e-5 },
+});
