@@ -130,7 +130,8 @@ function rolloutSettings(config: Tree, environment: Environment): RolloutSetting
   return {
     environment,
     args,
-    hasEvaluator,
+    // A reward that is named judges the reply; the evaluator then adds to it.
+    isJudgedLater: hasEvaluator && reward === null,
     reward: reward === null ? environment.reward : rewardByName(reward),
     agent: {
       name: setting(config, "rllm.agent.name"),

@@ -20,8 +20,8 @@ export interface RolloutSettings {
   readonly environment: Environment;
   /** `task.reward`, or the environment's own. */
   readonly reward?: RewardFunction;
-  /** Whether an evaluator judges what the rollout leaves unjudged. */
-  readonly hasEvaluator: boolean;
+  /** An evaluator gives the reward: one call of the model is left unjudged. */
+  readonly isJudgedLater: boolean;
   /** `task.args`. */
   readonly args: Args;
   readonly agent: { readonly name: string; readonly max_steps: number; readonly agent_args: Args };
@@ -70,7 +70,7 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
 }
 
 function withoutWorkflow(settings: RolloutSettings): Rollout {
-  const { environment, agent, env, args, hasEvaluator } = settings;
+  const { environment, agent, env, args, isJudgedLater } = settings;
   if (isChosen(agent.name, NO_AGENT, isAgent)) {
     const run = agentByName(agent.name);
     return (task, policy) => run(task, policy.agent(agent.name), agent.agent_args);
@@ -95,7 +95,7 @@ function withoutWorkflow(settings: RolloutSettings): Rollout {
     path: "rllm.env.env_args",
     owner: `the environment ${playing.name} plays no game, and so it`,
   });
-  if (hasEvaluator && !environment.rollout)
+  if (isJudgedLater && !environment.rollout)
     return async (task, policy) => void (await answer(task, policy.agent(environment.name)));
   const reward = rewardOf(settings);
   return environment.rollout?.(reward, args) ?? singleTurn(environment.name, reward);

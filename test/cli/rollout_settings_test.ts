@@ -88,6 +88,13 @@ test("task.args reach a reward", async () => {
   expect(metrics["reward/single_turn/max"]).toBeLessThanOrEqual(1);
 });
 
+test("an evaluator beside a named reward adds to it", async () => {
+  const both = ["task.reward=longer", "task.evaluator=told", "task.args={unit: 100, worth: 9}"];
+  const { metrics } = await train(...both);
+  expect(metrics["batch/judged"]).toBe(1);
+  expect(metrics["reward/single_turn/max"]).toBeLessThan(1);
+});
+
 test("a model that was trained on messages is asked in messages", async () => {
   const rows = `data.val_files=${join(dir, "rows.jsonl")}`;
   const { folder, err } = await train("task.reward=longer", "task.args={unit: 1}", rows);
@@ -119,6 +126,11 @@ test("a game by name is played within max_steps, with its env_args; its reward i
   const shares = reasons.map((reason) => metrics[`batch/termination_reason/${reason}`]);
   expect(shares[0] + shares[1]).toBe(1);
   expect(metrics["reward/echo/mean"]).toBe(metrics["batch/num_turns"]);
+  // Each turn compared with the same turn of the others, by its discounted return.
+  const perStep = ["enable=true", "mode=per_step"].map((each) => `rllm.stepwise_advantage.${each}`);
+  const stepwise = await train(...game, ...perStep, "rllm.workflow.workflow_args.gamma=0.9");
+  expect(stepwise.code, stepwise.err).toBe(0);
+  expect(stepwise.metrics["advantage/echo/mean"]).toBeCloseTo(0, 6);
 });
 
 test("a workflow by name reads its own arguments", async () => {

@@ -126,13 +126,13 @@ function settings(more: {
   env?: Partial<RolloutSettings["env"]>;
   workflow?: Partial<RolloutSettings["workflow"]>;
   args?: RolloutSettings["args"];
-  hasEvaluator?: boolean;
+  isJudgedLater?: boolean;
 }): RolloutSettings {
   const environment = more.environment ?? environmentByName("arithmetic");
   return {
     environment,
     reward: environment.reward,
-    hasEvaluator: more.hasEvaluator ?? false,
+    isJudgedLater: more.isJudgedLater ?? false,
     args: more.args ?? {},
     agent: { name: "math_agent", max_steps: 20, agent_args: {}, ...more.agent },
     env: { name: "custom", env_args: {}, ...more.env },
@@ -196,7 +196,7 @@ describe("chooseRollout()", () => {
   });
   test("an evaluator takes the place of a missing reward", async () => {
     const environment = environmentByName("single_turn");
-    expect(await play(settings({ environment, hasEvaluator: true }))).toBeUndefined();
+    expect(await play(settings({ environment, isJudgedLater: true }))).toBeUndefined();
     expect(() => chooseRollout(settings({ environment }))).toThrow(/set task\.reward or task\.evaluator/);
   });
 
