@@ -23,11 +23,12 @@ export interface RenderedPrompt {
   readonly ids: readonly number[];
   /** As the template wrote it, with marks for known replies. Of use to {@link Transcript.record} alone. */
   readonly text: string;
+  /** As JSON: what it was rendered with. */
+  readonly options: string;
 }
 
 interface Reply {
-  readonly promptText: string;
-  readonly promptIds: readonly number[];
+  readonly prompt: RenderedPrompt;
   readonly responseIds: readonly number[];
   /** The response's tokens without its reasoning. */
   readonly keptIds: readonly number[];
@@ -59,7 +60,7 @@ export class Transcript {
     const marked = known.size > 0 ? this.renderMarked(messages, { known, options }) : undefined;
     if (marked) return marked;
     const text = this.format(messages, options);
-    return { messages, text, ids: this.encode(text) };
+    return { messages, text, ids: this.encode(text), options: JSON.stringify(options) };
   }
 
   /** Remembers a reply: `message` is what the caller was given and will send back in its next request. */
@@ -67,8 +68,7 @@ export class Transcript {
     const [message] = readMessages([it.message]);
     const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds));
     this.replies.set(historyKey([...prompt.messages, message]), {
-      promptText: prompt.text,
-      promptIds: prompt.ids,
+      prompt,
       responseIds: it.responseIds,
       keptIds: reasoning === undefined ? it.responseIds : this.withoutReasoning(it.responseIds),
       reasoning,
@@ -100,11 +100,15 @@ export class Transcript {
     const parts = text?.split(MARK) ?? [];
     const shown = parts.filter((_, i) => i % 2 === 1).map(Number);
     if (text === undefined || `${shown}` !== `${[...known.keys()]}`) return undefined;
-    return { messages, text, ids: this.splice(parts, known) };
+    const written = JSON.stringify(options);
+    return { messages, text, ids: this.splice(parts, { known, options: written }), options: written };
   }
 
   /** `parts` alternates between pieces of text and the indexes of the replies between them. */
-  private splice(parts: readonly string[], known: ReadonlyMap<number, Reply>): number[] {
+  private splice(
+    parts: readonly string[],
+    { known, options }: { known: ReadonlyMap<number, Reply>; options: string },
+  ): number[] {
     let ids: number[] = [];
     let before = "";
     let previous: Reply | undefined;
@@ -114,8 +118,8 @@ export class Transcript {
       before += parts[i];
       if (!reply) {
         ids.push(...this.continuation(piece, previous));
-      } else if (this.isContinued(before, { reply, index: Number(parts[i + 1]) })) {
-        ids = [...reply.promptIds, ...reply.responseIds];
+      } else if (this.isContinued(before, { reply, index: Number(parts[i + 1]), options })) {
+        ids = [...reply.prompt.ids, ...reply.responseIds];
       } else {
         ids.push(...this.continuation(piece, previous), ...reply.keptIds);
       }
@@ -125,10 +129,15 @@ export class Transcript {
     return ids;
   }
 
-  private isContinued(before: string, { reply, index }: { reply: Reply; index: number }): boolean {
-    if (this.accumulates) return true;
-    if (!before.startsWith(reply.promptText)) return false;
-    const between = before.slice(reply.promptText.length);
+  /** Whether the prompt goes on from where the reply ended. */
+  private isContinued(
+    before: string,
+    { reply, index, options }: { reply: Reply; index: number; options: string },
+  ): boolean {
+    const { prompt } = reply;
+    if (this.accumulates && prompt.options === options) return true;
+    if (!before.startsWith(prompt.text)) return false;
+    const between = before.slice(prompt.text.length);
     return reply.reasoning === undefined ? between === "" : between.includes(reasoningMark(index));
   }
 
@@ -150,7 +159,9 @@ export class Transcript {
       else low = middle + 1;
     }
     const kept = responseIds.slice(low);
-    return tokenizer.decode(kept) === rest ? kept : this.encode(rest);
+    if (tokenizer.decode(kept) === rest) return kept;
+    const end = responseIds.slice(-1).filter((id) => tokenizer.eosTokenIds.includes(id));
+    return [...this.encode(rest), ...end];
   }
 
   private format(messages: readonly ChatMessage[], options: ChatOptions): string {

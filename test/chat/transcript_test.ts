@@ -105,6 +105,39 @@ describe("reasoning", () => {
   });
 });
 
+test("an answer that shares a token with the reasoning's end is encoded anew, with its end", () => {
+  const tokenizer = chatTokenizer(THINKING);
+  const shared = tokenizer.encode("\na");
+  expect(shared).toHaveLength(1);
+  const transcript = new Transcript({ tokenizer });
+  const messages: ChatMessage[] = [{ role: "user", content: "in" }];
+  const prompt = transcript.prompt(messages);
+  const thought = spelledOut(tokenizer, "<think>on</think>");
+  const responseIds = [...thought, ...shared, ...spelledOut(tokenizer, "nd"), ...tokenizer.eosTokenIds];
+  const message = parseReply(tokenizer.decode(responseIds), { id: "c" });
+  transcript.record(prompt, { responseIds, message });
+  const all = [...messages, message, { role: "user", content: "the" }];
+  const next = transcript.prompt(all);
+  expect(tokenizer.decode(next.ids, { skipSpecialTokens: false })).toBe(
+    tokenizer.formatChat(all.map(({ reasoning_content, ...rest }) => rest)),
+  );
+});
+
+test("accumulated prompts are rendered anew when the tools change", () => {
+  const tokenizer = chatTokenizer(CHATML);
+  const transcript = new Transcript({ tokenizer, accumulateReasoning: true });
+  const messages: ChatMessage[] = [{ role: "user", content: "in" }];
+  const prompt = transcript.prompt(messages, { tools: [{ name: "add" }] });
+  const message = { role: "assistant", content: "the" };
+  transcript.record(prompt, { responseIds: spelledOut(tokenizer, "the"), message });
+  const next = transcript.prompt([...messages, message, { role: "user", content: "on" }], {
+    tools: [{ name: "sub" }],
+  });
+  expect(tokenizer.decode(next.ids)).toContain("sub");
+  expect(tokenizer.decode(next.ids)).not.toContain("add");
+  expect(`,${next.ids}`).toContain(`,${spelledOut(tokenizer, "the")},`);
+});
+
 test("a reply that the agent changed is another text, and is encoded as such", () => {
   const tokenizer = chatTokenizer(CHATML);
   const transcript = new Transcript({ tokenizer });
