@@ -142,7 +142,9 @@ describe("config explain", () => {
       expect(out).toContain(line);
     }
     const freq = (await grpu(["config", "explain", "rllm.trainer.test_freq"])).out;
-    expect(freq).toContain("rLLM's guide says epochs; its source, and grpu, count optimiser steps.");
+    expect(freq).toContain(
+      "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.",
+    );
     expect((await grpu(["config", "explain", "rllm.sdk.proxy.admin_token"])).out).not.toContain("my-shared");
   });
 
