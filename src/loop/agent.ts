@@ -1,15 +1,7 @@
 /** The policy that a rollout is given: the model as a function or as OpenAI's API, every call recorded as a step. */
 import type { Backend, ChatMessage, SamplingParams, Tokenizer } from "../backend.ts";
-import {
-  type ChatClient,
-  type ChatEngine,
-  createClient,
-  createFetch,
-  type FetchFunction,
-  LOCAL_BASE_URL,
-} from "../chat/endpoint.ts";
+import { type ChatClient, type FetchFunction, LOCAL_BASE_URL } from "../chat/endpoint.ts";
 import { parseReply, toolFormatOf } from "../chat/reply.ts";
-import { ApiError, type SamplingRequest } from "../chat/request.ts";
 import { cutAtStop, endsAtStop } from "../chat/stop.ts";
 import { Transcript } from "../chat/transcript.ts";
 import { seedOf } from "../data/random.ts";
@@ -23,6 +15,7 @@ import {
   type RolloutTrajectory,
   Termination,
 } from "../task/rollout.ts";
+import { type ApiContext, apiOf, type Callable, type CallOptions } from "./agent_api.ts";
 import type { Sampler } from "./policy.ts";
 
 export interface PolicyOptions {
@@ -69,20 +62,13 @@ export function createPolicy(options: PolicyOptions): AttemptPolicy {
   };
 }
 
-interface AttemptState extends PolicyOptions {
-  readonly tokenizer: Tokenizer;
+interface AttemptState extends PolicyOptions, ApiContext {
+  readonly backend: Backend;
   readonly agents: Agent[];
-  refused: TerminationReason | undefined;
-}
-
-/** How one call is sampled. */
-interface CallOptions {
-  readonly params?: Partial<SamplingParams>;
-  readonly stop?: readonly string[];
 }
 
 /** See {@link Policy}. */
-class Agent implements Policy {
+class Agent implements Policy, Callable {
   readonly name: string;
   readonly baseURL = LOCAL_BASE_URL;
   readonly client: ChatClient;
@@ -98,9 +84,9 @@ class Agent implements Policy {
     this.index = attempt.agents.push(this) - 1;
     const { tokenizer, accumulateReasoning } = attempt;
     this.transcript = new Transcript({ tokenizer, accumulateReasoning });
-    const engine = engineOf(this, attempt);
-    this.client = createClient(engine);
-    this.fetch = createFetch(noting(engine, attempt));
+    const { client, fetch } = apiOf(this, attempt);
+    this.client = client;
+    this.fetch = fetch;
   }
 
   get model(): string {
@@ -201,65 +187,6 @@ class Agent implements Policy {
       finish_reason,
     };
   }
-}
-
-/** What the API's requests do with an agent. */
-function engineOf(agent: Agent, attempt: AttemptState): ChatEngine {
-  const { tokenizer } = attempt;
-  const options = (request: SamplingRequest) => ({
-    params: boundParams(request, attempt),
-    stop: request.stop,
-  });
-  const times = <T>({ n }: SamplingRequest, call: () => Promise<T>) =>
-    Promise.all(Array.from({ length: n }, call));
-  return {
-    model: attempt.backend.model.name,
-    tokenizer,
-    chat: (request) => {
-      const { messages, tools, variables } = request;
-      if (tools && !toolFormatOf(tokenizer.chatTemplate ?? "")) throw noTools();
-      return times(request, () => agent.chat(messages, { tools, variables, ...options(request) }));
-    },
-    complete: (request) => times(request, () => agent.completeText(request.prompt, options(request))),
-  };
-}
-
-function noTools(): ApiError {
-  return new ApiError(
-    "Cannot use tools as the model's chat template has none, or writes their calls in a way that is not read here",
-    { param: "tools", code: "unsupported_parameter" },
-  );
-}
-
-/** A prompt that is too long is a 400 for an agent behind HTTP; the attempt learns of it beside that. */
-function noting(engine: ChatEngine, attempt: AttemptState): ChatEngine {
-  const note = async <T>(run: () => Promise<T>): Promise<T> => {
-    try {
-      return await run();
-    } catch (error) {
-      if (!(error instanceof Termination)) throw error;
-      attempt.refused = error.reason;
-      throw new ApiError(error.message, { code: "context_length_exceeded", param: "messages" });
-    }
-  };
-  return {
-    ...engine,
-    chat: (request) => note(async () => engine.chat(request)),
-    complete: (request) => note(async () => engine.complete(request)),
-  };
-}
-
-/** The run decides how its policy is sampled: what an agent's code asks for was meant for another model. */
-function boundParams(
-  { params }: SamplingRequest,
-  { params: own, warn }: AttemptState,
-): Partial<SamplingParams> {
-  for (const name of ["temperature", "top_p", "top_k"] as const) {
-    const asked = params[name];
-    if (asked === undefined || asked === own[name]) continue;
-    warn?.(`An agent asks for ${name}=${asked}; the run samples with ${name}=${own[name]} (rllm.rollout).`);
-  }
-  return params.max_tokens === undefined ? {} : { max_tokens: Math.min(params.max_tokens, own.max_tokens) };
 }
 
 function fitParams(
