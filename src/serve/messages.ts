@@ -167,7 +167,7 @@ export function rowsOf(data: readonly Datum[]): LossRows {
     }
     for (const [name, { values }] of datum.inputs)
       if (name === "target_tokens") targets.set(tokenIds(values as BigInt64Array, i), offsets[i]);
-      else inputs[name].set(Float32Array.from(values as Float32Array), offsets[i]);
+      else inputs[name].set(values as Float32Array, offsets[i]);
   }
   return { tokens, offsets, targets, inputs };
 }
@@ -202,10 +202,16 @@ function lengthOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: r
 
 /** Ids outside what 32 bits hold become the largest, which no vocabulary has. */
 function tokenIds(values: BigInt64Array, i: number): Uint32Array {
-  const negative = values.find((id) => id < 0n);
-  if (negative !== undefined)
-    throw new ConfigError(`Cannot train on datum ${i} as target_tokens must be token ids: ${negative}`);
-  return Uint32Array.from(values, (id) => Math.min(Number(id), 2 ** 32 - 1));
+  // By halves, low before high: a number of 64 bits each would be made for every token.
+  const halves = new Uint32Array(values.buffer, values.byteOffset, 2 * values.length);
+  const ids = new Uint32Array(values.length);
+  for (let t = 0; t < ids.length; t++) {
+    const high = halves[2 * t + 1];
+    if (high >= 2 ** 31)
+      throw new ConfigError(`Cannot train on datum ${i} as target_tokens must be token ids: ${values[t]}`);
+    ids[t] = high === 0 ? halves[2 * t] : 2 ** 32 - 1;
+  }
+  return ids;
 }
 
 /** ForwardBackwardOutput: log-probs of every datum, and the metrics. */
