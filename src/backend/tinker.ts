@@ -339,9 +339,7 @@ export class TinkerBackend implements Backend {
       const collects: (() => Promise<Metrics>)[] = [];
       for (const { batch, loss } of calls) collects.push(await this.beginPass(batch, loss));
       collects.push(await this.beginStep(params));
-      const measured: Metrics[] = [];
-      for (const collect of collects) measured.push(await collect());
-      return measured;
+      return Promise.all(collects.map((collect) => collect()));
     });
   }
 

@@ -4,7 +4,7 @@
  * their gradient by each log-prob goes there as the weight of a cross-entropy, which is exact for any loss.
  */
 import { resolveLoss } from "../algorithm/loss_spec.ts";
-import { countRows, type HostLoss, policyLoss, rowsOfTokens, weightOfRow } from "../algorithm/mod.ts";
+import { countRows, type HostLoss, policyLoss, weightOfRow } from "../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../backend.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { Datum } from "./tinker_messages.ts";
@@ -67,21 +67,23 @@ function refuseUnsupported({ temperature, entropy_coeff }: LossSpec): void {
 
 /** [T]: each trained token's advantage times its share of the loss; 0 elsewhere. */
 function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
-  const counts = countRows(batch.offsets, batch.mask);
+  const { offsets, mask, rolloutIsWeights: correction } = batch;
+  const counts = countRows(offsets, mask);
   const { weight } = resolveLoss(spec, counts);
-  const rows = rowsOfTokens(batch.offsets);
-  const given = tokenAdvantages(batch, rows);
-  const correction = batch.rolloutIsWeights;
-  return Float32Array.from(rows, (row, t) =>
-    batch.mask[t] === 0 ? 0 : given[t] * weightOfRow(weight, counts.trained[row]) * (correction?.[t] ?? 1),
-  );
+  const given = advantagesOf(batch);
+  const perToken = given.length === mask.length;
+  const weighted = new Float32Array(mask.length);
+  for (let row = 0; row + 1 < offsets.length; row++) {
+    const share = weightOfRow(weight, counts.trained[row]);
+    for (let t = offsets[row]; t < offsets[row + 1]; t++)
+      if (mask[t] !== 0) weighted[t] = given[perToken ? t : row] * share * (correction?.[t] ?? 1);
+  }
+  return weighted;
 }
 
-/** [T]; `weights` of a supervised batch, else its advantages, spread over the tokens where they are per row. */
-function tokenAdvantages({ weights, advantages, tokens }: TrainBatch, rows: Uint32Array): Float32Array {
-  if (weights) return weights;
-  if (advantages.length === tokens.length) return advantages;
-  return Float32Array.from(rows, (row) => advantages[row]);
+/** Per row or per token; `weights` of a supervised batch. */
+function advantagesOf({ weights, advantages }: TrainBatch): Float32Array {
+  return weights ?? advantages;
 }
 
 /**
@@ -89,8 +91,7 @@ function tokenAdvantages({ weights, advantages, tokens }: TrainBatch, rows: Uint
  * @param logprobs [T], at trained tokens
  */
 export function hostLoss(batch: TrainBatch, spec: LossSpec, logprobs: Float32Array): HostLoss {
-  const rows = rowsOfTokens(batch.offsets);
-  return policyLoss({ ...batch, logprobs, advantages: tokenAdvantages(batch, rows) }, spec);
+  return policyLoss({ ...batch, logprobs, advantages: advantagesOf(batch) }, spec);
 }
 
 /** What the service is given of a loss that is taken here: the first pass tells the log-probs alone. */
@@ -121,11 +122,18 @@ export function datumsOf(batch: Rows, inputs: ServiceLoss["inputs"]): Datum[] {
     return {
       tokens: Int32Array.from(tokens.subarray(first, end - 1)),
       inputs: {
-        target_tokens: BigInt64Array.from(tokens.subarray(first + 1, end), BigInt),
+        target_tokens: asInt64(tokens.subarray(first + 1, end)),
         ...Object.fromEntries(parts),
       },
     };
   });
+}
+
+/** A low and a high half each, as the wire has them. */
+function asInt64(ids: Uint32Array): BigInt64Array {
+  const halves = new Uint32Array(2 * ids.length);
+  for (let i = 0; i < ids.length; i++) halves[2 * i] = ids[i];
+  return new BigInt64Array(halves.buffer);
 }
 
 /** The inverse for results: what the service says of the targets, at the tokens that they are; 0 at first tokens. */
