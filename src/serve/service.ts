@@ -654,7 +654,8 @@ export class TinkerService {
     return Array.from({ length: order.count }, (_, i) => ({
       prompt_ids: order.prompt,
       params,
-      seed: seedOf(seed, i),
+      // The first is what the model draws with this seed anywhere else.
+      seed: i === 0 ? seed >>> 0 : seedOf(seed, i),
       ends,
     }));
   }
