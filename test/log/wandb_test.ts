@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -73,6 +73,19 @@ function fieldsOf(bytes: Buffer): { field: number; value: number | Buffer }[] {
   }
   return fields;
 }
+
+/** The first bytes that wandb 0.31.0 itself wrote: the file's header and its first record. */
+const THEIRS =
+  "3a572642e1be00158fa6dc4d00010801c20c0a0a087068733068797635aa013b0a390a2f302e33312e302b313566386362" +
+  "633538316431633563666336653331663638623438626464313363656332646432631206302e37302e30";
+
+test("framing and checksums are those of W&B's own writer", () => {
+  const path = join(dir, "theirs.wandb");
+  writeFileSync(path, Buffer.from(THEIRS, "hex"));
+  const [record] = recordsOf(path);
+  expect(record.length).toBe(77);
+  expect(fieldsOf(record).map(({ field }) => field)).toEqual([1, 200, 21]);
+});
 
 const HISTORY = 2;
 
