@@ -144,6 +144,14 @@ const EXPECTED: readonly [
       expect(text).toContain(`train 2 ${train[1]["reward/arithmetic/mean"]}\n`);
     },
   ],
+  [
+    /train_files=made/,
+    (_, folder) => {
+      const text = readFileSync(join(folder, "groups.jsonl"), "utf8");
+      const tasks = [...text.matchAll(/"task":"(made-\d)"/g)].map(([, task]) => task);
+      expect(new Set(tasks).size).toBe(8);
+    },
+  ],
 ];
 
 const COMMANDS = BLOCKS.filter(({ language }) => language === "sh").map(({ text }) => text);
