@@ -37,7 +37,7 @@ ${pageFile("report.css")}</style>
 <div id="said" class="hidden" role="status" aria-live="polite"></div>
 <script>${asScript(chartLibrary("uPlot.iife.min.js"))}</script>
 <script id="data" type="application/json">${asJson(data)}</script>
-<script>${asScript(pageFile("report.js"))}</script>
+<script type="module">${asScript(pageFile("report.js"))}</script>
 </body>
 </html>
 `;
