@@ -34,6 +34,8 @@ const HEARTBEAT_TIMEOUT_MS = 10_000;
 /** The service holds a request for a result open for up to this. */
 const RESULT_TIMEOUT_MS = 45_000;
 const RESULT_PATIENCE_MS = 60 * 60_000;
+/** A result that takes longer is told of. */
+const SILENT_MS = 5 * 60_000;
 /** Between two requests for one result that came back at once. */
 const FLOOR_MS = 100;
 const MOST_REFUSALS = 3;
@@ -108,7 +110,8 @@ export class TinkerSession {
    */
   async result(requestId: string, of: { type: ResultType; signal?: AbortSignal }): Promise<Reply> {
     const { clock } = this.transport;
-    let deadline = clock.now() + this.patienceMs;
+    const began = clock.now();
+    let deadline = began + this.patienceMs;
     for (let [iteration, refusals] = [0, 0]; ; iteration++) {
       const asked = clock.now();
       const reply = await this.poll(requestId, { ...of, iteration });
@@ -120,6 +123,8 @@ export class TinkerSession {
         deadline = clock.now() + this.patienceMs;
         const why = queue_state_reason ?? "no reason given";
         this.transport.notify(`the service has paused the queue (${queue_state}): ${why}`);
+      } else if (clock.now() - began > SILENT_MS) {
+        this.transport.notify(`the service is still at work on ${of.type}`);
       }
       if (clock.now() > deadline) throw new RemoteError(late(of.type, this.patienceMs), { retryable: true });
       await clock.sleep(Math.max(0, asked + FLOOR_MS - clock.now()), of.signal);

@@ -53,6 +53,8 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 const LONGEST_ASKED_PAUSE_MS = 60_000;
 const BETWEEN_NOTICES_MS = 60_000;
+/** A failure that passes sooner is no news. */
+const SILENT_MS = 10_000;
 const PAYMENT_REQUIRED = 402;
 const TOO_MANY_REQUESTS = 429;
 const WORTH_A_RETRY: ReadonlySet<number> = new Set([408, 409, TOO_MANY_REQUESTS]);
@@ -124,6 +126,8 @@ export class Transport {
     // A moment of it is how the service paces its clients.
     if (kind === "busy" && lost.busy > BETWEEN_NOTICES_MS)
       this.notify(`the service has too much to do, and is asked again: ${failure.message}`);
+    if (kind === "failed" && lost.failed > SILENT_MS)
+      this.notify(`the service at ${this.options.baseUrl} fails, and is asked again: ${failure.message}`);
     await this.clock.sleep(pauseMs, signal);
   }
 

@@ -95,9 +95,12 @@ describe("a request", () => {
   });
 
   test("gives a service that never recovers up, and says after how long and why", async () => {
-    const { transport, clock } = service([status(503, "down for repair")], { patienceMs: 30_000 });
+    const { transport, clock, notices } = service([status(503, "down for repair")], { patienceMs: 30_000 });
     await expect(transport.call("/path")).rejects.toThrow(/503: down for repair.*tried for \d+ s/);
     expect(clock.now()).toBeLessThanOrEqual(30_000);
+    expect(notices).toEqual([
+      expect.stringContaining("http://service fails, and is asked again: down for repair"),
+    ]);
   });
 
   test("waits an hour for a paused account, and says so once a minute", async () => {
@@ -213,10 +216,12 @@ describe("a result", () => {
   });
 
   test("that never comes is given up", async () => {
-    const { session } = await openSession([pending]);
+    const { session, notices } = await openSession([pending]);
     await expect(session.result("r", { type: "OptimStep" })).rejects.toThrow(
       "not finished OptimStep in 60 minutes",
     );
+    expect(notices[1]).toBe("the service is still at work on OptimStep");
+    expect(notices.length).toBeLessThanOrEqual(1 + 56);
   });
 
   test.each([
