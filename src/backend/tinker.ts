@@ -51,6 +51,11 @@ export interface TinkerOptions extends TransportOptions, SessionOptions {
   readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>);
   /** Longest sequence wanted; the service may hold less. */
   readonly contextLength?: number;
+  /**
+   * A checkpoint of the service's to begin from, with its optimiser: `tinker://RUN/weights/NAME`, or a training run, of
+   * which it is the last. Not loaded where `load` comes first: some services load into a new model alone.
+   */
+  readonly startFrom?: string;
   /** Each optimiser step is sent with its gradients. */
   readonly fuse?: boolean;
   /** Samples under way at once, at most; the service may want fewer. Default 256. */
@@ -101,6 +106,8 @@ export class TinkerBackend implements Backend {
   private sampler: { readonly version: number; readonly id: Promise<string> } | undefined;
   private reference: Promise<string> | undefined;
   private saved: string | undefined;
+  /** That the weights are those to begin with. */
+  private begun: Promise<void> | undefined;
 
   private constructor(
     options: TinkerOptions,
@@ -454,27 +461,25 @@ export class TinkerBackend implements Backend {
   /** Goes on from what {@link save} wrote: weights and optimiser, from where the service keeps them. */
   async load(dir: string): Promise<void> {
     const { weights, weight_version } = await readRecord(dir);
-    await this.loadFrom(weights);
+    this.begun = Promise.resolve();
+    await this.withAccount(() => this.loadWeights(weights));
     this.steps = weight_version;
   }
 
-  /**
-   * Goes on from a checkpoint of the service, with its optimiser.
-   * @param id `tinker://RUN/weights/NAME`, or a training run: its last checkpoint
-   * @throws {ConfigError} for a run without one.
-   */
-  async loadFrom(id: string): Promise<void> {
-    await this.withAccount(async () => {
-      const path = id.startsWith("tinker://") ? id : await this.lastCheckpoint(id);
-      const loaded = await this.train("LoadWeights", "/api/v1/load_weights", {
-        path,
-        optimizer: true,
-        type: "load_weights",
-      });
-      await loaded();
-      this.saved = path;
-      this.sampler = undefined;
+  /** @throws {ConfigError} for a run without a checkpoint. */
+  private async begin(from: string): Promise<void> {
+    await this.loadWeights(from.startsWith("tinker://") ? from : await this.lastCheckpoint(from));
+  }
+
+  private async loadWeights(path: string): Promise<void> {
+    const loaded = await this.train("LoadWeights", "/api/v1/load_weights", {
+      path,
+      optimizer: true,
+      type: "load_weights",
     });
+    await loaded();
+    this.saved = path;
+    this.sampler = undefined;
   }
 
   private async lastCheckpoint(run: string): Promise<string> {
@@ -490,9 +495,12 @@ export class TinkerBackend implements Backend {
     this.session.close();
   }
 
-  /** Says in an error of the service what of the run is safe. */
+  /** Begins where the run is to begin, and says in an error of the service what of the run is safe. */
   private async withAccount<T>(work: () => Promise<T>): Promise<T> {
+    const { startFrom } = this.options;
     try {
+      this.begun ??= startFrom ? this.begin(startFrom) : Promise.resolve();
+      await this.begun;
       return await work();
     } catch (error) {
       if (!(error instanceof RemoteError)) throw error;

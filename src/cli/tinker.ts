@@ -32,16 +32,10 @@ export async function openTinkerBackend({ config }: Session, io: Io): Promise<Op
     },
     contextLength: tinkerSetting(config, "training.max_length"),
     tokenizer: (info) => findTokenizer(config, info),
+    startFrom: tinkerSetting(config, "training.resume_from_tinker_id") ?? undefined,
     fuse: tinkerSetting(config, "fuse_forward_backward_and_optim_step"),
     notify: (message) => io.err(`tinker: ${message}\n`),
   });
-  try {
-    const from = tinkerSetting(config, "training.resume_from_tinker_id");
-    if (from !== null) await backend.loadFrom(from);
-  } catch (error) {
-    backend.close();
-    throw error;
-  }
   return { backend, description: `${name} at ${baseUrl}` };
 }
 

@@ -1,5 +1,5 @@
 /** The client backend against our own server, in one process: what goes through the wire equals what stays here. */
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -246,6 +246,33 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     expect(b).toEqual(a);
     second.close();
     whole.close();
+  });
+
+  test("begins from a checkpoint of the service's, or its run's last one, and loads no second one after it", async () => {
+    const first = await connect();
+    await first.forwardBackward(batchOf(), spec({}));
+    await first.optimStep(ADAM);
+    const dir = join(root, "begun");
+    await first.save(dir);
+    const { weights, model_id } = JSON.parse(readFileSync(join(dir, "tinker.json"), "utf8"));
+    const wanted = await first.logprobs(batchOf(), { policy: "current", temperature: 1 });
+    let loads = 0;
+    const counting: TinkerOptions["fetch"] = (url, init) => {
+      if (url.endsWith("/load_weights")) loads++;
+      return fetchHere(url, init);
+    };
+    for (const [i, startFrom] of [weights, model_id, "tinker://none/weights/none"].entries()) {
+      const next = await connect({ startFrom, fetch: counting });
+      if (i === 2) await next.load(dir);
+      const both = [1, 2].map(() => next.logprobs(batchOf(), { policy: "current", temperature: 1 }));
+      expect(await Promise.all(both)).toEqual([wanted, wanted]);
+      expect(loads).toBe(i + 1);
+      next.close();
+    }
+    const lost = await connect({ startFrom: "tinker://none/weights/none" });
+    await expect(lost.save(dir)).rejects.toThrow(/none/);
+    lost.close();
+    first.close();
   });
 
   test("cuts a long batch into requests of the service's size", async () => {
