@@ -49,6 +49,8 @@ export interface TinkerOptions extends TransportOptions, SessionOptions {
   >;
   /** Or what finds it for the model that the service made. Absent: rollouts on token ids alone. */
   readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>);
+  /** Ends the opening; an open backend may still have something to save. */
+  readonly openSignal?: AbortSignal;
   /** Longest sequence wanted; the service may hold less. */
   readonly contextLength?: number;
   /**
@@ -126,7 +128,9 @@ export class TinkerBackend implements Backend {
    * @throws {RemoteError} for a service that cannot be reached or refuses.
    */
   static async open(options: TinkerOptions): Promise<TinkerBackend> {
-    const session = await TinkerSession.open(new Transport(options), options);
+    const transport = new Transport(options);
+    transport.stop = options.openSignal;
+    const session = await TinkerSession.open(transport, options);
     try {
       const offered = await session.get("/api/v1/get_server_capabilities", CAPABILITIES);
       const baseModel = nameOf(options, offered);
@@ -145,6 +149,7 @@ export class TinkerBackend implements Backend {
         options.contextLength ?? Number.POSITIVE_INFINITY,
         contextLengthOf(offered, [baseModel, info.name]) - DRAWN_BEHIND,
       );
+      transport.stop = undefined;
       return new TinkerBackend({ ...options, baseModel }, { session, modelId, contextLength, tokenizer });
     } catch (error) {
       session.close();

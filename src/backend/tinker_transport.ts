@@ -77,6 +77,8 @@ interface Lost {
 export class Transport {
   private readonly options: TransportOptions;
   readonly clock: Clock;
+  /** Ends the calls that have no signal of their own. */
+  stop: AbortSignal | undefined;
   /** When each notice was last given. */
   private readonly noticed = new Map<string, number>();
 
@@ -94,7 +96,8 @@ export class Transport {
   }
 
   /** @throws {RemoteError} for what the service refuses, and for a failure that outlasts the patience. */
-  async call(path: string, call: Call = {}): Promise<Reply> {
+  async call(path: string, given: Call = {}): Promise<Reply> {
+    const call = { ...given, signal: given.signal ?? this.stop };
     const idempotency = crypto.randomUUID();
     const lost: Lost = { failed: 0, busy: 0, unpaid: 0 };
     for (let attempt = 0; ; attempt++) {

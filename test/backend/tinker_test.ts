@@ -305,6 +305,20 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     backend.close();
   });
 
+  test("can be stopped while it opens, and once open goes on to what is to be saved", async () => {
+    const stop = new AbortController();
+    const away: TinkerOptions["fetch"] = async () => {
+      queueMicrotask(() => stop.abort(new Error("Ctrl-C")));
+      throw new TypeError("fetch failed");
+    };
+    await expect(connect({ fetch: away, openSignal: stop.signal })).rejects.toThrow("Ctrl-C");
+    const later = new AbortController();
+    const backend = await connect({ openSignal: later.signal });
+    later.abort(new Error("Ctrl-C"));
+    await backend.save(join(root, "stopped"));
+    backend.close();
+  });
+
   test("tells what is saved when the service refuses", async () => {
     const backend = await connect();
     const far = batchOf({ tokens: Uint32Array.from(ROWS.flat(), () => 100_000) });
