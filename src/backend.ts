@@ -156,11 +156,19 @@ export interface Backend {
   readonly tokenizer?: Tokenizer;
   /** Optimiser steps done. */
   readonly weightVersion: number;
-  /** Draws every request with the current weights; results in the order of the requests. */
+  /**
+   * Draws every request with the current weights, or with those that {@link publishWeights} kept last; results in the
+   * order of the requests.
+   */
   sample(
     requests: readonly SampleRequest[],
-    options?: { readonly signal?: AbortSignal },
+    options?: { readonly signal?: AbortSignal; readonly weights?: "current" | "published" },
   ): Promise<SampledSequence[]>;
+  /**
+   * Keeps the weights of this moment for sampling while training goes on. A call of `sample` under way goes on with the
+   * new ones. Absent where sampling always takes the newest.
+   */
+  publishWeights?(): Promise<void>;
   /**
    * log p(tokens[t] | before) and entropy at each token, [T], 0 at first tokens. `reference`: the policy before training.
    * Entropy is absent where a service does not tell it.

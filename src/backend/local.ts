@@ -24,6 +24,7 @@ import { ConfigError } from "../errors.ts";
 import type { LanguageModel, PassLoss, PassOutputs } from "../model/language_model.ts";
 import { Scratch } from "../model/scratch.ts";
 import type { TextTokenizer } from "../model/tokenizer.ts";
+import type { Weights } from "../model/weights.ts";
 import { loadCheckpoint, saveCheckpoint } from "./local_checkpoint.ts";
 
 export interface LocalBackendOptions {
@@ -41,6 +42,7 @@ export class LocalBackend implements Backend {
   readonly languageModel: LanguageModel;
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
+  private published: { readonly weights: Weights; readonly version: number } | undefined;
 
   constructor(options: LocalBackendOptions) {
     this.options = options;
@@ -68,9 +70,18 @@ export class LocalBackend implements Backend {
 
   sample(
     requests: readonly SampleRequest[],
-    options: { readonly signal?: AbortSignal } = {},
+    { signal, weights }: { readonly signal?: AbortSignal; readonly weights?: "current" | "published" } = {},
   ): Promise<SampledSequence[]> {
-    return this.languageModel.sample(requests, { weightVersion: this.weightVersion, signal: options.signal });
+    const published = weights === "published" ? this.published : undefined;
+    const weightVersion = published?.version ?? this.weightVersion;
+    const policy = published && { bytes: 0, weights: () => published.weights, release() {} };
+    return this.languageModel.sample(requests, { weightVersion, policy, signal });
+  }
+
+  /** In a copy of all weights, which stays where it is: sampling under way reads the new ones from its next chunk on. */
+  async publishWeights(): Promise<void> {
+    const weights = this.languageModel.copyWeights(this.published?.weights);
+    this.published = { weights, version: this.weightVersion };
   }
 
   logprobs(
@@ -201,6 +212,7 @@ export class LocalBackend implements Backend {
   }
 
   close(): void {
+    this.published?.weights.release();
     this.languageModel.release();
     this.device.destroy();
   }

@@ -106,6 +106,7 @@ export class TinkerBackend implements Backend {
   /** Requests leave one after the other, in the order of their numbers. */
   private lastPost: Promise<unknown> = Promise.resolve();
   private sampler: { readonly version: number; readonly id: Promise<string> } | undefined;
+  private published: { readonly version: number; readonly id: Promise<string> } | undefined;
   private reference: Promise<string> | undefined;
   private saved: string | undefined;
   /** That the weights are those to begin with. */
@@ -178,11 +179,12 @@ export class TinkerBackend implements Backend {
 
   async sample(
     requests: readonly SampleRequest[],
-    { signal }: { readonly signal?: AbortSignal } = {},
+    { signal, weights }: { readonly signal?: AbortSignal; readonly weights?: "current" | "published" } = {},
   ): Promise<SampledSequence[]> {
-    const version = this.steps;
+    const published = weights === "published" ? this.published : undefined;
+    const version = published?.version ?? this.steps;
     return this.withAccount(async () => {
-      const samplerId = await this.currentSampler(version);
+      const samplerId = await (published?.id ?? this.currentSampler(version));
       return inParallel(requests, {
         most: this.samplesAtOnce,
         signal,
@@ -196,6 +198,13 @@ export class TinkerBackend implements Backend {
       this.options.concurrency ?? CONCURRENCY,
       this.session.flags.sample_max_concurrent_requests,
     );
+  }
+
+  async publishWeights(): Promise<void> {
+    const version = this.steps;
+    const id = this.currentSampler(version);
+    this.published = { version, id };
+    await this.withAccount(() => id);
   }
 
   private async drawOne(

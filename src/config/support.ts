@@ -22,7 +22,6 @@ export interface Support {
 
 const NO_REMOTE = "remote sandboxes are a Python service; rollouts run in this process";
 const FUNCTIONS = "rollouts are functions of this process: built in, or registered with --import";
-const NOT_BUILT = "the loop does not have it yet";
 const NO_SDK = "no proxy is started: agents get a client from the loop; traces are served by grpu serve";
 const OPTIMISER = "Trinity's optimiser settings are algorithm.optimizer, reached through verl's names";
 
@@ -177,7 +176,17 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ["rllm.sdk.*", "refused refused refused refused", NO_SDK],
   ["rllm.gateway.*", "refused refused refused refused", NO_SDK],
   ["rllm.remote_runtime.*", "refused refused refused refused", NO_REMOTE],
-  ["rllm.async_training.*", "refused refused forwarded refused", NOT_BUILT],
+  ["rllm.async_training.*", "acts acts forwarded refused", "the loop generates while it trains"],
+  [
+    "rllm.async_training.fwd_bwd_group_size",
+    "refused refused forwarded refused",
+    "a batch is worked through in passes that fit the device",
+  ],
+  [
+    "rllm.async_training.trajectory_group_offload_dir",
+    "refused refused forwarded refused",
+    "groups are made when a batch is taken: what waits are episodes, in episode_offload_dir",
+  ],
   ["rllm.episode_logging.*", "acts acts acts refused", "the loop writes the episodes"],
 
   ["device", "acts - - -", "picks the device"],

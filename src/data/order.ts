@@ -16,7 +16,7 @@ export interface BatchOrder {
 export function batchesPerEpoch({ size, batchSize }: BatchOrder): number {
   if (size >= batchSize) return Math.floor(size / batchSize);
   throw new ConfigError(
-    `Cannot draw batches as one needs ${batchSize} rows: the training data has ${size}. Lower rllm.data.train_batch_size or add rows.`,
+    `Cannot draw batches as one needs ${batchSize} rows: the training data has ${size}. Add rows, or lower rllm.data.train_batch_size (in asynchronous training rllm.async_training.mini_batch_size).`,
     { path: "rllm.data.train_batch_size" },
   );
 }

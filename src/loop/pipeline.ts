@@ -16,7 +16,8 @@ import type { Held } from "./reject.ts";
 import { STAGE_ORDER } from "./settings.ts";
 import { type ProcessedRows, STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch } from "./state.ts";
-import { progress, type Run, stageContext, throughput } from "./train.ts";
+import { progress, stageContext, throughput } from "./step.ts";
+import type { Run } from "./train.ts";
 import {
   checkRewards,
   filterMasked,

@@ -19,6 +19,7 @@ interface Draw {
 export class Sampler {
   private readonly backend: Backend;
   private readonly signal: AbortSignal;
+  private readonly weights: "current" | "published";
   private waiting: Draw[] = [];
   private running = 0;
   private isDrawing = false;
@@ -26,9 +27,14 @@ export class Sampler {
   /** Set when the backend itself failed: no rollout's fault, and nothing to retry. */
   failure: unknown;
 
-  constructor(backend: Backend, signal: AbortSignal) {
+  constructor(
+    backend: Backend,
+    signal: AbortSignal,
+    { weights = "current" }: { weights?: "current" | "published" } = {},
+  ) {
     this.backend = backend;
     this.signal = signal;
+    this.weights = weights;
   }
 
   /** Runs one rollout, so that the sampler knows how many may still ask. */
@@ -65,7 +71,8 @@ export class Sampler {
     this.isDrawing = true;
     try {
       const requests = draws.map((draw) => draw.request);
-      const sequences = await this.backend.sample(requests, { signal: this.signal });
+      const { signal, weights } = this;
+      const sequences = await this.backend.sample(requests, { signal, weights });
       draws.forEach((draw, i) => void draw.resolve(sequences[i]));
     } catch (error) {
       this.failure ??= error;

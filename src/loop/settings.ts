@@ -89,6 +89,15 @@ export interface LoopSettings {
     readonly min_trajs_per_group: number;
     readonly filter_uniform_groups: boolean;
   };
+  /** Generation while training goes on (see async.ts). */
+  readonly async_training: {
+    readonly enable: boolean;
+    readonly mini_batch_size: number;
+    readonly staleness_threshold: number;
+    readonly trigger_parameter_sync_step: number;
+    readonly partial_rollout: boolean;
+    readonly episode_offload_dir: string | null;
+  };
   /** Stages of a training step by name, in order (see pipeline.ts). */
   readonly pipeline: { readonly stages: readonly string[] };
   readonly disable_thinking: boolean;
@@ -192,6 +201,14 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     min_partial_solve_tasks: 1,
     min_trajs_per_group: 2,
     filter_uniform_groups: false,
+  },
+  async_training: {
+    enable: false,
+    mini_batch_size: 64,
+    staleness_threshold: 0,
+    trigger_parameter_sync_step: 1,
+    partial_rollout: false,
+    episode_offload_dir: null,
   },
   pipeline: { stages: STAGE_ORDER },
   disable_thinking: false,

@@ -2,6 +2,7 @@
 import type { DataMark } from "../data/dataset.ts";
 import { batchesPerEpoch, batchRows } from "../data/order.ts";
 import type { Task } from "../data/types.ts";
+import type { GenerationState } from "./async.ts";
 import { type Held, NOTHING_HELD } from "./reject.ts";
 import type { LoopSettings } from "./settings.ts";
 
@@ -19,18 +20,22 @@ export interface LoopState {
   readonly logged: Readonly<Record<string, number>>;
   /** The rows that the run's order is a function of; absent before the first step. */
   readonly data?: DataMark;
+  /** Where the generator stands, in asynchronous training. */
+  readonly generation?: GenerationState;
   /** The best validation so far, with `training.metric_for_best_model`. */
   readonly best?: { readonly step: number; readonly value: number };
 }
 
 export const START: LoopState = { warmup: 0, step: 0, validated: -1, held: NOTHING_HELD, logged: {} };
 
-function order(tasks: readonly Task[], { data, rejection_sample }: LoopSettings) {
-  return {
-    size: tasks.length,
-    batchSize: data.train_batch_size * rejection_sample.multiplier,
-    seed: data.seed,
-  };
+/** Tasks of a training step. Where generation runs ahead, `async_training.mini_batch_size` is the batch. */
+export function batchSizeOf({ data, rejection_sample, async_training }: LoopSettings): number {
+  const size = async_training.enable ? async_training.mini_batch_size : data.train_batch_size;
+  return size * rejection_sample.multiplier;
+}
+
+function order(tasks: readonly Task[], settings: LoopSettings) {
+  return { size: tasks.length, batchSize: batchSizeOf(settings), seed: settings.data.seed };
 }
 
 /** `total_batches`, or as many as the epochs hold; none when the run only validates. */
@@ -47,4 +52,13 @@ export function nextBatch(
 ): { batch: Task[]; epoch: number } {
   const { rows, epoch } = batchRows(order(tasks, settings), state.step);
   return { batch: Array.from(rows, (row) => tasks[row]), epoch };
+}
+
+/** The tasks of a batch by its number, from 0. */
+export function taskBatch(
+  tasks: readonly Task[],
+  { batch, settings }: { batch: number; settings: LoopSettings },
+): Task[] {
+  const { rows } = batchRows(order(tasks, settings), batch);
+  return Array.from(rows, (row) => tasks[row]);
 }

@@ -5,14 +5,16 @@ import type { CheckpointStore } from "../log/checkpoint_store.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
+import { AsyncGeneration } from "./async.ts";
 import { checkSettings, checkThinking } from "./check_settings.ts";
 import { isBest, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
 import type { RejectionFunction } from "./reject.ts";
 import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
-import { STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
+import { STAGES, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch, totalSteps } from "./state.ts";
+import { progress, stageContext, throughput } from "./step.ts";
 import type { GroupingHook } from "./transform.ts";
 import { validate } from "./validate.ts";
 import { warmupStep } from "./warmup.ts";
@@ -33,6 +35,8 @@ export interface Run {
   readonly stages: Stages;
   /** One training step over the stages: `trainStep`, or the list that `pipeline.stages` names. */
   readonly step: typeof trainStep;
+  /** What the stage `generate` takes from, in asynchronous training. */
+  readonly generation?: AsyncGeneration;
   /** Which trajectories are compared with each other. Default: those of one task and one name. */
   readonly grouping?: GroupingHook;
   /** Which groups train, in place of the mode of `rejection_sample`. */
@@ -48,7 +52,9 @@ export interface Run {
 type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn";
 
 /** What `train` needs; the rest has defaults. */
-export interface TrainOptions extends Omit<Run, "settings" | Choices>, Partial<Pick<Run, Choices>> {
+export interface TrainOptions
+  extends Omit<Run, "settings" | "generation" | Choices>,
+    Partial<Pick<Run, Choices>> {
   readonly settings?: Partly<LoopSettings>;
 }
 
@@ -70,6 +76,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
 
   let state = await resumeFrom(await run.checkpoints?.find(), run);
   let saved = state;
+  run.generation?.resume(state);
   const isValidationDue = () => {
     if (run.tasks.val.length === 0 || state.validated === state.step) return false;
     if (state.step === 0) return val_before_train || val_only;
@@ -92,9 +99,12 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       }
       signal.throwIfAborted();
       state = await run.step(run, state);
+      if (run.generation) state = { ...state, generation: run.generation.state };
     }
   } catch (error) {
     if (!signal.aborted || error !== signal.reason) throw error;
+  } finally {
+    await run.generation?.stop();
   }
   if (state !== saved && !val_only) await saveCheckpoint(run, state);
   for (const logger of run.loggers) await logger.finish?.();
@@ -140,50 +150,32 @@ function startStep() {
   return { metrics, note };
 }
 
-/** verl's names: tokens of the batch per second of the whole step. */
-export function throughput(tokens: number, metrics: Metrics): Metrics {
-  const seconds = metrics["time/step"];
-  return {
-    "perf/total_num_tokens": tokens,
-    "perf/time_per_step": seconds,
-    "perf/throughput": tokens / seconds,
-    "perf/update_throughput": tokens / metrics["time/update"],
-  };
-}
-
-export function progress({ step, epoch, totalSteps }: StageContext): Metrics {
-  return { "training/global_step": step, "training/epoch": epoch, "progress/done_frac": step / totalSteps };
-}
-
-/** What the stages of a step may use. */
-export function stageContext(run: Run, state: LoopState): StageContext {
-  return {
-    ...run,
-    step: state.step,
-    epoch: 0,
-    totalSteps: totalSteps(run.tasks.train, run.settings),
-    isValidation: false,
-  };
-}
-
 function withDefaults(options: TrainOptions): Run {
   const settings = loopSettings(options.settings);
   const { estimate = estimateAdvantages } = options;
   const { stages = STAGES } = options;
   checkSettings(settings, estimate);
   checkThinking(settings, options.backend.tokenizer);
-  const { stages: names } = settings.pipeline;
-  return {
+  const run: Run = {
     estimate,
     examples: [],
     stages,
-    step: isPublishedOrder(names) ? trainStep : pipelineStep(names, stages),
+    step: trainStep,
     loggers: [],
     signal: new AbortController().signal,
     warn: warnOnce(options.loggers ?? []),
     ...options,
     settings,
   };
+  const generation = settings.async_training.enable ? new AsyncGeneration(run) : undefined;
+  return withStep({ ...run, ...(generation && { generation, stages: generation.stages(stages) }) }, options);
+}
+
+/** The step that the options bring, else the one that `pipeline.stages` names. */
+function withStep(run: Run, { step }: TrainOptions): Run {
+  const { stages: names } = run.settings.pipeline;
+  const named = isPublishedOrder(names) ? trainStep : pipelineStep(names, run.stages);
+  return { ...run, step: step ?? named };
 }
 
 function warnOnce(loggers: readonly Logger[]): (message: string) => void {

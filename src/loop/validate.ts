@@ -6,7 +6,8 @@ import { rewardMetrics } from "./advantages.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { LoopState } from "./state.ts";
 import { groupBy, mean } from "./statistics.ts";
-import { type Run, stageContext } from "./train.ts";
+import { stageContext } from "./step.ts";
+import type { Run } from "./train.ts";
 
 /** Runs every validation task `rollout.n_val` times and logs the scores; the state after it. */
 export async function validate(run: Run, state: LoopState): Promise<LoopState> {

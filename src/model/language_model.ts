@@ -186,6 +186,14 @@ export class LanguageModel {
     return { bytes: copy.byteLength, weights: () => copy, release: () => copy.release() };
   }
 
+  /** The weights as they are now, an adapter folded in, in a copy of their own or `into` an earlier one. Records only. */
+  copyWeights(into?: Weights): Weights {
+    const copy = into ?? new Weights(this.device, this.config, "copied weights");
+    copy.values.copyFrom(this.weights.values);
+    copy.refresh();
+    return copy;
+  }
+
   private freezeAdapter(copy: LoraAdapter): FrozenPolicy {
     const { folded } = this.shared;
     return {

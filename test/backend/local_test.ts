@@ -341,6 +341,33 @@ overDevices("LocalBackend", (device) => {
   });
 });
 
+overDevices("published weights", (device) => {
+  test.each([{ lora: undefined }, { lora: LORA }])(
+    "stay what they were while training goes on: %o",
+    async (options) => {
+      const backend = open(device, options);
+      const requests = [3, 4, 5].map((seed) => request([1, 2], seed, { max_tokens: 8 }));
+      const sample = (weights: "current" | "published") => backend.sample(requests, { weights });
+      await backend.publishWeights();
+      const before = await sample("published");
+      expect(before).toEqual(await sample("current"));
+      const [after] = await Promise.all([
+        sample("published"),
+        backend
+          .forwardBackward(batch(1), LOSS)
+          .then(() => backend.optimStep({ ...OPTIM, learning_rate: 0.5 })),
+      ]);
+      expect([after, await sample("published")]).toEqual([before, before]);
+      const trained = await sample("current");
+      expect(trained[0].weight_version).toBe(1);
+      expect(trained.map(({ tokens }) => tokens)).not.toEqual(before.map(({ tokens }) => tokens));
+      await backend.publishWeights();
+      expect(await sample("published")).toEqual(trained);
+      backend.languageModel.release();
+    },
+  );
+});
+
 describe.skipIf(!gpuDevice)("logits beyond one window", () => {
   test("give the same log-probs and gradients as one window after another", async () => {
     const device = gpuDevice as Device;

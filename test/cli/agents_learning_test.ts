@@ -62,4 +62,24 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
     },
     4 * MINUTES,
   );
+
+  test.each([
+    { name: "multi_turn", batch: 16, metric: "val/guess_digit/pass@1", before: 0.35, after: 0.4 },
+    { name: "solver_judge", batch: 32, metric: "val/reward/solver/mean", before: 0.45, after: 0.7 },
+  ])(
+    "$name improves in asynchronous training too",
+    async ({ name, batch, metric, before, after }) => {
+      const run = await train(name, [
+        "rllm.trainer.total_batches=40",
+        "rllm.async_training.enable=true",
+        `rllm.async_training.mini_batch_size=${batch}`,
+        "rllm.async_training.staleness_threshold=0.5",
+      ]);
+      const scores = run.val(metric);
+      expect(scores[0]).toBeLessThan(before);
+      expect(scores.at(-1)).toBeGreaterThan(after);
+      expect(Math.max(...run.train("async/staleness_max"))).toBe(1);
+    },
+    4 * MINUTES,
+  );
 });
