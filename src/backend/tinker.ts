@@ -246,7 +246,7 @@ export class TinkerBackend implements Backend {
     for (let resends = 0; ; resends++) {
       try {
         const headers = { "X-Tinker-Sampling-Backpressure": "1" };
-        const id = await this.session.submit("/api/v1/asample", { body, headers, signal });
+        const id = await this.session.submit("/api/v1/asample", { body, headers, signal, isPaced: true });
         return decodeSamples((await this.session.result(id, { type: "Sample", signal })).bytes);
       } catch (error) {
         if (!(error instanceof ResultGone) || resends >= MOST_RESENDS) throw error;

@@ -33,6 +33,8 @@ export interface Call {
   readonly headers?: Readonly<Record<string, string>>;
   /** Of one try. Default 60 s. */
   readonly timeoutMs?: number;
+  /** One of the requests that all wait when the service tells one of them that it has too much to do. */
+  readonly isPaced?: boolean;
   /** Statuses that are answers and no failures. */
   readonly answers?: readonly number[];
   readonly signal?: AbortSignal;
@@ -51,6 +53,8 @@ const PAUSE_PATIENCE_MS = 60 * 60_000;
 const BILLING_PAUSE_MS = 5_000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
+/** Of all samples, when the service refuses one for having too much to do. */
+const PACE_MS = 1_000;
 const LONGEST_ASKED_PAUSE_MS = 60_000;
 const BETWEEN_NOTICES_MS = 60_000;
 /** A failure that passes sooner is no news. */
@@ -79,6 +83,8 @@ export class Transport {
   readonly clock: Clock;
   /** Ends the calls that have no signal of their own. */
   stop: AbortSignal | undefined;
+  /** Until when paced requests wait. */
+  private pacedUntil = 0;
   /** When each notice was last given. */
   private readonly noticed = new Map<string, number>();
 
@@ -102,8 +108,13 @@ export class Transport {
     const lost: Lost = { failed: 0, busy: 0, unpaid: 0 };
     for (let attempt = 0; ; attempt++) {
       const began = this.clock.now();
+      // Another's wait may grow while this one sleeps.
+      while (call.isPaced && this.clock.now() < this.pacedUntil)
+        await this.clock.sleep(this.pacedUntil - this.clock.now(), call.signal);
       const outcome = await this.tryOnce(path, { call, idempotency });
       if (!("message" in outcome)) return outcome;
+      if (call.isPaced && kindOf(outcome) === "busy")
+        this.pacedUntil = this.clock.now() + Math.max(outcome.pauseMs ?? 0, PACE_MS);
       await this.pause(path, { failure: outcome, attempt, lost, signal: call.signal });
       lost[kindOf(outcome)] += this.clock.now() - began;
     }

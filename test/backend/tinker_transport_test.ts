@@ -128,6 +128,21 @@ describe("a request", () => {
     expect(notices[0]).toContain("queue full");
   });
 
+  test("that is paced waits when another of its kind was refused; others do not", async () => {
+    const { transport, clock } = service([status(429, "busy", { "retry-after-ms": "20" }), ok()]);
+    await transport.call("/sample", { isPaced: true });
+    expect(clock.now()).toBe(1000);
+    const second = service([status(429, "busy", { "retry-after-ms": "20" }), ok()]);
+    const [, other] = [
+      second.transport.call("/sample", { isPaced: true }),
+      await second.transport.call("/train"),
+    ];
+    expect(other.status).toBe(200);
+    expect(second.clock.now()).toBeLessThan(1000);
+    await second.transport.call("/sample", { isPaced: true });
+    expect(second.clock.now()).toBeGreaterThanOrEqual(1000);
+  });
+
   test("has its whole patience with failures after a pause of the account", async () => {
     const { transport } = service([
       ...Array(100).fill(status(402, "pay first")),
