@@ -21,20 +21,27 @@ let listening: Listening;
 beforeAll(async () => {
   if (!hasShared) return;
   dir = mkdtempSync(join(tmpdir(), "grpu-cli-tinker-"));
-  const engine = await LocalEngine.open({ device: await openDevice({ device: "cpu" }), folder: FOLDER });
-  service = new TinkerService({
-    engine,
-    checkpoints: await Checkpoints.open(join(dir, "service")),
-    modelNames: [FOLDER],
-  });
-  listening = await listen(createApp({ service, apiKey: KEY }), { host: "127.0.0.1", port: 0 });
+  await startServer();
 });
 
 afterAll(async () => {
-  await listening?.close();
-  service?.close();
-  if (dir) rmSync(dir, { recursive: true, force: true });
+  if (!dir) return;
+  await stopServer();
+  rmSync(dir, { recursive: true, force: true });
 });
+
+async function startServer(): Promise<void> {
+  const engine = await LocalEngine.open({ device: await openDevice({ device: "cpu" }), folder: FOLDER });
+  const checkpoints = await Checkpoints.open(join(dir, "service"));
+  service = new TinkerService({ engine, checkpoints, modelNames: [FOLDER] });
+  listening = await listen(createApp({ service, apiKey: KEY }), { host: "127.0.0.1", port: 0 });
+}
+
+async function stopServer(): Promise<void> {
+  await service.stop();
+  await listening.close();
+  service.close();
+}
 
 /** Four tiny steps, of two minibatches each. */
 const RUN = [
@@ -111,7 +118,7 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
     expect(there[1]["actor/entropy"]).toBeUndefined();
   });
 
-  test("goes on from its last checkpoint as if it had never stopped, and tells nobody the key", async () => {
+  test("goes on from its last checkpoint on a server started anew as if nothing had stopped, and tells nobody the key", async () => {
     const args = [
       "rllm/backend=tinker",
       "rllm.algorithm.lr_schedule=constant",
@@ -120,6 +127,8 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
       "rllm.trainer.val_before_train=false",
     ];
     const first = await train("cut", [...args, "rllm.trainer.total_batches=2"]);
+    await stopServer();
+    await startServer();
     const second = await train("cut", args);
     const whole = await train("whole", args);
     expect([first.code, second.code, whole.code]).toEqual([0, 0, 0]);
