@@ -148,7 +148,8 @@ export class Transport {
   private error(path: string, failure: Failure, more = ""): RemoteError {
     const { status, message, retryable } = failure;
     const how = status === undefined ? message : `it answered ${status}: ${message}`;
-    return new RemoteError(`Cannot get an answer of ${this.options.baseUrl}${path} as ${how}.${more}`, {
+    const why = how.replace(/\.$/, "");
+    return new RemoteError(`Cannot get an answer of ${this.options.baseUrl}${path} as ${why}.${more}`, {
       status,
       retryable,
     });

@@ -14,6 +14,7 @@ import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { ToyEngine } from "../fixtures/toy_engine.ts";
 
 const FOLDER = sharedPath("models/stories260k");
 const LORA = { rank: 4, seed: 5, train_attn: true, train_mlp: true, train_unembed: false };
@@ -317,6 +318,27 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     later.abort(new Error("Ctrl-C"));
     await backend.save(join(root, "stopped"));
     backend.close();
+  });
+
+  test("tells what is saved when the service was started anew and knows the model no more", async () => {
+    const anew = new TinkerService({
+      engine: new ToyEngine(),
+      checkpoints: await Checkpoints.open(join(root, "anew")),
+      modelNames: ["stories"],
+    });
+    const app = createApp({ service: anew, apiKey: "tml-test" });
+    let isAnew = false;
+    const backend = await connect({
+      fetch: (url, init) =>
+        isAnew ? Promise.resolve(app.fetch(new Request(url, init))) : fetchHere(url, init),
+    });
+    await backend.save(join(root, "known"));
+    isAnew = true;
+    const told = /404: .*[^.]\. The last checkpoint is tinker:\/\/.*weights\/step_0: .*resume_mode=auto/s;
+    await expect(backend.forwardBackward(batchOf(), spec({}))).rejects.toThrow(told);
+    await expect(backend.logprobs(batchOf(), { policy: "reference", temperature: 1 })).rejects.toThrow(told);
+    backend.close();
+    anew.close();
   });
 
   test("tells what is saved when the service refuses", async () => {
