@@ -149,8 +149,10 @@ function startDeadline(seconds: number, outer: AbortSignal) {
   const own = new AbortController();
   const hasEnd = seconds * 1000 <= LONGEST_TIMER_MS;
   const timer = hasEnd ? setTimeout(() => own.abort(new Termination("timeout")), seconds * 1000) : undefined;
-  // A signal of this attempt's own: hundreds of listeners on the run's would be taken for a leak.
-  const signal = AbortSignal.any([outer, own.signal]);
+  const followers = followersOf(outer);
+  followers.add(own);
+  if (outer.aborted) own.abort(outer.reason);
+  const { signal } = own;
   let stop = () => {};
   const passed = new Promise<never>((_, reject) => {
     const end = () => reject(signal.reason);
@@ -158,10 +160,28 @@ function startDeadline(seconds: number, outer: AbortSignal) {
     if (signal.aborted) end();
     stop = () => {
       clearTimeout(timer);
+      followers.delete(own);
       signal.removeEventListener("abort", end);
     };
   });
   return { signal, passed, stop };
+}
+
+/**
+ * Controllers that abort with a signal, behind one listener of it. Hundreds of listeners would be taken for a leak, and
+ * what `AbortSignal.any` leaves behind in a signal that lives as long as the run is one.
+ */
+const FOLLOWERS = new WeakMap<AbortSignal, Set<AbortController>>();
+
+function followersOf(signal: AbortSignal): Set<AbortController> {
+  const known = FOLLOWERS.get(signal);
+  if (known) return known;
+  const followers = new Set<AbortController>();
+  signal.addEventListener("abort", () => {
+    for (const follower of followers) follower.abort(signal.reason);
+  });
+  FOLLOWERS.set(signal, followers);
+  return followers;
 }
 
 function toEpisode(attempt: Attempt, result: RolloutResult, error?: unknown): Episode {
