@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TinkerBackend } from "../src/backend/tinker.ts";
 import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../src/backend.ts";
+import { httpFetch } from "../src/cli/http.ts";
 import type { Trainer, TrainerConfig } from "../src/engine.ts";
 import { createApp } from "../src/serve/app.ts";
 import { Checkpoints } from "../src/serve/checkpoints.ts";
@@ -54,6 +55,7 @@ export async function run(): Promise<void> {
     TinkerBackend.open({
       baseUrl: listening.url,
       apiKey: KEY,
+      fetch: httpFetch,
       sdkVersion: "0.25.0",
       baseModel: "toy",
       lora: LORA,
@@ -97,7 +99,8 @@ async function timeSteps(
   const what = `${batch.offsets.length - 1} rows of ${batch.offsets[1]} tokens`;
   const line = (name: string, timing: Awaited<ReturnType<typeof time>>) =>
     report({ what: `${name}, ${what}`, rate: 1 / timing.median, unit: "steps/s", timing });
-  const options = { rounds: 25, warmup: 5 };
+  // A run takes hundreds of steps: the first dozens, before the code is compiled, take twice as long.
+  const options = { rounds: 50, warmup: 50 };
   line(
     "step",
     await time(async () => {

@@ -9,6 +9,7 @@ import { ConfigError } from "../errors.ts";
 import { openTokenizer } from "../model/folder.ts";
 import type { OpenedTrainer } from "./backend.ts";
 import type { Io } from "./command.ts";
+import { httpFetch } from "./http.ts";
 import type { Session } from "./session.ts";
 
 const SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";
@@ -20,6 +21,7 @@ export async function openTinkerBackend({ config }: Session, io: Io): Promise<Op
   const backend = await TinkerBackend.open({
     baseUrl: baseUrl.replace(/\/+$/, ""),
     apiKey: keyOf(io),
+    fetch: httpFetch,
     sdkVersion: tinkerSetting(config, "tinker_sdk_version"),
     baseModel: name,
     ...(isFolder(name) && { baseModelFolder: resolve(name) }),

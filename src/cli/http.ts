@@ -1,0 +1,35 @@
+/** The runtime's plain HTTP client behind `fetch`'s face: on loopback it takes half of `fetch`'s time (LOG.md). */
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
+import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
+
+// Connections that wait for a next request keep no process alive.
+const PLAIN = new HttpAgent({ keepAlive: true });
+const SECURE = new HttpsAgent({ keepAlive: true });
+
+/** As `fetch`, of absolute addresses, with a body of text or bytes; follows no redirects. */
+export function httpFetch(url: string, init: RequestInit): Promise<Response> {
+  return new Promise((resolve, reject) => {
+    const { method, signal } = init;
+    const headers = Object.fromEntries(new Headers(init.headers));
+    const options = { method, headers, ...(signal && { signal }) };
+    const answer = (message: IncomingMessage) => collect(message).then(resolve, reject);
+    const request = url.startsWith("https:")
+      ? httpsRequest(url, { ...options, agent: SECURE }, answer)
+      : httpRequest(url, { ...options, agent: PLAIN }, answer);
+    request.on("error", reject);
+    request.end(init.body as string | Uint8Array | undefined);
+  });
+}
+
+const WITHOUT_BODY = [204, 304];
+
+async function collect(message: IncomingMessage): Promise<Response> {
+  const parts: Uint8Array[] = [];
+  for await (const part of message) parts.push(part);
+  const status = message.statusCode ?? 0;
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(message.headersDistinct))
+    for (const each of value ?? []) headers.append(name, each);
+  const body = WITHOUT_BODY.includes(status) ? null : new Uint8Array(Buffer.concat(parts));
+  return new Response(body, { status, statusText: message.statusMessage, headers });
+}
