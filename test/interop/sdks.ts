@@ -68,7 +68,7 @@ async function install(of: (typeof WANTED)[number]): Promise<Sdk> {
   const hasCookbook =
     of.cookbook &&
     hasTorch &&
-    (await pip(["tinker-cookbook"]).then(
+    (await pip(["tinker-cookbook[math-rl]"]).then(
       () => imports(python, "tinker_cookbook"),
       () => false,
     ));
