@@ -23,8 +23,8 @@ function content(service: TinkerService): string {
 }
 
 function header({ engine, modelNames, activity }: TinkerService): string {
-  return `<header><div><h1>${escape(nameOf(modelNames[0]))}</h1>
-<p class="soft">${escape(engine.architecture)}, ${compact(engine.parameters)} parameters, context ${engine.contextLength} tokens · ${escape(engine.device)}</p></div>
+  return `<header><div><h1>${escapeHtml(nameOf(modelNames[0]))}</h1>
+<p class="soft">${escapeHtml(engine.architecture)}, ${compact(engine.parameters)} parameters, context ${engine.contextLength} tokens · ${escapeHtml(engine.device)}</p></div>
 <p class="soft">up ${duration((Date.now() - activity.startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
 }
 
@@ -44,7 +44,7 @@ ${tile(perBatch.toFixed(1), "sequences a batch")}
 function devicePart({ engine, turns, policies, activity, limits }: TinkerService): string {
   const { live, peak, budget } = engine.memory;
   const busy = turns.busyMs / Math.max(Date.now() - activity.startedAt, 1);
-  const now = turns.current ? `now: ${escape(turns.current.name)}` : "idle";
+  const now = turns.current ? `now: ${escapeHtml(turns.current.name)}` : "idle";
   return `<h2>Device</h2><section class="card rows">
 ${bar("Memory", { share: live / budget, text: `${bytes(live)} of ${bytes(budget)}, at most ${bytes(peak)} so far` })}
 ${bar("Policies to sample from", { share: policies.bytes / limits.policyBytes, text: `${bytes(policies.bytes)} of ${bytes(limits.policyBytes)}` })}
@@ -85,7 +85,7 @@ function samplersPart({ samplers }: TinkerService): string {
   const all = [...samplers.values()].reverse();
   const rows = all.map(({ id, modelPath, lane, asked }) => [
     mono(id),
-    modelPath ? mono(modelPath) : lane.name === id ? "snapshot" : escape(lane.name),
+    modelPath ? mono(modelPath) : lane.name === id ? "snapshot" : escapeHtml(lane.name),
     compact(asked.size),
     lane.length > 0 ? `${lane.length} queued` : '<span class="soft">idle</span>',
   ]);
@@ -138,10 +138,10 @@ function nameOf(model: string): string {
 }
 
 function mono(text: string): string {
-  return `<code>${escape(text)}</code>`;
+  return `<code>${escapeHtml(text)}</code>`;
 }
 
-function escape(text: string): string {
+function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (it) => `&#${it.charCodeAt(0)};`);
 }
 

@@ -35,6 +35,7 @@ test.skipIf(!sdk || !hasShared)("sl_loop and rl_loop train, save and resume", as
   expect(told.sl_checkpoints.map(({ name }: { name: string }) => name)).toEqual([
     "000002",
     "000004",
+    "000004",
     "final",
   ]);
 
