@@ -13,7 +13,7 @@ import { LanguageModel, type LanguageModelOptions } from "../src/model/language_
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/lora.ts";
 import { check, heading, report, time } from "./harness.ts";
 
-const CONFIG: ModelConfig = {
+export const STORIES_SHAPE: ModelConfig = {
   architecture: "llama",
   vocabSize: 512,
   hiddenSize: 64,
@@ -60,7 +60,7 @@ export async function run(): Promise<void> {
 }
 
 function open(device: Device, options: LanguageModelOptions = {}): LocalBackend {
-  return new LocalBackend({ model: LanguageModel.create(device, CONFIG, options), name: "bench" });
+  return new LocalBackend({ model: LanguageModel.create(device, STORIES_SHAPE, options), name: "bench" });
 }
 
 async function timeSampling(device: Device, peer: Peer): Promise<void> {
@@ -106,7 +106,7 @@ async function timeTraining(
 }
 
 function randomBatch(): TrainBatch {
-  const tokens = Uint32Array.from({ length: BATCH * LENGTH }, (_, i) => (i * 7919) % CONFIG.vocabSize);
+  const tokens = Uint32Array.from({ length: BATCH * LENGTH }, (_, i) => (i * 7919) % STORIES_SHAPE.vocabSize);
   const mask = Uint32Array.from(tokens, (_, t) => (t % LENGTH === 0 ? 0 : 1));
   const offsets = Uint32Array.from({ length: BATCH + 1 }, (_, i) => i * LENGTH);
   return {

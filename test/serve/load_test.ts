@@ -1,0 +1,62 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { saveCheckpoint } from "../../src/backend/local_checkpoint.ts";
+import { LocalEngine } from "../../src/backend/served.ts";
+import { openDevice } from "../../src/compute/open.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { runServeLoad } from "../fixtures/serve_load.ts";
+
+/** Small enough for the cpu device, with the tokens that the load's prompts are of. */
+const CONFIG: ModelConfig = {
+  architecture: "llama",
+  vocabSize: 512,
+  hiddenSize: 16,
+  intermediateSize: 24,
+  layers: 1,
+  heads: 2,
+  kvHeads: 2,
+  headDim: 8,
+  contextLength: 64,
+  rmsNormEps: 1e-5,
+  ropeTheta: 10_000,
+  tied: true,
+  qkNorm: false,
+  qkvBias: false,
+  eosTokenIds: [2],
+};
+
+const POLICY_BYTES = 2 ** 19;
+/** The engine's own bound, and what a copy of these weights and its transposed matrices take. */
+const MOST_COPIES = 8;
+const COPY_BYTES = 200_000;
+
+test("64 clients that sample and two that train: no error, all served alike, results let go", async () => {
+  const root = await mkdtemp(join(tmpdir(), "grpu-serve-load-"));
+  const device = await openDevice({ device: "cpu" });
+  const folder = join(root, "model");
+  await saveCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
+  const engine = await LocalEngine.open({ device, folder });
+  const load = await runServeLoad({
+    engine,
+    root: join(root, "saved"),
+    seconds: 6,
+    samplers: 64,
+    trainers: 2,
+    policyBytes: POLICY_BYTES,
+  });
+  await rm(root, { recursive: true });
+  expect(load.errors).toEqual([]);
+  expect(load.samples).toHaveLength(64);
+  const [least, most] = [Math.min(...load.samples), Math.max(...load.samples)];
+  expect(least).toBeGreaterThan(0);
+  expect(most - least).toBeLessThanOrEqual(Math.max(3, 0.2 * most));
+  const [a, b] = load.steps;
+  expect(Math.min(a, b)).toBeGreaterThan(0);
+  expect(Math.abs(a - b)).toBeLessThanOrEqual(Math.max(2, 0.2 * a));
+  // Policies of steps gone by stay for who may ask again, within their share; the engine folds some into copies.
+  const held = load.memory.map((it) => it.device);
+  expect(Math.max(...held)).toBeLessThanOrEqual(held[0] + POLICY_BYTES + MOST_COPIES * COPY_BYTES);
+});
