@@ -17,10 +17,16 @@ export class Turns {
   private readonly used = new WeakMap<Lane, number>();
   private running: Promise<void> | undefined;
   private stopped = false;
+  private readonly now: () => number;
   /** Milliseconds of turns, all together. */
   busyMs = 0;
   /** The lane whose turn it is. */
   current: Lane | undefined;
+
+  /** @param now milliseconds; tests pass their own. */
+  constructor(now: () => number = () => performance.now()) {
+    this.now = now;
+  }
 
   /** Says that a lane has work. */
   wake(lane: Lane): void {
@@ -47,11 +53,11 @@ export class Turns {
     // Requests that arrive in the same breath are then there at the first turn.
     await Promise.resolve();
     for (let lane = this.next(); lane && !this.stopped; lane = this.next()) {
-      const started = performance.now();
+      const started = this.now();
       this.current = lane;
       await lane.turn();
       this.current = undefined;
-      const spent = performance.now() - started;
+      const spent = this.now() - started;
       this.busyMs += spent;
       this.used.set(lane, (this.used.get(lane) ?? 0) + spent);
     }
