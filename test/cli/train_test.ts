@@ -240,10 +240,11 @@ test("a reward that is NaN stops the run with the trajectory's name", async () =
 });
 
 test.each([
-  ["rllm.async_training.enable=true", /async_training/],
+  ["rllm.async_training.enable=true", /raise_on_error=true as one failed rollout would stop both sides/],
   ["rllm.trainer.logger=[console,wandb]", /WANDB_API_KEY is not set: set it, or WANDB_MODE=offline/],
   ["rllm.trainer.logger=[console,mlflow]", /mlflow as there is no such logger/],
   ["rllm/backend=tinker", /tinker/],
+  ["rllm/backend=verl", /Cannot train on verl as this version only has local, tinker/],
   ["config/run", /no such file: config\/run/],
   ["data.train_files=nowhere.parquet", /no such file: nowhere.parquet/],
   ["data.train_files=nowhere.jsonl", /no such file: nowhere.jsonl/],

@@ -167,20 +167,21 @@ describe("advantages", () => {
   const of = async (groups: TrajectoryGroup[], settings: Partly<LoopSettings> = {}) =>
     advantages(packGroups(groups), context(settings));
 
+  /** What rLLM's own code gives for [1,0,0,0], [1,1,0,0], [0.5] and [1,1,1,1] in one step. */
   test.each([
-    [
-      "grpo",
-      true,
-      [1.732047, -0.577349, -0.577349, -0.577349, 0.999998, 0.999998, -0.999998, -0.999998, 0.5],
-    ],
-    ["grpo", false, [0.75, -0.25, -0.25, -0.25, 0.5, 0.5, -0.5, -0.5, 0.5]],
-    ["rloo", true, [1, -0.333333, -0.333333, -0.333333, 0.666667, 0.666667, -0.666667, -0.666667, 0.5]],
-    ["reinforce", true, [1, 0, 0, 0, 1, 1, 0, 0, 0.5]],
-  ])(
+    ["grpo", true, [1.732047, -0.577349], [0.999998, -0.999998], 0.5, 0],
+    ["grpo", false, [0.75, -0.25], [0.5, -0.5], 0.5, 0],
+    ["reinforce_plus_plus_baseline", true, [2.04415, -0.681383], [1.362767, -1.362767], 0, 0],
+    ["prpo", true, [0.892216, -1.216658], [0.892216, -1.216658], -0.162221, 0.892216],
+    ["rloo", true, [1, -0.333333], [0.666667, -0.666667], 0.5, 0],
+    ["reinforce", true, [1, 0], [1, 0], 0.5, 1],
+  ] as const)(
     "%s (by deviation: %s) gives rLLM's figures",
-    async (adv_estimator, norm_adv_by_std_in_grpo, expected) => {
-      const groups = [group([1, 0, 0, 0]), group([1, 1, 0, 0]), group([0.5])];
+    async (adv_estimator, norm_adv_by_std_in_grpo, [one, rest], [half, other], alone, all) => {
+      const groups = [[1, 0, 0, 0], [1, 1, 0, 0], [0.5], [1, 1, 1, 1]].map((rewards) => group(rewards));
       const { value } = await of(groups, { algorithm: { adv_estimator, norm_adv_by_std_in_grpo } });
+      const expected = [one, rest, rest, rest, half, half, other, other, alone, all, all, all, all];
+      expect(value.advantages).toHaveLength(expected.length);
       for (const [i, each] of expected.entries()) expect(value.advantages[i]).toBeCloseTo(each, 5);
     },
   );
