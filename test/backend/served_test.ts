@@ -1,0 +1,109 @@
+/** The engine behind the servers, without a server: several trainers on one base, all weights or an adapter. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { saveCheckpoint } from "../../src/backend/local_checkpoint.ts";
+import { LocalEngine } from "../../src/backend/served.ts";
+import type { Device } from "../../src/compute/device.ts";
+import type { LossRows, Trainer } from "../../src/engine.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { overDevices } from "../fixtures/devices.ts";
+
+const CONFIG: ModelConfig = {
+  architecture: "llama",
+  vocabSize: 20,
+  hiddenSize: 16,
+  intermediateSize: 24,
+  layers: 1,
+  heads: 2,
+  kvHeads: 1,
+  headDim: 8,
+  contextLength: 32,
+  rmsNormEps: 1e-5,
+  ropeTheta: 10_000,
+  tied: false,
+  qkNorm: false,
+  qkvBias: false,
+  eosTokenIds: [2],
+};
+const ADAM = { learning_rate: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 0 };
+const ROWS: LossRows = {
+  tokens: Uint32Array.of(1, 5, 6, 7, 1, 9),
+  offsets: Uint32Array.of(0, 4, 6),
+  targets: Uint32Array.of(5, 6, 7, 8, 9, 3),
+  inputs: { weights: Float32Array.of(1, 1, -0.5, 2, 0, 1) },
+};
+const LOSS = { name: "cross_entropy", config: {} };
+const ranks = [{ rank: 0 }, { rank: 4 }];
+
+overDevices("the engine behind the servers", (device: Device) => {
+  const open = async () => {
+    const root = mkdtempSync(join(tmpdir(), "grpu-engine-"));
+    const folder = join(root, "model");
+    await saveCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
+    const engine = await LocalEngine.open({ device, folder });
+    const trainer = (rank: number) =>
+      engine.createTrainer({ rank, trainAttn: true, trainMlp: true, trainUnembed: true, seed: 3 });
+    return { root, engine, trainer, clear: () => rmSync(root, { recursive: true }) };
+  };
+  const train = async (trainer: Trainer, steps: number) => {
+    const losses: number[] = [];
+    for (let i = 0; i < steps; i++) {
+      const { metrics } = await trainer.forwardBackward(ROWS, { loss: LOSS, forwardOnly: false });
+      await trainer.optimStep(ADAM);
+      losses.push(metrics["loss:sum"]);
+    }
+    return losses;
+  };
+  const score = async (trainer: Trainer) =>
+    (await trainer.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true })).logprobs;
+
+  test.each(ranks)(
+    "rank $rank: the loss is the weighted sum, falls, and is saved and resumed",
+    async ({ rank }) => {
+      const { root, trainer, clear } = await open();
+      const [whole, first] = [await trainer(rank), await trainer(rank)];
+      const { logprobs, metrics } = await whole.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true });
+      const byHand = -logprobs.reduce((sum, p, t) => sum + p * ROWS.inputs.weights[t], 0);
+      expect(metrics["loss:sum"]).toBeCloseTo(byHand, 4);
+      const losses = await train(whole, 6);
+      expect(losses[0]).toBeCloseTo(byHand, 4);
+      expect(losses[5]).toBeLessThan(losses[0] - 0.5);
+      await train(first, 3);
+      const dir = join(root, "saved");
+      await first.save(dir, { optimizer: true });
+      const second = await trainer(rank);
+      await second.load(dir, { optimizer: true });
+      await train(second, 3);
+      expect(await score(second)).toEqual(await score(whole));
+      for (const each of [whole, first, second]) each.release();
+      clear();
+    },
+  );
+
+  test.each(ranks)(
+    "rank $rank: a frozen policy stays, beside others and the base model",
+    async ({ rank }) => {
+      const { engine, trainer, clear } = await open();
+      const [a, b] = [await trainer(rank), await trainer(4)];
+      const base = await engine.openPolicy();
+      const prompts = [[1, 5, 6, 7]];
+      const scores = async (policy: { scorePrompts: typeof base.scorePrompts }) =>
+        [...(await policy.scorePrompts(prompts, { topk: 0 }))[0].logprobs].slice(1);
+      const untouched = await scores(base);
+      await train(a, 2);
+      const frozen = a.freeze();
+      const then = await scores(frozen);
+      expect(then).not.toEqual(untouched);
+      await train(a, 3);
+      await train(b, 1);
+      expect(await scores(frozen)).toEqual(then);
+      expect(await scores(base)).toEqual(untouched);
+      frozen.release();
+      for (const each of [a, b]) each.release();
+      clear();
+    },
+  );
+});
