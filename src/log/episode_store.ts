@@ -1,6 +1,5 @@
 /** Episodes that wait on disk until they are trained on. */
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
 
 /** Lists of plain values by number, one JSON file each; numbers that JSON does not have come back as they were. */
 export class EpisodeStore<T> {
@@ -35,7 +34,7 @@ export class EpisodeStore<T> {
   }
 
   private file(number: number): string {
-    return join(this.dir, `task_${number}.json`);
+    return `${this.dir}/task_${number}.json`;
   }
 }
 
