@@ -16,7 +16,7 @@ import type {
   TrainBatch,
 } from "../backend.ts";
 import { ConfigError, RemoteError, UnsupportedError } from "../errors.ts";
-import { checkedOutput, chunked, inParallel, joinMetrics } from "./tinker_chunks.ts";
+import { checkedOutput, chunked, joinMetrics } from "./tinker_chunks.ts";
 import {
   atTokens,
   datumsOf,
@@ -26,16 +26,11 @@ import {
   serviceLoss,
   slopesAsWeights,
 } from "./tinker_loss.ts";
-import {
-  decodeSamples,
-  decodeTrainingOutput,
-  encodeForwardBackward,
-  type Samples,
-  type TrainingOutput,
-} from "./tinker_messages.ts";
+import { decodeTrainingOutput, encodeForwardBackward, type TrainingOutput } from "./tinker_messages.ts";
 import { trainingMetrics } from "./tinker_metrics.ts";
 import { readRecord, writeRecord } from "./tinker_record.ts";
-import { check, ResultGone, type ResultType, type SessionOptions, TinkerSession } from "./tinker_session.ts";
+import { TinkerSampling } from "./tinker_sampling.ts";
+import { check, type ResultType, type SessionOptions, TinkerSession } from "./tinker_session.ts";
 import { Transport, type TransportOptions } from "./tinker_transport.ts";
 
 export interface TinkerOptions extends TransportOptions, SessionOptions {
@@ -77,11 +72,8 @@ const SAVED = z.object({ path: z.string() });
 const SAMPLER = z.object({ sampling_session_id: z.string() });
 const STEP = z.object({ metrics: z.record(z.string(), z.number()).nullish() });
 const LAST = z.object({ last_checkpoint: z.object({ tinker_path: z.string() }).nullish() });
-const CONCURRENCY = 256;
 /** Asked for log-probs of a row, the service draws a token behind it, for which there must be room. */
 const DRAWN_BEHIND = 1;
-/** Requests for samples that the service lost are sent again so often. */
-const MOST_RESENDS = 5;
 
 /** What the service says of a model that it has made. */
 export interface ModelInfo {
@@ -98,10 +90,10 @@ export class TinkerBackend implements Backend {
   private readonly session: TinkerSession;
   private readonly modelId: string;
   private readonly contextLength: number;
+  private readonly sampling: TinkerSampling;
   /** Numbers of the training requests, from 1: the service executes them in this order. */
   private nextSeq = 1;
   private nextSampler = 0;
-  private nextSample = 0;
   private steps = 0;
   /** Requests leave one after the other, in the order of their numbers. */
   private lastPost: Promise<unknown> = Promise.resolve();
@@ -121,6 +113,7 @@ export class TinkerBackend implements Backend {
     this.modelId = of.modelId;
     this.contextLength = of.contextLength;
     this.tokenizer = of.tokenizer;
+    this.sampling = new TinkerSampling({ ...of, concurrency: options.concurrency });
     if (options.fuse) this.forwardBackwardAndOptimStep = (calls, params) => this.stepAtOnce(calls, params);
   }
 
@@ -185,19 +178,8 @@ export class TinkerBackend implements Backend {
     const version = published?.version ?? this.steps;
     return this.withAccount(async () => {
       const samplerId = await (published?.id ?? this.currentSampler(version));
-      return inParallel(requests, {
-        most: this.samplesAtOnce,
-        signal,
-        map: (request, inner) => this.drawOne(request, { samplerId, version, signal: inner }),
-      });
+      return this.sampling.draw(requests, { samplerId, version, signal });
     });
-  }
-
-  private get samplesAtOnce(): number {
-    return Math.min(
-      this.options.concurrency ?? CONCURRENCY,
-      this.session.flags.sample_max_concurrent_requests,
-    );
   }
 
   async publishWeights(): Promise<void> {
@@ -205,53 +187,6 @@ export class TinkerBackend implements Backend {
     const id = this.currentSampler(version);
     this.published = { version, id };
     await this.withAccount(() => id);
-  }
-
-  private async drawOne(
-    { prompt_ids, params, seed }: SampleRequest,
-    at: { samplerId: string; version: number; signal?: AbortSignal },
-  ): Promise<SampledSequence> {
-    const room = this.contextLength - prompt_ids.length;
-    const sampling_params = {
-      max_tokens: Math.max(1, Math.min(params.max_tokens, room)),
-      temperature: params.temperature,
-      top_p: params.top_p,
-      top_k: params.top_k > 0 ? params.top_k : -1,
-      stop: [...params.stop_token_ids],
-      seed,
-    };
-    const { sequences } = await this.askSamples({ prompt: prompt_ids, sampling_params }, at);
-    if (sequences.length !== 1)
-      throw new RemoteError(`The service sent ${sequences.length} samples where one was asked for.`, {
-        retryable: false,
-      });
-    const [{ tokens, logprobs, stopReason }] = sequences;
-    return { tokens, logprobs, finish_reason: stopReason, weight_version: at.version };
-  }
-
-  private async askSamples(
-    of: { prompt: readonly number[]; sampling_params: object; prompt_logprobs?: boolean },
-    { samplerId, signal }: { samplerId: string; signal?: AbortSignal },
-  ): Promise<Samples> {
-    const body = {
-      sampling_session_id: samplerId,
-      seq_id: this.nextSample++,
-      num_samples: 1,
-      prompt: { chunks: [{ type: "encoded_text", tokens: [...of.prompt] }] },
-      sampling_params: of.sampling_params,
-      prompt_logprobs: of.prompt_logprobs ?? false,
-      topk_prompt_logprobs: 0,
-      type: "sample",
-    };
-    for (let resends = 0; ; resends++) {
-      try {
-        const headers = { "X-Tinker-Sampling-Backpressure": "1" };
-        const id = await this.session.submit("/api/v1/asample", { body, headers, signal, isPaced: true });
-        return decodeSamples((await this.session.result(id, { type: "Sample", signal })).bytes);
-      } catch (error) {
-        if (!(error instanceof ResultGone) || resends >= MOST_RESENDS) throw error;
-      }
-    }
   }
 
   /** The weights of this moment, held still on the service; made when the first request after a step needs them. */
@@ -303,28 +238,7 @@ export class TinkerBackend implements Backend {
 
   private async referenceLogprobs(rows: PackedTokens): Promise<Float32Array> {
     this.reference ??= this.openReference();
-    const samplerId = await this.reference;
-    const ranges = Array.from({ length: rows.offsets.length - 1 }, (_, i) => [
-      rows.offsets[i],
-      rows.offsets[i + 1],
-    ]);
-    const all = new Float32Array(rows.tokens.length);
-    await inParallel(ranges, {
-      most: this.samplesAtOnce,
-      map: async ([first, end], signal) => {
-        if (end - first < 2) return;
-        const prompt = [...rows.tokens.subarray(first, end)];
-        const sampling_params = { max_tokens: 1 };
-        const { promptLogprobs } = await this.askSamples(
-          { prompt, sampling_params, prompt_logprobs: true },
-          { samplerId, signal },
-        );
-        if (promptLogprobs?.length !== prompt.length)
-          throw new RemoteError("The service sent no log-probs of the prompt.", { retryable: false });
-        all.set(promptLogprobs.subarray(1), first + 1);
-      },
-    });
-    return all;
+    return this.sampling.score(rows, await this.reference);
   }
 
   private async openReference(): Promise<string> {

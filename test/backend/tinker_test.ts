@@ -213,6 +213,25 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     backend.close();
   });
 
+  test("samples from published weights while training goes on", async () => {
+    const backend = await connect();
+    const params = { max_tokens: 6, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
+    const sample = (weights: "current" | "published") =>
+      backend.sample([{ prompt_ids: [1, 403], params, seed: 3 }], { weights });
+    await backend.publishWeights();
+    const before = await sample("published");
+    expect(await sample("current")).toEqual(before);
+    await backend.forwardBackward(batchOf(), spec({}));
+    await backend.optimStep({ ...ADAM, learning_rate: 0.3 });
+    expect(await sample("published")).toEqual(before);
+    const trained = await sample("current");
+    expect(trained[0].weight_version).toBe(1);
+    expect(trained[0].logprobs).not.toEqual(before[0].logprobs);
+    await backend.publishWeights();
+    expect(await sample("published")).toEqual(trained);
+    backend.close();
+  });
+
   test("keeps the base model as the reference", async () => {
     const [backend, local] = [await connect(), await openLocal()];
     const batch = batchOf();
