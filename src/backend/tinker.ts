@@ -26,12 +26,13 @@ import {
   serviceLoss,
   slopesAsWeights,
 } from "./tinker_loss.ts";
-import { decodeTrainingOutput, encodeForwardBackward, type TrainingOutput } from "./tinker_messages.ts";
+import type { TrainingOutput } from "./tinker_messages.ts";
 import { trainingMetrics } from "./tinker_metrics.ts";
 import { readRecord, writeRecord } from "./tinker_record.ts";
 import { TinkerSampling } from "./tinker_sampling.ts";
 import { check, type ResultType, type SessionOptions, TinkerSession } from "./tinker_session.ts";
 import { Transport, type TransportOptions } from "./tinker_transport.ts";
+import { WIRES } from "./tinker_wire.ts";
 
 export interface TinkerOptions extends TransportOptions, SessionOptions {
   /** As the service names it. */
@@ -320,16 +321,17 @@ export class TinkerBackend implements Backend {
   ): Promise<() => Promise<{ logprobs: Float32Array; metrics: Metrics }>> {
     const datums = datumsOf(rows, inputs);
     const type = forwardOnly ? "Forward" : "ForwardBackward";
+    const wire = WIRES[this.session.wire];
     const collects: (() => Promise<TrainingOutput>)[] = [];
     for (const data of chunked(datums, this.session.flags)) {
-      const requestId = await this.inOrder((seqId) =>
-        this.session.submit("/api/v1/forward_backward", {
-          body: encodeForwardBackward({ modelId: this.modelId, seqId, data, lossFn, config, forwardOnly }),
-        }),
-      );
+      const requestId = await this.inOrder((seqId) => {
+        const request = { modelId: this.modelId, seqId, data, lossFn, config, forwardOnly };
+        const { path, body } = wire.forwardBackward(request);
+        return this.session.submit(path, { body });
+      });
       collects.push(async () => {
-        const { bytes } = await this.session.result(requestId, { type });
-        return checkedOutput(decodeTrainingOutput(bytes), data);
+        const reply = await this.session.result(requestId, { type });
+        return checkedOutput(wire.trainingOutput(reply), data);
       });
     }
     return async () => {

@@ -2,8 +2,9 @@
 import type { PackedTokens, SampledSequence, SampleRequest } from "../backend.ts";
 import { RemoteError } from "../errors.ts";
 import { inParallel } from "./tinker_chunks.ts";
-import { decodeSamples, type Samples } from "./tinker_messages.ts";
+import type { Samples } from "./tinker_messages.ts";
 import { ResultGone, type TinkerSession } from "./tinker_session.ts";
+import { WIRES } from "./tinker_wire.ts";
 
 const CONCURRENCY = 256;
 /** Requests for samples that the service lost are sent again so often. */
@@ -72,7 +73,8 @@ export class TinkerSampling {
       top_p: params.top_p,
       top_k: params.top_k > 0 ? params.top_k : -1,
       stop: [...params.stop_token_ids],
-      seed,
+      // SkyRL holds seeds in 31 bits.
+      seed: this.options.session.wire === "json" ? seed % 2 ** 31 : seed,
     };
     const { sequences } = await this.ask({ prompt: prompt_ids, sampling_params }, at);
     if (sequences.length !== 1)
@@ -103,7 +105,7 @@ export class TinkerSampling {
       try {
         const headers = { "X-Tinker-Sampling-Backpressure": "1" };
         const id = await session.submit("/api/v1/asample", { body, headers, signal, isPaced: true });
-        return decodeSamples((await session.result(id, { type: "Sample", signal })).bytes);
+        return WIRES[session.wire].samples(await session.result(id, { type: "Sample", signal }));
       } catch (error) {
         if (!(error instanceof ResultGone) || resends >= MOST_RESENDS) throw error;
       }

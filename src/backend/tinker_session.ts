@@ -4,6 +4,8 @@ import { RemoteError } from "../errors.ts";
 import { type Call, detailOf, type Reply, type Transport } from "./tinker_transport.ts";
 
 export interface SessionOptions {
+  /** How requests to train and results are written. Default protobuf; `json` for servers that know no other. */
+  readonly wire?: WireName;
   /** The official SDK's version that the service takes this client for: it refuses old ones. */
   readonly sdkVersion: string;
   /** How long a result is waited for, ms. Default 1 hour; a paused queue does not count. */
@@ -41,6 +43,8 @@ const FLOOR_MS = 100;
 const MOST_REFUSALS = 3;
 const [BAD_REQUEST, TIMEOUT, GONE] = [400, 408, 410];
 
+export type WireName = "protobuf" | "json";
+
 /** What the official SDK calls the kinds of results. */
 export type ResultType =
   | "CreateModel"
@@ -60,13 +64,18 @@ export class ResultGone extends RemoteError {}
 export class TinkerSession {
   readonly id: string;
   readonly flags: Flags;
+  readonly wire: WireName;
   private readonly transport: Transport;
   private readonly patienceMs: number;
   private readonly heart: ReturnType<typeof setInterval>;
   private isBeating = false;
 
-  private constructor(transport: Transport, of: { id: string; flags: Flags; patienceMs: number }) {
+  private constructor(
+    transport: Transport,
+    of: { id: string; flags: Flags; patienceMs: number; wire: WireName },
+  ) {
     this.transport = transport;
+    this.wire = of.wire;
     this.id = of.id;
     this.flags = of.flags;
     this.patienceMs = of.patienceMs;
@@ -77,7 +86,7 @@ export class TinkerSession {
 
   /** @throws {RemoteError} for a service that cannot be reached or refuses the client. */
   static async open(transport: Transport, options: SessionOptions): Promise<TinkerSession> {
-    const { sdkVersion, resultPatienceMs = RESULT_PATIENCE_MS } = options;
+    const { sdkVersion, resultPatienceMs = RESULT_PATIENCE_MS, wire = "protobuf" } = options;
     const flags = await send(transport, "/api/v1/client/config", {
       body: { sdk_version: sdkVersion },
       shape: FLAGS,
@@ -86,7 +95,12 @@ export class TinkerSession {
     const session = await send(transport, "/api/v1/create_session", { body, shape: SESSION });
     for (const message of [session.error_message, session.warning_message, session.info_message])
       if (message) transport.notify(message);
-    return new TinkerSession(transport, { id: session.session_id, flags, patienceMs: resultPatienceMs });
+    return new TinkerSession(transport, {
+      id: session.session_id,
+      flags,
+      wire,
+      patienceMs: resultPatienceMs,
+    });
   }
 
   /** Sends a request that is answered at once. */
@@ -117,7 +131,7 @@ export class TinkerSession {
       const reply = await this.poll(requestId, { ...of, iteration });
       if (reply.status === GONE) throw new ResultGone(gone(of.type), { status: GONE, retryable: true });
       const isForgiven = reply.status === BAD_REQUEST && ++refusals < MOST_REFUSALS;
-      if (!isForgiven && !isPending(reply)) return withoutFailure(reply, of.type);
+      if (!isForgiven && !isPending(reply)) return this.withoutFailure(reply, of.type);
       const { queue_state, queue_state_reason } = PENDING.safeParse(reply.json).data ?? {};
       if (queue_state?.startsWith("paused")) {
         deadline = clock.now() + this.patienceMs;
@@ -140,12 +154,29 @@ export class TinkerSession {
       headers: {
         "X-Tinker-Request-Iteration": String(iteration),
         "X-Tinker-Request-Type": type,
-        ...(BINARY_RESULTS.has(type) && { Accept: "application/x-protobuf" }),
+        ...(this.isBinary(type) && { Accept: "application/x-protobuf" }),
       },
       timeoutMs: RESULT_TIMEOUT_MS,
       answers: [BAD_REQUEST, TIMEOUT, GONE],
       signal,
     });
+  }
+
+  private isBinary(type: ResultType): boolean {
+    return this.wire === "protobuf" && BINARY_RESULTS.has(type);
+  }
+
+  /** @throws {RemoteError} for an answer that tells of a failure. */
+  private withoutFailure(reply: Reply, type: ResultType): Reply {
+    if (reply.status === BAD_REQUEST) throw failed(type, detailOf(reply.bytes));
+    if (this.isBinary(type) && reply.json === undefined) return reply;
+    const { data: failure } = FAILURE.safeParse(reply.json);
+    if (failure) throw failed(type, `${failure.error} (${failure.category ?? "unknown"} error)`);
+    if (!this.isBinary(type)) return reply;
+    throw failed(
+      type,
+      "the result came as JSON, where this client reads protobuf (tinker_wire=json for servers that know no other)",
+    );
   }
 
   private async beat(): Promise<void> {
@@ -191,16 +222,6 @@ export function check<S extends z.ZodType>(
 
 function isPending({ status, json }: Reply): boolean {
   return status === TIMEOUT || (json as { type?: unknown } | undefined)?.type === "try_again";
-}
-
-/** @throws {RemoteError} for an answer that tells of a failure. */
-function withoutFailure(reply: Reply, type: ResultType): Reply {
-  if (reply.status === BAD_REQUEST) throw failed(type, detailOf(reply.bytes));
-  if (BINARY_RESULTS.has(type) && reply.json === undefined) return reply;
-  const { data: failure } = FAILURE.safeParse(reply.json);
-  if (failure) throw failed(type, `${failure.error} (${failure.category ?? "unknown"} error)`);
-  if (!BINARY_RESULTS.has(type)) return reply;
-  throw failed(type, "the result came as JSON, where this client reads protobuf");
 }
 
 function failed(type: ResultType, why: string): RemoteError {

@@ -23,6 +23,7 @@ export async function openTinkerBackend({ config }: Session, io: Io): Promise<Op
     apiKey: keyOf(io),
     fetch: httpFetch,
     sdkVersion: tinkerSetting(config, "tinker_sdk_version"),
+    wire: tinkerSetting(config, "tinker_wire"),
     baseModel: name,
     ...(isFolder(name) && { baseModelFolder: resolve(name) }),
     lora: {

@@ -18,6 +18,10 @@ export const TINKER_FIELDS = {
     note: "The service refuses versions that it no longer supports.",
   }),
 
+  tinker_wire: oneOf(["protobuf", "json"], "protobuf", "how requests to train and results are written", {
+    note: "json is for servers that know no other, as SkyRL's.",
+  }),
+
   "model.name": str("Qwen/Qwen3-8B", "base model"),
   "model.tokenizer": str(null, "folder with its tokenizer.json", {
     note: "null = model.name where it is a folder, else the one that a local server names.",

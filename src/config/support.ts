@@ -216,6 +216,7 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
     "batch sizes and lengths are rllm.data's; the rest goes to verl",
   ],
   ["tinker_base_url", "- acts - -", "where the service is"],
+  ["tinker_wire", "- acts - -", "how the service is spoken to"],
   ["tinker_sdk_version", "- acts - -", "what the service takes the client for"],
   ["fuse_forward_backward_and_optim_step", "- acts - -", "order of the calls"],
   ["sampling.*", "- forwarded - -", "the same settings as rllm.rollout.train and .val"],
