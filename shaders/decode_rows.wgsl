@@ -5,7 +5,8 @@
 // matrices: the transposed weights of the layer and of the next, [in, out] each, in vec4, wherever they lie; vectors:
 // those of the norms. state holds, row-major, x [rows, C], attended [rows, A], normed [rows, C], wide [rows, 2F]; a
 // block touches its own rows alone. Stages `first` to `last` (0 O, 1 GateUp, 2 Down, 3 QKV) are run.
-// The products are matmul_subgroup's: a lane owns 4 columns and all 32 rows, A is handed round by broadcast.
+// Eight lanes read 4 columns of B each and hand them round by broadcast; a lane keeps its 4 rows from one stage to the
+// next, so no barrier stands between them: barriers are what such drivers are slowest at.
 // Grid: x = blocks of rows, one subgroup each.
 enable subgroups;
 

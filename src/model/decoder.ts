@@ -5,7 +5,7 @@ import type { ModelConfig } from "./config.ts";
 import { logitStride, logitWindows } from "./head.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "./kernels/attention_step.ts";
 import { cacheAppend } from "./kernels/cache.ts";
-import { decodeRows, STAGE } from "./kernels/decode_rows.ts";
+import { CHAIN_ROWS, decodeRows, STAGE } from "./kernels/decode_rows.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { ropeAppend } from "./kernels/rope_append.ts";
 import { chooseSample } from "./kernels/sample.ts";
@@ -52,7 +52,7 @@ export class Decoder {
   step(weights: Weights, at: { cache: Cache; rows: Rows; shift: number }): void {
     const { rows, shift } = at;
     const scratch = new Scratch(this.device);
-    const run = this.fused && fitsChain(weights) ? this.chain : this.layers;
+    const run = this.fused && fitsChain(weights, rows.count) ? this.chain : this.layers;
     const hidden = run.call(this, weights, { ...at, scratch });
     this.draw(weights, { hidden, rows, shift, scratch });
     scratch.release();
@@ -376,13 +376,16 @@ export class Decoder {
   }
 }
 
-/** Above it, a block of rows has so much to compute that its columns are better shared by several cores. */
+/** Up to this width a chain is faster at any number of rows; above it, where two cores have a block of rows each. */
+const WIDEST_ALONE = 128;
+/** Above it, nothing was gained by a chain. */
 const WIDEST_CHAINED = 512;
 
 /** Whether the kernels of a chain take these weights: narrow, and all within reach of one binding. */
-function fitsChain({ config, values, transposed }: Weights): boolean {
+function fitsChain({ config, values, transposed }: Weights, rows: number): boolean {
   const { hiddenSize, intermediateSize, headDim, qkNorm, qkvBias } = config;
-  const isNarrow = hiddenSize <= WIDEST_CHAINED && headDim <= WIDEST_STEP;
+  const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
+  const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;
   const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
   const isTogether = values.shards.length === 1 && transposed?.shards.length === 1;
   return isNarrow && isWhole && isTogether && !qkNorm && !qkvBias;

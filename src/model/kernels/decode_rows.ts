@@ -2,7 +2,7 @@
 import { defineKernel } from "../../compute/kernel.ts";
 
 /** Rows that a workgroup takes through the stages. */
-const ROWS = 32;
+export const CHAIN_ROWS = 32;
 
 /** The stages, by number: a dispatch runs those from `first` up to, not including, `last`. */
 export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
@@ -36,7 +36,7 @@ export const decodeRows = defineKernel({
     last: "u32",
     epsilon: "f32",
   },
-  grid: ({ rows }) => [Math.ceil(rows / ROWS)],
+  grid: ({ rows }) => [Math.ceil(rows / CHAIN_ROWS)],
   reference({ matrices, vectors, state, qkv }, p) {
     const { hidden: C, inner: F, epsilon } = p;
     for (let row = 0; row < p.rows; row++) {
