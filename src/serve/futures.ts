@@ -21,7 +21,12 @@ interface Entry {
   bytes: number;
   wasRead: boolean;
   readonly waiters: Set<() => void>;
+  /** Told when the result is gone. */
+  readonly dropped?: () => void;
 }
+
+/** What an entry takes beside its result's content: a small result is mostly that. */
+const ENTRY_BYTES = 1024;
 
 /**
  * Every request's result, to be read any number of times until its session ends. Results beyond the budget are dropped,
@@ -31,22 +36,28 @@ export class Futures {
   private readonly entries = new Map<string, Entry>();
   private readonly budgetBytes: number;
   private next = 0;
-  /** Of the results held. */
+  /** Of the results held, and of what is kept about each. */
   bytes = 0;
+  /** Requests without a result yet. */
+  pending = 0;
 
   constructor(options: { budgetBytes: number }) {
     this.budgetBytes = options.budgetBytes;
   }
 
-  get pending(): number {
-    let count = 0;
-    for (const { outcome } of this.entries.values()) if (!outcome) count++;
-    return count;
-  }
-
-  open(of: { session: string; modelId?: string; state: () => QueueState }): Future {
+  /** @param of.dropped told when the result can no longer be read. */
+  open({
+    dropped,
+    ...of
+  }: {
+    session: string;
+    modelId?: string;
+    state: () => QueueState;
+    dropped?: () => void;
+  }): Future {
     const future = { id: `${of.session}:${(this.next++).toString(36)}`, ...of };
-    this.entries.set(future.id, { future, bytes: 0, wasRead: false, waiters: new Set() });
+    this.entries.set(future.id, { future, bytes: 0, wasRead: false, waiters: new Set(), dropped });
+    this.pending++;
     return future;
   }
 
@@ -55,7 +66,8 @@ export class Futures {
     const entry = this.entries.get(future.id);
     if (!entry || entry.outcome) return;
     entry.outcome = outcome;
-    entry.bytes = sizeOf(outcome);
+    entry.bytes = ENTRY_BYTES + sizeOf(outcome);
+    this.pending--;
     this.bytes += entry.bytes;
     for (const wake of entry.waiters) wake();
     entry.waiters.clear();
@@ -94,14 +106,16 @@ export class Futures {
   private drop(id: string, entry: Entry): void {
     this.entries.delete(id);
     this.bytes -= entry.bytes;
+    if (!entry.outcome) this.pending--;
     for (const wake of entry.waiters) wake();
+    entry.dropped?.();
   }
 
   private fit(): void {
     for (const onlyRead of [true, false])
       for (const [id, entry] of this.entries) {
         if (this.bytes <= this.budgetBytes) return;
-        if (entry.bytes > 0 && (entry.wasRead || !onlyRead)) this.drop(id, entry);
+        if (entry.outcome && (entry.wasRead || !onlyRead)) this.drop(id, entry);
       }
   }
 }

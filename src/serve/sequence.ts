@@ -1,8 +1,10 @@
 /** A training client's requests in the order of their numbers, whatever the order of their arrival. */
+import type { Future } from "./futures.ts";
 import { Refusal } from "./problem.ts";
 
-interface Known<Item> {
-  readonly item: Item;
+/** Of a request that came before. The request itself, which may hold a whole batch, goes when it has run. */
+interface Known {
+  readonly future: Future;
   readonly print: string;
 }
 
@@ -13,8 +15,8 @@ const REMEMBERED = 4096;
  * Numbers count from 1 without gaps. A request that comes early is parked until those before it are there; where they
  * do not come within `gapMs`, the parked ones are given up and counting goes on behind them.
  */
-export class Sequence<Item> {
-  private readonly known = new Map<bigint, Known<Item>>();
+export class Sequence<Item extends { readonly future: Future }> {
+  private readonly known = new Map<bigint, Known>();
   private readonly parked = new Map<bigint, Item>();
   private readonly options: {
     readonly gapMs: number;
@@ -46,14 +48,14 @@ export class Sequence<Item> {
   /**
    * Takes a request in. 0 is no number: such a request runs when it comes.
    * @param at.print stands for the request's content: the same number with another content is a mistake.
-   * @returns what `make` gave, or gave when this number came the first time.
+   * @returns the future of what `make` gave, or gave when this number came the first time.
    * @throws Refusal for a number that was used for something else, or is long past.
    */
-  submit(number: bigint, at: { print: string; make: () => Item }): Item {
+  submit(number: bigint, at: { print: string; make: () => Item }): Future {
     if (number <= 0n) {
       const item = at.make();
       this.options.ready(item);
-      return item;
+      return item.future;
     }
     const known = this.known.get(number);
     if (known) return this.repeated(number, { known, print: at.print });
@@ -68,21 +70,21 @@ export class Sequence<Item> {
         `Cannot take the request as ${this.parked.size} wait for seq_id ${this.nextNumber} already.`,
       );
     const item = at.make();
-    this.remember(number, { item, print: at.print });
+    this.remember(number, { future: item.future, print: at.print });
     this.parked.set(number, item);
     this.release();
-    return item;
+    return item.future;
   }
 
-  private repeated(number: bigint, { known, print }: { known: Known<Item>; print: string }): Item {
-    if (known.print === print) return known.item;
+  private repeated(number: bigint, { known, print }: { known: Known; print: string }): Future {
+    if (known.print === print) return known.future;
     throw new Refusal(
       400,
       `Cannot take the request as seq_id ${number} was used for another one: give each request its own number.`,
     );
   }
 
-  private remember(number: bigint, known: Known<Item>): void {
+  private remember(number: bigint, known: Known): void {
     this.known.set(number, known);
     if (this.known.size <= REMEMBERED) return;
     const [oldest] = this.known.keys();

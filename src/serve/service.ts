@@ -75,7 +75,7 @@ export interface Session {
   lastSeen: number;
 }
 
-/** A client that samples: where from, and what it asked under which number. */
+/** A client that samples: where from, and what it asked under which number, as long as the results are kept. */
 export interface Sampler {
   readonly id: string;
   readonly session: string;
@@ -104,8 +104,6 @@ export interface SampleOrder {
 /** Samples of one request at most. */
 const MOST_SAMPLES = 1024;
 const MOST_TOPK = 1024;
-/** Numbers of a sampler that are remembered for repeats. */
-const REMEMBERED_SAMPLES = 16_384;
 /** What is saved of unsaved training when a session ends without a word: seconds. */
 const RESCUE_TTL_SECONDS = 7 * 24 * 3600;
 const SWEEP_MS = 30_000;
@@ -362,11 +360,7 @@ export class TinkerService {
   ): Future {
     this.refuseWhileStopping();
     const run = this.run(of.modelId);
-    const operation = run.sequence.submit(of.number, {
-      print: of.print,
-      make: () => make(run, this.open(run)),
-    });
-    return operation.future;
+    return run.sequence.submit(of.number, { print: of.print, make: () => make(run, this.open(run)) });
   }
 
   /**
@@ -576,25 +570,23 @@ export class TinkerService {
         400,
         `Cannot sample as seq_id ${key} was used for another request: give each its own number.`,
       );
-    if (known && this.isKept(known.future)) return known;
+    if (known) return known;
     if (this.policies.queued >= this.limits.queuedSamples)
       throw new Refusal(
         429,
         `Cannot take the request as ${this.policies.queued} wait already: try again later.`,
       );
-    const future = this.futures.open({ session: sampler.session, state: () => this.samplingState(sampler) });
+    const future = this.futures.open({
+      session: sampler.session,
+      state: () => this.samplingState(sampler),
+      dropped: () => {
+        if (key !== undefined) sampler.asked.delete(key);
+      },
+    });
     const sequenceIds = Array.from({ length: of.order.count }, (_, i) => `${future.id}:${i}`);
-    if (key !== undefined) remember(sampler, key, { future, sequenceIds, print: of.print });
+    if (key !== undefined) sampler.asked.set(key, { future, sequenceIds, print: of.print });
     this.startSampling(sampler, future, of.order);
     return { future, sequenceIds };
-  }
-
-  private isKept(future: Future): boolean {
-    try {
-      return this.futures.find(future.id) === future;
-    } catch {
-      return false;
-    }
   }
 
   private samplingState({ lane }: Sampler): QueueState {
@@ -765,15 +757,4 @@ function askedBefore(session: Session, { key, print }: { key: string; print: str
       `Cannot take the request as ${key} of the session was asked for otherwise before.`,
     );
   return known;
-}
-
-function remember(
-  sampler: Sampler,
-  key: string,
-  known: { future: Future; sequenceIds: readonly string[]; print: string },
-): void {
-  sampler.asked.set(key, known);
-  if (sampler.asked.size <= REMEMBERED_SAMPLES) return;
-  const [oldest] = sampler.asked.keys();
-  sampler.asked.delete(oldest);
 }
