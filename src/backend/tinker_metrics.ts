@@ -28,11 +28,18 @@ export function trainingMetrics(
 
 function samplingMetrics({ mask, rolloutLogprobs: q }: TrainBatch, p: Float32Array): Metrics {
   if (!q) return {};
-  const trained = [...mask.keys()].filter((t) => mask[t] === 1);
-  const mean = (of: (t: number) => number) => trained.reduce((sum, t) => sum + of(t), 0) / trained.length;
+  let [count, difference, square, entropy] = [0, 0, 0, 0];
+  for (let t = 0; t < mask.length; t++) {
+    if (mask[t] !== 1) continue;
+    const apart = q[t] - p[t];
+    count++;
+    difference += apart;
+    square += apart ** 2;
+    entropy -= q[t];
+  }
   return {
-    "optim/kl_sample_train_v1": mean((t) => q[t] - p[t]),
-    "optim/kl_sample_train_v2": mean((t) => (q[t] - p[t]) ** 2) / 2,
-    "optim/entropy": mean((t) => -q[t]),
+    "optim/kl_sample_train_v1": difference / count,
+    "optim/kl_sample_train_v2": square / count / 2,
+    "optim/entropy": entropy / count,
   };
 }

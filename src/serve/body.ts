@@ -73,9 +73,9 @@ function fingerprint(bytes: Uint8Array): string {
     a ^= a >>> 15;
     b ^= b >>> 13;
   };
-  const words = bytes.length & ~3;
-  for (let i = 0; i < words; i += 4)
-    mix(bytes[i] | (bytes[i + 1] << 8) | (bytes[i + 2] << 16) | (bytes[i + 3] << 24));
-  for (let i = words; i < bytes.length; i++) mix(bytes[i]);
+  const words = bytes.length >>> 2;
+  const whole = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  for (const word of new Uint32Array(whole.buffer, whole.byteOffset, words)) mix(word);
+  for (let i = 4 * words; i < bytes.length; i++) mix(bytes[i]);
   return `${bytes.length}:${(a >>> 0).toString(36)}:${(b >>> 0).toString(36)}`;
 }

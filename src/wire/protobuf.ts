@@ -8,38 +8,74 @@ export type Field = {
   readonly double: number;
 };
 
+const NOTHING: Uint8Array = new Uint8Array();
+
 /** The fields of a message in their order. @throws {RemoteError} for bytes that are no message. */
 export function* fields(message: Uint8Array): Generator<Field> {
-  const view = new DataView(message.buffer, message.byteOffset, message.byteLength);
-  const none = { varint: 0n, bytes: new Uint8Array(), double: 0 };
-  let at = 0;
-  const varint = (): bigint => {
-    let value = 0n;
-    for (let shift = 0n; shift < 70n; shift += 7n) {
-      if (at >= message.length) throw damaged("a number is cut off");
-      const byte = message[at++];
+  const reader = new Reader(message);
+  while (!reader.isAtEnd) {
+    const key = Number(reader.varint());
+    const number = key >>> 3;
+    if (number === 0 || key > 0xffffffff) throw damaged("a field has no number");
+    let [varint, bytes, double] = [0n, NOTHING, 0];
+    if ((key & 7) === 0) varint = BigInt(reader.varint());
+    else if ((key & 7) === 1) double = reader.float(8, number);
+    else if ((key & 7) === 2) bytes = reader.bytes(Number(reader.varint()), number);
+    else if ((key & 7) === 5) double = reader.float(4, number);
+    else throw damaged(`field ${number} is of wire type ${key & 7}`);
+    yield { number, varint, bytes, double };
+  }
+}
+
+class Reader {
+  private readonly message: Uint8Array;
+  private at = 0;
+
+  constructor(message: Uint8Array) {
+    this.message = message;
+  }
+
+  get isAtEnd(): boolean {
+    return this.at >= this.message.length;
+  }
+
+  /** Plain up to 28 bits, as most are. */
+  varint(): number | bigint {
+    let value = 0;
+    for (let shift = 0; shift < 28; shift += 7) {
+      const byte = this.byte();
+      value |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    return this.longVarint(BigInt(value));
+  }
+
+  private longVarint(low: bigint): bigint {
+    let value = low;
+    for (let shift = 28n; shift < 70n; shift += 7n) {
+      const byte = this.byte();
       value |= BigInt(byte & 0x7f) << shift;
       if (byte < 0x80) return BigInt.asIntN(64, value);
     }
     throw damaged("a number is too long");
-  };
-  while (at < message.length) {
-    const key = Number(varint());
-    const number = key >>> 3;
-    if (number === 0 || key > 0xffffffff) throw damaged("a field has no number");
-    const take = (length: number): number => {
-      if (length < 0 || at + length > message.length) throw damaged(`field ${number} is cut off`);
-      at += length;
-      return at - length;
-    };
-    if ((key & 7) === 0) yield { ...none, number, varint: varint() };
-    else if ((key & 7) === 1) yield { ...none, number, double: view.getFloat64(take(8), true) };
-    else if ((key & 7) === 2) {
-      const length = Number(varint());
-      const start = take(length);
-      yield { ...none, number, bytes: message.subarray(start, start + length) };
-    } else if ((key & 7) === 5) yield { ...none, number, double: view.getFloat32(take(4), true) };
-    else throw damaged(`field ${number} is of wire type ${key & 7}`);
+  }
+
+  private byte(): number {
+    if (this.isAtEnd) throw damaged("a number is cut off");
+    return this.message[this.at++];
+  }
+
+  /** @param number of the field, for the error. */
+  bytes(length: number, number: number): Uint8Array {
+    if (length < 0 || this.at + length > this.message.length) throw damaged(`field ${number} is cut off`);
+    this.at += length;
+    return this.message.subarray(this.at - length, this.at);
+  }
+
+  float(length: 4 | 8, number: number): number {
+    const { buffer, byteOffset } = this.bytes(length, number);
+    const view = new DataView(buffer, byteOffset, length);
+    return length === 8 ? view.getFloat64(0, true) : view.getFloat32(0, true);
   }
 }
 
@@ -49,17 +85,17 @@ function damaged(why: string): RemoteError {
   });
 }
 
+/** Puts a message together. A message within a message is copied once, with the outermost. */
 export class Writer {
   private readonly parts: Uint8Array[] = [];
+  private byteLength = 0;
 
   varint(number: number, value: number | bigint): this {
-    if (value) this.parts.push(encodeVarint(BigInt(number << 3)), encodeVarint(BigInt(value)));
-    return this;
+    return value ? this.push(encodeVarint(number << 3)).push(encodeVarint(value)) : this;
   }
 
   bytes(number: number, value: Uint8Array): this {
-    this.parts.push(encodeVarint(BigInt((number << 3) | 2)), encodeVarint(BigInt(value.byteLength)), value);
-    return this;
+    return this.open(number, value.byteLength).push(value);
   }
 
   text(number: number, value: string): this {
@@ -69,16 +105,17 @@ export class Writer {
   double(number: number, value: number): this {
     const bytes = new Uint8Array(8);
     new DataView(bytes.buffer).setFloat64(0, value, true);
-    this.parts.push(encodeVarint(BigInt((number << 3) | 1)), bytes);
-    return this;
+    return this.push(encodeVarint((number << 3) | 1)).push(bytes);
   }
 
   message(number: number, value: Writer): this {
-    return this.bytes(number, value.finish());
+    this.open(number, value.byteLength);
+    for (const part of value.parts) this.push(part);
+    return this;
   }
 
   finish(): Uint8Array {
-    const joined = new Uint8Array(this.parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
+    const joined = new Uint8Array(this.byteLength);
     let at = 0;
     for (const part of this.parts) {
       joined.set(part, at);
@@ -86,11 +123,21 @@ export class Writer {
     }
     return joined;
   }
+
+  private open(number: number, length: number): this {
+    return this.push(encodeVarint((number << 3) | 2)).push(encodeVarint(length));
+  }
+
+  private push(part: Uint8Array): this {
+    this.parts.push(part);
+    this.byteLength += part.byteLength;
+    return this;
+  }
 }
 
 /** Numbers packed end to end, without keys. */
 export function packVarints(values: readonly number[]): Uint8Array {
-  return Uint8Array.from(values.flatMap((value) => [...encodeVarint(BigInt(value))]));
+  return Uint8Array.from(values.flatMap((value) => [...encodeVarint(value)]));
 }
 
 /** The inverse of {@link packVarints}. */
@@ -114,9 +161,10 @@ export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Ui
   return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }
 
-function encodeVarint(value: bigint): Uint8Array {
+function encodeVarint(value: number | bigint): Uint8Array {
+  if (value >= 0 && value < 0x80) return Uint8Array.of(Number(value));
   const bytes: number[] = [];
-  let rest = BigInt.asUintN(64, value);
+  let rest = BigInt.asUintN(64, BigInt(value));
   for (; rest >= 0x80n; rest >>= 7n) bytes.push(Number(rest & 0x7fn) | 0x80);
   bytes.push(Number(rest));
   return Uint8Array.from(bytes);
