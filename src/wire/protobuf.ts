@@ -162,10 +162,17 @@ export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Ui
 }
 
 function encodeVarint(value: number | bigint): Uint8Array {
-  if (value >= 0 && value < 0x80) return Uint8Array.of(Number(value));
+  if (value >= 0 && value < 2 ** 28) return encodeSmall(Number(value));
   const bytes: number[] = [];
   let rest = BigInt.asUintN(64, BigInt(value));
   for (; rest >= 0x80n; rest >>= 7n) bytes.push(Number(rest & 0x7fn) | 0x80);
   bytes.push(Number(rest));
   return Uint8Array.from(bytes);
+}
+
+function encodeSmall(value: number): Uint8Array {
+  const bytes = new Uint8Array(value < 2 ** 7 ? 1 : value < 2 ** 14 ? 2 : value < 2 ** 21 ? 3 : 4);
+  for (let i = 0; i < bytes.length; i++)
+    bytes[i] = ((value >>> (7 * i)) & 0x7f) | (i + 1 < bytes.length ? 0x80 : 0);
+  return bytes;
 }
