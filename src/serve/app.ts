@@ -9,7 +9,8 @@ import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
 import { metricsText } from "./metrics_page.ts";
 import { failureOf, type Outcome, Refusal } from "./problem.ts";
 import { orderOf, readAddress, readShape, SHAPES } from "./requests.ts";
-import type { Sampler, TinkerService } from "./service.ts";
+import type { Sampler } from "./samplers.ts";
+import type { TinkerService } from "./service.ts";
 import { statusPage } from "./status_page.ts";
 
 export interface AppOptions {

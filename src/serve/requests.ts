@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { ConfigError } from "../errors.ts";
 import { Refusal } from "./problem.ts";
-import type { SampleOrder } from "./service.ts";
+import type { SampleOrder } from "./sample_order.ts";
 
 const id = z.string().min(1).max(256);
 const count = z.number().int().min(0);

@@ -2,8 +2,7 @@
  * The service behind the routes: sessions, training clients, samplers and checkpoints over one engine. Knows nothing of
  * HTTP. Methods that take work answer at once with a future; what they refuse at once is a {@link Refusal}.
  */
-import type { OptimParams, SampleRequest } from "../backend.ts";
-import { seedOf } from "../data/random.ts";
+import type { OptimParams } from "../backend.ts";
 import type { Engine, LossRequest, LossRows, TrainerConfig } from "../engine.ts";
 import { ConfigError } from "../errors.ts";
 import { Activity } from "./activity.ts";
@@ -17,10 +16,11 @@ import {
   type RunRecord,
 } from "./checkpoints.ts";
 import { type Future, Futures, type QueueState } from "./futures.ts";
-import { encodeSamples, encodeTrainingOutput } from "./messages.ts";
+import { encodeTrainingOutput } from "./messages.ts";
 import { Policies } from "./policies.ts";
-import { failureOf, type Outcome, Refusal } from "./problem.ts";
-import type { SampleJob, SamplingLane } from "./sampling.ts";
+import { type Outcome, Refusal } from "./problem.ts";
+import type { SampleOrder } from "./sample_order.ts";
+import { type Sampler, Samplers, type Samples } from "./samplers.ts";
 import { type Operation, TrainingRun } from "./training_run.ts";
 import { Turns } from "./turns.ts";
 
@@ -75,35 +75,6 @@ export interface Session {
   lastSeen: number;
 }
 
-/** A client that samples: where from, and what it asked under which number, as long as the results are kept. */
-export interface Sampler {
-  readonly id: string;
-  readonly session: string;
-  readonly modelPath?: string;
-  readonly lane: SamplingLane;
-  readonly asked: Map<string, { future: Future; sequenceIds: readonly string[]; print: string }>;
-}
-
-export interface SampleOrder {
-  readonly prompt: readonly number[];
-  readonly count: number;
-  readonly maxTokens?: number;
-  readonly seed?: number;
-  readonly stopTexts: readonly string[];
-  /** Absent: the model's end tokens. */
-  readonly stopTokens?: readonly number[];
-  readonly temperature: number;
-  readonly topK: number;
-  readonly topP: number;
-  readonly promptLogprobs: boolean;
-  readonly topkPromptLogprobs: number;
-  /** Only the last so many prompt tokens are told of. */
-  readonly promptLogprobsLastN?: number;
-}
-
-/** Samples of one request at most. */
-const MOST_SAMPLES = 1024;
-const MOST_TOPK = 1024;
 /** What is saved of unsaved training when a session ends without a word: seconds. */
 const RESCUE_TTL_SECONDS = 7 * 24 * 3600;
 const SWEEP_MS = 30_000;
@@ -117,7 +88,7 @@ export class TinkerService {
   readonly activity = new Activity();
   readonly sessions = new Map<string, Session>();
   readonly runs = new Map<string, TrainingRun>();
-  readonly samplers = new Map<string, Sampler>();
+  readonly samplers: Samplers;
   readonly limits: ServiceLimits;
   readonly modelNames: readonly string[];
   private readonly log: (line: string) => void;
@@ -138,6 +109,7 @@ export class TinkerService {
       budgetBytes: this.limits.policyBytes,
       onBatch: (batch) => this.activity.sampledBatch(batch),
     });
+    this.samplers = new Samplers(this);
     this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
   }
 
@@ -181,7 +153,7 @@ export class TinkerService {
     if (!session) return;
     this.sessions.delete(id);
     for (const run of session.runs) await this.endRun(run, why);
-    for (const sampler of session.samplers) this.samplers.delete(sampler);
+    for (const sampler of session.samplers) this.samplers.drop(sampler);
     this.policies.dropSession(id);
     this.futures.dropSession(id);
   }
@@ -460,7 +432,8 @@ export class TinkerService {
         const session = this.session(run.record.session);
         const id = `${session.id}:sample:${of.samplerNumber}`;
         const lane = this.policies.snapshot(id, { policy: trainer.freeze(), session: session.id });
-        this.addSampler(session, { id, lane });
+        this.samplers.add({ id, lane, session: session.id });
+        session.samplers.add(id);
         return json({ sampling_session_id: id, type: "save_weights_for_sampler" });
       },
     }));
@@ -516,193 +489,30 @@ export class TinkerService {
     const id = `${session.id}:sample:${of.number}`;
     askedBefore(session, { key: `sampler ${of.number}`, print: of.print });
     session.asked.set(`sampler ${of.number}`, { print: of.print });
-    const known = this.samplers.get(id);
-    if (known) return known;
-    const lane = this.laneOf(of);
-    return this.addSampler(session, { id, lane, modelPath: of.modelPath });
-  }
-
-  private laneOf({ baseModel, modelPath }: { baseModel?: string; modelPath?: string }): SamplingLane {
-    if (modelPath !== undefined) return this.policies.saved(modelPath);
-    if (baseModel === undefined)
-      throw new Refusal(422, "Cannot sample without knowing from what: give model_path or base_model.");
-    if (!this.modelNames.includes(baseModel))
-      throw new Refusal(
-        400,
-        `Cannot sample from ${JSON.stringify(baseModel)} as this server has another base model: ${this.modelNames.join(", ")}.`,
-      );
-    return this.policies.base();
-  }
-
-  private addSampler(session: Session, of: Pick<Sampler, "id" | "lane" | "modelPath">): Sampler {
-    const sampler = { session: session.id, asked: new Map(), ...of };
-    this.samplers.set(of.id, sampler);
-    session.samplers.add(of.id);
+    const sampler = this.samplers.get(id) ?? this.samplers.open({ ...of, id, session: session.id });
+    session.samplers.add(id);
     return sampler;
   }
 
   /** @throws Refusal 404 */
   sampler(id: string): Sampler {
-    const sampler = this.samplers.get(id);
-    if (sampler) {
-      this.session(sampler.session);
-      return sampler;
-    }
-    throw new Refusal(
-      404,
-      `Cannot find the sampler ${id.slice(0, 100)}: its session has ended, or the server was started anew since. Make a new sampling client.`,
-    );
+    const sampler = this.samplers.find(id);
+    this.session(sampler.session);
+    return sampler;
   }
 
   /**
    * Orders samples. The same number gives the same future again.
    * @throws Refusal 429 where too many requests wait.
    */
-  sample(
-    sampler: Sampler,
-    of: { number?: bigint; print: string; order: SampleOrder },
-  ): { future: Future; sequenceIds: readonly string[] } {
+  sample(sampler: Sampler, of: { number?: bigint; print: string; order: SampleOrder }): Samples {
     this.refuseWhileStopping();
-    const key = of.number?.toString();
-    const known = key === undefined ? undefined : sampler.asked.get(key);
-    if (known && known.print !== of.print)
-      throw new Refusal(
-        400,
-        `Cannot sample as seq_id ${key} was used for another request: give each its own number.`,
-      );
-    if (known) return known;
-    if (this.policies.queued >= this.limits.queuedSamples)
-      throw new Refusal(
-        429,
-        `Cannot take the request as ${this.policies.queued} wait already: try again later.`,
-      );
-    const future = this.futures.open({
-      session: sampler.session,
-      state: () => this.samplingState(sampler),
-      dropped: () => {
-        if (key !== undefined) sampler.asked.delete(key);
-      },
-    });
-    const sequenceIds = Array.from({ length: of.order.count }, (_, i) => `${future.id}:${i}`);
-    if (key !== undefined) sampler.asked.set(key, { future, sequenceIds, print: of.print });
-    this.startSampling(sampler, future, of.order);
-    return { future, sequenceIds };
+    return this.samplers.sample(sampler, of);
   }
-
-  private samplingState({ lane }: Sampler): QueueState {
-    const { current } = this.turns;
-    const doing = current === undefined || current === lane ? "" : ` while ${current.name} has the device`;
-    return { queue_state: "active", queue_state_reason: `${lane.length} requests wait${doing}` };
-  }
-
-  private startSampling({ lane }: Sampler, future: Future, order: SampleOrder): void {
-    try {
-      const job = this.makeJob(future, order);
-      this.cancellable.set(future.id, () => {
-        if (lane.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
-      });
-      lane.push(job);
-      this.turns.wake(lane);
-    } catch (error) {
-      this.futures.settle(future, failureOf(error));
-    }
-  }
-
-  private readonly cancellable = new Map<string, () => void>();
 
   /** Takes a sampling request back that has not begun. */
   cancel(futureId: string): void {
-    this.cancellable.get(futureId)?.();
-  }
-
-  private makeJob(future: Future, order: SampleOrder): SampleJob {
-    this.checkOrder(order);
-    const end = (outcome: Outcome) => {
-      this.cancellable.delete(future.id);
-      this.futures.settle(future, outcome);
-    };
-    const wantsScores = order.promptLogprobs || order.topkPromptLogprobs > 0;
-    return {
-      prompt: order.prompt,
-      requests: this.requestsOf(order),
-      scores: wantsScores ? { topk: order.topkPromptLogprobs } : undefined,
-      done: (result) => end({ kind: "proto", bytes: encodeSamples(order, result) }),
-      failed: (error) => end(failureOf(error)),
-    };
-  }
-
-  private requestsOf(order: SampleOrder): SampleRequest[] {
-    const { contextLength, eosTokenIds } = this.engine;
-    const room = contextLength - order.prompt.length;
-    const params = {
-      max_tokens: Math.min(order.maxTokens ?? room, room),
-      temperature: order.temperature,
-      top_p: order.topP,
-      top_k: order.topK,
-      stop_token_ids: order.stopTokens ?? eosTokenIds,
-    };
-    const seed = order.seed ?? crypto.getRandomValues(new Uint32Array(1))[0];
-    const ends = this.endsAt(order.stopTexts);
-    return Array.from({ length: order.count }, (_, i) => ({
-      prompt_ids: order.prompt,
-      params,
-      // The first is what the model draws with this seed anywhere else.
-      seed: i === 0 ? seed >>> 0 : seedOf(seed, i),
-      ends,
-    }));
-  }
-
-  /** True of tokens whose text has come to one of the stop texts with its last token. */
-  private endsAt(stops: readonly string[]): SampleRequest["ends"] {
-    const decode = this.engine.decode?.bind(this.engine);
-    if (stops.length === 0) return undefined;
-    if (!decode)
-      throw new ConfigError("Cannot stop at a text as the model has no tokenizer: give stop as token ids.");
-    // Every token but a special one is a byte or more of text.
-    const tail = Math.max(...stops.map((stop) => new TextEncoder().encode(stop).length)) + 4;
-    return (tokens) => {
-      const text = decode(tokens.slice(-tail));
-      return stops.some((stop) => text.includes(stop));
-    };
-  }
-
-  private checkOrder(order: SampleOrder): void {
-    const { contextLength, vocabSize } = this.engine;
-    const {
-      prompt,
-      count,
-      maxTokens,
-      temperature,
-      topP,
-      topkPromptLogprobs: topk,
-      promptLogprobsLastN: lastN,
-    } = order;
-    const outside = prompt.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize));
-    const rules: readonly (readonly [boolean, string])[] = [
-      [prompt.length > 0, "the prompt must hold a token at least"],
-      [outside === undefined, `token ids must lie in [0, ${vocabSize}): ${outside}`],
-      [
-        prompt.length < contextLength,
-        `the prompt must leave room in the context of ${contextLength} tokens: ${prompt.length}`,
-      ],
-      [isCount(count) && count <= MOST_SAMPLES, `num_samples must lie in [1, ${MOST_SAMPLES}]: ${count}`],
-      [
-        maxTokens === undefined || isCount(maxTokens),
-        `max_tokens must be a whole number above 0: ${maxTokens}`,
-      ],
-      [temperature >= 0 && Number.isFinite(temperature), `temperature must be at least 0: ${temperature}`],
-      [topP > 0 && topP <= 1, `top_p must lie in (0, 1]: ${topP}`],
-      [Number.isInteger(order.topK) && order.topK >= -1, `top_k must be -1 or a count: ${order.topK}`],
-      [
-        topk >= 0 && topk <= Math.min(MOST_TOPK, vocabSize),
-        `topk_prompt_logprobs must lie in [0, ${Math.min(MOST_TOPK, vocabSize)}]: ${topk}`,
-      ],
-      [
-        lastN === undefined || (order.promptLogprobs && isCount(lastN) && lastN < prompt.length),
-        `prompt_logprobs_last_n must lie in [1, ${prompt.length - 1}] and needs prompt_logprobs: ${lastN}`,
-      ],
-    ];
-    for (const [holds, rule] of rules) if (!holds) throw new ConfigError(`Cannot sample as ${rule}`);
+    this.samplers.cancel(futureId);
   }
 
   // --- the end
@@ -743,10 +553,6 @@ export class TinkerService {
 
 function json(body: Readonly<Record<string, unknown>>): Outcome {
   return { kind: "json", body };
-}
-
-function isCount(value: number): boolean {
-  return Number.isInteger(value) && value >= 1;
 }
 
 function askedBefore(session: Session, { key, print }: { key: string; print: string }) {

@@ -136,6 +136,7 @@ describe("told as a failure of the request, the user's", () => {
       /leave room in the context of 64/,
     ],
     ["no samples", { num_samples: 0 }, /num_samples/],
+    ["more samples than anyone can want", { num_samples: 4e9 }, /num_samples/],
     ["no tokens", { sampling_params: { max_tokens: 0 } }, /max_tokens/],
     ["a negative temperature", { sampling_params: { temperature: -1 } }, /temperature/],
     ["top_p of 0", { sampling_params: { top_p: 0 } }, /top_p/],

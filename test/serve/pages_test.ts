@@ -21,11 +21,10 @@ test("the page for people shows who trains, what is kept and what waits", async 
 
 test("what clients send stays text", async () => {
   const server = await openServer();
-  server.service.samplers.set("x", {
+  server.service.samplers.add({
     id: "<script>alert(1)</script>",
     session: "s",
     lane: server.service.policies.base(),
-    asked: new Map(),
   });
   const page = new TextDecoder().decode((await server.get("/")).bytes);
   expect(page).not.toContain("<script>alert");

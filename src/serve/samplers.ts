@@ -1,0 +1,163 @@
+/** Clients that sample: what they sample from, and what they asked for. */
+import type { Engine } from "../engine.ts";
+import type { Future, Futures, QueueState } from "./futures.ts";
+import { encodeSamples } from "./messages.ts";
+import type { Policies } from "./policies.ts";
+import { failureOf, type Outcome, Refusal } from "./problem.ts";
+import { MOST_SAMPLES, requestsOf, type SampleOrder } from "./sample_order.ts";
+import type { SampleJob, SamplingLane } from "./sampling.ts";
+import type { Turns } from "./turns.ts";
+
+/** A client that samples: where from, and what it asked under which number, as long as the results are kept. */
+export interface Sampler {
+  readonly id: string;
+  readonly session: string;
+  readonly modelPath?: string;
+  readonly lane: SamplingLane;
+  readonly asked: Map<string, Samples & { readonly print: string }>;
+}
+
+/** A promise of samples, and the name of each. */
+export interface Samples {
+  readonly future: Future;
+  readonly sequenceIds: readonly string[];
+}
+
+export interface SamplersOptions {
+  readonly engine: Engine;
+  readonly futures: Futures;
+  readonly policies: Policies;
+  readonly turns: Turns;
+  readonly modelNames: readonly string[];
+  readonly limits: { readonly queuedSamples: number };
+}
+
+export class Samplers {
+  private readonly options: SamplersOptions;
+  private readonly byId = new Map<string, Sampler>();
+  private readonly cancellable = new Map<string, () => void>();
+
+  constructor(options: SamplersOptions) {
+    this.options = options;
+  }
+
+  get size(): number {
+    return this.byId.size;
+  }
+
+  values(): Iterable<Sampler> {
+    return this.byId.values();
+  }
+
+  get(id: string): Sampler | undefined {
+    return this.byId.get(id);
+  }
+
+  /** @throws Refusal 404 */
+  find(id: string): Sampler {
+    const sampler = this.byId.get(id);
+    if (sampler) return sampler;
+    throw new Refusal(
+      404,
+      `Cannot find the sampler ${id.slice(0, 100)}: its session has ended, or the server was started anew since. Make a new sampling client.`,
+    );
+  }
+
+  /** One on the base model or a saved path. @throws Refusal where there is no such model or path. */
+  open(of: { id: string; session: string; baseModel?: string; modelPath?: string }): Sampler {
+    return this.add({ id: of.id, session: of.session, modelPath: of.modelPath, lane: this.laneOf(of) });
+  }
+
+  add(of: Pick<Sampler, "id" | "session" | "modelPath" | "lane">): Sampler {
+    const sampler = { ...of, asked: new Map() };
+    this.byId.set(of.id, sampler);
+    return sampler;
+  }
+
+  drop(id: string): void {
+    this.byId.delete(id);
+  }
+
+  private laneOf({ baseModel, modelPath }: { baseModel?: string; modelPath?: string }): SamplingLane {
+    const { policies, modelNames } = this.options;
+    if (modelPath !== undefined) return policies.saved(modelPath);
+    if (baseModel === undefined)
+      throw new Refusal(422, "Cannot sample without knowing from what: give model_path or base_model.");
+    if (!modelNames.includes(baseModel))
+      throw new Refusal(
+        400,
+        `Cannot sample from ${JSON.stringify(baseModel)} as this server has another base model: ${modelNames.join(", ")}.`,
+      );
+    return policies.base();
+  }
+
+  /**
+   * Orders samples. The same number gives the same future again, as long as its result is kept.
+   * @throws Refusal 429 where too many requests wait.
+   */
+  sample(sampler: Sampler, of: { number?: bigint; print: string; order: SampleOrder }): Samples {
+    const { policies, futures, limits } = this.options;
+    const key = of.number?.toString();
+    const known = key === undefined ? undefined : sampler.asked.get(key);
+    if (known && known.print !== of.print)
+      throw new Refusal(
+        400,
+        `Cannot sample as seq_id ${key} was used for another request: give each its own number.`,
+      );
+    if (known) return known;
+    if (policies.queued >= limits.queuedSamples)
+      throw new Refusal(429, `Cannot take the request as ${policies.queued} wait already: try again later.`);
+    const future = futures.open({
+      session: sampler.session,
+      state: () => this.stateOf(sampler),
+      dropped: () => {
+        if (key !== undefined) sampler.asked.delete(key);
+      },
+    });
+    // An order of more is refused when it is looked at.
+    const count = Math.min(of.order.count, MOST_SAMPLES);
+    const sequenceIds = Array.from({ length: count }, (_, i) => `${future.id}:${i}`);
+    if (key !== undefined) sampler.asked.set(key, { future, sequenceIds, print: of.print });
+    this.start(sampler, future, of.order);
+    return { future, sequenceIds };
+  }
+
+  private stateOf({ lane }: Sampler): QueueState {
+    const { current } = this.options.turns;
+    const doing = current === undefined || current === lane ? "" : ` while ${current.name} has the device`;
+    return { queue_state: "active", queue_state_reason: `${lane.length} requests wait${doing}` };
+  }
+
+  private start({ lane }: Sampler, future: Future, order: SampleOrder): void {
+    try {
+      const job = this.jobOf(future, order);
+      this.cancellable.set(future.id, () => {
+        if (lane.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
+      });
+      lane.push(job);
+      this.options.turns.wake(lane);
+    } catch (error) {
+      this.options.futures.settle(future, failureOf(error));
+    }
+  }
+
+  /** Takes a request back that has not begun. */
+  cancel(futureId: string): void {
+    this.cancellable.get(futureId)?.();
+  }
+
+  private jobOf(future: Future, order: SampleOrder): SampleJob {
+    const end = (outcome: Outcome) => {
+      this.cancellable.delete(future.id);
+      this.options.futures.settle(future, outcome);
+    };
+    const wantsScores = order.promptLogprobs || order.topkPromptLogprobs > 0;
+    return {
+      prompt: order.prompt,
+      requests: requestsOf(order, this.options.engine),
+      scores: wantsScores ? { topk: order.topkPromptLogprobs } : undefined,
+      done: (result) => end({ kind: "proto", bytes: encodeSamples(order, result) }),
+      failed: (error) => end(failureOf(error)),
+    };
+  }
+}
