@@ -26,7 +26,7 @@ interface Entry {
 }
 
 /** What an entry takes beside its result's content: a small result is mostly that. */
-const ENTRY_BYTES = 1024;
+const ENTRY_BYTES = 2048;
 
 /**
  * Every request's result, to be read any number of times until its session ends. Results beyond the budget are dropped,
