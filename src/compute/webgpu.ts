@@ -14,12 +14,14 @@ import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
 import { BufferPool, DEFAULT_BUDGET_BYTES } from "./memory.ts";
 import { Napper } from "./nap.ts";
 import { PipelineCache, validationError } from "./pipeline.ts";
+import { RecentCache } from "./recent_cache.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
 /** Taken where the adapter has them; a kernel that needs one is chosen by the device's features. */
 const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
-const MAX_BIND_GROUPS = 20_000;
+/** Of each generation. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
+const BIND_GROUPS = 4096;
 const { STORAGE, COPY_SRC, COPY_DST, UNIFORM, MAP_READ } = {
   MAP_READ: 0x1,
   COPY_SRC: 0x4,
@@ -46,7 +48,7 @@ export class WebGpuDevice implements Device {
   readonly gpuDevice: GPUDevice;
   private readonly pool: BufferPool<GPUBuffer>;
   private readonly pipelines: PipelineCache;
-  private readonly bindGroups = new Map<string, GPUBindGroup>();
+  private readonly bindGroups = new RecentCache<GPUBindGroup>(BIND_GROUPS);
   private readonly freeStaging = new Map<number, GPUBuffer[]>();
   private recorded: Op[] = [];
   private inFlight = 0;
@@ -332,30 +334,24 @@ export class WebGpuDevice implements Device {
   storageGroup({ pipeline, buffers }: DispatchOp): GPUBindGroup {
     let key = pipeline.bindingKey;
     for (const { id, byteOffset, byteLength } of buffers) key += `|${id}:${byteOffset}:${byteLength}`;
-    return this.cachedGroup(key, () => ({
-      layout: pipeline.bindingLayout,
-      entries: buffers.map((range, binding) => ({
-        binding,
-        resource: { buffer: range.storage, offset: range.byteOffset, size: boundBytes(range) },
-      })),
-    }));
+    return this.bindGroups.get(key, () =>
+      this.gpuDevice.createBindGroup({
+        layout: pipeline.bindingLayout,
+        entries: buffers.map((range, binding) => ({
+          binding,
+          resource: { buffer: range.storage, offset: range.byteOffset, size: boundBytes(range) },
+        })),
+      }),
+    );
   }
 
   paramsGroup({ pipeline }: DispatchOp, arena: GPUBuffer): GPUBindGroup {
-    return this.cachedGroup(`params:${pipeline.paramsBytes}`, () => ({
-      layout: pipeline.paramsLayout!,
-      entries: [{ binding: 0, resource: { buffer: arena, offset: 0, size: pipeline.paramsBytes } }],
-    }));
-  }
-
-  private cachedGroup(key: string, describe: () => GPUBindGroupDescriptor): GPUBindGroup {
-    let group = this.bindGroups.get(key);
-    if (!group) {
-      if (this.bindGroups.size >= MAX_BIND_GROUPS) this.bindGroups.clear();
-      group = this.gpuDevice.createBindGroup(describe());
-      this.bindGroups.set(key, group);
-    }
-    return group;
+    return this.bindGroups.get(`params:${pipeline.paramsBytes}`, () =>
+      this.gpuDevice.createBindGroup({
+        layout: pipeline.paramsLayout!,
+        entries: [{ binding: 0, resource: { buffer: arena, offset: 0, size: pipeline.paramsBytes } }],
+      }),
+    );
   }
 
   private takeStaging(bytes: number): GPUBuffer {

@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import { RecentCache } from "../../src/compute/recent_cache.ts";
+
+test("what is used again stays, what is not goes, and no more than twice the size is held", () => {
+  const cache = new RecentCache<string>(3);
+  const made: string[] = [];
+  const get = (key: string) =>
+    cache.get(key, () => {
+      made.push(key);
+      return key.toUpperCase();
+    });
+  for (let i = 0; i < 20; i++) {
+    expect(get("kept")).toBe("KEPT");
+    expect(get(`once ${i}`)).toBe(`ONCE ${i}`);
+    expect(cache.count).toBeLessThanOrEqual(6);
+  }
+  expect(made.filter((key) => key === "kept")).toHaveLength(1);
+  get("once 0");
+  expect(made.filter((key) => key === "once 0")).toHaveLength(2);
+  cache.clear();
+  get("kept");
+  expect(made.filter((key) => key === "kept")).toHaveLength(2);
+});
