@@ -38,11 +38,15 @@ function order(tasks: readonly Task[], settings: LoopSettings) {
   return { size: tasks.length, batchSize: batchSizeOf(settings), seed: settings.data.seed };
 }
 
-/** `total_batches`, or as many as the epochs hold; none when the run only validates. */
+/**
+ * `total_batches`, or as many as the epochs hold; none when the run only validates.
+ * @throws {ConfigError} when the data set is smaller than one batch.
+ */
 export function totalSteps(tasks: readonly Task[], settings: LoopSettings): number {
   const { total_batches, total_epochs, val_only } = settings.trainer;
   if (val_only) return 0;
-  return total_batches > 0 ? total_batches : batchesPerEpoch(order(tasks, settings)) * total_epochs;
+  const perEpoch = batchesPerEpoch(order(tasks, settings));
+  return total_batches > 0 ? total_batches : perEpoch * total_epochs;
 }
 
 /** The tasks of the step after `state`, and the epoch that they belong to. */

@@ -14,19 +14,24 @@ registerEnvironment({
   args: [],
   reward: exactMatch,
   // Each row has the answers of three pupils, two of whom count one short: imitating them gets one answer in three right.
+  // Rows of one's own may have an answer alone.
   examples: (task) =>
-    (task.metadata.worked as string[]).map((response) => ({ prompt: promptOf(task), response })),
+    Array.isArray(task.metadata.worked)
+      ? task.metadata.worked.map((response) => ({ prompt: promptOf(task), response: String(response) }))
+      : answerOf(task),
 });
 
 /** One prompt and one response, judged by the reward that `task.reward` names. */
 registerEnvironment({
   name: "single_turn",
   describe: "one prompt, one response, judged by task.reward",
-  examples: (task) =>
-    task.metadata.answer === undefined
-      ? []
-      : [{ prompt: promptOf(task), response: String(task.metadata.answer) }],
+  examples: answerOf,
 });
+
+function answerOf(task: Task): Example[] {
+  const { answer } = task.metadata;
+  return answer === undefined ? [] : [{ prompt: promptOf(task), response: String(answer) }];
+}
 
 const HEX_DIGITS = "0123456789abcdef";
 

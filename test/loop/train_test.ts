@@ -56,6 +56,15 @@ test("warm-up lowers the cross-entropy of the examples before the first step", a
   expect(log.records.findIndex((record) => record.phase !== "warmup")).toBe(20);
 });
 
+test("fewer rows than a batch are refused before anything runs", async () => {
+  const { run, log } = letterRun({
+    settings: { ...LETTER_SETTINGS, data: { train_batch_size: 17 }, warmup: { steps: 2 } },
+    examples: [{ prompt: "a", response: "a" }],
+  });
+  await expect(train(run)).rejects.toThrow(/one needs 17 rows: the training data has 16/);
+  expect(log.records).toEqual([]);
+});
+
 test("val_only validates and trains nothing, even without val_before_train", async () => {
   const { run, backend, log } = letterRun({
     settings: { ...LETTER_SETTINGS, trainer: { val_only: true, val_before_train: false } },

@@ -239,6 +239,15 @@ describe("chooseRollout()", () => {
   });
 });
 
+test("arithmetic is warmed up with the pupils' answers of its rows, or the one answer of others", () => {
+  const { examples } = environmentByName("arithmetic");
+  const responses = (metadata: Record<string, unknown>) =>
+    examples?.({ ...TASK, metadata }, {}).map(({ response }) => response);
+  expect(responses({ answer: "42", worked: ["41", "41", "42"] })).toEqual(["41", "41", "42"]);
+  expect(responses({ answer: 42 })).toEqual(["42"]);
+  expect(responses({})).toEqual([]);
+});
+
 describe("guess_digit", () => {
   const environment = environmentByName("guess_digit");
   const task = (answer: string): Task => ({ id: answer, instruction: "?", metadata: { answer } });
