@@ -1,5 +1,5 @@
 /** Files that a person names on the command line. */
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nearest } from "../config/problem.ts";
@@ -38,14 +38,36 @@ export function readBytes(path: string, what: string): ArrayBuffer {
   return buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer;
 }
 
+/**
+ * Makes a folder, and those above it. (`recursive` of the runtime's own never returns where a file system lets none be
+ * made, as below /proc.)
+ * @throws {ConfigError} naming the setting that says where.
+ */
+export function makeFolder(dir: string, { setting }: { setting: string }): void {
+  if (existsSync(dir) && statSync(dir).isDirectory()) return;
+  const above = dirname(dir);
+  if (above !== dir) makeFolder(above, { setting });
+  try {
+    mkdirSync(dir);
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    // Another process may have been quicker.
+    if (code === "EEXIST" && statSync(dir).isDirectory()) return;
+    const why = code === "EEXIST" ? "a file of that name is in the way" : (cause as Error).message;
+    throw new ConfigError(`Cannot make the folder ${dir} as ${why}. Name another`, { path: setting });
+  }
+}
+
 function missing(path: string, what: string): ConfigError {
   return new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`);
 }
 
-/** `. Did you mean config/run/arithmetic.yaml?`, or nothing. */
+/** `. Did you mean config/run/arithmetic.yaml?`, or nothing, as where the path itself is there. */
 export function nearestFile(path: string): string {
   const folder = dirname(locate(dirname(path)) === dirname(path) ? path : join(PACKAGE_DIR, path));
   if (!existsSync(folder)) return "";
   const found = nearest(basename(path), readdirSync(folder));
-  return found === undefined ? "" : `. Did you mean ${join(dirname(path), found)}?`;
+  return found === undefined || found === basename(path)
+    ? ""
+    : `. Did you mean ${join(dirname(path), found)}?`;
 }

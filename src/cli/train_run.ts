@@ -1,5 +1,5 @@
 /** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { readYaml } from "../config/read.ts";
 import { setting } from "../config/schema.ts";
@@ -31,6 +31,7 @@ import { type LoopState, totalSteps } from "../loop/state.ts";
 import { train } from "../loop/train.ts";
 import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
+import { makeFolder } from "./files.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./front.ts";
 import { deviceOverride, importsOf } from "./options.ts";
 import { openRuns } from "./runs.ts";
@@ -53,9 +54,9 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const settings = settingsFromConfig(config);
   checkLoggers(config, io);
   const dir = runFolder(config);
-  const checkpoints = await prepareFolder(config, io);
   const { backend, device, description } = await openBackend(session, io);
   try {
+    const checkpoints = await prepareFolder(config, io);
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
     const facts = writeFacts(
       {
@@ -94,7 +95,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
 async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<LoopState>> {
   const dir = runFolder(config);
   const resumeMode = setting(config, "training.resume_mode");
-  mkdirSync(dir, { recursive: true });
+  makeFolder(dir, { setting: "training.default_local_dir" });
   const resumeFrom = setting(config, "training.resume_from_path") ?? undefined;
   const checkpoints = new FolderCheckpoints<LoopState>(dir, {
     resumeMode,
@@ -115,7 +116,7 @@ async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<Lo
 async function clearPlace(dir: string, io: Io): Promise<void> {
   const place = await setAside(dir);
   if (place) io.err(`The earlier run in ${dir} is now in ${place}\n`);
-  mkdirSync(dir, { recursive: true });
+  makeFolder(dir, { setting: "training.default_local_dir" });
 }
 
 /** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */

@@ -146,7 +146,7 @@ function fitText(path: string, field: Field, value: string, registered: Register
 }
 
 function refuseChoice(path: string, field: Field, value: string, registered: Registered): string {
-  const allowed = [...(field.choices ?? []), ...(registered[path] ?? [])];
+  const allowed = [...new Set([...(field.choices ?? []), ...(registered[path] ?? [])])];
   const close = nearest(value, allowed);
   const meant = close ? `; did you mean ${close}?` : "";
   return `Cannot set ${path} as it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""}: ${JSON.stringify(value)}${meant}`;

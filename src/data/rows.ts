@@ -45,6 +45,10 @@ export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
  * @throws {ConfigError} naming the row that has no prompt.
  */
 export async function tasksFromParquet(file: ArrayBuffer, options: RowOptions): Promise<Task[]> {
+  if (!isParquet(file))
+    throw new ConfigError("Cannot read the file as Parquet: it must begin and end with PAR1", {
+      file: options.file,
+    });
   const { parquetReadObjects } = await import("hyparquet");
   const rows = await parquetReadObjects({ file }).catch((cause: Error) => {
     throw new ConfigError(`Cannot read the Parquet file: ${cause.message}`, { file: options.file });
@@ -52,6 +56,11 @@ export async function tasksFromParquet(file: ArrayBuffer, options: RowOptions): 
   if (rows.length === 0)
     throw new ConfigError("Cannot use the data file as it has no rows", { file: options.file });
   return rows.map((row, index) => taskFromRow(plain(row) as Row, { ...options, line: index + 1, index }));
+}
+
+function isParquet(file: ArrayBuffer): boolean {
+  const isMark = (bytes: ArrayBuffer) => new TextDecoder().decode(bytes) === "PAR1";
+  return file.byteLength >= 12 && isMark(file.slice(0, 4)) && isMark(file.slice(-4));
 }
 
 /** 64-bit integers as numbers, so that rows can be written as JSON. */

@@ -13,7 +13,7 @@ const READ_BYTES = 1 << 28;
 export async function diskFolder(dir: string): Promise<FolderReader> {
   const info = await stat(dir).catch(() => undefined);
   if (!info?.isDirectory()) {
-    throw new ConfigError(`Cannot open the model folder as it does not exist: ${dir}`, { file: dir });
+    throw new ConfigError("Cannot open the model folder as it does not exist", { file: dir });
   }
   return { name: dir, open: (file) => diskFile(join(dir, file)) };
 }

@@ -186,6 +186,22 @@ test("a fresh start sets the earlier run aside", async () => {
   expect(existsSync(join(dir, "again.1", "report.html"))).toBe(true);
 });
 
+test("a model that cannot be opened leaves the earlier run where it is", async () => {
+  const { err } = await trainInto("again", ["model.name=/nowhere"]);
+  expect(err).toMatch(/does not exist/);
+  expect(err).not.toContain("is now in");
+  expect(existsSync(join(dir, "again", "report.html"))).toBe(true);
+});
+
+test.runIf(existsSync("/proc/self"))(
+  "a folder that cannot be made ends in an error, not in a loop",
+  async () => {
+    const { code, err } = await trainInto("nowhere", ["training.default_local_dir=/proc/grpu/run"]);
+    expect(err).toMatch(/Cannot make the folder \/proc\/grpu as ENOENT.*training\.default_local_dir/);
+    expect(code).toBe(2);
+  },
+);
+
 test("--import registers a reward that the configuration names, in the registry of this very program", async () => {
   const file = join(dir, "mine.ts");
   writeFileSync(
@@ -248,7 +264,9 @@ test.each([
   ["config/run", /no such file: config\/run/],
   ["data.train_files=nowhere.parquet", /no such file: nowhere.parquet/],
   ["data.train_files=nowhere.jsonl", /no such file: nowhere.jsonl/],
-  ["model.name=/nowhere", /nowhere/],
+  ["model.name=/nowhere", /folder as it does not exist \(\/nowhere\)/],
+  ["rllm.algorithm.adv_estimator=gpro", /it takes grpo, (?!.*, grpo,).*did you mean grpo/],
+  ["training.default_local_dir=package.json", /folder package.json as a file of that name is in the way/],
   ["rllm.rollout.train.stop=x", /stop/],
 ])("%s is refused", async (override, message) => {
   const { code, err } = await trainInto("refused", [override]);

@@ -157,6 +157,11 @@ test("tasksFromParquet() reads rows as from JSONL", async () => {
     /no field "prompt".*lists.parquet:1/s,
   );
   await expect(tasksFromParquet(new ArrayBuffer(9), { file: "x.parquet" })).rejects.toThrow(
+    /must begin and end with PAR1.*x.parquet/s,
+  );
+  const cutOff = new Uint8Array(file.slice(0));
+  cutOff.fill(0, 4, -8);
+  await expect(tasksFromParquet(cutOff.buffer, { file: "x.parquet" })).rejects.toThrow(
     /Cannot read the Parquet file.*x.parquet/s,
   );
 });
