@@ -11,7 +11,6 @@ import { FolderCheckpoints } from "../../src/log/checkpoints.ts";
 import type { LoopState } from "../../src/loop/state.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
-const KILLS = 50;
 /** A life that is to be killed from outside lasts up to this long. */
 const LONGEST_LIFE_MS = 100;
 /** One that kills itself does up to this many file operations: some steps' worth. */
@@ -37,7 +36,8 @@ interface Life {
 function live(folder: string, death: { afterMs?: number; afterOperations?: number } = {}): Promise<Life> {
   return new Promise((resolve, reject) => {
     const operations = death.afterOperations === undefined ? [] : [String(death.afterOperations)];
-    const process_ = spawn(process.execPath, [child, folder, ...operations], {
+    const mode = folder.endsWith("_async") ? "async" : "sync";
+    const process_ = spawn(process.execPath, [child, folder, mode, ...operations], {
       stdio: ["ignore", "pipe", "pipe"],
     });
     let out = "";
@@ -57,9 +57,19 @@ function live(folder: string, death: { afterMs?: number; afterOperations?: numbe
   });
 }
 
-/** Without what differs between equal runs: times. */
-function linesOf(folder: string, file: string): string {
-  return readFileSync(join(folder, file), "utf8").replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "");
+/** Without what differs between equal runs: times, and what only an asynchronous one tells. */
+function linesOf(folder: string, file: string): string[] {
+  const hide = (key: string, value: unknown) => (/^(time|perf|async)\//.test(key) ? undefined : value);
+  const lines = readFileSync(join(folder, file), "utf8").trimEnd().split("\n");
+  return lines.map((line) => JSON.stringify(JSON.parse(line), hide));
+}
+
+/** Short where two files differ, which are long. */
+function expectSameLines(folders: readonly [string, string], file: string): void {
+  const [a, b] = folders.map((folder) => linesOf(folder, file));
+  expect(b.length).toBe(a.length);
+  const at = a.findIndex((line, i) => line !== b[i]);
+  expect(b[at]).toBe(a[at]);
 }
 
 function checkpointsOf(folder: string): string[] {
@@ -77,39 +87,54 @@ async function resumableStep(folder: string): Promise<number> {
   return found?.state.step ?? 0;
 }
 
-test(`a run killed ${KILLS} times, in the middle of writes too, ends bit for bit like one left alone`, async () => {
-  const [whole, killed] = [join(dir, "whole"), join(dir, "killed")];
-  const { text: expected } = await live(whole);
-  expect(expected).toBeDefined();
-
-  const random = randomStream(11);
+/** Kills a run so many times. @returns its weights at the end. */
+async function liveOn(
+  folder: string,
+  { kills, seed }: { kills: number; seed: number },
+): Promise<string | undefined> {
+  const random = randomStream(seed);
   const reached: number[] = [];
-  let [kills, lives] = [0, 0];
+  let [killed, lives] = [0, 0];
   let text: string | undefined;
-  while (kills < KILLS && text === undefined) {
+  while (killed < kills && text === undefined) {
     const death =
       lives++ % 2 === 0
         ? { afterMs: random() * LONGEST_LIFE_MS }
         : { afterOperations: 1 + Math.floor(random() * MOST_OPERATIONS) };
-    const life = await live(killed, death);
-    kills += Number(life.wasKilled);
+    const life = await live(folder, death);
+    killed += Number(life.wasKilled);
     text = life.text;
-    reached.push(await resumableStep(killed));
+    reached.push(await resumableStep(folder));
     expect(reached.at(-1)).toBeGreaterThanOrEqual(reached.at(-2) ?? 0);
   }
-  expect(kills, `came to its end after ${kills} kills at steps ${reached}`).toBe(KILLS);
-  text = (await live(killed)).text;
+  expect(killed, `came to its end after ${killed} kills at steps ${reached}`).toBe(kills);
+  return (await live(folder)).text;
+}
 
-  expect(text).toBe(expected);
-  for (const file of ["metrics.jsonl", "samples.jsonl"])
-    expect(linesOf(killed, file)).toBe(linesOf(whole, file));
-  expect(checkpointsOf(killed)).toEqual(checkpointsOf(whole));
-  expect(readdirSync(killed).sort()).toEqual(readdirSync(whole).sort());
-  for (const name of checkpointsOf(whole)) {
-    const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, name, "table.json"), "utf8"));
-    expect(b).toBe(a);
-  }
-}, 60_000);
+test.each([
+  ["sync", 50, 11],
+  ["async", 20, 12],
+])(
+  "a run (%s) killed %d times, in the middle of writes too, ends bit for bit like one left alone",
+  async (mode, kills, seed) => {
+    // Alone and in step: in asynchronous training the killed one must come to the very same.
+    const [whole, killed] = [join(dir, `${mode}_whole`), join(dir, `killed_${mode}`)];
+    const { text: expected } = await live(whole);
+    expect(expected).toBeDefined();
+
+    expect(await liveOn(killed, { kills, seed })).toBe(expected);
+    for (const file of ["metrics.jsonl", "samples.jsonl"]) expectSameLines([whole, killed], file);
+    expect(checkpointsOf(killed)).toEqual(checkpointsOf(whole));
+    const own = mode === "async" ? ["waiting"] : [];
+    expect(readdirSync(killed).sort()).toEqual([...readdirSync(whole), ...own].sort());
+    for (const folder of own) expect(readdirSync(join(killed, folder))).toEqual([]);
+    for (const name of checkpointsOf(whole)) {
+      const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, name, "table.json"), "utf8"));
+      expect(b).toBe(a);
+    }
+  },
+  60_000,
+);
 
 /** A real model on the reference device, through the command line: seconds a life, most of them for starting. */
 const TRAIN = [
@@ -160,5 +185,5 @@ test("a real model's run killed four times ends with the same weights and optimi
     const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, last, name)));
     expect(b.equals(a), name).toBe(true);
   }
-  expect(linesOf(killed, "metrics.jsonl")).toBe(linesOf(whole, "metrics.jsonl"));
+  expectSameLines([whole, killed], "metrics.jsonl");
 }, 120_000);
