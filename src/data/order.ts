@@ -26,6 +26,13 @@ export function batchRows(order: BatchOrder, number: number): { rows: Uint32Arra
   const perEpoch = batchesPerEpoch(order);
   const epoch = Math.floor(number / perEpoch);
   const start = (number % perEpoch) * order.batchSize;
-  const rows = shuffledIndices(order.size, order.seed + epoch).subarray(start, start + order.batchSize);
-  return { rows, epoch };
+  return { rows: epochRows(order.size, order.seed + epoch).slice(start, start + order.batchSize), epoch };
+}
+
+/** Asked for one task at a time, a large data set would be shuffled for each of them: the last order is kept. */
+let last: { readonly size: number; readonly seed: number; readonly rows: Uint32Array } | undefined;
+
+function epochRows(size: number, seed: number): Uint32Array {
+  if (last?.size !== size || last.seed !== seed) last = { size, seed, rows: shuffledIndices(size, seed) };
+  return last.rows;
 }
