@@ -70,6 +70,7 @@ export class AsyncGeneration {
   private isBegun = false;
   private isPaused = false;
   private consumed = 0;
+  private filtered = 0;
   private failure: { readonly error: unknown } | undefined;
   private wake: () => void = () => {};
 
@@ -100,7 +101,10 @@ export class AsyncGeneration {
       generate: (tasks, context) =>
         context.isValidation ? stages.generate(tasks, context) : this.take(context),
       log: ({ metrics, ...report }, context) =>
-        stages.log({ ...report, metrics: { ...metrics, ...idleRatio(metrics) } }, context),
+        stages.log(
+          { ...report, metrics: { ...metrics, ...idleRatio(metrics), ...this.filtering(metrics) } },
+          context,
+        ),
     };
   }
 
@@ -244,6 +248,13 @@ export class AsyncGeneration {
     return new Promise((resolve) => {
       this.wake = resolve;
     });
+  }
+
+  /** Of the groups that were taken, those that the filters left out. */
+  private filtering(metrics: Metrics): Metrics {
+    const [before, after] = [metrics["batch/groups_before_filter"], metrics["batch/groups_after_filter"]];
+    if (before !== undefined && after !== undefined) this.filtered += before - after;
+    return { "async/buffer_filtered": this.filtered };
   }
 
   private metrics(groups: readonly Group[], { backend }: StageContext): Metrics {

@@ -159,6 +159,16 @@ describe("asynchronous training", () => {
     expect(log.of("val").at(-1)?.metrics["val/copy/pass@1"]).toBe(1);
   });
 
+  test("counts the groups that the filters left out", async () => {
+    const more = {
+      trainer: { total_batches: 3, test_freq: 0 },
+      rejection_sample: { min_trajs_per_group: 9 },
+    };
+    const { run, log } = asyncRun({}, {}, more);
+    await train(run);
+    expect(log.of("train").map(({ metrics }) => metrics["async/buffer_filtered"])).toEqual([4, 8, 12]);
+  });
+
   test("one bad rollout is counted and no more; hanging ones are timed out", async () => {
     const inner = singleTurn("copier", exactMatch);
     let calls = 0;
