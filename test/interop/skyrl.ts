@@ -1,0 +1,112 @@
+/** SkyRL's server of Tinker's protocol, on the CPU: installed under .cache/interop where Python and PyTorch are there. */
+import { execFile, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+const PACKAGE = "skyrl[tinker,jax]==0.3.0";
+const FOLDER = fileURLToPath(new URL("../../.cache/interop/skyrl", import.meta.url));
+const INSTALL_MS = 15 * 60_000;
+const START_MS = 3 * 60_000;
+
+export interface SkyRl {
+  /** A folder with a program `uv`: the server wants to be its child, and starts its engine through it. */
+  readonly shim: string;
+}
+
+const run = promisify(execFile);
+
+/** @returns why there is none, where it cannot be had. */
+export async function installSkyRl(): Promise<SkyRl | string> {
+  const python = `${FOLDER}/bin/python`;
+  try {
+    // Its requirements would bring a PyTorch of their own, of gigabytes.
+    await run("python3", [
+      "-c",
+      "import sys, torch; assert sys.version_info >= (3, 11), 'it needs Python 3.11'",
+    ]);
+    if (!existsSync(python)) {
+      await mkdir(FOLDER, { recursive: true });
+      await run("python3", ["-m", "venv", "--system-site-packages", FOLDER]);
+    }
+    await run(python, ["-m", "pip", "install", "--quiet", PACKAGE], { timeout: INSTALL_MS });
+    await run(python, ["-c", "import skyrl, jax"]);
+  } catch (error) {
+    return (error as Error).message.slice(0, 600);
+  }
+  const shim = `${FOLDER}/shim`;
+  await mkdir(shim, { recursive: true });
+  const text = `#!/bin/sh\nwhile [ "$1" != "-m" ]; do shift; done\n"${python}" "$@"\nexit $?\n`;
+  await writeFile(`${shim}/uv`, text);
+  await chmod(`${shim}/uv`, 0o755);
+  return { shim };
+}
+
+export interface SkyRlServer {
+  readonly url: string;
+  said(): string;
+  stop(): Promise<void>;
+}
+
+export async function startSkyRl({ shim }: SkyRl, model: string): Promise<SkyRlServer> {
+  const root = await mkdtemp(join(tmpdir(), "grpu-skyrl-"));
+  const port = await freePort();
+  const args = [
+    ...["run", "-m", "skyrl.tinker.api", "--base-model", model, "--backend", "jax"],
+    ...["--checkpoints-base", join(root, "saved"), "--database-url", `sqlite:///${join(root, "db.sqlite")}`],
+    ...["--host", "127.0.0.1", "--port", String(port)],
+  ];
+  const env = {
+    ...process.env,
+    PATH: `${shim}:${process.env.PATH}`,
+    HF_HUB_OFFLINE: "1",
+    JAX_PLATFORMS: "cpu",
+  };
+  // In a group of its own, with the engine that it starts.
+  const child = spawn(`${shim}/uv`, args, { env, cwd: root, detached: true });
+  let said = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (data) => {
+      said += data;
+    });
+  const url = `http://127.0.0.1:${port}`;
+  const stop = async () => {
+    try {
+      process.kill(-(child.pid as number), "SIGKILL");
+    } catch {
+      // It has ended.
+    }
+    await rm(root, { recursive: true, force: true });
+  };
+  try {
+    await answering(url, () => child.exitCode === null);
+  } catch (error) {
+    await stop();
+    throw new Error(`${error}: ${said.slice(-3000)}`);
+  }
+  return { url, said: () => said, stop };
+}
+
+async function answering(url: string, isAlive: () => boolean): Promise<void> {
+  for (const end = Date.now() + START_MS; Date.now() < end && isAlive(); ) {
+    const answer = await fetch(`${url}/api/v1/healthz`).catch(() => undefined);
+    if (answer?.ok) return;
+    await new Promise((resolve) => setTimeout(resolve, 300));
+  }
+  throw new Error("SkyRL's server does not answer");
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}
