@@ -19,7 +19,7 @@ const REQUIRED: readonly (keyof Required)[] = ["sample", "forwardBackward", "opt
  *
  * | part | without it |
  * |---|---|
- * | `tokenizer` | rollouts on token ids alone; text is refused when a rollout asks for it |
+ * | `tokenizer` | rollouts on token ids alone, whose `model_response` is empty; text is refused when a rollout asks for it |
  * | `model` | see {@link BackendDefinition} |
  * | `logprobs` | refused when they are needed: a KL term, `bypass_mode=false`, several mini-batches |
  * | `save`, `load` | a checkpoint holds no weights (they are the service's); going on from one is refused |

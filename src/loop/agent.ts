@@ -44,15 +44,9 @@ export interface AttemptPolicy {
   refused(): TerminationReason | undefined;
 }
 
-/** @throws {UnsupportedError} when the backend has no tokenizer. */
+/** Where the backend has no tokenizer, calls are made with token ids, and their text is empty. */
 export function createPolicy(options: PolicyOptions): AttemptPolicy {
-  const { tokenizer, name } = options.backend;
-  if (!tokenizer) {
-    throw new UnsupportedError(`Cannot run rollouts on text as the backend ${name} has no tokenizer`, {
-      part: name,
-      capability: "tokenizer",
-    });
-  }
+  const tokenizer = options.backend.tokenizer ?? noTokenizer(options.backend);
   const attempt: AttemptState = { ...options, tokenizer, agents: [], refused: undefined };
   return {
     policy: new Agent(attempt, ""),
@@ -60,6 +54,17 @@ export function createPolicy(options: PolicyOptions): AttemptPolicy {
       attempt.agents.filter((agent) => agent.steps.length > 0).map((agent) => agent.trajectory()),
     refused: () => attempt.refused,
   };
+}
+
+/** @throws {UnsupportedError} for whatever is asked of it. */
+function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: Backend): Tokenizer {
+  const refuse = (): never => {
+    throw new UnsupportedError(
+      `Cannot turn text into tokens, or back, as the backend ${name} has no tokenizer: call policy.complete with token ids, or give the backend one`,
+      { part: name, capability: "tokenizer" },
+    );
+  };
+  return { vocabSize, eosTokenIds, formatChat: refuse, encode: refuse, decode: refuse };
 }
 
 interface AttemptState extends PolicyOptions, ApiContext {
@@ -174,7 +179,8 @@ class Agent implements Policy, Callable {
     const ends = endsAtStop(stop, tokenizer);
     const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }) };
     const sequence = await attempt.sampler.draw(request, attempt.rank);
-    const cut = cutAtStop(sequence, { stop, tokenizer });
+    const isText = attempt.backend.tokenizer !== undefined || stop.length > 0;
+    const cut = isText ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
     const { tokens, logprobs, finish_reason, weight_version } = cut.sequence;
     return {
       prompt_ids,

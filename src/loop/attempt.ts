@@ -59,13 +59,27 @@ export async function runAttempt(attempt: Attempt, environment: AttemptEnvironme
   }
 }
 
-async function tryOnce(
+async function tryOnce(attempt: Attempt, trial: number, environment: AttemptEnvironment): Promise<Episode> {
+  const { settings, signal } = environment.context;
+  const deadline = startDeadline(settings.workflow.workflow_args.timeout, signal);
+  try {
+    return await tryUntil(attempt, { ...environment, trial, deadline });
+  } finally {
+    deadline.stop();
+  }
+}
+
+async function tryUntil(
   attempt: Attempt,
-  trial: number,
-  { context, sampler, rank }: AttemptEnvironment,
+  {
+    context,
+    sampler,
+    rank,
+    trial,
+    deadline,
+  }: AttemptEnvironment & { readonly trial: number; readonly deadline: Deadline },
 ): Promise<Episode> {
   const { settings, rollout, evaluate } = context;
-  const deadline = startDeadline(settings.workflow.workflow_args.timeout, context.signal);
   const seed = attemptSeed(attempt, trial, context);
   const own = createPolicy({ ...policyOptions(context), sampler, rank, seed, signal: deadline.signal });
   const run = async () => {
@@ -86,8 +100,6 @@ async function tryOnce(
     // What was sampled until then counts, with the rewards that its steps were given.
     const result = { trajectories: own.trajectories(), termination_reason: reason };
     return shaped(toEpisode(attempt, result), settings.workflow.workflow_args);
-  } finally {
-    deadline.stop();
   }
 }
 
@@ -144,8 +156,15 @@ function judged(episode: Episode, { reward, is_correct, metrics, signals }: Eval
 /** The longest delay that timers can hold: a deadline beyond it is none. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
+interface Deadline {
+  readonly signal: AbortSignal;
+  /** Rejects when the time is over or the run is stopped. */
+  readonly passed: Promise<never>;
+  stop(): void;
+}
+
 /** Ends what waits when the time is over or the run is stopped, whatever the rollout waits for. */
-function startDeadline(seconds: number, outer: AbortSignal) {
+function startDeadline(seconds: number, outer: AbortSignal): Deadline {
   const own = new AbortController();
   const hasEnd = seconds * 1000 <= LONGEST_TIMER_MS;
   const timer = hasEnd ? setTimeout(() => own.abort(new Termination("timeout")), seconds * 1000) : undefined;

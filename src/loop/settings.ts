@@ -4,7 +4,9 @@
  * composed configuration.
  */
 import type { SamplingParams } from "../backend.ts";
+import { nearest } from "../config/problem.ts";
 import type { TerminationReason } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
 
 export interface SamplingSettings {
   readonly temperature: number;
@@ -131,7 +133,7 @@ export type Partly<T> = T extends readonly unknown[]
     ? { readonly [K in keyof T]?: Partly<T[K]> }
     : T;
 
-const SAMPLING: SamplingSettings = { temperature: 1, top_p: 1, max_tokens: 256 };
+const SAMPLING: SamplingSettings = { temperature: 1, top_p: 1, top_k: -1, max_tokens: 256 };
 
 /** The published eight stages. */
 export const STAGE_ORDER: readonly string[] = [
@@ -230,9 +232,79 @@ export const DEFAULT_SETTINGS: LoopSettings = {
   warmup: { steps: 0, batch_size: 64, learning_rate: 1e-3, examples: null },
 };
 
-/** The defaults with the given parts laid over them. */
+/**
+ * The defaults with the given parts laid over them.
+ * @throws {ConfigError} for a name that there is not, or a value that is none of its kind.
+ */
 export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
-  return overlay(DEFAULT_SETTINGS, given) as LoopSettings;
+  checkNames(DEFAULT_SETTINGS, given, []);
+  const settings = overlay(DEFAULT_SETTINGS, given) as LoopSettings;
+  checkCounts(settings);
+  return settings;
+}
+
+/** Not in TypeScript alone: settings may come from JavaScript, or from a file. A section that is empty takes any name. */
+function checkNames(base: unknown, given: unknown, path: readonly string[]): void {
+  if (given === undefined || base === null) return;
+  const refuse = (rule: string) => {
+    const name = path.join(".") || "settings";
+    throw new ConfigError(`Cannot set ${name} as ${rule}: ${JSON.stringify(given)}`, { path: name });
+  };
+  if (kindOf(given) !== kindOf(base)) refuse(`it takes ${NAMES[kindOf(base)]}`);
+  if (Number.isNaN(given)) refuse("it takes a number");
+  if (!isSection(base) || !isSection(given) || Object.keys(base).length === 0) return;
+  for (const [key, value] of Object.entries(given)) {
+    if (!Object.hasOwn(base, key)) throw unknownName([...path, key], Object.keys(base));
+    checkNames(base[key], value, [...path, key]);
+  }
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  number: "a number",
+  string: "a text",
+  boolean: "true or false",
+  section: "an object",
+  list: "a list",
+};
+
+function kindOf(value: unknown): string {
+  return Array.isArray(value)
+    ? "list"
+    : isSection(value)
+      ? "section"
+      : value === null
+        ? "null"
+        : typeof value;
+}
+
+function unknownName(path: readonly string[], names: readonly string[]): ConfigError {
+  const close = nearest(path[path.length - 1], names);
+  const advice = close ? `; did you mean ${close}?` : `: ${names.join(", ")}`;
+  return new ConfigError(`Cannot set ${path.join(".")} as there is no such setting${advice}`, {
+    path: path.join("."),
+  });
+}
+
+/** Counts that nothing works without. */
+function checkCounts({ data, rollout, workflow, training, warmup, ...rest }: LoopSettings): void {
+  const { async_training, rejection_sample } = rest;
+  const counts: readonly (readonly [string, number])[] = [
+    ["data.train_batch_size", data.train_batch_size],
+    ["rollout.n", rollout.n],
+    ["rollout.n_val", rollout.n_val],
+    ["workflow.n_parallel_tasks", workflow.n_parallel_tasks],
+    ["workflow.retry_limit", workflow.retry_limit],
+    ["training.num_minibatches", training.num_minibatches],
+    ["warmup.batch_size", warmup.batch_size],
+    ["rejection_sample.multiplier", rejection_sample.multiplier],
+    ["async_training.mini_batch_size", async_training.mini_batch_size],
+    ["async_training.trigger_parameter_sync_step", async_training.trigger_parameter_sync_step],
+  ];
+  const wrong = counts.find(([, count]) => !(Number.isInteger(count) && count >= 1));
+  if (wrong)
+    throw new ConfigError(`Cannot set ${wrong[0]} as it takes a whole number above 0: ${wrong[1]}`, {
+      path: wrong[0],
+    });
 }
 
 function overlay(base: unknown, given: unknown): unknown {

@@ -1,6 +1,7 @@
 /** The training loop, whole: `trainStep` is the eight stages in a row, `train` decides what comes next. */
 import type { Backend, Metrics } from "../backend.ts";
 import type { Task } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
 import type { CheckpointStore } from "../log/checkpoint_store.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
@@ -150,7 +151,19 @@ function startStep() {
   return { metrics, note };
 }
 
+/** What JavaScript may forget. */
+function checkParts({ backend, tasks, rollout }: TrainOptions): void {
+  const parts: readonly (readonly [string, boolean, string])[] = [
+    ["backend", typeof backend?.sample === "function", "an object; see defineBackend"],
+    ["tasks", Array.isArray(tasks?.train) && Array.isArray(tasks?.val), "{ train: [...], val: [...] }"],
+    ["rollout", typeof rollout === "function", "a function of a task and a policy"],
+  ];
+  for (const [part, isThere, what] of parts)
+    if (!isThere) throw new ConfigError(`Cannot train without ${part}: ${what}`, { path: part });
+}
+
 function withDefaults(options: TrainOptions): Run {
+  checkParts(options);
   const settings = loopSettings(options.settings);
   const { estimate = estimateAdvantages } = options;
   const { stages = STAGES } = options;

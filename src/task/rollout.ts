@@ -7,6 +7,7 @@ import type { ChatMessage, ChatOptions, SamplingParams, Tokenizer } from "../bac
 import type { ChatClient, FetchFunction } from "../chat/endpoint.ts";
 import type { AssistantMessage } from "../chat/reply.ts";
 import type { Episode, Step, Task, TerminationReason } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
 
 /**
  * The model as a rollout sees it: as a function of tokens or messages, or as OpenAI's API in this process. Every call
@@ -217,10 +218,28 @@ export function singleTurn(name: string, reward: Reward): Rollout {
   };
 }
 
+/** @throws {ConfigError} for what is no judgement. */
 export function evaluationOf(judgement: Judgement): Evaluation {
-  return typeof judgement === "number" ? { reward: judgement } : judgement;
+  if (typeof judgement === "number") return { reward: judgement };
+  if (typeof judgement?.reward === "number") return judgement;
+  throw new ConfigError(
+    `Cannot take a judgement as it must be a number, or an object with a number named reward: ${shown(judgement)}`,
+  );
 }
 
+/** @throws {ConfigError} for trajectories that are none. */
 export function isResult(outcome: Outcome): outcome is RolloutResult {
-  return typeof outcome === "object" && outcome !== null && "trajectories" in outcome;
+  if (typeof outcome !== "object" || outcome === null || !("trajectories" in outcome)) return false;
+  const { trajectories } = outcome;
+  const wrong = Array.isArray(trajectories)
+    ? trajectories.find((each) => !Array.isArray(each?.steps))
+    : outcome;
+  if (wrong === undefined) return true;
+  throw new ConfigError(
+    `Cannot take the rollout's trajectories as each must have steps, a list of model calls (policy.trajectory() makes one): ${shown(wrong)}`,
+  );
+}
+
+function shown(value: unknown): string {
+  return (JSON.stringify(value) ?? String(value)).slice(0, 200);
 }

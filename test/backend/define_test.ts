@@ -1,7 +1,9 @@
 import { expect, test } from "vitest";
 import { defineBackend } from "../../src/backend/define.ts";
 import { registerBackend } from "../../src/backend/registry.ts";
+import type { Task } from "../../src/data/types.ts";
 import { train } from "../../src/loop/train.ts";
+import type { Policy } from "../../src/task/rollout.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
 import { TableBackend } from "../fixtures/table_backend.ts";
 
@@ -32,6 +34,38 @@ test("three functions train exactly as the whole backend does", async () => {
     contextLength: Number.POSITIVE_INFINITY,
   });
 });
+
+test("without a tokenizer, rollouts on token ids train and text is refused", async () => {
+  const { table, backend: tokens } = threeFunctions();
+  const bare = { ...tokens, tokenizer: undefined };
+  const [ids, text] = [
+    letterRun({ settings: SHORT, backend: bare, rollout: (task, policy) => answerIds(task, policy) }),
+    letterRun({ settings: SHORT, backend: bare }),
+  ];
+  await train(ids.run);
+  const trained = threeFunctions();
+  await train(
+    letterRun({
+      settings: SHORT,
+      backend: trained.backend,
+      rollout: (task, policy) => answerIds(task, policy),
+    }).run,
+  );
+  expect(table.text()).toBe(trained.table.text());
+  expect(table.text()).not.toBe(threeFunctions().table.text());
+  const [step] = ids.log.of("train")[0].episodes?.[0].trajectories[0].steps ?? [];
+  expect(step).toMatchObject({ model_response: "", response_ids: expect.any(Array) });
+  await expect(train(text.run)).rejects.toThrow(
+    /the backend custom has no tokenizer: call policy.complete with token ids/,
+  );
+});
+
+/** Right where the first token of the answer is that of the question. */
+async function answerIds(task: Task, policy: Policy): Promise<number> {
+  const id = LETTERS.indexOf(task.instruction);
+  const { response_ids } = await policy.complete([id]);
+  return Number(response_ids[0] === id);
+}
 
 test("what is left out is refused when it is needed, not before", async () => {
   const of = (algorithm: object) =>

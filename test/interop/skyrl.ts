@@ -8,7 +8,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-const PACKAGE = "skyrl[tinker,jax]==0.3.0";
+/** With an SDK whose types it can read. */
+const PACKAGES = ["skyrl[tinker,jax]==0.3.0", "tinker==0.24.1"];
 const FOLDER = fileURLToPath(new URL("../../.cache/interop/skyrl", import.meta.url));
 const INSTALL_MS = 15 * 60_000;
 const START_MS = 3 * 60_000;
@@ -33,8 +34,8 @@ export async function installSkyRl(): Promise<SkyRl | string> {
       await mkdir(FOLDER, { recursive: true });
       await run("python3", ["-m", "venv", "--system-site-packages", FOLDER]);
     }
-    await run(python, ["-m", "pip", "install", "--quiet", PACKAGE], { timeout: INSTALL_MS });
-    await run(python, ["-c", "import skyrl, jax"]);
+    await run(python, ["-m", "pip", "install", "--quiet", ...PACKAGES], { timeout: INSTALL_MS });
+    await run(python, ["-c", "import jax, skyrl.tinker.api"]);
   } catch (error) {
     return (error as Error).message.slice(0, 600);
   }

@@ -1,5 +1,5 @@
 /** One attempt: what rollouts may return, who judges, how it ends. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Task } from "../../src/data/types.ts";
 import { type AttemptContext, runAttempt } from "../../src/loop/attempt.ts";
 import { Sampler } from "../../src/loop/policy.ts";
@@ -97,6 +97,25 @@ describe("outcomes", () => {
   });
 });
 
+describe("what is no outcome is refused in words", () => {
+  test.each<[string, unknown, RegExp]>([
+    ["a text", "x", /a number, or an object with a number named reward: "x"/],
+    ["null", null, /named reward: null/],
+    ["an empty object", {}, /named reward: \{\}/],
+    ["a reward that is a text", { reward: "1" }, /named reward: \{"reward":"1"\}/],
+    ["trajectories that are no list", { trajectories: 3 }, /each must have steps.*: \{"trajectories":3\}/],
+    [
+      "a trajectory without steps",
+      { trajectories: [{ reward: 1 }] },
+      /each must have steps.*: \{"reward":1\}/,
+    ],
+  ])("%s", async (_, outcome, message) => {
+    const episode = await attempt({ rollout: () => outcome as number });
+    expect(episode.termination_reason).toBe("error");
+    expect(String(episode.metadata.error)).toMatch(message);
+  });
+});
+
 describe("endings", () => {
   const turns = async (policy: Parameters<AttemptContext["rollout"]>[1]) => {
     await policy.complete("x");
@@ -178,6 +197,17 @@ describe("endings", () => {
       trajectories: [],
       metadata: { error: /never/ },
     });
+  });
+
+  test.each<[string, () => unknown]>([
+    ["in a reward", () => 1],
+    ["in an error", () => Promise.reject(new Error("bad luck"))],
+    ["in nothing that can be judged", () => undefined],
+  ])("one that ends %s leaves no timer behind to keep the process", async (_, rollout) => {
+    vi.useFakeTimers();
+    onTestFinished(() => void vi.useRealTimers());
+    await attempt({ rollout: rollout as AttemptContext["rollout"] });
+    expect(vi.getTimerCount()).toBe(0);
   });
 
   test("a run that is stopped ends the attempt at once", async () => {

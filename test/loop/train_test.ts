@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { STAGES } from "../../src/loop/stages.ts";
-import { train, trainStep } from "../../src/loop/train.ts";
+import { type TrainOptions, train, trainStep } from "../../src/loop/train.ts";
 import { singleTurn } from "../../src/task/rollout.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
 import { TableBackend } from "../fixtures/table_backend.ts";
@@ -54,6 +54,47 @@ test("warm-up lowers the cross-entropy of the examples before the first step", a
   // From ln 5 = 1.61; the learning rate falls to 0 over the twenty steps.
   expect(losses[19]).toBeLessThan(0.4);
   expect(log.records.findIndex((record) => record.phase !== "warmup")).toBe(20);
+});
+
+test.each<[string, object, RegExp]>([
+  [
+    "an unknown setting",
+    { settings: { trainer: { total_batchs: 3 } } },
+    /trainer.total_batchs.*did you mean total_batches/,
+  ],
+  [
+    "an unknown section",
+    { settings: { reward: {} } },
+    /Cannot set reward as there is no such setting: data, /,
+  ],
+  [
+    "a text for a number",
+    { settings: { trainer: { total_batches: "3" } } },
+    /total_batches as it takes a number: "3"/,
+  ],
+  ["null for a switch", { settings: { agent: { overlong_filter: null } } }, /takes true or false: null/],
+  [
+    "no number",
+    { settings: { training: { learning_rate: Number.NaN } } },
+    /learning_rate as it takes a number/,
+  ],
+  [
+    "an empty batch",
+    { settings: { data: { train_batch_size: 0 } } },
+    /train_batch_size as it takes a whole number above 0: 0/,
+  ],
+  ["no settings", { settings: 3 }, /Cannot set settings as it takes an object: 3/],
+  ["no backend", { backend: undefined }, /Cannot train without backend/],
+  ["no tasks", { tasks: { train: [] } }, /Cannot train without tasks: \{ train/],
+  ["no rollout", { rollout: undefined }, /Cannot train without rollout: a function/],
+])("%s is refused", async (_, options, message) => {
+  await expect(train({ ...letterRun().run, ...options } as TrainOptions)).rejects.toThrow(message);
+});
+
+test("arguments of one's own take any name", async () => {
+  const algorithm = { loss_fn: "vanilla", loss_args: { clip_ratio_c: 4 } };
+  const { run } = letterRun({ settings: { ...LETTER_SETTINGS, algorithm, trainer: { total_batches: 1 } } });
+  expect((await train(run)).isComplete).toBe(true);
 });
 
 test("fewer rows than a batch are refused before anything runs", async () => {
