@@ -35,6 +35,7 @@ export async function installSkyRl(): Promise<SkyRl | string> {
       await run("python3", ["-m", "venv", "--system-site-packages", FOLDER]);
     }
     await run(python, ["-m", "pip", "install", "--quiet", ...PACKAGES], { timeout: INSTALL_MS });
+    await mendTypedDict(python);
     await run(python, ["-c", "import jax, skyrl.tinker.api"]);
   } catch (error) {
     return (error as Error).message.slice(0, 600);
@@ -45,6 +46,14 @@ export async function installSkyRl(): Promise<SkyRl | string> {
   await writeFile(`${shim}/uv`, text);
   await chmod(`${shim}/uv`, 0o755);
   return { shim };
+}
+
+/** Its requests hold a TypedDict of `typing`, which pydantic refuses below Python 3.12: there it is another module's. */
+async function mendTypedDict(python: string): Promise<void> {
+  const { stdout } = await run(python, ["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
+  const text =
+    "import sys, typing, typing_extensions\nif sys.version_info < (3, 12):\n    typing.TypedDict = typing_extensions.TypedDict\n";
+  await writeFile(join(stdout.trim(), "sitecustomize.py"), text);
 }
 
 export interface SkyRlServer {
