@@ -8,6 +8,7 @@ import type { Future } from "./futures.ts";
 import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
 import { metricsText } from "./metrics_page.ts";
 import { failureOf, type Outcome, Refusal } from "./problem.ts";
+import { answeredOnce } from "./repeats.ts";
 import { orderOf, readAddress, readShape, SHAPES } from "./requests.ts";
 import type { Sampler } from "./samplers.ts";
 import type { TinkerService } from "./service.ts";
@@ -66,6 +67,7 @@ export function createApp(options: AppOptions): App {
     if (c.req.method !== "GET") c.set("body", await readBody(c.req.raw, { limit }));
     await next();
   });
+  app.use(answeredOnce());
   addSessions(app, service);
   addTraining(app, service);
   addSampling(app, service);

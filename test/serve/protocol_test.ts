@@ -129,6 +129,35 @@ describe("results", () => {
   });
 });
 
+describe("requests without a number", () => {
+  const again = { "X-Idempotency-Key": "retry-1" };
+
+  test("that come twice under one key run once", async () => {
+    const server = await openServer();
+    const body = { tags: [], sdk_version: "1" };
+    const [a, b] = await Promise.all([
+      server.post("create_session", body, again),
+      server.post("create_session", body, again),
+    ]);
+    const [c, d] = [
+      await server.post("create_session", body, again),
+      await server.post("create_session", body),
+    ];
+    expect(new Set([a, b, c].map(({ json }) => json.session_id)).size).toBe(1);
+    expect(d.json.session_id).not.toBe(a.json.session_id);
+    expect(server.service.sessions.size).toBe(2);
+    const model_id = await server.model(a.json.session_id);
+    const first = await server.post("unload_model", { model_id }, again);
+    expect((await server.post("unload_model", { model_id }, again)).json).toEqual(first.json);
+  });
+
+  test("that were refused are looked at again", async () => {
+    const server = await openServer();
+    expect((await server.post("create_session", { tags: 3 }, again)).status).toBe(422);
+    expect((await server.post("create_session", { tags: [] }, again)).status).toBe(200);
+  });
+});
+
 describe("samplers", () => {
   async function sampler(server: TestServer, session: string, number = 0): Promise<string> {
     const body = { session_id: session, sampling_session_seq_id: number, base_model: "toy" };
