@@ -15,6 +15,8 @@ export interface TransportOptions {
   readonly patienceMs?: number;
   /** How long a paused account, or a service with too much to do (429), is waited for, ms. Default 1 hour each. */
   readonly pausePatienceMs?: number;
+  /** Says that somebody waits for the end: from then on nothing that fails is tried for longer than 10 s. */
+  readonly hurry?: AbortSignal;
   /** For people: what holds the run up. The same words come at most once a minute. */
   readonly notify?: (message: string) => void;
 }
@@ -49,6 +51,7 @@ export interface Reply {
 
 const TIMEOUT_MS = 60_000;
 const PATIENCE_MS = 5 * 60_000;
+const HURRIED_PATIENCE_MS = 10_000;
 const PAUSE_PATIENCE_MS = 60 * 60_000;
 const BILLING_PAUSE_MS = 5_000;
 const FIRST_PAUSE_MS = 500;
@@ -130,10 +133,10 @@ export class Transport {
     }: { failure: Failure; attempt: number; lost: Lost; signal?: AbortSignal },
   ): Promise<void> {
     const kind = kindOf(failure);
-    const { patienceMs = PATIENCE_MS, pausePatienceMs = PAUSE_PATIENCE_MS } = this.options;
+    const patience = this.patienceFor(kind);
     const pauseMs = failure.pauseMs ?? backoff(attempt);
     if (!failure.retryable) throw this.error(path, failure);
-    if (lost[kind] + pauseMs > (kind === "failed" ? patienceMs : pausePatienceMs))
+    if (lost[kind] + pauseMs > patience)
       throw this.error(path, failure, ` It was tried for ${Math.round(lost[kind] / 1000)} s.`);
     if (kind === "unpaid")
       this.notify(`the service has paused the account, and is asked again: ${failure.message}`);
@@ -143,6 +146,12 @@ export class Transport {
     if (kind === "failed" && lost.failed > SILENT_MS)
       this.notify(`the service at ${this.options.baseUrl} fails, and is asked again: ${failure.message}`);
     await this.clock.sleep(pauseMs, signal);
+  }
+
+  private patienceFor(kind: keyof Lost): number {
+    const { patienceMs = PATIENCE_MS, pausePatienceMs = PAUSE_PATIENCE_MS, hurry } = this.options;
+    const most = kind === "failed" ? patienceMs : pausePatienceMs;
+    return hurry?.aborted ? Math.min(most, HURRIED_PATIENCE_MS) : most;
   }
 
   private error(path: string, failure: Failure, more = ""): RemoteError {

@@ -38,6 +38,7 @@ export async function openTinkerBackend({ config }: Session, io: Io): Promise<Op
     startFrom: tinkerSetting(config, "training.resume_from_tinker_id") ?? undefined,
     fuse: tinkerSetting(config, "fuse_forward_backward_and_optim_step"),
     openSignal: io.signal,
+    hurry: io.signal,
     notify: (message) => io.err(`tinker: ${message}\n`),
   });
   return { backend, description: `${name} at ${baseUrl}` };

@@ -143,6 +143,24 @@ describe("a request", () => {
     expect(second.clock.now()).toBeGreaterThanOrEqual(1000);
   });
 
+  test("is not tried for long once somebody waits for the end", async () => {
+    const hurry = new AbortController();
+    let calls = 0;
+    const down = () => {
+      if (++calls === 5) hurry.abort();
+      return status(503, "down");
+    };
+    const { transport, clock } = service([down], { hurry: hurry.signal });
+    await expect(transport.call("/x")).rejects.toThrow(/503: down/);
+    expect(calls).toBeGreaterThanOrEqual(5);
+    expect(clock.now()).toBeLessThan(20_000);
+    const paused = service([status(402, "pay first")], { hurry: hurry.signal });
+    await expect(paused.transport.call("/x")).rejects.toThrow(/402/);
+    expect(paused.clock.now()).toBeLessThanOrEqual(10_000);
+    const passing = service([status(503), ok({ fine: 1 })], { hurry: hurry.signal });
+    expect((await passing.transport.call("/x")).json).toEqual({ fine: 1 });
+  });
+
   test("has its whole patience with failures after a pause of the account", async () => {
     const { transport } = service([
       ...Array(100).fill(status(402, "pay first")),
