@@ -7,7 +7,7 @@ import type { TrainingRun } from "./training_run.ts";
 export function statusPage(service: TinkerService): string {
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>grpu serve</title><noscript><meta http-equiv="refresh" content="5"></noscript><style>${STYLE}</style></head>
+<link rel="icon" href="data:,"><title>grpu serve</title><noscript><meta http-equiv="refresh" content="5"></noscript><style>${STYLE}</style></head>
 <body><main>${content(service)}</main><script>${SCRIPT}</script></body></html>`;
 }
 
