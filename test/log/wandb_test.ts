@@ -1,15 +1,17 @@
-import { spawnSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { crc32 } from "node:zlib";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { LogRecord } from "../../src/log/logger.ts";
 import { checkWandb, openWandb, type WandbOptions } from "../../src/log/wandb.ts";
 import { WandbFile } from "../../src/log/wandb_file.ts";
 import { grpu } from "../fixtures/cli.ts";
+import { pythonWith } from "../fixtures/python.ts";
 
 let dir: string;
 beforeEach(() => {
@@ -154,31 +156,6 @@ test.each([0, 1, 6, 7, 8, 13, 14])(
   },
 );
 
-const hasPython = spawnSync("python3", ["-c", "import wandb.sdk.internal.datastore"]).status === 0;
-
-test.skipIf(!hasPython)("Python's wandb reads it", () => {
-  const path = join(dir, "run-c.wandb");
-  const file = new WandbFile(path, { ...RUN, id: "c" });
-  for (let step = 1; step <= 300; step++)
-    file.log(
-      record("train", step, Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`m/${i}`, step / 7]))),
-    );
-  file.finish();
-  const script = `
-import sys, wandb
-wandb._assert_is_internal_process = True
-from wandb.sdk.internal.datastore import DataStore
-from wandb.proto import wandb_internal_pb2 as pb
-store, seen = DataStore(), []
-store.open_for_scan(sys.argv[1])
-while (data := store.scan_data()) is not None:
-    record = pb.Record(); record.ParseFromString(data); seen.append(record.WhichOneof("record_type"))
-print(len([1 for kind in seen if kind == "history"]), seen[0], seen[1], seen[-1])`;
-  const { stdout, stderr } = spawnSync("python3", ["-c", script, path], { encoding: "utf8" });
-  expect(stderr).toBe("");
-  expect(stdout.trim()).toBe("300 header run exit");
-});
-
 test.each([
   [{}, /WANDB_API_KEY is not set: set it, or WANDB_MODE=offline/],
   [{ WANDB_MODE: "sometimes" }, /WANDB_MODE is one of online, offline, disabled: sometimes/],
@@ -199,7 +176,7 @@ test("a resumed run goes on in its own folder", () => {
   expect(folder).toMatch(/^offline-run-\d{8}_\d{6}-[a-z0-9]{8}$/);
 });
 
-/** W&B's server as the SDK needs it. */
+/** W&B's server as its SDK and `wandb sync` need it. */
 async function fakeServer(status: number) {
   const asked: { url: string; body: string }[] = [];
   const server = createServer((request, reply) => {
@@ -213,7 +190,11 @@ async function fakeServer(status: number) {
         displayName: "first",
         project: { name: "sums", entity: { name: "me" } },
       };
-      const data = { viewer: { entity: "me" }, upsertBucket: { bucket } };
+      const data = {
+        viewer: { entity: "me" },
+        upsertBucket: { bucket },
+        createRunFiles: { runID: "b", uploadHeaders: [], files: [] },
+      };
       reply.writeHead(status, { "content-type": "application/json" });
       reply.end(JSON.stringify({ data }));
     });
@@ -221,6 +202,14 @@ async function fakeServer(status: number) {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return { url, asked, close: () => new Promise((resolve) => server.close(resolve).closeAllConnections()) };
+}
+
+/** The rows that a server was sent. */
+function historyOf(asked: readonly { url: string; body: string }[]): Record<string, number>[] {
+  return asked
+    .filter(({ url }) => url.endsWith("/file_stream"))
+    .flatMap(({ body }) => JSON.parse(body).files?.["wandb-history.jsonl"]?.content ?? [])
+    .map((line: string) => JSON.parse(line));
 }
 
 async function logOnline(url: string) {
@@ -250,18 +239,41 @@ test("online, rows go to the server through @wandb/sdk, and to disk", async () =
     project: "sums",
     displayName: "first",
   });
-  const sent = server.asked
-    .filter(({ url }) => url.endsWith("/file_stream"))
-    .flatMap(({ body }) => JSON.parse(body).files?.["wandb-history.jsonl"]?.content ?? [])
-    .map((line: string) => JSON.parse(line));
   const plain = ({ _timestamp, _runtime, ...row }: Record<string, number>) => row;
   const expected = [
     { _step: 3, "actor/lr": 0.25 },
     { _step: 4, "actor/lr": 0.5 },
     { _step: 5, "actor/lr": 0.75, "val/x/pass@1": 0.5 },
   ];
-  expect(sent.map(plain)).toEqual(expected);
+  expect(historyOf(server.asked).map(plain)).toEqual(expected);
   expect(rows.map(plain)).toEqual(expected);
+});
+
+const python = pythonWith("wandb");
+
+test.skipIf(!python)("`wandb sync` uploads every row of an offline run", { timeout: 60_000 }, async () => {
+  const options: WandbOptions = { ...RUN, dir, env: { WANDB_MODE: "offline" }, tell: () => {} };
+  const steps = Array.from({ length: 300 }, (_, i) => i + 1);
+  const metrics = (step: number) =>
+    Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`m/${i}`, (step * i) / 8]));
+  for (const logger of openWandb(options)) {
+    for (const step of steps) await logger.log(record("train", step, metrics(step)));
+    await logger.finish?.();
+  }
+  const [folder] = readdirSync(join(dir, "wandb"));
+  const server = await fakeServer(200);
+  const env = {
+    ...{ PATH: process.env.PATH, HOME: dir, WANDB_API_KEY: KEY, WANDB_BASE_URL: server.url },
+    WANDB_ERROR_REPORTING: "false",
+  };
+  const sync = promisify(execFile)(python as string, ["-m", "wandb", "sync", join(dir, "wandb", folder)], {
+    env,
+  });
+  await sync.finally(server.close);
+  expect(server.asked.find(({ body }) => body.includes("UpsertBucket"))?.body).toContain('"sums"');
+  const rows = historyOf(server.asked);
+  expect(rows.map((row) => row._step)).toEqual(steps.map((step) => step + RUN.warmupSteps));
+  expect(rows[299]).toMatchObject(metrics(300));
 });
 
 test("a server that refuses is told of, once, and costs nothing but the upload", async () => {
