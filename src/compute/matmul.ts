@@ -6,6 +6,7 @@
  */
 import type { Buffer, Device } from "./device.ts";
 import { type Constants, defineKernel, type Grid, type Kernel, type Values } from "./kernel.ts";
+import { bindableParts } from "./matmul_parts.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PARAMS = {
@@ -147,8 +148,13 @@ export function fusesInput(device: Device): boolean {
 /**
  * Records one matrix product. Sums run over k in f32, in order.
  * Cost 2mnk floating-point operations. A zero m or n does nothing; a zero k gives zeros (or the addend).
+ * Matrices larger than one binding covers are worked through in parts, {@link bindableParts}.
  */
 export function matmul(device: Device, options: MatmulOptions): void {
+  for (const part of bindableParts(options, device.info.limits.maxBindingBytes)) multiplyBound(device, part);
+}
+
+function multiplyBound(device: Device, options: MatmulOptions): void {
   const { m, n, k, a, b, c } = options;
   const aStride = a.stride ?? (options.transposeA ? m : k);
   const bStride = b.stride ?? (options.transposeB ? k : n);

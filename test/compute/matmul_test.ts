@@ -3,6 +3,7 @@ import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
 import { MATMUL_KERNELS, type MatmulFamily, matmul } from "../../src/compute/matmul.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
+import { narrowDevice } from "../fixtures/narrow_device.ts";
 import { expectClose, floats } from "../fixtures/numbers.ts";
 
 const TOLERANCE = MATMUL_KERNELS.any.tolerance;
@@ -61,6 +62,59 @@ overDevices("matmul", (device) => {
         expectClose(await readFloats(device, c), expected, TOLERANCE);
         device.release(A, B, c);
       });
+
+  for (const [transposeA, transposeB] of [
+    [false, false],
+    [true, false],
+    [false, true],
+  ])
+    test(`in parts that fit a binding${transposeA ? ", A transposed" : ""}${transposeB ? ", B transposed" : ""}`, async () => {
+      // Rows of C and of A, and the inner axis or the columns of B, each in several parts.
+      const [m, n, k] = [203, 132, 144];
+      const [a, b, before] = [floats(m * k, 6), floats(k * n, 7), floats(m * n, 8)];
+      const [A, B, D] = [device.upload(a, "a"), device.upload(b, "b"), device.upload(before, "d")];
+      const [C, E] = [device.upload(before, "c"), device.alloc(m * n * 4, "e")];
+      const shape = { m, n, k, a: { buffer: A }, b: { buffer: B }, transposeA, transposeB, alpha: 0.5 };
+      const narrow = narrowDevice(device, 2 ** 15);
+      matmul(narrow, { ...shape, c: { buffer: C }, accumulate: true });
+      matmul(narrow, { ...shape, c: { buffer: E }, addend: D });
+      const expected = product(
+        (i, q) => 0.5 * (transposeA ? a[q * m + i] : a[i * k + q]),
+        (q, j) => (transposeB ? b[j * k + q] : b[q * n + j]),
+        [m, n, k],
+      ).map((x, i) => x + before[i]);
+      expectClose(await readFloats(device, C), expected, TOLERANCE, "accumulated");
+      expectClose(await readFloats(device, E), expected, TOLERANCE, "added");
+      device.release(A, B, C, D, E);
+    });
+
+  test("a part of a large matrix is bound, and no more", async () => {
+    const [m, n, k, columns] = [5, 8, 6, 40];
+    const [a, b] = [floats(m * k, 3), floats(1000 * columns, 4)];
+    const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
+    const offset = 900 * columns + 12;
+    matmul(narrowDevice(device, 2048), {
+      ...{ m, n, k, a: { buffer: A }, c: { buffer: C } },
+      b: { buffer: B, offset, stride: columns },
+    });
+    const expected = product(
+      (i, q) => a[i * k + q],
+      (q, j) => b[offset + q * columns + j],
+      [m, n, k],
+    );
+    expectClose(await readFloats(device, C), expected, TOLERANCE);
+    device.release(A, B, C);
+  });
+
+  test("a row larger than a binding is refused", () => {
+    const buffer = device.alloc(4096 * 4, "row");
+    const C = device.alloc(16, "c");
+    const options = { m: 1, n: 1, k: 4096, a: { buffer }, b: { buffer }, c: { buffer: C } };
+    expect(() => matmul(narrowDevice(device, 4096), options)).toThrow(
+      /one binding of this device is smaller than one of its rows: 4096 values, 4096 bytes/,
+    );
+    device.release(buffer, C);
+  });
 
   test("scales, accumulates and adds", async () => {
     const [m, n, k] = [5, 8, 6];
