@@ -149,7 +149,7 @@ function rowCases(T: number): Case[] {
     bench("addScaled", T, addScaled, { buffers: { x, y }, params: { ...flat, scale: 1, accumulate: 1 } }),
     bench("transpose of [C, 2F]", T, transpose, {
       buffers: { x: floats(2 * F * C), y: floats(2 * F * C) },
-      params: { rows: C, columns: 2 * F, x_offset: 0, y_offset: 0 },
+      params: { rows: C, columns: 2 * F, x_offset: 0, x_stride: 2 * F, y_offset: 0, y_stride: C },
     }),
   ];
 }

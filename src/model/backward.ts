@@ -3,9 +3,9 @@ import type { Buffer, Device } from "../compute/device.ts";
 import { embeddingBackward, groupByToken } from "./kernels/embedding.ts";
 import { columnSum, NORM_BLOCKS, plainRows, rmsNormBackward, rmsNormWeightPartials } from "./kernels/norm.ts";
 import { swigluBackward } from "./kernels/swiglu.ts";
+import { rowWindows } from "./row_windows.ts";
 import { Scratch } from "./scratch.ts";
 import {
-  EMBEDDING,
   type ForwardState,
   type GradientSink,
   INPUT_NORM,
@@ -16,7 +16,7 @@ import {
   qkvBuffers,
   type Transformer,
 } from "./transformer.ts";
-import type { Weights } from "./weights.ts";
+import { EMBEDDING, type Weights } from "./weights.ts";
 
 export class BackwardPass {
   private readonly model: Transformer;
@@ -216,21 +216,17 @@ export class BackwardPass {
   ): void {
     const scratch = new Scratch(this.device);
     const { rows, offsets, positions } = to.groups;
-    this.device.dispatch(embeddingBackward, {
-      buffers: {
-        rows: scratch.upload(rows, "rows"),
-        offsets: scratch.upload(offsets, "row offsets"),
-        positions: scratch.upload(positions, "row positions"),
-        outGrad: grad,
-        tableGrad: to.table,
-      },
-      params: {
-        rows: rows.length,
-        width: this.model.config.hiddenSize,
-        first_row: 0,
-        row_count: to.rowCount,
-      },
-    });
+    const width = this.model.config.hiddenSize;
+    const groups = {
+      rows: scratch.upload(rows, "rows"),
+      offsets: scratch.upload(offsets, "row offsets"),
+      positions: scratch.upload(positions, "row positions"),
+    };
+    for (const table of rowWindows(this.device, to.table, { rows: to.rowCount, width }))
+      this.device.dispatch(embeddingBackward, {
+        buffers: { ...groups, outGrad: grad, tableGrad: table.buffer },
+        params: { rows: rows.length, width, first_row: table.first, row_count: table.rows },
+      });
     scratch.release();
   }
 }

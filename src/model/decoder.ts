@@ -6,12 +6,11 @@ import { logitStride, logitWindows } from "./head.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "./kernels/attention_step.ts";
 import { cacheAppend } from "./kernels/cache.ts";
 import { CHAIN_ROWS, decodeRows, STAGE } from "./kernels/decode_rows.ts";
-import { embedding } from "./kernels/embedding.ts";
 import { ropeAppend } from "./kernels/rope_append.ts";
 import { chooseSample } from "./kernels/sample.ts";
 import { swiglu } from "./kernels/swiglu.ts";
 import { Scratch } from "./scratch.ts";
-import { EMBEDDING, FINAL_NORM, type LayerName, layerNames, type Transformer } from "./transformer.ts";
+import { FINAL_NORM, type LayerName, layerNames, type Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
 /** Keys and values of every slot. */
@@ -65,17 +64,9 @@ export class Decoder {
   ): Buffer {
     const { hiddenSize: C, layers } = this.model.config;
     let x = at.scratch.floats(at.rows.count * C, "residual");
-    this.embed(weights, at.rows, x);
+    weights.embed({ tokens: at.rows.next, out: x, count: at.rows.count });
     for (let layer = 0; layer < layers; layer++) x = this.layer(weights, { ...at, layer, x });
     return x;
-  }
-
-  private embed(weights: Weights, rows: Rows, out: Buffer): void {
-    const { hiddenSize: C, vocabSize } = this.model.config;
-    this.device.dispatch(embedding, {
-      buffers: { tokens: rows.next, table: weights.values.get(EMBEDDING), out },
-      params: { tokens: rows.count, width: C, first_row: 0, row_count: vocabSize },
-    });
   }
 
   /** The same with all that lies between two attentions in one dispatch. */
@@ -87,7 +78,7 @@ export class Decoder {
     const qkv = scratch.floats(rows.count * this.model.qkvWidth, "qkv");
     const x = state.slice(parts.x_at * 4, rows.count * C * 4);
     const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
-    this.embed(weights, rows, x);
+    weights.embed({ tokens: rows.next, out: x, count: rows.count });
     const between = (layer: number, range: { first: number; last: number }) =>
       this.device.dispatch(decodeRows, {
         buffers: { matrices: weights.transposed!.shards[0], vectors: weights.values.shards[0], state, qkv },
@@ -177,7 +168,7 @@ export class Decoder {
     });
     const out = scratch.floats(count * C, "residual");
     const down = name("mlp.down_proj.weight");
-    if (this.fused) {
+    if (this.fused && weights.isBound(down)) {
       weights.apply(down, { x: gateUp, y: out, m: count, addend: middle, input: { kind: "swiglu" } });
       return out;
     }
@@ -268,7 +259,7 @@ export class Decoder {
     },
   ): void {
     const { norm: name, matrix, x, y, rows, scratch, stride } = at;
-    if (this.fused) {
+    if (this.fused && weights.isBound(matrix)) {
       const weight = weights.values.get(name);
       const epsilon = this.model.config.rmsNormEps;
       weights.apply(matrix, { x, y, m: rows, stride, input: { kind: "rms-norm", weight, epsilon } });

@@ -2,11 +2,12 @@
  * The output end of a pass: chosen rows of the hidden states, the final norm, logits in windows that one binding
  * holds, log-probabilities and entropies; and back. Rows that nobody asks about never meet the vocabulary.
  */
-import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
+import type { Buffer } from "../compute/device.ts";
 import { BackwardPass } from "./backward.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { chooseLogprob, type LogprobKernels } from "./kernels/logprob.ts";
 import { plainRows } from "./kernels/norm.ts";
+import { alignedRows } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import { FINAL_NORM, type ForwardState, type GradientSink, type Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
@@ -218,15 +219,11 @@ export function projectLogits(
 export function logitWindows(model: Transformer, count: number): Window[] {
   const { vocabSize, hiddenSize } = model.config;
   const limit = Math.min(MAX_WINDOW_BYTES, model.device.info.limits.maxBindingBytes);
-  const step = SLICE_ALIGNMENT_BYTES / gcd(SLICE_ALIGNMENT_BYTES, hiddenSize * 4);
+  const step = alignedRows(hiddenSize);
   const fitting = Math.floor(limit / (logitStride(vocabSize) * 4) / step) * step;
   const rows = Math.max(fitting, step);
   const windows: Window[] = [];
   for (let first = 0; first < count; first += rows)
     windows.push({ first, rows: Math.min(rows, count - first) });
   return windows;
-}
-
-function gcd(a: number, b: number): number {
-  return b === 0 ? a : gcd(b, a % b);
 }

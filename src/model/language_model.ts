@@ -12,8 +12,8 @@ import type { ParameterSet } from "./parameters.ts";
 import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./passes.ts";
 import { normals, uniforms } from "./random.ts";
 import { Sampler } from "./sampler.ts";
-import { EMBEDDING, type GradientSink, Transformer } from "./transformer.ts";
-import { Weights } from "./weights.ts";
+import { type GradientSink, Transformer } from "./transformer.ts";
+import { EMBEDDING, Weights } from "./weights.ts";
 
 export { type PassLoss, type PassOutputs, slicePacked } from "./passes.ts";
 

@@ -3,6 +3,7 @@ import type { OptimParams } from "../backend.ts";
 import type { Buffer, Device } from "../compute/device.ts";
 import { adamw, CLIP_FLOATS, clipFactor, NORM_PARTIALS, squareSum } from "./kernels/adamw.ts";
 import { ParameterSet } from "./parameters.ts";
+import { type RowWindow, rowWindows } from "./row_windows.ts";
 import { Scratch } from "./scratch.ts";
 
 export class AdamW {
@@ -31,7 +32,7 @@ export class AdamW {
     const scratch = new Scratch(this.device);
     try {
       const clip = this.recordClip(params.grad_clip_norm, scratch);
-      for (const shard of this.parameters.shards.keys()) this.recordStep(shard, { params, clip });
+      this.recordSteps(params, clip);
       this.gradients.clear();
       after();
       const [data] = await this.device.read([{ buffer: clip, type: "f32" }]);
@@ -50,44 +51,58 @@ export class AdamW {
   }
 
   private recordClip(maxNorm: number, scratch: Scratch): Buffer {
-    const { shards } = this.gradients;
-    const partials = scratch.floats(NORM_PARTIALS * shards.length, "norm partials");
-    for (const [i, x] of shards.entries())
+    const windows = this.gradients.shards.flatMap((shard) => this.windows(shard));
+    const partials = scratch.floats(NORM_PARTIALS * windows.length, "norm partials");
+    for (const [i, { buffer: x, rows: count }] of windows.entries())
       this.device.dispatch(squareSum, {
         buffers: { x, partials },
-        params: { count: x.byteLength / 4, partials_offset: i * NORM_PARTIALS },
+        params: { count, partials_offset: i * NORM_PARTIALS },
       });
     const clip = scratch.floats(CLIP_FLOATS, "clip");
     this.device.dispatch(clipFactor, {
       buffers: { partials, clip },
-      params: { count: NORM_PARTIALS * shards.length, max_norm: maxNorm },
+      params: { count: NORM_PARTIALS * windows.length, max_norm: maxNorm },
     });
     return clip;
   }
 
-  private recordStep(shard: number, { params, clip }: { params: OptimParams; clip: Buffer }): void {
+  private recordSteps(params: OptimParams, clip: Buffer): void {
     const { learning_rate, beta1, beta2, eps: epsilon, weight_decay } = params;
     const step = this.step + 1;
-    this.device.dispatch(adamw, {
-      buffers: {
-        gradient: this.gradients.shards[shard],
-        clip,
-        parameter: this.parameters.shards[shard],
-        mean: this.means.shards[shard],
-        variance: this.variances.shards[shard],
-      },
-      params: {
-        first: 0,
-        count: this.parameters.shards[shard].byteLength / 4,
-        learning_rate,
-        mean_rate: 1 - beta1,
-        variance_rate: 1 - beta2,
-        epsilon,
-        weight_decay,
-        correction1: 1 - beta1 ** step,
-        correction2: 1 - beta2 ** step,
-      },
-    });
+    const shared = {
+      first: 0,
+      learning_rate,
+      mean_rate: 1 - beta1,
+      variance_rate: 1 - beta2,
+      epsilon,
+      weight_decay,
+      correction1: 1 - beta1 ** step,
+      correction2: 1 - beta2 ** step,
+    };
+    for (const shard of this.parameters.shards.keys()) {
+      const [gradients, parameters, means, variances] = [
+        this.gradients,
+        this.parameters,
+        this.means,
+        this.variances,
+      ].map((set) => this.windows(set.shards[shard]));
+      for (const [i, { buffer: parameter, rows: count }] of parameters.entries())
+        this.device.dispatch(adamw, {
+          buffers: {
+            gradient: gradients[i].buffer,
+            clip,
+            parameter,
+            mean: means[i].buffer,
+            variance: variances[i].buffer,
+          },
+          params: { ...shared, count },
+        });
+    }
+  }
+
+  /** A shard's elements, in runs that one binding covers. */
+  private windows(shard: Buffer): RowWindow[] {
+    return rowWindows(this.device, shard, { rows: shard.byteLength / 4, width: 1 });
   }
 
   release(): void {

@@ -3,7 +3,6 @@ import type { PackedTokens } from "../backend.ts";
 import type { Buffer, Data, Device, ReadRequest } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
 import { BackwardPass } from "./backward.ts";
-import type { ModelConfig } from "./config.ts";
 import { gatherRows, HeadPass, logitStride, logitWindows, projectLogits, type Targets } from "./head.ts";
 import { Scratch } from "./scratch.ts";
 import { FINAL_NORM, type GradientSink, packInput, type Transformer } from "./transformer.ts";
@@ -54,11 +53,17 @@ export class Passes {
   private readonly device: Device;
   private readonly microBatchTokens: number;
 
-  /** @param options.microBatchTokens tokens per pass, 8192 by default; longer sequences get a pass of their own. */
+  /**
+   * @param options.microBatchTokens tokens per pass, 8192 by default, fewer where a binding covers fewer; longer
+   *   sequences get a pass of their own.
+   */
   constructor(transformer: Transformer, options: { microBatchTokens?: number } = {}) {
     this.transformer = transformer;
     this.device = transformer.device;
-    this.microBatchTokens = options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS;
+    this.microBatchTokens = Math.min(
+      options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS,
+      transformer.maxTokens,
+    );
   }
 
   /**
@@ -70,7 +75,7 @@ export class Passes {
     rows: PackedTokens & Asked,
     { temperature }: { temperature: number },
   ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
-    checkRows(this.transformer.config, rows);
+    checkRows(this.transformer, rows);
     const logprobs: Float32Array[] = [];
     const entropies: Float32Array[] = [];
     for (const range of this.microBatches(rows.offsets)) {
@@ -96,7 +101,7 @@ export class Passes {
 
   /** Adds the gradient of a loss over the targets to the sink. @returns for each pass what the loss asked to read. */
   async train(weights: Weights, rows: PackedTokens & Asked, options: TrainingPass): Promise<Data[][]> {
-    checkRows(this.transformer.config, rows);
+    checkRows(this.transformer, rows);
     const results: Data[][] = [];
     for (const range of this.microBatches(rows.offsets)) {
       const part = slicePacked(rows, range);
@@ -133,7 +138,7 @@ export class Passes {
 
   /** The `k` likeliest tokens after every position, at temperature 1. The choice is the host's: for small k and now and then. */
   async top(weights: Weights, rows: PackedTokens, { k }: { k: number }): Promise<TopLogprobs> {
-    checkRows(this.transformer.config, rows);
+    checkRows(this.transformer, rows);
     const count = rows.tokens.length;
     const top = { tokens: new Uint32Array(count * k), logprobs: new Float32Array(count * k).fill(-Infinity) };
     const { vocabSize } = this.transformer.config;
@@ -192,14 +197,19 @@ export class Passes {
 }
 
 /** @throws ConfigError for a token or target outside the vocabulary, or a sequence beyond the context. */
-function checkRows(config: ModelConfig, rows: PackedTokens & Partial<{ targets: Uint32Array }>): void {
-  const { vocabSize, contextLength } = config;
+function checkRows(model: Transformer, rows: PackedTokens & Partial<{ targets: Uint32Array }>): void {
+  const { vocabSize, contextLength } = model.config;
   const { tokens, offsets, targets } = rows;
   for (let i = 0; i + 1 < offsets.length; i++) {
-    if (offsets[i + 1] - offsets[i] <= contextLength) continue;
-    throw new ConfigError(
-      `Cannot run sequence ${i} as the model's context is ${contextLength} tokens: ${offsets[i + 1] - offsets[i]}`,
-    );
+    const length = offsets[i + 1] - offsets[i];
+    if (length > contextLength)
+      throw new ConfigError(
+        `Cannot run sequence ${i} as the model's context is ${contextLength} tokens: ${length}`,
+      );
+    if (length > model.maxTokens)
+      throw new ConfigError(
+        `Cannot run sequence ${i} as a binding of this device covers ${model.maxTokens} tokens of this model: ${length}`,
+      );
   }
   for (const [what, ids] of [
     ["token", tokens],

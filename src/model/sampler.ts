@@ -18,6 +18,8 @@ import type { Weights } from "./weights.ts";
 const CHUNK_STEPS = 16;
 /** Sequences decoded together at most. */
 const MAX_SLOTS = 256;
+/** Of the memory that is free, the part that the cache may take: passes need the rest. */
+const CACHE_SHARE = 0.5;
 /** Prompt tokens in one prefill pass. */
 const PREFILL_TOKENS = 8192;
 
@@ -98,6 +100,11 @@ export class Sampler {
         `Cannot sample as the prompt must leave room in the context of ${contextLength} tokens: ${prompt_ids.length}`,
         where,
       );
+    if (prompt_ids.length > this.model.maxTokens)
+      throw new ConfigError(
+        `Cannot sample as a binding of this device covers ${this.model.maxTokens} prompt tokens of this model: ${prompt_ids.length}`,
+        where,
+      );
     const { temperature, top_p, max_tokens } = params;
     if (!(temperature >= 0) || !Number.isFinite(temperature))
       throw new ConfigError(`Cannot sample as temperature must be at least 0: ${temperature}`, where);
@@ -117,8 +124,10 @@ export class Sampler {
     );
     const maxLength = Math.min(longest, contextLength);
     const slotBytes = maxLength * kvHeads * headDim * 4;
-    const fitting = Math.floor(this.device.info.limits.maxBindingBytes / slotBytes);
-    const slots = Math.max(Math.min(requests.length, MAX_SLOTS, fitting), 1);
+    const { memory, info } = this.device;
+    const bindable = Math.floor(info.limits.maxBindingBytes / slotBytes);
+    const affordable = Math.floor((CACHE_SHARE * (memory.budget - memory.live)) / (2 * layers * slotBytes));
+    const slots = Math.max(Math.min(requests.length, MAX_SLOTS, bindable, affordable), 1);
     const allocate = (label: string) =>
       Array.from({ length: layers }, () => scratch.floats(slots * maxLength * kvHeads * headDim, label));
     return { slots, maxLength, keys: allocate("key cache"), values: allocate("value cache") };
@@ -132,7 +141,7 @@ export class Sampler {
       const { request, index } = waiting[waiting.length - 1];
       const key = request.prompt_ids.join();
       if (!prompts.has(key)) tokens += request.prompt_ids.length;
-      if (tokens > PREFILL_TOKENS && admitted.length > 0) break;
+      if (tokens > Math.min(PREFILL_TOKENS, this.model.maxTokens) && admitted.length > 0) break;
       prompts.add(key);
       waiting.pop();
       const room = this.model.config.contextLength - request.prompt_ids.length;

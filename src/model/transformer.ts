@@ -5,16 +5,14 @@
  * Q = H D, F feed-forward width, V vocabulary. Activations are row-major, [T, width].
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { UnsupportedError } from "../errors.ts";
 import { type ModelConfig, ropeFrequencies } from "./config.ts";
 import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
 import { addScaled } from "./kernels/elementwise.ts";
-import { embedding } from "./kernels/embedding.ts";
 import { plainRows, rmsNorm } from "./kernels/norm.ts";
 import { rope, ropeTable } from "./kernels/rope.ts";
 import { swiglu } from "./kernels/swiglu.ts";
 import { Scratch } from "./scratch.ts";
-import type { Weights } from "./weights.ts";
+import { EMBEDDING, type Weights } from "./weights.ts";
 
 /** Packed sequences on the device, with what attention needs to know of them. */
 export interface PackedInput {
@@ -98,7 +96,6 @@ export type QkvVisitor = (layer: number, qkv: Buffer) => void;
 
 export const INPUT_NORM = "input_layernorm.weight";
 export const MIDDLE_NORM = "post_attention_layernorm.weight";
-export const EMBEDDING = "model.embed_tokens.weight";
 export const FINAL_NORM = "model.norm.weight";
 
 export class Transformer {
@@ -110,23 +107,21 @@ export class Transformer {
   readonly angles: Buffer;
   /** The kernels that suit the adapter and the heads. */
   readonly attention: AttentionKernels;
+  /** Tokens whose widest activation one binding covers: a pass has no more. */
+  readonly maxTokens: number;
 
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
     this.config = config;
     this.head = config.tied ? EMBEDDING : "lm_head.weight";
     this.qkvWidth = (config.heads + 2 * config.kvHeads) * config.headDim;
-    const tableBytes = config.vocabSize * config.hiddenSize * 4;
-    if (tableBytes > device.info.limits.maxBindingBytes)
-      throw new UnsupportedError(
-        `Cannot hold the embedding table in one binding of this device: ${tableBytes} bytes, at most ${device.info.limits.maxBindingBytes}. Use a GPU with larger bindings, or --device cpu.`,
-        { part: "model", capability: "embedding table" },
-      );
     this.attention = chooseAttention(device.info, {
       heads: config.heads,
       keyHeads: config.kvHeads,
       headWidth: config.headDim,
     });
+    const widest = Math.max(config.hiddenSize, 2 * config.intermediateSize, this.qkvWidth);
+    this.maxTokens = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
     this.angles = device.upload(ropeTable(config.contextLength, ropeFrequencies(config)), "rope angles");
   }
 
@@ -139,10 +134,7 @@ export class Transformer {
     const { hiddenSize: C, layers: count } = this.config;
     const T = input.count;
     let x = scratch.floats(T * C, "residual");
-    this.device.dispatch(embedding, {
-      buffers: { tokens: input.tokens, table: weights.values.get(EMBEDDING), out: x },
-      params: { tokens: T, width: C, first_row: 0, row_count: this.config.vocabSize },
-    });
+    weights.embed({ tokens: input.tokens, out: x, count: T });
     const layers: LayerState[] = [];
     for (let layer = 0; layer < count; layer++) {
       const out = scratch.floats(T * C, "residual");

@@ -8,7 +8,11 @@ import type { Buffer, Device } from "../compute/device.ts";
 import { type MatmulOptions, matmul } from "../compute/matmul.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { transpose } from "./kernels/elementwise.ts";
+import { embedding } from "./kernels/embedding.ts";
 import { type Layout, layOut, ParameterSet } from "./parameters.ts";
+import { rowWindows } from "./row_windows.ts";
+
+export const EMBEDDING = "model.embed_tokens.weight";
 
 /** A Hugging Face tensor's rows inside a fused matrix. */
 export interface Part {
@@ -107,10 +111,34 @@ export class Weights {
   refresh(): void {
     if (!this.transposed) return;
     for (const { name, rows: columns, columns: rows } of this.transposed.layout.entries.values())
-      this.device.dispatch(transpose, {
-        buffers: { x: this.values.get(name), y: this.transposed.get(name) },
-        params: { rows, columns, x_offset: 0, y_offset: 0 },
+      for (const x of rowWindows(this.device, this.values.get(name), { rows, width: columns }))
+        for (const y of rowWindows(this.device, this.transposed.get(name), { rows: columns, width: rows }))
+          this.device.dispatch(transpose, {
+            buffers: { x: x.buffer, y: y.buffer },
+            params: {
+              rows: x.rows,
+              columns: y.rows,
+              x_offset: y.first,
+              x_stride: columns,
+              y_offset: x.first,
+              y_stride: rows,
+            },
+          });
+  }
+
+  /** Rows of the embedding table by token id: out [count, C]. Records only. */
+  embed(io: { tokens: Buffer; out: Buffer; count: number }): void {
+    const { rows, columns: width } = this.values.entry(EMBEDDING);
+    for (const table of rowWindows(this.device, this.values.get(EMBEDDING), { rows, width }))
+      this.device.dispatch(embedding, {
+        buffers: { tokens: io.tokens, table: table.buffer, out: io.out },
+        params: { tokens: io.count, width, first_row: table.first, row_count: table.rows },
       });
+  }
+
+  /** Whether one dispatch can read a whole matrix: norms and activations ride along with such products alone. */
+  isBound(name: string): boolean {
+    return this.values.get(name).byteLength <= this.device.info.limits.maxBindingBytes;
   }
 
   /** Writes one tensor of a model folder into its place. */

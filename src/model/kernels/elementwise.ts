@@ -31,16 +31,26 @@ export const addScaled = defineKernel({
   tolerance: { relative: 1e-6, absolute: 1e-6 },
 });
 
-/** y[c, r] = x[r, c]. x [rows, columns] at `x_offset`, y [columns, rows] at `y_offset`. Any sizes. */
+/**
+ * y[c, r] = x[r, c]. x [rows, columns] from `x_offset` on, its rows `x_stride` apart; y [columns, rows] likewise. Any
+ * sizes, and any block of a larger matrix.
+ */
 export const transpose = defineKernel({
   name: "transpose",
   bindings: { x: "read f32", y: "write f32" },
-  params: { rows: "u32", columns: "u32", x_offset: "u32", y_offset: "u32" },
+  params: {
+    rows: "u32",
+    columns: "u32",
+    x_offset: "u32",
+    x_stride: "u32",
+    y_offset: "u32",
+    y_stride: "u32",
+  },
   constants: THREADS,
   grid: ({ rows, columns }, constants) => threads(Math.ceil(rows / 4) * columns, constants),
-  reference({ x, y }, { rows, columns, x_offset, y_offset }) {
+  reference({ x, y }, { rows, columns, x_offset, x_stride, y_offset, y_stride }) {
     for (let r = 0; r < rows; r++)
-      for (let c = 0; c < columns; c++) y[y_offset + c * rows + r] = x[x_offset + r * columns + c];
+      for (let c = 0; c < columns; c++) y[y_offset + c * y_stride + r] = x[x_offset + r * x_stride + c];
   },
   tolerance: { relative: 0, absolute: 0 },
 });

@@ -120,13 +120,15 @@ describe("addScaled and transpose", () => {
     [65, 7],
     [130, 66],
   ])("transpose of [%i, %i]", async (rows, columns) => {
-    const x = noise(rows * columns + 2);
+    const [x_stride, y_stride] = [columns + 3, rows + 5];
+    const x = noise(rows * x_stride + 2);
     const { y } = await runOnBoth(devices, transpose, {
-      buffers: { x, y: new Float32Array(rows * columns + 1) },
-      params: { rows, columns, x_offset: 2, y_offset: 1 },
+      buffers: { x, y: new Float32Array(columns * y_stride + 1) },
+      params: { rows, columns, x_offset: 2, x_stride, y_offset: 1, y_stride },
     });
     for (let r = 0; r < rows; r++)
-      for (let c = 0; c < columns; c++) expect(y[1 + c * rows + r]).toBe(x[2 + r * columns + c]);
+      for (let c = 0; c < columns; c++) expect(y[1 + c * y_stride + r]).toBe(x[2 + r * x_stride + c]);
+    for (let c = 0; c < columns; c++) expect(y[1 + c * y_stride + rows]).toBe(0);
   });
 });
 

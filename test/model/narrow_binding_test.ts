@@ -1,0 +1,135 @@
+/** A model whose vocabulary, and whose batches, are larger than one binding: the same figures, in windows. */
+import { describe, expect, test } from "vitest";
+import type { Device } from "../../src/compute/device.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
+import {
+  LanguageModel,
+  type LanguageModelOptions,
+  type PassOutputs,
+} from "../../src/model/language_model.ts";
+import { Scratch } from "../../src/model/scratch.ts";
+import { overDevices } from "../fixtures/devices.ts";
+import { pack } from "../fixtures/golden_model.ts";
+import { narrowDevice } from "../fixtures/narrow_device.ts";
+import { expectClose, uniform } from "../fixtures/numbers.ts";
+
+const LIMIT_BYTES = 2 ** 14;
+/** The table takes 64 KiB, gate and up 12 KiB, the widest activation 384 bytes a token. */
+const CONFIG: ModelConfig = {
+  architecture: "qwen3",
+  vocabSize: 1021,
+  hiddenSize: 32,
+  intermediateSize: 48,
+  layers: 2,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 8,
+  contextLength: 64,
+  rmsNormEps: 1e-5,
+  ropeTheta: 10_000,
+  tied: true,
+  qkNorm: true,
+  qkvBias: false,
+  eosTokenIds: [],
+};
+const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "down_proj", "lm_head"] };
+const OPTIM = {
+  learning_rate: 0.02,
+  beta1: 0.9,
+  beta2: 0.95,
+  // Large, so that noise in small gradients does not become a step.
+  eps: 1,
+  weight_decay: 0.1,
+  grad_clip_norm: 1,
+};
+const CLOSE = { relative: 1e-4, absolute: 2e-5 };
+
+const next = uniform(11);
+const PROMPTS = [31, 1, 17, 40, 22].map((length) =>
+  Array.from({ length }, () => Math.floor(next() * CONFIG.vocabSize)),
+);
+const ROWS = pack(PROMPTS);
+const REQUESTS = PROMPTS.map((prompt_ids, i) => ({
+  prompt_ids,
+  params: { temperature: i % 2, top_p: 1, top_k: -1, max_tokens: 20, stop_token_ids: [] },
+  seed: i,
+}));
+
+async function figuresOf(device: Device, config: ModelConfig, options: LanguageModelOptions) {
+  const model = LanguageModel.create(device, config, { ...options, seed: 3 });
+  const mask = new Uint32Array(ROWS.tokens.length).fill(1);
+  const loss = ({ offsets }: PassOutputs) => {
+    const scratch = new Scratch(device);
+    const slopes = new Float32Array(offsets[offsets.length - 1]).fill(-1);
+    return { dlogprobs: scratch.upload(slopes, "slopes"), reads: [], release: () => scratch.release() };
+  };
+  const norms: number[] = [];
+  const gradients: Map<string, Float32Array>[] = [];
+  for (const _ of [1, 2]) {
+    await model.accumulate({ ...ROWS, mask }, { temperature: 1, loss });
+    gradients.push(await model.optimizer.gradients.read());
+    norms.push(await model.optimStep(OPTIM));
+  }
+  const figures = {
+    norms,
+    gradients,
+    values: await model.trainable.read(),
+    ...(await model.logprobs(ROWS, { policy: "current", temperature: 0.7 })),
+    samples: await model.sample(REQUESTS, { weightVersion: 0 }),
+    top: await model.top(ROWS, { k: 3, policy: "current" }),
+  };
+  model.release();
+  return figures;
+}
+
+overDevices("a binding smaller than the vocabulary's table", (device) => {
+  const narrow = narrowDevice(device, LIMIT_BYTES);
+
+  describe.each([
+    ["all weights, tied", { tied: true }, {}],
+    ["all weights, untied", { tied: false }, {}],
+    ["an adapter", { tied: false, architecture: "llama", qkNorm: false }, { lora: LORA }],
+  ] as const)("%s", (_, changes, options) => {
+    test("gives the same gradients, steps, log-probs and samples", async () => {
+      const config = { ...CONFIG, ...changes };
+      const expected = await figuresOf(device, config, options);
+      const actual = await figuresOf(narrow, config, options);
+      expectClose(actual.norms, expected.norms, CLOSE, "norms");
+      for (const [i, each] of expected.gradients.entries())
+        for (const [name, values] of each) {
+          const scale = Math.hypot(...values);
+          const actualGradient = actual.gradients[i].get(name)!;
+          const absolute = 1e-5 * scale;
+          expectClose(actualGradient, values, { relative: 0, absolute }, `gradient ${i} of ${name}`);
+        }
+      for (const [name, values] of expected.values)
+        expectClose(actual.values.get(name)!, values, CLOSE, name);
+      expectClose(actual.logprobs, expected.logprobs, CLOSE, "logprobs");
+      expectClose(actual.entropy, expected.entropy, CLOSE, "entropy");
+      expectClose(actual.top.logprobs, expected.top.logprobs, CLOSE, "top");
+      for (const [i, { tokens, logprobs }] of expected.samples.entries()) {
+        expect(actual.samples[i].tokens).toEqual(tokens);
+        expectClose(actual.samples[i].logprobs, logprobs, CLOSE, `sample ${i}`);
+      }
+    });
+  });
+
+  test("sequences that no pass can hold are refused by their place", async () => {
+    // The widest activation of 4 KiB a token leaves 4 tokens to a pass.
+    const config = { ...CONFIG, intermediateSize: 512 };
+    const model = LanguageModel.create(narrow, config);
+    await expect(
+      model.logprobs(
+        pack([
+          [1, 2],
+          [1, 2, 3, 4, 5],
+        ]),
+        { policy: "current", temperature: 1 },
+      ),
+    ).rejects.toThrow("Cannot run sequence 1 as a binding of this device covers 4 tokens of this model: 5");
+    await expect(
+      model.sample([{ ...REQUESTS[0], prompt_ids: [1, 2, 3, 4, 5] }], { weightVersion: 0 }),
+    ).rejects.toThrow("covers 4 prompt tokens of this model: 5");
+    model.release();
+  });
+});
