@@ -51,7 +51,11 @@ function variant(name: string, columns: number, rows: number): MatmulKernel {
 
 /** Each computes the same; see the shaders for whom. */
 export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
-  subgroup: { ...variant("matmul_subgroup", 32, 32), constants: { INPUT: INPUT.plain } },
+  subgroup: {
+    ...variant("matmul_subgroup", 32, 32),
+    constants: { INPUT: INPUT.plain, ROWS: 32 },
+    grid: ({ m, n }, { ROWS }): Grid => [Math.ceil(n / 32), Math.ceil(m / ROWS)],
+  },
   rows: variant("matmul_rows", 64, 8),
   tiled: variant("matmul_tiled", 64, 64),
   any: variant("matmul_any", 8, 4),
@@ -183,8 +187,14 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   device.dispatch(MATMUL_KERNELS[family], {
     buffers: { a: a.buffer, b: b.buffer, addend: normWeight ?? options.addend ?? b.buffer, c: c.buffer },
     params,
-    constants: options.input && INPUT_CONSTANTS[options.input.kind],
+    constants: family === "subgroup" ? subgroupConstants(options) : undefined,
   });
+}
+
+/** Few rows take the kernel that keeps few: it is bound by the reading of B, the others by arithmetic. */
+function subgroupConstants({ m, input }: MatmulOptions): Constants {
+  const ROWS = m <= 8 ? 8 : 32;
+  return { ROWS, ...(input && INPUT_CONSTANTS[input.kind]) };
 }
 
 const INPUT_CONSTANTS = {

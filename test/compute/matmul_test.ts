@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
-import { MATMUL_KERNELS, type MatmulFamily, matmul } from "../../src/compute/matmul.ts";
+import { fusesInput, MATMUL_KERNELS, type MatmulFamily, matmul } from "../../src/compute/matmul.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { narrowDevice } from "../fixtures/narrow_device.ts";
 import { expectClose, floats } from "../fixtures/numbers.ts";
@@ -25,6 +25,9 @@ const SHAPES = [
   [1, 4, 3],
   [3, 5, 7],
   [8, 32, 16],
+  [9, 36, 9],
+  [16, 32, 5],
+  [17, 64, 12],
   [33, 36, 9],
   [65, 68, 33],
   [64, 172, 64],
@@ -105,6 +108,36 @@ overDevices("matmul", (device) => {
     expectClose(await readFloats(device, C), expected, TOLERANCE);
     device.release(A, B, C);
   });
+
+  for (const m of fusesInput(device) ? [1, 8, 9, 33] : [])
+    test(`norm and SwiGLU ride along with ${m} rows`, async () => {
+      const [n, k, epsilon] = [36, 20, 1e-3];
+      const [x, gateUp, w, b] = [floats(m * k, 1), floats(m * 2 * k, 2), floats(k, 3), floats(k * n, 4)];
+      const [X, G, W, B] = [x, gateUp, w, b].map((data) => device.upload(data, "input"));
+      const [C, D] = [device.alloc(m * n * 4, "c"), device.alloc(m * n * 4, "d")];
+      const shape = { m, n, k, b: { buffer: B } };
+      const input = { kind: "rms-norm", weight: W, epsilon } as const;
+      matmul(device, { ...shape, a: { buffer: X }, c: { buffer: C }, input });
+      const swiglu = { kind: "swiglu" } as const;
+      matmul(device, { ...shape, a: { buffer: G, stride: 2 * k }, c: { buffer: D }, input: swiglu });
+      const rms = Array.from({ length: m }, (_, i) =>
+        Math.sqrt(x.subarray(i * k, (i + 1) * k).reduce((sum, each) => sum + each * each, 0) / k + epsilon),
+      );
+      const silu = (value: number) => value / (1 + Math.exp(-value));
+      const normed = product(
+        (i, q) => (x[i * k + q] / rms[i]) * w[q],
+        (q, j) => b[q * n + j],
+        [m, n, k],
+      );
+      const gated = product(
+        (i, q) => silu(gateUp[i * 2 * k + q]) * gateUp[i * 2 * k + k + q],
+        (q, j) => b[q * n + j],
+        [m, n, k],
+      );
+      expectClose(await readFloats(device, C), normed, TOLERANCE, "norm");
+      expectClose(await readFloats(device, D), gated, TOLERANCE, "SwiGLU");
+      device.release(X, G, W, B, C, D);
+    });
 
   test("a row larger than a binding is refused", () => {
     const buffer = device.alloc(4096 * 4, "row");
