@@ -87,6 +87,8 @@ export class LanguageModel {
   ): Promise<LanguageModel> {
     const isUntied = folder.config.tied && options.untied === true;
     const weights = new Weights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
+    // With nothing recorded before them, writes go straight to the device: no second copy of the weights is made.
+    await device.submit();
     for (const part of weights.parts) {
       const source = isUntied && part.tensor === "lm_head.weight" ? EMBEDDING : part.tensor;
       weights.writeTensor(part, await folder.read(source));
