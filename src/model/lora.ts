@@ -2,14 +2,17 @@
  * A LoRA adapter: W + (alpha / rank) B A for chosen matrices, A [rank, in], B [out, rank].
  *
  * It is folded into a copy of the base weights after each change, so forward passes and sampling cost nothing extra
- * and run the same kernels. Gradients follow from dW: dB = s dW A^T, dA = s B^T dW.
+ * and run the same kernels. Gradients follow from dW, dB = s dW A^T and dA = s B^T dW, or, where that is less work, from
+ * its factors: dB = s dy^T (x A^T), dA = s (dy B)^T x.
  * @see https://arxiv.org/abs/2106.09685
  */
-import type { Buffer, Device } from "../compute/device.ts";
-import { matmul } from "../compute/matmul.ts";
+import type { Device } from "../compute/device.ts";
+import { type Matrix, matmul } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
+import { transpose } from "./kernels/elementwise.ts";
 import { layOut, ParameterSet } from "./parameters.ts";
 import { uniforms } from "./random.ts";
+import { Scratch } from "./scratch.ts";
 import type { GradientSink, MatrixGradient } from "./transformer.ts";
 import type { Part, Weights } from "./weights.ts";
 
@@ -116,53 +119,79 @@ export class LoraAdapter {
     };
   }
 
-  private accumulate(gradients: ParameterSet, part: Part, io: MatrixGradient): void {
-    const { device, scale: alpha } = this;
-    const { tensor, row, rows, columns } = part;
-    const module = moduleOf(tensor);
-    const weightGrad = device.alloc(rows * columns * 4, "gradient");
-    matmul(device, {
-      m: rows,
-      n: columns,
-      k: io.m,
-      a: { buffer: io.dy, offset: row, stride: io.stride ?? this.base.values.entry(part.fused).rows },
-      b: { buffer: io.x },
-      c: { buffer: weightGrad },
-      transposeA: true,
-    });
-    this.addFactorGradients(gradients, { module, weightGrad, rows, columns, alpha });
-    device.release(weightGrad);
+  private accumulate(gradients: ParameterSet, part: Part, { dy, x, m, stride }: MatrixGradient): void {
+    const module = moduleOf(part.tensor);
+    const at: ModuleGradient = {
+      rows: part.rows,
+      columns: part.columns,
+      m,
+      dy: {
+        buffer: dy,
+        offset: part.row,
+        stride: stride ?? this.base.values.entry(part.fused).rows,
+      },
+      x: { buffer: x },
+      A: { buffer: this.values.get(`${module}.A`) },
+      B: { buffer: this.values.get(`${module}.B`) },
+      gradA: { buffer: gradients.get(`${module}.A`) },
+      gradB: { buffer: gradients.get(`${module}.B`) },
+    };
+    if (this.isFactoredLess(at)) this.accumulateFactored(at);
+    else this.accumulateWhole(at);
   }
 
-  private addFactorGradients(
-    gradients: ParameterSet,
-    at: { module: string; weightGrad: Buffer; rows: number; columns: number; alpha: number },
-  ): void {
-    const { module, weightGrad, rows, columns, alpha } = at;
-    const { rank } = this.config;
-    matmul(this.device, {
-      m: rows,
-      n: rank,
-      k: columns,
-      a: { buffer: weightGrad },
-      b: { buffer: this.values.get(`${module}.A`) },
-      c: { buffer: gradients.get(`${module}.B`) },
-      transposeB: true,
-      alpha,
-      accumulate: true,
-    });
-    matmul(this.device, {
-      m: rank,
-      n: columns,
-      k: rows,
-      a: { buffer: this.values.get(`${module}.B`) },
-      b: { buffer: weightGrad },
-      c: { buffer: gradients.get(`${module}.A`) },
-      transposeA: true,
-      alpha,
-      accumulate: true,
-    });
+  /** Whether the factors' products are less work than dW, counted in the whole tiles of the kernels (LOG.md). */
+  private isFactoredLess({ rows, columns, m }: ModuleGradient): boolean {
+    const tile = this.device.info.family === "tiled" ? 64 : 32;
+    const rank = Math.ceil(this.config.rank / tile) * tile;
+    return 2 * m * rank * (rows + columns) < rows * columns * (m + 2 * rank);
   }
+
+  /** By way of dW [rows, columns]. */
+  private accumulateWhole({ rows, columns, m, dy, x, A, B, gradA, gradB }: ModuleGradient): void {
+    const { device, scale: alpha } = this;
+    const { rank } = this.config;
+    const scratch = new Scratch(device);
+    const c = { buffer: scratch.floats(rows * columns, "gradient") };
+    matmul(device, { m: rows, n: columns, k: m, a: dy, b: x, c, transposeA: true });
+    const shared = { alpha, accumulate: true };
+    matmul(device, { ...shared, m: rows, n: rank, k: columns, a: c, b: A, c: gradB, transposeB: true });
+    matmul(device, { ...shared, m: rank, n: columns, k: rows, a: B, b: c, c: gradA, transposeA: true });
+    scratch.release();
+  }
+
+  /** By way of x A^T and dy B, [m, rank] each. */
+  private accumulateFactored({ rows, columns, m, dy, x, A, B, gradA, gradB }: ModuleGradient): void {
+    const { device, scale: alpha } = this;
+    const { rank } = this.config;
+    const scratch = new Scratch(device);
+    const turned = { buffer: scratch.floats(rank * columns, "adapter, transposed") };
+    const [xA, dyB] = ["x A^T", "dy B"].map((label) => ({ buffer: scratch.floats(m * rank, label) }));
+    device.dispatch(transpose, {
+      buffers: { x: A.buffer, y: turned.buffer },
+      params: { rows: rank, columns, x_offset: 0, x_stride: columns, y_offset: 0, y_stride: rank },
+    });
+    matmul(device, { m, n: rank, k: columns, a: x, b: turned, c: xA });
+    matmul(device, { m, n: rank, k: rows, a: dy, b: B, c: dyB });
+    const shared = { alpha, accumulate: true, transposeA: true };
+    matmul(device, { ...shared, m: rows, n: rank, k: m, a: dy, b: xA, c: gradB });
+    matmul(device, { ...shared, m: rank, n: columns, k: m, a: dyB, b: x, c: gradA });
+    scratch.release();
+  }
+}
+
+/** What the gradients of one module's A [rank, columns] and B [rows, rank] follow from. */
+interface ModuleGradient {
+  readonly rows: number;
+  readonly columns: number;
+  /** dy [m, rows] and x [m, columns]. */
+  readonly m: number;
+  readonly dy: Matrix;
+  readonly x: Matrix;
+  readonly A: Matrix;
+  readonly B: Matrix;
+  readonly gradA: Matrix;
+  readonly gradB: Matrix;
 }
 
 function targetedParts(base: Weights, { targets }: LoraConfig): Map<string, Part[]> {

@@ -114,6 +114,51 @@ overDevices("LanguageModel", (device) => {
     });
   });
 
+  test.each([
+    ["by either way", CONFIG, 2],
+    ["by way of its factors", { ...CONFIG, hiddenSize: 192, headDim: 48, intermediateSize: 256 }, 4],
+    ["of a rank not in fours", { ...CONFIG, hiddenSize: 192, headDim: 48, intermediateSize: 256 }, 3],
+  ])("an adapter's gradients %s follow from those of the weights", async (_, config, rank) => {
+    const targets = ["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"];
+    const base = LanguageModel.create(device, config, { seed: 3 });
+    const model = base.branch({ lora: { rank, alpha: 3, targets }, seed: 1 });
+    // B is zero before it, and with it the gradient of A.
+    await train(model, 1);
+    const { tokens, offsets } = rows(2);
+    const pass = { tokens, offsets, mask: new Uint32Array(tokens.length).fill(1) };
+    const options = { temperature: 1, loss: likelihood(device) };
+    await model.accumulate(pass, options);
+    const gradients = await model.optimizer.gradients.read();
+    const factors = await model.trainable.read();
+    const whole = LanguageModel.create(device, config);
+    model.copyWeights(whole.base);
+    await whole.accumulate(pass, options);
+    const weightGradients = await whole.base.readTensors(whole.optimizer.gradients);
+    for (const part of [...model.adapter!.parts.values()].flat()) {
+      const module = part.tensor.replace(".weight", "");
+      const dW = weightGradients.get(part.tensor)!;
+      const [A, B] = ["A", "B"].map((factor) => factors.get(`${module}.${factor}`)!);
+      const dA = new Float64Array(A.length);
+      const dB = new Float64Array(B.length);
+      for (let r = 0; r < rank; r++)
+        for (let o = 0; o < part.rows; o++)
+          for (let i = 0; i < part.columns; i++) {
+            const g = (3 / rank) * dW[o * part.columns + i];
+            dA[r * part.columns + i] += g * B[o * rank + r];
+            dB[o * rank + r] += g * A[r * part.columns + i];
+          }
+      for (const [factor, expected] of [
+        ["A", dA],
+        ["B", dB],
+      ] as const) {
+        const absolute = 1e-5 * Math.hypot(...expected);
+        expect(absolute).toBeGreaterThan(0);
+        expectClose(gradients.get(`${module}.${factor}`)!, expected, { relative: 0, absolute }, module);
+      }
+    }
+    for (const it of [whole, model, base]) it.release();
+  });
+
   describe("any target at every position", () => {
     test("gives the masked pass's scores and gradients where the targets are the next tokens", async () => {
       const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 8 });
