@@ -268,6 +268,7 @@ test.skipIf(!python)("`wandb sync` uploads every row of an offline run", { timeo
   };
   const sync = promisify(execFile)(python as string, ["-m", "wandb", "sync", join(dir, "wandb", folder)], {
     env,
+    cwd: dir,
   });
   await sync.finally(server.close);
   expect(server.asked.find(({ body }) => body.includes("UpsertBucket"))?.body).toContain('"sums"');
