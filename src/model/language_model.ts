@@ -69,7 +69,6 @@ export class LanguageModel {
 
   private static over(base: Weights, options: LanguageModelOptions): LanguageModel {
     const transformer = new Transformer(base.device, base.config);
-    base.refresh();
     const shared = {
       base,
       passes: new Passes(transformer, options),
@@ -184,7 +183,6 @@ export class LanguageModel {
     if (adapter) return this.freezeAdapter(adapter.snapshot());
     const copy = new Weights(this.device, this.config, "frozen weights");
     copy.values.copyFrom(this.base.values);
-    copy.refresh();
     return { bytes: copy.byteLength, weights: () => copy, release: () => copy.release() };
   }
 
@@ -208,7 +206,7 @@ export class LanguageModel {
     };
   }
 
-  /** Brings transposed copies up to date after the trainable values changed; adapters are folded anew when next used. Records only. */
+  /** Says that the trainable values changed: what follows from them, folded or transposed, is made anew when next used. */
   refresh(): void {
     if (this.adapter) this.adapter.changed();
     else this.base.refresh();

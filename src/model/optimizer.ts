@@ -25,7 +25,7 @@ export class AdamW {
 
   /**
    * One step on the gathered gradients, which are then cleared.
-   * @param after records what must follow the change (folding, transposing), in the same submit.
+   * @param after says that the values are new, as soon as the change is recorded: other work may follow before it is done.
    * @returns the norm of the gradients before clipping. Where it is not finite nothing has changed but the clearing.
    */
   async apply(params: OptimParams, after: () => void): Promise<number> {

@@ -82,12 +82,16 @@ export class Weights {
   readonly device: Device;
   readonly parts: readonly Part[];
   readonly values: ParameterSet;
-  /** Transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
-  readonly transposed: ParameterSet | undefined;
+  private readonly label: string;
+  /** Absent on GPUs, whose kernels take either orientation. */
+  private readonly turnedLayout: Layout | undefined;
+  private turned: ParameterSet | undefined;
+  private isStale = true;
 
   constructor(device: Device, config: ModelConfig, label = "weights") {
     this.device = device;
     this.config = config;
+    this.label = label;
     this.parts = fusedParts(config);
     const shapes = fusedShapes(this.parts);
     this.values = new ParameterSet(device, layOut(device, shapes), label);
@@ -95,24 +99,40 @@ export class Weights {
     const turned = [...shapes]
       .filter(([name]) => isMatrix(name))
       .map(([name, { rows, columns }]) => [name, { rows: columns, columns: rows }] as const);
-    this.transposed = new ParameterSet(device, layOut(device, turned), `${label}, transposed`);
+    this.turnedLayout = layOut(device, turned);
   }
 
   get layout(): Layout {
     return this.values.layout;
   }
 
-  /** With the transposed copies. */
+  /** With the transposed copies, made or not. */
   get byteLength(): number {
-    return this.values.byteLength + (this.transposed?.byteLength ?? 0);
+    const turned = this.turnedLayout?.shardBytes ?? [];
+    return this.values.byteLength + turned.reduce((sum, bytes) => sum + bytes, 0);
   }
 
-  /** Brings the transposed copies up to date. Call after any change of the values. */
+  /**
+   * Transposed copies of the matrices; none on GPUs. Made, or made anew, where they are used: the base of an adapter is
+   * not multiplied by unless it is the reference. Records only.
+   */
+  get transposed(): ParameterSet | undefined {
+    if (!this.turnedLayout) return undefined;
+    this.turned ??= new ParameterSet(this.device, this.turnedLayout, `${this.label}, transposed`);
+    if (this.isStale) this.transposeInto(this.turned);
+    this.isStale = false;
+    return this.turned;
+  }
+
+  /** Says that the values are new, and transposed copies of them old. */
   refresh(): void {
-    if (!this.transposed) return;
-    for (const { name, rows: columns, columns: rows } of this.transposed.layout.entries.values())
+    this.isStale = true;
+  }
+
+  private transposeInto(turned: ParameterSet): void {
+    for (const { name, rows: columns, columns: rows } of turned.layout.entries.values())
       for (const x of rowWindows(this.device, this.values.get(name), { rows, width: columns }))
-        for (const y of rowWindows(this.device, this.transposed.get(name), { rows: columns, width: rows }))
+        for (const y of rowWindows(this.device, turned.get(name), { rows: columns, width: rows }))
           this.device.dispatch(transpose, {
             buffers: { x: x.buffer, y: y.buffer },
             params: {
@@ -189,6 +209,6 @@ export class Weights {
 
   release(): void {
     this.values.release();
-    this.transposed?.release();
+    this.turned?.release();
   }
 }

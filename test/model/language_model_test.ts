@@ -159,6 +159,19 @@ overDevices("LanguageModel", (device) => {
     for (const it of [whole, model, base]) it.release();
   });
 
+  test("the base of an adapter is transposed, where it ever is, when it is scored itself", async () => {
+    const base = LanguageModel.create(device, CONFIG, { seed: 3 });
+    const model = base.branch({ lora: SMALL, seed: 1 });
+    const turned = base.base.byteLength - base.base.values.byteLength;
+    await scoresOf(model, "current");
+    const before = device.memory.live;
+    const untouched = await scoresOf(model, "reference");
+    expect(device.memory.live - before).toBeGreaterThanOrEqual(turned);
+    expect(await scoresOf(base, "current")).toEqual(untouched);
+    model.release();
+    base.release();
+  });
+
   describe("any target at every position", () => {
     test("gives the masked pass's scores and gradients where the targets are the next tokens", async () => {
       const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 8 });
