@@ -24,7 +24,7 @@ export class ConsoleLogger implements Logger {
   private readonly screen: Screen;
   private readonly rewards: number[] = [];
   private accuracy: string | undefined;
-  private started: { phase: string; at: number; step: number } | undefined;
+  private started: { phase: string; at: number; step: number; firstSeconds: number } | undefined;
   private isDrawn = false;
 
   constructor(screen: Screen) {
@@ -40,11 +40,16 @@ export class ConsoleLogger implements Logger {
     const now = performance.now();
     // The first step of a phase pays for compilation: what remains is reckoned from its end.
     if (this.started?.phase !== record.phase)
-      this.started = { phase: record.phase, at: now, step: record.step };
+      this.started = {
+        phase: record.phase,
+        at: now,
+        step: record.step,
+        firstSeconds: record.metrics["time/step"] ?? 0,
+      };
     const perStep = (now - this.started.at) / 1000 / Math.max(record.step - this.started.step, 1);
     const isLast = record.step === record.totalSteps;
     const left = isLast
-      ? `in ${duration((now - this.started.at) / 1000)}`
+      ? `in ${duration((now - this.started.at) / 1000 + this.started.firstSeconds)}`
       : `eta ${record.step > this.started.step ? duration(perStep * (record.totalSteps - record.step)) : "…"}`;
     if (record.phase === "warmup") this.logWarmup(record, left);
     else this.logStep(record, left);

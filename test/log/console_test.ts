@@ -34,6 +34,14 @@ test("without a terminal each step is one plain line", () => {
   expect(text).not.toMatch(/[\x1b\r]/);
 });
 
+test("the last line says how long the steps took, the first one too", () => {
+  const io = screen();
+  const log = new ConsoleLogger(io);
+  const only = step(1);
+  log.log({ ...only, totalSteps: 1, metrics: { ...only.metrics, "time/step": 52 } });
+  expect(io.written.join("")).toMatch(/in 52 s\n$/);
+});
+
 test("on a terminal the line is redrawn and never wider than it", () => {
   const io = screen({ isTerminal: true, color: true, columns: 60 });
   const log = new ConsoleLogger(io);
