@@ -16,7 +16,8 @@ const SHAPES: readonly Shape[] = [
   { what: "dW = dy^T x: 344 x 64 x 8192", m: 344, n: 64, k: 8192, transposeA: true },
   { what: "x W^T (untransposed copy): 1024 x 64 x 64", m: 1024, n: 64, k: 64, transposeB: true },
   { what: "a decoding step: 64 x 64 x 64", m: 64, n: 64, k: 64 },
-  { what: "a decoding step, one row of a wide model: 1 x 6144 x 1024", m: 1, n: 6144, k: 1024 },
+  { what: "one row of a wide model, B by rows: 1 x 6144 x 1024", m: 1, n: 6144, k: 1024 },
+  { what: "and by columns: 1 x 6144 x 1024", m: 1, n: 6144, k: 1024, transposeB: true },
 ];
 
 export async function run(): Promise<void> {

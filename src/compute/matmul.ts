@@ -31,6 +31,11 @@ type Params = Values<typeof PARAMS>;
 /** What is done to A's rows on their way in: the shaders' constant INPUT. */
 const INPUT = { plain: 0, rmsNorm: 1, swiglu: 2 } as const;
 
+/** Most rows of A that the kernel `few` is chosen for. */
+const FEW_ROWS = 8;
+/** Least elements of B for which it gains more than a dispatch costs. */
+const MIN_FEW_ELEMENTS = 2 ** 17;
+
 const WRITE = 0;
 const ACCUMULATE = 1;
 const ADD = 2;
@@ -56,12 +61,17 @@ export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
     constants: { INPUT: INPUT.plain, ROWS: 32 },
     grid: ({ m, n }, { ROWS }): Grid => [Math.ceil(n / 32), Math.ceil(m / ROWS)],
   },
+  few: {
+    ...variant("matmul_few", 32, 8),
+    constants: { ROWS: 8 },
+    grid: ({ m, n }, { ROWS }): Grid => [Math.ceil(n / 32), Math.ceil(m / ROWS)],
+  },
   rows: variant("matmul_rows", 64, 8),
   tiled: variant("matmul_tiled", 64, 64),
   any: variant("matmul_any", 8, 4),
 };
 
-export type MatmulFamily = "subgroup" | "rows" | "tiled" | "any";
+export type MatmulFamily = "subgroup" | "few" | "rows" | "tiled" | "any";
 
 interface Views {
   readonly a: Float32Array;
@@ -187,20 +197,28 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   device.dispatch(MATMUL_KERNELS[family], {
     buffers: { a: a.buffer, b: b.buffer, addend: normWeight ?? options.addend ?? b.buffer, c: c.buffer },
     params,
-    constants: family === "subgroup" ? subgroupConstants(options) : undefined,
+    constants: CONSTANTS[family]?.(options),
   });
 }
 
-/** Few rows take the kernel that keeps few: it is bound by the reading of B, the others by arithmetic. */
-function subgroupConstants({ m, input }: MatmulOptions): Constants {
-  const ROWS = m <= 8 ? 8 : 32;
-  return { ROWS, ...(input && INPUT_CONSTANTS[input.kind]) };
-}
+/** Few rows take a kernel that keeps few: it is bound by the reading of B, the others by arithmetic. */
+const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) => Constants>>> = {
+  subgroup: ({ m, input }) => ({ ROWS: m <= 8 ? 8 : 32, ...(input && INPUT_CONSTANTS[input.kind]) }),
+  few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
+};
 
 const INPUT_CONSTANTS = {
   "rms-norm": { INPUT: INPUT.rmsNorm },
   swiglu: { INPUT: INPUT.swiglu },
 } as const;
+
+/**
+ * True where a product runs faster with B held by columns (`transposeB`) than by rows, given both: few rows of a wide
+ * model on a software adapter.
+ */
+export function prefersColumns(device: Device, { m, n, k }: { m: number; n: number; k: number }): boolean {
+  return fusesInput(device) && m <= FEW_ROWS && k % 4 === 0 && n * k >= MIN_FEW_ELEMENTS;
+}
 
 /** The family for large well-shaped products on this device. */
 export function matmulFamily(device: Device): MatmulFamily {
@@ -211,6 +229,8 @@ export function matmulFamily(device: Device): MatmulFamily {
 function familyFor(device: Device, p: Params): MatmulFamily {
   const family = matmulFamily(device);
   if (family === "tiled" || device.info.kind === "cpu") return family;
-  const inVectors = [p.n, p.b_offset, p.b_k, p.c_offset, p.c_row].every((x) => x % 4 === 0);
-  return inVectors && p.b_column === 1 ? family : "any";
+  const inFours = (...numbers: readonly number[]) => numbers.every((x) => x % 4 === 0);
+  if (p.b_column === 1 && inFours(p.n, p.b_offset, p.b_k, p.c_offset, p.c_row)) return family;
+  const isAlongK = p.a_k === 1 && p.b_k === 1 && inFours(p.k, p.a_offset, p.a_row, p.b_offset, p.b_column);
+  return family === "subgroup" && isAlongK && p.m <= FEW_ROWS ? "few" : "any";
 }

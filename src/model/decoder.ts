@@ -168,7 +168,7 @@ export class Decoder {
     });
     const out = scratch.floats(count * C, "residual");
     const down = name("mlp.down_proj.weight");
-    if (this.fused && weights.isBound(down)) {
+    if (weights.fusesInput(down, count)) {
       weights.apply(down, { x: gateUp, y: out, m: count, addend: middle, input: { kind: "swiglu" } });
       return out;
     }
@@ -259,7 +259,7 @@ export class Decoder {
     },
   ): void {
     const { norm: name, matrix, x, y, rows, scratch, stride } = at;
-    if (this.fused && weights.isBound(matrix)) {
+    if (weights.fusesInput(matrix, rows)) {
       const weight = weights.values.get(name);
       const epsilon = this.model.config.rmsNormEps;
       weights.apply(matrix, { x, y, m: rows, stride, input: { kind: "rms-norm", weight, epsilon } });

@@ -5,7 +5,7 @@
  * passes and sampling cost what they cost without one; its gradients follow from dW.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { type MatmulOptions, matmul } from "../compute/matmul.ts";
+import { fusesInput, type MatmulOptions, matmul, prefersColumns } from "../compute/matmul.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { embedding } from "./kernels/embedding.ts";
@@ -156,9 +156,11 @@ export class Weights {
       });
   }
 
-  /** Whether one dispatch can read a whole matrix: norms and activations ride along with such products alone. */
-  isBound(name: string): boolean {
-    return this.values.get(name).byteLength <= this.device.info.limits.maxBindingBytes;
+  /** Whether a norm or an activation of m rows may ride along with their product with this matrix, and gains by it. */
+  fusesInput(name: string, m: number): boolean {
+    const { rows: n, columns: k } = this.values.entry(name);
+    const isBound = n * k * 4 <= this.device.info.limits.maxBindingBytes;
+    return fusesInput(this.device) && isBound && !prefersColumns(this.device, { m, n, k });
   }
 
   /** Writes one tensor of a model folder into its place. */
@@ -180,7 +182,8 @@ export class Weights {
   /** y = f(x) W^T (+ addend): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
   apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.values.entry(name);
-    const turned = this.transposed?.get(name);
+    const isBest = !io.input && prefersColumns(this.device, { m: io.m, n, k });
+    const turned = isBest ? undefined : this.transposed?.get(name);
     matmul(this.device, {
       m: io.m,
       n,

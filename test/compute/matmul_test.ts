@@ -28,6 +28,9 @@ const SHAPES = [
   [9, 36, 9],
   [16, 32, 5],
   [17, 64, 12],
+  [1, 33, 20],
+  [3, 70, 12],
+  [6, 36, 64],
   [33, 36, 9],
   [65, 68, 33],
   [64, 172, 64],
@@ -149,17 +152,20 @@ overDevices("matmul", (device) => {
     device.release(buffer, C);
   });
 
-  test("scales, accumulates and adds", async () => {
-    const [m, n, k] = [5, 8, 6];
+  test.each([
+    [6, false],
+    [8, true],
+  ])("scales, accumulates and adds (k %i, B transposed %s)", async (k, transposeB) => {
+    const [m, n] = [5, 8];
     const [a, b, before] = [floats(m * k, 3), floats(k * n, 4), floats(m * n, 5)];
     const [A, B, D] = [device.upload(a, "a"), device.upload(b, "b"), device.upload(before, "d")];
     const [C, E] = [device.upload(before, "c"), device.alloc(m * n * 4, "e")];
-    const shape = { m, n, k, a: { buffer: A }, b: { buffer: B }, alpha: 0.5 };
+    const shape = { m, n, k, a: { buffer: A }, b: { buffer: B }, alpha: 0.5, transposeB };
     matmul(device, { ...shape, c: { buffer: C }, accumulate: true });
     matmul(device, { ...shape, c: { buffer: E }, addend: D });
     const expected = product(
       (i, q) => 0.5 * a[i * k + q],
-      (q, j) => b[q * n + j],
+      (q, j) => (transposeB ? b[j * k + q] : b[q * n + j]),
       [m, n, k],
     ).map((x, i) => x + before[i]);
     expectClose(await readFloats(device, C), expected, TOLERANCE, "accumulated");
@@ -198,15 +204,16 @@ overDevices("matmul", (device) => {
 describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
   const cpu = new CpuDevice();
   const runnable = (Object.keys(MATMUL_KERNELS) as MatmulFamily[]).filter(
-    (family) => family !== "subgroup" || gpuDevice!.info.subgroupSize === 8,
+    (family) => !["subgroup", "few"].includes(family) || gpuDevice!.info.subgroupSize === 8,
   );
   for (const family of runnable)
     for (const [m, n, k] of [
       [1, 4, 1],
       [70, 132, 37],
       [100, 64, 200],
-    ])
+    ].map(([m, n, k]) => (family === "few" ? [m, n, Math.ceil(k / 4) * 4] : [m, n, k])))
       test(`${family} ${m} x ${n} x ${k}`, async () => {
+        const isByColumns = family === "few";
         const [a, b] = [floats(m * k, 8), floats(k * n, 9)];
         const run = async (device: Device) => {
           const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
@@ -218,8 +225,8 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
             a_row: k,
             a_k: 1,
             b_offset: 0,
-            b_k: n,
-            b_column: 1,
+            b_k: isByColumns ? 1 : n,
+            b_column: isByColumns ? k : 1,
             c_offset: 0,
             c_row: n,
             alpha: 1,

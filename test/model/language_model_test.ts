@@ -210,6 +210,28 @@ overDevices("LanguageModel", (device) => {
     });
   });
 
+  test.each([1, 3, 8, 9])(
+    "%i rows of a wide model are sampled with the log-probs that scoring gives",
+    async (count) => {
+      const config = { ...CONFIG, hiddenSize: 384, headDim: 96, intermediateSize: 512 };
+      const model = LanguageModel.create(device, config, { seed: 5 });
+      const requests = Array.from({ length: count }, (_, seed) => ({
+        prompt_ids: [1, 2, seed % 13],
+        params: { temperature: 1, top_p: 1, top_k: -1, max_tokens: 6, stop_token_ids: [] },
+        seed,
+      }));
+      const samples = await model.sample(requests, { weightVersion: 0 });
+      const rows = pack(samples.map(({ tokens }, i) => [...requests[i].prompt_ids, ...tokens]));
+      const { logprobs } = await model.logprobs(rows, { policy: "current", temperature: 1 });
+      for (const [i, sample] of samples.entries()) {
+        const start = rows.offsets[i] + requests[i].prompt_ids.length;
+        const scored = logprobs.subarray(start, start + sample.tokens.length);
+        expectClose(sample.logprobs, scored, { relative: 0, absolute: 2e-5 }, `sample ${i}`);
+      }
+      model.release();
+    },
+  );
+
   test("the likeliest tokens come best first and sum to one over the vocabulary", async () => {
     const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 4 });
     const { tokens, offsets } = rows(6);
