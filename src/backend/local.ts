@@ -52,12 +52,12 @@ export class LocalBackend implements Backend {
   }
 
   get model(): ModelDescription {
-    const { config, parameters, trainableParameters } = this.languageModel;
+    const { config, contextLength, parameters, trainableParameters } = this.languageModel;
     const eosTokenIds = [...new Set([...config.eosTokenIds, ...(this.tokenizer?.eosTokenIds ?? [])])];
     return {
       name: this.options.name,
       vocabSize: config.vocabSize,
-      contextLength: config.contextLength,
+      contextLength,
       eosTokenIds,
       parameters,
       trainableParameters,

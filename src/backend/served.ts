@@ -66,7 +66,7 @@ export class LocalEngine implements Engine {
   }
 
   get contextLength(): number {
-    return this.files.config.contextLength;
+    return this.base.contextLength;
   }
 
   get parameters(): number {

@@ -123,6 +123,11 @@ export class LanguageModel {
     return new LanguageModel(this.shared, { ...options, isBranch: true });
   }
 
+  /** Longest sequence: the model's own context, or what a binding of the device covers where that is less. */
+  get contextLength(): number {
+    return this.shared.passes.transformer.contextLength;
+  }
+
   /** The weights a forward pass uses now. */
   get weights(): Weights {
     return this.adapter ? this.shared.folded.of(this.adapter) : this.base;

@@ -62,7 +62,7 @@ export class Passes {
     this.device = transformer.device;
     this.microBatchTokens = Math.min(
       options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS,
-      transformer.maxTokens,
+      transformer.passLength,
     );
   }
 
@@ -198,18 +198,12 @@ export class Passes {
 
 /** @throws ConfigError for a token or target outside the vocabulary, or a sequence beyond the context. */
 function checkRows(model: Transformer, rows: PackedTokens & Partial<{ targets: Uint32Array }>): void {
-  const { vocabSize, contextLength } = model.config;
+  const { vocabSize } = model.config;
   const { tokens, offsets, targets } = rows;
   for (let i = 0; i + 1 < offsets.length; i++) {
     const length = offsets[i + 1] - offsets[i];
-    if (length > contextLength)
-      throw new ConfigError(
-        `Cannot run sequence ${i} as the model's context is ${contextLength} tokens: ${length}`,
-      );
-    if (length > model.maxTokens)
-      throw new ConfigError(
-        `Cannot run sequence ${i} as a binding of this device covers ${model.maxTokens} tokens of this model: ${length}`,
-      );
+    if (length <= model.contextLength) continue;
+    throw new ConfigError(`Cannot run sequence ${i} as the model's context is ${model.context}: ${length}`);
   }
   for (const [what, ids] of [
     ["token", tokens],

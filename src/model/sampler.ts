@@ -85,7 +85,8 @@ export class Sampler {
   }
 
   private check({ prompt_ids, params }: SampleRequest, index: number): void {
-    const { vocabSize, contextLength } = this.model.config;
+    const { contextLength, context } = this.model;
+    const { vocabSize } = this.model.config;
     const where = { path: `requests[${index}]` };
     if (prompt_ids.length === 0)
       throw new ConfigError(
@@ -97,12 +98,7 @@ export class Sampler {
       throw new ConfigError(`Cannot sample as token ids must lie in [0, ${vocabSize}): ${outside}`, where);
     if (prompt_ids.length >= contextLength)
       throw new ConfigError(
-        `Cannot sample as the prompt must leave room in the context of ${contextLength} tokens: ${prompt_ids.length}`,
-        where,
-      );
-    if (prompt_ids.length > this.model.maxTokens)
-      throw new ConfigError(
-        `Cannot sample as a binding of this device covers ${this.model.maxTokens} prompt tokens of this model: ${prompt_ids.length}`,
+        `Cannot sample as the prompt must leave room in the context of ${context}: ${prompt_ids.length}`,
         where,
       );
     const { temperature, top_p, max_tokens } = params;
@@ -118,11 +114,11 @@ export class Sampler {
   }
 
   private allocateCache(requests: readonly SampleRequest[], scratch: Scratch): Cache {
-    const { layers, kvHeads, headDim, contextLength } = this.model.config;
+    const { layers, kvHeads, headDim } = this.model.config;
     const longest = Math.max(
       ...requests.map(({ prompt_ids, params }) => prompt_ids.length + params.max_tokens),
     );
-    const maxLength = Math.min(longest, contextLength);
+    const maxLength = Math.min(longest, this.model.contextLength);
     const slotBytes = maxLength * kvHeads * headDim * 4;
     const { memory, info } = this.device;
     const bindable = Math.floor(info.limits.maxBindingBytes / slotBytes);
@@ -141,10 +137,10 @@ export class Sampler {
       const { request, index } = waiting[waiting.length - 1];
       const key = request.prompt_ids.join();
       if (!prompts.has(key)) tokens += request.prompt_ids.length;
-      if (tokens > Math.min(PREFILL_TOKENS, this.model.maxTokens) && admitted.length > 0) break;
+      if (tokens > Math.min(PREFILL_TOKENS, this.model.passLength) && admitted.length > 0) break;
       prompts.add(key);
       waiting.pop();
-      const room = this.model.config.contextLength - request.prompt_ids.length;
+      const room = this.model.contextLength - request.prompt_ids.length;
       admitted.push({
         index,
         request,

@@ -108,7 +108,9 @@ export class Transformer {
   /** The kernels that suit the adapter and the heads. */
   readonly attention: AttentionKernels;
   /** Tokens whose widest activation one binding covers: a pass has no more. */
-  readonly maxTokens: number;
+  readonly passLength: number;
+  /** Of a sequence: the model's own, or the length of a pass where that is less. */
+  readonly contextLength: number;
 
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
@@ -121,8 +123,16 @@ export class Transformer {
       headWidth: config.headDim,
     });
     const widest = Math.max(config.hiddenSize, 2 * config.intermediateSize, this.qkvWidth);
-    this.maxTokens = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
+    this.passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
+    this.contextLength = Math.min(config.contextLength, this.passLength);
     this.angles = device.upload(ropeTable(config.contextLength, ropeFrequencies(config)), "rope angles");
+  }
+
+  /** The context for messages. */
+  get context(): string {
+    const reason =
+      this.contextLength < this.config.contextLength ? ", what a binding of this device covers" : "";
+    return `${this.contextLength} tokens${reason}`;
   }
 
   /** Runs the layers. With `save`, what a backward pass needs stays alive in `scratch`. */

@@ -45,7 +45,7 @@ const OPTIM = {
 const CLOSE = { relative: 1e-4, absolute: 2e-5 };
 
 const next = uniform(11);
-const PROMPTS = [31, 1, 17, 40, 22].map((length) =>
+const PROMPTS = [21, 1, 17, 20, 12].map((length) =>
   Array.from({ length }, () => Math.floor(next() * CONFIG.vocabSize)),
 );
 const ROWS = pack(PROMPTS);
@@ -118,6 +118,7 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
     // The widest activation of 4 KiB a token leaves 4 tokens to a pass.
     const config = { ...CONFIG, intermediateSize: 512 };
     const model = LanguageModel.create(narrow, config);
+    expect(model.contextLength).toBe(4);
     await expect(
       model.logprobs(
         pack([
@@ -126,10 +127,12 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
         ]),
         { policy: "current", temperature: 1 },
       ),
-    ).rejects.toThrow("Cannot run sequence 1 as a binding of this device covers 4 tokens of this model: 5");
+    ).rejects.toThrow(
+      "Cannot run sequence 1 as the model's context is 4 tokens, what a binding of this device covers: 5",
+    );
     await expect(
       model.sample([{ ...REQUESTS[0], prompt_ids: [1, 2, 3, 4, 5] }], { weightVersion: 0 }),
-    ).rejects.toThrow("covers 4 prompt tokens of this model: 5");
+    ).rejects.toThrow("room in the context of 4 tokens, what a binding of this device covers: 5");
     model.release();
   });
 });
