@@ -31,7 +31,7 @@ type Params = Values<typeof PARAMS>;
 /** What is done to A's rows on their way in: the shaders' constant INPUT. */
 const INPUT = { plain: 0, rmsNorm: 1, swiglu: 2 } as const;
 
-/** Most rows of A that the kernel `few` is chosen for. */
+/** Up to so many rows of A are few: they take kernels that keep few sums. */
 const FEW_ROWS = 8;
 /** Least elements of B for which it gains more than a dispatch costs. */
 const MIN_FEW_ELEMENTS = 2 ** 17;
@@ -42,36 +42,45 @@ const ADD = 2;
 
 type MatmulKernel = Kernel<typeof BINDINGS, typeof PARAMS>;
 
-function variant(name: string, columns: number, rows: number): MatmulKernel {
+/** @param constants.ROWS of a tile, where the shader has it as a constant; else `tile.rows`. */
+function variant(
+  name: string,
+  { tile, constants }: { tile: { columns: number; rows: number }; constants?: Constants },
+): MatmulKernel {
   return defineKernel({
     name,
     bindings: BINDINGS,
     params: PARAMS,
-    grid: ({ m, n }): Grid => [Math.ceil(n / columns), Math.ceil(m / rows)],
+    constants,
+    grid: ({ m, n }, { ROWS = tile.rows }): Grid => [Math.ceil(n / tile.columns), Math.ceil(m / ROWS)],
     reference: multiply,
     // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
     tolerance: { relative: 2e-5, absolute: 2e-5 },
   });
 }
 
-/** Each computes the same; see the shaders for whom. */
-export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
-  subgroup: {
-    ...variant("matmul_subgroup", 32, 32),
-    constants: { INPUT: INPUT.plain, ROWS: 32 },
-    grid: ({ m, n }, { ROWS }): Grid => [Math.ceil(n / 32), Math.ceil(m / ROWS)],
-  },
-  few: {
-    ...variant("matmul_few", 32, 8),
-    constants: { ROWS: 8 },
-    grid: ({ m, n }, { ROWS }): Grid => [Math.ceil(n / 32), Math.ceil(m / ROWS)],
-  },
-  rows: variant("matmul_rows", 64, 8),
-  tiled: variant("matmul_tiled", 64, 64),
-  any: variant("matmul_any", 8, 4),
+export type MatmulFamily = "subgroup" | "few" | "rows" | "tiled" | "any";
+
+/** What a workgroup computes at most. */
+const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
+  subgroup: { columns: 32, rows: 32 },
+  few: { columns: 32, rows: FEW_ROWS },
+  rows: { columns: 64, rows: 8 },
+  tiled: { columns: 64, rows: 64 },
+  any: { columns: 8, rows: 4 },
 };
 
-export type MatmulFamily = "subgroup" | "few" | "rows" | "tiled" | "any";
+/** Each computes the same; see the shaders for whom. */
+export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
+  subgroup: variant("matmul_subgroup", {
+    tile: TILES.subgroup,
+    constants: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
+  }),
+  few: variant("matmul_few", { tile: TILES.few, constants: { ROWS: TILES.few.rows } }),
+  rows: variant("matmul_rows", { tile: TILES.rows }),
+  tiled: variant("matmul_tiled", { tile: TILES.tiled }),
+  any: variant("matmul_any", { tile: TILES.any }),
+};
 
 interface Views {
   readonly a: Float32Array;
@@ -126,7 +135,7 @@ export interface MatmulOptions {
   readonly k: number;
   /** [m, k], or [k, m] with `transposeA`. */
   readonly a: Matrix;
-  /** [k, n], or [n, k] with `transposeB` (slow on software adapters: hold a transposed copy instead). */
+  /** [k, n], or [n, k] with `transposeB` (slow for many rows on software adapters: hold a transposed copy for those). */
   readonly b: Matrix;
   /** [m, n]. */
   readonly c: Matrix;
@@ -201,9 +210,12 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   });
 }
 
-/** Few rows take a kernel that keeps few: it is bound by the reading of B, the others by arithmetic. */
+/** Products of few rows are bound by the reading of B, and those of many by arithmetic: few keep no sums that they lack. */
 const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) => Constants>>> = {
-  subgroup: ({ m, input }) => ({ ROWS: m <= 8 ? 8 : 32, ...(input && INPUT_CONSTANTS[input.kind]) }),
+  subgroup: ({ m, input }) => ({
+    ROWS: m <= FEW_ROWS ? FEW_ROWS : TILES.subgroup.rows,
+    ...(input && INPUT_CONSTANTS[input.kind]),
+  }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
 };
 
@@ -224,6 +236,11 @@ export function prefersColumns(device: Device, { m, n, k }: { m: number; n: numb
 export function matmulFamily(device: Device): MatmulFamily {
   if (device.info.family === "tiled") return "tiled";
   return device.info.subgroupSize === 8 ? "subgroup" : "rows";
+}
+
+/** Columns that a product is rounded up to: what narrow ones cost. */
+export function tileColumns(device: Device): number {
+  return TILES[matmulFamily(device)].columns;
 }
 
 function familyFor(device: Device, p: Params): MatmulFamily {

@@ -52,7 +52,7 @@ function boundRange({ matrix, rows, columns }: Operand, limit: number): { start:
   const { buffer, offset = 0, stride = columns } = matrix;
   if (buffer.byteLength <= limit) return { start: 0, length: buffer.byteLength };
   const start = Math.floor(offset / ALIGNMENT) * SLICE_ALIGNMENT_BYTES;
-  return { start, length: (offset + (rows - 1) * stride + columns) * 4 - start };
+  return { start, length: (offset + (Math.max(rows, 1) - 1) * stride + columns) * 4 - start };
 }
 
 function fittingRows({ name, matrix, columns }: Operand, limit: number): number {

@@ -38,20 +38,17 @@ export interface Rows {
 export class Decoder {
   private readonly model: Transformer;
   private readonly device: Device;
-  /** Whether norms and activations ride along with the products that follow them. */
-  private readonly fused: boolean;
 
   constructor(model: Transformer) {
     this.model = model;
     this.device = model.device;
-    this.fused = fusesInput(this.device);
   }
 
   /** One token for every row: feeds in each row's last one and draws the next. */
   step(weights: Weights, at: { cache: Cache; rows: Rows; shift: number }): void {
     const { rows, shift } = at;
     const scratch = new Scratch(this.device);
-    const run = this.fused && fitsChain(weights, rows.count) ? this.chain : this.layers;
+    const run = fitsChain(weights, rows.count) ? this.chain : this.layers;
     const hidden = run.call(this, weights, { ...at, scratch });
     this.draw(weights, { hidden, rows, shift, scratch });
     scratch.release();
@@ -81,7 +78,7 @@ export class Decoder {
     weights.embed({ tokens: rows.next, out: x, count: rows.count });
     const between = (layer: number, range: { first: number; last: number }) =>
       this.device.dispatch(decodeRows, {
-        buffers: { matrices: weights.transposed!.shards[0], vectors: weights.values.shards[0], state, qkv },
+        buffers: { matrices: weights.transposed()!.shards[0], vectors: weights.values.shards[0], state, qkv },
         params: { ...this.chainParams(weights, layer), ...parts, ...range, rows: rows.count },
       });
     between(-1, { first: STAGE.qkv, last: STAGE.end });
@@ -129,7 +126,7 @@ export class Decoder {
   private chainParams(weights: Weights, layer: number) {
     const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
     const matrix = (of: number, name: string) =>
-      weights.transposed!.entry(layerNames(of)(name)).byteOffset / 16;
+      weights.transposedLayout!.entries.get(layerNames(of)(name))!.byteOffset / 16;
     const vector = (of: number, name: string) => weights.values.entry(layerNames(of)(name)).byteOffset / 4;
     const [own, next] = [Math.max(layer, 0), Math.min(layer + 1, layers - 1)];
     return {
@@ -373,12 +370,13 @@ const WIDEST_ALONE = 128;
 const WIDEST_CHAINED = 512;
 
 /** Whether the kernels of a chain take these weights: narrow, and all within reach of one binding. */
-function fitsChain({ config, values, transposed }: Weights, rows: number): boolean {
+function fitsChain({ device, config, layout, transposedLayout }: Weights, rows: number): boolean {
+  if (!fusesInput(device)) return false;
   const { hiddenSize, intermediateSize, headDim, qkNorm, qkvBias } = config;
   const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
   const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;
   const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
-  const isTogether = values.shards.length === 1 && transposed?.shards.length === 1;
+  const isTogether = layout.shardBytes.length === 1 && transposedLayout?.shardBytes.length === 1;
   return isNarrow && isWhole && isTogether && !qkNorm && !qkvBias;
 }
 

@@ -7,7 +7,7 @@
  * @see https://arxiv.org/abs/2106.09685
  */
 import type { Device } from "../compute/device.ts";
-import { type Matrix, matmul } from "../compute/matmul.ts";
+import { type Matrix, matmul, tileColumns } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { layOut, ParameterSet } from "./parameters.ts";
@@ -142,7 +142,7 @@ export class LoraAdapter {
 
   /** Whether the factors' products are less work than dW, counted in the whole tiles of the kernels (LOG.md). */
   private isFactoredLess({ rows, columns, m }: ModuleGradient): boolean {
-    const tile = this.device.info.family === "tiled" ? 64 : 32;
+    const tile = tileColumns(this.device);
     const rank = Math.ceil(this.config.rank / tile) * tile;
     return 2 * m * rank * (rows + columns) < rows * columns * (m + 2 * rank);
   }

@@ -82,9 +82,9 @@ export class Weights {
   readonly device: Device;
   readonly parts: readonly Part[];
   readonly values: ParameterSet;
+  /** Of transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
+  readonly transposedLayout: Layout | undefined;
   private readonly label: string;
-  /** Absent on GPUs, whose kernels take either orientation. */
-  private readonly turnedLayout: Layout | undefined;
   private turned: ParameterSet | undefined;
   private isStale = true;
 
@@ -99,7 +99,7 @@ export class Weights {
     const turned = [...shapes]
       .filter(([name]) => isMatrix(name))
       .map(([name, { rows, columns }]) => [name, { rows: columns, columns: rows }] as const);
-    this.turnedLayout = layOut(device, turned);
+    this.transposedLayout = layOut(device, turned);
   }
 
   get layout(): Layout {
@@ -108,17 +108,17 @@ export class Weights {
 
   /** With the transposed copies, made or not. */
   get byteLength(): number {
-    const turned = this.turnedLayout?.shardBytes ?? [];
+    const turned = this.transposedLayout?.shardBytes ?? [];
     return this.values.byteLength + turned.reduce((sum, bytes) => sum + bytes, 0);
   }
 
   /**
-   * Transposed copies of the matrices; none on GPUs. Made, or made anew, where they are used: the base of an adapter is
-   * not multiplied by unless it is the reference. Records only.
+   * Transposed copies of the matrices; none on GPUs. Made, or made anew, by this call, which whoever multiplies by them
+   * makes: the base of an adapter needs none unless it is the reference. Records only.
    */
-  get transposed(): ParameterSet | undefined {
-    if (!this.turnedLayout) return undefined;
-    this.turned ??= new ParameterSet(this.device, this.turnedLayout, `${this.label}, transposed`);
+  transposed(): ParameterSet | undefined {
+    if (!this.transposedLayout) return undefined;
+    this.turned ??= new ParameterSet(this.device, this.transposedLayout, `${this.label}, transposed`);
     if (this.isStale) this.transposeInto(this.turned);
     this.isStale = false;
     return this.turned;
@@ -182,8 +182,8 @@ export class Weights {
   /** y = f(x) W^T (+ addend): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
   apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.values.entry(name);
-    const isBest = !io.input && prefersColumns(this.device, { m: io.m, n, k });
-    const turned = isBest ? undefined : this.transposed?.get(name);
+    const isByColumns = !io.input && prefersColumns(this.device, { m: io.m, n, k });
+    const turned = isByColumns ? undefined : this.transposed()?.get(name);
     matmul(this.device, {
       m: io.m,
       n,
