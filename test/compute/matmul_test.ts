@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
 import { fusesInput, MATMUL_KERNELS, type MatmulFamily, matmul } from "../../src/compute/matmul.ts";
+import { narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
-import { narrowDevice } from "../fixtures/narrow_device.ts";
 import { expectClose, floats } from "../fixtures/numbers.ts";
 
 const TOLERANCE = MATMUL_KERNELS.any.tolerance;
@@ -69,19 +69,22 @@ overDevices("matmul", (device) => {
         device.release(A, B, c);
       });
 
-  for (const [transposeA, transposeB] of [
+  describe.each([
     [false, false],
     [true, false],
     [false, true],
-  ])
-    test(`in parts that fit a binding${transposeA ? ", A transposed" : ""}${transposeB ? ", B transposed" : ""}`, async () => {
+  ])("A transposed %s, B transposed %s:", (transposeA, transposeB) => {
+    test.each([
+      ["", [5, 8, 6], Number.POSITIVE_INFINITY],
+      [", of few rows in fours", [5, 8, 8], Number.POSITIVE_INFINITY],
       // Rows of C and of A, and the inner axis or the columns of B, each in several parts.
-      const [m, n, k] = [203, 132, 144];
-      const [a, b, before] = [floats(m * k, 6), floats(k * n, 7), floats(m * n, 8)];
+      [", in parts that fit a binding", [203, 132, 144], 2 ** 15],
+    ] as const)("scales, accumulates and adds%s", async (_, [m, n, k], maxBindingBytes) => {
+      const [a, b, before] = [floats(m * k, 3), floats(k * n, 4), floats(m * n, 5)];
       const [A, B, D] = [device.upload(a, "a"), device.upload(b, "b"), device.upload(before, "d")];
       const [C, E] = [device.upload(before, "c"), device.alloc(m * n * 4, "e")];
       const shape = { m, n, k, a: { buffer: A }, b: { buffer: B }, transposeA, transposeB, alpha: 0.5 };
-      const narrow = narrowDevice(device, 2 ** 15);
+      const narrow = narrowDevice(device, maxBindingBytes);
       matmul(narrow, { ...shape, c: { buffer: C }, accumulate: true });
       matmul(narrow, { ...shape, c: { buffer: E }, addend: D });
       const expected = product(
@@ -93,6 +96,7 @@ overDevices("matmul", (device) => {
       expectClose(await readFloats(device, E), expected, TOLERANCE, "added");
       device.release(A, B, C, D, E);
     });
+  });
 
   test("a part of a large matrix is bound, and no more", async () => {
     const [m, n, k, columns] = [5, 8, 6, 40];
@@ -150,27 +154,6 @@ overDevices("matmul", (device) => {
       /one binding of this device is smaller than one of its rows: 4096 values, 4096 bytes/,
     );
     device.release(buffer, C);
-  });
-
-  test.each([
-    [6, false],
-    [8, true],
-  ])("scales, accumulates and adds (k %i, B transposed %s)", async (k, transposeB) => {
-    const [m, n] = [5, 8];
-    const [a, b, before] = [floats(m * k, 3), floats(k * n, 4), floats(m * n, 5)];
-    const [A, B, D] = [device.upload(a, "a"), device.upload(b, "b"), device.upload(before, "d")];
-    const [C, E] = [device.upload(before, "c"), device.alloc(m * n * 4, "e")];
-    const shape = { m, n, k, a: { buffer: A }, b: { buffer: B }, alpha: 0.5, transposeB };
-    matmul(device, { ...shape, c: { buffer: C }, accumulate: true });
-    matmul(device, { ...shape, c: { buffer: E }, addend: D });
-    const expected = product(
-      (i, q) => 0.5 * a[i * k + q],
-      (q, j) => (transposeB ? b[j * k + q] : b[q * n + j]),
-      [m, n, k],
-    ).map((x, i) => x + before[i]);
-    expectClose(await readFloats(device, C), expected, TOLERANCE, "accumulated");
-    expectClose(await readFloats(device, E), expected, TOLERANCE, "added");
-    device.release(A, B, C, D, E);
   });
 
   test("works inside wider matrices and leaves their other columns alone", async () => {

@@ -3,10 +3,10 @@ import type { Device } from "../../src/compute/device.ts";
 import type { ModelConfig } from "../../src/model/config.ts";
 import { openModelFolder } from "../../src/model/folder.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
-import type { PassOutputs } from "../../src/model/passes.ts";
-import { Scratch } from "../../src/model/scratch.ts";
+import { changed } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
+import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
@@ -41,15 +41,6 @@ const OPTIM = {
 function rows(seed: number) {
   const next = uniform(seed);
   return pack([7, 1, 4].map((length) => Array.from({ length }, () => Math.floor(next() * CONFIG.vocabSize))));
-}
-
-/** -sum of the targets' log-probs. */
-function likelihood(device: Device) {
-  return ({ offsets }: PassOutputs) => {
-    const scratch = new Scratch(device);
-    const slopes = new Float32Array(offsets[offsets.length - 1]).fill(-1);
-    return { dlogprobs: scratch.upload(slopes, "slopes"), reads: [], release: () => scratch.release() };
-  };
 }
 
 async function train(model: LanguageModel, seed: number): Promise<void> {
@@ -231,6 +222,30 @@ overDevices("LanguageModel", (device) => {
       model.release();
     },
   );
+
+  test("a cache that memory does not hold for all sequences serves some after others", async () => {
+    const requests = Array.from({ length: 12 }, (_, seed) => ({
+      prompt_ids: [1, 2, seed],
+      params: { temperature: 1, top_p: 1, top_k: -1, max_tokens: 20, stop_token_ids: [] },
+      seed,
+    }));
+    // A slot takes 23 positions of keys and values in two layers: 5,888 bytes.
+    const labels: [string, number][] = [];
+    const samples = [];
+    for (const free of [Number.POSITIVE_INFINITY, 2 * 5 * 5888]) {
+      const memory = { live: 0, pooled: 0, peak: 0, budget: free };
+      const alloc: Device["alloc"] = (bytes, label) => {
+        labels.push([label, bytes]);
+        return device.alloc(bytes, label);
+      };
+      const model = LanguageModel.create(changed(device, { memory, alloc }), CONFIG, { seed: 5 });
+      samples.push(await model.sample(requests, { weightVersion: 0 }));
+      model.release();
+    }
+    const slots = labels.filter(([label]) => label === "key cache").map(([, bytes]) => bytes / (5888 / 4));
+    expect(slots).toEqual([12, 12, 5, 5]);
+    expect(samples[1].map(({ tokens }) => tokens)).toEqual(samples[0].map(({ tokens }) => tokens));
+  });
 
   test("the likeliest tokens come best first and sum to one over the vocabulary", async () => {
     const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 4 });

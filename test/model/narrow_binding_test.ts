@@ -2,15 +2,11 @@
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
 import type { ModelConfig } from "../../src/model/config.ts";
-import {
-  LanguageModel,
-  type LanguageModelOptions,
-  type PassOutputs,
-} from "../../src/model/language_model.ts";
-import { Scratch } from "../../src/model/scratch.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
+import { narrowDevice } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
-import { narrowDevice } from "../fixtures/narrow_device.ts";
+import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
 
 const LIMIT_BYTES = 2 ** 14;
@@ -58,11 +54,7 @@ const REQUESTS = PROMPTS.map((prompt_ids, i) => ({
 async function figuresOf(device: Device, config: ModelConfig, options: LanguageModelOptions) {
   const model = LanguageModel.create(device, config, { ...options, seed: 3 });
   const mask = new Uint32Array(ROWS.tokens.length).fill(1);
-  const loss = ({ offsets }: PassOutputs) => {
-    const scratch = new Scratch(device);
-    const slopes = new Float32Array(offsets[offsets.length - 1]).fill(-1);
-    return { dlogprobs: scratch.upload(slopes, "slopes"), reads: [], release: () => scratch.release() };
-  };
+  const loss = likelihood(device);
   const norms: number[] = [];
   const gradients: Map<string, Float32Array>[] = [];
   for (const _ of [1, 2]) {
