@@ -2,14 +2,15 @@
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { bearer } from "./access.ts";
-import { type Body, readBody } from "./body.ts";
-import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./checkpoints.ts";
+import { type Body, type RequestContext, readBody } from "./body.ts";
+import type { RunRecord } from "./checkpoints.ts";
 import type { Future } from "./futures.ts";
 import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
 import { metricsText } from "./metrics_page.ts";
 import { failureOf, type Outcome, Refusal } from "./problem.ts";
+import { addRecords } from "./records.ts";
 import { answeredOnce } from "./repeats.ts";
-import { orderOf, readAddress, readShape, SHAPES } from "./requests.ts";
+import { orderOf, pageOf, readAddress, readShape, SHAPES } from "./requests.ts";
 import type { Sampler } from "./samplers.ts";
 import type { TinkerService } from "./service.ts";
 import { statusPage } from "./status_page.ts";
@@ -30,7 +31,6 @@ export interface App {
 
 const DEFAULT_BODY_BYTES = 256 * 2 ** 20;
 const DEFAULT_HOLD_MS = 25_000;
-const ARCHIVE_URL_MS = 3600_000;
 
 /** What the SDK adjusts itself to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
 const CLIENT_CONFIG = {
@@ -41,11 +41,9 @@ const CLIENT_CONFIG = {
   create_model_via_load_weights: false,
 };
 
-type Context = { Variables: { body: Body } };
-
 export function createApp(options: AppOptions): App {
   const { service } = options;
-  const app = new Hono<Context>();
+  const app = new Hono<RequestContext>();
   app.use(cors({ origin: "*", allowHeaders: ALLOWED_HEADERS, exposeHeaders: ["Content-Type"] }));
   app.use(async (c, next) => {
     await next();
@@ -73,7 +71,6 @@ export function createApp(options: AppOptions): App {
   addSampling(app, service);
   addFutures(app, { service, holdMs: options.holdMs ?? DEFAULT_HOLD_MS });
   addRecords(app, service);
-  addCheckpoints(app, service);
   app.get("/", (c) => c.html(statusPage(service)));
   app.get("/metrics", (c) => c.text(metricsText(service)));
   return app;
@@ -98,7 +95,7 @@ function told(future: Future): { request_id: string; model_id?: string } {
   return { request_id: future.id, ...(future.modelId && { model_id: future.modelId }) };
 }
 
-function addSessions(app: Hono<Context>, service: TinkerService): void {
+function addSessions(app: Hono<RequestContext>, service: TinkerService): void {
   app.get("/api/v1/healthz", (c) => c.json({ status: "ok" }));
   app.post("/api/v1/client/config", (c) => c.json(CLIENT_CONFIG));
   app.post("/api/v1/client/dynamic_config", (c) =>
@@ -154,7 +151,7 @@ function skipRefused(
   if (addressed) service.skip({ ...addressed, print: body.print }, { kind, reason });
 }
 
-function addTraining(app: Hono<Context>, service: TinkerService): void {
+function addTraining(app: Hono<RequestContext>, service: TinkerService): void {
   app.post("/api/v1/create_model", (c) => {
     const body = c.get("body");
     const request = readShape(SHAPES.createModel, body.text());
@@ -271,7 +268,7 @@ function infoOf(service: TinkerService, { id, config }: RunRecord) {
   };
 }
 
-function addSampling(app: Hono<Context>, service: TinkerService): void {
+function addSampling(app: Hono<RequestContext>, service: TinkerService): void {
   app.post("/api/v1/create_sampling_session", (c) => {
     const body = c.get("body");
     const request = readShape(SHAPES.createSampler, body.text());
@@ -308,7 +305,7 @@ function samplerInfo({ engine }: TinkerService, { id, modelPath }: Sampler) {
 }
 
 function addFutures(
-  app: Hono<Context>,
+  app: Hono<RequestContext>,
   { service, holdMs }: { service: TinkerService; holdMs: number },
 ): void {
   app.post("/api/v1/retrieve_future", async (c) => {
@@ -327,157 +324,4 @@ function answer(outcome: Outcome): Response {
     });
   if (outcome.kind === "json") return Response.json(outcome.body);
   return Response.json({ error: outcome.error, category: outcome.category });
-}
-
-function addRecords(app: Hono<Context>, service: TinkerService): void {
-  const { checkpoints } = service;
-  app.post("/api/v1/weights_info", (c) => {
-    const { tinker_path } = readShape(SHAPES.weightsInfo, c.get("body").text());
-    const { record } = checkpoints.find(parsePath(tinker_path));
-    const { baseModel, config } = checkpoints.findRun(record.run);
-    return c.json({
-      base_model: baseModel,
-      is_lora: config.rank > 0,
-      lora_rank: config.rank > 0 ? config.rank : null,
-      train_unembed: config.trainUnembed,
-      train_mlp: config.trainMlp,
-      train_attn: config.trainAttn,
-    });
-  });
-  app.get("/api/v1/training_runs", (c) => {
-    const { offset, limit } = pageOf(c.req.query());
-    const runs = allRuns(service);
-    return c.json({
-      training_runs: runs.slice(offset, offset + limit).map((run) => runInfo(service, run)),
-      cursor: { offset, limit, total_count: runs.length },
-    });
-  });
-  app.get("/api/v1/training_runs/:id", (c) => {
-    const run = service.runs.get(c.req.param("id"))?.record ?? checkpoints.findRun(c.req.param("id"));
-    return c.json(runInfo(service, run));
-  });
-}
-
-/** Those in memory have newer records than the disk. */
-function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
-  return checkpoints.allRuns().map((run) => runs.get(run.id)?.record ?? run);
-}
-
-function runInfo({ checkpoints }: TinkerService, run: RunRecord) {
-  const saved = checkpoints.list(run.id);
-  const last = (kind: CheckpointRecord["kind"]) => {
-    const record = saved.find((it) => it.kind === kind);
-    return record ? checkpointInfo(record) : null;
-  };
-  return {
-    training_run_id: run.id,
-    base_model: run.baseModel,
-    model_owner: "local",
-    is_lora: run.config.rank > 0,
-    corrupted: false,
-    lora_rank: run.config.rank > 0 ? run.config.rank : null,
-    last_request_time: run.lastRequest,
-    last_checkpoint: last("weights"),
-    last_sampler_checkpoint: last("sampler_weights"),
-    user_metadata: run.userMetadata ?? null,
-  };
-}
-
-function checkpointInfo(record: CheckpointRecord) {
-  return {
-    checkpoint_id: `${record.kind}/${record.name}`,
-    checkpoint_type: record.kind === "weights" ? "training" : "sampler",
-    time: record.time,
-    tinker_path: formatPath(record),
-    size_bytes: record.bytes,
-    public: record.isPublic,
-    expires_at: record.expiresAt ?? null,
-    user_metadata: record.userMetadata ?? null,
-  };
-}
-
-function pageOf(query: Record<string, string | undefined>): { offset: number; limit: number } {
-  const read = (name: string, fallback: number) => {
-    const value = Number(query[name] ?? fallback);
-    if (Number.isInteger(value) && value >= 0) return value;
-    throw new Refusal(422, `Cannot read ${name} as it must be a whole number: ${query[name]}`);
-  };
-  return { offset: read("offset", 0), limit: read("limit", 100) };
-}
-
-function addCheckpoints(app: Hono<Context>, service: TinkerService): void {
-  const { checkpoints } = service;
-  /** One-time addresses of archives: whoever follows them sends no key. */
-  const archives = new Map<string, { path: ReturnType<typeof parsePath>; until: number }>();
-  const ROUTE = "/api/v1/training_runs/:run/checkpoints/:kind/:name";
-  const pathOf = (param: (name: string) => string) =>
-    parsePath(`tinker://${param("run")}/${param("kind")}/${param("name")}`);
-  app.get("/api/v1/training_runs/:run/checkpoints", (c) => {
-    const run = c.req.param("run");
-    if (!service.runs.has(run)) checkpoints.findRun(run);
-    return c.json({ checkpoints: checkpoints.list(run).map(checkpointInfo) });
-  });
-  app.get("/api/v1/checkpoints", (c) => {
-    const { offset, limit } = pageOf(c.req.query());
-    const all = checkpoints.list();
-    return c.json({
-      checkpoints: all.slice(offset, offset + limit).map(checkpointInfo),
-      cursor: { offset, limit, total_count: all.length },
-    });
-  });
-  app.delete(ROUTE, async (c) => {
-    await checkpoints.remove(pathOf((name) => c.req.param(name as "run")));
-    return c.body(null, 204);
-  });
-  for (const [method, isPublic] of [
-    ["POST", true],
-    ["DELETE", false],
-  ] as const)
-    app.on(method, `${ROUTE}/publish`, async (c) => {
-      await checkpoints.change(
-        pathOf((name) => c.req.param(name) as string),
-        { isPublic },
-      );
-      return c.body(null, 204);
-    });
-  app.put(`${ROUTE}/ttl`, async (c) => {
-    const { ttl_seconds } = readShape(SHAPES.ttl, c.get("body").text());
-    await checkpoints.change(
-      pathOf((name) => c.req.param(name as "run")),
-      { ttlSeconds: ttl_seconds ?? null },
-    );
-    return c.body(null, 204);
-  });
-  app.get(`${ROUTE}/archive`, (c) => {
-    const path = pathOf((name) => c.req.param(name as "run"));
-    checkpoints.find(path);
-    const now = Date.now();
-    for (const [token, { until }] of archives) if (until < now) archives.delete(token);
-    const token = crypto.randomUUID();
-    archives.set(token, { path, until: now + ARCHIVE_URL_MS });
-    const url = new URL(`/archives/${token}`, c.req.url).href;
-    return c.json({ url, expires: new Date(now + ARCHIVE_URL_MS).toISOString() });
-  });
-  app.get("/archives/:token", (c) => {
-    const known = archives.get(c.req.param("token"));
-    if (!known || known.until < Date.now()) throw new Refusal(404, "There is no such archive (any more).");
-    const headers = {
-      "Content-Type": "application/x-tar",
-      "Content-Disposition": `attachment; filename="${known.path.name}.tar"`,
-    };
-    return new Response(streamOf(checkpoints.archive(known.path)), { headers });
-  });
-}
-
-function streamOf(chunks: AsyncGenerator<Uint8Array>): ReadableStream<Uint8Array> {
-  return new ReadableStream({
-    async pull(controller) {
-      const { value, done } = await chunks.next();
-      if (done) controller.close();
-      else if (value.byteLength > 0) controller.enqueue(value);
-    },
-    async cancel() {
-      await chunks.return(undefined);
-    },
-  });
 }

@@ -9,6 +9,9 @@ export interface Body {
   readonly print: string;
 }
 
+/** What a route finds in its context. */
+export type RequestContext = { Variables: { body: Body } };
+
 /** @throws Refusal 413 for a body beyond the limit, 415 for an encoding other than zstd, 422 for damaged zstd. */
 export async function readBody(request: Request, { limit }: { limit: number }): Promise<Body> {
   const encoding = request.headers.get("content-encoding") ?? "identity";

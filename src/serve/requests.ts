@@ -210,3 +210,13 @@ function promptOf(chunks: readonly { readonly type: string; readonly tokens?: un
     throw new Refusal(422, "Cannot read the request at prompt.chunks.tokens: they must be whole numbers.");
   });
 }
+
+/** The stretch of a list that a query asks for. @throws Refusal 422 for what are no counts. */
+export function pageOf(query: Record<string, string | undefined>): { offset: number; limit: number } {
+  const read = (name: string, fallback: number) => {
+    const value = Number(query[name] ?? fallback);
+    if (Number.isInteger(value) && value >= 0) return value;
+    throw new Refusal(422, `Cannot read ${name} as it must be a whole number: ${query[name]}`);
+  };
+  return { offset: read("offset", 0), limit: read("limit", 100) };
+}
