@@ -11,7 +11,8 @@ export * from "./algorithm/mod.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions } from "./backend/local.ts";
 export { type OpenBackend, registerBackend } from "./backend/registry.ts";
-export { type ModelInfo, TinkerBackend, type TinkerOptions } from "./backend/tinker.ts";
+export { TinkerBackend, type TinkerOptions } from "./backend/tinker.ts";
+export type { ModelInfo, WantedModel } from "./backend/tinker_model.ts";
 export type * from "./backend.ts";
 export {
   type ChatClient,

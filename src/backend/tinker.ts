@@ -28,21 +28,14 @@ import {
 } from "./tinker_loss.ts";
 import type { TrainingOutput } from "./tinker_messages.ts";
 import { trainingMetrics } from "./tinker_metrics.ts";
+import { type ModelInfo, makeModel, type WantedModel } from "./tinker_model.ts";
 import { readRecord, writeRecord } from "./tinker_record.ts";
 import { TinkerSampling } from "./tinker_sampling.ts";
 import { check, type ResultType, type SessionOptions, TinkerSession } from "./tinker_session.ts";
 import { Transport, type TransportOptions } from "./tinker_transport.ts";
 import { WIRES } from "./tinker_wire.ts";
 
-export interface TinkerOptions extends TransportOptions, SessionOptions {
-  /** As the service names it. */
-  readonly baseModel: string;
-  /** Its folder on this machine, by which a server here may know it. */
-  readonly baseModelFolder?: string;
-  /** Rank 0 asks for all weights, where a server can. */
-  readonly lora: { readonly rank: number; readonly seed?: number } & Readonly<
-    Record<"train_attn" | "train_mlp" | "train_unembed", boolean>
-  >;
+export interface TinkerOptions extends TransportOptions, SessionOptions, WantedModel {
   /** Or what finds it for the model that the service made. Absent: rollouts on token ids alone. */
   readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>);
   /** Ends the opening; an open backend may still have something to save. */
@@ -60,28 +53,12 @@ export interface TinkerOptions extends TransportOptions, SessionOptions {
   readonly concurrency?: number;
 }
 
-const MODEL = z.object({ model_id: z.string() });
-const INFO = z.object({
-  model_data: z.object({ model_name: z.string().nullish(), tokenizer_id: z.string().nullish() }),
-});
-const CAPABILITIES = z.object({
-  supported_models: z.array(
-    z.object({ model_name: z.string().nullish(), max_context_length: z.number().nullish() }),
-  ),
-});
 const SAVED = z.object({ path: z.string() });
 const SAMPLER = z.object({ sampling_session_id: z.string() });
 const STEP = z.object({ metrics: z.record(z.string(), z.number()).nullish() });
 const LAST = z.object({ last_checkpoint: z.object({ tinker_path: z.string() }).nullish() });
 /** Asked for log-probs of a row, the service draws a token behind it, for which there must be room. */
 const DRAWN_BEHIND = 1;
-
-/** What the service says of a model that it has made. */
-export interface ModelInfo {
-  readonly name: string;
-  /** Where the official SDK loads the tokenizer from: a name, or with a local server a folder. */
-  readonly tokenizerId?: string;
-}
 
 export class TinkerBackend implements Backend {
   readonly name = "tinker";
@@ -127,22 +104,12 @@ export class TinkerBackend implements Backend {
     transport.stop = options.openSignal;
     const session = await TinkerSession.open(transport, options);
     try {
-      const offered = await session.get("/api/v1/get_server_capabilities", CAPABILITIES);
-      const baseModel = nameOf(options, offered);
-      const modelId = await createModel(session, { ...options, baseModel });
-      const { model_data } = await session.ask("/api/v1/get_info", {
-        body: { model_id: modelId, type: "get_info" },
-        shape: INFO,
-      });
-      const info = {
-        name: model_data.model_name ?? baseModel,
-        tokenizerId: model_data.tokenizer_id ?? undefined,
-      };
+      const { modelId, baseModel, longest, info } = await makeModel(session, options);
       const { tokenizer: given } = options;
       const tokenizer = typeof given === "function" ? await given(info) : given;
       const contextLength = Math.min(
         options.contextLength ?? Number.POSITIVE_INFINITY,
-        contextLengthOf(offered, [baseModel, info.name]) - DRAWN_BEHIND,
+        longest - DRAWN_BEHIND,
       );
       transport.stop = undefined;
       return new TinkerBackend({ ...options, baseModel }, { session, modelId, contextLength, tokenizer });
@@ -441,32 +408,4 @@ export class TinkerBackend implements Backend {
       throw new RemoteError(`${error.message} ${account}`, { status, retryable });
     }
   }
-}
-
-async function createModel(session: TinkerSession, { baseModel, lora }: TinkerOptions): Promise<string> {
-  const { rank, seed, train_attn, train_mlp, train_unembed } = lora;
-  const body = {
-    session_id: session.id,
-    model_seq_id: 0,
-    base_model: baseModel,
-    lora_config: { rank, train_attn, train_mlp, train_unembed, ...(seed !== undefined && { seed }) },
-    type: "create_model",
-  };
-  const requestId = await session.submit("/api/v1/create_model", { body });
-  const reply = await session.result(requestId, { type: "CreateModel" });
-  return check("create_model", { reply, shape: MODEL }).model_id;
-}
-
-type Offered = z.output<typeof CAPABILITIES>;
-
-/** The folder where the service offers the model by that name alone. */
-function nameOf({ baseModel, baseModelFolder }: TinkerOptions, { supported_models }: Offered): string {
-  const offers = (name: string) => supported_models.some(({ model_name }) => model_name === name);
-  return baseModelFolder && !offers(baseModel) && offers(baseModelFolder) ? baseModelFolder : baseModel;
-}
-
-/** As the service says; no bound where it says nothing. */
-function contextLengthOf({ supported_models }: Offered, names: readonly string[]): number {
-  const own = supported_models.find(({ model_name }) => names.includes(model_name ?? ""));
-  return own?.max_context_length ?? Number.POSITIVE_INFINITY;
 }

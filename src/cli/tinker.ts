@@ -1,7 +1,8 @@
 /** Opens the Tinker backend: key and address from the environment, the tokenizer from a folder on this machine. */
 import { existsSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { type ModelInfo, TinkerBackend } from "../backend/tinker.ts";
+import { TinkerBackend } from "../backend/tinker.ts";
+import type { ModelInfo } from "../backend/tinker_model.ts";
 import type { Tokenizer } from "../backend.ts";
 import { tinkerSetting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
