@@ -169,7 +169,7 @@ export function fusesInput(device: Device): boolean {
 }
 
 /**
- * Records one matrix product. Sums run over k in f32, in order.
+ * Records one matrix product. Sums run over k in f32, in an order that the shape and the device fix.
  * Cost 2mnk floating-point operations. A zero m or n does nothing; a zero k gives zeros (or the addend).
  * Matrices larger than one binding covers are worked through in parts, {@link bindableParts}.
  */
