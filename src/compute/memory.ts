@@ -69,13 +69,16 @@ export function capacityFor(byteLength: number): number {
 
 interface PoolHooks<S> {
   create(capacity: number, label: string): S;
-  destroy(storage: S): void;
+  /** Recorded work may still name the storage: the device frees it once that work is submitted. */
+  destroy(storages: readonly S[]): void;
 }
 
 interface Slot<S> {
   readonly storage: S;
   readonly capacity: number;
   readonly id: number;
+  /** Counts releases, so that trimming takes the oldest first. */
+  readonly released: number;
 }
 
 /** Free lists by capacity. `release` returns memory at once: recorded work runs in order, so reuse cannot overtake it. */
@@ -84,6 +87,7 @@ export class BufferPool<S> {
   private readonly held = new Map<number, MemoryRange<S>>();
   private readonly hooks: PoolHooks<S>;
   private nextId = 1;
+  private releases = 0;
   readonly budget: number;
   readonly maxBufferBytes: number;
   live = 0;
@@ -102,11 +106,11 @@ export class BufferPool<S> {
       throw new ConfigError(
         `Cannot allocate ${label} as one buffer: ${byteLength} bytes, the device allows ${this.maxBufferBytes}. Work in smaller batches.`,
       );
-    const slot = this.take(capacity) ?? this.create(capacity, label);
+    const { storage, id } = this.take(capacity) ?? this.create(capacity, label);
     this.live += capacity;
     this.peak = Math.max(this.peak, this.live);
-    const range = new MemoryRange(slot.storage, { label, byteOffset: 0, byteLength, capacity, id: slot.id });
-    this.held.set(slot.id, range);
+    const range = new MemoryRange(storage, { label, byteOffset: 0, byteLength, capacity, id });
+    this.held.set(id, range);
     return range;
   }
 
@@ -123,29 +127,46 @@ export class BufferPool<S> {
     this.held.delete(range.id);
     this.live -= range.capacity;
     this.pooled += range.capacity;
-    const slot = { storage: range.storage, capacity: range.capacity, id: range.id };
+    const { storage, capacity, id } = range;
+    const slot = { storage, capacity, id, released: this.releases++ };
     const list = this.free.get(range.capacity);
     if (list) list.push(slot);
     else this.free.set(range.capacity, [slot]);
   }
 
-  private create(capacity: number, label: string): Slot<S> {
-    if (this.live + this.pooled + capacity > this.budget) this.trim();
+  private create(capacity: number, label: string): Pick<Slot<S>, "storage" | "id"> {
     if (this.live + capacity > this.budget) throw this.overBudget(capacity, label);
-    return { storage: this.hooks.create(capacity, label), capacity, id: this.nextId++ };
+    const excess = this.live + this.pooled + capacity - this.budget;
+    if (excess > 0) this.trim(excess);
+    return { storage: this.hooks.create(capacity, label), id: this.nextId++ };
   }
 
-  /** Gives every free buffer back to the driver. */
-  trim(): void {
-    for (const list of this.free.values()) for (const slot of list) this.hooks.destroy(slot.storage);
-    this.free.clear();
-    this.pooled = 0;
+  /** Drops free buffers, those released first before the others, until `bytes` are gone or none is left. */
+  trim(bytes: number): void {
+    const dropped: S[] = [];
+    const enough = this.pooled - bytes;
+    while (this.pooled > enough && this.pooled > 0) {
+      const list = this.oldest()!;
+      const [{ storage, capacity }] = list.splice(0, 1);
+      if (list.length === 0) this.free.delete(capacity);
+      this.pooled -= capacity;
+      dropped.push(storage);
+    }
+    this.hooks.destroy(dropped);
+  }
+
+  /** The free list whose first buffer was released before those of all others. */
+  private oldest(): Slot<S>[] | undefined {
+    let oldest: Slot<S>[] | undefined;
+    for (const list of this.free.values())
+      if (list.length > 0 && (!oldest || list[0].released < oldest[0].released)) oldest = list;
+    return oldest;
   }
 
   /** Frees everything, live buffers too. */
   clear(): void {
-    this.trim();
-    for (const range of this.held.values()) this.hooks.destroy(range.storage);
+    this.trim(this.pooled);
+    this.hooks.destroy([...this.held.values()].map(({ storage }) => storage));
     this.held.clear();
     this.live = 0;
   }

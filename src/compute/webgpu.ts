@@ -51,6 +51,8 @@ export class WebGpuDevice implements Device {
   private readonly bindGroups = new RecentCache<GPUBindGroup>(BIND_GROUPS);
   private readonly freeStaging = new Map<number, GPUBuffer[]>();
   private recorded: Op[] = [];
+  /** Buffers that the pool gave up while recorded work named them; destroyed after the next submit. */
+  private dropped: GPUBuffer[] = [];
   private inFlight = 0;
   private running: Promise<unknown> = Promise.resolve();
   private unflushedBytes = 0;
@@ -69,9 +71,9 @@ export class WebGpuDevice implements Device {
       {
         create: (size, label) =>
           gpuDevice.createBuffer({ size, label, usage: STORAGE | COPY_SRC | COPY_DST }),
-        destroy: (buffer) => {
-          this.bindGroups.clear();
-          buffer.destroy();
+        destroy: (buffers) => {
+          if (this.recorded.length === 0 && this.inFlight === 0) this.drop(buffers);
+          else this.dropped.push(...buffers);
         },
       },
       {
@@ -248,14 +250,23 @@ export class WebGpuDevice implements Device {
   /** Encodes what is recorded after all that went before; `finish` adds to the last encoder, `wait` ends the call. */
   private inOrder(finish: (encoder: GPUCommandEncoder) => void, wait: () => Promise<unknown>): Promise<void> {
     const ops = this.recorded;
+    const dropped = this.dropped;
     this.recorded = [];
+    this.dropped = [];
     this.inFlight++;
-    const submitted = this.running.then(() => this.encode(ops, finish));
+    const submitted = this.running
+      .then(() => this.encode(ops, finish))
+      .finally(() => dropped.length > 0 && this.drop(dropped));
     this.running = submitted.then(
       () => this.inFlight--,
       () => this.inFlight--,
     );
     return submitted.then((scopes) => this.settle(scopes, wait));
+  }
+
+  private drop(buffers: readonly GPUBuffer[]): void {
+    this.bindGroups.clear();
+    for (const buffer of buffers) buffer.destroy();
   }
 
   private async settle(scopes: ErrorScopes, wait: () => Promise<unknown>): Promise<void> {

@@ -147,6 +147,78 @@ describe("the byte budget", () => {
   });
 });
 
+describe.skipIf(!gpuDevice)("memory pressure on webgpu", () => {
+  const values = Float32Array.from({ length: 64 }, (_, i) => i);
+  const doubled = values.map((value) => 2 * value - 3);
+
+  test("a buffer that unsubmitted work names outlives the trim that drops it", async () => {
+    const device = (await WebGpuDevice.open({ memoryBudgetBytes: 9_500 }))!;
+    const { X, Y } = scaled(device, values);
+    const kept = device.alloc(256, "kept");
+    device.copy(Y, kept);
+    device.release(X, Y);
+    const large = device.alloc(9_000, "large");
+    expect(await readFloats(device, kept, 64)).toEqual(doubled);
+    device.release(kept, large);
+    device.destroy();
+  });
+
+  test("a buffer that work waiting for its pipelines names outlives the trim that drops it", async () => {
+    const device = (await WebGpuDevice.open({ memoryBudgetBytes: 9_500 }))!;
+    const { X, Y } = scaled(device, values);
+    const reading = readFloats(device, Y, 64);
+    device.release(X, Y);
+    const large = device.alloc(9_000, "large");
+    expect(await reading).toEqual(doubled);
+    device.release(large);
+    device.destroy();
+  });
+
+  test("destroyed buffers leave the driver with the next submit", async () => {
+    const device = (await WebGpuDevice.open({ memoryBudgetBytes: 9_500 }))!;
+    let destroyed = 0;
+    const create = device.gpuDevice.createBuffer.bind(device.gpuDevice);
+    device.gpuDevice.createBuffer = (of) => {
+      const buffer = create(of);
+      const destroy = buffer.destroy.bind(buffer);
+      if (of.label === "dropped")
+        buffer.destroy = () => {
+          destroyed++;
+          return destroy();
+        };
+      return buffer;
+    };
+    const dropped = device.alloc(4_000, "dropped");
+    device.clear(dropped);
+    device.release(dropped);
+    device.alloc(9_000, "large");
+    expect(destroyed).toBe(0);
+    await device.submit();
+    expect(destroyed).toBe(1);
+    device.destroy();
+  });
+});
+
+describe("trimming the pool", () => {
+  const open = () => new CpuDevice({ memoryBudgetBytes: 10_240 });
+
+  test("takes the free buffers released first, and only as many as are needed", () => {
+    const device = open();
+    const buffers = [1_024, 2_048, 4_096].map((bytes) => device.alloc(bytes, `${bytes} bytes`));
+    device.release(...buffers);
+    device.alloc(5_120, "new");
+    // 1,024 and 2,048 went; 4,096 stayed.
+    expect(device.memory.pooled).toBe(4_096);
+  });
+
+  test("takes nothing when the allocation is refused anyway", () => {
+    const device = open();
+    device.release(device.alloc(1_024, "free"));
+    expect(() => device.alloc(20_000, "too large")).toThrow(ConfigError);
+    expect(device.memory.pooled).toBe(1_024);
+  });
+});
+
 describe("opening", () => {
   test("an absent adapter is an error for webgpu, and cpu for auto", async () => {
     const gpu = { requestAdapter: async () => null } as unknown as GPU;
