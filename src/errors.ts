@@ -1,6 +1,6 @@
 /**
- * The four error classes of this package. A leaf: every folder may import it, it imports nothing.
- * Messages say `Cannot <action> as <rule>: <value>`, then what to do.
+ * The four error classes of this package, and what the operating system's errors mean. A leaf: every folder may import
+ * it, it imports nothing. Messages say `Cannot <action>: <what is wrong> (<value>).`, then what to do.
  */
 
 /** Where a configuration value or an input row came from. */
@@ -10,7 +10,15 @@ export interface Source {
   readonly file?: string;
   /** 1-based. */
   readonly line?: number;
+  /** Default: `data` for a file that holds no settings, `config` for a setting, `usage` where neither is named. */
+  readonly kind?: InputKind;
 }
+
+/**
+ * Which part of the input is wrong: the command line, a setting, a file that is read or written, or what a function of
+ * the user's returned.
+ */
+export type InputKind = "usage" | "config" | "data" | "code";
 
 /** The user's input (a configuration, a file, a row, an argument) breaks a rule. */
 export class ConfigError extends Error {
@@ -18,8 +26,10 @@ export class ConfigError extends Error {
   readonly path: string | undefined;
   readonly file: string | undefined;
   readonly line: number | undefined;
-  constructor(message: string, source: Source = {}) {
-    super(message + place(source));
+  readonly kind: InputKind;
+  constructor(message: string, source: Source = {}, options?: ErrorOptions) {
+    super(message + place(source), options);
+    this.kind = source.kind ?? kindOf(source);
     this.path = source.path;
     this.file = source.file;
     this.line = source.line;
@@ -65,4 +75,48 @@ export class RemoteError extends Error {
 function place({ file, line, path }: Source): string {
   const where = [file && (line ? `${file}:${line}` : file), path].filter(Boolean).join(", ");
   return where ? ` (${where})` : "";
+}
+
+const HOLDS_SETTINGS = /\.(ya?ml|sh|args)$/;
+
+function kindOf({ file, path }: Source): InputKind {
+  if (file !== undefined && !HOLDS_SETTINGS.test(file)) return "data";
+  return file !== undefined || path !== undefined ? "config" : "usage";
+}
+
+/** What is wrong and what to do, by the operating system's code. */
+const SYSTEM_ERRORS: Readonly<Record<string, readonly [string, string]>> = {
+  ENOSPC: ["the disk is full", "Free some space, or name another place"],
+  EDQUOT: ["the disk quota is used up", "Free some space, or name another place"],
+  EROFS: ["the disk is read-only", "Name another place"],
+  EACCES: ["this user may not", "Change its permissions, or name another place"],
+  EPERM: ["the system does not permit it", "Change its permissions, or name another place"],
+  ENOENT: ["there is no such file or folder", "Check the path"],
+  ENOTDIR: ["a part of the path is a file, not a folder", "Check the path"],
+  EISDIR: ["it is a folder, not a file", "Name a file"],
+  EEXIST: ["a file of that name is in the way", "Move it, or name another place"],
+  ENOTEMPTY: ["the folder is not empty", "Move it, or name another place"],
+  ENAMETOOLONG: ["the name is too long", "Shorten it"],
+  ELOOP: ["its links lead in a circle", "Check the path"],
+  EMFILE: ["too many files are open", "Raise the limit (ulimit -n)"],
+  ENFILE: ["too many files are open on this machine", "Close some programs"],
+  EIO: ["the disk reports an error", "Check the disk, or name another place"],
+  EBUSY: ["another program uses it", "End that program, or name another place"],
+};
+
+/**
+ * The operating system's error in our words, of kind `data`: what could not be done to which file, why, what to do.
+ * Undefined for an error that is not the file system's.
+ * @param act what was tried: `write the report`; default `use the file`
+ */
+export function fileError(
+  cause: unknown,
+  { act, file }: { act?: string; file?: string } = {},
+): ConfigError | undefined {
+  const { code = "", path } = (cause ?? {}) as { code?: string; path?: string };
+  const known = SYSTEM_ERRORS[code];
+  const place = file ?? path;
+  if (!known || typeof place !== "string") return undefined;
+  const message = `Cannot ${act ?? "use the file"}: ${known[0]} (${code}). ${known[1]}.`;
+  return new ConfigError(message, { file: place, kind: "data" }, { cause });
 }

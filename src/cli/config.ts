@@ -1,14 +1,12 @@
 /** `grpu config ...`: show, validate, explain, compare and convert configurations. */
-import { writeFileSync } from "node:fs";
 import type { ConvertOptions, Note } from "../config/convert/build.ts";
 import type { Source, SourceFile, System } from "../config/convert/source.ts";
 import type { Problem } from "../config/problem.ts";
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
-import { locate, packagedText, readText, textOf } from "./files.ts";
+import { EXIT_CONFIG } from "./exit.ts";
+import { locate, packagedText, readText, textOf, writeText } from "./files.ts";
 
-/** The configuration breaks a rule, as front.ts has it. */
-const EXIT_USAGE = 2;
 const SYSTEMS = ["verl", "rllm", "trinity"];
 
 /** How `composeConfig` reads files on this machine: the package's own, and the user's. */
@@ -200,7 +198,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     allowMissing: true,
     allowUnsupported: options.allowUnsupported === true,
   });
-  if (await tell(attempt.problems, attempt.warnings, io)) return EXIT_USAGE;
+  if (await tell(attempt.problems, attempt.warnings, io)) return EXIT_CONFIG;
   const section = options.section === undefined ? undefined : String(options.section);
   let config = attempt.config;
   if (section !== undefined) {
@@ -239,7 +237,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
     );
     errors += count;
   }
-  return errors === 0 ? 0 : EXIT_USAGE;
+  return errors === 0 ? 0 : EXIT_CONFIG;
 }
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
@@ -280,7 +278,7 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
       io,
     )
   )
-    return EXIT_USAGE;
+    return EXIT_CONFIG;
   const text = formatDiff(result, { a: a.name, b: b.name });
   io.out(text);
   if (text === "") io.err("the same\n");
@@ -325,10 +323,10 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
       io,
     )
   )
-    return EXIT_USAGE;
+    return EXIT_CONFIG;
   await report(result.notes, { options, from, to, io });
   const text = await written({ from, to, inputs, source, values: result.values, options });
-  if (options.out) writeFileSync(String(options.out), text);
+  if (options.out) writeText(String(options.out), text, "configuration");
   else io.out(text);
   return 0;
 }
@@ -390,7 +388,7 @@ async function report(notes: readonly Note[], { options, from, to, io }: Reporti
   for (const note of notes) {
     if (options.verbose === true || TOLD.includes(note.kind)) io.err(`${formatNote(note)}\n`);
   }
-  if (options.report) writeFileSync(String(options.report), writeReport(notes, { from, to }));
+  if (options.report) writeText(String(options.report), writeReport(notes, { from, to }), "report");
 }
 
 async function support({ options }: Input, io: Io): Promise<number> {

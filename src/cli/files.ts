@@ -1,9 +1,9 @@
 /** Files that a person names on the command line. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nearest } from "../config/problem.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, fileError } from "../errors.ts";
 
 /** Folder of the package: `config/` and `shaders/` lie in it, in a checkout and when installed. */
 export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
@@ -24,18 +24,31 @@ export function locate(path: string): string {
   return !existsSync(path) && existsSync(packaged) ? packaged : path;
 }
 
-/** @throws {ConfigError} with the nearest name when there is no such file. */
+/** @throws {ConfigError} of kind `data` for a file that cannot be read; with the nearest name when there is none. */
 export function readText(path: string, what: string): string {
-  const text = textOf(locate(path));
-  if (text !== undefined) return text;
-  throw missing(path, what);
+  return new TextDecoder().decode(readBytes(path, what));
 }
 
-/** @throws {ConfigError} with the nearest name when there is no such file. */
+/** @throws {ConfigError} of kind `data` for a file that cannot be read; with the nearest name when there is none. */
 export function readBytes(path: string, what: string): ArrayBuffer {
   if (!existsSync(locate(path))) throw missing(path, what);
-  const { buffer, byteOffset, byteLength } = readFileSync(locate(path));
+  const { buffer, byteOffset, byteLength } = trying(`read the ${what}`, path, () =>
+    readFileSync(locate(path)),
+  );
   return buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer;
+}
+
+/** Writes a file that a person names. @throws {ConfigError} of kind `data` with the reason and what to do. */
+export function writeText(path: string, text: string, what: string): void {
+  trying(`write the ${what}`, path, () => writeFileSync(path, text));
+}
+
+function trying<T>(act: string, file: string, use: () => T): T {
+  try {
+    return use();
+  } catch (cause) {
+    throw fileError(cause, { act, file }) ?? cause;
+  }
 }
 
 /**
@@ -53,13 +66,15 @@ export function makeFolder(dir: string, { setting }: { setting: string }): void 
     const { code } = cause as NodeJS.ErrnoException;
     // Another process may have been quicker.
     if (code === "EEXIST" && statSync(dir).isDirectory()) return;
-    const why = code === "EEXIST" ? "a file of that name is in the way" : (cause as Error).message;
-    throw new ConfigError(`Cannot make the folder ${dir} as ${why}. Name another`, { path: setting });
+    const why = fileError(cause, { act: `make the folder that ${setting} names`, file: dir });
+    throw why ?? cause;
   }
 }
 
 function missing(path: string, what: string): ConfigError {
-  return new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`);
+  return new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`, {
+    kind: "data",
+  });
 }
 
 /** `. Did you mean config/run/arithmetic.yaml?`, or nothing, as where the path itself is there. */

@@ -1,7 +1,8 @@
 /** Drives `Command` values with commander: parsing, help, nearest names, and one line for what went wrong. */
 import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
-import { ConfigError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
+import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
+import { EXIT_OK, EXIT_USAGE, EXITS, failedStatus, interruptedStatus } from "./exit.ts";
 
 export interface Program {
   readonly name: string;
@@ -12,15 +13,6 @@ export interface Program {
   readonly groups: Readonly<Record<string, string>>;
   readonly examples: readonly string[];
 }
-
-/** The command did what it was asked to. */
-export const EXIT_OK = 0;
-/** It failed while it ran. */
-export const EXIT_FAILED = 1;
-/** The command line, the configuration or an input file breaks a rule. */
-export const EXIT_USAGE = 2;
-/** Ctrl-C, as shells report it. */
-export const EXIT_INTERRUPTED = 130;
 
 /** Runs one command line. Never throws: what goes wrong is a message on `io.err` and an exit code. */
 export async function runProgram(program: Program, argv: readonly string[], io: Io): Promise<number> {
@@ -33,10 +25,17 @@ export async function runProgram(program: Program, argv: readonly string[], io: 
     return code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_OK : EXIT_USAGE;
-    if (io.signal.aborted) return EXIT_INTERRUPTED;
+    if (isInterruption(error, io.signal)) return interruptedStatus(io.signal);
     io.err(explain(error, { name: program.name, io }));
-    return error instanceof ConfigError ? EXIT_USAGE : EXIT_FAILED;
+    return io.signal.aborted ? interruptedStatus(io.signal) : failedStatus(error);
   }
+}
+
+/** The signal's own reason, as it is or as a client of the runtime words it. Any other error is told, whenever it comes. */
+function isInterruption(error: unknown, { aborted, reason }: AbortSignal): boolean {
+  if (!aborted) return false;
+  const { name, cause } = error as Partial<Error>;
+  return error === reason || name === "AbortError" || (cause !== undefined && cause === reason);
 }
 
 type Action = (command: Command, input: Input) => Promise<void>;
@@ -47,7 +46,7 @@ function buildParser(program: Program, io: Io, act: Action): Parser {
     .version(program.version, "-V, --version", "print the version")
     .helpOption("-h, --help", "print help")
     .helpCommand(false);
-  root.addHelpText("after", examplesText(program.examples));
+  root.addHelpText("after", examplesText(program.examples) + exitsText());
   const groups = new Map<string, Parser>();
   for (const command of program.commands) {
     const words = command.path.split(" ");
@@ -127,12 +126,18 @@ function examplesText(examples: readonly string[]): string {
   return `\nExamples:\n${examples.map((example) => `  ${example}`).join("\n")}\n`;
 }
 
+function exitsText(): string {
+  return `\nExit statuses:\n${EXITS.map(([status, meaning]) => `  ${status.padEnd(8)}${meaning}`).join("\n")}\n`;
+}
+
 const OUR_ERRORS = [ConfigError, ShaderError, UnsupportedError, RemoteError];
 
 /** One message. An error that is not ours is a fault of grpu or of a user's module: it says where to look. */
 function explain(error: unknown, { name, io }: { name: string; io: Io }): string {
   if (!(error instanceof Error)) return `${name}: ${String(error)}\n`;
   if (io.env.GRPU_DEBUG) return `${name}: ${error.stack}\n`;
+  const file = fileError(error);
+  if (file) return `${name}: ${file.message}\n`;
   const isOurs = OUR_ERRORS.some((kind) => error instanceof kind) || error.message.startsWith("Cannot ");
   return isOurs
     ? `${name}: ${error.message}\n`

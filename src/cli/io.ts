@@ -1,16 +1,16 @@
 /** The outside world of a real process: streams, signals, environment. */
 
 import type { Io } from "./command.ts";
-import { EXIT_INTERRUPTED } from "./front.ts";
+import { Interruption, signalStatus } from "./exit.ts";
 
 const DEFAULT_COLUMNS = 100;
 
 /** Listens for Ctrl-C: the first asks the command to end, the second ends the process. */
 export function processIo(): Io {
   const interrupt = new AbortController();
-  const onSignal = () => {
-    if (interrupt.signal.aborted) process.exit(EXIT_INTERRUPTED);
-    interrupt.abort();
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (interrupt.signal.aborted) process.exit(signalStatus(signal));
+    interrupt.abort(new Interruption(signal));
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);

@@ -1,8 +1,8 @@
 /** `grpu metrics convert`: metric logs of verl and Trinity-RFT. */
-import { readFileSync, writeFileSync } from "node:fs";
 import type { MetricRow } from "../config/metrics.ts";
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
+import { readText, writeText } from "./files.ts";
 
 export const commands: readonly Command[] = [
   {
@@ -66,7 +66,7 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
     const base = String(options.out ?? "").replace(/\.jsonl$/, "");
     for (const side of ["explorer", "trainer"] as const) {
       const text = writeMetricRows(split[side], isNested);
-      if (base) writeFileSync(`${base}_${side}.jsonl`, text);
+      if (base) writeText(`${base}_${side}.jsonl`, text, "metrics");
       else io.out(text);
     }
   } else {
@@ -75,7 +75,7 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
       { syncInterval, onUnmapped },
     );
     const text = writeMetricRows(merged, isNested);
-    if (options.out) writeFileSync(String(options.out), text);
+    if (options.out) writeText(String(options.out), text, "metrics");
     else io.out(text);
   }
   if (unmapped.length > 0) io.err(`kept without a counterpart: ${unmapped.join(", ")}\n`);
@@ -84,17 +84,9 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
 
 async function readLog(file: string, io: Io) {
   const { readMetricRows } = await import("../config/metrics.ts");
-  const text = file === "-" ? await io.stdin() : readText(file);
+  const text = file === "-" ? await io.stdin() : readText(file, "log");
   const read = readMetricRows(text);
   const [first] = read.problems;
   if (first) throw new ConfigError(first.message, { file, line: first.line });
   return read;
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch {
-    throw new ConfigError("Cannot read the log as there is no such file", { file });
-  }
 }

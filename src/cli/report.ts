@@ -1,7 +1,7 @@
 /** `grpu report`: the page of a run, or of several side by side, at any time. */
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Command, Input, Io } from "./command.ts";
+import { writeText } from "./files.ts";
 
 export const reportCommand: Command = {
   path: "report",
@@ -30,6 +30,6 @@ async function writeReport({ args, options }: Input, io: Io): Promise<void> {
   const runs = openRuns(args);
   for (const run of runs) run.poll();
   const output = options.output ?? (runs.length === 1 ? join(runs[0].dir, "report.html") : "runs.html");
-  writeFileSync(String(output), renderPage(runs.map((run) => run.data())));
+  writeText(String(output), renderPage(runs.map((run) => run.data())), "report");
   io.out(`${output}\n`);
 }

@@ -17,6 +17,7 @@ export function openRuns(dirs: readonly string[]): RunFolder[] {
     if (isRunFolder(dir)) continue;
     throw new ConfigError(
       `Cannot show the run as the folder has no metrics.jsonl and no config.yaml: ${dir}${nearestFile(dir)} (the logger jsonl or report writes them)`,
+      { kind: "data" },
     );
   }
   const names = runNames(dirs);

@@ -87,6 +87,7 @@ function requireFile(path: string): void {
   if (textOf(locate(path)) !== undefined) return;
   throw new ConfigError(
     `Cannot read the configuration as there is no such file: ${path}${nearestFile(path)} (overrides are written key=value)`,
+    { kind: "data" },
   );
 }
 

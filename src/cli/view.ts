@@ -1,7 +1,7 @@
 /** `grpu view`: the page of runs, live, in a browser. */
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
-import { EXIT_OK } from "./front.ts";
+import { EXIT_OK } from "./exit.ts";
 
 const DEFAULT_PORT = 7007;
 

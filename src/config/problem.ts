@@ -27,10 +27,12 @@ export function throwProblems(problems: readonly Problem[]): void {
   if (errors.length === 0) return;
   const [first] = errors;
   if (errors.length === 1) {
-    throw new ConfigError(first.message, { file: first.file, line: first.line });
+    throw new ConfigError(first.message, { file: first.file, line: first.line, kind: "config" });
   }
   const list = errors.map((problem) => `  ${formatProblem(problem)}`).join("\n");
-  throw new ConfigError(`Cannot use this configuration as it has ${errors.length} problems:\n${list}`);
+  throw new ConfigError(`Cannot use this configuration as it has ${errors.length} problems:\n${list}`, {
+    kind: "config",
+  });
 }
 
 /** The candidate closest to a name by edit distance, when it is close enough to be meant. */

@@ -86,7 +86,7 @@ async function tryUntil(
     const outcome = await rollout(attempt.task, own.policy);
     // A rollout may have swallowed it.
     if (sampler.failure !== undefined) throw sampler.failure;
-    if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD);
+    if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD, { kind: "code" });
     const result = resultOf(outcome, own);
     const episode = shaped(toEpisode(attempt, result), settings.workflow.workflow_args);
     return evaluate ? judged(episode, evaluationOf(await evaluate(attempt.task, episode))) : episode;

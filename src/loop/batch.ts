@@ -22,7 +22,7 @@ export function batch(groups: readonly TrajectoryGroup[], { settings }: StageCon
 
 function checkStep({ response_ids, logprobs, advantage }: Step, uid: string): void {
   const fail = (what: string) => {
-    throw new ConfigError(`Cannot train on the trajectory ${uid} as ${what}`);
+    throw new ConfigError(`Cannot train on the trajectory ${uid} as ${what}`, { kind: "code" });
   };
   if (logprobs.length !== response_ids.length) {
     fail(`each response token needs a log-prob: ${response_ids.length} tokens, ${logprobs.length} log-probs`);

@@ -137,6 +137,7 @@ function checkGroup(group: Grouping): TrajectoryGroup {
   if (given !== 0 && given !== group.trajectories.length) {
     throw new ConfigError(
       `Cannot compare the group ${group.group_id} as either all of its trajectories have a reward or none: ${given} of ${group.trajectories.length} do`,
+      { kind: "code" },
     );
   }
   return { ...group, trajectories: group.trajectories.map((trajectory) => withReward(trajectory, group)) };
@@ -147,6 +148,7 @@ function withReward(trajectory: Trajectory, group: Grouping): RewardedTrajectory
   if (Number.isFinite(reward)) return { ...trajectory, reward };
   throw new ConfigError(
     `Cannot train on a reward as it must be a finite number: ${reward}, of the trajectory ${trajectory.uid} (${group.group_role}). Mend the reward function; nothing was trained in this step.`,
+    { kind: "code" },
   );
 }
 

@@ -2,7 +2,7 @@
 import { constants } from "node:fs";
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, fileError } from "../errors.ts";
 import type { FolderReader } from "./folder.ts";
 import type { ByteReader } from "./safetensors.ts";
 
@@ -96,19 +96,8 @@ async function flushFolder(dir: string): Promise<void> {
   await handle?.close();
 }
 
-const REASONS: Readonly<Record<string, string>> = {
-  ENOSPC: "the disk is full. Free some space, or save elsewhere",
-  EDQUOT: "the disk quota is used up. Free some space, or save elsewhere",
-  EROFS: "the disk is read-only",
-  EACCES: "this user may not write there",
-  ENOTDIR: "a part of the path is a file",
-  EEXIST: "a file of that name is in the way",
-};
-
-function fail(path: string, cause: unknown): never {
-  const reason = REASONS[(cause as NodeJS.ErrnoException).code ?? ""];
-  if (!reason) throw cause;
-  throw new ConfigError(`Cannot write the file as ${reason}`, { file: path });
+function fail(file: string, cause: unknown): never {
+  throw fileError(cause, { act: "write the file", file }) ?? cause;
 }
 
 /** Names of the files and folders in `dir`; empty when it does not exist. */

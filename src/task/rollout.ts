@@ -224,6 +224,7 @@ export function evaluationOf(judgement: Judgement): Evaluation {
   if (typeof judgement?.reward === "number") return judgement;
   throw new ConfigError(
     `Cannot take a judgement as it must be a number, or an object with a number named reward: ${shown(judgement)}`,
+    { kind: "code" },
   );
 }
 
@@ -237,6 +238,7 @@ export function isResult(outcome: Outcome): outcome is RolloutResult {
   if (wrong === undefined) return true;
   throw new ConfigError(
     `Cannot take the rollout's trajectories as each must have steps, a list of model calls (policy.trajectory() makes one): ${shown(wrong)}`,
+    { kind: "code" },
   );
 }
 

@@ -140,7 +140,7 @@ test.runIf(
 });
 
 test.each([
-  ["compute advantages --input nowhere.jsonl --estimator grpo --device cpu", /no such file/],
+  ["compute advantages --input nowhere.jsonl --estimator grpo --device cpu", /no such file/, 4],
   [`compute advantages --input ${SMALL} --estimator grop --device cpu`, /known are grpo/],
   [
     `compute advantages --input ${SMALL} --estimator grpo --device cpu --set clip=1`,
@@ -148,9 +148,9 @@ test.each([
   ],
   [`compute loss --input ${SMALL} --loss vanilla --device cpu --set clip_ratio_c=0.5`, /above 1/],
   [`compute rollout-correction --input ${SMALL} --set preset=nothing`, /decoupled_token_is/],
-])("%s is refused", async (args, message) => {
+])("%s is refused", async (args, message, status = 3) => {
   const { code, err } = await run(args);
-  expect(code).toBe(2);
+  expect(code).toBe(status);
   expect(err).toMatch(message);
 });
 
@@ -159,6 +159,6 @@ test("a number that is not finite is refused with its file, line and token", asy
     "compute advantages --input - --estimator grpo --device cpu",
     '{"reward":1,"values":[1,1e999]}',
   );
-  expect(code).toBe(2);
+  expect(code).toBe(4);
   expect(err).toMatch(/finite number: Infinity at token 1.*stdin:1/s);
 });

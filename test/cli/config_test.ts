@@ -72,9 +72,9 @@ describe("config show", () => {
     expect(text).toMatch(/^rllm:\n {2}rollout:\n {4}"?n"?: 2 +# DIR\/run\.yaml:3\n$/);
   });
 
-  test("problems are told on standard error, with code 2 and no output", async () => {
+  test("problems are told on standard error, with code 3 and no output", async () => {
     const { code, out, err } = await grpu(["config", "show", "rllm.rolout.n=4", "rllm.rollout.n_val=x"]);
-    expect([code, out]).toEqual([2, ""]);
+    expect([code, out]).toEqual([3, ""]);
     expect(err).toBe(
       'error: Cannot set rllm.rolout.n as there is no such setting; nearest: rllm.rollout.n\nerror: Cannot set rllm.rollout.n_val as it takes int >= 1: "x"\n2 problems\n',
     );
@@ -108,7 +108,7 @@ describe("config validate", () => {
     const bad = file("bad.yaml", "rllm:\n  rollout:\n    n: none\n  trainer:\n    logger: wandb\n");
     const good = file("good.yaml", "rllm: {rollout: {n: 4}}\n");
     const { code, out, err } = await grpu(["config", "validate", bad, good]);
-    expect(code).toBe(2);
+    expect(code).toBe(3);
     expect(out.split("\n").map((line) => line.slice(0, 22))).toEqual([
       "DIR/bad.yaml:3: error:",
       "DIR/bad.yaml:5: error:",
@@ -121,7 +121,7 @@ describe("config validate", () => {
     const { code, out } = await grpu(["config", "validate", "--system", "verl", "-"], {
       stdin: "trainer.nnodes=1\ntrainer.nodes=1\n",
     });
-    expect(code).toBe(2);
+    expect(code).toBe(3);
     expect(out).toContain(
       "standard input:2: error: Cannot set trainer.nodes as verl has no such setting; nearest: trainer.nnodes",
     );
@@ -174,7 +174,7 @@ describe("config convert and diff", () => {
   test("asks for what has no source by name, takes it from a profile, and returns what it took", async () => {
     const input = file("run.sh", script);
     const asked = await grpu(["config", "convert", "--from", "verl", "--to", "trinity", input]);
-    expect([asked.code, asked.out]).toEqual([2, ""]);
+    expect([asked.code, asked.out]).toEqual([3, ""]);
     expect(asked.err).toContain("Cannot write explorer.rollout_model.engine_num as nothing in verl says it");
     const profile = file("profile.yaml", "trinity: {explorer: {rollout_model: {engine_num: 4}}}\n");
     const [out, report] = [join(folder, "t.yaml"), join(folder, "back.yaml")];
@@ -250,7 +250,7 @@ describe("config convert and diff", () => {
   test("a file that does not exist", async () => {
     const { code, err } = await grpu(["config", "diff", "nope.yaml", "nope2.yaml"]);
     expect([code, err]).toEqual([
-      2,
+      4,
       "grpu: Cannot read the configuration as there is no such file: nope.yaml\n",
     ]);
   });

@@ -31,24 +31,25 @@ test.each([
   [["train", "--device", "gpu"], /Allowed choices are auto, webgpu, cpu/],
   [["sample", "--prompt", "x"], /required option '--model <DIR>'/],
   [["device", "extra"], /device takes no argument: extra/],
-  [["train", "config/run/arithmetik.yaml"], /no such file.*Did you mean config\/run\/arithmetic.yaml\?/],
-  [["train", "config/run/arithmetic.yaml", "rllm.rollout.nn=3"], /nearest: rllm.rollout.n/],
-  [["train", "config/run/arithmetic.yaml", "task.name=arithmetc"], /arithmetc/],
+  [["train", "config/run/arithmetik.yaml"], /no such file.*Did you mean config\/run\/arithmetic.yaml\?/, 4],
+  [["train", "config/run/arithmetic.yaml", "rllm.rollout.nn=3"], /nearest: rllm.rollout.n/, 3],
+  [["train", "config/run/arithmetic.yaml", "task.name=arithmetc"], /arithmetc/, 3],
   [
     ["train", "config/run/arithmetic.yaml", "--import", "examples/story_reward.ts"],
     /Did you mean examples\/stories_reward.ts/,
+    4,
   ],
   [["model", "generate", "--model", "nowhere", "--tokens", "1,x"], /ids like 1,2,3/],
   [
     ["model", "generate", "--model", "nowhere", "--tokens", "1", "--max-tokens", "0"],
     /--max-tokens.*at least 1/,
   ],
-])("%j is refused with what to do", async (args, message) => {
+])("%j is refused with what to do", async (args, message, status = 2) => {
   const { code, out, err } = await grpu(args);
   expect(err).toMatch(message);
   expect(err.startsWith("grpu: ")).toBe(true);
   expect(out).toBe("");
-  expect(code).toBe(2);
+  expect(code).toBe(status);
 });
 
 test("an error that is nobody's message names its kind and how to see the stack", async () => {

@@ -70,12 +70,12 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
     const args = ["model", "score", "--model", MODEL, "--input", "-", "--device", "cpu"];
     const { err, code } = await grpu(args, { input: '{"tokens":[1]}\n{"token":[1]}\n' });
     expect(err).toMatch(/Cannot score the line.*-:2/s);
-    expect(code).toBe(2);
+    expect(code).toBe(4);
   });
 });
 
 test("a folder that is no model is refused by name", async () => {
   const { err, code } = await grpu(["sample", "--model", "/nowhere", "--prompt", "x", "--device", "cpu"]);
   expect(err).toMatch(/\/nowhere/);
-  expect(code).toBe(2);
+  expect(code).toBe(4);
 });

@@ -98,7 +98,7 @@ describe("saveModelFolder()", () => {
     const full = () => Promise.reject(Object.assign(new Error("ENOSPC: no space left"), { code: "ENOSPC" }));
     const tensors = weights().map((t, i) => (i === 5 ? { ...t, data: full } : t));
     await expect(saveModelFolder(dir, { config: CONFIG, tensors })).rejects.toThrow(
-      /Cannot write the file as the disk is full.*model\.safetensors/,
+      /Cannot write the file: the disk is full.*model\.safetensors/,
     );
     expect(readdirSync(dir).sort()).toEqual(["config.json", "model.safetensors"]);
     expect(readFileSync(join(dir, "model.safetensors"))).toEqual(before);
