@@ -79,6 +79,7 @@ export type TokenizerCore = Pick<TextTokenizer, "vocabSize" | "encode" | "decode
 function hubTokenizer(files: TokenizerFiles, config: Record<string, unknown>): TokenizerCore {
   const name = files.name ?? "tokenizer.json";
   const hub = buildHub(files.tokenizer, { config, name });
+  const clean_up_tokenization_spaces = cleansUp(files.tokenizer, config);
   let largest = -1;
   for (const id of hub.get_vocab(true).values()) if (id > largest) largest = id;
   return {
@@ -86,9 +87,23 @@ function hubTokenizer(files: TokenizerFiles, config: Record<string, unknown>): T
     encode: (text, { addSpecialTokens = true } = {}) =>
       hub.encode(text, { add_special_tokens: addSpecialTokens }).ids,
     decode: (ids, { skipSpecialTokens = true } = {}) =>
-      ids.length === 0 ? "" : hub.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
+      ids.length === 0
+        ? ""
+        : hub.decode([...ids], { skip_special_tokens: skipSpecialTokens, clean_up_tokenization_spaces }),
     tokenId: (token) => hub.token_to_id(token),
   };
+}
+
+/**
+ * Whether decoding drops spaces before punctuation (" .5" becomes ".5"). Transformers' rule: absent means no, and a BPE
+ * tokenizer, whose tokens hold their own spaces, never does; `tokenizers` itself knows no such step.
+ * @see transformers 5.23, `TokenizersBackend._decode`
+ */
+function cleansUp(json: unknown, config: Record<string, unknown>): boolean {
+  const { type, merges } = (json as { model?: { type?: unknown; merges?: unknown } } | null)?.model ?? {};
+  const isBpe = type === "BPE" || (type === undefined && merges !== undefined);
+  const isForced = config.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output === true;
+  return config.clean_up_tokenization_spaces === true && (!isBpe || isForced);
 }
 
 function buildHub(json: unknown, at: { config: object; name: string }): HubTokenizer {

@@ -56,6 +56,49 @@ describe("the stories model's tokenizer", () => {
   });
 });
 
+/** A byte-level BPE tokenizer whose tokens are single bytes; bytes 33-126 stand for themselves, a space is Ġ. */
+function byteLevel(type = "BPE") {
+  const letters = ["Ġ", ...Array.from({ length: 94 }, (_, i) => String.fromCharCode(33 + i))];
+  const byteLevelPart = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true };
+  const vocab = Object.fromEntries(letters.map((letter, i) => [letter, i]));
+  const unigram = { type, unk_id: 0, vocab: letters.map((letter) => [letter, -1]) };
+  return {
+    version: "1.0",
+    added_tokens: [],
+    normalizer: null,
+    pre_tokenizer: byteLevelPart,
+    post_processor: null,
+    decoder: byteLevelPart,
+    model: type === "BPE" ? { type, vocab, merges: [] } : unigram,
+  };
+}
+
+describe("decode() and spaces before punctuation", () => {
+  // What `tokenizers` 0.23.3 and `transformers` 5.23.0 decode for the same files.
+  const TEXT = "it is .5 , or not ? he 's here ! do n't";
+  const CLEANED = "it is.5, or not? he's here! don't";
+  const forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
+  test.each([
+    ["BPE", {}, TEXT],
+    ["BPE", { clean_up_tokenization_spaces: false }, TEXT],
+    ["BPE", { clean_up_tokenization_spaces: true }, TEXT],
+    ["BPE", { clean_up_tokenization_spaces: true, [forced]: true }, CLEANED],
+    ["Unigram", {}, TEXT],
+    ["Unigram", { clean_up_tokenization_spaces: true }, CLEANED],
+  ])("%s with %j", (type, config, decoded) => {
+    const tokenizer = createTokenizer({ tokenizer: byteLevel(type), config });
+    expect(tokenizer.decode(tokenizer.encode(TEXT))).toBe(decoded);
+  });
+
+  test("ids survive decoding and encoding", () => {
+    const tokenizer = createTokenizer({ tokenizer: byteLevel() });
+    for (let seed = 1; seed <= 300; seed++) {
+      const ids = Array.from({ length: 24 }, (_, i) => (seed * 7919 + i * i * 104729 + seed * i) % 95);
+      expect(tokenizer.encode(tokenizer.decode(ids))).toEqual(ids);
+    }
+  });
+});
+
 describe("characterTokenizer()", () => {
   const tokenizer = characterTokenizer("0123456789+-=? \né🙂.*");
   test("numbers characters in order, then <pad> and <eos>", () => {
