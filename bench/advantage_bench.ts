@@ -74,7 +74,7 @@ async function measureGroups(device: Device, name: string, groups: Groups): Prom
   };
   const input = { buffers, groups, counts: { tokens: 0, trained: new Uint32Array(rows), longest: 0 } };
   const checked = recordAdvantages(device, "grpo", input);
-  const got = await readFloats(device, checked.advantages, rows);
+  const got = await readFloats(device, checked.advantages.values, rows);
   checked.release();
   check(
     got.every((a, i) => Math.abs(a - want[i]) <= 2e-5 * Math.abs(want[i]) + 2e-6),
@@ -157,7 +157,7 @@ async function measureGae(device: Device, tokens: number, row: number): Promise<
     settings: { gamma: GAMMA, lam: LAMBDA },
   };
   const checked = recordAdvantages(device, "gae", input);
-  const got = await readFloats(device, checked.advantages, tokens);
+  const got = await readFloats(device, checked.advantages.values, tokens);
   checked.release();
   check(
     got.every((a, t) => Math.abs(a - want[t]) <= 1e-4 * Math.abs(want[t]) + 1e-4),

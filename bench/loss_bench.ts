@@ -78,7 +78,7 @@ function upload(device: Device, batch: Batch): LossBuffers {
   return {
     logprobs: device.upload(batch.logprobs, "logprobs"),
     oldLogprobs: device.upload(batch.old, "old log-probs"),
-    advantages: device.upload(batch.advantages, "advantages"),
+    advantages: { level: "row", values: device.upload(batch.advantages, "advantages") },
     mask: device.upload(batch.mask, "mask"),
     offsets: device.upload(batch.offsets, "offsets"),
     trajectoryOfToken: device.upload(batch.rowOfToken, "row of token"),

@@ -113,7 +113,7 @@ function randomBatch(): TrainBatch {
     tokens,
     offsets,
     mask,
-    advantages: Float32Array.from({ length: BATCH }, (_, i) => (i % 2 ? 1 : -1)),
+    advantages: { level: "row", values: Float32Array.from({ length: BATCH }, (_, i) => (i % 2 ? 1 : -1)) },
   };
 }
 

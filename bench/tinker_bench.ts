@@ -84,7 +84,7 @@ function batchOf(rows: number, length: number): TrainBatch {
   const offsets = Uint32Array.from({ length: rows + 1 }, (_, i) => i * length);
   const tokens = Uint32Array.from({ length: rows * length }, (_, t) => t % 97);
   const mask = tokens.map((_, t) => (t % length === 0 ? 0 : 1));
-  return { offsets, tokens, mask, advantages: new Float32Array(rows).fill(0.5) };
+  return { offsets, tokens, mask, advantages: { level: "row", values: new Float32Array(rows).fill(0.5) } };
 }
 
 /** One step of training: a gradient and the optimiser. */

@@ -47,14 +47,23 @@ export interface PackedTokens {
 }
 
 /**
+ * How much better than its group each row, or each token, was. `level` says what `values` holds, because lengths do not:
+ * a batch can have as many rows as tokens.
+ */
+export interface Advantages<V = Float32Array> {
+  readonly level: "row" | "token";
+  /** `row`: [N], one for all trained tokens of the row. `token`: [T]. */
+  readonly values: V;
+}
+
+/**
  * One optimiser step's rows. Per-token arrays are [T] and describe the token at their own index (its log-prob given
  * those before it); the first token of a sequence has nothing before it, so its mask is 0.
  */
 export interface TrainBatch extends PackedTokens {
   /** 1 = trained on. */
   readonly mask: Uint32Array;
-  /** Per sequence [N], spread over its masked tokens, or per token [T]. */
-  readonly advantages: Float32Array;
+  readonly advantages: Advantages;
   /** Policy at the start of the update, [T]. Absent: the current log-probs, detached (one on-policy step). */
   readonly oldLogprobs?: Float32Array;
   /** As sampled, [T]. */
@@ -63,7 +72,7 @@ export interface TrainBatch extends PackedTokens {
   readonly refLogprobs?: Float32Array;
   /** Importance weights of the rollout correction, [T], multiplied into the loss. */
   readonly rolloutIsWeights?: Float32Array;
-  /** Per-token weights of `cross_entropy`, [T]. */
+  /** Per-token weights of `cross_entropy`, [T]; they replace the advantages. */
   readonly weights?: Float32Array;
 }
 

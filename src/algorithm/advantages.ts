@@ -1,4 +1,5 @@
 /** Advantages on the host, in float64: the oracle of the device's, and the way without one. */
+import { checkAdvantages } from "./advantage_level.ts";
 import { findEstimator } from "./estimator.ts";
 import {
   type AdvantageBatch,
@@ -10,12 +11,16 @@ import { packGroups } from "./groups.ts";
 
 /**
  * Advantages of a packed batch.
- * @throws ConfigError for an unknown estimator or setting, or a field that it needs and the batch lacks
+ * @throws ConfigError for an unknown estimator or setting, a field that it needs and the batch lacks, or an estimate whose
+ * length is not that of its level
  * @see verl core_algos (0.10), rLLM trainer/algorithms (`rllm.NAME`), TRL GRPOTrainer (`trl.grpo`)
  */
 export function advantages(batch: AdvantageBatch, name: string, settings: EstimatorSettings = {}): Estimate {
   const estimator = findEstimator(name);
-  return estimator.estimate(batch, estimatorSettings(estimator, settings));
+  const estimate = estimator.estimate(batch, estimatorSettings(estimator, settings));
+  const size = { rows: batch.offsets.length - 1, tokens: batch.mask.length };
+  checkAdvantages(estimate, { ...size, from: `the estimator ${name}` });
+  return estimate;
 }
 
 /**
@@ -36,7 +41,7 @@ export function groupAdvantages(
     groups: packGroups(groupOfRow, rewards.length),
     scores,
   };
-  const flat = advantages(batch, name, settings).advantages;
+  const flat = advantages(batch, name, settings).values;
   let next = 0;
   return rewards.map((group) => group.map(() => flat[next++]));
 }
@@ -54,6 +59,6 @@ export function perToken(
       for (let t = offsets[row]; t < offsets[row + 1]; t++) tokens[t] = mask[t] === 0 ? 0 : values[row];
     return tokens;
   };
-  const advantages = spread(estimate.advantages);
+  const advantages = spread(estimate.values);
   return { advantages, returns: estimate.returns ? spread(estimate.returns) : advantages };
 }

@@ -38,12 +38,12 @@ export function defineEstimator<S extends EstimatorSettings>(estimator: CustomEs
     estimate: (batch, settings) => {
       const groups = groupsOf(batch);
       const given = estimator.estimate(groups, settings, batch);
-      const advantages = new Float64Array(batch.scores.length);
+      const estimates = new Float64Array(batch.scores.length);
       for (const group of groups) {
         const values = checked(given[group.index], group, estimator.name);
-        for (const [k, row] of group.rows.entries()) advantages[row] = values[k];
+        for (const [k, row] of group.rows.entries()) estimates[row] = values[k];
       }
-      return { level: "row", advantages };
+      return { level: "row", values: estimates };
     },
   });
 }

@@ -1,4 +1,5 @@
 /** What an advantage estimator is, and what it needs of a batch. */
+import type { Advantages } from "../backend.ts";
 import { ConfigError } from "../errors.ts";
 import type { Groups } from "./groups.ts";
 
@@ -25,11 +26,9 @@ export interface AdvantageBatch {
   readonly rewardComponents?: Readonly<Record<string, ArrayLike<number>>>;
 }
 
-/** Advantages of each row, spread over its trained tokens, or of each token. */
-export interface Estimate {
-  readonly level: "row" | "token";
-  readonly advantages: Float64Array;
-  /** Absent: as the advantages. */
+/** The advantages of a batch, with their returns. */
+export interface Estimate extends Advantages<Float64Array> {
+  /** At the same level. Absent: as the advantages. */
   readonly returns?: Float64Array;
 }
 

@@ -3,7 +3,7 @@ import { ConfigError } from "../errors.ts";
 import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./estimator_definition.ts";
 import { deviation, mean, whitening } from "./statistics.ts";
 
-const row = (advantages: Float64Array): Estimate => ({ level: "row", advantages });
+const row = (values: Float64Array): Estimate => ({ level: "row", values });
 
 /** Trained tokens of each row. */
 export function trainedLengths({ offsets, mask }: AdvantageBatch): Uint32Array {

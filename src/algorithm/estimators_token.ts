@@ -103,7 +103,7 @@ function gae(batch: AdvantageBatch, settings: EstimatorSettings): Estimate {
   const advantages = new Float64Array(batch.mask.length);
   const returns = new Float64Array(batch.mask.length);
   for (const row of rowsOf(batch)) gaeRow(row, values, { gamma, lam }, { advantages, returns });
-  return { level: "token", advantages: whitenTokens(advantages, batch.mask), returns };
+  return { level: "token", values: whitenTokens(advantages, batch.mask), returns };
 }
 
 /** REINFORCE++: discounted rewards to go, whitened. Masked tokens pass the running return on (or reset it, in 2026-01). */
@@ -112,7 +112,7 @@ function reinforcePlusPlus(batch: AdvantageBatch, settings: EstimatorSettings): 
   const atMasked = settings.reset_at_masked ? "reset" : "carry";
   for (const row of rowsOf(batch))
     discountedReturns(row, { gamma: settings.gamma as number, atMasked }, returns);
-  return { level: "token", advantages: whitenTokens(returns, batch.mask), returns };
+  return { level: "token", values: whitenTokens(returns, batch.mask), returns };
 }
 
 /** ReMax: rewards to go minus the greedy rollout's reward. */
@@ -122,7 +122,7 @@ function remax(batch: AdvantageBatch): Estimate {
   const advantages = returns.slice();
   for (const { row, first, end, mask } of rowsOf(batch))
     for (let t = first; t < end; t++) if (mask[t] !== 0) advantages[t] -= baselines[row];
-  return { level: "token", advantages, returns };
+  return { level: "token", values: advantages, returns };
 }
 
 function optimalBaseline(compact: boolean) {
@@ -136,7 +136,7 @@ function optimalBaseline(compact: boolean) {
       sumPiSquared: needs(batch.sumPiSquared, "optimal_token_baseline", "sum_pi_squared"),
     });
     baselineAdvantages(batch, { returns, power, advantages }, options);
-    return { level: "token", advantages, returns };
+    return { level: "token", values: advantages, returns };
   };
 }
 

@@ -1,5 +1,7 @@
 /** The policy loss on the host, in float64: the oracle of the GPU's, and the way without a device. */
+import type { Advantages } from "../backend.ts";
 import { ConfigError } from "../errors.ts";
+import { advantageReader, checkAdvantages } from "./advantage_level.ts";
 import { countRows, weightOfRow } from "./aggregation.ts";
 import {
   type PassOptions,
@@ -27,8 +29,8 @@ export interface LossBatch {
   readonly logprobs: ArrayLike<number>;
   /** Absent: the current log-probs, detached. */
   readonly oldLogprobs?: ArrayLike<number>;
-  /** Per row [N] or per token [T]; for `cross_entropy`, the weights. */
-  readonly advantages: ArrayLike<number>;
+  /** For `cross_entropy`, the weights. */
+  readonly advantages: Advantages<ArrayLike<number>>;
   readonly rolloutIsWeights?: ArrayLike<number>;
   readonly refLogprobs?: ArrayLike<number>;
   readonly entropy?: ArrayLike<number>;
@@ -62,21 +64,17 @@ export function policyLoss(batch: LossBatch, spec: PolicyLossSpec): HostLoss {
 }
 
 function hostStreams(batch: LossBatch): Streams {
-  const { offsets, advantages } = batch;
-  const tokens = offsets[offsets.length - 1];
+  const { offsets } = batch;
+  const rows = offsets.length - 1;
   const rowOfToken = rowsOfTokens(offsets);
-  const perToken = advantages.length === tokens;
-  if (!perToken && advantages.length !== offsets.length - 1)
-    throw new ConfigError(
-      `Cannot take advantages as [N] = ${offsets.length - 1} or [T] = ${tokens} numbers: ${advantages.length}.`,
-    );
+  const advantages = checkAdvantages(batch.advantages, { rows, tokens: offsets[rows] });
   return {
     logprobs: batch.logprobs,
     mask: batch.mask,
     old: batch.oldLogprobs,
     isWeights: batch.rolloutIsWeights,
     ref: batch.refLogprobs,
-    advantage: perToken ? (t) => advantages[t] : (_, row) => advantages[row],
+    advantage: advantageReader(advantages),
     row: (t) => rowOfToken[t],
   };
 }

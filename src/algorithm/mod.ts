@@ -11,14 +11,15 @@
  *     const { loss: value, metrics } = loss.decode(data.slice(0, loss.reads.length));
  *     loss.release();
  *
- * `spec` is a `LossSpec` of backend.ts (plus `loss_scale_factor`, `dp_size`, `compat`). `advantages` is f32 [N] or [T];
- * for `cross_entropy` it holds the weights. Rows are whole sequences with the prompt masked out, or responses alone.
+ * `spec` is a `LossSpec` of backend.ts (plus `loss_scale_factor`, `dp_size`, `compat`). `advantages` is f32 with its
+ * level, { level: "row", values: [N] } or { level: "token", values: [T] }; for `cross_entropy` it holds the weights. Rows are whole sequences with the prompt masked out, or responses alone.
  * Tinker's losses are `ppo`, `importance_sampling`, `cross_entropy`, `tinker.cispo`, `tinker.dro` (bare `cispo` and
  * `dro` are verl's); TRL's are `trl.NAME`.
  */
 
 export * from "../data/rollouts.ts";
 export * from "../data/rollouts_read.ts";
+export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage_level.ts";
 export { advantages, groupAdvantages, perToken } from "./advantages.ts";
 export * from "./aggregation.ts";
 export {

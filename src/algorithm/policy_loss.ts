@@ -1,6 +1,8 @@
 /** Records the policy loss on a device: everything stays in GPU buffers, only the partial sums are read back. */
+import type { Advantages } from "../backend.ts";
 import type { Buffer, Data, Device, ReadRequest } from "../compute/device.ts";
 import { UnsupportedError } from "../errors.ts";
+import { checkAdvantages } from "./advantage_level.ts";
 import { type RowCounts, trainedTokens, weightOfRow } from "./aggregation.ts";
 import {
   ENTROPY_GROUPS,
@@ -31,8 +33,8 @@ export interface LossBuffers {
   /** Policy at the start of the update. Absent: the current log-probs, detached (ratio 1). */
   readonly oldLogprobs?: Buffer;
   readonly refLogprobs?: Buffer;
-  /** f32, per row [N] or per token [T]; the weights of `cross_entropy`. */
-  readonly advantages: Buffer;
+  /** f32; the weights of `cross_entropy`. */
+  readonly advantages: Advantages<Buffer>;
   /** u32, 1 = trained on. */
   readonly mask: Buffer;
   /** f32, multiplied into the loss. */
@@ -75,7 +77,8 @@ const TABLE_COLUMNS = 4;
  * Records value, gradient and metrics of a policy loss. Nothing waits: submit or read when the step is complete.
  * @param spec the loss under its published name; see {@link PolicyLossSpec}
  * @param batch buffers, and the counts of the rows as {@link countRows} gives them
- * @throws ConfigError for an unknown loss, setting or mode, or an input that the loss needs and the batch lacks
+ * @throws ConfigError for an unknown loss, setting or mode, an input that the loss needs and the batch lacks, or
+ * advantages whose buffer does not hold what their level says
  */
 export function recordPolicyLoss(
   device: Device,
@@ -108,7 +111,7 @@ class Recording {
   private readonly layout: Layout;
   private readonly workspace: Buffer;
   private readonly dlogprobs: Buffer;
-  private readonly perToken: boolean;
+  private readonly advantages: Advantages<Buffer>;
 
   constructor(
     device: Device,
@@ -122,10 +125,18 @@ class Recording {
     this.kernel = passKernel(loss);
     const { tokens, trained } = batch.counts;
     this.windowTokens = batch.windowTokens ?? maxWindow(device);
-    this.perToken = isPerToken(batch.buffers.advantages, tokens, trained.length);
+    this.advantages = checkAdvantages(batch.buffers.advantages, {
+      rows: trained.length,
+      tokens,
+      length: (buffer) => buffer.byteLength / F32_BYTES,
+    });
     this.layout = layOut(tokens, trained.length, this.windowTokens);
     this.workspace = device.alloc(this.layout.length * F32_BYTES, "loss workspace");
     this.dlogprobs = device.alloc(tokens * F32_BYTES, "dlogprobs");
+  }
+
+  private get perToken(): boolean {
+    return this.advantages.level === "token";
   }
 
   record(): RecordedLoss {
@@ -164,7 +175,7 @@ class Recording {
     if (this.perToken) return;
     const bytes = this.counts.trained.length * F32_BYTES;
     const column = this.workspace.slice(this.layout.rowStride * F32_BYTES, bytes);
-    this.device.copy(this.buffers.advantages, column, bytes);
+    this.device.copy(this.advantages.values, column, bytes);
   }
 
   private recordRows(): void {
@@ -176,7 +187,7 @@ class Recording {
         old: buffers.oldLogprobs ?? buffers.logprobs,
         mask: buffers.mask,
         offsets: buffers.offsets,
-        advantages: this.perToken ? buffers.advantages : buffers.logprobs,
+        advantages: this.perToken ? this.advantages.values : buffers.logprobs,
         is_weights: buffers.isWeights ?? buffers.logprobs,
         workspace: this.workspace,
       },
@@ -194,7 +205,6 @@ class Recording {
     recordSelection(this.device, selection, {
       buffers: this.buffers,
       counts: this.counts,
-      perToken: this.perToken,
       keys: this.dlogprobs,
       workspace: this.workspace,
       rowStride: this.layout.rowStride,
@@ -271,11 +281,11 @@ class Recording {
 
   /** Gives each optional stream a slot. The fourth rides in the output; a selection's keys already lie there. */
   private seat() {
-    const { oldLogprobs, advantages, isWeights, refLogprobs } = this.buffers;
+    const { oldLogprobs, isWeights, refLogprobs } = this.buffers;
     const { plan, klCode } = this.loss;
     const wanted: [string, Buffer | undefined][] = [
       ["OLD", oldLogprobs],
-      ["ADVANTAGE", this.perToken ? advantages : undefined],
+      ["ADVANTAGE", this.perToken ? this.advantages.values : undefined],
       ["WEIGHT", plan.weightsInRows === "all" ? undefined : isWeights],
       ["REF", klCode !== 0 ? refLogprobs : undefined],
     ];
@@ -341,14 +351,6 @@ function layOut(tokens: number, rows: number, windowTokens: number): Layout {
   const entropyAt = partialsAt + windows * PASS_GROUPS * SUM_COUNT;
   const thresholdAt = entropyAt + windows * ENTROPY_GROUPS;
   return { rowStride, partialsAt, windows, entropyAt, thresholdAt, length: thresholdAt + ALIGNMENT };
-}
-
-/** N = T only where every row has one token: then both readings agree. */
-function isPerToken(advantages: Buffer, tokens: number, rows: number): boolean {
-  const length = advantages.byteLength / F32_BYTES;
-  if (length === rows) return false;
-  if (length === tokens) return true;
-  throw new RangeError(`Cannot take advantages as [N] = ${rows} or [T] = ${tokens} floats: ${length}`);
 }
 
 function passKernel({ name, plan }: ResolvedLoss): typeof lossPolicy {

@@ -1,4 +1,5 @@
 /** Records advantage estimation on a device: data in GPU buffers, advantages left there. */
+import type { Advantages } from "../backend.ts";
 import type { Buffer, Device } from "../compute/device.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import {
@@ -59,10 +60,8 @@ export interface AdvantageInput {
 }
 
 export interface RecordedAdvantages {
-  /** `row`: the buffers hold [N]; `token`: [T]. */
-  readonly level: "row" | "token";
-  /** f32. Per row: take it as the loss's `advantages` as it is. Per token: 0 where mask = 0, except `remax`. */
-  readonly advantages: Buffer;
+  /** f32, as `recordPolicyLoss` takes them. Per token: 0 where mask = 0, except `remax`. */
+  readonly advantages: Advantages<Buffer>;
   /** f32 [T], for per-token estimators. */
   readonly returns?: Buffer;
   release(): void;
@@ -405,8 +404,7 @@ export function recordAdvantages(device: Device, name: string, input: AdvantageI
   const { advantages, returns } = RECORDERS[name](recorder);
   recorder.finish();
   return {
-    level: returns ? "token" : "row",
-    advantages,
+    advantages: { level: returns ? "token" : "row", values: advantages },
     returns,
     release: () => device.release(advantages, ...(returns ? [returns] : [])),
   };

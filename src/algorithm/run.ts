@@ -4,6 +4,7 @@ import { type Buffer, type Data, type Device, readFloats } from "../compute/devi
 import type { Floats, Rollouts } from "../data/rollouts.ts";
 import type { RolloutsPart } from "../data/rollouts_read.ts";
 import { ConfigError } from "../errors.ts";
+import { checkAdvantages } from "./advantage_level.ts";
 import { advantages, perToken } from "./advantages.ts";
 import { countRows } from "./aggregation.ts";
 import { findEstimator } from "./estimator.ts";
@@ -56,7 +57,7 @@ export function lossBatch(rollouts: Rollouts): LossBatch {
     mask,
     logprobs: field(rollouts, "logprobs"),
     oldLogprobs: tokens.old_logprobs,
-    advantages: field(rollouts, "advantages"),
+    advantages: { level: "token", values: field(rollouts, "advantages") },
     rolloutIsWeights: tokens.rollout_is_weights,
     refLogprobs: tokens.ref_logprobs,
   };
@@ -72,7 +73,7 @@ export function field(rollouts: Rollouts, name: keyof Rollouts["tokens"]): Float
 }
 
 export interface TokenAdvantages {
-  /** What the estimator gave: per row [N] or per token [T]. */
+  /** What the estimator gave. */
   readonly estimate: Estimate;
   /** Both [T]; rows spread over their trained tokens, 0 elsewhere. */
   readonly advantages: Float64Array;
@@ -139,10 +140,10 @@ async function deviceAdvantages(
     settings,
   });
   try {
-    const { level } = recorded;
+    const { level, values } = recorded.advantages;
     const read = async (buffer: Buffer) => Float64Array.from(await readFloats(device, buffer));
     const returns = recorded.returns && (await read(recorded.returns));
-    return { level, advantages: await read(recorded.advantages), returns };
+    return { level, values: await read(values), returns };
   } finally {
     recorded.release();
     inputs.release();
@@ -166,14 +167,16 @@ export async function computePolicyLoss(
   { device }: RunOptions = {},
 ): Promise<TokenLosses> {
   if (!device || isHostOnly(spec)) return policyLoss(batch, spec);
-  const inputs = new Inputs(device);
   const counts = countRows(batch.offsets, batch.mask);
+  const size = { rows: counts.trained.length, tokens: counts.tokens };
+  const { level, values } = checkAdvantages(batch.advantages, size);
+  const inputs = new Inputs(device);
   const recorded = recordPolicyLoss(device, spec, {
     buffers: {
       logprobs: inputs.floats(batch.logprobs, "logprobs"),
       oldLogprobs: inputs.optional(batch.oldLogprobs, "old log-probs"),
       refLogprobs: inputs.optional(batch.refLogprobs, "reference log-probs"),
-      advantages: inputs.floats(batch.advantages, "advantages"),
+      advantages: { level, values: inputs.floats(values, "advantages") },
       isWeights: inputs.optional(batch.rolloutIsWeights, "importance weights"),
       entropy: inputs.optional(batch.entropy, "entropy"),
       mask: inputs.ints(batch.mask, "mask"),

@@ -1,4 +1,5 @@
 /** Chooses the tokens of clip_cov and kl_cov on the device: covariance keys, then a radix search for the smallest one. */
+import type { Advantages } from "../backend.ts";
 import type { Buffer, Device } from "../compute/device.ts";
 import { defineKernel } from "../compute/kernel.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "./aggregation.ts";
@@ -130,10 +131,9 @@ interface SelectionInput {
     readonly oldLogprobs?: Buffer;
     readonly mask: Buffer;
     readonly trajectoryOfToken: Buffer;
-    readonly advantages: Buffer;
+    readonly advantages: Advantages<Buffer>;
   };
   readonly counts: RowCounts;
-  readonly perToken: boolean;
   /** u32 [T] out: a token is chosen where its key reaches the threshold. */
   readonly keys: Buffer;
   /** Row table in; the threshold out, as u32 bits. */
@@ -151,8 +151,9 @@ export function recordSelection(device: Device, selection: Selection, input: Sel
   const scratch = device.alloc(2 * GROUPS * 4, "selection means");
   const counters = device.alloc((COUNTERS + 2) * 4, "selection counters");
   const { logprobs, mask, trajectoryOfToken: row_of_token, oldLogprobs } = buffers;
-  const advantages = input.perToken ? buffers.advantages : logprobs;
-  const constants = { TOKEN_ADVANTAGE: input.perToken ? 1 : 0 };
+  const isPerToken = buffers.advantages.level === "token";
+  const advantages = isPerToken ? buffers.advantages.values : logprobs;
+  const constants = { TOKEN_ADVANTAGE: isPerToken ? 1 : 0 };
   const common = { logprobs, mask, row_of_token, advantages, workspace, scratch };
   device.clear(counters);
   device.dispatch(selectionMeans, { buffers: common, params: { tokens, row_stride: rowStride }, constants });

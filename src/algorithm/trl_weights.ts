@@ -2,8 +2,11 @@
  * TRL's three factors on a token's loss, as importance weights for any loss here: they multiply the loss before
  * aggregation and leave the KL term alone. In float64.
  */
+import type { Advantages } from "../backend.ts";
 import { ConfigError } from "../errors.ts";
+import { advantageReader, checkAdvantages } from "./advantage_level.ts";
 import { clamp } from "./loss_definition.ts";
+import { rowsOfTokens } from "./loss_reference.ts";
 
 export interface TrlWeightOptions {
   /** Keeps the tokens of highest entropy, this share of all trained ones (`top_entropy_quantile`). Default 1: all. */
@@ -24,8 +27,7 @@ export interface TrlWeightBatch {
   readonly oldLogprobs?: ArrayLike<number>;
   readonly rolloutLogprobs?: ArrayLike<number>;
   readonly entropy?: ArrayLike<number>;
-  /** Per row, [N]. */
-  readonly advantages?: ArrayLike<number>;
+  readonly advantages?: Advantages<ArrayLike<number>>;
 }
 
 /**
@@ -65,15 +67,16 @@ function topEntropy(batch: TrlWeightBatch, share: number): Float64Array {
   return Float64Array.from(entropy, (h) => (h >= threshold ? 1 : 0));
 }
 
-/** 1 in rows that are kept. */
+/** 1 at tokens that are kept: of a good advantage, or in a row that is near enough to its sampler. */
 function offPolicy(batch: TrlWeightBatch, threshold: number): Float64Array {
   const sampled = input(batch.rolloutLogprobs, "rolloutLogprobs");
-  const advantages = input(batch.advantages, "advantages");
-  return byRow(batch, (row, tokens) => {
-    const drift =
-      tokens.reduce((sum, t) => sum + sampled[t] - batch.logprobs[t], 0) / Math.max(tokens.length, 1);
-    return advantages[row] >= 0 || drift <= threshold ? 1 : 0;
-  });
+  const size = { rows: batch.offsets.length - 1, tokens: batch.mask.length };
+  const advantage = advantageReader(checkAdvantages(input(batch.advantages, "advantages"), size));
+  const drift = (tokens: readonly number[]) =>
+    tokens.reduce((sum, t) => sum + sampled[t] - batch.logprobs[t], 0) / Math.max(tokens.length, 1);
+  const drifts = byRow(batch, (_, tokens) => drift(tokens));
+  const rowOfToken = rowsOfTokens(batch.offsets);
+  return drifts.map((of, t) => (advantage(t, rowOfToken[t]) >= 0 || of <= threshold ? 1 : 0));
 }
 
 function samplerRatio(batch: TrlWeightBatch, options: TrlWeightOptions): Float64Array {

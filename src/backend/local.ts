@@ -1,6 +1,8 @@
 /** The backend that trains on this machine: a language model and the policy losses on one device. */
 import {
+  checkAdvantages,
   countRows,
+  factorsOf,
   isHostOnly,
   type LossResult,
   policyLoss,
@@ -126,9 +128,8 @@ export class LocalBackend implements Backend {
     const trained = trainedTokens(batch, outputs.sequences);
     const upload = (values: Float32Array | undefined, label: string) =>
       values && scratch.upload(values, label);
-    // With as many rows as tokens, per-token advantages would be read as per-row ones: an empty row tells them apart.
-    const isAmbiguous = trained.isPerToken && outputs.offsets.length - 1 === trained.count;
-    const offsets = isAmbiguous ? Uint32Array.of(...outputs.offsets, trained.count) : outputs.offsets;
+    const { offsets } = outputs;
+    const { level, values } = trained.advantages;
     const mask = new Uint32Array(trained.count).fill(1);
     const recorded = recordPolicyLoss(this.device, spec, {
       counts: countRows(offsets, mask),
@@ -138,7 +139,7 @@ export class LocalBackend implements Backend {
         mask: scratch.upload(mask, "mask"),
         offsets: scratch.upload(offsets, "row offsets"),
         trajectoryOfToken: scratch.upload(rowsOfTokens(offsets), "rows of tokens"),
-        advantages: scratch.upload(trained.advantages, "advantages"),
+        advantages: { level, values: scratch.upload(values, "advantages") },
         oldLogprobs: upload(trained.oldLogprobs, "old logprobs"),
         refLogprobs: upload(trained.refLogprobs, "reference logprobs"),
         isWeights: upload(trained.rolloutIsWeights, "importance weights"),
@@ -158,7 +159,6 @@ export class LocalBackend implements Backend {
   ): Promise<{ recorded: PassLoss & { decode(): LossResult }; tokens: number }> {
     const { offsets } = outputs;
     const trained = trainedTokens(batch, outputs.sequences);
-    const { advantages, isPerToken } = trained;
     const [logprobs, entropy] = (await this.device.read([
       { buffer: outputs.logprobs, type: "f32" },
       { buffer: outputs.entropies, type: "f32" },
@@ -170,10 +170,6 @@ export class LocalBackend implements Backend {
         mask: new Uint32Array(trained.count).fill(1),
         logprobs,
         entropy,
-        // Spread over tokens: with as many rows as tokens, an array could be read either way.
-        advantages: isPerToken
-          ? advantages
-          : Float32Array.from(rowsOfTokens(offsets), (row) => advantages[row]),
       },
       spec,
     );
@@ -218,16 +214,15 @@ export class LocalBackend implements Backend {
   }
 }
 
-/** What the loss takes of the trained tokens of sequences [from, to), end to end; advantages per token or per sequence. */
+/** What the loss takes of the trained tokens of sequences [from, to), end to end. */
 function trainedTokens(batch: TrainBatch, range: { from: number; to: number }) {
   const at = trainedIndices(batch, range);
   const pick = (values: Float32Array) => Float32Array.from(at, (t) => values[t]);
-  const perToken =
-    batch.weights ?? (batch.advantages.length === batch.tokens.length ? batch.advantages : undefined);
+  const { level, values } = factorsOf(batch);
+  const part = level === "token" ? pick(values) : values.slice(range.from, range.to);
   return {
     count: at.length,
-    isPerToken: perToken !== undefined,
-    advantages: perToken ? pick(perToken) : batch.advantages.slice(range.from, range.to),
+    advantages: { level, values: part },
     oldLogprobs: batch.oldLogprobs && pick(batch.oldLogprobs),
     refLogprobs: batch.refLogprobs && pick(batch.refLogprobs),
     rolloutIsWeights: batch.rolloutIsWeights && pick(batch.rolloutIsWeights),
@@ -263,12 +258,7 @@ function checkLengths(batch: TrainBatch): void {
         { path: name },
       );
   }
-  const { length } = batch.advantages;
-  if (length !== rows && length !== tokens)
-    throw new ConfigError(
-      `Cannot train as advantages must have one element per sequence (${rows}) or per token (${tokens}): ${length}`,
-      { path: "advantages" },
-    );
+  checkAdvantages(batch.advantages, { rows, tokens });
 }
 
 /** Shares of the batch's loss; they add up, where other metrics are means over a pass's tokens. */

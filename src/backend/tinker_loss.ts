@@ -4,7 +4,15 @@
  * their gradient by each log-prob goes there as the weight of a cross-entropy, which is exact for any loss.
  */
 import { resolveLoss } from "../algorithm/loss_spec.ts";
-import { countRows, type HostLoss, policyLoss, weightOfRow } from "../algorithm/mod.ts";
+import {
+  advantageReader,
+  checkAdvantages,
+  countRows,
+  factorsOf,
+  type HostLoss,
+  policyLoss,
+  weightOfRow,
+} from "../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../backend.ts";
 import { UnsupportedError } from "../errors.ts";
 import type { Datum } from "./tinker_messages.ts";
@@ -70,20 +78,15 @@ function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
   const { offsets, mask, rolloutIsWeights: correction } = batch;
   const counts = countRows(offsets, mask);
   const { weight } = resolveLoss(spec, counts);
-  const given = advantagesOf(batch);
-  const perToken = given.length === mask.length;
+  const size = { rows: counts.trained.length, tokens: counts.tokens };
+  const advantage = advantageReader(checkAdvantages(factorsOf(batch), size));
   const weighted = new Float32Array(mask.length);
   for (let row = 0; row + 1 < offsets.length; row++) {
     const share = weightOfRow(weight, counts.trained[row]);
     for (let t = offsets[row]; t < offsets[row + 1]; t++)
-      if (mask[t] !== 0) weighted[t] = given[perToken ? t : row] * share * (correction?.[t] ?? 1);
+      if (mask[t] !== 0) weighted[t] = advantage(t, row) * share * (correction?.[t] ?? 1);
   }
   return weighted;
-}
-
-/** Per row or per token; `weights` of a supervised batch. */
-function advantagesOf({ weights, advantages }: TrainBatch): Float32Array {
-  return weights ?? advantages;
 }
 
 /**
@@ -91,7 +94,7 @@ function advantagesOf({ weights, advantages }: TrainBatch): Float32Array {
  * @param logprobs [T], at trained tokens
  */
 export function hostLoss(batch: TrainBatch, spec: LossSpec, logprobs: Float32Array): HostLoss {
-  return policyLoss({ ...batch, logprobs, advantages: advantagesOf(batch) }, spec);
+  return policyLoss({ ...batch, logprobs, advantages: factorsOf(batch) }, spec);
 }
 
 /** What the service is given of a loss that is taken here: the first pass tells the log-probs alone. */

@@ -1,5 +1,6 @@
 /** Stage 6, advantages: rewards into one number per trajectory (or per token) that says how much better than its group it was. */
-import type { Metrics } from "../backend.ts";
+import { checkAdvantages } from "../algorithm/advantage_level.ts";
+import type { Advantages, Metrics } from "../backend.ts";
 import { rowCount } from "../data/pack.ts";
 import type { Step, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -17,8 +18,8 @@ export interface AdvantageOptions {
   readonly lengths?: Uint32Array;
 }
 
-/** Advantages of one role's trajectories, [N], or of their trained tokens end to end, [sum of lengths]. */
-export type Estimates = Float32Array | { readonly tokens: Float32Array };
+/** Advantages of one role: `row` holds one per trajectory, `token` those of the trained tokens end to end. */
+export type Estimates = Advantages;
 
 /**
  * Rewards in, advantages out. `groups` gives each trajectory's group, 0 to G-1. Called once per role and step, so a
@@ -53,16 +54,19 @@ export async function advantages(
     const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
     const groups = numbered(units.map((unit) => unit.group));
     const rewards = Float32Array.from(units, (unit) => unit.reward);
-    const estimates = await estimate(rewards, groups, {
-      ...advantageOptions(role, settings),
-      lengths: Uint32Array.from(units, (unit) => spread.trainedTokens(unit)),
+    const lengths = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
+    const options = { ...advantageOptions(role, settings), lengths };
+    const estimates = checkAdvantages(await estimate(rewards, groups, options), {
+      rows: units.length,
+      tokens: lengths.reduce((sum, length) => sum + length, 0),
+      from: `the estimator ${options.name} for the role ${role}`,
     });
     spread.put(units, estimates, settings.stepwise_advantage);
     const trajectoryRewards = estimated.map((i) => rows.trajectories[i].reward);
     Object.assign(
       metrics,
       rewardMetrics(role, trajectoryRewards),
-      advantageMetrics(role, [...valuesOf(estimates), ...kept]),
+      advantageMetrics(role, [...estimates.values, ...kept]),
       difficulty(role, units),
     );
   }
@@ -135,12 +139,16 @@ class Spread {
   }
 
   /** Advantages of units, or of their trained tokens end to end. */
-  put(units: readonly Unit[], estimates: Estimates, options: LoopSettings["stepwise_advantage"]): void {
+  put(
+    units: readonly Unit[],
+    { level, values }: Estimates,
+    options: LoopSettings["stepwise_advantage"],
+  ): void {
     const { trajectories } = this.rows;
-    if (estimates instanceof Float32Array) {
+    if (level === "row") {
       for (const [u, unit] of units.entries()) {
-        checkFinite(estimates[u], trajectories[unit.trajectory].uid);
-        this.putUnit(unit, estimates[u], options);
+        checkFinite(values[u], trajectories[unit.trajectory].uid);
+        this.putUnit(unit, values[u], options);
       }
       return;
     }
@@ -149,8 +157,8 @@ class Spread {
       const key = starts.has(`${trajectory}`) ? `${trajectory}` : `${trajectory}:${step}`;
       const at = starts.get(key) as number;
       starts.set(key, at + 1);
-      checkFinite(estimates.tokens[at], trajectories[trajectory].uid);
-      return estimates.tokens[at];
+      checkFinite(values[at], trajectories[trajectory].uid);
+      return values[at];
     });
   }
 
@@ -184,21 +192,17 @@ class Spread {
     }
   }
 
-  /** [N] or [T]. */
-  advantages(): Float32Array {
+  advantages(): Advantages {
     if (this.hasOnePerTrajectory && !this.perToken) {
-      return Float32Array.from(this.rows.trajectoryOfRow, (trajectory) => this.perStep[trajectory][0]);
+      const { trajectoryOfRow } = this.rows;
+      return { level: "row", values: Float32Array.from(trajectoryOfRow, (i) => this.perStep[i][0]) };
     }
     const values = this.perToken ?? new Float32Array(this.rows.tokens.length);
     this.eachTrained((t, { trajectory, step }) => {
       if (!this.isPerToken[trajectory]) values[t] = this.perStep[trajectory][step];
     });
-    return values;
+    return { level: "token", values };
   }
-}
-
-function valuesOf(estimates: Estimates): Float32Array {
-  return estimates instanceof Float32Array ? estimates : estimates.tokens;
 }
 
 /** Of a token. */

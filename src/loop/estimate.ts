@@ -19,9 +19,8 @@ export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHo
 function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Estimates {
   const { name, settings } = choose(options);
   const batch = { ...rowsOf(rewards.length, { ...options, name }), groups: packed(groups), scores: rewards };
-  const { level, advantages: values } = advantages(batch, name, settings);
-  const estimates = Float32Array.from(values);
-  return level === "row" ? estimates : { tokens: estimates };
+  const { level, values } = advantages(batch, name, settings);
+  return { level, values: Float32Array.from(values) };
 }
 
 /** {@link estimateAdvantages} by the device's kernels; estimators that are functions of the host run there. */
@@ -38,11 +37,12 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
     };
     const counts = countRows(offsets, mask);
     const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups), counts, settings });
-    const length = recorded.level === "row" ? rewards.length : mask.length;
-    const [values] = await device.read([{ buffer: recorded.advantages, type: "f32", length }]);
+    const { level, values: buffer } = recorded.advantages;
+    const length = level === "row" ? rewards.length : mask.length;
+    const [values] = await device.read([{ buffer, type: "f32", length }]);
     recorded.release();
     device.release(...Object.values(buffers));
-    return recorded.level === "row" ? (values as Float32Array) : { tokens: values as Float32Array };
+    return { level, values: values as Float32Array };
   };
   return Object.assign(estimate, { check: checkEstimator });
 }

@@ -7,7 +7,7 @@
  * Stages pass values by name. Each says what it needs and what it gives, so a list that cannot work is refused before
  * the run; a stage whose needs are not there in a step (no group is left, say) is passed over.
  */
-import type { Metrics } from "../backend.ts";
+import type { Advantages, Metrics } from "../backend.ts";
 import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -41,8 +41,7 @@ export interface StepValues {
   readonly held: Held;
   readonly rows: PackedRows;
   readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights">;
-  /** Per row [N] or per token [T]. */
-  readonly advantages: Float32Array;
+  readonly advantages: Advantages;
   /** There from the start: what the stages so far have measured. */
   readonly metrics: Metrics;
 }

@@ -12,7 +12,7 @@
  * To add or reorder stages, name them in `pipeline.stages` (see pipeline.ts), or pass another `step` (see `trainStep`:
  * it is the eight calls in a row).
  */
-import type { Backend, Metrics, TrainBatch } from "../backend.ts";
+import type { Advantages, Backend, Metrics } from "../backend.ts";
 import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
 import type { Logger } from "../log/logger.ts";
@@ -64,8 +64,7 @@ export interface ProcessedRows extends PackedRows {
 
 /** What `update` trains on: the rows, with an advantage for each. */
 export interface AdvantageRows extends ProcessedRows {
-  /** Per row [N] or per token [T]. */
-  readonly advantages: TrainBatch["advantages"];
+  readonly advantages: Advantages;
 }
 
 /** A stage may answer at once or later. */

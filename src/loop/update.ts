@@ -1,4 +1,5 @@
 /** Stage 7, update: one optimiser step per mini-batch. */
+import { checkAdvantages } from "../algorithm/advantage_level.ts";
 import { planLoss } from "../algorithm/loss_definition.ts";
 import { findLoss } from "../algorithm/loss_spec.ts";
 import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../backend.ts";
@@ -11,10 +12,12 @@ import { largest, mean, smallest } from "./statistics.ts";
 /**
  * Trains on the rows in `training.num_minibatches` optimiser steps. Roles with a loss of their own share each step:
  * their gradients are summed under common denominators. Metrics are averaged over the calls as verl does.
+ * @throws {ConfigError} for advantages whose length is not that of their level, as a stage of one's own may give them
  */
 export async function update(rows: AdvantageRows, context: StageContext): Promise<Staged<undefined>> {
   const { backend, settings } = context;
   const params = optimParams(context);
+  checkAdvantages(rows.advantages, { rows: rowCount(rows), tokens: rows.tokens.length });
   const measured: Metrics[] = [];
   for (const range of minibatches(rowCount(rows), settings.training.num_minibatches)) {
     const parts = [...partsByLoss(rows, { range, settings })];
@@ -88,14 +91,15 @@ function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
     );
     return gathered;
   };
-  const isPerToken = rows.advantages.length !== rowCount(rows);
+  const { level, values } = rows.advantages;
   return {
     offsets,
     tokens: gather(rows.tokens),
     mask: gather(rows.mask),
-    advantages: isPerToken
-      ? gather(rows.advantages)
-      : Float32Array.from(members, (row) => rows.advantages[row]),
+    advantages: {
+      level,
+      values: level === "token" ? gather(values) : Float32Array.from(members, (row) => values[row]),
+    },
     rolloutLogprobs: gather(rows.rolloutLogprobs),
     ...(rows.oldLogprobs && { oldLogprobs: gather(rows.oldLogprobs) }),
     ...(rows.refLogprobs && { refLogprobs: gather(rows.refLogprobs) }),

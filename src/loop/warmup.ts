@@ -115,7 +115,7 @@ export function supervisedBatch(rows: readonly Encoded[]): TrainBatch {
     offsets,
     tokens,
     mask,
-    advantages: new Float32Array(rows.length).fill(1),
+    advantages: { level: "row", values: new Float32Array(rows.length).fill(1) },
     weights: Float32Array.from(mask),
   };
 }

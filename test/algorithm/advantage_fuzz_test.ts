@@ -37,12 +37,9 @@ describe.each(DEVICES)("random ragged batches on $name equal float64", ({ device
       const weights = want.level === "row" ? lengths : batch.mask;
       const trained = (values: ArrayLike<number>) => Array.from(values).filter((_, i) => weights[i] !== 0);
       const where = `round ${round} ${name}`;
-      const flat = trained(want.advantages).every((a) => Math.abs(a) < 1e-2);
+      const flat = trained(want.values).every((a) => Math.abs(a) < 1e-2);
       const tolerance = flat ? WHITENED_NOTHING : FUZZ;
-      expect(
-        furthest(trained(got.estimate.advantages), trained(want.advantages), tolerance),
-        where,
-      ).toBeUndefined();
+      expect(furthest(trained(got.estimate.values), trained(want.values), tolerance), where).toBeUndefined();
       if (want.returns)
         expect(furthest(trained(got.estimate.returns!), trained(want.returns), FUZZ), where).toBeUndefined();
     }
@@ -63,10 +60,7 @@ describe.each(DEVICES)("random ragged batches on $name equal float64", ({ device
     expect(batch.groups.fixedSize).toBe(size);
     for (const name of ["grpo", "rloo"]) {
       const got = await computeAdvantages(batch, name, { device });
-      expect(
-        furthest(got.estimate.advantages, advantages(batch, name).advantages, FUZZ),
-        name,
-      ).toBeUndefined();
+      expect(furthest(got.estimate.values, advantages(batch, name).values, FUZZ), name).toBeUndefined();
     }
   });
 
@@ -80,7 +74,7 @@ describe.each(DEVICES)("random ragged batches on $name equal float64", ({ device
     };
     const got = await computeAdvantages(batch, "grpo", { device });
     expect(
-      furthest(got.estimate.advantages, advantages(batch, "grpo").advantages, {
+      furthest(got.estimate.values, advantages(batch, "grpo").values, {
         relative: 1e-3,
         absolute: 1e-3,
       }),
@@ -120,11 +114,11 @@ test("a stream of whole groups gives what the whole file gives, and refuses batc
     mask: [1, 0],
   }));
   const text = rows.map((row) => JSON.stringify(row)).join("\n");
-  const whole = advantages(advantageBatch(packRollouts(rows)), "grpo").advantages;
+  const whole = advantages(advantageBatch(packRollouts(rows)), "grpo").values;
   let seen = 0;
   const parts = () => streamJsonl(() => text, { tokensPerPart: 24 });
   for await (const { estimate, rows: places } of streamAdvantages(parts(), "grpo")) {
-    for (const [k, row] of places.entries()) expect(estimate.advantages[k]).toBeCloseTo(whole[row], 12);
+    for (const [k, row] of places.entries()) expect(estimate.values[k]).toBeCloseTo(whole[row], 12);
     seen += places.length;
   }
   expect(seen).toBe(rows.length);

@@ -101,8 +101,8 @@ describe.each(DEVICES)("advantages on $name equal the published ones", ({ device
         });
         const read = async (buffer: Buffer) => Float64Array.from(await readFloats(device, buffer));
         const estimate = {
-          level: recorded.level,
-          advantages: await read(recorded.advantages),
+          level: recorded.advantages.level,
+          values: await read(recorded.advantages.values),
           returns: recorded.returns && (await read(recorded.returns)),
         };
         recorded.release();

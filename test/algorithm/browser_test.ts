@@ -73,6 +73,7 @@ async function compute(one: PageCase) {
       ]),
     );
     if (one.kind === "loss") {
+      batch.advantages = { level: "token", values: batch.advantages };
       const { loss, dlogprobs, metrics } = await grpu.computePolicyLoss(batch, one.spec, { device });
       return { loss, values: Array.from(dlogprobs as Float32Array), metrics };
     }
@@ -123,7 +124,7 @@ describe.skipIf(!CHROMIUM || !isNode)("in headless Chromium", () => {
     const { offsets, mask, logprobs, oldLogprobs, advantages } = lossBatch(rows, false);
     const recorded = { kl_cov_ratio: 0.05, ppo_kl_coef: 0.1 };
     const spec = { name, loss_agg_mode: golden.loss_agg_mode, settings: { ...golden.params, ...recorded } };
-    const batch = lists({ offsets, mask, logprobs, oldLogprobs, advantages });
+    const batch = lists({ offsets, mask, logprobs, oldLogprobs, advantages: advantages.values });
     const got = await page.evaluate(compute, { kind: "loss", name, spec, settings: {}, batch } as PageCase);
     expect(furthest([got.loss], [golden.value], F32)).toBeUndefined();
     expect(furthest(got.values, golden.dlogprobs.flat(), F32)).toBeUndefined();

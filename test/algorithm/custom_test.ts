@@ -106,7 +106,7 @@ describe("a user's estimator", () => {
     scores: [5, 1, 2],
   };
   test("gets groups and its settings", () => {
-    expect(Array.from(advantages(three, "median", { scale: 2 }).advantages)).toEqual([6, -2, 0]);
+    expect(Array.from(advantages(three, "median", { scale: 2 }).values)).toEqual([6, -2, 0]);
   });
   test("is told when it gives the wrong number of advantages", () => {
     expect(() => advantages(three, "short")).toThrow(/short as it must give 3 advantages for group 0: 1/);

@@ -13,11 +13,12 @@ export async function deviceLoss(
 ): Promise<LossResult & { dlogprobs: Float32Array; dentropy?: Float32Array }> {
   const floats = (data: ArrayLike<number>, label: string) => device.upload(Float32Array.from(data), label);
   const optional = (data: ArrayLike<number> | undefined, label: string) => data && floats(data, label);
+  const { level } = batch.advantages;
+  const values = floats(batch.advantages.values, "advantages");
   const buffers = {
     logprobs: floats(batch.logprobs, "logprobs"),
     oldLogprobs: optional(batch.oldLogprobs, "old"),
     refLogprobs: optional(batch.refLogprobs, "ref"),
-    advantages: floats(batch.advantages, "advantages"),
     mask: device.upload(batch.mask, "mask"),
     isWeights: optional(batch.rolloutIsWeights, "weights"),
     offsets: device.upload(batch.offsets, "offsets"),
@@ -25,7 +26,8 @@ export async function deviceLoss(
     entropy: optional(batch.entropy, "entropy"),
   };
   const counts = countRows(batch.offsets, batch.mask);
-  const recorded = recordPolicyLoss(device, spec, { buffers, counts, ...options });
+  const input = { ...buffers, advantages: { level, values } };
+  const recorded = recordPolicyLoss(device, spec, { buffers: input, counts, ...options });
   const data = await device.read(recorded.reads);
   const result = {
     ...recorded.decode(data),
@@ -33,6 +35,6 @@ export async function deviceLoss(
     dentropy: recorded.dentropy && (await readFloats(device, recorded.dentropy, counts.tokens)),
   };
   recorded.release();
-  device.release(...Object.values(buffers).filter((buffer) => buffer !== undefined));
+  device.release(values, ...Object.values(buffers).filter((buffer) => buffer !== undefined));
   return result;
 }

@@ -70,7 +70,7 @@ export function lossBatch(rows: readonly GoldenRow[], weighted: boolean): LossBa
     mask: Uint32Array.from(mask),
     logprobs: pack(rows, "logprobs"),
     oldLogprobs,
-    advantages: pack(rows, "advantages"),
+    advantages: { level: "token", values: pack(rows, "advantages") },
     rolloutIsWeights: weighted
       ? oldLogprobs.map((old, t) => (mask[t] === 0 ? 0 : Math.min(Math.exp(old - rollout[t]), 2)))
       : undefined,

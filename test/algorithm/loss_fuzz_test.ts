@@ -50,7 +50,7 @@ function isNearBound(batch: RandomBatch): boolean {
 
 /** Four optional streams beside the selection's keys do not fit eight bindings. */
 function bindsTooMuch(batch: RandomBatch, { name, kl }: PolicyLossSpec): boolean {
-  const perToken = batch.advantages.length === batch.mask.length;
+  const perToken = batch.advantages.level === "token";
   return name.endsWith("_cov") && kl !== undefined && perToken && batch.rolloutIsWeights !== undefined;
 }
 

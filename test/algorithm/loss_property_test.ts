@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { AGGREGATION_MODES } from "../../src/algorithm/aggregation.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss_reference.ts";
 import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss_spec.ts";
+import { perRow, perToken } from "../fixtures/advantages.ts";
 import { deviceLoss } from "./device_loss.ts";
 import { DEVICES } from "./devices.ts";
 import { F32, furthest } from "./golden.ts";
@@ -61,7 +62,7 @@ describe("edges", () => {
         mask: Uint32Array.of(1),
         logprobs: [logprob],
         oldLogprobs: [old],
-        advantages: [advantage],
+        advantages: perRow(advantage),
       },
       { name, loss_agg_mode: "token-sum" },
     );
@@ -79,7 +80,12 @@ describe("edges", () => {
   });
 
   test("a batch without a trained token is refused, not NaN", () => {
-    const batch = { offsets: Uint32Array.of(0, 1), mask: Uint32Array.of(0), logprobs: [0], advantages: [1] };
+    const batch = {
+      offsets: Uint32Array.of(0, 1),
+      mask: Uint32Array.of(0),
+      logprobs: [0],
+      advantages: perRow(1),
+    };
     expect(() => policyLoss(batch, spec)).toThrow(/batch_num_tokens must be above 0/);
   });
 });
@@ -115,7 +121,7 @@ describe.each(DEVICES)("on $name", ({ name, device }) => {
       mask: new Uint32Array(tokens).fill(1),
       logprobs: Float32Array.from({ length: tokens }, (_, t) => -0.001 * t),
       oldLogprobs: Float32Array.from({ length: tokens }, (_, t) => -0.0011 * t),
-      advantages: Float32Array.from({ length: tokens }, (_, t) => ((t % 7) - 3) / 3),
+      advantages: perToken(...Array.from({ length: tokens }, (_, t) => ((t % 7) - 3) / 3)),
     };
     const got = await deviceLoss(device, batch, spec);
     const want = policyLoss(batch, spec);
@@ -131,7 +137,7 @@ describe.each(DEVICES)("on $name", ({ name, device }) => {
         mask: Uint32Array.of(1, 0, 1),
         logprobs: Float32Array.of(-1, bad, -2),
         oldLogprobs: Float32Array.of(-1, -1, -2),
-        advantages: Float32Array.of(1),
+        advantages: perRow(1),
       };
       const fine = await deviceLoss(device, batch, spec);
       expect(Array.from(fine.dlogprobs)).toEqual([-0.5, 0, -0.5]);
@@ -150,7 +156,7 @@ describe.each(DEVICES)("on $name", ({ name, device }) => {
         mask: new Uint32Array(rows).fill(1),
         logprobs: new Float32Array(rows).fill(-1),
         oldLogprobs: new Float32Array(rows).fill(-1.1),
-        advantages: Float32Array.from({ length: rows }, (_, i) => (i === rows - 1 ? 5 : 1)),
+        advantages: { level: "row", values: new Float32Array(rows).fill(1).fill(5, rows - 1) } as const,
       };
       const got = await deviceLoss(device, batch, { name: "gspo", loss_agg_mode: "token-mean" });
       expect(got.dlogprobs[rows - 1] * rows).toBeCloseTo(-5 * Math.exp(0.1), 4);

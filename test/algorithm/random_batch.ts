@@ -54,8 +54,8 @@ export function randomBatch(
     rolloutLogprobs: floats((t) => logprobs[t] + 0.5 * (next() - 0.5)),
     refLogprobs: floats((t) => logprobs[t] + logRatio(next)),
     advantages: !(shape.perToken ?? next() < 0.5)
-      ? perRow(() => advantage(next))
-      : floats(() => advantage(next)),
+      ? { level: "row", values: perRow(() => advantage(next)) }
+      : { level: "token", values: floats(() => advantage(next)) },
     rolloutIsWeights:
       (shape.weighted ?? next() < 0.5) ? floats((t) => (mask[t] === 0 ? 0 : 2 * next())) : undefined,
     entropy: floats(() => 3 * next()),

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { trlWeights } from "../../src/algorithm/trl_weights.ts";
+import { perRow, perToken } from "../fixtures/advantages.ts";
 
 const batch = {
   offsets: Uint32Array.of(0, 3, 5),
@@ -8,7 +9,7 @@ const batch = {
   oldLogprobs: [-1, -1, -9, -2, -1],
   rolloutLogprobs: [-1.5, -1, 0, -1, -1],
   entropy: [1, 2, 9, 3, 4],
-  advantages: [1, -1],
+  advantages: perRow(1, -1),
 };
 
 test("top_entropy_quantile keeps the tokens at or above the interpolated quantile of trained ones", () => {
@@ -20,6 +21,8 @@ test("top_entropy_quantile keeps the tokens at or above the interpolated quantil
 test("off_policy_mask_threshold drops drifted rows of negative advantage alone", () => {
   expect(Array.from(trlWeights(batch, { off_policy_mask_threshold: 0.9 }))).toEqual([1, 1, 0, 0, 0]);
   expect(Array.from(trlWeights(batch, { off_policy_mask_threshold: 1.1 }))).toEqual([1, 1, 0, 1, 1]);
+  const mixed = { ...batch, advantages: perToken(1, 1, 1, 1, -1) };
+  expect(Array.from(trlWeights(mixed, { off_policy_mask_threshold: 0.9 }))).toEqual([1, 1, 0, 1, 0]);
 });
 
 test.each([

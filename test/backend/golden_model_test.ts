@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local.ts";
 import type { LossSpec, TrainBatch } from "../../src/backend.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
+import { perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { type GoldenModel, goldenModel, MODEL_NAMES, modelFolder } from "../fixtures/golden_model.ts";
 import { expectClose } from "../fixtures/numbers.ts";
@@ -76,7 +77,7 @@ describe.skipIf(!hasShared)("golden figures", () => {
         const tokens = Uint32Array.from(await golden.fullGradients.readIntegers("tokens"));
         const mask = new Uint32Array(tokens.length).fill(1);
         mask[0] = 0;
-        const advantages = new Float32Array(tokens.length).fill(1);
+        const advantages = perToken(...mask.map(() => 1));
         const batch = { tokens, offsets: Uint32Array.of(0, tokens.length), mask, advantages };
         await backend.forwardBackward(batch, spec("cross_entropy"));
         const gradients = await model.base.readTensors(model.optimizer.gradients);
@@ -158,8 +159,14 @@ async function lossBatch({ figures, packed }: GoldenModel, loss: keyof typeof LO
   for (const start of offsets.subarray(0, 5)) mask[start] = 0;
   const sampling = await spread("sampling_logprobs");
   return loss === "cross_entropy"
-    ? { tokens, offsets, mask, advantages: await spread("weights") }
-    : { tokens, offsets, mask, advantages: await spread("advantages"), oldLogprobs: sampling };
+    ? { tokens, offsets, mask, advantages: { level: "token", values: await spread("weights") } }
+    : {
+        tokens,
+        offsets,
+        mask,
+        advantages: { level: "token", values: await spread("advantages") },
+        oldLogprobs: sampling,
+      };
 }
 
 function minus(a: Float32Array, b: Float32Array): Float64Array {

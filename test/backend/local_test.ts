@@ -4,11 +4,12 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { defineLoss } from "../../src/algorithm/mod.ts";
 import { LocalBackend } from "../../src/backend/local.ts";
-import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/backend.ts";
+import type { Advantages, LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/backend.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { ConfigError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
+import { perRow, perToken } from "../fixtures/advantages.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
@@ -73,7 +74,7 @@ function batch(seed: number): TrainBatch {
   const mask = Uint32Array.from(tokens, () => (next() < 0.7 ? 1 : 0));
   for (const start of offsets.subarray(0, lengths.length)) mask[start] = 0;
   mask.fill(0, offsets[3], offsets[4]);
-  const advantages = Float32Array.from(lengths, () => next() * 2 - 1);
+  const advantages = perRow(...lengths.map(() => next() * 2 - 1));
   const oldLogprobs = Float32Array.from(tokens, () => -2 - next());
   return { tokens, offsets, mask, advantages, oldLogprobs };
 }
@@ -263,7 +264,7 @@ overDevices("LocalBackend", (device) => {
       ]);
       const mask = Uint32Array.of(0, 1, 1, 0, 0, 0, 1, 0);
       const gradients: Float32Array[][] = [];
-      for (const advantages of [Float32Array.of(1, 5, -2), Float32Array.of(0, 1, 1, 0, 5, 0, -2, -2)]) {
+      for (const advantages of [perRow(1, 5, -2), perToken(0, 1, 1, 0, 5, 0, -2, -2)]) {
         const backend = open(device);
         await backend.forwardBackward({ tokens, offsets, mask, advantages }, LOSS);
         const read = await backend.languageModel.optimizer.gradients.read();
@@ -274,6 +275,15 @@ overDevices("LocalBackend", (device) => {
         expectClose(gradients[1][i], one, { relative: 1e-5, absolute: 1e-7 });
     });
 
+    test("advantages whose length is not that of their level are refused", async () => {
+      const backend = open(device);
+      for (const advantages of [perRow(1, 2), perToken(1, 2, 3, 4, 5, 6, 7), new Float32Array(7)])
+        await expect(
+          backend.forwardBackward({ ...batch(1), advantages: advantages as Advantages }, LOSS),
+        ).rejects.toThrow(/Cannot take advantages: /);
+      backend.languageModel.release();
+    });
+
     test("supervised steps fit a sequence", async () => {
       const backend = open(device);
       const { tokens, offsets } = pack([[1, 4, 2, 8, 5, 7]]);
@@ -281,7 +291,7 @@ overDevices("LocalBackend", (device) => {
         tokens,
         offsets,
         mask: Uint32Array.of(0, 1, 1, 1, 1, 1),
-        advantages: Float32Array.of(1),
+        advantages: perRow(1),
       };
       const spec: LossSpec = {
         ...LOSS,
@@ -387,7 +397,7 @@ describe.skipIf(!gpuDevice)("logits beyond one window", () => {
     // 499 rows of 160 kB exceed the 64 MB of a window; the halves do not.
     const whole = open(device, {}, wide);
     const half = open(device, {}, wide);
-    const advantages = Float32Array.of(1, 1);
+    const advantages = perRow(1, 1);
     await whole.forwardBackward({ ...rows, mask, advantages }, spec);
     const at = (from: number, to: number) => mask.map((m, t) => (t >= from && t < to ? m : 0));
     await half.forwardBackward({ ...rows, mask: at(0, 250), advantages }, spec);

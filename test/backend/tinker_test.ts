@@ -13,6 +13,7 @@ import { LanguageModel } from "../../src/model/language_model.ts";
 import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
+import { perRow } from "../fixtures/advantages.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
 
@@ -85,7 +86,7 @@ function batchOf(more: Partial<TrainBatch> = {}): TrainBatch {
     mask,
     oldLogprobs,
     rolloutLogprobs: oldLogprobs,
-    advantages: Float32Array.of(1.5, -0.5, 0.25),
+    advantages: perRow(1.5, -0.5, 0.25),
     ...more,
   };
 }

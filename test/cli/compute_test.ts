@@ -124,7 +124,7 @@ writeFileSync(
   `import { registerEstimator } from "grpu";
 registerEstimator({
   name: "doubled", settings: { factor: 2 }, scope: "row",
-  estimate: (batch, { factor }) => ({ level: "row", advantages: Float64Array.from(batch.scores, (s) => s * factor) }),
+  estimate: (batch, { factor }) => ({ level: "row", values: Float64Array.from(batch.scores, (s) => s * factor) }),
 });
 `,
 );

@@ -16,7 +16,7 @@ registerStage({
   name: "double",
   needs: ["advantages"],
   gives: ["advantages"],
-  run: ({ advantages }) => ({ advantages: advantages.map((a) => 2 * a) }),
+  run: ({ advantages: { level, values } }) => ({ advantages: { level, values: values.map((a) => 2 * a) } }),
 });
 registerStage({ name: "look", needs: [], uses: ["groups"], gives: [], run: () => void seen.push("look") });
 registerStage({ name: "liar", needs: [], gives: [], run: () => ({ groups: [] }) as never });

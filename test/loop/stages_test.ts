@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Advantages } from "../../src/backend.ts";
 import { packGroups } from "../../src/data/pack.ts";
 import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import { advantages } from "../../src/loop/advantages.ts";
@@ -10,8 +11,9 @@ import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/set
 import type { StageContext } from "../../src/loop/stages.ts";
 import { percentile } from "../../src/loop/statistics.ts";
 import { transform } from "../../src/loop/transform.ts";
-import { learningRateScale, reduceMetrics } from "../../src/loop/update.ts";
+import { learningRateScale, reduceMetrics, update } from "../../src/loop/update.ts";
 import { passRates } from "../../src/loop/validate.ts";
+import { perRow, perToken } from "../fixtures/advantages.ts";
 
 const context = (settings: Partly<LoopSettings> = {}, more: Partial<StageContext> = {}) =>
   ({ settings: loopSettings(settings), estimate: estimateAdvantages, ...more }) as unknown as StageContext;
@@ -181,8 +183,9 @@ describe("advantages", () => {
       const groups = [[1, 0, 0, 0], [1, 1, 0, 0], [0.5], [1, 1, 1, 1]].map((rewards) => group(rewards));
       const { value } = await of(groups, { algorithm: { adv_estimator, norm_adv_by_std_in_grpo } });
       const expected = [one, rest, rest, rest, half, half, other, other, alone, all, all, all, all];
-      expect(value.advantages).toHaveLength(expected.length);
-      for (const [i, each] of expected.entries()) expect(value.advantages[i]).toBeCloseTo(each, 5);
+      expect(value.advantages.level).toBe("row");
+      expect(value.advantages.values).toHaveLength(expected.length);
+      for (const [i, each] of expected.entries()) expect(value.advantages.values[i]).toBeCloseTo(each, 5);
     },
   );
 
@@ -202,7 +205,7 @@ describe("advantages", () => {
   test("precomputed advantages are kept per token; a missing one is 0; other roles are estimated", async () => {
     const own = group([1, 0], "judge", [step(0, [0.5, -2]), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
     const { value } = await of([own, group([1, 0])], { algorithm: { use_precomputed_advantage: true } });
-    const perToken = [...value.advantages];
+    const perToken = [...value.advantages.values];
     expect(perToken.slice(0, 6)).toEqual([0, 0.5, -2, 0, 0, 0]);
     expect(perToken.slice(12).map((each) => Math.round(each))).toEqual([0, 1, 1, 0, -1, -1]);
   });
@@ -220,7 +223,7 @@ describe("advantages", () => {
       algorithm: { norm_adv_by_std_in_grpo: false },
     };
     const { value } = await of([{ ...own, trajectories }], settings);
-    expect([...value.advantages]).toEqual([0, -0.5, -0.5, 0, 5, 0, 0.5, 0.5, 0, -5]);
+    expect([...value.advantages.values]).toEqual([0, -0.5, -0.5, 0, 5, 0, 0.5, 0.5, 0, -5]);
   });
 
   test("normalize_by_steps shares a trajectory's advantage among its steps", async () => {
@@ -231,15 +234,30 @@ describe("advantages", () => {
       stepwise_advantage,
       algorithm: { norm_adv_by_std_in_grpo: false },
     });
-    expect([...value.advantages]).toEqual([0.25, -0.25]);
+    expect(value.advantages).toEqual(perRow(0.25, -0.25));
+  });
+
+  test.each<[string, unknown, RegExp]>([
+    ["a bare array", Float32Array.of(1, -1), /the estimator grpo for the role solver: an array of 2 numbers/],
+    ["one too many", perRow(1, 2, 3), /level "row" needs one value per row \(2\), and there are 3/],
+    ["a token too few", perToken(1, 2, 3), /level "token" needs one value per token \(4\), and there are 3/],
+  ])("an estimator that gives %s is refused", async (_, given, message) => {
+    const estimate = () => given as Advantages;
+    await expect(advantages(packGroups([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(message);
   });
 
   test("an estimator that gives NaN is refused with the trajectory's name", async () => {
-    const estimate = () => Float32Array.of(0, Number.NaN);
+    const estimate = () => perRow(0, Number.NaN);
     await expect(advantages(packGroups([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
       /NaN, of the trajectory solver\/1/,
     );
   });
+});
+
+test("update() refuses advantages that a stage gave as a bare array", async () => {
+  const rows = packGroups([group([1, 0])]);
+  const bare = { ...rows, advantages: Float32Array.of(1, -1) as unknown as Advantages };
+  await expect(update(bare, context())).rejects.toThrow(/Cannot take advantages: an array of 2 numbers/);
 });
 
 test("batch() refuses tokens and log-probs that do not match", () => {

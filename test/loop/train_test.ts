@@ -182,7 +182,7 @@ test("roles can have their own estimator and loss, under common denominators", a
     },
     estimate: (rewards, _groups, { name }) => {
       names.push(name);
-      return rewards;
+      return { level: "row", values: rewards };
     },
   });
   await train(run);
