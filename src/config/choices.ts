@@ -7,6 +7,7 @@ import type { Problem } from "./problem.ts";
 import { getAt } from "./tree.ts";
 
 const BACKEND = "rllm/backend";
+const ENGINE = "model_engine";
 
 /** A plug-in's backend has the settings of this one. */
 const BASE_OF_OWN = "local";
@@ -43,6 +44,12 @@ function chooseInFile(layer: Layer, choose: Choose, problems: Problem[]): void {
   const { file } = layer;
   const at = (path: string) => ({ by: file, file, line: layer.lines.get(path) });
   const listed = layer.defaults.filter((entry) => entry.kind === "group");
+  const isMegatron = layer.defaults.some(
+    (entry) => entry.kind === "file" && /^\/?ppo_megatron_trainer$/.test(entry.name),
+  );
+  if (isMegatron) choose(ENGINE, { choice: "megatron", ...at("defaults") });
+  const engine = getAt(layer.tree, ENGINE);
+  if (typeof engine === "string") choose(ENGINE, { choice: engine, ...at(ENGINE) });
   for (const { group, choice } of listed) choose(group, { choice, ...at("defaults") });
   const value = getAt(layer.tree, "rllm.backend");
   const chosen = listed.find(({ group }) => group === BACKEND)?.choice;

@@ -4,7 +4,7 @@
  */
 
 import { collectChoices } from "./choices.ts";
-import { layPackaged } from "./groups.ts";
+import { layPackaged, refuseTreeChoices } from "./groups.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Env, hasInterpolation, interpolator, MISSING } from "./interpolate.ts";
 import { type Layer, LEVEL, mergeTree, type Origins, originInFile, originOf, readLayer } from "./layer.ts";
@@ -85,6 +85,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
   problems.push(...layPackaged({ readConfig: options.readConfig, choices, tree, origins, native }));
   const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
   const backend = BACKENDS.find((name) => name === chosen) ?? "local";
+  if (backend !== "verl") problems.push(...refuseTreeChoices(choices, backend));
   const schema = schemaOf(backend, native);
   if (problems.some(({ path }) => path === "rllm/backend")) {
     // Without its backend a configuration cannot be judged: every setting of it would look unknown.
@@ -104,6 +105,12 @@ export function tryCompose(options: ComposeOptions): Attempt {
       level: LEVEL.override,
       text: choices.get("rllm/backend")?.by ?? "default",
     });
+  }
+  const engine = choices.get("model_engine");
+  if (engine !== undefined && backend === "verl") {
+    // A file named another engine than the command line chose.
+    setAt(tree, "model_engine", engine.choice);
+    origins.set("model_engine", { level: LEVEL.override, text: engine.by });
   }
   const draft = draftOf(tree, origins, options.env ?? {});
   if (backend === "verl") syncVerl(draft);
@@ -144,7 +151,7 @@ function readUserLayers({ files = [], readFile }: ComposeOptions, problems: Prob
 }
 
 /** Names in a defaults list that mean files of the package, which are always loaded. */
-const PACKAGED_NAMES = /^\/?(unified|ppo_trainer|base)$/;
+const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base)$/;
 
 function siblingOf(file: string, name: string): string {
   const folder = file.includes("/") ? file.slice(0, file.lastIndexOf("/") + 1) : "";

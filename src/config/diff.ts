@@ -4,9 +4,9 @@ import { convert } from "./convert/convert.ts";
 import type { Source } from "./convert/source.ts";
 import { interpolator } from "./interpolate.ts";
 import type { Problem } from "./problem.ts";
-import { readYaml } from "./read.ts";
 import { showSetting } from "./secret.ts";
-import { equalValues, getAt, type Tree, type Value } from "./tree.ts";
+import { equalValues, getAt, type Tree, unflatten, type Value } from "./tree.ts";
+import { verlLeaves } from "./verl_tree.ts";
 
 export interface Difference {
   /** verl's name of the setting. */
@@ -31,8 +31,8 @@ export interface Diff {
 
 export function diffSources(a: Source, b: Source, readConfig: (name: string) => string | undefined): Diff {
   const [left, right] = [a, b].map((source) => convert(source, { to: "verl", readConfig, pin: true }));
-  const defaults = readYaml(readConfig("verl/0.10.yaml") ?? "", "").tree;
-  const read = defaultReader(defaults);
+  const leavesOfVerl = [...verlLeaves(readConfig)].map(([path, { value }]) => [path, value] as const);
+  const read = defaultReader(unflatten(leavesOfVerl));
   const paths = new Set([...left.values.keys(), ...right.values.keys()]);
   const differences: Difference[] = [];
   for (const path of paths) {

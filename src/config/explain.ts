@@ -8,13 +8,12 @@ import { RLLM_FIELDS } from "./fields_rllm.ts";
 import { lineOf, readLayer } from "./layer.ts";
 import { MASK } from "./mask.ts";
 import { nearestPath } from "./problem.ts";
-import { readYaml } from "./read.ts";
 import { inline } from "./render.ts";
 import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
 import { isSecret } from "./secret.ts";
 import { type Status, statusOf, supportOf, TARGETS, type Target } from "./support.ts";
 import { getAt } from "./tree.ts";
-import { verlField } from "./verl_tree.ts";
+import { allVerlLeaves, VERL_ENGINES, VERL_VERSIONS, verlField, verlLeaves } from "./verl_tree.ts";
 
 export interface Explanation {
   readonly path: string;
@@ -96,12 +95,13 @@ function packagedPlaces(
     const shown = isSecret(path) ? MASK : inline(value);
     found.push({ value: shown, where: `${file}:${lineOf(layer.lines, path)}` });
   }
-  for (const version of ["0.10", "0.8"]) {
-    const file = `config/verl/${version}.yaml`;
-    const { tree, lines } = readYaml(readConfig(`verl/${version}.yaml`) ?? "", file);
-    const value = getAt(tree, path);
-    if (value === undefined) continue;
-    found.push({ value: inline(value), where: `${file}:${lines.get(path)}`, field: verlField(path, value) });
+  for (const version of VERL_VERSIONS) {
+    const native = VERL_ENGINES[version]
+      .map((engine) => verlLeaves(readConfig, version, engine).get(path))
+      .find((leaf) => leaf !== undefined);
+    if (native === undefined) continue;
+    const { value, where } = native;
+    found.push({ value: inline(value), where, field: verlField(path, value) });
   }
   return found;
 }
@@ -133,7 +133,7 @@ export function nearestSetting(path: string, readConfig: ReadConfig): string | u
   const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) =>
     Object.keys(table),
   );
-  const native = [...readYaml(readConfig("verl/0.10.yaml") ?? "", "").lines.keys()];
+  const native = allVerlLeaves(readConfig).keys();
   return nearestPath(path, [...known, ...native, ...TRINITY_ORDER]);
 }
 

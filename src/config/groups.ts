@@ -3,12 +3,13 @@ import { type Layer, LEVEL, type Level, mergeTree, type Origins, originInFile, r
 import { nearest, type Problem } from "./problem.ts";
 import { BACKENDS } from "./schema.ts";
 import type { Tree } from "./tree.ts";
-import { VERL_VERSIONS } from "./verl_tree.ts";
+import { MODEL_ENGINES, VERL_ENGINES, VERL_VERSIONS, verlFiles } from "./verl_tree.ts";
 
 export const GROUPS: Readonly<Record<string, readonly string[]>> = {
   rllm: ["base"],
   "rllm/backend": BACKENDS,
   verl: VERL_VERSIONS,
+  model_engine: MODEL_ENGINES,
 };
 
 /** A choice that somebody made, with the words that made it. */
@@ -43,6 +44,27 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
   );
 }
 
+/** Refuses choices among verl's trees on another backend: they would have no effect. */
+export function refuseTreeChoices(choices: ReadonlyMap<string, Choice>, backend: string): Problem[] {
+  return ["verl", "model_engine"].flatMap((group) => {
+    const chosen = choices.get(group);
+    const advice = "remove it, or choose rllm/backend=verl";
+    return chosen
+      ? [badChoice(group, chosen, `the ${backend} backend has no tree of verl's; ${advice}`)]
+      : [];
+  });
+}
+
+function checkEngine(chosen: Choice | undefined, version: string): Problem[] {
+  const engines = VERL_ENGINES[version] ?? [];
+  if (chosen === undefined || engines.includes(chosen.choice)) return [];
+  return [badChoice("model_engine", chosen, `verl ${version} has ${engines.join(", ")}`)];
+}
+
+function badChoice(group: string, { choice, file, line }: Choice, why: string): Problem {
+  return { severity: "error", message: `Cannot choose ${group}=${choice}: ${why}`, path: group, file, line };
+}
+
 export interface PackagedRequest {
   /** Text of a packaged file; undefined where there is none. */
   readonly readConfig: (name: string) => string | undefined;
@@ -73,10 +95,18 @@ export function layPackaged(request: PackagedRequest): Problem[] {
       else if (entry.kind === "file") load(`${entry.name}.yaml`);
       else {
         const choice = request.choices.get(entry.group)?.choice ?? entry.choice;
-        load(`${entry.group}/${choice}.yaml`, entry.group.replaceAll("/", "."));
+        if (entry.group === "verl") loadVerl(choice);
+        else load(`${entry.group}/${choice}.yaml`, entry.group.replaceAll("/", "."));
       }
     }
     if (!hasSelf) lay(layer);
+  };
+  const loadVerl = (version: string): void => {
+    const engine = request.choices.get("model_engine");
+    const wrong = checkEngine(engine, version);
+    problems.push(...wrong);
+    const isRight = engine !== undefined && wrong.length === 0;
+    for (const name of verlFiles(version, isRight ? engine.choice : undefined)) load(name);
   };
   const lay = (layer: Layer): void => {
     mergeTree(request.tree, layer.tree, request.origins, (path) => originInFile(layer, path));

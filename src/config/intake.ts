@@ -99,7 +99,7 @@ function takeUnknown(path: string, value: Value, { schema, tell, mayAdd }: TakeC
 function otherName(schema: Schema, path: string): string | undefined {
   const moved = schema.backend === "verl" ? movedInVerl(path) : undefined;
   if (moved && fieldAt(schema, moved)) {
-    return `Cannot set ${path} as this version of verl has it elsewhere; set ${moved}, or choose verl=0.8`;
+    return `Cannot set ${path} as this version of verl has it elsewhere; set ${moved}`;
   }
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
   const clip = [VERL_CLIP.ratio, VERL_CLIP.low].some((name) => name === path) ? VERL_CLIP.rllm : undefined;

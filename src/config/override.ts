@@ -16,7 +16,7 @@ export interface Override {
 }
 
 /** Groups whose name has no slash to tell them from a setting. */
-const TOP_GROUPS = ["verl"];
+const TOP_GROUPS = ["verl", "model_engine"];
 
 /** @throws {ConfigError} that quotes the override and says what to write. */
 export function parseOverride(text: string): Override {

@@ -4,6 +4,7 @@ import { RLLM_FIELDS, RLLM_SECTIONS } from "./fields_rllm.ts";
 import { TINKER_FIELDS, TINKER_SECTIONS } from "./fields_tinker.ts";
 import { VERL_FIELDS } from "./fields_verl.ts";
 import { renderFields } from "./render.ts";
+import { DEFAULT_VERL } from "./verl_tree.ts";
 
 /** Text by file name under `config/`. */
 export function packagedFiles(): Record<string, string> {
@@ -25,7 +26,7 @@ export function packagedFiles(): Record<string, string> {
       head:
         "@package _global_\nThe verl backend: verl's own tree, with what the unified loop needs set differently.\n" +
         "Shared settings (rllm.* and their native names) are synchronised when the configuration is composed.",
-      preamble: '\ndefaults:\n  - /verl: "0.10"\n  - _self_',
+      preamble: `\ndefaults:\n  - /verl: "${DEFAULT_VERL}"\n  - _self_`,
     }),
   };
 }

@@ -8,7 +8,7 @@ export const RENAMES: Readonly<Record<string, string>> = {
   "trainer.episode_log_dir": "rllm.episode_logging.episode_log_dir",
 };
 
-/** Where sections of verl 0.8 went in 0.10. */
+/** Where sections of verl went that versions before 0.8.0 had elsewhere. */
 const MOVED_IN_VERL: readonly (readonly [from: string, to: string])[] = [
   ["critic.model.fsdp_config", "critic.fsdp"],
   ["reward_manager", "reward.reward_manager"],
@@ -17,7 +17,16 @@ const MOVED_IN_VERL: readonly (readonly [from: string, to: string])[] = [
   ["custom_reward_function", "reward.custom_reward_function"],
 ];
 
-/** The path in 0.10 of a setting of verl 0.8 that moved. */
+/** Settings of versions before 0.8.0 that no longer exist. */
+const GONE_FROM_VERL =
+  /^(data\.(sampler|datagen)|reward_model|trainer\.use_legacy_worker_impl|actor_rollout_ref\.(actor\.sum_pi_squared_checkpointing|rollout\.skip_(rollout|dump_dir)|rollout\.multi_turn\.interaction_config_path))(\.|$)/;
+
+/** True for a setting that verl had before 0.8.0, under this name. */
+export function isOlderVerl(path: string): boolean {
+  return movedInVerl(path) !== undefined || GONE_FROM_VERL.test(path);
+}
+
+/** The path in 0.8.0 and later of a setting of an older verl that moved. */
 export function movedInVerl(path: string): string | undefined {
   for (const [from, to] of MOVED_IN_VERL) {
     if (path === from || path.startsWith(`${from}.`)) return to + path.slice(from.length);

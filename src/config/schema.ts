@@ -7,7 +7,7 @@ import { VERL_FIELDS } from "./fields_verl.ts";
 import { hasInterpolation, MISSING } from "./interpolate.ts";
 import { maskText } from "./mask.ts";
 import { nearest, nearestPath } from "./problem.ts";
-import { getAt, isTree, type Tree, type Value } from "./tree.ts";
+import { getAt, isTree, leaves, type Tree, type Value } from "./tree.ts";
 import { verlFields } from "./verl_tree.ts";
 
 export const BACKENDS = ["local", "tinker", "verl"] as const;
@@ -49,7 +49,7 @@ export interface Schema {
 
 /** The settings of a backend. `nativeTree` is verl's own tree, for that backend. */
 export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
-  const native = backend === "verl" && nativeTree ? verlFields(nativeTree) : {};
+  const native = backend === "verl" && nativeTree ? verlFields(leaves(nativeTree)) : {};
   const table: Fields = { ...native, ...RLLM_FIELDS, ...BACKEND_FIELDS[backend] };
   const fields = new Map<string, Field>();
   const openSections: string[] = [];

@@ -9,11 +9,10 @@ import { trinityField } from "./convert/trinity_fields.ts";
 import type { Field } from "./field.ts";
 import { MISSING } from "./interpolate.ts";
 import { nearestPath, type Problem } from "./problem.ts";
-import { readYaml } from "./read.ts";
 import { fitValue } from "./schema.ts";
 import { isSecret } from "./secret.ts";
-import { leaves, type Value } from "./tree.ts";
-import { VERL_VERSIONS, verlField } from "./verl_tree.ts";
+import { leaves } from "./tree.ts";
+import { allVerlLeaves, verlField } from "./verl_tree.ts";
 
 export interface ValidateOptions
   extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
@@ -70,8 +69,7 @@ function validateComposed({ name, text }: SourceFile, options: ValidateOptions):
 function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
   const problems: Problem[] = [...source.problems];
   const { isKnown, all } = knownSettings(source.system, readConfig);
-  const natives =
-    source.system === "trinity" ? [] : VERL_VERSIONS.map((version) => readNative(version, readConfig));
+  const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
   for (const [path, { value, file, line }] of source.values) {
     const tell = (severity: Problem["severity"], message: string) => {
       problems.push({ severity, message, path, file, line });
@@ -84,18 +82,14 @@ function validateSource(source: Source, { readConfig, registered }: ValidateOpti
       );
       continue;
     }
-    const native = natives.find((tree) => tree.has(path));
-    const field: Field | undefined = native ? verlField(path, native.get(path) as Value) : trinityField(path);
+    const native = natives?.get(path);
+    const field: Field | undefined = native ? verlField(path, native.value) : trinityField(path);
     if (!field) continue;
     const fit = fitValue(path, field, value, registered);
     if (fit.problem) tell("error", isSecret(path) ? `Cannot set ${path} as it is no text` : fit.problem);
   }
   if (source.system === "trinity") problems.push(...validateTrinity(source));
   return problems;
-}
-
-function readNative(version: string, readConfig: ValidateOptions["readConfig"]): Map<string, Value> {
-  return new Map(leaves(readYaml(readConfig(`verl/${version}.yaml`) ?? "", version).tree));
 }
 
 /** GPU split, lengths, cadence and batch arithmetic of a Trinity file as it stands. */

@@ -84,16 +84,52 @@ describe("layers", () => {
     );
   });
 
-  test("verl's older tree is a choice", () => {
-    const { config } = compose([
-      "rllm/backend=verl",
-      "verl=0.8",
-      "critic.model.fsdp_config.param_offload=true",
-    ]);
-    expect(getAt(config, "critic.model.fsdp_config.param_offload")).toBe(true);
-    expect(complaints(["rllm/backend=verl", "critic.model.fsdp_config.param_offload=true"])[0]).toContain(
-      "set critic.fsdp.param_offload, or choose verl=0.8",
-    );
+  describe("verl's trees", () => {
+    const verl = (...set: string[]) => ["rllm/backend=verl", ...set];
+    const at = (path: string, ...set: string[]) => getAt(compose(verl(...set)).config, path);
+
+    test("0.8.0 with FSDP is the default; version and engine are choices", () => {
+      expect(at("actor_rollout_ref.rollout.max_num_seqs")).toBe(1024);
+      expect(at("actor_rollout_ref.rollout.max_num_seqs", "verl=0.9.1")).toBe(256);
+      expect(at("actor_rollout_ref.actor.strategy")).toBe("fsdp");
+      expect(at("actor_rollout_ref.actor.strategy", "model_engine=megatron")).toBe("megatron");
+      expect(at("actor_rollout_ref.actor.megatron", "model_engine=megatron")).toMatchObject({
+        tensor_model_parallel_size: 1,
+      });
+      expect(at("model_engine", "model_engine=veomni", "verl=0.9.1")).toBe("veomni");
+    });
+
+    test("what does not exist is refused with what does", () => {
+      expect(complaints(verl("verl=0.8"))).toEqual([
+        "Cannot choose verl=0.8 as the choices are 0.9.1, 0.8.0; did you mean verl=0.8.0?",
+      ]);
+      expect(complaints(verl("verl=0.9.1", "model_engine=mindspeed"))).toEqual([
+        "Cannot choose model_engine=mindspeed: verl 0.9.1 has dp, megatron, torchtitan, veomni",
+      ]);
+      expect(complaints(["verl=0.9.1"])).toEqual([
+        "Cannot choose verl=0.9.1: the local backend has no tree of verl's; remove it, or choose rllm/backend=verl",
+      ]);
+      expect(complaints(verl("critic.model.fsdp_config.param_offload=true"))).toEqual([
+        "Cannot set critic.model.fsdp_config.param_offload as this version of verl has it elsewhere; set critic.fsdp.param_offload",
+      ]);
+    });
+
+    test("a file chooses the engine as verl's own files do, and the command line wins", () => {
+      const files = [
+        "defaults: [ppo_megatron_trainer]\nrllm: {backend: verl}\n",
+        "defaults: [ppo_trainer, override model_engine: megatron]\nrllm: {backend: verl}\n",
+        "model_engine: megatron\nrllm: {backend: verl}\n",
+      ];
+      for (const text of files) {
+        const texts = { "a.yaml": text };
+        const chosen = (...set: string[]) => {
+          const { config } = compose(set, { texts });
+          return ["model_engine", "actor_rollout_ref.actor.strategy"].map((path) => getAt(config, path));
+        };
+        expect(chosen()).toEqual(["megatron", "megatron"]);
+        expect(chosen("model_engine=dp")).toEqual(["dp", "fsdp"]);
+      }
+    });
   });
 
   test("what is shown composes to itself", () => {

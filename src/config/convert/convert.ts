@@ -1,9 +1,9 @@
 /** One entry for every pair of systems; Trinity and rLLM meet in verl's names. */
 import { nearestPath, type Problem } from "../problem.ts";
-import { readYaml } from "../read.ts";
+import { isOlderVerl } from "../rename.ts";
 import { schemaOf } from "../schema.ts";
-import { leaves, type Tree, type Value } from "../tree.ts";
-import { VERL_VERSIONS } from "../verl_tree.ts";
+import type { Tree, Value } from "../tree.ts";
+import { allVerlLeaves, verlLeaves } from "../verl_tree.ts";
 import type { Converted, ConvertOptions, Note, OutValue } from "./build.ts";
 import { deepLeaves } from "./build.ts";
 import { rllmToVerl, verlToRllm } from "./rllm.ts";
@@ -20,7 +20,7 @@ export interface ConvertRequest extends ConvertOptions {
 /** Converts what a source sets. Problems are returned, never thrown; with any error the values are not to be used. */
 export function convert(source: Source, { to, readConfig, ...options }: ConvertRequest): Converted {
   const unknown = unknownSettings(source, readConfig);
-  const verlDefaults = new Map(leaves(readYaml(readConfig("verl/0.10.yaml") ?? "", "").tree));
+  const verlDefaults = new Map([...verlLeaves(readConfig)].map(([path, { value }]) => [path, value]));
   const steps: ((from: Source, options: ConvertOptions) => Converted)[] = [];
   if (source.system === "rllm" && to !== "rllm") steps.push(rllmToVerl);
   if (source.system === "trinity" && to !== "trinity") steps.push(trinityToVerl);
@@ -96,11 +96,9 @@ export function knownSettings(
     return { isKnown: isTrinityPath, all: TRINITY_ORDER.filter((path) => !path.includes("[]")) };
   const paths = new Set<string>(["data.response_key"]);
   const open: string[] = [];
-  for (const version of VERL_VERSIONS) {
-    for (const [path, value] of leaves(readYaml(readConfig(`verl/${version}.yaml`) ?? "", version).tree)) {
-      paths.add(path);
-      if (typeof value === "object" && value !== null && !Array.isArray(value)) open.push(path);
-    }
+  for (const [path, { value }] of allVerlLeaves(readConfig)) {
+    paths.add(path);
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) open.push(path);
   }
   if (system === "rllm") {
     for (const backend of ["local", "tinker", "verl"] as const) {
@@ -112,7 +110,8 @@ export function knownSettings(
       open.push(...schema.openSections);
     }
   }
-  const isKnown = (path: string) => paths.has(path) || open.some((section) => path.startsWith(`${section}.`));
+  const isKnown = (path: string) =>
+    paths.has(path) || isOlderVerl(path) || open.some((section) => path.startsWith(`${section}.`));
   return { isKnown, all: [...paths] };
 }
 
