@@ -30,7 +30,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^cli(\/|\.ts$)/,
   /^log\//,
-  /^serve\/(listen|checkpoints)\.ts$/,
+  /^serve\/(listen|checkpoints|checkpoint_folder)\.ts$/,
   /^compute\/(adapter|shader|nap)\.ts$/,
   /^model\/files\.ts$/,
 ];

@@ -101,6 +101,7 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
   const { openDevice } = await import("../compute/open.ts");
   const { Checkpoints } = await import("../serve/checkpoints.ts");
   const { TinkerService } = await import("../serve/service.ts");
+  const log = (line: string) => io.err(`${line}\n`);
   const device = await openDevice({
     device: (options.device as "auto" | undefined) ?? "auto",
     memoryBudgetBytes: memoryBudget(options.memoryGib),
@@ -108,11 +109,11 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
   try {
     const folder = resolve(String(options.model));
     const engine = await LocalEngine.open({ device, folder });
-    const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)));
+    const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)), { log });
     const names = (options.modelName as readonly string[] | undefined) ?? [];
     const modelNames = [...new Set([...names, folder, await realpath(folder), String(options.model)])];
     const limits = { sessionMs, policyBytes: device.memory.budget / 8 };
-    return new TinkerService({ engine, checkpoints, modelNames, limits, log: (line) => io.err(`${line}\n`) });
+    return new TinkerService({ engine, checkpoints, modelNames, limits, log });
   } catch (error) {
     device.destroy();
     throw error;

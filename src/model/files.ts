@@ -49,6 +49,8 @@ async function readRange(path: string, range: { offset: number; length: number }
 export interface FileSource {
   readonly name: string;
   readonly content: string | Uint8Array | AsyncIterable<Uint8Array>;
+  /** Who may read it. Default 0o666, less the process's umask. */
+  readonly mode?: number;
 }
 
 /**
@@ -70,8 +72,8 @@ export async function writeFolder(dir: string, files: readonly FileSource[]): Pr
   await flushFolder(dir);
 }
 
-async function writeFile(path: string, { content }: FileSource): Promise<void> {
-  const handle = await open(path, "w");
+async function writeFile(path: string, { content, mode }: FileSource): Promise<void> {
+  const handle = await open(path, "w", mode);
   try {
     if (typeof content === "string") await writeAll(handle, new TextEncoder().encode(content));
     else if (content instanceof Uint8Array) await writeAll(handle, content);

@@ -3,7 +3,7 @@ import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { bearer } from "./access.ts";
 import { type Body, type RequestContext, readBody } from "./body.ts";
-import type { RunRecord } from "./checkpoints.ts";
+import type { RunRecord } from "./checkpoint_record.ts";
 import type { Future } from "./futures.ts";
 import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
 import { metricsText } from "./metrics_page.ts";

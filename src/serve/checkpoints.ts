@@ -1,105 +1,83 @@
 /**
- * Checkpoints on disk, by their tinker:// paths: a folder each, with a JSON file that is written last. What a server
- * has saved the next one finds.
+ * Checkpoints by their tinker:// paths, on disk: what one server has saved the next one finds. A record is shown only
+ * after it has been written.
  */
-import { mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import type { TrainerConfig } from "../engine.ts";
+import { FolderLock } from "../log/folder_lock.ts";
 import { writeFolder } from "../model/files.ts";
+import {
+  closeFiles,
+  type Damage,
+  deleted,
+  onDisk,
+  openStateFolder,
+  PARTIAL,
+  RECORD,
+  RUN_RECORD,
+  readState,
+  removeFolder,
+  replaceFolder,
+  type State,
+} from "./checkpoint_folder.ts";
+import {
+  type CheckpointPath,
+  type CheckpointRecord,
+  foldersOfRun,
+  formatPath,
+  type RunRecord,
+} from "./checkpoint_record.ts";
 import { Refusal } from "./problem.ts";
 import { tarHeader, tarPadding, tarTrailer } from "./tar.ts";
 
-export type CheckpointKind = "weights" | "sampler_weights";
-
-/** What a tinker:// path says. */
-export interface CheckpointPath {
-  readonly run: string;
-  readonly kind: CheckpointKind;
-  readonly name: string;
-}
-
-export interface CheckpointRecord extends CheckpointPath {
-  /** ISO 8601, as every time here. */
-  readonly time: string;
-  readonly expiresAt?: string;
-  readonly isPublic: boolean;
-  readonly bytes: number;
-  readonly step: number;
-  readonly userMetadata?: Readonly<Record<string, unknown>>;
-}
-
-/** A training client, as it is remembered. */
-export interface RunRecord {
-  readonly id: string;
-  readonly session: string;
-  readonly baseModel: string;
-  readonly config: TrainerConfig;
-  readonly userMetadata?: Readonly<Record<string, unknown>>;
-  readonly created: string;
-  readonly lastRequest: string;
-}
-
-const RUN = /^([A-Za-z0-9][A-Za-z0-9-]{0,63}):train:(\d{1,9})$/;
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-const RECORD = "checkpoint.json";
-const RUN_RECORD = "run.json";
 /** Not part of the weights that others read. */
 const PRIVATE = /^(checkpoint\.json|optimizer\.safetensors)$/;
 
-/** `tinker://RUN/weights/NAME`. */
-export function formatPath({ run, kind, name }: CheckpointPath): string {
-  return `tinker://${run}/${kind}/${name}`;
-}
-
-/** @throws Refusal 400 for anything but `tinker://RUN/weights/NAME` or `tinker://RUN/sampler_weights/NAME`. */
-export function parsePath(path: string): CheckpointPath {
-  const [run, kind, name, ...rest] = path.startsWith("tinker://") ? path.slice(9).split("/") : [];
-  const isKind = kind === "weights" || kind === "sampler_weights";
-  if (isKind && rest.length === 0 && RUN.test(run) && NAME.test(name)) return { run, kind, name };
-  throw new Refusal(
-    400,
-    `Cannot find the checkpoint as its path must be tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME: ${path.slice(0, 200)}`,
-  );
-}
-
-/** @throws Refusal 400 for a name that is no plain file name. */
-export function checkName(name: string): string {
-  if (NAME.test(name)) return name;
-  throw new Refusal(
-    400,
-    `Cannot save under the name ${JSON.stringify(name.slice(0, 200))}: use 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first.`,
-  );
-}
-
 export class Checkpoints {
   readonly root: string;
-  private readonly runs = new Map<string, RunRecord>();
-  private readonly records = new Map<string, CheckpointRecord>();
+  /** What could not be read, and stays on disk as it is. */
+  readonly damage: readonly Damage[];
+  private readonly runs: Map<string, RunRecord>;
+  private readonly records: Map<string, CheckpointRecord>;
+  private readonly log: (line: string) => void;
+  private readonly lock: FolderLock;
+  /** Folders that are left to delete. */
+  private readonly leftOver = new Set<string>();
+  private readonly said = new Set<string>();
+  private changes: Promise<unknown> = Promise.resolve();
 
-  private constructor(root: string) {
+  private constructor(root: string, of: State & { log: (line: string) => void; lock: FolderLock }) {
     this.root = root;
+    this.runs = of.runs;
+    this.records = of.records;
+    this.damage = of.damage;
+    this.log = of.log;
+    this.lock = of.lock;
   }
 
-  /** Opens the folder, made when absent, and reads what is there. */
-  static async open(root: string): Promise<Checkpoints> {
-    const store = new Checkpoints(root);
-    await mkdir(root, { recursive: true });
-    for (const session of await folders(root))
-      for (const train of await folders(join(root, session))) await store.readRun(join(root, session, train));
+  /**
+   * Opens the folder, made when absent, locks it until {@link close}, and reads what is there.
+   * @param options.log one line for each thing that cannot be read or deleted.
+   * @throws ConfigError where there can be no such folder, or another server uses it.
+   */
+  static async open(root: string, options: { log?: (line: string) => void } = {}): Promise<Checkpoints> {
+    await openStateFolder(root);
+    const log = options.log ?? (() => {});
+    const lock = await FolderLock.take(root, {
+      advice: "Stop that server, or give this one another folder.",
+      setting: "--checkpoints",
+      // The command line itself may hold a key.
+      command: "grpu serve tinker",
+    });
+    const store = new Checkpoints(root, { ...(await readState(root)), log, lock });
+    for (const { path, reason } of store.damage)
+      log(`cannot read ${path} in ${root}: ${reason}. It stays as it is; mend it and restart the server.`);
     return store;
   }
 
-  private async readRun(dir: string): Promise<void> {
-    const run = await readJson<RunRecord>(join(dir, RUN_RECORD));
-    if (!run) return;
-    this.runs.set(run.id, run);
-    for (const kind of ["weights", "sampler_weights"] as const)
-      for (const name of await folders(join(dir, kind))) {
-        const record = await readJson<CheckpointRecord>(join(dir, kind, name, RECORD));
-        // A folder of another name, or without a record, is one whose writing was cut short.
-        if (record?.name === name) this.records.set(formatPath(record), record);
-        else await rm(join(dir, kind, name), { recursive: true, force: true });
-      }
+  /** Lets another server have the folder. Nothing may be saved any more. */
+  close(): void {
+    this.lock.releaseNow();
   }
 
   allRuns(): RunRecord[] {
@@ -109,13 +87,16 @@ export class Checkpoints {
   findRun(id: string): RunRecord {
     const run = this.runs.get(id);
     if (run) return run;
-    throw new Refusal(404, `Cannot find the training run ${id}: there is none of that id.`);
+    const damage = this.damage.find((it) => it.run === id);
+    const why = damage ? `${damage.path} cannot be read (${damage.reason})` : "there is none of that id";
+    throw new Refusal(404, `Cannot find the training run ${id}: ${why}.`);
   }
 
   async putRun(run: RunRecord): Promise<void> {
+    const content = json(run);
+    await this.makeFolder(this.runFolder(run.id));
+    await writeFolder(this.runFolder(run.id), [{ name: RUN_RECORD, content, mode: 0o600 }]);
     this.runs.set(run.id, run);
-    const content = `${JSON.stringify(run, null, 2)}\n`;
-    await writeFolder(this.runFolder(run.id), [{ name: RUN_RECORD, content }]);
   }
 
   /** The newest first; of one run or of all. */
@@ -127,7 +108,8 @@ export class Checkpoints {
   }
 
   has(path: CheckpointPath): boolean {
-    return this.records.has(formatPath(path));
+    const record = this.records.get(formatPath(path));
+    return record !== undefined && !isExpired(record);
   }
 
   /** @throws Refusal 404 where there is none, or it has expired. */
@@ -154,14 +136,15 @@ export class Checkpoints {
       write: (dir: string) => Promise<void>;
     },
   ): Promise<CheckpointRecord> {
-    if (!contents.overwrite && this.has(path) && !isExpired(this.records.get(formatPath(path))!))
+    if (!contents.overwrite && this.has(path))
       throw new Refusal(
         400,
-        `Cannot save ${formatPath(path)} as there is a checkpoint of that name: choose another, or overwrite it.`,
+        `Cannot save ${formatPath(path)}: there is a checkpoint of that name. Choose another, or overwrite it.`,
       );
     const parent = join(this.runFolder(path.run), path.kind);
-    await mkdir(parent, { recursive: true });
-    const partial = await mkdtemp(join(parent, ".partial-"));
+    await this.makeFolder(parent);
+    // For this user alone, as mkdtemp makes folders.
+    const partial = await onDisk("save the checkpoint", parent, mkdtemp(join(parent, PARTIAL)));
     try {
       await contents.write(partial);
       const record = {
@@ -169,48 +152,65 @@ export class Checkpoints {
         time: new Date().toISOString(),
         expiresAt: expiry(contents.ttlSeconds),
         isPublic: false,
-        bytes: await sizeOf(partial),
+        bytes: await closeFiles(partial),
         step: contents.step,
         userMetadata: contents.userMetadata,
       };
       await this.putRecord(record, partial);
-      await replaceFolder(this.folder(path), partial);
-      this.records.set(formatPath(path), record);
+      await this.inTurn(() => this.publish(record, partial));
       return record;
     } finally {
-      await rm(partial, { recursive: true, force: true });
+      this.leave(await deleted(partial));
     }
+  }
+
+  private async publish(record: CheckpointRecord, partial: string): Promise<void> {
+    const [key, dir] = [formatPath(record), this.folder(record)];
+    const isKnown = this.records.has(key);
+    const replaced = replaceFolder(dir, { by: partial, isKnown });
+    this.leave(await onDisk("save the checkpoint", dir, replaced));
+    this.records.set(key, record);
   }
 
   /** Changes what is said of a checkpoint. `ttlSeconds` null: it never expires. */
-  async change(
+  change(
     path: CheckpointPath,
     to: { isPublic?: boolean; ttlSeconds?: number | null },
   ): Promise<CheckpointRecord> {
-    const { record, dir } = this.find(path);
-    const changed = {
-      ...record,
-      isPublic: to.isPublic ?? record.isPublic,
-      expiresAt: to.ttlSeconds === undefined ? record.expiresAt : expiry(to.ttlSeconds ?? undefined),
-    };
-    await this.putRecord(changed, dir);
-    this.records.set(formatPath(path), changed);
-    return changed;
+    return this.inTurn(async () => {
+      const { record, dir } = this.find(path);
+      const changed = {
+        ...record,
+        isPublic: to.isPublic ?? record.isPublic,
+        expiresAt: to.ttlSeconds === undefined ? record.expiresAt : expiry(to.ttlSeconds ?? undefined),
+      };
+      await this.putRecord(changed, dir);
+      this.records.set(formatPath(path), changed);
+      return changed;
+    });
   }
 
-  async remove(path: CheckpointPath): Promise<void> {
-    const { dir } = this.find(path);
-    this.records.delete(formatPath(path));
-    await rm(dir, { recursive: true, force: true });
+  /** @throws ConfigError where the disk refuses: the checkpoint is then still there. */
+  remove(path: CheckpointPath): Promise<void> {
+    return this.inTurn(() => this.removeKnown(this.find(path)));
   }
 
-  /** Deletes what has expired. */
+  private async removeKnown({ dir, record }: { dir: string; record: CheckpointRecord }): Promise<void> {
+    await this.lock.check();
+    this.leave(await onDisk(`delete ${formatPath(record)}`, dir, removeFolder(dir)));
+    this.records.delete(formatPath(record));
+  }
+
+  /** Deletes what has expired. What cannot be deleted is said once, and tried again the next time. Never rejects. */
   async sweep(): Promise<void> {
-    for (const [key, record] of this.records) {
-      if (!isExpired(record)) continue;
-      this.records.delete(key);
-      await rm(this.folder(record), { recursive: true, force: true });
-    }
+    for (const [key, record] of this.records)
+      if (isExpired(record))
+        await this.inTurn(async () => {
+          // A client may have changed or replaced it meanwhile.
+          const now = this.records.get(key);
+          if (now && isExpired(now)) await this.removeKnown({ dir: this.folder(now), record: now });
+        }).catch((error: Error) => this.sayOnce(error.message));
+    for (const dir of this.leftOver) if ((await deleted(dir)) === undefined) this.leftOver.delete(dir);
   }
 
   /** The checkpoint's weights as others read them (PEFT's files for an adapter), as a tar archive. */
@@ -232,7 +232,31 @@ export class Checkpoints {
   }
 
   private async putRecord(record: CheckpointRecord, dir: string): Promise<void> {
-    await writeFolder(dir, [{ name: RECORD, content: `${JSON.stringify(record, null, 2)}\n` }]);
+    await this.lock.check();
+    await writeFolder(dir, [{ name: RECORD, content: json(record), mode: 0o600 }]);
+  }
+
+  /** Changes to what is on disk go one after another. */
+  private inTurn<T>(change: () => Promise<T>): Promise<T> {
+    const done = this.changes.then(change);
+    this.changes = done.catch(() => {});
+    return done;
+  }
+
+  private leave(dir: string | undefined): void {
+    if (dir === undefined) return;
+    this.leftOver.add(dir);
+    this.sayOnce(`cannot delete ${dir}: it is tried again every half minute.`);
+  }
+
+  private sayOnce(line: string): void {
+    if (!this.said.has(line)) this.log(line);
+    this.said.add(line);
+  }
+
+  private async makeFolder(dir: string): Promise<void> {
+    await this.lock.check();
+    await onDisk("save the checkpoint", dir, mkdir(dir, { recursive: true, mode: 0o700 }));
   }
 
   private folder({ run, kind, name }: CheckpointPath): string {
@@ -240,10 +264,12 @@ export class Checkpoints {
   }
 
   private runFolder(run: string): string {
-    const [, session, number] = RUN.exec(run) ?? [];
-    if (session === undefined) throw new Refusal(404, `Cannot find the training run ${run.slice(0, 200)}.`);
-    return join(this.root, session, `train-${number}`);
+    return join(this.root, ...foldersOfRun(run));
   }
+}
+
+function json(record: object): string {
+  return `${JSON.stringify(record, null, 2)}\n`;
 }
 
 function expiry(ttlSeconds: number | undefined): string | undefined {
@@ -252,34 +278,4 @@ function expiry(ttlSeconds: number | undefined): string | undefined {
 
 function isExpired({ expiresAt }: CheckpointRecord): boolean {
   return expiresAt !== undefined && Date.parse(expiresAt) <= Date.now();
-}
-
-/** Puts `by` in the place of `dir`, which stands aside until then. */
-async function replaceFolder(dir: string, by: string): Promise<void> {
-  const aside = `${by}.old`;
-  const stoodAside = await rename(dir, aside).then(
-    () => true,
-    () => false,
-  );
-  await rename(by, dir);
-  if (stoodAside) await rm(aside, { recursive: true, force: true });
-}
-
-async function folders(dir: string): Promise<string[]> {
-  const entries = await readdir(dir, { withFileTypes: true }).catch(() => []);
-  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
-}
-
-async function readJson<T>(file: string): Promise<T | undefined> {
-  try {
-    return JSON.parse(await readFile(file, "utf8")) as T;
-  } catch {
-    return undefined;
-  }
-}
-
-async function sizeOf(dir: string): Promise<number> {
-  let sum = 0;
-  for (const name of await readdir(dir)) sum += (await stat(join(dir, name))).size;
-  return sum;
 }

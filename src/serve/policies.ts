@@ -1,7 +1,7 @@
 /** The policies that samplers stand on: the base model, saved ones, and snapshots of trainers. */
 import type { Engine, Policy } from "../engine.ts";
+import { formatPath, parsePath } from "./checkpoint_record.ts";
 import type { Checkpoints } from "./checkpoints.ts";
-import { formatPath, parsePath } from "./checkpoints.ts";
 import { Refusal } from "./problem.ts";
 import { SamplingLane } from "./sampling.ts";
 import type { Turns } from "./turns.ts";

@@ -1,7 +1,7 @@
 /** What the SDK's REST client asks for: training runs, and the checkpoints on disk. */
 import type { Hono } from "hono";
 import type { RequestContext } from "./body.ts";
-import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./checkpoints.ts";
+import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./checkpoint_record.ts";
 import { Refusal } from "./problem.ts";
 import { pageOf, readShape, SHAPES } from "./requests.ts";
 import type { TinkerService } from "./service.ts";
@@ -31,15 +31,20 @@ function addRuns(app: Hono<RequestContext>, service: TinkerService): void {
   });
   app.get("/api/v1/training_runs", (c) => {
     const { offset, limit } = pageOf(c.req.query());
-    const runs = allRuns(service);
+    const rows = [
+      ...allRuns(service).map((run) => () => runInfo(service, run)),
+      ...checkpoints.damage.flatMap(({ run }) => (run === undefined ? [] : () => damagedInfo(service, run))),
+    ];
     return c.json({
-      training_runs: runs.slice(offset, offset + limit).map((run) => runInfo(service, run)),
-      cursor: { offset, limit, total_count: runs.length },
+      training_runs: rows.slice(offset, offset + limit).map((row) => row()),
+      cursor: { offset, limit, total_count: rows.length },
     });
   });
   app.get("/api/v1/training_runs/:id", (c) => {
-    const run = service.runs.get(c.req.param("id"))?.record ?? checkpoints.findRun(c.req.param("id"));
-    return c.json(runInfo(service, run));
+    const id = c.req.param("id");
+    const run = service.runs.get(id)?.record;
+    if (!run && checkpoints.damage.some((it) => it.run === id)) return c.json(damagedInfo(service, id));
+    return c.json(runInfo(service, run ?? checkpoints.findRun(id)));
   });
 }
 
@@ -48,12 +53,7 @@ function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
   return checkpoints.allRuns().map((run) => runs.get(run.id)?.record ?? run);
 }
 
-function runInfo({ checkpoints }: TinkerService, run: RunRecord) {
-  const saved = checkpoints.list(run.id);
-  const last = (kind: CheckpointRecord["kind"]) => {
-    const record = saved.find((it) => it.kind === kind);
-    return record ? checkpointInfo(record) : null;
-  };
+function runInfo(service: TinkerService, run: RunRecord) {
   return {
     training_run_id: run.id,
     base_model: run.baseModel,
@@ -62,10 +62,34 @@ function runInfo({ checkpoints }: TinkerService, run: RunRecord) {
     corrupted: false,
     lora_rank: run.config.rank > 0 ? run.config.rank : null,
     last_request_time: run.lastRequest,
-    last_checkpoint: last("weights"),
-    last_sampler_checkpoint: last("sampler_weights"),
+    ...lastCheckpoints(service, run.id),
     user_metadata: run.userMetadata ?? null,
   };
+}
+
+/** Of a run whose record cannot be read: what the protocol wants besides is not known. */
+function damagedInfo(service: TinkerService, run: string) {
+  const last = service.checkpoints.list(run)[0];
+  return {
+    training_run_id: run,
+    base_model: "unknown",
+    model_owner: "local",
+    is_lora: false,
+    corrupted: true,
+    lora_rank: null,
+    last_request_time: last?.time ?? new Date(0).toISOString(),
+    ...lastCheckpoints(service, run),
+    user_metadata: null,
+  };
+}
+
+function lastCheckpoints({ checkpoints }: TinkerService, run: string) {
+  const saved = checkpoints.list(run);
+  const last = (kind: CheckpointRecord["kind"]) => {
+    const record = saved.find((it) => it.kind === kind);
+    return record ? checkpointInfo(record) : null;
+  };
+  return { last_checkpoint: last("weights"), last_sampler_checkpoint: last("sampler_weights") };
 }
 
 function checkpointInfo(record: CheckpointRecord) {
@@ -137,6 +161,7 @@ function addCheckpoints(app: Hono<RequestContext>, service: TinkerService): void
   app.get("/archives/:token", (c) => {
     const known = archives.get(c.req.param("token"));
     if (!known || known.until < Date.now()) throw new Refusal(404, "There is no such archive (any more).");
+    checkpoints.find(known.path);
     const headers = {
       "Content-Type": "application/x-tar",
       "Content-Disposition": `attachment; filename="${known.path.name}.tar"`,

@@ -9,12 +9,12 @@ import { Activity } from "./activity.ts";
 import {
   type CheckpointKind,
   type CheckpointPath,
-  type Checkpoints,
   checkName,
   formatPath,
   parsePath,
   type RunRecord,
-} from "./checkpoints.ts";
+} from "./checkpoint_record.ts";
+import type { Checkpoints } from "./checkpoints.ts";
 import { type Future, Futures, type QueueState } from "./futures.ts";
 import { encodeTrainingOutput } from "./messages.ts";
 import { Policies } from "./policies.ts";
@@ -548,6 +548,7 @@ export class TinkerService {
     for (const run of this.runs.values()) run.release("Cannot use the model: the server has stopped.");
     this.policies.release();
     this.engine.close();
+    this.checkpoints.close();
   }
 }
 

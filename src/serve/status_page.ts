@@ -1,6 +1,6 @@
 /** The page that a person reads: who trains and samples, what waits, how fast it goes. One file, refreshed in place. */
 import type { Counter } from "./activity.ts";
-import { formatPath } from "./checkpoints.ts";
+import { formatPath } from "./checkpoint_record.ts";
 import type { TinkerService } from "./service.ts";
 import type { TrainingRun } from "./training_run.ts";
 
@@ -19,6 +19,7 @@ function content(service: TinkerService): string {
     runsPart(service),
     samplersPart(service),
     checkpointsPart(service),
+    damagePart(service),
   ].join("\n");
 }
 
@@ -105,6 +106,16 @@ function checkpointsPart({ checkpoints }: TinkerService): string {
     ]);
   const head = ["Path", "Kind", "Step", "Size", "Saved", "Expires"];
   return table("Checkpoints", { head, rows, none: "None yet." });
+}
+
+/** What could not be read. The page says so as long as it is there. */
+function damagePart({ checkpoints: { damage } }: TinkerService): string {
+  if (damage.length === 0) return "";
+  const rows = damage.map(({ path, reason }) => [
+    mono(path),
+    `<span class="warn">${escapeHtml(reason)}</span>`,
+  ]);
+  return table("Not readable", { head: ["In the state folder", "Why"], rows, none: "" });
 }
 
 function table(

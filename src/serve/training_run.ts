@@ -1,7 +1,7 @@
 /** One training client: its requests in order, one a turn. */
 import type { Trainer } from "../engine.ts";
 import { ConfigError } from "../errors.ts";
-import type { RunRecord } from "./checkpoints.ts";
+import type { RunRecord } from "./checkpoint_record.ts";
 import type { Future, Futures } from "./futures.ts";
 import { failureOf, type Outcome, Refusal } from "./problem.ts";
 import { Sequence } from "./sequence.ts";

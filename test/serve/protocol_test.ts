@@ -283,6 +283,7 @@ describe("sessions", () => {
     await server.service.stop();
     expect((await server.retrieve(json.request_id)).json.metrics).toBeDefined();
     expect((await server.post("optim_step", step(id, 2))).status).toBe(503);
+    server.service.close();
     const next = await openServer({ root: server.root });
     const lost = await next.post("forward_backward", backward(id, { seq: 3 }));
     expect(lost).toMatchObject({
