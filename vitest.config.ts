@@ -1,10 +1,13 @@
 import { defineConfig } from "vitest/config";
+import { SLOW_TESTS } from "./vitest.slow.ts";
+
+const isSlow = process.env.SLOW === "1";
 
 export default defineConfig({
   test: {
-    include: ["test/**/*_test.ts"],
-    // They need Python: \`npm run test:interop\`.
-    exclude: ["**/node_modules/**", "test/interop/**"],
+    include: isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"],
+    // Interop needs Python: `npm run test:interop`.
+    exclude: ["**/node_modules/**", "test/interop/**", ...(isSlow ? [] : SLOW_TESTS)],
     // A software GPU compiles wide attention kernels for up to a minute the first time, on a busy machine.
     testTimeout: 300_000,
     hookTimeout: 120_000,

@@ -1,0 +1,99 @@
+/**
+ * Mutation testing: makes one-place mistakes and counts those that the tests notice.
+ *
+ *   npm run mutants -- FOLDER...             src/FOLDER, or `shaders`
+ *   npm run mutants -- FOLDER --part 0.1     a seeded tenth of its lines (`--seed N`)
+ *   npm run mutants -- --changed REF         the lines changed since REF, in every folder
+ *
+ * Survivors are printed with file, line and change. Those listed in equivalent.json cannot be noticed by any test and
+ * count as killed. Exits 1 when a folder's score is below its threshold (folders.ts), 2 for wrong usage.
+ * `--json FILE` appends one line per folder: date, commit, part, counts, score, survivors.
+ */
+import { execFileSync } from "node:child_process";
+import { appendFileSync, existsSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { changedLines } from "./changed.ts";
+import { REQUIRED, REQUIRED_ELSEWHERE, ROOT } from "./folders.ts";
+import type { Mutant, Plan } from "./mutant.ts";
+import { mutateShaders } from "./shaders.ts";
+import { mutateSources } from "./sources.ts";
+import { isEquivalent } from "./survivors.ts";
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    part: { type: "string", default: "1" },
+    seed: { type: "string", default: "1" },
+    changed: { type: "string" },
+    json: { type: "string" },
+  },
+});
+
+function plans(): readonly Plan[] {
+  if (values.changed) return changedLines(values.changed);
+  return positionals.map((folder) => ({ folder }));
+}
+
+function usage(message: string): never {
+  process.stderr.write(
+    `${message}\nUsage: npm run mutants -- FOLDER... [--part 0.1] [--seed N] | --changed REF\n`,
+  );
+  process.exit(2);
+}
+
+interface Judged {
+  readonly folder: string;
+  readonly mutants: readonly Mutant[];
+  readonly seconds: number;
+}
+
+/** Prints the folder's score and survivors. Returns whether the score suffices. */
+function report({ folder, mutants, seconds }: Judged): boolean {
+  const counted = mutants.filter(({ status }) => status !== "Ignored" && status !== "CompileError");
+  const missed = counted.filter(({ status }) => status === "Survived" || status === "NoCoverage");
+  const survivors = missed.filter((mutant) => !isEquivalent(mutant));
+  const killed = counted.length - survivors.length;
+  const score = counted.length === 0 ? 100 : (100 * killed) / counted.length;
+  const required = REQUIRED[folder] ?? REQUIRED_ELSEWHERE;
+  for (const { file, line, mutator, from, to } of survivors)
+    console.log(`survived  ${file}:${line}  ${mutator}  ${oneLine(from)}  ->  ${oneLine(to)}`);
+  console.log(
+    `${folder}: ${killed} of ${counted.length} noticed, ${missed.length - survivors.length} of them equivalent by ` +
+      `list; score ${score.toFixed(1)}, required ${required}; ${Math.round(seconds)} s`,
+  );
+  if (values.json) {
+    const commit = execFileSync("git", ["rev-parse", "--short", "HEAD"], {
+      cwd: ROOT,
+      encoding: "utf8",
+    }).trim();
+    const date = new Date().toISOString().slice(0, 10);
+    const row = { date, commit, folder, part: Number(values.part), seed: Number(values.seed) };
+    const result = { mutants: counted.length, killed, score: Number(score.toFixed(1)), survivors };
+    appendFileSync(values.json, `${JSON.stringify({ ...row, ...result })}\n`);
+  }
+  return score >= required;
+}
+
+function oneLine(text: string): string {
+  const line = text.replace(/\s+/g, " ").trim();
+  return line.length > 70 ? `${line.slice(0, 67)}...` : line;
+}
+
+const part = Number(values.part);
+if (!(part > 0 && part <= 1)) usage(`Cannot mutate a part of ${values.part}: it lies in (0, 1].`);
+const chosen = plans();
+if (chosen.length === 0 && !values.changed)
+  usage("Cannot tell what to mutate: name a folder, or --changed REF.");
+let isGood = true;
+for (const { folder, lines } of chosen) {
+  if (folder !== "shaders" && !existsSync(join(ROOT, "src", folder)))
+    usage(`There is no folder src/${folder}.`);
+  const started = performance.now();
+  const mutate = folder === "shaders" ? mutateShaders : mutateSources;
+  const mutants = await mutate({ folder, lines, part, seed: Number(values.seed) });
+  const seconds = (performance.now() - started) / 1000;
+  isGood = report({ folder, mutants, seconds }) && isGood;
+}
+if (chosen.length === 0) console.log("No line that can be mutated has changed.");
+process.exitCode = isGood ? 0 : 1;

@@ -1,0 +1,22 @@
+/** One mistake made on purpose, and whether the tests noticed it. */
+import type { Part } from "./sample.ts";
+
+export interface Mutant {
+  /** Relative to the repository. */
+  readonly file: string;
+  readonly line: number;
+  /** Kind of mistake: Stryker's names for TypeScript, ours for WGSL. */
+  readonly mutator: string;
+  readonly from: string;
+  readonly to: string;
+  /** In Stryker's words: `Killed`, `Survived`, `NoCoverage`, `Timeout`, `CompileError`, `RuntimeError`, `Ignored`. */
+  readonly status: string;
+}
+
+/** What to mutate: a folder, or some lines of it (`src/a.ts:3-9`). */
+export interface Plan {
+  readonly folder: string;
+  readonly lines?: readonly string[];
+}
+
+export type Chosen = Plan & Part;

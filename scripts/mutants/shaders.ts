@@ -1,0 +1,150 @@
+/** Mutants of WGSL: each changed shader is put into a copy of the checkout, and the tests of its kernel run there. */
+import { spawnSync } from "node:child_process";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { ROOT, testsFor } from "./folders.ts";
+import type { Chosen, Mutant } from "./mutant.ts";
+import { isChosen } from "./sample.ts";
+import { mutantsOf, type WgslMutant } from "./wgsl.ts";
+
+interface Trial {
+  readonly file: string;
+  readonly original: string;
+  readonly mutant: WgslMutant;
+}
+
+/** A mutant may run into an endless loop on the device; one that takes this long counts as noticed. */
+const TIMEOUT_MS = 240_000;
+const COPIED = [
+  "src",
+  "test",
+  "shaders",
+  "config",
+  "scripts",
+  "examples",
+  "page",
+  "package.json",
+  "tsconfig.json",
+  "vitest.config.ts",
+  "vitest.slow.ts",
+];
+
+/**
+ * @param options.lines globs with line ranges (`shaders/a.wgsl:3-9`); absent: all shaders
+ * @returns every mutant; `CompileError` where WGSL refuses the change
+ */
+export function mutateShaders({ lines, part, seed }: Chosen): Mutant[] {
+  const checkout = copyCheckout();
+  try {
+    return wgslFiles().flatMap((file) => {
+      const original = readFileSync(join(ROOT, file), "utf8");
+      const chosen = mutantsOf(original).filter((mutant) =>
+        isMeant(mutant, { folder: "shaders", file, lines, part, seed }),
+      );
+      return chosen.map((mutant) => judge(checkout, { file, original, mutant }));
+    });
+  } finally {
+    rmSync(checkout, { recursive: true, force: true });
+  }
+}
+
+function isMeant({ line, to }: WgslMutant, { file, lines, part, seed }: Chosen & { file: string }): boolean {
+  if (!lines) return isChosen(`${file}:${line}:${to}`, { part, seed });
+  return lines.some((range) => {
+    const [, name, from, until] = /^(.*):(\d+)-(\d+)$/.exec(range) ?? [];
+    return name === file && line >= Number(from) && line <= Number(until);
+  });
+}
+
+function judge(checkout: string, { file, original, mutant }: Trial): Mutant {
+  const { text, ...change } = mutant;
+  const path = join(checkout, file);
+  checkSound(checkout, ownTests(file));
+  writeFileSync(path, text);
+  try {
+    const status = statusOf(checkout, file);
+    process.stderr.write(`${status.padEnd(12)} ${file}:${mutant.line}  ${mutant.to}\n`);
+    return { file, ...change, status };
+  } finally {
+    writeFileSync(path, original);
+  }
+}
+
+/** Test sets that were seen to pass without a mutant: only then does a failure mean anything. */
+const sound = new Set<string>();
+
+function checkSound(checkout: string, tests: readonly string[]): void {
+  const key = tests.join(",");
+  if (sound.has(key)) return;
+  const { status, output } = runTests(checkout, tests);
+  if (status !== 0)
+    throw new Error(`Cannot judge mutants: ${key} fails without any.\n${output.slice(-2000)}`);
+  sound.add(key);
+}
+
+/** Runs the kernel's own tests, then, if those notice nothing, all that run kernels. */
+function statusOf(checkout: string, file: string): string {
+  for (const tests of [ownTests(file), testsFor("shaders")]) {
+    const { status, output } = runTests(checkout, tests);
+    if (/Cannot compile/.test(output)) return "CompileError";
+    if (status === null) return "Timeout";
+    if (status !== 0) return "Killed";
+  }
+  return "Survived";
+}
+
+function runTests(checkout: string, tests: readonly string[]): { status: number | null; output: string } {
+  const vitest = join(checkout, "node_modules", "vitest", "vitest.ts");
+  const config = join("scripts", "mutants", "vitest.config.ts");
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    [vitest, "run", "--bail", "1", "--config", config],
+    {
+      cwd: checkout,
+      env: { ...process.env, MUTANT_TESTS: tests.join(","), REQUIRE_GPU: "1", NO_COLOR: "1" },
+      encoding: "utf8",
+      timeout: TIMEOUT_MS,
+      maxBuffer: 1 << 28,
+    },
+  );
+  return { status, output: stdout + stderr };
+}
+
+/** Tests of the folder whose code names the shader. */
+function ownTests(file: string): string[] {
+  const name = file.replace(/^shaders\/|\.wgsl$/g, "");
+  const owner =
+    sourceFiles().find((path) => readFileSync(join(ROOT, path), "utf8").includes(`"${name}"`)) ?? "";
+  if (owner.startsWith("src/model/kernels/")) return ["test/model/kernels/*_test.ts"];
+  return [`test/${owner.split("/")[1]}/*_test.ts`];
+}
+
+const wgslFiles = () => filesIn("shaders", ".wgsl");
+const sourceFiles = () => filesIn("src", ".ts");
+
+function filesIn(folder: string, ending: string): string[] {
+  const names = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });
+  const chosen = names.filter((name) => name.endsWith(ending));
+  return chosen.sort().map((name) => `${folder}/${name}`);
+}
+
+function copyCheckout(): string {
+  mkdirSync(join(ROOT, ".cache", "mutants"), { recursive: true });
+  const shared = join(ROOT, "..", "shared");
+  const link = join(ROOT, ".cache", "mutants", "shared");
+  if (existsSync(shared) && !existsSync(link)) symlinkSync(shared, link, "dir");
+  const checkout = mkdtempSync(join(ROOT, ".cache", "mutants", "checkout-"));
+  for (const name of COPIED) cpSync(join(ROOT, name), join(checkout, name), { recursive: true });
+  symlinkSync(join(ROOT, "node_modules"), join(checkout, "node_modules"), "dir");
+  return checkout;
+}

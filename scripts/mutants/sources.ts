@@ -1,0 +1,90 @@
+/** Mutants of TypeScript, by StrykerJS with its vitest runner. */
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import type { Location, PartialStrykerOptions } from "@stryker-mutator/api/core";
+import { Stryker } from "@stryker-mutator/core";
+import { ROOT, testsFor } from "./folders.ts";
+import type { Chosen, Mutant } from "./mutant.ts";
+import { isChosen, type Part } from "./sample.ts";
+
+/** Lines that are chosen or left out together when only a part is mutated. */
+const WINDOW = 12;
+const TEMP = ".cache/stryker";
+
+/**
+ * @param options.lines globs with line ranges (`src/a.ts:3-9`); absent: the whole folder
+ * @returns every mutant
+ */
+export async function mutateSources({ folder, lines, part, seed }: Chosen): Promise<Mutant[]> {
+  process.env.MUTANT_TESTS = testsFor(folder).join(",");
+  linkShared();
+  const mutate = lines ? [...lines] : windowsOf(folder, { part, seed });
+  const results = await new Stryker(options(folder, mutate)).runMutationTest();
+  return results.map((it) => ({
+    file: it.fileName.startsWith(ROOT) ? it.fileName.slice(ROOT.length) : it.fileName,
+    line: it.location.start.line,
+    mutator: it.mutatorName,
+    from: textAt(it.fileName, it.location),
+    to: it.replacement,
+    status: it.status,
+  }));
+}
+
+function options(folder: string, mutate: string[]): PartialStrykerOptions {
+  return {
+    testRunner: "vitest",
+    plugins: ["@stryker-mutator/vitest-runner"],
+    vitest: { configFile: "scripts/mutants/vitest.config.ts", related: true },
+    mutate,
+    // What an error says is held by snapshots of the whole message, not by mutants of each word.
+    mutator: { excludedMutations: ["StringLiteral"] },
+    ignoreStatic: false,
+    coverageAnalysis: "perTest",
+    concurrency: 2,
+    timeoutMS: 20_000,
+    dryRunTimeoutMinutes: 30,
+    reporters: ["progress-append-only", "html", "json"],
+    htmlReporter: { fileName: `.cache/mutants/${folder}.html` },
+    jsonReporter: { fileName: `.cache/mutants/${folder}.json` },
+    tempDirName: TEMP,
+    cleanTempDir: "always",
+    ignorePatterns: [".cache", "dist", "runs", "checkpoints"],
+    // Stryker rewrites it with TypeScript's JavaScript interface, which TypeScript 7 no longer has.
+    tsconfigFile: "none",
+    warnings: false,
+  };
+}
+
+/** All files of a folder, or a seeded part of their lines. */
+function windowsOf(folder: string, { part, seed }: Part): string[] {
+  if (part >= 1) return [`src/${folder}/**/*.ts`];
+  const names = readdirSync(join(ROOT, "src", folder), { recursive: true, encoding: "utf8" });
+  const files = names.filter((name) => name.endsWith(".ts"));
+  return files.flatMap((name) => {
+    const file = `src/${folder}/${name}`;
+    const count = readFileSync(join(ROOT, file), "utf8").split("\n").length;
+    const starts = Array.from({ length: Math.ceil(count / WINDOW) }, (_, i) => i * WINDOW + 1);
+    const chosen = starts.filter((start) => isChosen(`${file}:${start}`, { part, seed }));
+    return chosen.map((start) => `${file}:${start}-${Math.min(start + WINDOW - 1, count)}`);
+  });
+}
+
+/** Tests find golden files beside the checkout; Stryker runs a copy of it. */
+function linkShared(): void {
+  const temp = join(ROOT, TEMP);
+  const shared = join(ROOT, "..", "shared");
+  mkdirSync(temp, { recursive: true });
+  if (existsSync(shared) && !existsSync(join(temp, "shared")))
+    symlinkSync(shared, join(temp, "shared"), "dir");
+}
+
+/** Lines and columns count from 1. */
+function textAt(file: string, { start, end }: Location): string {
+  const lines = readFileSync(join(ROOT, file.replace(ROOT, "")), "utf8")
+    .split("\n")
+    .slice(start.line - 1, end.line);
+  if (lines.length === 0) return "";
+  lines[lines.length - 1] = lines[lines.length - 1].slice(0, end.column - 1);
+  lines[0] = lines[0].slice(start.column - 1);
+  return lines.join("\n");
+}

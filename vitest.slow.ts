@@ -1,0 +1,12 @@
+/**
+ * Tests that take more than about ten seconds on two cores: training runs, crash loops, fuzzing. `npm test` leaves them
+ * out, `npm run test:slow` runs them alone, and CI runs both.
+ */
+export const SLOW_TESTS: readonly string[] = [
+  "test/algorithm/loss_fuzz_test.ts",
+  "test/cli/agents_learning_test.ts",
+  "test/cli/learning_test.ts",
+  "test/loop/crash_test.ts",
+  "test/loop/load_test.ts",
+  "test/serve/load_test.ts",
+];
