@@ -17,6 +17,8 @@ export interface FolderCheckpointsOptions {
   readonly keep?: number;
   /** Told of every checkpoint that cannot be used, and why. */
   readonly onSkip?: (message: string) => void;
+  /** Called before anything in the folder changes; what it throws leaves the folder as it is. */
+  readonly beforeWrite?: () => Promise<void>;
 }
 
 /** What `best_checkpoint.json` holds. */
@@ -44,15 +46,18 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   }
 
   async save(name: string, it: CheckpointContents<State>): Promise<void> {
+    await this.options.beforeWrite?.();
     this.found = undefined;
     const target = join(this.dir, name);
     const temporary = join(this.dir, `${TEMPORARY}${name}`);
     try {
-      await rm(temporary, { recursive: true, force: true });
+      await this.dropUnfinished();
       await mkdir(temporary, { recursive: true });
       await it.write(temporary);
       await writeFile(join(temporary, STATE_FILE), JSON.stringify(it.state));
       await sealFolder(temporary);
+      // Writing took a while, in which the folder may have become another process's.
+      await this.options.beforeWrite?.();
       await discard(target);
       await rename(temporary, target);
       if (it.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...it.best })}\n`);
@@ -75,7 +80,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     const { resumeMode, resumeFrom } = this.options;
     if (resumeMode === "disable") return undefined;
     if (resumeMode === "resume_path") return readCheckpoint(resumeFrom ?? "");
-    await this.dropUnfinished();
+    await this.tellUnfinished();
     const names = await this.candidates();
     for (const name of names) {
       try {
@@ -118,17 +123,23 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     return entries.filter((name) => NAME.test(name)).sort((a, b) => rank(a) - rank(b));
   }
 
-  private async dropUnfinished(): Promise<void> {
-    const entries = await readdir(this.dir).catch(() => []);
-    for (const name of entries.filter((each) => each.startsWith(DISCARDED))) {
-      await rm(join(this.dir, name), { recursive: true, force: true });
-    }
-    for (const name of entries.filter((each) => each.startsWith(TEMPORARY))) {
-      await rm(join(this.dir, name), { recursive: true, force: true });
+  private async tellUnfinished(): Promise<void> {
+    for (const name of await this.leftovers(TEMPORARY)) {
       this.options.onSkip?.(
         `The run ended while it wrote ${name.slice(TEMPORARY.length)}, which is left out: ${this.dir}`,
       );
     }
+  }
+
+  /** Removes what a crash left of checkpoints that were being written or removed. */
+  private async dropUnfinished(): Promise<void> {
+    for (const name of [...(await this.leftovers(DISCARDED)), ...(await this.leftovers(TEMPORARY))])
+      await rm(join(this.dir, name), { recursive: true, force: true });
+  }
+
+  private async leftovers(prefix: string): Promise<string[]> {
+    const entries = await readdir(this.dir).catch(() => []);
+    return entries.filter((name) => name.startsWith(prefix));
   }
 
   /** Replaces a small file at once. */
@@ -208,19 +219,12 @@ async function discard(dir: string): Promise<void> {
   await rm(away, { recursive: true, force: true });
 }
 
-/**
- * Moves what an earlier run left out of the way of a fresh one: `NAME` becomes `NAME.1`, `NAME.2`, ...
- * @returns the new place, or undefined when there was nothing.
- */
-export async function setAside(dir: string): Promise<string | undefined> {
-  const entries = await readdir(dir).catch(() => []);
-  if (entries.length === 0) return undefined;
+/** Where an earlier run makes way for a fresh one: `NAME.1`, or the number after the highest there is. */
+export async function placeAside(dir: string): Promise<string> {
   const siblings = await readdir(dirname(dir));
   const numbers = siblings
     .filter((name) => name.startsWith(`${basename(dir)}.`))
     .map((name) => Number(name.slice(basename(dir).length + 1)))
     .filter(Number.isInteger);
-  const place = `${dir}.${Math.max(0, ...numbers) + 1}`;
-  await rename(dir, place);
-  return place;
+  return `${dir}.${Math.max(0, ...numbers) + 1}`;
 }

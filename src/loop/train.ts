@@ -74,13 +74,16 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
   const { settings, signal } = run;
   const { test_freq, save_freq, val_before_train, val_only } = settings.trainer;
   const total = totalSteps(run.tasks.train, settings);
+  if (val_only) checkHeldOut(run.tasks.val);
 
   let state = await resumeFrom(await run.checkpoints?.find(), run);
   let saved = state;
+  let hasValidated = false;
   run.generation?.resume(state);
   const isValidationDue = () => {
+    if (val_only) return true;
     if (run.tasks.val.length === 0 || state.validated === state.step) return false;
-    if (state.step === 0) return val_before_train || val_only;
+    if (state.step === 0) return val_before_train;
     return test_freq > 0 && (state.step % test_freq === 0 || state.step === total);
   };
 
@@ -89,9 +92,16 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       signal.throwIfAborted();
       state = await warmupStep(run, state);
     }
+    if (state.warmup > saved.warmup) {
+      await saveCheckpoint(run, state);
+      saved = state;
+    }
     if (state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
     for (;;) {
-      if (isValidationDue()) state = await validate(run, state);
+      if (isValidationDue()) {
+        state = await validate(run, state);
+        hasValidated = true;
+      }
       if (state.step >= total || val_only) break;
       const isSaveDue = (save_freq > 0 && state.step % save_freq === 0) || isBest(state);
       if (isSaveDue && state.step > saved.step) {
@@ -109,7 +119,14 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
   }
   if (state !== saved && !val_only) await saveCheckpoint(run, state);
   for (const logger of run.loggers) await logger.finish?.();
-  return { state, isComplete: val_only || state.step >= total };
+  return { state, isComplete: val_only ? hasValidated : state.step >= total };
+}
+
+function checkHeldOut(tasks: readonly Task[]): void {
+  if (tasks.length > 0) return;
+  throw new ConfigError("Cannot validate: there are no held-out tasks. Set data.val_files.", {
+    path: "data.val_files",
+  });
 }
 
 /** One step over the eight stages; the state after it. */

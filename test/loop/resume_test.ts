@@ -1,11 +1,13 @@
+import fs from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Task } from "../../src/data/types.ts";
-import { FolderCheckpoints, readCheckpoint, setAside } from "../../src/log/checkpoints.ts";
+import { FolderCheckpoints, placeAside, readCheckpoint } from "../../src/log/checkpoints.ts";
 import { MetricsFile } from "../../src/log/jsonl.ts";
-import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
 import type { LoopState } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
@@ -119,12 +121,15 @@ test("a disk that is full leaves the checkpoint before intact and says so", asyn
   let saves = 0;
   backend.save = async (target) => {
     await save(target);
-    if (++saves < 2) return;
+    if (++saves < 3) return;
     await writeFile(join(target, "half"), "written");
     throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
   };
   await expect(train(run)).rejects.toThrow(/disk is full.*checkpoint before it is whole: .*global_step_3/s);
-  expect((await readdir(folder)).filter((name) => name.includes("step_"))).toEqual(["global_step_3"]);
+  expect((await readdir(folder)).filter((name) => name.includes("step_")).sort()).toEqual([
+    "global_step_3",
+    "warmup_step_5",
+  ]);
   const resumed = fileRun("full");
   const whole = fileRun("whole");
   await train(resumed.run);
@@ -221,21 +226,59 @@ test("where every checkpoint is damaged, nothing starts afresh unasked", async (
   const { run, folder } = fileRun("lost");
   await train(run);
   for (const name of await readdir(folder))
-    if (name.startsWith("global_step_")) await writeFile(join(folder, name, "table.json"), "");
+    if (name.includes("_step_")) await writeFile(join(folder, name, "table.json"), "");
   await expect(fileRun("lost").checkpoints.find()).rejects.toThrow(
     /no checkpoint in the folder is whole.*resume_mode=disable/,
   );
 });
 
-test("what was being written when the run ended is removed and told", async () => {
+test("what was being written when the run ended is told, and removed when the next checkpoint is saved", async () => {
   const { run, folder } = fileRun("torn");
   await train(run);
-  await mkdir(join(folder, ".writing-global_step_15"));
+  const torn = [".writing-global_step_15", ".deleting-global_step_3"];
+  for (const name of torn) await mkdir(join(folder, name));
   const said: string[] = [];
   const again = fileRun("torn", { onSkip: (text) => said.push(text) });
-  expect((await again.checkpoints.find())?.state.step).toBe(12);
+  const found = await again.checkpoints.find();
+  expect(found?.state.step).toBe(12);
   expect(said).toEqual([expect.stringContaining("while it wrote global_step_15")]);
-  expect(await readdir(folder)).not.toContain(".writing-global_step_15");
+  expect(await readdir(folder)).toEqual(expect.arrayContaining(torn));
+  await again.checkpoints.save("global_step_13", { state: found!.state, write: async () => {} });
+  expect((await readdir(folder)).filter((name) => name.startsWith("."))).toEqual([]);
+});
+
+test("a checkpoint has its list of checksums before it has its name", async () => {
+  const { checkpoints, folder } = fileRun("sealed");
+  const listed: string[][] = [];
+  const { rename } = fs.promises;
+  fs.promises.rename = async (from, to) => {
+    if (String(to).endsWith("global_step_1")) listed.push(await readdir(String(from)));
+    return rename(from, to);
+  };
+  syncBuiltinESMExports();
+  try {
+    await checkpoints.save("global_step_1", {
+      state: {} as LoopState,
+      write: (at) => writeFile(join(at, "weights"), "1"),
+    });
+  } finally {
+    fs.promises.rename = rename;
+    syncBuiltinESMExports();
+  }
+  expect(listed).toEqual([["files.json", "loop.json", "weights"]]);
+  expect(await readdir(join(folder, "global_step_1"))).toEqual(listed[0]);
+});
+
+test("a folder that another process took keeps its checkpoints, and the one being written has no name", async () => {
+  const allowed = [true, false];
+  const beforeWrite = async () => {
+    if (!allowed.shift()) throw new Error("taken");
+  };
+  const { checkpoints, folder } = fileRun("taken", { beforeWrite });
+  const contents = { state: {} as LoopState, write: (at: string) => writeFile(join(at, "weights"), "1") };
+  await expect(checkpoints.save("global_step_1", contents)).rejects.toThrow("taken");
+  expect(await readdir(folder)).toEqual([]);
+  await expect(checkpoints.save("global_step_1", contents)).rejects.toThrow("taken");
 });
 
 test.each([
@@ -312,14 +355,15 @@ test("resume_path goes on from an earlier checkpoint exactly", async () => {
   expect(other.backend.text()).toBe(whole.backend.text());
 });
 
-test("setAside() moves an earlier run and loses nothing", async () => {
-  const folder = join(dir, "run");
-  expect(await setAside(folder)).toBeUndefined();
-  for (const place of [`${folder}.1`, `${folder}.2`]) {
-    await train(fileRun("run", {}, loopSettings({ ...SETTINGS, trainer: { total_batches: 1 } })).run);
-    expect(await setAside(folder)).toBe(place);
-    expect(await readdir(place)).toContain("metrics.jsonl");
-  }
+test.each([
+  [[], "run.1"],
+  [["run.1"], "run.2"],
+  [["run.3"], "run.4"],
+  [["run.9", "run.10", "run.2"], "run.11"],
+  [["run.old", "run", "runs.7", "run.1.tar"], "run.1"],
+])("beside %j an earlier run makes way as %s", async (siblings, place) => {
+  for (const name of siblings) await mkdir(join(dir, name));
+  expect(await placeAside(join(dir, "run"))).toBe(join(dir, place));
 });
 
 test("a run killed before its first checkpoint begins its log again", async () => {

@@ -1,8 +1,14 @@
-import { expect, test } from "vitest";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
 import type { Episode } from "../../src/data/types.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoints.ts";
+import type { LogRecord } from "../../src/log/logger.ts";
+import type { LoopState } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { passAtK, passRates } from "../../src/loop/validate.ts";
-import { letterRun } from "../fixtures/loop.ts";
+import { LETTER_SETTINGS, letterRun } from "../fixtures/loop.ts";
 
 /** Every way to choose k of the attempts, counted. */
 function byCounting(k: number, outcomes: readonly boolean[]): number {
@@ -92,4 +98,42 @@ test("val_only works alone, without val_before_train, and trains nothing", async
     ]),
   );
   expect(backend.weightVersion).toBe(0);
+});
+
+test("val_only of a resumed run validates the weights of its checkpoint, each time that it is asked", async () => {
+  const dir = mkdtempSync(join(tmpdir(), "grpu-validate-"));
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+  const checkpoints = new FolderCheckpoints<LoopState>(dir, { resumeMode: "auto" });
+  const trained = letterRun({ settings: LETTER_SETTINGS, checkpoints });
+  const { state } = await train(trained.run);
+  expect(state).toMatchObject({ step: 12, validated: 12 });
+  const scores = trained.log.of("val").at(-1)?.metrics["val/copy/pass@1"];
+  expect(scores).toBeGreaterThan(trained.log.of("val")[0].metrics["val/copy/pass@1"]);
+  for (let time = 0; time < 2; time++) {
+    const records: LogRecord[] = [];
+    const { run, backend } = letterRun({
+      settings: { ...LETTER_SETTINGS, trainer: { ...LETTER_SETTINGS.trainer, val_only: true } },
+      checkpoints,
+      loggers: [{ log: (record) => void records.push(record) }],
+    });
+    expect(await train(run)).toMatchObject({ isComplete: true, state: { step: 12 } });
+    expect(records.map(({ phase, step }) => `${phase} ${step}`)).toEqual(["val 12"]);
+    expect(records[0].metrics["val/copy/pass@1"]).toBe(scores);
+    expect(backend.batches).toEqual([]);
+  }
+});
+
+test("val_only without held-out tasks is refused, and one that is stopped is not complete", async () => {
+  const settings = { ...LETTER_SETTINGS, trainer: { val_only: true } };
+  const none = letterRun({ settings });
+  await expect(train({ ...none.run, tasks: { ...none.run.tasks, val: [] } })).rejects.toThrow(
+    /no held-out tasks. Set data\.val_files/,
+  );
+  const stopped = letterRun({ settings });
+  const controller = new AbortController();
+  stopped.backend.sample = async () => {
+    controller.abort();
+    throw controller.signal.reason;
+  };
+  expect((await train({ ...stopped.run, signal: controller.signal })).isComplete).toBe(false);
 });

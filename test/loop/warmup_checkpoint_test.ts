@@ -1,0 +1,62 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { FolderCheckpoints } from "../../src/log/checkpoints.ts";
+import { MetricsFile } from "../../src/log/jsonl.ts";
+import type { LoopState } from "../../src/loop/state.ts";
+import { train } from "../../src/loop/train.ts";
+import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-warm-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const SETTINGS = { ...LETTER_SETTINGS, warmup: { steps: 5, batch_size: 4, learning_rate: 1 } };
+
+function fileRun(name: string, trainer: object, keep?: number) {
+  const folder = join(dir, name);
+  const made = letterRun({
+    settings: { ...SETTINGS, trainer: { ...SETTINGS.trainer, ...trainer } },
+    examples: Array.from(LETTERS, (letter) => ({ prompt: letter, response: letter })),
+    checkpoints: new FolderCheckpoints<LoopState>(folder, { resumeMode: "auto", keep }),
+    loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
+  });
+  const lines = () =>
+    readFileSync(join(folder, "metrics.jsonl"), "utf8").replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "");
+  return { ...made, folder, lines };
+}
+
+test.each([
+  ["at the first validation", {}],
+  ["in step 1", { val_before_train: false }],
+])("a run that dies %s resumes without its warm-up, and ends with the same bits", async (what, trainer) => {
+  const name = what.replaceAll(" ", "_");
+  const whole = fileRun(`${name}_whole`, trainer);
+  await train(whole.run);
+  const killed = fileRun(name, trainer);
+  killed.backend.sample = () => Promise.reject(new Error("killed"));
+  await expect(train(killed.run)).rejects.toThrow("killed");
+  expect(existsSync(join(killed.folder, "warmup_step_5"))).toBe(true);
+
+  const resumed = fileRun(name, trainer);
+  const draw = resumed.backend.sample.bind(resumed.backend);
+  let stepsBefore: number | undefined;
+  resumed.backend.sample = (requests, options) => {
+    stepsBefore ??= resumed.backend.batches.length;
+    return draw(requests, options);
+  };
+  await train(resumed.run);
+  expect(stepsBefore).toBe(0);
+  expect(resumed.backend.text()).toBe(whole.backend.text());
+  expect(resumed.lines()).toBe(whole.lines());
+});
+
+test("the checkpoint of the warm-up counts among those that are kept, as the oldest", async () => {
+  const { run, folder } = fileRun("kept", {}, 1);
+  await train(run);
+  expect(existsSync(join(folder, "warmup_step_5"))).toBe(false);
+  expect(existsSync(join(folder, "global_step_12"))).toBe(true);
+});
