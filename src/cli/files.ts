@@ -54,18 +54,20 @@ function trying<T>(act: string, file: string, use: () => T): T {
 /**
  * Makes a folder, and those above it. (`recursive` of the runtime's own never returns where a file system lets none be
  * made, as below /proc.)
+ * @returns the folders that it made, the innermost first.
  * @throws {ConfigError} naming the setting that says where.
  */
-export function makeFolder(dir: string, { setting }: { setting: string }): void {
-  if (existsSync(dir) && statSync(dir).isDirectory()) return;
+export function makeFolder(dir: string, { setting }: { setting: string }): string[] {
+  if (existsSync(dir) && statSync(dir).isDirectory()) return [];
   const above = dirname(dir);
-  if (above !== dir) makeFolder(above, { setting });
+  const made = above === dir ? [] : makeFolder(above, { setting });
   try {
     mkdirSync(dir);
+    return [dir, ...made];
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     // Another process may have been quicker.
-    if (code === "EEXIST" && statSync(dir).isDirectory()) return;
+    if (code === "EEXIST" && statSync(dir).isDirectory()) return made;
     const why = fileError(cause, { act: `make the folder that ${setting} names`, file: dir });
     throw why ?? cause;
   }

@@ -53,7 +53,8 @@ export function farewell(it: Ending & { session: Session; input: Input; io: Io }
   const metric = setting(session.config, "training.metric_for_best_model");
   if (metric && !best) io.err(`best     none: ${metric} was never better than before training\n`);
   if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
-  if (!outcome.isComplete) {
+  if (!outcome.isComplete && model === undefined) io.err("stopped before anything was saved\n");
+  else if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
     const words = [...input.args, "training.resume_mode=auto", ...flags].map(quoted);
     const resume = `${commandName(io)} train ${words.join(" ")}`;

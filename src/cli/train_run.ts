@@ -1,13 +1,10 @@
 /** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { basename, join } from "node:path";
-import { readYaml } from "../config/read.ts";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { setting } from "../config/schema.ts";
 import { maskTree } from "../config/secret.ts";
-import { toYaml } from "../config/show.ts";
-import { equalValues, flatten, type Tree } from "../config/tree.ts";
+import type { Tree } from "../config/tree.ts";
 import { UnsupportedError } from "../errors.ts";
-import { FolderCheckpoints, setAside } from "../log/checkpoints.ts";
 import { ConsoleLogger } from "../log/console.ts";
 import { EpisodeFiles } from "../log/episodes.ts";
 import { labelled, shortNumber } from "../log/format.ts";
@@ -15,27 +12,21 @@ import { GroupsFile, MetricsFile, SamplesFile } from "../log/jsonl.ts";
 import type { Logger } from "../log/logger.ts";
 import { registeredLogger } from "../log/registry.ts";
 import { renderPage } from "../log/report.ts";
-import {
-  GROUPS_FILE,
-  METRICS_FILE,
-  RUN_FILE,
-  type RunData,
-  type RunFacts,
-  SAMPLES_FILE,
-} from "../log/run_folder.ts";
+import { GROUPS_FILE, METRICS_FILE, type RunData, SAMPLES_FILE } from "../log/run_folder.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../log/tensorboard.ts";
 import { checkWandb, openWandb, type WandbOptions } from "../log/wandb.ts";
 import { estimateAdvantagesOn } from "../loop/estimate.ts";
+import type { LoopSettings } from "../loop/settings.ts";
 import { settingsFromConfig } from "../loop/settings_config.ts";
-import { type LoopState, totalSteps } from "../loop/state.ts";
+import { totalSteps } from "../loop/state.ts";
 import { train } from "../loop/train.ts";
 import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./exit.ts";
-import { makeFolder } from "./files.ts";
 import { deviceOverride, importsOf } from "./options.ts";
+import { RunPlace } from "./run_place.ts";
 import { openRuns } from "./runs.ts";
-import { openSession, runFolder, type Session } from "./session.ts";
+import { openSession, type Session } from "./session.ts";
 import { commandName, farewell, quoted, summary } from "./train_end.ts";
 
 const REPORT_FILE = "report.html";
@@ -53,32 +44,46 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const { config } = session;
   const settings = settingsFromConfig(config);
   checkLoggers(config, io);
-  const dir = runFolder(config);
+  totalSteps(session.tasks.train, settings);
+  const place = await RunPlace.open(config, io);
+  try {
+    return await trainIn(place, { session, settings, input, io });
+  } finally {
+    await place.close();
+  }
+}
+
+interface Begun {
+  readonly session: Session;
+  readonly settings: LoopSettings;
+  readonly input: Input;
+  readonly io: Io;
+}
+
+async function trainIn(place: RunPlace, { session, settings, input, io }: Begun): Promise<number> {
+  const { config } = session;
+  const { dir, checkpoints } = place;
   const { backend, device, description } = await openBackend(session, io);
   try {
-    const checkpoints = await prepareFolder(config, io);
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
-    const facts = writeFacts(
-      {
-        title: setting(config, "rllm.trainer.experiment_name"),
-        subtitle: describeRun(session, description),
-        total_steps: totalSteps(session.tasks.train, settings),
-        started: new Date().toISOString(),
-      },
-      dir,
-    );
+    await place.begin({
+      title: setting(config, "rllm.trainer.experiment_name"),
+      subtitle: describeRun(session, description),
+      total_steps: totalSteps(session.tasks.train, settings),
+      started: new Date().toISOString(),
+    });
     const outcome = await train({
       ...session,
       backend,
       settings,
       ...(device && { estimate: estimateAdvantagesOn(device) }),
-      loggers: openLoggers({ config, dir, io }),
+      loggers: openLoggers({ config, dir, io }).map((logger) => place.logger(logger)),
       checkpoints,
-      signal: io.signal,
+      signal: AbortSignal.any([io.signal, place.signal]),
     });
-    writeFacts({ ...facts, ended: new Date().toISOString(), complete: outcome.isComplete }, dir);
+    await place.end({ complete: outcome.isComplete });
     const run = readRun(dir);
-    const report = writeReport(config, { dir, run });
+    const report = place.hasBegun ? writeReport(config, { dir, run }) : undefined;
     const latest = await checkpoints.latest();
     const best = await checkpoints.best();
     const model = latest === undefined ? undefined : join(dir, latest);
@@ -88,47 +93,6 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
     return io.signal.aborted ? EXIT_INTERRUPTED : EXIT_OK;
   } finally {
     backend.close();
-  }
-}
-
-/** The folder of the run, with an earlier run out of the way unless this one continues it. */
-async function prepareFolder(config: Tree, io: Io): Promise<FolderCheckpoints<LoopState>> {
-  const dir = runFolder(config);
-  const resumeMode = setting(config, "training.resume_mode");
-  makeFolder(dir, { setting: "training.default_local_dir" });
-  const resumeFrom = setting(config, "training.resume_from_path") ?? undefined;
-  const checkpoints = new FolderCheckpoints<LoopState>(dir, {
-    resumeMode,
-    resumeFrom,
-    keep: setting(config, "training.max_ckpt_to_keep") ?? undefined,
-    onSkip: (message) => io.err(`warning: ${message}\n`),
-  });
-  const from = await checkpoints.find();
-  if (from) {
-    io.err(`Continuing from ${resumeMode === "auto" ? basename(from.dir) : from.dir}\n`);
-    warnOfChanges(config, { file: join(dir, "config.yaml"), io });
-  } else await clearPlace(dir, io);
-  writeFileSync(join(dir, "config.yaml"), toYaml(config));
-  return checkpoints;
-}
-
-/** What an earlier run left without a checkpoint to go on from must not be appended to. */
-async function clearPlace(dir: string, io: Io): Promise<void> {
-  const place = await setAside(dir);
-  if (place) io.err(`The earlier run in ${dir} is now in ${place}\n`);
-  makeFolder(dir, { setting: "training.default_local_dir" });
-}
-
-/** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */
-const FREE_TO_CHANGE = /^(training\.resume_|rllm\.trainer\.|device$|memory_budget_bytes$)/;
-
-/** A resumed run with other settings is allowed, and no longer the run that was begun: the person is told. */
-function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): void {
-  const before = existsSync(file) ? flatten(readYaml(readFileSync(file, "utf8"), file).tree) : undefined;
-  if (!before) return;
-  for (const [path, value] of flatten(config)) {
-    if (FREE_TO_CHANGE.test(path) || equalValues(value, before.get(path))) continue;
-    io.err(`warning: ${path} was ${JSON.stringify(before.get(path))} and is now ${JSON.stringify(value)}\n`);
   }
 }
 
@@ -206,7 +170,8 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
   say("device", device);
-  say("run", `${steps} steps, written to ${dir}`);
+  const what = setting(config, "rllm.trainer.val_only") ? "validation only" : `${steps} steps`;
+  say("run", `${what}, written to ${dir}`);
   const isWatchable = setting(config, "rllm.trainer.logger").some((name) => /^(jsonl|report)$/.test(name));
   if (isWatchable) say("watch", `${commandName(io)} view ${quoted(dir)}`);
   io.err("\n");
@@ -215,12 +180,6 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
 function describeRun({ environment, config }: Session, device: string): string {
   const model = setting(config, "model.name") ?? "a new model";
   return `${environment.describe}; ${model}; ${device}`;
-}
-
-/** What the run's page says of it; written again when the run ends. */
-function writeFacts(facts: RunFacts, dir: string): RunFacts {
-  writeFileSync(join(dir, RUN_FILE), `${JSON.stringify(facts, null, 2)}\n`);
-  return facts;
 }
 
 /** What the run's files hold, read in bounded memory however long it was. */

@@ -6,11 +6,11 @@ import type { Logger, LogRecord } from "./logger.ts";
 export abstract class AppendedFile implements Logger {
   readonly name: string;
   readonly file: string;
+  private hasFolder = false;
 
   constructor(file: string) {
     this.name = basename(file);
     this.file = file;
-    mkdirSync(dirname(file), { recursive: true });
   }
 
   protected abstract encode(record: LogRecord): string | Uint8Array;
@@ -20,7 +20,11 @@ export abstract class AppendedFile implements Logger {
   }
 
   protected append(content: string | Uint8Array): void {
-    if (content.length > 0) appendFileSync(this.file, content);
+    if (content.length === 0) return;
+    // Once: a folder that is moved away later is not made again.
+    if (!this.hasFolder) mkdirSync(dirname(this.file), { recursive: true });
+    this.hasFolder = true;
+    appendFileSync(this.file, content);
   }
 
   /** Bytes written so far, by earlier parts of the run too. */

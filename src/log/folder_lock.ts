@@ -6,7 +6,7 @@
 import { readFileSync, unlinkSync } from "node:fs";
 import { link, mkdir, rename, rm, rmdir, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import { ConfigError, RemoteError } from "../errors.ts";
+import { ConfigError, fileError, RemoteError } from "../errors.ts";
 import {
   ageOf,
   describeOwner,
@@ -87,10 +87,7 @@ export class FolderLock {
       await claim(path, owner, settled);
     } catch (error) {
       if (made) await rmdir(path).catch(() => {});
-      if (error instanceof ConfigError) throw error;
-      throw new ConfigError(`Cannot lock the folder ${path}: ${(error as Error).message}`, {
-        path: options.setting,
-      });
+      throw fileError(error, { act: "lock the folder", file: path }) ?? error;
     }
     return new FolderLock({ folder: path, owner, made, heartbeatMs: settled.heartbeatMs });
   }
@@ -144,7 +141,7 @@ export class FolderLock {
   async release(): Promise<void> {
     if (!held.has(this)) return;
     this.releaseNow();
-    if (this.made) await rmdir(this.folder).catch(() => {});
+    if (this.made && !this.signal.aborted) await rmdir(this.folder).catch(() => {});
   }
 
   /** Without waiting, for a process that exits. Leaves the file of another owner alone. */

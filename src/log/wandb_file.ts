@@ -39,8 +39,6 @@ export class WandbFile extends AppendedFile {
   constructor(file: string, run: WandbRun) {
     super(file);
     this.run = run;
-    // Where `wandb sync` looks for a run's own files.
-    mkdirSync(join(dirname(file), "files"), { recursive: true });
   }
 
   /** Rows that are whole; what came last may get more. */
@@ -68,6 +66,8 @@ export class WandbFile extends AppendedFile {
   /** The first records of a file: what it is, and which run. */
   private opening(): Uint8Array[] {
     if (this.size() > 0) return [];
+    // Where `wandb sync` looks for a run's own files.
+    mkdirSync(join(dirname(this.file), "files"), { recursive: true });
     const { id, project, name, entity, config } = this.run;
     const items = Object.entries(config).map(([key, value]) => bytesField(1, jsonItem(key, value)));
     const now = Math.floor(Date.now() / 1000);

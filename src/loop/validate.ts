@@ -33,10 +33,12 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
     ...passRates(episodes, settings.rollout.n_val),
     "time/testing": (performance.now() - started) / 1000,
   };
+  // Before anything is written: it refuses a metric that is not measured.
+  const best = bestOf(state, { metrics, training: settings.training });
   for (const logger of loggers) {
     await logger.log({ phase: "val", step: state.step, totalSteps: context.totalSteps, metrics, episodes });
   }
-  return { ...state, validated: state.step, ...bestOf(state, { metrics, training: settings.training }) };
+  return { ...state, validated: state.step, ...best };
 }
 
 /** This validation, where `metric_for_best_model` says that it is better than those before. */
