@@ -1,6 +1,8 @@
 /** `grpu serve tinker`: a Tinker-compatible server over the local engine. */
 import { ConfigError } from "../errors.ts";
+import { isLoopback } from "../http/origin.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
+import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { integer, MODEL } from "./model_options.ts";
 import { DEVICE } from "./options.ts";
 
@@ -36,6 +38,7 @@ const OPTIONS: readonly Option[] = [
     value: "N",
     describe: "device memory that may be used",
   },
+  ...HTTP_OPTIONS,
   DEVICE,
 ];
 
@@ -59,7 +62,6 @@ export const serveCommands: readonly Command[] = [
 
 /** What the SDK takes for a key: it refuses others before it sends them. */
 const ANY_KEY = "tml-local";
-const LOOPBACK = /^(127\.|localhost$|::1$|\[::1\]$)/;
 
 async function serveTinker({ options }: Input, io: Io): Promise<void> {
   const host = String(options.host);
@@ -68,10 +70,11 @@ async function serveTinker({ options }: Input, io: Io): Promise<void> {
   const port = integer(options.port, { flag: "--port", least: 0, most: 65_535 });
   const minutes = integer(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
   const { createApp } = await import("../serve/app.ts");
-  const { listen } = await import("../serve/listen.ts");
+  const { listen } = await import("../http/listen.ts");
+  const settings = httpSettings(options);
   const service = await openService(options, { io, sessionMs: minutes * 60_000 });
   try {
-    const app = createApp({ service, apiKey });
+    const app = createApp({ ...settings, service, apiKey });
     const listening = await listen(app, { host, port });
     io.err(
       greeting(listening.url, { apiKey, device: service.engine.device, root: service.checkpoints.root }),
@@ -86,7 +89,7 @@ async function serveTinker({ options }: Input, io: Io): Promise<void> {
 }
 
 function checkKey(host: string, apiKey: string | undefined): void {
-  if (!LOOPBACK.test(host) && !apiKey)
+  if (!isLoopback(host) && !apiKey)
     throw new ConfigError(
       `Cannot serve beyond this machine without a key: give --api-key, or leave --host at 127.0.0.1: ${host}`,
     );

@@ -2,6 +2,7 @@
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
 import { EXIT_OK } from "./exit.ts";
+import { ALLOW_HOST, allowedHosts } from "./http_options.ts";
 
 const DEFAULT_PORT = 7007;
 
@@ -12,6 +13,7 @@ export const viewCommand: Command = {
   options: [
     { flag: "--port", value: "N", describe: `port; 0 takes any free one (default ${DEFAULT_PORT})` },
     { flag: "--host", value: "HOST", describe: "address to listen on", default: "127.0.0.1" },
+    ALLOW_HOST,
   ],
   examples: [
     "grpu view checkpoints/grpu/arithmetic",
@@ -27,7 +29,11 @@ async function view({ args, options }: Input, io: Io): Promise<number> {
   const { openRuns } = await import("./runs.ts");
   const { serveRuns } = await import("../log/view_server.ts");
   const runs = openRuns(args);
-  const server = await serveRuns(runs, { host: String(options.host), port: portOf(options.port) });
+  const server = await serveRuns(runs, {
+    host: String(options.host),
+    port: portOf(options.port),
+    allowedHosts: allowedHosts(options),
+  });
   io.out(`${server.url}\n`);
   io.err("Ctrl-C ends it.\n");
   await new Promise<void>((resolve) => {

@@ -8,6 +8,8 @@ export interface PageOptions {
   readonly isLive?: boolean;
   /** When it was made, in ms since 1970. Default: now. */
   readonly made?: number;
+  /** Of its scripts, where the page's Content-Security-Policy names one. */
+  readonly nonce?: string;
 }
 
 /** What the page's script reads. */
@@ -19,7 +21,8 @@ export interface PageData {
 
 /** Renders the whole page: style, chart library, script and data in one text. */
 export function renderPage(runs: readonly RunData[], options: PageOptions = {}): string {
-  const { isLive = false, made = Date.now() } = options;
+  const { isLive = false, made = Date.now(), nonce } = options;
+  const mark = nonce === undefined ? "" : ` nonce="${nonce}"`;
   const data: PageData = { runs, made, live: isLive };
   const title = runs.length === 1 ? runs[0].title : runs.map((run) => run.name).join(", ");
   return `<!doctype html>
@@ -35,9 +38,9 @@ ${pageFile("report.css")}</style>
 <body>
 <main id="page"><noscript>The curves of this page are drawn by its script: allow it.</noscript></main>
 <div id="said" class="hidden" role="status" aria-live="polite"></div>
-<script>${asScript(chartLibrary("uPlot.iife.min.js"))}</script>
-<script id="data" type="application/json">${asJson(data)}</script>
-<script type="module">${asScript(pageFile("report.js"))}</script>
+<script${mark}>${asScript(chartLibrary("uPlot.iife.min.js"))}</script>
+<script id="data" type="application/json"${mark}>${asJson(data)}</script>
+<script type="module"${mark}>${asScript(pageFile("report.js"))}</script>
 </body>
 </html>
 `;

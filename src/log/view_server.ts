@@ -1,19 +1,21 @@
 /** Serves the page of runs while they are written, to this machine's browser. */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { ConfigError } from "../errors.ts";
+import { guarded, type Handler, pagePolicy } from "../http/guard.ts";
+import { type Listening, listen } from "../http/listen.ts";
+import { Refusal } from "../http/refusal.ts";
 import { asJson, type PageData, renderPage } from "./report.ts";
 import type { RunFolder } from "./run_folder.ts";
 
 /** How often files are looked at, and so the most often that a page is told of news. */
 const POLL_MS = 1000;
-
-const LOOPBACK = ["127.0.0.1", "::1", "localhost"];
+/** Pages that are told of news at once. */
+const MOST_PAGES = 256;
 
 export interface ViewOptions {
   readonly host: string;
   /** 0 takes any free port. */
   readonly port: number;
+  /** Further names (without a port) that the server is reached by. */
+  readonly allowedHosts?: readonly string[];
 }
 
 export interface ViewServer {
@@ -25,78 +27,112 @@ export interface ViewServer {
 
 /** @throws {ConfigError} when the port is taken or the host is not this machine's. */
 export async function serveRuns(runs: readonly RunFolder[], options: ViewOptions): Promise<ViewServer> {
-  const pages = new Set<ServerResponse>();
-  const poll = () => runs.reduce((sum, run) => sum + run.poll(), 0);
-  const data = () => runs.map((run) => run.data());
-  let version = poll();
-  const server = createServer((request, response) => {
-    if (!isMeant(request, options.host)) return answer(response, { status: 403, body: "not this host" });
-    const path = new URL(request.url ?? "/", "http://page").pathname;
-    if (request.method !== "GET") return answer(response, { status: 405, body: "only GET" });
-    if (path === "/events") return stream(response, pages);
-    poll();
-    if (path === "/")
-      return answer(response, { type: "text/html", body: renderPage(data(), { isLive: true }) });
-    if (path !== "/data.json") return answer(response, { status: 404, body: "no such page" });
-    const body: PageData = { runs: data(), made: Date.now(), live: true };
-    answer(response, { type: "application/json", body: asJson(body) });
-  });
-  const timer = setInterval(() => {
-    if (pages.size === 0) return;
-    const now = poll();
-    // A comment keeps the connection from being thought dead.
-    for (const page of pages) page.write(now === version ? ": nothing new\n\n" : `data: ${now}\n\n`);
-    version = now;
-  }, POLL_MS);
-  const url = await listen(server, options).catch((error) => {
-    clearInterval(timer);
+  const { host, port, allowedHosts = [] } = options;
+  const pages = new Pages(runs);
+  const site = { host, names: allowedHosts, origins: [] };
+  const fetch = guarded(routes(runs, pages), { site, methods: [], headers: [] });
+  let listening: Listening;
+  try {
+    listening = await listen({ fetch }, { host, port });
+  } catch (error) {
+    pages.close();
     throw error;
-  });
-  return { url, close: () => close(server, timer) };
+  }
+  const close = async () => {
+    pages.close();
+    await listening.close();
+  };
+  return { url: `${listening.url}/`, close };
 }
 
-/** A page of another site must not read this one through a name that it points at the loopback address. */
-function isMeant({ headers }: IncomingMessage, host: string): boolean {
-  if (!LOOPBACK.includes(host)) return true;
-  const name = (headers.host ?? "").replace(/:\d+$/, "").replace(/^\[|\]$/g, "");
-  return LOOPBACK.includes(name);
-}
-
-function answer(
-  response: ServerResponse,
-  { status = 200, type = "text/plain", body }: { status?: number; type?: string; body: string },
-): void {
-  response.writeHead(status, { "content-type": `${type}; charset=utf-8`, "cache-control": "no-store" });
-  response.end(body);
-}
-
-function stream(response: ServerResponse, pages: Set<ServerResponse>): void {
-  response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
-  // What changed between the page and this connection.
-  response.write("data: 0\n\n");
-  pages.add(response);
-  response.on("close", () => pages.delete(response));
-}
-
-function listen(server: Server, { host, port }: ViewOptions): Promise<string> {
-  return new Promise((resolve, reject) => {
-    server.on("error", (cause: NodeJS.ErrnoException) => {
-      const reason = cause.code === "EADDRINUSE" ? "another program does" : cause.message;
-      reject(
-        new ConfigError(`Cannot listen on ${host}:${port} as ${reason}: choose another --port or --host.`),
-      );
+function routes(runs: readonly RunFolder[], pages: Pages): Handler {
+  const data = () => {
+    pollAll(runs);
+    return runs.map((run) => run.data());
+  };
+  return ({ method, url }) => {
+    if (method !== "GET") throw new Refusal(405, "Cannot do that: this server only shows runs.");
+    const { pathname } = new URL(url);
+    if (pathname === "/events") return pages.open();
+    if (pathname === "/data.json") {
+      const body: PageData = { runs: data(), made: Date.now(), live: true };
+      return answer("application/json", { body: asJson(body) });
+    }
+    if (pathname !== "/") throw new Refusal(404, "There is no such page here.");
+    const nonce = crypto.randomUUID();
+    return answer("text/html", {
+      body: renderPage(data(), { isLive: true, nonce }),
+      policy: pagePolicy(nonce),
     });
-    server.listen(port, host, () => {
-      const { address, family, port: bound } = server.address() as AddressInfo;
-      resolve(`http://${family === "IPv6" ? `[${address}]` : address}:${bound}/`);
-    });
-  });
+  };
 }
 
-function close(server: Server, timer: NodeJS.Timeout): Promise<void> {
-  clearInterval(timer);
-  return new Promise((resolve) => {
-    server.close(() => resolve());
-    server.closeAllConnections();
-  });
+function answer(type: string, { body, policy }: { body: string; policy?: string }): Response {
+  const headers = new Headers({ "Content-Type": `${type}; charset=utf-8` });
+  if (policy !== undefined) headers.set("Content-Security-Policy", policy);
+  return new Response(body, { headers });
+}
+
+/** The pages that are open, each with a stream of events. */
+class Pages {
+  private readonly streams = new Set<ReadableStreamDefaultController<Uint8Array>>();
+  private readonly timer: NodeJS.Timeout;
+  private readonly runs: readonly RunFolder[];
+  private version: number;
+
+  constructor(runs: readonly RunFolder[]) {
+    this.runs = runs;
+    this.version = pollAll(runs);
+    this.timer = setInterval(() => this.tell(), POLL_MS);
+  }
+
+  open(): Response {
+    if (this.streams.size >= MOST_PAGES)
+      throw new Refusal(503, `Cannot tell another page of news: ${MOST_PAGES} are open.`);
+    let own: ReadableStreamDefaultController<Uint8Array>;
+    const stream = new ReadableStream<Uint8Array>({
+      start: (controller) => {
+        own = controller;
+        this.streams.add(own);
+        // What changed between the page and this connection.
+        own.enqueue(encoded("data: 0\n\n"));
+      },
+      cancel: () => void this.streams.delete(own),
+    });
+    return new Response(stream, { headers: { "Content-Type": "text/event-stream; charset=utf-8" } });
+  }
+
+  private tell(): void {
+    if (this.streams.size === 0) return;
+    const now = pollAll(this.runs);
+    // A comment keeps the connection from being thought dead.
+    const line = encoded(now === this.version ? ": nothing new\n\n" : `data: ${now}\n\n`);
+    this.version = now;
+    for (const page of this.streams) {
+      // A page that reads nothing asks again when it does.
+      if ((page.desiredSize ?? 0) > -MOST_UNREAD) page.enqueue(line);
+      else this.end(page);
+    }
+  }
+
+  private end(page: ReadableStreamDefaultController<Uint8Array>): void {
+    this.streams.delete(page);
+    page.close();
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+    for (const page of this.streams) this.end(page);
+  }
+}
+
+function pollAll(runs: readonly RunFolder[]): number {
+  return runs.reduce((sum, run) => sum + run.poll(), 0);
+}
+
+/** Events that a page may leave unread. */
+const MOST_UNREAD = 16;
+
+function encoded(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
 }

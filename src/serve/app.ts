@@ -1,8 +1,10 @@
 /** The service's routes, as a plain `fetch` handler: Tinker's protocol for its SDK, a status page, metrics. */
 import { Hono } from "hono";
-import { cors } from "hono/cors";
-import { bearer } from "./access.ts";
-import { type Body, type RequestContext, readBody } from "./body.ts";
+import { type Body, BodyRefusal } from "../http/body.ts";
+import { type GuardOptions, guarded, pagePolicy } from "../http/guard.ts";
+import type { App } from "../http/listen.ts";
+import { refused } from "../http/refusal.ts";
+import { type BodySettings, isNumbered, type RequestContext, readBodies, waiting } from "./bodies.ts";
 import type { RunRecord } from "./checkpoint_record.ts";
 import type { Future } from "./futures.ts";
 import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
@@ -15,21 +17,20 @@ import type { Sampler } from "./samplers.ts";
 import type { TinkerService } from "./service.ts";
 import { statusPage } from "./status_page.ts";
 
-export interface AppOptions {
+export interface AppOptions extends Partial<BodySettings> {
   readonly service: TinkerService;
   /** What clients must send as X-API-Key; absent: nothing is asked. */
   readonly apiKey?: string;
-  /** Largest request body, before and after decompression. Default 256 MiB. */
-  readonly bodyBytes?: number;
+  /** Address that the server listens on. Default: loopback. */
+  readonly host?: string;
+  /** Further names that the server is reached by. */
+  readonly allowedHosts?: readonly string[];
+  /** Origins of pages that may call: `https://app.example`. Default: none. */
+  readonly allowedOrigins?: readonly string[];
   /** How long a request for a result is held open. Default 25 s: the SDK gives up at 45 s. */
   readonly holdMs?: number;
 }
 
-export interface App {
-  fetch(request: Request): Response | Promise<Response>;
-}
-
-const DEFAULT_BODY_BYTES = 256 * 2 ** 20;
 const DEFAULT_HOLD_MS = 25_000;
 
 /** What the SDK adjusts itself to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
@@ -44,51 +45,75 @@ const CLIENT_CONFIG = {
 export function createApp(options: AppOptions): App {
   const { service } = options;
   const app = new Hono<RequestContext>();
-  app.use(cors({ origin: "*", allowHeaders: ALLOWED_HEADERS, exposeHeaders: ["Content-Type"] }));
   app.use(async (c, next) => {
     await next();
     service.activity.answered(c.req.routePath || "unknown", c.res.status);
   });
-  if (options.apiKey) app.use(bearer(options.apiKey));
   app.onError((error, c) => {
     if (error instanceof Refusal) {
-      const body = c.get("body") as Body | undefined;
-      if (body) skipRefused(service, { path: c.req.path, body, reason: error });
-      return c.json({ detail: error.message }, error.status as 400);
+      skipRefused(service, { path: c.req.path, body: c.get("body"), reason: error });
+      return refused(error);
     }
     const { error: detail, category } = failureOf(error);
     return c.json({ detail }, category === "user" ? 400 : 500);
   });
-  app.notFound((c) => c.json({ detail: `There is no ${c.req.method} ${c.req.path} here.` }, 404));
-  app.use("/api/v1/*", async (c, next) => {
-    const limit = options.bodyBytes ?? DEFAULT_BODY_BYTES;
-    if (c.req.method !== "GET") c.set("body", await readBody(c.req.raw, { limit }));
-    await next();
-  });
+  app.notFound((c) =>
+    c.json({ detail: `There is no ${c.req.method} ${c.req.path.slice(0, 200)} here.` }, 404),
+  );
+  app.use("/api/v1/*", readBodies(service, options));
   app.use(answeredOnce());
   addSessions(app, service);
   addTraining(app, service);
   addSampling(app, service);
   addFutures(app, { service, holdMs: options.holdMs ?? DEFAULT_HOLD_MS });
   addRecords(app, service);
-  app.get("/", (c) => c.html(statusPage(service)));
+  app.get("/", (c) => {
+    const nonce = crypto.randomUUID();
+    c.header("Content-Security-Policy", pagePolicy(nonce));
+    return c.html(statusPage(service, nonce));
+  });
   app.get("/metrics", (c) => c.text(metricsText(service)));
-  return app;
+  return { fetch: guarded((request) => app.fetch(request), guardOf(options)) };
 }
 
+/** Reached without a key: whether the server is there, and archives, whose addresses are secrets themselves. */
+const OPEN = /^\/(api\/v1\/healthz$|archives\/)/;
+/** Pages for people: their key may stand in the address. */
+const PAGES = /^\/(metrics)?$/;
+
+function guardOf({ service, apiKey, host, allowedHosts, allowedOrigins }: AppOptions): GuardOptions {
+  return {
+    site: { host: host ?? "127.0.0.1", names: allowedHosts ?? [], origins: allowedOrigins ?? [] },
+    apiKey,
+    open: OPEN,
+    queryKey: PAGES,
+    methods: ["GET", "POST", "PUT", "DELETE"],
+    headers: ALLOWED_HEADERS,
+    onRefused: (status) => service.activity.answered("refused", status),
+  };
+}
+
+/** What the SDKs send; no client is asked for more. */
 const ALLOWED_HEADERS = [
-  "X-API-Key",
-  "Content-Type",
+  "Accept",
+  "Authorization",
   "Content-Encoding",
+  "Content-Type",
+  "X-API-Key",
   "X-Idempotency-Key",
+  "X-Stainless-Arch",
+  "X-Stainless-Async",
+  "X-Stainless-Lang",
+  "X-Stainless-OS",
+  "X-Stainless-Package-Version",
+  "X-Stainless-Read-Timeout",
+  "X-Stainless-Retry-Count",
+  "X-Stainless-Runtime",
+  "X-Stainless-Runtime-Version",
+  "X-Tinker-Create-Promise-Roundtrip-Time",
   "X-Tinker-Request-Iteration",
   "X-Tinker-Request-Type",
-  "X-Tinker-Create-Promise-Roundtrip-Time",
   "X-Tinker-Sampling-Backpressure",
-  "X-Stainless-Lang",
-  "X-Stainless-Package-Version",
-  "X-Stainless-Retry-Count",
-  "X-Stainless-Read-Timeout",
 ];
 
 function told(future: Future): { request_id: string; model_id?: string } {
@@ -135,21 +160,22 @@ function addSessions(app: Hono<RequestContext>, service: TinkerService): void {
   });
 }
 
-/** The routes whose requests carry a number of their model's. */
-const NUMBERED =
-  /^\/api\/v1\/(forward_backward|optim_step|save_weights|save_weights_for_sampler|load_weights)$/;
-
 /** Takes note of the number of a request that is refused. */
 function skipRefused(
   service: TinkerService,
-  { path, body, reason }: { path: string; body: Body; reason: Refusal },
+  { path, body, reason }: { path: string; body: Body | undefined; reason: Refusal },
 ): void {
-  const route = NUMBERED.exec(path)?.[1];
-  if (route === undefined || reason.status === 429 || reason.status === 503) return;
-  const kind = route === "forward_backward" ? route : "save";
-  const addressed = route === "forward_backward" ? peekAddress(body.bytes) : readAddress(body.text());
-  if (addressed) service.skip({ ...addressed, print: body.print }, { kind, reason });
+  const bytes = body?.bytes ?? (reason instanceof BodyRefusal ? reason.head : undefined);
+  if (!isNumbered(path) || bytes === undefined || RETRIED.has(reason.status)) return;
+  const isTraining = path.endsWith("/forward_backward");
+  const addressed = isTraining ? peekAddress(bytes) : readAddress(bytes);
+  if (!addressed) return;
+  const kind = isTraining ? "forward_backward" : "save";
+  service.skip({ ...addressed, print: body?.print ?? "" }, { kind, reason });
 }
+
+/** Statuses that clients meet with the same request again. */
+const RETRIED: ReadonlySet<number> = new Set([408, 409, 429, 503]);
 
 function addTraining(app: Hono<RequestContext>, service: TinkerService): void {
   app.post("/api/v1/create_model", (c) => {
@@ -176,17 +202,24 @@ function addTraining(app: Hono<RequestContext>, service: TinkerService): void {
     const { record } = service.run(readShape(SHAPES.model, c.get("body").text()).model_id);
     return c.json(infoOf(service, record));
   });
-  app.post("/api/v1/forward_backward", (c) => {
+  app.post("/api/v1/forward_backward", async (c) => {
     const body = c.get("body");
-    const message = decodeForwardBackward(body.bytes);
-    const future = service.forwardBackward(
-      { modelId: message.modelId, number: message.seqId, print: body.print },
-      {
-        rows: () => rowsOf(message.data),
-        loss: { name: message.lossFn, config: message.config },
-        forwardOnly: message.forwardOnly,
-      },
-    );
+    // An unknown model is refused before anything is decoded for it.
+    const whose = peekAddress(body.bytes);
+    const run = whose && service.run(whose.modelId);
+    const message = await decodeForwardBackward(body.bytes);
+    body.lease.take(message.overheadBytes);
+    const of = { modelId: message.modelId, number: message.seqId, print: body.print };
+    const future = waiting(service, {
+      lease: body.lease,
+      waitForIt: run !== undefined && run.sequence.parkedCount > 0 && run.sequence.missing === of.number,
+      open: () =>
+        service.forwardBackward(of, {
+          rows: () => rowsOf(message.data),
+          loss: { name: message.lossFn, config: message.config },
+          forwardOnly: message.forwardOnly,
+        }),
+    });
     return c.json(told(future));
   });
   app.post("/api/v1/optim_step", (c) => {
@@ -288,8 +321,18 @@ function addSampling(app: Hono<RequestContext>, service: TinkerService): void {
       throw new Refusal(422, "Cannot sample without sampling_session_id: make a sampling session first.");
     const sampler = service.sampler(request.sampling_session_id);
     const order = orderOf(request);
+    body.lease.take(8 * order.prompt.length);
     const number = request.seq_id ?? undefined;
-    const { future, sequenceIds } = service.sample(sampler, { number, print: body.print, order });
+    let sequenceIds: readonly string[] = [];
+    const future = waiting(service, {
+      lease: body.lease,
+      waitForIt: false,
+      open: () => {
+        const samples = service.sample(sampler, { number, print: body.print, order });
+        sequenceIds = samples.sequenceIds;
+        return samples.future;
+      },
+    });
     return c.json({ ...told(future), sample_sequence_ids: sequenceIds });
   });
   app.post("/api/v1/cancel_future", (c) => {

@@ -78,6 +78,13 @@ export class Futures {
     return this.entries.get(future.id)?.outcome !== undefined;
   }
 
+  /** Calls `told` once there is a result, or there will be none. It may be called twice. */
+  whenSettled(future: Future, told: () => void): void {
+    const entry = this.entries.get(future.id);
+    if (!entry || entry.outcome) told();
+    else entry.waiters.add(told);
+  }
+
   find(id: string): Future {
     const entry = this.entries.get(id);
     if (entry) return entry.future;

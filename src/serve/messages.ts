@@ -2,7 +2,8 @@
 import type { SampledSequence } from "../backend.ts";
 import type { LossRows, PromptScores } from "../engine.ts";
 import { ConfigError, RemoteError } from "../errors.ts";
-import { bytesOf, type Field, fields, packedVarints, Writer } from "../wire/protobuf.ts";
+import { breathe, SLICE_BYTES } from "../http/breathe.ts";
+import { bytesOf, type Field, type FieldCount, fields, packedVarints, Writer } from "../wire/protobuf.ts";
 import { Refusal } from "./problem.ts";
 
 export interface Datum {
@@ -23,43 +24,80 @@ export interface ForwardBackwardMessage {
   readonly lossFn: string;
   readonly config: Readonly<Record<string, number>>;
   readonly forwardOnly: boolean;
+  /** What the decoded objects take beside their content, bytes, about. */
+  readonly overheadBytes: number;
 }
 
-/** @throws Refusal 422 for bytes that are no such message. */
-export function decodeForwardBackward(bytes: Uint8Array): ForwardBackwardMessage {
+/** Sequences in one request. The SDK cuts batches at 1024. */
+const MOST_DATA = 8192;
+/** Fields of a request with all messages in it: a datum of the SDK's has 25. */
+const MOST_FIELDS = 2 ** 19;
+/** What a field may leave behind: an array object and its buffer. */
+const FIELD_BYTES = 256;
+/** Fields read between two breaths: some ten milliseconds. */
+const SLICE_FIELDS = 2 ** 16;
+
+/**
+ * Decodes in slices, between which others have their turn.
+ * @throws Refusal 413 for more data than a request may hold, 422 for bytes that are no such message.
+ */
+export async function decodeForwardBackward(bytes: Uint8Array): Promise<ForwardBackwardMessage> {
   try {
-    return readForwardBackward(bytes);
+    return await readForwardBackward(bytes);
   } catch (error) {
     if (error instanceof RemoteError) throw new Refusal(422, error.message);
     throw error;
   }
 }
 
-function readForwardBackward(bytes: Uint8Array): ForwardBackwardMessage {
+async function readForwardBackward(bytes: Uint8Array): Promise<ForwardBackwardMessage> {
   let [modelId, lossFn, seqId, forwardOnly] = ["", "", 0n, false];
   const data: Datum[] = [];
   const [config, configV2] = [new Map<string, number>(), new Map<string, number>()];
-  for (const field of fields(bytes)) {
+  const count = { left: MOST_FIELDS };
+  let [slice, sliceBytes] = [count.left - SLICE_FIELDS, 0];
+  for (const field of fields(bytes, count)) {
     if (field.number === 1) modelId = text(field.bytes);
     else if (field.number === 2) seqId = field.varint;
-    else if (field.number === 3) data.push(decodeDatum(field.bytes));
-    else if (field.number === 4) lossFn = text(field.bytes);
+    else if (field.number === 3) {
+      if (data.length === MOST_DATA)
+        throw new Refusal(
+          413,
+          `Cannot take more than ${MOST_DATA} data in a request: send the batch in parts.`,
+        );
+      data.push(decodeDatum(field.bytes, count));
+    } else if (field.number === 4) lossFn = text(field.bytes);
     else if (field.number === 5) {
-      const { key, value } = entry(field.bytes);
+      const { key, value } = entry(field.bytes, count);
       config.set(key, value?.double ?? 0);
     } else if (field.number === 6) forwardOnly = field.varint !== 0n;
-    else if (field.number === 7) setConfigValue(configV2, field.bytes);
+    else if (field.number === 7) setConfigValue(configV2, { bytes: field.bytes, count });
+    sliceBytes += field.bytes.length;
+    if (count.left > slice && sliceBytes < SLICE_BYTES) continue;
+    [slice, sliceBytes] = [count.left - SLICE_FIELDS, 0];
+    await breathe();
   }
   if (modelId === "" || lossFn === "" || data.length === 0)
-    throw new Refusal(422, "Cannot read the request as it must name model_id and loss_fn and hold data.");
-  return { modelId, seqId, data, lossFn, config: Object.fromEntries([...config, ...configV2]), forwardOnly };
+    throw new Refusal(422, "Cannot read the request: it must name model_id and loss_fn and hold data.");
+  return {
+    modelId,
+    seqId,
+    data,
+    lossFn,
+    config: Object.fromEntries([...config, ...configV2]),
+    forwardOnly,
+    overheadBytes: FIELD_BYTES * (MOST_FIELDS - count.left),
+  };
 }
+
+/** Fields among which a request's address is looked for: encoders write it first. */
+const ADDRESS_FIELDS = 64;
 
 /** Whose request it is and its number, where that much can be read of a damaged one. */
 export function peekAddress(bytes: Uint8Array): { modelId: string; number: bigint } | undefined {
   let [modelId, number] = ["", 0n];
   try {
-    for (const field of fields(bytes))
+    for (const field of fields(bytes, { left: ADDRESS_FIELDS }))
       if (field.number === 1) modelId = text(field.bytes);
       else if (field.number === 2) number = field.varint;
   } catch {
@@ -68,9 +106,12 @@ export function peekAddress(bytes: Uint8Array): { modelId: string; number: bigin
   return modelId === "" ? undefined : { modelId, number };
 }
 
-function setConfigValue(config: Map<string, number>, bytes: Uint8Array): void {
-  const { key, value } = entry(bytes);
-  for (const field of fields(value?.bytes ?? new Uint8Array()))
+function setConfigValue(
+  config: Map<string, number>,
+  { bytes, count }: { bytes: Uint8Array; count: FieldCount },
+): void {
+  const { key, value } = entry(bytes, count);
+  for (const field of fields(value?.bytes ?? new Uint8Array(), count))
     if (field.number === 1) config.set(key, field.double);
     else if (field.number === 2)
       throw new Refusal(
@@ -79,26 +120,26 @@ function setConfigValue(config: Map<string, number>, bytes: Uint8Array): void {
       );
 }
 
-function decodeDatum(bytes: Uint8Array): Datum {
+function decodeDatum(bytes: Uint8Array, count: FieldCount): Datum {
   const chunks: Datum["chunks"][number][] = [];
   const inputs = new Map<string, TensorMessage>();
-  for (const field of fields(bytes)) {
-    if (field.number === 1) chunks.push(decodeChunk(field.bytes));
+  for (const field of fields(bytes, count)) {
+    if (field.number === 1) chunks.push(decodeChunk(field.bytes, count));
     else if (field.number === 2) {
-      const { key, value } = entry(field.bytes);
-      inputs.set(key, decodeTensor(key, value?.bytes ?? new Uint8Array()));
+      const { key, value } = entry(field.bytes, count);
+      inputs.set(key, decodeTensor(key, { bytes: value?.bytes ?? new Uint8Array(), count }));
     }
   }
   return { chunks, inputs };
 }
 
-function decodeChunk(bytes: Uint8Array): Datum["chunks"][number] {
-  for (const field of fields(bytes)) {
+function decodeChunk(bytes: Uint8Array, count: FieldCount): Datum["chunks"][number] {
+  for (const field of fields(bytes, count)) {
     if (field.number === 2) return { kind: "image", tokens: new Int32Array() };
     if (field.number === 3) return { kind: "dmel", tokens: new Int32Array() };
     if (field.number !== 1) continue;
     let tokens: Uint8Array = new Uint8Array();
-    for (const inner of fields(field.bytes)) if (inner.number === 1) tokens = inner.bytes;
+    for (const inner of fields(field.bytes, count)) if (inner.number === 1) tokens = inner.bytes;
     return { kind: "text", tokens: new Int32Array(aligned(tokens, { size: 4, what: "tokens" })) };
   }
   return { kind: "text", tokens: new Int32Array() };
@@ -107,14 +148,20 @@ function decodeChunk(bytes: Uint8Array): Datum["chunks"][number] {
 const FLOAT32 = 1n;
 const INT64 = 2n;
 
-function decodeTensor(name: string, bytes: Uint8Array): TensorMessage {
+/** Dimensions of a tensor. */
+const MOST_DIMENSIONS = 8;
+
+function decodeTensor(
+  name: string,
+  { bytes, count }: { bytes: Uint8Array; count: FieldCount },
+): TensorMessage {
   let [dense, dtype, isSparse]: [Uint8Array, bigint, boolean] = [new Uint8Array(), 0n, false];
   const shape: number[] = [];
-  for (const field of fields(bytes)) {
+  for (const field of fields(bytes, count)) {
     if (field.number === 1) dense = field.bytes;
     else if (field.number === 2) isSparse = true;
     else if (field.number === 3) dtype = field.varint;
-    else if (field.number === 4) shape.push(...shapeOf(field));
+    else if (field.number === 4) shape.push(...shapeOf(name, field));
   }
   if (dtype !== FLOAT32 && dtype !== INT64)
     throw new Refusal(422, `Cannot read the tensor ${name} as its dtype must be float32 or int64: ${dtype}`);
@@ -124,15 +171,17 @@ function decodeTensor(name: string, bytes: Uint8Array): TensorMessage {
 }
 
 /** Packed, or one at a time. */
-function shapeOf(field: Field): number[] {
+function shapeOf(name: string, field: Field): number[] {
+  if (field.bytes.length > 10 * MOST_DIMENSIONS)
+    throw new Refusal(422, `Cannot read the tensor ${name}: it has more than ${MOST_DIMENSIONS} dimensions.`);
   const sizes = field.bytes.length === 0 ? [field.varint] : packedVarints(field.bytes);
   return sizes.map(Number);
 }
 
-function entry(bytes: Uint8Array): { key: string; value: Field | undefined } {
+function entry(bytes: Uint8Array, count: FieldCount): { key: string; value: Field | undefined } {
   let key = "";
   let value: Field | undefined;
-  for (const field of fields(bytes)) {
+  for (const field of fields(bytes, count)) {
     if (field.number === 1) key = text(field.bytes);
     else if (field.number === 2) value = field;
   }

@@ -1,18 +1,8 @@
 /** What goes wrong between a client and the server, and how it is told. */
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { Refusal } from "../http/refusal.ts";
 
-/**
- * A request that is refused at once, with an HTTP status: 400 for a conflict, 404 for what is not (or no longer) there,
- * 410 for what was dropped, 413, 422 for a wrong shape, 429 for a queue that is full, 503 while stopping.
- */
-export class Refusal extends Error {
-  override readonly name = "Refusal";
-  readonly status: number;
-  constructor(status: number, detail: string) {
-    super(detail);
-    this.status = status;
-  }
-}
+export { Refusal };
 
 /** How an accepted request ended. Failures are told as results: clients retry statuses, not these. */
 export type Outcome =

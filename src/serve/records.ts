@@ -1,6 +1,6 @@
 /** What the SDK's REST client asks for: training runs, and the checkpoints on disk. */
 import type { Hono } from "hono";
-import type { RequestContext } from "./body.ts";
+import type { RequestContext } from "./bodies.ts";
 import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./checkpoint_record.ts";
 import { Refusal } from "./problem.ts";
 import { pageOf, readShape, SHAPES } from "./requests.ts";

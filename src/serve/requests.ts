@@ -153,16 +153,28 @@ export function readShape<S extends z.ZodObject>(shape: S, body: string): z.outp
   return parsed.data;
 }
 
-/** Whose request a body is, and its number, where that much can be read of it. */
-export function readAddress(body: string): { modelId: string; number: bigint } | undefined {
+/**
+ * Whose request a body is and its number, where that much can be read of it: also of JSON that is damaged or cut off, so
+ * that the requests behind it need not wait for one that was refused.
+ */
+export function readAddress(bytes: Uint8Array): { modelId: string; number: bigint } | undefined {
+  const body = new TextDecoder().decode(bytes);
   try {
     const { model_id, seq_id } = readJson(body) as { model_id?: unknown; seq_id?: unknown };
-    if (typeof model_id === "string") return { modelId: model_id, number: BigInt(seq_id as number) };
+    return typeof model_id === "string" ? { modelId: model_id, number: BigInt(seq_id as number) } : undefined;
   } catch {
-    // What cannot be read at all has no number that anyone could wait for.
+    return scanAddress(body.slice(0, ADDRESS_CHARACTERS));
   }
-  return undefined;
 }
+
+function scanAddress(text: string): { modelId: string; number: bigint } | undefined {
+  const model = /"model_id"\s{0,9}:\s{0,9}"([^"\\]{1,256})"/.exec(text)?.[1];
+  const number = /"seq_id"\s{0,9}:\s{0,9}"?(\d{1,30})/.exec(text)?.[1];
+  return model === undefined || number === undefined ? undefined : { modelId: model, number: BigInt(number) };
+}
+
+/** Clients write a request's address among its first fields, or it is short. */
+const ADDRESS_CHARACTERS = 2 ** 16;
 
 function readJson(body: string): unknown {
   try {

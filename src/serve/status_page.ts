@@ -4,11 +4,12 @@ import { formatPath } from "./checkpoint_record.ts";
 import type { TinkerService } from "./service.ts";
 import type { TrainingRun } from "./training_run.ts";
 
-export function statusPage(service: TinkerService): string {
+/** @param nonce of the page's script, which its Content-Security-Policy names. */
+export function statusPage(service: TinkerService, nonce: string): string {
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,"><title>grpu serve</title><noscript><meta http-equiv="refresh" content="5"></noscript><style>${STYLE}</style></head>
-<body><main>${content(service)}</main><script>${SCRIPT}</script></body></html>`;
+<body><main>${content(service)}</main><script nonce="${nonce}">${SCRIPT}</script></body></html>`;
 }
 
 function content(service: TinkerService): string {

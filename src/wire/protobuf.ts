@@ -10,10 +10,16 @@ export type Field = {
 
 const NOTHING: Uint8Array = new Uint8Array();
 
-/** The fields of a message in their order. @throws {RemoteError} for bytes that are no message. */
-export function* fields(message: Uint8Array): Generator<Field> {
+/** How many more fields may be read, of a message and of those within it. */
+export interface FieldCount {
+  left: number;
+}
+
+/** The fields of a message in their order. @throws {RemoteError} for bytes that are no message, and beyond `count`. */
+export function* fields(message: Uint8Array, count?: FieldCount): Generator<Field> {
   const reader = new Reader(message);
   while (!reader.isAtEnd) {
+    if (count && count.left-- <= 0) throw damaged("it holds too many fields");
     const key = Number(reader.varint());
     const number = key >>> 3;
     if (number === 0 || key > 0xffffffff) throw damaged("a field has no number");

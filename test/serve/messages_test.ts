@@ -17,9 +17,9 @@ test.each([
   ["ppo_config_v2", CONFIG],
   ["ppo_config_v2_wins", CONFIG],
   ["ppo_unknown_fields", {}],
-])("decodeForwardBackward() reads the SDK's %s", (name, config) => {
-  const message = decodeForwardBackward(sdkMessage(name));
-  const { data, ...rest } = message;
+])("decodeForwardBackward() reads the SDK's %s", async (name, config) => {
+  const { data, overheadBytes, ...rest } = await decodeForwardBackward(sdkMessage(name));
+  expect(overheadBytes).toBeGreaterThan(0);
   expect(rest).toEqual({ modelId: "s-1:train:0", seqId: 300n, lossFn: "ppo", config, forwardOnly: false });
   expect(rowsOf(data)).toEqual({
     tokens: Uint32Array.of(1, 2, 70000, 9),
@@ -32,8 +32,8 @@ test.each([
   });
 });
 
-test("a prompt in several chunks is one row", () => {
-  const { data, forwardOnly } = decodeForwardBackward(sdkMessage("forward_only_two_chunks"));
+test("a prompt in several chunks is one row", async () => {
+  const { data, forwardOnly } = await decodeForwardBackward(sdkMessage("forward_only_two_chunks"));
   expect(forwardOnly).toBe(true);
   expect(data[0].chunks).toHaveLength(2);
   expect(rowsOf(data)).toMatchObject({
@@ -43,8 +43,9 @@ test("a prompt in several chunks is one row", () => {
   });
 });
 
-test("text where a loss's number belongs is refused by its key", () => {
-  expect(() => decodeForwardBackward(sdkMessage("ppo_text_in_config"))).toThrow(/reduction.*number: sum/);
+test("text where a loss's number belongs is refused by its key", async () => {
+  const read = decodeForwardBackward(sdkMessage("ppo_text_in_config"));
+  await expect(read).rejects.toThrow(/reduction.*number: sum/);
 });
 
 test("encodeTrainingOutput() writes the SDK's bytes", () => {
@@ -79,7 +80,7 @@ describe("encodeSamples() writes the SDK's bytes", () => {
   });
 });
 
-test("a damaged request is refused and nothing else: cut off at every byte, and 4,000 mutations", () => {
+test("a damaged request is refused and nothing else: cut off at every byte, and 4,000 mutations", async () => {
   const good = sdkMessage("ppo_config_v2");
   const next = uniform(5);
   const damaged = [
@@ -89,7 +90,7 @@ test("a damaged request is refused and nothing else: cut off at every byte, and 
   let refused = 0;
   for (const bytes of damaged)
     try {
-      decodeForwardBackward(bytes);
+      await decodeForwardBackward(bytes);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       expect(error.status).toBe(422);

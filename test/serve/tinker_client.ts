@@ -3,7 +3,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
-import { type App, type AppOptions, createApp } from "../../src/serve/app.ts";
+import type { App } from "../../src/http/listen.ts";
+import { type AppOptions, createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoints.ts";
 import { type ServiceLimits, TinkerService } from "../../src/serve/service.ts";
 import { bytesOf, Writer } from "../../src/wire/protobuf.ts";
@@ -57,7 +58,9 @@ export async function openServer(
   const post: TestServer["post"] = (path, body, headers) => {
     const isRaw = typeof body === "string" || body instanceof Uint8Array;
     const content = isRaw ? (body as string) : JSON.stringify(body);
-    return send(new Request(url(path), { method: "POST", body: content, headers }));
+    const type = path === "forward_backward" ? "application/x-protobuf" : "application/json";
+    const all = { "content-type": type, ...headers };
+    return send(new Request(url(path), { method: "POST", body: content, headers: all }));
   };
   const retrieve = (request_id: string) => post("retrieve_future", { request_id });
   const result: TestServer["result"] = async (path, body) => {

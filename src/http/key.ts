@@ -1,0 +1,28 @@
+/** The key that clients send. */
+
+/** Where a key may stand: the SDK's header, Authorization, and for pages that a person opens the address. */
+export function keyIn(
+  request: Request,
+  { allowsQuery }: { readonly allowsQuery: boolean },
+): string | undefined {
+  const { headers } = request;
+  const bearer = headers.get("authorization")?.replace(/^bearer\s+/i, "");
+  const given = headers.get("x-api-key") ?? bearer;
+  if (given !== undefined || !allowsQuery) return given;
+  return new URL(request.url).searchParams.get("key") ?? undefined;
+}
+
+/**
+ * Compares keys by their digests, over all bytes whatever the first ones are: the time taken says nothing of how much
+ * of a guess is right.
+ */
+export async function isSameKey(given: string, expected: string): Promise<boolean> {
+  const [a, b] = await Promise.all([digest(given), digest(expected)]);
+  let difference = a.length ^ b.length;
+  for (let i = 0; i < a.length; i++) difference |= a[i] ^ b[i];
+  return difference === 0;
+}
+
+async function digest(text: string): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
+}

@@ -1,0 +1,121 @@
+/** A server's socket, in Node and in Deno: what a connection may take of it, and for how long. */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { getRequestListener } from "@hono/node-server";
+import { ConfigError } from "../errors.ts";
+import type { Handler } from "./guard.ts";
+
+export interface App {
+  readonly fetch: Handler;
+}
+
+export interface Listening {
+  /** `http://127.0.0.1:8000`. */
+  readonly url: string;
+  /** Closes the socket and what hangs on it. */
+  close(): Promise<void>;
+}
+
+export interface SocketLimits {
+  /** Connections at once; further ones are closed. */
+  readonly connections: number;
+  /** The request line and headers together, bytes. */
+  readonly headerBytes: number;
+  /** How long headers may take to arrive, ms. */
+  readonly headersMs: number;
+  /** How long a whole request may take to arrive, ms. */
+  readonly requestMs: number;
+  /** How long a connection may stand still in the middle of a request or an answer, ms. */
+  readonly stillMs: number;
+}
+
+export const SOCKET_LIMITS: SocketLimits = {
+  // One SDK client opens up to 1000.
+  connections: 4096,
+  headerBytes: 16 * 2 ** 10,
+  headersMs: 10_000,
+  requestMs: 5 * 60_000,
+  stillMs: 120_000,
+};
+
+/** An idle connection is kept for the next request: longer than clients keep it, so that none is cut off. */
+const KEEP_ALIVE_MS = 65_000;
+
+export interface ListenOptions {
+  readonly host: string;
+  /** 0 takes any free one. */
+  readonly port: number;
+  readonly limits?: Partial<SocketLimits>;
+}
+
+/** @throws ConfigError for a port that is taken or an address that this machine does not have. */
+export function listen(app: App, options: ListenOptions): Promise<Listening> {
+  const { host, port } = options;
+  const server = openServer(app, { ...SOCKET_LIMITS, ...options.limits });
+  return new Promise((resolve, reject) => {
+    server.once("error", (cause: NodeJS.ErrnoException) => reject(explain(cause, options)));
+    server.listen(port, host, () => {
+      // From here on errors are those of single connections.
+      server.on("error", () => {});
+      const { address, family, port: bound } = server.address() as AddressInfo;
+      const name = family === "IPv6" ? `[${address}]` : address;
+      resolve({ url: `http://${name}:${bound}`, close: () => closed(server) });
+    });
+  });
+}
+
+function openServer({ fetch }: App, limits: SocketLimits): Server {
+  const handle = getRequestListener((request) => fetch(request));
+  const server = createServer(
+    {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersMs,
+      requestTimeout: limits.requestMs,
+      connectionsCheckingInterval: Math.min(limits.headersMs / 2, 5000),
+      keepAliveTimeout: KEEP_ALIVE_MS,
+    },
+    (incoming, outgoing) => {
+      const fault = faultOf(incoming);
+      if (fault !== undefined) return refuse(outgoing, fault);
+      // What goes wrong in one answer ends its connection, never the process.
+      Promise.resolve(handle(incoming, outgoing)).catch(() => outgoing.destroy());
+    },
+  );
+  server.maxConnections = limits.connections;
+  server.timeout = limits.stillMs;
+  return server;
+}
+
+/** Requests that are HTTP but none of a client's: they are answered before anything looks at their address. */
+function faultOf({ url = "", rawHeaders }: IncomingMessage): string | undefined {
+  const isHost = (name: string, i: number) => i % 2 === 0 && name.toLowerCase() === "host";
+  if (rawHeaders.filter(isHost).length !== 1) return "it must name one Host";
+  if (!url.startsWith("/")) return "its target must be a path";
+  return /[^\x21-\x7e]/.test(url) || !URL.canParse(`http://host${url}`) ? "its target is no path" : undefined;
+}
+
+function refuse(outgoing: ServerResponse, why: string): void {
+  outgoing.writeHead(400, { "content-type": "application/json", connection: "close" });
+  outgoing.end(JSON.stringify({ detail: `Cannot read the request: ${why}.` }));
+}
+
+function closed(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    server.closeAllConnections();
+  });
+}
+
+function explain(cause: NodeJS.ErrnoException, { host, port }: ListenOptions): Error {
+  if (cause.code === "EADDRINUSE")
+    return new ConfigError(
+      `Cannot listen on ${host}:${port}: another program does. Choose another --port or --host.`,
+    );
+  if (cause.code === "EADDRNOTAVAIL" || cause.code === "ENOTFOUND")
+    return new ConfigError(
+      `Cannot listen on ${host}: this machine has no such address. Choose another --host.`,
+    );
+  if (cause.code === "EACCES")
+    return new ConfigError(`Cannot listen on port ${port}: this user may not. Choose one from 1024 on.`);
+  return cause;
+}

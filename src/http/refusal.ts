@@ -1,0 +1,24 @@
+/** A request that is refused, as an HTTP status and a sentence. */
+
+/**
+ * Thrown anywhere below a route, answered as `{"detail": message}`: 400 for a conflict, 401 without the key, 403 for
+ * another site's page, 404 for what is not (or no longer) there, 408 for a body that does not arrive, 410 for what was
+ * dropped, 413, 415, 422 for a wrong shape, 429 for a queue that is full, 503 while stopping.
+ */
+export class Refusal extends Error {
+  override readonly name = "Refusal";
+  readonly status: number;
+  /** Seconds after which another try makes sense. */
+  readonly retryAfter: number | undefined;
+  constructor(status: number, detail: string, more: { readonly retryAfter?: number } = {}) {
+    super(detail);
+    this.status = status;
+    this.retryAfter = more.retryAfter ?? (status === 429 || status === 503 ? 1 : undefined);
+  }
+}
+
+/** The answer to a refused request. */
+export function refused({ status, message, retryAfter }: Refusal): Response {
+  const headers = retryAfter === undefined ? undefined : { "Retry-After": String(retryAfter) };
+  return Response.json({ detail: message }, { status, headers });
+}

@@ -1,0 +1,135 @@
+import { describe, expect, test } from "vitest";
+import { type BodyLimits, BodyRefusal, readBody } from "../../src/http/body.ts";
+import { Budget } from "../../src/http/budget.ts";
+import { checkJson } from "../../src/http/json.ts";
+import { Fingerprint } from "../../src/http/print.ts";
+import { uniform } from "../fixtures/numbers.ts";
+
+const LIMITS = { type: "application/json", bytes: 1000, idleMs: 50 };
+type Content = string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>;
+const JSON_TYPE = { "content-type": "application/json" };
+
+function read(
+  body: Content | undefined,
+  of: { headers?: Record<string, string>; limits?: Partial<BodyLimits> } = {},
+) {
+  const headers = of.headers ?? JSON_TYPE;
+  const request = new Request("http://localhost/", {
+    method: "POST",
+    headers,
+    body,
+    duplex: "half",
+  } as RequestInit);
+  return readBody(request, { ...LIMITS, budget: new Budget(10_000), ...of.limits });
+}
+
+const bytes = (length: number) => new Uint8Array(length).fill(32);
+const streamOf = (pieces: readonly Uint8Array[], { ends = true } = {}) =>
+  new ReadableStream<Uint8Array>({
+    start(controller) {
+      for (const piece of pieces) controller.enqueue(piece);
+      if (ends) controller.close();
+    },
+  });
+
+describe("a body is refused", () => {
+  test.each<[string, Content, Record<string, string>, number]>([
+    ["as text, which any page's form sends", "{}", { "content-type": "text/plain" }, 415],
+    ["as a form", "{}", { "content-type": "application/x-www-form-urlencoded" }, 415],
+    ["without a type", bytes(3), {}, 415],
+    ["in an encoding that is not known", "{}", { ...JSON_TYPE, "content-encoding": "gzip" }, 415],
+    ["in two encodings", "{}", { ...JSON_TYPE, "content-encoding": "zstd, zstd" }, 415],
+    ["one byte too large", bytes(1001), JSON_TYPE, 413],
+    ["too large in pieces", streamOf([bytes(600), bytes(600)]), JSON_TYPE, 413],
+    ["that stops arriving", streamOf([bytes(6)], { ends: false }), JSON_TYPE, 408],
+    ["for which there is no room", bytes(900), { ...JSON_TYPE, "content-length": "900", room: "100" }, 429],
+  ])("%s", async (_, body, { room, ...headers }, status) => {
+    const budget = new Budget(Number(room ?? 10_000));
+    const error = await read(body, { headers, limits: { budget } }).then(undefined, (reason) => reason);
+    expect(error).toBeInstanceOf(BodyRefusal);
+    expect([error.status, budget.used]).toEqual([status, 0]);
+    if (status === 413) expect(error.head.length).toBeGreaterThan(599);
+    if (status === 429) expect(error.retryAfter).toBe(1);
+  });
+});
+
+test("a body is taken whole, with a charset beside its type, or empty without a type", async () => {
+  const body = await read('{"a":1}', { headers: { "content-type": "Application/JSON; charset=utf-8" } });
+  expect([body.text(), body.bytes.length]).toEqual(['{"a":1}', 7]);
+  expect((await read(undefined, { headers: {} })).bytes.length).toBe(0);
+  expect((await read(bytes(1000))).bytes.length).toBe(1000);
+});
+
+test("a thousand pieces of one byte hold no more memory than a thousand bytes", async () => {
+  const budget = new Budget(10_000);
+  const body = await read(streamOf(Array.from({ length: 1000 }, () => bytes(1))), { limits: { budget } });
+  expect(body.bytes.length).toBe(1000);
+  expect(budget.used).toBeLessThanOrEqual(1000);
+  body.lease.answered();
+  expect(budget.used).toBe(0);
+});
+
+describe("the budget", () => {
+  test("is one for all: what one request holds another cannot have, until it is answered", async () => {
+    const budget = new Budget(1500);
+    const first = await read(bytes(1000), { limits: { budget } });
+    await expect(read(bytes(1000), { limits: { budget } })).rejects.toMatchObject({ status: 429 });
+    first.lease.answered();
+    await read(bytes(1000), { limits: { budget } });
+  });
+
+  test("work that waits keeps its share, three quarters at most, unless others wait for it", () => {
+    const budget = new Budget(1000);
+    const [a, b, c] = [budget.lease(), budget.lease(), budget.lease()];
+    for (const [lease, size] of [
+      [a, 700],
+      [b, 100],
+      [c, 100],
+    ] as const)
+      lease.take(size);
+    a.wait({ waitForIt: false });
+    a.answered();
+    expect(() => b.wait({ waitForIt: false })).toThrow(/Try again/);
+    c.wait({ waitForIt: true });
+    b.answered();
+    expect([budget.used, budget.waiting]).toEqual([800, 800]);
+    for (const lease of [a, c, c]) lease.release();
+    expect([budget.used, budget.waiting]).toEqual([0, 0]);
+  });
+});
+
+describe("JSON is refused before it is parsed", () => {
+  const check = (text: string) => checkJson(new TextEncoder().encode(text), { depth: 4, values: 10 });
+  test.each([
+    ["[".repeat(5), /4 levels/],
+    ['{"a":'.repeat(5), /4 levels/],
+    [`[${"1,".repeat(10)}1]`, /10 values/],
+    [`[${"[],".repeat(10)}1]`, /10 values/],
+  ])("%s", (text, why) => expect(() => check(text)).toThrow(why));
+
+  test.each([
+    "[[[[1]]]]",
+    `["${"[,".repeat(50)}"]`,
+    `["\\"${"[,".repeat(50)}"]`,
+    "[1,2,3,4,5,6,7,8]",
+    "",
+    "]]]][",
+  ])("and %s is not", (text) => check(text));
+});
+
+test("a fingerprint does not depend on how the bytes are cut, and differs with every bit", () => {
+  const next = uniform(3);
+  const whole = Uint8Array.from({ length: 403 }, () => 256 * next());
+  const printOf = (pieces: readonly Uint8Array[]) => {
+    const print = new Fingerprint();
+    for (const piece of pieces) print.add(piece);
+    return print.text();
+  };
+  const expected = printOf([whole]);
+  for (let cut = 0; cut <= whole.length; cut++) {
+    expect(printOf([whole.subarray(0, cut), whole.subarray(cut)])).toBe(expected);
+    const changed = whole.slice();
+    if (cut < whole.length) changed[cut] ^= 1;
+    expect(printOf([changed]) === expected).toBe(cut === whole.length);
+  }
+});

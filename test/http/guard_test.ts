@@ -1,0 +1,158 @@
+import { createHash } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { type GuardOptions, guarded } from "../../src/http/guard.ts";
+import { checkOriginName, isHostName, isLoopback } from "../../src/http/origin.ts";
+
+const GUARD: GuardOptions = {
+  site: { host: "127.0.0.1", names: ["box.local"], origins: ["https://app.example"] },
+  methods: ["GET", "POST"],
+  headers: ["X-API-Key"],
+};
+
+/** The status for a request with these headers, and the answer's. */
+async function ask(headers: Record<string, string>, more: Partial<GuardOptions> & { method?: string } = {}) {
+  const { method = "GET", ...options } = more;
+  const handler = guarded(() => new Response("fine"), { ...GUARD, ...options });
+  return handler(new Request("http://localhost:8000/x", { method, headers }));
+}
+
+describe("a keyless server on loopback", () => {
+  test.each([
+    ["127.0.0.1:8000", 200],
+    ["127.8.8.8", 200],
+    ["localhost:1", 200],
+    ["LOCALHOST", 200],
+    ["[::1]:8000", 200],
+    ["app.localhost", 200],
+    ["box.local:99", 200],
+    ["evil.example:8000", 403],
+    ["192.168.0.7", 403],
+    ["localhost.evil.example", 403],
+    ["127.0.0.1.evil.example", 403],
+    ["127.evil.example", 403],
+    ["evil.example@localhost", 403],
+    ["localhost, evil.example", 403],
+    ["[::1", 403],
+    ["", 403],
+  ])("answers for the host %j: %i", async (host, status) => {
+    expect((await ask({ host })).status).toBe(status);
+  });
+
+  test.each<[string, Record<string, string>, number]>([
+    ["a client without a page", {}, 200],
+    ["its own page", { origin: "http://localhost:8000" }, 200],
+    ["its own page behind TLS", { host: "box.local", origin: "https://box.local" }, 200],
+    ["a named page", { origin: "https://app.example" }, 200],
+    ["a named page's neighbour", { origin: "https://app.example.evil.example" }, 403],
+    ["a named page without TLS", { origin: "http://app.example" }, 403],
+    ["another port of this machine", { origin: "http://localhost:3000" }, 403],
+    ["a page without an origin", { origin: "null" }, 403],
+    ["an image on another site", { "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors" }, 403],
+    ["an image on another port", { "sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors" }, 403],
+    ["its own image", { "sec-fetch-site": "same-origin", "sec-fetch-mode": "no-cors" }, 200],
+    ["a link that was followed", { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" }, 200],
+    ["an address that was typed", { "sec-fetch-site": "none", "sec-fetch-mode": "navigate" }, 200],
+  ])("answers %s: %#", async (_, headers, status) => {
+    expect((await ask(headers)).status).toBe(status);
+  });
+
+  test("no form of another site is taken for a link", async () => {
+    const headers = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" };
+    expect((await ask(headers, { method: "POST" })).status).toBe(403);
+  });
+
+  test("beyond loopback any address in numbers is answered, and no other name", async () => {
+    const site = { ...GUARD.site, host: "0.0.0.0" };
+    for (const host of ["192.168.0.7:8000", "[fe80::1]", "localhost"])
+      expect((await ask({ host }, { site })).status).toBe(200);
+    expect((await ask({ host: "evil.example" }, { site })).status).toBe(403);
+    expect((await ask({ host: "gpu.lan" }, { site: { ...site, host: "gpu.lan" } })).status).toBe(200);
+  });
+});
+
+describe("CORS", () => {
+  const preflight = (origin: string) =>
+    ask({ origin, "access-control-request-method": "DELETE" }, { method: "OPTIONS", apiKey: "tml-key" });
+
+  test("a named page's preflight names what is used, and its answers may be read", async () => {
+    const answer = await preflight("https://app.example");
+    expect([answer.status, answer.headers.get("access-control-allow-methods")]).toEqual([204, "GET, POST"]);
+    expect(answer.headers.get("access-control-allow-headers")).toBe("X-API-Key");
+    expect(answer.headers.get("access-control-allow-origin")).toBe("https://app.example");
+  });
+
+  test("another page's preflight is refused, and nothing names an origin", async () => {
+    const answer = await preflight("https://evil.example");
+    expect([answer.status, answer.headers.get("access-control-allow-origin")]).toEqual([403, null]);
+    expect((await ask({})).headers.get("access-control-allow-origin")).toBeNull();
+  });
+
+  test.each(["*", "app.example", "https://app.example/", "https://app.example/x", "file:///x", "null"])(
+    "%j is no origin",
+    (origin) => expect(() => checkOriginName(origin)).toThrow(/Cannot allow the origin/),
+  );
+});
+
+test.each([
+  ["127.0.0.1", true],
+  ["::1", true],
+  ["localhost", true],
+  ["0.0.0.0", false],
+  ["127.evil.example", false],
+  ["::", false],
+])("isLoopback(%j) is %j", (host, is) => expect(isLoopback(host)).toBe(is));
+
+test.each([
+  ["a.example", true],
+  ["[::1]", true],
+  ["a.example:80", false],
+  ["a b", false],
+  ["", false],
+])("isHostName(%j) is %j", (name, is) => expect(isHostName(name)).toBe(is));
+
+describe("the key", () => {
+  const apiKey = "tml-secret";
+  const digest = (key: string) => createHash("sha256").update(key).digest();
+
+  test("one whose digest agrees with the right one's in any single byte is refused", async () => {
+    const right = digest(apiKey);
+    for (let at = 0; at < 32; at++) {
+      let n = 0;
+      while (digest(`tml-${n}`)[at] !== right[at]) n++;
+      expect((await ask({ "x-api-key": `tml-${n}` }, { apiKey })).status, `byte ${at}`).toBe(401);
+    }
+  });
+
+  test("the header counts, not an address's, unless the path is a page's", async () => {
+    const handler = guarded(() => new Response(), { ...GUARD, apiKey, queryKey: /^\/$/, open: /^\/open$/ });
+    const status = async (path: string, headers = {}) =>
+      (await handler(new Request(`http://localhost${path}`, { headers }))).status;
+    expect(await status("/x", { "x-api-key": apiKey })).toBe(200);
+    expect(await status("/x", { authorization: `Bearer ${apiKey}` })).toBe(200);
+    expect(await status("/x", { "x-api-key": "wrong", authorization: `Bearer ${apiKey}` })).toBe(401);
+    expect(await status(`/x?key=${apiKey}`)).toBe(401);
+    expect(await status(`/?key=${apiKey}`)).toBe(200);
+    expect(await status("/open")).toBe(200);
+    expect(await status("/open/x")).toBe(401);
+  });
+});
+
+test("every answer carries the headers that browsers heed; a failure says nothing of its cause", async () => {
+  const broken = guarded(() => {
+    throw new Error("/etc/secret");
+  }, GUARD);
+  const answers = [
+    await ask({}),
+    await ask({ host: "evil.example" }),
+    await broken(new Request("http://localhost/")),
+  ];
+  expect(answers.map(({ status }) => status)).toEqual([200, 403, 500]);
+  for (const { headers } of answers)
+    expect(Object.fromEntries(headers)).toMatchObject({
+      "content-security-policy": expect.stringContaining("frame-ancestors 'none'"),
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+      "cross-origin-resource-policy": "same-origin",
+    });
+  expect(await answers[2].text()).not.toMatch(/secret|\n\s+at /);
+});
