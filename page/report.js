@@ -91,6 +91,7 @@ function header() {
     h("div", {}, [
       h("h1", {}, title),
       h("p", { class: "soft" }, isMany() ? data.runs.map((run) => run.name).join(" · ") : first.subtitle),
+      badLines(),
     ]),
     h("div", { class: "controls" }, [
       state.isLost ? h("span", { class: "badge lost" }, "no longer live") : undefined,
@@ -112,6 +113,12 @@ function header() {
       h("button", { type: "button", onclick: toggleTheme }, "Light / dark"),
     ]),
   ]);
+}
+
+function badLines() {
+  const count = data.runs.reduce((sum, run) => sum + run.badLines, 0);
+  if (count === 0) return undefined;
+  return h("p", { class: "soft" }, `${count} damaged ${count === 1 ? "line is" : "lines are"} left out`);
 }
 
 function toggleTheme() {

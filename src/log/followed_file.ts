@@ -2,6 +2,8 @@
 import { closeSync, fstatSync, openSync, readSync } from "node:fs";
 
 const CHUNK_BYTES = 1 << 20;
+/** No run writes such a line; one that never ends would take all memory. */
+const MOST_LINE_BYTES = 16 * CHUNK_BYTES;
 /** Bytes before the place reached that must still be the same. */
 const TAIL_BYTES = 64;
 
@@ -9,7 +11,11 @@ export class FollowedFile {
   private readonly file: string;
   private offset = 0;
   private tail = Buffer.alloc(0);
+  /** Of a line that has no end yet. */
   private rest = Buffer.alloc(0);
+  private isSkipping = false;
+  /** Lines that were left out for their length. */
+  tooLong = 0;
 
   constructor(file: string) {
     this.file = file;
@@ -26,6 +32,8 @@ export class FollowedFile {
       if (!this.isContinued(file)) {
         this.offset = 0;
         this.tail = this.rest = Buffer.alloc(0);
+        this.isSkipping = false;
+        this.tooLong = 0;
         onReset();
       }
       this.readFrom(file, onLine);
@@ -48,15 +56,26 @@ export class FollowedFile {
       const count = readSync(file, chunk, 0, CHUNK_BYTES, this.offset);
       if (count === 0) return;
       this.offset += count;
-      const bytes = Buffer.concat([this.rest, chunk.subarray(0, count)]);
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk.subarray(0, count)]).subarray(-TAIL_BYTES));
-      let from = 0;
-      for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, from)) {
-        if (end > from) onLine(bytes.toString("utf8", from, end));
-        from = end + 1;
-      }
-      this.rest = Buffer.from(bytes.subarray(from));
+      this.split(chunk.subarray(0, count), onLine);
     }
+  }
+
+  private split(chunk: Buffer, onLine: (line: string) => void): void {
+    let from = 0;
+    for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, from)) {
+      const line = Buffer.concat([this.rest, chunk.subarray(from, end)]);
+      if (!this.isSkipping && line.length > 0) onLine(line.toString("utf8"));
+      this.rest = Buffer.alloc(0);
+      this.isSkipping = false;
+      from = end + 1;
+    }
+    if (this.isSkipping) return;
+    this.rest = Buffer.concat([this.rest, chunk.subarray(from)]);
+    if (this.rest.length <= MOST_LINE_BYTES) return;
+    this.rest = Buffer.alloc(0);
+    this.isSkipping = true;
+    this.tooLong++;
   }
 }
 

@@ -6,6 +6,7 @@ import { Curve, type CurveData, Sampled } from "./curve.ts";
 import { FollowedFile } from "./followed_file.ts";
 import type { GroupsLine, MetricsLine, SampleLine } from "./jsonl.ts";
 import type { Phase } from "./logger.ts";
+import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
 
 export const METRICS_FILE = "metrics.jsonl";
 export const SAMPLES_FILE = "samples.jsonl";
@@ -43,6 +44,8 @@ export interface RunData {
   /** By path, as text. */
   readonly settings: Readonly<Record<string, string>>;
   readonly config: string;
+  /** Lines of its files that could not be read. */
+  readonly badLines: number;
 }
 
 export interface RunFolderOptions {
@@ -53,6 +56,9 @@ export interface RunFolderOptions {
 
 /** Steps whose groups are kept for the page. */
 const GROUP_STEPS = 24;
+/** Metrics of a phase that are drawn, and samples of a step that are shown: a run writes far fewer. */
+const MOST_CURVES = 4096;
+const MOST_SAMPLES = 256;
 /** Of the mean over all roles, which no logger writes. */
 export const MEAN_REWARD = "reward";
 
@@ -67,6 +73,8 @@ export class RunFolder {
   private curves: Curves = noCurves();
   private samples: SampleLine[] = [];
   private groups = new Sampled<GroupsLine>(GROUP_STEPS);
+  /** Damaged lines by file. */
+  private readonly bad = new Map<FollowedFile, number>();
   /** Counts what changed. */
   private changes = 0;
   private stamp = "";
@@ -81,50 +89,60 @@ export class RunFolder {
 
   /** Reads what is new. Returns a number that grows when anything is. */
   poll(): number {
-    this.metrics.poll(
-      (line) => this.take<MetricsLine>(line, (it) => this.addMetrics(it)),
-      () => this.forget(() => (this.curves = noCurves())),
-    );
-    this.samplesFile.poll(
-      (line) => this.take<SampleLine>(line, (it) => this.addSample(it)),
-      () => this.forget(() => (this.samples = [])),
-    );
-    this.groupsFile.poll(
-      (line) => this.take<GroupsLine>(line, (it) => this.groups.add(it)),
-      () => this.forget(() => (this.groups = new Sampled<GroupsLine>(GROUP_STEPS))),
-    );
+    this.follow(this.metrics, {
+      read: metricsOf,
+      add: (line) => this.addMetrics(line),
+      reset: () => (this.curves = noCurves()),
+    });
+    this.follow(this.samplesFile, {
+      read: sampleOf,
+      add: (line) => this.addSample(line),
+      reset: () => (this.samples = []),
+    });
+    this.follow(this.groupsFile, {
+      read: groupsOf,
+      add: (line) => this.groups.add(line),
+      reset: () => (this.groups = new Sampled<GroupsLine>(GROUP_STEPS)),
+    });
     const stamp = [RUN_FILE, CONFIG_FILE].map((name) => modified(join(this.dir, name))).join();
     if (stamp !== this.stamp) this.changes++;
     this.stamp = stamp;
     return this.changes;
   }
 
-  private forget(reset: () => void): void {
-    reset();
-    this.changes++;
+  /** A damaged line (a killed run leaves one half written) is counted and left out. */
+  private follow<T>(
+    file: FollowedFile,
+    of: { read: (line: string) => T | undefined; add: (it: T) => void; reset: () => void },
+  ): void {
+    file.poll(
+      (line) => {
+        const it = of.read(line);
+        if (it === undefined) this.bad.set(file, this.badIn(file) + 1);
+        else of.add(it);
+        this.changes++;
+      },
+      () => {
+        of.reset();
+        this.bad.delete(file);
+        this.changes++;
+      },
+    );
   }
 
-  /** A line that a killed run left half written, with another after it, is no line. */
-  private take<T>(line: string, add: (it: T) => void): void {
-    let parsed: T;
-    try {
-      parsed = JSON.parse(line) as T;
-    } catch {
-      return;
-    }
-    add(parsed);
-    this.changes++;
+  private badIn(file: FollowedFile): number {
+    return this.bad.get(file) ?? 0;
   }
 
   private addMetrics({ phase, step, ...metrics }: MetricsLine): void {
     const curves = this.curves[phase];
-    if (!curves) return;
     const numbers = Object.fromEntries(
       Object.entries(metrics).filter(([, value]) => typeof value === "number"),
     ) as Record<string, number>;
     const reward = phase === "train" ? meanReward(numbers) : undefined;
     if (reward !== undefined) numbers[MEAN_REWARD] = reward;
     for (const [name, value] of Object.entries(numbers)) {
+      if (curves.size >= MOST_CURVES && !curves.has(name)) continue;
       const curve = curves.get(name) ?? new Curve();
       curves.set(name, curve);
       curve.add(step, value);
@@ -134,20 +152,20 @@ export class RunFolder {
   private addSample(sample: SampleLine): void {
     const first = this.samples[0]?.step ?? sample.step;
     const kept = this.samples.filter(({ step }) => step === first || step === sample.step);
-    this.samples = [...kept, sample];
+    if (kept.length < MOST_SAMPLES) this.samples = [...kept, sample];
   }
 
   data(): RunData {
-    const facts = readFacts(join(this.dir, RUN_FILE));
+    const facts = factsOf(readIfThere(join(this.dir, RUN_FILE)) ?? "");
     const config = readIfThere(join(this.dir, CONFIG_FILE)) ?? "";
     const name = this.options.name ?? basename(resolve(this.dir));
     return {
       name,
-      title: facts?.title ?? name,
-      subtitle: facts?.subtitle ?? "",
-      status: facts?.ended === undefined ? "open" : facts.complete ? "complete" : "stopped",
+      title: facts.title ?? name,
+      subtitle: facts.subtitle ?? "",
+      status: facts.ended === undefined ? "open" : facts.complete ? "complete" : "stopped",
       updated: Math.max(...[METRICS_FILE, RUN_FILE].map((file) => modified(join(this.dir, file)))),
-      totalSteps: facts?.total_steps ?? null,
+      totalSteps: facts.total_steps ?? null,
       curves: {
         warmup: curveData(this.curves.warmup),
         train: curveData(this.curves.train),
@@ -157,6 +175,10 @@ export class RunFolder {
       groups: this.groups.items(),
       settings: config === "" ? {} : this.options.settingsOf(config),
       config,
+      badLines: [this.metrics, this.samplesFile, this.groupsFile].reduce(
+        (sum, file) => sum + this.badIn(file) + file.tooLong,
+        0,
+      ),
     };
   }
 }
@@ -173,14 +195,6 @@ function noCurves(): Curves {
 function curveData(curves: ReadonlyMap<string, Curve>): Record<string, CurveData> {
   const entries = [...curves].map(([name, curve]) => [name, curve.data()] as const);
   return Object.fromEntries(entries.filter(([, data]) => data.count > 0));
-}
-
-function readFacts(file: string): RunFacts | undefined {
-  try {
-    return JSON.parse(readIfThere(file) ?? "") as RunFacts;
-  } catch {
-    return undefined;
-  }
 }
 
 function readIfThere(file: string): string | undefined {

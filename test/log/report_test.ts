@@ -77,6 +77,48 @@ test("a folder that only an older version wrote, or that a kill left with half a
   expect(run.curves.train.reward.count).toBe(2);
 });
 
+test("damaged lines are left out and counted, whatever they hold; a damaged run.json says nothing", () => {
+  const folder = writeRun(join(dir, "run"), { metrics: someMetrics(2) });
+  const whole = dataOf(folder);
+  const bad = [
+    ...["null", "1", '"x"', "[]", "{}", "{", "\u0000", '{"phase":"__proto__","step":1}', '{"phase":"train"}'],
+    ...[
+      '{"phase":"constructor","step":1}',
+      '{"phase":"train","step":null}',
+      '{"phase":"train","step":1e999}',
+    ],
+  ];
+  appendFileSync(join(folder, "metrics.jsonl"), `${bad.join("\n")}\n`);
+  const badSamples = ["null", '{"step":1}', '{"step":1,"task":{},"prompt":"","response":"","reward":1}'];
+  appendFileSync(join(folder, "samples.jsonl"), `${badSamples.join("\n")}\n`);
+  const badGroups = [
+    "null",
+    '{"step":1,"groups":[null]}',
+    '{"step":1,"groups":[{"task":"t","rewards":["x"]}]}',
+  ];
+  appendFileSync(join(folder, "groups.jsonl"), `${badGroups.join("\n")}\n`);
+  writeFileSync(join(folder, "run.json"), '{"title":{"replace":1},"subtitle":7,"total_steps":"x"}');
+  const read = dataOf(folder);
+  expect(read).toEqual({ ...whole, updated: expect.any(Number), badLines: 18 });
+  expect(renderPage([dataOf(folder)])).toContain("<title>run · grpu</title>");
+});
+
+test("FollowedFile leaves out a line that is longer than any run writes, in bounded memory, and goes on", () => {
+  const file = join(dir, "long.jsonl");
+  writeFileSync(file, `a\n${"x".repeat(20 * 2 ** 20)}`);
+  const followed = new FollowedFile(file);
+  const lines: string[] = [];
+  const poll = () =>
+    followed.poll(
+      (line) => lines.push(line),
+      () => {},
+    );
+  poll();
+  appendFileSync(file, "yyy\nb\n");
+  poll();
+  expect([lines, followed.tooLong]).toEqual([["a", "b"], 1]);
+});
+
 test("a curve of a million points stays small, keeps its shape, its end and its totals", () => {
   const curve = new Curve();
   for (let x = 1; x <= 1e6; x++) curve.add(x, Math.sin(x / 1e5));
@@ -190,14 +232,14 @@ test("grpu report writes one run's page beside it, and several runs' where it is
 });
 
 test.each([
-  [["report"], /as none is named/],
-  [["report", "nowhere"], /no metrics\.jsonl and no config\.yaml: nowhere/],
-  [["view", "nowhere"], /no metrics\.jsonl/],
-  [["view", ".", "--port", "x"], /no metrics\.jsonl|whole number/],
-])("grpu %j is refused", async (args, message) => {
+  [["report"], /as none is named/, 2],
+  [["report", "nowhere"], /no metrics\.jsonl and no config\.yaml: nowhere/, 4],
+  [["view", "nowhere"], /no metrics\.jsonl/, 4],
+  [["view", ".", "--port", "x"], /no metrics\.jsonl/, 4],
+])("grpu %j is refused", async (args, message, status) => {
   const { code, err } = await grpu(args);
   expect(err).toMatch(message);
-  expect(code).toBe(2);
+  expect(code).toBe(status);
 });
 
 /** With the host that a page of another site would have. */
