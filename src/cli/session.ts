@@ -31,6 +31,8 @@ export interface Session {
   readonly config: Tree;
   readonly environment: Environment;
   readonly rollout: Rollout;
+  /** Every rollout begins with its task's own prompt. */
+  readonly asksPrompt: boolean;
   readonly evaluate?: Evaluate;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   readonly examples: readonly Example[];
@@ -111,6 +113,7 @@ async function describeTask(config: Tree): Promise<Session> {
     config,
     environment,
     rollout: chosen.rollout,
+    asksPrompt: chosen.asksPrompt,
     evaluate: readEvaluator(config),
     tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
     examples: train.flatMap(chosen.examples),

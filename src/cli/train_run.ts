@@ -24,6 +24,7 @@ import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
 import { EXIT_INTERRUPTED, EXIT_OK } from "./exit.ts";
 import { deviceOverride, importsOf } from "./options.ts";
+import { checkPrompts } from "./prompts.ts";
 import { RunPlace } from "./run_place.ts";
 import { openRuns } from "./runs.ts";
 import { openSession, type Session } from "./session.ts";
@@ -65,6 +66,7 @@ async function trainIn(place: RunPlace, { session, settings, input, io }: Begun)
   const { dir, checkpoints } = place;
   const { backend, device, description } = await openBackend(session, io);
   try {
+    checkPrompts(session, { backend, io });
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
     await place.begin({
       title: setting(config, "rllm.trainer.experiment_name"),

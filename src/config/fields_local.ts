@@ -13,6 +13,12 @@ export const PIPELINE_FIELDS = {
   ),
 } as const;
 
+export const MAX_UNTRAINED_STEPS = int(
+  10,
+  "steps in a row without a trained group before the run ends with an error; 0 = no limit",
+  { min: 0, note: "A run whose steps all trained nothing ends with an error too." },
+);
+
 export const PIPELINE_SECTION = "The training step; a section of grpu's own";
 
 export const LOCAL_FIELDS = {
@@ -65,6 +71,7 @@ export const LOCAL_FIELDS = {
   "training.weight_decay": float(0, "AdamW: decoupled weight decay", { min: 0 }),
   "training.grad_clip_norm": float(1, "largest global gradient norm; 0 = no clipping", { min: 0 }),
   "training.num_minibatches": int(1, "optimiser steps per batch", { min: 1 }),
+  "training.max_untrained_steps": MAX_UNTRAINED_STEPS,
   "training.max_length": int(32768, "longest sequence, prompt and response, in tokens", { min: 1 }),
   "training.seed": int(0, "seed of weights and sampling", { min: 0 }),
   "training.default_local_dir": str(

@@ -3,7 +3,7 @@
  * Rendered like local.yaml; defaults are the guide's.
  */
 import { bool, dict, float, int, MANDATORY, oneOf, str, texts } from "./field.ts";
-import { PIPELINE_FIELDS, PIPELINE_SECTION } from "./fields_local.ts";
+import { MAX_UNTRAINED_STEPS, PIPELINE_FIELDS, PIPELINE_SECTION } from "./fields_local.ts";
 
 export const TINKER_FIELDS = {
   "rllm.backend": str("tinker", "the backend; choose it with rllm/backend=NAME"),
@@ -46,6 +46,7 @@ export const TINKER_FIELDS = {
     min: 1,
     note: "rLLM only warns and goes on for anything but 1.",
   }),
+  "training.max_untrained_steps": MAX_UNTRAINED_STEPS,
   "training.default_local_dir": str("/tmp/rllm-tinker-checkpoints", "folder of the checkpoint records", {
     note: "The guide's default; rLLM's August 2026 source uses checkpoints/<project>/<experiment>.",
   }),

@@ -26,6 +26,8 @@ export class ConsoleLogger implements Logger {
   private accuracy: string | undefined;
   private started: { phase: string; at: number; step: number; firstSeconds: number } | undefined;
   private isDrawn = false;
+  /** The note of the last step: it is printed when it changes. */
+  private note: string | undefined;
 
   constructor(screen: Screen) {
     this.screen = screen;
@@ -63,10 +65,11 @@ export class ConsoleLogger implements Logger {
     if (step === totalSteps) this.keep();
   }
 
-  private logStep({ step, totalSteps, metrics }: LogRecord, left: string): void {
+  private logStep({ step, totalSteps, metrics, episodes, note }: LogRecord, left: string): void {
     const reward = meanReward(metrics);
     if (reward !== undefined) this.rewards.push(reward);
     const facts = [
+      failed(metrics["batch/rollouts_failed"], episodes?.length),
       named("entropy", metrics["actor/entropy"]),
       named("kl", metrics["actor/ppo_kl"]),
       named("clip", metrics["actor/pg_clipfrac"]),
@@ -76,9 +79,13 @@ export class ConsoleLogger implements Logger {
     ];
     if (!this.screen.isTerminal)
       this.line(
-        [`step ${step}/${totalSteps}`, `reward ${fixed(reward)}`, ...facts.filter(Boolean), left].join("  "),
+        [`step ${step}/${totalSteps}`, `reward ${fixed(reward)}`, ...facts.filter(Boolean), left, note]
+          .filter(Boolean)
+          .join("  "),
       );
     else {
+      if (note !== undefined && note !== this.note) this.line(`step ${step}: ${note}`);
+      this.note = note;
       const curve =
         this.screen.columns >= 100 ? this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan") : "";
       const accuracy = this.accuracy ? `val ${this.accuracy}` : "";
@@ -167,6 +174,10 @@ function fixed(value: number | undefined): string {
 
 function named(name: string, value: number | undefined): string {
   return value === undefined ? "" : `${name} ${shortNumber(value)}`;
+}
+
+function failed(count: number | undefined, of: number | undefined): string {
+  return count ? `failed ${count}/${of ?? "?"}` : "";
 }
 
 function speed(metrics: Metrics): string {

@@ -12,6 +12,8 @@ export interface LogRecord {
   readonly metrics: Readonly<Record<string, number>>;
   /** Absent in warm-up. */
   readonly episodes?: readonly Episode[];
+  /** Why the step trained nothing. */
+  readonly note?: string;
 }
 
 export interface Logger {

@@ -26,7 +26,7 @@ export interface Attempt {
 /** What an attempt needs of a stage's context. */
 export type AttemptContext = Pick<
   StageContext,
-  "backend" | "settings" | "rollout" | "evaluate" | "step" | "isValidation" | "signal" | "warn"
+  "backend" | "settings" | "rollout" | "evaluate" | "step" | "isValidation" | "signal" | "warn" | "failures"
 >;
 
 export interface AttemptEnvironment {
@@ -52,6 +52,7 @@ export async function runAttempt(attempt: Attempt, environment: AttemptEnvironme
     } catch (error) {
       if (sampler.failure !== undefined) throw sampler.failure;
       context.signal.throwIfAborted();
+      context.failures?.add(error, `${episodeId(attempt)} (try ${trial + 1} of ${retry_limit})`);
       if (trial + 1 < retry_limit) continue;
       if (raise_on_error) throw new Error(failureMessage(attempt, error), { cause: error });
       return toEpisode(attempt, { trajectories: [], termination_reason: "error", is_correct: false }, error);

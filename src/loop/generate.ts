@@ -20,13 +20,18 @@ export async function generate(tasks: readonly Task[], context: StageContext): P
   return { value: episodes, metrics: episodeMetrics(episodes) };
 }
 
-/** `batch/<name>` of what the rollouts reported, `batch/termination_reason/<reason>` as shares of all episodes. */
+/**
+ * `batch/<name>` of what the rollouts reported, `batch/termination_reason/<reason>` as shares of all episodes, and
+ * `batch/rollouts_failed`, how many ended in an error.
+ */
 export function episodeMetrics(episodes: readonly Episode[]): Metrics {
   const metrics: Metrics = {};
   for (const name of new Set(episodes.flatMap((episode) => Object.keys(episode.metrics)))) {
     const values = episodes.map((episode) => episode.metrics[name]);
     metrics[`batch/${name}`] = mean(values.filter((value) => typeof value === "number"));
   }
+  const failed = episodes.filter(({ termination_reason }) => termination_reason === "error").length;
+  metrics["batch/rollouts_failed"] = failed;
   for (const reason of TERMINATION_REASONS) {
     const share =
       episodes.filter((episode) => episode.termination_reason === reason).length / episodes.length;

@@ -2,6 +2,7 @@
 import type { Metrics } from "../backend.ts";
 import type { Episode, TrajectoryGroup } from "../data/types.ts";
 import type { StageContext } from "./stages.ts";
+import { whyUntrained } from "./untrained.ts";
 
 export interface StepReport {
   readonly metrics: Metrics;
@@ -12,5 +13,7 @@ export interface StepReport {
 export async function log(report: StepReport, context: StageContext): Promise<void> {
   const { step, totalSteps, loggers } = context;
   const { metrics, episodes } = report;
-  for (const logger of loggers) await logger.log({ phase: "train", step, totalSteps, metrics, episodes });
+  const note = whyUntrained(report);
+  const record = { phase: "train", step, totalSteps, metrics, episodes, ...(note && { note }) } as const;
+  for (const logger of loggers) await logger.log(record);
 }

@@ -26,6 +26,7 @@ import {
   group,
   nameTrajectories,
 } from "./transform.ts";
+import { afterStep } from "./untrained.ts";
 
 /** What a step gathers on its way. */
 export interface StepValues {
@@ -324,7 +325,8 @@ export function pipelineStep(
         metrics: { ...values.metrics, ...metrics, ...times(values.metrics, { stage, seconds }) },
       };
     }
-    return { ...state, step: context.step, held: values.held };
+    const { metrics, held, episodes = [], groups = [] } = values;
+    return afterStep(state, { step: context.step, held, report: { metrics, episodes, groups } });
   };
 }
 

@@ -115,6 +115,8 @@ export interface LoopSettings {
     readonly weight_decay: number;
     readonly grad_clip_norm: number;
     readonly num_minibatches: number;
+    /** Steps in a row that may train no group; 0: any number. */
+    readonly max_untrained_steps: number;
     readonly metric_for_best_model: string | null;
     readonly greater_is_better: boolean;
   };
@@ -226,6 +228,7 @@ export const DEFAULT_SETTINGS: LoopSettings = {
     weight_decay: 0,
     grad_clip_norm: 1,
     num_minibatches: 1,
+    max_untrained_steps: 10,
     metric_for_best_model: null,
     greater_is_better: true,
   },

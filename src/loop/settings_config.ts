@@ -99,6 +99,7 @@ export function settingsFromConfig(config: Tree): LoopSettings {
       weight_decay: setting(config, "training.weight_decay"),
       grad_clip_norm: setting(config, "training.grad_clip_norm"),
       num_minibatches: setting(config, "training.num_minibatches"),
+      max_untrained_steps: setting(config, "training.max_untrained_steps"),
       metric_for_best_model: setting(config, "training.metric_for_best_model"),
       greater_is_better: setting(config, "training.greater_is_better"),
     },

@@ -19,6 +19,7 @@ import type { Logger } from "../log/logger.ts";
 import type { Evaluate, Rollout } from "../task/rollout.ts";
 import { advantages, type EstimateAdvantages } from "./advantages.ts";
 import { batch } from "./batch.ts";
+import type { Failures } from "./failures.ts";
 import { generate } from "./generate.ts";
 import { log, type StepReport } from "./log.ts";
 import { process } from "./process.ts";
@@ -46,6 +47,8 @@ export interface StageContext {
   readonly rejection?: RejectionFunction;
   /** Tells the person something once, however often it is said. */
   readonly warn?: (message: string) => void;
+  /** Shows and counts what rollouts throw. */
+  readonly failures?: Failures;
   readonly loggers: readonly Logger[];
   /** Number of the training step, from 1; in validation the steps done. */
   readonly step: number;

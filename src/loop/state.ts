@@ -20,6 +20,8 @@ export interface LoopState {
   readonly logged: Readonly<Record<string, number>>;
   /** The rows that the run's order is a function of; absent before the first step. */
   readonly data?: DataMark;
+  /** The last steps that trained no group, in a row; absent where the last one did. */
+  readonly untrained?: { readonly steps: number; readonly why: string };
   /** Where the generator stands, in asynchronous training. */
   readonly generation?: GenerationState;
   /** The best validation so far, with `training.metric_for_best_model`. */

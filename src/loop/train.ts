@@ -10,6 +10,7 @@ import { AsyncGeneration } from "./async.ts";
 import { checkSettings, checkThinking } from "./check_settings.ts";
 import { isBest, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
+import { Failures } from "./failures.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
 import type { RejectionFunction } from "./reject.ts";
 import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
@@ -17,6 +18,7 @@ import { STAGES, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch, totalSteps } from "./state.ts";
 import { progress, stageContext, throughput } from "./step.ts";
 import type { GroupingHook } from "./transform.ts";
+import { afterStep, checkUntrained } from "./untrained.ts";
 import { validate } from "./validate.ts";
 import { warmupStep } from "./warmup.ts";
 
@@ -44,13 +46,15 @@ export interface Run {
   readonly rejection?: RejectionFunction;
   /** Tells the person something once. Default: every logger that can. */
   readonly warn: (message: string) => void;
+  /** Shows and counts what rollouts throw. Default: by `warn`. */
+  readonly failures: Failures;
   readonly loggers: readonly Logger[];
   readonly checkpoints?: CheckpointStore<LoopState>;
   /** Ends the run after a checkpoint, leaving the step in hand. */
   readonly signal: AbortSignal;
 }
 
-type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn";
+type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn" | "failures";
 
 /** What `train` needs; the rest has defaults. */
 export interface TrainOptions
@@ -111,11 +115,13 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       signal.throwIfAborted();
       state = await run.step(run, state);
       if (run.generation) state = { ...state, generation: run.generation.state };
+      checkUntrained(state, { settings, total });
     }
   } catch (error) {
     if (!signal.aborted || error !== signal.reason) throw error;
   } finally {
     await run.generation?.stop();
+    run.failures.finish();
   }
   if (state !== saved && !val_only) await saveCheckpoint(run, state);
   for (const logger of run.loggers) await logger.finish?.();
@@ -150,8 +156,9 @@ export async function trainStep(run: Run, state: LoopState): Promise<LoopState> 
     Object.assign(metrics, throughput(rows.tokens.length, metrics));
   }
   Object.assign(metrics, progress(context));
-  await stages.log({ metrics, episodes, groups: kept }, context);
-  return { ...state, step: context.step, held };
+  const report = { metrics, episodes, groups: kept };
+  await stages.log(report, context);
+  return afterStep(state, { step: context.step, held, report });
 }
 
 /** Collects the metrics of the stages, and the seconds that each took. */
@@ -186,6 +193,7 @@ function withDefaults(options: TrainOptions): Run {
   const { stages = STAGES } = options;
   checkSettings(settings, estimate);
   checkThinking(settings, options.backend.tokenizer);
+  const warn = options.warn ?? warnOnce(options.loggers ?? []);
   const run: Run = {
     estimate,
     examples: [],
@@ -193,7 +201,8 @@ function withDefaults(options: TrainOptions): Run {
     step: trainStep,
     loggers: [],
     signal: new AbortController().signal,
-    warn: warnOnce(options.loggers ?? []),
+    warn,
+    failures: new Failures(warn),
     ...options,
     settings,
   };

@@ -40,6 +40,8 @@ export interface RolloutSettings {
 
 export interface ChosenRollout {
   readonly rollout: Rollout;
+  /** Every rollout begins with its task's own prompt, so one that is too long can never train. */
+  readonly asksPrompt: boolean;
   readonly examples: (task: Task) => readonly Example[];
 }
 
@@ -57,7 +59,7 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
   const own = (task: Task) => environment.examples?.(task, args) ?? [];
   if (!workflow.use_workflow) {
     checkUnused(settings);
-    return { rollout: withoutWorkflow(settings), examples: own };
+    return { ...withoutWorkflow(settings), examples: own };
   }
   const chosen = workflowByName(workflow.name);
   const options = workflowOptions(settings);
@@ -65,15 +67,19 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
   if (chosen.args) checkArgs(workflow.args, { known: chosen.args, path, owner: chosen.name });
   return {
     rollout: chosen.rollout(options),
+    asksPrompt: chosen.name === "single_turn_workflow",
     examples: (task) => [...own(task), ...(chosen.examples?.(task, options) ?? [])],
   };
 }
 
-function withoutWorkflow(settings: RolloutSettings): Rollout {
+function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "examples"> {
   const { environment, agent, env, args, isJudgedLater } = settings;
   if (isChosen(agent.name, NO_AGENT, isAgent)) {
     const run = agentByName(agent.name);
-    return (task, policy) => run(task, policy.agent(agent.name), agent.agent_args);
+    return {
+      rollout: (task, policy) => run(task, policy.agent(agent.name), agent.agent_args),
+      asksPrompt: false,
+    };
   }
   checkArgs(agent.agent_args, {
     known: [],
@@ -84,11 +90,8 @@ function withoutWorkflow(settings: RolloutSettings): Rollout {
     ? environmentByName(env.name, "rllm.env.name")
     : environment;
   if (playing.play) {
-    return multiTurn({
-      name: playing.name,
-      game: gameOf(playing, { ...args, ...env.env_args }),
-      maxSteps: agent.max_steps,
-    });
+    const game = gameOf(playing, { ...args, ...env.env_args });
+    return { rollout: multiTurn({ name: playing.name, game, maxSteps: agent.max_steps }), asksPrompt: false };
   }
   checkArgs(env.env_args, {
     known: [],
@@ -96,9 +99,13 @@ function withoutWorkflow(settings: RolloutSettings): Rollout {
     owner: `the environment ${playing.name} plays no game, and so it`,
   });
   if (isJudgedLater && !environment.rollout)
-    return async (task, policy) => void (await answer(task, policy.agent(environment.name)));
+    return {
+      rollout: async (task, policy) => void (await answer(task, policy.agent(environment.name))),
+      asksPrompt: true,
+    };
   const reward = rewardOf(settings);
-  return environment.rollout?.(reward, args) ?? singleTurn(environment.name, reward);
+  const own = environment.rollout?.(reward, args);
+  return { rollout: own ?? singleTurn(environment.name, reward), asksPrompt: own === undefined };
 }
 
 /** A name that is not the default, or that a module registered for itself. */

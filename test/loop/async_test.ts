@@ -165,7 +165,7 @@ describe("asynchronous training", () => {
       rejection_sample: { min_trajs_per_group: 9 },
     };
     const { run, log } = asyncRun({}, {}, more);
-    await train(run);
+    await expect(train(run)).rejects.toThrow("the last 3 steps trained no group");
     expect(log.of("train").map(({ metrics }) => metrics["async/buffer_filtered"])).toEqual([4, 8, 12]);
   });
 

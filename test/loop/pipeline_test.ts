@@ -32,7 +32,10 @@ const PARTS = ["name_trajectories", "filter_masked", "filter_mismatched", "group
 const SHORT = { ...LETTER_SETTINGS, trainer: { total_batches: 3, val_before_train: false, test_freq: 0 } };
 
 async function runWith(stages: readonly string[], options: Parameters<typeof letterRun>[0] = {}) {
-  const { run, backend, log } = letterRun({ ...options, settings: { ...SHORT, pipeline: { stages } } });
+  const { run, backend, log } = letterRun({
+    ...options,
+    settings: { ...SHORT, pipeline: { stages }, ...options.settings },
+  });
   await train(run);
   return { backend, records: log.of("train"), weights: backend.text() };
 }
@@ -94,6 +97,7 @@ test("two updates of a batch compare with the policy before the first", async ()
 test("a step whose groups are all rejected passes over what needs rows", async () => {
   const { backend, records } = await runWith(STAGE_ORDER.toSpliced(6, 0, "look"), {
     rejection: () => [],
+    settings: { training: { ...SHORT.training, max_untrained_steps: 0 } },
   });
   expect(backend.weightVersion).toBe(0);
   expect(records).toHaveLength(3);

@@ -235,7 +235,7 @@ test("a rollout that hangs ends in timeout", async () => {
     workflow: { workflow_args: { timeout: 0.05 } },
   };
   const { run, log } = letterRun({ settings, rollout: () => new Promise(() => {}) });
-  await train(run);
+  await expect(train(run)).rejects.toThrow("all 32 rollouts timed out");
   expect(log.of("train")[0].metrics["batch/termination_reason/timeout"]).toBe(1);
 });
 

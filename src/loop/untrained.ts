@@ -1,0 +1,94 @@
+/** Steps that train nothing: why, how many in a row, and when they end the run. */
+import type { Metrics } from "../backend.ts";
+import type { Episode, TrajectoryGroup } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
+import type { StepReport } from "./log.ts";
+import type { Held } from "./reject.ts";
+import type { LoopSettings } from "./settings.ts";
+import type { LoopState } from "./state.ts";
+import { groupBy } from "./statistics.ts";
+
+/** The state after a step. Steps whose groups wait for a later one are not counted. */
+export function afterStep(
+  { untrained, ...before }: LoopState,
+  { step, held, report }: { step: number; held: Held; report: StepReport },
+): LoopState {
+  const state = { ...before, step, held };
+  if (report.groups.length > 0) return state;
+  if (held.groups.length > before.held.groups.length) return { ...state, ...(untrained && { untrained }) };
+  const why = whyUntrained(report) ?? NO_GROUP;
+  return { ...state, untrained: { steps: (untrained?.steps ?? 0) + 1, why } };
+}
+
+/**
+ * Ends a run that trains on nothing.
+ * @throws {ConfigError} after `training.max_untrained_steps` such steps in a row, and at the end of a run that never trained.
+ */
+export function checkUntrained(
+  { untrained, step }: LoopState,
+  it: { settings: LoopSettings; total: number },
+): void {
+  if (untrained === undefined) return;
+  const { max_untrained_steps: limit } = it.settings.training;
+  const isNever = step >= it.total && untrained.steps === step;
+  if (limit === 0 || (untrained.steps < limit && !isNever)) return;
+  throw new ConfigError(
+    `Cannot go on training: the last ${untrained.steps} steps trained no group. Step ${step}: ${untrained.why}. ` +
+      "Correct the reward, the data or the filters, or raise training.max_untrained_steps.",
+    { kind: "code" },
+  );
+}
+
+const NO_GROUP = "nothing trained: no group was left";
+
+/** Why no group of a step trains, or why training on them changes nothing; undefined for a step that teaches. */
+export function whyUntrained({ metrics, episodes, groups }: StepReport): string | undefined {
+  if (groups.length > 0) return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
+  const causes = [...endings(episodes), ...dropped(metrics)];
+  return causes.length > 0 ? `nothing trained: ${causes.join(", ")}` : NO_GROUP;
+}
+
+function isFlat(metrics: Metrics): boolean {
+  const shares = Object.entries(metrics).filter(([name]) => /^advantage\/.*\/fraction_zero$/.test(name));
+  return shares.length > 0 && shares.every(([, share]) => share === 1);
+}
+
+function rewardsOf(groups: readonly TrajectoryGroup[]): string {
+  const rewards = new Set(groups.flatMap(({ trajectories }) => trajectories.map(({ reward }) => reward)));
+  return rewards.size === 1 ? `all rewards are ${[...rewards][0]}` : "the rewards of each group are equal";
+}
+
+const ENDINGS: Readonly<Record<string, string>> = {
+  error: "failed",
+  timeout: "timed out",
+  max_prompt_length_exceeded: "had a prompt longer than data.max_prompt_length",
+};
+
+/** What became of the rollouts that left nothing to train on. */
+function endings(episodes: readonly Episode[]): string[] {
+  const lost = episodes.filter(
+    ({ termination_reason, trajectories }) => trajectories.length === 0 || termination_reason in ENDINGS,
+  );
+  return Array.from(
+    groupBy(lost, ({ termination_reason }) => termination_reason),
+    ([reason, members]) => {
+      const count =
+        members.length === episodes.length
+          ? `all ${members.length}`
+          : `${members.length} of ${episodes.length}`;
+      return `${count} rollouts ${ENDINGS[reason] ?? `recorded no call (${reason})`}`;
+    },
+  );
+}
+
+const DROPPED: readonly (readonly [name: string, what: string])[] = [
+  ["batch/groups_dropped_uniform", "groups of equal rewards dropped"],
+  ["batch/groups_dropped_insufficient_trajs", "groups dropped as too small"],
+  ["batch/groups_rejected", "groups rejected"],
+  ["batch/groups_held", "groups held for a later step"],
+  ["batch/dropped_malformed_sequences", "trajectories dropped as malformed"],
+];
+
+function dropped(metrics: Metrics): string[] {
+  return DROPPED.flatMap(([name, what]) => (metrics[name] > 0 ? [`${metrics[name]} ${what}`] : []));
+}

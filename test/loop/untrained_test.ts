@@ -1,0 +1,206 @@
+import { describe, expect, test } from "vitest";
+import { Failures } from "../../src/loop/failures.ts";
+import { countOverlong } from "../../src/loop/prompt_lengths.ts";
+import { START } from "../../src/loop/state.ts";
+import { type TrainOptions, train } from "../../src/loop/train.ts";
+import { afterStep } from "../../src/loop/untrained.ts";
+import { byteTokenizer } from "../../src/model/tokenizer.ts";
+import { exactMatch } from "../../src/task/rewards.ts";
+import { type Rollout, singleTurn } from "../../src/task/rollout.ts";
+import { LETTER_SETTINGS, letterRun, letterTasks } from "../fixtures/loop.ts";
+
+const { rollout: BATCH, ...REST } = LETTER_SETTINGS;
+const SETTINGS = {
+  ...REST,
+  rollout: { ...BATCH, n: 2 },
+  trainer: { total_batches: 5, test_freq: 0, save_freq: 0, val_before_train: false },
+  workflow: { retry_limit: 1, raise_on_error: false, workflow_args: { timeout: 1e6 } },
+};
+const ROLLOUTS = 4 * 2;
+
+function brokenReward(): number {
+  throw new TypeError("x is undefined");
+}
+
+/** A run, with everything it says and the error it ended with. */
+async function ended(options: Partial<TrainOptions>) {
+  const said: string[] = [];
+  const made = letterRun({ settings: SETTINGS, ...options, warn: (message) => void said.push(message) });
+  const error = await train(made.run).then(
+    () => undefined,
+    (cause: Error) => cause,
+  );
+  return { ...made, said, error, notes: made.log.of("train").map(({ note }) => note) };
+}
+
+const waits: Rollout = () => new Promise(() => {});
+const same = singleTurn("same", () => 0.5);
+
+describe("a run that trains on nothing ends with an error that says why", () => {
+  test.each<[string, Partial<TrainOptions>, RegExp]>([
+    [
+      "every reward throws",
+      { rollout: singleTurn("broken", brokenReward) },
+      new RegExp(`all ${ROLLOUTS} rollouts failed`),
+    ],
+    [
+      "every prompt is too long",
+      { settings: { ...SETTINGS, data: { train_batch_size: 4, max_prompt_length: 0 } } },
+      new RegExp(`all ${ROLLOUTS} rollouts had a prompt longer than data.max_prompt_length`),
+    ],
+    [
+      "every rollout times out",
+      {
+        rollout: waits,
+        settings: { ...SETTINGS, workflow: { ...SETTINGS.workflow, workflow_args: { timeout: 0.01 } } },
+      },
+      new RegExp(`all ${ROLLOUTS} rollouts timed out`),
+    ],
+    [
+      "every group is dropped",
+      { rollout: same, settings: { ...SETTINGS, rejection_sample: { filter_uniform_groups: true } } },
+      /4 groups of equal rewards dropped/,
+    ],
+    [
+      "as steps by name",
+      {
+        rollout: same,
+        settings: {
+          ...SETTINGS,
+          rejection_sample: { filter_uniform_groups: true },
+          pipeline: { stages: ["generate", "transform", "reject", "batch", "advantages", "update", "log"] },
+        },
+      },
+      /4 groups of equal rewards dropped/,
+    ],
+  ])("%s", async (_, options, why) => {
+    const { error, notes } = await ended(options);
+    expect(error).toMatchObject({ name: "ConfigError", kind: "code" });
+    expect(error?.message).toMatch(/the last 5 steps trained no group.*raise training\.max_untrained_steps/s);
+    expect(error?.message).toMatch(why);
+    expect(notes).toHaveLength(5);
+    for (const note of notes) expect(note).toMatch(why);
+  });
+});
+
+test.each([
+  [3, 3],
+  [1, 1],
+  [10, 5],
+  [0, undefined],
+])("max_untrained_steps=%i ends a run of 5 steps after %s", async (max_untrained_steps, steps) => {
+  const { error, notes } = await ended({
+    rollout: singleTurn("broken", brokenReward),
+    settings: { ...SETTINGS, training: { ...SETTINGS.training, max_untrained_steps } },
+  });
+  expect(error?.message.match(/the last (\d+) steps/)?.[1]).toBe(
+    steps === undefined ? undefined : `${steps}`,
+  );
+  expect(notes).toHaveLength(steps ?? 5);
+});
+
+test("a step that trains begins the count again", async () => {
+  let calls = 0;
+  const reward = (response: string, task: Parameters<typeof exactMatch>[1]) => {
+    if (Math.floor(calls++ / ROLLOUTS) % 3 !== 2) brokenReward();
+    return exactMatch(response, task);
+  };
+  const { error, notes } = await ended({
+    rollout: singleTurn("flaky", reward),
+    settings: { ...SETTINGS, training: { ...SETTINGS.training, max_untrained_steps: 3 } },
+  });
+  expect(error).toBeUndefined();
+  expect(notes.map((note) => /all 8 rollouts failed/.test(note ?? ""))).toEqual([
+    true,
+    true,
+    false,
+    true,
+    true,
+  ]);
+});
+
+test("groups that wait for a later step are not counted, and equal rewards are said", () => {
+  const group = { group_id: "a", group_role: "a", task_id: "a", metadata: [], trajectories: [] };
+  const report = { metrics: {}, episodes: [], groups: [] };
+  const held = { groups: [group], solvePartial: 1 };
+  const waiting = afterStep(START, { step: 1, held, report });
+  expect(waiting).not.toHaveProperty("untrained");
+  const stuck = afterStep(waiting, { step: 2, held, report });
+  expect(stuck.untrained).toEqual({ steps: 1, why: "nothing trained: no group was left" });
+  expect(afterStep(stuck, { step: 3, held, report: { ...report, groups: [group] } })).not.toHaveProperty(
+    "untrained",
+  );
+});
+
+test("a step whose rewards are all equal says so, and the run goes on", async () => {
+  const { error, notes } = await ended({ rollout: same });
+  expect(error).toBeUndefined();
+  expect(notes).toEqual(Array(5).fill("every advantage is 0: all rewards are 0.5"));
+});
+
+test("the first failure of a kind is shown with its stack, all are counted", async () => {
+  let calls = 0;
+  const reward = () => {
+    if (calls++ % 2) return 1;
+    if (calls % 4 === 1) throw new RangeError(`row ${calls} of the table`, { cause: new Error("the root") });
+    return brokenReward();
+  };
+  const { said, log } = await ended({ rollout: singleTurn("broken", reward) });
+  expect(
+    said.filter((message) => /failed: TypeError: x is undefined\n +at brokenReward/.test(message)),
+  ).toHaveLength(1);
+  expect(
+    said.filter((message) => /row \d+ of the table.*caused by Error: the root/s.test(message)),
+  ).toHaveLength(1);
+  expect(said.filter((message) => /^\d+ tries of rollouts failed:\n {2}\d+ x /.test(message))).toHaveLength(
+    1,
+  );
+  const failed = log.of("train").map(({ metrics }) => metrics["batch/rollouts_failed"]);
+  expect(failed).toEqual(Array(5).fill(4));
+});
+
+test("kinds of failure beyond twenty are only counted", () => {
+  const said: string[] = [];
+  const failures = new Failures((message) => void said.push(message));
+  const letters = [..."abcdefghijklmnopqrstuvwxyz"];
+  for (const letter of [...letters, ...letters]) failures.add(new Error(letter), "t:0");
+  expect(said).toHaveLength(20);
+  failures.finish();
+  expect(said.at(-1)).toMatch(/^52 tries of rollouts failed:.*and 6 more kinds$/s);
+});
+
+describe("countOverlong()", () => {
+  const tokenizer = byteTokenizer();
+  const tasks = ["a", "aaaa", "ää", "aaaaaaaa"].map((instruction) => ({ ...letterTasks(1)[0], instruction }));
+  const limits = { tokenizer, contextLength: 100, split: "train" } as const;
+  test.each([
+    [8, 0],
+    [7, 1],
+    [4, 1],
+    [3, 3],
+    [1, 3],
+  ])("%i tokens at most leave out %i of 4", (longest, count) => {
+    expect(countOverlong(tasks, { ...limits, longest })).toBe(count);
+  });
+  test("all too long is an error, by the setting or by the context", () => {
+    expect(() => countOverlong(tasks.slice(1), { ...limits, longest: 3 })).toThrow(
+      /Cannot use the train prompts: all 3 are longer than rllm\.data\.max_prompt_length \(3 tokens\)/,
+    );
+    expect(() => countOverlong(tasks, { ...limits, longest: 50, contextLength: 1 })).toThrow(
+      /the model's context/,
+    );
+    expect(countOverlong([], { ...limits, longest: 0 })).toBe(0);
+  });
+  test("conversations count as they are rendered, and what cannot be encoded is left to its rollout", () => {
+    const chat = { ...tasks[0], messages: [{ role: "user" as const, content: "a" }] };
+    const refusing = {
+      ...tokenizer,
+      formatChat: () => {
+        throw new Error("no template");
+      },
+    };
+    const rendered = { ...tokenizer, formatChat: () => "<user>a</user>" };
+    expect(countOverlong([chat, tasks[0]], { ...limits, tokenizer: rendered, longest: 13 })).toBe(1);
+    expect(countOverlong([chat], { ...limits, tokenizer: refusing, longest: 0 })).toBe(0);
+  });
+});
