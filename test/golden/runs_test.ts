@@ -1,0 +1,82 @@
+/**
+ * Short runs whose metrics are stored: a change that moves a number anywhere in the loop is seen at once, on both devices.
+ * `UPDATE_GOLDEN=1 npx vitest run test/golden` stores what the `cpu` device gives now; say in the commit why it moved.
+ */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { grpu } from "../fixtures/cli.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { RUNS } from "./runs.ts";
+
+interface Line {
+  readonly phase: string;
+  readonly step: number;
+  readonly [metric: string]: unknown;
+}
+
+/** What depends on the machine, not on the numbers. */
+const MEASURED = /^(time|timing|perf|throughput|async.trainer_idle_ratio)|time_s|_per_s|seconds|memory/;
+/** Counts what lies below 1e-8, which depends on how a device rounds a mean. */
+const ROUNDED = /\/fraction_zero$/;
+/** So much warm-up that the devices' weights differ in the fourth digit, and a drawn token with them. */
+const CPU_ONLY = new Set(["two_roles"]);
+
+/** `cpu` computes in float64 between kernels, so that only rounding to float32 moves; a GPU sums in another order. */
+const TOLERANCE: Readonly<Record<string, { readonly relative: number; readonly absolute: number }>> = {
+  cpu: { relative: 1e-5, absolute: 1e-7 },
+  webgpu: { relative: 2e-3, absolute: 2e-5 },
+};
+
+const UPDATE = process.env.UPDATE_GOLDEN === "1";
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-golden-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+async function metricsOf(name: string, device: string): Promise<Line[]> {
+  const folder = join(dir, `${name}-${device}`);
+  const place = [`training.default_local_dir=${folder}`, "--device", device];
+  const { code, err } = await grpu(["train", ...RUNS[name], ...place]);
+  expect(code, err).toBe(0);
+  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
+  const parsed: Line[] = lines.map((line) => JSON.parse(line));
+  return parsed.filter(({ phase }) => phase !== "warmup").map(withoutMeasured);
+}
+
+function withoutMeasured(line: Line): Line {
+  return Object.fromEntries(Object.entries(line).filter(([name]) => !MEASURED.test(name))) as Line;
+}
+
+const pathOf = (name: string) => new URL(`./${name}.json`, import.meta.url);
+
+function stored(name: string): Line[] {
+  return JSON.parse(readFileSync(pathOf(name), "utf8"));
+}
+
+/** Both as text, the stored number standing for one that is near enough, so that a difference names its metric. */
+function settle(found: Line[], wanted: Line[], device: string): Line[] {
+  const { relative, absolute } = TOLERANCE[device];
+  return found.map((line, i) => {
+    const near = (name: string, value: unknown) => {
+      const golden = wanted[i]?.[name];
+      if (device === "webgpu" && ROUNDED.test(name)) return golden;
+      if (typeof value !== "number" || typeof golden !== "number") return value;
+      return Math.abs(value - golden) <= absolute + relative * Math.abs(golden) ? golden : value;
+    };
+    return Object.fromEntries(Object.entries(line).map(([name, value]) => [name, near(name, value)])) as Line;
+  });
+}
+
+describe.each(Object.keys(RUNS))("%s", (name) => {
+  const devices = gpuDevice && !CPU_ONLY.has(name) ? ["cpu", "webgpu"] : ["cpu"];
+  test.each(devices)("gives the stored metrics on %s", async (device) => {
+    const found = await metricsOf(name, device);
+    if (UPDATE && device === "cpu") writeFileSync(pathOf(name), `${JSON.stringify(found, null, 1)}\n`);
+    const wanted = stored(name);
+    expect(settle(found, wanted, device)).toEqual(wanted);
+  });
+});
