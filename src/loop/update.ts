@@ -1,9 +1,10 @@
 /** Stage 7, update: one optimiser step per mini-batch. */
-import { checkAdvantages } from "../algorithm/advantage_level.ts";
+import { advantageReader, checkAdvantages } from "../algorithm/advantage_level.ts";
 import { planLoss } from "../algorithm/loss_definition.ts";
 import { findLoss } from "../algorithm/loss_spec.ts";
 import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../backend.ts";
 import { rowCount, sliceTokens } from "../data/pack.ts";
+import { ConfigError } from "../errors.ts";
 import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { AdvantageRows, StageContext, Staged } from "./stages.ts";
@@ -12,12 +13,13 @@ import { largest, mean, smallest } from "./statistics.ts";
 /**
  * Trains on the rows in `training.num_minibatches` optimiser steps. Roles with a loss of their own share each step:
  * their gradients are summed under common denominators. Metrics are averaged over the calls as verl does.
- * @throws {ConfigError} for advantages whose length is not that of their level, as a stage of one's own may give them
+ * @throws {ConfigError} for advantages whose length is not that of their level, or that are not finite at a trained token
  */
 export async function update(rows: AdvantageRows, context: StageContext): Promise<Staged<undefined>> {
   const { backend, settings } = context;
   const params = optimParams(context);
   checkAdvantages(rows.advantages, { rows: rowCount(rows), tokens: rows.tokens.length });
+  refuseNonFinite(rows);
   const measured: Metrics[] = [];
   for (const range of minibatches(rowCount(rows), settings.training.num_minibatches)) {
     const parts = [...partsByLoss(rows, { range, settings })];
@@ -30,6 +32,21 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
     measured.push(...(await takeStep(backend, { calls, params })));
   }
   return { value: undefined, metrics: reduceMetrics(measured) };
+}
+
+function refuseNonFinite(rows: AdvantageRows): void {
+  const { offsets, mask, trajectories, trajectoryOfRow, advantages } = rows;
+  const advantage = advantageReader(advantages);
+  for (let row = 0; row < rowCount(rows); row++) {
+    for (let t = offsets[row]; t < offsets[row + 1]; t++) {
+      if (mask[t] === 0 || Number.isFinite(advantage(t, row))) continue;
+      const where = advantages.level === "token" ? `, at token ${t - offsets[row]} of row ${row}` : "";
+      throw new ConfigError(
+        `Cannot train on the trajectory ${trajectories[trajectoryOfRow[row]].uid}: its advantage must be finite (${advantage(t, row)}${where}). Look at the stages that change advantages`,
+        { kind: "code" },
+      );
+    }
+  }
 }
 
 async function takeStep(

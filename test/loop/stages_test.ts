@@ -260,6 +260,18 @@ test("update() refuses advantages that a stage gave as a bare array", async () =
   await expect(update(bare, context())).rejects.toThrow(/Cannot take advantages: an array of 2 numbers/);
 });
 
+test.each([
+  ["per row", perRow(1, Number.NaN), /trajectory solver\/1: .* finite \(NaN\)/],
+  [
+    "per token",
+    perToken(0, 1, 1, 0, 1, -Infinity),
+    /trajectory solver\/1: .* finite \(-Infinity, at token 2/,
+  ],
+])("update() refuses an advantage %s that a stage made infinite", async (_, advantages, message) => {
+  const rows = { ...packGroups([group([1, 0])]), advantages };
+  await expect(update(rows, context())).rejects.toThrow(message);
+});
+
 test("batch() refuses tokens and log-probs that do not match", () => {
   const broken = group([1], "solver", [{ ...step(), logprobs: [-1] }]);
   expect(() => batch([broken], context())).toThrow(/solver\/0.*2 tokens, 1 log-probs/);
