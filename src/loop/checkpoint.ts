@@ -12,26 +12,42 @@ export interface Saving {
   readonly loggers: readonly Logger[];
   readonly checkpoints?: CheckpointStore<LoopState>;
   readonly settings: LoopSettings;
+  readonly warn: (message: string) => void;
 }
 
 export interface Resuming extends Omit<Saving, "settings"> {
   readonly tasks: { readonly train: readonly Task[] };
-  readonly warn: (message: string) => void;
 }
 
-/** Saves weights, optimiser and loop under the step's name, marked as the best where it is. */
+/** The state after a whole step, bound to the weights and the log lines of this moment. */
+export async function seal(
+  state: LoopState,
+  { backend, loggers }: Pick<Saving, "backend" | "loggers">,
+): Promise<LoopState> {
+  const logged: Record<string, number> = {};
+  for (const [i, logger] of loggers.entries()) logged[nameOf(logger, i)] = (await logger.position?.()) ?? 0;
+  return { ...state, weightVersion: backend.weightVersion, logged };
+}
+
+/**
+ * Saves weights, optimiser and loop under the step's name, marked as the best where it is. Weights that a step changed
+ * without coming to its end belong to no state: then nothing is saved, and a warning says so.
+ */
 export async function saveCheckpoint(
-  { backend, checkpoints, loggers, settings }: Saving,
+  { backend, checkpoints, settings, warn }: Saving,
   state: LoopState,
 ): Promise<void> {
   if (!checkpoints) return;
+  if (backend.weightVersion !== state.weightVersion) return warn(torn(state));
   const name =
     state.step === 0 && state.warmup > 0 ? `warmup_step_${state.warmup}` : `global_step_${state.step}`;
   const metric = settings.training.metric_for_best_model;
   const best = isBest(state) && metric !== null ? { metric, value: state.best.value } : undefined;
-  const logged: Record<string, number> = {};
-  for (const [i, logger] of loggers.entries()) logged[nameOf(logger, i)] = (await logger.position?.()) ?? 0;
-  await checkpoints.save(name, { state: { ...state, logged }, write: (dir) => backend.save(dir), best });
+  await checkpoints.save(name, { state, write: (dir) => backend.save(dir), best });
+}
+
+function torn({ step }: LoopState): string {
+  return `The step after step ${step} is not saved: it was stopped after it had changed the weights and before it was whole. A resumed run goes on from the checkpoint before it`;
 }
 
 /** True right after the best validation so far; the model as it was before training is no candidate. */
@@ -48,7 +64,7 @@ export async function resumeFrom(
   if (!checkpoint) {
     // What a run wrote that ended before its first checkpoint is written again.
     if (checkpoints) for (const logger of loggers) await logger.rewind?.(0);
-    return { ...START, data };
+    return { ...START, data, weightVersion: backend.weightVersion };
   }
   const { dir, state } = checkpoint;
   await backend.load(dir);
@@ -64,7 +80,7 @@ export async function resumeFrom(
       `The training data was ${before.rows} rows and is now ${now}: from step ${state.step + 1} on, batches are drawn from the new rows, in another order than that of the run that was begun.`,
     );
   }
-  return { ...state, data };
+  return { ...state, data, weightVersion: backend.weightVersion };
 }
 
 function nameOf({ name }: Logger, place: number): string {

@@ -16,7 +16,7 @@ import type { Held } from "./reject.ts";
 import { STAGE_ORDER } from "./settings.ts";
 import { type ProcessedRows, STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch } from "./state.ts";
-import { progress, stageContext, throughput } from "./step.ts";
+import { progress, stageContext, throughput, toTheEnd } from "./step.ts";
 import type { Run } from "./train.ts";
 import {
   checkRewards,
@@ -313,10 +313,12 @@ export function pipelineStep(
       held: state.held,
       metrics: {},
     };
+    const hasTrained = () => run.backend.weightVersion !== state.weightVersion;
     for (const stage of pipeline) {
       if (stage.needs.some((slot) => values[slot] === undefined)) continue;
       const since = performance.now();
-      const { metrics = {}, ...given } = await stage.run(values, own);
+      const isFinal = stage.name === "update" || hasTrained();
+      const { metrics = {}, ...given } = await stage.run(values, isFinal ? toTheEnd(own) : own);
       checkGifts(stage, given);
       const seconds = (performance.now() - since) / 1000;
       values = {

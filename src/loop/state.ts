@@ -16,6 +16,8 @@ export interface LoopState {
   readonly validated: number;
   /** Groups that rejection sampling holds back. */
   readonly held: Held;
+  /** Optimiser steps in the weights that belong to it, as the backend counts them. */
+  readonly weightVersion: number;
   /** How far each logger had written, by its name. */
   readonly logged: Readonly<Record<string, number>>;
   /** The rows that the run's order is a function of; absent before the first step. */
@@ -28,7 +30,14 @@ export interface LoopState {
   readonly best?: { readonly step: number; readonly value: number };
 }
 
-export const START: LoopState = { warmup: 0, step: 0, validated: -1, held: NOTHING_HELD, logged: {} };
+export const START: LoopState = {
+  warmup: 0,
+  step: 0,
+  validated: -1,
+  held: NOTHING_HELD,
+  weightVersion: 0,
+  logged: {},
+};
 
 /** Tasks of a training step. Where generation runs ahead, `async_training.mini_batch_size` is the batch. */
 export function batchSizeOf({ data, rejection_sample, async_training }: LoopSettings): number {

@@ -19,6 +19,14 @@ export function progress({ step, epoch, totalSteps }: StageContext): Metrics {
   return { "training/global_step": step, "training/epoch": epoch, "progress/done_frac": step / totalSteps };
 }
 
+/**
+ * The context of the stages that change the weights and of those after them. Its signal never aborts, because a step
+ * that has trained has to come to its end: the loop stops after it.
+ */
+export function toTheEnd(context: StageContext): StageContext {
+  return { ...context, signal: new AbortController().signal };
+}
+
 /** What the stages of a step may use. */
 export function stageContext(run: Run, state: LoopState): StageContext {
   return {

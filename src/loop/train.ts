@@ -8,7 +8,7 @@ import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
 import { AsyncGeneration } from "./async.ts";
 import { checkSettings, checkThinking } from "./check_settings.ts";
-import { isBest, resumeFrom, saveCheckpoint } from "./checkpoint.ts";
+import { isBest, resumeFrom, saveCheckpoint, seal } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
 import { Failures } from "./failures.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
@@ -16,7 +16,7 @@ import type { RejectionFunction } from "./reject.ts";
 import { type LoopSettings, loopSettings, type Partly } from "./settings.ts";
 import { STAGES, type Staged, type Stages } from "./stages.ts";
 import { type LoopState, nextBatch, totalSteps } from "./state.ts";
-import { progress, stageContext, throughput } from "./step.ts";
+import { progress, stageContext, throughput, toTheEnd } from "./step.ts";
 import type { GroupingHook } from "./transform.ts";
 import { afterStep, checkUntrained } from "./untrained.ts";
 import { validate } from "./validate.ts";
@@ -64,6 +64,7 @@ export interface TrainOptions
 }
 
 export interface TrainOutcome {
+  /** After the last whole step. */
   readonly state: LoopState;
   /** False when the signal stopped the run before its last step. */
   readonly isComplete: boolean;
@@ -71,7 +72,8 @@ export interface TrainOutcome {
 
 /**
  * Trains to the last step, or to the signal. A step counts when it is whole: an aborted one leaves no trace, so that
- * the resumed run equals the uninterrupted one bit for bit.
+ * the resumed run equals the uninterrupted one bit for bit. The signal stops a step before its update and lets it come to
+ * its end after that; where a stage throws the signal's reason even so, the step is not saved, and a warning says so.
  */
 export async function train(options: TrainOptions): Promise<TrainOutcome> {
   const run = withDefaults(options);
@@ -94,7 +96,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
   try {
     while (state.warmup < settings.warmup.steps && !val_only) {
       signal.throwIfAborted();
-      state = await warmupStep(run, state);
+      state = await seal(await warmupStep(run, state), run);
     }
     if (state.warmup > saved.warmup) {
       await saveCheckpoint(run, state);
@@ -103,7 +105,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
     if (state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
     for (;;) {
       if (isValidationDue()) {
-        state = await validate(run, state);
+        state = await seal(await validate(run, state), run);
         hasValidated = true;
       }
       if (state.step >= total || val_only) break;
@@ -113,7 +115,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
         saved = state;
       }
       signal.throwIfAborted();
-      state = await run.step(run, state);
+      state = await seal(await run.step(run, state), run);
       if (run.generation) state = { ...state, generation: run.generation.state };
       checkUntrained(state, { settings, total });
     }
@@ -152,12 +154,12 @@ export async function trainStep(run: Run, state: LoopState): Promise<LoopState> 
     const rows = note("batch", await stages.batch(kept, context));
     const processed = note("process", await stages.process(rows, context));
     const trainable = note("advantages", await stages.advantages(processed, context));
-    note("update", await stages.update(trainable, context));
+    note("update", await stages.update(trainable, toTheEnd(context)));
     Object.assign(metrics, throughput(rows.tokens.length, metrics));
   }
   Object.assign(metrics, progress(context));
   const report = { metrics, episodes, groups: kept };
-  await stages.log(report, context);
+  await stages.log(report, toTheEnd(context));
   return afterStep(state, { step: context.step, held, report });
 }
 
