@@ -3,7 +3,7 @@
  * `${mul:2,3}`; nested, and inside longer texts. `\${` is a plain `${`.
  */
 import { ConfigError } from "../errors.ts";
-import { readWord } from "./override.ts";
+import { readWord } from "./hydra_value.ts";
 import { getAt, isTree, joinPath, splitPath, type Tree, type Value } from "./tree.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;

@@ -108,7 +108,7 @@ test("grpu eval needs no training data", async () => {
   const args = [
     "task.name=single_turn",
     "task.reward=exact_match",
-    "model.init.alphabet=0123456789+=",
+    "model.init.alphabet='0123456789+='",
     "--device",
     "cpu",
   ];

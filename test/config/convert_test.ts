@@ -81,7 +81,7 @@ describe("verl to Trinity", () => {
     ],
     [
       "folders",
-      ["trainer.default_local_dir=~/out/${trainer.project_name}/${trainer.experiment_name}"],
+      ["trainer.default_local_dir='~/out/${trainer.project_name}/${trainer.experiment_name}'"],
       { checkpoint_root_dir: "${oc.env:HOME}/out" },
     ],
     [
@@ -433,7 +433,7 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
     data.train_files="$files" \\
     +data.seed=1 \\
     trainer.logger='["console","wandb"]' actor_rollout_ref.rollout.n=$N \\
-    trainer.project_name="my \\"run\\"" \\
+    trainer.project_name="my run" \\
     trainer.experiment_name=\${RUN_NAME:-base} \\
     actor_rollout_ref.model.path=\${MODEL} $@
 `;
@@ -444,7 +444,7 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
       "data.seed": 1,
       "trainer.logger": ["console", "wandb"],
       "actor_rollout_ref.rollout.n": "${oc.env:N,8}",
-      "trainer.project_name": 'my "run"',
+      "trainer.project_name": "my run",
       "trainer.experiment_name": "${oc.env:RUN_NAME,base}",
       "actor_rollout_ref.model.path": "${oc.env:MODEL}",
     });
@@ -492,6 +492,11 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
       "a.d": ["p q", "1", 2, null],
       "a.e": 1e-6,
       "a.f": "it's",
+      "a.k": "1.5.",
+      "a.l": "007",
+      "a.m": "x\\",
+      "a.n": Number.POSITIVE_INFINITY,
+      "a.o": { "k:1": "b=c" },
       "a.g": "${oc.env:HOME}/x",
       "a.h": "",
       "a.i": { k: "v" },

@@ -16,26 +16,12 @@ import { supportOf } from "../../src/config/support.ts";
 import { equalValues, getAt, type Tree, type Value } from "../../src/config/tree.ts";
 import { validateFile } from "../../src/config/validate.ts";
 import { attempt, readConfig } from "./disk.ts";
+import { type Random, randomOf } from "./random.ts";
 
-/** A small generator (mulberry32). */
-function randomOf(seed: number) {
-  let state = seed >>> 0;
-  const next = () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = state;
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
-  const below = (n: number) => Math.floor(next() * n);
-  return { next, below, pick: <T>(items: readonly T[]): T => items[below(items.length)] };
-}
 /** PyYAML is an independent reader of YAML 1.1, the dialect that rLLM, verl and Trinity-RFT load. */
 function hasPyYaml(): boolean {
   return spawnSync("python3", ["-c", "import yaml"]).status === 0;
 }
-
-type Random = ReturnType<typeof randomOf>;
 
 const TEXTS = [
   "",
@@ -157,6 +143,11 @@ describe("random trees", () => {
     for (let seed = 0; seed < 700; seed++) {
       const random = randomOf(seed);
       const value = randomValue(random, 1);
+      // A name that Hydra has no way to write.
+      if (/"ü":/.test(JSON.stringify(value))) {
+        expect(() => overrideText(value)).toThrow("Hydra has no way to");
+        continue;
+      }
       const text = overrideText(value);
       expect(equalValues(parseValue(text), value), `${seed} ${text}`).toBe(true);
     }

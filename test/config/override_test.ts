@@ -4,60 +4,34 @@ import { describe, expect, test } from "vitest";
 import { interpolator } from "../../src/config/interpolate.ts";
 import { parseOverride, parseValue } from "../../src/config/override.ts";
 import { readYaml } from "../../src/config/read.ts";
-import { getAt, type Tree, type Value } from "../../src/config/tree.ts";
+import { getAt, type Tree } from "../../src/config/tree.ts";
 import { attempt, complaints, compose } from "./disk.ts";
 
 describe("values", () => {
-  const cases: [text: string, value: Value][] = [
-    ["1", 1],
-    ["-2", -2],
-    ["1e-6", 1e-6],
-    ["1E6", 1e6],
-    [".5", 0.5],
-    ["1_000", 1000],
-    ["true", true],
-    ["False", false],
-    ["null", null],
-    ["inf", Infinity],
-    ["-inf", -Infinity],
-    ["", ""],
-    ["grpo", "grpo"],
-    ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B"],
-    ["~/data", "~/data"],
-    ["'1'", "1"],
-    ['"a, b"', "a, b"],
-    ["'it\\'s'", "it's"],
-    ["a\\,b", "a,b"],
-    ["two words", "two words"],
-    ["[]", []],
-    ["[1, 'a', true, null]", [1, "a", true, null]],
-    ['["console","wandb"]', ["console", "wandb"]],
-    ["[[1,2],[3]]", [[1, 2], [3]]],
-    ["{}", {}],
-    ["{a: 1, b: {c: [x]}}", { a: 1, b: { c: ["x"] } }],
-    ["${a.b}", "${a.b}"],
-    ["${oc.env:HOME}/data", "${oc.env:HOME}/data"],
-    ["[${a},1]", ["${a}", 1]],
-    ["2024-01-01", "2024-01-01"],
-    ["http://host:80/x", "http://host:80/x"],
+  // What is read how is hydra_grammar_test.ts's; this is what a refusal says.
+  const broken: [text: string, says: string][] = [
+    ["a,b", "it is a sweep over several values (a,b). Write [a,b] for a list, or quote it: key='...'."],
+    ["choice(a,b)", "it is a sweep"],
+    ["shuffle([1,2])", "it shuffles, which gives another run each time"],
+    ["f(3)", "it calls f(), which Hydra does not have"],
+    ["int(x)", "it has a value that is no int (int(x)). Write a value that int() can take."],
+    ["[1,2", "it has no closing ]"],
+    ["{a:1", "it has no closing }"],
+    ["'abc", "it has no closing '"],
+    ["~/x", "it has ~ outside quotes (~/x). Quote the value: key='...'."],
+    ["b=c", "it has = outside quotes"],
+    ["x #1", "it has # outside quotes"],
+    ["naïve", "it has ï outside quotes"],
+    ["${a", "it has an interpolation without its }"],
+    ["${a:${b}}", "it has } outside quotes"],
+    ["a]", "it has ] outside quotes"],
+    ['{"k k":1}', "it has a name in quotes inside {...}"],
+    ["{__proto__: 1}", "it has a name that is not possible"],
+    ["99999999999999999", "it is a whole number beyond 2^53, which is not exact"],
   ];
-  for (const [text, value] of cases)
-    test(JSON.stringify(text), () => expect(parseValue(text)).toEqual(value));
-
-  const broken: [text: string, rule: RegExp][] = [
-    ["a,b", /sweep over several values/],
-    ["choice(a,b)", /sweep|calls a function/],
-    ["int(3)", /calls a function/],
-    ["[1,2", /no closing \]/],
-    ["{a:1", /no closing \}/],
-    ["'abc", /no closing '/],
-    ["${a", /without its closing }/],
-    ["{a}", /stray "}"/],
-    ["a]", /stray "]"/],
-    ["{__proto__: 1}", /no plain name/],
-  ];
-  for (const [text, rule] of broken)
-    test(`${text} is refused`, () => expect(() => parseValue(text)).toThrow(rule));
+  for (const [text, says] of broken)
+    test(`${text} is refused`, () =>
+      expect(() => parseValue(text)).toThrow(`Cannot read the override: ${says}`));
 });
 
 describe("keys", () => {
@@ -71,11 +45,10 @@ describe("keys", () => {
       key: "rllm/backend",
       value: "verl",
     });
-    expect(parseOverride("a=b=c").value).toBe("b=c");
   });
 
   test("what is no override says so", () => {
-    expect(() => parseOverride("a.b")).toThrow("it has no value: a.b; write a.b=value");
+    expect(() => parseOverride("a.b")).toThrow("it has no value (a.b). Write a.b=value");
     expect(() => parseOverride("=1")).toThrow("no setting's name");
     expect(() => parseOverride("~rllm/backend")).toThrow("groups can only be chosen");
   });

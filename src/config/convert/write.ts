@@ -10,6 +10,8 @@ import {
   parseDocument,
   type Scalar,
 } from "yaml";
+import { ConfigError } from "../../errors.ts";
+import { parseValue } from "../override.ts";
 import { inline } from "../render.ts";
 import { toDocument } from "../show.ts";
 import { joinPath, type Tree, type Value } from "../tree.ts";
@@ -86,32 +88,54 @@ export function writeArgs(values: ReadonlyMap<string, OutValue>): string {
   return [...values].map(([path, { value }]) => `${path}=${overrideText(value)}\n`).join("");
 }
 
-/** A value in Hydra's override grammar. */
+/**
+ * A value in Hydra's override grammar.
+ *
+ * @throws {ConfigError} for a mapping with a name that the grammar cannot write (`ü`).
+ */
 export function overrideText(value: Value): string {
   if (Array.isArray(value)) return `[${value.map((item) => overrideItem(item)).join(",")}]`;
   if (typeof value === "object" && value !== null) {
     return `{${Object.entries(value)
-      .map(([key, item]) => `${key}:${overrideItem(item)}`)
+      .map(([key, item]) => `${overrideKey(key)}:${overrideItem(item)}`)
       .join(",")}}`;
   }
-  if (typeof value === "string") return homeAgain(needsQuotes(value) ? quote(value) : value);
-  return inline(value);
+  if (typeof value === "string") return homeAgain(readsBack(value) ? value : quote(value));
+  return inline(value).replace(/\.(inf|nan)$/, "$1");
 }
 
 function overrideItem(value: Value): string {
   return typeof value === "string" ? homeAgain(quote(value)) : overrideText(value);
 }
 
-function needsQuotes(text: string): boolean {
-  return (
-    text === "" ||
-    /^[\s'"]|[\s]$|[,()[\]\\]|^[{]|(?<!\$)\{/.test(text) ||
-    /^(true|false|null|[-+.\d].*|inf|nan)$/i.test(text)
+/** Names cannot be quoted: what is special in them gets a backslash. */
+function overrideKey(key: string): string {
+  const text = key.replace(/[\\()[\]{}:=,]|^ | $/g, "\\$&");
+  try {
+    if (Object.keys(parseValue(`{${text}:0}`) as Tree)[0] === key) return text;
+  } catch {
+    // Told below.
+  }
+  throw new ConfigError(
+    `Cannot write the name ${JSON.stringify(key)} in an override: Hydra has no way to; write a YAML file`,
   );
 }
 
+/** True for a text that needs no quotes: the grammar reads it as itself, and a shell sees no continued line. */
+function readsBack(text: string): boolean {
+  try {
+    return !/^$|\\$/.test(text) && parseValue(text) === text;
+  } catch {
+    return false;
+  }
+}
+
+/** In quotes, backslashes count only before a quote. */
 function quote(text: string): string {
-  return `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+  const escaped = text.replace(/(\\*)('|$)/g, (_, slashes: string, end: string) =>
+    end === "" ? slashes + slashes : `${slashes}${slashes}\\'`,
+  );
+  return `'${escaped}'`;
 }
 
 function homeAgain(text: string): string {

@@ -1,0 +1,44 @@
+/** A value of Hydra's override grammar as it was written, before it becomes one of a configuration. */
+
+/** A number that Hydra reads as a float: JavaScript has no other way to tell `3.0` from `3`. */
+export class Float {
+  readonly value: number;
+  constructor(value: number) {
+    this.value = value;
+  }
+}
+
+/** A text in quotes: casts read it like the same text without them, and nothing else takes it for a number. */
+export class Quoted {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** A value as it was written. */
+export type Parsed = string | number | boolean | null | Float | Quoted | readonly Parsed[] | ParsedDict;
+export type ParsedDict = ReadonlyMap<string, Parsed>;
+
+/** What is wrong with a value, in words that follow "it", and what to do. */
+export class Refusal extends Error {
+  readonly advice: string;
+  constructor(rule: string, advice: string) {
+    super(rule);
+    this.advice = advice;
+  }
+}
+
+export const QUOTE_IT = "Quote the value: key='...'";
+
+export function refuseSweep(): never {
+  throw new Refusal("is a sweep over several values", "Write [a,b] for a list, or quote it: key='...'");
+}
+
+/** A float as Python reads it: `1_0.5`, `inf`, `-nan`. */
+export function readFloat(text: string): number {
+  const named = /^([-+]?)(inf(?:inity)?|nan)$/i.exec(text);
+  if (named === null) return Number(text.replaceAll("_", ""));
+  if (named[2].toLowerCase() === "nan") return Number.NaN;
+  return named[1] === "-" ? -Infinity : Infinity;
+}
