@@ -338,8 +338,16 @@ overDevices("LocalBackend", (device) => {
       backend.languageModel.optimizer.gradients.write("model.norm.weight", Float32Array.of(Number.NaN));
       await expect(backend.optimStep(OPTIM)).rejects.toThrow(/norm must be finite/);
       expect(await weightsOf(backend)).toEqual(before);
+      expect(backend.weightVersion).toBe(0);
       await backend.forwardBackward(batch(1), LOSS);
       await expect(backend.optimStep(OPTIM)).resolves.toMatchObject({ "actor/lr": 0.01 });
+      expect(backend.weightVersion).toBe(1);
+      // Bias correction counts the steps that were taken: a first step after the refused one is a first step.
+      const untouched = open(device);
+      await untouched.forwardBackward(batch(1), LOSS);
+      await untouched.optimStep(OPTIM);
+      expect(await weightsOf(backend)).toEqual(await weightsOf(untouched));
+      untouched.languageModel.release();
       backend.languageModel.release();
     });
 

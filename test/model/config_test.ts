@@ -140,3 +140,18 @@ test("ropeFrequencies() falls from 1 by theta, and llama3 scaling stretches only
   expect((2 * Math.PI) / plain[between - 1]).toBeLessThan(8192 / 4);
   expect(scaled[between]).toBeGreaterThan(plain[between] / 32);
 });
+
+test("llama3 scaling gives Llama 3.2 1B's frequencies around the smooth band", () => {
+  const ropeScaling = { factor: 32, lowFreqFactor: 1, highFreqFactor: 4, originalContextLength: 8192 };
+  const scaled = ropeFrequencies({ headDim: 64, ropeTheta: 5e5, ropeScaling });
+  // By transformers' rule in wavelengths, in float64: the last plain one, the three interpolated, the first divided by 32.
+  const published = {
+    14: 3.2114459947525913e-3,
+    15: 1.290547928209264e-3,
+    16: 4.2955679655936815e-4,
+    17: 9.70828780262767e-5,
+    18: 1.9461638184831125e-5,
+  };
+  for (const [i, frequency] of Object.entries(published))
+    expect(scaled[Number(i)] / frequency).toBeCloseTo(1, 12);
+});
