@@ -1,7 +1,14 @@
 #!/usr/bin/env node
 /** The command line in a real process. */
+import { EXIT_FAILED } from "./cli/exit.ts";
 import { runProgram } from "./cli/front.ts";
 import { processIo } from "./cli/io.ts";
 import { PROGRAM } from "./cli/program.ts";
 
-process.exitCode = await runProgram(PROGRAM, process.argv.slice(2), processIo());
+// Of a process that ends before its command does, because what the command waits for can never come.
+process.exitCode = EXIT_FAILED;
+const io = processIo();
+// Not awaited here: a module that is thrown out of its evaluation would end the process with a status of the runtime's.
+void runProgram(PROGRAM, process.argv.slice(2), io).then((code) => {
+  process.exitCode = code;
+});

@@ -12,7 +12,9 @@ export interface Io {
   readonly color: boolean;
   readonly columns: number;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Aborts on Ctrl-C; a second Ctrl-C ends the process at once. */
+  /** Called before a command runs: signals end the process from here on, whatever JavaScript runs. */
+  begin?(): void;
+  /** Aborts on Ctrl-C or SIGTERM; a second one ends the process at once. */
   readonly signal: AbortSignal;
   /** Whole text of standard input. */
   stdin(): Promise<string>;

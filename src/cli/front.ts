@@ -18,6 +18,7 @@ export interface Program {
 export async function runProgram(program: Program, argv: readonly string[], io: Io): Promise<number> {
   let code: number = EXIT_OK;
   const parser = buildParser(program, io, async (command, input) => {
+    io.begin?.();
     code = (await command.run(input, io)) ?? EXIT_OK;
   });
   try {

@@ -2,6 +2,7 @@
 
 import type { Io } from "./command.ts";
 import { Interruption, signalStatus } from "./exit.ts";
+import { answerSignal, endingSignal, startWatchdog } from "./watchdog.ts";
 
 const DEFAULT_COLUMNS = 100;
 
@@ -9,11 +10,17 @@ const DEFAULT_COLUMNS = 100;
 export function processIo(): Io {
   const interrupt = new AbortController();
   const onSignal = (signal: NodeJS.Signals) => {
+    answerSignal();
     if (interrupt.signal.aborted) process.exit(signalStatus(signal));
     interrupt.abort(new Interruption(signal));
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
+  // Thrown out of code that did not yield, the process may have nothing left to do before it sees the signals.
+  process.on("exit", () => {
+    const number = endingSignal();
+    if (number !== undefined) process.exitCode = 128 + number;
+  });
   // A reader that has seen enough (`| head`) is no error.
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE") process.exit(0);
@@ -22,6 +29,7 @@ export function processIo(): Io {
   const { env, stderr, stdout, stdin } = process;
   const isTerminal = stderr.isTTY === true && env.TERM !== "dumb";
   return {
+    begin: startWatchdog,
     out: (text) => void stdout.write(text),
     err: (text) => void stderr.write(text),
     isTerminal,

@@ -22,7 +22,7 @@ import { totalSteps } from "../loop/state.ts";
 import { train } from "../loop/train.ts";
 import { openBackend } from "./backend.ts";
 import type { Input, Io } from "./command.ts";
-import { EXIT_INTERRUPTED, EXIT_OK } from "./exit.ts";
+import { EXIT_OK, interruptedStatus } from "./exit.ts";
 import { deviceOverride, importsOf } from "./options.ts";
 import { checkPrompts } from "./prompts.ts";
 import { RunPlace } from "./run_place.ts";
@@ -92,7 +92,7 @@ async function trainIn(place: RunPlace, { session, settings, input, io }: Begun)
     const ending = { outcome, dir, model, best, report, run };
     if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
     farewell({ ...ending, session, input, io });
-    return io.signal.aborted ? EXIT_INTERRUPTED : EXIT_OK;
+    return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
     backend.close();
   }

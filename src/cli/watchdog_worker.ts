@@ -1,0 +1,75 @@
+/** The thread of watchdog.ts. */
+import { writeSync } from "node:fs";
+import { Session } from "node:inspector";
+import { constants } from "node:os";
+import { workerData } from "node:worker_threads";
+
+type OnSignal = (number: number) => void;
+
+/** Node's binding of libuv's signals: the runtime's public interface has them on the main thread only. */
+interface SignalBinding {
+  readonly Signal: new () => { onsignal: OnSignal; start(number: number): number };
+}
+
+interface DenoSignals {
+  addSignalListener(signal: string, onSignal: () => void): void;
+}
+
+/** The main thread ends by itself within this time, when its JavaScript yields. */
+const GRACE_MS = 1000;
+const SIGNALS = ["SIGINT", "SIGTERM"] as const;
+
+/** Signals that the main thread has handled; the number of the signal that shall end the process. */
+const shared = workerData as Int32Array;
+let seen = 0;
+
+function onSignal(number: number): void {
+  seen++;
+  if (seen === 1) setTimeout(advise, GRACE_MS);
+  if (seen !== 2) return;
+  Atomics.store(shared, 1, number);
+  setTimeout(interrupt, GRACE_MS);
+}
+
+function advise(): void {
+  if (seen > 1 || Atomics.load(shared, 0) > 0) return;
+  writeSync(
+    2,
+    "\ngrpu: a function is running that does not yield; once more Ctrl-C ends the process, unsaved\n",
+  );
+}
+
+/** Throws the main thread out of whatever it runs, so that it sees the signals; then ends the process. */
+function interrupt(): void {
+  setTimeout(end, GRACE_MS);
+  try {
+    const session = new Session();
+    session.connectToMainThread();
+    session.post("Runtime.terminateExecution");
+    session.disconnect();
+  } catch {
+    // A runtime without an inspector.
+  }
+}
+
+function end(): void {
+  writeSync(2, "grpu: the process does not answer to signals; it is killed\n");
+  process.kill(process.pid, "SIGKILL");
+}
+
+function listen(): void {
+  const deno = (globalThis as { Deno?: DenoSignals }).Deno;
+  if (deno) {
+    for (const signal of SIGNALS) deno.addSignalListener(signal, () => onSignal(constants.signals[signal]));
+    return;
+  }
+  process.noDeprecation = true;
+  const { Signal } = (process as unknown as { binding(name: string): SignalBinding }).binding("signal_wrap");
+  for (const signal of SIGNALS) {
+    const handle = new Signal();
+    handle.onsignal = onSignal;
+    handle.start(constants.signals[signal]);
+  }
+}
+
+listen();

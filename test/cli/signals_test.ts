@@ -1,0 +1,101 @@
+/** Signals to a real process, in code of the user's that never yields. */
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-signals-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const SMALL = [
+  "config/run/arithmetic.yaml",
+  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  "warmup.steps=0",
+  "rllm.data.train_batch_size=4",
+  "rllm.rollout.n=2",
+  "rllm.trainer.test_freq=0",
+  "rllm.trainer.val_before_train=false",
+  "--device",
+  "cpu",
+];
+
+/** Starts a run whose module holds `code`, sends the signals once it has printed `ready`, and waits for its end. */
+async function interrupted(code: string, { ready, signals }: { ready: RegExp; signals: NodeJS.Signals[] }) {
+  const file = join(dir, `${Math.random().toString(36).slice(2)}.ts`);
+  writeFileSync(file, `import { registerReward } from "grpu";\n${code}\n`);
+  const run = `training.default_local_dir=${file.replace(".ts", "")}`;
+  const child = spawn(process.execPath, [CLI, "train", ...SMALL, run, "--import", file, "task.reward=mine"]);
+  let err = "";
+  const isReady = new Promise<void>((resolve) => {
+    child.stderr.on("data", (text) => {
+      err += text;
+      if (ready.test(err)) resolve();
+    });
+  });
+  const ended = new Promise<{ status: number | null; signal: string | null }>((resolve) => {
+    child.on("close", (status, signal) => resolve({ status, signal }));
+  });
+  await Promise.race([isReady, ended]);
+  for (const signal of signals) {
+    child.kill(signal);
+    await pause(300);
+  }
+  return { ...(await ended), err };
+}
+
+const HANG = 'process.stderr.write("hanging\\n");';
+
+test.concurrent.each<[string, string, NodeJS.Signals, number]>([
+  ["a loop", `registerReward("mine", () => { ${HANG} for (;;); });`, "SIGINT", 130],
+  [
+    "a loop after an await",
+    `registerReward("mine", async () => { await null; ${HANG} for (;;); });`,
+    "SIGTERM",
+    143,
+  ],
+  [
+    "a regular expression",
+    `registerReward("mine", () => { ${HANG} return Number(/^(a+)+$/.test("a".repeat(60) + "!")); });`,
+    "SIGINT",
+    130,
+  ],
+  ["a module that never ends", `${HANG} for (;;);`, "SIGINT", 130],
+])(
+  "two signals end %s",
+  async (_, code, signal, expected) => {
+    const { status, err } = await interrupted(code, { ready: /hanging/, signals: [signal, signal] });
+    expect(err).not.toMatch(/DeprecationWarning|debugger/);
+    expect(status).toBe(expected);
+  },
+  60_000,
+);
+
+test("what swallows the interruption too is killed", async () => {
+  const code = `registerReward("mine", () => { ${HANG} process.on("exit", () => { for (;;); }); for (;;); });`;
+  const ended = await interrupted(code, { ready: /hanging/, signals: ["SIGINT", "SIGINT"] });
+  expect(ended.err).toMatch(/does not answer to signals; it is killed/);
+  expect(ended.signal).toBe("SIGKILL");
+}, 60_000);
+
+test("one signal in code that never yields says how to end it", async () => {
+  const code = `let end = 0; registerReward("mine", () => { ${HANG} end ||= Date.now() + 3000; while (Date.now() < end); return 1; });`;
+  const ended = await interrupted(code, { ready: /hanging/, signals: ["SIGINT"] });
+  expect(ended.err).toMatch(/a function is running that does not yield; once more Ctrl-C ends the process/);
+  expect(ended.status).toBe(130);
+}, 120_000);
+
+test("one signal between steps saves, and says how to go on", async () => {
+  const code = 'registerReward("mine", (response) => response.length / 4);';
+  const ended = await interrupted(code, { ready: /step 2\//, signals: ["SIGTERM"] });
+  expect(ended.err).toMatch(/stopped after step \d+; go on with: .*resume_mode=auto/);
+  expect(ended.err).not.toMatch(/does not yield/);
+  expect(ended.status).toBe(143);
+}, 60_000);
