@@ -50,14 +50,8 @@ export type { Logger, LogRecord } from "./log/logger.ts";
 export { type OpenLogger, registerLogger } from "./log/registry.ts";
 export type { EstimateAdvantages } from "./loop/advantages.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./loop/estimate.ts";
-export {
-  type PipelineStage,
-  registerStage,
-  registerWrapper,
-  type StageDefinition,
-  type StageWrapper,
-  type StepValues,
-} from "./loop/pipeline.ts";
+export { registerStage, registerWrapper } from "./loop/pipeline.ts";
+export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline_stage.ts";
 export { registerGrouping, registerRejection } from "./loop/registry.ts";
 export type { Accepted, Candidates, RejectionFunction, RejectionInput } from "./loop/reject.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";

@@ -7,71 +7,24 @@
  * Stages pass values by name. Each says what it needs and what it gives, so a list that cannot work is refused before
  * the run; a stage whose needs are not there in a step (no group is left, say) is passed over.
  */
-import type { Advantages, Metrics } from "../backend.ts";
-import type { PackedRows } from "../data/pack.ts";
-import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
+import type { Metrics } from "../backend.ts";
 import { ConfigError } from "../errors.ts";
-import { lookUp } from "./registry.ts";
-import type { Held } from "./reject.ts";
-import { STAGE_ORDER } from "./settings.ts";
-import { type ProcessedRows, STAGES, type StageContext, type Staged, type Stages } from "./stages.ts";
-import { type LoopState, nextBatch } from "./state.ts";
-import { progress, stageContext, throughput, toTheEnd } from "./step.ts";
-import type { Run } from "./train.ts";
+import { BUILT_IN_NAMES, builtIns } from "./pipeline_builtin.ts";
 import {
-  checkRewards,
-  filterMasked,
-  filterMismatched,
-  type Grouping,
-  group,
-  nameTrajectories,
-} from "./transform.ts";
+  asPipelineStage,
+  type PipelineStage,
+  type Slot,
+  type StageDefinition,
+  type StageWrapper,
+  type StepValues,
+} from "./pipeline_stage.ts";
+import { lookUp } from "./registry.ts";
+import { STAGE_ORDER } from "./settings.ts";
+import { STAGES, type StageContext, type Stages } from "./stages.ts";
+import { type LoopState, nextBatch } from "./state.ts";
+import { stageContext, toTheEnd } from "./step.ts";
+import type { Run } from "./train.ts";
 import { afterStep } from "./untrained.ts";
-
-/** What a step gathers on its way. */
-export interface StepValues {
-  /** There from the start. */
-  readonly tasks: readonly Task[];
-  readonly episodes: readonly Episode[];
-  /** Episodes whose trajectories may still come into a group. */
-  readonly eligible: readonly Episode[];
-  /** Groups whose rewards nothing has checked yet. */
-  readonly groupings: readonly Grouping[];
-  readonly groups: readonly TrajectoryGroup[];
-  /** There from the start: what earlier steps held back. What is left of it goes into the checkpoint. */
-  readonly held: Held;
-  readonly rows: PackedRows;
-  readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights">;
-  readonly advantages: Advantages;
-  /** There from the start: what the stages so far have measured. */
-  readonly metrics: Metrics;
-}
-
-export type Slot = keyof StepValues;
-
-type Given<G extends Slot> = Partial<Pick<StepValues, G>> & { readonly metrics?: Metrics };
-
-/** A stage: typed, so that it reads and gives only what it says. */
-export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G extends Slot = Slot> {
-  readonly name: string;
-  readonly needs: readonly N[];
-  /** Read where it is there. */
-  readonly uses?: readonly U[];
-  /** What it does not return stays as it was. */
-  readonly gives: readonly G[];
-  run(
-    values: Pick<StepValues, N> & Partial<Pick<StepValues, U>>,
-    context: StageContext,
-  ): Given<G> | undefined | Promise<Given<G> | undefined> | Promise<void>;
-}
-
-/** A stage that wrappers and the loop see: any slots. */
-export interface PipelineStage extends Omit<StageDefinition, "run"> {
-  run(values: Partial<StepValues>, context: StageContext): Promise<Given<Slot>>;
-}
-
-/** Runs something before, after or instead of a stage. Spread the stage and give another `run`. */
-export type StageWrapper = (stage: PipelineStage) => PipelineStage;
 
 interface Registry {
   readonly stages: Map<string, PipelineStage>;
@@ -100,16 +53,6 @@ export function registerStage<N extends Slot = never, U extends Slot = never, G 
   registry.stages.set(stage.name, asPipelineStage(stage));
 }
 
-/** What a stage needs is there whenever it runs: `checkOrder` and the step see to it. */
-function asPipelineStage<N extends Slot, U extends Slot, G extends Slot>(
-  stage: StageDefinition<N, U, G>,
-): PipelineStage {
-  const { name, needs, uses, gives } = stage;
-  const run: PipelineStage["run"] = async (values, context) =>
-    (await stage.run(values as Parameters<typeof stage.run>[0], context)) ?? {};
-  return { name, needs, ...(uses && { uses }), gives, run };
-}
-
 /** Makes a wrapper known to `pipeline.stages`, where it is written `name(stage)`. */
 export function registerWrapper(name: string, wrap: StageWrapper): void {
   registry.wrappers.set(name, wrap);
@@ -119,122 +62,6 @@ export function registerWrapper(name: string, wrap: StageWrapper): void {
 export function isPublishedOrder(names: readonly string[]): boolean {
   return names.length === STAGE_ORDER.length && names.every((name, i) => name === STAGE_ORDER[i]);
 }
-
-/** The loop's own stages as a pipeline sees them, over the run's record of functions. */
-function builtIns(stages: Stages): PipelineStage[] {
-  return [
-    asPipelineStage({
-      name: "generate",
-      needs: ["tasks"],
-      gives: ["episodes", "eligible"],
-      run: async ({ tasks }, context) => {
-        const { value: episodes, metrics } = await stages.generate(tasks, context);
-        return { episodes, eligible: episodes, metrics };
-      },
-    }),
-    asPipelineStage({
-      name: "transform",
-      needs: ["eligible"],
-      gives: ["groups"],
-      run: async ({ eligible }, context) => as("groups", await stages.transform(eligible, context)),
-    }),
-    ...transformParts(),
-    asPipelineStage({
-      name: "reject",
-      needs: ["episodes", "groups", "held"],
-      gives: ["groups", "held"],
-      run: async (candidates, context) => {
-        const { value, metrics } = await stages.reject(candidates, context);
-        return { ...value, metrics };
-      },
-    }),
-    asPipelineStage({
-      name: "batch",
-      needs: ["groups"],
-      gives: ["rows"],
-      run: async ({ groups }, context) =>
-        groups.length > 0 ? as("rows", await stages.batch(groups, context)) : undefined,
-    }),
-    asPipelineStage({
-      name: "process",
-      needs: ["rows"],
-      gives: ["logprobs"],
-      run: async ({ rows }, context) => {
-        const { value, metrics } = await stages.process(rows, context);
-        const { oldLogprobs, refLogprobs, rolloutIsWeights } = value;
-        return { logprobs: { oldLogprobs, refLogprobs, rolloutIsWeights }, metrics };
-      },
-    }),
-    asPipelineStage({
-      name: "advantages",
-      needs: ["rows"],
-      uses: ["logprobs"],
-      gives: ["advantages"],
-      run: async ({ rows, logprobs }, context) => {
-        const { value, metrics } = await stages.advantages({ ...rows, ...logprobs }, context);
-        return { advantages: value.advantages, metrics };
-      },
-    }),
-    asPipelineStage({
-      name: "update",
-      needs: ["rows", "advantages"],
-      uses: ["logprobs"],
-      gives: [],
-      run: async ({ rows, logprobs, advantages }, context) => {
-        const { metrics } = await stages.update({ ...rows, ...logprobs, advantages }, context);
-        return { metrics };
-      },
-    }),
-    asPipelineStage({
-      name: "log",
-      needs: ["metrics"],
-      uses: ["episodes", "groups", "rows"],
-      gives: [],
-      run: async ({ metrics, episodes = [], groups = [], rows }, context) => {
-        const speed = rows && "time/update" in metrics ? throughput(rows.tokens.length, metrics) : {};
-        const report = { metrics: { ...metrics, ...speed, ...progress(context) }, episodes, groups };
-        return stages.log(report, context);
-      },
-    }),
-  ];
-}
-
-/** The parts of `transform`, for pipelines that want them apart. */
-function transformParts(): PipelineStage[] {
-  const part = (
-    name: string,
-    run: (episodes: readonly Episode[], context: StageContext) => Staged<readonly Episode[]>,
-  ) =>
-    asPipelineStage({
-      name,
-      needs: ["eligible"],
-      gives: ["eligible"],
-      run: ({ eligible }, context) => as("eligible", run(eligible, context)),
-    });
-  return [
-    part("name_trajectories", nameTrajectories),
-    part("filter_masked", filterMasked),
-    part("filter_mismatched", filterMismatched),
-    asPipelineStage({
-      name: "group",
-      needs: ["eligible"],
-      gives: ["groupings"],
-      run: ({ eligible }, context) => as("groupings", group(eligible, context)),
-    }),
-    asPipelineStage({
-      name: "check_rewards",
-      needs: ["groupings"],
-      gives: ["groups"],
-      run: ({ groupings }) => as("groups", checkRewards(groupings)),
-    }),
-  ];
-}
-
-function as<S extends Slot>(slot: S, { value, metrics }: Staged<StepValues[S]>) {
-  return { [slot]: value, metrics } as unknown as Given<S>;
-}
-
-const BUILT_IN_NAMES: readonly string[] = builtIns(STAGES).map(({ name }) => name);
 
 /**
  * The stages of a list, each wrapped as it says.
