@@ -5,13 +5,15 @@
  *     pipeline.stages=[generate, transform, reject, drop_longest, batch, process, advantages, timed(update), log]
  *
  * Stages pass values by name. Each says what it needs and what it gives, so a list that cannot work is refused before
- * the run; a stage whose needs are not there in a step (no group is left, say) is passed over.
+ * the run; a stage whose needs are not there in a step (no group is left, say) is passed over. A list may hold several
+ * rounds: `generate` begins another, and `batch` makes other rows, so that no round trains what an earlier one made.
  */
 import type { Metrics } from "../backend.ts";
 import { ConfigError } from "../errors.ts";
 import { BUILT_IN_NAMES, builtIns } from "./pipeline_builtin.ts";
 import {
   asPipelineStage,
+  outdatedBy,
   type PipelineStage,
   type Slot,
   type StageDefinition,
@@ -93,6 +95,7 @@ function checkOrder(pipeline: readonly PipelineStage[]): void {
   pipeline.forEach((stage, i) => {
     const missing = stage.needs.find((slot) => !there.has(slot));
     if (missing) refuse(pipeline, `${stage.name} needs ${missing}, which ${whoGives(pipeline, missing, i)}`);
+    for (const slot of outdatedBy(stage)) there.delete(slot);
     for (const slot of stage.gives) there.add(slot);
   });
   pipeline.forEach(({ name, gives }, i) => {
@@ -106,6 +109,10 @@ function checkOrder(pipeline: readonly PipelineStage[]): void {
 
 function whoGives(pipeline: readonly PipelineStage[], slot: Slot, at: number): string {
   const isSource = ({ needs, gives }: PipelineStage) => gives.includes(slot) && !needs.includes(slot);
+  const before = pipeline.slice(0, at);
+  const last = before.findLastIndex((stage) => outdatedBy(stage).has(slot) && !stage.gives.includes(slot));
+  const maker = before.slice(0, Math.max(last, 0)).findLast(isSource);
+  if (maker) return `are gone with what ${pipeline[last].name} makes afresh: put ${maker.name} between them`;
   const later = pipeline.slice(at + 1).find(isSource);
   if (later) return `${later.name} gives only after it: put ${later.name} before it`;
   const known = [...builtIns(STAGES), ...registry.stages.values()].filter(isSource);
@@ -135,17 +142,16 @@ export function pipelineStep(
     const { batch: tasks, epoch } = nextBatch(run.tasks.train, { state, settings: run.settings });
     const context = { ...stageContext(run, state), step: state.step + 1, epoch };
     const own = updates > 1 ? withOldLogprobs(context) : context;
-    let values: Partial<StepValues> & Pick<StepValues, "metrics" | "held"> = {
-      tasks,
-      held: state.held,
-      metrics: {},
-    };
+    let values: Values = { tasks, held: state.held, metrics: {} };
     const hasTrained = () => run.backend.weightVersion !== state.weightVersion;
     for (const stage of pipeline) {
-      if (stage.needs.some((slot) => values[slot] === undefined)) continue;
+      const isReady = stage.needs.every((slot) => values[slot] !== undefined);
+      const inputs = values;
+      values = without(values, outdatedBy(stage));
+      if (!isReady) continue;
       const since = performance.now();
       const isFinal = stage.name === "update" || hasTrained();
-      const { metrics = {}, ...given } = await stage.run(values, isFinal ? toTheEnd(own) : own);
+      const { metrics = {}, ...given } = await stage.run(inputs, isFinal ? toTheEnd(own) : own);
       checkGifts(stage, given);
       const seconds = (performance.now() - since) / 1000;
       values = {
@@ -157,6 +163,14 @@ export function pipelineStep(
     const { metrics, held, episodes = [], groups = [] } = values;
     return afterStep(state, { step: context.step, held, report: { metrics, episodes, groups } });
   };
+}
+
+type Values = Partial<StepValues> & Pick<StepValues, "metrics" | "held">;
+
+function without(values: Values, slots: ReadonlySet<Slot>): Values {
+  return Object.fromEntries(
+    Object.entries(values).filter(([slot]) => !slots.has(slot as Slot)),
+  ) as unknown as Values;
 }
 
 function times(before: Metrics, { stage, seconds }: { stage: PipelineStage; seconds: number }): Metrics {

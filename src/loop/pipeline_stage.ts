@@ -35,7 +35,10 @@ export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G
   readonly needs: readonly N[];
   /** Read where it is there. */
   readonly uses?: readonly U[];
-  /** What it does not return stays as it was. */
+  /**
+   * Slots that it also reads it changes: what it does not return stays as it was. The others it makes afresh: from then
+   * on, what was made of their earlier value is gone, also where it returns none or is passed over.
+   */
   readonly gives: readonly G[];
   run(
     values: Pick<StepValues, N> & Partial<Pick<StepValues, U>>,
@@ -59,4 +62,17 @@ export function asPipelineStage<N extends Slot, U extends Slot, G extends Slot>(
   const run: PipelineStage["run"] = async (values, context) =>
     (await stage.run(values as Parameters<typeof stage.run>[0], context)) ?? {};
   return { name, needs, ...(uses && { uses }), gives, run };
+}
+
+/** What is made of what: each slot of what comes before it. */
+const ORDER: readonly Slot[] = ["tasks", "episodes", "eligible", "groupings", "groups", "rows"];
+/** Made of the rows, and not of each other. */
+const OF_ROWS: readonly Slot[] = ["logprobs", "advantages"];
+
+/** Slots whose values are of no use once the stage has had its turn, unless it gives them. */
+export function outdatedBy({ needs, uses = [], gives }: PipelineStage): ReadonlySet<Slot> {
+  const made = gives.filter((slot) => !needs.includes(slot) && !uses.includes(slot));
+  const first = Math.min(...made.map((slot) => ORDER.indexOf(slot)).filter((place) => place >= 0));
+  const later = first < ORDER.length ? [...ORDER.slice(first + 1), ...OF_ROWS] : [];
+  return new Set([...made, ...later]);
 }

@@ -14,7 +14,7 @@ export function afterStep(
   { step, held, report }: { step: number; held: Held; report: StepReport },
 ): LoopState {
   const state = { ...before, step, held };
-  if (report.groups.length > 0) return state;
+  if (hasTrained(report)) return state;
   if (held.groups.length > before.held.groups.length) return { ...state, ...(untrained && { untrained }) };
   const why = whyUntrained(report) ?? NO_GROUP;
   return { ...state, untrained: { steps: (untrained?.steps ?? 0) + 1, why } };
@@ -41,9 +41,15 @@ export function checkUntrained(
 
 const NO_GROUP = "nothing trained: no group was left";
 
+/** True where the update has had its turn, in whichever round. */
+function hasTrained({ groups, metrics }: StepReport): boolean {
+  return groups.length > 0 || "time/update" in metrics;
+}
+
 /** Why no group of a step trains, or why training on them changes nothing; undefined for a step that teaches. */
 export function whyUntrained({ metrics, episodes, groups }: StepReport): string | undefined {
-  if (groups.length > 0) return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
+  if (hasTrained({ metrics, episodes, groups }))
+    return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
   const causes = [...endings(episodes), ...dropped(metrics)];
   return causes.length > 0 ? `nothing trained: ${causes.join(", ")}` : NO_GROUP;
 }

@@ -1,5 +1,7 @@
+import fc from "fast-check";
 import { expect, test } from "vitest";
 import { pipelineStep, readPipeline, registerStage, registerWrapper } from "../../src/loop/pipeline.ts";
+import type { RejectionFunction } from "../../src/loop/reject.ts";
 import { STAGE_ORDER } from "../../src/loop/settings.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { train } from "../../src/loop/train.ts";
@@ -29,7 +31,11 @@ registerWrapper("noted", (stage) => ({
 }));
 
 const PARTS = ["name_trajectories", "filter_masked", "filter_mismatched", "group", "check_rewards"];
-const SHORT = { ...LETTER_SETTINGS, trainer: { total_batches: 3, val_before_train: false, test_freq: 0 } };
+const SHORT = {
+  ...LETTER_SETTINGS,
+  trainer: { total_batches: 3, val_before_train: false, test_freq: 0 },
+  training: { ...LETTER_SETTINGS.training, max_untrained_steps: 0 },
+};
 
 async function runWith(stages: readonly string[], options: Parameters<typeof letterRun>[0] = {}) {
   const { run, backend, log } = letterRun({
@@ -104,7 +110,75 @@ test("a step whose groups are all rejected passes over what needs rows", async (
   expect(records[0].metrics).not.toHaveProperty(["time/update"]);
 });
 
+const ROUND = ["generate", "transform", "reject", "batch", "process", "advantages", "update"];
+
+/** Keeps the groups of a round, or none, in turn. */
+function inTurn(rounds: readonly boolean[]): RejectionFunction {
+  let calls = 0;
+  return ({ groups }) => (rounds[calls++ % rounds.length] ? groups : []);
+}
+
 test.each([
+  [[true, false], 1],
+  [[false, true], 1],
+  [[false, false], 0],
+  [[true, true], 2],
+])("of two rounds that keep their groups as %j, %i train in each step", async (rounds, updates) => {
+  const { backend, records } = await runWith([...ROUND, ...ROUND, "log"], { rejection: inTurn(rounds) });
+  expect(backend.weightVersion).toBe(3 * updates);
+  expect(records[0].note === undefined).toBe(updates > 0);
+});
+
+test("a second round has the log-probs that it computes, not those of the first", async () => {
+  const second = ROUND.filter((name) => name !== "process");
+  const { backend } = await runWith([...ROUND, ...second, "log"]);
+  expect(backend.batches.map(({ oldLogprobs }) => oldLogprobs !== undefined)).toEqual(
+    [1, 2, 3].flatMap(() => [true, false]),
+  );
+});
+
+test("any rounds train what they kept, once for each update", async () => {
+  const round = fc.record({
+    isKept: fc.boolean(),
+    hasProcess: fc.boolean(),
+    regroups: fc.boolean(),
+    updates: fc.integer({ min: 1, max: 2 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(round, { minLength: 1, maxLength: 4 }), async (rounds) => {
+      const names = rounds.flatMap(({ hasProcess, regroups, updates }) => [
+        ...["generate", "transform", "reject", ...(regroups ? ["first_half"] : []), "batch"],
+        ...[...(hasProcess ? ["process"] : []), "advantages", ...new Array(updates).fill("update")],
+      ]);
+      const { backend } = await runWith([...names, "log"], {
+        rejection: inTurn(rounds.map(({ isKept }) => isKept)),
+      });
+      const kept = rounds.filter(({ isKept }) => isKept);
+      const expected = kept.flatMap(({ hasProcess, regroups, updates }) =>
+        new Array(updates).fill({ rows: regroups ? 16 : 32, hasOld: hasProcess && updatesOf(rounds) > 1 }),
+      );
+      const got = backend.batches.map(({ offsets, oldLogprobs }) => ({
+        rows: offsets.length - 1,
+        hasOld: oldLogprobs !== undefined,
+      }));
+      expect(got).toEqual([1, 2, 3].flatMap(() => expected));
+    }),
+    { numRuns: 15, seed: 3 },
+  );
+});
+
+const updatesOf = (rounds: readonly { readonly updates: number }[]) =>
+  rounds.reduce((sum, { updates }) => sum + updates, 0);
+
+test.each([
+  [
+    [...ROUND, "generate", "update", "log"],
+    /update needs rows, which are gone with what generate makes afresh: put batch between them/,
+  ],
+  [
+    [...ROUND, "generate", "transform", "batch", "update", "log"],
+    /update needs advantages, which are gone with what batch makes afresh: put advantages between them/,
+  ],
   [
     ["generate", "transform", "batch", "update", "advantages", "log"],
     /update needs advantages, which advantages gives only after it: put advantages before it/,
