@@ -281,21 +281,26 @@ class LocalPolicy implements Policy {
   }
 }
 
+/** What f32 holds without becoming 0 or infinite; steps beyond these turn weights into NaN. */
+const LEAST_EPS = 1e-30;
+const MOST_RATE = 100;
+
 function checkOptim(params: OptimParams): void {
+  const isFloat = (value: number) => value >= 0 && Number.isFinite(Math.fround(value));
+  const isRate = (value: number) => value >= 0 && value <= MOST_RATE;
+  const isShare = (value: number) => value >= 0 && Math.fround(value) < 1;
   const rules: readonly (readonly [keyof OptimParams, string, (value: number) => boolean])[] = [
-    ["learning_rate", "at least 0", (value) => value >= 0],
-    ["beta1", "in [0, 1)", (value) => value >= 0 && value < 1],
-    ["beta2", "in [0, 1)", (value) => value >= 0 && value < 1],
-    ["eps", "at least 0", (value) => value >= 0],
-    ["weight_decay", "at least 0", (value) => value >= 0],
-    ["grad_clip_norm", "at least 0", (value) => value >= 0],
+    ["learning_rate", `in [0, ${MOST_RATE}]`, isRate],
+    ["beta1", "in [0, 1)", isShare],
+    ["beta2", "in [0, 1)", isShare],
+    ["eps", `in [${LEAST_EPS}, 1]`, (value) => value >= LEAST_EPS && value <= 1],
+    ["weight_decay", `in [0, ${MOST_RATE}]`, isRate],
+    ["grad_clip_norm", "at least 0 and in the range of f32", isFloat],
   ];
   for (const [name, rule, holds] of rules)
-    if (!(holds(params[name]) && Number.isFinite(params[name])))
+    if (!holds(params[name]))
       throw new ConfigError(
-        `Cannot take the optimiser step as ${name} must be a number ${rule}: ${params[name]}`,
-        {
-          path: name,
-        },
+        `Cannot take the optimiser step: ${name} must be a number ${rule} (${params[name]}).`,
+        { path: name },
       );
 }

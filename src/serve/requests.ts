@@ -1,6 +1,7 @@
 /** The service's JSON requests: their shapes, and what of them this server refuses. */
 import { z } from "zod";
 import { ConfigError } from "../errors.ts";
+import { MOST_MODEL_NUMBER } from "./checkpoint_record.ts";
 import { Refusal } from "./problem.ts";
 import type { SampleOrder } from "./sample_order.ts";
 
@@ -10,7 +11,9 @@ const count = z.number().int().min(0);
 const bigId = z.union([count, z.string().regex(/^\d{1,30}$/)]).transform((value) => BigInt(value));
 const metadata = z.record(z.string(), z.unknown()).nullish();
 const type = z.string().optional();
-const ttl = z.number().int().min(1).nullish();
+/** A hundred years: later times do not fit a date. */
+const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
+const modelNumber = count.max(MOST_MODEL_NUMBER);
 
 const optimizer = z
   .object({ type: z.literal("adamw", "this server has adamw alone") })
@@ -30,7 +33,7 @@ export const SHAPES = {
   heartbeat: z.object({ session_id: id, type }),
   createModel: z.object({
     session_id: id,
-    model_seq_id: count,
+    model_seq_id: modelNumber,
     base_model: id,
     lora_config: z
       .object({
@@ -82,7 +85,7 @@ export const SHAPES = {
     model_id: id.nullish(),
     seq_id: bigId.nullish(),
     session_id: id.nullish(),
-    model_seq_id: count.nullish(),
+    model_seq_id: modelNumber.nullish(),
     base_model: z.string().nullish(),
     user_metadata: metadata,
     path: z.string(),
