@@ -92,6 +92,10 @@ export class Checkpoints {
     throw new Refusal(404, `Cannot find the training run ${id}: ${why}.`);
   }
 
+  hasRun(id: string): boolean {
+    return this.runs.has(id);
+  }
+
   async putRun(run: RunRecord): Promise<void> {
     const content = json(run);
     await this.makeFolder(this.runFolder(run.id));

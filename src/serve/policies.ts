@@ -3,7 +3,7 @@ import type { Engine, Policy } from "../engine.ts";
 import { formatPath, parsePath } from "./checkpoint_record.ts";
 import type { Checkpoints } from "./checkpoints.ts";
 import { Refusal } from "./problem.ts";
-import { SamplingLane } from "./sampling.ts";
+import { SamplingLane, type SamplingLaneOptions } from "./sampling.ts";
 import type { Turns } from "./turns.ts";
 
 interface Held {
@@ -20,7 +20,9 @@ export interface PoliciesOptions {
   readonly turns: Turns;
   /** Device memory for policies; those used longest ago make room. */
   readonly budgetBytes: number;
-  readonly onBatch: ConstructorParameters<typeof SamplingLane>[1]["onBatch"];
+  readonly onBatch: SamplingLaneOptions["onBatch"];
+  /** Ends the batch in hand; its reason is what clients are told. */
+  readonly signal: AbortSignal;
 }
 
 /** Bounds the bookkeeping where snapshots are tiny. */
@@ -50,6 +52,20 @@ export class Policies {
     return this.lanes.reduce((sum, lane) => sum + lane.length, 0);
   }
 
+  /** Requests of one session that wait. */
+  queuedBy(session: string): number {
+    return this.lanes.reduce((sum, lane) => sum + lane.lengthOf(session), 0);
+  }
+
+  /** Gives up the requests that have not begun, of a session that ended or of all because the server stops. */
+  clear(session?: string): void {
+    const reason =
+      session === undefined
+        ? this.options.signal.reason
+        : new Refusal(404, "Cannot sample: the session has ended.");
+    for (const job of this.lanes.flatMap((lane) => lane.clear(session))) job.failed(reason);
+  }
+
   base(): SamplingLane {
     return this.reopenable("base model", () => this.options.engine.openPolicy());
   }
@@ -76,7 +92,11 @@ export class Policies {
   }
 
   private hold(name: string, of: Pick<Held, "reopen" | "policy" | "session">): Held {
-    const lane = new SamplingLane(name, { open: () => this.use(name), onBatch: this.options.onBatch });
+    const lane = new SamplingLane(name, {
+      open: () => this.use(name),
+      onBatch: this.options.onBatch,
+      signal: this.options.signal,
+    });
     const held = { lane, ...of };
     this.held.set(name, held);
     return held;

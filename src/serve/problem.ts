@@ -13,7 +13,9 @@ export type Outcome =
 /** The failure that an error is to the client: their fault where it is of a class that says so. */
 export function failureOf(error: unknown): Outcome & { kind: "failure" } {
   const isTheirs =
-    error instanceof ConfigError || error instanceof UnsupportedError || error instanceof Refusal;
+    error instanceof ConfigError ||
+    error instanceof UnsupportedError ||
+    (error instanceof Refusal && error.status < 500);
   const text = error instanceof Error ? error.message : String(error);
   return { kind: "failure", error: text, category: isTheirs ? "user" : "server" };
 }

@@ -6,6 +6,7 @@ import type { Policies } from "./policies.ts";
 import { failureOf, type Outcome, Refusal } from "./problem.ts";
 import { MOST_SAMPLES, requestsOf, type SampleOrder } from "./sample_order.ts";
 import type { SampleJob, SamplingLane } from "./sampling.ts";
+import { askedBefore, remember, type Session } from "./sessions.ts";
 import type { Turns } from "./turns.ts";
 
 /** A client that samples: where from, and what it asked under which number, as long as the results are kept. */
@@ -15,6 +16,15 @@ export interface Sampler {
   readonly modelPath?: string;
   readonly lane: SamplingLane;
   readonly asked: Map<string, Samples & { readonly print: string }>;
+}
+
+/** A request for a sampler, by its number in the session. */
+export interface NewSampler {
+  readonly session: string;
+  readonly number: number;
+  readonly baseModel?: string;
+  readonly modelPath?: string;
+  readonly print: string;
 }
 
 /** A promise of samples, and the name of each. */
@@ -29,8 +39,15 @@ export interface SamplersOptions {
   readonly policies: Policies;
   readonly turns: Turns;
   readonly modelNames: readonly string[];
-  readonly limits: { readonly queuedSamples: number };
+  readonly limits: {
+    readonly samplers: number;
+    readonly queuedSamples: number;
+    readonly queuedBySession: number;
+  };
 }
+
+/** What a session may have waiting even where the queue is full of others' requests. */
+const ALWAYS_QUEUED = 16;
 
 export class Samplers {
   private readonly options: SamplersOptions;
@@ -49,29 +66,44 @@ export class Samplers {
     return this.byId.values();
   }
 
-  get(id: string): Sampler | undefined {
-    return this.byId.get(id);
-  }
-
   /** @throws Refusal 404 */
   find(id: string): Sampler {
     const sampler = this.byId.get(id);
     if (sampler) return sampler;
     throw new Refusal(
       404,
-      `Cannot find the sampler ${id.slice(0, 100)}: its session has ended, or the server was started anew since. Make a new sampling client.`,
+      `Cannot find the sampler ${id.slice(0, 100)}: its session has ended, it gave way to newer ones, or the server was restarted since. Make a new sampling client.`,
     );
   }
 
-  /** One on the base model or a saved path. @throws Refusal where there is no such model or path. */
-  open(of: { id: string; session: string; baseModel?: string; modelPath?: string }): Sampler {
-    return this.add({ id: of.id, session: of.session, modelPath: of.modelPath, lane: this.laneOf(of) });
+  /** A sampler on the base model or a saved path. @throws Refusal where there is no such model or path. */
+  create(of: NewSampler, session: Session): Sampler {
+    const id = `${session.id}:sample:${of.number}`;
+    const key = `sampler ${of.number}`;
+    askedBefore(session, { key, print: of.print });
+    const known = this.byId.get(id);
+    const sampler = known ?? this.add({ id, modelPath: of.modelPath, lane: this.laneOf(of) }, session);
+    remember(session, key, { print: of.print });
+    return sampler;
   }
 
-  add(of: Pick<Sampler, "id" | "session" | "modelPath" | "lane">): Sampler {
-    const sampler = { ...of, asked: new Map() };
+  /** Adds a sampler to a session; the one it used longest ago gives way where it has too many. */
+  add(of: Pick<Sampler, "id" | "modelPath" | "lane">, session: Session): Sampler {
+    const sampler = { ...of, session: session.id, asked: new Map() };
     this.byId.set(of.id, sampler);
+    this.used(sampler, session);
+    const [oldest] = session.samplers;
+    if (session.samplers.size > this.options.limits.samplers) {
+      session.samplers.delete(oldest);
+      this.drop(oldest);
+    }
     return sampler;
+  }
+
+  /** Takes note that a sampler is in use. */
+  used({ id }: Sampler, session: Session): void {
+    session.samplers.delete(id);
+    session.samplers.add(id);
   }
 
   drop(id: string): void {
@@ -96,7 +128,7 @@ export class Samplers {
    * @throws Refusal 429 where too many requests wait.
    */
   sample(sampler: Sampler, of: { number?: bigint; print: string; order: SampleOrder }): Samples {
-    const { policies, futures, limits } = this.options;
+    const { futures } = this.options;
     const key = of.number?.toString();
     const known = key === undefined ? undefined : sampler.asked.get(key);
     if (known && known.print !== of.print)
@@ -105,8 +137,7 @@ export class Samplers {
         `Cannot sample as seq_id ${key} was used for another request: give each its own number.`,
       );
     if (known) return known;
-    if (policies.queued >= limits.queuedSamples)
-      throw new Refusal(429, `Cannot take the request as ${policies.queued} wait already: try again later.`);
+    this.refuseFull(sampler);
     const future = futures.open({
       session: sampler.session,
       state: () => this.stateOf(sampler),
@@ -122,20 +153,31 @@ export class Samplers {
     return { future, sequenceIds };
   }
 
+  private refuseFull({ session }: Sampler): void {
+    const { policies, limits } = this.options;
+    const [all, own] = [policies.queued, policies.queuedBy(session)];
+    const isFull = all >= limits.queuedSamples && own >= Math.min(ALWAYS_QUEUED, limits.queuedSamples);
+    if (!isFull && own < limits.queuedBySession) return;
+    throw new Refusal(
+      429,
+      `Cannot take the request: ${own} of the session's and ${all} in all wait already. Try again later.`,
+    );
+  }
+
   private stateOf({ lane }: Sampler): QueueState {
     const { current } = this.options.turns;
     const doing = current === undefined || current === lane ? "" : ` while ${current.name} has the device`;
     return { queue_state: "active", queue_state_reason: `${lane.length} requests wait${doing}` };
   }
 
-  private start({ lane }: Sampler, future: Future, order: SampleOrder): void {
+  private start({ lane, session }: Sampler, future: Future, order: SampleOrder): void {
     try {
       const job = this.jobOf(future, order);
       this.cancellable.set(future.id, () => {
         if (lane.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
       });
       lane.push(job);
-      this.options.turns.wake(lane);
+      this.options.turns.wake(lane, session);
     } catch (error) {
       this.options.futures.settle(future, failureOf(error));
     }
@@ -153,6 +195,7 @@ export class Samplers {
     };
     const wantsScores = order.promptLogprobs || order.topkPromptLogprobs > 0;
     return {
+      owner: future.session,
       prompt: order.prompt,
       requests: requestsOf(order, this.options.engine),
       scores: wantsScores ? { topk: order.topkPromptLogprobs } : undefined,

@@ -10,6 +10,8 @@ const BATCH_SCORED_TOKENS = 16_384;
 
 /** One request: a number of continuations of a prompt, the prompt's own log-probs, or both. */
 export interface SampleJob {
+  /** The session that asks. */
+  readonly owner: string;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
   readonly scores?: { readonly topk: number };
@@ -17,72 +19,137 @@ export interface SampleJob {
   failed(error: unknown): void;
 }
 
+export interface SamplingLaneOptions {
+  readonly open: () => Promise<Policy>;
+  readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
+  /** Ends the batch in hand. */
+  readonly signal?: AbortSignal;
+}
+
 export class SamplingLane implements Lane {
   readonly name: string;
-  private readonly open: () => Promise<Policy>;
-  private readonly jobs: SampleJob[] = [];
-  private readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
+  private readonly options: SamplingLaneOptions;
+  /** In the order of their arrival, by session; a session without any has no entry. */
+  private readonly queues = new Map<string, SampleJob[]>();
 
-  constructor(name: string, options: { open: () => Promise<Policy>; onBatch: SamplingLane["onBatch"] }) {
+  constructor(name: string, options: SamplingLaneOptions) {
     this.name = name;
-    this.open = options.open;
-    this.onBatch = options.onBatch;
+    this.options = options;
   }
 
   get length(): number {
-    return this.jobs.length;
+    let sum = 0;
+    for (const queue of this.queues.values()) sum += queue.length;
+    return sum;
+  }
+
+  lengthOf(owner: string): number {
+    return this.queues.get(owner)?.length ?? 0;
   }
 
   push(job: SampleJob): void {
-    this.jobs.push(job);
+    const queue = this.queues.get(job.owner);
+    if (queue) queue.push(job);
+    else this.queues.set(job.owner, [job]);
   }
 
   /** Takes a job out that has not begun. */
   cancel(job: SampleJob): boolean {
-    const at = this.jobs.indexOf(job);
-    if (at >= 0) this.jobs.splice(at, 1);
+    const queue = this.queues.get(job.owner);
+    const at = queue?.indexOf(job) ?? -1;
+    if (queue && at >= 0) queue.splice(at, 1);
+    if (queue?.length === 0) this.queues.delete(job.owner);
     return at >= 0;
   }
 
-  hasWork(): boolean {
-    return this.jobs.length > 0;
+  /** Takes out what has not begun, of one session or of all. */
+  clear(owner?: string): SampleJob[] {
+    const jobs = [...this.queues].flatMap(([who, queue]) => (who === (owner ?? who) ? queue : []));
+    if (owner === undefined) this.queues.clear();
+    else this.queues.delete(owner);
+    return jobs;
   }
 
-  async turn(): Promise<void> {
-    const batch = this.take();
+  hasWork(): boolean {
+    return this.queues.size > 0;
+  }
+
+  owners(): Iterable<string> {
+    return this.queues.keys();
+  }
+
+  async turn(owner: string): Promise<ReadonlyMap<string, number>> {
+    const { open, signal } = this.options;
+    const batch = this.take(owner);
     try {
-      const policy = await this.open();
+      const policy = await open();
       const scores = await scorePrompts(policy, batch);
-      const sequences = await policy.sample(batch.flatMap(({ requests }) => requests));
+      signal?.throwIfAborted();
+      const requests = batch.flatMap((job) => job.requests);
+      const sequences = await policy.sample(requests, { signal });
       this.report(batch, sequences);
+      const shares = new Map<string, number>();
       let at = 0;
       for (const job of batch) {
         const own = sequences.slice(at, at + job.requests.length);
         at += own.length;
+        add(
+          shares,
+          job,
+          own.reduce((sum, { tokens }) => sum + tokens.length, job.prompt.length),
+        );
         job.done({ sequences: own, scores: scores.get(job) });
       }
+      return shares;
     } catch (error) {
-      for (const job of batch) job.failed(error);
+      for (const job of batch) job.failed(signal?.aborted ? signal.reason : error);
+      return sharesOf(batch);
     }
   }
 
-  /** The oldest jobs that fit a batch, at least one. */
-  private take(): SampleJob[] {
-    let [sequences, scored, count] = [0, 0, 0];
-    for (const { requests, scores, prompt } of this.jobs) {
-      sequences += requests.length;
-      scored += scores ? prompt.length : 0;
-      if (count > 0 && (sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS)) break;
-      count++;
+  /** Jobs that fit a batch, at least one: the owner's oldest, then of whoever has the fewest tokens in the batch so far. */
+  private take(owner: string): SampleJob[] {
+    const batch: SampleJob[] = [];
+    const tokens = new Map([...this.queues.keys()].map((who) => [who, 0]));
+    let [sequences, scored] = [0, 0];
+    for (let who: string | undefined = owner; who !== undefined; who = this.least(tokens)) {
+      const [job] = this.queues.get(who) as SampleJob[];
+      sequences += job.requests.length;
+      scored += job.scores ? job.prompt.length : 0;
+      if (batch.length > 0 && (sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS)) break;
+      this.cancel(job);
+      batch.push(job);
+      add(tokens, job, mostTokens(job));
     }
-    return this.jobs.splice(0, count);
+    return batch;
+  }
+
+  private least(tokens: ReadonlyMap<string, number>): string | undefined {
+    let best: string | undefined;
+    for (const [who, count] of tokens)
+      if (this.queues.has(who) && (best === undefined || count < (tokens.get(best) as number))) best = who;
+    return best;
   }
 
   private report(batch: readonly SampleJob[], sequences: readonly SampledSequence[]): void {
     const sampled = sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
     const scored = batch.reduce((sum, { scores, prompt }) => sum + (scores ? prompt.length : 0), 0);
-    this.onBatch({ sequences: sequences.length, sampled, scored });
+    this.options.onBatch({ sequences: sequences.length, sampled, scored });
   }
+}
+
+function add(sums: Map<string, number>, { owner }: SampleJob, amount: number): void {
+  sums.set(owner, (sums.get(owner) ?? 0) + amount);
+}
+
+function mostTokens({ prompt, requests }: SampleJob): number {
+  return requests.reduce((sum, { params }) => sum + params.max_tokens, prompt.length);
+}
+
+function sharesOf(batch: readonly SampleJob[]): Map<string, number> {
+  const shares = new Map<string, number>();
+  for (const job of batch) add(shares, job, mostTokens(job));
+  return shares;
 }
 
 /** Prompts that want the same `topk` are scored together. */

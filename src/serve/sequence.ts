@@ -111,8 +111,11 @@ export class Sequence<Item extends { readonly future: Future }> {
     }
   }
 
-  close(): void {
+  /** Takes out what is parked. */
+  clear(): Item[] {
     clearTimeout(this.timer);
+    const items = [...this.parked.values()];
     this.parked.clear();
+    return items;
   }
 }

@@ -4,33 +4,31 @@
  */
 import type { OptimParams } from "../backend.ts";
 import type { Engine, LossRequest, LossRows, TrainerConfig } from "../engine.ts";
-import { ConfigError } from "../errors.ts";
 import { Activity } from "./activity.ts";
-import {
-  type CheckpointKind,
-  type CheckpointPath,
-  checkName,
-  formatPath,
-  parsePath,
-  type RunRecord,
-} from "./checkpoint_record.ts";
 import type { Checkpoints } from "./checkpoints.ts";
-import { type Future, Futures, type QueueState } from "./futures.ts";
-import { encodeTrainingOutput } from "./messages.ts";
+import { type Future, Futures } from "./futures.ts";
 import { Policies } from "./policies.ts";
-import { type Outcome, Refusal } from "./problem.ts";
+import { Refusal } from "./problem.ts";
 import type { SampleOrder } from "./sample_order.ts";
-import { type Sampler, Samplers, type Samples } from "./samplers.ts";
-import { type Operation, TrainingRun } from "./training_run.ts";
+import { type NewSampler, type Sampler, Samplers, type Samples } from "./samplers.ts";
+import { type Session, Sessions } from "./sessions.ts";
+import { type NewModel, type Numbered, type SaveTarget, Training } from "./training.ts";
+import type { TrainingRun } from "./training_run.ts";
 import { Turns } from "./turns.ts";
 
 export interface ServiceLimits {
   /** Sessions at once. */
   readonly sessions: number;
+  /** Without a sign of life for this long a session gives way when all are taken, ms. */
+  readonly idleMs: number;
   /** Training clients in memory at once. */
   readonly models: number;
+  /** Samplers of one session; those used longest ago give way. */
+  readonly samplers: number;
   /** Sampling requests that may wait. */
   readonly queuedSamples: number;
+  /** Sampling requests of one session that may wait. */
+  readonly queuedBySession: number;
   /** Requests of a training client that may wait for one that has not arrived. */
   readonly parked: number;
   /** How long they wait, ms. */
@@ -45,8 +43,11 @@ export interface ServiceLimits {
 
 export const DEFAULT_LIMITS: ServiceLimits = {
   sessions: 256,
+  idleMs: 60_000,
   models: 64,
+  samplers: 1024,
   queuedSamples: 4096,
+  queuedBySession: 2048,
   parked: 1024,
   gapMs: 120_000,
   sessionMs: 30 * 60_000,
@@ -64,19 +65,6 @@ export interface ServiceOptions {
   readonly log?: (line: string) => void;
 }
 
-export interface Session {
-  readonly id: string;
-  readonly created: string;
-  readonly userMetadata: Readonly<Record<string, unknown>>;
-  readonly runs: Set<string>;
-  readonly samplers: Set<string>;
-  /** What was asked under a number before: `model 0`, `sampler 3`. */
-  readonly asked: Map<string, { future?: Future; print: string }>;
-  lastSeen: number;
-}
-
-/** What is saved of unsaved training when a session ends without a word: seconds. */
-const RESCUE_TTL_SECONDS = 7 * 24 * 3600;
 const SWEEP_MS = 30_000;
 
 export class TinkerService {
@@ -86,14 +74,15 @@ export class TinkerService {
   readonly policies: Policies;
   readonly turns = new Turns();
   readonly activity = new Activity();
-  readonly sessions = new Map<string, Session>();
-  readonly runs = new Map<string, TrainingRun>();
+  readonly sessions: Sessions;
   readonly samplers: Samplers;
+  readonly training: Training;
   readonly limits: ServiceLimits;
   readonly modelNames: readonly string[];
-  private readonly log: (line: string) => void;
+  readonly log: (line: string) => void;
   private readonly sweeper: ReturnType<typeof setInterval>;
-  private isStopping = false;
+  private readonly stopping = new AbortController();
+  private stopped: Promise<void> | undefined;
 
   constructor(options: ServiceOptions) {
     this.engine = options.engine;
@@ -102,409 +91,120 @@ export class TinkerService {
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
     this.log = options.log ?? (() => {});
     this.futures = new Futures({ budgetBytes: this.limits.resultBytes });
+    this.sessions = new Sessions({
+      most: this.limits.sessions,
+      idleMs: this.limits.idleMs,
+      end: (id, why) => void this.endSession(id, why),
+    });
     this.policies = new Policies({
       engine: this.engine,
       checkpoints: this.checkpoints,
       turns: this.turns,
       budgetBytes: this.limits.policyBytes,
       onBatch: (batch) => this.activity.sampledBatch(batch),
+      signal: this.stopping.signal,
     });
     this.samplers = new Samplers(this);
+    this.training = new Training(this);
     this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
+  }
+
+  /** Training clients in memory, by id. */
+  get runs(): ReadonlyMap<string, TrainingRun> {
+    return this.training.runs;
   }
 
   // --- sessions
 
   createSession(userMetadata: Readonly<Record<string, unknown>>): Session {
     this.refuseWhileStopping();
-    if (this.sessions.size >= this.limits.sessions)
-      throw new Refusal(
-        429,
-        `Cannot open a session as ${this.sessions.size} are open, the most there may be.`,
-      );
-    const session: Session = {
-      id: crypto.randomUUID(),
-      created: new Date().toISOString(),
-      userMetadata,
-      runs: new Set(),
-      samplers: new Set(),
-      asked: new Map(),
-      lastSeen: Date.now(),
-    };
-    this.sessions.set(session.id, session);
-    return session;
+    return this.sessions.create(userMetadata);
   }
 
   /** The session, which has shown a sign of life. @throws Refusal 404 */
   session(id: string): Session {
-    const session = this.sessions.get(id);
-    if (!session)
-      throw new Refusal(
-        404,
-        `Cannot find the session ${id.slice(0, 100)}: it has ended, or the server was started anew since. Open a new one (a new ServiceClient); checkpoints are still there.`,
-      );
-    session.lastSeen = Date.now();
-    return session;
+    return this.sessions.find(id);
   }
 
-  /** Ends a session; unsaved training is kept as a checkpoint for some days. */
+  /** Ends a session; unsaved training is kept as a checkpoint for some days. Never rejects. */
   async endSession(id: string, why: string): Promise<void> {
-    const session = this.sessions.get(id);
+    const session = this.sessions.remove(id);
     if (!session) return;
-    this.sessions.delete(id);
-    for (const run of session.runs) await this.endRun(run, why);
+    this.policies.clear(id);
+    for (const run of session.runs) await this.training.end(run, why);
     for (const sampler of session.samplers) this.samplers.drop(sampler);
     this.policies.dropSession(id);
     this.futures.dropSession(id);
+    this.turns.forget(id);
   }
 
-  private async endRun(id: string, why: string): Promise<void> {
-    const run = this.runs.get(id);
-    if (!run) return;
-    await this.rescue(run);
-    this.runs.delete(id);
-    run.release(`Cannot use the model ${id}: ${why}.`);
-  }
+  // --- training: see Training
 
-  /** Saves what an interrupted client could want to resume from. */
-  private async rescue(run: TrainingRun): Promise<void> {
-    if (run.unsavedSteps === 0 || !run.trainer) return;
-    const name = `unsaved-step-${run.trainer.step}`;
-    const future = this.open(run);
-    run.enqueue(
-      this.saveOperation(run, {
-        future,
-        kind: "weights",
-        name,
-        ttlSeconds: RESCUE_TTL_SECONDS,
-        overwrite: true,
-      }),
-    );
-    const outcome = await this.futures.wait(future.id, { holdMs: 10 * 60_000 });
-    if (outcome?.kind === "json") this.log(`kept unsaved training: ${outcome.body.path}`);
-    else
-      this.log(
-        `could not keep unsaved training of ${run.name}: ${outcome?.kind === "failure" ? outcome.error : "no answer"}`,
-      );
-  }
-
-  // --- training
-
-  /** @param at.print stands for the request's content, against repeats of another one. */
-  createModel(of: {
-    session: string;
-    number: number;
-    baseModel: string;
-    config: TrainerConfig;
-    userMetadata?: Readonly<Record<string, unknown>>;
-    print: string;
-  }): Future {
-    return this.openRun(of, async () => ({ type: "create_model" }));
-  }
-
-  /** A training client made from a checkpoint in one request. */
-  createModelFrom(of: {
-    session: string;
-    number: number;
-    path: string;
-    optimizer: boolean;
-    userMetadata?: Readonly<Record<string, unknown>>;
-    print: string;
-  }): Future {
-    const { dir, record } = this.checkpoints.find(parsePath(of.path));
-    const { config, baseModel } = this.checkpoints.findRun(record.run);
-    return this.openRun({ ...of, config, baseModel }, async (run) => {
-      await run.trainer?.load(dir, of);
-      return { path: of.path, type: "load_weights" };
-    });
-  }
-
-  private openRun(
-    of: {
-      session: string;
-      number: number;
-      baseModel: string;
-      config: TrainerConfig;
-      userMetadata?: Readonly<Record<string, unknown>>;
-      print: string;
-    },
-    then: (run: TrainingRun) => Promise<Readonly<Record<string, unknown>>>,
-  ): Future {
+  createModel(of: NewModel & { baseModel: string; config: TrainerConfig }): Future {
     this.refuseWhileStopping();
-    const session = this.session(of.session);
-    const known = askedBefore(session, { key: `model ${of.number}`, print: of.print });
-    if (known?.future) return known.future;
-    const run = this.newRun(session, of);
-    const future = this.open(run);
-    session.asked.set(`model ${of.number}`, { future, print: of.print });
-    run.enqueue({
-      kind: "create",
-      future,
-      run: async () => {
-        const extra = await then(run);
-        await this.checkpoints.putRun(run.record);
-        return json({ model_id: run.name, ...extra });
-      },
-    });
-    return future;
+    return this.training.createModel(of);
   }
 
-  private newRun(
-    session: Session,
-    of: {
-      number: number;
-      baseModel: string;
-      config: TrainerConfig;
-      userMetadata?: Readonly<Record<string, unknown>>;
-    },
-  ): TrainingRun {
-    const now = new Date().toISOString();
-    const record: RunRecord = {
-      id: `${session.id}:train:${of.number}`,
-      session: session.id,
-      baseModel: this.modelNames[0],
-      config: of.config,
-      userMetadata: of.userMetadata,
-      created: now,
-      lastRequest: now,
-    };
-    const run = new TrainingRun(record, {
-      create: async () => {
-        this.checkBaseModel(of.baseModel);
-        this.checkRoom(run);
-        return this.engine.createTrainer(of.config);
-      },
-      futures: this.futures,
-      turns: this.turns,
-      gapMs: this.limits.gapMs,
-      mostParked: this.limits.parked,
-    });
-    this.runs.set(run.name, run);
-    session.runs.add(run.name);
-    return run;
+  createModelFrom(of: NewModel & { path: string; optimizer: boolean }): Future {
+    this.refuseWhileStopping();
+    return this.training.createModelFrom(of);
   }
 
-  private checkBaseModel(name: string): void {
-    if (this.modelNames.includes(name)) return;
-    throw new ConfigError(
-      `Cannot use the base model ${JSON.stringify(name)} as this server has another one: ${this.modelNames.join(", ")}.`,
-      { path: "base_model" },
-    );
-  }
-
-  private checkRoom(wanted: TrainingRun): void {
-    const loaded = [...this.runs.values()].filter((run) => run.trainer && run !== wanted).length;
-    if (loaded < this.limits.models) return;
-    throw new ConfigError(
-      `Cannot make another training client as ${loaded} are in memory, the most there may be. Unload one, or close its session.`,
-    );
-  }
-
-  /** @throws Refusal 404 */
   run(id: string): TrainingRun {
-    const run = this.runs.get(id);
-    if (run) {
-      this.session(run.record.session);
-      run.record = { ...run.record, lastRequest: new Date().toISOString() };
-      return run;
-    }
-    const saved = this.checkpoints.list(id)[0];
-    const hint = saved
-      ? `Resume from ${formatPath(saved)} (create_training_client_from_state_with_optimizer).`
-      : "It left no checkpoint.";
-    throw new Refusal(
-      404,
-      `Cannot find the model ${id.slice(0, 100)} in memory: its session has ended, or the server was started anew since. ${hint}`,
-    );
+    return this.training.run(id);
   }
 
-  private open(run: TrainingRun): Future {
-    const state = (): QueueState =>
-      run.sequence.parkedCount > 0
-        ? { queue_state: "active", queue_state_reason: `waiting for seq_id ${run.sequence.missing}` }
-        : { queue_state: "active" };
-    return this.futures.open({ session: run.record.session, modelId: run.name, state });
-  }
-
-  private submit(
-    of: { modelId: string; number: bigint; print: string },
-    make: (run: TrainingRun, future: Future) => Operation,
-  ): Future {
-    this.refuseWhileStopping();
-    const run = this.run(of.modelId);
-    return run.sequence.submit(of.number, { print: of.print, make: () => make(run, this.open(run)) });
-  }
-
-  /**
-   * Counts a request's number as used although the request was refused: the client goes on behind it, and what comes
-   * next must not wait for it.
-   */
-  skip(
-    of: { modelId: string; number: bigint; print: string },
-    at: { kind: "forward_backward" | "save"; reason: Refusal },
-  ): void {
-    const run = this.runs.get(of.modelId);
-    if (of.number <= 0n || !run || run.sequence.isUsed(of.number)) return;
-    this.submit(of, (_, future) => ({ kind: at.kind, future, run: () => Promise.reject(at.reason) }));
+  skip(of: Numbered, at: { kind: "forward_backward" | "save"; reason: Refusal }): void {
+    if (!this.stopping.signal.aborted) this.training.skip(of, at);
   }
 
   forwardBackward(
-    of: { modelId: string; number: bigint; print: string },
+    of: Numbered,
     request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean },
   ): Future {
-    const { forwardOnly } = request;
-    return this.submit(of, (_, future) => ({
-      kind: forwardOnly ? "forward" : "forward_backward",
-      future,
-      run: async (trainer) => {
-        const rows = request.rows();
-        const { logprobs, metrics } = await trainer.forwardBackward(rows, request);
-        if (!forwardOnly) this.activity.trained(rows.tokens.length);
-        return { kind: "proto", bytes: encodeTrainingOutput({ logprobs, offsets: rows.offsets, metrics }) };
-      },
-    }));
+    this.refuseWhileStopping();
+    return this.training.forwardBackward(of, request);
   }
 
-  optimStep(of: { modelId: string; number: bigint; print: string }, params: OptimParams): Future {
-    return this.submit(of, (_, future) => ({
-      kind: "optim_step",
-      future,
-      run: async (trainer) => {
-        const metrics = await trainer.optimStep(params);
-        this.activity.steps++;
-        return json({ metrics, type: "optim_step" });
-      },
-    }));
+  optimStep(of: Numbered, params: OptimParams): Future {
+    this.refuseWhileStopping();
+    return this.training.optimStep(of, params);
   }
 
-  saveWeights(
-    of: { modelId: string; number: bigint; print: string },
-    to: {
-      kind: CheckpointKind;
-      name: string;
-      ttlSeconds?: number;
-      overwrite: boolean;
-      userMetadata?: Readonly<Record<string, unknown>>;
-    },
-  ): Future {
-    return this.submit(of, (run, future) => this.saveOperation(run, { ...to, future }));
+  saveWeights(of: Numbered, to: SaveTarget): Future {
+    this.refuseWhileStopping();
+    return this.training.saveWeights(of, to);
   }
 
-  private saveOperation(
-    run: TrainingRun,
-    to: {
-      future: Future;
-      kind: CheckpointKind;
-      name: string;
-      ttlSeconds?: number;
-      overwrite: boolean;
-      userMetadata?: Readonly<Record<string, unknown>>;
-    },
-  ): Operation {
-    const path: CheckpointPath = { run: run.name, kind: to.kind, name: to.name };
-    const optimizer = to.kind === "weights";
-    return {
-      kind: "save",
-      future: to.future,
-      run: async (trainer) => {
-        checkName(to.name);
-        await this.checkpoints.putRun(run.record);
-        await this.checkpoints.save(path, {
-          ...to,
-          step: trainer.step,
-          write: (dir) => trainer.save(dir, { optimizer }),
-        });
-        if (optimizer) run.unsavedSteps = 0;
-        return json({
-          path: formatPath(path),
-          type: optimizer ? "save_weights" : "save_weights_for_sampler",
-        });
-      },
-    };
+  snapshot(of: Numbered & { samplerNumber: number }): Future {
+    this.refuseWhileStopping();
+    return this.training.snapshot(of);
   }
 
-  /** A sampler on the trainer's policy as it is when the request's turn comes. */
-  snapshot(of: { modelId: string; number: bigint; print: string; samplerNumber: number }): Future {
-    return this.submit(of, (run, future) => ({
-      kind: "save",
-      future,
-      run: async (trainer) => {
-        const session = this.session(run.record.session);
-        const id = `${session.id}:sample:${of.samplerNumber}`;
-        const lane = this.policies.snapshot(id, { policy: trainer.freeze(), session: session.id });
-        this.samplers.add({ id, lane, session: session.id });
-        session.samplers.add(id);
-        return json({ sampling_session_id: id, type: "save_weights_for_sampler" });
-      },
-    }));
-  }
-
-  loadWeights(
-    of: { modelId: string; number: bigint; print: string },
-    from: { path: string; optimizer: boolean },
-  ): Future {
-    return this.submit(of, (run, future) => ({
-      kind: "load",
-      future,
-      run: async (trainer) => {
-        const path = parsePath(from.path);
-        const { dir } = this.checkpoints.find(path);
-        if (from.optimizer && path.kind === "sampler_weights")
-          throw new ConfigError(
-            `Cannot load the optimiser of ${from.path} as weights for a sampler have none: load a path of tinker://RUN/weights/NAME.`,
-          );
-        await trainer.load(dir, from);
-        run.unsavedSteps = 0;
-        return json({ path: from.path, model_id: run.name, type: "load_weights" });
-      },
-    }));
+  loadWeights(of: Numbered, from: { path: string; optimizer: boolean }): Future {
+    this.refuseWhileStopping();
+    return this.training.loadWeights(of, from);
   }
 
   unload(modelId: string): Future {
-    const run = this.run(modelId);
-    const future = this.open(run);
-    run.enqueue({
-      kind: "unload",
-      future,
-      run: async () => {
-        run.release(`Cannot use the model ${modelId}: it was unloaded.`);
-        return json({ model_id: modelId, type: "unload_model" });
-      },
-    });
-    return future;
+    this.refuseWhileStopping();
+    return this.training.unload(modelId);
   }
 
-  // --- sampling
+  // --- sampling: see Samplers
 
-  /** A sampler on the base model or a saved path. @throws Refusal where there is no such model or path. */
-  createSampler(of: {
-    session: string;
-    number: number;
-    baseModel?: string;
-    modelPath?: string;
-    print: string;
-  }): Sampler {
+  createSampler(of: NewSampler): Sampler {
     this.refuseWhileStopping();
-    const session = this.session(of.session);
-    const id = `${session.id}:sample:${of.number}`;
-    askedBefore(session, { key: `sampler ${of.number}`, print: of.print });
-    session.asked.set(`sampler ${of.number}`, { print: of.print });
-    const sampler = this.samplers.get(id) ?? this.samplers.open({ ...of, id, session: session.id });
-    session.samplers.add(id);
-    return sampler;
+    return this.samplers.create(of, this.sessions.find(of.session));
   }
 
   /** @throws Refusal 404 */
   sampler(id: string): Sampler {
     const sampler = this.samplers.find(id);
-    this.session(sampler.session);
+    this.samplers.used(sampler, this.sessions.find(sampler.session));
     return sampler;
   }
 
-  /**
-   * Orders samples. The same number gives the same future again.
-   * @throws Refusal 429 where too many requests wait.
-   */
   sample(sampler: Sampler, of: { number?: bigint; print: string; order: SampleOrder }): Samples {
     this.refuseWhileStopping();
     return this.samplers.sample(sampler, of);
@@ -518,9 +218,10 @@ export class TinkerService {
   // --- the end
 
   private refuseWhileStopping(): void {
-    if (this.isStopping) throw new Refusal(503, "Cannot take work as the server is stopping.");
+    if (this.stopping.signal.aborted) throw new Refusal(503, "Cannot take work: the server is stopping.");
   }
 
+  /** Ends silent sessions and deletes expired checkpoints. Never rejects: nobody would hear of it. */
   private async sweep(): Promise<void> {
     const now = Date.now();
     for (const { id, lastSeen } of [...this.sessions.values()])
@@ -531,13 +232,22 @@ export class TinkerService {
     await this.checkpoints.sweep();
   }
 
-  /** Takes no more work, finishes what was taken, keeps unsaved training. Results can be read meanwhile. */
-  async stop(): Promise<void> {
-    if (this.isStopping) return;
-    this.isStopping = true;
+  /**
+   * Takes no more work: what waits is refused, samples in hand are given up, and unsaved training is kept. Results can
+   * be read meanwhile. Never rejects.
+   */
+  stop(): Promise<void> {
+    this.stopped ??= this.stopOnce();
+    return this.stopped;
+  }
+
+  private async stopOnce(): Promise<void> {
     clearInterval(this.sweeper);
-    await this.turns.idle();
-    for (const run of this.runs.values()) await this.rescue(run);
+    const reason = new Refusal(503, "Cannot run the request: the server is stopping.");
+    this.stopping.abort(reason);
+    for (const run of this.runs.values()) run.refuseQueued(reason);
+    this.policies.clear();
+    await Promise.all([...this.runs.values()].map((run) => this.training.rescue(run)));
     await this.turns.idle();
   }
 
@@ -550,18 +260,4 @@ export class TinkerService {
     this.engine.close();
     this.checkpoints.close();
   }
-}
-
-function json(body: Readonly<Record<string, unknown>>): Outcome {
-  return { kind: "json", body };
-}
-
-function askedBefore(session: Session, { key, print }: { key: string; print: string }) {
-  const known = session.asked.get(key);
-  if (known && known.print !== print)
-    throw new Refusal(
-      400,
-      `Cannot take the request as ${key} of the session was asked for otherwise before.`,
-    );
-  return known;
 }

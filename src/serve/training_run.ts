@@ -32,6 +32,7 @@ export class TrainingRun implements Lane {
   private readonly ready: Operation[] = [];
   private readonly turns: Turns;
   private readonly create: () => Promise<Trainer>;
+  private readonly notCreated: () => void;
   /** Why the gradient that has gathered is not what the client thinks it is. */
   private broken: string | undefined;
   private gone: string | undefined;
@@ -40,6 +41,8 @@ export class TrainingRun implements Lane {
     record: RunRecord,
     options: {
       create: () => Promise<Trainer>;
+      /** Told when the request that makes the model has failed. */
+      notCreated: () => void;
       futures: Futures;
       turns: Turns;
       gapMs: number;
@@ -48,6 +51,7 @@ export class TrainingRun implements Lane {
   ) {
     this.record = record;
     this.create = options.create;
+    this.notCreated = options.notCreated;
     this.futures = options.futures;
     this.turns = options.turns;
     this.sequence = new Sequence({
@@ -66,16 +70,22 @@ export class TrainingRun implements Lane {
     return this.ready.length;
   }
 
-  hasWork(): boolean {
-    return this.ready.length > 0;
+  owners(): Iterable<string> {
+    return this.ready.length > 0 ? [this.record.session] : [];
   }
 
   enqueue(operation: Operation): void {
     this.ready.push(operation);
-    this.turns.wake(this);
+    this.turns.wake(this, this.record.session);
   }
 
-  async turn(): Promise<void> {
+  /** Gives up all requests that have not begun. */
+  refuseQueued(reason: Refusal): void {
+    for (const { future } of [...this.ready.splice(0), ...this.sequence.clear()])
+      this.futures.settle(future, failureOf(reason));
+  }
+
+  async turn(): Promise<undefined> {
     const operation = this.ready.shift() as Operation;
     const outcome = await this.perform(operation).catch(failureOf);
     if (outcome.kind === "failure" && operation.kind === "forward_backward")
@@ -85,19 +95,27 @@ export class TrainingRun implements Lane {
 
   private async perform(operation: Operation): Promise<Outcome> {
     if (this.gone !== undefined) throw new Refusal(404, this.gone);
-    if (operation.kind === "create") this.trainer = await this.createOrGiveUp();
-    const trainer = this.trainer as Trainer;
+    if (operation.kind === "create") return this.make(operation);
+    const trainer = this.loaded();
     if (operation.kind === "optim_step") this.refuseBroken(trainer);
     const outcome = await operation.run(trainer);
     if (operation.kind === "optim_step") this.unsavedSteps++;
     return outcome;
   }
 
-  private async createOrGiveUp(): Promise<Trainer> {
+  /** The trainer of a model that has been made. */
+  loaded(): Trainer {
+    return this.trainer as Trainer;
+  }
+
+  /** What fails on the way leaves nothing behind. */
+  private async make(operation: Operation): Promise<Outcome> {
     try {
-      return await this.create();
+      this.trainer = await this.create();
+      return await operation.run(this.trainer);
     } catch (error) {
-      this.gone = `Cannot use the model ${this.name} as it could not be made: ${(error as Error).message}`;
+      this.release(`Cannot use the model ${this.name}: it could not be made. ${(error as Error).message}`);
+      this.notCreated();
       throw error;
     }
   }
@@ -119,10 +137,10 @@ export class TrainingRun implements Lane {
     this.futures.settle(future, { kind: "failure", error, category: "user" });
   }
 
-  /** Frees the device memory. What waits is told why. */
+  /** Frees the device memory. What waits gets the reason as its error. */
   release(reason: string): void {
     this.gone ??= reason;
-    this.sequence.close();
+    this.refuseQueued(new Refusal(404, this.gone));
     this.trainer?.release();
     this.trainer = undefined;
   }

@@ -21,11 +21,8 @@ test("the page for people shows who trains, what is kept and what waits", async 
 
 test("what clients send stays text", async () => {
   const server = await openServer();
-  server.service.samplers.add({
-    id: "<script>alert(1)</script>",
-    session: "s",
-    lane: server.service.policies.base(),
-  });
+  const lane = server.service.policies.base();
+  server.service.samplers.add({ id: "<script>alert(1)</script>", lane }, server.service.createSession({}));
   const page = new TextDecoder().decode((await server.get("/")).bytes);
   expect(page).not.toContain("<script>alert");
   expect(page).toContain("&#60;script&#62;");

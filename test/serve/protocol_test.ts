@@ -288,7 +288,7 @@ describe("sessions", () => {
     const lost = await next.post("forward_backward", backward(id, { seq: 3 }));
     expect(lost).toMatchObject({
       status: 404,
-      json: { detail: expect.stringContaining("server was started anew") },
+      json: { detail: expect.stringContaining("server was restarted") },
     });
     const path = `tinker://${id}/weights/unsaved-step-1`;
     expect(lost.json.detail).toContain(path);
@@ -307,6 +307,10 @@ describe("sessions", () => {
     const id = await server.model();
     expect((await server.result("unload_model", { model_id: id })).json.model_id).toBe(id);
     expect(server.engine.live).toBe(0);
-    expect((await server.result("optim_step", step(id, 1))).json.error).toContain("unloaded");
+    expect(await server.post("optim_step", step(id, 1))).toMatchObject({
+      status: 404,
+      json: { detail: expect.stringContaining("unloaded") },
+    });
+    expect(server.service.runs.size).toBe(0);
   });
 });

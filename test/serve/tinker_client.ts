@@ -35,13 +35,23 @@ export interface TestServer {
 }
 
 export async function openServer(
-  options: Partial<Omit<AppOptions, "service">> & { limits?: Partial<ServiceLimits>; root?: string } = {},
+  options: Partial<Omit<AppOptions, "service">> & {
+    limits?: Partial<ServiceLimits>;
+    root?: string;
+    log?: (line: string) => void;
+  } = {},
 ): Promise<TestServer> {
   const root = options.root ?? (await mkdtemp(join(tmpdir(), "grpu-tinker-")));
   const engine = new ToyEngine();
   const checkpoints = await Checkpoints.open(root);
-  const { limits } = options;
-  const service = new TinkerService({ engine, checkpoints, modelNames: ["toy", "/models/toy"], limits });
+  const { limits, log } = options;
+  const service = new TinkerService({
+    engine,
+    checkpoints,
+    modelNames: ["toy", "/models/toy"],
+    limits,
+    log,
+  });
   const app = createApp({ service, holdMs: 2000, ...options });
   onTestFinished(async () => {
     service.close();

@@ -1,0 +1,143 @@
+/** Who waits for whom: sessions share the device by work, and a server that stops saves before all else. */
+import { describe, expect, test, vi } from "vitest";
+import { backward, draw, openServer, step, type TestServer } from "./tinker_client.ts";
+
+async function sampler(server: TestServer, number = 0): Promise<string> {
+  const session_id = await server.session();
+  const body = { session_id, sampling_session_seq_id: number, base_model: "toy" };
+  return (await server.post("create_sampling_session", body)).json.sampling_session_id;
+}
+
+/** Holds the device until it is let go, with one request of a further client in hand. */
+async function held(server: TestServer): Promise<() => void> {
+  let release = () => {};
+  const other = await sampler(server);
+  await server.result("asample", draw(other, 0));
+  server.engine.gate = new Promise((resolve) => {
+    release = resolve;
+  });
+  await server.post("asample", draw(other, 1));
+  await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
+  return release;
+}
+
+/** Batches of samples that the device ran, the one in hand included, before the request's result was there. */
+async function batchesUntil(server: TestServer, request: string, release: () => void): Promise<number> {
+  const { futures } = server.service;
+  const settle = futures.settle.bind(futures);
+  server.engine.calls.length = 0;
+  let batches = -1;
+  vi.spyOn(futures, "settle").mockImplementation((future, outcome) => {
+    if (future.id === request) batches = server.engine.calls.filter((it) => it.startsWith("sample")).length;
+    settle(future, outcome);
+  });
+  release();
+  expect((await server.retrieve(request)).status).toBe(200);
+  return batches;
+}
+
+describe("behind 600 requests of another client", () => {
+  test("to sample: one batch later", async () => {
+    const server = await openServer();
+    const release = await held(server);
+    const [greedy, modest] = [await sampler(server), await sampler(server)];
+    for (let seq = 0; seq < 600; seq++) await server.post("asample", draw(greedy, seq, { num_samples: 64 }));
+    const { json } = await server.post("asample", draw(modest, 0));
+    expect(await batchesUntil(server, json.request_id, release)).toBeLessThanOrEqual(2);
+  });
+
+  test("to train: a few turns later, not after its whole queue", async () => {
+    const server = await openServer();
+    const release = await held(server);
+    const greedy = await sampler(server);
+    const trains = await server.post("create_model", {
+      session_id: await server.session(),
+      model_seq_id: 0,
+      base_model: "toy",
+      lora_config: { rank: 4 },
+    });
+    for (let seq = 0; seq < 600; seq++) await server.post("asample", draw(greedy, seq, { num_samples: 64 }));
+    expect(await batchesUntil(server, trains.json.request_id, release)).toBeLessThanOrEqual(2);
+  });
+
+  test("and its full queue is no reason to refuse others", async () => {
+    const server = await openServer({ limits: { queuedSamples: 600, queuedBySession: 500 } });
+    await held(server);
+    const [greedy, second, modest] = [await sampler(server), await sampler(server), await sampler(server)];
+    const answers = async (id: string, count: number) => {
+      const states = [];
+      for (let seq = 0; seq < count; seq++) states.push((await server.post("asample", draw(id, seq))).status);
+      return states.filter((status) => status === 200).length;
+    };
+    expect(await answers(greedy, 600)).toBe(500);
+    expect(await answers(second, 600)).toBe(100);
+    expect(await answers(modest, 20)).toBe(16);
+  });
+});
+
+describe("a server that stops", () => {
+  test("saves first: what waits is refused, and the batch in hand is given up", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    await server.result("optim_step", step(id, 1));
+    await held(server);
+    const greedy = await sampler(server);
+    const waiting = [];
+    for (let seq = 0; seq < 600; seq++) waiting.push(await server.post("asample", draw(greedy, seq)));
+    waiting.push(await server.post("forward_backward", backward(id, { seq: 2 })));
+    waiting.push(await server.post("optim_step", step(id, 9)));
+    const before = server.engine.calls.length;
+    // The device is not let go: only what is in hand can be given up.
+    const stopped = server.service.stop();
+    server.engine.gate = Promise.resolve();
+    await stopped;
+    expect(server.service.futures.pending).toBe(0);
+    expect(server.engine.calls.slice(before)).toEqual(["save"]);
+    expect(server.service.checkpoints.list(id)[0].name).toBe("unsaved-step-1");
+    for (const { json } of waiting)
+      expect((await server.retrieve(json.request_id)).json).toEqual({
+        error: "Cannot run the request: the server is stopping.",
+        category: "server",
+      });
+    expect(server.service.futures.pending).toBe(0);
+  });
+
+  test("saves the step that was in hand", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    let release = () => {};
+    server.engine.gate = new Promise((resolve) => {
+      release = resolve;
+    });
+    const { json } = await server.post("optim_step", step(id, 1));
+    await vi.waitFor(() => expect(server.service.turns.current).toBeDefined());
+    const stopped = server.service.stop();
+    release();
+    await stopped;
+    expect((await server.retrieve(json.request_id)).json.metrics).toEqual({ grad_norm: 1 });
+    expect(server.service.checkpoints.list(id)[0].name).toBe("unsaved-step-1");
+  });
+
+  test("says what it could not save, saves the rest, and stops", async () => {
+    const lines: string[] = [];
+    const server = await openServer({ log: (line) => lines.push(line) });
+    const ids = [await server.model(), await server.model()];
+    for (const id of ids) await server.result("optim_step", step(id, 1));
+    server.engine.broken = { call: "save", error: new Error("disk full") };
+    await server.service.stop();
+    expect(lines).toEqual([
+      `could not keep unsaved training of ${ids[0]}: disk full`,
+      `kept unsaved training: tinker://${ids[1]}/weights/unsaved-step-1`,
+    ]);
+  });
+
+  test("weights for a sampler are no checkpoint to resume from: the step is kept all the same", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    await server.result("optim_step", step(id, 1));
+    await server.result("save_weights_for_sampler", { model_id: id, seq_id: 2, path: "s" });
+    await server.service.stop();
+    const kept = server.service.checkpoints.list(id).map(({ kind, name }) => `${kind}/${name}`);
+    expect(kept.sort()).toEqual(["sampler_weights/s", "weights/unsaved-step-1"]);
+  });
+});
