@@ -48,7 +48,7 @@ afterAll(async () => {
 
 function connect(options: Partial<TinkerOptions> = {}): Promise<TinkerBackend> {
   return TinkerBackend.open({
-    baseUrl: "http://server",
+    baseUrl: "http://localhost",
     apiKey: "tml-test",
     sdkVersion: "0.25.0",
     baseModel: "stories",
