@@ -241,7 +241,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   },
   "trainer.project_name": { describe: "project, in logs and paths" },
   "trainer.experiment_name": { describe: "run, in logs and paths" },
-  "trainer.logger": { describe: "where metrics go", type: "any" },
+  "trainer.logger": { describe: "where metrics go" },
   "trainer.nnodes": { describe: "machines", type: "int", min: 1 },
   "trainer.n_gpus_per_node": { describe: "GPUs on each", type: "int", min: 1 },
   "trainer.save_freq": { describe: "steps between checkpoints; -1 = never", type: "int" },

@@ -7,7 +7,17 @@ import { movedInVerl, RENAMES } from "./rename.ts";
 import { explainUnknown, fieldAt, fitValue, type Registered, type Schema } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
 import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync_tables.ts";
-import { deleteAt, getAt, isTree, leaves, setAt, type Tree, type Value } from "./tree.ts";
+import {
+  deleteAt,
+  getAt,
+  isTree,
+  joinPath,
+  leaves,
+  setAt,
+  splitPath,
+  type Tree,
+  type Value,
+} from "./tree.ts";
 
 export interface Intake {
   readonly schema: Schema;
@@ -43,8 +53,10 @@ interface TakeContext extends Intake {
   readonly tell: Tell;
   /** The value as it was typed, for settings that are text. */
   readonly typed?: string;
-  /** `+key`: a native setting that is not in verl's tree passes. */
+  /** `+key`: a key that no table has passes. */
   readonly mayAdd?: boolean;
+  /** What stands already, with the keys that earlier overrides added. */
+  readonly tree?: Tree;
 }
 
 function takeValue(path: string, value: Value, context: TakeContext): Value | undefined {
@@ -76,10 +88,21 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
   return undefined;
 }
 
-function takeUnknown(path: string, value: Value, { schema, tell, mayAdd }: TakeContext): Value | undefined {
-  const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
-  if (isNative && mayAdd) {
-    tell("warning", path, `${path} is not in verl's tree: passed on as it is, unchecked`);
+/** The rule for keys that no table has: `key=` refuses them, as they are typing errors; `+key=` adds them. */
+function takeUnknown(path: string, value: Value, context: TakeContext): Value | undefined {
+  const { schema, tell, mayAdd, tree } = context;
+  const above = valueAbove(schema, path);
+  if (above !== undefined) {
+    tell("error", path, `Cannot set ${path} as ${above} is a value, not a section`);
+    return undefined;
+  }
+  if (!schema.sections.has(path) && getAt(tree, path) !== undefined) return value;
+  if (mayAdd && !schema.sections.has(path)) {
+    const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
+    const whose = isNative
+      ? "is not in verl's tree: passed on as it is, unchecked"
+      : "is a key of your own: nothing here reads it";
+    tell("warning", path, `${path} ${whose}`);
     return value;
   }
   if (schema.sections.has(path)) {
@@ -92,6 +115,14 @@ function takeUnknown(path: string, value: Value, { schema, tell, mayAdd }: TakeC
     return undefined;
   }
   tell("error", path, otherName(schema, path) ?? explainUnknown(schema, path));
+  return undefined;
+}
+
+/** The setting that a path would lie below, were it a section. */
+function valueAbove(schema: Schema, path: string): string | undefined {
+  for (let dot = path.lastIndexOf("."); dot > 0; dot = path.lastIndexOf(".", dot - 1)) {
+    if (schema.fields.has(path.slice(0, dot))) return path.slice(0, dot);
+  }
   return undefined;
 }
 
@@ -146,14 +177,40 @@ export function applyOverride(override: Override, context: ApplyContext): void {
     );
     return;
   }
-  const typed = override.text.slice(override.text.indexOf("=") + 1).trim();
+  const { at, value: given } = intoList(tree, path, override.value as Value, tell) ?? {};
+  if (at === undefined || given === undefined) return;
+  const written = override.text.slice(override.text.indexOf("=") + 1).trim();
+  // A cast made another value of what was written.
+  const typed = written.includes("(") || at !== path ? undefined : written;
   const mayAdd = override.kind === "add" || override.kind === "force";
-  const value = takeValue(path, override.value as Value, { ...context, tell, typed, mayAdd });
+  const value = takeValue(at, given, { ...context, tell, typed, mayAdd });
   if (value === undefined) return;
   const text = `override ${maskOverride(override.text, path)}`;
   const layer: Tree = {};
-  setAt(layer, path, value);
+  setAt(layer, at, value);
   mergeTree(tree, layer, origins, () => ({ level: LEVEL.override, text }));
+}
+
+/** Lists are set whole: `list.0=x` becomes the list with another item. */
+function intoList(
+  tree: Tree,
+  path: string,
+  value: Value,
+  tell: Tell,
+): { at: string; value: Value } | undefined {
+  const keys = splitPath(path);
+  const ends = keys.map((_, i) => joinPath(...keys.slice(0, i)));
+  const at = ends.find((above) => above !== "" && Array.isArray(getAt(tree, above)));
+  if (at === undefined) return { at: path, value };
+  const list = structuredClone(getAt(tree, at)) as Value[];
+  const place = keys[splitPath(at).length];
+  if (!/^\d+$/.test(place) || Number(place) >= list.length) {
+    const count = `${list.length} item${list.length === 1 ? "" : "s"}`;
+    tell("error", path, `Cannot set ${path} as the list has ${count}; write ${at}=[...]`);
+    return undefined;
+  }
+  setAt(list as unknown as Tree, path.slice(at.length + 1), value);
+  return { at, value: list };
 }
 
 function deleteSetting(override: Override, path: string, context: ApplyContext & { tell: Tell }): void {

@@ -100,7 +100,8 @@ export interface Fit {
 }
 
 /**
- * Fits a value to a field. A number or boolean becomes text where text is wanted; nothing else is converted.
+ * Fits a value to a field. A number or boolean becomes text where text is wanted, and one text a list where a list of
+ * texts is; nothing else is converted.
  * Interpolations fit everything: they are checked once they are resolved.
  */
 export function fitValue(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
@@ -116,6 +117,7 @@ export function fitValue(path: string, field: Field, value: Value, registered: R
   if (field.type === "str" && (typeof value === "number" || typeof value === "boolean")) {
     return fitText(path, field, String(value), registered);
   }
+  if (typeof value === "string" && isTextList(field)) return fitValue(path, field, [value], registered);
   const mismatch = typeMismatch(field, value);
   if (mismatch) return bad(mismatch);
   if (typeof value === "number") {
@@ -130,6 +132,14 @@ export function fitValue(path: string, field: Field, value: Value, registered: R
     if (wrong !== undefined) return { value, problem: refuseChoice(path, field, String(wrong), registered) };
   }
   return { value };
+}
+
+/** Of a list of texts, one text is a list of one, as verl and rLLM read `trainer.logger=console`. */
+function isTextList({ type, default: usual, choices }: Field): boolean {
+  if (type !== "list") return false;
+  const isOfText =
+    Array.isArray(usual) && usual.length > 0 && usual.every((item) => typeof item === "string");
+  return choices !== undefined || isOfText;
 }
 
 function fitText(path: string, field: Field, value: string, registered: Registered): Fit {

@@ -98,23 +98,66 @@ describe("keys", () => {
     });
   });
 
-  test("text settings keep what was typed", () => {
-    expect(getAt(compose(["rllm.trainer.experiment_name=007"]).config, "rllm.trainer.experiment_name")).toBe(
-      "007",
-    );
-    expect(getAt(compose(["rllm.trainer.experiment_name=true"]).config, "rllm.trainer.experiment_name")).toBe(
-      "true",
-    );
+  test("text settings keep what was typed, or what a cast made of it", () => {
+    const name = (typed: string) =>
+      getAt(compose([`rllm.trainer.experiment_name=${typed}`]).config, "rllm.trainer.experiment_name");
+    const cases = { "007": "007", "1_000": "1_000", true: "true", "str(5)": "5", "int(3.7)": "3" };
+    expect(Object.keys(cases).map(name)).toEqual(Object.values(cases));
   });
 
-  test("verl takes further keys with + only", () => {
-    const add = attempt(["rllm/backend=verl", "+trainer.my_new_key=1"]);
-    expect(add.problems).toEqual([]);
-    expect(getAt(add.config, "trainer.my_new_key")).toBe(1);
-    expect(add.warnings[0].message).toBe(
-      "trainer.my_new_key is not in verl's tree: passed on as it is, unchecked",
+  describe.each(["local", "tinker", "verl"])("a key that the %s backend does not know", (backend) => {
+    const on = (...set: string[]) => attempt([`rllm/backend=${backend}`, ...set]);
+    const told = (...set: string[]) => on(...set).problems.map(({ message }) => message);
+
+    test("is refused, and added with + or ++", () => {
+      expect(told("own.key=1").join()).toContain("Cannot set own.key as there is no such setting; ");
+      for (const sign of ["+", "++"]) {
+        const { config, problems, warnings } = on(`${sign}own.key=1`);
+        expect(problems).toEqual([]);
+        expect(getAt(config, "own.key")).toBe(1);
+        expect(warnings.map(({ message }) => message)).toContain(
+          backend === "verl"
+            ? "own.key is not in verl's tree: passed on as it is, unchecked"
+            : "own.key is a key of your own: nothing here reads it",
+        );
+      }
+    });
+
+    test("is a key like any other once it is added", () => {
+      expect(getAt(on("+own.key=1", "own.key=2").config, "own.key")).toBe(2);
+      expect(getAt(on("+own.key=1", "~own.key").config, "own")).toEqual({});
+      expect(told("own.key=2", "+own.key=1")[0]).toContain("Cannot set own.key");
+      expect(told("+own.key=1", "+own.key=1")[0]).toContain("Cannot add own.key as it exists");
+      expect(getAt(on("+own={a: 1}", "+own={b: 2}").config, "own")).toEqual({ a: 1, b: 2 });
+    });
+
+    test("cannot stand below a value", () => {
+      expect(told("+rllm.rollout.n.x=1")).toEqual([
+        "Cannot set rllm.rollout.n.x as rllm.rollout.n is a value, not a section",
+      ]);
+    });
+  });
+
+  test("lists: one text is a list of one, and an item is set by its place", () => {
+    const logger = (...set: string[]) => getAt(compose(set).config, "rllm.trainer.logger");
+    expect(logger("rllm.trainer.logger=jsonl")).toEqual(["jsonl"]);
+    expect(logger("rllm.trainer.logger.0=jsonl")).toEqual(["jsonl"]);
+    expect(logger("rllm.trainer.logger=[console,jsonl]", "rllm.trainer.logger[1]=report")).toEqual([
+      "console",
+      "report",
+    ]);
+    expect(complaints(["rllm.trainer.logger.0=nope"])[0]).toContain(
+      "Cannot set rllm.trainer.logger as it takes",
     );
-    expect(complaints(["rllm/backend=verl", "trainer.my_new_key=1"])[0]).toContain("no such setting");
+    expect(complaints(["rllm.trainer.logger.1=jsonl"])).toEqual([
+      "Cannot set rllm.trainer.logger.1 as the list has 1 item; write rllm.trainer.logger=[...]",
+    ]);
+    expect(complaints(["rllm.trainer.logger=7"])[0]).toContain("it takes a list");
+    const verl = compose(["rllm/backend=verl", "trainer.logger=wandb"]).config;
+    expect([getAt(verl, "trainer.logger"), getAt(verl, "rllm.trainer.logger")]).toEqual([
+      ["wandb"],
+      ["wandb"],
+    ]);
   });
 });
 
