@@ -50,9 +50,11 @@ export function farewell(it: Ending & { session: Session; input: Input; io: Io }
   if (accuracy) io.err(`accuracy ${accuracy} on held-out tasks\n`);
   // The same thing where rewards are right or wrong; what there is to see where they are not.
   if (reward && reward !== accuracy) io.err(`reward   ${reward} on held-out tasks\n`);
-  const metric = setting(session.config, "training.metric_for_best_model");
-  if (metric && !best) io.err(`best     none: ${metric} was never better than before training\n`);
-  if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
+  if (best) {
+    const isGreaterBetter = setting(session.config, "training.greater_is_better");
+    io.err(`best     ${join(dir, best.checkpoint)} (${howGood(best, { run, isGreaterBetter })})\n`);
+  } else if (setting(session.config, "training.metric_for_best_model"))
+    io.err("best     none: nothing was validated after the first step\n");
   if (!outcome.isComplete && model === undefined) io.err("stopped before anything was saved\n");
   else if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
@@ -69,6 +71,18 @@ export function farewell(it: Ending & { session: Session; input: Input; io: Io }
       `sample   ${commandName(io)} sample --model ${model} ${chat}--prompt ${JSON.stringify(instruction)}\n`,
     );
   }
+}
+
+/** The best value, and what the model had before training where that was as good. */
+export function howGood(
+  { metric, value }: BestCheckpoint,
+  { run, isGreaterBetter }: { run: RunData; isGreaterBetter: boolean },
+): string {
+  const curve = run.curves.val[metric];
+  const isBetter = curve && (isGreaterBetter ? value > curve.first : value < curve.first);
+  const start =
+    curve?.x[0] === 0 && !isBetter ? `, no better than ${curve.first.toFixed(3)} before training` : "";
+  return `${metric} ${value.toFixed(3)}${start}`;
 }
 
 /** The last validation's step and metrics. */

@@ -84,7 +84,7 @@ export const LOCAL_FIELDS = {
     null,
     "validation metric whose best checkpoint is kept besides, for instance val/sums/pass@1; null = none",
     {
-      note: "best_checkpoint.json in the run's folder names it. The name is that of Hugging Face's trainers.",
+      note: "best_checkpoint.json in the run's folder names it. Candidates are the validations after step 0, of equals the first. The name is that of Hugging Face's trainers.",
     },
   ),
   "training.greater_is_better": bool(true, "whether the best is the largest value of that metric"),

@@ -60,6 +60,7 @@ export const TINKER_FIELDS = {
   "training.metric_for_best_model": str(
     null,
     "validation metric whose best checkpoint is kept besides; null = none",
+    { note: "Candidates are the validations after step 0, of equals the first." },
   ),
   "training.greater_is_better": bool(true, "whether the best is the largest value of that metric"),
   "training.resume_from_tinker_id": str(null, "checkpoint or model id of the service to continue from"),

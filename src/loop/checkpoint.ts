@@ -50,9 +50,9 @@ function torn({ step }: LoopState): string {
   return `The step after step ${step} is not saved: it was stopped after it had changed the weights and before it was whole. A resumed run goes on from the checkpoint before it`;
 }
 
-/** True right after the best validation so far; the model as it was before training is no candidate. */
+/** True right after the best validation so far. */
 export function isBest(state: LoopState): state is LoopState & Required<Pick<LoopState, "best">> {
-  return state.step > 0 && state.best?.step === state.step;
+  return state.best?.step === state.step;
 }
 
 /** Puts backend and logs back to where the checkpoint was made, and warns when the data is no longer the same. */

@@ -26,7 +26,7 @@ export interface LoopState {
   readonly untrained?: { readonly steps: number; readonly why: string };
   /** Where the generator stands, in asynchronous training. */
   readonly generation?: GenerationState;
-  /** The best validation so far, with `training.metric_for_best_model`. */
+  /** The best validation after the first step so far, with `training.metric_for_best_model`. */
   readonly best?: { readonly step: number; readonly value: number };
 }
 

@@ -41,7 +41,10 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
   return { ...state, validated: state.step, ...best };
 }
 
-/** This validation, where `metric_for_best_model` says that it is better than those before. */
+/**
+ * This validation, where `metric_for_best_model` says that it is better than those before. The best is one of the run's
+ * own steps: the model before the first of them is neither a candidate nor a bar.
+ */
 function bestOf(
   { best, step }: LoopState,
   { metrics, training }: { metrics: Metrics; training: LoopSettings["training"] },
@@ -55,6 +58,7 @@ function bestOf(
       { path: "training.metric_for_best_model" },
     );
   }
+  if (step === 0) return {};
   // Of equals the first; a value that is not a number is never the best.
   const isBetter = best === undefined || (greater_is_better ? value > best.value : value < best.value);
   return isBetter && Number.isFinite(value) ? { best: { step, value } } : {};

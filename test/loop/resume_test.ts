@@ -167,6 +167,38 @@ test("the best checkpoint by a metric outlives the newest, and a resumed run kno
   expect((await readCheckpoint<LoopState>(join(folder, "global_step_24"))).state.best).toEqual(state.best);
 });
 
+/** Validations after the first step as the log has them. */
+async function measured(run: ReturnType<typeof fileRun>, metric: string) {
+  const lines = (await run.lines()).split("\n").map((line) => JSON.parse(line.replace(/,}$/, "}")));
+  const after = lines.filter(({ phase, step }) => phase === "val" && step > 0);
+  return after.map((line) => ({ step: line.step as number, value: line[metric] as number }));
+}
+
+test.each([
+  ["never beats its start", false, true, 1],
+  ["never beats its start, which was not validated", false, false, 1],
+  ["beats its start", true, true, 1],
+  ["beats its start, which was not validated", true, false, 3],
+])(
+  "a run that %s has the best of its own steps",
+  async (_, greater_is_better, val_before_train, test_freq) => {
+    const metric = "val/copy/pass@1";
+    const trainer = { total_batches: 12, test_freq, save_freq: 0, val_before_train };
+    const training = { learning_rate: 8, seed: 1, metric_for_best_model: metric, greater_is_better };
+    const made = fileRun("own", {}, { ...LETTER_SETTINGS, trainer, training });
+    const { state } = await train(made.run);
+    const values = await measured(made, metric);
+    const extreme = Math[greater_is_better ? "max" : "min"](...values.map(({ value }) => value));
+    const best = values.find(({ value }) => value === extreme)!;
+    expect(state.best).toEqual(best);
+    expect(await made.checkpoints.best()).toEqual({
+      checkpoint: `global_step_${best.step}`,
+      metric,
+      value: best.value,
+    });
+  },
+);
+
 test("greater_is_better=false keeps the smallest value, and an unknown metric names those there are", async () => {
   const training = { learning_rate: 8, seed: 1, metric_for_best_model: "val/reward/copier/mean" };
   const trainer = { total_batches: 6, test_freq: 1, save_freq: 0 };
@@ -176,10 +208,8 @@ test("greater_is_better=false keeps the smallest value, and an unknown metric na
     { ...SETTINGS, trainer, training: { ...training, greater_is_better: false } },
   );
   const { state } = await train(least.run);
-  const values = (await least.lines())
-    .match(/"val\/reward\/copier\/mean":[\d.]+/g)!
-    .map((at) => Number(at.split(":")[1]));
-  expect(state.best?.value).toBe(Math.min(...values));
+  const values = await measured(least, "val/reward/copier/mean");
+  expect(state.best?.value).toBe(Math.min(...values.map(({ value }) => value)));
   const unknown = fileRun("unknown", {}, { ...SETTINGS, training: { metric_for_best_model: "val/nothing" } });
   await expect(train(unknown.run)).rejects.toThrow(
     /does not measure val\/nothing: it measures .*val\/copy\/pass@1/,
