@@ -1,5 +1,5 @@
 /** The engine behind the servers, without a server: several trainers on one base, all weights or an adapter. */
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -106,4 +106,56 @@ overDevices("the engine behind the servers", (device: Device) => {
       clear();
     },
   );
+
+  test("optimiser settings that would break the weights are refused, and change nothing", async () => {
+    const { trainer, clear } = await open();
+    const it = await trainer(4);
+    const before = await score(it);
+    const refused: [string, number[]][] = [
+      ["learning_rate", [1e308, 101, -1, Number.NaN, Number.POSITIVE_INFINITY]],
+      ["beta1", [1, -0.1, 1 - 1e-12, Number.NaN]],
+      ["beta2", [1, -0.1, 1 - 1e-12, Number.NaN]],
+      ["eps", [0, 1e-45, 2, 1e300, Number.NaN]],
+      ["weight_decay", [1e308, -1, Number.NaN]],
+      ["grad_clip_norm", [1e300, -1, Number.NaN]],
+    ];
+    for (const [name, values] of refused)
+      for (const value of values) {
+        await it.forwardBackward(ROWS, { loss: LOSS, forwardOnly: false });
+        const step = it.optimStep({ ...ADAM, [name]: value });
+        await expect(step, `${name} ${value}`).rejects.toThrow(
+          new RegExp(`Cannot take the optimiser step: ${name} must be`),
+        );
+      }
+    expect(await score(it)).toEqual(before);
+    it.clearGradients();
+    for (const edge of [
+      { learning_rate: 100, weight_decay: 0 },
+      { eps: 1e-30 },
+      { beta1: 0, beta2: 0 },
+      { grad_clip_norm: 1e30 },
+    ]) {
+      await it.forwardBackward(ROWS, { loss: LOSS, forwardOnly: false });
+      await it.optimStep({ ...ADAM, ...edge });
+    }
+    it.release();
+    clear();
+  });
+
+  test.each(ranks)("rank $rank: weights that hold NaN are not saved", async ({ rank }) => {
+    const { root, trainer, clear } = await open();
+    const it = await trainer(rank);
+    const dir = join(root, "saved");
+    await it.save(dir, { optimizer: true });
+    const file = join(dir, rank > 0 ? "adapter_model.safetensors" : "model.safetensors");
+    const bytes = readFileSync(file);
+    bytes.writeFloatLE(Number.NaN, bytes.length - 4);
+    writeFileSync(file, bytes);
+    await it.load(dir, { optimizer: true });
+    await expect(it.save(join(root, "next"), { optimizer: true })).rejects.toThrow(
+      /^Cannot save the weights: .* holds NaN at index/,
+    );
+    it.release();
+    clear();
+  });
 });

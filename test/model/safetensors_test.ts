@@ -160,9 +160,18 @@ describe("encodeSafetensors()", () => {
     expect(made.tensors.get("empty")?.shape).toEqual([0, 4]);
   });
 
+  test.each([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY])(
+    "refuses to write %d, naming the tensor and the place",
+    async (value) => {
+      const tensors = [{ name: "w", shape: [4], data: Float32Array.of(1, -2, value, 0) }];
+      await expect(encode(tensors)).rejects.toThrow(`Cannot save the weights: w holds ${value} at index 2.`);
+      expect((await encode(tensors, { anyNumber: true })).length).toBeGreaterThan(16);
+    },
+  );
+
   test("rounds BF16 to nearest even and keeps NaN", async () => {
     const given = Float32Array.of(1.00390625, 1.01171875, Number.NaN, 3.4e38, -1e-40);
-    const bytes = await encode([{ name: "w", shape: [5], data: given }], { dtype: "BF16" });
+    const bytes = await encode([{ name: "w", shape: [5], data: given }], { dtype: "BF16", anyNumber: true });
     const made = await openSafetensors(reader(bytes));
     const [even, up, nan, large, tiny] = await made.read("w");
     expect([even, up, nan, large]).toEqual([1, 1.015625, Number.NaN, Number.POSITIVE_INFINITY]);
