@@ -302,6 +302,25 @@ describe("sessions", () => {
     expect(next.engine.calls).toContain("load all");
   });
 
+  test("the optimiser is not loaded from weights for a sampler, which have none", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    const saved = await server.result("save_weights_for_sampler", { model_id: id, seq_id: 1, path: "s" });
+    const { path } = saved.json;
+    const load = (seq_id: number, optimizer: boolean) =>
+      server.result("load_weights", { model_id: id, seq_id, path, optimizer });
+    expect((await load(2, true)).json).toEqual({
+      error: expect.stringContaining("weights for a sampler have none"),
+      category: "user",
+    });
+    const session_id = await server.session();
+    const made = { session_id, model_seq_id: 0, path, optimizer: true };
+    expect((await server.result("load_weights", made)).json.error).toContain("have none");
+    expect(server.engine.calls.filter((call) => call.startsWith("load"))).toEqual([]);
+    expect((await load(3, false)).json.path).toBe(path);
+    expect(server.engine.calls).toContain("load weights");
+  });
+
   test("unloading a model frees it", async () => {
     const server = await openServer();
     const id = await server.model();

@@ -236,9 +236,11 @@ test("a folder that holds other things keeps its mode", async () => {
 });
 
 test("an expired checkpoint is gone before the sweep", async () => {
-  const { store } = await saved(await folder(), ["a"], 0.02);
+  vi.useFakeTimers({ toFake: ["Date"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const { store } = await saved(await folder(), ["a"], 60);
   expect(store.find(pathOf("a")).record.name).toBe("a");
-  await new Promise((resolve) => setTimeout(resolve, 30));
+  vi.setSystemTime(Date.now() + 60_000);
   expect(() => store.find(pathOf("a"))).toThrow(/there is none, or it has expired/);
   expect(store.list()).toEqual([]);
   expect(store.has(pathOf("a"))).toBe(false);
