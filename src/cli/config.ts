@@ -1,5 +1,6 @@
 /** `grpu config ...`: show, validate, explain, compare and convert configurations. */
 import type { ConvertOptions, Note } from "../config/convert/build.ts";
+import type { ShellOptions } from "../config/convert/shell/read.ts";
 import type { Source, SourceFile, System } from "../config/convert/source.ts";
 import type { Problem } from "../config/problem.ts";
 import { ConfigError } from "../errors.ts";
@@ -38,6 +39,15 @@ const CONFIG: Option = {
   describe: "YAML laid over the defaults; may repeat",
   repeat: true,
 };
+const SHELL: readonly Option[] = [
+  {
+    flag: "--env",
+    value: "NAME=VALUE",
+    describe: "environment that a shell script reads; may repeat",
+    repeat: true,
+  },
+  { flag: "--arg", value: "VALUE", describe: "$1, $2, ... of a shell script; may repeat", repeat: true },
+];
 const FORMAT: Option = {
   flag: "--format",
   value: "NAME",
@@ -73,7 +83,7 @@ export const commands: readonly Command[] = [
   {
     path: "config validate",
     summary: "check files; tells every problem with its line",
-    args: "<FILE ...>",
+    args: "<FILE ...> [key=value ...]",
     options: [
       {
         flag: "--system",
@@ -81,16 +91,27 @@ export const commands: readonly Command[] = [
         describe: "whose configuration it is (else guessed)",
         choices: SYSTEMS,
       },
+      ...SHELL,
     ],
-    examples: ["grpu config validate run.yaml", "grpu config validate --system verl train.sh"],
+    examples: [
+      "grpu config validate run.yaml",
+      "grpu config validate run.yaml rllm/backend=tinker rllm.rollout.n=4",
+      "grpu config validate --system verl train.sh",
+    ],
+    notes: "Overrides are laid over each file, as grpu train lays them.",
     run: validate,
   },
   {
     path: "config explain",
     summary: "type, default, meaning, other names and support of a setting, or what is in a section",
-    args: "<KEY>",
-    options: [{ flag: "--json", describe: "print JSON" }],
-    examples: ["grpu config explain rllm.rollout.n", "grpu config explain buffer.batch_size"],
+    args: "<KEY> [config.yaml] [key=value ...]",
+    options: [CONFIG, { flag: "--json", describe: "print JSON" }],
+    examples: [
+      "grpu config explain rllm.rollout.n",
+      "grpu config explain rllm.rollout.n run.yaml rllm/backend=tinker",
+      "grpu config explain buffer.batch_size",
+    ],
+    notes: "With files or overrides, also the value that a run with them has, and where it comes from.",
     run: explain,
   },
   {
@@ -110,6 +131,7 @@ export const commands: readonly Command[] = [
         describe: "whose configuration B is (else guessed)",
         choices: SYSTEMS,
       },
+      ...SHELL,
     ],
     examples: ["grpu config diff verl.sh trinity.yaml"],
     notes: "Exits with 0 when both mean the same, with 1 otherwise.",
@@ -154,6 +176,7 @@ export const commands: readonly Command[] = [
         choices: ["copy", "scale"],
         default: "copy",
       },
+      ...SHELL,
       { flag: "--pin-defaults", describe: "write down what has another default in the other system" },
       { flag: "--verbose", describe: "tell about every setting" },
     ],
@@ -223,21 +246,35 @@ async function tell(problems: readonly Problem[], warnings: readonly Problem[], 
 async function validate({ args, options }: Input, io: Io): Promise<number> {
   const { validateFile } = await import("../config/validate.ts");
   const { formatProblem } = await import("../config/problem.ts");
+  const { files, overrides } = splitArguments(args);
   if (args.length === 0)
-    throw new ConfigError("Cannot validate as no file is given: name one, or - for standard input");
+    throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input");
+  const system = options.system as System | undefined;
+  const shared = { ...configFiles(), env: io.env, system, overrides, shell: shellOptions(options) };
   let errors = 0;
-  for (const name of args) {
-    const file = await readInput(name, io);
-    const system = options.system as System | undefined;
-    const result = validateFile(file, { ...configFiles(), env: io.env, system });
-    for (const problem of result.problems) io.out(`${formatProblem({ file: file.name, ...problem })}\n`);
+  for (const name of files.length === 0 ? [undefined] : files) {
+    const file = name === undefined ? undefined : await readInput(name, io);
+    const result = validateFile(file, shared);
+    const shown = file?.name ?? "overrides";
+    for (const problem of result.problems)
+      io.out(`${formatProblem({ ...problem, file: problem.file ?? shown })}\n`);
     const count = result.problems.filter(({ severity }) => severity === "error").length;
     io.err(
-      `${file.name}: ${result.system}, ${count === 0 ? "no errors" : count === 1 ? "1 error" : `${count} errors`}\n`,
+      `${shown}: ${result.system}, ${count === 0 ? "no errors" : count === 1 ? "1 error" : `${count} errors`}\n`,
     );
     errors += count;
   }
   return errors === 0 ? 0 : EXIT_CONFIG;
+}
+
+/** `--env` and `--arg`. */
+function shellOptions(options: Input["options"]): ShellOptions {
+  const env = asList(options.env).map((pair): [string, string] => {
+    const match = /^([A-Za-z_]\w*)=([\s\S]*)$/.exec(pair);
+    if (match === null) throw new ConfigError(`Cannot read --env: ${pair}. Write NAME=VALUE`);
+    return [match[1], match[2]];
+  });
+  return { env: new Map(env), args: asList(options.arg) };
 }
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
@@ -245,7 +282,8 @@ async function explain({ args, options }: Input, io: Io): Promise<number> {
     "../config/explain.ts"
   );
   const { readConfig } = configFiles();
-  const key = args[0];
+  const { files, overrides } = splitArguments(args);
+  const key = files.shift();
   if (key === undefined)
     throw new ConfigError("Cannot explain as no setting is given: name one, for instance rllm.rollout.n");
   const about = explainSetting(key, readConfig);
@@ -259,8 +297,27 @@ async function explain({ args, options }: Input, io: Io): Promise<number> {
       `Cannot explain ${key} as there is no such setting${close ? `; nearest: ${close}` : ""}`,
     );
   }
-  io.out(options.json === true ? `${JSON.stringify(about, null, 2)}\n` : formatExplanation(about));
+  const layers = { files: [...asList(options.config), ...files], overrides };
+  const value = layers.files.length + overrides.length > 0 ? await valueIn(key, layers, io) : undefined;
+  if (value === "refused") return EXIT_CONFIG;
+  const told = value === undefined ? about : { ...about, value };
+  io.out(options.json === true ? `${JSON.stringify(told, null, 2)}\n` : formatExplanation(told));
   return 0;
+}
+
+/** The value of a setting in a run with these files and overrides, and where it comes from. */
+async function valueIn(
+  key: string,
+  layers: { readonly files: readonly string[]; readonly overrides: readonly string[] },
+  io: Io,
+): Promise<import("../config/explain.ts").Explanation["value"] | "refused"> {
+  const [{ tryCompose }, { valueInRun }] = await Promise.all([
+    import("../config/compose.ts"),
+    import("../config/explain.ts"),
+  ]);
+  const attempt = tryCompose({ ...configFiles(), ...layers, env: io.env, allowMissing: true });
+  if (await tell(attempt.problems, attempt.warnings, io)) return "refused";
+  return valueInRun(key, attempt);
 }
 
 async function diff({ args, options }: Input, io: Io): Promise<number> {
@@ -268,8 +325,9 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
   if (args.length !== 2)
     throw new ConfigError(`Cannot compare as two files are needed: ${args.length} given`);
   const [a, b] = [await readInput(args[0], io), await readInput(args[1], io)];
-  const left = await toSource([a], options.systemA as System | undefined);
-  const right = await toSource([b], options.systemB as System | undefined);
+  const shell = shellOptions(options);
+  const left = await toSource([a], options.systemA as System | undefined, shell);
+  const right = await toSource([b], options.systemB as System | undefined, shell);
   const result = diffSources(left, right, configFiles().readConfig);
   if (
     await tell(
@@ -285,12 +343,16 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
   return text === "" ? 0 : 1;
 }
 
-async function toSource(files: readonly SourceFile[], system?: System): Promise<Source> {
+async function toSource(
+  files: readonly SourceFile[],
+  system?: System,
+  shell?: ShellOptions,
+): Promise<Source> {
   const [{ readSource }, { detectSystem }] = await Promise.all([
     import("../config/convert/source.ts"),
     import("../config/validate.ts"),
   ]);
-  const source = readSource(files, system ?? "verl");
+  const source = readSource(files, system ?? "verl", shell);
   return { ...source, system: system ?? detectSystem(source.values.keys()) };
 }
 
@@ -307,7 +369,7 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
   const inputs = await Promise.all(files.map((name) => readInput(name, io)));
   if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
   const [from, to] = [options.from as System, options.to as System];
-  const source = await toSource(inputs, from);
+  const source = await toSource(inputs, from, shellOptions(options));
   const profile = await readProfileFile(options.profile, to, io);
   const conversion: ConvertOptions = {
     profile,
@@ -349,7 +411,7 @@ async function written({ from, to, inputs, source, values, options }: Writing): 
   const isArgs = options.format === "args" || /\.(args|sh|txt)$/.test(String(options.out ?? ""));
   const isInYaml = inputs.some(({ name }) => /\.ya?ml$/.test(name));
   if (isArgs || (options.format === undefined && !options.out && to === "verl" && !isInYaml))
-    return writeArgs(values);
+    return writeArgs(values, source);
   const [first] = inputs;
   if (from === to && first && /\.ya?ml$/.test(first.name)) {
     const changed = [...values].filter(([path]) => source.values.get(path)?.file !== first.name);

@@ -1,16 +1,17 @@
 /** Everything there is to say about one setting. */
 
+import type { Attempt } from "./compose.ts";
 import { TRINITY_FIELDS } from "./convert/trinity_fields.ts";
 import { isTrinityPath, TRINITY_ORDER } from "./convert/trinity_order.ts";
 import { type Counterparts, counterpartsOf } from "./counterpart.ts";
 import { describeType, type Field } from "./field.ts";
 import { RLLM_FIELDS } from "./fields_rllm.ts";
-import { lineOf, readLayer } from "./layer.ts";
+import { lineOf, originOf, readLayer } from "./layer.ts";
 import { MASK } from "./mask.ts";
 import { nearestPath } from "./problem.ts";
 import { inline } from "./render.ts";
 import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
-import { isSecret } from "./secret.ts";
+import { isSecret, maskValue } from "./secret.ts";
 import { type Status, statusOf, supportOf, TARGETS, type Target } from "./support.ts";
 import { getAt } from "./tree.ts";
 import { allVerlLeaves, VERL_ENGINES, VERL_VERSIONS, verlField, verlLeaves } from "./verl_tree.ts";
@@ -22,6 +23,8 @@ export interface Explanation {
   readonly note?: string;
   /** One default per file that has one. */
   readonly defaults: readonly { readonly value: string; readonly where: string }[];
+  /** In a run with given files and overrides. */
+  readonly value?: { readonly value: string; readonly where: string };
   readonly elsewhere: Counterparts;
   readonly backends: readonly {
     readonly backend: Target;
@@ -128,6 +131,16 @@ export function formatSection(section: string): string {
   return rows.map(({ path, text }) => `${path.padEnd(width)}${text}\n`).join("");
 }
 
+/** The value of a setting in a composed configuration. */
+export function valueInRun(
+  path: string,
+  { config, origins }: Pick<Attempt, "config" | "origins">,
+): Explanation["value"] {
+  const value = getAt(config, path);
+  if (value === undefined) return undefined;
+  return { value: inline(maskValue(path, value)), where: originOf(origins, path)?.text ?? "default" };
+}
+
 /** The known path closest to one that does not exist. */
 export function nearestSetting(path: string, readConfig: ReadConfig): string | undefined {
   const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) =>
@@ -145,6 +158,7 @@ export function formatExplanation(about: Explanation): string {
   about.defaults.forEach(({ value, where }, i) => {
     lines.push(`  ${i === 0 ? "Default " : "        "}  ${value}  (${where})`);
   });
+  if (about.value) lines.push(`  Here      ${about.value.value}  (${about.value.where})`);
   if (about.note) lines.push(`  Note      ${about.note}`);
   const names = Object.entries(about.elsewhere);
   if (names.length > 0) lines.push("", "  Elsewhere");

@@ -4,6 +4,7 @@ import { tryCompose } from "./compose.ts";
 import { Build } from "./convert/build.ts";
 import { checkTrinity } from "./convert/check_trinity.ts";
 import { knownSettings } from "./convert/convert.ts";
+import type { ShellOptions } from "./convert/shell/read.ts";
 import { readSource, type Source, type SourceFile, type System } from "./convert/source.ts";
 import { trinityField } from "./convert/trinity_fields.ts";
 import type { Field } from "./field.ts";
@@ -18,6 +19,10 @@ export interface ValidateOptions
   extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
   /** Overrides the guess. */
   readonly system?: System;
+  /** Laid over the file, as `train` takes them. */
+  readonly overrides?: readonly string[];
+  /** For shell scripts. */
+  readonly shell?: ShellOptions;
 }
 
 export interface Validated {
@@ -39,14 +44,16 @@ export function detectSystem(paths: Iterable<string>): System {
   return found.some((path) => ROOTS.verl.test(path)) ? "verl" : "rllm";
 }
 
-/** Every problem of one file, in the order of its lines. */
-export function validateFile(file: SourceFile, options: ValidateOptions): Validated {
-  const source = readSource([file], options.system ?? "verl");
-  const system = options.system ?? detectSystem(source.values.keys());
-  const problems =
-    system === "rllm" && !isScript(file)
-      ? validateComposed(file, options)
-      : validateSource({ ...source, system }, options);
+/** Every problem of one file with overrides over it, in the order of its lines; without a file, of the overrides. */
+export function validateFile(file: SourceFile | undefined, options: ValidateOptions): Validated {
+  const typed = { name: "overrides.args", text: (options.overrides ?? []).join("\n") };
+  const files = [...(file ? [file] : []), ...(typed.text === "" ? [] : [typed])];
+  const read = (as: System) => readSource(files, as, options.shell);
+  const guess = read(options.system ?? "verl");
+  const isBackend = options.overrides?.some((text) => text.startsWith("rllm/")) ?? false;
+  const system = options.system ?? (isBackend ? "rllm" : detectSystem(guess.values.keys()));
+  const isComposed = system === "rllm" && !(file && isScript(file));
+  const problems = isComposed ? validateComposed(file, options) : validateSource(read(system), options);
   return { system, problems: [...problems].sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
 }
 
@@ -54,9 +61,9 @@ function isScript({ name }: SourceFile): boolean {
   return /\.(sh|bash|args|txt)$/.test(name);
 }
 
-function validateComposed({ name, text }: SourceFile, options: ValidateOptions): Problem[] {
-  const readFile = (path: string) => (path === name ? text : options.readFile?.(path));
-  const attempt = tryCompose({ ...options, files: [name], readFile, allowMissing: true });
+function validateComposed(file: SourceFile | undefined, options: ValidateOptions): Problem[] {
+  const readFile = (path: string) => (path === file?.name ? file.text : options.readFile?.(path));
+  const attempt = tryCompose({ ...options, files: file ? [file.name] : [], readFile, allowMissing: true });
   const missing = [...leaves(attempt.config)].filter(([, value]) => value === MISSING);
   const told = missing
     .filter(([path]) => !path.startsWith("reward"))
@@ -67,13 +74,15 @@ function validateComposed({ name, text }: SourceFile, options: ValidateOptions):
 }
 
 function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
-  const problems: Problem[] = [...source.problems];
+  const problems: Problem[] = [...source.problems, ...toldWarnings(source)];
   const { isKnown, all } = knownSettings(source.system, readConfig);
   const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
-  for (const [path, { value, file, line }] of source.values) {
+  for (const [path, { value, file, line, isAdded, unread }] of source.values) {
+    if (unread !== undefined) continue;
     const tell = (severity: Problem["severity"], message: string) => {
       problems.push({ severity, message, path, file, line });
     };
+    if (isAdded && !isKnown(path) && source.system !== "trinity") continue;
     if (!isKnown(path)) {
       const close = nearestPath(path, all);
       tell(
@@ -90,6 +99,11 @@ function validateSource(source: Source, { readConfig, registered }: ValidateOpti
   }
   if (source.system === "trinity") problems.push(...validateTrinity(source));
   return problems;
+}
+
+/** What reading a script took for granted. */
+function toldWarnings({ notes = [] }: Source): Problem[] {
+  return notes.map(({ message = "", line }): Problem => ({ severity: "warning", message, line }));
 }
 
 /** GPU split, lengths, cadence and batch arithmetic of a Trinity file as it stands. */

@@ -103,9 +103,60 @@ describe("config show", () => {
   });
 });
 
+describe("overrides", () => {
+  test("are validated alone, or over each file", async () => {
+    const alone = await grpu(["config", "validate", "rllm/backend=tinker", "rllm.rollout.n=4"]);
+    expect([alone.code, alone.err]).toEqual([0, "overrides: rllm, no errors\n"]);
+    const wrong = await grpu(["config", "validate", "rllm/backend=tinkr"]);
+    expect([wrong.code, wrong.out]).toEqual([
+      3,
+      expect.stringMatching(/^overrides: error: .*did you mean rllm\/backend=tinker\?\n$/),
+    ]);
+    const good = file("over.yaml", "rllm: {rollout: {n: 2}}\n");
+    const over = await grpu(["config", "validate", good, "rllm.rollout.n=no"]);
+    expect([over.code, over.out]).toEqual([
+      3,
+      expect.stringContaining('rllm.rollout.n as it takes int >= 1: "no"'),
+    ]);
+    const verl = file("over.args", "algorithm.adv_estimator=grpo\n");
+    expect((await grpu(["config", "validate", verl, "trainer.nnode=2"])).out).toContain(
+      "nearest: trainer.nnodes",
+    );
+  });
+
+  test("and files give explain the value that a run has, and its place", async () => {
+    const yaml = file("explained.yaml", "rllm: {rollout: {n: 2}}\n");
+    const shown = async (...args: string[]) =>
+      /Here +(.*)/.exec((await grpu(["config", "explain", ...args])).out)?.[1];
+    expect(await shown("rllm.rollout.n", yaml)).toBe("2  (DIR/explained.yaml:1)");
+    expect(await shown("rllm.rollout.n", yaml, "rllm.rollout.n=4")).toBe("4  (override rllm.rollout.n=4)");
+    expect(await shown("rllm.trainer.test_freq", "rllm/backend=tinker")).toMatch(
+      /\(config\/rllm\/base\.yaml:\d+\)$/,
+    );
+    expect(await shown("rllm.rollout.n")).toBeUndefined();
+    const wrong = await grpu(["config", "explain", "rllm.rollout.n", "rllm.rollout.n=no"]);
+    expect([wrong.code, wrong.out]).toEqual([3, ""]);
+  });
+
+  test("a script is read with the environment and the arguments that are given", async () => {
+    const input = file(
+      "env.sh",
+      "python3 -m verl.trainer.main_ppo data.seed=${SEED:-1} trainer.experiment_name=$1\n",
+    );
+    const to = ["config", "convert", "--from", "verl", "--to", "verl", "--format", "args", input];
+    const { out } = await grpu([...to, "--env", "SEED=7", "--arg", "x"]);
+    expect(out).toBe("data.seed=7\ntrainer.experiment_name=x\n");
+    const bad = await grpu([...to, "--env", "SEED"]);
+    expect([bad.code === 0, bad.err]).toEqual([
+      false,
+      expect.stringContaining("Cannot read --env: SEED. Write NAME=VALUE"),
+    ]);
+  });
+});
+
 describe("config validate", () => {
   test("tells each problem of each file", async () => {
-    const bad = file("bad.yaml", "rllm:\n  rollout:\n    n: none\n  trainer:\n    logger: wandb\n");
+    const bad = file("bad.yaml", "rllm:\n  rollout:\n    n: none\n  trainer:\n    test_freq: often\n");
     const good = file("good.yaml", "rllm: {rollout: {n: 4}}\n");
     const { code, out, err } = await grpu(["config", "validate", bad, good]);
     expect(code).toBe(3);
@@ -171,11 +222,13 @@ describe("config convert and diff", () => {
   const script =
     "python3 -m verl.trainer.main_ppo \\\n  algorithm.adv_estimator=grpo data.truncation=left \\\n  data.train_files=$HOME/a/train.parquet trainer.nnodes=1 trainer.n_gpus_per_node=8\n";
 
-  test("asks for what has no source by name, takes it from a profile, and returns what it took", async () => {
+  test("says what it chose, takes another from a profile, and returns what it took", async () => {
     const input = file("run.sh", script);
-    const asked = await grpu(["config", "convert", "--from", "verl", "--to", "trinity", input]);
-    expect([asked.code, asked.out]).toEqual([3, ""]);
-    expect(asked.err).toContain("Cannot write explorer.rollout_model.engine_num as nothing in verl says it");
+    const plain = await grpu(["config", "convert", "--from", "verl", "--to", "trinity", input]);
+    expect(plain.code).toBe(0);
+    expect(plain.err).toMatch(
+      /computed: -> explorer\.rollout_model\.engine_num=4: the fewest that leave GPUs to train on/,
+    );
     const profile = file("profile.yaml", "trinity: {explorer: {rollout_model: {engine_num: 4}}}\n");
     const [out, report] = [join(folder, "t.yaml"), join(folder, "back.yaml")];
     const done = await grpu([

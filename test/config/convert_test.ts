@@ -207,6 +207,16 @@ describe("verl to Trinity", () => {
       /100 is no multiple of .*64/,
     ],
     [
+      "a batch that only the environment knows",
+      ["algorithm.adv_estimator=grpo", "data.train_batch_size=${oc.env:BATCH}"],
+      /data\.train_batch_size is no number here .*--env NAME=VALUE/,
+    ],
+    [
+      "an engine that Trinity lacks",
+      ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=trtllm"],
+      /rollout\.name=trtllm: Trinity samples with vllm, sglang, external/,
+    ],
+    [
       "no GPU left to train",
       [
         "algorithm.adv_estimator=grpo",
@@ -443,9 +453,9 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
       "data.train_files": ["${oc.env:HOME}/data/a/train.parquet", "${oc.env:HOME}/data/b/train.parquet"],
       "data.seed": 1,
       "trainer.logger": ["console", "wandb"],
-      "actor_rollout_ref.rollout.n": "${oc.env:N,8}",
+      "actor_rollout_ref.rollout.n": 8,
       "trainer.project_name": "my run",
-      "trainer.experiment_name": "${oc.env:RUN_NAME,base}",
+      "trainer.experiment_name": "base",
       "actor_rollout_ref.model.path": "${oc.env:MODEL}",
     });
     expect(source.values.get("data.seed")?.line).toBe(8);

@@ -77,14 +77,15 @@ describe.skipIf(!present)("worked examples", () => {
     });
   }
 
-  test("what has no source is asked for by name", () => {
+  test("what has no source is chosen, and said", () => {
     const args = readSource([{ name: "ppo.args", text: read("trinity_ppo.verl.args") }], "verl");
-    const { problems } = convert(args, { to: "trinity", readConfig });
-    expect(problems.map(({ message }) => /write (\S+)/.exec(message)?.[1])).toEqual([
-      "explorer.auxiliary_models.0.engine_num",
-      "explorer.auxiliary_models.0.tensor_parallel_size",
-      ENGINES,
-    ]);
+    const { problems, values, notes } = convert(args, { to: "trinity", readConfig });
+    expect(problems).toEqual([]);
+    const chosen = ["explorer.auxiliary_models.0.engine_num", ENGINES];
+    expect(chosen.map((path) => values.get(path)?.value)).toEqual([1, 3]);
+    const said = notes.filter(({ kind, to }) => kind === "computed" && chosen.includes(to ?? ""));
+    expect(said.every(({ message }) => message?.includes("choose another in the profile"))).toBe(true);
+    expect(said).toHaveLength(2);
   });
 
   test("the tree of values is the YAML's", () => {

@@ -1,6 +1,7 @@
 /** What Trinity would refuse or silently rewrite, and what does not behave as in verl, told at conversion. */
 import type { Value } from "../tree.ts";
 import type { Build } from "./build.ts";
+import { checkGpus } from "./gpus.ts";
 import { FILLED_IN, FROZEN_IN_NEW } from "./rows.ts";
 
 type Out = (path: string) => Value | undefined;
@@ -46,48 +47,6 @@ function checkTrainerConfig(build: Build): void {
       build.check(`${path} has no effect: the new builder takes it from its own settings`, path);
     }
   }
-}
-
-/** Explorer, auxiliary models and trainer share the GPUs; the trainer gets what is left. */
-function checkGpus(build: Build, out: Out): void {
-  const [nodes, perNode] = [Number(out("cluster.node_num") ?? 0), Number(out("cluster.gpu_per_node") ?? 0)];
-  const total = nodes * perNode;
-  const explorer = engineGpus(out, "explorer.rollout_model");
-  let auxiliary = 0;
-  for (let i = 0; out(`explorer.auxiliary_models.${i}.model_path`) !== undefined; i++) {
-    auxiliary += engineGpus(out, `explorer.auxiliary_models.${i}`);
-  }
-  if (total === 0 || Number.isNaN(explorer + auxiliary)) return;
-  const trainer = total - explorer - auxiliary;
-  const sum = `${nodes} x ${perNode} = ${total} GPUs: explorer ${explorer}, auxiliary ${auxiliary}, trainer ${trainer}`;
-  if (trainer < 1) {
-    build.fail(
-      `Cannot split the GPUs as none is left to train: ${sum}; lower explorer.rollout_model.engine_num`,
-    );
-    return;
-  }
-  build.check(sum);
-  if (trainer > perNode && trainer % perNode !== 0) {
-    build.fail(
-      `Cannot split the GPUs as a trainer on several nodes needs whole ones: ${sum}; change engine_num`,
-    );
-  }
-  const batch = Number(out("buffer.train_batch_size"));
-  if (batch % trainer !== 0) {
-    build.check(
-      `buffer.train_batch_size=${batch} does not divide by ${trainer} trainer GPUs: change engine_num or the batch`,
-    );
-  }
-}
-
-function engineGpus(out: Out, at: string): number {
-  const size = (name: string) => Number(out(`${at}.${name}`) ?? 1);
-  return (
-    size("engine_num") *
-    size("tensor_parallel_size") *
-    size("data_parallel_size") *
-    size("pipeline_parallel_size")
-  );
 }
 
 function checkCadence(build: Build, out: Out): void {

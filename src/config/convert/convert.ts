@@ -28,7 +28,7 @@ export function convert(source: Source, { to, readConfig, ...options }: ConvertR
   if (to === "rllm" && source.system !== "rllm") steps.push(verlToRllm);
   if (steps.length === 0) return same(source, options, unknown);
   let current = source;
-  let notes: readonly Note[] = [];
+  let notes: readonly Note[] = source.notes ?? [];
   let problems: readonly Problem[] = unknown;
   let result: Converted | undefined;
   for (const [i, step] of steps.entries()) {
@@ -58,7 +58,7 @@ function same(
   const added = [...profile].map(([path, value]) => [path, { value, from: [] }] as const);
   return {
     values: new Map<string, OutValue>([...values, ...added]),
-    notes: [],
+    notes: source.notes ?? [],
     problems: [...source.problems, ...problems],
   };
 }
@@ -78,8 +78,8 @@ function joinNotes(first: readonly Note[], second: readonly Note[]): Note[] {
 function unknownSettings(source: Source, readConfig: ConvertRequest["readConfig"]): Problem[] {
   const { isKnown, all } = knownSettings(source.system, readConfig);
   const problems: Problem[] = [];
-  for (const [path, { file, line }] of source.values) {
-    if (isKnown(path)) continue;
+  for (const [path, { file, line, isAdded }] of source.values) {
+    if (isKnown(path) || (isAdded && source.system !== "trinity")) continue;
     const close = nearestPath(path, all);
     const message = `Cannot find ${path} among ${source.system}'s settings${close ? `; nearest: ${close}` : ""}`;
     problems.push({ severity: "error", message, path, file, line });

@@ -1,6 +1,7 @@
 /** rLLM's settings and verl's: the shared rows, both ways. Everything native to verl keeps its name. */
 import { LOCAL_FIELDS } from "../fields_local.ts";
 import { TINKER_FIELDS } from "../fields_tinker.ts";
+import { isOlderVerl, movedInVerl } from "../rename.ts";
 import { supportOf } from "../support.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../sync_tables.ts";
 import type { Value } from "../tree.ts";
@@ -122,11 +123,21 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   const upper = build.take(high);
   if (upper !== undefined && upper !== build.values.get(rllm)?.value) {
     build.put(rllmHigh, upper, { kind: "renamed", from: [high] });
+  } else if (upper !== undefined) {
+    build.notes.push({
+      kind: "merged",
+      from: high,
+      to: rllm,
+      value: upper,
+      message: "both bounds are the same",
+    });
   }
   putKlBeta(build);
   for (const { native, rllm: path } of VERL_SHARED) {
     if (build.has(native) && !build.used.has(native)) {
-      build.put(path, build.take(native) as Value, { kind: "renamed", from: [native] });
+      const value = build.take(native) as Value;
+      const isOne = native === "trainer.logger" && typeof value === "string" && !value.includes("${");
+      build.put(path, isOne ? [value] : value, { kind: "renamed", from: [native] });
     }
   }
   const schedule = VERL_SCHEDULES.find((path) => build.has(path));
@@ -136,11 +147,53 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   if (steps !== undefined) {
     build.put(VERL_STEPS.rllm, steps === null ? -1 : steps, { kind: "renamed", from: [VERL_STEPS.native] });
   }
-  for (const [path, { value }] of build.rest()) put(build, path, value);
+  for (const [path, { value }] of build.rest()) putNative(build, path, value);
   settleDefaults(build, pairsWithRllm("verl", build.options.verlDefaults));
   build.applyProfile();
   return build;
 }
+
+/** A setting of verl's own, as verl 0.8.0 has it, which rLLM requires. */
+function putNative(build: Build, path: string, value: Value): void {
+  const impossible = IMPOSSIBLE.find((it) => it.path === path && it.value === value);
+  if (impossible) {
+    build.take(path);
+    if (impossible.isChange) build.fail(`Cannot convert ${path}=${value}: ${impossible.why}`, path);
+    else build.drop(path, impossible.why);
+    return;
+  }
+  const { verlDefaults } = build.options;
+  const moved = movedInVerl(path);
+  if (moved !== undefined && (verlDefaults.size === 0 || verlDefaults.has(moved))) {
+    build.take(path);
+    if (!build.has(moved))
+      build.put(moved, value, { kind: "renamed", from: [path], message: "moved in verl 0.8.0" });
+    else build.notes.push({ kind: "dropped", from: path, value, message: `${moved} is set as well` });
+  } else if (isOlderVerl(path)) build.drop(path, "verl 0.8.0, which rLLM requires, no longer has it");
+  else put(build, path, value);
+}
+
+/** What rLLM's loop does itself, in another way than verl's trainer. */
+const IMPOSSIBLE: readonly {
+  readonly path: string;
+  readonly value: Value;
+  readonly why: string;
+  /** The run would learn something else without it. */
+  readonly isChange?: boolean;
+}[] = [
+  {
+    path: "algorithm.use_kl_in_reward",
+    value: true,
+    why: "rLLM computes advantages before verl sees rewards. Use the loss (actor_rollout_ref.actor.use_kl_loss) and set it to false",
+    isChange: true,
+  },
+  ...["reward_model.enable", "reward.reward_model.enable"].map((path) => ({
+    path,
+    value: true,
+    why: "rLLM scores in its workflow: call the reward model there",
+  })),
+  { path: "actor_rollout_ref.rollout.mode", value: "sync", why: "rLLM always rolls out asynchronously" },
+];
 
 /** rLLM has one number for the KL loss: its weight, 0 when it is off. */
 function putKlBeta(build: Build): void {

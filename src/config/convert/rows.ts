@@ -149,6 +149,15 @@ export const TARGET_ROWS: Readonly<Record<"legacy" | "new", readonly Row[]>> = {
   new: [
     { verl: `${MODEL}.use_remove_padding`, trinity: "trainer.use_remove_padding" },
     { verl: "trainer.critic_warmup", trinity: "trainer.critic_warmup", isCadence: true },
+    ...same(`${ACTOR}.megatron`, "trainer.megatron", [
+      "tensor_model_parallel_size",
+      "pipeline_model_parallel_size",
+      "virtual_pipeline_model_parallel_size",
+      "expert_model_parallel_size",
+      "expert_tensor_parallel_size",
+      "context_parallel_size",
+      "sequence_parallel",
+    ]),
     { verl: "algorithm.rollout_correction.bypass_mode", trinity: "algorithm.bypass_old_logprobs" },
     ...same("algorithm.rollout_correction", "algorithm.rollout_correction", [
       "rollout_is",

@@ -22,18 +22,25 @@ export function putTasksets(build: Build): void {
     suffix: "",
     common: [...common.format, ...common.order],
   });
-  const evaluation: [string, Value][] = [];
-  const isGreedy = build.take(`${VAL}.do_sample`) === false;
+  const frequency = build.peek("trainer.test_freq");
+  const isOff = typeof frequency === "number" && frequency <= 0;
+  if (isOff || asList(build.peek("data.val_files")).length === 0) {
+    const why = isOff ? "validation is off: no eval_tasksets are written" : "there are no data.val_files";
+    for (const path of ["data.val_files", `${VAL}.do_sample`, ...EVAL_ROWS.map(([verl]) => verl)]) {
+      if (build.has(path)) build.drop(path, why);
+    }
+    return;
+  }
+  const evaluation: Common[] = [];
+  const greedy = `${VAL}.do_sample`;
+  const isGreedy = build.take(greedy) === false;
+  if (build.has(greedy) && !isGreedy) build.drop(greedy, "Trinity samples at the temperature of the taskset");
   for (const [verl, trinity] of EVAL_ROWS) {
     const value = build.take(verl);
     const isFrozen = isGreedy && trinity.endsWith("temperature");
-    if (isFrozen) evaluation.push([trinity, 0]);
-    else if (value !== undefined) evaluation.push([trinity, value]);
-  }
-  const frequency = build.peek("trainer.test_freq");
-  if (typeof frequency === "number" && frequency <= 0) {
-    build.take("data.val_files");
-    return;
+    const from = [verl, greedy].filter((path) => build.has(path));
+    if (isFrozen) evaluation.push({ key: trinity, value: 0, from });
+    else if (value !== undefined) evaluation.push({ key: trinity, value, from: [verl] });
   }
   putFiles(build, {
     source: "data.val_files",
@@ -43,23 +50,40 @@ export function putTasksets(build: Build): void {
   });
 }
 
-function takeCommon(build: Build): { format: [string, Value][]; order: [string, Value][] } {
+/** A setting of every taskset, with what says it in verl. */
+interface Common {
+  readonly key: string;
+  readonly value: Value;
+  readonly from: readonly string[];
+}
+
+function takeCommon(build: Build): { format: Common[]; order: Common[] } {
   const selector = build.options.target === "new" ? "data_selector" : "task_selector";
-  const order: [string, Value][] = [];
+  const order: Common[] = [];
+  const hasRows = build.has("data.train_files");
   const shuffle = build.take("data.shuffle");
-  if (shuffle !== undefined)
-    order.push([`${selector}.selector_type`, shuffle === true ? "shuffle" : "sequential"]);
-  else if (build.has("data.train_files"))
-    build.check("verl shuffles by default; Trinity takes rows in order");
+  if (shuffle !== undefined && !hasRows) build.drop("data.shuffle", "there are no data.train_files");
+  else if (shuffle !== undefined) {
+    const value = shuffle === true ? "shuffle" : "sequential";
+    order.push({ key: `${selector}.selector_type`, value, from: ["data.shuffle"] });
+  } else if (hasRows) build.check("verl shuffles by default; Trinity takes rows in order");
   const seed = build.take("data.seed");
-  if (seed !== undefined && seed !== null) order.push([`${selector}.seed`, seed]);
-  const format: [string, Value][] = [
-    ["format.prompt_key", build.take("data.prompt_key") ?? "prompt"],
-    ["format.response_key", build.take("data.response_key") ?? RESPONSE_KEY],
-  ];
-  for (const key of ["image_key", "video_key"]) {
-    const value = build.take(`data.${key}`);
-    if (value !== undefined) format.push([`format.${key}`, value]);
+  if (seed !== undefined && (seed === null || !hasRows))
+    build.drop("data.seed", "Trinity seeds each taskset with 42");
+  else if (seed !== undefined) order.push({ key: `${selector}.seed`, value: seed, from: ["data.seed"] });
+  const format: Common[] = [];
+  for (const [key, fallback] of [
+    ["prompt_key", "prompt"],
+    ["response_key", RESPONSE_KEY],
+    ["image_key", undefined],
+    ["video_key", undefined],
+  ] as const) {
+    const path = `data.${key}`;
+    const value = build.take(path) ?? fallback;
+    if (value === undefined) continue;
+    format.push({ key: `format.${key}`, value, from: build.has(path) ? [path] : [] });
+    const isWritten = hasRows || build.has("data.val_files");
+    if (build.has(path) && !isWritten) build.drop(path, "there are no tasksets");
   }
   return { format, order };
 }
@@ -68,7 +92,7 @@ interface Files {
   readonly source: string;
   readonly at: string;
   readonly suffix: string;
-  readonly common: readonly (readonly [string, Value])[];
+  readonly common: readonly Common[];
 }
 
 function putFiles(build: Build, { source, at, suffix, common }: Files): void {
@@ -83,7 +107,8 @@ function putFiles(build: Build, { source, at, suffix, common }: Files): void {
     build.put(`${at}.${i}.storage_type`, "file", { kind: "constant" });
     build.put(`${at}.${i}.path`, path, { kind: "split", from });
     build.put(`${at}.${i}.split`, split, { kind: "split", from });
-    for (const [key, value] of common) build.put(`${at}.${i}.${key}`, value, { kind: "split" });
+    for (const { key, value, from: own } of common)
+      build.put(`${at}.${i}.${key}`, value, { kind: "split", from: own });
   }
 }
 

@@ -3,6 +3,7 @@ import type { Value } from "../tree.ts";
 import { asList, Build, type Converted, type ConvertOptions, expandHome } from "./build.ts";
 import { checkTrinity } from "./check_trinity.ts";
 import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
+import { putEngines } from "./gpus.ts";
 import {
   ESTIMATORS,
   KL_TO_TRINITY,
@@ -28,8 +29,10 @@ export function verlToTrinity(source: Source, options: ConvertOptions = {}): Con
   putTasksets(build);
   putRewardModel(build);
   putTrainer(build, interval);
+  checkCopiedSteps(build, interval);
   putConstants(build);
   putRest(build);
+  putEngines(build);
   settleDefaults(build, pairsWithTrinity("verl", build.options.target));
   build.applyProfile();
   checkTrinity(build);
@@ -39,9 +42,11 @@ export function verlToTrinity(source: Source, options: ConvertOptions = {}): Con
 /** @returns `sync_interval`: Trinity's updates per iteration of verl's. */
 function putBatches(build: Build): number {
   const n = Number(build.peek(`${ROLLOUT}.n`) ?? 1);
-  const batch = Number(build.take("data.train_batch_size") ?? 1024);
   const miniPath = `${ACTOR}.ppo_mini_batch_size`;
+  refuseOpenNumbers(build, [`${ROLLOUT}.n`, "data.train_batch_size", miniPath]);
+  const batch = Number(build.take("data.train_batch_size") ?? 1024);
   const mini = Number(build.take(miniPath) ?? Math.min(256, batch));
+  if (Number.isNaN(n + batch + mini)) return 1;
   const interval = batch / mini;
   if (!Number.isInteger(interval) || interval < 1) {
     build.fail(
@@ -66,6 +71,19 @@ function putBatches(build: Build): number {
   if (!build.has(`${ROLLOUT}.n`))
     build.put("algorithm.repeat_times", 1, { kind: "computed", message: "verl's default" });
   return interval;
+}
+
+/** Numbers that Trinity's are computed from must be known here. */
+function refuseOpenNumbers(build: Build, paths: readonly string[]): void {
+  for (const path of paths) {
+    const value = build.peek(path);
+    if (value === undefined || typeof value === "number") continue;
+    build.fail(
+      `Cannot compute Trinity's batches: ${path} is no number here (${JSON.stringify(value)}). ` +
+        "Give its variable (--env NAME=VALUE) or the setting behind the file",
+      path,
+    );
+  }
 }
 
 function putAlgorithm(build: Build): void {
@@ -184,18 +202,51 @@ function putRewardModel(build: Build): void {
     kind: "renamed",
     from: [path, enable],
   });
-  for (const name of ["engine_num", "tensor_parallel_size"]) need(build, `${at}.${name}`);
+  for (const name of ["engine_num", "tensor_parallel_size"]) {
+    build.put(`${at}.${name}`, 1, {
+      kind: "computed",
+      message: "Trinity's default; choose another in the profile",
+    });
+  }
   build.check(
     "an auxiliary model only counts when a workflow calls it; verl's scores every response by itself",
     enable,
   );
 }
 
-function need(build: Build, path: string): void {
-  if (build.options.profile.has(path)) return;
-  build.fail(
-    `Cannot write ${path} as nothing in verl says it: give it in the profile (trinity: {${path}: VALUE})`,
+function putSteps(build: Build, interval: number): void {
+  const path = "trainer.total_training_steps";
+  const steps = build.take(path);
+  if (steps === undefined) return;
+  if (steps === null || (typeof steps === "number" && steps <= 0)) {
+    build.drop(path, "no limit, which is Trinity's default");
+    return;
+  }
+  const isScaled = build.options.cadence === "scale" && typeof steps === "number";
+  for (const to of ["buffer.total_steps", "trainer.total_steps"]) {
+    build.put(to, isScaled ? steps * interval : steps, { kind: "split", from: [path] });
+  }
+}
+
+/** Steps that are copied come `sync_interval` times as often as in verl. */
+function checkCopiedSteps(build: Build, interval: number): void {
+  if (interval === 1 || build.options.cadence === "scale") return;
+  const total = build.values.get("buffer.total_steps")?.value;
+  if (total !== undefined) {
+    build.check(
+      `buffer.total_steps=${total} is copied, and a step of Trinity explores 1/${interval} of the prompts of a step of verl: ` +
+        `the run sees 1/${interval} of them (--cadence scale writes ${Number(total) * interval})`,
+      "trainer.total_training_steps",
+    );
+  }
+  const copied = ["trainer.save_interval", "explorer.eval_interval"].filter(
+    (path) => Number(build.values.get(path)?.value) > 0,
   );
+  if (copied.length > 0) {
+    build.check(
+      `${copied.join(", ")}: copied, so ${interval} times as often as in verl (--cadence scale multiplies by ${interval})`,
+    );
+  }
 }
 
 const MONITORS = ["wandb", "tensorboard", "mlflow"];
@@ -211,13 +262,7 @@ function putTrainer(build: Build, interval: number): void {
       message,
     });
   }
-  const steps = build.take("trainer.total_training_steps");
-  if (typeof steps === "number") {
-    const total = build.options.cadence === "scale" ? steps * interval : steps;
-    for (const path of ["buffer.total_steps", "trainer.total_steps"]) {
-      build.put(path, total, { kind: "split", from: ["trainer.total_training_steps"] });
-    }
-  }
+  putSteps(build, interval);
   putMonitor(build);
   const kept = ["trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"].filter((path) =>
     build.has(path),
@@ -231,7 +276,6 @@ function putTrainer(build: Build, interval: number): void {
   if (build.take("trainer.val_only") === true) {
     build.put("mode", "bench", { kind: "renamed", from: ["trainer.val_only"], message: "the closest mode" });
   }
-  need(build, "explorer.rollout_model.engine_num");
 }
 
 function putMonitor(build: Build): void {
@@ -259,14 +303,29 @@ function putRest(build: Build): void {
   const { target } = build.options;
   for (const [path, { value }] of build.rest()) {
     const home = trainerConfigPath(path, target);
-    if (path === `${ROLLOUT}.name` && value !== "vllm") {
+    if (path === "model_engine" && value === "megatron") {
       build.take(path);
-      build.put("explorer.rollout_model.engine_type", value, { kind: "renamed", from: [path] });
+      build.put("trainer.trainer_strategy", "megatron", { kind: "renamed", from: [path] });
+    } else if (path === `${ROLLOUT}.name` && value !== "vllm") {
+      putEngine(build, path);
     } else if (home !== undefined) {
       build.take(path);
       build.put(`trainer.trainer_config.${home}`, expandHome(value), { kind: "exact", from: [path] });
     } else build.drop(path, whyDropped(path));
   }
+}
+
+const ENGINES = ["vllm", "sglang", "external"];
+
+function putEngine(build: Build, path: string): void {
+  const value = build.take(path) as Value;
+  if (!isReference(value) && !ENGINES.includes(String(value))) {
+    build.fail(
+      `Cannot convert ${path}=${value}: Trinity samples with ${ENGINES.join(", ")}. Choose one`,
+      path,
+    );
+  }
+  build.put("explorer.rollout_model.engine_type", value, { kind: "renamed", from: [path] });
 }
 
 function trainerConfigPath(path: string, target: "legacy" | "new"): string | undefined {
@@ -278,6 +337,7 @@ function trainerConfigPath(path: string, target: "legacy" | "new"): string | und
 }
 
 function whyDropped(path: string): string {
+  if (path === "model_engine") return "Trinity trains with fsdp, fsdp2 or megatron";
   if (path === `${ROLLOUT}.name`) return "vllm is Trinity's default engine";
   if (path.startsWith(`${ROLLOUT}.`)) return "sampler settings of verl have no effect in Trinity";
   if (path === "data.truncation")

@@ -83,9 +83,13 @@ function inOrder(tree: Tree): Tree {
   return sort(tree, "") as Tree;
 }
 
-/** One `key=value` a line, as verl's command line takes them; `${oc.env:HOME}` is `$HOME` again. */
-export function writeArgs(values: ReadonlyMap<string, OutValue>): string {
-  return [...values].map(([path, { value }]) => `${path}=${overrideText(value)}\n`).join("");
+/**
+ * One `key=value` a line, as verl's command line takes them; `${oc.env:HOME}` is `$HOME` again, and what `source` adds
+ * with `+key=value` is added again.
+ */
+export function writeArgs(values: ReadonlyMap<string, OutValue>, source?: Source): string {
+  const sign = (path: string) => (source?.values.get(path)?.isAdded ? "++" : "");
+  return [...values].map(([path, { value }]) => `${sign(path)}${path}=${overrideText(value)}\n`).join("");
 }
 
 /**

@@ -1,0 +1,168 @@
+/** `$((...))`: 64-bit integers, as bash counts. */
+import { type ArithmeticExpression, parse } from "unbash";
+import type { Shell } from "./shell.ts";
+import { isKnown } from "./text.ts";
+import { expandText } from "./words.ts";
+
+/** The value of an expression; undefined where a variable in it is not known. */
+export function evaluate(shell: Shell, expression: ArithmeticExpression | undefined): bigint | undefined {
+  if (expression === undefined) return 0n;
+  switch (expression.type) {
+    case "ArithmeticGroup":
+      return evaluate(shell, expression.expression);
+    case "ArithmeticWord":
+      return evaluateText(shell, wordText(shell, expression), expression.pos);
+    case "ArithmeticUnary":
+      return unary(shell, expression);
+    case "ArithmeticTernary": {
+      const test = evaluate(shell, expression.test);
+      if (test === undefined) return undefined;
+      return evaluate(shell, test !== 0n ? expression.consequent : expression.alternate);
+    }
+    case "ArithmeticBinary":
+      return binary(shell, expression);
+    default:
+      return evaluateText(shell, shell.capture(expression.script, expression), expression.pos);
+  }
+}
+
+/** The parser leaves a variable within a sum as it is written. */
+function wordText(shell: Shell, word: Extract<ArithmeticExpression, { type: "ArithmeticWord" }>): string {
+  if (word.parts !== undefined || !/[$`]/.test(word.value)) return expandText(shell, word);
+  const source = `x "${word.value}"`;
+  const [statement] = parse(source).commands;
+  const inner = statement?.command.type === "Command" ? statement.command.suffix[0] : undefined;
+  if (inner?.type !== "Word") return shell.refuse(`it counts with ${word.value}`, word.pos);
+  return shell.withSource(source, word.pos, () => expandText(shell, inner));
+}
+
+const NUMBER = /^(?:0[xX][\da-fA-F]+|\d+)$/;
+const NAME = /^[A-Za-z_]\w*(?:\[\w+\])?$/;
+
+/** A number, a variable, or text that is an expression itself. */
+export function evaluateText(shell: Shell, text: string, pos: number, depth = 0): bigint | undefined {
+  const word = text.trim();
+  if (!isKnown(word) || depth > 20) return undefined;
+  if (word === "") return 0n;
+  if (NUMBER.test(word)) return readNumber(word);
+  const based = /^(\d+)#(\w+)$/.exec(word);
+  if (based) return wrap(BigInt(Number.parseInt(based[2], Number(based[1]))));
+  if (NAME.test(word)) {
+    const value = shell.variableText(word, shell.lineAt(pos), { hasDefault: true });
+    return value === undefined ? 0n : evaluateText(shell, value, pos, depth + 1);
+  }
+  const [statement] = parse(`((${word}))`).commands;
+  const inner = statement?.command.type === "ArithmeticCommand" ? statement.command.expression : undefined;
+  return inner === undefined || inner.type === "ArithmeticWord"
+    ? shell.refuse(`it counts with "${word}", which is no number,`, pos)
+    : shell.withSource(word, pos, () => evaluate(shell, inner));
+}
+
+function readNumber(word: string): bigint {
+  const isOctal = /^0\d/.test(word);
+  return wrap(BigInt(isOctal ? `0o${word.slice(1)}` : word));
+}
+
+function wrap(value: bigint): bigint {
+  return BigInt.asIntN(64, value);
+}
+
+function unary(
+  shell: Shell,
+  { operator, operand, prefix, pos }: Extract<ArithmeticExpression, { type: "ArithmeticUnary" }>,
+): bigint | undefined {
+  const value = evaluate(shell, operand);
+  if (operator === "++" || operator === "--") {
+    const next = value === undefined ? undefined : wrap(value + (operator === "++" ? 1n : -1n));
+    assign(shell, operand, next, pos);
+    return prefix ? next : value;
+  }
+  if (value === undefined) return undefined;
+  if (operator === "-") return wrap(-value);
+  if (operator === "!") return value === 0n ? 1n : 0n;
+  return operator === "~" ? ~value : value;
+}
+
+function binary(
+  shell: Shell,
+  { operator, left, right, pos }: Extract<ArithmeticExpression, { type: "ArithmeticBinary" }>,
+): bigint | undefined {
+  if (operator === ",") {
+    evaluate(shell, left);
+    return evaluate(shell, right);
+  }
+  if (operator === "&&" || operator === "||") return logical(shell, operator, left, right);
+  const isAssignment = /^(?:[-+*/%&|^]|<<|>>)?=$/.test(operator);
+  const b = evaluate(shell, right);
+  const a = operator === "=" ? 0n : evaluate(shell, left);
+  const plain = isAssignment ? operator.slice(0, -1) : operator;
+  const value =
+    a === undefined || b === undefined ? undefined : plain === "" ? b : compute(shell, plain, [a, b], pos);
+  if (isAssignment) assign(shell, left, value, pos);
+  return value;
+}
+
+function logical(
+  shell: Shell,
+  operator: string,
+  left: ArithmeticExpression,
+  right: ArithmeticExpression,
+): bigint | undefined {
+  const a = evaluate(shell, left);
+  if (a === undefined) return undefined;
+  if ((a !== 0n) === (operator === "||")) return operator === "||" ? 1n : 0n;
+  const b = evaluate(shell, right);
+  return b === undefined ? undefined : b !== 0n ? 1n : 0n;
+}
+
+function compute(shell: Shell, operator: string, [a, b]: readonly [bigint, bigint], pos: number): bigint {
+  const yes = (is: boolean) => (is ? 1n : 0n);
+  if ((operator === "/" || operator === "%") && b === 0n) return shell.refuse("it divides by 0", pos);
+  switch (operator) {
+    case "+":
+      return wrap(a + b);
+    case "-":
+      return wrap(a - b);
+    case "*":
+      return wrap(a * b);
+    case "/":
+      return wrap(a / b);
+    case "%":
+      return a % b;
+    case "**":
+      return b < 0n ? shell.refuse("it raises to a power below 0", pos) : wrap(a ** b);
+    case "<<":
+      return wrap(a << (b & 63n));
+    case ">>":
+      return a >> (b & 63n);
+    case "&":
+      return a & b;
+    case "|":
+      return a | b;
+    case "^":
+      return a ^ b;
+    case "<":
+      return yes(a < b);
+    case "<=":
+      return yes(a <= b);
+    case ">":
+      return yes(a > b);
+    case ">=":
+      return yes(a >= b);
+    case "==":
+      return yes(a === b);
+    case "!=":
+      return yes(a !== b);
+    default:
+      return shell.refuse(`it counts with ${operator}`, pos);
+  }
+}
+
+function assign(shell: Shell, target: ArithmeticExpression, value: bigint | undefined, pos: number): void {
+  const name = target.type === "ArithmeticWord" ? expandText(shell, target).trim() : "";
+  if (!NAME.test(name)) shell.refuse("it assigns to what is no variable", pos);
+  const line = shell.lineAt(pos);
+  const item =
+    value === undefined ? shell.session.unknown(`the sum in ${name}`, line) : { text: String(value), line };
+  shell.setVariable(name, item);
+}

@@ -1,0 +1,131 @@
+/** Simple commands: assignments, functions, what the shell does itself, and programs. */
+import type { Assignment, Command } from "unbash";
+import { evaluateText } from "./arithmetic.ts";
+import { BUILTINS } from "./builtins.ts";
+import { isLaunch } from "./launch.ts";
+import type { Flow, Shell } from "./shell.ts";
+import { isList, type Variable } from "./state.ts";
+import { type Item, isKnown, render } from "./text.ts";
+import { expandFields, expandText } from "./words.ts";
+
+export function runCommand(shell: Shell, node: Command): Flow {
+  const line = shell.lineAt(node.pos);
+  const assignments = node.prefix.filter((it) => it.type === "Assignment");
+  const name = node.name === undefined ? [] : expandFields(shell, [node.name]);
+  const rest = node.suffix.filter((it) => it.type === "Word" || it.type === "Assignment");
+  const words = name.length === 0 ? [] : [...name, ...expandArguments(shell, name[0].text, rest)];
+  if (words.length === 0) return assignAll(shell, assignments);
+  const [{ text }, ...args] = words;
+  const own = shell.state.functions.get(text);
+  if (own === "unknown") return shell.refuseAt(`it calls ${text}, which an unknown condition defines,`, line);
+  if (own !== undefined) return withEnvironment(shell, assignments, () => shell.call(own, args, line));
+  const builtin = Object.hasOwn(BUILTINS, text) ? BUILTINS[text] : undefined;
+  if (builtin) {
+    const isPrinting = node.redirects.every(
+      (it) => it.type !== "Redirect" || it.operator === "<" || isErrors(it),
+    );
+    const assigned = rest.filter((it) => it.type === "Assignment");
+    return withEnvironment(shell, assignments, () =>
+      builtin(shell, { args, line, node, assignments: assigned, isPrinting }),
+    );
+  }
+  for (const assignment of assignments) shell.state.exported.add(assignment.name);
+  if (!isKnown(text) && !isLaunch(words))
+    shell.session.remark(`starts ${render(text, (it) => `$${it}`)}`, line);
+  if (isLaunch(words)) shell.session.launch(words, line, shell.state.exported);
+  shell.print(shell.session.unknown(`the output of \`${commandText(words)}\``, line).text);
+  return shell.succeed(undefined);
+}
+
+function isErrors({
+  descriptor,
+}: {
+  readonly descriptor?: { readonly type: string; readonly value?: unknown };
+}): boolean {
+  return descriptor?.type === "FileDescriptor" && descriptor.value === 2;
+}
+
+export function commandText(words: readonly Item[]): string {
+  const text = words.map((word) => render(word.text, (name) => `$${name}`)).join(" ");
+  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
+}
+
+const DECLARATIONS = new Set(["export", "declare", "typeset", "local", "readonly"]);
+
+/** Words behind a command; of a declaration the assignments are kept apart. */
+function expandArguments(shell: Shell, name: string, rest: readonly Command["args"][number][]): Item[] {
+  return rest.flatMap((it) => {
+    if (it.type === "Word") return expandFields(shell, [it]);
+    if (DECLARATIONS.has(name)) return [];
+    const value = it.value.type === "Word" ? expandText(shell, it.value) : "";
+    const isPlain = it.index === undefined && it.value.type === "Word";
+    const text = isPlain ? `${it.name}${it.append ? "+" : ""}=${value}` : it.text;
+    return [{ text, line: shell.lineAt(it.pos) }];
+  });
+}
+
+function assignAll(shell: Shell, assignments: readonly Assignment[]): Flow {
+  shell.state.status = true;
+  for (const assignment of assignments) assign(shell, assignment);
+  return "next";
+}
+
+/** Assignments before a command hold for that command alone. */
+function withEnvironment(shell: Shell, assignments: readonly Assignment[], run: () => Flow): Flow {
+  if (assignments.length === 0) return run();
+  const old = assignments.map(({ name }) => [name, shell.state.variables.get(name)] as const);
+  for (const assignment of assignments) assign(shell, assignment);
+  const flow = run();
+  for (const [name, value] of old) {
+    if (value === undefined) shell.state.variables.delete(name);
+    else shell.state.variables.set(name, value);
+  }
+  return flow;
+}
+
+/** `NAME=value`, `NAME+=value`, `LIST=(...)`, `LIST[i]=value`. */
+export function assign(shell: Shell, { name, value, append, index, pos }: Assignment): void {
+  const line = shell.lineAt(pos);
+  const old = append ? shell.variable(name, line, { hasDefault: true }) : undefined;
+  if (value.type === "ArrayValue") {
+    shell.setVariable(name, readList(shell, { name, old, value }));
+    return;
+  }
+  const text = expandText(shell, value);
+  if (index !== undefined) {
+    const raw = expandText(shell, index);
+    const key = shell.isMap(name) ? raw : evaluateText(shell, raw, index.pos);
+    if (key === undefined) shell.refuse(`it sets an element of ${name} whose index is not known,`, pos);
+    const before = append ? (shell.variableText(`${name}[${key}]`, line) ?? "") : "";
+    shell.setElement(name, String(key), { text: before + text, line });
+    return;
+  }
+  if (old !== undefined && isList(old))
+    shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
+  else shell.setVariable(name, { text: (old === undefined ? "" : old.text) + text, line });
+}
+
+interface ListValue {
+  readonly name: string;
+  readonly old: Variable | undefined;
+  readonly value: Extract<Assignment["value"], { type: "ArrayValue" }>;
+}
+
+function readList(shell: Shell, { name, old, value }: ListValue): Variable {
+  const list = new Map<string, Item>(old === undefined ? [] : isList(old) ? old : [["0", old]]);
+  let next = list.size;
+  for (const word of value.elements) {
+    const keyed = /^\[([^\]]+)\]=/.exec(word.text);
+    if (keyed) {
+      const [, key] = keyed;
+      const text = expandText(shell, word).slice(keyed[0].length);
+      const plain = key.replace(/^(["'])(.*)\1$/, "$2");
+      if (!/^[\w.-]+$/.test(plain)) return shell.refuse(`an index of ${name} is not plain text`, word.pos);
+      list.set(plain, { text, line: shell.lineAt(word.pos) });
+      if (/^\d+$/.test(plain)) next = Number(plain) + 1;
+      continue;
+    }
+    for (const item of expandFields(shell, [word])) list.set(String(next++), item);
+  }
+  return list;
+}

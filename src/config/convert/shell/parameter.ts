@@ -1,0 +1,192 @@
+/** `$NAME`, `${NAME:-default}`, `"${LIST[@]}"` and the other forms of an expansion. */
+import type { ParameterExpansionPart, ParameterOperation, SimpleExpansionPart, Word } from "unbash";
+import { evaluateText } from "./arithmetic.ts";
+import { removeMatch, replaceMatch } from "./pattern.ts";
+import type { Shell } from "./shell.ts";
+import { isList } from "./state.ts";
+import { type Item, isEmpty, isKnown, knownTail } from "./text.ts";
+import { expandPattern, expandText } from "./words.ts";
+
+export interface Expansion {
+  readonly items: readonly Item[];
+  /** Each item is a word of its own even in double quotes. */
+  readonly isList?: boolean;
+}
+
+type Part = SimpleExpansionPart | ParameterExpansionPart;
+type Operation<T> = Extract<ParameterOperation, { type: T }>;
+
+export function expandParameter(shell: Shell, part: Part, isQuoted: boolean): Expansion {
+  const line = shell.lineAt(part.pos);
+  if (part.type === "SimpleExpansion") return readPlace(shell, part.text.slice(1), { line });
+  const { parameter, prefix, index, operation } = part;
+  const subscript = index === undefined ? undefined : indexOf(shell, parameter, index);
+  if (operation?.type === "Unknown" || operation?.type === "Transform" || operation?.type === "Names") {
+    return shell.refuse(`${part.text} is no expansion that bash or this reader knows, `, part.pos);
+  }
+  if (prefix === "#") return lengthOf(shell, parameter, { line, subscript });
+  if (prefix === "!") return indirect(shell, part, { line, subscript });
+  const hasDefault = operation?.type === "Default" && !operation.operator.includes("?");
+  const value = readPlace(shell, parameter, {
+    line,
+    subscript,
+    hasDefault,
+    isOptional: operation?.type === "Default",
+  });
+  if (operation === undefined) return value;
+  if (operation.type === "Default") return withDefault(shell, { part, operation, value, isQuoted });
+  if (operation.type === "Slice") return slice(shell, { part, operation, value });
+  const items = value.items.map((item) => ({ ...item, text: changed(shell, item, { part, operation }) }));
+  return { ...value, items };
+}
+
+/** An array's index: `@`, `*`, a key, or a sum that is a number. */
+function indexOf(shell: Shell, name: string, index: Word): string {
+  if (index.value === "@" || index.value === "*") return index.value;
+  const text = expandText(shell, index);
+  return shell.isMap(name) ? text : String(evaluateText(shell, text, index.pos) ?? "");
+}
+
+interface Place {
+  readonly line: number;
+  readonly subscript?: string;
+  readonly hasDefault?: boolean;
+  /** An unset variable is no error under `set -u`. */
+  readonly isOptional?: boolean;
+}
+
+function readPlace(
+  shell: Shell,
+  name: string,
+  { line, subscript, hasDefault, isOptional }: Place,
+): Expansion {
+  if (name === "@" || name === "*") return { items: shell.state.positional, isList: name === "@" };
+  const special = shell.special(name, line);
+  if (special !== undefined) return { items: [special] };
+  const variable = shell.variable(name, line, { hasDefault });
+  if (variable !== undefined && isList(variable)) {
+    if (subscript === "@" || subscript === "*") {
+      return { items: [...variable.values()], isList: subscript === "@" };
+    }
+    const item = variable.get(subscript ?? "0");
+    return item === undefined ? { items: [] } : { items: [{ ...item, line }] };
+  }
+  if (subscript === "@" || subscript === "*") {
+    return { items: variable === undefined ? [] : [variable], isList: subscript === "@" };
+  }
+  if (variable !== undefined && (subscript === undefined || subscript === "0")) return { items: [variable] };
+  const isError = shell.state.isStrict && !isOptional && subscript === undefined;
+  return isError
+    ? shell.refuseAt(`${name} is not set, which ends a script with \`set -u\`,`, line)
+    : { items: [] };
+}
+
+function lengthOf(shell: Shell, name: string, place: Place): Expansion {
+  const { items, isList: isAll } = readPlace(shell, name, { ...place, isOptional: true });
+  const isCount = isAll || place.subscript === "*" || name === "@" || name === "*";
+  const [first] = items;
+  if (isCount) {
+    const isOpen = items.length === 1 && !isKnown(first.text);
+    return { items: [isOpen ? first : { text: String(items.length), line: place.line }] };
+  }
+  if (first !== undefined && !isKnown(first.text)) {
+    return { items: [shell.session.unknown(`the length of ${name}`, place.line)] };
+  }
+  return { items: [{ text: String(first?.text.length ?? 0), line: place.line }] };
+}
+
+/** `${!NAME}` is the variable that NAME names, `${!LIST[@]}` the indexes of a list. */
+function indirect(shell: Shell, part: ParameterExpansionPart, place: Place): Expansion {
+  const variable = shell.variable(part.parameter, place.line);
+  if (variable !== undefined && isList(variable) && (place.subscript === "@" || place.subscript === "*")) {
+    const items = [...variable.keys()].map((text) => ({ text, line: place.line }));
+    return { items, isList: place.subscript === "@" };
+  }
+  const name = variable === undefined || isList(variable) ? "" : variable.text;
+  if (!/^\w+$/.test(name)) return shell.refuse(`the variable that ${part.text} names is not known`, part.pos);
+  if (part.operation !== undefined) return shell.refuse(`${part.text} is not read by this reader`, part.pos);
+  return readPlace(shell, name, { line: place.line });
+}
+
+interface Change<T> {
+  readonly part: ParameterExpansionPart;
+  readonly operation: Operation<T>;
+  readonly value: Expansion;
+  readonly isQuoted?: boolean;
+}
+
+function withDefault(shell: Shell, { part, operation, value, isQuoted }: Change<"Default">): Expansion {
+  const { operator, operand } = operation;
+  const line = shell.lineAt(part.pos);
+  const text = value.items.map((item) => item.text).join(" ");
+  const isUnset = value.items.length === 0 && !(value.isList && part.parameter === "@");
+  const isMissing = operator.startsWith(":") ? (isUnset ? true : isEmpty(text)) : isUnset;
+  const other = () => ({ items: [{ text: expandText(shell, operand, { isQuoted }), line }] });
+  if (operator.endsWith("+"))
+    return isMissing === false ? other() : isMissing ? { items: [] } : unknownOf(shell, part);
+  if (isMissing === false) return value;
+  if (isMissing === undefined) return unknownOf(shell, part);
+  if (operator.endsWith("?"))
+    return shell.refuse(`${part.parameter} is not set, and the script demands it`, part.pos);
+  const result = other();
+  if (operator.endsWith("=")) shell.setVariable(part.parameter, result.items[0]);
+  return result;
+}
+
+function unknownOf(shell: Shell, part: ParameterExpansionPart): Expansion {
+  return { items: [shell.unknownFrom(part, part.text)] };
+}
+
+function slice(shell: Shell, { part, operation, value }: Change<"Slice">): Expansion {
+  const [start, length] = [operation.offset, operation.length].map((word) =>
+    word === undefined ? undefined : evaluateText(shell, expandText(shell, word), word.pos),
+  );
+  const isOpen = start === undefined || (operation.length !== undefined && length === undefined);
+  if (isOpen) return unknownOf(shell, part);
+  const [from, count] = [Number(start), length === undefined ? undefined : Number(length)];
+  const isAll = value.isList || part.parameter === "*" || part.index?.value === "*";
+  if (isAll) {
+    const items =
+      part.parameter === "@" || part.parameter === "*" ? [shell.self(part.pos), ...value.items] : value.items;
+    const first = from < 0 ? items.length + from : from;
+    return { ...value, items: items.slice(first, count === undefined ? undefined : first + count) };
+  }
+  const [item] = value.items;
+  if (item === undefined) return value;
+  if (!isKnown(item.text)) return unknownOf(shell, part);
+  const first = from < 0 ? item.text.length + from : from;
+  if (first < 0) return { items: [{ ...item, text: "" }] };
+  const end = count === undefined ? undefined : count < 0 ? item.text.length + count : first + count;
+  return { items: [{ ...item, text: item.text.slice(first, end) }] };
+}
+
+type TextChange = Operation<"Remove"> | Operation<"Replace"> | Operation<"CaseModification">;
+
+function changed(
+  shell: Shell,
+  { text }: Item,
+  { part, operation }: { part: ParameterExpansionPart; operation: TextChange },
+): string {
+  const result = changedText(shell, text, operation);
+  return result ?? shell.unknownFrom(part, part.text).text;
+}
+
+function changedText(shell: Shell, text: string, operation: TextChange): string | undefined {
+  if (operation.type === "CaseModification") {
+    if (operation.operand !== undefined || !isKnown(text)) return undefined;
+    const isUpper = operation.operator.startsWith("^");
+    const [part, rest] = operation.operator.length === 2 ? [text, ""] : [text.slice(0, 1), text.slice(1)];
+    return (isUpper ? part.toUpperCase() : part.toLowerCase()) + rest;
+  }
+  const pattern = expandPattern(shell, operation.type === "Remove" ? operation.operand : operation.pattern);
+  if (!isKnown(pattern.map((piece) => piece.text).join(""))) return undefined;
+  if (operation.type === "Remove") {
+    // The last part of a path is known where only its beginning is not.
+    const isName = operation.operator === "##" && pattern.map((piece) => piece.text).join("") === "*/";
+    if (isName && knownTail(text).includes("/")) return text.slice(text.lastIndexOf("/") + 1);
+    return isKnown(text) ? removeMatch(text, pattern, operation.operator) : undefined;
+  }
+  const replacement = expandText(shell, operation.replacement);
+  if (!isKnown(text)) return undefined;
+  return replaceMatch(text, pattern, { operator: operation.operator, replacement });
+}

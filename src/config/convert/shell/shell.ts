@@ -1,0 +1,161 @@
+/** A shell that only reads: it follows a script as bash does and starts nothing. */
+import type { CommandExpansionPart, Script } from "unbash";
+import { Refusal, type Session } from "./session.ts";
+import { type FunctionBody, isList, State, type Status, type Variable } from "./state.ts";
+import { runBody, runScript } from "./statements.ts";
+import type { Item } from "./text.ts";
+
+/** How a command ends: with the next one, or by leaving a loop, a function or the script. */
+export type Flow = "next" | "break" | "continue" | "return" | "exit";
+
+/** Calls that go deeper are a recursion that does not end. */
+const DEEPEST_CALL = 200;
+
+export class Shell {
+  state = new State();
+  readonly session: Session;
+  private source: string;
+  /** Set while a text is read that does not stand in the script as it is. */
+  private fixedLine: number | undefined;
+
+  constructor(source: string, session: Session) {
+    this.source = source;
+    this.session = session;
+  }
+
+  lineAt(pos: number): number {
+    if (this.fixedLine !== undefined) return this.fixedLine;
+    let line = 1;
+    for (let at = this.source.indexOf("\n"); at >= 0 && at < pos; at = this.source.indexOf("\n", at + 1))
+      line++;
+    return line;
+  }
+
+  /** Reads a text that stands for the one at `pos`, whose line its parts have. */
+  withSource<T>(source: string, pos: number, read: () => T): T {
+    const [outer, line] = [this.source, this.fixedLine];
+    this.fixedLine = this.lineAt(pos);
+    this.source = source;
+    try {
+      return read();
+    } finally {
+      this.source = outer;
+      this.fixedLine = line;
+    }
+  }
+
+  refuse(what: string, pos: number): never {
+    return this.refuseAt(what, this.lineAt(pos));
+  }
+
+  refuseAt(what: string, line: number): never {
+    throw new Refusal(what, line);
+  }
+
+  unknownFrom(node: { readonly pos: number }, text: string): Item {
+    return this.session.unknown(`\`${text.replace(/\s+/g, " ")}\``, this.lineAt(node.pos));
+  }
+
+  /** A variable of the script, or of the environment. */
+  variable(name: string, line: number, { hasDefault = false } = {}): Variable | undefined {
+    if (/^\d+$/.test(name))
+      return name === "0" ? this.session.unknown("$0", line) : this.state.positional[Number(name) - 1];
+    if (this.state.variables.has(name)) return this.state.variables.get(name);
+    const text = this.session.environment(name, line, { hasDefault });
+    return text === undefined ? undefined : { text, line };
+  }
+
+  /** The text of a variable, or of one element of a list: `NAME[2]`. */
+  variableText(name: string, line: number, options: { hasDefault?: boolean } = {}): string | undefined {
+    const element = /^(\w+)\[(\w+)\]$/.exec(name);
+    const variable = this.variable(element?.[1] ?? name, line, options);
+    if (variable === undefined || !isList(variable)) return variable?.text;
+    return variable.get(element?.[2] ?? "0")?.text;
+  }
+
+  setVariable(name: string, value: Variable | undefined): void {
+    const element = /^(\w+)\[(\w+)\]$/.exec(name);
+    if (element === null || value === undefined || isList(value)) this.state.variables.set(name, value);
+    else this.setElement(element[1], element[2], value);
+  }
+
+  setElement(name: string, key: string, item: Item): void {
+    const old = this.state.variables.get(name);
+    const elements = new Map(old === undefined ? [] : isList(old) ? old : [["0", old]]);
+    elements.set(key, item);
+    const isIndexed = [...elements.keys()].every((it) => /^\d+$/.test(it));
+    const sorted = isIndexed ? [...elements].sort(([a], [b]) => Number(a) - Number(b)) : elements;
+    this.state.variables.set(name, new Map(sorted));
+  }
+
+  /** True for arrays whose keys are texts (`declare -A`). */
+  isMap(name: string): boolean {
+    return this.maps.has(name);
+  }
+  readonly maps = new Set<string>();
+
+  /** `$#`, `$?` and their like. */
+  special(name: string, line: number): Item | undefined {
+    if (name === "#") return { text: String(this.state.positional.length), line };
+    if (name === "?") {
+      const { status } = this.state;
+      return status === true ? { text: "0", line } : this.session.unknown("the status of a command", line);
+    }
+    return /^[$!-]$/.test(name) ? this.session.unknown(`$${name}`, line) : undefined;
+  }
+
+  /** `$0`. */
+  self(pos: number): Item {
+    return this.session.unknown("$0", this.lineAt(pos));
+  }
+
+  /** Words are split at spaces; another `IFS` is not followed. */
+  checkSeparators(line: number): void {
+    const own = this.state.variables.get("IFS");
+    if (own !== undefined) this.refuseAt("it splits words at an IFS of its own", line);
+  }
+
+  /** What a command substitution prints, without the line ends behind it. */
+  capture(script: Script | undefined, node: { readonly pos: number; readonly text: string }): string {
+    if (script === undefined) return "";
+    const inner = script as NonNullable<CommandExpansionPart["script"]>;
+    if (inner.errors !== undefined) this.refuse("bash cannot read it", node.pos);
+    const outer = this.state;
+    this.state = outer.clone();
+    this.state.output = "";
+    const own = inner.source;
+    if (own === undefined) runScript(this, inner.commands);
+    else this.withSource(own, node.pos, () => runScript(this, inner.commands));
+    // A branch inside puts another state in its place.
+    const { output, status } = this.state;
+    this.state = outer;
+    this.state.status = status;
+    return output.replace(/\n+$/, "");
+  }
+
+  print(text: string): void {
+    this.state.output += text;
+  }
+
+  /** Calls a function of the script. */
+  call(body: FunctionBody, words: readonly Item[], line: number): Flow {
+    if (this.state.frames.length >= DEEPEST_CALL)
+      this.refuseAt("its functions call each other without end", line);
+    const { positional } = this.state;
+    this.state.positional = words;
+    this.state.frames.push(new Map());
+    const flow = runBody(this, body);
+    const frame = this.state.frames.pop() ?? new Map<string, Variable | undefined>();
+    for (const [name, value] of frame) {
+      if (value === undefined) this.state.variables.delete(name);
+      else this.state.variables.set(name, value);
+    }
+    this.state.positional = positional;
+    return flow === "return" ? "next" : flow;
+  }
+
+  succeed(status: Status): Flow {
+    this.state.status = status;
+    return "next";
+  }
+}

@@ -1,0 +1,75 @@
+/** What a shell remembers: variables, functions, arguments; copied at a branch and merged behind it. */
+import type { CompoundCommand, CompoundList, Redirected } from "unbash";
+import { hasUnknown, type Item } from "./text.ts";
+
+/** A text, or the elements of an array by index or key. */
+export type Variable = Item | ReadonlyMap<string, Item>;
+export type FunctionBody = CompoundCommand | Redirected | CompoundList;
+
+/** Success of the last command; undefined where only a run can tell. */
+export type Status = boolean | undefined;
+
+export function isList(variable: Variable): variable is ReadonlyMap<string, Item> {
+  return variable instanceof Map;
+}
+
+export class State {
+  variables = new Map<string, Variable | undefined>();
+  functions = new Map<string, FunctionBody | "unknown">();
+  exported = new Set<string>();
+  positional: readonly Item[] = [];
+  /** What `local` hides, per running function. */
+  frames: Map<string, Variable | undefined>[] = [];
+  status: Status = true;
+  /** What a command substitution has printed so far. */
+  output = "";
+  /** `set -u`. */
+  isStrict = false;
+
+  clone(): State {
+    const copy = new State();
+    copy.variables = new Map(this.variables);
+    copy.functions = new Map(this.functions);
+    copy.exported = new Set(this.exported);
+    copy.positional = this.positional;
+    copy.frames = this.frames.map((frame) => new Map(frame));
+    copy.status = this.status;
+    copy.output = this.output;
+    copy.isStrict = this.isStrict;
+    return copy;
+  }
+}
+
+/** Two ways that a script can have gone, as one: what differs becomes unknown. */
+export function mergeStates(a: State, b: State, unknown: () => Item): State {
+  const merged = a.clone();
+  for (const name of new Set([...a.variables.keys(), ...b.variables.keys()])) {
+    const isSame =
+      a.variables.has(name) === b.variables.has(name) &&
+      equalVariables(a.variables.get(name), b.variables.get(name));
+    if (!isSame) merged.variables.set(name, unknown());
+  }
+  for (const name of new Set([...a.functions.keys(), ...b.functions.keys()])) {
+    if (a.functions.get(name) !== b.functions.get(name)) merged.functions.set(name, "unknown");
+  }
+  for (const name of b.exported) merged.exported.add(name);
+  if (!equalItems(a.positional, b.positional)) merged.positional = [unknown()];
+  merged.status = a.status === b.status ? a.status : undefined;
+  if (a.output !== b.output) merged.output = unknown().text;
+  return merged;
+}
+
+function equalVariables(a: Variable | undefined, b: Variable | undefined): boolean {
+  if (a === b) return true;
+  if (a === undefined || b === undefined || isList(a) !== isList(b)) return false;
+  if (!isList(a) || !isList(b)) return equalItem(a as Item, b as Item);
+  return a.size === b.size && [...a].every(([key, item]) => equalItem(item, b.get(key)));
+}
+
+function equalItem(a: Item, b: Item | undefined): boolean {
+  return b !== undefined && a.text === b.text && !hasUnknown(a.text);
+}
+
+function equalItems(a: readonly Item[], b: readonly Item[]): boolean {
+  return a.length === b.length && a.every((item, i) => equalItem(item, b[i]));
+}
