@@ -22,8 +22,9 @@ import type {
   TrainBatch,
 } from "../backend.ts";
 import type { Data, Device } from "../compute/device.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
 import type { LanguageModel, PassLoss, PassOutputs } from "../model/language_model.ts";
+import type { ModelMark } from "../model/opened.ts";
 import { Scratch } from "../model/scratch.ts";
 import type { TextTokenizer } from "../model/tokenizer.ts";
 import type { Weights } from "../model/weights.ts";
@@ -34,8 +35,10 @@ export interface LocalBackendOptions {
   readonly tokenizer?: TextTokenizer;
   /** For people: a folder's or a run's name. */
   readonly name: string;
-  /** Folder of the base model, recorded in an adapter's files. */
-  readonly baseFolder?: string;
+  /** The base model, recorded in an adapter's files. */
+  readonly base?: ModelMark;
+  /** The folder whose weights the model has, for a backend that only samples and scores. */
+  readonly fixedTo?: string;
 }
 
 export class LocalBackend implements Backend {
@@ -94,6 +97,7 @@ export class LocalBackend implements Backend {
   }
 
   async forwardBackward(batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
+    this.refuseFixed("train");
     checkLengths(batch);
     const whole = countRows(batch.offsets, batch.mask);
     const trained = whole.trained.reduce((sum, count) => sum + count, 0);
@@ -198,13 +202,27 @@ export class LocalBackend implements Backend {
     this.languageModel.freezeReference();
   }
 
-  save(dir: string): Promise<void> {
-    const { tokenizer, baseFolder } = this.options;
-    return saveCheckpoint(dir, { model: this.languageModel, tokenizer, baseFolder });
+  async save(dir: string): Promise<void> {
+    this.refuseFixed("save");
+    const { tokenizer, base } = this.options;
+    await saveCheckpoint(dir, { model: this.languageModel, tokenizer, base });
   }
 
-  load(dir: string): Promise<void> {
-    return loadCheckpoint(dir, this.languageModel);
+  async load(dir: string): Promise<void> {
+    if (dir === this.options.fixedTo) return;
+    this.refuseFixed("load another checkpoint into");
+    await loadCheckpoint(dir, this.languageModel);
+  }
+
+  private refuseFixed(act: string): void {
+    if (this.options.fixedTo === undefined) return;
+    throw new UnsupportedError(
+      `Cannot ${act} ${this.options.name}: it was opened to sample and score only.`,
+      {
+        part: "local",
+        capability: act,
+      },
+    );
   }
 
   close(): void {

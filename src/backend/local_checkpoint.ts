@@ -4,10 +4,12 @@
  */
 import { ConfigError } from "../errors.ts";
 import { openAdapter, saveAdapter } from "../model/adapter.ts";
-import { weightShapes } from "../model/config.ts";
-import { openTensors, saveModelFolder } from "../model/folder.ts";
+import { modelConfigJson, parseModelConfig, weightShapes } from "../model/config.ts";
+import { configDifferences } from "../model/fingerprint.ts";
+import { kindOf, openTensors, readJson, saveModelFolder } from "../model/folder.ts";
 import type { LanguageModel } from "../model/language_model.ts";
-import { type LoraAdapter, moduleOf } from "../model/lora.ts";
+import { describeLora, type LoraAdapter, moduleOf } from "../model/lora.ts";
+import type { ModelMark } from "../model/opened.ts";
 import type { ParameterSet } from "../model/parameters.ts";
 import { encodeSafetensors, type TensorSource } from "../model/safetensors_write.ts";
 import type { TextTokenizer } from "../model/tokenizer.ts";
@@ -15,7 +17,8 @@ import type { TextTokenizer } from "../model/tokenizer.ts";
 interface CheckpointOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer;
-  readonly baseFolder?: string;
+  /** Recorded in an adapter's files. */
+  readonly base?: ModelMark;
   /** Whether the optimiser's state goes along. Default true. */
   readonly optimizer?: boolean;
 }
@@ -50,10 +53,7 @@ export async function saveCheckpoint(dir: string, options: CheckpointOptions): P
   await writeFolder(dir, files);
 }
 
-async function saveAdapterFiles(
-  dir: string,
-  { model, tokenizer, baseFolder }: CheckpointOptions,
-): Promise<void> {
+async function saveAdapterFiles(dir: string, { model, tokenizer, base }: CheckpointOptions): Promise<void> {
   const adapter = model.adapter as LoraAdapter;
   const values = await adapter.values.read();
   const modules = new Map(
@@ -65,7 +65,7 @@ async function saveAdapterFiles(
       ] as const;
     }),
   );
-  await saveAdapter(dir, { ...adapter.config, base: baseFolder, modules });
+  await saveAdapter(dir, { ...adapter.config, base: base?.folder, fingerprint: base?.fingerprint, modules });
   if (!tokenizer) return;
   const { writeFolder } = await import("../model/files.ts");
   await writeFolder(
@@ -90,18 +90,19 @@ async function setTensors(values: ParameterSet, prefix: string): Promise<TensorS
 /**
  * The inverse of {@link saveCheckpoint} into a model of the same shape.
  * @param options.optimizer false leaves the saved moments aside and starts with none. Default true.
- * @throws ConfigError when the checkpoint is another model's or damaged.
+ * @throws ConfigError when the checkpoint is another model's, has another shape, or is damaged.
  */
 export async function loadCheckpoint(
   dir: string,
   model: LanguageModel,
   options: { readonly optimizer?: boolean } = {},
 ): Promise<void> {
-  if (model.adapter) await loadAdapterValues(dir, model.adapter);
+  await checkKind(dir, model);
+  if (model.adapter) await loadAdapter(dir, model);
   else await loadWeights(dir, { model, stem: "model", into: model.base.values });
   if (options.optimizer === false) model.optimizer.reset();
   else await loadOptimizer(dir, model);
-  if (await exists(dir, `${REFERENCE}.safetensors`)) {
+  if ((await listNames(dir)).includes(`${REFERENCE}.safetensors`)) {
     model.freezeReference();
     await loadWeights(dir, { model, stem: REFERENCE, into: model.frozenReference!.values });
     model.frozenReference!.refresh();
@@ -112,18 +113,48 @@ export async function loadCheckpoint(
 
 /** The adapter's values alone, into a model with an adapter of that shape. @throws ConfigError as {@link loadCheckpoint} */
 export async function loadAdapter(dir: string, model: LanguageModel): Promise<void> {
-  await loadAdapterValues(dir, model.adapter as LoraAdapter);
+  (model.adapter as LoraAdapter).load(await openAdapter(dir), `${dir}/adapter_config.json`);
   model.refresh();
 }
 
+async function checkKind(dir: string, model: LanguageModel): Promise<void> {
+  const { diskFolder } = await import("../model/files.ts");
+  const folder = await diskFolder(dir);
+  const kind = await kindOf(folder);
+  if (kind === "adapter" && !model.adapter)
+    throw new ConfigError(
+      "Cannot load the checkpoint: it holds an adapter, and all weights of the model train.",
+      {
+        file: dir,
+      },
+    );
+  if (kind === "adapter") return;
+  if (model.adapter)
+    throw new ConfigError(
+      `Cannot load the checkpoint: it holds all weights of a model, and the model trains an adapter (${describeLora(model.adapter.config)}).`,
+      { file: dir },
+    );
+  const file = `${dir}/config.json`;
+  const saved = parseModelConfig(await readJson(folder, "config.json"), file);
+  // As it would read back: what config.json cannot say is no difference.
+  const own = parseModelConfig(modelConfigJson(model.config, "float32"), file);
+  const differences = configDifferences(saved, own);
+  if (differences.length === 0) return;
+  throw new ConfigError(
+    `Cannot load the checkpoint: it is another model's. The checkpoint and the model differ in ${differences.join("; ")}.`,
+    { file },
+  );
+}
+
 async function loadOptimizer(dir: string, { optimizer }: LanguageModel): Promise<void> {
+  const steps = await openStep(dir);
   const saved = await openTensors(dir, OPTIMIZER);
   for (const [values, prefix] of [
     [optimizer.means, "mean."],
     [optimizer.variances, "variance."],
   ] as const)
     for (const name of values.layout.entries.keys()) values.write(name, await saved.read(prefix + name));
-  const [step] = await (await openStep(dir)).readIntegers("step");
+  const [step] = await steps.readIntegers("step");
   optimizer.step = step;
   optimizer.gradients.clear();
 }
@@ -144,36 +175,18 @@ async function loadWeights(
   }
 }
 
-async function loadAdapterValues(dir: string, adapter: LoraAdapter): Promise<void> {
-  const saved = await openAdapter(dir);
-  if (saved.rank !== adapter.config.rank)
-    throw new ConfigError(
-      `Cannot resume as the adapter's rank must be ${adapter.config.rank}: ${saved.rank}`,
-      {
-        file: `${dir}/adapter_config.json`,
-      },
-    );
-  for (const { tensor } of [...adapter.parts.values()].flat()) {
-    const module = moduleOf(tensor);
-    const factors = saved.modules.get(module);
-    if (!factors)
-      throw new ConfigError(`Cannot resume as the adapter must hold ${module}: missing`, {
-        file: `${dir}/adapter_model.safetensors`,
-      });
-    adapter.values.write(`${module}.A`, factors.a);
-    adapter.values.write(`${module}.B`, factors.b);
-  }
-}
-
 async function openStep(dir: string) {
   const { diskFile } = await import("../model/files.ts");
   const { openSafetensors } = await import("../model/safetensors.ts");
   const file = await diskFile(`${dir}/${OPTIMIZER}.safetensors`);
   if (file) return openSafetensors(file);
-  throw new ConfigError("Cannot resume as the checkpoint has no optimizer.safetensors", { file: dir });
+  throw new ConfigError(
+    "Cannot continue training: the checkpoint has no optimizer.safetensors, so its weights can be sampled and evaluated only. To train on from them, give them as the model (model.name).",
+    { file: dir },
+  );
 }
 
-async function exists(dir: string, name: string): Promise<boolean> {
+async function listNames(dir: string): Promise<string[]> {
   const { listFolder } = await import("../model/files.ts");
-  return (await listFolder(dir)).includes(name);
+  return listFolder(dir);
 }

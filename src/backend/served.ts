@@ -11,11 +11,12 @@ import type {
   TrainerConfig,
 } from "../engine.ts";
 import { ConfigError } from "../errors.ts";
+import { describeAdapter } from "../model/adapter.ts";
 import { parameterCount } from "../model/config.ts";
-import { listFolder } from "../model/files.ts";
-import { type ModelFolder, openModelFolder } from "../model/folder.ts";
-import { type FrozenPolicy, LanguageModel } from "../model/language_model.ts";
+import { kindOf, type ModelFolder } from "../model/folder.ts";
+import type { FrozenPolicy, LanguageModel } from "../model/language_model.ts";
 import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../model/lora.ts";
+import { loadModel, type ModelMark, type OpenedModel, openModel } from "../model/opened.ts";
 import type { PassOutputs } from "../model/passes.ts";
 import { Scratch } from "../model/scratch.ts";
 import { loadAdapter, loadCheckpoint, saveCheckpoint } from "./local_checkpoint.ts";
@@ -29,32 +30,40 @@ const MAX_COPIES = 8;
 
 export interface LocalEngineOptions {
   readonly device: Device;
-  /** Folder of the base model. */
+  /** Folder of the base model, or of an adapter that is merged into its own base. */
   readonly folder: string;
+  /** The base of an adapter that does not say where it is. */
+  readonly base?: string;
 }
 
 export class LocalEngine implements Engine {
   readonly folder: string;
   readonly losses = SERVED_LOSSES;
+  /** Recorded in the files of adapters that are trained here. */
+  readonly mark: ModelMark;
   private readonly hardware: Device;
+  private readonly opened: OpenedModel;
   private readonly files: ModelFolder;
   private readonly base: LanguageModel;
 
-  private constructor(device: Device, files: ModelFolder, base: LanguageModel) {
+  private constructor(device: Device, opened: OpenedModel, base: LanguageModel) {
     this.hardware = device;
-    this.files = files;
+    this.opened = opened;
+    this.mark = opened.mark;
+    this.files = opened.files;
     this.base = base;
-    this.folder = files.name;
+    // Clients take configuration and tokenizer from it, which an adapter's own folder need not have.
+    this.folder = opened.files.name;
   }
 
   /** @throws ConfigError for a folder that holds no model. */
-  static async open({ device, folder }: LocalEngineOptions): Promise<LocalEngine> {
-    const files = await openModelFolder(folder);
-    const bytes = parameterCount(files.config) * 4 * (device.info.family === "tiled" ? 1 : 2);
+  static async open({ device, folder, base }: LocalEngineOptions): Promise<LocalEngine> {
+    const opened = await openModel(folder, { base });
+    const bytes = parameterCount(opened.files.config) * 4 * (device.info.family === "tiled" ? 1 : 2);
     const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / bytes);
     const adapterSlots = Math.min(Math.max(fitting, 1), MAX_COPIES);
-    const base = await LanguageModel.load(device, files, { untied: true, adapterSlots });
-    return new LocalEngine(device, files, base);
+    const model = await loadModel(device, opened, { untied: true, adapterSlots });
+    return new LocalEngine(device, opened, model);
   }
 
   get architecture(): string {
@@ -74,7 +83,8 @@ export class LocalEngine implements Engine {
   }
 
   get eosTokenIds(): readonly number[] {
-    const { config, tokenizer } = this.files;
+    const { config } = this.files;
+    const { tokenizer } = this.opened;
     return [...new Set([...config.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
   }
 
@@ -87,13 +97,13 @@ export class LocalEngine implements Engine {
   }
 
   get decode(): ((ids: readonly number[]) => string) | undefined {
-    const { tokenizer } = this.files;
+    const { tokenizer } = this.opened;
     return tokenizer && ((ids) => tokenizer.decode(ids));
   }
 
   async createTrainer(config: TrainerConfig): Promise<Trainer> {
     if (config.rank === 0)
-      return new LocalTrainer(await LanguageModel.load(this.hardware, this.files), { config, engine: this });
+      return new LocalTrainer(await loadModel(this.hardware, this.opened), { config, engine: this });
     const lora = { rank: config.rank, alpha: LORA_ALPHA, targets: targetsOf(config) };
     return new LocalTrainer(this.base.branch({ lora, seed: config.seed }), { config, engine: this });
   }
@@ -103,9 +113,8 @@ export class LocalEngine implements Engine {
       const weights = this.base.base;
       return new LocalPolicy(this.base, { bytes: 0, weights: () => weights, release() {} });
     }
-    const isAdapter = (await listFolder(dir)).includes("adapter_config.json");
-    if (isAdapter) return this.openAdapter(dir);
-    const model = await LanguageModel.load(this.hardware, await openModelFolder(dir));
+    if ((await kindOf(dir)) === "adapter") return this.openAdapter(dir);
+    const model = await loadModel(this.hardware, await openModel(dir));
     const weights = model.base;
     return new LocalPolicy(model, {
       bytes: weights.byteLength,
@@ -115,8 +124,13 @@ export class LocalEngine implements Engine {
   }
 
   private async openAdapter(dir: string): Promise<Policy> {
-    const { openAdapter } = await import("../model/adapter.ts");
-    const { rank, alpha, targets } = await openAdapter(dir);
+    const { rank, alpha, targets, fingerprint } = await describeAdapter(dir);
+    if (fingerprint !== undefined && fingerprint !== this.mark.fingerprint) {
+      throw new ConfigError(
+        `Cannot sample from the adapter: it was trained on another model than the one served, ${this.mark.folder}.`,
+        { file: dir },
+      );
+    }
     const lora: LoraConfig = { rank, alpha, targets };
     const branch = this.base.branch({ lora });
     try {
@@ -215,7 +229,7 @@ class LocalTrainer implements Trainer {
   }
 
   save(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {
-    return saveCheckpoint(dir, { model: this.model, baseFolder: this.engine.folder, optimizer });
+    return saveCheckpoint(dir, { model: this.model, base: this.engine.mark, optimizer });
   }
 
   load(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {

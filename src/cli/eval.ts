@@ -11,7 +11,8 @@ export const evalCommand: Command = {
     {
       flag: "--checkpoint",
       value: "DIR",
-      describe: "a checkpoint of grpu train; default: the model as configured",
+      describe:
+        "a checkpoint, a run (its latest step), an adapter or a model; default: the model as configured",
     },
     { flag: "--n", value: "N", describe: "attempts at each task (pass@1 and pass@N)" },
     IMPORT,
@@ -29,6 +30,7 @@ export const evalCommand: Command = {
 async function evaluate(input: Input, io: Io): Promise<void> {
   const { openSession } = await import("./session.ts");
   const { openBackend } = await import("./backend.ts");
+  const { checkpointDir } = await import("./checkpoint_dir.ts");
   const { settingsFromConfig } = await import("../loop/settings_config.ts");
   const { train } = await import("../loop/train.ts");
   const { options } = input;
@@ -44,10 +46,12 @@ async function evaluate(input: Input, io: Io): Promise<void> {
     io,
   );
   const settings = settingsFromConfig(session.config);
-  const { backend, description } = await openBackend(session, io);
+  const named = options.checkpoint === undefined ? undefined : String(options.checkpoint);
+  const checkpoint = named === undefined ? undefined : await checkpointDir(named, io);
+  const { backend, description } = await openBackend(session, { io, checkpoint, isTrained: false });
   try {
     io.err(`${session.tasks.val.length} tasks on ${description}\n`);
-    if (options.checkpoint !== undefined) await backend.load(String(options.checkpoint));
+    if (checkpoint !== undefined) await backend.load(checkpoint);
     const scores: Record<string, number> = {};
     const keep: Logger = { log: ({ metrics }) => void Object.assign(scores, metrics) };
     await train({ ...session, backend, settings, loggers: [keep], signal: io.signal });

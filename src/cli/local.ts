@@ -5,12 +5,12 @@ import { type DeviceName, openDevice } from "../compute/open.ts";
 import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/tree.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
-import { openAdapter } from "../model/adapter.ts";
+import { describeAdapter } from "../model/adapter.ts";
 import type { ModelConfig } from "../model/config.ts";
-import { listFolder } from "../model/files.ts";
-import { openModelFolder } from "../model/folder.ts";
+import { kindOf, openModelFolder } from "../model/folder.ts";
 import { LanguageModel } from "../model/language_model.ts";
-import type { LoraConfig } from "../model/lora.ts";
+import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../model/lora.ts";
+import { loadModel, type OpenedModel, openBase, openModel } from "../model/opened.ts";
 import {
   byteTokenizer,
   characterTokenizer,
@@ -26,8 +26,15 @@ export interface OpenedBackend {
   readonly device: Device;
 }
 
+export interface OpenOptions {
+  /** Folder of weights to go on from: they say what is opened, and the configuration may not say otherwise. */
+  readonly checkpoint?: string;
+  /** False to sample and score only, which needs neither an optimiser's files nor its memory. Default true. */
+  readonly isTrained?: boolean;
+}
+
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
-export async function openLocalBackend(session: Session): Promise<OpenedBackend> {
+export async function openLocalBackend(session: Session, options: OpenOptions = {}): Promise<OpenedBackend> {
   const { config } = session;
   const wanted = setting(config, "rllm.backend");
   if (wanted !== "local") {
@@ -43,64 +50,118 @@ export async function openLocalBackend(session: Session): Promise<OpenedBackend>
     device: setting(config, "device"),
     memoryBudgetBytes: setting(config, "memory_budget_bytes") ?? undefined,
   });
+  return closingOnError(device, () => openOn(device, session, options));
+}
+
+async function openOn(device: Device, session: Session, options: OpenOptions): Promise<LocalBackend> {
+  const { config } = session;
+  const { checkpoint, isTrained = true } = options;
   const folder = setting(config, "model.name");
-  const backend =
-    folder === null ? createModel(device, session) : await loadModel(device, { folder, config });
-  return { backend, device };
+  const base = folder ?? undefined;
+  if (checkpoint !== undefined) {
+    const isAdapter = (await kindOf(checkpoint)) === "adapter";
+    if (!isTrained) return openFixed(device, { folder: checkpoint, base, config });
+    if (!isAdapter) return resumeModel(device, { session, checkpoint });
+    const lora = await describeAdapter(checkpoint);
+    return trainable(device, { opened: await openBase(checkpoint, { base }), lora, config });
+  }
+  if (folder === null) return createModel(device, session);
+  if (!isTrained) return openFixed(device, { folder, config });
+  return trainable(device, { opened: await openModel(folder), lora: readLora(config), config });
+}
+
+/** A trained model of this configuration's own kind, under the checkpoint's tokenizer. */
+async function resumeModel(
+  device: Device,
+  { session, checkpoint }: { session: Session; checkpoint: string },
+): Promise<LocalBackend> {
+  const { config } = session;
+  const files = await openModelFolder(checkpoint);
+  const folder = setting(config, "model.name");
+  if (folder === null) checkTokenizer(session, { tokenizer: files.tokenizer, checkpoint });
+  const room = folder === null ? newContextLength(config) : 0;
+  const contextLength = Math.max(files.config.contextLength, room);
+  const model = await LanguageModel.load(device, { ...files, config: { ...files.config, contextLength } });
+  const tokenizer = files.tokenizer && withTemplate(files.tokenizer, config);
+  return new LocalBackend({ model, tokenizer, name: folder ?? "new model" });
+}
+
+interface Trainable {
+  readonly opened: OpenedModel;
+  readonly lora: LoraConfig | undefined;
+  readonly config: Tree;
+}
+
+async function trainable(device: Device, { opened, lora, config }: Trainable): Promise<LocalBackend> {
+  const { mark, tokenizer } = opened;
+  const model = await loadModel(device, opened, { lora, seed: setting(config, "training.seed") });
+  return new LocalBackend({
+    model,
+    tokenizer: tokenizer && withTemplate(tokenizer, config),
+    name: mark.folder,
+    base: mark,
+  });
+}
+
+/** To sample and score; an adapter is merged into its base. */
+async function openFixed(
+  device: Device,
+  { folder, base, config }: { folder: string; base?: string; config?: Tree },
+): Promise<LocalBackend> {
+  const opened = await openModel(folder, { base });
+  const model = await loadModel(device, opened);
+  const { tokenizer: own } = opened;
+  const tokenizer = own && config ? withTemplate(own, config) : own;
+  return new LocalBackend({ model, tokenizer, name: folder, fixedTo: folder });
 }
 
 /**
- * A model folder, or a checkpoint of `grpu train`, to run and not to train.
- * @param device the value of `--device`
+ * A model folder, an adapter or a checkpoint of `grpu train`, to run and not to train.
+ * @param options.device the value of `--device`
+ * @param options.base folder of an adapter's base
  */
-export async function openForInference(dir: string, device: unknown): Promise<OpenedBackend> {
-  const opened = await openDevice({ device: (device as DeviceName | undefined) ?? "auto" });
+export async function openForInference(
+  folder: string,
+  { device: name, base }: { device: unknown; base?: string },
+): Promise<OpenedBackend> {
+  const device = await openDevice({ device: (name as DeviceName | undefined) ?? "auto" });
+  return closingOnError(device, () => openFixed(device, { folder, base }));
+}
+
+async function closingOnError(device: Device, open: () => Promise<LocalBackend>): Promise<OpenedBackend> {
   try {
-    return { backend: await openFolder(opened, dir), device: opened };
+    return { backend: await open(), device };
   } catch (error) {
-    opened.destroy();
+    device.destroy();
     throw error;
   }
 }
 
-async function openFolder(device: Device, dir: string): Promise<LocalBackend> {
-  const files = await listFolder(dir);
-  const isAdapter = files.includes("adapter_config.json") && !files.includes("config.json");
-  if (isAdapter) return openAdapted(device, dir);
-  const folder = await openModelFolder(dir);
-  const model = await LanguageModel.load(device, folder);
-  return new LocalBackend({ model, tokenizer: folder.tokenizer, name: dir });
+/**
+ * The tokens of a model that this configuration made are those of its checkpoint.
+ * @throws ConfigError where the configuration names others.
+ */
+function checkTokenizer(
+  session: Session,
+  { tokenizer, checkpoint }: { tokenizer: TextTokenizer | undefined; checkpoint: string },
+): void {
+  const saved = tokenizer?.files()["tokenizer.json"];
+  const isNamed =
+    session.isGiven("model.init.alphabet") && setting(session.config, "model.init.alphabet") !== null;
+  const isByte = setting(session.config, "model.init.tokenizer") === "byte";
+  const wasByte = saved === byteTokenizer().files()["tokenizer.json"];
+  const isOther =
+    isByte !== wasByte || (isNamed && saved !== plainTokenizer(session).files()["tokenizer.json"]);
+  if (!isOther) return;
+  throw new ConfigError(
+    `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${plainTokenizer(session).vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
+    { path: isByte !== wasByte ? "model.init.tokenizer" : "model.init.alphabet" },
+  );
 }
 
-/** The base model that an adapter names, with the adapter on it. */
-async function openAdapted(device: Device, dir: string): Promise<LocalBackend> {
-  const { rank, alpha, targets, base } = await openAdapter(dir);
-  if (base === undefined) {
-    throw new ConfigError(
-      "Cannot open the adapter as its base_model_name_or_path is empty: name the model's folder there",
-      {
-        file: `${dir}/adapter_config.json`,
-      },
-    );
-  }
-  const folder = await openModelFolder(base);
-  const model = await LanguageModel.load(device, folder, { lora: { rank, alpha, targets } });
-  const backend = new LocalBackend({ model, tokenizer: folder.tokenizer, name: dir, baseFolder: base });
-  await backend.load(dir);
-  return backend;
-}
-
-async function loadModel(
-  device: Device,
-  { folder, config }: { folder: string; config: Tree },
-): Promise<LocalBackend> {
-  const opened = await openModelFolder(folder);
-  const model = await LanguageModel.load(device, opened, {
-    lora: readLora(config),
-    seed: setting(config, "training.seed"),
-  });
-  const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, config);
-  return new LocalBackend({ model, tokenizer, name: folder, baseFolder: folder });
+function plainTokenizer(session: Session): TextTokenizer {
+  const isBytes = setting(session.config, "model.init.tokenizer") === "byte";
+  return isBytes ? byteTokenizer() : characterTokenizer(alphabetOf(session));
 }
 
 function createModel(device: Device, session: Session): LocalBackend {
@@ -114,9 +175,7 @@ function createModel(device: Device, session: Session): LocalBackend {
       },
     );
   }
-  const isBytes = setting(config, "model.init.tokenizer") === "byte";
-  const plain = isBytes ? byteTokenizer() : characterTokenizer(alphabetOf(session));
-  const tokenizer = withTemplate(plain, config);
+  const tokenizer = withTemplate(plainTokenizer(session), config);
   const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
     seed: setting(config, "training.seed"),
   });
@@ -131,9 +190,13 @@ function withTemplate(tokenizer: TextTokenizer, config: Tree): TextTokenizer {
   return withChatTemplate(tokenizer, source);
 }
 
-function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {
+function newContextLength(config: Tree): number {
   const longest =
     setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
+  return Math.min(setting(config, "training.max_length"), longest);
+}
+
+function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {
   return {
     architecture: "llama",
     vocabSize: tokenizer.vocabSize,
@@ -143,7 +206,7 @@ function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {
     heads: setting(config, "model.init.heads"),
     kvHeads: setting(config, "model.init.kv_heads"),
     headDim: setting(config, "model.init.head_dim"),
-    contextLength: Math.min(setting(config, "training.max_length"), longest),
+    contextLength: newContextLength(config),
     rmsNormEps: 1e-5,
     ropeTheta: 10000,
     tied: false,
@@ -153,15 +216,12 @@ function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {
   };
 }
 
-const ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"];
-const MLP = ["gate_proj", "up_proj", "down_proj"];
-
 function readLora(config: Tree): LoraConfig | undefined {
   const rank = setting(config, "model.lora_rank");
   if (rank === 0) return undefined;
   const targets = [
-    ...(setting(config, "model.train_attn") ? ATTENTION : []),
-    ...(setting(config, "model.train_mlp") ? MLP : []),
+    ...(setting(config, "model.train_attn") ? ATTENTION_TARGETS : []),
+    ...(setting(config, "model.train_mlp") ? MLP_TARGETS : []),
     ...(setting(config, "model.train_unembed") ? ["lm_head"] : []),
   ];
   return { rank, alpha: setting(config, "model.lora_alpha"), targets };

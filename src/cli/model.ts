@@ -2,7 +2,7 @@
 import type { LocalBackend } from "../backend/local.ts";
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
-import { MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
+import { BASE, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 import { DEVICE } from "./options.ts";
 
 export const modelCommands: readonly Command[] = [
@@ -11,6 +11,7 @@ export const modelCommands: readonly Command[] = [
     summary: "log-probabilities and entropies of token sequences",
     options: [
       MODEL,
+      BASE,
       {
         flag: "--input",
         value: "FILE",
@@ -34,6 +35,7 @@ export const modelCommands: readonly Command[] = [
     summary: "continue a sequence of tokens",
     options: [
       MODEL,
+      BASE,
       { flag: "--tokens", value: "IDS", describe: "the prompt, as 1,2,3", required: true },
       ...SAMPLING,
       { flag: "--ignore-eos", describe: "go on after an end token" },
@@ -49,11 +51,14 @@ export const modelCommands: readonly Command[] = [
 ];
 
 async function withModel(
-  options: Input["options"],
+  { options, io }: { options: Input["options"]; io: Io },
   use: (backend: LocalBackend) => Promise<void>,
 ): Promise<void> {
+  const { checkpointDir } = await import("./checkpoint_dir.ts");
   const { openForInference } = await import("./local.ts");
-  const { backend } = await openForInference(String(options.model), options.device);
+  const folder = await checkpointDir(String(options.model), io);
+  const base = options.base as string | undefined;
+  const { backend } = await openForInference(folder, { device: options.device, base });
   try {
     await use(backend);
   } finally {
@@ -67,7 +72,7 @@ async function score({ options }: Input, io: Io): Promise<void> {
   const file = String(options.input);
   const text = file === "-" ? await io.stdin() : readText(file, "token file");
   const sequences = readSequences(text, file);
-  await withModel(options, async (backend) => {
+  await withModel({ options, io }, async (backend) => {
     const offsets = new Uint32Array(sequences.length + 1);
     sequences.forEach((tokens, i) => {
       offsets[i + 1] = offsets[i] + tokens.length;
@@ -120,7 +125,7 @@ async function generate({ options }: Input, io: Io): Promise<void> {
   }
   const params = samplingOf(options);
   const seed = number(options.seed, { flag: "--seed", least: 0 });
-  await withModel(options, async (backend) => {
+  await withModel({ options, io }, async (backend) => {
     const stop_token_ids = options.ignoreEos ? [] : backend.model.eosTokenIds;
     const request = { prompt_ids, params: { ...params, stop_token_ids }, seed };
     const [{ tokens, logprobs }] = await backend.sample([request], { signal: io.signal });

@@ -10,6 +10,12 @@ export const MODEL: Option = {
   required: true,
 };
 
+export const BASE: Option = {
+  flag: "--base",
+  value: "DIR",
+  describe: "folder of the model that an adapter belongs to; default: the one that it names",
+};
+
 export const SAMPLING: readonly Option[] = [
   { flag: "--max-tokens", value: "N", describe: "most new tokens", default: "64" },
   { flag: "--temperature", value: "T", describe: "0 always takes the likeliest token", default: "1" },

@@ -25,7 +25,9 @@ const ADVICE = `Wait until it has ended, or give this run a folder of its own wi
 export class RunPlace {
   readonly dir: string;
   readonly checkpoints: FolderCheckpoints<LoopState>;
-  private readonly config: Tree;
+  /** The checkpoint that the run continues from. */
+  checkpoint: string | undefined;
+  private config: Tree;
   private readonly io: Io;
   private readonly lock: FolderLock;
   /** Folders above the run's that were made for it, the innermost first. */
@@ -92,8 +94,15 @@ export class RunPlace {
     if (!from) return;
     this.isContinued = !relative(realpathSync(this.dir), realpathSync(from.dir)).startsWith("..");
     this.isAddition = this.isContinued && setting(this.config, "rllm.trainer.val_only");
+    this.checkpoint = from.dir;
     this.io.err(`Continuing from ${this.isContinued ? basename(from.dir) : from.dir}\n`);
-    warnOfChanges(this.config, { file: join(dirname(from.dir), CONFIG_FILE), io: this.io });
+  }
+
+  /** Takes the configuration as the checkpoint settles it, and says what differs from the run that is continued. */
+  use(config: Tree): void {
+    this.config = config;
+    if (this.checkpoint === undefined) return;
+    warnOfChanges(config, { file: join(dirname(this.checkpoint), CONFIG_FILE), io: this.io });
   }
 
   /** Makes the folder ready for the run. An earlier run that this one does not continue makes way. */

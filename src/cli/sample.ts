@@ -3,7 +3,7 @@ import type { Tokenizer } from "../backend.ts";
 import { Transcript } from "../chat/transcript.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import type { Command, Input, Io } from "./command.ts";
-import { integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
+import { BASE, integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 import { DEVICE } from "./options.ts";
 
 export const sampleCommand: Command = {
@@ -11,6 +11,7 @@ export const sampleCommand: Command = {
   summary: "continue a text with a model",
   options: [
     MODEL,
+    BASE,
     { flag: "--prompt", value: "TEXT", describe: "text to continue; - reads standard input", required: true },
     { flag: "--chat", describe: "the text is a message, put through the model's chat template" },
     ...SAMPLING,
@@ -24,19 +25,22 @@ export const sampleCommand: Command = {
     'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
     'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
   ],
-  notes: "--model takes a Hugging Face folder or a checkpoint of grpu train.",
+  notes:
+    "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form.",
   run: (input, io) => sample(input, io),
 };
 
 async function sample({ options }: Input, io: Io): Promise<void> {
-  const folder = String(options.model);
   const prompt = options.prompt === "-" ? await io.stdin() : String(options.prompt);
   const params = samplingOf(options);
   const n = integer(options.n, { flag: "--n", least: 1 });
   const seed = number(options.seed, { flag: "--seed", least: 0 });
+  const { checkpointDir } = await import("./checkpoint_dir.ts");
   const { openForInference } = await import("./local.ts");
   const { seedOf } = await import("../data/random.ts");
-  const { backend, device } = await openForInference(folder, options.device);
+  const folder = await checkpointDir(String(options.model), io);
+  const base = options.base as string | undefined;
+  const { backend, device } = await openForInference(folder, { device: options.device, base });
   try {
     const { tokenizer } = backend;
     if (!tokenizer) {

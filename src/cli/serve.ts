@@ -3,11 +3,15 @@ import { ConfigError } from "../errors.ts";
 import { isLoopback } from "../http/origin.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
-import { integer, MODEL } from "./model_options.ts";
+import { BASE, integer, MODEL } from "./model_options.ts";
 import { DEVICE } from "./options.ts";
 
 const OPTIONS: readonly Option[] = [
-  { ...MODEL, describe: "folder of the base model, in Hugging Face's layout" },
+  {
+    ...MODEL,
+    describe: "folder of the base model, in Hugging Face's layout, or of an adapter to merge into its own",
+  },
+  BASE,
   { flag: "--port", value: "N", describe: "0 takes any free one", default: "8000" },
   { flag: "--host", value: "HOST", describe: "address to listen on", default: "127.0.0.1" },
   {
@@ -111,7 +115,7 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
   });
   try {
     const folder = resolve(String(options.model));
-    const engine = await LocalEngine.open({ device, folder });
+    const engine = await LocalEngine.open({ device, folder, base: options.base as string | undefined });
     const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)), { log });
     const names = (options.modelName as readonly string[] | undefined) ?? [];
     const modelNames = [...new Set([...names, folder, await realpath(folder), String(options.model)])];

@@ -1,6 +1,7 @@
 /** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
 import { backendNames } from "../backend/registry.ts";
 import { composeConfig } from "../config/compose.ts";
+import { LEVEL, originOf } from "../config/layer.ts";
 import type { Problem } from "../config/problem.ts";
 import { formatProblem } from "../config/problem.ts";
 import { setting } from "../config/schema.ts";
@@ -36,6 +37,8 @@ export interface Session {
   readonly evaluate?: Evaluate;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   readonly examples: readonly Example[];
+  /** Whether a file or the command line names the setting, as opposed to a default. */
+  readonly isGiven: (path: string) => boolean;
 }
 
 export interface SessionOptions {
@@ -63,7 +66,7 @@ export async function openSession(
   const { estimatorNames } = await import("../algorithm/estimator.ts");
   await import("../algorithm/advantages.ts");
   const { lossNames } = await import("../algorithm/loss_spec.ts");
-  const { config, warnings } = composeConfig({
+  const { config, origins, warnings } = composeConfig({
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
@@ -82,7 +85,8 @@ export async function openSession(
     },
   });
   warn(warnings, io);
-  return describeTask(config);
+  const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
+  return describeTask(config, isGiven);
 }
 
 function requireFile(path: string): void {
@@ -97,7 +101,7 @@ function warn(warnings: readonly Problem[], io: Io): void {
   for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
 }
 
-async function describeTask(config: Tree): Promise<Session> {
+async function describeTask(config: Tree, isGiven: Session["isGiven"]): Promise<Session> {
   const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
   const chosen = chooseRollout(rolloutSettings(config, environment));
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
@@ -111,6 +115,7 @@ async function describeTask(config: Tree): Promise<Session> {
   }
   return {
     config,
+    isGiven,
     environment,
     rollout: chosen.rollout,
     asksPrompt: chosen.asksPrompt,

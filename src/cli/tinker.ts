@@ -16,7 +16,10 @@ import type { Session } from "./session.ts";
 const SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";
 
 /** @throws {ConfigError} without a key or a tokenizer; RemoteError for a service that refuses. */
-export async function openTinkerBackend({ config }: Session, io: Io): Promise<OpenedTrainer> {
+export async function openTinkerBackend(
+  { config }: Session,
+  io: Io,
+): Promise<Pick<OpenedTrainer, "backend" | "description">> {
   const baseUrl = tinkerSetting(config, "tinker_base_url") ?? (io.env.TINKER_BASE_URL || SERVICE);
   const name = tinkerSetting(config, "model.name");
   const backend = await TinkerBackend.open({

@@ -61,11 +61,14 @@ interface Begun {
   readonly io: Io;
 }
 
-async function trainIn(place: RunPlace, { session, settings, input, io }: Begun): Promise<number> {
+async function trainIn(place: RunPlace, { session: given, settings, input, io }: Begun): Promise<number> {
+  const { dir, checkpoints, checkpoint } = place;
+  const isTrained = !settings.trainer.val_only;
+  const opened = await openBackend(given, { io, checkpoint, isTrained });
+  const { backend, device, description, session } = opened;
   const { config } = session;
-  const { dir, checkpoints } = place;
-  const { backend, device, description } = await openBackend(session, io);
   try {
+    place.use(config);
     checkPrompts(session, { backend, io });
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
     await place.begin({

@@ -102,7 +102,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       await saveCheckpoint(run, state);
       saved = state;
     }
-    if (state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
+    if (state.step === 0 && settings.algorithm.kl_beta > 0 && !val_only) run.backend.freezeReference?.();
     for (;;) {
       if (isValidationDue()) {
         state = await seal(await validate(run, state), run);

@@ -1,6 +1,6 @@
 /** A LoRA adapter in PEFT's form (`adapter_config.json`, `adapter_model.safetensors`), which vLLM and SGLang serve. */
 import { ConfigError, UnsupportedError } from "../errors.ts";
-import { type FolderReader, openTensors, readJson } from "./folder.ts";
+import { type FolderReader, openTensors, readJson, type TensorFiles } from "./folder.ts";
 import { encodeSafetensors, type TensorSource } from "./safetensors_write.ts";
 
 /** y = W x + (alpha / rank) B (A x) on the `targets` of every layer. */
@@ -11,6 +11,8 @@ export interface AdapterConfig {
   readonly targets: readonly string[];
   /** Name or folder of the model it belongs to. */
   readonly base?: string;
+  /** Of that model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
+  readonly fingerprint?: string;
 }
 
 /** The two factors of one module: A [rank, in], B [out, rank], row-major. */
@@ -27,6 +29,8 @@ export interface Adapter extends AdapterConfig {
 }
 
 const PREFIX = "base_model.model.";
+/** Beside PEFT's files, which have no place for a fingerprint: the model that the adapter belongs to. */
+const BASE_FILE = "base.json";
 
 /** Writes an adapter folder. @throws ConfigError when factors do not fit the rank, or the disk is full. */
 export async function saveAdapter(dir: string, adapter: Adapter): Promise<void> {
@@ -49,10 +53,18 @@ export async function saveAdapter(dir: string, adapter: Adapter): Promise<void> 
     target_modules: adapter.targets,
     inference_mode: true,
   };
+  const { base: folder, fingerprint } = adapter;
   await writeFolder(dir, [
+    ...(fingerprint ? [{ name: BASE_FILE, content: `${JSON.stringify({ folder, fingerprint })}\n` }] : []),
     { name: "adapter_model.safetensors", content: encodeSafetensors(tensors) },
     { name: "adapter_config.json", content: `${JSON.stringify(config, null, 2)}\n` },
   ]);
+}
+
+/** What {@link openAdapter} reads, without the factors: for those who ask what an adapter is before they open a model. */
+export async function describeAdapter(folder: string | FolderReader): Promise<AdapterConfig> {
+  const { config } = await openFiles(folder);
+  return config;
 }
 
 /**
@@ -60,41 +72,92 @@ export async function saveAdapter(dir: string, adapter: Adapter): Promise<void> 
  * @throws ConfigError for missing or ill-shaped parts, UnsupportedError for PEFT features that change the formula.
  */
 export async function openAdapter(folder: string | FolderReader): Promise<Adapter> {
+  const { config, names, files } = await openFiles(folder);
+  const modules = new Map<string, AdapterFactors>();
+  for (const [module, [a, b]] of names) {
+    modules.set(module, {
+      a: await files.read(a),
+      b: await files.read(b),
+      inSize: files.tensors.get(a)!.shape[1],
+      outSize: files.tensors.get(b)!.shape[0],
+    });
+  }
+  return { ...config, modules };
+}
+
+/** Names of a module's two factors in the file. */
+type FactorNames = readonly [a: string, b: string];
+
+interface AdapterFiles {
+  readonly config: AdapterConfig;
+  readonly names: ReadonlyMap<string, FactorNames>;
+  readonly files: TensorFiles;
+}
+
+async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
   const reader = typeof folder === "string" ? await (await import("./files.ts")).diskFolder(folder) : folder;
   const file = `${reader.name}/adapter_config.json`;
   const raw = (await readJson(reader, "adapter_config.json")) as Record<string, unknown> | undefined;
   if (!raw) throw new ConfigError("Cannot open the adapter as it has no adapter_config.json", { file });
-  const config = parseAdapterConfig(raw, file);
-  const { tensors, read } = await openTensors(reader, "adapter_model");
-  const modules = new Map<string, AdapterFactors>();
-  for (const [name, info] of tensors) {
+  const { targets, ...config } = parseAdapterConfig(raw, file);
+  const files = await openTensors(reader, "adapter_model");
+  const names = factorNames(files, { rank: config.rank, folder: reader.name });
+  const base = (await readJson(reader, BASE_FILE)) as { fingerprint?: string } | undefined;
+  return {
+    config: {
+      ...config,
+      targets: targetsOf(names, { listed: targets, file }),
+      fingerprint: base?.fingerprint,
+    },
+    names,
+    files,
+  };
+}
+
+function factorNames(
+  { tensors }: TensorFiles,
+  { rank, folder }: { rank: number; folder: string },
+): Map<string, FactorNames> {
+  const names = new Map<string, FactorNames>();
+  for (const [name, { file, shape }] of tensors) {
     const match = /^(?:base_model\.model\.)?(.+)\.lora_(A|B)\.weight$/.exec(name);
-    if (!match) {
-      throw new ConfigError(`Cannot read the adapter as this is not a LoRA factor: ${name}`, {
-        file: info.file,
-      });
-    }
+    if (!match)
+      throw new ConfigError(`Cannot read the adapter as this is not a LoRA factor: ${name}`, { file });
     const [, module, factor] = match;
-    if (info.shape.length !== 2 || info.shape[factor === "A" ? 0 : 1] !== config.rank) {
-      const message = `Cannot read tensor ${name} as the adapter's rank is ${config.rank}: shape [${info.shape}]`;
-      throw new ConfigError(message, { file: info.file });
+    if (shape.length !== 2 || shape[factor === "A" ? 0 : 1] !== rank) {
+      throw new ConfigError(`Cannot read tensor ${name} as the adapter's rank is ${rank}: shape [${shape}]`, {
+        file,
+      });
     }
     if (factor === "B") continue;
     const nameOfB = name.replace(/lora_A\.weight$/, "lora_B.weight");
-    const infoOfB = tensors.get(nameOfB);
-    if (!infoOfB)
-      throw new ConfigError(`Cannot read the adapter as ${nameOfB} is missing`, { file: info.file });
-    modules.set(module, {
-      a: await read(name),
-      b: await read(nameOfB),
-      inSize: info.shape[1],
-      outSize: infoOfB.shape[0],
-    });
+    if (!tensors.has(nameOfB))
+      throw new ConfigError(`Cannot read the adapter as ${nameOfB} is missing`, { file });
+    names.set(module, [name, nameOfB]);
   }
-  if (modules.size * 2 !== tensors.size) {
-    throw new ConfigError("Cannot read the adapter as some modules have B and no A", { file: reader.name });
+  if (names.size * 2 !== tensors.size)
+    throw new ConfigError("Cannot read the adapter as some modules have B and no A", { file: folder });
+  return names;
+}
+
+/**
+ * Last parts of the names of the modules that have factors. A list may name others too, which no module has.
+ * @throws ConfigError for factors that the list leaves out: PEFT would not load them.
+ */
+function targetsOf(
+  names: ReadonlyMap<string, FactorNames>,
+  { listed, file }: { listed: readonly string[] | undefined; file: string },
+): string[] {
+  const isListed = (module: string) =>
+    listed === undefined || listed.some((target) => module === target || module.endsWith(`.${target}`));
+  const left = [...names.keys()].find((module) => !isListed(module));
+  if (left !== undefined) {
+    const message = `Cannot read the adapter: ${left} has factors, and target_modules is [${listed}]. Add it there, or remove its factors.`;
+    throw new ConfigError(message, { file, path: "target_modules" });
   }
-  return { ...config, modules };
+  const found = new Set(Array.from(names.keys(), (module) => module.slice(module.lastIndexOf(".") + 1)));
+  const inOrder = (listed ?? []).filter((target) => found.delete(target));
+  return [...inOrder, ...found];
 }
 
 /** Features of PEFT that would change the formula; each must be off. */
@@ -104,9 +167,20 @@ const OFF: Readonly<Record<string, readonly unknown[]>> = {
   bias: ["none"],
   fan_in_fan_out: [false],
   modules_to_save: [null],
+  lora_bias: [false],
+  use_qalora: [false],
+  // The others change the base weights before training.
+  init_lora_weights: [true, false, "gaussian", "eva", "orthogonal"],
+  layer_replication: [null],
+  trainable_token_indices: [null],
+  target_parameters: [null],
+  alora_invocation_tokens: [null],
 };
 
-function parseAdapterConfig(raw: Record<string, unknown>, file: string): AdapterConfig {
+/** The targets are undefined where the file gives a pattern for them: the factors tell which they were. */
+type ParsedConfig = Omit<AdapterConfig, "targets"> & { readonly targets: readonly string[] | undefined };
+
+function parseAdapterConfig(raw: Record<string, unknown>, file: string): ParsedConfig {
   const unsupported = (key: string) =>
     new UnsupportedError(`Cannot load an adapter with ${key} ${JSON.stringify(raw[key])} (${file})`, {
       part: "adapter",
@@ -129,6 +203,12 @@ function parseAdapterConfig(raw: Record<string, unknown>, file: string): Adapter
       path: "lora_alpha",
     });
   }
-  if (!Array.isArray(targets)) throw unsupported("target_modules");
-  return { rank: r as number, alpha, targets, base: typeof base === "string" ? base : undefined };
+  const isPattern = typeof targets === "string";
+  if (!isPattern && !Array.isArray(targets)) throw unsupported("target_modules");
+  return {
+    rank: r as number,
+    alpha,
+    targets: isPattern ? undefined : targets,
+    base: typeof base === "string" ? base : undefined,
+  };
 }

@@ -170,6 +170,19 @@ function withEosTokens(
   return eosTokenIds.length > 0 ? { ...config, eosTokenIds } : config;
 }
 
+/** What a folder of weights holds: a whole model, or an adapter on another one. */
+export type FolderKind = "model" | "adapter";
+
+/** @throws ConfigError for a folder that holds neither. */
+export async function kindOf(folder: string | FolderReader): Promise<FolderKind> {
+  const reader = await asReader(folder);
+  if (await reader.open("config.json")) return "model";
+  if (await reader.open("adapter_config.json")) return "adapter";
+  const message =
+    "Cannot open the model folder: it has neither config.json (a model) nor adapter_config.json (an adapter)";
+  throw new ConfigError(message, { file: reader.name });
+}
+
 async function asReader(folder: string | FolderReader): Promise<FolderReader> {
   if (typeof folder !== "string") return folder;
   // Loaded only here, so that a page with its own reader never meets node:fs.

@@ -9,6 +9,7 @@
 import type { Device } from "../compute/device.ts";
 import { type Matrix, matmul, tileColumns } from "../compute/matmul.ts";
 import { ConfigError } from "../errors.ts";
+import type { Adapter } from "./adapter.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { layOut, ParameterSet } from "./parameters.ts";
 import { uniforms } from "./random.ts";
@@ -89,9 +90,48 @@ export class LoraAdapter {
     return this.config.alpha / this.config.rank;
   }
 
+  /**
+   * Takes over the values of a saved adapter of the same shape.
+   * @param file named in errors.
+   * @throws ConfigError with both shapes where they differ: it would be another policy.
+   */
+  load(saved: Adapter, file: string): void {
+    this.checkShape(saved, file);
+    for (const { tensor, rows, columns } of [...this.parts.values()].flat()) {
+      const module = moduleOf(tensor);
+      const factors = saved.modules.get(module);
+      const isFitting = factors?.inSize === columns && factors.outSize === rows;
+      if (!factors || !isFitting) {
+        const found = factors ? `[${factors.outSize}, ${factors.inSize}]` : "missing";
+        const message = `Cannot load the adapter: ${module} must be [${rows}, ${columns}]: ${found}. The adapter is another model's.`;
+        throw new ConfigError(message, { file });
+      }
+      this.values.write(`${module}.A`, factors.a);
+      this.values.write(`${module}.B`, factors.b);
+    }
+  }
+
+  private checkShape(saved: Adapter, file: string): void {
+    const own = new Set([...this.parts.values()].flat().map(({ tensor }) => moduleOf(tensor)));
+    const isSame = saved.rank === this.config.rank && saved.alpha === this.config.alpha;
+    const other = [...saved.modules.keys()].find((module) => !own.has(module));
+    if (isSame && isSameSet(saved.targets, this.config.targets) && other === undefined) return;
+    throw new ConfigError(
+      other !== undefined && isSameSet(saved.targets, this.config.targets)
+        ? `Cannot load the adapter: the model has no module ${other}. The adapter is another model's.`
+        : `Cannot load the adapter: it has ${describeLora(saved)}, and the model's has ${describeLora(this.config)}. Open the model with the adapter's own shape.`,
+      { file },
+    );
+  }
+
   /** into = base + this adapter. */
   fold(into: Weights): void {
     into.values.copyFrom(this.base.values);
+    this.addTo(into);
+  }
+
+  /** into = into + this adapter, without a copy. */
+  addTo(into: Weights): void {
     for (const parts of this.parts.values())
       for (const part of parts) {
         const { tensor, fused, row, rows, columns } = part;
@@ -192,6 +232,15 @@ interface ModuleGradient {
   readonly B: Matrix;
   readonly gradA: Matrix;
   readonly gradB: Matrix;
+}
+
+/** `rank 8, alpha 16 on q_proj, v_proj`. */
+export function describeLora({ rank, alpha, targets }: LoraConfig): string {
+  return `rank ${rank}, alpha ${alpha} on ${[...targets].sort().join(", ")}`;
+}
+
+function isSameSet(a: readonly string[], b: readonly string[]): boolean {
+  return `${[...new Set(a)].sort()}` === `${[...new Set(b)].sort()}`;
 }
 
 function targetedParts(base: Weights, { targets }: LoraConfig): Map<string, Part[]> {

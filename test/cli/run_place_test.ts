@@ -95,11 +95,15 @@ describe("a command that is refused leaves a finished run, or a place without on
       () => [...resumeFirst(), ...throws("earlier")],
       /no reward/,
     ],
-    ["another shape", () => [auto, more, "model.init.hidden_size=32"], /another model's/],
     [
-      "another vocabulary",
-      () => [auto, more, "model.init.alphabet=0123456789+= abcdefgh"],
-      /another model's/,
+      "another shape",
+      () => [auto, more, "model.init.hidden_size=32"],
+      /hidden_size is 16, and the configuration says 32/,
+    ],
+    [
+      "other tokens",
+      () => [auto, more, "model.init.alphabet='0123456789+= abcdefgh'"],
+      /its tokens are not those/,
     ],
   ])("a run to be continued with %s", async (_, args, message) => {
     const { err, code } = await smallRun(run, args());
