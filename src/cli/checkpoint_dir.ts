@@ -1,18 +1,29 @@
 /** The folder of weights that a person names: a checkpoint, a model, an adapter, or a run, whose latest step it is. */
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { ConfigError } from "../errors.ts";
 import { FolderCheckpoints } from "../log/checkpoints.ts";
 import { isRunFolder } from "../log/run_folder.ts";
 import type { Io } from "./command.ts";
 
-/** `dir`, or the latest step of the run in it; which one is said on standard error. */
+/**
+ * `dir`, or the latest step of the run in it; which one is said on standard error.
+ * @throws {ConfigError} for a run without a checkpoint.
+ */
 export async function checkpointDir(dir: string, io: Io): Promise<string> {
   if (!statSync(dir, { throwIfNoEntry: false })?.isDirectory()) return dir;
   const isModel = ["config.json", "adapter_config.json"].some((name) => existsSync(join(dir, name)));
   if (isModel || !isRunFolder(dir)) return dir;
   const checkpoints = new FolderCheckpoints(dir, { resumeMode: "disable" });
   const latest = await checkpoints.latest();
-  if (latest === undefined) return dir;
+  if (latest === undefined) {
+    throw new ConfigError(
+      "Cannot open a model of the run: the run has no checkpoint yet. Wait for its first, or continue it.",
+      {
+        file: dir,
+      },
+    );
+  }
   const best = await checkpoints.best();
   const other =
     best && best.checkpoint !== latest ? `; the best, by ${best.metric}, is ${best.checkpoint}` : "";

@@ -58,15 +58,16 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
   const { checkpoint, isTrained = true } = options;
   const folder = setting(config, "model.name");
   const base = folder ?? undefined;
+  const template = templateOf(config);
   if (checkpoint !== undefined) {
     const isAdapter = (await kindOf(checkpoint)) === "adapter";
-    if (!isTrained) return openFixed(device, { folder: checkpoint, base, config });
+    if (!isTrained) return openFixed(device, { folder: checkpoint, base, template });
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
     const lora = await describeAdapter(checkpoint);
     return trainable(device, { opened: await openBase(checkpoint, { base }), lora, config });
   }
   if (folder === null) return createModel(device, session);
-  if (!isTrained) return openFixed(device, { folder, config });
+  if (!isTrained) return openFixed(device, { folder, template });
   return trainable(device, { opened: await openModel(folder), lora: readLora(config), config });
 }
 
@@ -82,7 +83,7 @@ async function resumeModel(
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
   const model = await LanguageModel.load(device, { ...files, config: { ...files.config, contextLength } });
-  const tokenizer = files.tokenizer && withTemplate(files.tokenizer, config);
+  const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   return new LocalBackend({ model, tokenizer, name: folder ?? "new model" });
 }
 
@@ -97,7 +98,7 @@ async function trainable(device: Device, { opened, lora, config }: Trainable): P
   const model = await loadModel(device, opened, { lora, seed: setting(config, "training.seed") });
   return new LocalBackend({
     model,
-    tokenizer: tokenizer && withTemplate(tokenizer, config),
+    tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),
     name: mark.folder,
     base: mark,
   });
@@ -106,12 +107,11 @@ async function trainable(device: Device, { opened, lora, config }: Trainable): P
 /** To sample and score; an adapter is merged into its base. */
 async function openFixed(
   device: Device,
-  { folder, base, config }: { folder: string; base?: string; config?: Tree },
+  { folder, base, template }: { folder: string; base?: string; template?: string },
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
   const model = await loadModel(device, opened);
-  const { tokenizer: own } = opened;
-  const tokenizer = own && config ? withTemplate(own, config) : own;
+  const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
   return new LocalBackend({ model, tokenizer, name: folder, fixedTo: folder });
 }
 
@@ -119,13 +119,14 @@ async function openFixed(
  * A model folder, an adapter or a checkpoint of `grpu train`, to run and not to train.
  * @param options.device the value of `--device`
  * @param options.base folder of an adapter's base
+ * @param options.template Jinja file in place of the model's chat template, or `plain`
  */
 export async function openForInference(
   folder: string,
-  { device: name, base }: { device: unknown; base?: string },
+  { device: name, ...how }: { device: unknown; base?: string; template?: string },
 ): Promise<OpenedBackend> {
   const device = await openDevice({ device: (name as DeviceName | undefined) ?? "auto" });
-  return closingOnError(device, () => openFixed(device, { folder, base }));
+  return closingOnError(device, () => openFixed(device, { folder, ...how }));
 }
 
 async function closingOnError(device: Device, open: () => Promise<LocalBackend>): Promise<OpenedBackend> {
@@ -175,17 +176,20 @@ function createModel(device: Device, session: Session): LocalBackend {
       },
     );
   }
-  const tokenizer = withTemplate(plainTokenizer(session), config);
+  const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
   const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
     seed: setting(config, "training.seed"),
   });
   return new LocalBackend({ model, tokenizer, name: "new model" });
 }
 
-/** The tokenizer with the chat template of the configuration, where it names one. */
-function withTemplate(tokenizer: TextTokenizer, config: Tree): TextTokenizer {
-  const named = setting(config, "model.chat_template");
-  if (named === null) return tokenizer;
+function templateOf(config: Tree): string | undefined {
+  return setting(config, "model.chat_template") ?? undefined;
+}
+
+/** The tokenizer with another chat template, where one is named. */
+function withTemplate(tokenizer: TextTokenizer, named: string | undefined): TextTokenizer {
+  if (named === undefined) return tokenizer;
   const source = named === "plain" ? PLAIN_CHAT_TEMPLATE : readText(named, "chat template");
   return withChatTemplate(tokenizer, source);
 }

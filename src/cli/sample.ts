@@ -14,6 +14,11 @@ export const sampleCommand: Command = {
     BASE,
     { flag: "--prompt", value: "TEXT", describe: "text to continue; - reads standard input", required: true },
     { flag: "--chat", describe: "the text is a message, put through the model's chat template" },
+    {
+      flag: "--chat-template",
+      value: "FILE",
+      describe: "Jinja file for --chat in place of the model's own; plain is a simple one for any model",
+    },
     ...SAMPLING,
     { flag: "--n", value: "N", describe: "how many continuations", default: "1" },
     DEVICE,
@@ -23,6 +28,7 @@ export const sampleCommand: Command = {
     "grpu sample --model checkpoints/grpu/arithmetic/global_step_60 --prompt 37+5=",
     'grpu sample --model ./stories260k --prompt "Once upon a time" --max-tokens 100 --temperature 0.8',
     'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
+    "grpu sample --model checkpoints/grpu/stories --prompt 'The dog'",
     'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
   ],
   notes:
@@ -40,7 +46,8 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   const { seedOf } = await import("../data/random.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
-  const { backend, device } = await openForInference(folder, { device: options.device, base });
+  const template = options.chatTemplate as string | undefined;
+  const { backend, device } = await openForInference(folder, { device: options.device, base, template });
   try {
     const { tokenizer } = backend;
     if (!tokenizer) {
@@ -50,7 +57,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
       });
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
-    const prompt_ids = options.chat ? chatPrompt(prompt, tokenizer) : tokenizer.encode(prompt);
+    const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
     const room = backend.model.contextLength - prompt_ids.length;
     if (room < 1)
       throw new ConfigError(
@@ -76,6 +83,14 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   }
 }
 
-function chatPrompt(content: string, tokenizer: Tokenizer): readonly number[] {
+function chatPrompt(
+  content: string,
+  { tokenizer, folder }: { tokenizer: Tokenizer; folder: string },
+): readonly number[] {
+  if (tokenizer.chatTemplate === undefined) {
+    throw new ConfigError(
+      `Cannot use --chat: the model in ${folder} has no chat template. Leave --chat out, and the text is continued as it is; or give a template with --chat-template FILE (plain for a simple one).`,
+    );
+  }
   return new Transcript({ tokenizer }).prompt([{ role: "user", content }]).ids;
 }

@@ -13,9 +13,19 @@ const READ_BYTES = 1 << 28;
 export async function diskFolder(dir: string): Promise<FolderReader> {
   const info = await stat(dir).catch(() => undefined);
   if (!info?.isDirectory()) {
-    throw new ConfigError("Cannot open the model folder as it does not exist", { file: dir });
+    throw new ConfigError(
+      isHubName(dir)
+        ? `Cannot open the model: a model is a folder on this machine, and there is no folder ${dir}. If it is a name on the Hugging Face Hub, download it with: hf download ${dir} --local-dir ${dir.split("/")[1]} and give that folder`
+        : "Cannot open the model folder as it does not exist",
+      { file: dir },
+    );
   }
   return { name: dir, open: (file) => diskFile(join(dir, file)) };
+}
+
+/** `Qwen/Qwen3-0.6B`: an owner and a name, which is no path that people write. */
+function isHubName(name: string): boolean {
+  return /^[\w-][\w.-]*\/[\w-][\w.-]*$/.test(name);
 }
 
 /** A file as ranges of bytes; `undefined` when it does not exist. */

@@ -1,5 +1,5 @@
 /** A checkpoint opens as the policy that it is, in every command, or not at all. */
-import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -257,5 +257,39 @@ describe("an adapter that PEFT made", () => {
       err: expect.stringMatching(message),
       out: "",
     });
+  });
+});
+
+describe("what sample and model.name say to", () => {
+  const sample = (args: readonly string[]) =>
+    grpu(["sample", "--prompt", "1+2=", "--device", "cpu", ...args]);
+  const download =
+    /a model is a folder on this machine, and there is no folder Qwen\/Qwen3-0\.6B\. .*hf download Qwen\/Qwen3-0\.6B --local-dir Qwen3-0\.6B/;
+
+  test("a name on the Hub: how to get its folder", async () => {
+    expect((await sample(["--model", "Qwen/Qwen3-0.6B"])).err).toMatch(download);
+    expect((await smallRun(join(dir, "hub"), ["model.name=Qwen/Qwen3-0.6B"])).err).toMatch(download);
+    expect((await evaluate(model, ["model.name=Qwen/Qwen3-0.6B"])).code).toBe(0);
+    expect((await sample(["--model", "/no/where"])).err).not.toContain("hf download");
+  });
+
+  test("--chat without a template: to leave it out, or to give one", async () => {
+    const { err, code } = await sample(["--model", model, "--chat"]);
+    expect(err).toMatch(
+      /Cannot use --chat: the model in .* has no chat template\. Leave --chat out.*--chat-template FILE/,
+    );
+    expect(code).toBe(2);
+    const own = join(dir, "template.jinja");
+    writeFileSync(own, "{% for message in messages %}{{ message.content }}{% endfor %}");
+    const given = await sample(["--model", model, "--chat", "--chat-template", own, "--json"]);
+    expect(given.out).toBe((await sample(["--model", model, "--json"])).out);
+  });
+
+  test("a run without a checkpoint: that it has none", async () => {
+    const place = join(dir, "empty");
+    await smallRun(place, ["rllm.trainer.val_only=true"]);
+    const { err, code } = await sample(["--model", place]);
+    expect(err).toMatch(/the run has no checkpoint yet/);
+    expect(code).not.toBe(0);
   });
 });
