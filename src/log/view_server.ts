@@ -1,6 +1,6 @@
 /** Serves the page of runs while they are written, to this machine's browser. */
 import { guarded, type Handler, pagePolicy } from "../http/guard.ts";
-import { type Listening, listen } from "../http/listen.ts";
+import { type Listening, listen, type SocketLimits } from "../http/listen.ts";
 import { Refusal } from "../http/refusal.ts";
 import { asJson, type PageData, renderPage } from "./report.ts";
 import type { RunFolder } from "./run_folder.ts";
@@ -16,6 +16,7 @@ export interface ViewOptions {
   readonly port: number;
   /** Further names (without a port) that the server is reached by. */
   readonly allowedHosts?: readonly string[];
+  readonly limits?: Partial<SocketLimits>;
 }
 
 export interface ViewServer {
@@ -27,13 +28,13 @@ export interface ViewServer {
 
 /** @throws {ConfigError} when the port is taken or the host is not this machine's. */
 export async function serveRuns(runs: readonly RunFolder[], options: ViewOptions): Promise<ViewServer> {
-  const { host, port, allowedHosts = [] } = options;
+  const { host, port, limits, allowedHosts = [] } = options;
   const pages = new Pages(runs);
   const site = { host, names: allowedHosts, origins: [] };
   const fetch = guarded(routes(runs, pages), { site, methods: [], headers: [] });
   let listening: Listening;
   try {
-    listening = await listen({ fetch }, { host, port });
+    listening = await listen({ fetch }, { host, port, limits });
   } catch (error) {
     pages.close();
     throw error;

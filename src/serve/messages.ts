@@ -32,6 +32,8 @@ export interface ForwardBackwardMessage {
 const MOST_DATA = 8192;
 /** Fields of a request with all messages in it: a datum of the SDK's has 25. */
 const MOST_FIELDS = 2 ** 19;
+/** Fields of one datum, which is decoded in one go. */
+const MOST_DATUM_FIELDS = 2 ** 14;
 /** What a field may leave behind: an array object and its buffer. */
 const FIELD_BYTES = 256;
 /** Fields read between two breaths: some ten milliseconds. */
@@ -65,7 +67,10 @@ async function readForwardBackward(bytes: Uint8Array): Promise<ForwardBackwardMe
           413,
           `Cannot take more than ${MOST_DATA} data in a request: send the batch in parts.`,
         );
-      data.push(decodeDatum(field.bytes, count));
+      const own = { left: Math.min(MOST_DATUM_FIELDS, count.left) };
+      const before = own.left;
+      data.push(decodeDatum(field.bytes, own));
+      count.left -= before - own.left;
     } else if (field.number === 4) lossFn = text(field.bytes);
     else if (field.number === 5) {
       const { key, value } = entry(field.bytes, count);

@@ -67,6 +67,32 @@ describe("refused at once, with what to do", () => {
     await isAlive(server);
   });
 
+  test.each<[string, (id: string) => [string, string | Uint8Array, Record<string, string>?]]>([
+    ["JSON that is cut off", (id) => ["optim_step", `{"model_id":"${id}","seq_id":1,"adam_params":{`]],
+    [
+      "JSON that is too deep",
+      (id) => ["optim_step", `{"x":${"[".repeat(99)},"seq_id": 1,"model_id": "${id}"}`],
+    ],
+    [
+      "JSON beyond the limit",
+      (id) => ["save_weights", `{"model_id":"${id}","seq_id":1,"path":"${"x".repeat(2 ** 21)}`],
+    ],
+    ["a batch that is cut off", (id) => ["forward_backward", cutOff(id)]],
+    [
+      "a batch beyond the limit",
+      (id) => ["forward_backward", Buffer.concat([cutOff(id), Buffer.alloc(2 ** 21)])],
+    ],
+  ])("%s keeps the requests behind it from waiting", async (_, of) => {
+    const server = await openServer({ bodyBytes: 2 ** 21 });
+    const id = await server.model();
+    const [path, body, headers] = of(id);
+    expect((await server.post(path, body, headers)).status).toBeOneOf([413, 415, 422]);
+    const { json } = await server.result("optim_step", step(id, 2));
+    // A step on a gradient that was refused is refused as well, at once.
+    if (path === "forward_backward") expect(json.error).toMatch(/Cannot take the optimiser step/);
+    else expect(json.metrics).toBeDefined();
+  });
+
   test("a batch that is cut off", async () => {
     const server = await openServer();
     const { status, json } = await server.post("forward_backward", cutOff(await server.model()));

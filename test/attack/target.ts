@@ -1,0 +1,49 @@
+/**
+ * A server in a process of its own, to be attacked: `target tinker|keyed|view ROOT [WEIGHT_BYTES]`. Sends `{url}` when
+ * it listens, and for every message `{stallMs, rssBytes}` since the last one.
+ */
+import { join } from "node:path";
+import { listen } from "../../src/http/listen.ts";
+import { RunFolder } from "../../src/log/run_folder.ts";
+import { serveRuns } from "../../src/log/view_server.ts";
+import { createApp } from "../../src/serve/app.ts";
+import { Checkpoints } from "../../src/serve/checkpoints.ts";
+import { TinkerService } from "../../src/serve/service.ts";
+import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
+import { StallMeter } from "./stall_meter.ts";
+import { ToyModel } from "./toy_model.ts";
+
+const KEY = "tml-attacked";
+const LIMITS = { headersMs: 600, requestMs: 2500, stillMs: 2500 };
+
+const [kind, root, weightBytes] = process.argv.slice(2);
+const place = { host: "127.0.0.1", port: 0, limits: LIMITS };
+
+async function openView(): Promise<string> {
+  const folder = writeRun(join(root, "run"), { metrics: someMetrics(5) });
+  return (await serveRuns([new RunFolder(folder, { settingsOf: () => ({}) })], place)).url.replace(/\/$/, "");
+}
+
+async function openTinker(): Promise<string> {
+  const service = new TinkerService({
+    engine: new ToyModel({ weightBytes: Number(weightBytes ?? 100) }),
+    checkpoints: await Checkpoints.open(root, { log: () => {} }),
+    modelNames: ["toy"],
+  });
+  const apiKey = kind === "keyed" ? KEY : undefined;
+  const app = createApp({ service, apiKey, holdMs: 1000, bodyIdleMs: 500, bodiesBytes: 128 * 2 ** 20 });
+  return (await listen(app, place)).url;
+}
+
+const url = await (kind === "view" ? openView() : openTinker());
+const meter = new StallMeter();
+let rssBytes = 0;
+setInterval(() => {
+  rssBytes = Math.max(rssBytes, process.memoryUsage.rss());
+}, 20);
+process.on("message", () => {
+  process.send?.({ stallMs: meter.take(), rssBytes });
+  rssBytes = process.memoryUsage.rss();
+});
+process.on("disconnect", () => process.exit(0));
+process.send?.({ url });

@@ -1,0 +1,96 @@
+/** A model that costs nothing, so that what a server spends is the server's own. */
+import type { Engine, LossRows, Policy, Trainer, TrainerConfig } from "../../src/engine.ts";
+import { writeFolder } from "../../src/model/files.ts";
+
+export const CONTEXT = 512;
+
+export class ToyModel implements Engine {
+  readonly folder = "/models/toy";
+  readonly architecture = "toy";
+  readonly vocabSize = 32_000;
+  readonly contextLength = CONTEXT;
+  readonly parameters = 1;
+  readonly eosTokenIds = [2];
+  readonly device = "toy";
+  readonly losses = ["cross_entropy"];
+  readonly memory = { live: 1, peak: 2, budget: 3 };
+  private readonly weightBytes: number;
+
+  constructor(options: { readonly weightBytes?: number } = {}) {
+    this.weightBytes = options.weightBytes ?? 100;
+  }
+
+  decode(ids: readonly number[]): string {
+    return "x".repeat(ids.length);
+  }
+
+  async createTrainer(config: TrainerConfig): Promise<Trainer> {
+    return new ToyTrainer(config, this.weightBytes);
+  }
+
+  async openPolicy(): Promise<Policy> {
+    return new ToyPolicy();
+  }
+
+  close(): void {}
+}
+
+class ToyTrainer implements Trainer {
+  readonly bytes = 10;
+  readonly config: TrainerConfig;
+  step = 0;
+  private readonly weightBytes: number;
+
+  constructor(config: TrainerConfig, weightBytes: number) {
+    this.config = config;
+    this.weightBytes = weightBytes;
+  }
+
+  async forwardBackward(rows: LossRows) {
+    return { logprobs: new Float32Array(rows.targets.length), metrics: { "loss:sum": 1 } };
+  }
+
+  clearGradients(): void {}
+
+  async optimStep() {
+    this.step++;
+    return {};
+  }
+
+  freeze(): Policy {
+    return new ToyPolicy();
+  }
+
+  /** Every file of a checkpoint says which step it is of. */
+  async save(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {
+    const content = String(this.step).padEnd(this.weightBytes, "\n");
+    const names = ["adapter_model.safetensors", ...(optimizer ? ["optimizer.safetensors"] : [])];
+    await writeFolder(
+      dir,
+      names.map((name) => ({ name, content })),
+    );
+  }
+
+  async load(): Promise<void> {}
+
+  release(): void {}
+}
+
+class ToyPolicy implements Policy {
+  readonly bytes = 10;
+
+  async sample(requests: readonly unknown[]) {
+    return requests.map(() => ({
+      tokens: [2],
+      logprobs: [0],
+      finish_reason: "stop" as const,
+      weight_version: 0,
+    }));
+  }
+
+  async scorePrompts(prompts: readonly (readonly number[])[]) {
+    return prompts.map(({ length }) => ({ logprobs: new Float32Array(length) }));
+  }
+
+  release(): void {}
+}
