@@ -16,6 +16,8 @@ export interface Io {
   begin?(): void;
   /** Aborts on Ctrl-C or SIGTERM; a second one ends the process at once. */
   readonly signal: AbortSignal;
+  /** Names work that would be lost: a second signal waits for it, most of a second; a third does not. */
+  finishing?(work: Promise<unknown>): void;
   /** Whole text of standard input. */
   stdin(): Promise<string>;
 }

@@ -5,14 +5,21 @@ import { Interruption, signalStatus } from "./exit.ts";
 import { answerSignal, endingSignal, startWatchdog } from "./watchdog.ts";
 
 const DEFAULT_COLUMNS = 100;
+/** Less than the watchdog waits after the second signal. */
+const FINISHING_MS = 900;
 
 /** Listens for Ctrl-C: the first asks the command to end, the second ends the process. */
 export function processIo(): Io {
   const interrupt = new AbortController();
+  let finishing: Promise<unknown> | undefined;
   const onSignal = (signal: NodeJS.Signals) => {
     answerSignal();
-    if (interrupt.signal.aborted) process.exit(signalStatus(signal));
-    interrupt.abort(new Interruption(signal));
+    if (!interrupt.signal.aborted) return interrupt.abort(new Interruption(signal));
+    const end = () => process.exit(signalStatus(signal));
+    if (!finishing) end();
+    setTimeout(end, FINISHING_MS);
+    finishing?.then(end, end);
+    finishing = undefined;
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
@@ -39,6 +46,9 @@ export function processIo(): Io {
     },
     env,
     signal: interrupt.signal,
+    finishing(work) {
+      finishing = work;
+    },
     async stdin() {
       const parts: Buffer[] = [];
       for await (const part of stdin) parts.push(part as Buffer);

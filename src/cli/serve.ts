@@ -1,10 +1,12 @@
 /** `grpu serve tinker`: a Tinker-compatible server over the local engine. */
-import { ConfigError } from "../errors.ts";
-import { isLoopback } from "../http/origin.ts";
+import type { Listening } from "../http/listen.ts";
+import type { TinkerService } from "../serve/service.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
+import { EXIT_FAILED, EXIT_OK, Fault } from "./exit.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL } from "./model_options.ts";
 import { DEVICE } from "./options.ts";
+import { KEY_OPTIONS, serverKey } from "./serve_key.ts";
 
 const OPTIONS: readonly Option[] = [
   {
@@ -14,11 +16,7 @@ const OPTIONS: readonly Option[] = [
   BASE,
   { flag: "--port", value: "N", describe: "0 takes any free one", default: "8000" },
   { flag: "--host", value: "HOST", describe: "address to listen on", default: "127.0.0.1" },
-  {
-    flag: "--api-key",
-    value: "KEY",
-    describe: "what clients must send; $GRPU_API_KEY if absent; needed beyond this machine",
-  },
+  ...KEY_OPTIONS,
   {
     flag: "--checkpoints",
     value: "DIR",
@@ -54,51 +52,55 @@ export const serveCommands: readonly Command[] = [
     examples: [
       "grpu serve tinker --model ./stories260k",
       "grpu serve tinker --model ./Qwen3-0.6B --model-name Qwen/Qwen3-0.6B --port 8080",
-      "grpu serve tinker --model ./stories260k --host 0.0.0.0 --api-key tml-secret",
+      "grpu serve tinker --model ./stories260k --host 0.0.0.0 --api-key-file key.txt",
     ],
     notes: [
       "Clients set TINKER_BASE_URL to the address printed. A page for people is at the address itself, figures for",
-      "Prometheus at /metrics. Ctrl-C finishes the work in hand, and keeps unsaved training as checkpoints.",
+      "Prometheus at /metrics. Ctrl-C keeps unsaved training as checkpoints and refuses what waits.",
     ].join("\n"),
     run: serveTinker,
   },
 ];
 
-/** What the SDK takes for a key: it refuses others before it sends them. */
-const ANY_KEY = "tml-local";
-
-async function serveTinker({ options }: Input, io: Io): Promise<void> {
+async function serveTinker({ options }: Input, io: Io): Promise<number> {
   const host = String(options.host);
-  const apiKey = (options.apiKey as string | undefined) ?? io.env.GRPU_API_KEY;
-  checkKey(host, apiKey);
   const port = integer(options.port, { flag: "--port", least: 0, most: 65_535 });
   const minutes = integer(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
+  const settings = httpSettings(options);
+  const key = await serverKey(options, io);
   const { createApp } = await import("../serve/app.ts");
   const { listen } = await import("../http/listen.ts");
-  const settings = httpSettings(options);
   const service = await openService(options, { io, sessionMs: minutes * 60_000 });
-  try {
-    const app = createApp({ ...settings, service, apiKey });
+  const app = createApp({ ...settings, service, apiKey: key.value });
+  return serveUntilStopped(service, io, async () => {
     const listening = await listen(app, { host, port });
-    io.err(
-      greeting(listening.url, { apiKey, device: service.engine.device, root: service.checkpoints.root }),
-    );
+    io.err(greeting(listening.url, { key: key.shown, service }));
+    return listening;
+  });
+}
+
+/** How long answers on their way get when the server stops, ms. */
+const LAST_ANSWERS_MS = 100;
+
+/** Serves until the signal, then keeps what is unsaved. @returns the exit status */
+export async function serveUntilStopped(
+  service: TinkerService,
+  io: Io,
+  listen: () => Promise<Listening>,
+): Promise<number> {
+  try {
+    const listening = await listen();
     await aborted(io.signal);
-    io.err("finishing the work in hand; once more Ctrl-C to leave it\n");
-    await service.stop();
+    io.err("keeping unsaved training; what waits is refused\n");
+    const stopped = service.stop();
+    io.finishing?.(stopped);
+    await stopped;
+    await new Promise((resolve) => setTimeout(resolve, LAST_ANSWERS_MS));
     await listening.close();
+    return io.signal.reason instanceof Fault ? EXIT_FAILED : EXIT_OK;
   } finally {
     service.close();
   }
-}
-
-function checkKey(host: string, apiKey: string | undefined): void {
-  if (!isLoopback(host) && !apiKey)
-    throw new ConfigError(
-      `Cannot serve beyond this machine without a key: give --api-key, or leave --host at 127.0.0.1: ${host}`,
-    );
-  if (apiKey !== undefined && !apiKey.startsWith("tml-"))
-    throw new ConfigError("Cannot use the --api-key as Tinker's SDK takes keys that begin with tml- alone.");
 }
 
 async function openService(options: Input["options"], { io, sessionMs }: { io: Io; sessionMs: number }) {
@@ -131,13 +133,13 @@ function memoryBudget(gib: Input["options"][string]): number | undefined {
   return gib === undefined ? undefined : integer(gib, { flag: "--memory-gib", least: 1 }) * 2 ** 30;
 }
 
-function greeting(url: string, of: { apiKey?: string; device: string; root: string }): string {
+function greeting(url: string, { key, service }: { key: string; service: TinkerService }): string {
   return [
-    `${of.device}`,
-    `listening on ${url}, checkpoints in ${of.root}`,
+    `${service.engine.device}`,
+    `listening on ${url}, checkpoints in ${service.checkpoints.root}`,
     "",
     `  export TINKER_BASE_URL=${url}`,
-    `  export TINKER_API_KEY=${of.apiKey ?? ANY_KEY}`,
+    `  export TINKER_API_KEY=${key}`,
     "",
     "",
   ].join("\n");
