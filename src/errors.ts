@@ -120,3 +120,10 @@ export function fileError(
   const message = `Cannot ${act ?? "use the file"}: ${known[0]} (${code}). ${known[1]}.`;
   return new ConfigError(message, { file: place, kind: "data" }, { cause });
 }
+
+/** The stack, and those of its causes. Errors of ours explain themselves. */
+export function stackOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const own = error instanceof ConfigError ? error.message : (error.stack ?? String(error));
+  return error.cause === undefined ? own : `${own}\ncaused by ${stackOf(error.cause)}`;
+}

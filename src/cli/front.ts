@@ -2,7 +2,7 @@
 import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
 import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
-import { EXIT_OK, EXIT_USAGE, EXITS, failedStatus, interruptedStatus } from "./exit.ts";
+import { EXIT_FAILED, EXIT_OK, EXIT_USAGE, EXITS, Fault, failedStatus, interruptedStatus } from "./exit.ts";
 
 export interface Program {
   readonly name: string;
@@ -23,7 +23,7 @@ export async function runProgram(program: Program, argv: readonly string[], io: 
   });
   try {
     await parser.parseAsync(argv, { from: "user" });
-    return code;
+    return io.signal.reason instanceof Fault ? EXIT_FAILED : code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_OK : EXIT_USAGE;
     if (isInterruption(error, io.signal)) return interruptedStatus(io.signal);

@@ -1,15 +1,20 @@
 /** The outside world of a real process: streams, signals, environment. */
 
+import { stackOf } from "../errors.ts";
 import type { Io } from "./command.ts";
-import { Interruption, signalStatus } from "./exit.ts";
+import { EXIT_FAILED, Fault, Interruption, signalStatus } from "./exit.ts";
 import { answerSignal, endingSignal, startWatchdog } from "./watchdog.ts";
 
 const DEFAULT_COLUMNS = 100;
 /** Less than the watchdog waits after the second signal. */
 const FINISHING_MS = 900;
 
-/** Listens for Ctrl-C: the first asks the command to end, the second ends the process. */
+/** What an error that nothing caught leaves a command to save its work. */
+const SAVING_MS = 60_000;
+
+/** Listens for Ctrl-C: the first asks the command to end, the second ends the process. Errors that nothing caught end it too. */
 export function processIo(): Io {
+  const { env, stderr, stdout, stdin } = process;
   const interrupt = new AbortController();
   let finishing: Promise<unknown> | undefined;
   const onSignal = (signal: NodeJS.Signals) => {
@@ -21,6 +26,14 @@ export function processIo(): Io {
     finishing?.then(end, end);
     finishing = undefined;
   };
+  const onFault = (error: unknown) => {
+    stderr.write(`grpu: an error that nothing caught ends the command: ${stackOf(error)}\n`);
+    if (interrupt.signal.reason instanceof Fault) process.exit(EXIT_FAILED);
+    interrupt.abort(new Fault("An error that nothing caught"));
+    setTimeout(() => process.exit(EXIT_FAILED), SAVING_MS).unref();
+  };
+  process.on("uncaughtException", onFault);
+  process.on("unhandledRejection", onFault);
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
   // Thrown out of code that did not yield, the process may have nothing left to do before it sees the signals.
@@ -33,7 +46,8 @@ export function processIo(): Io {
     if (error.code === "EPIPE") process.exit(0);
     throw error;
   });
-  const { env, stderr, stdout, stdin } = process;
+  // Nobody reads the messages any more; the work goes on.
+  stderr.on("error", () => {});
   const isTerminal = stderr.isTTY === true && env.TERM !== "dumb";
   return {
     begin: startWatchdog,

@@ -21,6 +21,7 @@ const SIGNALS = ["SIGINT", "SIGTERM"] as const;
 
 /** Signals that the main thread has handled; the number of the signal that shall end the process. */
 const shared = workerData as Int32Array;
+const deno = (globalThis as { Deno?: DenoSignals }).Deno;
 let seen = 0;
 
 function onSignal(number: number): void {
@@ -42,6 +43,8 @@ function advise(): void {
 /** Throws the main thread out of whatever it runs, so that it sees the signals; then ends the process. */
 function interrupt(): void {
   setTimeout(end, GRACE_MS);
+  // Deno's inspector waits for the very thread that does not yield.
+  if (deno) return;
   try {
     const session = new Session();
     session.connectToMainThread();
@@ -58,8 +61,9 @@ function end(): void {
 }
 
 function listen(): void {
-  const deno = (globalThis as { Deno?: DenoSignals }).Deno;
   if (deno) {
+    // There a listener alone does not keep the thread.
+    setInterval(() => {}, 2 ** 31 - 1);
     for (const signal of SIGNALS) deno.addSignalListener(signal, () => onSignal(constants.signals[signal]));
     return;
   }

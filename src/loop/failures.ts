@@ -1,5 +1,5 @@
 /** Failures of rollouts, rewards and evaluators: the first of each kind is shown whole, all of them are counted. */
-import { ConfigError } from "../errors.ts";
+import { stackOf } from "../errors.ts";
 
 /** Kinds of failure that are shown; the others are only counted. */
 const MOST_SHOWN = 20;
@@ -41,11 +41,4 @@ export class Failures {
 function kindOf(error: unknown): string {
   const [line] = String(error).split("\n");
   return line.replace(/\d+(\.\d+)?/g, "#").slice(0, 200);
-}
-
-/** The stack, and those of its causes. Errors of ours explain themselves. */
-export function stackOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const own = error instanceof ConfigError ? error.message : (error.stack ?? String(error));
-  return error.cause === undefined ? own : `${own}\ncaused by ${stackOf(error.cause)}`;
 }

@@ -99,3 +99,18 @@ test("one signal between steps saves, and says how to go on", async () => {
   expect(ended.err).not.toMatch(/does not yield/);
   expect(ended.status).toBe(143);
 }, 60_000);
+
+test.concurrent.each([
+  ["a floating promise", "Promise.reject(new RangeError('lost'));"],
+  ["a timer", "setTimeout(() => { throw new RangeError('lost'); });"],
+])(
+  "an error that nothing caught, in %s, is shown; the run is saved and ends with status 1",
+  async (_, fault) => {
+    const code = `let n = 0; registerReward("mine", (response) => { if (n++ === 20) ${fault} return response.length / 4; });`;
+    const { status, err } = await interrupted(code, { ready: /nothing else/, signals: [] });
+    expect(err).toMatch(/an error that nothing caught ends the command: RangeError: lost\n +at /);
+    expect(err).toMatch(/stopped after step \d+; go on with: .*resume_mode=auto/);
+    expect(status).toBe(1);
+  },
+  60_000,
+);
