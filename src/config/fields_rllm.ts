@@ -170,7 +170,7 @@ export const RLLM_FIELDS = {
     false,
     "take step.advantage as it is and skip the estimator",
     {
-      note: "A missing advantage counts as 0 (the guide); rLLM's source raises.",
+      note: "In a group where any step carries one, a step without counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
     },
   ),
   "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {

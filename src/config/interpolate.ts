@@ -134,10 +134,9 @@ class TreeReader {
         return readArgument(String(argument(0)));
       case "mul": {
         const factors = args.map((_, i) => argument(i));
-        const product = factors.reduce<number>(
-          (whole, factor) => whole * (factor === null ? Number.NaN : Number(factor)),
-          1,
-        );
+        // A factor that is not set makes a product that is not set.
+        if (args.length === 2 && factors.includes(null)) return null;
+        const product = factors.reduce<number>((whole, factor) => whole * Number(factor), 1);
         return args.length === 2 && !Number.isNaN(product) ? product : fail("mul takes two numbers");
       }
       default:

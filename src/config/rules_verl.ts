@@ -63,10 +63,12 @@ export const VERL_RULES: readonly Rule[] = [
   }),
   rule((read) => {
     const mode = read("rllm.algorithm.router_replay");
-    if (mode === "disabled" || read(`${ACTOR}.strategy`) === "megatron") return undefined;
+    const strategy = read(`${ACTOR}.strategy`);
+    if (mode === "disabled" || mode === null || ["megatron", "veomni"].includes(String(strategy)))
+      return undefined;
     return error(
       "rllm.algorithm.router_replay",
-      `Cannot replay expert routing (${mode}) as only verl's megatron engine can: ${ACTOR}.strategy=${read(`${ACTOR}.strategy`)}`,
+      `Cannot replay expert routing (${mode}) as only verl's megatron and veomni engines can: ${ACTOR}.strategy=${strategy}; choose model_engine=megatron`,
     );
   }),
   readyRule((read) => {

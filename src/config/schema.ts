@@ -7,6 +7,7 @@ import { VERL_FIELDS } from "./fields_verl.ts";
 import { hasInterpolation, MISSING } from "./interpolate.ts";
 import { maskText } from "./mask.ts";
 import { nearest, nearestPath } from "./problem.ts";
+import { VERL_SHARED_RLLM } from "./sync_tables.ts";
 import { getAt, isTree, leaves, type Tree, type Value } from "./tree.ts";
 import { verlFields } from "./verl_tree.ts";
 
@@ -50,7 +51,7 @@ export interface Schema {
 /** The settings of a backend. `nativeTree` is verl's own tree, for that backend. */
 export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
   const native = backend === "verl" && nativeTree ? verlFields(leaves(nativeTree)) : {};
-  const table: Fields = { ...native, ...RLLM_FIELDS, ...BACKEND_FIELDS[backend] };
+  const table: Fields = { ...native, ...rllmFields(backend), ...BACKEND_FIELDS[backend] };
   const fields = new Map<string, Field>();
   const openSections: string[] = [];
   const sections = new Set<string>();
@@ -61,6 +62,15 @@ export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
       sections.add(path.slice(0, dot));
   }
   return { backend, fields, openSections, sections };
+}
+
+/** verl takes null for every setting that it shares, as the published synchronisation does. */
+function rllmFields(backend: BackendName): Fields {
+  if (backend !== "verl") return RLLM_FIELDS;
+  const fields: Record<string, Field> = { ...RLLM_FIELDS };
+  for (const path of VERL_SHARED_RLLM)
+    if (fields[path] !== undefined) fields[path] = { ...fields[path], nullable: true };
+  return fields;
 }
 
 /** The field that a path belongs to: its own, or the dict or open section that it lies in. */

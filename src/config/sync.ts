@@ -66,6 +66,8 @@ export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
 export interface SyncOptions {
   /** verl's own paths still work, with a warning for each that the user set. */
   readonly nativeIsDeprecated?: boolean;
+  /** The native form of a portable value, where it differs: values that mean the same are no conflict. */
+  readonly asNative?: (value: Value | undefined) => Value;
 }
 
 export function syncShared(draft: Draft, rows: readonly SharedKey[], options: SyncOptions = {}): void {
@@ -80,6 +82,8 @@ export function syncRow(
 ): "rllm" | "native" | undefined {
   const { native, rllm } = row;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
+  // This version of the backend has no such setting.
+  if (theirs === undefined && getAt(draft.tree, native) === undefined) return undefined;
   const [ourLevel, theirLevel] = [draft.level(rllm), draft.level(native)];
   const speaks = (value: Value | undefined, level: number) =>
     value !== undefined && value !== MISSING && (value !== null || level >= LEVEL.override);
@@ -100,13 +104,15 @@ export function syncRow(
 }
 
 /** Tells that a native path is deprecated, or that both paths were set to different values. */
-export function warnNative(draft: Draft, row: SharedKey, { nativeIsDeprecated = false }: SyncOptions): void {
+export function warnNative(draft: Draft, row: SharedKey, options: SyncOptions): void {
   const { native, rllm } = row;
+  const { nativeIsDeprecated = false, asNative = (value) => value } = options;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
+  const isSame = equalValues(asNative(ours), theirs);
   const isFromFile = (path: string) => draft.level(path) === LEVEL.file;
   // A file with both names, like the output of `config show`, says nothing new.
-  if (isFromFile(native) && isFromFile(rllm) && (ours === null || equalValues(ours, theirs))) return;
-  if (draft.isExplicit(rllm) && !equalValues(ours, theirs)) {
+  if (isFromFile(native) && isFromFile(rllm) && (ours === null || isSame)) return;
+  if (draft.isExplicit(rllm) && !isSame) {
     const [winner, value, other] =
       draft.level(rllm) >= draft.level(native) ? [rllm, ours, theirs] : [native, theirs, ours];
     draft.warn(

@@ -102,3 +102,12 @@ export const VERL_SCHEDULE_RLLM = "rllm.algorithm.lr_schedule";
 export const VERL_SCHEDULES = ["lr_scheduler_type", "lr_decay_style", "decay_type"].map(
   (name) => `actor_rollout_ref.actor.optim.${name}`,
 );
+
+/** The portable side of everything that verl shares, and what follows from it by interpolation. */
+export const VERL_SHARED_RLLM: readonly string[] = [
+  ...VERL_SHARED.map(({ rllm }) => rllm),
+  VERL_CLIP.rllm,
+  VERL_STEPS.rllm,
+  VERL_SCHEDULE_RLLM,
+  "rllm.rollout.val.max_tokens",
+];

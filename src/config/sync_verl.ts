@@ -2,7 +2,7 @@
 import { LEVEL } from "./layer.ts";
 import { type Draft, syncRow, syncShared, warnNative } from "./sync.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "./sync_tables.ts";
-import { getAt } from "./tree.ts";
+import { getAt, type Value } from "./tree.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
@@ -29,16 +29,14 @@ function syncSchedule(draft: Draft): void {
   if (native) syncRow(draft, { native, rllm: VERL_SCHEDULE_RLLM }, DEPRECATED);
 }
 
-/** verl says null where rLLM says -1; both are always written. */
+/** "No limit" is null or 0 or below: rLLM's default is -1, and verl takes null. The side that decides keeps its value. */
 function syncTotalSteps(draft: Draft): void {
   const { native, rllm } = VERL_STEPS;
-  const nativeWins = draft.isExplicit(native) && draft.level(native) > draft.level(rllm);
-  if (draft.isExplicit(native)) warnNative(draft, VERL_STEPS, DEPRECATED);
-  const from = nativeWins || !isNumber(draft.read(rllm)) ? native : rllm;
-  const steps = draft.read(from);
-  const isLimited = isNumber(steps) && steps > 0;
-  draft.mirror(isLimited ? steps : null, from, native);
-  draft.mirror(isLimited ? steps : -1, from, rllm);
+  const asVerl = (steps: Value | undefined) => (isNumber(steps) && steps > 0 ? steps : null);
+  if (draft.isExplicit(native)) warnNative(draft, VERL_STEPS, { ...DEPRECATED, asNative: asVerl });
+  if (draft.isExplicit(native) && draft.level(native) > draft.level(rllm)) {
+    draft.mirror(draft.read(native) ?? -1, native, rllm);
+  } else draft.mirror(asVerl(draft.read(rllm)), rllm, native);
 }
 
 function deriveKlLoss(draft: Draft): void {
@@ -53,10 +51,14 @@ function deriveKlLoss(draft: Draft): void {
   }
 }
 
+/** verl's engines read the mode in their own section; rLLM writes it where only older versions of verl look. */
 function followRouterReplay(draft: Draft): void {
-  if (draft.read("rllm.algorithm.router_replay") === "R3") {
-    draft.mirror(true, "rllm.algorithm.router_replay", `${ROLLOUT}.enable_rollout_routing_replay`);
-  }
+  const rllm = "rllm.algorithm.router_replay";
+  const mode = draft.read(rllm);
+  if (mode === "R3") draft.mirror(true, rllm, `${ROLLOUT}.enable_rollout_routing_replay`);
+  const own = `${ACTOR}.${draft.read(`${ACTOR}.strategy`)}.router_replay.mode`;
+  if (mode != null && mode !== "disabled" && draft.read(own) !== undefined && !draft.isExplicit(own))
+    draft.mirror(mode, rllm, own);
 }
 
 /**
@@ -87,7 +89,7 @@ function syncClip(draft: Draft): void {
     }
   }
   const upper = draft.read(rllmHigh) ?? null;
-  draft.mirror(upper ?? value, upper === null ? rllm : rllmHigh, high);
+  if (upper !== null || value !== null) draft.mirror(upper ?? value, upper === null ? rllm : rllmHigh, high);
 }
 
 /** Taking the most likely token is temperature 0 on both sides. */

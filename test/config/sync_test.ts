@@ -1,6 +1,6 @@
 /** rLLM's synchronisation with verl: its table, precedence, warnings and special rules, case by case. */
 import { describe, expect, test } from "vitest";
-import { VERL_SHARED } from "../../src/config/sync_tables.ts";
+import { VERL_CLIP, VERL_SHARED, VERL_STEPS } from "../../src/config/sync_tables.ts";
 import { getAt, type Value } from "../../src/config/tree.ts";
 import { attempt, compose } from "./disk.ts";
 
@@ -216,10 +216,27 @@ const CASES: readonly Case[] = [
     warns: [deprecated("trainer.total_training_steps", "rllm.trainer.total_batches", 100)],
   },
   {
-    name: "24c: 0 steps and null are no limit",
+    name: "24c: 0 steps and null are the same, so no conflict; what was typed stays",
     set: ["rllm.trainer.total_batches=0", "trainer.total_training_steps=null"],
-    gives: { "trainer.total_training_steps": null, "rllm.trainer.total_batches": -1 },
-    warns: [conflict("trainer.total_training_steps", "rllm.trainer.total_batches", 0, "null")],
+    gives: { "trainer.total_training_steps": null, "rllm.trainer.total_batches": 0 },
+    warns: [deprecated("trainer.total_training_steps", "rllm.trainer.total_batches", "null")],
+  },
+  {
+    name: "24d: no limit from rLLM's side",
+    set: ["rllm.trainer.total_batches=0"],
+    gives: { "trainer.total_training_steps": null, "rllm.trainer.total_batches": 0 },
+  },
+  ...[0, -1].map((steps) => ({
+    name: `24e: ${steps} from verl's side stays as it is on both`,
+    set: [`trainer.total_training_steps=${steps}`],
+    gives: { "trainer.total_training_steps": steps, "rllm.trainer.total_batches": steps },
+    warns: [deprecated("trainer.total_training_steps", "rllm.trainer.total_batches", steps)],
+  })),
+  {
+    name: "24f: 0 on both sides is a conflict, as verl's own form of rLLM's 0 is null",
+    set: ["rllm.trainer.total_batches=0", "trainer.total_training_steps=0"],
+    gives: { "trainer.total_training_steps": null, "rllm.trainer.total_batches": 0 },
+    warns: ["trainer.total_training_steps conflicts with rllm.trainer.total_batches"],
   },
   {
     name: "25: the learning-rate schedule has the optimiser's own name",
@@ -249,10 +266,28 @@ const CASES: readonly Case[] = [
       `rllm.rollout.train.temperature=0.7 has no effect as ${ROLLOUT}.do_sample=false; using temperature 0`,
     ],
   },
+  ...["megatron", "veomni"].map((engine) => ({
+    name: `27: R3 replay turns recording on, and the mode reaches where ${engine} reads it`,
+    set: ["rllm.algorithm.router_replay=R3", `model_engine=${engine}`],
+    gives: {
+      [`${ROLLOUT}.enable_rollout_routing_replay`]: true,
+      [`${ACTOR}.router_replay.mode`]: "R3",
+      [`${ACTOR}.${engine}.router_replay.mode`]: "R3",
+    },
+  })),
   {
-    name: "27: R3 replay turns recording on",
-    set: ["rllm.algorithm.router_replay=R3", `${ACTOR}.strategy=megatron`],
-    gives: { [`${ROLLOUT}.enable_rollout_routing_replay`]: true, [`${ACTOR}.router_replay.mode`]: "R3" },
+    name: "27b: a version without the older place gets none",
+    set: ["rllm.algorithm.router_replay=R2", "verl=0.9.1", "model_engine=veomni"],
+    gives: { [`${ACTOR}.router_replay`]: undefined as never, [`${ACTOR}.veomni.router_replay.mode`]: "R2" },
+  },
+  {
+    name: "27c: an engine's own mode that was typed stays",
+    set: [
+      "rllm.algorithm.router_replay=R2",
+      "model_engine=megatron",
+      `${ACTOR}.megatron.router_replay.mode=R3`,
+    ],
+    gives: { [`${ACTOR}.megatron.router_replay.mode`]: "R3" },
   },
   {
     name: "28: asynchronous training takes the engines apart",
@@ -297,6 +332,23 @@ describe("verl synchronisation", () => {
       expect(messages.map((message, i) => message.slice(0, warns[i]?.length ?? 0))).toEqual(warns);
     });
   }
+
+  test.each([...VERL_SHARED, VERL_STEPS].flatMap(({ native, rllm }) => [native, rllm]))(
+    "%s=null is taken",
+    (path) => {
+      const { config, problems } = attempt(["rllm/backend=verl", `++${path}=null`]);
+      expect(problems).toEqual([]);
+      // An upper bound that is not set is eps_clip.
+      expect(getAt(config, path)).toBe(path === VERL_CLIP.high ? 0.2 : null);
+    },
+  );
+
+  test("null for eps_clip leaves the upper bound as it was", () => {
+    const { config, problems } = attempt(["rllm/backend=verl", "rllm.algorithm.eps_clip=null"]);
+    expect(problems).toEqual([]);
+    const bounds = [VERL_CLIP.ratio, VERL_CLIP.low, VERL_CLIP.high].map((path) => getAt(config, path));
+    expect(bounds).toEqual([null, null, 0.2]);
+  });
 
   const VALUES: Record<string, string> = {
     "rllm.algorithm.adv_estimator": "rloo",
