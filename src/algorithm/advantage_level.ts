@@ -24,7 +24,7 @@ export function checkAdvantages<V>(
 ): Advantages<V> {
   const refuse = (why: string) => {
     const what = from === undefined ? "advantages" : `advantages from ${from}`;
-    throw new ConfigError(`Cannot take ${what}: ${why}.`, { path: "advantages" });
+    throw new ConfigError(`Cannot take ${what}: ${why}.`, { path: "advantages", kind: "code" });
   };
   if (isBare(given))
     refuse(`an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`);

@@ -20,15 +20,24 @@ export interface PackedRows extends PackedTokens {
   readonly groups: readonly TrajectoryGroup[];
   /** Step of the trajectory that each token came with, [T]. */
   readonly stepOfToken: Uint32Array;
-  /** Advantages that the steps carried themselves, [T]; NaN where an estimator shall decide. */
-  readonly givenAdvantages?: Float32Array;
+  /** Advantages that steps carried; absent when no trained token has one. */
+  readonly givenAdvantages?: GivenAdvantages;
+}
+
+/** Advantages that steps carried, by token. */
+export interface GivenAdvantages {
+  /** [T]; 0 where none is given. */
+  readonly values: Float32Array;
+  /** [T], 1 = the step carried one. */
+  readonly isGiven: Uint8Array;
 }
 
 interface Row {
   readonly tokens: number[];
   readonly mask: number[];
   readonly logprobs: number[];
-  readonly advantages: number[];
+  /** Undefined where the step carried none. */
+  readonly advantages: (number | undefined)[];
   /** Step that each token came with, by its place in the trajectory. */
   readonly steps: number[];
 }
@@ -49,17 +58,16 @@ export function mergeSteps(steps: readonly Step[]): Row[] {
 
 function appendStep(row: Row, step: Step, { known, index }: { known: number; index: number }): void {
   const { advantage, logprobs } = step;
-  const push = (token: number, mask: number, logprob: number, given: number) => {
+  const push = (token: number, mask: number, logprob: number, given?: number) => {
     row.tokens.push(token);
     row.mask.push(mask);
     row.logprobs.push(logprob);
     row.advantages.push(given);
     row.steps.push(index);
   };
-  for (const token of step.prompt_ids.slice(known)) push(token, 0, 0, 0);
+  for (const token of step.prompt_ids.slice(known)) push(token, 0, 0);
   step.response_ids.forEach((token, t) => {
-    const given = typeof advantage === "number" ? advantage : (advantage?.[t] ?? Number.NaN);
-    push(token, 1, logprobs[t], given);
+    push(token, 1, logprobs[t], typeof advantage === "number" ? advantage : advantage?.[t]);
   });
 }
 
@@ -101,24 +109,24 @@ function concatenate(rows: readonly Row[]) {
   const tokens = new Uint32Array(total);
   const mask = new Uint32Array(total);
   const rolloutLogprobs = new Float32Array(total);
-  const advantages = new Float32Array(total);
   const stepOfToken = new Uint32Array(total);
   rows.forEach((row, i) => {
     tokens.set(row.tokens, offsets[i]);
     mask.set(row.mask, offsets[i]);
     rolloutLogprobs.set(row.logprobs, offsets[i]);
-    advantages.set(row.advantages, offsets[i]);
     stepOfToken.set(row.steps, offsets[i]);
     mask[offsets[i]] = 0;
   });
-  const isGiven = rows.some((row) => row.advantages.some((a, t) => row.mask[t] === 1 && !Number.isNaN(a)));
+  const given = rows.flatMap((row) => row.advantages);
+  const isGiven = Uint8Array.from(given, (advantage) => (advantage === undefined ? 0 : 1));
+  const values = Float32Array.from(given, (advantage) => advantage ?? 0);
   return {
     offsets,
     tokens,
     mask,
     rolloutLogprobs,
     stepOfToken,
-    ...(isGiven && { givenAdvantages: advantages }),
+    ...(isGiven.some((bit, t) => bit && mask[t]) && { givenAdvantages: { values, isGiven } }),
   };
 }
 

@@ -45,7 +45,10 @@ export interface Step {
   readonly observation?: unknown;
   readonly reward: number;
   readonly done: boolean;
-  /** Given by the workflow instead of an estimator: one for the step, or one per response token. */
+  /**
+   * Given by the workflow instead of an estimator: one for the step, or one per response token, each a finite number.
+   * Absent or null: none; 0 is an advantage like any other. Counts with `use_precomputed_advantage` alone.
+   */
   readonly advantage?: number | readonly number[] | null;
   /** Optimiser steps the weights had seen. */
   readonly weight_version?: number;

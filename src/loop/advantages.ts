@@ -4,10 +4,11 @@ import type { Advantages, Metrics } from "../backend.ts";
 import { rowCount } from "../data/pack.ts";
 import type { Step, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { advantageMetrics, difficulty, rewardMetrics } from "./advantage_metrics.ts";
 import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { AdvantageRows, ProcessedRows, StageContext, Staged } from "./stages.ts";
-import { groupBy, mean, percentile, standardDeviation, summary } from "./statistics.ts";
+import { groupBy } from "./statistics.ts";
 
 export interface AdvantageOptions {
   readonly name: string;
@@ -31,17 +32,16 @@ export interface EstimateAdvantages {
   readonly check?: (name: string, settings: Readonly<Record<string, unknown>>) => void;
 }
 
-/** Below this an advantage counts as zero, and a group's rewards as equal. */
-const ZERO_BELOW = 1e-8;
-
 /**
  * Estimates each role's advantages with its estimator. By default a trajectory has one advantage, for all of its
  * steps; with `stepwise_advantage` in mode `per_step` each step has its own, compared with the same step of the other
- * trajectories. With `use_precomputed_advantage`, groups whose steps carry advantages keep them (a missing one is 0).
+ * trajectories. With `use_precomputed_advantage`, a group in which any step carries an advantage keeps what its steps
+ * carry: the estimator does not see it, and a step without one counts as 0, as rLLM's guide says (its source raises).
+ * @throws {ConfigError} for an advantage that is not finite, naming its trajectory and token
  */
 export async function advantages(
   rows: ProcessedRows,
-  { settings, estimate }: StageContext,
+  { settings, estimate, warn }: StageContext,
 ): Promise<Staged<AdvantageRows>> {
   const isPerStep = settings.stepwise_advantage.enable && settings.stepwise_advantage.mode === "per_step";
   const { use_precomputed_advantage } = settings.algorithm;
@@ -50,6 +50,8 @@ export async function advantages(
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows)) {
     const [given, estimated] = split(members, (i) => isGiven[rows.groupOfTrajectory[i]]);
+    if (estimated.some((i) => hasAdvantages(rows.groups[rows.groupOfTrajectory[i]])))
+      warn?.(overwrites(role));
     const kept = spread.keepGiven(given);
     const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
     const groups = numbered(units.map((unit) => unit.group));
@@ -128,12 +130,14 @@ class Spread {
   }
 
   /** Takes over what the steps of these trajectories carried, 0 where nothing; returns it, token by token. */
-  keepGiven(trajectories: readonly number[]): number[] {
-    const { givenAdvantages } = this.rows;
+  keepGiven(given: readonly number[]): number[] {
+    const { givenAdvantages, trajectories } = this.rows;
     const kept: number[] = [];
-    this.fillTokens(new Set(trajectories), (t) => {
-      kept.push(givenAdvantages?.[t] || 0);
-      return kept[kept.length - 1];
+    this.fillTokens(new Set(given), (t, { row, trajectory }) => {
+      const value = givenAdvantages?.isGiven[t] ? givenAdvantages.values[t] : 0;
+      checkFinite(value, { uid: trajectories[trajectory].uid, token: t - this.rows.offsets[row] });
+      kept.push(value);
+      return value;
     });
     return kept;
   }
@@ -147,17 +151,17 @@ class Spread {
     const { trajectories } = this.rows;
     if (level === "row") {
       for (const [u, unit] of units.entries()) {
-        checkFinite(values[u], trajectories[unit.trajectory].uid);
+        checkFinite(values[u], { uid: trajectories[unit.trajectory].uid });
         this.putUnit(unit, values[u], options);
       }
       return;
     }
     const starts = startsOf(units, (unit) => this.trainedTokens(unit));
-    this.fillTokens(new Set(units.map(({ trajectory }) => trajectory)), (_, { trajectory, step }) => {
+    this.fillTokens(new Set(units.map(({ trajectory }) => trajectory)), (t, { row, trajectory, step }) => {
       const key = starts.has(`${trajectory}`) ? `${trajectory}` : `${trajectory}:${step}`;
       const at = starts.get(key) as number;
       starts.set(key, at + 1);
-      checkFinite(values[at], trajectories[trajectory].uid);
+      checkFinite(values[at], { uid: trajectories[trajectory].uid, token: t - this.rows.offsets[row] });
       return values[at];
     });
   }
@@ -187,7 +191,7 @@ class Spread {
     for (let row = 0; row < rowCount(this.rows); row++) {
       const trajectory = trajectoryOfRow[row];
       for (let t = offsets[row]; t < offsets[row + 1]; t++) {
-        if (mask[t]) visit(t, { trajectory, step: stepOfToken[t] });
+        if (mask[t]) visit(t, { row, trajectory, step: stepOfToken[t] });
       }
     }
   }
@@ -207,6 +211,7 @@ class Spread {
 
 /** Of a token. */
 interface Place {
+  readonly row: number;
   readonly trajectory: number;
   readonly step: number;
 }
@@ -252,49 +257,18 @@ function numbered(names: readonly string[]): Uint32Array {
   });
 }
 
-function checkFinite(value: number, uid: string): void {
+function checkFinite(value: number, { uid, token }: { uid: string; token?: number }): void {
   if (Number.isFinite(value)) return;
+  const where = token === undefined ? "" : `, at token ${token} of the row`;
   throw new ConfigError(
-    `Cannot train on an advantage as it must be finite: ${value}, of the trajectory ${uid}`,
+    `Cannot train on an advantage: it must be finite (${value}${where}, of the trajectory ${uid}). Look at the estimator and the rewards`,
+    { kind: "code" },
   );
 }
 
-export function rewardMetrics(role: string, rewards: readonly number[]): Metrics {
-  return summary(`reward/${role}`, rewards);
-}
-
-function advantageMetrics(role: string, values: readonly number[]): Metrics {
-  if (values.length === 0) return {};
-  const zeros = values.filter((value) => Math.abs(value) < ZERO_BELOW).length;
-  return {
-    ...summary(`advantage/${role}`, values),
-    [`advantage/${role}/fraction_zero`]: zeros / values.length,
-  };
-}
-
-/** How hard the groups were: only those with unequal rewards teach. */
-function difficulty(role: string, units: readonly Unit[]): Metrics {
-  const byGroup = groupBy(units, (unit) => unit.group);
-  const compared = Array.from(byGroup.values(), (group) => group.map(({ reward }) => reward)).filter(
-    (it) => it.length >= 2,
+function overwrites(role: string): string {
+  return (
+    `Steps of the role ${role} carry advantages that the estimator overwrites, because ` +
+    "rllm.algorithm.use_precomputed_advantage is false. Set rllm.algorithm.use_precomputed_advantage=true to train on them"
   );
-  if (compared.length === 0) return {};
-  const means = compared.map(mean);
-  const deviations = compared.map(standardDeviation);
-  const total = compared.length;
-  const informative = deviations.filter((deviation) => deviation >= ZERO_BELOW).length;
-  const uniform = means.filter((_, i) => deviations[i] < ZERO_BELOW);
-  const name = `batch/${role}`;
-  const metrics: Metrics = {
-    [`${name}/total`]: total,
-    [`${name}/informative`]: informative,
-    [`${name}/fractions/effective`]: informative / total,
-    [`${name}/fractions/too_easy`]: uniform.filter((value) => value >= 1).length / total,
-    [`${name}/fractions/too_hard`]: uniform.filter((value) => value <= 0).length / total,
-  };
-  for (const p of [10, 50, 90]) {
-    metrics[`${name}/group_reward_mean/p${p}`] = percentile(means, p);
-    metrics[`${name}/group_reward_std/p${p}`] = percentile(deviations, p);
-  }
-  return metrics;
 }

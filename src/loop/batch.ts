@@ -9,29 +9,52 @@ import { spread } from "./statistics.ts";
 
 /**
  * Merges the steps of each trajectory into rows (see `packGroups`) and checks what is about to be trained on.
- * @throws {ConfigError} naming the trajectory whose tokens and log-probs do not match.
+ * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's own advantage that is
+ * not finite, naming the trajectory and the token.
  */
 export function batch(groups: readonly TrajectoryGroup[], { settings }: StageContext): Staged<PackedRows> {
   for (const { trajectories } of groups) {
-    for (const { uid, steps } of trajectories) for (const step of steps) checkStep(step, uid);
+    for (const { uid, steps } of trajectories)
+      for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
   }
   const packed = packGroups(groups);
   const rows = maskByReason(packed, reasonsToMask(settings));
   return { value: rows, metrics: rowMetrics(rows) };
 }
 
-function checkStep({ response_ids, logprobs, advantage }: Step, uid: string): void {
-  const fail = (what: string) => {
-    throw new ConfigError(`Cannot train on the trajectory ${uid} as ${what}`, { kind: "code" });
+interface Place {
+  readonly uid: string;
+  /** Of the step in its trajectory. */
+  readonly index: number;
+}
+
+function checkStep({ response_ids, logprobs, advantage }: Step, { uid, index }: Place): void {
+  const fail = (what: string): never => {
+    throw new ConfigError(`Cannot train on the trajectory ${uid}: ${what}`, { kind: "code" });
   };
   if (logprobs.length !== response_ids.length) {
     fail(`each response token needs a log-prob: ${response_ids.length} tokens, ${logprobs.length} log-probs`);
   }
-  const at = logprobs.findIndex((logprob) => !Number.isFinite(logprob));
+  const at = logprobs.findIndex((logprob) => !isFloat(logprob));
   if (at >= 0) fail(`the log-prob of response token ${at} is not finite: ${logprobs[at]}`);
-  if (Array.isArray(advantage) && advantage.length !== response_ids.length) {
+  if (advantage === undefined || advantage === null) return;
+  if (!Array.isArray(advantage)) {
+    if (!isFloat(advantage)) fail(`the advantage of step ${index} ${MUST_BE_FINITE}: ${advantage}`);
+    return;
+  }
+  if (advantage.length !== response_ids.length) {
     fail(`a list of advantages needs one per response token: ${advantage.length} for ${response_ids.length}`);
   }
+  const wrong = advantage.findIndex((each) => !isFloat(each));
+  if (wrong >= 0)
+    fail(`the advantage of response token ${wrong} of step ${index} ${MUST_BE_FINITE}: ${advantage[wrong]}`);
+}
+
+const MUST_BE_FINITE = "must be a finite number";
+
+/** True for a finite number that stays finite in 32 bits. */
+function isFloat(value: unknown): boolean {
+  return typeof value === "number" && Number.isFinite(Math.fround(value));
 }
 
 const OVERLONG: readonly TerminationReason[] = [

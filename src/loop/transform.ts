@@ -144,10 +144,10 @@ function checkGroup(group: Grouping): TrajectoryGroup {
 }
 
 function withReward(trajectory: Trajectory, group: Grouping): RewardedTrajectory {
-  const reward = trajectory.reward ?? trajectory.steps.at(-1)?.reward ?? Number.NaN;
-  if (Number.isFinite(reward)) return { ...trajectory, reward };
+  const reward = trajectory.reward ?? trajectory.steps.at(-1)?.reward;
+  if (reward !== undefined && Number.isFinite(Math.fround(reward))) return { ...trajectory, reward };
   throw new ConfigError(
-    `Cannot train on a reward as it must be a finite number: ${reward}, of the trajectory ${trajectory.uid} (${group.group_role}). Mend the reward function; nothing was trained in this step.`,
+    `Cannot train on a reward as it must be a finite number: ${reward ?? "none"}, of the trajectory ${trajectory.uid} (${group.group_role}). Mend the reward function; nothing was trained in this step.`,
     { kind: "code" },
   );
 }

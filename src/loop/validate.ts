@@ -2,7 +2,7 @@
 import type { Metrics } from "../backend.ts";
 import type { Episode, Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import { rewardMetrics } from "./advantages.ts";
+import { rewardMetrics } from "./advantage_metrics.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { LoopState } from "./state.ts";
 import { groupBy, mean } from "./statistics.ts";

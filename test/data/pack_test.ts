@@ -59,11 +59,13 @@ test("packGroups() never trains on a row's first token", () => {
   expect([...packGroups([group("a", [[step([], [1, 2])]])]).mask]).toEqual([0, 1]);
 });
 
-test("packGroups() keeps advantages that steps brought along, NaN elsewhere", () => {
+test("packGroups() keeps advantages that steps brought along, and where they lie", () => {
   const packed = packGroups([
-    group("a", [[step([1], [2, 3], [0.5, -1])], [step([1], [2], 2)], [step([1], [2])]]),
+    group("a", [[step([1], [2, 3], [0.5, -1])], [step([1], [2], 0)], [step([1], [2])]]),
   ]);
-  expect([...packed.givenAdvantages!]).toEqual([0, 0.5, -1, 0, 2, 0, Number.NaN]);
+  const { values, isGiven } = packed.givenAdvantages!;
+  expect([...values]).toEqual([0, 0.5, -1, 0, 0, 0, 0]);
+  expect([...isGiven]).toEqual([0, 1, 1, 0, 1, 0, 0]);
 });
 
 test("an epoch's batches hold each row at most once, and epochs differ", () => {

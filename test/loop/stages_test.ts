@@ -210,6 +210,49 @@ describe("advantages", () => {
     expect(perToken.slice(12).map((each) => Math.round(each))).toEqual([0, 1, 1, 0, -1, -1]);
   });
 
+  const precomputed = { algorithm: { use_precomputed_advantage: true } };
+
+  test.each<[string, Step["advantage"] | unknown, RegExp]>([
+    ["NaN", Number.NaN, /the trajectory judge\/0.*the advantage of step 1 must be a finite number: NaN/],
+    ["Infinity", Number.POSITIVE_INFINITY, /judge\/0.*of step 1.*: Infinity/],
+    ["NaN at a token", [0.5, Number.NaN], /judge\/0.*the advantage of response token 1 of step 1.*: NaN/],
+    ["-Infinity at a token", [Number.NEGATIVE_INFINITY, 0], /response token 0 of step 1.*: -Infinity/],
+    ["null at a token", [0.5, null], /response token 1 of step 1.*: null/],
+    ["beyond 32 bits", 1e39, /of step 1.*: 1e\+39/],
+    ["text", "0.5", /of step 1.*: 0.5/],
+  ])("a precomputed advantage of %s is refused with its trajectory and token", (_, advantage, message) => {
+    const steps = [step(0, 1), { ...step(0, advantage as Step["advantage"]), prompt_ids: [1, 2, 3, 4] }];
+    expect(() => batch([group([1, 0], "judge", steps)], context(precomputed))).toThrow(message);
+  });
+
+  test("a batch stage of one's own cannot bring NaN either", async () => {
+    const rows = packGroups([group([1, 0], "judge", [step(0, [0.5, Number.NaN])])]);
+    await expect(advantages(rows, context(precomputed))).rejects.toThrow(
+      /NaN, at token 2 of the row.*trajectory judge\/0/,
+    );
+  });
+
+  test("advantages of 0 are not missing ones, and missing ones are 0", async () => {
+    const own = group([1, 0], "judge", [step(0, 0), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
+    const rows = packGroups([own]);
+    expect([...rows.givenAdvantages!.isGiven].slice(0, 6)).toEqual([0, 1, 1, 0, 0, 0]);
+    expect([...(await advantages(rows, context(precomputed))).value.advantages.values]).toEqual(
+      new Array(12).fill(0),
+    );
+    expect(packGroups([group([1, 0])]).givenAdvantages).toBeUndefined();
+  });
+
+  test("advantages that the estimator overwrites are said once", async () => {
+    const said: string[] = [];
+    const warn = (message: string) => void said.push(message);
+    const rows = packGroups([group([1, 0], "judge", [step(0, 5)])]);
+    const { value } = await advantages(rows, context({}, { warn }));
+    expect([...value.advantages.values].map(Math.round)).toEqual([1, -1]);
+    expect(said).toEqual([
+      expect.stringMatching(/role judge .*\.use_precomputed_advantage is false.*Set .*=true/),
+    ]);
+  });
+
   const twoSteps = (first: number, second: number) => [
     { ...step(first), prompt_ids: [1], response_ids: [2, 3] },
     { ...step(second), prompt_ids: [1, 2, 3, 4], response_ids: [5], logprobs: [-1] },
