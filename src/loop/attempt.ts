@@ -26,7 +26,16 @@ export interface Attempt {
 /** What an attempt needs of a stage's context. */
 export type AttemptContext = Pick<
   StageContext,
-  "backend" | "settings" | "rollout" | "evaluate" | "step" | "isValidation" | "signal" | "warn" | "failures"
+  | "backend"
+  | "settings"
+  | "rollout"
+  | "evaluate"
+  | "step"
+  | "isValidation"
+  | "signal"
+  | "warn"
+  | "failures"
+  | "firstTask"
 >;
 
 export interface AttemptEnvironment {
@@ -107,11 +116,11 @@ async function tryUntil(
 const NO_REWARD =
   "Cannot score the rollout as it returned nothing and no evaluator judges it: return a reward, or set task.evaluator";
 
-/** Validation repeats its random numbers, so that its scores differ by the weights alone. */
+/** Validation repeats its random numbers, in batches of any size, so that its scores differ by the weights alone. */
 function attemptSeed(attempt: Attempt, trial: number, context: AttemptContext): number {
-  const { settings, isValidation, step } = context;
-  const { task_index, rollout_index } = attempt;
-  return seedOf(settings.training.seed, isValidation ? 0 : step, task_index, rollout_index, trial);
+  const { settings, isValidation, step, firstTask = 0 } = context;
+  const task = firstTask + attempt.task_index;
+  return seedOf(settings.training.seed, isValidation ? 0 : step, task, attempt.rollout_index, trial);
 }
 
 function policyOptions({ settings, backend, isValidation, warn }: AttemptContext) {

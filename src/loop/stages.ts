@@ -55,6 +55,8 @@ export interface StageContext {
   readonly totalSteps: number;
   readonly epoch: number;
   readonly isValidation: boolean;
+  /** In validation, how many tasks were attempted before this batch. Absent: 0. */
+  readonly firstTask?: number;
   readonly signal: AbortSignal;
 }
 

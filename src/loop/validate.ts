@@ -18,8 +18,9 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
   const episodes: Episode[] = [];
   const rewards: Metrics[] = [];
   for (let from = 0; from < tasks.val.length; from += size) {
-    const batch = await stages.generate(tasks.val.slice(from, from + size), context);
-    const { value: groups } = await stages.transform(batch.value, context);
+    const part = { ...context, firstTask: from };
+    const batch = await stages.generate(tasks.val.slice(from, from + size), part);
+    const { value: groups } = await stages.transform(batch.value, part);
     const roles = groupBy(groups, (group) => group.group_role);
     for (const [role, members] of roles) {
       const values = members.flatMap((group) => group.trajectories.map(({ reward }) => reward));

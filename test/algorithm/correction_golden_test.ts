@@ -72,6 +72,46 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
   });
 });
 
+/** Log-ratios of 0 alone: weights of exactly 1, divergences of exactly 0. */
+const AT_BOUND = {
+  offsets: Uint32Array.of(0, 2, 3),
+  mask: Uint32Array.of(1, 1, 1),
+  logprobs: Float32Array.of(-1, -2, -3),
+  rolloutLogprobs: Float32Array.of(-1, -2, -3),
+};
+
+describe.each<CorrectionConfig>([
+  { rollout_is: "token", rollout_is_threshold: "1_2" },
+  { rollout_is: "token", rollout_is_threshold: "0.5_1" },
+  { rollout_is: "sequence", rollout_is_threshold: "1_1" },
+  { rollout_is: "token", rollout_is_threshold: 1 },
+  { rollout_rs: "token_k1", rollout_rs_threshold: "1_2" },
+  { rollout_rs: "token_k1", rollout_rs_threshold: "0.5_1" },
+  { rollout_rs: "seq_sum_k1", rollout_rs_threshold: "1_1" },
+  { rollout_rs: "seq_mean_k1", rollout_rs_threshold: "1_1" },
+])("what lies on a bound is kept: %o", (config) => {
+  test("on the host", () => {
+    const { weights, mask } = rolloutCorrection(AT_BOUND, config);
+    expect([...mask]).toEqual([1, 1, 1]);
+    if (config.rollout_is) expect([...weights!]).toEqual([1, 1, 1]);
+  });
+
+  test.each(DEVICES)("on $name", async ({ device }) => {
+    const buffers = {
+      logprobs: device.upload(AT_BOUND.logprobs, "logprobs"),
+      rolloutLogprobs: device.upload(AT_BOUND.rolloutLogprobs, "rollout"),
+      mask: device.upload(AT_BOUND.mask, "mask"),
+      offsets: device.upload(AT_BOUND.offsets, "offsets"),
+    };
+    const recorded = recordCorrection(device, config, { buffers, rows: 2, tokens: 3 });
+    const [mask] = await device.read([{ buffer: recorded.mask, type: "u32", length: 3 }]);
+    expect([...mask]).toEqual([1, 1, 1]);
+    if (config.rollout_is) expect([...(await readFloats(device, recorded.weights!, 3))]).toEqual([1, 1, 1]);
+    recorded.release();
+    device.release(...Object.values(buffers));
+  });
+});
+
 test.each(Object.keys(CORRECTION_PRESETS))("the preset %s can be planned", (name) => {
   expect(() => planCorrection(CORRECTION_PRESETS[name])).not.toThrow();
 });

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { defineLoss } from "../../src/algorithm/mod.ts";
+import { defineLoss, rowsOfTokens } from "../../src/algorithm/mod.ts";
 import { LocalBackend } from "../../src/backend/local.ts";
 import type { Advantages, LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/backend.ts";
 import type { Device } from "../../src/compute/device.ts";
@@ -274,6 +274,98 @@ overDevices("LocalBackend", (device) => {
       for (const [i, one] of gradients[0].entries())
         expectClose(gradients[1][i], one, { relative: 1e-5, absolute: 1e-7 });
     });
+
+    const REINFORCE: LossSpec = {
+      ...LOSS,
+      name: "gpg",
+      settings: {},
+      loss_agg_mode: "token-sum",
+      entropy_coeff: 0,
+    };
+
+    test.each([0.7, 1, 1.6])(
+      "the gradient at temperature %f is that of the log-probs at it",
+      async (temperature) => {
+        const backend = open(device);
+        const { languageModel: model } = backend;
+        const rows = batch(1);
+        const spec = { ...REINFORCE, temperature };
+        await backend.forwardBackward(rows, spec);
+        const gradients = new Map(
+          [...(await model.optimizer.gradients.read())].map(([name, g]) => [name, g.slice()]),
+        );
+        const weights = new Map([...(await model.trainable.read())].map(([name, w]) => [name, w.slice()]));
+        const square = [...gradients.values()].reduce(
+          (sum, g) => g.reduce((part, x) => part + x * x, sum),
+          0,
+        );
+        const lossAt = async (step: number) => {
+          for (const [name, w] of weights)
+            model.trainable.write(
+              name,
+              w.map((x, i) => x + step * gradients.get(name)![i]),
+            );
+          model.refresh();
+          const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
+          const { offsets, mask, advantages } = rows;
+          return -rowsOfTokens(offsets).reduce(
+            (sum, row, t) => sum + mask[t] * advantages.values[row] * logprobs[t],
+            0,
+          );
+        };
+        const step = 0.0005 / Math.sqrt(square);
+        const slope = ((await lossAt(step)) - (await lossAt(-step))) / (2 * step);
+        expect(Math.abs(slope / square - 1)).toBeLessThan(0.03);
+        model.release();
+      },
+    );
+
+    test.each([0.7, 1, 1.6])(
+      "at temperature %f the ratio to the policy's own log-probs is 1",
+      async (temperature) => {
+        const backend = open(device);
+        const { logprobs } = await backend.logprobs(batch(1), { policy: "current", temperature });
+        const metrics = await backend.forwardBackward(
+          { ...batch(1), oldLogprobs: logprobs },
+          { ...LOSS, entropy_coeff: 0, temperature },
+        );
+        expect(Math.abs(metrics["actor/ppo_kl"])).toBeLessThan(1e-6);
+        expect(metrics["actor/pg_clipfrac"]).toBe(0);
+        backend.languageModel.release();
+      },
+    );
+
+    test.each(["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])(
+      "rows without a trained token have no share in the denominators of %s",
+      async (loss_agg_mode) => {
+        const rows = batch(1);
+        const kept = [0, 2, 4, 5];
+        const trained = [0, 1, 2, 3, 4, 5, 6].filter((row) =>
+          rows.mask.subarray(rows.offsets[row], rows.offsets[row + 1]).includes(1),
+        );
+        expect(trained).toEqual(expect.arrayContaining(kept));
+        expect(trained).not.toEqual(expect.arrayContaining([1]));
+        const pick = (values: Uint32Array | Float32Array) =>
+          trained.flatMap((row) => [...values.subarray(rows.offsets[row], rows.offsets[row + 1])]);
+        const filled: TrainBatch = {
+          ...pack(trained.map((row) => [...rows.tokens.subarray(rows.offsets[row], rows.offsets[row + 1])])),
+          mask: Uint32Array.from(pick(rows.mask)),
+          oldLogprobs: Float32Array.from(pick(rows.oldLogprobs!)),
+          advantages: perRow(...trained.map((row) => rows.advantages.values[row])),
+        };
+        const [whole, without] = [open(device), open(device)];
+        const spec = { ...LOSS, loss_agg_mode };
+        const [a, b] = [await whole.forwardBackward(rows, spec), await without.forwardBackward(filled, spec)];
+        expectClose([a["actor/loss"]], [b["actor/loss"]], { relative: 1e-5, absolute: 1e-7 });
+        const [left, right] = await Promise.all(
+          [whole, without].map(({ languageModel }) => languageModel.optimizer.gradients.read()),
+        );
+        for (const [name, gradient] of right)
+          expectClose(left.get(name)!, gradient, { relative: 1e-4, absolute: 1e-6 });
+        whole.languageModel.release();
+        without.languageModel.release();
+      },
+    );
 
     test("advantages whose length is not that of their level are refused", async () => {
       const backend = open(device);

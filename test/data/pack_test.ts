@@ -26,6 +26,13 @@ test("mergeSteps() joins a step whose prompt repeats all that came before", () =
   expect(rows[0].logprobs).toEqual([0, 0, -0.3, 0, -0.4, -0.5]);
 });
 
+test("mergeSteps() joins a step whose prompt is all that came before, and nothing more", () => {
+  const rows = mergeSteps([step([1, 2], [3]), step([1, 2, 3], [4]), step([1, 2, 3, 4], [])]);
+  expect(rows.map(({ tokens, mask }) => ({ tokens, mask }))).toEqual([
+    { tokens: [1, 2, 3, 4], mask: [0, 0, 1, 1] },
+  ]);
+});
+
 test.each([
   ["an edited history", [1, 7, 3, 9]],
   ["a response left out", [1, 2, 9]],
@@ -91,6 +98,20 @@ test("shuffledIndices() is a permutation; seeds and order of parts count", () =>
   expect([...shuffledIndices(100, 1)]).not.toEqual([...shuffledIndices(100, 2)]);
   expect(seedOf(1, 2)).not.toBe(seedOf(2, 1));
   expect(seedOf(1)).not.toBe(seedOf(1, 0));
+});
+
+test.each([2, 3, 4])("shuffledIndices() draws every order of %i numbers equally often", (n) => {
+  const counts = new Map<string, number>();
+  const orders = [1, 1, 2, 6, 24][n];
+  const rounds = 500 * orders;
+  for (let seed = 0; seed < rounds; seed++) {
+    const order = shuffledIndices(n, seed).join("");
+    counts.set(order, (counts.get(order) ?? 0) + 1);
+  }
+  expect(counts.size).toBe(orders);
+  const chiSquare = Array.from(counts.values(), (count) => (count - 500) ** 2 / 500).reduce((a, b) => a + b);
+  // The 99.9th percentile with orders - 1 degrees of freedom.
+  expect(chiSquare).toBeLessThan({ 2: 10.8, 6: 20.5, 24: 49.7 }[orders as 2 | 6 | 24]);
 });
 
 test("randomStream() is uniform", () => {

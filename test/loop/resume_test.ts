@@ -396,6 +396,20 @@ test.each([
   expect(await placeAside(join(dir, "run"))).toBe(join(dir, place));
 });
 
+test("the reference of the KL term is frozen at the start alone, not where a run goes on", async () => {
+  const frozenAt: number[] = [];
+  const open = () => {
+    const made = fileRun("kl", {}, { ...SETTINGS, algorithm: { kl_beta: 0.1 } });
+    Object.assign(made.backend, { freezeReference: () => void frozenAt.push(made.backend.weightVersion) });
+    return made;
+  };
+  const stopped = open();
+  const { state } = await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, 7) });
+  expect(state.step).toBeGreaterThan(0);
+  await train(open().run);
+  expect(frozenAt).toEqual([5]);
+});
+
 test("a run killed before its first checkpoint begins its log again", async () => {
   const whole = fileRun("whole");
   await train(whole.run);

@@ -146,6 +146,29 @@ describe("reject", () => {
     });
   });
 
+  test("counts no attempt whose trajectories are all in groups that were dropped", async () => {
+    const of = (task: number, reward: number, rollout_index: number) => {
+      const made = episode(task, [reward], { rollout_index });
+      const uid = `t${task}:${rollout_index}`;
+      return { ...made, trajectories: made.trajectories.map((each) => ({ ...each, uid })) };
+    };
+    const groupOf = (members: Episode[]) => ({
+      ...group(members.map(() => 0)),
+      trajectories: members.flatMap(({ trajectories }) => trajectories as RewardedTrajectory[]),
+    });
+    const [solved, failed, alone] = [of(0, 1, 0), of(0, 0, 1), of(1, 1, 0)];
+    const { metrics } = await reject(
+      { episodes: [solved, failed, alone], groups: [groupOf([solved, failed]), groupOf([alone])], held },
+      context(),
+    );
+    expect(metrics).toMatchObject({
+      "batch/num_tasks": 1,
+      "batch/solve_partial": 1,
+      "batch/solve_all": 0,
+      "batch/groups_dropped_insufficient_trajs": 1,
+    });
+  });
+
   test("mode episode gathers over batches until enough tasks were partly solved", async () => {
     const settings = context({ rejection_sample: { enable: true, min_partial_solve_tasks: 2 } });
     const first = (await reject({ episodes, groups: [group([1, 0])], held }, settings)).value;

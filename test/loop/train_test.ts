@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { STAGES } from "../../src/loop/stages.ts";
 import { type TrainOptions, train, trainStep } from "../../src/loop/train.ts";
 import { singleTurn } from "../../src/task/rollout.ts";
-import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
+import { LETTER_SETTINGS, LETTERS, letterRun, letterTasks } from "../fixtures/loop.ts";
 import { TableBackend } from "../fixtures/table_backend.ts";
 
 test("train() learns the task", async () => {
@@ -36,6 +36,32 @@ test("train() with another seed draws other rollouts", async () => {
   await train(a.run);
   await train(b.run);
   expect(a.backend.text()).not.toBe(b.backend.text());
+});
+
+test("each step, task and attempt draws its own random numbers", async () => {
+  const { run, log } = letterRun({
+    tasks: { train: letterTasks(4), val: [] },
+    settings: {
+      ...LETTER_SETTINGS,
+      rollout: { n: 8, train: { max_tokens: 6 } },
+      trainer: { total_batches: 3 },
+      training: { learning_rate: 0, seed: 1 },
+    },
+  });
+  await train(run);
+  const drawn = log.of("train").flatMap(({ step, episodes }) =>
+    episodes!.map(({ task_index, rollout_index, trajectories }) => ({
+      of: [step, task_index, rollout_index],
+      text: String(trajectories[0].steps[0].response_ids),
+    })),
+  );
+  expect(drawn).toHaveLength(3 * 4 * 8);
+  for (const part of [0, 1, 2]) {
+    const same = (a: (typeof drawn)[0], b: (typeof drawn)[0]) =>
+      a.of.every((place, i) => (i === part ? place !== b.of[i] : place === b.of[i]));
+    const twins = drawn.flatMap((a) => drawn.filter((b) => same(a, b)).map((b) => a.text === b.text));
+    expect(twins.filter(Boolean).length / twins.length, String(part)).toBeLessThan(0.2);
+  }
 });
 
 test("warm-up lowers the cross-entropy of the examples before the first step", async () => {

@@ -5,6 +5,7 @@ import { expect, onTestFinished, test } from "vitest";
 import type { Episode } from "../../src/data/types.ts";
 import { FolderCheckpoints } from "../../src/log/checkpoints.ts";
 import type { LogRecord } from "../../src/log/logger.ts";
+import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
 import type { LoopState } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { passAtK, passRates } from "../../src/loop/validate.ts";
@@ -81,6 +82,50 @@ test("passRates() are by data source, under the published names", () => {
     "val/math/pass@4": 1,
     "val/math/turns": 1.5,
   });
+});
+
+/** What is drawn and scored in a run's validations. */
+async function validations(settings: Partly<LoopSettings>) {
+  const { run, log } = letterRun({
+    settings: {
+      ...LETTER_SETTINGS,
+      rollout: { n: 8, n_val: 4, train: { max_tokens: 2 }, val: { max_tokens: 2, temperature: 1 } },
+      ...settings,
+    },
+  });
+  await train(run);
+  return log.of("val").map(({ metrics, episodes }) => ({
+    passes: Object.entries(metrics).filter(([name]) => name.includes("pass@")),
+    responses: episodes!.map(({ trajectories }) => trajectories[0].steps[0].response_ids),
+  }));
+}
+
+test.each([1, 3, 4, 8, 100])(
+  "a validation in batches of %i tasks is the same as one of all",
+  async (size) => {
+    const trainer = { total_batches: 8, test_freq: 8 };
+    const whole = await validations({ trainer });
+    const [[, one], [, two]] = whole[1].passes;
+    expect(two).toBeGreaterThan(one);
+    expect(two).toBeLessThan(1);
+    expect(whole[0].passes.map(([name]) => name)).toEqual([
+      "val/copy/pass@1",
+      "val/copy/pass@2",
+      "val/copy/pass@4",
+    ]);
+    expect(whole[0].responses).toHaveLength(32);
+    const data = { train_batch_size: 4, val_batch_size: size };
+    expect(await validations({ trainer, data })).toEqual(whole);
+  },
+);
+
+test("validations of the same weights draw the same, at whichever step", async () => {
+  const training = { learning_rate: 0, seed: 1 };
+  const drawn = await validations({ trainer: { total_batches: 3, test_freq: 1 }, training });
+  expect(drawn).toHaveLength(4);
+  for (const each of drawn) expect(each).toEqual(drawn[0]);
+  const tries = drawn[0].responses.slice(0, 4).map(String);
+  expect(new Set(tries).size).toBeGreaterThan(1);
 });
 
 test("val_only works alone, without val_before_train, and trains nothing", async () => {

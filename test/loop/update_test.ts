@@ -1,0 +1,132 @@
+import { expect, test } from "vitest";
+import type { Advantages, Backend, LossSpec, OptimParams, TrainBatch } from "../../src/backend.ts";
+import { packGroups } from "../../src/data/pack.ts";
+import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
+import { process } from "../../src/loop/process.ts";
+import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import type { StageContext } from "../../src/loop/stages.ts";
+import { learningRateScale, update } from "../../src/loop/update.ts";
+import { perRow, perToken } from "../fixtures/advantages.ts";
+
+const step = (response_ids: number[]): Step => ({
+  prompt_ids: [1],
+  response_ids,
+  logprobs: response_ids.map(() => -1),
+  model_response: "",
+  reward: 0,
+  done: true,
+});
+
+/** Trajectories of a role whose responses are as long as `lengths` says. */
+function group(role: string, lengths: readonly number[]): TrajectoryGroup {
+  const trajectories = lengths.map((length, i): RewardedTrajectory => {
+    const ids = Array.from({ length }, (_, t) => t + 2);
+    return { uid: `${role}/${i}`, name: role, steps: [step(ids)], reward: 0 };
+  });
+  return { group_id: role, task_id: "t", group_role: role, trajectories, metadata: [] };
+}
+
+/** Notes what it is trained with. */
+function recorder() {
+  const calls: { batch: TrainBatch; loss: LossSpec }[] = [];
+  const steps: { calls: number; params: OptimParams }[] = [];
+  const backend = {
+    forwardBackward: async (batch: TrainBatch, loss: LossSpec) => {
+      calls.push({ batch, loss });
+      return {};
+    },
+    optimStep: async (params: OptimParams) => {
+      steps.push({ calls: calls.length, params });
+      return {};
+    },
+  } as unknown as Backend;
+  return { backend, calls, steps };
+}
+
+const contextOf = (backend: Partial<Backend>, settings: Partly<LoopSettings>) =>
+  ({ backend, settings: loopSettings(settings), step: 1, totalSteps: 1 }) as unknown as StageContext;
+
+async function batchesOf(rows: Parameters<typeof update>[0], settings: Partly<LoopSettings>) {
+  const { backend, calls, steps } = recorder();
+  await update(rows, contextOf(backend, settings));
+  return { steps, batches: calls.map(({ batch }) => ({ ...batch.advantages, tokens: [...batch.tokens] })) };
+}
+
+/** Rows of 2, 3, 2 and 3 tokens, of which the first is the prompt's. */
+const ROWS = packGroups([group("a", [1, 2]), group("b", [1, 2])]);
+const EACH_TOKEN = perToken(0, 10, 0, 20, 21, 0, 30, 0, 40, 41);
+
+test.each<[string, Advantages, Advantages[]]>([
+  ["per row", perRow(1, 2, 3, 4), [perRow(1, 2), perRow(3, 4)]],
+  ["per token", EACH_TOKEN, [perToken(0, 10, 0, 20, 21), perToken(0, 30, 0, 40, 41)]],
+])("each mini-batch trains with its own advantages %s", async (_, advantages, expected) => {
+  const { steps, batches } = await batchesOf({ ...ROWS, advantages }, { training: { num_minibatches: 2 } });
+  expect(steps.map(({ calls }) => calls)).toEqual([1, 2]);
+  expect(batches.map(({ level, values }) => ({ level, values }))).toEqual(expected);
+});
+
+test.each<[string, Advantages, Advantages[]]>([
+  ["per row", perRow(1, 2, 3, 4), [perRow(2), perRow(3, 4)]],
+  ["per token", EACH_TOKEN, [perToken(0, 20, 21), perToken(0, 30, 0, 40, 41)]],
+])(
+  "rows without a trained token, and those of another loss, take their advantages %s with them",
+  async (_, advantages, expected) => {
+    const mask = ROWS.mask.slice().fill(0, 0, 2);
+    const algorithm = { traj_group_adv_estimator_map: { b: { loss_fn: "cispo" } } };
+    const { steps, batches } = await batchesOf({ ...ROWS, mask, advantages }, { algorithm });
+    expect(steps.map(({ calls }) => calls)).toEqual([2]);
+    expect(batches.map(({ level, values }) => ({ level, values }))).toEqual(expected);
+  },
+);
+
+test.each([
+  ["after the last step of the warm-up it is whole", { warmup_steps: 4 }, 4, 1],
+  ["before it, a share", { warmup_steps: 4 }, 3, 0.75],
+  ["then the schedule begins", { warmup_steps: 4 }, 7, 0.5],
+  ["0 steps leave it to the ratio", { warmup_steps: 0, warmup_steps_ratio: 0.4 }, 2, 0.5],
+  ["-1 steps too", { warmup_steps: -1, warmup_steps_ratio: 0.4 }, 2, 0.5],
+  ["steps come before the ratio", { warmup_steps: 1, warmup_steps_ratio: 0.4 }, 1, 1],
+  ["a warm-up to the end", { warmup_steps: 10 }, 10, 1],
+])("learning rate: %s", (_, options, at, scale) => {
+  const schedule = { lr_schedule: "linear", warmup_steps_ratio: 0, ...options };
+  expect(learningRateScale(at, 10, schedule)).toBe(scale);
+});
+
+/** log-probs of the old and the reference policy, and the temperatures that they were asked at. */
+function scorer(old: readonly number[]) {
+  const asked: { policy: string; temperature: number }[] = [];
+  const logprobs: Backend["logprobs"] = async ({ tokens }, options) => {
+    asked.push(options);
+    const of = (t: number) => (options.policy === "current" ? old[t] : -9);
+    return { logprobs: Float32Array.from(tokens, (_, t) => of(t)) };
+  };
+  return { backend: { logprobs }, asked };
+}
+
+test("old and reference log-probs are taken at the sampling temperature", async () => {
+  const { backend, asked } = scorer(new Array(10).fill(-1));
+  const rollout = { train: { temperature: 0.5 } };
+  const algorithm = { kl_beta: 0.1, rollout_correction: { bypass_mode: false } };
+  const { value } = await process(ROWS, contextOf(backend, { rollout, algorithm }));
+  expect(asked).toEqual([
+    { policy: "current", temperature: 0.5 },
+    { policy: "reference", temperature: 0.5 },
+  ]);
+  expect(value.refLogprobs?.[1]).toBe(-9);
+});
+
+test.each([
+  ["token", 2, [0, 1.5, 0, 2, 0.25, 0, 1, 0, 2, 2]],
+  ["token", 1.25, [0, 1.25, 0, 1.25, 0.25, 0, 1, 0, 1.25, 1.25]],
+  ["sequence", 2, [0, 1.5, 0, 1, 1, 0, 1, 0, 2, 2]],
+  ["sequence", 0.75, [0, 0.75, 0, 0.75, 0.75, 0, 0.75, 0, 0.75, 0.75]],
+] as const)(
+  "importance weights of a %s are capped at %f after the exponential",
+  async (tis_mode, tis_cap, expected) => {
+    const ratios = [7, 1.5, 7, 4, 0.25, 7, 1, 7, 8, 2];
+    const { backend } = scorer(ratios.map((ratio) => Math.log(ratio) - 1));
+    const algorithm = { rollout_correction: { bypass_mode: false, tis_mode, tis_cap } };
+    const { value } = await process(ROWS, contextOf(backend, { algorithm }));
+    for (const [t, weight] of expected.entries()) expect(value.rolloutIsWeights?.[t]).toBeCloseTo(weight, 5);
+  },
+);
