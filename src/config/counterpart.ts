@@ -13,6 +13,15 @@ import {
 export type Namespace = "rllm" | "local" | "tinker" | "verl" | "trinity";
 export type Counterparts = Readonly<Partial<Record<Namespace, string>>>;
 
+const STEPS_OF_TRINITY = "buffer.total_steps, trainer.total_steps";
+/** A name that several settings share, by each of them. */
+const PARTS: Readonly<Record<string, string>> = {
+  "buffer.total_steps": STEPS_OF_TRINITY,
+  "trainer.total_steps": STEPS_OF_TRINITY,
+  "buffer.batch_size": "buffer.batch_size x synchronizer.sync_interval",
+  "synchronizer.sync_interval": "buffer.batch_size x synchronizer.sync_interval",
+};
+
 /** Settings whose relation is more than a name. */
 const COMPUTED: readonly Counterparts[] = [
   {
@@ -49,7 +58,7 @@ const COMPUTED: readonly Counterparts[] = [
     trinity: "buffer.explorer_input.tasksets[].rollout_args.max_tokens",
   },
   { rllm: "rllm.trainer.val_only", verl: "trainer.val_only", trinity: "mode" },
-  { rllm: VERL_STEPS.rllm, verl: VERL_STEPS.native, trinity: "trainer.total_steps" },
+  { rllm: VERL_STEPS.rllm, verl: VERL_STEPS.native, trinity: STEPS_OF_TRINITY },
   { rllm: "rllm.trainer.logger", verl: "trainer.logger", trinity: "monitor.monitor_type" },
   { verl: "trainer.default_local_dir", trinity: "checkpoint_root_dir" },
   { verl: "reward_model.model.path", trinity: "explorer.auxiliary_models[].model_path" },
@@ -60,7 +69,9 @@ const COMPUTED: readonly Counterparts[] = [
 
 /** The names of a setting elsewhere, by system; without the system that it is a name of. */
 export function counterpartsOf(path: string): Counterparts {
-  const computed = COMPUTED.find((row) => Object.values(row).includes(path));
+  const computed =
+    COMPUTED.find((row) => Object.values(row).includes(path)) ??
+    COMPUTED.find((row) => row.trinity === PARTS[path] && row.trinity);
   const rllm = computed?.rllm ?? rllmNameOf(path);
   const verl =
     computed?.verl ??

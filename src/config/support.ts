@@ -100,12 +100,24 @@ const ROWS: readonly (readonly [pattern: string, columns: string, reason: string
   ],
 
   ["rllm.trainer.total_epochs", "acts acts forwarded forwarded", "length of the run"],
-  ["rllm.trainer.total_batches", "acts acts forwarded forwarded", "length of the run"],
+  [
+    "rllm.trainer.total_batches",
+    "acts acts forwarded forwarded",
+    "length of the run; Trinity counts steps of batch_size prompts, sync_interval of them for one here",
+  ],
   ["rllm.trainer.logger", "acts acts forwarded forwarded", "which logs are written"],
   ["rllm.trainer.project_name", "logging logging logging logging", "names the run in logs and paths"],
   ["rllm.trainer.experiment_name", "logging logging logging logging", "names the run in logs and paths"],
-  ["rllm.trainer.test_freq", "acts acts forwarded forwarded", "steps between validations"],
-  ["rllm.trainer.save_freq", "acts acts forwarded forwarded", "steps between checkpoints"],
+  [
+    "rllm.trainer.test_freq",
+    "acts acts forwarded forwarded",
+    "steps between validations; Trinity counts sync_interval steps for one here",
+  ],
+  [
+    "rllm.trainer.save_freq",
+    "acts acts forwarded forwarded",
+    "steps between checkpoints; Trinity counts sync_interval steps for one here",
+  ],
   ["rllm.trainer.val_before_train", "acts acts forwarded forwarded", "validation before the first step"],
   ["rllm.trainer.val_only", "acts acts forwarded forwarded", "validation alone"],
 

@@ -13,6 +13,8 @@ import { validateFile } from "../../src/config/validate.ts";
 import { readConfig } from "./disk.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
+const LOSS = `${ACTOR}.policy_loss.loss_mode`;
+const [LOW, HIGH] = [`${ACTOR}.clip_ratio_low`, `${ACTOR}.clip_ratio_high`];
 const ENGINES = new Map<string, Value>([["explorer.rollout_model.engine_num", 1]]);
 const args = (...lines: string[]) => readSource([{ name: "in.args", text: lines.join("\n") }], "verl");
 const yaml = (text: string, system: System) => readSource([{ name: "in.yaml", text }], system);
@@ -163,6 +165,68 @@ describe("verl to Trinity", () => {
     }
   });
 
+  const LOSSES: [set: string[], gives: Record<string, Value | undefined>][] = [
+    [[], { fn: undefined, low: undefined, high: undefined }],
+    [[`${LOSS}=gspo`], { fn: "gspo", low: 0.2, high: 0.2 }],
+    [[`${LOSS}=cispo`, `${HIGH}=0.3`], { fn: "cispo", low: 0.2, high: 0.3 }],
+    [[`${LOSS}=cispo`, `${ACTOR}.clip_ratio=0.3`], { fn: "cispo", range: undefined, low: 0.2, high: 0.2 }],
+    [[`${HIGH}=0.28`], { low: 0.2, high: 0.28 }],
+    [[`${ACTOR}.clip_ratio_c=10`], { low: 0.2, high: 0.2 }],
+    [[`${ACTOR}.clip_ratio=0.3`], { range: 0.3, low: undefined }],
+  ];
+  test.each(LOSSES)("arguments of a loss are complete, because they replace Trinity's: %j", (set, gives) => {
+    const { out, errors } = run(args("algorithm.adv_estimator=grpo", ...set), "trinity");
+    const at = "algorithm.policy_loss_fn";
+    const [range, low, high] = ["", "_low", "_high"].map((side) => out[`${at}_args.clip_range${side}`]);
+    expect(errors).toEqual([]);
+    expect({ fn: out[at], range, low, high }).toMatchObject(gives);
+  });
+
+  test("arguments that a function of Trinity does not take are left out, and told", () => {
+    const set = [`${LOSS}=gspo`, `${ACTOR}.clip_ratio_c=10`, "algorithm.gamma=1", "algorithm.lam=0.95"];
+    const { out, dropped } = run(args("algorithm.adv_estimator=grpo", ...set), "trinity");
+    expect(dropped.sort()).toEqual([`${ACTOR}.clip_ratio_c`, "algorithm.gamma", "algorithm.lam"].sort());
+    expect(Object.keys(out).filter((path) => /_fn_args\.(clip_ratio_c|gamma|lam)/.test(path))).toEqual([]);
+    const ppo = run(args("algorithm.adv_estimator=gae", ...set.slice(2)), "trinity");
+    expect(ppo.out["algorithm.advantage_fn_args.lam"]).toBe(0.95);
+  });
+
+  test("copied steps are told with what they come to", () => {
+    const { checks } = run(
+      args(
+        "algorithm.adv_estimator=grpo",
+        "data.train_batch_size=64",
+        `${ACTOR}.ppo_mini_batch_size=16`,
+        "trainer.total_training_steps=100",
+        "trainer.save_freq=20",
+      ),
+      "trinity",
+    );
+    expect(checks.join("\n")).toContain(
+      "buffer.total_steps=100 is copied, and a step of Trinity explores 1/4 of the prompts",
+    );
+    expect(checks.join("\n")).toContain("--cadence scale writes 400");
+    expect(checks.join("\n")).toContain("trainer.save_interval: copied, so 4 times as often as in verl");
+  });
+
+  test("GPUs that no number of engines leaves to train are refused; else the fewest engines that fit are chosen", () => {
+    const chosen = (...set: string[]) => {
+      const { out, errors } = run(
+        args("algorithm.adv_estimator=grpo", "trainer.nnodes=2", "trainer.n_gpus_per_node=8", ...set),
+        "trinity",
+        { profile: new Map() },
+      );
+      return errors.length > 0 ? errors[0] : out["explorer.rollout_model.engine_num"];
+    };
+    const tensor = (size: number) => `actor_rollout_ref.rollout.tensor_model_parallel_size=${size}`;
+    expect([
+      chosen(tensor(2)),
+      chosen(tensor(8)),
+      chosen("trainer.nnodes=1", tensor(2), "actor_rollout_ref.rollout.n=4"),
+    ]).toEqual([4, 1, 2]);
+    expect(chosen(tensor(16))).toContain("none is left to train");
+  });
+
   test("steps are copied, or scaled by sync_interval and back", () => {
     const source = args(
       "algorithm.adv_estimator=grpo",
@@ -194,7 +258,12 @@ describe("verl to Trinity", () => {
     [
       "an estimator that Trinity lacks",
       ["algorithm.adv_estimator=opo"],
-      /opo as Trinity has no such estimator/,
+      /opo: Trinity has no such estimator/,
+    ],
+    [
+      "a loss that Trinity lacks",
+      ["algorithm.adv_estimator=grpo", `${LOSS}=geo_mean`],
+      /loss_mode=geo_mean: Trinity has no such loss \(it has vanilla, gspo, sapo, cispo\)/,
     ],
     [
       "a straight-through KL",
@@ -312,6 +381,101 @@ describe("Trinity to verl", () => {
     expect(dropped).toEqual([]);
   });
 
+  const TYPES: [type: string, more: string, gives: Record<string, Value | undefined>, told: string[]][] = [
+    [
+      "gspo",
+      "",
+      { [LOSS]: "gspo", [LOW]: 0.0003, [HIGH]: 0.0004, [`${ACTOR}.kl_loss_type`]: "mse" },
+      ["seq-mean-token-mean"],
+    ],
+    [
+      "gspo",
+      "policy_loss_fn_args: {clip_range: 0.1}, loss_agg_mode: seq-mean-token-mean",
+      { [LOW]: 0.1, [HIGH]: 0.1 },
+      [],
+    ],
+    [
+      "sapo",
+      "policy_loss_fn_args: {tau_pos: 2}",
+      { [LOSS]: "sapo", [`${ACTOR}.tau_pos`]: 2, [LOW]: undefined },
+      [],
+    ],
+    ["cispo", "", { [LOSS]: "cispo", [LOW]: 1, [HIGH]: 0.28 }, []],
+    [
+      "dapo",
+      "policy_loss_fn_args: {clip_range_low: 0.2, clip_range_high: 0.28}",
+      { [LOSS]: undefined, [`${ACTOR}.use_kl_loss`]: false, [HIGH]: 0.28 },
+      [],
+    ],
+    ["grpo", "advantage_fn: clipb", { [LOSS]: undefined }, ["clipb also leaves out tokens"]],
+    ["m2po", "", { [LOSS]: undefined }, ["verl has no m2po"]],
+    ["grpo", "policy_loss_fn: m2po", { [LOSS]: undefined }, ["verl has no m2po"]],
+    ["multi_step_grpo", "", { [LOSS]: undefined }, ["step_wise_grpo gives every step"]],
+    ["grpo_verl", "", {}, []],
+  ];
+  test.each(TYPES)("the algorithm %s {%s}", (type, more, gives, told) => {
+    const text = `algorithm: {algorithm_type: ${type}, repeat_times: 4, ${more}}\nbuffer: {batch_size: 8}\n`;
+    const { out, errors, checks, dropped } = run(yaml(text, "trinity"), "verl");
+    expect([errors, dropped]).toEqual([[], []]);
+    const expected = { "algorithm.adv_estimator": "grpo", ...gives };
+    expect(Object.fromEntries(Object.keys(expected).map((path) => [path, out[path]]))).toEqual(expected);
+    expect(checks).toHaveLength(told.length);
+    for (const [i, word] of told.entries()) expect(checks[i]).toContain(word);
+  });
+
+  test("remax is an advantage function of Trinity's, and no algorithm type", () => {
+    const there = run(args("algorithm.adv_estimator=remax"), "trinity");
+    expect(there.errors[0]).toContain("Trinity has the advantage_fn remax, and no algorithm type");
+    expect(there.out["algorithm.algorithm_type"]).toBeUndefined();
+    const profile = new Map<string, Value>([["algorithm.algorithm_type", "rloo"]]);
+    const { out, errors } = run(args("algorithm.adv_estimator=remax"), "trinity", { profile });
+    expect([errors, out["algorithm.algorithm_type"], out["algorithm.advantage_fn"]]).toEqual([
+      [],
+      "rloo",
+      "remax",
+    ]);
+    const back = run(
+      yaml("algorithm: {algorithm_type: rloo, advantage_fn: remax}\nbuffer: {batch_size: 8}\n", "trinity"),
+      "verl",
+    );
+    expect(back.out["algorithm.adv_estimator"]).toBe("remax");
+  });
+
+  test("lengths and subsets keep their meaning", () => {
+    const text = `${BASE}  explorer_input: {taskset: {path: /a, subset_name: main, split: train}}\nmodel: {max_model_len: 9000}\n`;
+    const { out, checks, dropped } = run(yaml(text, "trinity"), "verl");
+    expect([out["data.train_files"], out["actor_rollout_ref.rollout.max_model_len"], dropped]).toEqual([
+      "/a/main/train.parquet",
+      9000,
+      [],
+    ]);
+    expect(checks[0]).toContain("subset_name=main is taken as a folder");
+    const there = run(
+      args("algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.max_model_len=9000"),
+      "trinity",
+    );
+    expect(there.out["model.max_model_len"]).toBe(9000);
+  });
+
+  test("steps that do not divide are rounded and told: evaluations down as Trinity does, saves to the nearest", () => {
+    const text = `${BASE}synchronizer: {sync_interval: 4}\nexplorer: {eval_interval: 7}\ntrainer: {save_interval: 6, total_steps: 10}\n`;
+    const { out, checks } = run(yaml(text, "trinity"), "verl", { cadence: "scale" });
+    expect([out["trainer.test_freq"], out["trainer.save_freq"], out["trainer.total_training_steps"]]).toEqual(
+      [1, 2, 3],
+    );
+    expect(checks.join("\n")).toContain(
+      "save_interval=6 is no multiple of sync_interval=4: trainer.save_freq is rounded to 2",
+    );
+    expect(checks.join("\n")).toContain(
+      "eval_interval=7 is no multiple of sync_interval=4: trainer.test_freq is rounded to 1",
+    );
+    const copied = run(yaml(text, "trinity"), "verl");
+    expect(copied.out["trainer.save_freq"]).toBe(6);
+    expect(copied.checks.join("\n")).toContain(
+      "explorer.eval_interval: copied, and a step of verl is 4 of Trinity's",
+    );
+  });
+
   test("tasksets that differ are refused, with both values", () => {
     const source = yaml(
       `${BASE}  explorer_input:\n    tasksets:\n      - {path: /a, rollout_args: {temperature: 0.7}}\n      - {path: /b}\n`,
@@ -328,7 +492,7 @@ describe("Trinity to verl", () => {
 
   const refused: [text: string, rule: RegExp][] = [
     [`${BASE}  train_batch_size: 31\n`, /train_batch_size=31 is not batch_size x repeat_times = 8 x 4 = 32/],
-    ["algorithm: {algorithm_type: opmd}\n", /opmd as verl has no such estimator/],
+    ["algorithm: {algorithm_type: opmd}\n", /opmd: verl has no such estimator/],
     [`${BASE}  explorer_input: {taskset: {path: /a, storage_type: sql}}\n`, /verl reads files only/],
     [`${BASE}  batch_sise: 3\n`, /nearest: buffer\.batch_size/],
   ];

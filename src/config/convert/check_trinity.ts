@@ -68,7 +68,7 @@ function checkLengths(build: Build, out: Out): void {
     Number(out("model.max_response_tokens")),
   ];
   const whole = prompt + response;
-  const most = Number(out("explorer.rollout_model.max_model_len"));
+  const most = Number(out("model.max_model_len") ?? out("explorer.rollout_model.max_model_len"));
   if (most < whole) {
     build.fail(
       `Cannot convert as max_model_len=${most} is less than prompt and response together: ${prompt} + ${response}`,

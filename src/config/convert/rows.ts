@@ -79,6 +79,8 @@ export const ROWS: readonly Row[] = [
   { verl: `${ACTOR}.clip_ratio`, trinity: "algorithm.policy_loss_fn_args.clip_range" },
   { verl: `${ACTOR}.clip_ratio_low`, trinity: "algorithm.policy_loss_fn_args.clip_range_low" },
   { verl: `${ACTOR}.clip_ratio_high`, trinity: "algorithm.policy_loss_fn_args.clip_range_high" },
+  { verl: `${ACTOR}.tau_pos`, trinity: "algorithm.policy_loss_fn_args.tau_pos" },
+  { verl: `${ACTOR}.tau_neg`, trinity: "algorithm.policy_loss_fn_args.tau_neg" },
   { verl: `${ACTOR}.clip_ratio_c`, trinity: "algorithm.policy_loss_fn_args.clip_ratio_c" },
   { verl: `${ACTOR}.kl_loss_coef`, trinity: "algorithm.kl_loss_fn_args.kl_coef" },
   { verl: `${ACTOR}.entropy_coeff`, trinity: "algorithm.entropy_loss_fn_args.entropy_coef" },
@@ -122,8 +124,8 @@ export const ROWS: readonly Row[] = [
     "enable_prefix_caching",
     "enable_chunked_prefill",
     "dtype",
-    "max_model_len",
   ]),
+  { verl: `${ROLLOUT}.max_model_len`, trinity: "model.max_model_len" },
   { verl: `${ACTOR}.strategy`, trinity: "trainer.trainer_strategy" },
   {
     verl: "trainer.save_freq",
@@ -169,13 +171,83 @@ export const TARGET_ROWS: Readonly<Record<"legacy" | "new", readonly Row[]>> = {
   ],
 };
 
+/** Estimators that Trinity computes whole: the algorithm type that goes with each has the same name. */
 export const ESTIMATORS: readonly (readonly [verl: string, advantageFn: string])[] = [
   ["gae", "ppo"],
   ["grpo", "grpo"],
   ["rloo", "rloo"],
   ["reinforce_plus_plus", "reinforceplusplus"],
-  ["remax", "remax"],
 ];
+/** An advantage function that Trinity registers, without an algorithm type that rolls out its greedy baseline. */
+export const WITHOUT_TYPE: readonly (readonly [verl: string, advantageFn: string])[] = [["remax", "remax"]];
+
+export interface AlgorithmType {
+  readonly advantage: string;
+  readonly loss: string;
+  /** The KL loss where none is named. */
+  readonly kl: "k2" | "none";
+  /** What verl does not do the same way. */
+  readonly differs?: string;
+}
+
+const plain = (advantage: string, more: Partial<AlgorithmType> = {}): AlgorithmType => ({
+  advantage,
+  loss: "ppo",
+  kl: "k2",
+  ...more,
+});
+
+/** What Trinity's algorithm types stand for, of those that verl can run. */
+export const ALGORITHM_TYPES: Readonly<Record<string, AlgorithmType>> = {
+  ppo: plain("ppo"),
+  grpo: plain("grpo"),
+  grpo_verl: plain("grpo"),
+  rloo: plain("rloo"),
+  reinforceplusplus: plain("reinforceplusplus"),
+  gspo: plain("grpo", { loss: "gspo" }),
+  sapo: plain("grpo", { loss: "sapo" }),
+  cispo: plain("grpo", { loss: "cispo" }),
+  dapo: plain("grpo", { kl: "none" }),
+  m2po: plain("grpo", { loss: "m2po" }),
+  multi_step_grpo: plain("step_wise_grpo"),
+};
+
+/** Advantage functions whose nearest estimator in verl is another one. */
+export const NEAR_ADVANTAGES: Readonly<Record<string, { readonly verl: string; readonly differs: string }>> =
+  {
+    grpo_verl: { verl: "grpo", differs: "" },
+    step_wise_grpo: {
+      verl: "grpo",
+      differs:
+        "step_wise_grpo gives every step of a run the score of its last one; verl has one response per score",
+    },
+    clipb: {
+      verl: "grpo",
+      differs: "clipb also leaves out tokens with a negative advantage by their entropy, which verl does not",
+    },
+  };
+
+/** The arguments that each function of Trinity takes; it refuses any other. */
+export const LOSS_ARGS: Readonly<Record<string, readonly string[]>> = {
+  ppo: ["clip_range", "clip_range_low", "clip_range_high", "clip_ratio_c"],
+  gspo: ["clip_range", "clip_range_low", "clip_range_high"],
+  cispo: ["clip_range_low", "clip_range_high"],
+  sapo: ["tau_pos", "tau_neg"],
+};
+export const ADVANTAGE_ARGS: Readonly<Record<string, readonly string[]>> = {
+  ppo: ["gamma", "lam"],
+  reinforceplusplus: ["gamma"],
+  grpo: [],
+  rloo: [],
+  remax: [],
+};
+
+/** Clip ranges of Trinity's losses where none are given. verl's own are 0.2 and 0.2 for every loss. */
+export const CLIP_DEFAULTS: Readonly<Record<string, readonly [low: number, high: number]>> = {
+  gspo: [0.0003, 0.0004],
+  cispo: [1, 0.28],
+};
+export const VERL_CLIP_DEFAULT = 0.2;
 
 /** verl's clamped forms are Trinity's `low_var_kl`; Trinity's `k3` is not clamped. */
 export const KL_TO_TRINITY: Readonly<Record<string, string>> = {

@@ -179,10 +179,18 @@ function putFileList(build: Build, sets: readonly Taskset[], verl: string): void
         `Cannot convert ${set.at}.storage_type=${storage} as verl reads files only`,
         `${set.at}.storage_type`,
       );
+    const subset = build.take(`${set.at}.subset_name`);
+    if (typeof subset === "string") {
+      build.check(
+        `verl reads one file: ${set.at}.subset_name=${subset} is taken as a folder`,
+        `${set.at}.subset_name`,
+      );
+    }
+    const folder = typeof subset === "string" ? `${path}/${subset}` : path;
     for (const key of ["name", "format.response_key"]) {
       if (build.has(`${set.at}.${key}`)) build.take(`${set.at}.${key}`);
     }
-    return /\.(parquet|jsonl?|csv|arrow)$/.test(String(path)) ? String(path) : `${path}/${split}.parquet`;
+    return /\.(parquet|jsonl?|csv|arrow)$/.test(String(path)) ? String(path) : `${folder}/${split}.parquet`;
   });
   const from = sets.map((set) => `${set.at}.path`);
   build.put(verl, files.length === 1 ? files[0] : files, {

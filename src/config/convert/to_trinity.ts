@@ -5,13 +5,17 @@ import { checkTrinity } from "./check_trinity.ts";
 import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
 import { putEngines } from "./gpus.ts";
 import {
+  ADVANTAGE_ARGS,
   ESTIMATORS,
   KL_TO_TRINITY,
+  LOSS_ARGS,
   ROWS,
   type Row,
   TARGET_ROWS,
   TRINITY_CONSTANTS,
+  VERL_CLIP_DEFAULT,
   VERL_LOCAL_DIR_TAIL,
+  WITHOUT_TYPE,
 } from "./rows.ts";
 import type { Source } from "./source.ts";
 import { putTasksets } from "./tasksets.ts";
@@ -26,6 +30,7 @@ export function verlToTrinity(source: Source, options: ConvertOptions = {}): Con
   putAlgorithm(build);
   putKl(build);
   for (const row of [...ROWS, ...TARGET_ROWS[build.options.target]]) putRow(build, row, interval);
+  completeArguments(build);
   putTasksets(build);
   putRewardModel(build);
   putTrainer(build, interval);
@@ -89,18 +94,20 @@ function refuseOpenNumbers(build: Build, paths: readonly string[]): void {
 function putAlgorithm(build: Build): void {
   const path = "algorithm.adv_estimator";
   const estimator = String(build.take(path) ?? "gae");
-  const advantage = ESTIMATORS.find(([name]) => name === estimator)?.[1];
-  const given = build.options.profile.has("algorithm.algorithm_type");
-  if (advantage === undefined && !given) {
+  const advantage = [...ESTIMATORS, ...WITHOUT_TYPE].find(([name]) => name === estimator)?.[1];
+  const hasType = ESTIMATORS.some(([name]) => name === estimator);
+  if (!hasType && !build.options.profile.has("algorithm.algorithm_type")) {
+    const why = advantage
+      ? `Trinity has the advantage_fn ${advantage}, and no algorithm type or workflow that rolls out its greedy baseline`
+      : `Trinity has no such estimator (it has ${ESTIMATORS.map(([name]) => name).join(", ")})`;
     build.fail(
-      `Cannot convert ${path}=${estimator} as Trinity has no such estimator (it has ${ESTIMATORS.map(([name]) => name).join(", ")}): ` +
-        "give algorithm.algorithm_type and algorithm.advantage_fn in the profile",
+      `Cannot convert ${path}=${estimator}: ${why}. Give algorithm.algorithm_type and algorithm.advantage_fn in the profile`,
       path,
     );
-  } else if (advantage !== undefined) {
-    build.put("algorithm.algorithm_type", advantage, { kind: "computed", from: [path] });
-    build.put("algorithm.advantage_fn", advantage, { kind: "renamed", from: [path] });
   }
+  if (hasType) build.put("algorithm.algorithm_type", advantage as string, { kind: "computed", from: [path] });
+  if (advantage !== undefined)
+    build.put("algorithm.advantage_fn", advantage, { kind: "renamed", from: [path] });
   if (build.peek("algorithm.norm_adv_by_std_in_grpo") === false) {
     build.drop(
       "algorithm.norm_adv_by_std_in_grpo",
@@ -108,6 +115,51 @@ function putAlgorithm(build: Build): void {
     );
   } else if (build.has("algorithm.norm_adv_by_std_in_grpo")) {
     build.drop("algorithm.norm_adv_by_std_in_grpo", "what Trinity's grpo does anyway");
+  }
+}
+
+/** Leaves out arguments that a function of Trinity does not take; there they have no effect in verl either. */
+function dropArguments(
+  build: Build,
+  section: string,
+  { name, takes }: { name: string; takes?: readonly string[] },
+): void {
+  if (takes === undefined) return;
+  for (const [path, { from }] of [...build.values]) {
+    const key = path.startsWith(`${section}.`) ? path.slice(section.length + 1) : undefined;
+    if (key === undefined || takes.includes(key)) continue;
+    build.values.delete(path);
+    for (const origin of from) build.drop(origin, `${name} does not take it`);
+  }
+}
+
+const CLIP = "algorithm.policy_loss_fn_args.clip_range";
+
+/** Arguments of a loss replace all of Trinity's defaults, which differ by loss; verl clips by 0.2 whatever the loss. */
+function completeArguments(build: Build): void {
+  const advantage = String(build.values.get("algorithm.advantage_fn")?.value ?? "");
+  dropArguments(build, "algorithm.advantage_fn_args", {
+    name: `Trinity's ${advantage}`,
+    takes: ADVANTAGE_ARGS[advantage],
+  });
+  const loss = String(build.values.get("algorithm.policy_loss_fn")?.value ?? "ppo");
+  const given = (side: string) => build.values.has(`${CLIP}${side}`);
+  if (given("") && !(given("_low") && given("_high"))) {
+    build.check(
+      `verl reads clip_ratio only where clip_ratio_low and _high are null; by default they are ${VERL_CLIP_DEFAULT}`,
+      `${ACTOR}.clip_ratio`,
+    );
+  }
+  dropArguments(build, "algorithm.policy_loss_fn_args", {
+    name: `Trinity's ${loss}`,
+    takes: LOSS_ARGS[loss],
+  });
+  const hasArguments = [...build.values.keys()].some((path) =>
+    path.startsWith("algorithm.policy_loss_fn_args."),
+  );
+  const isComplete = given("") || loss === "sapo" || (loss === "ppo" && !hasArguments);
+  for (const side of isComplete ? [] : ["_low", "_high"].filter((it) => !given(it))) {
+    build.put(`${CLIP}${side}`, VERL_CLIP_DEFAULT, { kind: "computed", message: "verl's default" });
   }
 }
 
@@ -169,7 +221,13 @@ function putRow(build: Build, row: Row, interval: number): void {
   if (row.values && !isReference(value)) {
     const mapped = row.values.find(([verl]) => verl === value);
     if (mapped) build.put(row.trinity, mapped[1], { kind: "renamed", from: [row.verl], message: row.note });
-    else build.drop(row.verl, `Trinity has no counterpart for ${JSON.stringify(value)}`);
+    else if (row.trinity === "algorithm.policy_loss_fn" && !build.options.profile.has(row.trinity)) {
+      const known = row.values.map(([verl]) => verl).join(", ");
+      build.fail(
+        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${known}). Give ${row.trinity} in the profile`,
+        row.verl,
+      );
+    } else build.drop(row.verl, `Trinity has no counterpart for ${JSON.stringify(value)}`);
     return;
   }
   if (row.isCadence) putCadence(build, row, interval);

@@ -3,13 +3,17 @@ import type { Value } from "../tree.ts";
 import { Build, type Converted, type ConvertOptions } from "./build.ts";
 import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
 import {
+  ALGORITHM_TYPES,
+  CLIP_DEFAULTS,
   ESTIMATORS,
   FILLED_IN,
   KL_TO_VERL,
+  NEAR_ADVANTAGES,
   ROWS,
   type Row,
   TARGET_ROWS,
   VERL_LOCAL_DIR_TAIL,
+  WITHOUT_TYPE,
 } from "./rows.ts";
 import type { Source } from "./source.ts";
 import { takeTasksets } from "./tasksets.ts";
@@ -27,10 +31,12 @@ export function trinityToVerl(source: Source, options: ConvertOptions = {}): Con
     kind: "algorithm.kl_penalty",
   });
   putKl(build, { fn: "algorithm.kl_loss_fn", use: `${ACTOR}.use_kl_loss`, kind: `${ACTOR}.kl_loss_type` });
+  putLoss(build);
   for (const row of [...ROWS, ...TARGET_ROWS.legacy, ...TARGET_ROWS.new]) putRow(build, row, interval);
   takeTasksets(build);
   putModels(build);
   putTrainer(build, interval);
+  checkCopiedSteps(build, interval);
   putRest(build);
   settleDefaults(build, pairsWithTrinity("trinity", build.options.target));
   build.applyProfile();
@@ -62,42 +68,76 @@ function putBatches(build: Build): number {
 
 function putEstimator(build: Build): void {
   const [type, fn] = [build.take("algorithm.algorithm_type"), build.take("algorithm.advantage_fn")];
-  const name = fn ?? type ?? "ppo";
-  const estimator = ESTIMATORS.find(([, advantage]) => advantage === name)?.[0];
-  const from = build.has("algorithm.advantage_fn") ? "algorithm.advantage_fn" : "algorithm.algorithm_type";
-  const loss = LOSS_OF_TYPE[String(type)];
-  if (estimator === undefined && !build.options.profile.has("algorithm.adv_estimator")) {
+  const kind = ALGORITHM_TYPES[String(type ?? "ppo")];
+  const name = String(fn ?? kind?.advantage ?? type);
+  const path = build.has("algorithm.advantage_fn") ? "algorithm.advantage_fn" : "algorithm.algorithm_type";
+  const from = ["algorithm.advantage_fn", "algorithm.algorithm_type"].filter((it) => build.has(it));
+  const near = NEAR_ADVANTAGES[name];
+  const estimator =
+    near?.verl ?? [...ESTIMATORS, ...WITHOUT_TYPE].find(([, advantage]) => advantage === name)?.[0];
+  if (estimator !== undefined) build.put("algorithm.adv_estimator", estimator, { kind: "renamed", from });
+  else if (!build.options.profile.has("algorithm.adv_estimator")) {
     build.fail(
-      `Cannot convert ${from}=${name} as verl has no such estimator (known: ${ESTIMATORS.map(([, known]) => known).join(", ")}): ` +
-        "give algorithm.adv_estimator in the profile",
-      from,
+      `Cannot convert ${path}=${name}: verl has no such estimator (known: ${ESTIMATORS.map(([, known]) => known).join(", ")}, ` +
+        `${Object.keys(NEAR_ADVANTAGES).join(", ")}). Give algorithm.adv_estimator in the profile`,
+      path,
     );
-  } else if (estimator !== undefined) {
-    build.put("algorithm.adv_estimator", estimator, { kind: "renamed", from: [from] });
   }
-  if (loss !== undefined && !build.has("algorithm.policy_loss_fn")) {
+  if (near?.differs) build.check(`algorithm.adv_estimator=${estimator} is not exact: ${near.differs}`, path);
+}
+
+/** The loss of the algorithm type or of its own setting, with the clip range that Trinity gives it. */
+function putLoss(build: Build): void {
+  const path = "algorithm.policy_loss_fn";
+  const type = ALGORITHM_TYPES[String(build.peek("algorithm.algorithm_type") ?? "ppo")];
+  const loss = String(build.peek(path) ?? type?.loss ?? "ppo");
+  if (loss === "m2po") {
+    build.take(path);
+    build.check(
+      "verl has no m2po: its vanilla loss is left, which clips each token instead of bounding the second moment of all",
+      build.has(path) ? path : "algorithm.algorithm_type",
+    );
+  } else if (loss !== "ppo" && !build.has(path)) {
     build.put(`${ACTOR}.policy_loss.loss_mode`, loss, {
       kind: "computed",
       from: ["algorithm.algorithm_type"],
     });
   }
+  if (loss === "gspo" && build.peek("algorithm.loss_agg_mode") !== "seq-mean-token-mean") {
+    build.check(
+      "verl's gspo always averages within a sequence first (seq-mean-token-mean); Trinity's default is token-mean",
+    );
+  }
+  putClip(build, loss);
 }
 
-/** Types without a KL loss by default; all others have k2. */
-const WITHOUT_KL = ["dapo", "asymre", "sppo", "on_policy_distill", "jsd", "sft", "raft"];
+const CLIP = "algorithm.policy_loss_fn_args.clip_range";
 
-function usualKlLoss(build: Build): string {
-  const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
-  return WITHOUT_KL.includes(type) ? "none" : "k2";
+/** verl reads clip_ratio only where clip_ratio_low and _high are null, which they are not by default. */
+function putClip(build: Build, loss: string): void {
+  const [ratio, low, high] = ["", "_low", "_high"].map((side) => build.peek(CLIP + side));
+  const usual = CLIP_DEFAULTS[loss];
+  if (ratio === undefined && low === undefined && high === undefined && usual === undefined) return;
+  for (const [i, given] of [low, high].entries()) {
+    const to = `${ACTOR}.clip_ratio_${["low", "high"][i]}`;
+    if (given !== undefined) continue;
+    if (ratio !== undefined) build.put(to, ratio, { kind: "split", from: [CLIP] });
+    else if (usual)
+      build.put(to, usual[i], { kind: "computed", message: `the default of Trinity's ${loss}` });
+  }
 }
 
-/** Algorithm types that bring a loss of their own. */
-const LOSS_OF_TYPE: Readonly<Record<string, string>> = { gspo: "gspo", sapo: "sapo", cispo: "cispo" };
+/** Of types that verl only runs with an estimator from the profile. */
+function usualOfOthers(type: string): string {
+  return ["asymre", "sppo", "on_policy_distill", "jsd", "sft", "raft"].includes(type) ? "none" : "k2";
+}
 
 function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind: string }): void {
   const given = build.take(fn);
   // Trinity's algorithms bring a KL loss of their own when none is named.
-  const usual = fn === "algorithm.kl_loss_fn" ? usualKlLoss(build) : undefined;
+  const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
+  const usual =
+    fn === "algorithm.kl_loss_fn" ? (ALGORITHM_TYPES[type]?.kl ?? usualOfOthers(type)) : undefined;
   const name = given ?? usual;
   if (name === undefined) return;
   const from = [given === undefined ? "algorithm.algorithm_type" : fn];
@@ -124,10 +164,7 @@ function putRow(build: Build, row: Row, interval: number): void {
   const from = [row.trinity];
   if (row.trinity === "algorithm.repeat_times" && value === 1) return;
   if (row.isCadence) {
-    const isScaled = build.options.cadence === "scale" && typeof value === "number";
-    const steps = isScaled ? Math.max(1, Math.round((value as number) / interval)) : value;
-    const isNever = row.verl === "trainer.save_freq" && value === 0;
-    build.put(row.verl, isNever ? -1 : value === 0 ? 0 : steps, { kind: "renamed", from });
+    putCadence(build, row, interval);
     return;
   }
   if (!row.values) {
@@ -139,6 +176,44 @@ function putRow(build: Build, row: Row, interval: number): void {
   else if (typeof value === "string" && value.includes("${"))
     build.put(row.verl, value, { kind: "renamed", from });
   else build.drop(row.trinity, `verl has no counterpart for ${JSON.stringify(value)}`);
+}
+
+/** Steps as they are, or as verl counts them: to the nearest, and down for evaluations, as Trinity itself does. */
+function putCadence(build: Build, row: Row, interval: number): void {
+  const value = build.peek(row.trinity) as Value;
+  const from = [row.trinity];
+  const isScaled = build.options.cadence === "scale" && typeof value === "number" && value > 0;
+  if (!isScaled) {
+    const isNever = row.verl === "trainer.save_freq" && value === 0;
+    build.put(row.verl, isNever ? -1 : value, { kind: "renamed", from });
+    return;
+  }
+  const round = row.verl === "trainer.test_freq" ? Math.floor : Math.round;
+  const steps = Math.max(1, round((value as number) / interval));
+  build.put(row.verl, steps, { kind: "computed", from, message: `${value} / ${interval}` });
+  if (steps * interval !== value) {
+    build.check(
+      `${row.trinity}=${value} is no multiple of sync_interval=${interval}: ${row.verl} is rounded to ${steps}`,
+      row.trinity,
+    );
+  }
+}
+
+/** Steps that are copied come `sync_interval` times as rarely as in Trinity. */
+function checkCopiedSteps(build: Build, interval: number): void {
+  if (interval === 1 || build.options.cadence === "scale") return;
+  const copied = [
+    "buffer.total_steps",
+    "trainer.total_steps",
+    "trainer.save_interval",
+    "explorer.eval_interval",
+  ].filter((path) => Number(build.peek(path)) > 0);
+  if (copied.length === 0) return;
+  build.check(
+    `${copied.join(", ")}: copied, and a step of verl is ${interval} of Trinity's ` +
+      `(--cadence scale divides by ${interval})`,
+    copied[0],
+  );
 }
 
 function putModels(build: Build): void {
@@ -189,6 +264,10 @@ function putTrainer(build: Build, interval: number): void {
   if (build.peek("mode") === "bench") {
     build.take("mode");
     build.put("trainer.val_only", true, { kind: "renamed", from: ["mode"] });
+  }
+  const length = "explorer.rollout_model.max_model_len";
+  if (build.has(length)) {
+    build.put(`${ROLLOUT}.max_model_len`, build.take(length) as Value, { kind: "renamed", from: [length] });
   }
   const engine = build.take("explorer.rollout_model.engine_type");
   if (engine !== undefined)
