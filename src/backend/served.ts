@@ -15,7 +15,7 @@ import { describeAdapter } from "../model/adapter.ts";
 import { parameterCount } from "../model/config.ts";
 import { kindOf, type ModelFolder } from "../model/folder.ts";
 import type { FrozenPolicy, LanguageModel } from "../model/language_model.ts";
-import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../model/lora.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../model/lora.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../model/opened.ts";
 import type { PassOutputs } from "../model/passes.ts";
 import { Scratch } from "../model/scratch.ts";
@@ -124,14 +124,13 @@ export class LocalEngine implements Engine {
   }
 
   private async openAdapter(dir: string): Promise<Policy> {
-    const { rank, alpha, targets, fingerprint } = await describeAdapter(dir);
+    const { fingerprint, ...lora } = await describeAdapter(dir);
     if (fingerprint !== undefined && fingerprint !== this.mark.fingerprint) {
       throw new ConfigError(
         `Cannot sample from the adapter: it was trained on another model than the one served, ${this.mark.folder}.`,
         { file: dir },
       );
     }
-    const lora: LoraConfig = { rank, alpha, targets };
     const branch = this.base.branch({ lora });
     try {
       await loadAdapter(dir, branch);

@@ -61,11 +61,32 @@ export async function saveAdapter(dir: string, adapter: Adapter): Promise<void> 
   ]);
 }
 
-/** What {@link openAdapter} reads, without the factors: for those who ask what an adapter is before they open a model. */
-export async function describeAdapter(folder: string | FolderReader): Promise<AdapterConfig> {
-  const { config } = await openFiles(folder);
-  return config;
+/** An adapter without its factors. */
+export interface AdapterShape extends AdapterConfig {
+  readonly modules: ReadonlySet<string>;
 }
+
+/** What {@link openAdapter} reads, without the factors: for those who ask what an adapter is before they open a model. */
+export async function describeAdapter(folder: string | FolderReader): Promise<AdapterShape> {
+  const { config, names } = await openFiles(folder);
+  return { ...config, modules: new Set(names.keys()) };
+}
+
+/**
+ * Base weights that PEFT wrote into the adapter's file, as it does for output matrices: by module. They must be the
+ * base model's own.
+ */
+export async function openBaseLayers(folder: string): Promise<Map<string, () => Promise<Float32Array>>> {
+  const { tensors, read } = await openTensors(folder, "adapter_model");
+  const layers = new Map<string, () => Promise<Float32Array>>();
+  for (const name of tensors.keys()) {
+    const module = BASE_LAYER.exec(name)?.[1];
+    if (module !== undefined) layers.set(module, () => read(name));
+  }
+  return layers;
+}
+
+const BASE_LAYER = /^(?:base_model\.model\.)?(.+)\.base_layer\.weight$/;
 
 /**
  * Reads an adapter folder, all factors at once (they are small).
@@ -119,7 +140,8 @@ function factorNames(
   { rank, folder }: { rank: number; folder: string },
 ): Map<string, FactorNames> {
   const names = new Map<string, FactorNames>();
-  for (const [name, { file, shape }] of tensors) {
+  const factors = [...tensors].filter(([name]) => !BASE_LAYER.test(name));
+  for (const [name, { file, shape }] of factors) {
     const match = /^(?:base_model\.model\.)?(.+)\.lora_(A|B)\.weight$/.exec(name);
     if (!match)
       throw new ConfigError(`Cannot read the adapter as this is not a LoRA factor: ${name}`, { file });
@@ -135,7 +157,7 @@ function factorNames(
       throw new ConfigError(`Cannot read the adapter as ${nameOfB} is missing`, { file });
     names.set(module, [name, nameOfB]);
   }
-  if (names.size * 2 !== tensors.size)
+  if (names.size * 2 !== factors.length)
     throw new ConfigError("Cannot read the adapter as some modules have B and no A", { file: folder });
   return names;
 }
@@ -160,22 +182,25 @@ function targetsOf(
   return [...inOrder, ...found];
 }
 
-/** Features of PEFT that would change the formula; each must be off. */
-const OFF: Readonly<Record<string, readonly unknown[]>> = {
-  use_dora: [false],
-  use_rslora: [false],
+/** Values that leave the formula as it is, for settings that could change it. */
+const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
   bias: ["none"],
-  fan_in_fan_out: [false],
-  modules_to_save: [null],
-  lora_bias: [false],
-  use_qalora: [false],
   // The others change the base weights before training.
   init_lora_weights: [true, false, "gaussian", "eva", "orthogonal"],
-  layer_replication: [null],
-  trainable_token_indices: [null],
-  target_parameters: [null],
-  alora_invocation_tokens: [null],
 };
+
+/** Settings of PEFT that are about training, or that are read here. */
+const KNOWN = new Set(
+  `peft_type task_type base_model_name_or_path revision peft_version auto_mapping inference_mode lora_dropout r
+  lora_alpha target_modules exclude_modules layers_pattern layers_to_transform use_rslora eva_config megatron_core
+  qalora_group_size runtime_config rank_pattern alpha_pattern`.split(/\s+/),
+);
+
+/** Whether a setting is off. A feature of PEFT that is not known here must be. */
+function isOff(value: unknown): boolean {
+  if (value === null || value === undefined || value === false) return true;
+  return typeof value === "object" && Object.keys(value).length === 0;
+}
 
 /** The targets are undefined where the file gives a pattern for them: the factors tell which they were. */
 type ParsedConfig = Omit<AdapterConfig, "targets"> & { readonly targets: readonly string[] | undefined };
@@ -187,12 +212,11 @@ function parseAdapterConfig(raw: Record<string, unknown>, file: string): ParsedC
       capability: key,
     });
   if (raw.peft_type !== "LORA") throw unsupported("peft_type");
-  for (const [key, allowed] of Object.entries(OFF)) {
-    if (raw[key] !== undefined && !allowed.includes(raw[key])) throw unsupported(key);
+  for (const [key, value] of Object.entries(raw)) {
+    const isFine = key in ALLOWED ? ALLOWED[key].includes(value) : KNOWN.has(key) || isOff(value);
+    if (!isFine) throw unsupported(key);
   }
-  for (const key of ["rank_pattern", "alpha_pattern"]) {
-    if (Object.keys((raw[key] ?? {}) as object).length > 0) throw unsupported(key);
-  }
+  for (const key of ["rank_pattern", "alpha_pattern"]) if (!isOff(raw[key])) throw unsupported(key);
   const { r, lora_alpha: alpha, target_modules: targets, base_model_name_or_path: base } = raw;
   if (!Number.isSafeInteger(r) || (r as number) < 1) {
     throw new ConfigError(`Cannot read the adapter as r must be a whole number: ${r}`, { file, path: "r" });
@@ -205,9 +229,11 @@ function parseAdapterConfig(raw: Record<string, unknown>, file: string): ParsedC
   }
   const isPattern = typeof targets === "string";
   if (!isPattern && !Array.isArray(targets)) throw unsupported("target_modules");
+  // Rank-stabilised: the scale is alpha / sqrt(r), which this alpha gives as alpha / r.
+  const scaled = raw.use_rslora === true ? alpha * Math.sqrt(r as number) : alpha;
   return {
     rank: r as number,
-    alpha,
+    alpha: scaled,
     targets: isPattern ? undefined : targets,
     base: typeof base === "string" ? base : undefined,
   };

@@ -22,6 +22,8 @@ export interface LoraConfig {
   readonly alpha: number;
   /** `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`, `lm_head`. */
   readonly targets: readonly string[];
+  /** Only these modules of the targets' (`model.layers.0.self_attn.q_proj`). Default: all of them. */
+  readonly modules?: { has(module: string): boolean };
 }
 
 export const ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"] as const;
@@ -243,12 +245,13 @@ function isSameSet(a: readonly string[], b: readonly string[]): boolean {
   return `${[...new Set(a)].sort()}` === `${[...new Set(b)].sort()}`;
 }
 
-function targetedParts(base: Weights, { targets }: LoraConfig): Map<string, Part[]> {
+function targetedParts(base: Weights, { targets, modules }: LoraConfig): Map<string, Part[]> {
   const found = new Map<string, Part[]>();
   const met = new Set<string>();
   for (const part of base.parts) {
     const target = targets.find((name) => moduleOf(part.tensor).split(".").includes(name));
     if (!target || !part.tensor.endsWith(".weight")) continue;
+    if (modules && !modules.has(moduleOf(part.tensor))) continue;
     met.add(target);
     found.set(part.fused, [...(found.get(part.fused) ?? []), part]);
   }

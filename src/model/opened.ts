@@ -1,12 +1,13 @@
 /** Weights to run or to train on, from any folder that holds some: a model, or an adapter with the model it belongs to. */
 import type { Device } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
-import { type Adapter, describeAdapter, openAdapter } from "./adapter.ts";
+import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./adapter.ts";
 import { bytesOf, fingerprintOf, sha256 } from "./fingerprint.ts";
 import { kindOf, type ModelFolder, openModelFolder, openTokenizer } from "./folder.ts";
 import { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
 import { LoraAdapter } from "./lora.ts";
 import type { TextTokenizer } from "./tokenizer.ts";
+import { EMBEDDING } from "./weights.ts";
 
 /** Which model it is: where it was, and what its weights were. */
 export interface ModelMark {
@@ -38,6 +39,7 @@ export async function openModel(folder: string, options: { base?: string } = {})
   }
   const base = await openBase(folder, options);
   const adapter = await openAdapter(folder);
+  await checkBaseLayers(folder, base.files);
   const fingerprint = `${base.mark.fingerprint}+${await adapterPrint(adapter)}`;
   return {
     mark: { folder, fingerprint },
@@ -45,6 +47,17 @@ export async function openModel(folder: string, options: { base?: string } = {})
     adapters: [...base.adapters, { adapter, folder }],
     tokenizer: (await openTokenizer(folder, base.files.config.eosTokenIds)) ?? base.tokenizer,
   };
+}
+
+/** @throws ConfigError where base weights in an adapter's file are not the base's: a vocabulary that grew, say. */
+async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): Promise<void> {
+  for (const [module, readOwn] of await openBaseLayers(folder)) {
+    const name = tensors.has(`${module}.weight`) ? `${module}.weight` : EMBEDDING;
+    const [own, base] = [await readOwn(), await read(name)];
+    if (own.length === base.length && own.every((value, i) => value === base[i])) continue;
+    const message = `Cannot open the adapter: it brings weights of its own for ${module}, which are not the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
+    throw new ConfigError(message, { file: `${folder}/adapter_model.safetensors` });
+  }
 }
 
 /**

@@ -253,7 +253,10 @@ describe("a LoRA adapter", () => {
     const cases: [object, RegExp][] = [
       [{ peft_type: "IA3" }, /peft_type "IA3"/],
       [{ use_dora: true }, /use_dora true/],
-      [{ use_rslora: true }, /use_rslora true/],
+      [{ init_lora_weights: "pissa" }, /init_lora_weights "pissa"/],
+      [{ layer_replication: [[0, 2]] }, /layer_replication/],
+      [{ a_later_feature: { of: "PEFT" } }, /a_later_feature/],
+      [{ target_modules: ["q_proj"] }, /down_proj has factors, and target_modules is \[q_proj\]/],
       [{ bias: "all" }, /bias "all"/],
       [{ rank_pattern: { q_proj: 4 } }, /rank_pattern/],
       [{ r: 3 }, /tensor \S+lora_A\.weight as the adapter's rank is 3: shape \[2,8\]/],
