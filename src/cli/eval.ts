@@ -1,5 +1,7 @@
 /** `grpu eval`: validation alone, of a configuration's model or of a checkpoint. */
-import type { Logger } from "../log/logger.ts";
+import { ConfigError } from "../errors.ts";
+import type { Logger, LogRecord } from "../log/logger.ts";
+import { Progress } from "../log/progress.ts";
 import type { Command, Input, Io } from "./command.ts";
 import { ALLOW_UNSUPPORTED, DEVICE, deviceOverride, IMPORT, importsOf } from "./options.ts";
 
@@ -24,6 +26,7 @@ export const evalCommand: Command = {
     "grpu eval config/run/arithmetic.yaml --checkpoint checkpoints/grpu/arithmetic/global_step_60",
     "grpu eval config/run/arithmetic.yaml --checkpoint DIR --n 8 rllm.rollout.val.temperature=0.6 --json",
   ],
+  notes: "Ctrl-C prints the scores of the attempts that have ended, marked as partial (status 130).",
   run: evaluate,
 };
 
@@ -33,6 +36,7 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const { checkpointDir } = await import("./checkpoint_dir.ts");
   const { settingsFromConfig } = await import("../loop/settings_config.ts");
   const { train } = await import("../loop/train.ts");
+  const { checkPrompts } = await import("./prompts.ts");
   const { options } = input;
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
   const overrides = [...deviceOverride(input), ...attempts, "rllm.trainer.val_only=true"];
@@ -52,14 +56,40 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   try {
     io.err(`${session.tasks.val.length} tasks on ${description}\n`);
     if (checkpoint !== undefined) await backend.load(checkpoint);
-    const scores: Record<string, number> = {};
-    const keep: Logger = { log: ({ metrics }) => void Object.assign(scores, metrics) };
-    await train({ ...session, backend, settings, loggers: [keep], signal: io.signal });
+    checkPrompts(session, { backend, io });
+    const total = session.tasks.val.length * settings.rollout.n_val;
+    const logger = scoreLogger(io, { isJson: options.json === true, total });
+    await train({ ...session, backend, settings, loggers: [logger], signal: io.signal });
     io.signal.throwIfAborted();
-    if (options.json) io.out(`${JSON.stringify(scores)}\n`);
-    else
-      for (const [name, value] of Object.entries(scores)) io.out(`${name.padEnd(40)} ${value.toFixed(4)}\n`);
   } finally {
     backend.close();
   }
 }
+
+/** Shows how far the attempts are, and prints the scores: partial ones when they are stopped. */
+function scoreLogger(io: Io, { isJson, total }: { isJson: boolean; total: number }): Logger {
+  const progress = new Progress(io, "eval", { unit: "attempts" });
+  const print = (metrics: LogRecord["metrics"], mark: object) => {
+    progress.finish();
+    if (isJson) return io.out(`${JSON.stringify({ ...mark, ...metrics })}\n`);
+    for (const [name, value] of Object.entries(metrics)) io.out(`${name.padEnd(40)} ${value.toFixed(4)}\n`);
+  };
+  return {
+    progress: (done, of) => progress.update(done, of),
+    log: ({ metrics }) => {
+      print(metrics, {});
+      if (metrics["val/rollouts_failed"] === total) throw new ConfigError(ALL_FAILED, { kind: "code" });
+    },
+    partial: ({ metrics, episodes = [] }) => {
+      const of = `${episodes.length} of ${total} attempts`;
+      print(metrics, { partial: true, attempts: episodes.length, total });
+      io.err(`stopped: these scores are partial, of ${of}\n`);
+    },
+    warn: (message) => {
+      progress.finish();
+      io.err(`warning: ${message}\n`);
+    },
+  };
+}
+
+const ALL_FAILED = "Cannot score the model: every rollout failed. Correct the error shown above.";

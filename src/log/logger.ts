@@ -20,6 +20,10 @@ export interface Logger {
   /** Tells it from the run's other loggers in a checkpoint. Default: its place in the list. */
   readonly name?: string;
   log(record: LogRecord): void | Promise<void>;
+  /** How many attempts of a validation have ended. */
+  progress?(done: number, total: number): void;
+  /** The scores of a validation that was stopped, over the attempts that had ended. */
+  partial?(record: LogRecord): void;
   /** Something the person should know, said once in a run. */
   warn?(message: string): void;
   /** What to keep in a checkpoint, so that a resumed run's log goes on from there. */

@@ -14,9 +14,11 @@ export async function generate(tasks: readonly Task[], context: StageContext): P
     Array.from({ length: n }, (_, rollout_index): Attempt => ({ task, task_index, rollout_index })),
   );
   const sampler = new Sampler(context.backend, context.signal);
-  const episodes = await mapConcurrently(attempts, workflow.n_parallel_tasks, (attempt, rank) =>
-    runAttempt(attempt, { sampler, rank, context }),
-  );
+  const episodes = await mapConcurrently(attempts, workflow.n_parallel_tasks, async (attempt, rank) => {
+    const episode = await runAttempt(attempt, { sampler, rank, context });
+    context.onEpisode?.(episode);
+    return episode;
+  });
   return { value: episodes, metrics: episodeMetrics(episodes) };
 }
 

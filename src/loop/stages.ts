@@ -47,6 +47,8 @@ export interface StageContext {
   readonly rejection?: RejectionFunction;
   /** Tells the person something once, however often it is said. */
   readonly warn?: (message: string) => void;
+  /** Called with each episode as its attempt ends, in any order. */
+  readonly onEpisode?: (episode: Episode) => void;
   /** Shows and counts what rollouts throw. */
   readonly failures?: Failures;
   readonly loggers: readonly Logger[];

@@ -9,37 +9,80 @@ import { groupBy, mean } from "./statistics.ts";
 import { stageContext } from "./step.ts";
 import type { Run } from "./train.ts";
 
-/** Runs every validation task `rollout.n_val` times and logs the scores; the state after it. */
+/**
+ * Runs every validation task `rollout.n_val` times and logs the scores; the state after it. When it is stopped, loggers
+ * that take partial scores get those of the attempts that had ended.
+ */
 export async function validate(run: Run, state: LoopState): Promise<LoopState> {
-  const { settings, stages, loggers, tasks } = run;
+  const { settings, loggers } = run;
   const started = performance.now();
-  const context = { ...stageContext(run, state), isValidation: true };
+  const seen: Episode[] = [];
+  const record = (metrics: Metrics, episodes: readonly Episode[]) => ({
+    phase: "val" as const,
+    step: state.step,
+    totalSteps: stageContext(run, state).totalSteps,
+    metrics: { ...metrics, "time/testing": (performance.now() - started) / 1000 },
+    episodes,
+  });
+  const { episodes, rewards } = await attemptAll(run, state, seen).catch(async (error) => {
+    if (run.signal.aborted && loggers.some((logger) => logger.partial)) {
+      const metrics = scores([...(await rewardsOf(seen, run, state))], { episodes: seen, settings });
+      for (const logger of loggers) logger.partial?.(record(metrics, seen));
+    }
+    throw error;
+  });
+  const whole = record(scores(rewards, { episodes, settings }), episodes);
+  // Before anything is written: it refuses a metric that is not measured.
+  const best = bestOf(state, { metrics: whole.metrics, training: settings.training });
+  for (const logger of loggers) await logger.log(whole);
+  return { ...state, validated: state.step, ...best };
+}
+
+/** Every attempt, batch by batch. `seen` gathers episodes as they end. */
+async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
+  const { settings, stages, loggers, tasks } = run;
   const size = settings.data.val_batch_size > 0 ? settings.data.val_batch_size : tasks.val.length;
+  const total = tasks.val.length * settings.rollout.n_val;
   const episodes: Episode[] = [];
   const rewards: Metrics[] = [];
   for (let from = 0; from < tasks.val.length; from += size) {
-    const part = { ...context, firstTask: from };
-    const batch = await stages.generate(tasks.val.slice(from, from + size), part);
-    const { value: groups } = await stages.transform(batch.value, part);
-    const roles = groupBy(groups, (group) => group.group_role);
-    for (const [role, members] of roles) {
-      const values = members.flatMap((group) => group.trajectories.map(({ reward }) => reward));
-      rewards.push(rewardMetrics(role, values));
-    }
     // Task indexes restart with every batch; within the whole set they go on.
-    episodes.push(...batch.value.map((episode) => ({ ...episode, task_index: episode.task_index + from })));
+    const placed = (episode: Episode) => ({ ...episode, task_index: episode.task_index + from });
+    const onEpisode = (episode: Episode) => {
+      seen.push(placed(episode));
+      for (const logger of loggers) logger.progress?.(seen.length, total);
+    };
+    const context = { ...stageContext(run, state), isValidation: true, firstTask: from, onEpisode };
+    const batch = await stages.generate(tasks.val.slice(from, from + size), context);
+    rewards.push(...(await rewardsOf(batch.value, run, state)));
+    episodes.push(...batch.value.map(placed));
   }
-  const metrics = {
+  return { episodes, rewards };
+}
+
+/** Reward metrics of each role. */
+async function rewardsOf(episodes: readonly Episode[], run: Run, state: LoopState): Promise<Metrics[]> {
+  const context = { ...stageContext(run, state), isValidation: true };
+  const { value: groups } = await run.stages.transform(episodes, context);
+  return Array.from(
+    groupBy(groups, (group) => group.group_role),
+    ([role, members]) => {
+      const values = members.flatMap((group) => group.trajectories.map(({ reward }) => reward));
+      return rewardMetrics(role, values);
+    },
+  );
+}
+
+function scores(
+  rewards: readonly Metrics[],
+  { episodes, settings }: { episodes: readonly Episode[]; settings: LoopSettings },
+): Metrics {
+  const failed = episodes.filter(({ termination_reason }) => termination_reason === "error").length;
+  return {
     ...meanOfEach(rewards),
     ...passRates(episodes, settings.rollout.n_val),
-    "time/testing": (performance.now() - started) / 1000,
+    ...(failed > 0 && { "val/rollouts_failed": failed }),
   };
-  // Before anything is written: it refuses a metric that is not measured.
-  const best = bestOf(state, { metrics, training: settings.training });
-  for (const logger of loggers) {
-    await logger.log({ phase: "val", step: state.step, totalSteps: context.totalSteps, metrics, episodes });
-  }
-  return { ...state, validated: state.step, ...best };
 }
 
 /**

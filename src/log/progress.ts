@@ -1,0 +1,50 @@
+/** How far a long piece of work is: a line that is redrawn on a terminal, a line now and then elsewhere. */
+import type { Screen } from "./console.ts";
+import { duration, shortNumber } from "./format.ts";
+
+const REDRAW_MS = 100;
+/** Without a terminal, the first line comes after this long, and each next one. */
+const LINE_MS = 10_000;
+
+export interface ProgressOptions {
+  /** What is counted, in the plural: `attempts`. */
+  readonly unit: string;
+  /** Milliseconds since some moment. Default: the runtime's clock. */
+  readonly now?: () => number;
+}
+
+export class Progress {
+  private readonly screen: Screen;
+  private readonly label: string;
+  private readonly options: Required<ProgressOptions>;
+  private readonly started: number;
+  private said: number;
+  private isDrawn = false;
+
+  constructor(screen: Screen, label: string, { unit, now = () => performance.now() }: ProgressOptions) {
+    this.screen = screen;
+    this.label = label;
+    this.options = { unit, now };
+    this.started = now();
+    this.said = this.started;
+  }
+
+  update(done: number, total: number): void {
+    const now = this.options.now();
+    const { isTerminal, columns } = this.screen;
+    if (now - this.said < (isTerminal ? REDRAW_MS : LINE_MS)) return;
+    this.said = now;
+    const rate = done / Math.max((now - this.started) / 1000, 1e-9);
+    const left = done > 0 ? `eta ${duration((total - done) / rate)}` : "";
+    const facts = [`${done}/${total} ${this.options.unit}`, `${shortNumber(rate)}/s`, left];
+    const text = [this.label, ...facts].filter(Boolean).join("  ");
+    this.screen.err(isTerminal ? `\r\x1b[2K${text.slice(0, columns - 1)}` : `${text}\n`);
+    this.isDrawn = isTerminal;
+  }
+
+  /** Clears the line. */
+  finish(): void {
+    if (this.isDrawn) this.screen.err("\r\x1b[2K");
+    this.isDrawn = false;
+  }
+}
