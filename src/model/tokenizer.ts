@@ -1,8 +1,8 @@
 /** Text to tokens and back: Hugging Face's tokenizer.json, and two small ones for models trained from scratch. */
-import { Template } from "@huggingface/jinja";
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
 import type { ChatMessage, ChatOptions, Tokenizer } from "../backend.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { compileTemplate } from "./chat_template.ts";
 import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";
 
 /** A {@link Tokenizer} that came from a model folder and can be saved in one. */
@@ -130,16 +130,16 @@ function defaultTemplate(template: unknown): string | undefined {
 }
 
 /** The template, parsed when it is first needed. @throws ConfigError when it is no Jinja that can be read. */
-function compileOnce(source: string): () => Template {
-  let template: Template | undefined;
+function compileOnce(source: string): () => ReturnType<typeof compileTemplate> {
+  let template: ReturnType<typeof compileTemplate> | undefined;
   return () => {
-    template ??= refusing("read the chat template as it is no Jinja", () => new Template(source));
+    template ??= compileTemplate(source);
     return template;
   };
 }
 
 function formatChat(it: {
-  template: (() => Template) | undefined;
+  template: ReturnType<typeof compileOnce> | undefined;
   config: Record<string, unknown>;
   messages: readonly ChatMessage[];
   options: ChatOptions;
@@ -153,23 +153,13 @@ function formatChat(it: {
   const special = Object.entries(it.config)
     .map(([key, value]) => [key, specialText(value)] as const)
     .filter(([key, text]) => key.endsWith("_token") && text !== undefined);
-  return refusing("format the conversation as the chat template refuses it", () =>
-    template.render({
-      ...Object.fromEntries(special),
-      messages: it.messages,
-      tools: it.options.tools,
-      add_generation_prompt: it.options.addGenerationPrompt ?? true,
-      ...it.options.variables,
-    }),
-  );
-}
-
-function refusing<T>(what: string, run: () => T): T {
-  try {
-    return run();
-  } catch (cause) {
-    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}`, { path: "chat_template" });
-  }
+  return template({
+    ...Object.fromEntries(special),
+    messages: it.messages,
+    tools: it.options.tools,
+    add_generation_prompt: it.options.addGenerationPrompt ?? true,
+    ...it.options.variables,
+  });
 }
 
 /** Of a model that was never taught roles: each message's text and the end token, nothing else. */
