@@ -211,7 +211,7 @@ export class LocalBackend implements Backend {
   async load(dir: string): Promise<void> {
     if (dir === this.options.fixedTo) return;
     this.refuseFixed("load another checkpoint into");
-    await loadCheckpoint(dir, this.languageModel);
+    await loadCheckpoint(dir, this.languageModel, { base: this.options.base });
   }
 
   private refuseFixed(act: string): void {

@@ -90,15 +90,16 @@ async function setTensors(values: ParameterSet, prefix: string): Promise<TensorS
 /**
  * The inverse of {@link saveCheckpoint} into a model of the same shape.
  * @param options.optimizer false leaves the saved moments aside and starts with none. Default true.
+ * @param options.base the model's base: an adapter that was trained on another one is refused.
  * @throws ConfigError when the checkpoint is another model's, has another shape, or is damaged.
  */
 export async function loadCheckpoint(
   dir: string,
   model: LanguageModel,
-  options: { readonly optimizer?: boolean } = {},
+  options: { readonly optimizer?: boolean; readonly base?: ModelMark } = {},
 ): Promise<void> {
   await checkKind(dir, model);
-  if (model.adapter) await loadAdapter(dir, model);
+  if (model.adapter) await loadAdapter(dir, model, options);
   else await loadWeights(dir, { model, stem: "model", into: model.base.values });
   if (options.optimizer === false) model.optimizer.reset();
   else await loadOptimizer(dir, model);
@@ -111,9 +112,23 @@ export async function loadCheckpoint(
   await model.device.submit();
 }
 
-/** The adapter's values alone, into a model with an adapter of that shape. @throws ConfigError as {@link loadCheckpoint} */
-export async function loadAdapter(dir: string, model: LanguageModel): Promise<void> {
-  (model.adapter as LoraAdapter).load(await openAdapter(dir), `${dir}/adapter_config.json`);
+/**
+ * The adapter's values alone, into a model with an adapter of that shape.
+ * @throws ConfigError as {@link loadCheckpoint}
+ */
+export async function loadAdapter(
+  dir: string,
+  model: LanguageModel,
+  { base }: { readonly base?: ModelMark } = {},
+): Promise<void> {
+  const saved = await openAdapter(dir);
+  if (base && saved.fingerprint !== undefined && saved.fingerprint !== base.fingerprint) {
+    throw new ConfigError(
+      `Cannot load the adapter: it was trained on another model than ${base.folder}: ${saved.base ?? "it does not say which"}.`,
+      { file: dir },
+    );
+  }
+  (model.adapter as LoraAdapter).load(saved, `${dir}/adapter_config.json`);
   model.refresh();
 }
 

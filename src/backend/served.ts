@@ -124,16 +124,10 @@ export class LocalEngine implements Engine {
   }
 
   private async openAdapter(dir: string): Promise<Policy> {
-    const { fingerprint, ...lora } = await describeAdapter(dir);
-    if (fingerprint !== undefined && fingerprint !== this.mark.fingerprint) {
-      throw new ConfigError(
-        `Cannot sample from the adapter: it was trained on another model than the one served, ${this.mark.folder}.`,
-        { file: dir },
-      );
-    }
+    const lora = await describeAdapter(dir);
     const branch = this.base.branch({ lora });
     try {
-      await loadAdapter(dir, branch);
+      await loadAdapter(dir, branch, { base: this.mark });
       return new LocalPolicy(this.base, branch.freeze());
     } finally {
       branch.release();
@@ -232,7 +226,7 @@ class LocalTrainer implements Trainer {
   }
 
   load(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {
-    return loadCheckpoint(dir, this.model, { optimizer });
+    return loadCheckpoint(dir, this.model, { optimizer, base: this.engine.mark });
   }
 
   release(): void {

@@ -2,15 +2,28 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { ConfigError } from "../errors.ts";
+import { damageOf } from "../log/checkpoint_files.ts";
 import { FolderCheckpoints } from "../log/checkpoints.ts";
 import { isRunFolder } from "../log/run_folder.ts";
 import type { Io } from "./command.ts";
 
+/** Files of weights: what is sampled. An optimiser's files may be gone, and a text may have been edited. */
+const WEIGHTS = /^(model|adapter_model).*\.safetensors$/;
+
 /**
  * `dir`, or the latest step of the run in it; which one is said on standard error.
- * @throws {ConfigError} for a run without a checkpoint.
+ * @throws {ConfigError} for a run without a checkpoint, and for weights that are not those that were written.
  */
 export async function checkpointDir(dir: string, io: Io): Promise<string> {
+  const found = await findDir(dir, io);
+  const damage = await damageOf(found, { only: WEIGHTS });
+  if (damage === undefined) return found;
+  throw new ConfigError(`Cannot open the checkpoint: it is damaged: ${damage}. Take an earlier one.`, {
+    file: found,
+  });
+}
+
+async function findDir(dir: string, io: Io): Promise<string> {
   if (!statSync(dir, { throwIfNoEntry: false })?.isDirectory()) return dir;
   const isModel = ["config.json", "adapter_config.json"].some((name) => existsSync(join(dir, name)));
   if (isModel || !isRunFolder(dir)) return dir;

@@ -13,7 +13,14 @@ import { FolderCheckpoints, placeAside } from "../log/checkpoints.ts";
 import { FolderLock } from "../log/folder_lock.ts";
 import { namesIn } from "../log/folder_owner.ts";
 import type { Logger } from "../log/logger.ts";
-import { CONFIG_FILE, RUN_FILE, type RunFacts } from "../log/run_folder.ts";
+import {
+  CONFIG_FILE,
+  GROUPS_FILE,
+  METRICS_FILE,
+  RUN_FILE,
+  type RunFacts,
+  SAMPLES_FILE,
+} from "../log/run_folder.ts";
 import type { LoopState } from "../loop/state.ts";
 import type { Io } from "./command.ts";
 import { makeFolder } from "./files.ts";
@@ -183,14 +190,25 @@ export class RunPlace {
 
   private async undo(): Promise<void> {
     if (this.earlier !== undefined) {
-      const failed = `${this.dir}.failed-${this.lock.owner.nonce}`;
+      const failed = await placeAside(this.dir);
       await this.lock.replaceBy(this.earlier, { keepAs: failed });
-      await rm(failed, { recursive: true, force: true });
       this.io.err(`The earlier run is in ${this.dir} again, because this one did not begin\n`);
-    } else if (this.hasWritten && (await this.checkpoints.latest()) === undefined)
-      for (const name of await namesIn(this.dir))
-        await rm(join(this.dir, name), { recursive: true, force: true });
+      await removeOwn(failed);
+      if (existsSync(failed)) this.io.err(`What other code wrote meanwhile is in ${failed}\n`);
+    } else if (this.hasWritten && (await this.checkpoints.latest()) === undefined) await removeOwn(this.dir);
   }
+}
+
+/** What a run writes before its first attempts are scored. */
+const OWN = new RegExp(
+  `^(${[CONFIG_FILE, RUN_FILE, METRICS_FILE, SAMPLES_FILE, GROUPS_FILE, "tensorboard", "wandb"].join("|")}|warmup_step_\\d+|\\.(writing|deleting)-.*)$`,
+);
+
+/** Removes a run's files; the folder too where it holds no others. */
+async function removeOwn(dir: string): Promise<void> {
+  const names = (await namesIn(dir)).filter((name) => OWN.test(name));
+  for (const name of names) await rm(join(dir, name), { recursive: true, force: true });
+  await removeEmpty([dir]);
 }
 
 async function removeEmpty(folders: readonly string[]): Promise<void> {

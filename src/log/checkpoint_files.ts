@@ -17,8 +17,11 @@ export async function sealFolder(dir: string): Promise<void> {
   await syncFolder(dir);
 }
 
-/** What is wrong with a sealed folder, in words; undefined when it is whole or was never sealed. */
-export async function damageOf(dir: string): Promise<string | undefined> {
+/**
+ * What is wrong with a sealed folder, in words; undefined when it is whole or was never sealed.
+ * @param options.only looks at these files alone, those of them that are there.
+ */
+export async function damageOf(dir: string, options: { only?: RegExp } = {}): Promise<string | undefined> {
   const text = await readFile(join(dir, LIST_FILE), "utf8").catch(() => undefined);
   if (text === undefined) return undefined;
   let list: List;
@@ -32,6 +35,7 @@ export async function damageOf(dir: string): Promise<string | undefined> {
       (file) => file.size,
       () => undefined,
     );
+    if (options.only && (size === undefined || !options.only.test(name))) continue;
     if (size === undefined) return `${name} is missing`;
     if (size !== bytes) return `${name} has ${size} bytes of ${bytes}`;
     const [, found] = await measure(join(dir, name));

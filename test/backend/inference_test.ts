@@ -125,9 +125,12 @@ overDevices("weights opened to be sampled", (device: Device) => {
       expect(other.folder).toBe(of.base ?? of.folder);
     }
     expect(grown[1]).toBe(grown[0]);
-    await expect(engine.openPolicy(await strayAdapter(dir, device))).rejects.toThrow(
-      /another model than the one served/,
-    );
+    const stray = await strayAdapter(dir, device);
+    const refusal = /trained on another model than .*base: .*other/;
+    await expect(engine.openPolicy(stray)).rejects.toThrow(refusal);
+    const all = { trainAttn: true, trainMlp: false, trainUnembed: false };
+    const trainer = await engine.createTrainer({ rank: 2, seed: 1, ...all });
+    await expect(trainer.load(stray, { optimizer: false })).rejects.toThrow(refusal);
   });
 });
 

@@ -183,6 +183,20 @@ test("a run's folder stands for its latest step, and which one is said", async (
   });
 });
 
+test("weights that are not those that were written are refused, by sample and eval", async () => {
+  const place = join(dir, "damaged");
+  cpSync(run, place, { recursive: true });
+  const file = join(place, "global_step_2", "adapter_model.safetensors");
+  const bytes = readFileSync(file);
+  bytes[bytes.length - 2] ^= 4;
+  writeFileSync(file, bytes);
+  const sampled = await grpu(["sample", "--model", place, "--prompt", "1+2=", "--device", "cpu"]);
+  for (const { err, code } of [sampled, await evaluate(join(place, "global_step_2"))]) {
+    expect(err).toMatch(/damaged: adapter_model\.safetensors is not what was written/);
+    expect(code).toBe(4);
+  }
+});
+
 test("val_only with a resumed run validates its weights, says so, and changes nothing but the logs", async () => {
   const place = join(dir, "validated");
   cpSync(run, place, { recursive: true });

@@ -112,6 +112,15 @@ describe("a command that is refused leaves a finished run, or a place without on
     expect(treeOf(run)).toEqual(before);
   });
 
+  test("a reward that throws, and writes to the run's folder first: what it wrote is kept beside", async () => {
+    const body = `fs.writeFileSync(${JSON.stringify(join(run, "debug.txt"))}, response); throw new Error("no reward");`;
+    const { err } = await smallRun(run, rewardModule(dir, { name: "writer", body }));
+    expect(err).toContain(`What other code wrote meanwhile is in ${run}.2\n`);
+    expect(treeOf(run)).toEqual(before);
+    expect(readdirSync(`${run}.2`)).toEqual(["debug.txt"]);
+    rmSync(`${run}.2`, { recursive: true });
+  });
+
   test("Ctrl-C before the first attempts are scored", async () => {
     const interrupt = new AbortController();
     const err = (text: string) => void (/is now in/.test(text) && interrupt.abort());

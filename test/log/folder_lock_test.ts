@@ -1,7 +1,7 @@
 /** One process writes to a folder: who gets it, who is refused, what a crash leaves, and what an owner notices. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import {
+import fs, {
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -12,6 +12,7 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -178,6 +179,23 @@ describe("a race", () => {
       expect(readdirSync(each)).toEqual([OWNER_FILE]);
     }
   });
+});
+
+test("a file system without hard links gives a folder to one of many, too", async () => {
+  const { link } = fs.promises;
+  fs.promises.link = () => Promise.reject(Object.assign(new Error("no links"), { code: "EPERM" }));
+  syncBuiltinESMExports();
+  try {
+    const got = await Promise.allSettled(Array.from({ length: 8 }, () => take()));
+    expect(got.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    await writeOwnerFile({ born: "1" });
+    const again = await Promise.allSettled(Array.from({ length: 8 }, () => take()));
+    expect(again.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    expect(readdirSync(folder)).toEqual([OWNER_FILE]);
+  } finally {
+    fs.promises.link = link;
+    syncBuiltinESMExports();
+  }
 });
 
 describe("an owner", () => {
