@@ -59,6 +59,14 @@ export function defineBackend(definition: BackendDefinition): Backend {
     weightVersion++;
     return metrics;
   };
+  const fused = definition.forwardBackwardAndOptimStep?.bind(definition);
+  const atOnce = fused && {
+    forwardBackwardAndOptimStep: async (...args: Parameters<typeof fused>): Promise<Metrics[]> => {
+      const metrics = await fused(...args);
+      weightVersion++;
+      return metrics;
+    },
+  };
   const own = {
     logprobs: lacks(
       "logprobs",
@@ -77,5 +85,6 @@ export function defineBackend(definition: BackendDefinition): Backend {
       return weightVersion;
     },
     optimStep,
+    ...atOnce,
   };
 }

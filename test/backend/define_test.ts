@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { defineBackend } from "../../src/backend/define.ts";
 import { registerBackend } from "../../src/backend/registry.ts";
+import type { Backend, Metrics, OptimParams } from "../../src/backend.ts";
 import type { Task } from "../../src/data/types.ts";
 import { train } from "../../src/loop/train.ts";
 import type { Policy } from "../../src/task/rollout.ts";
@@ -33,6 +34,27 @@ test("three functions train exactly as the whole backend does", async () => {
     vocabSize: 5,
     contextLength: Number.POSITIVE_INFINITY,
   });
+});
+
+test("optimiser steps that are taken at once with their gradients are counted too", async () => {
+  const { table, backend: plain } = threeFunctions();
+  const definition = {
+    tokenizer: table.tokenizer,
+    sample: plain.sample,
+    forwardBackward: plain.forwardBackward,
+    optimStep: plain.optimStep,
+    forwardBackwardAndOptimStep: async (
+      calls: Parameters<NonNullable<Backend["forwardBackwardAndOptimStep"]>>[0],
+      params: OptimParams,
+    ) => {
+      const measured: Metrics[] = [];
+      for (const { batch, loss } of calls) measured.push(await table.forwardBackward(batch, loss));
+      return [...measured, await table.optimStep(params)];
+    },
+  };
+  const backend = defineBackend(definition);
+  expect((await train(letterRun({ settings: SHORT, backend }).run)).state.weightVersion).toBe(4);
+  expect(table.weightVersion).toBe(4);
 });
 
 test("without a tokenizer, rollouts on token ids train and text is refused", async () => {
