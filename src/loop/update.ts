@@ -13,7 +13,8 @@ import { largest, mean, smallest } from "./statistics.ts";
 /**
  * Trains on the rows in `training.num_minibatches` optimiser steps. Roles with a loss of their own share each step:
  * their gradients are summed under common denominators. Metrics are averaged over the calls as verl does.
- * @throws {ConfigError} for advantages whose length is not that of their level, or that are not finite at a trained token
+ * @throws {ConfigError} for advantages whose length is not that of their level, and for a number of a trained token that
+ * is not finite
  */
 export async function update(rows: AdvantageRows, context: StageContext): Promise<Staged<undefined>> {
   const { backend, settings } = context;
@@ -34,19 +35,33 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
   return { value: undefined, metrics: reduceMetrics(measured) };
 }
 
+/** What the loss reads at a trained token, besides the advantage. */
+const STREAMS = ["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] as const;
+
+/** A NaN would reach a service as it is. */
 function refuseNonFinite(rows: AdvantageRows): void {
-  const { offsets, mask, trajectories, trajectoryOfRow, advantages } = rows;
-  const advantage = advantageReader(advantages);
+  const { offsets, mask } = rows;
+  const advantage = advantageReader(rows.advantages);
   for (let row = 0; row < rowCount(rows); row++) {
     for (let t = offsets[row]; t < offsets[row + 1]; t++) {
-      if (mask[t] === 0 || Number.isFinite(advantage(t, row))) continue;
-      const where = advantages.level === "token" ? `, at token ${t - offsets[row]} of row ${row}` : "";
-      throw new ConfigError(
-        `Cannot train on the trajectory ${trajectories[trajectoryOfRow[row]].uid}: its advantage must be finite (${advantage(t, row)}${where}). Look at the stages that change advantages`,
-        { kind: "code" },
-      );
+      if (mask[t] === 0) continue;
+      if (!Number.isFinite(advantage(t, row)))
+        refuse(rows, { what: "advantage", value: advantage(t, row), row, t });
+      const what = STREAMS.find((name) => !Number.isFinite(rows[name]?.[t] ?? 0));
+      if (what) refuse(rows, { what, value: rows[what]?.[t], row, t });
     }
   }
+}
+
+function refuse(
+  { offsets, trajectories, trajectoryOfRow }: AdvantageRows,
+  { what, value, row, t }: { what: string; value: number | undefined; row: number; t: number },
+): never {
+  const { uid } = trajectories[trajectoryOfRow[row]];
+  throw new ConfigError(
+    `Cannot train on the trajectory ${uid}: its ${what} must be finite (${value}, at token ${t - offsets[row]} of row ${row}). Look at the stage that gave it`,
+    { kind: "code" },
+  );
 }
 
 async function takeStep(

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Advantages } from "../../src/backend.ts";
+import type { Advantages, Backend } from "../../src/backend.ts";
 import { packGroups } from "../../src/data/pack.ts";
 import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import { advantages } from "../../src/loop/advantages.ts";
@@ -327,7 +327,7 @@ test("update() refuses advantages that a stage gave as a bare array", async () =
 });
 
 test.each([
-  ["per row", perRow(1, Number.NaN), /trajectory solver\/1: .* finite \(NaN\)/],
+  ["per row", perRow(1, Number.NaN), /trajectory solver\/1: .* finite \(NaN, at token 1 of row 1/],
   [
     "per token",
     perToken(0, 1, 1, 0, 1, -Infinity),
@@ -337,6 +337,23 @@ test.each([
   const rows = { ...packGroups([group([1, 0])]), advantages };
   await expect(update(rows, context())).rejects.toThrow(message);
 });
+
+test.each(["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] as const)(
+  "update() refuses %s that are not finite at a trained token, and no others",
+  async (name) => {
+    const rows = { ...packGroups([group([1, 0])]), advantages: perRow(1, -1) };
+    const backend = { forwardBackward: async () => ({}), optimStep: async () => ({}) } as unknown as Backend;
+    const run = (...values: number[]) =>
+      update(
+        { ...rows, [name]: Float32Array.from(values) },
+        context({}, { backend, step: 1, totalSteps: 1 }),
+      );
+    await run(Number.NaN, 0, 0, Number.NaN, 0, 0);
+    await expect(run(0, 0, 0, 0, Number.NaN, 0)).rejects.toThrow(
+      new RegExp(`trajectory solver/1: its ${name} must be finite \\(NaN, at token 1 of row 1\\)`),
+    );
+  },
+);
 
 test("batch() refuses tokens and log-probs that do not match", () => {
   const broken = group([1], "solver", [{ ...step(), logprobs: [-1] }]);
