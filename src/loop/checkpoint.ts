@@ -64,15 +64,11 @@ export async function resumeFrom(
   if (!checkpoint) {
     // What a run wrote that ended before its first checkpoint is written again.
     if (checkpoints) for (const logger of loggers) await logger.rewind?.(0);
-    return { ...START, data, weightVersion: backend.weightVersion };
+    return seal({ ...START, data }, { backend, loggers });
   }
   const { dir, state } = checkpoint;
   await backend.load(dir);
-  for (const [i, logger] of loggers.entries()) {
-    const position = state.logged[nameOf(logger, i)];
-    // A logger that the earlier part did not have keeps what it has.
-    if (position !== undefined) await logger.rewind?.(position);
-  }
+  await rewind(loggers, state);
   const before = state.data;
   if (before && before.hash !== data.hash) {
     const now = data.rows === before.rows ? "rows of other content or order" : `${data.rows} rows`;
@@ -80,7 +76,15 @@ export async function resumeFrom(
       `The training data was ${before.rows} rows and is now ${now}: from step ${state.step + 1} on, batches are drawn from the new rows, in another order than that of the run that was begun.`,
     );
   }
-  return { ...state, data, weightVersion: backend.weightVersion };
+  return seal({ ...state, data }, { backend, loggers });
+}
+
+/** Takes back what was logged after the state; a logger that was not there then keeps what it has. */
+export async function rewind(loggers: readonly Logger[], { logged }: LoopState): Promise<void> {
+  for (const [i, logger] of loggers.entries()) {
+    const position = logged[nameOf(logger, i)];
+    if (position !== undefined) await logger.rewind?.(position);
+  }
 }
 
 function nameOf({ name }: Logger, place: number): string {

@@ -8,7 +8,7 @@ import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
 import type { EstimateAdvantages } from "./advantages.ts";
 import { AsyncGeneration } from "./async.ts";
 import { checkSettings, checkThinking } from "./check_settings.ts";
-import { isBest, resumeFrom, saveCheckpoint, seal } from "./checkpoint.ts";
+import { isBest, resumeFrom, rewind, saveCheckpoint, seal } from "./checkpoint.ts";
 import { estimateAdvantages } from "./estimate.ts";
 import { Failures } from "./failures.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline.ts";
@@ -121,6 +121,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
     }
   } catch (error) {
     if (!signal.aborted || error !== signal.reason) throw error;
+    await rewind(run.loggers, state);
   } finally {
     await run.generation?.stop();
     run.failures.finish();

@@ -150,20 +150,23 @@ async function stopIn(name: keyof Stages, stop: (signal: AbortSignal, context: S
   const run = { ...made.run, warn: (text: string) => void said.push(text), signal: controller.signal };
   const outcome = await train({ ...run, stages: { ...STAGES, [name]: stopping } });
   const steps = (await readdir(made.folder)).filter((file) => file.startsWith("global_step_")).sort();
+  const linesThen = await made.lines();
   const resumed = fileRun(`stopped-${name}`);
   await train(resumed.run);
   const whole = fileRun("whole");
   await train(whole.run);
   expect(resumed.backend.text()).toBe(whole.backend.text());
   expect(await resumed.lines()).toBe(await whole.lines());
-  return { outcome, steps, said };
+  const logged = linesThen.split("\n").map((line) => JSON.parse(line.replace(/,}$/, "}")).step as number);
+  return { outcome, steps, said, logged };
 }
 
 test.each<keyof Stages>(["update", "log"])(
   "a stop that %s throws keeps the new weights from the old step",
   async (name) => {
-    const { outcome, steps, said } = await stopIn(name, (signal) => signal.throwIfAborted());
+    const { outcome, steps, said, logged } = await stopIn(name, (signal) => signal.throwIfAborted());
     expect(outcome).toMatchObject({ isComplete: false, state: { step: 2, weightVersion: 2 } });
+    expect(logged).toEqual([0, 1, 2]);
     expect(steps).toEqual([]);
     expect(said).toEqual([
       expect.stringMatching(/The step after step 2 is not saved: .* changed the weights/),
@@ -174,18 +177,22 @@ test.each<keyof Stages>(["update", "log"])(
 test.each<keyof Stages>(["update", "log"])(
   "a step that has trained comes to its end: %s sees no stop",
   async (name) => {
-    const { outcome, steps, said } = await stopIn(name, (_, context) => context.signal.throwIfAborted());
+    const { outcome, steps, said, logged } = await stopIn(name, (_, context) =>
+      context.signal.throwIfAborted(),
+    );
     expect(outcome).toMatchObject({ isComplete: false, state: { step: 3, weightVersion: 3 } });
+    expect(logged).toEqual([0, 1, 2, 3]);
     expect(steps).toEqual(["global_step_3"]);
     expect(said).toEqual([]);
   },
 );
 
 test("a stop before the update leaves no trace of the step", async () => {
-  const { outcome, steps, said } = await stopIn("advantages", (_, context) =>
+  const { outcome, steps, said, logged } = await stopIn("advantages", (_, context) =>
     context.signal.throwIfAborted(),
   );
   expect(outcome).toMatchObject({ isComplete: false, state: { step: 2, weightVersion: 2 } });
+  expect(logged).toEqual([0, 1, 2]);
   expect(steps).toEqual(["global_step_2"]);
   expect(said).toEqual([]);
 });
