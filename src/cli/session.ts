@@ -20,12 +20,22 @@ import {
   rewardByName,
   rewardNames,
 } from "../task/registry.ts";
-import { type Environment, type Evaluate, type Example, promptOf, type Rollout } from "../task/rollout.ts";
+import {
+  type Environment,
+  type Evaluate,
+  type Evaluator,
+  type Example,
+  promptOf,
+  type RewardFunction,
+  type Rollout,
+} from "../task/rollout.ts";
 import { checkArgs } from "../task/workflow.ts";
 import type { Io } from "./command.ts";
 import { splitArguments } from "./config.ts";
 import { readTasks } from "./datasets.ts";
 import { locate, nearestFile, packagedText, textOf } from "./files.ts";
+import type { Judge } from "./judge_calls.ts";
+import { Judges } from "./judges.ts";
 import { importModules } from "./modules.ts";
 
 export interface Session {
@@ -86,7 +96,7 @@ export async function openSession(
   });
   warn(warnings, io);
   const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
-  return describeTask(config, isGiven);
+  return describeTask(config, { isGiven, judges: openJudges(config, imports) });
 }
 
 function requireFile(path: string): void {
@@ -101,9 +111,18 @@ function warn(warnings: readonly Problem[], io: Io): void {
   for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
 }
 
-async function describeTask(config: Tree, isGiven: Session["isGiven"]): Promise<Session> {
+/** Where rewards and evaluators run; undefined: in this process. */
+function openJudges(config: Tree, imports: readonly string[]): Judges | undefined {
+  const timeoutSeconds = setting(config, "task.judge_timeout");
+  return timeoutSeconds === null ? undefined : new Judges({ imports, timeoutSeconds });
+}
+
+async function describeTask(
+  config: Tree,
+  { isGiven, judges }: Pick<Session, "isGiven"> & { readonly judges: Judges | undefined },
+): Promise<Session> {
   const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
-  const chosen = chooseRollout(rolloutSettings(config, environment));
+  const chosen = chooseRollout(rolloutSettings(config, { environment, judges }));
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
@@ -119,13 +138,13 @@ async function describeTask(config: Tree, isGiven: Session["isGiven"]): Promise<
     environment,
     rollout: chosen.rollout,
     asksPrompt: chosen.asksPrompt,
-    evaluate: readEvaluator(config),
+    evaluate: readEvaluator(config, judges),
     tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
     examples: train.flatMap(chosen.examples),
   };
 }
 
-function rolloutSettings(config: Tree, environment: Environment): RolloutSettings {
+function rolloutSettings(config: Tree, { environment, judges }: Judged): RolloutSettings {
   const reward = setting(config, "task.reward");
   const args = setting(config, "task.args");
   const hasEvaluator = setting(config, "task.evaluator") !== null;
@@ -141,7 +160,7 @@ function rolloutSettings(config: Tree, environment: Environment): RolloutSetting
     args,
     // A reward that is named judges the reply; the evaluator then adds to it.
     isJudgedLater: hasEvaluator && reward === null,
-    reward: reward === null ? environment.reward : rewardByName(reward),
+    reward: rewardOf(reward, { environment, judges }),
     agent: {
       name: setting(config, "rllm.agent.name"),
       max_steps: setting(config, "rllm.agent.max_steps"),
@@ -172,10 +191,24 @@ function readWorkflow(config: Tree): RolloutSettings["workflow"] {
   };
 }
 
-function readEvaluator(config: Tree): Evaluate | undefined {
+interface Judged {
+  readonly environment: Environment;
+  readonly judges: Judges | undefined;
+}
+
+/** The reward of that name, or the environment's own. */
+function rewardOf(name: string | null, { environment, judges }: Judged): RewardFunction | undefined {
+  const reward = name === null ? environment.reward : rewardByName(name);
+  if (!judges || !reward) return reward;
+  const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
+  return judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
+}
+
+function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {
   const name = setting(config, "task.evaluator");
   if (name === null) return undefined;
-  const [evaluator, args] = [evaluatorByName(name), setting(config, "task.args")];
+  const [own, args] = [evaluatorByName(name), setting(config, "task.args")];
+  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? own;
   return (task, episode) => evaluator(task, episode, args);
 }
 

@@ -19,6 +19,15 @@ export const MAX_UNTRAINED_STEPS = int(
   { min: 0, note: "A run whose steps all trained nothing ends with an error too." },
 );
 
+export const JUDGE_TIMEOUT = float(
+  null,
+  "seconds that a call of a reward or an evaluator may take, in a thread of their own; null = no limit, and no thread",
+  {
+    min: 0.001,
+    note: "Agents and games stay in the process: rllm.workflow.workflow_args.timeout bounds them.",
+  },
+);
+
 export const PIPELINE_SECTION = "The training step; a section of grpu's own";
 
 export const LOCAL_FIELDS = {
@@ -37,6 +46,7 @@ export const LOCAL_FIELDS = {
   "task.reward": str(null, "registered reward; null = the environment's own"),
   "task.evaluator": str(null, "registered evaluator of whole episodes; null = the rollout's own reward"),
   "task.args": dict("arguments of the environment, the reward and the evaluator"),
+  "task.judge_timeout": JUDGE_TIMEOUT,
 
   "model.name": str(null, "Hugging Face folder; null = a new model as model.init says"),
   "model.init.layers": int(2, "layers of a new model", { min: 1 }),

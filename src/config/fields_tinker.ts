@@ -3,7 +3,7 @@
  * Rendered like local.yaml; defaults are the guide's.
  */
 import { bool, dict, float, int, MANDATORY, oneOf, str, texts } from "./field.ts";
-import { MAX_UNTRAINED_STEPS, PIPELINE_FIELDS, PIPELINE_SECTION } from "./fields_local.ts";
+import { JUDGE_TIMEOUT, MAX_UNTRAINED_STEPS, PIPELINE_FIELDS, PIPELINE_SECTION } from "./fields_local.ts";
 
 export const TINKER_FIELDS = {
   "rllm.backend": str("tinker", "the backend; choose it with rllm/backend=NAME"),
@@ -114,6 +114,7 @@ export const TINKER_FIELDS = {
   "task.reward": str(null, "registered reward; null = the environment's own"),
   "task.evaluator": str(null, "registered evaluator of whole episodes; null = the rollout's own reward"),
   "task.args": dict("arguments of the environment, the reward and the evaluator"),
+  "task.judge_timeout": JUDGE_TIMEOUT,
 } as const;
 
 export const TINKER_SECTIONS: Readonly<Record<string, string>> = {

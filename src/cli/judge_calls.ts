@@ -1,0 +1,40 @@
+/** What the two ends of a judging thread say to each other. */
+
+/** A function that a module registered. `environment` is the reward of an environment of its own. */
+export interface Judge {
+  readonly kind: "reward" | "evaluator" | "environment";
+  readonly name: string;
+}
+
+export interface JudgeCall {
+  readonly id: number;
+  readonly judge: Judge;
+  readonly args: readonly unknown[];
+}
+
+/** To the thread. */
+export type Request = { readonly call: JudgeCall } | { readonly ping: number };
+
+export interface Failure {
+  readonly name: string;
+  readonly message: string;
+  readonly stack?: string;
+}
+
+/** From the thread: a call begins, then ends with a value or an error. */
+export type Answer =
+  | { readonly begun: number }
+  | { readonly ended: number; readonly value: unknown }
+  | { readonly ended: number; readonly failure: Failure }
+  | { readonly pong: number }
+  | { readonly unusable: Failure };
+
+export function failureOf(error: unknown): Failure {
+  if (!(error instanceof Error)) return { name: "Error", message: String(error) };
+  const { name, message, stack } = error;
+  return { name, message, stack };
+}
+
+export function errorOf({ name, message, stack }: Failure): Error {
+  return Object.assign(new Error(message), { name, stack });
+}

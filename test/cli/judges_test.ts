@@ -1,0 +1,99 @@
+/** Rewards and evaluators in a thread with a time limit, in a real process: the thread loads dist/. */
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-judges-"));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+/** One step of 8 rollouts, all at once. */
+const SMALL = [
+  "config/run/arithmetic.yaml",
+  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  "warmup.steps=0",
+  "rllm.data.train_batch_size=4",
+  "rllm.rollout.n=2",
+  "rllm.trainer.total_batches=1",
+  "rllm.trainer.test_freq=0",
+  "rllm.trainer.val_before_train=false",
+  "rllm.workflow.raise_on_error=false",
+  "rllm.workflow.retry_limit=1",
+  "task.judge_timeout=1.5",
+  "--device",
+  "cpu",
+];
+
+async function trained(name: string, code: string, args: readonly string[] = ["task.reward=mine"]) {
+  const file = join(dir, `${name}.ts`);
+  const run = join(dir, name);
+  writeFileSync(file, `import * as grpu from "grpu";\nlet n = 0;\n${code}\n`);
+  const all = [...SMALL, `training.default_local_dir=${run}`, "--import", file, ...args];
+  const child = spawn(process.execPath, [CLI, "train", ...all]);
+  let err = "";
+  child.stderr.on("data", (text) => {
+    err += text;
+  });
+  const status = await new Promise<number | null>((resolve) => child.on("close", resolve));
+  const lines = () => readFileSync(join(run, "metrics.jsonl"), "utf8").trim().split("\n");
+  return { status, err, failed: status === 0 ? JSON.parse(lines()[0])["batch/rollouts_failed"] : undefined };
+}
+
+const HANGS: readonly (readonly [string, string, RegExp])[] = [
+  ["a loop", "for (;;);", /reward "mine" did not return within task\.judge_timeout=1\.5 s/],
+  [
+    "an expression",
+    'return Number(/^(a+)+$/.test("a".repeat(60) + "!"));',
+    /Cannot judge the task \S*train-\d+: the reward/,
+  ],
+  ["a promise", "return new Promise(() => {});", /did not return within/],
+  ["an exit", "process.exit(0);", /The thread that judges ended during the call/],
+  ["a throw", 'throw new RangeError("bad row");', /failed: RangeError: bad row\n +at /],
+  ["a function", "return { reward: 1, metrics: () => 1 };", /could not be cloned/],
+];
+
+test.concurrent.each(HANGS)(
+  "a reward that ends in %s fails alone; training goes on",
+  async (name, code, message) => {
+    // The file is there for the first call of all threads only: a call that is made again returns.
+    const marker = JSON.stringify(join(dir, `${name} ran`));
+    const reward = `grpu.registerReward("mine", (response) => {
+    const fs = process.getBuiltinModule("node:fs");
+    try { fs.writeFileSync(${marker}, "", { flag: "wx" }); } catch { return response.length / 4; }
+    ${code}
+  });`;
+    const { status, err, failed } = await trained(name.replace(" ", "_"), reward);
+    expect(err).toMatch(message);
+    expect(err).toMatch(/step 1\/1/);
+    expect([status, failed]).toEqual([0, 1]);
+  },
+  120_000,
+);
+
+test.concurrent("evaluators and an environment's own reward run there too", async () => {
+  const code = `grpu.registerEvaluator("judge", (task, episode) => ({ reward: episode.trajectories[0].steps[0].response_ids.length }));
+    grpu.registerEnvironment({ name: "own", describe: "own", alphabet: "0123456789+=", train_files: "config/data/arithmetic_train.jsonl",
+      reward: () => Number(process.getBuiltinModule("node:worker_threads").threadId > 0) });`;
+  const judged = await trained("evaluated", code, ["task.evaluator=judge", "task.name=own"]);
+  expect([judged.status, judged.failed]).toEqual([0, 0]);
+  const own = await trained("owned", code, ["task.name=own"]);
+  expect(own.err).toMatch(/reward 1\.000/);
+  expect([own.status, own.failed]).toEqual([0, 0]);
+}, 120_000);
+
+test.concurrent("a module that cannot be used in a thread says so", async () => {
+  const code = `if (process.getBuiltinModule("node:worker_threads").threadId > 0) throw new Error("main thread only");
+    grpu.registerReward("mine", () => 1);`;
+  const { status, err } = await trained("main_only", code);
+  expect(err).toMatch(
+    /modules of --import cannot be used there: .*main thread only.*task\.judge_timeout=null/s,
+  );
+  expect(status).toBe(1);
+}, 120_000);
