@@ -1,6 +1,7 @@
 /** The outside world of a real process: streams, signals, environment. */
 
 import { stackOf } from "../errors.ts";
+import { forTerminal } from "../log/terminal.ts";
 import type { Io } from "./command.ts";
 import { EXIT_FAILED, Fault, Interruption, signalStatus } from "./exit.ts";
 import { answerSignal, endingSignal, startWatchdog } from "./watchdog.ts";
@@ -51,8 +52,9 @@ export function processIo(): Io {
   const isTerminal = stderr.isTTY === true && env.TERM !== "dumb";
   return {
     begin: startWatchdog,
-    out: (text) => void stdout.write(text),
-    err: (text) => void stderr.write(text),
+    // What a program reads goes through as it is.
+    out: (text) => void stdout.write(stdout.isTTY ? forTerminal(text) : text),
+    err: (text) => void stderr.write(forTerminal(text)),
     isTerminal,
     color: isTerminal && !env.NO_COLOR,
     get columns() {

@@ -1,0 +1,31 @@
+/** Text on its way to a terminal: prompts, samples, keys of a file and errors of others must not steer it. */
+
+/** How this program paints: bold, dim, green, cyan and their end. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters
+const OWN_COLOR = /\x1b\[(?:0|1|2|32|36)m/;
+/** How it redraws its line; nowhere but where a write begins. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters
+const OWN_REDRAW = /^\r\x1b\[2K/;
+/** Controls but for tab and line ends (with a carriage return before them), and marks that reorder what is read. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters
+const UNSAFE = /\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g;
+
+/** The text with every character that would steer a terminal spelled out: `\x1b`, `\r`, `\u202e`. */
+export function forTerminal(text: string): string {
+  const redraw = OWN_REDRAW.exec(text)?.[0] ?? "";
+  return (
+    redraw +
+    text
+      .slice(redraw.length)
+      .split(new RegExp(`(${OWN_COLOR.source})`))
+      .map((part, i) => (i % 2 === 1 ? part : part.replace(UNSAFE, spelled)))
+      .join("")
+  );
+}
+
+function spelled(text: string): string {
+  if (text === "\r\n") return text;
+  if (text === "\r") return "\\r";
+  const code = text.charCodeAt(0).toString(16);
+  return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+}
