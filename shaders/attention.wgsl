@@ -1,4 +1,5 @@
-// Causal grouped-query attention over packed sequences, by online softmax; no score matrix.
+// Causal grouped-query attention over packed sequences, by online softmax; no score matrix. A token takes its keys one after
+// another, each as attention_decode.wgsl does: where a sequence lies, or whether its keys are cached, changes no bit.
 //   out[t, h] = sum_s softmax_s(scale q[t, h] k[s, g]) v[s, g],  s in [sequence_start[t], t],  g = h key_heads / heads
 // statistics[t, h, 0] = log sum_s exp(scale q k). q, k, v: heads of D = 4 HEAD_QUADS at a stride and an offset per token.
 // Grid: a workgroup per (block of tokens, head), a thread per token. Milakov & Gimelshein 2018, Dao et al. 2022.
@@ -66,16 +67,17 @@ fn main(
   for (var key = sequence_start[first]; key <= last; key++) {
     let k_at = (key * params.k_stride + params.k_offset) / 4u + shared_at;
     let v_at = (key * params.v_stride + params.v_offset) / 4u + shared_at;
-    var products = vec4f();
+    var score = 0.0;
     for (var d = 0u; d < quads; d++) {
-      products += query[d] * k[k_at + d];
+      score += dot(query[d], k[k_at + d]);
     }
     let visible = key >= start && key <= token;
-    let score = select(LOWEST, dot(products, vec4f(1.0)), visible);
-    let higher = max(highest, score);
-    let keep = exp2(highest - higher);
-    let weight = select(0.0, exp2(score - higher), visible);
-    highest = higher;
+    // Of exp2(highest - higher) and exp2(score - higher), one is 1.
+    let falls = exp2(-abs(score - highest));
+    let rises = score > highest;
+    let keep = select(1.0, falls, visible && rises);
+    let weight = select(0.0, select(falls, 1.0, rises), visible);
+    highest = select(highest, max(highest, score), visible);
     total = total * keep + weight;
     for (var d = 0u; d < quads; d++) {
       sum[d] = sum[d] * keep + weight * v[v_at + d];

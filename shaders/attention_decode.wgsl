@@ -1,4 +1,5 @@
-// Attention of one new query per row over its slot of the cache, positions 0 .. positions[r] + shift.
+// Attention of one new query per row over its slot of the cache, positions 0 .. positions[r] + shift. Keys come one after
+// another, each as in attention.wgsl and attention_subgroup.wgsl: the bits are the same.
 // keys, values [slots, max_length, key_heads D]; q at a stride and an offset per row; result [rows, heads D].
 // Grid: a thread per (row, HEADS heads): one that shares a key head, or two that share their loads of it.
 
@@ -59,24 +60,20 @@ fn main(
   var highest = vec2f(LOWEST);
   var total = vec2f();
   for (var s = 0u; s < length; s++) {
-    // Spelt out: Dawn on lavapipe does not clear an array declared in a loop without a value.
-    var products = array(vec4f(), vec4f());
+    var score = vec2f();
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let key = keys[at + d];
       for (var h = 0u; h < HEADS; h++) {
-        products[h] += query[h * HEAD_QUADS + d] * key;
+        score[h] += dot(query[h * HEAD_QUADS + d], key);
       }
     }
-    var keep = vec2f();
-    var weight = vec2f();
-    for (var h = 0u; h < HEADS; h++) {
-      let score = dot(products[h], vec4f(1.0));
-      let higher = max(highest[h], score);
-      keep[h] = exp2(highest[h] - higher);
-      weight[h] = exp2(score - higher);
-      highest[h] = higher;
-      total[h] = total[h] * keep[h] + weight[h];
-    }
+    // Of exp2(highest - higher) and exp2(score - higher), one is 1.
+    let falls = exp2(-abs(score - highest));
+    let rises = score > highest;
+    let keep = select(vec2f(1.0), falls, rises);
+    let weight = select(falls, vec2f(1.0), rises);
+    highest = max(highest, score);
+    total = total * keep + weight;
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let value = values[at + d];
       for (var h = 0u; h < HEADS; h++) {

@@ -1,7 +1,8 @@
 // attention_decode for GPUs and for wide heads: the same bindings, params and results.
 //
-// A workgroup takes one (row, head), 64 positions of the cache at a time: a thread scores one of them, then adds up one
-// vec4 of every part-th value. The parts are joined at the end.
+// A workgroup takes one (row, head), 64 positions of the cache at a time: a thread scores one of them, weighs it, then adds
+// up one element of every value. Sums run over 8 keys at a time in the order of attention_tiled.wgsl, and every fma that
+// a compiler could choose is written out, so that the bits are the same.
 // Grid: a workgroup per (row, head).
 
 struct Params {
@@ -26,14 +27,19 @@ struct Params {
 override HEAD_QUADS: u32 = 16u;
 
 const THREADS = 64u;
+// Keys that one rescaling of the sum is for.
+const KEYS = 8u;
+const BLOCKS = THREADS / KEYS;
+// Elements of the sum that a thread owns; heads of 128 have most.
+const OWN = 2u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
 const LOWEST = -1e30;
 
 var<workgroup> query: array<vec4f, HEAD_QUADS>;
 var<workgroup> scores: array<f32, THREADS>;
-var<workgroup> sums: array<vec4f, THREADS>;
-var<workgroup> totals: array<f32, THREADS>;
+var<workgroup> weights: array<f32, THREADS>;
+var<workgroup> keeps: array<f32, BLOCKS>;
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -57,47 +63,58 @@ fn main(
   workgroupBarrier();
   // Bounds that a compiler cannot see through: software drivers take long over these loops unrolled.
   let quads = params.heads * HEAD_QUADS / params.heads;
-  let threads = params.heads * THREADS / params.heads;
-  let parts = THREADS / HEAD_QUADS;
-  let part = thread / HEAD_QUADS;
-  let quad = thread - part * HEAD_QUADS;
-  var sum = vec4f();
+  let block = thread / KEYS;
+  var sum = vec2f();
   var total = 0.0;
   var highest = LOWEST;
   for (var base = 0u; base < length; base += THREADS) {
+    let count = min(THREADS, length - base);
     var products = vec4f();
     let key_at = at + min(base + thread, length - 1u) * key_stride;
     for (var d = 0u; d < quads; d++) {
-      products += query[d] * keys[key_at + d];
+      products = fma(query[d], keys[key_at + d], products);
     }
-    scores[thread] = select(LOWEST, dot(products, vec4f(1.0)), base + thread < length);
+    let score = (products.x + products.y) + (products.z + products.w);
+    scores[thread] = select(LOWEST, score, thread < count);
     workgroupBarrier();
-    var higher = highest;
-    for (var i = 0u; i < threads; i++) {
-      higher = max(higher, scores[i]);
+    // The highest score up to the end of each block: before the thread's own, of its own, of all.
+    var before = highest;
+    for (var i = 0u; i < block * KEYS; i++) {
+      before = max(before, scores[i]);
+    }
+    var own = before;
+    for (var i = block * KEYS; i < (block + 1u) * KEYS; i++) {
+      own = max(own, scores[i]);
+    }
+    for (var i = 0u; i < count; i++) {
+      highest = max(highest, scores[i]);
+    }
+    weights[thread] = exp2(score - own);
+    if (thread % KEYS == 0u) {
+      keeps[block] = exp2(before - own);
     }
     workgroupBarrier();
-    scores[thread] = exp2(scores[thread] - higher);
-    workgroupBarrier();
-    let keep = exp2(highest - higher);
-    highest = higher;
-    sum *= keep;
-    total *= keep;
-    let end = select(0u, min(THREADS, length - base), part < parts);
-    for (var i = part; i < end; i += parts) {
-      total += scores[i];
-      sum += scores[i] * values[at + (base + i) * key_stride + quad];
+    for (var first = 0u; first < count; first += KEYS) {
+      let keep = keeps[first / KEYS];
+      sum *= keep;
+      var added = 0.0;
+      for (var i = first; i < min(first + KEYS, count); i++) {
+        let weight = weights[i];
+        added += weight;
+        for (var n = 0u; n < OWN; n++) {
+          let d = min(thread + n * THREADS, HEAD_QUADS * 4u - 1u);
+          sum[n] = fma(weight, values[at + (base + i) * key_stride + d / 4u][d % 4u], sum[n]);
+        }
+      }
+      total = fma(total, keep, added);
     }
     workgroupBarrier();
   }
-  sums[thread] = sum;
-  totals[thread] = total;
-  workgroupBarrier();
-  if (part == 0u) {
-    for (var i = 1u; i < parts; i++) {
-      sum += sums[i * HEAD_QUADS + quad];
-      total += totals[i * HEAD_QUADS + quad];
+  let to = flat * HEAD_QUADS;
+  for (var n = 0u; n < OWN; n++) {
+    let d = thread + n * THREADS;
+    if (d < HEAD_QUADS * 4u) {
+      result[to + d / 4u][d % 4u] = sum[n] / total;
     }
-    result[flat * HEAD_QUADS + quad] = sum / total;
   }
 }

@@ -1,7 +1,8 @@
 // A decoding step's attention, and what comes before it: q and k turned by their position, k and v kept in the cache.
 // qkv [rows, (H + 2 KV) D]; angles [positions, D]: cos of D/2 pairs, then sin; keys, values [slots, max_length, KV D],
 // of which this step adds positions[r] + shift; result [rows, H D]. A row beyond the cache's end keeps nothing.
-// D is a multiple of 8. Grid: a thread per (row, HEADS heads): one that shares a key head, or two that do.
+// Keys come one after another as in attention_decode.wgsl, the row's own last: the bits are the same. D is a multiple of
+// 8. Grid: a thread per (row, HEADS heads): one that shares a key head, or two that do.
 
 struct Params {
   rows: u32,
@@ -29,6 +30,7 @@ override HEADS: u32 = 1u;
 const MAX_QUADS = 16u;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
+const LOWEST = -1e30;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -56,63 +58,48 @@ fn main(
   let kept_at = at + position * key_stride;
   let keeps = head % sharing == 0u && position < params.max_length;
 
-  // The row's own key and value first: the softmax begins with them.
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
-  var own = array(vec4f(), vec4f());
+  var own_key: array<vec4f, MAX_QUADS>;
   for (var d = 0u; d < half; d++) {
     let cosine = angles[angle + d];
     let sine = angles[angle + half + d];
-    let key_low = qkv[key_at + d];
-    let key_high = qkv[key_at + half + d];
-    let low = key_low * cosine - key_high * sine;
-    let high = key_high * cosine + key_low * sine;
-    let value_low = qkv[value_at + d];
-    let value_high = qkv[value_at + half + d];
+    let low = qkv[key_at + d];
+    let high = qkv[key_at + half + d];
+    own_key[d] = low * cosine - high * sine;
+    own_key[half + d] = high * cosine + low * sine;
     if (keeps) {
-      keys[kept_at + d] = low;
-      keys[kept_at + half + d] = high;
-      values[kept_at + d] = value_low;
-      values[kept_at + half + d] = value_high;
+      keys[kept_at + d] = own_key[d];
+      keys[kept_at + half + d] = own_key[half + d];
+      values[kept_at + d] = qkv[value_at + d];
+      values[kept_at + half + d] = qkv[value_at + half + d];
     }
     for (var h = 0u; h < HEADS; h++) {
       let q_at = row_at + (head + h) * HEAD_QUADS + d;
-      let q_low = qkv[q_at] * (params.scale * LOG2_E);
-      let q_high = qkv[q_at + half] * (params.scale * LOG2_E);
-      let turned_low = q_low * cosine - q_high * sine;
-      let turned_high = q_high * cosine + q_low * sine;
-      query[h * HEAD_QUADS + d] = turned_low;
-      query[h * HEAD_QUADS + half + d] = turned_high;
-      own[h] += turned_low * low + turned_high * high;
-      sum[h * HEAD_QUADS + d] = value_low;
-      sum[h * HEAD_QUADS + half + d] = value_high;
+      let q_low = qkv[q_at];
+      let q_high = qkv[q_at + half];
+      query[h * HEAD_QUADS + d] = (q_low * cosine - q_high * sine) * (params.scale * LOG2_E);
+      query[h * HEAD_QUADS + half + d] = (q_high * cosine + q_low * sine) * (params.scale * LOG2_E);
     }
   }
-  var highest = vec2f();
-  for (var h = 0u; h < HEADS; h++) {
-    highest[h] = dot(own[h], vec4f(1.0));
-  }
-  var total = vec2f(1.0);
+  var highest = vec2f(LOWEST);
+  var total = vec2f();
   let before = min(position, params.max_length);
   for (var s = 0u; s < before; s++) {
-    // Spelt out: Dawn on lavapipe does not clear an array declared in a loop without a value.
-    var products = array(vec4f(), vec4f());
+    var score = vec2f();
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let key = keys[at + d];
       for (var h = 0u; h < HEADS; h++) {
-        products[h] += query[h * HEAD_QUADS + d] * key;
+        score[h] += dot(query[h * HEAD_QUADS + d], key);
       }
     }
-    var keep = vec2f();
-    var weight = vec2f();
-    for (var h = 0u; h < HEADS; h++) {
-      let score = dot(products[h], vec4f(1.0));
-      let higher = max(highest[h], score);
-      keep[h] = exp2(highest[h] - higher);
-      weight[h] = exp2(score - higher);
-      highest[h] = higher;
-      total[h] = total[h] * keep[h] + weight[h];
-    }
+    // Of exp2(highest - higher) and exp2(score - higher), one is 1.
+    let falls = exp2(-abs(score - highest));
+    let rises = score > highest;
+    let keep = select(vec2f(1.0), falls, rises);
+    let weight = select(falls, vec2f(1.0), rises);
+    highest = max(highest, score);
+    total = total * keep + weight;
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let value = values[at + d];
       for (var h = 0u; h < HEADS; h++) {
@@ -121,10 +108,24 @@ fn main(
     }
     at += key_stride;
   }
+  // Another thread may be writing the row's own key to the cache: it is not read from there.
+  var score = vec2f();
+  for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var h = 0u; h < HEADS; h++) {
+      score[h] += dot(query[h * HEAD_QUADS + d], own_key[d]);
+    }
+  }
+  let falls = exp2(-abs(score - highest));
+  let rises = score > highest;
+  let keep = select(vec2f(1.0), falls, rises);
+  let weight = select(falls, vec2f(1.0), rises);
+  total = total * keep + weight;
   let to = (row * params.heads + head) * HEAD_QUADS;
-  for (var h = 0u; h < HEADS; h++) {
-    for (var d = 0u; d < HEAD_QUADS; d++) {
-      result[to + h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] / total[h];
+  for (var d = 0u; d < HEAD_QUADS; d++) {
+    let value = qkv[value_at + d];
+    for (var h = 0u; h < HEADS; h++) {
+      let joined = sum[h * HEAD_QUADS + d] * keep[h] + weight[h] * value;
+      result[to + h * HEAD_QUADS + d] = joined / total[h];
     }
   }
 }

@@ -1,7 +1,8 @@
 // attention for CPU drivers whose subgroups are 8 lanes wide: the same bindings, params and results.
 //
 // Such drivers issue every storage load lane by lane. So each of 8 lanes (queries of one head) loads another of 8
-// neighbouring keys, and the keys go round by shuffles (broadcasts are slower). One rescaling of the sum per 8 keys.
+// neighbouring keys, and the keys go round by shuffles (broadcasts are slower). A token takes its keys one after another,
+// each as attention_decode.wgsl does: where a sequence lies, or whether its keys are cached, changes no bit.
 // Grid: a workgroup of one subgroup per (8 tokens, head), a thread per token.
 enable subgroups;
 
@@ -89,17 +90,29 @@ fn main(
     // One comparison for start <= key <= token: what is below the start wraps to a large number.
     let low_seen = vec4u(key - start) + LOW <= vec4u(token - start);
     let high_seen = vec4u(key - start) + HIGH <= vec4u(token - start);
-    var keep = vec2f();
+    // What each key leaves of the sum before it. Scores become weights.
+    var keep = array(vec4f(1.0), vec4f(1.0), vec4f(1.0), vec4f(1.0));
     for (var h = 0u; h < HEADS; h++) {
-      let low = select(vec4f(LOWEST), score[h * 2u], low_seen);
-      let high = select(vec4f(LOWEST), score[h * 2u + 1u], high_seen);
-      let most = max(low, high);
-      let higher = max(max(max(most.x, most.y), max(most.z, most.w)), highest[h]);
-      keep[h] = exp2(highest[h] - higher);
-      highest[h] = higher;
-      score[h * 2u] = exp2(low - higher);
-      score[h * 2u + 1u] = exp2(high - higher);
-      total[h] = total[h] * keep[h] + dot(score[h * 2u] + score[h * 2u + 1u], vec4f(1.0));
+      for (var part = 0u; part < 2u; part++) {
+        let seen = select(high_seen, low_seen, vec4<bool>(part == 0u));
+        let all = score[h * 2u + part];
+        var before = vec4f(highest[h]);
+        before.y = select(before.x, max(before.x, all.x), seen.x);
+        before.z = select(before.y, max(before.y, all.y), seen.y);
+        before.w = select(before.z, max(before.z, all.z), seen.z);
+        highest[h] = select(before.w, max(before.w, all.w), seen.w);
+        // Of exp2(highest - higher) and exp2(score - higher), one is 1.
+        let falls = exp2(-abs(all - before));
+        let rises = all > before;
+        let own_keep = select(vec4f(1.0), falls, rises & seen);
+        let weight = select(vec4f(), select(falls, vec4f(1.0), rises), seen);
+        total[h] = total[h] * own_keep.x + weight.x;
+        total[h] = total[h] * own_keep.y + weight.y;
+        total[h] = total[h] * own_keep.z + weight.z;
+        total[h] = total[h] * own_keep.w + weight.w;
+        keep[h * 2u + part] = own_keep;
+        score[h * 2u + part] = weight;
+      }
     }
     for (var d = 0u; d < HEAD_QUADS; d++) {
       let own = v[v_at + d];
@@ -114,8 +127,18 @@ fn main(
       for (var h = 0u; h < HEADS; h++) {
         let low = score[h * 2u];
         let high = score[h * 2u + 1u];
-        sum[h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] * keep[h] + low.x * v0 + low.y * v1 + low.z * v2 + low.w * v3
-          + high.x * v4 + high.y * v5 + high.z * v6 + high.w * v7;
+        let low_keep = keep[h * 2u];
+        let high_keep = keep[h * 2u + 1u];
+        var joined = sum[h * HEAD_QUADS + d];
+        joined = joined * low_keep.x + low.x * v0;
+        joined = joined * low_keep.y + low.y * v1;
+        joined = joined * low_keep.z + low.z * v2;
+        joined = joined * low_keep.w + low.w * v3;
+        joined = joined * high_keep.x + high.x * v4;
+        joined = joined * high_keep.y + high.y * v5;
+        joined = joined * high_keep.z + high.z * v6;
+        joined = joined * high_keep.w + high.w * v7;
+        sum[h * HEAD_QUADS + d] = joined;
       }
     }
   }

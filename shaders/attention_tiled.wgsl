@@ -2,6 +2,8 @@
 //
 // 16 queries of one head stay in workgroup memory; keys and values pass through it 8 at a time. Thread (row, lane)
 // scores query `row` with key `lane` of a tile, then owns vec4s lane, lane + 8, .. of the row's running sum.
+// Tiles begin at the sequence's own first key, and every fma that a compiler could choose is written out: where a sequence
+// lies among others, or whether its keys come from a cache (attention_decode_tiled.wgsl), changes no bit.
 // Grid: a workgroup per (16 tokens, head).
 
 struct Params {
@@ -64,7 +66,6 @@ fn main(
   // Bounds that a compiler cannot see through: software drivers take half a minute over these loops unrolled.
   let quads = params.heads * HEAD_QUADS / params.heads;
   let lanes = params.heads * LANES / params.heads;
-  let start = sequence_start[token];
   let shared_at = head * params.key_heads / params.heads * HEAD_QUADS;
   let q_at = (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
   for (var d = lane; d < HEAD_QUADS; d += LANES) {
@@ -73,43 +74,55 @@ fn main(
   var sum: array<vec4f, MAX_OWN>;
   var highest = LOWEST;
   var total = 0.0;
-  for (var key = sequence_start[first]; key <= last; key += LANES) {
-    for (var i = thread; i < LANES * HEAD_QUADS; i += THREADS) {
-      let tile_row = i / HEAD_QUADS;
-      let d = i - tile_row * HEAD_QUADS;
-      let from_key = min(key + tile_row, last);
-      keys[tile_row * PITCH + d] = k[(from_key * params.k_stride + params.k_offset) / 4u + shared_at + d];
-      values[tile_row * PITCH + d] = v[(from_key * params.v_stride + params.v_offset) / 4u + shared_at + d];
+  // One round for each sequence that the block has tokens of.
+  for (var segment = first; segment <= last;) {
+    let start = sequence_start[segment];
+    var end = last + 1u;
+    if (sequence_start[last] != start) {
+      for (end = segment + 1u; sequence_start[end] == start; end++) {}
     }
-    workgroupBarrier();
-    var products = vec4f();
-    for (var d = 0u; d < quads; d++) {
-      products += queries[row * PITCH + d] * keys[lane * PITCH + d];
-    }
-    // One comparison for start <= key <= token: what is below the start wraps to a large number.
-    let seen = key + lane - start <= token - start;
-    scores[thread] = select(LOWEST, dot(products, vec4f(1.0)), seen);
-    workgroupBarrier();
-    var higher = highest;
-    for (var i = 0u; i < lanes; i++) {
-      higher = max(higher, scores[row * LANES + i]);
-    }
-    // Before a row's first key the weights are 1, until a real score makes `keep` 0.
-    let keep = exp2(highest - higher);
-    highest = higher;
-    total *= keep;
-    for (var n = 0u; n < OWN; n++) {
-      sum[n] *= keep;
-    }
-    for (var i = 0u; i < lanes; i++) {
-      let weight = exp2(scores[row * LANES + i] - higher);
-      total += weight;
-      for (var n = 0u; n < OWN; n++) {
-        let d = min(lane + n * LANES, HEAD_QUADS - 1u);
-        sum[n] += weight * values[i * PITCH + d];
+    // Keys below it are those that the token sees; none in another sequence's round.
+    let seen = select(0u, token + 1u, token >= segment && token < end);
+    for (var key = start; key < end; key += LANES) {
+      for (var i = thread; i < LANES * HEAD_QUADS; i += THREADS) {
+        let tile_row = i / HEAD_QUADS;
+        let d = i - tile_row * HEAD_QUADS;
+        let from_key = min(key + tile_row, end - 1u);
+        keys[tile_row * PITCH + d] = k[(from_key * params.k_stride + params.k_offset) / 4u + shared_at + d];
+        values[tile_row * PITCH + d] = v[(from_key * params.v_stride + params.v_offset) / 4u + shared_at + d];
       }
+      workgroupBarrier();
+      var products = vec4f();
+      for (var d = 0u; d < quads; d++) {
+        products = fma(queries[row * PITCH + d], keys[lane * PITCH + d], products);
+      }
+      let score = (products.x + products.y) + (products.z + products.w);
+      scores[thread] = select(LOWEST, score, key + lane < seen);
+      workgroupBarrier();
+      if (key < seen) {
+        var higher = highest;
+        for (var i = 0u; i < lanes; i++) {
+          higher = max(higher, scores[row * LANES + i]);
+        }
+        let keep = exp2(highest - higher);
+        highest = higher;
+        for (var n = 0u; n < OWN; n++) {
+          sum[n] *= keep;
+        }
+        var weights = 0.0;
+        for (var i = 0u; i < min(lanes, seen - key); i++) {
+          let weight = exp2(scores[row * LANES + i] - higher);
+          weights += weight;
+          for (var n = 0u; n < OWN; n++) {
+            let d = min(lane + n * LANES, HEAD_QUADS - 1u);
+            sum[n] = fma(vec4f(weight), values[i * PITCH + d], sum[n]);
+          }
+        }
+        total = fma(total, keep, weights);
+      }
+      workgroupBarrier();
     }
-    workgroupBarrier();
+    segment = end;
   }
   if (first + row > last) {
     return;

@@ -46,17 +46,18 @@ const BLOCK = 32u;
 
 var<workgroup> tile: array<vec4f, 256>;
 
-// A lane's four rows of x, normed.
+// A lane's four rows of x, normed. Sums run in the order of rms_norm.wgsl, so that the bits are the same.
 fn norm_rows(row0: u32, lane: u32, weight_at: u32) {
   for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
     let source = params.x_at + row * params.hidden;
     let to = params.normed_at + row * params.hidden;
-    var squares = 0.0;
-    for (var c = 0u; c < params.hidden; c++) {
-      let x = state[source + c];
+    var squares = vec4f();
+    for (var c = 0u; c < params.hidden; c += 4u) {
+      let x = vec4f(state[source + c], state[source + c + 1u], state[source + c + 2u], state[source + c + 3u]);
       squares += x * x;
     }
-    let scale = inverseSqrt(squares / f32(params.hidden) + params.epsilon);
+    let mean = dot(squares, vec4f(1.0)) / f32(params.hidden);
+    let scale = 1.0 / sqrt(mean + params.epsilon);
     for (var c = 0u; c < params.hidden; c++) {
       state[to + c] = state[source + c] * scale * vectors[weight_at + c];
     }

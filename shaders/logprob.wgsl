@@ -35,7 +35,6 @@ fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
   let highest = max(max(max(most.x, most.y), max(most.z, most.w)), old);
   let keep = exp(old - highest);
   (*state).weighted = keep * ((*state).weighted + (*state).total * max(old - highest, LOWEST));
-  (*state).total *= keep;
   var totals = vec4f();
   var products = vec4f();
   for (var i = 0u; i < 4u; i++) {
@@ -44,7 +43,7 @@ fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
     totals += weights;
     products += weights * shifted;
   }
-  (*state).total += dot(totals, vec4f(1.0));
+  (*state).total = (*state).total * keep + dot(totals, vec4f(1.0));
   (*state).weighted += dot(products, vec4f(1.0));
   (*state).highest = highest;
 }
@@ -77,9 +76,9 @@ fn main(
   }
   let row = params.first_row + index;
   let target_id = targets[row];
-  let chosen = logits[start + target_id / 4u][target_id % 4u] * params.inverse_temperature;
+  let chosen = logits[start + target_id / 4u][target_id % 4u];
   let lse = state.highest + log(state.total);
-  logprobs[row] = chosen - lse;
+  logprobs[row] = fma(chosen, params.inverse_temperature, -lse);
   entropies[row] = log(state.total) - state.weighted / state.total;
   log_sum_exps[row] = lse;
 }

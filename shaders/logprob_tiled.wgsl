@@ -1,6 +1,7 @@
 // logprob for GPUs: the same bindings, params and results, by a workgroup per row.
 //
-// Each thread runs over every WORKGROUP-th vec4 of the row; a tree joins what they hold.
+// Each thread runs over every WORKGROUP-th vec4 of the row; a tree joins what they hold. Every fma that a compiler could
+// choose is written out, because sample_tiled.wgsl must get the same bits.
 // Grid: a workgroup per row.
 
 struct Params {
@@ -18,7 +19,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
+override WORKGROUP: u32 = 256u;
 
 const LOWEST = -1e30;
 
@@ -31,12 +32,14 @@ struct State {
 
 var<workgroup> states: array<State, WORKGROUP>;
 
-// Where a lane holds no logit it is LOWEST: its weight is 0, and so is the product.
-fn absorb(state: State, x: vec4f) -> State {
+// Where a lane holds no logit, x is LOWEST: its weight is 0, and so is the product.
+fn absorb(state: State, logit: vec4f, used: vec4<bool>) -> State {
+  let x = select(vec4f(LOWEST), logit * params.inverse_temperature, used);
   let highest = max(max(max(x.x, x.y), max(x.z, x.w)), state.highest);
-  let shifted = x - highest;
+  let distance = fma(logit, vec4f(params.inverse_temperature), vec4f(-highest));
+  let shifted = select(vec4f(LOWEST), distance, used);
   let weights = exp(shifted);
-  let own = State(highest, dot(weights, vec4f(1.0)), dot(weights, shifted));
+  let own = State(highest, (weights.x + weights.y) + (weights.z + weights.w), dot(weights, shifted));
   return join(state, own);
 }
 
@@ -46,7 +49,7 @@ fn join(a: State, b: State) -> State {
   let from_b = b.highest - highest;
   return State(
     highest,
-    a.total * exp(from_a) + b.total * exp(from_b),
+    fma(a.total, exp(from_a), b.total * exp(from_b)),
     exp(from_a) * (a.weighted + a.total * from_a) + exp(from_b) * (b.weighted + b.total * from_b),
   );
 }
@@ -65,7 +68,7 @@ fn main(
   var state = State(LOWEST, 0.0, 0.0);
   for (var quad = lane; quad * 4u < params.vocabulary; quad += WORKGROUP) {
     let used = vec4u(quad * 4u) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.vocabulary);
-    state = absorb(state, select(vec4f(LOWEST), logits[start + quad] * params.inverse_temperature, used));
+    state = absorb(state, logits[start + quad], used);
   }
   states[lane] = state;
   for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
@@ -80,9 +83,10 @@ fn main(
   let joined = states[0];
   let row = params.first_row + index;
   let target_id = targets[row];
-  let chosen = logits[start + target_id / 4u][target_id % 4u] * params.inverse_temperature;
+  let chosen = logits[start + target_id / 4u][target_id % 4u];
   let log_total = log(joined.total);
-  logprobs[row] = chosen - joined.highest - log_total;
+  let lse = joined.highest + log_total;
+  logprobs[row] = fma(chosen, params.inverse_temperature, -lse);
   entropies[row] = log_total - joined.weighted / joined.total;
-  log_sum_exps[row] = joined.highest + log_total;
+  log_sum_exps[row] = lse;
 }

@@ -2,7 +2,8 @@
 //
 // A [m, k] row-major. B [k, n] held by columns, each of them k values on end (weights as a model file has them). What
 // such a product costs is the reading of B, and columns on end come as fast as memory gives them: a lane owns 4 columns
-// and reads them along k, in vec4. Rows of A are read by a lane each and handed round.
+// and reads them along k, in vec4. Rows of A are read by a lane each and handed round. A sum takes one product after
+// another, as in every other family: which of them runs depends on the number of rows, and the bits must not.
 // Grid: x = blocks of 32 columns, y = blocks of ROWS rows.
 enable subgroups;
 
@@ -47,7 +48,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     let column = min(first_column + j * LANES, params.n - 1u);
     column_at[j] = (params.b_offset + column * params.b_column) / 4u;
   }
-  var sums: array<array<vec4f, MOST_ROWS>, COLUMNS>;
+  var sums: array<array<f32, MOST_ROWS>, COLUMNS>;
   for (var i = 0u; i < params.k / 4u; i++) {
     let own = a[row_at + i];
     var rows: array<vec4f, MOST_ROWS>;
@@ -57,7 +58,13 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     for (var j = 0u; j < COLUMNS; j++) {
       let column = b[column_at[j] + i];
       for (var r = 0u; r < ROWS; r++) {
-        sums[j][r] += rows[r] * column;
+        let row = rows[r];
+        var sum = sums[j][r];
+        sum += row.x * column.x;
+        sum += row.y * column.y;
+        sum += row.z * column.z;
+        sum += row.w * column.w;
+        sums[j][r] = sum;
       }
     }
   }
@@ -69,7 +76,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
         continue;
       }
       let at = params.c_offset + row * params.c_row + column;
-      var value = params.alpha * dot(sums[j][r], vec4f(1.0));
+      var value = params.alpha * sums[j][r];
       if (params.mode == 1u) {
         value += c[at];
       } else if (params.mode == 2u) {

@@ -1,8 +1,9 @@
 // C = alpha f(A) B (+ addend), for CPU drivers whose subgroups are 8 lanes wide.
 //
 // A [m, k] by the strides (a_row, a_k), so either orientation. B [k, n] and C [m, n] row-major, in vec4.
-// INPUT says what f is. 0: A itself. 1: RMS norm of A's rows, its weight [k] bound as `addend`. 2: SwiGLU, A's rows
-// being [gate, up] of 2k elements. Decoding a few rows is all dispatches, and these save some.
+// INPUT says what f is. 0: A itself. 1: RMS norm of A's rows, its weight [k] bound as `addend`, k a multiple of 4. 2:
+// SwiGLU, A's rows being [gate, up] of 2k elements. Decoding a few rows is all dispatches, and these save some. Both
+// compute what rms_norm.wgsl and swiglu.wgsl do, in the same order: the bits are the same either way.
 // One subgroup a workgroup: lane l owns columns 4l..4l+3 of a block of 32, and 8 or 32 rows. Eight lanes read one row of A
 // each and hand it round by broadcast: such drivers issue every storage load lane by lane, so loads are what costs.
 // Sums leave through workgroup memory, each lane by its own slots: no barrier, and a small epilogue to compile.
@@ -44,6 +45,18 @@ const SWIGLU = 2u;
 
 var<workgroup> tile: array<vec4f, 256>;
 
+// 1 / rms of the row from `at` on.
+fn inverse_rms(at: u32) -> f32 {
+  var squares = vec4f();
+  for (var k = 0u; k < params.k; k += 4u) {
+    let x_at = at + k * params.a_k;
+    let x = vec4f(a[x_at], a[x_at + params.a_k], a[x_at + 2u * params.a_k], a[x_at + 3u * params.a_k]);
+    squares += x * x;
+  }
+  let mean = dot(squares, vec4f(1.0)) / f32(params.k);
+  return 1.0 / sqrt(mean + params.epsilon);
+}
+
 fn load(at: u32) -> f32 {
   if (INPUT == SWIGLU) {
     let gate = a[at];
@@ -65,7 +78,13 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   var b0 = params.b_offset / 4u + min(column, columns - 1u);
   let bStep = params.b_k / 4u;
   // Of the lane's own row in each group of 8.
-  var squares = vec4f();
+  var inverse = vec4f();
+  if (INPUT == RMS_NORM) {
+    inverse.x = inverse_rms(a0);
+    if (ROWS > 8u) {
+      inverse = vec4f(inverse.x, inverse_rms(a1), inverse_rms(a2), inverse_rms(a3));
+    }
+  }
   var sum0 = vec4f();
   var sum1 = vec4f();
   var sum2 = vec4f();
@@ -99,9 +118,9 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   var sum30 = vec4f();
   var sum31 = vec4f();
   for (var k = 0u; k < params.k; k++) {
-    var bk = b[b0];
+    let bk = b[b0];
     b0 += bStep;
-    let rows0 = load(a0);
+    var rows0 = load(a0);
     a0 += params.a_k;
     var rows1 = 0.0;
     var rows2 = 0.0;
@@ -115,9 +134,13 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
       a3 += params.a_k;
     }
     if (INPUT == RMS_NORM) {
-      let rows = vec4f(rows0, rows1, rows2, rows3);
-      squares += rows * rows;
-      bk *= addend[k / 4u][k % 4u];
+      let weight = addend[k / 4u][k % 4u];
+      rows0 = rows0 * inverse.x * weight;
+      if (ROWS > 8u) {
+        rows1 = rows1 * inverse.y * weight;
+        rows2 = rows2 * inverse.z * weight;
+        rows3 = rows3 * inverse.w * weight;
+      }
     }
     sum0 += subgroupBroadcast(rows0, 0u) * bk;
     sum1 += subgroupBroadcast(rows0, 1u) * bk;
@@ -154,43 +177,39 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
       sum31 += subgroupBroadcast(rows3, 7u) * bk;
     }
   }
-  var scale = vec4f(params.alpha);
-  if (INPUT == RMS_NORM) {
-    scale *= inverseSqrt(squares / f32(params.k) + params.epsilon);
-  }
-  tile[0u + lane] = sum0 * subgroupBroadcast(scale.x, 0u);
-  tile[8u + lane] = sum1 * subgroupBroadcast(scale.x, 1u);
-  tile[16u + lane] = sum2 * subgroupBroadcast(scale.x, 2u);
-  tile[24u + lane] = sum3 * subgroupBroadcast(scale.x, 3u);
-  tile[32u + lane] = sum4 * subgroupBroadcast(scale.x, 4u);
-  tile[40u + lane] = sum5 * subgroupBroadcast(scale.x, 5u);
-  tile[48u + lane] = sum6 * subgroupBroadcast(scale.x, 6u);
-  tile[56u + lane] = sum7 * subgroupBroadcast(scale.x, 7u);
+  tile[0u + lane] = sum0;
+  tile[8u + lane] = sum1;
+  tile[16u + lane] = sum2;
+  tile[24u + lane] = sum3;
+  tile[32u + lane] = sum4;
+  tile[40u + lane] = sum5;
+  tile[48u + lane] = sum6;
+  tile[56u + lane] = sum7;
   if (ROWS > 8u) {
-    tile[64u + lane] = sum8 * subgroupBroadcast(scale.y, 0u);
-    tile[72u + lane] = sum9 * subgroupBroadcast(scale.y, 1u);
-    tile[80u + lane] = sum10 * subgroupBroadcast(scale.y, 2u);
-    tile[88u + lane] = sum11 * subgroupBroadcast(scale.y, 3u);
-    tile[96u + lane] = sum12 * subgroupBroadcast(scale.y, 4u);
-    tile[104u + lane] = sum13 * subgroupBroadcast(scale.y, 5u);
-    tile[112u + lane] = sum14 * subgroupBroadcast(scale.y, 6u);
-    tile[120u + lane] = sum15 * subgroupBroadcast(scale.y, 7u);
-    tile[128u + lane] = sum16 * subgroupBroadcast(scale.z, 0u);
-    tile[136u + lane] = sum17 * subgroupBroadcast(scale.z, 1u);
-    tile[144u + lane] = sum18 * subgroupBroadcast(scale.z, 2u);
-    tile[152u + lane] = sum19 * subgroupBroadcast(scale.z, 3u);
-    tile[160u + lane] = sum20 * subgroupBroadcast(scale.z, 4u);
-    tile[168u + lane] = sum21 * subgroupBroadcast(scale.z, 5u);
-    tile[176u + lane] = sum22 * subgroupBroadcast(scale.z, 6u);
-    tile[184u + lane] = sum23 * subgroupBroadcast(scale.z, 7u);
-    tile[192u + lane] = sum24 * subgroupBroadcast(scale.w, 0u);
-    tile[200u + lane] = sum25 * subgroupBroadcast(scale.w, 1u);
-    tile[208u + lane] = sum26 * subgroupBroadcast(scale.w, 2u);
-    tile[216u + lane] = sum27 * subgroupBroadcast(scale.w, 3u);
-    tile[224u + lane] = sum28 * subgroupBroadcast(scale.w, 4u);
-    tile[232u + lane] = sum29 * subgroupBroadcast(scale.w, 5u);
-    tile[240u + lane] = sum30 * subgroupBroadcast(scale.w, 6u);
-    tile[248u + lane] = sum31 * subgroupBroadcast(scale.w, 7u);
+    tile[64u + lane] = sum8;
+    tile[72u + lane] = sum9;
+    tile[80u + lane] = sum10;
+    tile[88u + lane] = sum11;
+    tile[96u + lane] = sum12;
+    tile[104u + lane] = sum13;
+    tile[112u + lane] = sum14;
+    tile[120u + lane] = sum15;
+    tile[128u + lane] = sum16;
+    tile[136u + lane] = sum17;
+    tile[144u + lane] = sum18;
+    tile[152u + lane] = sum19;
+    tile[160u + lane] = sum20;
+    tile[168u + lane] = sum21;
+    tile[176u + lane] = sum22;
+    tile[184u + lane] = sum23;
+    tile[192u + lane] = sum24;
+    tile[200u + lane] = sum25;
+    tile[208u + lane] = sum26;
+    tile[216u + lane] = sum27;
+    tile[224u + lane] = sum28;
+    tile[232u + lane] = sum29;
+    tile[240u + lane] = sum30;
+    tile[248u + lane] = sum31;
   }
   if (column >= columns) {
     return;
@@ -198,7 +217,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   let rows = min(ROWS, params.m - row0);
   for (var r = 0u; r < rows; r++) {
     let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column;
-    var value = tile[r * LANES + lane];
+    var value = params.alpha * tile[r * LANES + lane];
     if (params.mode == 1u) {
       value += c[at];
     } else if (params.mode == 2u) {

@@ -1,5 +1,6 @@
 // Draws a token per row of logits, and its log-probability under softmax(logits / temperature).
-// settings [rows, 4] = temperature (0: greedy, lowest id of equals), top_p (off from 1), top_k (off at 0), spare.
+// settings [rows, 4] = temperature (0: greedy, lowest id of equals), top_p (off from 1), top_k (off at 0), and
+// 1 / temperature (1: greedy). The log-probability comes as in logprob.wgsl, so that both have the same bits.
 // top-k, then top-p on what is left, by the smallest logit kept: the largest key that enough of the count or the mass
 // reaches, found two bits of the ordered float at a time. Ties with it are kept. Then the inverse of the cumulative sum
 // at a Philox 2x32-10 number of (seed, position + shift). Results: next [rows], histories [rows, history_stride] at shift.
@@ -77,6 +78,37 @@ fn mass(row: Row, keys: vec3u, floor_key: u32, counting: bool) -> vec3f {
   return vec3f(dot(sums[0], vec4f(1.0)), dot(sums[1], vec4f(1.0)), dot(sums[2], vec4f(1.0)));
 }
 
+// log sum exp(logits / temperature), by the steps of logprob.wgsl.
+fn log_sum_exp(start: u32, inverse_temperature: f32) -> f32 {
+  let full = params.vocabulary / 16u * 4u;
+  var state = vec2f(-1e30, 0.0);
+  for (var quad = 0u; quad < full; quad += 4u) {
+    state = absorb(state, array(
+      logits[start + quad] * inverse_temperature,
+      logits[start + quad + 1u] * inverse_temperature,
+      logits[start + quad + 2u] * inverse_temperature,
+      logits[start + quad + 3u] * inverse_temperature,
+    ));
+  }
+  let none = vec4f(-1e30);
+  for (var quad = full; quad * 4u < params.vocabulary; quad++) {
+    let x = select(none, logits[start + quad] * inverse_temperature, used(quad));
+    state = absorb(state, array(x, none, none, none));
+  }
+  return state.x + log(state.y);
+}
+
+// The highest x so far and the sum of exp(x - highest), with sixteen more.
+fn absorb(state: vec2f, x: array<vec4f, 4>) -> vec2f {
+  let most = max(max(x[0], x[1]), max(x[2], x[3]));
+  let highest = max(max(max(most.x, most.y), max(most.z, most.w)), state.x);
+  var totals = vec4f();
+  for (var i = 0u; i < 4u; i++) {
+    totals += exp(x[i] - highest);
+  }
+  return vec2f(highest, state.y * exp(state.x - highest) + dot(totals, vec4f(1.0)));
+}
+
 // The largest key such that what reaches it sums to at least `enough`.
 fn find_least(row: Row, floor_key: u32, enough: f32, counting: bool) -> u32 {
   var key = 0u;
@@ -145,8 +177,7 @@ fn main(
   let setting = settings[row];
   let greedy = setting.x == 0.0;
   let best = find_best(index);
-  let view = Row(index * params.stride / 4u, best.logit, select(1.0 / setting.x, 1.0, greedy));
-  let everything = mass(view, vec3u(), 0u, false).x;
+  let view = Row(index * params.stride / 4u, best.logit, setting.w);
   var token = best.id;
   if (!greedy) {
     var least = 0u;
@@ -164,5 +195,5 @@ fn main(
   let to = row * params.history_stride + params.shift;
   next[row] = token;
   tokens[to] = token;
-  logprobs[to] = (chosen - view.highest) * view.inverse_temperature - log(everything);
+  logprobs[to] = fma(chosen, view.inverse_temperature, -log_sum_exp(view.start, view.inverse_temperature));
 }

@@ -1,7 +1,8 @@
 // sample for GPUs: the same bindings, params and results, by a workgroup per row.
 //
 // Sums run over every 256th vec4 and are joined by a tree; only the draw walks ids in order, a stretch of them per
-// thread, in the one stretch where the cumulative sum passes the target.
+// thread, in the one stretch where the cumulative sum passes the target. The log-probability comes as in
+// logprob_tiled.wgsl, so that both have the same bits.
 // Grid: a workgroup per row.
 
 struct Params {
@@ -40,6 +41,8 @@ struct Best {
 var<private> lane: u32;
 var<workgroup> sums: array<vec3f, THREADS>;
 var<workgroup> bests: array<Best, THREADS>;
+// The highest of some logits / temperature, and the sum of exp(x - highest).
+var<workgroup> states: array<vec2f, THREADS>;
 var<workgroup> drawn: u32;
 
 fn used(quad: u32) -> vec4<bool> {
@@ -110,6 +113,34 @@ fn mass(row: Row, keys: vec3u, floor_key: u32, counting: bool) -> vec3f {
     third += select(vec4f(), weights, counted & (key >= vec4u(keys.z)));
   }
   return together(vec3f(dot(first, vec4f(1.0)), dot(second, vec4f(1.0)), dot(third, vec4f(1.0))));
+}
+
+// log sum exp(logits / temperature), by the steps of logprob_tiled.wgsl; the same in all threads.
+fn log_sum_exp(start: u32, inverse_temperature: f32) -> f32 {
+  let none = vec4f(-1e30);
+  let inverse = vec4f(inverse_temperature);
+  var state = vec2f(none.x, 0.0);
+  for (var quad = lane; quad * 4u < params.vocabulary; quad += THREADS) {
+    let logit = logits[start + quad];
+    let x = select(none, logit * inverse, used(quad));
+    let highest = max(max(max(x.x, x.y), max(x.z, x.w)), state.x);
+    let weights = exp(select(none, fma(logit, inverse, vec4f(-highest)), used(quad)));
+    state = join(state, vec2f(highest, (weights.x + weights.y) + (weights.z + weights.w)));
+  }
+  states[lane] = state;
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) {
+      states[lane] = join(states[lane], states[lane + half]);
+    }
+  }
+  workgroupBarrier();
+  return states[0].x + log(states[0].y);
+}
+
+fn join(a: vec2f, b: vec2f) -> vec2f {
+  let highest = max(a.x, b.x);
+  return vec2f(highest, fma(a.y, exp(a.x - highest), b.y * exp(b.x - highest)));
 }
 
 // The largest key such that what reaches it sums to at least `enough`.
@@ -204,8 +235,8 @@ fn main(
   let greedy = setting.x == 0.0;
   let start = index * params.stride / 4u;
   let best = find_best(start);
-  let view = Row(start, best.logit, select(1.0 / setting.x, 1.0, greedy));
-  let everything = mass(view, vec3u(), 0u, false).x;
+  let view = Row(start, best.logit, setting.w);
+  let lse = log_sum_exp(start, view.inverse_temperature);
   var token = best.id;
   if (!greedy) {
     var least = 0u;
@@ -223,6 +254,6 @@ fn main(
     let to = row * params.history_stride + params.shift;
     next[row] = token;
     tokens[to] = token;
-    logprobs[to] = (chosen - view.highest) * view.inverse_temperature - log(everything);
+    logprobs[to] = fma(chosen, view.inverse_temperature, -lse);
   }
 }

@@ -5,7 +5,7 @@
 import type { Buffer } from "../compute/device.ts";
 import { BackwardPass } from "./backward.ts";
 import { embedding } from "./kernels/embedding.ts";
-import { chooseLogprob, type LogprobKernels } from "./kernels/logprob.ts";
+import { chooseLogprob, inverseTemperature, type LogprobKernels } from "./kernels/logprob.ts";
 import { plainRows } from "./kernels/norm.ts";
 import { alignedRows } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
@@ -85,7 +85,6 @@ export class HeadPass {
     this.model.device.dispatch(this.kernels.forward, {
       buffers: { logits, targets, logprobs, entropies, logSumExps },
       params: this.params(window),
-      constants: this.kernels.constants,
     });
   }
 
@@ -100,7 +99,7 @@ export class HeadPass {
       first_row: first,
       vocabulary: vocabSize,
       stride: logitStride(vocabSize),
-      inverse_temperature: 1 / this.temperature,
+      inverse_temperature: inverseTemperature(this.temperature),
     };
   }
 
@@ -166,7 +165,6 @@ export class HeadPass {
         entropyGrads: at.entropies,
       },
       params: this.params(window),
-      constants: this.kernels.constants,
     });
     const [from, bytes] = [window.first * width, window.rows * width];
     at.sink.matrix(model.head, { dy: logits, x: this.normed.slice(from, bytes), m: window.rows, stride });

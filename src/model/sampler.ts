@@ -9,7 +9,7 @@ import { ConfigError } from "../errors.ts";
 import { type Cache, Decoder, type Rows } from "./decoder.ts";
 import { gatherRows } from "./head.ts";
 import { cacheCopy } from "./kernels/cache.ts";
-import { SETTING_FLOATS } from "./kernels/sample.ts";
+import { SETTING_FLOATS, samplingSettings } from "./kernels/sample.ts";
 import { Scratch } from "./scratch.ts";
 import { packInput, type Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
@@ -231,10 +231,8 @@ export class Sampler {
     const { scratch, steps } = at;
     const count = running.length;
     const settings = new Float32Array(count * SETTING_FLOATS);
-    for (const [i, { request }] of running.entries()) {
-      const { temperature, top_p, top_k } = request.params;
-      settings.set([temperature, top_p, top_k], i * SETTING_FLOATS);
-    }
+    for (const [i, { request }] of running.entries())
+      settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
     const u32 = (of: (it: Running) => number, label: string) =>
       scratch.upload(Uint32Array.from(running, of), label);
     return {

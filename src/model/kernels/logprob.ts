@@ -15,6 +15,11 @@ const PARAMS = {
   inverse_temperature: "f32",
 } as const;
 
+/** 1 / temperature in f32: what sampler and trainer share, so that their log-probabilities have the same bits. */
+export function inverseTemperature(temperature: number): number {
+  return Math.fround(1 / temperature);
+}
+
 /** Vec4s of logits that a thread of the gradient takes; the shader's DEPTH. */
 const BACKWARD_DEPTH = 16;
 
@@ -95,24 +100,24 @@ export const logprobBackward = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-6 },
 });
 
-/** {@link logprob} by a workgroup per row, for GPUs. */
+/** {@link logprob} by a workgroup per row, for GPUs. As many threads as `sampleTiled` has: their sums run in one order. */
 export const logprobTiled = defineKernel({
   ...logprob,
   name: "logprob_tiled",
-  constants: { WORKGROUP: 64 },
+  constants: { WORKGROUP: 256 },
   grid: ({ rows }) => folded(rows),
 });
+
+const logprobBackwardTiled = defineKernel({ ...logprobBackward, constants: { WORKGROUP: 64 } });
 
 export interface LogprobKernels {
   readonly forward: typeof logprob;
   readonly backward: typeof logprobBackward;
-  /** Of both. */
-  readonly constants: Constants;
 }
 
-/** Rows by threads where barriers are slow, by workgroups on GPUs. */
+/** Rows by threads where barriers are slow, by workgroups on GPUs. Their own constants fit. */
 export function chooseLogprob({ family }: Pick<DeviceInfo, "family">): LogprobKernels {
   return family === "tiled"
-    ? { forward: logprobTiled, backward: logprobBackward, constants: { WORKGROUP: 64 } }
-    : { forward: logprob, backward: logprobBackward, constants: { WORKGROUP: 8 } };
+    ? { forward: logprobTiled, backward: logprobBackwardTiled }
+    : { forward: logprob, backward: logprobBackward };
 }

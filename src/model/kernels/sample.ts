@@ -1,13 +1,20 @@
 /** Draws one token per row of logits: temperature, top-k, top-p, and a random number that depends on nothing else. */
 import type { DeviceInfo } from "../../compute/device.ts";
 import { defineKernel, folded } from "../../compute/kernel.ts";
+import { inverseTemperature } from "./logprob.ts";
 
-/** Floats per row of `settings`: temperature, top_p, top_k, spare. */
+/** Floats per row of `settings`: {@link samplingSettings}. */
 export const SETTING_FLOATS = 4;
+
+/** temperature, top_p, top_k, and the inverse temperature (1 when greedy) as the log-probabilities of a trainer have it. */
+export function samplingSettings(of: { temperature: number; top_p: number; top_k: number }): number[] {
+  const { temperature, top_p, top_k } = of;
+  return [temperature, top_p, top_k, temperature === 0 ? 1 : inverseTemperature(temperature)];
+}
 
 /**
  * next[r] = a token drawn from logits[r, 0..V) and its log-probability under softmax(logits / temperature), before
- * top-k and top-p (under softmax(logits) when greedy). Both also go to tokens[r, shift] and logprobs[r, shift] of the
+ * top-k and top-p (under softmax(logits) when greedy), the same bits that `logprob` computes. Both also go to tokens[r, shift] and logprobs[r, shift] of the
  * histories [rows, history_stride], so that many steps can be recorded ahead of one read-back.
  *
  * Temperature 0 is greedy; of equal logits the lowest id wins. top_k <= 0 and top_p >= 1 are off. As in vLLM: top-k
@@ -40,9 +47,10 @@ export const sample = defineKernel({
     const { rows, first_row, vocabulary, stride, shift, history_stride } = params;
     for (let local = 0; local < rows; local++) {
       const row = first_row + local;
-      const [temperature, topP, topK] = settings.subarray(row * SETTING_FLOATS);
+      const [temperature, topP, topK, inverse] = settings.subarray(row * SETTING_FLOATS);
       const drawn = drawToken(logits.subarray(local * stride, local * stride + vocabulary), {
-        temperature,
+        greedy: temperature === 0,
+        inverse,
         topP,
         topK,
         uniform: uniformAt(seeds[row], positions[row] + shift),
@@ -69,7 +77,9 @@ export function chooseSample({ family }: Pick<DeviceInfo, "family">): typeof sam
 }
 
 interface Draw {
-  readonly temperature: number;
+  readonly greedy: boolean;
+  /** 1 / temperature; 1 when greedy. */
+  readonly inverse: number;
   readonly topP: number;
   readonly topK: number;
   /** In [0, 1). */
@@ -78,15 +88,15 @@ interface Draw {
 
 /** The reference's draw from one row. */
 export function drawToken(logits: ArrayLike<number>, draw: Draw): { token: number; logprob: number } {
-  const greedy = draw.temperature === 0;
-  const inverse = greedy ? 1 : 1 / draw.temperature;
+  const { greedy, inverse } = draw;
   let best = 0;
   for (let i = 1; i < logits.length; i++) if (logits[i] > logits[best]) best = i;
-  const weights = Float64Array.from(logits, (x) => Math.exp((x - logits[best]) * inverse));
+  const max = logits[best] * inverse;
+  const weights = Float64Array.from(logits, (x) => Math.exp(x * inverse - max));
   let total = 0;
   for (const weight of weights) total += weight;
   const token = greedy ? best : pick(logits, weights, { ...draw, best });
-  return { token, logprob: (logits[token] - logits[best]) * inverse - Math.log(total) };
+  return { token, logprob: logits[token] * inverse - max - Math.log(total) };
 }
 
 /** Inverse of the cumulative sum, in order of ids, over the logits that top-k and top-p leave. */

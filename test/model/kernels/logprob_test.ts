@@ -25,7 +25,7 @@ function logitsOf({ rows, vocabulary, stride }: Shape, scale = 5): Float32Array 
 }
 
 describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
-  const { forward: kernel, backward: gradient, constants } = chooseLogprob({ family });
+  const { forward: kernel, backward: gradient } = chooseLogprob({ family });
 
   test.each(CASES)("%o at temperature %d, with the gradient", async (shape, temperature) => {
     const { rows, vocabulary } = shape;
@@ -38,7 +38,6 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
     const forward = await runOnBoth(devices, kernel, {
       buffers: { logits, targets, logprobs: perRow(), entropies: perRow(), logSumExps: perRow() },
       params,
-      constants,
     });
     const grads = { logprobGrads: noise(length, 3), entropyGrads: noise(length, 4) };
     const backward = await runOnBoth(devices, gradient, {
@@ -50,7 +49,6 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
         ...grads,
       },
       params,
-      constants,
     });
     const loss = () => {
       const [logprobs, entropies] = [new Float64Array(length), new Float64Array(length)];
@@ -83,7 +81,6 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
           logSumExps: unwritten(4),
         },
         params: { ...shape, first_row: 0, inverse_temperature: 1 },
-        constants,
       },
     );
     for (const value of logprobs) expect(value).toBeLessThanOrEqual(1e-4);
@@ -101,7 +98,6 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
         entropyGrads: noise(shape.rows, 4),
       },
       params: { ...shape, first_row: 0, inverse_temperature: 1 },
-      constants,
     });
   });
 });

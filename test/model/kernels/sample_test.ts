@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { chooseSample, philox, uniformAt } from "../../../src/model/kernels/sample.ts";
+import { chooseSample, philox, samplingSettings, uniformAt } from "../../../src/model/kernels/sample.ts";
 import { integers, noise, runOnBoth, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -21,7 +21,11 @@ function setUp({ rows, vocabulary, temperature, topP = 1, topK = 0 }: Case, logi
       logits: padded,
       seeds: integers(rows, 2 ** 31, 5),
       positions: integers(rows, 1000, 6),
-      settings: Float32Array.from({ length: rows * 4 }, (_, i) => [temperature, topP, topK, 0][i % 4]),
+      settings: Float32Array.from(
+        Array.from({ length: rows }, () =>
+          samplingSettings({ temperature, top_p: topP, top_k: topK }),
+        ).flat(),
+      ),
       next: new Uint32Array(rows),
       tokens: new Uint32Array(rows * history_stride),
       logprobs: new Float32Array(rows * history_stride),

@@ -1,0 +1,153 @@
+/**
+ * A row's tokens and log-probs are the same bits alone and in any company, through prefill, decoding, scoring and
+ * training, in every family of kernels. Failures count the values whose bits differ, by stage.
+ */
+import { expect, test } from "vitest";
+import type { SampledSequence, SampleRequest } from "../../src/backend.ts";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import type { Device, DeviceInfo } from "../../src/compute/device.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
+import { LanguageModel, type PassLoss, type PassOutputs } from "../../src/model/language_model.ts";
+import { changed } from "../fixtures/changed_device.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { MODEL_NAMES, modelFolder, pack } from "../fixtures/golden_model.ts";
+import { floats, uniform } from "../fixtures/numbers.ts";
+import { hasShared } from "../fixtures/shared.ts";
+
+const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"] };
+/** No power of two, and its inverse is not exact. */
+const TEMPERATURE = 0.7;
+
+type Scale = { readonly companies: number; readonly companions: readonly number[]; readonly tokens: number };
+const FULL: Scale = { companies: 64, companions: [1, 2, 3, 6, 7, 8, 15, 30, 31, 37, 64], tokens: 24 };
+const SMALL: Scale = { companies: 64, companions: [1, 2, 3], tokens: 5 };
+
+const withInfo = (device: Device, info: Partial<DeviceInfo>) =>
+  changed(device, { info: { ...device.info, ...info } });
+
+/** Every family of kernels that this machine runs. */
+const VARIANTS: readonly (readonly [string, Device, Scale])[] = [
+  ["cpu", new CpuDevice(), SMALL],
+  ...(gpuDevice
+    ? ([
+        ["webgpu", gpuDevice, FULL],
+        ["webgpu, no subgroups", withInfo(gpuDevice, { subgroupSize: 0 }), { ...FULL, companies: 16 }],
+        ["webgpu, tiled", withInfo(gpuDevice, { family: "tiled" }), { ...SMALL, companies: 16 }],
+      ] as const)
+    : []),
+];
+
+/** The row whose bits count, and requests to keep it company. */
+function requestsOf({ vocabSize }: ModelConfig, { tokens, companions }: Scale) {
+  const next = uniform(5);
+  const whole = (below: number) => Math.floor(next() * below);
+  const request = (length: number, params: Partial<SampleRequest["params"]>): SampleRequest => ({
+    prompt_ids: Array.from({ length }, () => whole(vocabSize)),
+    seed: whole(2 ** 32),
+    params: {
+      temperature: 1,
+      top_p: 1,
+      top_k: -1,
+      max_tokens: 1 + whole(tokens),
+      stop_token_ids: [],
+      ...params,
+    },
+  });
+  const own = { temperature: TEMPERATURE, max_tokens: tokens };
+  const rows = [request(1, own), request(8, { ...own, top_p: 0.9 }), request(21, { ...own, top_k: 20 })];
+  const others = Array.from({ length: 64 }, (_, i) =>
+    request(1 + whole(32), { temperature: [0, 0.5, 1][i % 3], top_p: i % 2 ? 1 : 0.8 }),
+  );
+  const company = (i: number) => {
+    const size = companions[whole(companions.length)];
+    const chosen = Array.from({ length: size }, () => others[whole(others.length)]);
+    const at = whole(size + 1);
+    return { requests: [...chosen.slice(0, at), rows[i % rows.length], ...chosen.slice(at)], at };
+  };
+  return { rows, company };
+}
+
+/** Values that differ in their bits, as "n of m"; absent where none does. */
+class Differences {
+  private readonly counts = new Map<string, { differ: number; of: number }>();
+
+  add(stage: string, actual: readonly number[], expected: readonly number[]): void {
+    const count = this.counts.get(stage) ?? { differ: 0, of: 0 };
+    const [a, b] = [actual, expected].map((values) => new Uint32Array(Float32Array.from(values).buffer));
+    count.of += Math.max(a.length, b.length);
+    for (let i = 0; i < Math.max(a.length, b.length); i++) if (a[i] !== b[i]) count.differ++;
+    this.counts.set(stage, count);
+  }
+
+  get found(): Record<string, string> {
+    const differing = [...this.counts].filter(([, { differ }]) => differ > 0);
+    return Object.fromEntries(differing.map(([stage, { differ, of }]) => [stage, `${differ} of ${of}`]));
+  }
+}
+
+const sequenceOf = ({ prompt_ids }: SampleRequest, { tokens }: SampledSequence) => [...prompt_ids, ...tokens];
+
+async function scored(model: LanguageModel, sequences: readonly (readonly number[])[]) {
+  const rows = pack(sequences);
+  const { logprobs, entropy } = await model.logprobs(rows, { policy: "current", temperature: TEMPERATURE });
+  const of = (values: Float32Array, i: number) => [...values.slice(rows.offsets[i] + 1, rows.offsets[i + 1])];
+  return { logprobs: (i: number) => of(logprobs, i), entropies: (i: number) => of(entropy, i) };
+}
+
+/** Log-probs as the training pass computes them, of every token but the first ones. */
+async function trained(model: LanguageModel, sequences: readonly (readonly number[])[]): Promise<number[][]> {
+  const rows = pack(sequences);
+  const mask = new Uint32Array(rows.tokens.length).fill(1);
+  const found: number[][] = [];
+  const loss = async (outputs: PassOutputs): Promise<PassLoss> => {
+    const { offsets, logprobs } = outputs;
+    const length = offsets[offsets.length - 1];
+    const [values] = await model.device.read([{ buffer: logprobs, type: "f32", length }]);
+    for (let i = 0; i + 1 < offsets.length; i++) found.push([...values.slice(offsets[i], offsets[i + 1])]);
+    const slopes = model.device.upload(new Float32Array(length), "slopes");
+    return { dlogprobs: slopes, reads: [], release: () => model.device.release(slopes) };
+  };
+  await model.accumulate({ ...rows, mask }, { temperature: TEMPERATURE, loss });
+  return found;
+}
+
+async function differences(model: LanguageModel, scale: Scale): Promise<Record<string, string>> {
+  const { rows, company } = requestsOf(model.config, scale);
+  const found = new Differences();
+  const sample = (requests: readonly SampleRequest[]) => model.sample(requests, { weightVersion: 0 });
+  const alone = [];
+  for (const row of rows) {
+    const [drawn] = await sample([row]);
+    const sequence = sequenceOf(row, drawn);
+    const score = await scored(model, [sequence]);
+    const [training] = await trained(model, [sequence]);
+    found.add("sampled against scored", drawn.logprobs, score.logprobs(0).slice(-drawn.tokens.length));
+    found.add("scored against trained", score.logprobs(0), training);
+    alone.push({ drawn, logprobs: score.logprobs(0), entropies: score.entropies(0) });
+  }
+  for (let i = 0; i < scale.companies; i++) {
+    const { requests, at } = company(i);
+    const { drawn, logprobs, entropies } = alone[i % rows.length];
+    const together = await sample(requests);
+    found.add("tokens drawn", together[at].tokens, drawn.tokens);
+    found.add("log-probs drawn", together[at].logprobs, drawn.logprobs);
+    const sequences = requests.map((request, j) => sequenceOf(request, j === at ? drawn : together[j]));
+    const score = await scored(model, sequences);
+    found.add("log-probs scored", score.logprobs(at), logprobs);
+    found.add("entropies scored", score.entropies(at), entropies);
+    if (i % 8 === 0) found.add("log-probs trained", (await trained(model, sequences))[at], logprobs);
+  }
+  return found.found;
+}
+
+for (const [what, device, scale] of VARIANTS)
+  for (const name of hasShared ? MODEL_NAMES : [])
+    for (const lora of [undefined, LORA])
+      test(`a row alone and in ${scale.companies} companies: the same bits (${what}, ${name}${lora ? ", LoRA" : ""})`, async () => {
+        const model = await LanguageModel.load(device, await modelFolder(name), { lora });
+        for (const { name, rows, columns } of model.adapter?.values.layout.entries.values() ?? [])
+          model.adapter!.values.write(name, floats(rows * columns, rows, 0.1));
+        model.refresh();
+        expect(await differences(model, scale)).toEqual({});
+        model.release();
+      }, 120_000);
