@@ -16,10 +16,8 @@ struct Params {
   c_offset: u32,
   c_row: u32,
   alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product.
+  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
   mode: u32,
-  // For the kernels that normalise their input; unused here.
-  epsilon: f32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
@@ -43,6 +41,10 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   var aAt = vec4u(params.a_offset) + rows * params.a_row;
   var bAt = params.b_offset + column * params.b_column;
   var sum = vec4f();
+  if (params.mode >= 3u) {
+    let at = vec4u(params.c_offset + column) + rows * params.c_row;
+    sum = vec4f(c[at.x], c[at.y], c[at.z], c[at.w]);
+  }
   for (var k = 0u; k < params.k; k++) {
     sum += vec4f(a[aAt.x], a[aAt.y], a[aAt.z], a[aAt.w]) * b[bAt];
     aAt += vec4u(params.a_k);
@@ -53,7 +55,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     var value = params.alpha * sum[r];
     if (params.mode == 1u) {
       value += c[at];
-    } else if (params.mode == 2u) {
+    } else if (params.mode == 2u || params.mode == 4u) {
       value += addend[at];
     }
     c[at] = value;

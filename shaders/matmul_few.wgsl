@@ -20,9 +20,8 @@ struct Params {
   c_offset: u32,
   c_row: u32,
   alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product.
+  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
   mode: u32,
-  epsilon: f32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<vec4f>;
@@ -49,6 +48,14 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     column_at[j] = (params.b_offset + column * params.b_column) / 4u;
   }
   var sums: array<array<f32, MOST_ROWS>, COLUMNS>;
+  if (params.mode >= 3u) {
+    for (var j = 0u; j < COLUMNS; j++) {
+      for (var r = 0u; r < ROWS; r++) {
+        let row = min(first_row + r, params.m - 1u);
+        sums[j][r] = c[params.c_offset + row * params.c_row + min(first_column + j * LANES, params.n - 1u)];
+      }
+    }
+  }
   for (var i = 0u; i < params.k / 4u; i++) {
     let own = a[row_at + i];
     var rows: array<vec4f, MOST_ROWS>;
@@ -79,7 +86,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
       var value = params.alpha * sums[j][r];
       if (params.mode == 1u) {
         value += c[at];
-      } else if (params.mode == 2u) {
+      } else if (params.mode == 2u || params.mode == 4u) {
         value += addend[at];
       }
       c[at] = value;

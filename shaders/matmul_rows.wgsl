@@ -16,10 +16,8 @@ struct Params {
   c_offset: u32,
   c_row: u32,
   alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product.
+  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
   mode: u32,
-  // For the kernels that normalise their input; unused here.
-  epsilon: f32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
@@ -66,6 +64,29 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   var right6 = vec4f();
   var left7 = vec4f();
   var right7 = vec4f();
+  if (params.mode >= 3u) {
+    for (var r = 0u; r < ROWS; r++) {
+      let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
+      tile[r * 16u + thread * 2u] = c[at + min(column, columns - 1u)];
+      tile[r * 16u + thread * 2u + 1u] = c[at + min(column + 1u, columns - 1u)];
+    }
+    left0 = tile[0u + thread * 2u];
+    right0 = tile[1u + thread * 2u];
+    left1 = tile[16u + thread * 2u];
+    right1 = tile[17u + thread * 2u];
+    left2 = tile[32u + thread * 2u];
+    right2 = tile[33u + thread * 2u];
+    left3 = tile[48u + thread * 2u];
+    right3 = tile[49u + thread * 2u];
+    left4 = tile[64u + thread * 2u];
+    right4 = tile[65u + thread * 2u];
+    left5 = tile[80u + thread * 2u];
+    right5 = tile[81u + thread * 2u];
+    left6 = tile[96u + thread * 2u];
+    right6 = tile[97u + thread * 2u];
+    left7 = tile[112u + thread * 2u];
+    right7 = tile[113u + thread * 2u];
+  }
   for (var k = 0u; k < params.k; k++) {
     let bLeft = b[b0];
     let bRight = b[b0 + second];
@@ -127,7 +148,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
         var value = params.alpha * tile[r * 16u + thread * 2u + v];
         if (params.mode == 1u) {
           value += c[at];
-        } else if (params.mode == 2u) {
+        } else if (params.mode == 2u || params.mode == 4u) {
           value += addend[at];
         }
         c[at] = value;

@@ -1,9 +1,8 @@
 // C = alpha f(A) B (+ addend), for CPU drivers whose subgroups are 8 lanes wide.
 //
 // A [m, k] by the strides (a_row, a_k), so either orientation. B [k, n] and C [m, n] row-major, in vec4.
-// INPUT says what f is. 0: A itself. 1: RMS norm of A's rows, its weight [k] bound as `addend`, k a multiple of 4. 2:
-// SwiGLU, A's rows being [gate, up] of 2k elements. Decoding a few rows is all dispatches, and these save some. Both
-// compute what rms_norm.wgsl and swiglu.wgsl do, in the same order: the bits are the same either way.
+// INPUT says what f is. 0: A itself. 1: SwiGLU, A's rows being [gate, up] of 2k elements, by the steps of swiglu.wgsl and so
+// with its bits. Decoding a few rows is all dispatches, and this saves one.
 // One subgroup a workgroup: lane l owns columns 4l..4l+3 of a block of 32, and 8 or 32 rows. Eight lanes read one row of A
 // each and hand it round by broadcast: such drivers issue every storage load lane by lane, so loads are what costs.
 // Sums leave through workgroup memory, each lane by its own slots: no barrier, and a small epilogue to compile.
@@ -23,10 +22,8 @@ struct Params {
   c_offset: u32,
   c_row: u32,
   alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product.
+  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
   mode: u32,
-  // Of the RMS norm.
-  epsilon: f32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
@@ -40,22 +37,9 @@ override INPUT: u32 = 0u;
 override ROWS: u32 = 32u;
 
 const LANES = 8u;
-const RMS_NORM = 1u;
-const SWIGLU = 2u;
+const SWIGLU = 1u;
 
 var<workgroup> tile: array<vec4f, 256>;
-
-// 1 / rms of the row from `at` on.
-fn inverse_rms(at: u32) -> f32 {
-  var squares = vec4f();
-  for (var k = 0u; k < params.k; k += 4u) {
-    let x_at = at + k * params.a_k;
-    let x = vec4f(a[x_at], a[x_at + params.a_k], a[x_at + 2u * params.a_k], a[x_at + 3u * params.a_k]);
-    squares += x * x;
-  }
-  let mean = dot(squares, vec4f(1.0)) / f32(params.k);
-  return 1.0 / sqrt(mean + params.epsilon);
-}
 
 fn load(at: u32) -> f32 {
   if (INPUT == SWIGLU) {
@@ -77,14 +61,6 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   var a3 = params.a_offset + min(row0 + 24u + lane, last) * params.a_row;
   var b0 = params.b_offset / 4u + min(column, columns - 1u);
   let bStep = params.b_k / 4u;
-  // Of the lane's own row in each group of 8.
-  var inverse = vec4f();
-  if (INPUT == RMS_NORM) {
-    inverse.x = inverse_rms(a0);
-    if (ROWS > 8u) {
-      inverse = vec4f(inverse.x, inverse_rms(a1), inverse_rms(a2), inverse_rms(a3));
-    }
-  }
   var sum0 = vec4f();
   var sum1 = vec4f();
   var sum2 = vec4f();
@@ -117,10 +93,50 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   var sum29 = vec4f();
   var sum30 = vec4f();
   var sum31 = vec4f();
+  if (params.mode >= 3u) {
+    for (var r = 0u; r < ROWS; r++) {
+      let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
+      tile[r * LANES + lane] = c[at + min(column, columns - 1u)];
+    }
+    sum0 = tile[0u + lane];
+    sum1 = tile[8u + lane];
+    sum2 = tile[16u + lane];
+    sum3 = tile[24u + lane];
+    sum4 = tile[32u + lane];
+    sum5 = tile[40u + lane];
+    sum6 = tile[48u + lane];
+    sum7 = tile[56u + lane];
+    if (ROWS > 8u) {
+      sum8 = tile[64u + lane];
+      sum9 = tile[72u + lane];
+      sum10 = tile[80u + lane];
+      sum11 = tile[88u + lane];
+      sum12 = tile[96u + lane];
+      sum13 = tile[104u + lane];
+      sum14 = tile[112u + lane];
+      sum15 = tile[120u + lane];
+      sum16 = tile[128u + lane];
+      sum17 = tile[136u + lane];
+      sum18 = tile[144u + lane];
+      sum19 = tile[152u + lane];
+      sum20 = tile[160u + lane];
+      sum21 = tile[168u + lane];
+      sum22 = tile[176u + lane];
+      sum23 = tile[184u + lane];
+      sum24 = tile[192u + lane];
+      sum25 = tile[200u + lane];
+      sum26 = tile[208u + lane];
+      sum27 = tile[216u + lane];
+      sum28 = tile[224u + lane];
+      sum29 = tile[232u + lane];
+      sum30 = tile[240u + lane];
+      sum31 = tile[248u + lane];
+    }
+  }
   for (var k = 0u; k < params.k; k++) {
     let bk = b[b0];
     b0 += bStep;
-    var rows0 = load(a0);
+    let rows0 = load(a0);
     a0 += params.a_k;
     var rows1 = 0.0;
     var rows2 = 0.0;
@@ -132,15 +148,6 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
       a2 += params.a_k;
       rows3 = load(a3);
       a3 += params.a_k;
-    }
-    if (INPUT == RMS_NORM) {
-      let weight = addend[k / 4u][k % 4u];
-      rows0 = rows0 * inverse.x * weight;
-      if (ROWS > 8u) {
-        rows1 = rows1 * inverse.y * weight;
-        rows2 = rows2 * inverse.z * weight;
-        rows3 = rows3 * inverse.w * weight;
-      }
     }
     sum0 += subgroupBroadcast(rows0, 0u) * bk;
     sum1 += subgroupBroadcast(rows0, 1u) * bk;
@@ -220,7 +227,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     var value = params.alpha * tile[r * LANES + lane];
     if (params.mode == 1u) {
       value += c[at];
-    } else if (params.mode == 2u) {
+    } else if (params.mode == 2u || params.mode == 4u) {
       value += addend[at];
     }
     c[at] = value;

@@ -16,10 +16,8 @@ struct Params {
   c_offset: u32,
   c_row: u32,
   alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product.
+  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
   mode: u32,
-  // For the kernels that normalise their input; unused here.
-  epsilon: f32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
@@ -44,6 +42,14 @@ fn main(
   let row0 = block.y * TILE;
   let column0 = block.x * TILE;
   var sum: array<vec4f, 4>;
+  if (params.mode >= 3u) {
+    for (var i = 0u; i < 4u; i++) {
+      let row = min(row0 + thread.y + i * 16u, params.m - 1u);
+      for (var j = 0u; j < 4u; j++) {
+        sum[i][j] = c[params.c_offset + row * params.c_row + min(column0 + thread.x + j * 16u, params.n - 1u)];
+      }
+    }
+  }
   for (var k0 = 0u; k0 < params.k; k0 += STEP) {
     // Neighbouring threads read neighbouring addresses in either orientation.
     for (var i = index; i < TILE * STEP; i += 256u) {
@@ -83,7 +89,7 @@ fn main(
         var value = params.alpha * sum[i][j];
         if (params.mode == 1u) {
           value += c[at];
-        } else if (params.mode == 2u) {
+        } else if (params.mode == 2u || params.mode == 4u) {
           value += addend[at];
         }
         c[at] = value;

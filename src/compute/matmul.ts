@@ -23,13 +23,12 @@ const PARAMS = {
   c_row: "u32",
   alpha: "f32",
   mode: "u32",
-  epsilon: "f32",
 } as const;
 
 type Params = Values<typeof PARAMS>;
 
 /** What is done to A's rows on their way in: the shaders' constant INPUT. */
-const INPUT = { plain: 0, rmsNorm: 1, swiglu: 2 } as const;
+const INPUT = { plain: 0, swiglu: 1 } as const;
 
 /** Up to so many rows of A are few: they take kernels that keep few sums. */
 const FEW_ROWS = 8;
@@ -39,6 +38,8 @@ const MIN_FEW_ELEMENTS = 2 ** 17;
 const WRITE = 0;
 const ACCUMULATE = 1;
 const ADD = 2;
+const CONTINUE = 3;
+const CONTINUE_AND_ADD = 4;
 
 type MatmulKernel = Kernel<typeof BINDINGS, typeof PARAMS>;
 
@@ -95,24 +96,18 @@ function multiply({ a, b, addend, c }: Views, p: Params, { INPUT: input = INPUT.
   for (let i = 0; i < p.m; i++) {
     const from = p.a_offset + i * p.a_row;
     for (let k = 0; k < p.k; k++) inputs[k] = a[from + k * p.a_k];
-    if (input === INPUT.rmsNorm) normalise(inputs, addend, p.epsilon);
     if (input === INPUT.swiglu)
       for (let k = 0; k < p.k; k++) inputs[k] *= a[from + p.k + k] / (1 + Math.exp(-inputs[k]));
-    row.fill(0);
-    for (let k = 0; k < p.k; k++) addScaled(row, inputs[k], b, p.b_offset + k * p.b_k, p.b_column);
     const at = p.c_offset + i * p.c_row;
+    if (p.mode >= CONTINUE) row.set(c.subarray(at, at + p.n));
+    else row.fill(0);
+    for (let k = 0; k < p.k; k++) addScaled(row, inputs[k], b, p.b_offset + k * p.b_k, p.b_column);
     for (let j = 0; j < p.n; j++) {
-      const before = p.mode === ACCUMULATE ? c[at + j] : p.mode === ADD ? addend[at + j] : 0;
+      const adds = p.mode === ADD || p.mode === CONTINUE_AND_ADD;
+      const before = p.mode === ACCUMULATE ? c[at + j] : adds ? addend[at + j] : 0;
       c[at + j] = before + p.alpha * row[j];
     }
   }
-}
-
-function normalise(x: Float64Array, weight: Float32Array, epsilon: number): void {
-  let squares = 0;
-  for (const value of x) squares += value * value;
-  const r = 1 / Math.sqrt(squares / x.length + epsilon);
-  for (let k = 0; k < x.length; k++) x[k] *= r * weight[k];
 }
 
 function addScaled(row: Float64Array, x: number, b: Float32Array, offset: number, stride: number): void {
@@ -147,15 +142,10 @@ export interface MatmulOptions {
   readonly accumulate?: boolean;
   /** C = addend + product; laid out as C. Must not share C's allocation. */
   readonly addend?: Buffer;
+  /** Sums go on from what C holds, as if k had not been cut there. For an alpha of 1. */
+  readonly continues?: boolean;
   /** Done to A's rows on their way in, where {@link fusesInput} allows it. */
-  readonly input?: RmsNormInput | SwigluInput;
-}
-
-/** Rows of A divided by their root mean square and multiplied by weight [k]. Excludes an addend. */
-export interface RmsNormInput {
-  readonly kind: "rms-norm";
-  readonly weight: Buffer;
-  readonly epsilon: number;
+  readonly input?: SwigluInput;
 }
 
 /** Rows of A hold a gate and an upper half of k elements each, joined as silu(gate) up. */
@@ -169,7 +159,8 @@ export function fusesInput(device: Device): boolean {
 }
 
 /**
- * Records one matrix product. Sums run over k in f32, in an order that the shape and the device fix.
+ * Records one matrix product. Sums run over k in f32, from the first to the last, whatever m and n are and whichever
+ * kernel they choose: a row of C has the same bits in any company.
  * Cost 2mnk floating-point operations. A zero m or n does nothing; a zero k gives zeros (or the addend).
  * Matrices larger than one binding covers are worked through in parts, {@link bindableParts}.
  */
@@ -194,35 +185,33 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     c_offset: c.offset ?? 0,
     c_row: c.stride ?? n,
     alpha: options.alpha ?? 1,
-    mode: options.accumulate ? ACCUMULATE : options.addend ? ADD : WRITE,
-    epsilon: options.input?.kind === "rms-norm" ? options.input.epsilon : 0,
+    mode: modeOf(options),
   };
   const family = familyFor(device, params);
   if (options.input && family !== "subgroup")
     throw new RangeError(
       `Cannot fuse ${options.input.kind} into a product of ${m} x ${n} x ${k} on this device`,
     );
-  const normWeight = options.input?.kind === "rms-norm" ? options.input.weight : undefined;
   device.dispatch(MATMUL_KERNELS[family], {
-    buffers: { a: a.buffer, b: b.buffer, addend: normWeight ?? options.addend ?? b.buffer, c: c.buffer },
+    buffers: { a: a.buffer, b: b.buffer, addend: options.addend ?? b.buffer, c: c.buffer },
     params,
     constants: CONSTANTS[family]?.(options),
   });
+}
+
+function modeOf({ accumulate, addend, continues }: MatmulOptions): number {
+  if (continues) return addend ? CONTINUE_AND_ADD : CONTINUE;
+  return accumulate ? ACCUMULATE : addend ? ADD : WRITE;
 }
 
 /** Products of few rows are bound by the reading of B, and those of many by arithmetic: few keep no sums that they lack. */
 const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) => Constants>>> = {
   subgroup: ({ m, input }) => ({
     ROWS: m <= FEW_ROWS ? FEW_ROWS : TILES.subgroup.rows,
-    ...(input && INPUT_CONSTANTS[input.kind]),
+    INPUT: INPUT[input?.kind ?? "plain"],
   }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
 };
-
-const INPUT_CONSTANTS = {
-  "rms-norm": { INPUT: INPUT.rmsNorm },
-  swiglu: { INPUT: INPUT.swiglu },
-} as const;
 
 /**
  * True where a product runs faster with B held by columns (`transposeB`) than by rows, given both: few rows of a wide

@@ -19,8 +19,8 @@ const TILE_ROWS = 64;
 const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
 
 /**
- * The products that make up one, each with buffers of at most `limit` bytes. A cut along k adds to what the parts before
- * it gave, in order.
+ * The products that make up one, each with buffers of at most `limit` bytes. A cut along k goes on from the sums of the
+ * parts before it, so that the bits are those of the whole; with an alpha, or into an accumulated C, it adds to them.
  * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k.
  */
 export function bindableParts(product: MatmulOptions, limit: number): readonly MatmulOptions[] {
@@ -72,16 +72,24 @@ function cuts(product: MatmulOptions, { axis, size }: { axis: Axis; size: number
   const found: MatmulOptions[] = [];
   for (let from = 0; from < product[axis]; from += size) {
     const length = Math.min(size, product[axis] - from);
-    const continues = axis === "k" && from > 0;
     found.push({
       ...product,
       [axis]: length,
       ...moved(product, { axis, from }),
-      addend: continues ? undefined : product.addend,
-      accumulate: continues || product.accumulate,
+      ...(axis === "k" && joined(product, { isFirst: from === 0, isLast: from + length === product.k })),
     });
   }
   return found;
+}
+
+/** How a part along k joins those before it. */
+function joined(
+  { alpha = 1, accumulate, addend, continues }: MatmulOptions,
+  { isFirst, isLast }: { isFirst: boolean; isLast: boolean },
+): Pick<MatmulOptions, "accumulate" | "addend" | "continues"> {
+  if (alpha === 1 && !accumulate)
+    return { continues: continues || !isFirst, addend: isLast ? addend : undefined };
+  return { accumulate: accumulate || !isFirst, addend: isFirst ? addend : undefined };
 }
 
 /** The three matrices from index `from` of an axis on, their strides as they are. */

@@ -1,6 +1,7 @@
 /**
  * Where the model calls of rollouts meet. Each rollout is an ordinary async function; their calls are gathered here and
- * drawn together, as soon as every running rollout waits for one (or nothing new has come for a moment).
+ * drawn together, as soon as every running rollout waits for one (or nothing new has come for a moment). Time decides who is
+ * drawn with whom, and no more: a local model's draw has the same bits in any company.
  */
 import type { Backend, SampledSequence, SampleRequest } from "../backend.ts";
 

@@ -256,12 +256,6 @@ export class Decoder {
     },
   ): void {
     const { norm: name, matrix, x, y, rows, scratch, stride } = at;
-    if (weights.fusesInput(matrix, rows)) {
-      const weight = weights.values.get(name);
-      const epsilon = this.model.config.rmsNormEps;
-      weights.apply(matrix, { x, y, m: rows, stride, input: { kind: "rms-norm", weight, epsilon } });
-      return;
-    }
     const { normed } = this.model.norm(weights, { name, x, rows, scratch });
     weights.apply(matrix, { x: normed, y, m: rows, stride });
   }

@@ -69,7 +69,7 @@ export interface ApplyOptions {
   readonly x: Buffer;
   readonly y: Buffer;
   readonly m: number;
-  /** Laid out as y; excludes a norm of the input. */
+  /** Laid out as y. */
   readonly addend?: Buffer;
   /** Default: the matrix's rows. */
   readonly stride?: number;
@@ -156,7 +156,7 @@ export class Weights {
       });
   }
 
-  /** Whether a norm or an activation of m rows may ride along with their product with this matrix, and gains by it. */
+  /** Whether an activation of m rows may ride along with their product with this matrix, and gains by it. */
   fusesInput(name: string, m: number): boolean {
     const { rows: n, columns: k } = this.values.entry(name);
     const isBound = n * k * 4 <= this.device.info.limits.maxBindingBytes;

@@ -1,0 +1,60 @@
+/** The first step on fresh rollouts: the trainer's log-probs are the sampler's, bit for bit, so the ratio is exactly 1. */
+import { expect, test } from "vitest";
+import { LocalBackend } from "../../src/backend/local.ts";
+import type { EstimateAdvantages } from "../../src/loop/advantages.ts";
+import { train } from "../../src/loop/train.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { singleTurn } from "../../src/task/rollout.ts";
+import { overDevices } from "../fixtures/devices.ts";
+import { modelFolder } from "../fixtures/golden_model.ts";
+import { MemoryLogger } from "../fixtures/loop.ts";
+import { hasShared } from "../fixtures/shared.ts";
+
+const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "o_proj", "down_proj"] };
+const OPENINGS = ["Once upon a time", "The cat sat", "One day, a", "Lily had a big red ball. She"];
+
+/** Something with two sides, so that the loss has a slope. */
+const alternate: EstimateAdvantages = (rewards) => ({
+  level: "row",
+  values: rewards.map((_, i) => (i % 2 ? 1 : -1)),
+});
+
+overDevices("the first on-policy step", (device) => {
+  test.skipIf(!hasShared).each([
+    ["all weights, old log-probs from the sampler", undefined, true],
+    ["LoRA, old log-probs from the sampler", LORA, true],
+    ["all weights, old log-probs from a forward pass", undefined, false],
+  ])("has a ratio of exactly 1 and a KL of exactly 0: %s", async (_, lora, bypass_mode) => {
+    const folder = await modelFolder("stories260k");
+    // Small passes: rows train in other companies than they were sampled in.
+    const model = await LanguageModel.load(device, folder, { lora, microBatchTokens: 64 });
+    const log = new MemoryLogger();
+    const length = device.info.kind === "cpu" ? 4 : 16;
+    await train({
+      backend: new LocalBackend({ model, tokenizer: folder.tokenizer, name: "stories" }),
+      tasks: {
+        train: OPENINGS.map((instruction, i) => ({ id: `story-${i}`, instruction, metadata: {} })),
+        val: [],
+      },
+      rollout: singleTurn("teller", (text) => text.length % 2),
+      estimate: alternate,
+      settings: {
+        data: { train_batch_size: 4 },
+        rollout: { n: 4, train: { max_tokens: length, temperature: 0.7 }, val: { max_tokens: 1 } },
+        trainer: { total_batches: 2, test_freq: 0, save_freq: 0 },
+        training: { learning_rate: 1e-3, seed: 1 },
+        algorithm: { rollout_correction: { bypass_mode } },
+      },
+      loggers: [log],
+    });
+    const steps = log.of("train").map(({ metrics }) => metrics);
+    expect(steps).toHaveLength(2);
+    for (const metrics of steps) {
+      expect(Math.abs(metrics["actor/ppo_kl"])).toBe(0);
+      expect(metrics["actor/pg_clipfrac"]).toBe(0);
+      expect(metrics["actor/grad_norm"]).toBeGreaterThan(0);
+      if (!bypass_mode) expect(metrics["training/rollout_probs_diff_max"]).toBe(0);
+    }
+    model.release();
+  });
+});
