@@ -45,6 +45,8 @@ class YamlReader {
   private readonly document: Document.Parsed;
   private readonly file: string;
   private count = 0;
+  /** Maps and lists that are being read. */
+  private readonly open = new Set<Node>();
 
   constructor(text: string, file: string) {
     this.file = file;
@@ -56,7 +58,7 @@ class YamlReader {
 
   readRoot(): Tree {
     const root = this.document.contents as unknown;
-    if (isMap(root)) return this.readMap(root.items, "", 0);
+    if (isMap(root)) return this.readNode(root, "", 0) as Tree;
     const isEmpty = root === null || (isScalar(root) && root.value === null);
     if (!isEmpty && this.problems.length === 0)
       this.fail("Cannot read the YAML as its root is no mapping of settings", 0);
@@ -77,11 +79,18 @@ class YamlReader {
       const target = node.resolve(this.document);
       if (target === undefined)
         this.fail(`Cannot read ${path} as there is no anchor ${node.source}`, node.range?.[0]);
-      return this.readNode(target, path, depth + 1);
+      if (target === undefined || !this.open.has(target)) return this.readNode(target, path, depth + 1);
+      this.fail(`Cannot read ${path}: the anchor ${node.source} is around it.`, node.range?.[0]);
+      return null;
     }
-    if (isMap(node)) return this.readMap(node.items, path, depth);
-    if (isSeq(node)) return this.readList(node.items, path, depth);
-    return isScalar(node) ? this.readScalar(node, path) : null;
+    if (isScalar(node)) return this.readScalar(node, path);
+    if (!isMap(node) && !isSeq(node)) return null;
+    this.open.add(node);
+    const value = isMap(node)
+      ? this.readMap(node.items, path, depth)
+      : this.readList(node.items, path, depth);
+    this.open.delete(node);
+    return value;
   }
 
   private readList(items: readonly unknown[], path: string, depth: number): Value[] {
@@ -106,10 +115,18 @@ class YamlReader {
       const itemPath = path === "" ? joinPath(key) : `${path}.${joinPath(key)}`;
       this.lines.set(itemPath, this.lineOf(offset));
       const value = this.readNode(item.value, itemPath, depth + 1);
-      if (key === "<<") Object.assign(merged, ...[value].flat());
+      if (key === "<<") this.merge(merged, { value, offset });
       else tree[key] = value;
     }
     return { ...merged, ...tree };
+  }
+
+  /** `<<` takes a map, or a list of maps of which the first wins. */
+  private merge(into: Tree, { value, offset }: { value: Value; offset: number | undefined }): void {
+    if (value === null) return;
+    const maps = [value].flat();
+    if (maps.every((it) => typeof it === "object" && it !== null)) Object.assign(into, ...maps.toReversed());
+    else this.fail("Cannot merge with <<: it takes a map or a list of maps.", offset);
   }
 
   private readScalar(node: Scalar, path: string): Value {

@@ -106,7 +106,26 @@ function cleansUp(json: unknown, config: Record<string, unknown>): boolean {
   return config.clean_up_tokenization_spaces === true && (!isBpe || isForced);
 }
 
+/** No vocabulary is larger; lists are made as long as the largest id. */
+const MOST_IDS = 2 ** 24;
+
+function checkIds(json: unknown, file: string): void {
+  const { model, added_tokens } = (json ?? {}) as { model?: { vocab?: unknown }; added_tokens?: unknown };
+  const { vocab } = model ?? {};
+  const named =
+    typeof vocab === "object" && vocab !== null && !Array.isArray(vocab) ? Object.values(vocab) : [];
+  const added = Array.isArray(added_tokens) ? added_tokens.map((token) => token?.id) : [];
+  const isId = (id: unknown) => Number.isInteger(id) && (id as number) >= 0 && (id as number) < MOST_IDS;
+  for (const id of [...named, ...added])
+    if (!isId(id))
+      throw new ConfigError(
+        `Cannot read the tokenizer: ids must be whole numbers in [0, ${MOST_IDS}): ${JSON.stringify(id)?.slice(0, 80)}`,
+        { file },
+      );
+}
+
 function buildHub(json: unknown, at: { config: object; name: string }): HubTokenizer {
+  checkIds(json, at.name);
   try {
     return new HubTokenizer(json as object, at.config);
   } catch (cause) {

@@ -13,11 +13,17 @@ export interface AlphabetSpec {
   readonly bos: boolean;
 }
 
-/** The kind and alphabet that a tokenizer_config.json names; `undefined` for any other tokenizer. */
+/** The kind and alphabet that a tokenizer_config.json names; `undefined` for any other. @throws ConfigError */
 export function readAlphabet(config: Readonly<Record<string, unknown>>): AlphabetSpec | undefined {
   const spec = config.grpu as Partial<AlphabetSpec> | undefined;
   if (spec?.kind !== "character" && spec?.kind !== "byte") return undefined;
-  return { kind: spec.kind, alphabet: spec.alphabet ?? [], bos: spec.bos ?? false };
+  const { kind, alphabet = [], bos = false } = spec;
+  if (Array.isArray(alphabet) && alphabet.every((it) => typeof it === "string") && typeof bos === "boolean")
+    return { kind, alphabet, bos };
+  throw new ConfigError("Cannot read the tokenizer: its alphabet must be a list of characters.", {
+    path: "grpu.alphabet",
+    file: "tokenizer_config.json",
+  });
 }
 
 /** @throws ConfigError when a character comes twice or is more than one code point. */

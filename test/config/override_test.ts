@@ -231,6 +231,19 @@ describe("YAML", () => {
     expect(mount).toBe("_global_");
   });
 
+  test.each([
+    ["d: {<<: [{x: 1}, {x: 2, y: 3}]}\n", { d: { x: 1, y: 3 } }, undefined],
+    ["d: {<<: text}\n", { d: {} }, /Cannot merge with <</],
+    ["a: &t\n  b: 1\n  c: {<<: *t}\n", { a: { b: 1, c: {} } }, /a\.c\.<<: the anchor t is around it/],
+    ["f: &l [1, *l]\n", { f: [1, null] }, /f\.1: the anchor l is around it/],
+  ])("%j is %j", (text, tree, problem) => {
+    const read = readYaml(text, "x");
+    expect(read.tree).toEqual(tree);
+    expect(read.problems.map(({ message }) => message)).toEqual(
+      problem ? [expect.stringMatching(problem)] : [],
+    );
+  });
+
   test("what is wrong names its line", () => {
     const broken = [
       "a: 1\na: 2\n",

@@ -49,6 +49,23 @@ describe("the stories model's tokenizer", () => {
     expect(reload(tokenizer).encode(rows[4].text)).toEqual(rows[4].ids);
   });
 
+  test.each([
+    [
+      "an id of 2^31",
+      { tokenizer: { model: { type: "BPE", vocab: { a: 2 ** 31 }, merges: [] } } },
+      /2147483648/,
+    ],
+    ["an id that is none", { tokenizer: { model: { type: "BPE", vocab: { a: null }, merges: [] } } }, /null/],
+    ["a huge added id", { tokenizer: { added_tokens: [{ id: 1e308, content: "x" }] } }, /1e\+308/],
+    [
+      "an alphabet that is no list",
+      { tokenizer: {}, config: { grpu: { kind: "byte", alphabet: {} } } },
+      /list/,
+    ],
+  ])("refuses %s at once", (_, files, why) => {
+    expect(() => createTokenizer(files)).toThrow(why);
+  });
+
   test("names the file when tokenizer.json is not one", () => {
     expect(() =>
       createTokenizer({ tokenizer: { model: { type: "None" } }, name: "m/tokenizer.json" }),
