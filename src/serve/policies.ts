@@ -74,8 +74,21 @@ export class Policies {
   saved(path: string): SamplingLane {
     const { checkpoints, engine } = this.options;
     const parsed = parsePath(path);
-    checkpoints.find(parsed);
-    return this.reopenable(formatPath(parsed), () => engine.openPolicy(checkpoints.find(parsed).dir));
+    const { time } = checkpoints.find(parsed).record;
+    const address = formatPath(parsed);
+    // A path may be saved again: what was saved then are other weights.
+    const name = `${address} of ${time}`;
+    for (const [other, { lane, policy }] of this.held)
+      if (other.startsWith(`${address} `) && other !== name && !policy && !lane.hasWork())
+        this.held.delete(other);
+    return this.reopenable(name, async () => {
+      const { dir, record } = checkpoints.find(parsed);
+      if (record.time === time) return engine.openPolicy(dir);
+      throw new Refusal(
+        410,
+        `Cannot sample from ${address} as it was on ${time}: it was replaced since. Make a new sampling client.`,
+      );
+    });
   }
 
   private reopenable(name: string, reopen: () => Promise<Policy>): SamplingLane {

@@ -214,6 +214,30 @@ describe("samplers", () => {
     expect(Buffer.from(await tokenOf(samplers[2])).includes(Buffer.from(Int32Array.of(2).buffer))).toBe(true);
   });
 
+  test("a path that was saved anew is sampled anew; who sampled from it before is told, not served other weights", async () => {
+    const server = await openServer({ limits: { policyBytes: 150 } });
+    const session_id = await server.session();
+    const model = await server.model(session_id);
+    const save = (seq_id: number) =>
+      server.result("save_weights", { model_id: model, seq_id, path: "a", overwrite: true });
+    const { path } = (await save(1)).json;
+    const open = async (sampling_session_seq_id: number) => {
+      const body = { session_id, sampling_session_seq_id, model_path: path };
+      return (await server.post("create_sampling_session", body)).json.sampling_session_id as string;
+    };
+    const opened = () => server.engine.calls.filter((call) => call === "open saved").length;
+    const first = await open(0);
+    expect((await server.result("asample", draw(first, 0))).status).toBe(200);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    await save(2);
+    const second = await open(1);
+    await server.result("asample", draw(second, 0));
+    expect(opened()).toBe(2);
+    // There is room for one: the first one's weights are gone, and their folder holds others.
+    expect((await server.result("asample", draw(first, 1))).json.error).toContain("was replaced since");
+    expect(opened()).toBe(2);
+  });
+
   test("too many waiting requests are put off with 429", async () => {
     const server = await openServer({ limits: { queuedSamples: 3 } });
     const id = await sampler(server, await server.session());
