@@ -466,9 +466,14 @@ async function support({ options }: Input, io: Io): Promise<number> {
   const rows = SUPPORT.filter(({ status }) => targets.some((target) => status[target] !== "-"));
   const width = Math.max(...rows.map(({ pattern }) => pattern.length)) + 2;
   io.out(`${"setting".padEnd(width)}${targets.map((target) => target.padEnd(11)).join("")}why\n`);
-  for (const { pattern, status, reason } of rows) {
+  for (const { pattern, status, reason, reasons } of rows) {
+    const own = targets.filter((target) => reasons[target] !== undefined);
+    const why = [
+      ...(own.length === targets.length ? [] : [reason]),
+      ...own.map((it) => `${it}: ${reasons[it]}`),
+    ];
     io.out(
-      `${pattern.padEnd(width)}${targets.map((target) => status[target].padEnd(11)).join("")}${reason}\n`,
+      `${pattern.padEnd(width)}${targets.map((target) => status[target].padEnd(11)).join("")}${why.join("; ")}\n`,
     );
   }
   return 0;

@@ -22,7 +22,7 @@ import {
   schemaOf,
 } from "./schema.ts";
 import { maskOverride, showSetting } from "./secret.ts";
-import { statusOf, supportOf, TRAINS } from "./support.ts";
+import { reasonOn, statusOf, TRAINS } from "./support.ts";
 import { draftOf, syncShared } from "./sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
 import { syncVerl } from "./sync_verl.ts";
@@ -281,5 +281,5 @@ function refuse(path: string, { schema, value, config }: Written): string | unde
   const usual = schema.fields.get(path)?.default;
   const resolved = hasInterpolation(usual) ? interpolator(config, {}).resolve(usual as Value, path) : usual;
   if (equalValues(resolved, value)) return undefined;
-  return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend as ${supportOf(path).reason}`;
+  return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend as ${reasonOn(path, schema.backend)}`;
 }

@@ -14,14 +14,6 @@ export type Namespace = "rllm" | "local" | "tinker" | "verl" | "trinity";
 export type Counterparts = Readonly<Partial<Record<Namespace, string>>>;
 
 const STEPS_OF_TRINITY = "buffer.total_steps, trainer.total_steps";
-/** A name that several settings share, by each of them. */
-const PARTS: Readonly<Record<string, string>> = {
-  "buffer.total_steps": STEPS_OF_TRINITY,
-  "trainer.total_steps": STEPS_OF_TRINITY,
-  "buffer.batch_size": "buffer.batch_size x synchronizer.sync_interval",
-  "synchronizer.sync_interval": "buffer.batch_size x synchronizer.sync_interval",
-};
-
 /** Settings whose relation is more than a name. */
 const COMPUTED: readonly Counterparts[] = [
   {
@@ -62,16 +54,20 @@ const COMPUTED: readonly Counterparts[] = [
   { rllm: "rllm.trainer.logger", verl: "trainer.logger", trinity: "monitor.monitor_type" },
   { verl: "trainer.default_local_dir", trinity: "checkpoint_root_dir" },
   { verl: "reward_model.model.path", trinity: "explorer.auxiliary_models[].model_path" },
-  { rllm: VERL_CLIP.rllm, verl: VERL_CLIP.low, trinity: "algorithm.policy_loss_fn_args.clip_range_low" },
-  { rllm: VERL_CLIP.rllm, verl: VERL_CLIP.ratio, trinity: "algorithm.policy_loss_fn_args.clip_range" },
+  {
+    rllm: VERL_CLIP.rllm,
+    verl: `${VERL_CLIP.low}, ${VERL_CLIP.ratio}`,
+    trinity: "algorithm.policy_loss_fn_args.clip_range_low, algorithm.policy_loss_fn_args.clip_range",
+  },
   { rllm: VERL_SCHEDULE_RLLM, verl: VERL_SCHEDULES[0], trinity: "algorithm.optimizer.lr_scheduler_type" },
 ];
 
 /** The names of a setting elsewhere, by system; without the system that it is a name of. */
 export function counterpartsOf(path: string): Counterparts {
-  const computed =
-    COMPUTED.find((row) => Object.values(row).includes(path)) ??
-    COMPUTED.find((row) => row.trinity === PARTS[path] && row.trinity);
+  // A name may hold several: `buffer.total_steps, trainer.total_steps`, `buffer.batch_size x ...`.
+  const isIn = (name: string) => name.split(/, | x /).includes(path);
+  const whole = COMPUTED.find((row) => Object.values(row).includes(path));
+  const computed = whole ?? COMPUTED.find((row) => Object.values(row).some(isIn));
   const rllm = computed?.rllm ?? rllmNameOf(path);
   const verl =
     computed?.verl ??

@@ -12,7 +12,7 @@ import { nearestPath } from "./problem.ts";
 import { inline } from "./render.ts";
 import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
 import { isSecret, maskValue } from "./secret.ts";
-import { type Status, statusOf, supportOf, TARGETS, type Target } from "./support.ts";
+import { reasonOn, type Status, statusOf, supportOf, TARGETS, type Target, TRAINS } from "./support.ts";
 import { getAt } from "./tree.ts";
 import { allVerlLeaves, VERL_ENGINES, VERL_VERSIONS, verlField, verlLeaves } from "./verl_tree.ts";
 
@@ -72,7 +72,7 @@ function supportLine(path: string, backend: Target): Explanation["backends"][num
   return {
     backend,
     status,
-    reason: status === "-" || isNative ? "has no such setting" : supportOf(path).reason,
+    reason: status === "-" || isNative ? "has no such setting" : reasonOn(path, backend),
   };
 }
 
@@ -169,5 +169,7 @@ export function formatExplanation(about: Explanation): string {
       `    ${backend.padEnd(8)}${status === "-" ? "-" : status.padEnd(10)}${status === "-" ? `         ${reason}` : reason}`,
     );
   }
+  if (about.backends.length > 0)
+    lines.push("", `  Only ${TRAINS.join(" and ")} train in this version; the verl line is its design.`);
   return `${lines.join("\n")}\n`;
 }

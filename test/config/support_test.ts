@@ -6,14 +6,19 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
+import { convert } from "../../src/config/convert/convert.ts";
 import { ROWS } from "../../src/config/convert/rows.ts";
+import type { Source } from "../../src/config/convert/source.ts";
+import { overrideText } from "../../src/config/convert/write.ts";
 import { counterpartsOf } from "../../src/config/counterpart.ts";
+import type { Field } from "../../src/config/field.ts";
 import { LOCAL_FIELDS } from "../../src/config/fields_local.ts";
 import { RLLM_FIELDS } from "../../src/config/fields_rllm.ts";
 import { packagedFiles } from "../../src/config/packaged.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../../src/config/schema.ts";
-import { SUPPORT, statusOf, supportOf, TARGETS } from "../../src/config/support.ts";
-import { attempt } from "./disk.ts";
+import { reasonOn, SUPPORT, statusOf, supportOf, TARGETS } from "../../src/config/support.ts";
+import { leaves, type Value } from "../../src/config/tree.ts";
+import { attempt, readConfig } from "./disk.ts";
 
 const SOURCE = fileURLToPath(new URL("../../src/", import.meta.url));
 const KNOWN = Object.keys({ ...RLLM_FIELDS, ...LOCAL_FIELDS }).filter((path) => !path.endsWith(".*"));
@@ -72,10 +77,10 @@ describe("support table", () => {
   test("every status is a word of the legend, every reason is given", () => {
     for (const { pattern, status, reason } of SUPPORT) {
       for (const target of TARGETS)
-        expect([pattern, ["acts", "forwarded", "logging", "refused", "-"].includes(status[target])]).toEqual([
+        expect([
           pattern,
-          true,
-        ]);
+          ["acts", "forwarded", "logging", "refused", "dropped", "-"].includes(status[target]),
+        ]).toEqual([pattern, true]);
       expect(reason.length, pattern).toBeGreaterThan(5);
     }
   });
@@ -109,13 +114,119 @@ describe("support table", () => {
         const told = attempt([`rllm/backend=${backend}`, other])
           .problems.map(({ message }) => message)
           .join("\n");
-        expect(told).toContain(`Cannot set ${other} on the ${backend} backend as ${supportOf(path).reason}`);
+        expect(told).toContain(`Cannot set ${other} on the ${backend} backend as ${reasonOn(path, backend)}`);
         const allowed = attempt([`rllm/backend=${backend}`, other], { allowUnsupported: true });
         expect(allowed.warnings.map(({ message }) => message).join("\n")).toContain(
-          `${supportOf(path).reason}; it has no effect`,
+          `${reasonOn(path, backend)}; it has no effect`,
         );
         expect(attempt([`rllm/backend=${backend}`, `${path}=${field.default}`]).problems).toEqual([]);
       }
     }
+  });
+});
+
+/** Values that the other systems have too, where the plain choice below is not one. */
+const SHARED_VALUES: Readonly<Record<string, Value>> = {
+  "rllm.algorithm.adv_estimator": "rloo",
+  "rllm.algorithm.loss_fn": "gspo",
+  "rllm.algorithm.lr_schedule": "cosine",
+  "rllm.algorithm.loss_agg_mode": "seq-mean-token-sum",
+  "rllm.algorithm.router_replay": "R3",
+  "rllm.trainer.logger": ["wandb"],
+  "rllm.trainer.total_batches": 7,
+};
+
+function otherValue(path: string, field: Field): Value {
+  if (path in SHARED_VALUES) return SHARED_VALUES[path];
+  const choice = field.choices?.find((name) => name !== field.default);
+  if (choice !== undefined) return field.type === "list" ? [choice] : choice;
+  if (field.type === "bool") return !field.default;
+  if (field.type === "int" || field.type === "number")
+    return typeof field.default === "number" ? field.default + 1 : 2;
+  if (field.type === "float") return field.default === 0.5 ? 0.25 : 0.5;
+  return field.type === "list" ? ["x"] : field.type === "dict" ? { a: 1 } : "x";
+}
+
+describe("every row is true of the code", () => {
+  const settings = Object.entries<Field>(RLLM_FIELDS)
+    .filter(([path]) => !path.endsWith(".*"))
+    .map(([path, field]) => ({ path, field, override: `${path}=${overrideText(otherValue(path, field))}` }));
+
+  test.each(["local", "tinker", "verl"] as const)("on %s, refused exactly where it says so", (backend) => {
+    const untrue = settings.filter(({ path, override }) => {
+      const told = attempt([`rllm/backend=${backend}`, override]).problems.map(({ message }) => message);
+      const isRefused = told.some((message) =>
+        message.includes(`on the ${backend} backend as ${reasonOn(path, backend)}`),
+      );
+      return isRefused !== (statusOf(path, backend) === "refused");
+    });
+    expect(untrue.map(({ override }) => override)).toEqual([]);
+  });
+
+  test("what is forwarded to verl changes verl's own tree", () => {
+    const native = (...overrides: string[]) => {
+      const flat = [...leaves(attempt(["rllm/backend=verl", ...overrides]).config)];
+      return JSON.stringify(flat.filter(([path]) => !path.startsWith("rllm.")));
+    };
+    const plain = native();
+    const idle = settings.filter(
+      ({ path, override }) =>
+        statusOf(path, "verl") === "forwarded" &&
+        !path.startsWith("rllm.async_training.") &&
+        native(override) === plain,
+    );
+    expect(idle.map(({ override }) => override)).toEqual([]);
+  });
+
+  test("conversion to Trinity carries what is forwarded, and leaves out and tells what is dropped", () => {
+    const files: [string, Value][] = [
+      ["data.train_files", "/d/train.parquet"],
+      ["data.val_files", "/d/test.parquet"],
+      ["rllm.trainer.test_freq", 5],
+    ];
+    const outcome = (path: string, value: Value) => {
+      const values = new Map(
+        [...files, [path, value] as const].map(([at, it]) => [at, { value: it, file: "x" }]),
+      );
+      const source: Source = { system: "rllm", values, problems: [] };
+      const { notes } = convert(source, { to: "trinity", target: "new", readConfig });
+      const about = notes.filter(({ from }) => from?.split(" + ").includes(path));
+      if (about.some(({ kind, to }) => kind !== "dropped" && to !== undefined)) return "carried";
+      return about.some(({ kind }) => kind === "dropped") ? "left out" : "lost";
+    };
+    const expected = { forwarded: "carried", logging: "carried" } as Partial<Record<string, string>>;
+    const untrue = settings.flatMap(({ path, field }) => {
+      const status = statusOf(path, "trinity");
+      const found = status === "-" ? "left out" : outcome(path, otherValue(path, field));
+      return found === (expected[status] ?? "left out") ? [] : [`${path}: ${status}, ${found}`];
+    });
+    expect(untrue).toEqual([]);
+  });
+
+  test("no backend's line speaks of another one", () => {
+    const names: Readonly<Record<string, RegExp>> = {
+      local: /Tinker|verl|Trinity/,
+      tinker: /verl|Trinity/,
+      verl: /Tinker|Trinity/,
+      trinity: /Tinker|verl/,
+    };
+    const foreign = SUPPORT.flatMap(({ pattern, status }) =>
+      TARGETS.filter((target) => status[target] !== "-" && pattern !== "*")
+        .filter((target) => names[target].test(reasonOn(pattern.replace(/\.\*$/, ".x"), target)))
+        .map((target) => `${pattern} on ${target}`),
+    );
+    expect(foreign).toEqual([]);
+  });
+
+  test("a clip range has both its names in verl, and the steps of a run both in Trinity", () => {
+    expect(counterpartsOf("rllm.algorithm.eps_clip").verl).toBe(
+      "actor_rollout_ref.actor.clip_ratio_low, actor_rollout_ref.actor.clip_ratio",
+    );
+    expect(counterpartsOf("actor_rollout_ref.actor.clip_ratio").rllm).toBe("rllm.algorithm.eps_clip");
+    for (const path of ["rllm.trainer.total_batches", "trainer.total_training_steps"]) {
+      expect(counterpartsOf(path).trinity).toBe("buffer.total_steps, trainer.total_steps");
+    }
+    expect(counterpartsOf("buffer.total_steps").rllm).toBe("rllm.trainer.total_batches");
+    expect(reasonOn("rllm.trainer.total_batches", "trinity")).toContain("sync_interval of them for one here");
   });
 });

@@ -69,8 +69,8 @@ function joinNotes(first: readonly Note[], second: readonly Note[]): Note[] {
     first.filter((note) => note.to !== undefined).map((note) => [note.to as string, note]),
   );
   const joined = second.map((note) => {
-    const origin = note.from === undefined ? undefined : before.get(note.from);
-    return origin?.from === undefined ? note : { ...note, from: origin.from };
+    const names = note.from?.split(" + ").map((name) => before.get(name)?.from ?? name);
+    return names === undefined ? note : { ...note, from: [...new Set(names)].join(" + ") };
   });
   return [...first.filter((note) => note.to === undefined), ...joined];
 }

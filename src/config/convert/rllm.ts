@@ -2,7 +2,7 @@
 import { LOCAL_FIELDS } from "../fields_local.ts";
 import { TINKER_FIELDS } from "../fields_tinker.ts";
 import { isOlderVerl, movedInVerl } from "../rename.ts";
-import { supportOf } from "../support.ts";
+import { reasonOn } from "../support.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../sync_tables.ts";
 import type { Value } from "../tree.ts";
 import { Build, type Converted, type ConvertOptions } from "./build.ts";
@@ -47,7 +47,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
   }
   build.take("rllm.backend");
   for (const [path, { value }] of build.rest()) {
-    if (path.startsWith("rllm.")) build.drop(path, `verl has no counterpart: ${supportOf(path).reason}`);
+    if (path.startsWith("rllm.")) build.drop(path, `verl has no counterpart: ${reasonOn(path, "verl")}`);
     else if (isBackendSetting(path)) build.drop(path, "verl has no counterpart");
     else put(build, path, value);
   }

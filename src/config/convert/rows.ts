@@ -91,6 +91,15 @@ export const ROWS: readonly Row[] = [
       (mode) => [mode, mode] as const,
     ),
   },
+  {
+    verl: `${ACTOR}.router_replay.mode`,
+    trinity: "algorithm.enable_router_replay",
+    values: [
+      ["disabled", false],
+      ["R3", true],
+    ],
+    note: "Trinity replays the sampler's routing, which is R3",
+  },
   { verl: `${MODEL}.path`, trinity: "model.model_path" },
   { verl: "critic.model.path", trinity: "model.critic_model_path" },
   { verl: `${MODEL}.trust_remote_code`, trinity: "model.trust_remote_code" },

@@ -67,6 +67,9 @@ function takeCommon(build: Build): { format: Common[]; order: Common[] } {
     const value = shuffle === true ? "shuffle" : "sequential";
     order.push({ key: `${selector}.selector_type`, value, from: ["data.shuffle"] });
   } else if (hasRows) build.check("verl shuffles by default; Trinity takes rows in order");
+  const length = "actor_rollout_ref.rollout.response_length";
+  const tokens = hasRows ? build.take(length) : undefined;
+  if (tokens !== undefined) order.push({ key: "rollout_args.max_tokens", value: tokens, from: [length] });
   const seed = build.take("data.seed");
   if (seed !== undefined && (seed === null || !hasRows))
     build.drop("data.seed", "Trinity seeds each taskset with 42");
