@@ -1,5 +1,14 @@
 /** The functions of Hydra's override grammar that give one value: casts, element by element, and `sort` of a list. */
-import { Float, type Parsed, QUOTE_IT, Quoted, Refusal, readFloat, refuseSweep } from "./hydra_parsed.ts";
+import {
+  Float,
+  type Parsed,
+  pythonFloat,
+  QUOTE_IT,
+  Quoted,
+  Refusal,
+  readFloat,
+  refuseSweep,
+} from "./hydra_parsed.ts";
 
 export interface Call {
   readonly args: readonly Parsed[];
@@ -71,19 +80,6 @@ function toBool(value: Scalar): boolean {
 
 function refuseCast(name: string): never {
   throw new Refusal(`has a value that is no ${name}`, `Write a value that ${name}() can take`);
-}
-
-/** A float as Python prints it: `3.0`, `1e-06`, `1e+16`. */
-function pythonFloat(value: number): string {
-  if (Number.isNaN(value)) return "nan";
-  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-  const [mantissa, exponent] = value.toExponential().split("e");
-  const power = Number(exponent);
-  if (value !== 0 && (power < -4 || power >= 16)) {
-    return `${mantissa}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
-  }
-  const text = Object.is(value, -0) ? "-0" : String(value);
-  return text.includes(".") ? text : `${text}.0`;
 }
 
 /** Python sorts numbers with booleans, and texts, but not the one with the other. */

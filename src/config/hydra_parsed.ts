@@ -42,3 +42,16 @@ export function readFloat(text: string): number {
   if (named[2].toLowerCase() === "nan") return Number.NaN;
   return named[1] === "-" ? -Infinity : Infinity;
 }
+
+/** A float as Python prints it: `3.0`, `1e-06`, `1e+16`. */
+export function pythonFloat(value: number): string {
+  if (Number.isNaN(value)) return "nan";
+  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
+  const [mantissa, exponent] = value.toExponential().split("e");
+  const power = Number(exponent);
+  if (value !== 0 && (power < -4 || power >= 16)) {
+    return `${mantissa}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  }
+  const text = Object.is(value, -0) ? "-0" : String(value);
+  return text.includes(".") ? text : `${text}.0`;
+}

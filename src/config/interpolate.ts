@@ -3,6 +3,7 @@
  * `${mul:2,3}`; nested, and inside longer texts. `\${` is a plain `${`.
  */
 import { ConfigError } from "../errors.ts";
+import { pythonFloat } from "./hydra_parsed.ts";
 import { readWord } from "./hydra_value.ts";
 import { getAt, isTree, joinPath, splitPath, type Tree, type Value } from "./tree.ts";
 
@@ -226,7 +227,10 @@ function readArgument(source: string): Value {
   return readWord(source);
 }
 
+/** As Python prints it: that is what a setting inside a longer text becomes there. */
 function toText(value: Value): string {
-  if (value === null) return "null";
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value === "number" && !Number.isSafeInteger(value)) return pythonFloat(value);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

@@ -66,6 +66,8 @@ export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
 export interface SyncOptions {
   /** verl's own paths still work, with a warning for each that the user set. */
   readonly nativeIsDeprecated?: boolean;
+  /** Only an override makes a portable setting that base.yaml lacks (top_k): a default or a file leaves it out. */
+  readonly onlyTypedMakes?: boolean;
   /** The native form of a portable value, where it differs: values that mean the same are no conflict. */
   readonly asNative?: (value: Value | undefined) => Value;
 }
@@ -96,7 +98,8 @@ export function syncRow(
     draft.mirror(ours as Value, rllm, native);
     return "rllm";
   }
-  if (nativeSpeaks && theirLevel > ourLevel) {
+  const isNew = options.onlyTypedMakes && ours === undefined && theirLevel < LEVEL.override;
+  if (nativeSpeaks && theirLevel > ourLevel && !isNew) {
     draft.mirror(theirs as Value, native, rllm);
     return "native";
   }

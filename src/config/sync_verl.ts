@@ -6,7 +6,7 @@ import { getAt, type Value } from "./tree.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
-const DEPRECATED = { nativeIsDeprecated: true };
+const DEPRECATED = { nativeIsDeprecated: true, onlyTypedMakes: true };
 
 export function syncVerl(draft: Draft): void {
   syncShared(draft, VERL_SHARED, DEPRECATED);

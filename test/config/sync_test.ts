@@ -97,6 +97,12 @@ const CASES: readonly Case[] = [
     },
   },
   {
+    name: "10b: what stands in a section is typed as well (in rLLM only the section's own name counts)",
+    set: ["rllm.rollout={n: 5, train: {top_p: null}}", `${ROLLOUT}.n=3`],
+    gives: { [`${ROLLOUT}.n`]: 5, "rllm.rollout.n": 5, [`${ROLLOUT}.top_p`]: null },
+    warns: [conflict(`${ROLLOUT}.n`, "rllm.rollout.n", 5, 3)],
+  },
+  {
     name: "11: kl_beta alone turns the KL loss on",
     set: ["rllm.algorithm.kl_beta=0.01"],
     gives: { [`${ACTOR}.kl_loss_coef`]: 0.01, [`${ACTOR}.use_kl_loss`]: true },
