@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -218,6 +218,28 @@ describe("asynchronous training", () => {
     await store.put(3, odd);
     expect(await store.take(3)).toEqual(odd);
     await expect(store.take(3)).rejects.toThrow();
+  });
+
+  test("a folder of waiting episodes is one run's; what a killed run left there goes", async () => {
+    const dir = mkdtempSync(join(tmpdir(), "grpu-async-"));
+    onTestFinished(() => rmSync(dir, { recursive: true }));
+    writeFileSync(join(dir, "task_8.json"), "[");
+    writeFileSync(join(dir, "mine.txt"), "");
+    const [first, second] = [new EpisodeStore<string>(dir), new EpisodeStore<string>(dir)];
+    await first.put(1, ["first"]);
+    await expect(second.put(1, ["second"])).rejects.toThrow(/in use by PID .*episode_offload_dir=DIR/);
+    expect(await first.take(1)).toEqual(["first"]);
+    await second.clear();
+    await first.clear();
+    expect(readdirSync(dir)).toEqual(["mine.txt"]);
+    await second.put(1, ["second"]);
+    expect(await second.take(1)).toEqual(["second"]);
+    await second.clear();
+    const held = new EpisodeStore<string>(dir);
+    await held.put(0, []);
+    const refused = asyncRun({ episode_offload_dir: dir });
+    await expect(train(refused.run)).rejects.toThrow(/in use by PID/);
+    await held.clear();
   });
 
   test("a stopped run goes on where it was: no task is lost, none is trained on twice", async () => {
