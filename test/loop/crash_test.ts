@@ -133,7 +133,6 @@ test.each([
       expect(b).toBe(a);
     }
   },
-  60_000,
 );
 
 /** A real model on the reference device, through the command line: seconds a life, most of them for starting. */
