@@ -46,7 +46,8 @@ function ourAnswer({ backend, set }: OverrideSet): Answer & { readonly warnings:
   const { config, warnings, problems } = attempt([`rllm/backend=${backend}`, ...set]);
   const typed = new Set(set.map((text) => text.replace(/^\++/, "").split("=")[0]));
   const refused = problems.find(
-    ({ path, message }) => path === undefined || (typed.has(path) && /as it takes/.test(message)),
+    ({ path, message }) =>
+      path === undefined || (typed.has(path) && /as it takes|no such setting/.test(message)),
   );
   const kinds = warnings.flatMap(({ message }): Warning[] => {
     const found = /^(Verl-native shared config )?(\S+) (is deprecated|conflicts with rllm\.)/.exec(message);

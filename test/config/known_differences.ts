@@ -72,6 +72,11 @@ export const KNOWN_VALUES: readonly Known[] = [
       /rllm\.rollout\.train=\{.*top_p: null/.test(set.join()),
   },
   {
+    reason:
+      "the guide's sampling.train.top_k and sampling.val.top_k, which the source dropped, have a portable name here",
+    holds: ({ path, ours, backend }) => backend === "tinker" && /top_k$/.test(path) && ours === -1,
+  },
+  {
     reason: "the engine reads the mode in its own section, where theirs does not write it",
     holds: ({ path, ours }) =>
       /actor\.(megatron|veomni)\.router_replay\.mode$/.test(path) && /^R[23]$/.test(String(ours)),
