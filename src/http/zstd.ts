@@ -6,10 +6,12 @@ import { breathe } from "./breathe.ts";
 import { Refusal } from "./refusal.ts";
 
 /** What one request may hold. */
-const MOST_FRAMES = 16;
-const MOST_BLOCKS = 65_536;
-/** Every decoder must support it (RFC 8878, 3.1.1.1.2), none must more. */
-const MOST_WINDOW_BYTES = 8 * 2 ** 20;
+export const ZSTD_LIMITS = {
+  frames: 16,
+  blocks: 65_536,
+  /** Every decoder must support it (RFC 8878, 3.1.1.1.2), none must more. */
+  windowBytes: 8 * 2 ** 20,
+} as const;
 const MOST_BLOCK_BYTES = 128 * 2 ** 10;
 const MAGIC = 0xfd2fb528;
 
@@ -76,8 +78,9 @@ function framesOf(bytes: Uint8Array): Frame[] {
   const frames: Frame[] = [];
   let blocks = 0;
   for (let at = 0; at < bytes.length; ) {
-    if (frames.length === MOST_FRAMES) throw damaged(`it may hold ${MOST_FRAMES} frames at most`);
-    const walked = walkFrame(bytes, { from: at, blocks: MOST_BLOCKS - blocks });
+    if (frames.length === ZSTD_LIMITS.frames)
+      throw damaged(`it may hold ${ZSTD_LIMITS.frames} frames at most`);
+    const walked = walkFrame(bytes, { from: at, blocks: ZSTD_LIMITS.blocks - blocks });
     frames.push({ ...walked, bytes: bytes.subarray(at, walked.end) });
     blocks += walked.blocks;
     at = walked.end;
@@ -90,7 +93,7 @@ function walkFrame(bytes: Uint8Array, { from, blocks: most }: { from: number; bl
   const header = readHeader(bytes, from);
   let [at, atMost, blocks] = [header.end, 0, 0];
   for (let isLast = false; !isLast; blocks++) {
-    if (blocks === most) throw damaged(`it may hold ${MOST_BLOCKS} blocks at most`);
+    if (blocks === most) throw damaged(`it may hold ${ZSTD_LIMITS.blocks} blocks at most`);
     const block = number(bytes, { at, length: 3 });
     const [type, length] = [(block >>> 1) & 3, block >>> 3];
     isLast = (block & 1) === 1;
@@ -117,9 +120,9 @@ function readHeader(bytes: Uint8Array, from: number) {
       ? undefined
       : number(bytes, { at: sizeAt, length: sizeLength }) + (sizeLength === 2 ? 256 : 0);
   const window = isSingle ? (size ?? 0) : windowOf(number(bytes, { at: from + 5, length: 1 }));
-  if (window > MOST_WINDOW_BYTES)
+  if (window > ZSTD_LIMITS.windowBytes)
     throw damaged(
-      `its window may be ${MOST_WINDOW_BYTES} bytes at most: ${window}. Compress at a lower level`,
+      `its window may be ${ZSTD_LIMITS.windowBytes} bytes at most: ${window}. Compress at a lower level`,
     );
   return { end: sizeAt + sizeLength, size, hasChecksum: (flags & 4) !== 0 };
 }

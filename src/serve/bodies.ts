@@ -25,14 +25,12 @@ export const BODY_SETTINGS: BodySettings = {
   bodyIdleMs: 30_000,
 };
 
-/** JSON that is not a prompt. */
-const JSON_BYTES = 2 ** 20;
+/** Of JSON, without a prompt's tokens. */
+export const JSON_LIMITS = { bytes: 2 ** 20, depth: 64, values: 16_384 } as const;
 /** Up to 100 events, which nobody reads here. */
 const TELEMETRY_BYTES = 4 * 2 ** 20;
 /** Of a prompt's token in JSON: up to seven digits, a comma, and the spaces of a generous encoder. */
 const TOKEN_BYTES = 16;
-const JSON_DEPTH = 64;
-const JSON_VALUES = 16_384;
 
 /** The routes whose requests carry a number of their model's. */
 const NUMBERED =
@@ -63,8 +61,8 @@ export function readBodies(
     });
     try {
       c.set("body", body);
-      const values = JSON_VALUES + (isSampling ? contextLength : 0);
-      if (!isTraining) checkJson(body.bytes, { depth: JSON_DEPTH, values });
+      const values = JSON_LIMITS.values + (isSampling ? contextLength : 0);
+      if (!isTraining) checkJson(body.bytes, { depth: JSON_LIMITS.depth, values });
       await next();
     } finally {
       body.lease.answered();
@@ -73,8 +71,8 @@ export function readBodies(
 }
 
 function jsonBytes(path: string, contextLength: number): number {
-  if (path === "/api/v1/asample") return JSON_BYTES + TOKEN_BYTES * contextLength;
-  return path === "/api/v1/telemetry" ? TELEMETRY_BYTES : JSON_BYTES;
+  if (path === "/api/v1/asample") return JSON_LIMITS.bytes + TOKEN_BYTES * contextLength;
+  return path === "/api/v1/telemetry" ? TELEMETRY_BYTES : JSON_LIMITS.bytes;
 }
 
 function definedOf(options: Partial<BodySettings>): Partial<BodySettings> {

@@ -29,7 +29,7 @@ export interface ForwardBackwardMessage {
 }
 
 /** Sequences in one request. The SDK cuts batches at 1024. */
-const MOST_DATA = 8192;
+export const MOST_DATA = 8192;
 /** Fields of a request with all messages in it: a datum of the SDK's has 25. */
 const MOST_FIELDS = 2 ** 19;
 /** Fields of one datum, which is decoded in one go. */

@@ -85,7 +85,17 @@ describe.each(SERVERS)("%s", (kind) => {
     });
   }
 
-  if (kind === "keyed")
+  if (kind === "keyed") {
+    test("a body of 200 MB without the key is not kept", async () => {
+      await target.measure();
+      const head =
+        "POST /api/v1/forward_backward HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n";
+      const { statuses } = await sendRaw(target.url, [head, Buffer.alloc(200_000_000)]);
+      expect([[401], []]).toContainEqual(statuses);
+      expect((await target.measure()).rssBytes).toBeLessThan(300 * 2 ** 20);
+      await isAlive();
+    });
+
     test.each([
       [{}, 401],
       [{ "x-api-key": "" }, 401],
@@ -104,4 +114,5 @@ describe.each(SERVERS)("%s", (kind) => {
       };
       expect((await fetch(`${target.url}/api/v1/client/config`, post)).status).toBe(status);
     });
+  }
 });

@@ -1,0 +1,39 @@
+/** SECURITY.md states limits: here they are held to what the code does. */
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { HTTP_OPTIONS } from "../../src/cli/http_options.ts";
+import { SOCKET_LIMITS } from "../../src/http/listen.ts";
+import { ZSTD_LIMITS } from "../../src/http/zstd.ts";
+import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/bodies.ts";
+import { MOST_DATA } from "../../src/serve/messages.ts";
+import { DEFAULT_LIMITS } from "../../src/serve/service.ts";
+
+const PAGE = readFileSync(new URL("../../SECURITY.md", import.meta.url), "utf8");
+
+test.each<[string, number, string]>([
+  ["request line and headers", SOCKET_LIMITS.headerBytes, "KiB"],
+  ["time for headers", SOCKET_LIMITS.headersMs, "s"],
+  ["time for a whole request", SOCKET_LIMITS.requestMs, "s"],
+  ["time without a byte of a body", BODY_SETTINGS.bodyIdleMs, "s"],
+  ["connections", SOCKET_LIMITS.connections, ""],
+  ["a batch to train on, plain and decompressed", BODY_SETTINGS.bodyBytes, "MiB"],
+  ["all bodies that arrive or wait", BODY_SETTINGS.bodiesBytes, "MiB"],
+  ["JSON, without the tokens of a prompt", JSON_LIMITS.bytes, "MiB"],
+  ["JSON: levels", JSON_LIMITS.depth, ""],
+  ["JSON: values, without the tokens of a prompt", JSON_LIMITS.values, ""],
+  ["data in a batch", MOST_DATA, ""],
+  ["zstd: window", ZSTD_LIMITS.windowBytes, "MiB"],
+  ["zstd: frames", ZSTD_LIMITS.frames, ""],
+  ["sessions", DEFAULT_LIMITS.sessions, ""],
+  ["training clients in memory", DEFAULT_LIMITS.models, ""],
+  ["sampling clients of a session", DEFAULT_LIMITS.samplers, ""],
+  ["sampling requests that wait", DEFAULT_LIMITS.queuedSamples, ""],
+])("SECURITY.md: %s", (name, value, unit) => {
+  const size = { KiB: 2 ** 10, MiB: 2 ** 20, s: 1000, "": 1 }[unit] as number;
+  expect(PAGE).toContain(`| ${name} | ${`${value / size} ${unit}`.trim()} |`);
+});
+
+test.each(["--body-mib", "--bodies-mib"])("SECURITY.md and --help agree on %s", (flag) => {
+  const option = HTTP_OPTIONS.find((it) => it.flag === flag);
+  expect(PAGE).toContain(`| ${option?.default} MiB | \`${flag}\` |`);
+});
