@@ -7,7 +7,7 @@ import type { Tree } from "../config/tree.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { describeAdapter } from "../model/adapter.ts";
 import type { ModelConfig } from "../model/config.ts";
-import { kindOf, openModelFolder } from "../model/folder.ts";
+import { kindOf, openModelFolder, openTokenizer } from "../model/folder.ts";
 import { LanguageModel } from "../model/language_model.ts";
 import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../model/lora.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../model/opened.ts";
@@ -64,7 +64,9 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
     if (!isTrained) return openFixed(device, { folder: checkpoint, base, template });
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
     const lora = await describeAdapter(checkpoint);
-    return trainable(device, { opened: await openBase(checkpoint, { base }), lora, config });
+    const opened = await openBase(checkpoint, { base });
+    const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
+    return trainable(device, { opened: { ...opened, tokenizer: own ?? opened.tokenizer }, lora, config });
   }
   if (folder === null) return createModel(device, session);
   if (!isTrained) return openFixed(device, { folder, template });

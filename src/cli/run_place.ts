@@ -9,6 +9,7 @@ import { readYaml } from "../config/read.ts";
 import { setting } from "../config/schema.ts";
 import { toYaml } from "../config/show.ts";
 import { equalValues, flatten, type Tree } from "../config/tree.ts";
+import { fileError } from "../errors.ts";
 import { FolderCheckpoints, placeAside } from "../log/checkpoints.ts";
 import { FolderLock } from "../log/folder_lock.ts";
 import { namesIn } from "../log/folder_owner.ts";
@@ -117,8 +118,10 @@ export class RunPlace {
     this.facts = facts;
     if (this.isContinued) return;
     if ((await namesIn(this.dir)).length > 0) {
-      const place = await placeAside(this.dir);
-      await this.lock.moveAside(place);
+      const place = await placeAside(this.lock.folder);
+      await this.lock.moveAside(place).catch((cause) => {
+        throw fileError(cause, { act: "move the earlier run out of the way", file: this.dir }) ?? cause;
+      });
       this.earlier = place;
       this.io.err(`The earlier run in ${this.dir} is now in ${place}\n`);
     }
@@ -134,12 +137,13 @@ export class RunPlace {
     this.writeFacts(this.facts);
   }
 
-  /** Says how the run ended. */
+  /** Says how the run ended; nothing of a run that was continued and had nothing left to do. */
   async end(outcome: Pick<RunFacts, "complete">): Promise<void> {
     if ((await this.checkpoints.latest()) !== undefined) this.isBegun = true;
+    await this.lock.check();
+    if (this.isContinued && !this.hasWritten) return;
     await this.write();
-    if (this.facts && !this.isAddition)
-      this.writeFacts({ ...this.facts, ended: new Date().toISOString(), ...outcome });
+    if (this.facts) this.writeFacts({ ...this.facts, ended: new Date().toISOString(), ...outcome });
   }
 
   private writeFacts(facts: RunFacts): void {
@@ -149,6 +153,7 @@ export class RunPlace {
   /** A logger of the run that writes only while the folder is this process's, and drops nothing before it writes. */
   logger(inner: Logger): Logger {
     let rewindTo: number | undefined;
+    let hasLogged = false;
     const ready = async () => {
       await this.write();
       const position = rewindTo;
@@ -159,19 +164,23 @@ export class RunPlace {
       name: inner.name,
       log: async (record) => {
         await ready();
+        hasLogged = true;
         await inner.log(record);
         // Attempts were made and scored: what had to be tried works.
         if (record.phase !== "warmup") this.isBegun = true;
       },
       warn: inner.warn && ((message) => inner.warn?.(message)),
       position: async () => {
-        await ready();
-        return (await inner.position?.()) ?? 0;
+        // Where it will be once it is rewound.
+        const limit = rewindTo ?? Number.POSITIVE_INFINITY;
+        if (!this.isContinued) await ready();
+        return limit === 0 ? 0 : Math.min(limit, (await inner.position?.()) ?? 0);
       },
       rewind: async (position) => {
         if (!this.isAddition) rewindTo = position;
       },
       finish: async () => {
+        if (this.isContinued && !hasLogged) return;
         await ready();
         await inner.finish?.();
       },
@@ -190,7 +199,7 @@ export class RunPlace {
 
   private async undo(): Promise<void> {
     if (this.earlier !== undefined) {
-      const failed = await placeAside(this.dir);
+      const failed = await placeAside(this.lock.folder);
       await this.lock.replaceBy(this.earlier, { keepAs: failed });
       this.io.err(`The earlier run is in ${this.dir} again, because this one did not begin\n`);
       await removeOwn(failed);

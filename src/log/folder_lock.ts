@@ -4,7 +4,7 @@
  * heartbeats where it ran on another host.
  */
 import { readFileSync, unlinkSync } from "node:fs";
-import { link, mkdir, rename, rm, rmdir, stat, utimes, writeFile } from "node:fs/promises";
+import { link, mkdir, realpath, rename, rm, rmdir, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { ConfigError, fileError, RemoteError } from "../errors.ts";
 import {
@@ -49,7 +49,7 @@ let hasExitListener = false;
 
 /** The lock on a folder that this process holds. See {@link FolderLock.take}. */
 export class FolderLock {
-  /** Absolute. */
+  /** Absolute, without links. */
   readonly folder: string;
   readonly owner: FolderOwner;
   /** Aborted, with a {@link RemoteError} as its reason, once the lock is found lost. */
@@ -79,11 +79,14 @@ export class FolderLock {
    */
   static async take(folder: string, options: FolderLockOptions): Promise<FolderLock> {
     const settled = { heartbeatMs: 5_000, staleMs: 60_000, ...options };
-    const path = resolve(folder);
+    const given = resolve(folder);
+    let path = given;
     const owner = await thisOwner(options.command ?? process.argv.slice(1).join(" "));
     let made = false;
     try {
-      made = await makeFolder(path);
+      made = await makeFolder(given);
+      // Moving a link would leave the folder, and the file system, that it leads to.
+      path = await realpath(given);
       await claim(path, owner, settled);
     } catch (error) {
       if (made) await rmdir(path).catch(() => {});

@@ -121,6 +121,17 @@ describe("a command that is refused leaves a finished run, or a place without on
     rmSync(`${run}.2`, { recursive: true });
   });
 
+  test.each([
+    ["Ctrl-C before its first step", [auto, more]],
+    ["nothing left to do", [auto]],
+  ])("a run to be continued with %s", async (what, args) => {
+    const interrupt = new AbortController();
+    const err = (text: string) => void (/^run /m.test(text) && /Ctrl/.test(what) && interrupt.abort());
+    await smallRun(run, args, { signal: interrupt.signal, err });
+    const rest = (tree = {}) => Object.entries(tree).filter(([name]) => name !== "report.html");
+    expect(rest(treeOf(run))).toEqual(rest(before));
+  });
+
   test("Ctrl-C before the first attempts are scored", async () => {
     const interrupt = new AbortController();
     const err = (text: string) => void (/is now in/.test(text) && interrupt.abort());

@@ -3,12 +3,14 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs, {
   existsSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -104,6 +106,18 @@ describe("a folder in use", () => {
     await lock.release();
     expect(readdirSync(folder)).toEqual([]);
     await (await take()).check();
+  });
+
+  test("is refused by any other name, and a link to it goes on leading to it", async () => {
+    const name = `${folder}.link`;
+    symlinkSync(folder, name);
+    const lock = await FolderLock.take(name, OPTIONS);
+    locks.push(lock);
+    await expect(take()).rejects.toThrow("in use");
+    writeFileSync(join(name, "old"), "1");
+    await lock.moveAside(`${lock.folder}.1`);
+    expect([readdirSync(name), readdirSync(`${folder}.1`)]).toEqual([[OWNER_FILE], ["old"]]);
+    expect(lstatSync(name).isSymbolicLink()).toBe(true);
   });
 
   test("is free at once after kill -9, and after an exit that released nothing", async () => {
