@@ -14,7 +14,7 @@ const DECLARED = new Set(
 );
 const SECRET_KEY = /(^|[_-])(token|secret|password|passwd|api_?key|access_?key|private_?key|credentials?)$/i;
 /** Tokens of a vocabulary, not of a service. */
-const VOCABULARY_KEY = /^(bos|eos|pad|unk|mask|stop|cls|sep|end|start)_token$|token2text/i;
+const VOCABULARY_KEY = /^(bos|eos|pad|unk|mask|stop|cls|sep|end|start)_token$/i;
 /** True when what stands at a path must not be shown. */
 export function isSecret(path: string): boolean {
   if (DECLARED.has(path)) return true;

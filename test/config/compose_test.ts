@@ -155,6 +155,21 @@ describe("layers", () => {
   });
 });
 
+describe("prompt and response against training.max_length", () => {
+  test.each([
+    [32, 0],
+    [31, 1],
+    [33, 0],
+  ])("10 + 22 tokens in %i: %i warnings", (most, count) => {
+    for (const backend of ["local", "tinker"]) {
+      const lengths = ["rllm.data.max_prompt_length=10", "rllm.data.max_response_length=22"];
+      const { warnings } = compose([`rllm/backend=${backend}`, ...lengths, `training.max_length=${most}`]);
+      const told = warnings.filter(({ path }) => path === "training.max_length");
+      expect(told.map(({ message }) => message)).toHaveLength(count);
+    }
+  });
+});
+
 describe("defaults of the guide", () => {
   const cases: [path: keyof typeof RLLM_FIELDS, value: unknown][] = [
     ["rllm.trainer.val_before_train", true],
