@@ -24,6 +24,7 @@ export function splitPath(path: string): string[] {
 }
 
 export function joinPath(...keys: readonly string[]): string {
+  if (keys.length === 1 && !keys[0].includes(".")) return keys[0];
   return keys.map((key) => (key.includes(".") ? key.replaceAll(".", "\\.") : key)).join(".");
 }
 
