@@ -1,5 +1,5 @@
 /** Files that a person names on the command line. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nearest } from "../config/problem.ts";
@@ -48,28 +48,6 @@ function trying<T>(act: string, file: string, use: () => T): T {
     return use();
   } catch (cause) {
     throw fileError(cause, { act, file }) ?? cause;
-  }
-}
-
-/**
- * Makes a folder, and those above it. (`recursive` of the runtime's own never returns where a file system lets none be
- * made, as below /proc.)
- * @returns the folders that it made, the innermost first.
- * @throws {ConfigError} naming the setting that says where.
- */
-export function makeFolder(dir: string, { setting }: { setting: string }): string[] {
-  if (existsSync(dir) && statSync(dir).isDirectory()) return [];
-  const above = dirname(dir);
-  const made = above === dir ? [] : makeFolder(above, { setting });
-  try {
-    mkdirSync(dir);
-    return [dir, ...made];
-  } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    // Another process may have been quicker.
-    if (code === "EEXIST" && statSync(dir).isDirectory()) return made;
-    const why = fileError(cause, { act: `make the folder that ${setting} names`, file: dir });
-    throw why ?? cause;
   }
 }
 

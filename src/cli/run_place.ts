@@ -14,6 +14,7 @@ import { FolderCheckpoints, placeAside } from "../log/checkpoints.ts";
 import { FolderLock } from "../log/folder_lock.ts";
 import { namesIn } from "../log/folder_owner.ts";
 import type { Logger } from "../log/logger.ts";
+import { makeFolders } from "../log/make_folders.ts";
 import {
   CONFIG_FILE,
   GROUPS_FILE,
@@ -24,7 +25,6 @@ import {
 } from "../log/run_folder.ts";
 import type { LoopState } from "../loop/state.ts";
 import type { Io } from "./command.ts";
-import { makeFolder } from "./files.ts";
 import { runFolder } from "./session.ts";
 
 const SETTING = "training.default_local_dir";
@@ -72,7 +72,7 @@ export class RunPlace {
    */
   static async open(config: Tree, io: Io): Promise<RunPlace> {
     const dir = runFolder(config);
-    const madeAbove = makeFolder(dirname(resolve(dir)), { setting: SETTING });
+    const madeAbove = makeFolders(dirname(resolve(dir)), { act: `make the folder that ${SETTING} names` });
     try {
       const lock = await FolderLock.take(dir, { advice: ADVICE, setting: SETTING });
       const place = new RunPlace({ config, io, lock, madeAbove });

@@ -1,7 +1,8 @@
 /** A log file that only grows, and that a resumed run cuts back to where its checkpoint was made. */
-import { appendFileSync, existsSync, mkdirSync, statSync, truncateSync } from "node:fs";
+import { appendFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import type { Logger, LogRecord } from "./logger.ts";
+import { makeFolders } from "./make_folders.ts";
 
 export abstract class AppendedFile implements Logger {
   readonly name: string;
@@ -22,7 +23,7 @@ export abstract class AppendedFile implements Logger {
   protected append(content: string | Uint8Array): void {
     if (content.length === 0) return;
     // Once: a folder that is moved away later is not made again.
-    if (!this.hasFolder) mkdirSync(dirname(this.file), { recursive: true });
+    if (!this.hasFolder) makeFolders(dirname(this.file));
     this.hasFolder = true;
     appendFileSync(this.file, content);
   }

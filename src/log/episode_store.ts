@@ -1,7 +1,8 @@
 /** Episodes that wait on disk until they are trained on. */
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { FolderLock } from "./folder_lock.ts";
 import { namesIn } from "./folder_owner.ts";
+import { makeFolders } from "./make_folders.ts";
 
 const SETTING = "rllm.async_training.episode_offload_dir";
 
@@ -42,7 +43,7 @@ export class EpisodeStore<T> {
   }
 
   private async open(): Promise<FolderLock> {
-    await mkdir(this.dir, { recursive: true });
+    makeFolders(this.dir, { act: "keep episodes on disk" });
     const advice = `Give each run a folder of its own with ${SETTING}=DIR.`;
     const lock = await FolderLock.take(this.dir, { advice, setting: SETTING });
     // What a run left that was killed.

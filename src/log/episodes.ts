@@ -3,10 +3,11 @@
  * and a `batch_summary.json` beside them. Token ids are left out.
  */
 import { createHash } from "node:crypto";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Episode, Step, Trajectory } from "../data/types.ts";
 import type { Logger, LogRecord } from "./logger.ts";
+import { makeFolders } from "./make_folders.ts";
 
 export class EpisodeFiles implements Logger {
   private readonly dir: string;
@@ -21,7 +22,7 @@ export class EpisodeFiles implements Logger {
     const folder = join(this.dir, `${phase}_step_${step}_epoch_${epoch}`);
     // A resumed run repeats the steps after its checkpoint.
     rmSync(folder, { recursive: true, force: true });
-    mkdirSync(folder, { recursive: true });
+    makeFolders(folder, { act: "log the episodes" });
     const names = episodes.map((episode) => {
       const name = fileName(episode);
       write(join(folder, name), episodeFile(episode, { step, epoch }));

@@ -5,11 +5,11 @@
  * @see https://github.com/google/leveldb/blob/main/doc/log_format.md
  * @see https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto
  */
-import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { crc32 } from "node:zlib";
 import { AppendedFile } from "./appended_file.ts";
 import type { LogRecord } from "./logger.ts";
+import { makeFolders } from "./make_folders.ts";
 import { bytesField, joined, textField, varintField } from "./protobuf.ts";
 
 export interface WandbRun {
@@ -67,7 +67,7 @@ export class WandbFile extends AppendedFile {
   private opening(): Uint8Array[] {
     if (this.size() > 0) return [];
     // Where `wandb sync` looks for a run's own files.
-    mkdirSync(join(dirname(this.file), "files"), { recursive: true });
+    makeFolders(join(dirname(this.file), "files"));
     const { id, project, name, entity, config } = this.run;
     const items = Object.entries(config).map(([key, value]) => bytesField(1, jsonItem(key, value)));
     const now = Math.floor(Date.now() / 1000);

@@ -2,10 +2,11 @@
  * The server's state folder: `SESSION/train-N/run.json`, and a folder for each checkpoint with `checkpoint.json`, which
  * is written last. A name with a dot in front is work that was cut short, `NAME~unreadable` one that was set aside.
  */
-import { chmod, mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { chmod, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { fileError } from "../errors.ts";
 import { syncDirectory } from "../log/checkpoint_files.ts";
+import { makeFolders } from "../log/make_folders.ts";
 import {
   type CheckpointKind,
   type CheckpointRecord,
@@ -45,7 +46,7 @@ export interface State {
 
 /** Makes the state folder, for this user alone. @throws ConfigError that names it, where that cannot be. */
 export async function openStateFolder(root: string): Promise<void> {
-  await onDisk("keep checkpoints", root, mkdir(root, { recursive: true, mode: 0o700 }));
+  makeFolders(root, { act: "keep checkpoints", mode: 0o700 });
   const entries = await onDisk("read the checkpoints", root, readdir(root));
   // A folder that holds other things too (a home, say) keeps its mode; what is the server's in it gets its own.
   if (entries.every((name) => OURS.test(name))) await chmod(root, 0o700).catch(() => {});

@@ -57,4 +57,5 @@ test("an answer without a body, one that is cut off, a server that is not there,
   const hung = httpFetch(`${url}/hang`, { method: "GET", signal: stop.signal });
   stop.abort();
   await expect(hung).rejects.toThrow(/abort/i);
-});
+  // An error that is not handed on would leave the caller waiting.
+}, 10_000);
