@@ -31,7 +31,7 @@ import { Refusal } from "./problem.ts";
 import { tarHeader, tarPadding, tarTrailer } from "./tar.ts";
 
 /** Not part of the weights that others read. */
-const PRIVATE = /^(checkpoint\.json|optimizer\.safetensors)$/;
+const PRIVATE = /^(checkpoint\.json|base\.json|optimizer\.safetensors)$/;
 
 export class Checkpoints {
   readonly root: string;

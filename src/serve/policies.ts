@@ -2,6 +2,7 @@
 import type { Engine, Policy } from "../engine.ts";
 import { formatPath, parsePath } from "./checkpoint_record.ts";
 import type { Checkpoints } from "./checkpoints.ts";
+import { Pace } from "./pace.ts";
 import { Refusal } from "./problem.ts";
 import { SamplingLane, type SamplingLaneOptions } from "./sampling.ts";
 import type { Turns } from "./turns.ts";
@@ -30,6 +31,7 @@ const MOST_SNAPSHOTS = 1024;
 
 export class Policies {
   private readonly options: PoliciesOptions;
+  private readonly pace = new Pace();
   /** The one used last comes last. */
   private readonly held = new Map<string, Held>();
 
@@ -108,6 +110,7 @@ export class Policies {
     const lane = new SamplingLane(name, {
       open: () => this.use(name),
       onBatch: this.options.onBatch,
+      pace: this.pace,
       signal: this.options.signal,
     });
     const held = { lane, ...of };

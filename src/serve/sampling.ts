@@ -1,6 +1,7 @@
 /** Requests to sample from one policy: those that are there when its turn comes run as one batch. */
 import type { SampledSequence, SampleRequest } from "../backend.ts";
 import type { Policy, PromptScores } from "../engine.ts";
+import type { BatchSize, Pace } from "./pace.ts";
 import type { Lane } from "./turns.ts";
 
 /** Sequences in one batch. A larger batch makes better use of the device, a smaller one lets others have it sooner. */
@@ -22,6 +23,8 @@ export interface SampleJob {
 export interface SamplingLaneOptions {
   readonly open: () => Promise<Policy>;
   readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
+  /** Of the device, shared by all lanes. */
+  readonly pace: Pace;
   /** Ends the batch in hand. */
   readonly signal?: AbortSignal;
 }
@@ -79,14 +82,16 @@ export class SamplingLane implements Lane {
   }
 
   async turn(owner: string): Promise<ReadonlyMap<string, number>> {
-    const { open, signal } = this.options;
+    const { open, signal, pace } = this.options;
     const batch = this.take(owner);
     try {
       const policy = await open();
       const scores = await scorePrompts(policy, batch);
       signal?.throwIfAborted();
       const requests = batch.flatMap((job) => job.requests);
+      const started = performance.now();
       const sequences = await policy.sample(requests, { signal });
+      pace.observe(sizeOf(sequences), performance.now() - started);
       this.report(batch, sequences);
       const shares = new Map<string, number>();
       let at = 0;
@@ -111,12 +116,15 @@ export class SamplingLane implements Lane {
   private take(owner: string): SampleJob[] {
     const batch: SampleJob[] = [];
     const tokens = new Map([...this.queues.keys()].map((who) => [who, 0]));
-    let [sequences, scored] = [0, 0];
+    let [sequences, scored, steps, all] = [0, 0, 0, 0];
     for (let who: string | undefined = owner; who !== undefined; who = this.least(tokens)) {
       const [job] = this.queues.get(who) as SampleJob[];
       sequences += job.requests.length;
       scored += job.scores ? job.prompt.length : 0;
-      if (batch.length > 0 && (sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS)) break;
+      steps = Math.max(steps, ...job.requests.map(({ params }) => params.max_tokens));
+      all += mostTokens(job) - job.prompt.length;
+      const isFull = sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS;
+      if (batch.length > 0 && (isFull || !this.options.pace.allows({ steps, tokens: all }))) break;
       this.cancel(job);
       batch.push(job);
       add(tokens, job, mostTokens(job));
@@ -140,6 +148,11 @@ export class SamplingLane implements Lane {
 
 function add(sums: Map<string, number>, { owner }: SampleJob, amount: number): void {
   sums.set(owner, (sums.get(owner) ?? 0) + amount);
+}
+
+function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
+  const lengths = sequences.map(({ tokens }) => tokens.length);
+  return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
 }
 
 function mostTokens({ prompt, requests }: SampleJob): number {

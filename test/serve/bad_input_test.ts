@@ -264,7 +264,8 @@ test("checkpoints are changed, exported and deleted over their routes", async ()
   const tar = await server.get(new URL(json.url).pathname);
   expect(tar.bytes.length % 512).toBe(0);
   expect(Buffer.from(tar.bytes).includes("adapter_config.json")).toBe(true);
-  expect(Buffer.from(tar.bytes).includes("optimizer")).toBe(false);
+  for (const own of ["optimizer", "base.json", "checkpoint.json"])
+    expect(Buffer.from(tar.bytes).includes(own)).toBe(false);
   expect((await send("DELETE", route)).status).toBe(204);
   expect((await send("DELETE", route)).status).toBe(404);
   expect((await server.get(`${route}/archive`)).status).toBe(404);
