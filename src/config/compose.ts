@@ -27,6 +27,7 @@ import { draftOf, syncShared } from "./sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
 import { syncVerl } from "./sync_verl.ts";
 import { equalValues, getAt, leaves, setAt, type Tree, type Value } from "./tree.ts";
+import { otherVerlTree } from "./verl_tree.ts";
 
 export interface ComposeOptions {
   /** YAML files of the user's; a later one wins. */
@@ -91,7 +92,8 @@ export function tryCompose(options: ComposeOptions): Attempt {
     // Without its backend a configuration cannot be judged: every setting of it would look unknown.
     return { config: tree, origins, warnings: [], backend, schema, problems };
   }
-  const intake: Intake = { schema, registered: options.registered ?? {}, problems };
+  const otherTree = otherVerlTree(options.readConfig, choices.get("verl")?.choice);
+  const intake: Intake = { schema, registered: options.registered ?? {}, problems, otherTree };
   for (const layer of layers) {
     const accepted = checkUserTree(layer, intake);
     mergeTree(tree, accepted.tree, origins, (path) => originInFile(accepted, path));

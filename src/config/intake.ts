@@ -23,6 +23,8 @@ export interface Intake {
   readonly schema: Schema;
   readonly registered: Registered;
   readonly problems: Problem[];
+  /** The choice among verl's trees that has a setting which this one lacks. */
+  readonly otherTree?: (path: string) => string | undefined;
 }
 
 type Tell = (severity: Problem["severity"], path: string, message: string) => void;
@@ -90,13 +92,13 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
 
 /** The rule for keys that no table has: `key=` refuses them, as they are typing errors; `+key=` adds them. */
 function takeUnknown(path: string, value: Value, context: TakeContext): Value | undefined {
-  const { schema, tell, mayAdd, tree } = context;
+  const { schema, tell, mayAdd } = context;
   const above = valueAbove(schema, path);
   if (above !== undefined) {
     tell("error", path, `Cannot set ${path} as ${above} is a value, not a section`);
     return undefined;
   }
-  if (!schema.sections.has(path) && getAt(tree, path) !== undefined) return value;
+  if (!schema.sections.has(path) && getAt(context.tree, path) !== undefined) return value;
   if (mayAdd && !schema.sections.has(path)) {
     const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
     const whose = isNative
@@ -114,7 +116,9 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
     );
     return undefined;
   }
-  tell("error", path, otherName(schema, path) ?? explainUnknown(schema, path));
+  const tree = schema.backend === "verl" ? context.otherTree?.(path) : undefined;
+  const elsewhere = tree && `Cannot set ${path}: this tree of verl's has no such setting. Choose ${tree}.`;
+  tell("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
   return undefined;
 }
 

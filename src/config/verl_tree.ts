@@ -62,6 +62,31 @@ export function allVerlLeaves(readConfig: ReadConfig): Map<string, VerlLeaf> {
   return found;
 }
 
+/** Names the choice whose tree has a setting (`verl=0.9.1`), an engine of the same version first; reads on first use. */
+export function otherVerlTree(readConfig: ReadConfig, version: string = DEFAULT_VERL) {
+  let choices: Map<string, string> | undefined;
+  return (path: string): string | undefined => {
+    choices ??= choicesByPath(readConfig, version);
+    return choices.get(path);
+  };
+}
+
+function choicesByPath(readConfig: ReadConfig, version: string): Map<string, string> {
+  const choices = new Map<string, string>();
+  for (const other of [version, ...VERL_VERSIONS.filter((name) => name !== version)]) {
+    for (const engine of VERL_ENGINES[other] ?? []) {
+      const words = [
+        other === version ? "" : `verl=${other}`,
+        engine === DEFAULT_ENGINE ? "" : `model_engine=${engine}`,
+      ];
+      const choice = words.filter((word) => word !== "").join(" ") || `model_engine=${DEFAULT_ENGINE}`;
+      for (const path of verlLeaves(readConfig, other, engine).keys())
+        if (!choices.has(path)) choices.set(path, choice);
+    }
+  }
+  return choices;
+}
+
 /** Splits trees by engine into what all of them hold alike and what is each engine's own. */
 export function splitEngines(trees: Readonly<Record<string, Tree>>): {
   shared: Map<string, Value>;

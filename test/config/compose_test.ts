@@ -114,6 +114,22 @@ describe("layers", () => {
       ]);
     });
 
+    test("a setting of another tree is refused with the choice that has it", () => {
+      const cases: [set: string[], choice: string][] = [
+        [["trainer.v1.sync=1"], "verl=0.9.1"],
+        [["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"], "model_engine=megatron"],
+        [["actor_rollout_ref.actor.fsdp_config.fsdp_size=2", "model_engine=veomni"], "model_engine=dp"],
+        [["actor_rollout_ref.actor.router_replay.mode=R2", "verl=0.9.1"], "verl=0.8.0"],
+        [["critic.checkpoint.mbridge_config={}", "verl=0.9.1"], "model_engine=megatron"],
+        [["actor_rollout_ref.actor.megatron.turbo=1", "verl=0.9.1"], ""],
+      ];
+      for (const [set, choice] of cases) {
+        const told = complaints(verl(...set))[0];
+        if (choice === "") expect(told).toContain("as there is no such setting");
+        else expect(told).toContain(`this tree of verl's has no such setting. Choose ${choice}.`);
+      }
+    });
+
     test("a file chooses the engine as verl's own files do, and the command line wins", () => {
       const files = [
         "defaults: [ppo_megatron_trainer]\nrllm: {backend: verl}\n",
