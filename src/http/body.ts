@@ -161,7 +161,10 @@ function inTime<T>(wanted: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const late = () =>
       reject(new Refusal(408, `Cannot wait for the body any longer: nothing of it came for ${ms / 1000} s.`));
-    const timer = setTimeout(late, ms);
+    // In two halves: what came while the process itself was busy is read between them.
+    let timer = setTimeout(() => {
+      timer = setTimeout(late, ms / 2);
+    }, ms / 2);
     wanted
       .then(resolve, () => reject(new Refusal(400, "Cannot read the body: the connection broke off.")))
       .finally(() => clearTimeout(timer));

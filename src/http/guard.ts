@@ -41,9 +41,7 @@ export function guarded(handler: Handler, options: GuardOptions): (request: Requ
       return finished(await handler(request), page);
     } catch (error) {
       const refusal =
-        error instanceof Refusal
-          ? error
-          : new Refusal(500, "Cannot answer: the server failed. Its log says why.");
+        error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the server failed.");
       return finished(refused(refusal), page);
     }
   };
@@ -65,6 +63,8 @@ function preflight({ methods, headers }: GuardOptions): Response {
       "Access-Control-Allow-Methods": methods.join(", "),
       "Access-Control-Allow-Headers": headers.join(", "),
       "Access-Control-Max-Age": PREFLIGHT_SECONDS,
+      // Chrome asks before a page from elsewhere may reach this machine.
+      "Access-Control-Allow-Private-Network": "true",
     },
   });
 }

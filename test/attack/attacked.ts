@@ -8,11 +8,19 @@ import { fileURLToPath } from "node:url";
 
 export type Kind = "tinker" | "keyed" | "view";
 
+export interface Measured {
+  /** The longest time that the event loop stood for the process's own work. */
+  readonly stallMs: number;
+  /** The longest delay of the event loop, whoever was the reason (`monitorEventLoopDelay`). */
+  readonly delayMs: number;
+  readonly rssBytes: number;
+}
+
 export interface Attacked {
   readonly url: string;
   readonly root: string;
   /** What the process went through since the last call. */
-  measure(): Promise<{ stallMs: number; rssBytes: number }>;
+  measure(): Promise<Measured>;
   /** The exit status or signal once it has ended, else undefined. */
   ended(): string | undefined;
   kill(): Promise<void>;
@@ -64,7 +72,7 @@ export async function attack(
     async measure() {
       const answer = next(child);
       child.send("measure");
-      return (await answer) as { stallMs: number; rssBytes: number };
+      return (await answer) as Measured;
     },
     async close() {
       await kill();
@@ -89,7 +97,11 @@ export interface RawAnswer {
 export function sendRaw(
   url: string,
   pieces: readonly (string | Uint8Array)[],
-  { pauseMs = 0, quietMs = 400, mostMs = 6000 }: { pauseMs?: number; quietMs?: number; mostMs?: number } = {},
+  {
+    pauseMs = 0,
+    quietMs = 400,
+    mostMs = 20_000,
+  }: { pauseMs?: number; quietMs?: number; mostMs?: number } = {},
 ): Promise<RawAnswer> {
   const { hostname, port } = new URL(url);
   return new Promise((resolve) => {

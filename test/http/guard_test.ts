@@ -78,6 +78,7 @@ describe("CORS", () => {
     const answer = await preflight("https://app.example");
     expect([answer.status, answer.headers.get("access-control-allow-methods")]).toEqual([204, "GET, POST"]);
     expect(answer.headers.get("access-control-allow-headers")).toBe("X-API-Key");
+    expect(answer.headers.get("access-control-allow-private-network")).toBe("true");
     expect(answer.headers.get("access-control-allow-origin")).toBe("https://app.example");
   });
 

@@ -153,7 +153,8 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     // Newer SDKs have no call for it.
     if (of.archive) {
       const { rank, ...files } = of.archive;
-      expect(Object.keys(files)).toEqual(["adapter_config.json", "adapter_model.safetensors"]);
+      // PEFT's two, and which weights the adapter is for.
+      expect(Object.keys(files)).toEqual(["adapter_config.json", "adapter_model.safetensors", "base.json"]);
       expect(rank).toBe(4);
     }
   });
