@@ -5,7 +5,7 @@ import { packGroups } from "../../src/algorithm/groups.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss_reference.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
 import { trlWeights } from "../../src/algorithm/trl_weights.ts";
-import { serviceLoss } from "../../src/backend/tinker_loss.ts";
+import { hostLoss, serviceLoss } from "../../src/backend/tinker_loss.ts";
 import type { Advantages, TrainBatch } from "../../src/backend.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";
@@ -66,6 +66,24 @@ describe("as many rows as tokens", () => {
       expect(device.memory.live).toBe(before);
     });
   });
+});
+
+test("the weights of a supervised batch replace its advantages", () => {
+  const batch = {
+    ...ROWS,
+    tokens: Uint32Array.of(1, 2),
+    advantages: perRow(7, 7),
+    weights: Float32Array.of(0.5, 2),
+  };
+  const spec = {
+    ...SPEC,
+    name: "cross_entropy",
+    loss_agg_mode: "token-sum",
+    entropy_coeff: 0,
+    temperature: 1,
+  };
+  expect(serviceLoss(batch, spec)?.inputs.weights).toEqual(batch.weights);
+  expect([...hostLoss(batch, spec, Float32Array.of(-1, -2)).dlogprobs]).toEqual([-0.5, -2]);
 });
 
 const THREE = {

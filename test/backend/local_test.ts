@@ -367,6 +367,21 @@ overDevices("LocalBackend", (device) => {
       },
     );
 
+    test("the weights of a supervised batch replace its advantages", async () => {
+      const spec = { ...REINFORCE, name: "cross_entropy" };
+      const weights = Float32Array.from(batch(1).tokens, (_, t) => (t % 3) - 0.5);
+      const losses: number[] = [];
+      for (const rows of [
+        { ...batch(1), weights },
+        { ...batch(1), advantages: perToken(...weights) },
+      ]) {
+        const backend = open(device);
+        losses.push((await backend.forwardBackward(rows, spec))["actor/loss"]);
+        backend.languageModel.release();
+      }
+      expect(losses[0]).toBe(losses[1]);
+    });
+
     test("advantages whose length is not that of their level are refused", async () => {
       const backend = open(device);
       for (const advantages of [perRow(1, 2), perToken(1, 2, 3, 4, 5, 6, 7), new Float32Array(7)])

@@ -75,6 +75,10 @@ test("packGroups() keeps advantages that steps brought along, and where they lie
   expect([...isGiven]).toEqual([0, 1, 1, 0, 1, 0, 0]);
 });
 
+test("packGroups() has no advantages where only a token that is not trained on was given one", () => {
+  expect(packGroups([group("a", [[step([], [1], 5)], [step([1], [2])]])]).givenAdvantages).toBeUndefined();
+});
+
 test("an epoch's batches hold each row at most once, and epochs differ", () => {
   const order = { size: 10, batchSize: 3, seed: 4 };
   expect(batchesPerEpoch(order)).toBe(3);

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import type { OptimParams } from "../../src/backend.ts";
 import { pipelineStep, readPipeline, registerStage, registerWrapper } from "../../src/loop/pipeline.ts";
 import type { RejectionFunction } from "../../src/loop/reject.ts";
 import { STAGE_ORDER } from "../../src/loop/settings.ts";
@@ -29,6 +30,18 @@ registerWrapper("noted", (stage) => ({
     return stage.run(values, context);
   },
 }));
+
+registerStage({ name: "keep", needs: ["advantages"], gives: ["advantages"], run: () => undefined });
+registerStage({ name: "keep_used", needs: [], uses: ["rows"], gives: ["rows"], run: () => undefined });
+registerStage({ name: "no_groups", needs: ["groups"], gives: ["groups"], run: () => ({ groups: [] }) });
+registerStage({ name: "no_logprobs", needs: ["rows"], gives: ["logprobs"], run: () => undefined });
+registerStage({ name: "other_groups", needs: ["logprobs"], gives: ["groups"], run: () => undefined });
+registerStage({
+  name: "train_more",
+  needs: ["advantages"],
+  gives: [],
+  run: async (_, { backend }) => void (await backend.optimStep({ learning_rate: 0 } as OptimParams)),
+});
 
 const PARTS = ["name_trajectories", "filter_masked", "filter_mismatched", "group", "check_rewards"];
 const SHORT = {
@@ -137,6 +150,58 @@ test("a second round has the log-probs that it computes, not those of the first"
   );
 });
 
+const TRAINED = ["generate", "transform", "batch", "advantages", "update"];
+const AGAIN = ["batch", "advantages", "update", "log"];
+
+test.each<[string, readonly string[], number]>([
+  [
+    "a stage that changes advantages and returns none leaves them",
+    [...TRAINED.slice(0, 4), "keep", "update", "log"],
+    1,
+  ],
+  [
+    "a stage that changes rows if there, and returns none, leaves them",
+    [...TRAINED.slice(0, 3), "keep_used", "advantages", "update", "log"],
+    1,
+  ],
+  [
+    "a stage that changes groups leaves the rows made of them",
+    [...TRAINED.slice(0, 4), "first_half", "update", "log"],
+    1,
+  ],
+  ["a batch of no groups ends the rows before", [...TRAINED, "no_groups", ...AGAIN], 1],
+  [
+    "a stage that is passed over ends what it makes",
+    [...TRAINED, "no_logprobs", "other_groups", ...AGAIN],
+    1,
+  ],
+  ["the same groups can be batched again", [...TRAINED, ...AGAIN], 2],
+])("%s", async (_, names, updates) => {
+  const { backend } = await runWith(names);
+  expect(backend.batches.map(({ offsets }) => offsets.length - 1)).toEqual(new Array(3 * updates).fill(32));
+});
+
+test.each([
+  ["before the update", "look_at_signal", "update", { step: 0, weightVersion: 0 }],
+  ["after it", "update", "look_at_signal", { step: 1, weightVersion: 1 }],
+  ["after a stage that trains", "train_more", "look_at_signal", { step: 1, weightVersion: 1 }],
+])("a stop %s", async (_, first, second, state) => {
+  const controller = new AbortController();
+  registerStage({
+    name: "look_at_signal",
+    needs: [],
+    gives: [],
+    run: (_, { signal }) => {
+      controller.abort();
+      signal.throwIfAborted();
+    },
+  });
+  const stages = ["generate", "transform", "batch", "advantages", first, second, "log"];
+  const { run } = letterRun({ settings: { ...SHORT, pipeline: { stages } } });
+  const outcome = await train({ ...run, signal: controller.signal });
+  expect(outcome).toMatchObject({ isComplete: false, state });
+});
+
 test("any rounds train what they kept, once for each update", async () => {
   const round = fc.record({
     isKept: fc.boolean(),
@@ -189,7 +254,7 @@ test.each([
   ],
   [
     ["generate", "batch"],
-    /batch needs groups, which no stage before it gives: put transform or check_rewards before it/,
+    /batch needs groups, which no stage before it gives: put transform or check_rewards/,
   ],
   [
     ["generate", "transform", "batch", "advantages", "update", "process", "log"],

@@ -125,6 +125,7 @@ describe("transform", () => {
     expect(() => transform([episode(0, [Number.POSITIVE_INFINITY])], context({}, { grouping }))).toThrow(
       /Infinity.*t0\/0/,
     );
+    expect(() => transform([episode(0, [1e39])], context({}, { grouping }))).toThrow(/1e\+39.*t0\/0/);
   });
 });
 
@@ -253,6 +254,16 @@ describe("advantages", () => {
     await expect(advantages(rows, context(precomputed))).rejects.toThrow(
       /NaN, at token 2 of the row.*trajectory judge\/0/,
     );
+  });
+
+  test("what lies where no advantage is given does not count", async () => {
+    const rows = packGroups([group([1, 0], "judge", [step(0, 5)])]);
+    const isGiven = Uint8Array.of(0, 1, 0, 0, 1, 1);
+    const { value } = await advantages(
+      { ...rows, givenAdvantages: { values: new Float32Array(6).fill(5), isGiven } },
+      context(precomputed),
+    );
+    expect([...value.advantages.values]).toEqual([0, 5, 0, 0, 5, 5]);
   });
 
   test("advantages of 0 are not missing ones, and missing ones are 0", async () => {
