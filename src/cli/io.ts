@@ -4,6 +4,7 @@ import { stackOf } from "../errors.ts";
 import { forTerminal } from "../log/terminal.ts";
 import type { Io } from "./command.ts";
 import { EXIT_FAILED, Fault, Interruption, signalStatus } from "./exit.ts";
+import { showLoading } from "./loading.ts";
 import { answerSignal, endingSignal, startWatchdog } from "./watchdog.ts";
 
 const DEFAULT_COLUMNS = 100;
@@ -50,8 +51,11 @@ export function processIo(): Io {
   // Nobody reads the messages any more; the work goes on.
   stderr.on("error", () => {});
   const isTerminal = stderr.isTTY === true && env.TERM !== "dumb";
-  return {
-    begin: startWatchdog,
+  const io: Io = {
+    begin() {
+      startWatchdog();
+      showLoading(io);
+    },
     // What a program reads goes through as it is.
     out: (text) => void stdout.write(stdout.isTTY ? forTerminal(text) : text),
     err: (text) => void stderr.write(forTerminal(text)),
@@ -71,4 +75,5 @@ export function processIo(): Io {
       return Buffer.concat(parts).toString("utf8");
     },
   };
+  return io;
 }

@@ -6,6 +6,7 @@ import { ConfigError } from "../errors.ts";
 import { type ModelConfig, parameterCount } from "./config.ts";
 import { FoldedWeights } from "./folded.ts";
 import type { ModelFolder } from "./folder.ts";
+import { startLoading } from "./loading.ts";
 import { LoraAdapter, type LoraConfig } from "./lora.ts";
 import { AdamW } from "./optimizer.ts";
 import type { ParameterSet } from "./parameters.ts";
@@ -88,9 +89,17 @@ export class LanguageModel {
     const weights = new Weights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
     // With nothing recorded before them, writes go straight to the device: no second copy of the weights is made.
     await device.submit();
+    const sourceOf = ({ tensor }: { readonly tensor: string }) =>
+      isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor;
+    const sizeOf = (source: string) => folder.tensors.get(source)?.byteLength ?? 0;
+    const read = startLoading(
+      folder.name,
+      weights.parts.map((part) => sizeOf(sourceOf(part))),
+    );
     for (const part of weights.parts) {
-      const source = isUntied && part.tensor === "lm_head.weight" ? EMBEDDING : part.tensor;
+      const source = sourceOf(part);
       weights.writeTensor(part, await folder.read(source));
+      read(sizeOf(source));
     }
     return LanguageModel.over(weights, options);
   }
