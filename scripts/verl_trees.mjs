@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "./build.mjs";
 
 const at = (path) => fileURLToPath(new URL(`../${path}`, import.meta.url));
-const HYDRA = "hydra-core==1.3.8";
+const HYDRA = ["hydra-core==1.3.8", "omegaconf==2.3.1"];
 const cache = at(".cache/verl");
 const python = `${cache}/python/bin/python`;
 const run = (command, args) =>
@@ -23,7 +23,7 @@ const { renderFields } = await import("../dist/config/render.js");
 
 mkdirSync(cache, { recursive: true });
 if (!existsSync(python)) run("python3", ["-m", "venv", `${cache}/python`]);
-run(python, ["-m", "pip", "install", "--quiet", HYDRA]);
+run(python, ["-m", "pip", "install", "--quiet", ...HYDRA]);
 
 for (const [version, engines] of Object.entries(VERL_ENGINES)) {
   run(python, ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", cache, `verl==${version}`]);

@@ -8,10 +8,10 @@ import { readYaml } from "./read.ts";
 import { readPlain } from "./read_plain.ts";
 import { isTree, leaves, type Tree, type Value } from "./tree.ts";
 
-/** Model engines (`model_engine`) of each published version that ships here, newest version first. */
+/** Model engines (`model_engine`) of each published version that ships here, the default version first. */
 export const VERL_ENGINES: Readonly<Record<string, readonly string[]>> = {
-  "0.9.1": ["dp", "megatron", "torchtitan", "veomni"],
   "0.8.0": ["dp", "megatron", "mindspeed", "torchtitan", "veomni"],
+  "0.9.1": ["dp", "megatron", "torchtitan", "veomni"],
 };
 export const VERL_VERSIONS: readonly string[] = Object.keys(VERL_ENGINES);
 /** The version that rLLM requires. */

@@ -101,7 +101,7 @@ describe("layers", () => {
 
     test("what does not exist is refused with what does", () => {
       expect(complaints(verl("verl=0.8"))).toEqual([
-        "Cannot choose verl=0.8 as the choices are 0.9.1, 0.8.0; did you mean verl=0.8.0?",
+        "Cannot choose verl=0.8 as the choices are 0.8.0, 0.9.1; did you mean verl=0.8.0?",
       ]);
       expect(complaints(verl("verl=0.9.1", "model_engine=mindspeed"))).toEqual([
         "Cannot choose model_engine=mindspeed: verl 0.9.1 has dp, megatron, torchtitan, veomni",

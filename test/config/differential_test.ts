@@ -49,6 +49,7 @@ function ourAnswer({ backend, set }: OverrideSet): Answer & { readonly warnings:
     ({ path, message }) =>
       path === undefined || (typed.has(path) && /as it takes|no such setting/.test(message)),
   );
+  // On tinker theirs says nothing where two typed values differ; ours tells it.
   const kinds = warnings.flatMap(({ message }): Warning[] => {
     const found = /^(Verl-native shared config )?(\S+) (is deprecated|conflicts with rllm\.)/.exec(message);
     return found && backend === "verl" ? [[found[1] ? "deprecated" : "conflict", found[2]]] : [];
