@@ -29,7 +29,7 @@ export function processIo(): Io {
     finishing = undefined;
   };
   const onFault = (error: unknown) => {
-    stderr.write(`grpu: an error that nothing caught ends the command: ${stackOf(error)}\n`);
+    stderr.write(forTerminal(`grpu: an error that nothing caught ends the command: ${stackOf(error)}\n`));
     if (interrupt.signal.reason instanceof Fault) process.exit(EXIT_FAILED);
     interrupt.abort(new Fault("An error that nothing caught"));
     setTimeout(() => process.exit(EXIT_FAILED), SAVING_MS).unref();

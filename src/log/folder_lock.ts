@@ -25,7 +25,7 @@ export interface FolderLockOptions {
   readonly advice: string;
   /** The setting that names the folder, for the message. */
   readonly setting?: string;
-  /** Default: this process's command line. */
+  /** Default: this process's command line, without the secrets in it. */
   readonly command?: string;
   /** Milliseconds between two heartbeats. Default 5,000. */
   readonly heartbeatMs?: number;
@@ -81,7 +81,7 @@ export class FolderLock {
     const settled = { heartbeatMs: 5_000, staleMs: 60_000, ...options };
     const given = resolve(folder);
     let path = given;
-    const owner = await thisOwner(options.command ?? process.argv.slice(1).join(" "));
+    const owner = await thisOwner(options.command ?? commandOf(process.argv.slice(1)));
     let made = false;
     try {
       made = await makeFolder(given);
@@ -287,6 +287,19 @@ async function makeFolder(folder: string): Promise<boolean> {
     if (isThere) return false;
     throw error;
   }
+}
+
+const SECRET = /(key|token|secret|password|passwd|credentials?)$/i;
+
+/** A command line as others may read it: `api_key=…`, `--api-key …`. */
+export function commandOf(args: readonly string[]): string {
+  const shown = args.map((arg, i) => {
+    const [name, value] = arg.split("=", 2);
+    const isFlag = args[i - 1]?.startsWith("-") ?? false;
+    if (isFlag && SECRET.test(args[i - 1])) return "…";
+    return value !== undefined && SECRET.test(name) ? `${name}=…` : arg;
+  });
+  return shown.join(" ");
 }
 
 function pause(ms: number): Promise<void> {

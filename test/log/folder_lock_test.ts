@@ -22,7 +22,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { ConfigError, RemoteError } from "../../src/errors.ts";
-import { FolderLock, type FolderLockOptions } from "../../src/log/folder_lock.ts";
+import { commandOf, FolderLock, type FolderLockOptions } from "../../src/log/folder_lock.ts";
 import { type FolderOwner, OWNER_FILE, thisOwner } from "../../src/log/folder_owner.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/lock_child.ts", import.meta.url));
@@ -280,4 +280,21 @@ describe("an owner", () => {
         /^Cannot lock the folder: .*\(E\w+\)\. .*\//,
       );
   });
+});
+
+test("the command line that others read holds no secret", () => {
+  const shown = commandOf([
+    "grpu",
+    "serve",
+    "tinker",
+    "--api-key",
+    "tml-x",
+    "--api-key-file",
+    "f",
+    "--api-key=tml-y",
+  ]);
+  expect(shown).toBe("grpu serve tinker --api-key … --api-key-file f --api-key=…");
+  expect(commandOf(["grpu", "train", "a.yaml", "tinker.api_key=tml-x", "a.lr=1"])).toBe(
+    "grpu train a.yaml tinker.api_key=… a.lr=1",
+  );
 });
