@@ -31,7 +31,19 @@ describe("a server that is ended behind 600 requests", () => {
     });
   });
 
-  test.each<[string, { signals: number; saveMs: number; kept: boolean; status: number; mostMs: number }]>([
+  interface End {
+    readonly signals: number;
+    readonly saveMs: number;
+    readonly kept: boolean;
+    readonly status: number;
+    readonly mostMs: number;
+    readonly fault?: boolean;
+  }
+  test.each<[string, End]>([
+    [
+      "an error that nothing caught ends it, and the step is kept",
+      { signals: 0, saveMs: 300, kept: true, status: 1, mostMs: 4000, fault: true },
+    ],
     ["keeps its unsaved step", { signals: 1, saveMs: 300, kept: true, status: 0, mostMs: 3000 }],
     ["a second signal lets the save end", { signals: 2, saveMs: 600, kept: true, status: 143, mostMs: 2000 }],
     [
@@ -42,9 +54,9 @@ describe("a server that is ended behind 600 requests", () => {
       "a third signal waits for nothing",
       { signals: 3, saveMs: 60_000, kept: false, status: 143, mostMs: 1500 },
     ],
-  ])("%s", async (name, { signals, saveMs, kept, status, mostMs }) => {
+  ])("%s", async (name, { signals, saveMs, kept, status, mostMs, fault }) => {
     const folder = join(root, name.replaceAll(" ", "-"));
-    const child = spawn(process.execPath, [script, folder, String(saveMs)]);
+    const child = spawn(process.execPath, [script, folder, String(saveMs), ...(fault ? ["fault"] : [])]);
     let said = "";
     child.stderr.on("data", (text) => {
       said += text;
@@ -57,6 +69,7 @@ describe("a server that is ended behind 600 requests", () => {
       await pause(100);
     }
     expect(await ended, said).toBe(status);
+    if (fault) expect(said).toContain("nobody caught this");
     expect(performance.now() - started).toBeLessThan(mostMs);
     const [session] = readdirSync(folder).filter((it) => !it.startsWith("."));
     const weights = join(folder, session, "train-0", "weights");
