@@ -8,5 +8,6 @@ export const SLOW_TESTS: readonly string[] = [
   "test/cli/learning_test.ts",
   "test/loop/crash_test.ts",
   "test/loop/load_test.ts",
+  "test/model/batch_invariance_test.ts",
   "test/serve/load_test.ts",
 ];

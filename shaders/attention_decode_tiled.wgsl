@@ -31,7 +31,7 @@ const THREADS = 64u;
 const KEYS = 8u;
 const BLOCKS = THREADS / KEYS;
 // Elements of the sum that a thread owns; heads of 128 have most.
-const OWN = 2u;
+override OWN: u32 = (HEAD_QUADS * 4u + THREADS - 1u) / THREADS;
 // exp(x) = exp2(x * LOG2_E).
 const LOG2_E = 1.4426950408889634;
 const LOWEST = -1e30;

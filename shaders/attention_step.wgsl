@@ -66,8 +66,8 @@ fn main(
     let sine = angles[angle + half + d];
     let low = qkv[key_at + d];
     let high = qkv[key_at + half + d];
-    own_key[d] = low * cosine - high * sine;
-    own_key[half + d] = high * cosine + low * sine;
+    own_key[d] = fma(low, cosine, -(high * sine));
+    own_key[half + d] = fma(high, cosine, low * sine);
     if (keeps) {
       keys[kept_at + d] = own_key[d];
       keys[kept_at + half + d] = own_key[half + d];
@@ -78,8 +78,8 @@ fn main(
       let q_at = row_at + (head + h) * HEAD_QUADS + d;
       let q_low = qkv[q_at];
       let q_high = qkv[q_at + half];
-      query[h * HEAD_QUADS + d] = (q_low * cosine - q_high * sine) * (params.scale * LOG2_E);
-      query[h * HEAD_QUADS + half + d] = (q_high * cosine + q_low * sine) * (params.scale * LOG2_E);
+      query[h * HEAD_QUADS + d] = fma(q_low, cosine, -(q_high * sine)) * (params.scale * LOG2_E);
+      query[h * HEAD_QUADS + half + d] = fma(q_high, cosine, q_low * sine) * (params.scale * LOG2_E);
     }
   }
   var highest = vec2f(LOWEST);

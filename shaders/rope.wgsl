@@ -39,6 +39,7 @@ fn main(
   let sine = table[angle_at + half] * params.sign;
   let low = x[low_at];
   let high = x[low_at + half];
-  x[low_at] = low * cosine - high * sine;
-  x[low_at + half] = high * cosine + low * sine;
+  // Which product is rounded is written out: rope_append.wgsl and attention_step.wgsl must get the same bits.
+  x[low_at] = fma(low, cosine, -(high * sine));
+  x[low_at + half] = fma(high, cosine, low * sine);
 }

@@ -46,7 +46,7 @@ fn main(
     let angle = position * params.width + d;
     let cosine = angles[angle];
     let sine = angles[angle + half];
-    turned = vec2f(low * cosine - high * sine, high * cosine + low * sine);
+    turned = vec2f(fma(low, cosine, -(high * sine)), fma(high, cosine, low * sine));
   }
   if (head < params.heads) {
     qkv[at] = turned.x;
