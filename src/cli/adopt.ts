@@ -83,10 +83,12 @@ function conflictError(
 ): ConfigError {
   const both = conflicts.map(
     ([path, value]) =>
-      `${path} is ${value ?? "a part of what it names"}, and the configuration says ${getAt(config, path)}`,
+      `${path} is ${value ?? "true for some matrices only"}, and the configuration says ${getAt(config, path)}`,
   );
+  const overrides = conflicts.filter(([, value]) => value !== undefined).map((pair) => pair.join("="));
+  const say = overrides.length === conflicts.length ? `, or add ${overrides.join(" ")}` : "";
   return new ConfigError(
-    `Cannot open the checkpoint ${dir} in another shape: its ${both.join("; ")}. Remove ${conflicts.map(([path]) => path).join(", ")} from the configuration: the checkpoint's own shape is used.`,
+    `Cannot open the checkpoint ${dir} in another shape: its ${both.join("; ")}. Remove ${conflicts.map(([path]) => path).join(", ")} from the configuration${say}.`,
     { path: conflicts[0][0] },
   );
 }
