@@ -6,6 +6,8 @@ import { launchesOf, readShell } from "../../src/config/convert/shell/read.ts";
 import { render } from "../../src/config/convert/shell/text.ts";
 import { readSource } from "../../src/config/convert/source.ts";
 import { hasBash, runBash } from "../fixtures/bash.ts";
+import { randomScript } from "../fixtures/random_script.ts";
+import { compareWithBash } from "../fixtures/same_as_bash.ts";
 
 const ENV = { HOME: "/home/x", MODEL: "/m/q" };
 const RUN = "python3 -m verl.trainer.main_ppo";
@@ -80,6 +82,28 @@ const CONSTRUCTS: readonly [name: string, script: string, set: readonly string[]
       "a.i=bin",
     ],
   ],
+  [
+    "classes of characters",
+    `X=a1b22\n[[ $X == [a-c]?[!0-9]* ]] && Y=1\ncase $X in [!a]*) Z=1 ;; *[2"]"]) Z=2 ;; esac\n${RUN} a.b=\${X//[0-9]/n} a.c=\${X%[0-9]} a.y=$Y a.z=$Z`,
+    ["a.b=anbnn", "a.c=a1b2", "a.y=1", "a.z=2"],
+  ],
+  [
+    "words of defaults, of which only unquoted parts are split",
+    `X=\n${RUN} \${X:-'a.b=1 2' a.c=3} \${X:+a.d=4} a.e="\${X:-p q}"`,
+    ["a.b=1 2", "a.c=3", "a.e=p q"],
+  ],
+  [
+    "lists with gaps",
+    `M=()\nM[2]=p\nM+=(q r)\nM[9]=s\n${RUN} a.n=\${#M[@]} a.s="\${M[*]:3}" a.k="\${!M[*]}"`,
+    ["a.n=4", "a.s=q r s", "a.k=2 3 4 9"],
+  ],
+  [
+    "what was unset stays unset behind a function and a command",
+    `unset A\nf() { local A=1; }\nf\nA=2 true\n${RUN} a.b="x$A" a.c=\${A-none}`,
+    ["a.b=x", "a.c=none"],
+  ],
+  ["a text that sets what it is added to", `X=\nX+="a\${X:=b}"\n${RUN} a.b=$X`, ["a.b=bab"]],
+  ["empty quotes around an empty list", `E=\nM=()\n${RUN} "$E\${M[@]}" a.b=1`, ["a.b=1"]],
   ["letters", `X=aBc\n${RUN} a.a=\${X^} a.b=\${X^^} a.c=\${X,,}`, ["a.a=ABc", "a.b=ABC", "a.c=abc"]],
   ["a name in a variable", `N=X\nX=5\n${RUN} a.b=\${!N}`, ["a.b=5"]],
   [
@@ -180,6 +204,16 @@ describe("a launch script", () => {
     });
   }
 
+  test.skipIf(!hasBash)(
+    "random scripts: the same words as bash, or refused",
+    () => {
+      const outcomes = Array.from({ length: 60 }, (_, i) => ({ i, ...compareWithBash(randomScript(i + 1)) }));
+      expect(outcomes.filter(({ outcome }) => outcome === "wrong")).toEqual([]);
+      expect(outcomes.filter(({ outcome }) => outcome === "same").length).toBeGreaterThan(40);
+    },
+    60_000,
+  );
+
   test("the environment and the arguments are given", () => {
     const script = `${RUN} a.b=\${N:-8} a.c=$1 a.d=$# a.e=\${HOME} "\${@:2}"`;
     const { words, notes } = readShell(script, { env: new Map([["N", "4"]]), args: ["x", "a.f=2"] });
@@ -252,6 +286,24 @@ describe("a launch script", () => {
       2,
     ],
     ["a variable that is read", `read -r N\n${RUN} a.n=$N`, /depends on what `read` reads \(line 1\)/, 2],
+    [
+      "an element of a list that an unknown condition changes",
+      `M=(1 2)\n[ -f /x ] && M=(3)\n${RUN} a.n=\${M[1]}`,
+      /depends on whether a command succeeds \(line 2\)/,
+      3,
+    ],
+    [
+      "how many arguments an unknown condition sets",
+      `[ -f /x ] && set -- p q\n${RUN} a.n=$#`,
+      /depends on the number of arguments \(line 2\)/,
+      2,
+    ],
+    [
+      "part of a list that an unknown condition changes",
+      `M=(1 2)\n[ -f /x ] && M=(3)\n${RUN} a.n="\${M[*]:1}"`,
+      /depends on `\$\{M\[\*\]:1\}` \(line 3\)/,
+      3,
+    ],
   ];
   for (const [name, script, why, line] of UNREAD) {
     test(`not known: ${name}`, () => {

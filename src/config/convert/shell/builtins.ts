@@ -82,15 +82,16 @@ function setOptions(shell: Shell, { args }: Call): Flow {
     if (/^-[a-z]*u/.test(text) || text === "nounset") shell.state.isStrict = true;
     if (/^\+[a-z]*u/.test(text)) shell.state.isStrict = false;
   }
-  if (end >= 0) shell.state.positional = args.slice(end + 1);
-  else if (args.length > 0 && !/^[-+]/.test(args[0].text)) shell.state.positional = args;
+  if (end >= 0) shell.setArguments(args.slice(end + 1));
+  else if (args.length > 0 && !/^[-+]/.test(args[0].text)) shell.setArguments(args);
   return shell.succeed(true);
 }
 
 function shift(shell: Shell, { args, node }: Call): Flow {
   const count = Number(args[0]?.text ?? 1);
   if (!Number.isInteger(count)) return shell.refuse("it shifts by what is not known", node.pos);
-  const { positional } = shell.state;
+  const { positional, hasOpenArguments } = shell.state;
+  if (hasOpenArguments) return shell.refuse("it shifts arguments whose number is not known", node.pos);
   if (count > positional.length) return shell.succeed(false);
   shell.state.positional = positional.slice(count);
   return shell.succeed(true);
@@ -121,7 +122,7 @@ function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
   const isLocal = command === "local" || (/^(declare|typeset)$/.test(command) && !has("g"));
   const frame = isLocal ? shell.state.frames.at(-1) : undefined;
   const hide = (name: string) => {
-    if (frame && !frame.has(name)) frame.set(name, shell.state.variables.get(name));
+    if (frame && !frame.has(name)) frame.set(name, shell.keep(name));
     if (command === "export" || has("x")) shell.state.exported.add(name);
     if (has("A")) shell.maps.add(name);
   };

@@ -56,6 +56,9 @@ const DECLARATIONS = new Set(["export", "declare", "typeset", "local", "readonly
 function expandArguments(shell: Shell, name: string, rest: readonly Command["args"][number][]): Item[] {
   return rest.flatMap((it) => {
     if (it.type === "Word") return expandFields(shell, [it]);
+    const hasBraces =
+      it.value.type === "Word" && it.value.parts?.some(({ type }) => type === "BraceExpansion");
+    if (hasBraces) return shell.refuse(`it gives ${name} braces, of which bash makes several words,`, it.pos);
     if (DECLARATIONS.has(name)) return [];
     const value = it.value.type === "Word" ? expandText(shell, it.value) : "";
     const isPlain = it.index === undefined && it.value.type === "Word";
@@ -73,21 +76,19 @@ function assignAll(shell: Shell, assignments: readonly Assignment[]): Flow {
 /** Assignments before a command hold for that command alone. */
 function withEnvironment(shell: Shell, assignments: readonly Assignment[], run: () => Flow): Flow {
   if (assignments.length === 0) return run();
-  const old = assignments.map(({ name }) => [name, shell.state.variables.get(name)] as const);
+  const old = assignments.map(({ name }) => [name, shell.keep(name)] as const);
   for (const assignment of assignments) assign(shell, assignment);
   const flow = run();
-  for (const [name, value] of old) {
-    if (value === undefined) shell.state.variables.delete(name);
-    else shell.state.variables.set(name, value);
-  }
+  for (const [name, kept] of old) shell.restore(name, kept);
   return flow;
 }
 
 /** `NAME=value`, `NAME+=value`, `LIST=(...)`, `LIST[i]=value`. */
 export function assign(shell: Shell, { name, value, append, index, pos }: Assignment): void {
   const line = shell.lineAt(pos);
-  const old = append ? shell.variable(name, line, { hasDefault: true }) : undefined;
+  const oldOf = () => (append ? shell.variable(name, line, { hasDefault: true }) : undefined);
   if (value.type === "ArrayValue") {
+    const old = oldOf();
     shell.setVariable(name, readList(shell, { name, old, value }));
     return;
   }
@@ -100,6 +101,8 @@ export function assign(shell: Shell, { name, value, append, index, pos }: Assign
     shell.setElement(name, String(key), { text: before + text, line });
     return;
   }
+  // The text may set the variable itself: X+=${X:=1}.
+  const old = oldOf();
   if (old !== undefined && isList(old))
     shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
   else shell.setVariable(name, { text: (old === undefined ? "" : old.text) + text, line });
@@ -113,7 +116,7 @@ interface ListValue {
 
 function readList(shell: Shell, { name, old, value }: ListValue): Variable {
   const list = new Map<string, Item>(old === undefined ? [] : isList(old) ? old : [["0", old]]);
-  let next = list.size;
+  let next = Math.max(-1, ...[...list.keys()].map(Number).filter(Number.isInteger)) + 1;
   for (const word of value.elements) {
     const keyed = /^\[([^\]]+)\]=/.exec(word.text);
     if (keyed) {

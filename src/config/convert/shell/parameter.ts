@@ -1,16 +1,18 @@
 /** `$NAME`, `${NAME:-default}`, `"${LIST[@]}"` and the other forms of an expansion. */
 import type { ParameterExpansionPart, ParameterOperation, SimpleExpansionPart, Word } from "unbash";
 import { evaluateText } from "./arithmetic.ts";
-import { removeMatch, replaceMatch } from "./pattern.ts";
+import { joinPieces, type PatternPiece, removeMatch, replaceMatch } from "./pattern.ts";
 import type { Shell } from "./shell.ts";
-import { isList } from "./state.ts";
-import { type Item, isEmpty, isKnown, knownTail } from "./text.ts";
-import { expandPattern, expandText } from "./words.ts";
+import { isList, type Variable } from "./state.ts";
+import { hasUnknown, type Item, isEmpty, isKnown, knownTail } from "./text.ts";
+import { expandPattern, expandPieces, expandText } from "./words.ts";
 
 export interface Expansion {
   readonly items: readonly Item[];
   /** Each item is a word of its own even in double quotes. */
   readonly isList?: boolean;
+  /** The word of a default, whose quoted parts are not split. */
+  readonly pieces?: readonly PatternPiece[];
 }
 
 type Part = SimpleExpansionPart | ParameterExpansionPart;
@@ -74,7 +76,8 @@ function readPlace(
   if (subscript === "@" || subscript === "*") {
     return { items: variable === undefined ? [] : [variable], isList: subscript === "@" };
   }
-  if (variable !== undefined && (subscript === undefined || subscript === "0")) return { items: [variable] };
+  const isOne = subscript === undefined || subscript === "0" || isOpenList(variable);
+  if (variable !== undefined && isOne) return { items: [variable] };
   const isError = shell.state.isStrict && !isOptional && subscript === undefined;
   return isError
     ? shell.refuseAt(`${name} is not set, which ends a script with \`set -u\`,`, line)
@@ -86,13 +89,21 @@ function lengthOf(shell: Shell, name: string, place: Place): Expansion {
   const isCount = isAll || place.subscript === "*" || name === "@" || name === "*";
   const [first] = items;
   if (isCount) {
-    const isOpen = items.length === 1 && !isKnown(first.text);
-    return { items: [isOpen ? first : { text: String(items.length), line: place.line }] };
+    const isPositional = name === "@" || name === "*";
+    const variable = shell.state.variables.get(name);
+    const isOpen = isPositional ? shell.state.hasOpenArguments : isOpenList(variable);
+    if (isOpen) return { items: [shell.session.unknown(`the number of elements of ${name}`, place.line)] };
+    return { items: [{ text: String(items.length), line: place.line }] };
   }
   if (first !== undefined && !isKnown(first.text)) {
     return { items: [shell.session.unknown(`the length of ${name}`, place.line)] };
   }
   return { items: [{ text: String(first?.text.length ?? 0), line: place.line }] };
+}
+
+/** True for a list that an unknown condition changed: one unknown text stands for all of it. */
+function isOpenList(variable: Variable | undefined): boolean {
+  return variable !== undefined && !isList(variable) && hasUnknown(variable.text);
 }
 
 /** `${!NAME}` is the variable that NAME names, `${!LIST[@]}` the indexes of a list. */
@@ -121,7 +132,10 @@ function withDefault(shell: Shell, { part, operation, value, isQuoted }: Change<
   const text = value.items.map((item) => item.text).join(" ");
   const isUnset = value.items.length === 0 && !(value.isList && part.parameter === "@");
   const isMissing = operator.startsWith(":") ? (isUnset ? true : isEmpty(text)) : isUnset;
-  const other = () => ({ items: [{ text: expandText(shell, operand, { isQuoted }), line }] });
+  const other = (): Expansion => {
+    const pieces = expandPieces(shell, operand, { isQuoted });
+    return { items: [{ text: joinPieces(pieces), line }], pieces };
+  };
   if (operator.endsWith("+"))
     return isMissing === false ? other() : isMissing ? { items: [] } : unknownOf(shell, part);
   if (isMissing === false) return value;
@@ -129,8 +143,9 @@ function withDefault(shell: Shell, { part, operation, value, isQuoted }: Change<
   if (operator.endsWith("?"))
     return shell.refuse(`${part.parameter} is not set, and the script demands it`, part.pos);
   const result = other();
-  if (operator.endsWith("=")) shell.setVariable(part.parameter, result.items[0]);
-  return result;
+  if (!operator.endsWith("=")) return result;
+  shell.setVariable(part.parameter, result.items[0]);
+  return { items: result.items };
 }
 
 function unknownOf(shell: Shell, part: ParameterExpansionPart): Expansion {
@@ -146,10 +161,18 @@ function slice(shell: Shell, { part, operation, value }: Change<"Slice">): Expan
   const [from, count] = [Number(start), length === undefined ? undefined : Number(length)];
   const isAll = value.isList || part.parameter === "*" || part.index?.value === "*";
   if (isAll) {
-    const items =
-      part.parameter === "@" || part.parameter === "*" ? [shell.self(part.pos), ...value.items] : value.items;
-    const first = from < 0 ? items.length + from : from;
-    return { ...value, items: items.slice(first, count === undefined ? undefined : first + count) };
+    const variable = shell.state.variables.get(part.parameter);
+    const isPositional = part.parameter === "@" || part.parameter === "*";
+    const isOpen = isPositional ? shell.state.hasOpenArguments : isOpenList(variable);
+    if (isOpen) return unknownOf(shell, part);
+    const keys = variable !== undefined && isList(variable) ? [...variable.keys()].map(Number) : undefined;
+    const items = isPositional ? [shell.self(part.pos), ...value.items] : value.items;
+    // The offset counts indexes, of which a list may lack some.
+    const last = keys === undefined ? items.length : (keys.at(-1) ?? -1) + 1;
+    const first = from < 0 ? last + from : from;
+    const at = keys === undefined ? first : keys.findIndex((key) => key >= first);
+    if (at < 0) return { ...value, items: [] };
+    return { ...value, items: items.slice(at, count === undefined ? undefined : at + count) };
   }
   const [item] = value.items;
   if (item === undefined) return value;

@@ -1,39 +1,55 @@
 /** Patterns of the shell (`*`, `?`, `[a-z]`) as regular expressions. */
 
-/** A character of a pattern, and whether quotes take its meaning away. */
+/** A part of a word, and whether quotes take the meaning of its characters away. */
 export interface PatternPiece {
   readonly text: string;
   readonly isQuoted: boolean;
+  /** Begins another word: an element of a quoted list. */
+  readonly isNext?: boolean;
+}
+
+/** Parts as one text. */
+export function joinPieces(pieces: readonly PatternPiece[]): string {
+  return pieces.map(({ text, isNext }) => (isNext ? ` ${text}` : text)).join("");
 }
 
 /** The source of a regular expression that matches what the pattern matches; undefined for extended patterns. */
-export function patternSource(pieces: readonly PatternPiece[], { isLazy = false } = {}): string | undefined {
+export function patternSource(pieces: readonly PatternPiece[]): string | undefined {
+  const chars = pieces.flatMap(({ text, isQuoted }) => [...text].map((char) => ({ char, isQuoted })));
+  const plain = chars.map(({ char, isQuoted }) => (isQuoted ? "_" : char)).join("");
+  if (/[?*+@!]\(|\[\[?[:.=]/.test(plain)) return undefined;
   let source = "";
-  for (const { text, isQuoted } of pieces) {
-    const part = isQuoted ? escaped(text) : unquotedSource(text, isLazy);
-    if (part === undefined) return undefined;
-    source += part;
+  for (let i = 0; i < chars.length; i++) {
+    const { char, isQuoted } = chars[i];
+    const end = !isQuoted && char === "[" ? endOfBracket(chars, i) : -1;
+    if (end > 0) {
+      source += bracketSource(chars.slice(i + 1, end));
+      i = end;
+    } else if (isQuoted) source += escaped(char);
+    else source += char === "*" ? "[\\s\\S]*" : char === "?" ? "[\\s\\S]" : escaped(char);
   }
   return source;
 }
 
-function unquotedSource(text: string, isLazy: boolean): string | undefined {
-  if (/[?*+@!]\(/.test(text)) return undefined;
-  let source = "";
-  for (let i = 0; i < text.length; i++) {
-    const char = text[i];
-    if (char === "*") source += isLazy ? "[\\s\\S]*?" : "[\\s\\S]*";
-    else if (char === "?") source += "[\\s\\S]";
-    else if (char === "[") {
-      const bracket = /^\[([!^]?)(\]?[^\]]*)\]/.exec(text.slice(i));
-      if (bracket?.[2].includes("[:")) return undefined;
-      if (bracket) {
-        source += `[${bracket[1] ? "^" : ""}${bracket[2].replace(/[\\\]^[]/g, "\\$&")}]`;
-        i += bracket[0].length - 1;
-      } else source += "\\[";
-    } else source += escaped(char);
-  }
-  return source;
+interface PatternChar {
+  readonly char: string;
+  readonly isQuoted: boolean;
+}
+
+/** The place of the `]`, which may also be the first member. */
+function endOfBracket(chars: readonly PatternChar[], start: number): number {
+  const isNegated = /[!^]/.test(chars[start + 1]?.char ?? "");
+  const first = start + (isNegated ? 2 : 1);
+  return chars.findIndex(({ char, isQuoted }, i) => i > first && char === "]" && !isQuoted);
+}
+
+function bracketSource(chars: readonly PatternChar[]): string {
+  const isNegated = /^[!^]$/.test(chars[0]?.char ?? "") && !chars[0].isQuoted;
+  const members = chars.slice(isNegated ? 1 : 0).map(({ char, isQuoted }) => {
+    const isRange = char === "-" && !isQuoted;
+    return isRange ? "-" : escaped(char);
+  });
+  return `[${isNegated ? "^" : ""}${members.join("")}]`;
 }
 
 function escaped(text: string): string {

@@ -1,7 +1,7 @@
 /** A shell that only reads: it follows a script as bash does and starts nothing. */
 import type { CommandExpansionPart, Script } from "unbash";
 import { Refusal, type Session } from "./session.ts";
-import { type FunctionBody, isList, State, type Status, type Variable } from "./state.ts";
+import { type FunctionBody, isList, type Kept, State, type Status, type Variable } from "./state.ts";
 import { runBody, runScript } from "./statements.ts";
 import type { Item } from "./text.ts";
 
@@ -96,7 +96,10 @@ export class Shell {
 
   /** `$#`, `$?` and their like. */
   special(name: string, line: number): Item | undefined {
-    if (name === "#") return { text: String(this.state.positional.length), line };
+    if (name === "#") {
+      if (this.state.hasOpenArguments) return this.session.unknown("the number of arguments", line);
+      return { text: String(this.state.positional.length), line };
+    }
     if (name === "?") {
       const { status } = this.state;
       return status === true ? { text: "0", line } : this.session.unknown("the status of a command", line);
@@ -141,17 +144,31 @@ export class Shell {
   call(body: FunctionBody, words: readonly Item[], line: number): Flow {
     if (this.state.frames.length >= DEEPEST_CALL)
       this.refuseAt("its functions call each other without end", line);
-    const { positional } = this.state;
-    this.state.positional = words;
+    const { positional, hasOpenArguments } = this.state;
+    this.setArguments(words);
     this.state.frames.push(new Map());
     const flow = runBody(this, body);
-    const frame = this.state.frames.pop() ?? new Map<string, Variable | undefined>();
-    for (const [name, value] of frame) {
-      if (value === undefined) this.state.variables.delete(name);
-      else this.state.variables.set(name, value);
-    }
+    for (const [name, kept] of this.state.frames.pop() ?? []) this.restore(name, kept);
     this.state.positional = positional;
+    this.state.hasOpenArguments = hasOpenArguments;
     return flow === "return" ? "next" : flow;
+  }
+
+  setArguments(words: readonly Item[]): void {
+    this.state.positional = words;
+    this.state.hasOpenArguments = false;
+  }
+
+  /** Gives a name back what it stood for. */
+  restore(name: string, kept: Kept): void {
+    if (kept === undefined) this.state.variables.delete(name);
+    else this.state.variables.set(name, kept.value);
+  }
+
+  /** What a name stands for, to be given back. */
+  keep(name: string): Kept {
+    const { variables } = this.state;
+    return variables.has(name) ? { value: variables.get(name) } : undefined;
   }
 
   succeed(status: Status): Flow {

@@ -4,6 +4,8 @@ import { hasUnknown, type Item } from "./text.ts";
 
 /** A text, or the elements of an array by index or key. */
 export type Variable = Item | ReadonlyMap<string, Item>;
+/** What a name stood for: undefined where the script had not named it, a value that is undefined where it was unset. */
+export type Kept = { readonly value: Variable | undefined } | undefined;
 export type FunctionBody = CompoundCommand | Redirected | CompoundList;
 
 /** Success of the last command; undefined where only a run can tell. */
@@ -18,8 +20,10 @@ export class State {
   functions = new Map<string, FunctionBody | "unknown">();
   exported = new Set<string>();
   positional: readonly Item[] = [];
+  /** An unknown condition decides how many arguments there are: one stands for all. */
+  hasOpenArguments = false;
   /** What `local` hides, per running function. */
-  frames: Map<string, Variable | undefined>[] = [];
+  frames: Map<string, Kept>[] = [];
   status: Status = true;
   /** What a command substitution has printed so far. */
   output = "";
@@ -32,6 +36,7 @@ export class State {
     copy.functions = new Map(this.functions);
     copy.exported = new Set(this.exported);
     copy.positional = this.positional;
+    copy.hasOpenArguments = this.hasOpenArguments;
     copy.frames = this.frames.map((frame) => new Map(frame));
     copy.status = this.status;
     copy.output = this.output;
@@ -53,7 +58,10 @@ export function mergeStates(a: State, b: State, unknown: () => Item): State {
     if (a.functions.get(name) !== b.functions.get(name)) merged.functions.set(name, "unknown");
   }
   for (const name of b.exported) merged.exported.add(name);
-  if (!equalItems(a.positional, b.positional)) merged.positional = [unknown()];
+  if (!equalItems(a.positional, b.positional)) {
+    merged.positional = [unknown()];
+    merged.hasOpenArguments = true;
+  }
   merged.status = a.status === b.status ? a.status : undefined;
   if (a.output !== b.output) merged.output = unknown().text;
   return merged;

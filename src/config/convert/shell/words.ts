@@ -3,7 +3,7 @@ import { type ArithmeticExpression, type HereDocBody, parse, type Word, type Wor
 import { evaluate } from "./arithmetic.ts";
 import { expandBraces } from "./braces.ts";
 import { type Expansion, expandParameter } from "./parameter.ts";
-import type { PatternPiece } from "./pattern.ts";
+import { joinPieces, type PatternPiece } from "./pattern.ts";
 import type { Shell } from "./shell.ts";
 import { type Item, isKnown } from "./text.ts";
 
@@ -11,14 +11,17 @@ type Texts = Word | HereDocBody | Extract<ArithmeticExpression, { type: "Arithme
 
 /** A word as one text, without splitting: the value of an assignment, the operand of a test. */
 export function expandText(shell: Shell, word: Texts, { isQuoted = false } = {}): string {
-  return pieces(shell, word, isQuoted)
-    .map(({ text }) => text)
-    .join("");
+  return joinPieces(pieces(shell, word, isQuoted));
 }
 
 /** A word as a pattern: quoted parts stand for themselves. */
 export function expandPattern(shell: Shell, word: Word): PatternPiece[] {
   return pieces(shell, word, false);
+}
+
+/** A word in parts, each quoted or not. */
+export function expandPieces(shell: Shell, word: Word, { isQuoted = false } = {}): PatternPiece[] {
+  return pieces(shell, word, isQuoted);
 }
 
 function pieces(shell: Shell, word: Texts, isQuoted: boolean): PatternPiece[] {
@@ -49,8 +52,14 @@ function piecesOf(shell: Shell, part: WordPart, isQuoted: boolean): PatternPiece
     case "ExtendedGlob":
     case "BraceExpansion":
       return [{ text: part.text, isQuoted }];
-    default:
-      return [{ text: joined(expansion(shell, part, isQuoted)), isQuoted }];
+    default: {
+      const found = expansion(shell, part, isQuoted);
+      const own = found.pieces?.map((piece) => ({ ...piece, isQuoted: isQuoted || piece.isQuoted }));
+      if (own) return own;
+      const isWords = found.isList && isQuoted;
+      if (!isWords) return [{ text: joined(found), isQuoted }];
+      return found.items.map(({ text }, k) => ({ text, isQuoted, isNext: k > 0 }));
+    }
   }
 }
 
@@ -125,13 +134,17 @@ function fieldsOf(shell: Shell, word: Word): Item[] {
 
 function addPart(shell: Shell, fields: Fields, part: WordPart): void {
   if (part.type === "DoubleQuoted" || part.type === "LocaleString") {
-    const isList = part.parts.length === 1 && isAllElements(part.parts[0]);
-    if (!isList) fields.append("");
+    const hasList = part.parts.some(isAllElements);
+    if (!hasList) fields.append("");
     for (const inner of part.parts) {
       if (inner.type === "Literal") fields.append(inner.value);
       else {
         const found = expansion(shell, inner, true);
-        fields.list(found.isList ? found.items : [{ text: joined(found), line: found.items[0]?.line ?? 0 }]);
+        const text = joined(found);
+        if (found.isList) fields.list(found.items);
+        else if (found.pieces?.some(({ isNext }) => isNext))
+          addExpansion(fields, found, shell.lineAt(inner.pos));
+        else if (text !== "" || !hasList) fields.append(text);
       }
     }
     return;
@@ -140,7 +153,17 @@ function addPart(shell: Shell, fields: Fields, part: WordPart): void {
     part.type,
   );
   if (!isExpansion) for (const { text } of piecesOf(shell, part, false)) fields.append(text);
-  else for (const [i, item] of expansion(shell, part, false).items.entries()) fields.split(item, i > 0);
+  else addExpansion(fields, expansion(shell, part, false), shell.lineAt(part.pos));
+}
+
+/** An unquoted expansion; of a default, quoted parts stay whole. */
+function addExpansion(fields: Fields, { items, pieces: parts }: Expansion, line: number): void {
+  if (parts === undefined) for (const [i, item] of items.entries()) fields.split(item, i > 0);
+  for (const { text, isQuoted, isNext } of parts ?? []) {
+    if (isNext) fields.break();
+    if (isQuoted) fields.append(text);
+    else fields.split({ text, line }, false);
+  }
 }
 
 /** `"$@"` and `"${LIST[@]}"`, which are no word at all where the list is empty. */
@@ -197,7 +220,8 @@ class Fields {
     return this.done;
   }
 
-  private break(): void {
+  /** Ends the word so far. */
+  break(): void {
     if (this.text !== undefined) this.done.push({ text: this.text, line: this.itemLine ?? this.line });
     this.text = undefined;
     this.itemLine = undefined;
