@@ -38,8 +38,8 @@ export const MOST_MODEL_NUMBER = 999_999_999;
 const RUN = /^([A-Za-z0-9][A-Za-z0-9-]{0,63}):train:(\d{1,9})$/;
 const RUN_FOLDER = /^train-(\d{1,9})$/;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-const METADATA_BYTES = 64 * 1024;
-const METADATA_LEVELS = 32;
+/** Of what a client wants remembered; characters as JSON. */
+export const METADATA_LIMITS = { characters: 64 * 1024, levels: 32 };
 
 /** `tinker://RUN/weights/NAME`. */
 export function formatPath({ run, kind, name }: CheckpointPath): string {
@@ -89,13 +89,16 @@ export function runOfFolders(session: string, train: string): string | undefined
  * @throws Refusal 422 for metadata that is too deep or too long to be shown and saved.
  */
 export function checkMetadata(metadata: unknown): void {
-  if (!isShallow(metadata, METADATA_LEVELS))
-    throw new Refusal(422, `Cannot keep user_metadata: it is nested deeper than ${METADATA_LEVELS} levels.`);
-  const { length } = JSON.stringify(metadata ?? null);
-  if (length > METADATA_BYTES)
+  if (!isShallow(metadata, METADATA_LIMITS.levels))
     throw new Refusal(
       422,
-      `Cannot keep user_metadata: it may hold ${METADATA_BYTES} characters as JSON (${length}).`,
+      `Cannot keep user_metadata: it is nested deeper than ${METADATA_LIMITS.levels} levels.`,
+    );
+  const { length } = JSON.stringify(metadata ?? null);
+  if (length > METADATA_LIMITS.characters)
+    throw new Refusal(
+      422,
+      `Cannot keep user_metadata: it may hold ${METADATA_LIMITS.characters} characters as JSON (${length}).`,
     );
 }
 
@@ -104,8 +107,8 @@ function isShallow(value: unknown, levels: number): boolean {
   return levels > 0 && Object.values(value).every((it) => isShallow(it, levels - 1));
 }
 
-const metadata = z.record(z.string(), z.unknown()).refine((it) => isShallow(it, METADATA_LEVELS), {
-  message: `nested deeper than ${METADATA_LEVELS} levels`,
+const metadata = z.record(z.string(), z.unknown()).refine((it) => isShallow(it, METADATA_LIMITS.levels), {
+  message: `nested deeper than ${METADATA_LIMITS.levels} levels`,
 });
 const time = z.string().refine((it) => !Number.isNaN(Date.parse(it)), { message: "no time" });
 const count = z.number().int().min(0);

@@ -26,8 +26,7 @@ export interface SampleOrder {
 export const MOST_SAMPLES = 1024;
 const MOST_TOPK = 1024;
 /** Stop texts, or stop tokens, of one request. Each text is looked for after each token. */
-const MOST_STOPS = 256;
-const MOST_STOP_CHARACTERS = 16_384;
+export const STOP_LIMITS = { count: 256, characters: 16_384 };
 /** Lower ones divide log-probs until they overflow; 0 takes the likeliest token. */
 const LEAST_TEMPERATURE = 1e-4;
 const MOST_TEMPERATURE = 1e4;
@@ -97,16 +96,16 @@ function checkOrder(order: SampleOrder, { contextLength, vocabSize }: Engine): v
       `temperature must be 0 (the likeliest token) or lie in [${LEAST_TEMPERATURE}, ${MOST_TEMPERATURE}]: ${temperature}`,
     ],
     [
-      order.stopTexts.length <= MOST_STOPS && (order.stopTokens ?? []).length <= MOST_STOPS,
-      `stop must hold at most ${MOST_STOPS} texts or tokens: ${Math.max(order.stopTexts.length, order.stopTokens?.length ?? 0)}`,
+      order.stopTexts.length <= STOP_LIMITS.count && (order.stopTokens ?? []).length <= STOP_LIMITS.count,
+      `stop must hold at most ${STOP_LIMITS.count} texts or tokens: ${Math.max(order.stopTexts.length, order.stopTokens?.length ?? 0)}`,
     ],
     [
       order.stopTexts.every((text) => text.length > 0),
       "stop must hold no empty text: every sample would end with its first token",
     ],
     [
-      order.stopTexts.reduce((sum, { length }) => sum + length, 0) <= MOST_STOP_CHARACTERS,
-      `stop must hold at most ${MOST_STOP_CHARACTERS} characters`,
+      order.stopTexts.reduce((sum, { length }) => sum + length, 0) <= STOP_LIMITS.characters,
+      `stop must hold at most ${STOP_LIMITS.characters} characters`,
     ],
     [topP > 0 && topP <= 1, `top_p must lie in (0, 1]: ${topP}`],
     [Number.isInteger(order.topK) && order.topK >= -1, `top_k must be -1 or a count: ${order.topK}`],

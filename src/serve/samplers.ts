@@ -47,7 +47,7 @@ export interface SamplersOptions {
 }
 
 /** What a session may have waiting even where the queue is full of others' requests. */
-const ALWAYS_QUEUED = 16;
+export const ALWAYS_QUEUED = 16;
 
 export class Samplers {
   private readonly options: SamplersOptions;

@@ -5,7 +5,10 @@ import { HTTP_OPTIONS } from "../../src/cli/http_options.ts";
 import { SOCKET_LIMITS } from "../../src/http/listen.ts";
 import { ZSTD_LIMITS } from "../../src/http/zstd.ts";
 import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/bodies.ts";
+import { METADATA_LIMITS } from "../../src/serve/checkpoint_record.ts";
 import { MOST_DATA } from "../../src/serve/messages.ts";
+import { STOP_LIMITS } from "../../src/serve/sample_order.ts";
+import { ALWAYS_QUEUED } from "../../src/serve/samplers.ts";
 import { DEFAULT_LIMITS } from "../../src/serve/service.ts";
 
 const PAGE = readFileSync(new URL("../../SECURITY.md", import.meta.url), "utf8");
@@ -27,7 +30,14 @@ test.each<[string, number, string]>([
   ["sessions", DEFAULT_LIMITS.sessions, ""],
   ["training clients in memory", DEFAULT_LIMITS.models, ""],
   ["sampling clients of a session", DEFAULT_LIMITS.samplers, ""],
+  ["silence after which a session gives way when all are taken", DEFAULT_LIMITS.idleMs, "s"],
   ["sampling requests that wait", DEFAULT_LIMITS.queuedSamples, ""],
+  ["sampling requests that wait, of one session", DEFAULT_LIMITS.queuedBySession, ""],
+  ["sampling requests that a session may have waiting where all are taken", ALWAYS_QUEUED, ""],
+  ["stop texts or tokens of a request", STOP_LIMITS.count, ""],
+  ["stop texts: characters", STOP_LIMITS.characters, ""],
+  ["`user_metadata`: characters as JSON", METADATA_LIMITS.characters, ""],
+  ["`user_metadata`: levels", METADATA_LIMITS.levels, ""],
 ])("SECURITY.md: %s", (name, value, unit) => {
   const size = { KiB: 2 ** 10, MiB: 2 ** 20, s: 1000, "": 1 }[unit] as number;
   expect(PAGE).toContain(`| ${name} | ${`${value / size} ${unit}`.trim()} |`);
