@@ -108,6 +108,9 @@ const SYSTEM_ERRORS: Readonly<Record<string, readonly [string, string]>> = {
   EBUSY: ["another program uses it", "End that program, or name another place"],
 };
 
+/** Codes that only files have: an error of a write to an open file names none. */
+const OF_DISKS = /^(ENOSPC|EDQUOT|EFBIG|EROFS|EIO)$/;
+
 /**
  * The operating system's error in our words, of kind `data`: what could not be done to which file, why, what to do.
  * Undefined for an error that is not the file system's.
@@ -120,8 +123,8 @@ export function fileError(
   const { code = "", path } = (cause ?? {}) as { code?: string; path?: string };
   const known = SYSTEM_ERRORS[code];
   const place = file ?? path;
-  if (!known || typeof place !== "string") return undefined;
-  const message = `Cannot ${act ?? "use the file"}: ${known[0]} (${code}). ${known[1]}.`;
+  if (!known || (typeof place !== "string" && !OF_DISKS.test(code))) return undefined;
+  const message = `Cannot ${act ?? (place ? "use the file" : "write a file")}: ${known[0]} (${code}). ${known[1]}.`;
   return new ConfigError(message, { file: place, kind: "data" }, { cause });
 }
 

@@ -1,6 +1,7 @@
 /** A log file that only grows, and that a resumed run cuts back to where its checkpoint was made. */
 import { appendFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { basename, dirname } from "node:path";
+import { fileError } from "../errors.ts";
 import type { Logger, LogRecord } from "./logger.ts";
 import { makeFolders } from "./make_folders.ts";
 
@@ -25,7 +26,11 @@ export abstract class AppendedFile implements Logger {
     // Once: a folder that is moved away later is not made again.
     if (!this.hasFolder) makeFolders(dirname(this.file));
     this.hasFolder = true;
-    appendFileSync(this.file, content);
+    try {
+      appendFileSync(this.file, content);
+    } catch (cause) {
+      throw fileError(cause, { act: "write the run's log", file: this.file }) ?? cause;
+    }
   }
 
   /** Bytes written so far, by earlier parts of the run too. */

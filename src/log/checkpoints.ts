@@ -169,7 +169,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       : "There is none before it.";
     return new ConfigError(
       `Cannot save the checkpoint as the disk is full: ${target}. ${before} Free some space and continue with training.resume_mode=auto.`,
-      { path: "training.default_local_dir" },
+      { path: "training.default_local_dir", kind: "data" },
     );
   }
 }

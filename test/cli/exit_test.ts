@@ -98,6 +98,15 @@ test.each(["ENOSPC", "EROFS", "EACCES", "ENOENT", "EISDIR", "ENOTDIR", "EMFILE",
   },
 );
 
+test("an error of a write, which names no file, is ours; one of a socket is not the file system's", () => {
+  const raw = (code: string, syscall: string) => Object.assign(new Error(code), { code, syscall });
+  expect(fileError(raw("ENOSPC", "write"))?.message).toBe(
+    "Cannot write a file: the disk is full (ENOSPC). Free some space, or name another place.",
+  );
+  expect(fileError(raw("EACCES", "listen"))).toBeUndefined();
+  expect(fileError(raw("ECONNREFUSED", "connect"), { file: "x" })).toBeUndefined();
+});
+
 async function ending(run: () => Promise<void>, signal = new AbortController().signal) {
   let err = "";
   const io: Io = {

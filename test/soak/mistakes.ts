@@ -19,6 +19,8 @@ export interface Mistake {
   readonly files?: Readonly<Record<string, string>>;
   /** Harms a file of the folder. */
   readonly harm?: (dir: string) => void;
+  /** KiB that DIR/small holds, where the run is written to. */
+  readonly disk?: number;
   /** Sent to the first process after so many milliseconds. */
   readonly signals?: readonly { readonly signal: NodeJS.Signals; readonly afterMs: number }[];
   /** Lines that may succeed: the mistake may be none after all. */
@@ -310,6 +312,12 @@ const interrupted: Family = (random) => {
   };
 };
 
+const fullDisk: Family = (random) => {
+  const disk = 4 * Math.ceil(random() * 40);
+  const line = train("training.default_local_dir=DIR/small/run", "rllm.trainer.total_batches=4");
+  return { name: `a disk of ${disk} KiB`, lines: [line], disk, mayPass: true };
+};
+
 const twoAtOnce: Family = () => ({
   name: "two processes in one folder",
   lines: [train(), train()],
@@ -328,6 +336,7 @@ const FAMILIES: readonly (readonly [number, Family])[] = [
   [2, badModule],
   [6, wrongLine],
   [6, interrupted],
+  [3, fullDisk],
   [1, twoAtOnce],
 ];
 

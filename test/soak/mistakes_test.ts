@@ -2,7 +2,7 @@
  * Random mistakes against the command line. Whatever a person does: no hang, no status 0 for what failed, an error that
  * explains itself, and a finished run as it was. `npm test` runs some of them, `npm run test:soak` 220.
  */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   cpSync,
@@ -49,10 +49,11 @@ interface Ended {
 
 function run(
   words: readonly string[],
-  { dir, signals = [] }: { dir: string; signals?: Mistake["signals"] },
+  { dir, signals = [], limit }: { dir: string; signals?: Mistake["signals"]; limit?: number },
 ): Promise<Ended> {
   const line = words.map((word) => word.replaceAll("DIR", dir));
-  const child: ChildProcess = spawn(process.execPath, [CLI, ...line], { stdio: ["ignore", "pipe", "pipe"] });
+  const [program, first] = limit === undefined ? [process.execPath, []] : ["bash", ["-c", limited(limit)]];
+  const child: ChildProcess = spawn(program, [...first, CLI, ...line], { stdio: ["ignore", "pipe", "pipe"] });
   let [out, err, isHung] = ["", "", false];
   child.stdout?.on("data", (text) => {
     out += text;
@@ -71,6 +72,18 @@ function run(
       resolve({ line, status, signal, out, err, isHung });
     });
   });
+}
+
+/** A shell's command that runs node where no file may be larger: the disk of those who may not mount one. */
+function limited(kib: number): string {
+  return `ulimit -f ${kib}; exec "${process.execPath}" "$0" "$@"`;
+}
+
+/** A file system of that size at DIR/small, where this user may mount one. */
+function mountSmall(dir: string, kib: number): boolean {
+  mkdirSync(join(dir, "small"));
+  const options = ["-t", "tmpfs", "-o", `size=${kib}k`, "tmpfs", join(dir, "small")];
+  return spawnSync("mount", options, { stdio: "ignore" }).status === 0;
 }
 
 /** Hashes of a run's files by name. */
@@ -114,10 +127,12 @@ async function commit(mistake: Mistake, dir: string): Promise<void> {
   cpSync(finished, dir, { recursive: true });
   prepare(mistake, dir);
   const before = filesOf(join(dir, "run"));
-  const { signals } = mistake;
-  const ended = await Promise.all(
-    mistake.lines.map((line, i) => run(line, { dir, ...(i === 0 && { signals }) })),
-  );
+  const { signals, disk } = mistake;
+  const isMounted = disk !== undefined && mountSmall(dir, disk);
+  const limit = isMounted ? undefined : disk;
+  const started = mistake.lines.map((line, i) => run(line, { dir, limit, ...(i === 0 && { signals }) }));
+  const ended = await Promise.all(started);
+  if (isMounted) spawnSync("umount", [join(dir, "small")]);
   for (const each of ended) checkEnding(each, mistake);
   const passed = ended.filter(({ status }) => status === 0).length;
   const said = ended.map(({ line, err }) => `grpu ${line.join(" ")}\n${err}`).join("\n");
