@@ -231,6 +231,8 @@ function deleteSetting(override: Override, path: string, context: ApplyContext &
     );
   } else if (isDeclared && (schema.backend !== "verl" || path.startsWith("rllm."))) {
     tell("error", path, `Cannot delete ${path} as it is read by name; set it to another value instead`);
+  } else if (Array.isArray(getAt(tree, joinPath(...splitPath(path).slice(0, -1))))) {
+    tell("error", path, `Cannot delete ${path} as it is an item of a list; set the list whole`);
   } else {
     forgetOrigins(origins, path, old);
     deleteAt(tree, path);

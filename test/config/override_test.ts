@@ -153,6 +153,9 @@ describe("keys", () => {
       "Cannot set rllm.trainer.logger.1 as the list has 1 item; write rllm.trainer.logger=[...]",
     ]);
     expect(complaints(["rllm.trainer.logger=7"])[0]).toContain("it takes a list");
+    expect(complaints(["~rllm.trainer.logger.0"])).toEqual([
+      "Cannot delete rllm.trainer.logger.0 as it is an item of a list; set the list whole",
+    ]);
     const verl = compose(["rllm/backend=verl", "trainer.logger=wandb"]).config;
     expect([getAt(verl, "trainer.logger"), getAt(verl, "rllm.trainer.logger")]).toEqual([
       ["wandb"],
