@@ -1,9 +1,12 @@
 /**
- * Tests that take more than about ten seconds on two cores: training runs, crash loops, fuzzing. `npm test` leaves them
+ * Tests that take more than about ten seconds on two cores: training runs, crash loops, attacks, fuzzing. `npm test` leaves them
  * out, `npm run test:slow` runs them alone, and CI runs both.
  */
 export const SLOW_TESTS: readonly string[] = [
   "test/algorithm/loss_fuzz_test.ts",
+  "test/attack/attack_test.ts",
+  "test/attack/durability_test.ts",
+  "test/attack/fuzz_test.ts",
   "test/cli/agents_learning_test.ts",
   "test/cli/learning_test.ts",
   "test/loop/crash_test.ts",

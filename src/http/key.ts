@@ -12,12 +12,13 @@ export function keyIn(
   return new URL(request.url).searchParams.get("key") ?? undefined;
 }
 
-/**
- * Compares keys by their digests, over all bytes whatever the first ones are: the time taken says nothing of how much
- * of a guess is right.
- */
+/** Compares keys by their digests, which are of one length. */
 export async function isSameKey(given: string, expected: string): Promise<boolean> {
-  const [a, b] = await Promise.all([digest(given), digest(expected)]);
+  return areEqual(await digest(given), await digest(expected));
+}
+
+/** Looks at all bytes whatever the first ones are: the time taken says nothing of how much of a guess is right. */
+export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   let difference = a.length ^ b.length;
   for (let i = 0; i < a.length; i++) difference |= a[i] ^ b[i];
   return difference === 0;

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { type GuardOptions, guarded } from "../../src/http/guard.ts";
+import { areEqual } from "../../src/http/key.ts";
 import { checkOriginName, isHostName, isLoopback } from "../../src/http/origin.ts";
 
 const GUARD: GuardOptions = {
@@ -121,6 +122,17 @@ describe("the key", () => {
       let n = 0;
       while (digest(`tml-${n}`)[at] !== right[at]) n++;
       expect((await ask({ "x-api-key": `tml-${n}` }, { apiKey })).status, `byte ${at}`).toBe(401);
+    }
+  });
+
+  test("digests that differ in a single bit of any byte are not equal", () => {
+    const right = digest(apiKey);
+    expect(areEqual(right, Uint8Array.from(right))).toBe(true);
+    expect(areEqual(right, right.subarray(1))).toBe(false);
+    for (let bit = 0; bit < 256; bit++) {
+      const wrong = Uint8Array.from(right);
+      wrong[bit >> 3] ^= 1 << (bit & 7);
+      expect(areEqual(right, wrong), `bit ${bit}`).toBe(false);
     }
   });
 
