@@ -422,6 +422,18 @@ describe("what a script starts", () => {
     }
   });
 
+  test("the defaults list of a file below counts", () => {
+    const below = (defaults: string) =>
+      readSource(
+        [{ name: "my.yaml", text: `defaults: ${defaults}\nhydra: {searchpath: [x]}\ndata: {seed: 1}\n` }],
+        "verl",
+      );
+    expect([...below("[ppo_trainer, _self_]").values.keys()]).toEqual(["data.seed"]);
+    expect(below("[ppo_megatron_trainer, _self_]").values.get("model_engine")?.value).toBe("megatron");
+    const { notes } = below("[my_base, _self_]");
+    expect(notes?.[0].message).toContain("defaults: my_base: their settings are not read");
+  });
+
   test("a word that is no setting is refused", () => {
     expect(read(`${RUN} data.seed=2 seed`).problems[0].message).toBe(
       'Cannot read "seed": it is no setting (key=value)',

@@ -45,3 +45,18 @@ export function configBelow({ configName }: ShellRun, { system, names }: Place):
     `Give it first: ${name}.yaml, then the script`;
   return { settings: [], problem: { severity: "error", message, line } };
 }
+
+/** What the defaults list of a YAML file puts below its settings. Files and groups that do not ship here are told. */
+export function defaultsBelow(defaults: Value | undefined, line?: number): ConfigBelow {
+  const names = (Array.isArray(defaults) ? defaults : []).filter(
+    (it): it is string => typeof it === "string",
+  );
+  const others = names.filter(
+    (name) => name !== "_self_" && !DEFAULTS.includes(name) && !MEGATRON.includes(name),
+  );
+  const message = `defaults: ${others.join(", ")}: their settings are not read. Give those files first`;
+  return {
+    settings: names.some((name) => MEGATRON.includes(name)) ? [["model_engine", "megatron"]] : [],
+    note: others.length > 0 ? { kind: "check", message, line } : undefined,
+  };
+}

@@ -5,7 +5,7 @@ import type { Problem } from "../problem.ts";
 import { readYaml } from "../read.ts";
 import { joinPath, leaves, type Value } from "../tree.ts";
 import { deepLeaves, HOME, type Note } from "./build.ts";
-import { type ConfigBelow, configBelow, programProblem } from "./launched.ts";
+import { type ConfigBelow, configBelow, defaultsBelow, programProblem } from "./launched.ts";
 import { readShell, type ShellOptions, type ShellWord } from "./shell/read.ts";
 
 export const SYSTEMS = ["verl", "rllm", "trinity"] as const;
@@ -73,12 +73,18 @@ interface Into extends Pick<Source, "values" | "problems" | "system"> {
   readonly notes: Note[];
 }
 
-function readYamlSource({ name, text }: SourceFile, { values, problems }: Into): string | undefined {
+function readYamlSource(
+  { name, text }: SourceFile,
+  { values, problems, notes, system }: Into,
+): string | undefined {
   const read = readYaml(text, name);
   problems.push(...read.problems);
   const { comments, head } = readComments(text);
   // What Hydra reads for itself.
-  const { defaults: _, hydra: __, ...tree } = read.tree;
+  const { defaults, hydra: _, ...tree } = read.tree;
+  if (system !== "trinity") {
+    putBelow(defaultsBelow(defaults, read.lines.get("defaults")), name, { values, problems, notes, system });
+  }
   for (const [path, value] of [...leaves(tree)].flatMap(([path, value]) => [...deepLeaves(path, value)])) {
     values.set(path, { value, file: name, line: read.lines.get(path), comment: comments.get(path) });
   }
