@@ -195,9 +195,13 @@ describe("random valid settings", () => {
   }
 
   test("verl to Trinity and back returns what it took", () => {
+    // Arguments of losses and estimators are completed or left out by function: convert_test.ts has them in a table.
+    const byFunction = /policy_loss|advantage_fn_args/;
     const reversible = ROWS.filter(
-      (row) =>
-        !row.isCadence && !/kl_ctrl|lora_|kl_loss_coef|repeat_times|resume/.test(row.verl + row.trinity),
+      ({ isCadence, verl, trinity }) =>
+        !isCadence &&
+        !byFunction.test(trinity) &&
+        !/kl_ctrl|lora_|kl_loss_coef|repeat_times|resume/.test(verl + trinity),
     );
     for (let seed = 0; seed < 80; seed++) {
       const random = randomOf(seed);
