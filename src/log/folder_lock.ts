@@ -4,7 +4,7 @@
  * heartbeats where it ran on another host.
  */
 import { readFileSync, unlinkSync } from "node:fs";
-import { link, mkdir, realpath, rename, rm, rmdir, stat, utimes, writeFile } from "node:fs/promises";
+import { link, mkdir, readdir, realpath, rename, rm, rmdir, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { ConfigError, fileError, RemoteError } from "../errors.ts";
 import {
@@ -88,6 +88,7 @@ export class FolderLock {
       // Moving a link would leave the folder, and the file system, that it leads to.
       path = await realpath(given);
       await claim(path, owner, settled);
+      await sweep(path, owner).catch(() => undefined);
     } catch (error) {
       if (made) await rmdir(path).catch(() => {});
       throw fileError(error, { act: "lock the folder", file: path }) ?? error;
@@ -234,9 +235,19 @@ async function takeOver(
     if (nonceOf(await readOwner(dirname(file))) !== nonceOf(found)) return false;
     await rename(draft, file);
     return true;
+  } catch (error) {
+    // The draft was swept away by one that was quicker.
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    throw error;
   } finally {
     await rm(token, { force: true });
   }
+}
+
+/** Removes what others left that were killed while they took the folder; those that still try write theirs again. */
+async function sweep(folder: string, { nonce }: FolderOwner): Promise<void> {
+  const names = (await readdir(folder)).filter((name) => name.startsWith(`${OWNER_FILE}.`));
+  for (const name of names) if (!name.endsWith(nonce)) await rm(join(folder, name), { force: true });
 }
 
 function nonceOf(found: FoundOwner): string | undefined {

@@ -133,6 +133,16 @@ describe("a folder in use", () => {
     }
   });
 
+  test("loses what processes left that were killed while they took it", async () => {
+    for (const left of ["", ".1-2-3", ".after-1-2-3"])
+      writeFileSync(join(folder, `${OWNER_FILE}${left}`), "");
+    await writeOwnerFile({ born: "1" });
+    const lock = await take();
+    expect(readdirSync(folder)).toEqual([OWNER_FILE]);
+    await lock.release();
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
   test("of a reused PID is free: the process with that PID began later", async () => {
     await writeOwnerFile({ born: "1" });
     await take({ staleMs: 1e9 });
