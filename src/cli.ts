@@ -3,6 +3,7 @@
 import { EXIT_FAILED } from "./cli/exit.ts";
 import { runProgram } from "./cli/front.ts";
 import { processIo } from "./cli/io.ts";
+import { closeJudges } from "./cli/judges.ts";
 import { PROGRAM } from "./cli/program.ts";
 
 // Of a process that ends before its command does, because what the command waits for can never come.
@@ -11,4 +12,5 @@ const io = processIo();
 // Not awaited here: a module that is thrown out of its evaluation would end the process with a status of the runtime's.
 void runProgram(PROGRAM, process.argv.slice(2), io).then((code) => {
   process.exitCode = code;
+  closeJudges();
 });

@@ -32,6 +32,14 @@ export interface JudgesOptions {
   readonly timeoutSeconds: number;
 }
 
+/** Threads of this process that may still hold it. */
+const OPEN = new Set<Judges>();
+
+/** Ends every thread, and the calls that nobody waits for any more: a command has ended. */
+export function closeJudges(): void {
+  for (const judges of OPEN) judges.close();
+}
+
 export class Judges {
   private readonly options: JudgesOptions;
   private readonly pending = new Map<number, Pending>();
@@ -41,6 +49,11 @@ export class Judges {
 
   constructor(options: JudgesOptions) {
     this.options = options;
+  }
+
+  close(): void {
+    OPEN.delete(this);
+    this.replace(() => new Error("The command has ended"));
   }
 
   /** The function of that name as one of this process: same arguments, which must be structured data. */
@@ -77,6 +90,7 @@ export class Judges {
   }
 
   private start(): Worker {
+    OPEN.add(this);
     const worker = new Worker(WORKER, { name: "judges", workerData: this.options.imports });
     worker.on("message", (answer: Answer) => {
       if (worker === this.worker) this.hear(answer);

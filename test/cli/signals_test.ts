@@ -28,11 +28,23 @@ const SMALL = [
 ];
 
 /** Starts a run whose module holds `code`, sends the signals once it has printed `ready`, and waits for its end. */
-async function interrupted(code: string, { ready, signals }: { ready: RegExp; signals: NodeJS.Signals[] }) {
+async function interrupted(
+  code: string,
+  { ready, signals, more = [] }: { ready: RegExp; signals: NodeJS.Signals[]; more?: string[] },
+) {
   const file = join(dir, `${Math.random().toString(36).slice(2)}.ts`);
   writeFileSync(file, `import { registerReward } from "grpu";\n${code}\n`);
   const run = `training.default_local_dir=${file.replace(".ts", "")}`;
-  const child = spawn(process.execPath, [CLI, "train", ...SMALL, run, "--import", file, "task.reward=mine"]);
+  const child = spawn(process.execPath, [
+    CLI,
+    "train",
+    ...SMALL,
+    run,
+    "--import",
+    file,
+    "task.reward=mine",
+    ...more,
+  ]);
   let err = "";
   const isReady = new Promise<void>((resolve) => {
     child.stderr.on("data", (text) => {
@@ -91,6 +103,13 @@ test("one signal in code that never yields says how to end it", async () => {
   expect(ended.err).toMatch(/a function is running that does not yield; once more Ctrl-C ends the process/);
   expect(ended.status).toBe(130);
 }, 120_000);
+
+test("one signal ends a run whose reward hangs in its thread", async () => {
+  const code = `registerReward("mine", () => { ${HANG} for (;;); });`;
+  const limit = ["task.judge_timeout=50"];
+  const ended = await interrupted(code, { ready: /hanging/, signals: ["SIGINT"], more: limit });
+  expect(ended.status).toBe(130);
+}, 40_000);
 
 test("one signal between steps saves, and says how to go on", async () => {
   const code = 'registerReward("mine", (response) => response.length / 4);';
