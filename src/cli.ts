@@ -9,8 +9,15 @@ import { PROGRAM } from "./cli/program.ts";
 // Of a process that ends before its command does, because what the command waits for can never come.
 process.exitCode = EXIT_FAILED;
 const io = processIo();
+let hasEnded = false;
+process.on("exit", (code) => {
+  if (hasEnded || code !== EXIT_FAILED || io.signal.aborted) return;
+  io.err("grpu: Cannot finish the command: it waits for something that never comes. ");
+  io.err("Does a module given by --import await a promise that never settles?\n");
+});
 // Not awaited here: a module that is thrown out of its evaluation would end the process with a status of the runtime's.
 void runProgram(PROGRAM, process.argv.slice(2), io).then((code) => {
+  hasEnded = true;
   process.exitCode = code;
   closeJudges();
 });
