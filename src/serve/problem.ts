@@ -13,9 +13,14 @@ export type Outcome =
 /** The failure that an error is to the client: their fault where it is of a class that says so. */
 export function failureOf(error: unknown): Outcome & { kind: "failure" } {
   const isTheirs =
-    error instanceof ConfigError ||
+    (error instanceof ConfigError && !isOfDisk(error)) ||
     error instanceof UnsupportedError ||
     (error instanceof Refusal && error.status < 500);
   const text = error instanceof Error ? error.message : String(error);
   return { kind: "failure", error: text, category: isTheirs ? "user" : "server" };
+}
+
+/** A disk that is full or read-only is the server's, whatever was asked of it. */
+function isOfDisk({ cause }: ConfigError): boolean {
+  return (cause as NodeJS.ErrnoException | undefined)?.code !== undefined;
 }

@@ -164,7 +164,7 @@ describe("a disk that refuses", () => {
     refuse(["rename"], { path: /weights\/a$/ });
     const { status, json } = await server.send(new Request(route, { method: "DELETE" }));
     expect({ status, detail: json.detail }).toEqual({
-      status: 400,
+      status: 500,
       detail: expect.stringContaining("the disk is read-only"),
     });
     expect((await server.get("checkpoints")).json.checkpoints).toHaveLength(1);
