@@ -101,7 +101,7 @@ export class ConsoleLogger implements Logger {
   }
 
   /** Rewards that only repeat the accuracy are left out. */
-  private logValidation({ step, metrics }: LogRecord): void {
+  private logValidation({ step, metrics, episodes }: LogRecord): void {
     const rates = Object.entries(metrics).filter(([name]) => /\/pass@\d+$/.test(name));
     const first = rates.filter(([name]) => name.endsWith("/pass@1"));
     this.accuracy = first.map(([, value]) => fixed(value)).join(" ");
@@ -113,7 +113,8 @@ export class ConsoleLogger implements Logger {
       ([name, value]) => `${name.slice(4)} ${this.paint(fixed(value), "bold")}`,
     );
     const head = `${this.paint("validation", "green")} at step ${step}`;
-    for (const text of folded([head, ...parts], this.screen)) this.line(text);
+    const lost = failed(metrics["val/rollouts_failed"], episodes?.length);
+    for (const text of folded([head, ...parts, lost].filter(Boolean), this.screen)) this.line(text);
   }
 
   /** The redrawn line stays, and what follows starts below it. */

@@ -34,6 +34,24 @@ test("without a terminal each step is one plain line", () => {
   expect(text).not.toMatch(/[\x1b\r]/);
 });
 
+test("rollouts that failed are counted on the line, and why a step trained nothing is said", () => {
+  const note = "nothing trained: all 8 rollouts failed";
+  for (const isTerminal of [false, true]) {
+    const io = screen({ isTerminal });
+    const log = new ConsoleLogger(io);
+    const metrics = { ...step(1).metrics, "batch/rollouts_failed": 8 };
+    const episodes = Array(8).fill({});
+    for (const n of [1, 2]) log.log({ ...step(n), metrics, episodes, note });
+    const val = { "val/sums/pass@1": 0.5, "val/rollouts_failed": 3 };
+    log.log({ phase: "val", step: 2, totalSteps: 3, metrics: val, episodes });
+    const text = io.written.join("");
+    expect(text).toContain("failed 8/8");
+    expect(text).toContain("sums/pass@1 0.500  failed 3/8");
+    // On a terminal the step's line is redrawn: the note has a line of its own, once.
+    expect(text.split(note)).toHaveLength(isTerminal ? 2 : 3);
+  }
+});
+
 test("the last line says how long the steps took, the first one too", () => {
   const io = screen();
   const log = new ConsoleLogger(io);
