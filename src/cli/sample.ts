@@ -74,13 +74,23 @@ async function sample({ options }: Input, io: Io): Promise<void> {
       seed: seedOf(seed, i),
     }));
     for (const { tokens, finish_reason } of await backend.sample(requests, { signal: io.signal })) {
-      const text = tokenizer.decode(tokens);
+      const text = options.chat ? tokenizer.decode(tokens) : continuation(tokenizer, { prompt_ids, tokens });
       if (options.json) io.out(`${JSON.stringify({ prompt, text, tokens, finish_reason })}\n`);
       else io.out(`${prompt}${text}\n`);
     }
   } finally {
     backend.close();
   }
+}
+
+/** The text that the tokens add. Decoded alone, a first token loses the space before it in vocabularies that mark spaces. */
+function continuation(
+  tokenizer: Tokenizer,
+  { prompt_ids, tokens }: { prompt_ids: readonly number[]; tokens: readonly number[] },
+): string {
+  const before = tokenizer.decode(prompt_ids);
+  const whole = tokenizer.decode([...prompt_ids, ...tokens]);
+  return whole.startsWith(before) ? whole.slice(before.length) : tokenizer.decode(tokens);
 }
 
 function chatPrompt(

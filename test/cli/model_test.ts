@@ -66,6 +66,12 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
     expect(made.logprobs).toHaveLength(count);
   });
 
+  test("sample keeps the space between a prompt and what follows it", async () => {
+    const options = ["--max-tokens", "4", "--temperature", "0", "--device", "cpu"];
+    const { out } = await grpu(["sample", "--model", MODEL, "--prompt", "Once", ...options]);
+    expect(out).toBe("Once upon a time,\n");
+  });
+
   test("score names the line that it cannot read", async () => {
     const args = ["model", "score", "--model", MODEL, "--input", "-", "--device", "cpu"];
     const { err, code } = await grpu(args, { input: '{"tokens":[1]}\n{"token":[1]}\n' });
