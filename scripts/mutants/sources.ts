@@ -69,7 +69,7 @@ function windowsOf(folder: string, { part, seed }: Part): string[] {
   });
 }
 
-/** Tests find golden files beside the checkout; Stryker runs a copy of it. */
+/** Tests look for golden files in `../shared`, and Stryker runs them in a copy of the checkout. */
 function linkShared(): void {
   const temp = join(ROOT, TEMP);
   const shared = join(ROOT, "..", "shared");

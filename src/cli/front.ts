@@ -32,7 +32,7 @@ export async function runProgram(program: Program, argv: readonly string[], io: 
   }
 }
 
-/** The signal's own reason, as it is or as a client of the runtime words it. Any other error is told, whenever it comes. */
+/** The signal's own reason, as it is or as a client of the runtime words it. Any other error is reported, whenever it comes. */
 function isInterruption(error: unknown, { aborted, reason }: AbortSignal): boolean {
   if (!aborted) return false;
   const { name, cause } = error as Partial<Error>;

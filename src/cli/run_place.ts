@@ -228,7 +228,7 @@ async function removeEmpty(folders: readonly string[]): Promise<void> {
 const FREE_TO_CHANGE =
   /^(training\.resume_|training\.default_local_dir$|rllm\.trainer\.|device$|memory_budget_bytes$)/;
 
-/** A resumed run may have other settings than the run that was begun: the person is told which. */
+/** Warns about settings that differ from those the run began with. */
 function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): void {
   const before = existsSync(file) ? flatten(readYaml(readFileSync(file, "utf8"), file).tree) : undefined;
   if (!before) return;

@@ -7,7 +7,7 @@ import type { RunFolder } from "./run_folder.ts";
 
 /** How often files are looked at, and so the most often that a page is told of news. */
 const POLL_MS = 1000;
-/** Pages that are told of news at once. */
+/** Pages that wait for news (server-sent events). */
 const MOST_PAGES = 256;
 
 export interface ViewOptions {

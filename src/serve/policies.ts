@@ -22,7 +22,7 @@ export interface PoliciesOptions {
   /** Device memory for policies; those used longest ago make room. */
   readonly budgetBytes: number;
   readonly onBatch: SamplingLaneOptions["onBatch"];
-  /** Ends the batch in hand; its reason is what clients are told. */
+  /** Ends the batch in hand; its reason is sent to the clients. */
   readonly signal: AbortSignal;
 }
 

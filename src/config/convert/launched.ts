@@ -46,7 +46,7 @@ export function configBelow({ configName }: ShellRun, { system, names }: Place):
   return { settings: [], problem: { severity: "error", message, line } };
 }
 
-/** What the defaults list of a YAML file puts below its settings. Files and groups that do not ship here are told. */
+/** What the defaults list of a YAML file puts below its settings. Reports files and groups that do not ship here. */
 export function defaultsBelow(defaults: Value | undefined, line?: number): ConfigBelow {
   const names = (Array.isArray(defaults) ? defaults : []).filter(
     (it): it is string => typeof it === "string",
