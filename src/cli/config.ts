@@ -1,37 +1,20 @@
 /** `grpu config ...`: show, validate, explain, compare and convert configurations. */
-import type { ConvertOptions, Note } from "../config/convert/build.ts";
-import type { ShellOptions } from "../config/convert/shell/read.ts";
-import type { Source, SourceFile, System } from "../config/convert/source.ts";
-import type { Problem } from "../config/problem.ts";
+import type { System } from "../config/convert/source.ts";
 import { ConfigError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
+import { convertFiles } from "./config_convert.ts";
+import {
+  asList,
+  configFiles,
+  printProblems,
+  readInput,
+  shellOptions,
+  splitArguments,
+  toSource,
+} from "./config_sources.ts";
 import { EXIT_CONFIG } from "./exit.ts";
-import { locate, packagedText, readText, textOf, writeText } from "./files.ts";
 
 const SYSTEMS = ["verl", "rllm", "trinity"];
-
-/** How `composeConfig` reads files on this machine: the package's own, and the user's. */
-export function configFiles(): {
-  readConfig(name: string): string | undefined;
-  readFile(path: string): string | undefined;
-} {
-  return { readConfig: packagedText, readFile: userText };
-}
-
-/** Text of a user's file; undefined where there is none, or a folder. */
-function userText(path: string): string | undefined {
-  try {
-    return textOf(locate(path));
-  } catch {
-    return undefined;
-  }
-}
-
-/** Splits positional arguments into files and overrides: an override has a `=` or starts with `~`. */
-export function splitArguments(args: readonly string[]): { files: string[]; overrides: string[] } {
-  const isOverride = (arg: string) => arg.includes("=") || arg.startsWith("~");
-  return { files: args.filter((arg) => !isOverride(arg)), overrides: args.filter(isOverride) };
-}
 
 const CONFIG: Option = {
   flag: "--config",
@@ -221,7 +204,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     allowMissing: true,
     allowUnsupported: options.allowUnsupported === true,
   });
-  if (await tell(attempt.problems, attempt.warnings, io)) return EXIT_CONFIG;
+  if (await printProblems(attempt.problems, attempt.warnings, io)) return EXIT_CONFIG;
   const section = options.section === undefined ? undefined : String(options.section);
   let config = attempt.config;
   if (section !== undefined) {
@@ -233,14 +216,6 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
   const format = options.format === "json" ? "json" : "yaml";
   io.out(showConfig(config, { format, origins: options.origin === true ? attempt.origins : undefined }));
   return 0;
-}
-
-/** Prints problems and warnings for people. @returns whether there was an error. */
-async function tell(problems: readonly Problem[], warnings: readonly Problem[], io: Io): Promise<boolean> {
-  const { formatProblem } = await import("../config/problem.ts");
-  for (const problem of [...problems, ...warnings]) io.err(`${formatProblem(problem)}\n`);
-  if (problems.length > 1) io.err(`${problems.length} problems\n`);
-  return problems.length > 0;
 }
 
 async function validate({ args, options }: Input, io: Io): Promise<number> {
@@ -265,16 +240,6 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
     errors += count;
   }
   return errors === 0 ? 0 : EXIT_CONFIG;
-}
-
-/** `--env` and `--arg`. */
-function shellOptions(options: Input["options"]): ShellOptions {
-  const env = asList(options.env).map((pair): [string, string] => {
-    const match = /^([A-Za-z_]\w*)=([\s\S]*)$/.exec(pair);
-    if (match === null) throw new ConfigError(`Cannot read --env: ${pair}. Write NAME=VALUE`);
-    return [match[1], match[2]];
-  });
-  return { env: new Map(env), args: asList(options.arg) };
 }
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
@@ -316,7 +281,7 @@ async function valueIn(
     import("../config/explain.ts"),
   ]);
   const attempt = tryCompose({ ...configFiles(), ...layers, env: io.env, allowMissing: true });
-  if (await tell(attempt.problems, attempt.warnings, io)) return "refused";
+  if (await printProblems(attempt.problems, attempt.warnings, io)) return "refused";
   return valueInRun(key, attempt);
 }
 
@@ -330,7 +295,7 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
   const right = await toSource([b], options.systemB as System | undefined, shell);
   const result = diffSources(left, right, configFiles().readConfig);
   if (
-    await tell(
+    await printProblems(
       result.problems.filter(({ severity }) => severity === "error"),
       [],
       io,
@@ -341,116 +306,6 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
   io.out(text);
   if (text === "") io.err("the same\n");
   return text === "" ? 0 : 1;
-}
-
-async function toSource(
-  files: readonly SourceFile[],
-  system?: System,
-  shell?: ShellOptions,
-): Promise<Source> {
-  const [{ readSource }, { detectSystem }] = await Promise.all([
-    import("../config/convert/source.ts"),
-    import("../config/validate.ts"),
-  ]);
-  const source = readSource(files, system ?? "verl", shell);
-  return { ...source, system: system ?? detectSystem(source.values.keys()) };
-}
-
-async function readInput(name: string, io: Io): Promise<SourceFile> {
-  if (name === "-") return { name: "standard input", text: await io.stdin() };
-  return { name, text: userText(name) ?? readText(name, "configuration") };
-}
-
-async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
-  const { convert } = await import("../config/convert/convert.ts");
-  const { files, overrides } = splitArguments(args);
-  if (args.length === 0)
-    throw new ConfigError("Cannot convert as no file is given: name one, or - for standard input");
-  const inputs = await Promise.all(files.map((name) => readInput(name, io)));
-  if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
-  const [from, to] = [options.from as System, options.to as System];
-  const source = await toSource(inputs, from, shellOptions(options));
-  const profile = await readProfileFile(options.profile, to, io);
-  const conversion: ConvertOptions = {
-    profile,
-    target: options.target === "new" ? "new" : "legacy",
-    cadence: options.cadence === "scale" ? "scale" : "copy",
-    pin: options.pinDefaults === true,
-  };
-  const result = convert(source, { ...conversion, to, readConfig: configFiles().readConfig });
-  if (
-    await tell(
-      result.problems.filter(({ severity }) => severity === "error"),
-      [],
-      io,
-    )
-  )
-    return EXIT_CONFIG;
-  await report(result.notes, { options, from, to, io });
-  const text = await written({ from, to, inputs, source, values: result.values, options });
-  if (options.out) writeText(String(options.out), text, "configuration");
-  else io.out(text);
-  return 0;
-}
-
-interface Writing {
-  readonly from: System;
-  readonly to: System;
-  readonly inputs: readonly SourceFile[];
-  readonly source: Source;
-  readonly values: ReadonlyMap<
-    string,
-    { readonly value: import("../config/tree.ts").Value; readonly from: readonly string[] }
-  >;
-  readonly options: Input["options"];
-}
-
-/** One YAML file with overrides keeps its form; everything else is written anew. */
-async function written({ from, to, inputs, source, values, options }: Writing): Promise<string> {
-  const { rewriteYaml, writeArgs, writeYaml } = await import("../config/convert/write.ts");
-  const isArgs = options.format === "args" || /\.(args|sh|txt)$/.test(String(options.out ?? ""));
-  const isInYaml = inputs.some(({ name }) => /\.ya?ml$/.test(name));
-  if (isArgs || (options.format === undefined && !options.out && to === "verl" && !isInYaml))
-    return writeArgs(values, source);
-  const [first] = inputs;
-  if (from === to && first && /\.ya?ml$/.test(first.name)) {
-    const changed = [...values].filter(([path]) => source.values.get(path)?.file !== first.name);
-    return rewriteYaml(
-      first.text,
-      changed.map(([path, { value }]) => [path, value] as const),
-    );
-  }
-  return writeYaml(values, { system: to, source });
-}
-
-async function readProfileFile(file: unknown, system: System, io: Io): Promise<ConvertOptions["profile"]> {
-  if (file === undefined) return new Map();
-  const [{ readYaml }, { readProfile }] = await Promise.all([
-    import("../config/read.ts"),
-    import("../config/convert/convert.ts"),
-  ]);
-  const { name, text } = await readInput(String(file), io);
-  const { tree, problems } = readYaml(text, name);
-  if (problems.length > 0) throw new ConfigError(problems[0].message, { file: name, line: problems[0].line });
-  return readProfile(tree, system);
-}
-
-interface Reporting {
-  readonly options: Input["options"];
-  readonly from: System;
-  readonly to: System;
-  readonly io: Io;
-}
-
-/** What is told without --verbose: everything but plain renames. */
-const TOLD: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
-
-async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {
-  const { formatNote, writeReport } = await import("../config/convert/report.ts");
-  for (const note of notes) {
-    if (options.verbose === true || TOLD.includes(note.kind)) io.err(`${formatNote(note)}\n`);
-  }
-  if (options.report) writeText(String(options.report), writeReport(notes, { from, to }), "report");
 }
 
 async function support({ options }: Input, io: Io): Promise<number> {
@@ -477,9 +332,4 @@ async function support({ options }: Input, io: Io): Promise<number> {
     );
   }
   return 0;
-}
-
-function asList(value: string | boolean | readonly string[] | undefined): string[] {
-  if (value === undefined || typeof value === "boolean") return [];
-  return typeof value === "string" ? [value] : [...value];
 }

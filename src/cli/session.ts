@@ -31,7 +31,7 @@ import {
 } from "../task/rollout.ts";
 import { checkArgs } from "../task/workflow.ts";
 import type { Io } from "./command.ts";
-import { splitArguments } from "./config.ts";
+import { splitArguments } from "./config_sources.ts";
 import { readTasks } from "./datasets.ts";
 import { locate, nearestFile, packagedText, textOf } from "./files.ts";
 import type { Judge } from "./judge_calls.ts";
