@@ -99,7 +99,7 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
     return undefined;
   }
   if (!schema.sections.has(path) && getAt(context.tree, path) !== undefined) return value;
-  if (mayAdd && !schema.sections.has(path)) {
+  if ((mayAdd || isDictOfEngine(path, context)) && !schema.sections.has(path)) {
     const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
     const whose = isNative
       ? "is not in verl's tree: passed on as it is, unchecked"
@@ -120,6 +120,16 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
   const elsewhere = tree && `Cannot set ${path}: this tree of verl's has no such setting. Choose ${tree}.`;
   tell("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
   return undefined;
+}
+
+/**
+ * True of a file's key in one of the dicts that verl hands to Megatron or transformers (`override_transformer_config`, ...).
+ * Their names are not verl's, and its defaults list only a few of them. On the command line they need a `+`, as with Hydra.
+ */
+function isDictOfEngine(path: string, { schema, tree }: TakeContext): boolean {
+  const isInFile = tree === undefined;
+  const [dict] = /^.*\.override_\w+(?=\.)/.exec(path) ?? [];
+  return isInFile && schema.backend === "verl" && dict !== undefined && schema.sections.has(dict);
 }
 
 /** The setting that a path would lie below, were it a section. */

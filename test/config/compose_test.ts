@@ -114,6 +114,23 @@ describe("layers", () => {
       ]);
     });
 
+    test("a file may add to the dicts that verl hands to its engine, and to nothing else", () => {
+      const megatron =
+        "actor_rollout_ref: {actor: {megatron: {override_transformer_config: {moe_grouped_gemm: true}}}}";
+      const texts = { "a.yaml": megatron, "b.yaml": "actor_rollout_ref: {actor: {moe_grouped_gemm: true}}" };
+      const set = verl("model_engine=megatron");
+      const dict = "actor_rollout_ref.actor.megatron.override_transformer_config";
+      const { config, warnings } = compose(set, { texts, files: ["a.yaml"] });
+      expect(getAt(config, dict)).toMatchObject({ moe_grouped_gemm: true, attention_backend: "flash" });
+      expect(warnings.map(({ message }) => message)).toContain(
+        `${dict}.moe_grouped_gemm is not in verl's tree: passed on as it is, unchecked`,
+      );
+      expect(complaints(set, { texts, files: ["b.yaml"] })[0]).toContain("as there is no such setting");
+      expect(complaints([...set, `${dict}.moe_grouped_gemm=true`])[0]).toContain(
+        "as there is no such setting",
+      );
+    });
+
     test("a setting of another tree is refused with the choice that has it", () => {
       const cases: [set: string[], choice: string][] = [
         [["trainer.v1.sync=1"], "verl=0.9.1"],
