@@ -130,3 +130,20 @@ test.each([
     for (const [t, weight] of expected.entries()) expect(value.rolloutIsWeights?.[t]).toBeCloseTo(weight, 5);
   },
 );
+
+test("the parts of a mini-batch share its denominators, and the loss's aggregation is the one that is set", async () => {
+  const { backend, calls } = recorder();
+  const advantages = perRow(1, 2, 3, 4);
+  const algorithm = { traj_group_adv_estimator_map: { b: { loss_fn: "cispo" } } };
+  await update({ ...ROWS, advantages }, contextOf(backend, { algorithm }));
+  const shared = { batch_num_tokens: 6, global_batch_size: 4 };
+  expect(calls.map(({ loss }) => loss)).toEqual([
+    expect.objectContaining({ loss_agg_mode: "token-mean", ...shared }),
+    expect.objectContaining({ loss_agg_mode: "token-mean", ...shared }),
+  ]);
+  await update(
+    { ...ROWS, advantages },
+    contextOf(backend, { algorithm: { loss_agg_mode: "seq-mean-token-sum" } }),
+  );
+  expect(calls.at(-1)?.loss.loss_agg_mode).toBe("seq-mean-token-sum");
+});

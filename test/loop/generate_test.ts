@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import type { Episode } from "../../src/data/types.ts";
+import { episodeMetrics } from "../../src/loop/generate.ts";
+
+const episode = (metrics: Record<string, unknown>, termination_reason: Episode["termination_reason"]) =>
+  ({ id: "t:0", metrics, termination_reason, trajectories: [] }) as unknown as Episode;
+
+test("episodeMetrics() averages a metric over the episodes that report it as a number, and counts how they ended", () => {
+  const metrics = episodeMetrics([
+    episode({ turns: 2, judged: 1 }, "env_done"),
+    episode({ turns: 5 }, "error"),
+    episode({ turns: "many" }, "error"),
+    episode({}, "timeout"),
+  ]);
+  expect(metrics).toMatchObject({
+    "batch/turns": 3.5,
+    "batch/judged": 1,
+    "batch/rollouts_failed": 2,
+    "batch/termination_reason/env_done": 0.25,
+    "batch/termination_reason/error": 0.5,
+    "batch/termination_reason/timeout": 0.25,
+    "batch/termination_reason/unknown": 0,
+  });
+});
+
+test("episodeMetrics() of no episode has shares of 0", () => {
+  const metrics = episodeMetrics([]);
+  expect(metrics["batch/rollouts_failed"]).toBe(0);
+  expect(Object.values(metrics).every((value) => value === 0)).toBe(true);
+});
