@@ -9,16 +9,16 @@ test("episodeMetrics() averages a metric over the episodes that report it as a n
   const metrics = episodeMetrics([
     episode({ turns: 2, judged: 1 }, "env_done"),
     episode({ turns: 5 }, "error"),
-    episode({ turns: "many" }, "error"),
+    episode({ turns: "many" }, "timeout"),
     episode({}, "timeout"),
   ]);
   expect(metrics).toMatchObject({
     "batch/turns": 3.5,
     "batch/judged": 1,
-    "batch/rollouts_failed": 2,
+    "batch/rollouts_failed": 1,
     "batch/termination_reason/env_done": 0.25,
-    "batch/termination_reason/error": 0.5,
-    "batch/termination_reason/timeout": 0.25,
+    "batch/termination_reason/error": 0.25,
+    "batch/termination_reason/timeout": 0.5,
     "batch/termination_reason/unknown": 0,
   });
 });
