@@ -3,7 +3,7 @@
  *
  *   npm run mutants -- FOLDER...             src/FOLDER, or `shaders`
  *   npm run mutants -- FOLDER --part 0.1     a seeded tenth of its lines (`--seed N`)
- *   npm run mutants -- --changed REF         the lines changed since REF, in every folder
+ *   npm run mutants -- --changed REF         the lines changed since REF, in every folder; `--part` too
  *
  * Survivors are printed with file, line and change. Those listed in equivalent.json cannot be noticed by any test and
  * count as killed. Exits 1 when a folder's score is below its threshold (folders.ts), 2 for wrong usage.

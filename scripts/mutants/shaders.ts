@@ -59,7 +59,8 @@ export function mutateShaders({ lines, part, seed }: Chosen): Mutant[] {
 }
 
 function isMeant({ line, to }: WgslMutant, { file, lines, part, seed }: Chosen & { file: string }): boolean {
-  if (!lines) return isChosen(`${file}:${line}:${to}`, { part, seed });
+  if (!isChosen(`${file}:${line}:${to}`, { part, seed })) return false;
+  if (!lines) return true;
   return lines.some((range) => {
     const [, name, from, until] = /^(.*):(\d+)-(\d+)$/.exec(range) ?? [];
     return name === file && line >= Number(from) && line <= Number(until);
