@@ -2,9 +2,10 @@
  * Group-normalised advantages of a million rewards (groups of 8 that lie together; ragged ones of 4 to 16, whose
  * members do or do not), and generalised advantages over a million tokens, against tight JavaScript loops.
  */
-import { countRows } from "../src/algorithm/aggregation.ts";
-import { type Groups, packGroups } from "../src/algorithm/groups.ts";
-import { type AdvantageBuffers, recordAdvantages } from "../src/algorithm/record_advantages.ts";
+
+import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
+import { type AdvantageBuffers, recordAdvantages } from "../src/algorithm/advantage/record.ts";
+import { countRows } from "../src/algorithm/loss/aggregation.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { openDevice } from "../src/compute/open.ts";
 import { check, heading, report, time } from "./harness.ts";

@@ -8,7 +8,7 @@ import type { Buffer, Data, Device } from "../src/compute/device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/compute/kernel.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { openDevice } from "../src/compute/open.ts";
-import { ropeFrequencies } from "../src/model/config.ts";
+import { ropeFrequencies } from "../src/model/files/config.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
 import { addScaled, transpose } from "../src/model/kernels/elementwise.ts";

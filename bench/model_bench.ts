@@ -4,13 +4,13 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { LocalBackend } from "../src/backend/local.ts";
-import type { LossSpec, SampleRequest, TrainBatch } from "../src/backend.ts";
+import { LocalBackend } from "../src/backend/local/backend.ts";
 import type { Device } from "../src/compute/device.ts";
 import { openDevice } from "../src/compute/open.ts";
-import type { ModelConfig } from "../src/model/config.ts";
+import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
+import type { ModelConfig } from "../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/lora.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/train/lora.ts";
 import { check, heading, report, time } from "./harness.ts";
 
 export const STORIES_SHAPE: ModelConfig = {

@@ -5,8 +5,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { saveCheckpoint } from "../src/backend/local_checkpoint.ts";
-import { LocalEngine } from "../src/backend/served.ts";
+import { saveCheckpoint } from "../src/backend/local/checkpoint.ts";
+import { LocalEngine } from "../src/backend/local/engine.ts";
 import { openDevice } from "../src/compute/open.ts";
 import { LanguageModel } from "../src/model/language_model.ts";
 import { runServeLoad } from "../test/fixtures/serve_load.ts";

@@ -5,13 +5,13 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { TinkerBackend } from "../src/backend/tinker.ts";
-import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../src/backend.ts";
-import { httpFetch } from "../src/cli/http.ts";
-import type { Trainer, TrainerConfig } from "../src/engine.ts";
+import { TinkerBackend } from "../src/backend/tinker/backend.ts";
+import { httpFetch } from "../src/cli/process/http.ts";
+import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
+import type { Trainer, TrainerConfig } from "../src/contract/engine.ts";
 import { listen } from "../src/http/listen.ts";
 import { createApp } from "../src/serve/app.ts";
-import { Checkpoints } from "../src/serve/checkpoints.ts";
+import { Checkpoints } from "../src/serve/checkpoint/checkpoints.ts";
 import { TinkerService } from "../src/serve/service.ts";
 import { ToyEngine } from "../test/fixtures/toy_engine.ts";
 import { check, heading, report, time } from "./harness.ts";

@@ -1,5 +1,5 @@
 /**
- * Draws the page of one run or several from the JSON beside it (`PageData` of src/log/report.ts), and again whenever
+ * Draws the page of one run or several from the JSON beside it (`PageData` of src/log/page/report.ts), and again whenever
  * its server has news. Plain JavaScript for browsers: it is inlined as it is. Charts are uPlot's.
  */
 const root = document.documentElement;

@@ -42,7 +42,7 @@ function checkContents(report) {
   for (const wanted of ["dist/cli.js", "dist/mod.js", "dist/mod.d.ts", "README.md", "LICENSE"]) {
     if (!paths.includes(wanted)) throw new Error(`Cannot publish the package as it lacks ${wanted}`);
   }
-  for (const folder of ["shaders/", "page/", "config/run/", "examples/"]) {
+  for (const folder of ["shaders/", "page/", "examples/"]) {
     if (!paths.some((path) => path.startsWith(folder)))
       throw new Error(`Cannot publish the package without ${folder}`);
   }

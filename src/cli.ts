@@ -1,10 +1,10 @@
 #!/usr/bin/env node
-/** The command line in a real process. */
-import { EXIT_FAILED } from "./cli/exit.ts";
 import { runProgram } from "./cli/front.ts";
-import { processIo } from "./cli/io.ts";
-import { closeJudges } from "./cli/judges.ts";
+/** The command line in a real process. */
+import { EXIT_FAILED } from "./cli/process/exit.ts";
+import { processIo } from "./cli/process/io.ts";
 import { PROGRAM } from "./cli/program.ts";
+import { closeJudges } from "./cli/run/judges.ts";
 
 // Of a process that ends before its command does, because what the command waits for can never come.
 process.exitCode = EXIT_FAILED;

@@ -9,11 +9,10 @@
 
 export * from "./algorithm/mod.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
-export { LocalBackend, type LocalBackendOptions } from "./backend/local.ts";
+export { LocalBackend, type LocalBackendOptions } from "./backend/local/backend.ts";
 export { type OpenBackend, registerBackend } from "./backend/registry.ts";
-export { TinkerBackend, type TinkerOptions } from "./backend/tinker.ts";
-export type { ModelInfo, WantedModel } from "./backend/tinker_model.ts";
-export type * from "./backend.ts";
+export { TinkerBackend, type TinkerOptions } from "./backend/tinker/backend.ts";
+export type { ModelInfo, WantedModel } from "./backend/tinker/model.ts";
 export {
   type ChatClient,
   type ChatEngine,
@@ -40,36 +39,37 @@ export { defineKernel, folded, type Grid, type Kernel } from "./compute/kernel.t
 export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute/matmul.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu.ts";
+export type * from "./contract/backend.ts";
 export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
 export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "./data/pack.ts";
 export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
 export type * from "./data/types.ts";
 export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
-export type { CheckpointStore } from "./log/checkpoint_store.ts";
+export type { CheckpointStore } from "./log/checkpoint/store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
-export { type OpenLogger, registerLogger } from "./log/registry.ts";
-export type { EstimateAdvantages } from "./loop/advantages.ts";
-export { estimateAdvantages, estimateAdvantagesOn } from "./loop/estimate.ts";
-export { registerStage, registerWrapper } from "./loop/pipeline.ts";
-export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline_stage.ts";
-export { registerGrouping, registerRejection } from "./loop/registry.ts";
-export type { Accepted, Candidates, RejectionFunction, RejectionInput } from "./loop/reject.ts";
+export { type OpenLogger, registerLogger } from "./log/loggers/registry.ts";
+export { registerStage, registerWrapper } from "./loop/pipeline/pipeline.ts";
+export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";
+export type { EstimateAdvantages } from "./loop/stages/advantages.ts";
+export { estimateAdvantages, estimateAdvantagesOn } from "./loop/stages/estimate.ts";
+export { registerGrouping, registerRejection } from "./loop/stages/registry.ts";
+export type { Accepted, Candidates, RejectionFunction, RejectionInput } from "./loop/stages/reject.ts";
+export { type Grouping, type GroupingHook, groupByTaskAndName } from "./loop/stages/transform.ts";
 export { STAGES, type StageContext, type Staged, type Stages } from "./loop/stages.ts";
 export type { LoopState } from "./loop/state.ts";
 export { type Run, type TrainOptions, type TrainOutcome, train, trainStep } from "./loop/train.ts";
-export { type Grouping, type GroupingHook, groupByTaskAndName } from "./loop/transform.ts";
-export { type ModelConfig, parameterCount, parseModelConfig } from "./model/config.ts";
-export { type FolderReader, type ModelFolder, openModelFolder } from "./model/folder.ts";
-export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
-export type { LoraConfig } from "./model/lora.ts";
+export { type ModelConfig, parameterCount, parseModelConfig } from "./model/files/config.ts";
+export { type FolderReader, type ModelFolder, openModelFolder } from "./model/files/folder.ts";
 export {
   byteTokenizer,
   characterTokenizer,
   PLAIN_CHAT_TEMPLATE,
   type TextTokenizer,
   withChatTemplate,
-} from "./model/tokenizer.ts";
+} from "./model/files/tokenizer.ts";
+export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
+export type { LoraConfig } from "./model/train/lora.ts";
 export {
   registerAgent,
   registerDataset,

@@ -32,7 +32,7 @@ const SMALL = [
 
 /** Two calls of the model, each with a reward of its own; rewards differ at random. */
 const TWO_STEPS = `import { registerEnvironment } from "grpu";
-registerEnvironment({ name: "two_calls", describe: "two calls", train_files: "config/data/arithmetic_train.jsonl",
+registerEnvironment({ name: "two_calls", describe: "two calls", train_files: "examples/arithmetic/arithmetic_train.jsonl",
   alphabet: "0123456789+=", reward: (text) => text.length / 4, rollout: (reward) => async (task, policy) => {
     const first = await policy.complete(task.instruction);
     const second = await policy.complete([...first.prompt_ids, ...first.response_ids]);
@@ -47,7 +47,7 @@ beforeAll(() => {
   writeFileSync(join(dir, "two_steps.ts"), TWO_STEPS);
   writeFileSync(
     join(dir, "run.yaml"),
-    readFileSync(fileURLToPath(new URL("../config/run/arithmetic.yaml", import.meta.url)), "utf8"),
+    readFileSync(fileURLToPath(new URL("../examples/arithmetic/run.yaml", import.meta.url)), "utf8"),
   );
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));

@@ -7,21 +7,21 @@ import { describe, expect, test } from "vitest";
 /** What each part of src/ may import besides itself and `errors.ts`; `*` is everything. A part is a folder or a file. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "errors.ts": [],
-  "backend.ts": [],
-  "engine.ts": ["backend.ts"],
-  data: ["backend.ts"],
-  chat: ["data", "backend.ts"],
-  config: ["data"],
+  contract: [],
   compute: [],
   wire: [],
   http: [],
-  algorithm: ["compute", "data", "backend.ts"],
-  model: ["compute", "backend.ts"],
-  task: ["chat", "data", "backend.ts"],
-  backend: ["algorithm", "compute", "config", "data", "model", "wire", "backend.ts", "engine.ts"],
-  loop: ["algorithm", "chat", "compute", "config", "data", "log", "task", "backend.ts"],
-  serve: ["chat", "compute", "config", "data", "http", "log", "model", "wire", "backend.ts", "engine.ts"],
+  data: ["contract"],
+  chat: ["contract", "data"],
+  config: ["data"],
   log: ["data", "http"],
+  task: ["chat", "contract", "data"],
+  model: ["compute", "contract"],
+  algorithm: ["compute", "contract", "data"],
+  convert: ["config"],
+  backend: ["algorithm", "compute", "config", "contract", "data", "model", "wire"],
+  loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task"],
+  serve: ["chat", "compute", "config", "contract", "data", "http", "log", "model", "wire"],
   cli: ["*"],
   "cli.ts": ["*"],
   "mod.ts": ["*"],
@@ -32,9 +32,9 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^cli(\/|\.ts$)/,
   /^log\//,
   /^http\/listen\.ts$/,
-  /^serve\/(checkpoints|checkpoint_folder)\.ts$/,
+  /^serve\/checkpoint\/(checkpoints|folder)\.ts$/,
   /^compute\/(adapter|shader|nap)\.ts$/,
-  /^model\/files\.ts$/,
+  /^model\/files\/disk\.ts$/,
 ];
 
 const RUNTIME_USES: readonly (readonly [RegExp, string])[] = [
@@ -112,7 +112,7 @@ describe("findViolations() finds made-up ones", () => {
       'import type { Local } from "../backend/local.ts";',
       "loop may not import backend/local.ts",
     ],
-    ["loop/train.ts", 'import type { Backend } from "../backend.ts";', undefined],
+    ["loop/train.ts", 'import type { Backend } from "../contract/backend.ts";', undefined],
     [
       "loop/a.ts",
       'import {\n  a,\n  b,\n} from "../backend/tinker.ts";',
@@ -142,8 +142,8 @@ describe("findViolations() finds made-up ones", () => {
     ["task/a.ts", "const t = globalThis as unknown as Record<symbol, T>;", undefined],
     ["data/a.ts", '/* process.env */ const x = "Deno.args"; // navigator.gpu', undefined],
     ["loop/a.ts", "const r = stages.process.name; const { process } = stages; process(r);", undefined],
-    ["cli/io.ts", 'import { x } from "../backend/local.ts"; process.exit(Deno.pid);', undefined],
-    ["model/files.ts", 'import { open } from "node:fs/promises";', undefined],
+    ["cli/process/io.ts", 'import { x } from "../backend/local.ts"; process.exit(Deno.pid);', undefined],
+    ["model/files/disk.ts", 'import { open } from "node:fs/promises";', undefined],
   ];
   test.each(cases)("%s: %s", (path, text, found) => {
     const violations = findViolations({ [path]: text });

@@ -34,7 +34,7 @@ function absorb([highest, total, weighted, squares]: State, x: number): State {
 }
 
 export const logitsForward = defineKernel({
-  name: "logits_forward",
+  name: "head/logits_forward",
   bindings: {
     logits: "read f32",
     targets: "read u32",
@@ -75,7 +75,7 @@ export const logitsForward = defineKernel({
 });
 
 export const logitsBackward = defineKernel({
-  name: "logits_backward",
+  name: "head/logits_backward",
   bindings: {
     logits: "write f32",
     targets: "read u32",

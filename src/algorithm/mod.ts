@@ -19,18 +19,17 @@
 
 export * from "../data/rollouts.ts";
 export * from "../data/rollouts_read.ts";
-export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage_level.ts";
-export { advantages, groupAdvantages, perToken } from "./advantages.ts";
-export * from "./aggregation.ts";
+export { type CustomEstimator, defineEstimator, type Group } from "./advantage/custom.ts";
+export type { SettingsSchema } from "./advantage/definition.ts";
+export { type Groups, numberGroups, packGroups } from "./advantage/groups.ts";
+export { advantages, groupAdvantages, perToken } from "./advantage/host.ts";
+export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage/level.ts";
 export {
-  type Correction,
-  type CorrectionBatch,
-  rolloutCorrection,
-} from "./correction.ts";
-export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction_config.ts";
-export { offPolicyMetrics, probabilityMetrics } from "./correction_metrics.ts";
-export { type CustomEstimator, defineEstimator, type Group } from "./custom_estimator.ts";
-export { type CustomLoss, defineLoss } from "./custom_loss.ts";
+  type AdvantageBuffers,
+  type AdvantageInput,
+  type RecordedAdvantages,
+  recordAdvantages,
+} from "./advantage/record.ts";
 export {
   type AdvantageBatch,
   type Estimate,
@@ -39,11 +38,15 @@ export {
   estimatorNames,
   findEstimator,
   registerEstimator,
-} from "./estimator.ts";
-export type { SettingsSchema } from "./estimator_definition.ts";
-export { type Groups, numberGroups, packGroups } from "./groups.ts";
-export * from "./kl.ts";
-export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./kl_loss.ts";
+} from "./advantage/registry.ts";
+export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction/config.ts";
+export {
+  type Correction,
+  type CorrectionBatch,
+  rolloutCorrection,
+} from "./correction/correction.ts";
+export { offPolicyMetrics, probabilityMetrics } from "./correction/metrics.ts";
+export { type RecordedCorrection, recordCorrection } from "./correction/record.ts";
 export {
   type HeadInput,
   type RecordedHeadLogprobs,
@@ -53,6 +56,8 @@ export {
   type StatisticsGradient,
   type TokenStatistics,
 } from "./logits.ts";
+export * from "./loss/aggregation.ts";
+export { type CustomLoss, defineLoss } from "./loss/custom.ts";
 export type {
   LossDefinition,
   LossPlan,
@@ -60,8 +65,16 @@ export type {
   ShaderSettings,
   Token,
   TokenLoss,
-} from "./loss_definition.ts";
-export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";
+} from "./loss/definition.ts";
+export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
+export * from "./loss/kl.ts";
+export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./loss/kl_loss.ts";
+export {
+  type LossBuffers,
+  type RecordedLoss,
+  type RecordOptions,
+  recordPolicyLoss,
+} from "./loss/record.ts";
 export {
   findLoss,
   isHostOnly,
@@ -69,20 +82,15 @@ export {
   lossNames,
   type PolicyLossSpec,
   registerLoss,
-} from "./loss_spec.ts";
+} from "./loss/spec.ts";
+export { type TrlWeightBatch, type TrlWeightOptions, trlWeights } from "./loss/trl_weights.ts";
 export {
-  type LossBuffers,
-  type RecordedLoss,
-  type RecordOptions,
-  recordPolicyLoss,
-} from "./policy_loss.ts";
-export {
-  type AdvantageBuffers,
-  type AdvantageInput,
-  type RecordedAdvantages,
-  recordAdvantages,
-} from "./record_advantages.ts";
-export { type RecordedCorrection, recordCorrection } from "./record_correction.ts";
+  type RecordedValueLoss,
+  recordValueLoss,
+  type ValueBatch,
+  type ValueLossSpec,
+  valueLoss,
+} from "./loss/value_loss.ts";
 export {
   advantageBatch,
   computeAdvantages,
@@ -95,11 +103,3 @@ export {
   type TokenLosses,
 } from "./run.ts";
 export { advantageMetrics, type GroupSummary, summarizeGroups } from "./summary.ts";
-export { type TrlWeightBatch, type TrlWeightOptions, trlWeights } from "./trl_weights.ts";
-export {
-  type RecordedValueLoss,
-  recordValueLoss,
-  type ValueBatch,
-  type ValueLossSpec,
-  valueLoss,
-} from "./value_loss.ts";

@@ -4,17 +4,17 @@ import { type Buffer, type Data, type Device, readFloats } from "../compute/devi
 import type { Floats, Rollouts } from "../data/rollouts.ts";
 import type { RolloutsPart } from "../data/rollouts_read.ts";
 import { ConfigError } from "../errors.ts";
-import { checkAdvantages } from "./advantage_level.ts";
-import { advantages, perToken } from "./advantages.ts";
-import { countRows } from "./aggregation.ts";
-import { findEstimator } from "./estimator.ts";
-import type { AdvantageBatch, Estimate, EstimatorSettings } from "./estimator_definition.ts";
-import { packGroups } from "./groups.ts";
-import { type KlSpec, klLoss, recordKl } from "./kl_loss.ts";
-import { type LossBatch, policyLoss, rowsOfTokens } from "./loss_reference.ts";
-import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss_spec.ts";
-import { recordPolicyLoss } from "./policy_loss.ts";
-import { hasKernel, recordAdvantages } from "./record_advantages.ts";
+import type { AdvantageBatch, Estimate, EstimatorSettings } from "./advantage/definition.ts";
+import { packGroups } from "./advantage/groups.ts";
+import { advantages, perToken } from "./advantage/host.ts";
+import { checkAdvantages } from "./advantage/level.ts";
+import { hasKernel, recordAdvantages } from "./advantage/record.ts";
+import { findEstimator } from "./advantage/registry.ts";
+import { countRows } from "./loss/aggregation.ts";
+import { type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
+import { type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
+import { recordPolicyLoss } from "./loss/record.ts";
+import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/spec.ts";
 
 /** Where to run; absent: in float64 on the host. */
 export interface RunOptions {

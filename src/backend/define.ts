@@ -1,5 +1,5 @@
 /** A backend as a plain object: three functions, and defaults for all that it leaves out. */
-import type { Backend, Metrics, ModelDescription } from "../backend.ts";
+import type { Backend, Metrics, ModelDescription } from "../contract/backend.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 
 type Required = Pick<Backend, "sample" | "forwardBackward" | "optimStep">;

@@ -4,8 +4,9 @@
  *     import { defineBackend, registerBackend } from "grpu";
  *     registerBackend("mine", () => defineBackend({ sample, forwardBackward, optimStep }));   // rllm.backend=mine
  */
-import type { Backend } from "../backend.ts";
-import type { Tree } from "../config/tree.ts";
+
+import type { Tree } from "../config/yaml/tree.ts";
+import type { Backend } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
 
 /** Opens a backend for a run. It sees the whole configuration: the settings of the local backend, and `rllm.*`. */

@@ -1,5 +1,5 @@
 /** Stop strings: where a reply ends before the model ended it. */
-import type { SampledSequence, Tokenizer } from "../backend.ts";
+import type { SampledSequence, Tokenizer } from "../contract/backend.ts";
 
 export interface Stopped {
   readonly sequence: SampledSequence;

@@ -18,7 +18,7 @@ export function packagedText(name: string): string | undefined {
   return textOf(join(PACKAGE_DIR, "config", name));
 }
 
-/** A path as given or, where nothing is there, within the package (`config/run/arithmetic.yaml` from anywhere). */
+/** A path as given or, where nothing is there, within the package (`examples/arithmetic/run.yaml` from anywhere). */
 export function locate(path: string): string {
   const packaged = join(PACKAGE_DIR, path);
   return !existsSync(path) && existsSync(packaged) ? packaged : path;
@@ -57,12 +57,18 @@ function missing(path: string, what: string): ConfigError {
   });
 }
 
-/** `. Did you mean config/run/arithmetic.yaml?`, or nothing, as where the path itself is there. */
+/** `. Did you mean examples/arithmetic/run.yaml?`, or nothing, as where the path itself is there. */
 export function nearestFile(path: string): string {
-  const folder = dirname(locate(dirname(path)) === dirname(path) ? path : join(PACKAGE_DIR, path));
-  if (!existsSync(folder)) return "";
-  const found = nearest(basename(path), readdirSync(folder));
-  return found === undefined || found === basename(path)
-    ? ""
-    : `. Did you mean ${join(dirname(path), found)}?`;
+  const found = nearestPath(path);
+  return found === undefined || found === path ? "" : `. Did you mean ${found}?`;
+}
+
+/** The path whose every part exists and is the part given or the one nearest to it. */
+function nearestPath(path: string): string | undefined {
+  const parent = dirname(path);
+  const folder = existsSync(locate(parent)) ? parent : nearestPath(parent);
+  if (folder === undefined) return undefined;
+  const names = readdirSync(locate(folder));
+  const name = names.includes(basename(path)) ? basename(path) : nearest(basename(path), names);
+  return name === undefined ? undefined : join(folder, name);
 }

@@ -2,7 +2,15 @@
 import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
 import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
-import { EXIT_FAILED, EXIT_OK, EXIT_USAGE, EXITS, Fault, failedStatus, interruptedStatus } from "./exit.ts";
+import {
+  EXIT_FAILED,
+  EXIT_OK,
+  EXIT_USAGE,
+  EXITS,
+  Fault,
+  failedStatus,
+  interruptedStatus,
+} from "./process/exit.ts";
 
 export interface Program {
   readonly name: string;

@@ -1,17 +1,17 @@
 /** Every command there is. */
 import { readFileSync } from "node:fs";
-import { commands as computeCommands } from "./compute.ts";
-import { commands as configCommands } from "./config.ts";
-import { deviceCommand } from "./device.ts";
-import { evalCommand } from "./eval.ts";
+import { commands as computeCommands } from "./commands/compute.ts";
+import { commands as configCommands } from "./commands/config.ts";
+import { deviceCommand } from "./commands/device.ts";
+import { evalCommand } from "./commands/eval.ts";
+import { commands as metricsCommands } from "./commands/metrics.ts";
+import { modelCommands } from "./commands/model.ts";
+import { reportCommand } from "./commands/report.ts";
+import { sampleCommand } from "./commands/sample.ts";
+import { serveCommands } from "./commands/serve.ts";
+import { trainCommand } from "./commands/train.ts";
+import { viewCommand } from "./commands/view.ts";
 import type { Program } from "./front.ts";
-import { commands as metricsCommands } from "./metrics.ts";
-import { modelCommands } from "./model.ts";
-import { reportCommand } from "./report.ts";
-import { sampleCommand } from "./sample.ts";
-import { serveCommands } from "./serve.ts";
-import { trainCommand } from "./train.ts";
-import { viewCommand } from "./view.ts";
 
 const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
 
@@ -40,7 +40,7 @@ export const PROGRAM: Program = {
     serve: "servers for other programs to train and sample with",
   },
   examples: [
-    "grpu train config/run/arithmetic.yaml",
+    "grpu train examples/arithmetic/run.yaml",
     "grpu config explain rllm.rollout.n",
     "grpu train --help",
   ],

@@ -73,14 +73,14 @@ const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly 
 
 /** Each computes the same; see the shaders for whom. */
 export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
-  subgroup: variant("matmul_subgroup", {
+  subgroup: variant("matmul/subgroup", {
     tile: TILES.subgroup,
     constants: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
   }),
-  few: variant("matmul_few", { tile: TILES.few, constants: { ROWS: TILES.few.rows } }),
-  rows: variant("matmul_rows", { tile: TILES.rows }),
-  tiled: variant("matmul_tiled", { tile: TILES.tiled }),
-  any: variant("matmul_any", { tile: TILES.any }),
+  few: variant("matmul/few", { tile: TILES.few, constants: { ROWS: TILES.few.rows } }),
+  rows: variant("matmul/rows", { tile: TILES.rows }),
+  tiled: variant("matmul/tiled", { tile: TILES.tiled }),
+  any: variant("matmul/any", { tile: TILES.any }),
 };
 
 interface Views {

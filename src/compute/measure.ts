@@ -7,7 +7,7 @@ const COPY_GROUPS = 256;
 const WORKGROUP = 64;
 
 const copyKernel = defineKernel({
-  name: "measure_copy",
+  name: "measure/copy",
   bindings: { x: "read f32", y: "write f32" },
   params: { quads: "u32" },
   constants: { WORKGROUP },
@@ -21,7 +21,7 @@ const ARITHMETIC_GROUPS = 256;
 const FLOP_PER_ROUND = 64;
 
 const arithmeticKernel = defineKernel({
-  name: "measure_arithmetic",
+  name: "measure/arithmetic",
   bindings: { y: "write f32" },
   params: { rounds: "u32", factor: "f32" },
   grid: () => [ARITHMETIC_GROUPS],

@@ -3,15 +3,15 @@
  * Synchronous, and free of any runtime: files and environment come in as parameters.
  */
 
-import { collectChoices } from "./choices.ts";
-import { layPackaged, refuseTreeChoices } from "./groups.ts";
+import { reasonOn, statusOf, TRAINS } from "./fields/support.ts";
+import { collectChoices } from "./hydra/choices.ts";
+import { layPackaged, refuseTreeChoices } from "./hydra/groups.ts";
+import { type Env, hasInterpolation, interpolator, MISSING } from "./hydra/interpolate.ts";
+import { type Override, parseOverride } from "./hydra/override.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
-import { type Env, hasInterpolation, interpolator, MISSING } from "./interpolate.ts";
-import { type Layer, LEVEL, mergeTree, type Origins, originInFile, originOf, readLayer } from "./layer.ts";
-import { type Override, parseOverride } from "./override.ts";
 import { type Problem, throwProblems } from "./problem.ts";
-import { checkRules } from "./rules.ts";
-import { VERL_RULES } from "./rules_verl.ts";
+import { checkRules } from "./rules/rules.ts";
+import { VERL_RULES } from "./rules/verl.ts";
 import {
   BACKENDS,
   type BackendName,
@@ -22,12 +22,20 @@ import {
   schemaOf,
 } from "./schema.ts";
 import { maskOverride, showSetting } from "./secret.ts";
-import { reasonOn, statusOf, TRAINS } from "./support.ts";
-import { draftOf, syncShared } from "./sync.ts";
-import { LOCAL_SHARED, TINKER_SHARED } from "./sync_tables.ts";
-import { syncVerl } from "./sync_verl.ts";
-import { equalValues, getAt, leaves, setAt, type Tree, type Value } from "./tree.ts";
-import { otherVerlTree } from "./verl_tree.ts";
+import { draftOf, syncShared } from "./sync/sync.ts";
+import { LOCAL_SHARED, TINKER_SHARED } from "./sync/tables.ts";
+import { syncVerl } from "./sync/verl.ts";
+import { otherVerlTree } from "./sync/verl_tree.ts";
+import {
+  type Layer,
+  LEVEL,
+  mergeTree,
+  type Origins,
+  originInFile,
+  originOf,
+  readLayer,
+} from "./yaml/layer.ts";
+import { equalValues, getAt, leaves, setAt, type Tree, type Value } from "./yaml/tree.ts";
 
 export interface ComposeOptions {
   /** YAML files of the user's; a later one wins. */

@@ -1,12 +1,13 @@
 /** Takes in what the user wrote: every setting is known, fits its type, and is not a masked secret. */
-import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./layer.ts";
+
+import { movedInVerl, RENAMES } from "./fields/rename.ts";
+import type { Override } from "./hydra/override.ts";
 import { MASK } from "./mask.ts";
-import type { Override } from "./override.ts";
 import type { Problem } from "./problem.ts";
-import { movedInVerl, RENAMES } from "./rename.ts";
 import { explainUnknown, fieldAt, fitValue, type Registered, type Schema } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
-import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync_tables.ts";
+import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
+import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
 import {
   deleteAt,
   getAt,
@@ -17,7 +18,7 @@ import {
   splitPath,
   type Tree,
   type Value,
-} from "./tree.ts";
+} from "./yaml/tree.ts";
 
 export interface Intake {
   readonly schema: Schema;

@@ -1,15 +1,15 @@
 /** Which settings exist on a backend, and whether a value fits one. */
-import { describeType, type Field, type Fields, type ValueOf } from "./field.ts";
-import { LOCAL_FIELDS } from "./fields_local.ts";
-import { RLLM_FIELDS } from "./fields_rllm.ts";
-import { TINKER_FIELDS } from "./fields_tinker.ts";
-import { VERL_FIELDS } from "./fields_verl.ts";
-import { hasInterpolation, MISSING } from "./interpolate.ts";
+import { describeType, type Field, type Fields, type ValueOf } from "./fields/field.ts";
+import { LOCAL_FIELDS } from "./fields/local.ts";
+import { RLLM_FIELDS } from "./fields/rllm.ts";
+import { TINKER_FIELDS } from "./fields/tinker.ts";
+import { VERL_FIELDS } from "./fields/verl.ts";
+import { hasInterpolation, MISSING } from "./hydra/interpolate.ts";
 import { maskText } from "./mask.ts";
 import { nearest, nearestPath } from "./problem.ts";
-import { VERL_SHARED_RLLM } from "./sync_tables.ts";
-import { getAt, isTree, leaves, type Tree, type Value } from "./tree.ts";
-import { verlFields } from "./verl_tree.ts";
+import { VERL_SHARED_RLLM } from "./sync/tables.ts";
+import { verlFields } from "./sync/verl_tree.ts";
+import { getAt, isTree, leaves, type Tree, type Value } from "./yaml/tree.ts";
 
 export const BACKENDS = ["local", "tinker", "verl"] as const;
 export type BackendName = (typeof BACKENDS)[number];

@@ -1,9 +1,9 @@
 /** Keeps secrets out of everything that is printed. */
 
-import { RLLM_FIELDS } from "./fields_rllm.ts";
+import { RLLM_FIELDS } from "./fields/rllm.ts";
 import { MASK, maskText } from "./mask.ts";
 import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
-import { isTree, joinPath, type Tree, type Value } from "./tree.ts";
+import { isTree, joinPath, type Tree, type Value } from "./yaml/tree.ts";
 
 const DECLARED = new Set(
   [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((fields) =>

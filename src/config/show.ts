@@ -1,9 +1,9 @@
 /** Prints a configuration: YAML or JSON, secrets masked, with the origin of each value on request. */
 import { Document } from "yaml";
-import { type Origins, originOf } from "./layer.ts";
-import { inline, inlineNumber, inlineText } from "./render.ts";
+import { inline, inlineNumber, inlineText } from "./fields/render.ts";
 import { maskTree } from "./secret.ts";
-import { isTree, joinPath, leaves, type Tree, type Value } from "./tree.ts";
+import { type Origins, originOf } from "./yaml/layer.ts";
+import { isTree, joinPath, leaves, type Tree, type Value } from "./yaml/tree.ts";
 
 /** A tree as YAML that any YAML 1.1 or 1.2 reader reads back alike. */
 export function toYaml(tree: Tree): string {

@@ -3,7 +3,7 @@
  * row: each prefix is read once, and only response tokens are trained on. Where a prompt departs from what came before
  * (an edited history, say) a new row begins.
  */
-import type { PackedTokens } from "../backend.ts";
+import type { PackedTokens } from "../contract/backend.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "./types.ts";
 
 /** The rows of one batch, end to end. Per-token arrays are [T], per-row arrays [N]. */

@@ -1,12 +1,12 @@
 /** Refuses, before anything runs, names and arguments that the first step would stumble over. */
-import type { Tokenizer } from "../backend.ts";
+import type { Tokenizer } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
-import type { EstimateAdvantages } from "./advantages.ts";
-import { groupingByName, rejectionByName } from "./registry.ts";
-import { REJECTION_MODES } from "./reject.ts";
-import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
-import { lossSettings } from "./update.ts";
+import type { EstimateAdvantages } from "./stages/advantages.ts";
+import { groupingByName, rejectionByName } from "./stages/registry.ts";
+import { REJECTION_MODES } from "./stages/reject.ts";
+import { algorithmOf } from "./stages/roles.ts";
+import { lossSettings } from "./stages/update.ts";
 
 /**
  * Checks the estimator, the loss and their arguments, of the run and of every role of its own, and the names of hooks.

@@ -1,8 +1,8 @@
-/** Saving a run and going on from there. The folders themselves are log/checkpoints.ts's work. */
-import type { Backend } from "../backend.ts";
+/** Saving a run and going on from there. The folders themselves are log/checkpoint/checkpoints.ts's work. */
+import type { Backend } from "../contract/backend.ts";
 import { markOf } from "../data/dataset.ts";
 import type { Task } from "../data/types.ts";
-import type { Checkpoint, CheckpointStore } from "../log/checkpoint_store.ts";
+import type { Checkpoint, CheckpointStore } from "../log/checkpoint/store.ts";
 import type { Logger } from "../log/logger.ts";
 import type { LoopSettings } from "./settings.ts";
 import { type LoopState, START } from "./state.ts";

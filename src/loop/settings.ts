@@ -3,8 +3,9 @@
  * `training.*` and `warmup.*`. An embedder gives the parts that differ; settings_config.ts reads them all from a
  * composed configuration.
  */
-import type { SamplingParams } from "../backend.ts";
+
 import { nearest } from "../config/problem.ts";
+import type { SamplingParams } from "../contract/backend.ts";
 import type { TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 

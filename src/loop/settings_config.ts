@@ -1,12 +1,12 @@
 /** The loop's settings out of a composed configuration (whose values the schema has checked). */
 import { setting } from "../config/schema.ts";
-import { getAt, type Tree } from "../config/tree.ts";
+import { getAt, type Tree } from "../config/yaml/tree.ts";
 import { ConfigError } from "../errors.ts";
 import type { LoopSettings, SamplingSettings } from "./settings.ts";
 
 /**
  * Reads every setting of the loop. What the loop does not have was refused when the configuration was composed
- * (config/support.ts).
+ * (config/fields/support.ts).
  * @throws {ConfigError} for a sampling setting that the sampler does not have.
  */
 export function settingsFromConfig(config: Tree): LoopSettings {

@@ -12,21 +12,21 @@
  * To add or reorder stages, name them in `pipeline.stages` (see pipeline.ts), or pass another `step` (see `trainStep`:
  * it is the eight calls in a row).
  */
-import type { Advantages, Backend, Metrics } from "../backend.ts";
+import type { Advantages, Backend, Metrics } from "../contract/backend.ts";
 import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Evaluate, Rollout } from "../task/rollout.ts";
-import { advantages, type EstimateAdvantages } from "./advantages.ts";
-import { batch } from "./batch.ts";
-import type { Failures } from "./failures.ts";
-import { generate } from "./generate.ts";
-import { log, type StepReport } from "./log.ts";
-import { process } from "./process.ts";
-import { type Accepted, type Candidates, type RejectionFunction, reject } from "./reject.ts";
+import type { Failures } from "./rollout/failures.ts";
 import type { LoopSettings } from "./settings.ts";
-import { type GroupingHook, transform } from "./transform.ts";
-import { update } from "./update.ts";
+import { advantages, type EstimateAdvantages } from "./stages/advantages.ts";
+import { batch } from "./stages/batch.ts";
+import { generate } from "./stages/generate.ts";
+import { log, type StepReport } from "./stages/log.ts";
+import { process } from "./stages/process.ts";
+import { type Accepted, type Candidates, type RejectionFunction, reject } from "./stages/reject.ts";
+import { type GroupingHook, transform } from "./stages/transform.ts";
+import { update } from "./stages/update.ts";
 
 /** A stage's value and what it measured. */
 export interface Staged<T> {

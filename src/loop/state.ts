@@ -2,9 +2,9 @@
 import type { DataMark } from "../data/dataset.ts";
 import { batchesPerEpoch, batchRows } from "../data/order.ts";
 import type { Task } from "../data/types.ts";
-import type { GenerationState } from "./async.ts";
-import { type Held, NOTHING_HELD } from "./reject.ts";
+import type { GenerationState } from "./rollout/async.ts";
 import type { LoopSettings } from "./settings.ts";
+import { type Held, NOTHING_HELD } from "./stages/reject.ts";
 
 /** Plain JSON: it is written into every checkpoint. Replaced, never changed, once a step is whole. */
 export interface LoopState {

@@ -1,5 +1,5 @@
 /** Summaries of numbers for metrics (population statistics, as numpy's defaults), and grouping. */
-import type { Metrics } from "../backend.ts";
+import type { Metrics } from "../contract/backend.ts";
 
 export type Numbers = ArrayLike<number> & Iterable<number>;
 

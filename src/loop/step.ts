@@ -1,5 +1,5 @@
 /** What a training step has around its stages: their context, and the metrics of the whole. */
-import type { Metrics } from "../backend.ts";
+import type { Metrics } from "../contract/backend.ts";
 import type { StageContext } from "./stages.ts";
 import { type LoopState, totalSteps } from "./state.ts";
 import type { Run } from "./train.ts";

@@ -1,10 +1,10 @@
 /** Steps that train nothing: why, how many in a row, and when they end the run. */
-import type { Metrics } from "../backend.ts";
+import type { Metrics } from "../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import type { StepReport } from "./log.ts";
-import type { Held } from "./reject.ts";
 import type { LoopSettings } from "./settings.ts";
+import type { StepReport } from "./stages/log.ts";
+import type { Held } from "./stages/reject.ts";
 import type { LoopState } from "./state.ts";
 import { groupBy } from "./statistics.ts";
 

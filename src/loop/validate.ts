@@ -1,9 +1,9 @@
 /** Validation: attempts on held-out tasks, scored and never trained on. */
-import type { Metrics } from "../backend.ts";
+import type { Metrics } from "../contract/backend.ts";
 import type { Episode, Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import { rewardMetrics } from "./advantage_metrics.ts";
 import type { LoopSettings } from "./settings.ts";
+import { rewardMetrics } from "./stages/advantage_metrics.ts";
 import type { LoopState } from "./state.ts";
 import { groupBy, mean } from "./statistics.ts";
 import { stageContext } from "./step.ts";

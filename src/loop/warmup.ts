@@ -1,6 +1,7 @@
 /** The supervised warm-up of a new model: cross-entropy on worked examples, before there is anything to reinforce. */
-import type { Metrics, Tokenizer, TrainBatch } from "../backend.ts";
+
 import { Transcript } from "../chat/transcript.ts";
+import type { Metrics, Tokenizer, TrainBatch } from "../contract/backend.ts";
 import { randomStream, seedOf } from "../data/random.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import type { Example } from "../task/rollout.ts";

@@ -3,12 +3,12 @@
  * holds, log-probabilities and entropies; and back. Rows that nobody asks about never meet the vocabulary.
  */
 import type { Buffer } from "../compute/device.ts";
-import { BackwardPass } from "./backward.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { chooseLogprob, inverseTemperature, type LogprobKernels } from "./kernels/logprob.ts";
 import { plainRows } from "./kernels/norm.ts";
 import { alignedRows } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
+import { BackwardPass } from "./train/backward.ts";
 import { FINAL_NORM, type ForwardState, type GradientSink, type Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 

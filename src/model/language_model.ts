@@ -1,22 +1,23 @@
 /** A language model on a device: weights, an adapter or none, and the passes that score, train and sample it. */
-import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../backend.ts";
+
 import type { Data, Device } from "../compute/device.ts";
 import { matmul } from "../compute/matmul.ts";
+import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
-import { type ModelConfig, parameterCount } from "./config.ts";
-import { FoldedWeights } from "./folded.ts";
-import type { ModelFolder } from "./folder.ts";
-import { startLoading } from "./loading.ts";
-import { LoraAdapter, type LoraConfig } from "./lora.ts";
-import { AdamW } from "./optimizer.ts";
+import { type ModelConfig, parameterCount } from "./files/config.ts";
+import type { ModelFolder } from "./files/folder.ts";
+import { startLoading } from "./files/loading.ts";
+import { FoldedWeights } from "./generate/folded.ts";
+import { Sampler } from "./generate/sampler.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./passes.ts";
 import { normals, uniforms } from "./random.ts";
-import { Sampler } from "./sampler.ts";
+import { LoraAdapter, type LoraConfig } from "./train/lora.ts";
+import { AdamW } from "./train/optimizer.ts";
+import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./train/passes.ts";
 import { type GradientSink, Transformer } from "./transformer.ts";
 import { EMBEDDING, Weights } from "./weights.ts";
 
-export { type PassLoss, type PassOutputs, slicePacked } from "./passes.ts";
+export { type PassLoss, type PassOutputs, slicePacked } from "./train/passes.ts";
 
 export interface LanguageModelOptions {
   /** Train an adapter and leave the weights; without it all weights are trained. */

@@ -5,7 +5,7 @@
  * Q = H D, F feed-forward width, V vocabulary. Activations are row-major, [T, width].
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { type ModelConfig, ropeFrequencies } from "./config.ts";
+import { type ModelConfig, ropeFrequencies } from "./files/config.ts";
 import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
 import { addScaled } from "./kernels/elementwise.ts";
 import { plainRows, rmsNorm } from "./kernels/norm.ts";

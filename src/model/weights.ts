@@ -6,7 +6,7 @@
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { fusesInput, type MatmulOptions, matmul, prefersColumns } from "../compute/matmul.ts";
-import { type ModelConfig, weightShapes } from "./config.ts";
+import { type ModelConfig, weightShapes } from "./files/config.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { type Layout, layOut, ParameterSet } from "./parameters.ts";

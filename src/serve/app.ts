@@ -4,18 +4,24 @@ import { type Body, BodyRefusal } from "../http/body.ts";
 import { type GuardOptions, guarded, pagePolicy } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
 import { refused } from "../http/refusal.ts";
-import { type BodySettings, isNumbered, type RequestContext, readBodies, waiting } from "./bodies.ts";
-import type { RunRecord } from "./checkpoint_record.ts";
-import type { Future } from "./futures.ts";
-import { decodeForwardBackward, peekAddress, rowsOf } from "./messages.ts";
-import { metricsText } from "./metrics_page.ts";
-import { failureOf, type Outcome, Refusal } from "./problem.ts";
-import { addRecords } from "./records.ts";
-import { answeredOnce } from "./repeats.ts";
-import { orderOf, pageOf, readAddress, readShape, SHAPES } from "./requests.ts";
-import type { Sampler } from "./samplers.ts";
+import type { RunRecord } from "./checkpoint/record.ts";
+import { addRecords } from "./checkpoint/records.ts";
+import { metricsText } from "./page/metrics_page.ts";
+import { statusPage } from "./page/status_page.ts";
+import {
+  type BodySettings,
+  isNumbered,
+  type RequestContext,
+  readBodies,
+  waiting,
+} from "./protocol/bodies.ts";
+import type { Future } from "./protocol/futures.ts";
+import { decodeForwardBackward, peekAddress, rowsOf } from "./protocol/messages.ts";
+import { failureOf, type Outcome, Refusal } from "./protocol/problem.ts";
+import { answeredOnce } from "./protocol/repeats.ts";
+import { orderOf, pageOf, readAddress, readShape, SHAPES } from "./protocol/requests.ts";
+import type { Sampler } from "./sample/samplers.ts";
 import type { TinkerService } from "./service.ts";
-import { statusPage } from "./status_page.ts";
 
 export interface AppOptions extends Partial<BodySettings> {
   readonly service: TinkerService;

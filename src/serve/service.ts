@@ -2,18 +2,18 @@
  * The service behind the routes: sessions, training clients, samplers and checkpoints over one engine. Knows nothing of
  * HTTP. Methods that take work answer at once with a future; what they refuse at once is a {@link Refusal}.
  */
-import type { OptimParams } from "../backend.ts";
-import type { Engine, LossRequest, LossRows, TrainerConfig } from "../engine.ts";
-import { Activity } from "./activity.ts";
-import type { Checkpoints } from "./checkpoints.ts";
-import { type Future, Futures } from "./futures.ts";
-import { Policies } from "./policies.ts";
-import { Refusal } from "./problem.ts";
-import type { SampleOrder } from "./sample_order.ts";
-import { type NewSampler, type Sampler, Samplers, type Samples } from "./samplers.ts";
+import type { OptimParams } from "../contract/backend.ts";
+import type { Engine, LossRequest, LossRows, TrainerConfig } from "../contract/engine.ts";
+import type { Checkpoints } from "./checkpoint/checkpoints.ts";
+import { Activity } from "./page/activity.ts";
+import { type Future, Futures } from "./protocol/futures.ts";
+import { Refusal } from "./protocol/problem.ts";
+import type { SampleOrder } from "./sample/order.ts";
+import { Policies } from "./sample/policies.ts";
+import { type NewSampler, type Sampler, Samplers, type Samples } from "./sample/samplers.ts";
 import { type Session, Sessions } from "./sessions.ts";
-import { type NewModel, type Numbered, type SaveTarget, Training } from "./training.ts";
-import type { TrainingRun } from "./training_run.ts";
+import type { TrainingRun } from "./train/run.ts";
+import { type NewModel, type Numbered, type SaveTarget, Training } from "./train/training.ts";
 import { Turns } from "./turns.ts";
 
 export interface ServiceLimits {

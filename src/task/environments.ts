@@ -8,8 +8,8 @@ import { type Example, type Game, promptOf } from "./rollout.ts";
 registerEnvironment({
   name: "arithmetic",
   describe: "add one digit to two: 37+5= is answered with 42",
-  train_files: "config/data/arithmetic_train.jsonl",
-  val_files: "config/data/arithmetic_val.jsonl",
+  train_files: "examples/arithmetic/arithmetic_train.jsonl",
+  val_files: "examples/arithmetic/arithmetic_val.jsonl",
   alphabet: "0123456789+=",
   args: [],
   reward: exactMatch,
@@ -38,8 +38,8 @@ const HEX_DIGITS = "0123456789abcdef";
 registerEnvironment({
   name: "guess_digit",
   describe: "find a hidden hexadecimal digit: each guess is answered with < or >",
-  train_files: "config/data/guess_digit.jsonl",
-  val_files: "config/data/guess_digit.jsonl",
+  train_files: "examples/multi_turn/guess_digit.jsonl",
+  val_files: "examples/multi_turn/guess_digit.jsonl",
   alphabet: `${HEX_DIGITS}?<>=`,
   args: [],
   play: (task) => guessDigit(String(task.metadata.answer)),

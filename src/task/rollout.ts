@@ -3,9 +3,10 @@
  * environment, which joins data, reward and rollout under a name. Plain functions and objects; see registry.ts for how
  * a name finds them.
  */
-import type { ChatMessage, ChatOptions, SamplingParams, Tokenizer } from "../backend.ts";
+
 import type { ChatClient, FetchFunction } from "../chat/endpoint.ts";
 import type { AssistantMessage } from "../chat/reply.ts";
+import type { ChatMessage, ChatOptions, SamplingParams, Tokenizer } from "../contract/backend.ts";
 import type { Episode, Step, Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 
@@ -166,7 +167,7 @@ export interface Game {
 export interface Environment {
   readonly name: string;
   readonly describe: string;
-  /** Rows that come with it: files of one JSON object a line, beside the module or in `config/data`. */
+  /** Rows that come with it: files of one JSON object a line, beside the module, or `examples/NAME/FILE` of the package. */
   readonly train_files?: string;
   readonly val_files?: string;
   /** Characters that its texts are made of, for a model from scratch. */

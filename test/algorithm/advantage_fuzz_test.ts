@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { advantages, groupAdvantages } from "../../src/algorithm/advantages.ts";
-import { countRows } from "../../src/algorithm/aggregation.ts";
-import { estimatorNames } from "../../src/algorithm/estimator.ts";
-import { packGroups } from "../../src/algorithm/groups.ts";
+import { packGroups } from "../../src/algorithm/advantage/groups.ts";
+import { advantages, groupAdvantages } from "../../src/algorithm/advantage/host.ts";
+import { estimatorNames } from "../../src/algorithm/advantage/registry.ts";
+import { countRows } from "../../src/algorithm/loss/aggregation.ts";
 import { advantageBatch, computeAdvantages, streamAdvantages } from "../../src/algorithm/run.ts";
 import { packRollouts } from "../../src/data/rollouts.ts";
 import { streamJsonl } from "../../src/data/rollouts_read.ts";

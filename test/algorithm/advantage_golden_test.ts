@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { advantages, groupAdvantages, perToken } from "../../src/algorithm/advantages.ts";
-import { countRows } from "../../src/algorithm/aggregation.ts";
-import type { AdvantageBatch } from "../../src/algorithm/estimator.ts";
-import { numberGroups, packGroups } from "../../src/algorithm/groups.ts";
-import { type AdvantageBuffers, recordAdvantages } from "../../src/algorithm/record_advantages.ts";
+import { numberGroups, packGroups } from "../../src/algorithm/advantage/groups.ts";
+import { advantages, groupAdvantages, perToken } from "../../src/algorithm/advantage/host.ts";
+import { type AdvantageBuffers, recordAdvantages } from "../../src/algorithm/advantage/record.ts";
+import type { AdvantageBatch } from "../../src/algorithm/advantage/registry.ts";
+import { countRows } from "../../src/algorithm/loss/aggregation.ts";
 import { type Buffer, type Device, readFloats } from "../../src/compute/device.ts";
 import { DEVICES } from "./devices.ts";
 import {

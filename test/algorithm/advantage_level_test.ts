@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { advantages } from "../../src/algorithm/advantages.ts";
-import { type Estimate, registerEstimator } from "../../src/algorithm/estimator.ts";
-import { packGroups } from "../../src/algorithm/groups.ts";
-import { type LossBatch, policyLoss } from "../../src/algorithm/loss_reference.ts";
+import { packGroups } from "../../src/algorithm/advantage/groups.ts";
+import { advantages } from "../../src/algorithm/advantage/host.ts";
+import { type Estimate, registerEstimator } from "../../src/algorithm/advantage/registry.ts";
+import { type LossBatch, policyLoss } from "../../src/algorithm/loss/host.ts";
+import { trlWeights } from "../../src/algorithm/loss/trl_weights.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
-import { trlWeights } from "../../src/algorithm/trl_weights.ts";
-import { hostLoss, serviceLoss } from "../../src/backend/tinker_loss.ts";
-import type { Advantages, TrainBatch } from "../../src/backend.ts";
+import { hostLoss, serviceLoss } from "../../src/backend/tinker/loss.ts";
+import type { Advantages, TrainBatch } from "../../src/contract/backend.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";
 

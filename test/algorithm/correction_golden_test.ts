@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { rolloutCorrection } from "../../src/algorithm/correction.ts";
 import {
   CORRECTION_PRESETS,
   type CorrectionConfig,
   planCorrection,
-} from "../../src/algorithm/correction_config.ts";
-import { offPolicyMetrics } from "../../src/algorithm/correction_metrics.ts";
-import { recordCorrection } from "../../src/algorithm/record_correction.ts";
+} from "../../src/algorithm/correction/config.ts";
+import { rolloutCorrection } from "../../src/algorithm/correction/correction.ts";
+import { offPolicyMetrics } from "../../src/algorithm/correction/metrics.ts";
+import { recordCorrection } from "../../src/algorithm/correction/record.ts";
 import { readFloats } from "../../src/compute/device.ts";
 import { DEVICES } from "./devices.ts";
 import { BATCHES, F32, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";

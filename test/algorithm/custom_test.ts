@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { advantages } from "../../src/algorithm/advantages.ts";
-import { defineEstimator } from "../../src/algorithm/custom_estimator.ts";
-import { defineLoss } from "../../src/algorithm/custom_loss.ts";
-import { packGroups } from "../../src/algorithm/groups.ts";
-import { policyLoss } from "../../src/algorithm/loss_reference.ts";
+import { defineEstimator } from "../../src/algorithm/advantage/custom.ts";
+import { packGroups } from "../../src/algorithm/advantage/groups.ts";
+import { advantages } from "../../src/algorithm/advantage/host.ts";
+import { defineLoss } from "../../src/algorithm/loss/custom.ts";
+import { policyLoss } from "../../src/algorithm/loss/host.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
 import { ShaderError } from "../../src/errors.ts";
 import { deviceLoss } from "./device_loss.ts";

@@ -3,7 +3,7 @@
  * beside the repository (../shared/golden/math) where they are.
  */
 import { existsSync, readFileSync } from "node:fs";
-import type { LossBatch } from "../../src/algorithm/loss_reference.ts";
+import type { LossBatch } from "../../src/algorithm/loss/host.ts";
 import { sharedPath } from "../fixtures/shared.ts";
 
 const LARGE_BATCHES = ["real_rewards", "wide"];

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { countRows } from "../../src/algorithm/aggregation.ts";
-import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl.ts";
-import { klInReward, klLoss, recordKl } from "../../src/algorithm/kl_loss.ts";
-import { rowsOfTokens } from "../../src/algorithm/loss_reference.ts";
-import { recordValueLoss, valueLoss } from "../../src/algorithm/value_loss.ts";
+import { countRows } from "../../src/algorithm/loss/aggregation.ts";
+import { rowsOfTokens } from "../../src/algorithm/loss/host.ts";
+import { adaptiveKlController, fixedKlController } from "../../src/algorithm/loss/kl.ts";
+import { klInReward, klLoss, recordKl } from "../../src/algorithm/loss/kl_loss.ts";
+import { recordValueLoss, valueLoss } from "../../src/algorithm/loss/value_loss.ts";
 import { readFloats } from "../../src/compute/device.ts";
 import { DEVICES } from "./devices.ts";
 import { BATCHES, F32, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";

@@ -1,6 +1,6 @@
 /** Random ragged batches with the edge rows: empty, fully masked, one token, ties, far ratios, interleaved groups. */
-import { type Groups, packGroups } from "../../src/algorithm/groups.ts";
-import type { LossBatch } from "../../src/algorithm/loss_reference.ts";
+import { type Groups, packGroups } from "../../src/algorithm/advantage/groups.ts";
+import type { LossBatch } from "../../src/algorithm/loss/host.ts";
 
 /** Uniform in [0, 1), repeatable. Mulberry32. */
 export function random(seed: number): () => number {

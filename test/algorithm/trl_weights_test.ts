@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { trlWeights } from "../../src/algorithm/trl_weights.ts";
+import { trlWeights } from "../../src/algorithm/loss/trl_weights.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 
 const batch = {

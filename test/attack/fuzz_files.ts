@@ -6,14 +6,14 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { packagedText } from "../../src/cli/files.ts";
-import { readYaml } from "../../src/config/read.ts";
-import { validateFile } from "../../src/config/validate.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
+import { validateFile } from "../../src/convert/validate.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
-import { renderPage } from "../../src/log/report.ts";
-import { RunFolder } from "../../src/log/run_folder.ts";
-import { openSafetensors } from "../../src/model/safetensors.ts";
-import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/tokenizer.ts";
-import { readState } from "../../src/serve/checkpoint_folder.ts";
+import { renderPage } from "../../src/log/page/report.ts";
+import { RunFolder } from "../../src/log/page/run_folder.ts";
+import { openSafetensors } from "../../src/model/files/safetensors.ts";
+import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/files/tokenizer.ts";
+import { readState } from "../../src/serve/checkpoint/folder.ts";
 import { Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";
 
 const root = mkdtempSync(join(tmpdir(), "grpu-fuzz-"));

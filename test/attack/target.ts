@@ -5,10 +5,10 @@
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { listen } from "../../src/http/listen.ts";
-import { RunFolder } from "../../src/log/run_folder.ts";
-import { serveRuns } from "../../src/log/view_server.ts";
+import { RunFolder } from "../../src/log/page/run_folder.ts";
+import { serveRuns } from "../../src/log/page/view_server.ts";
 import { createApp } from "../../src/serve/app.ts";
-import { Checkpoints } from "../../src/serve/checkpoints.ts";
+import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 import { StallMeter } from "./stall_meter.ts";

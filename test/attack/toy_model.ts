@@ -1,6 +1,6 @@
 /** A model that costs nothing, so that what a server spends is the server's own. */
-import type { Engine, LossRows, Policy, Trainer, TrainerConfig } from "../../src/engine.ts";
-import { writeFolder } from "../../src/model/files.ts";
+import type { Engine, LossRows, Policy, Trainer, TrainerConfig } from "../../src/contract/engine.ts";
+import { writeFolder } from "../../src/model/files/disk.ts";
 
 export const CONTEXT = 512;
 

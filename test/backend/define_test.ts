@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { defineBackend } from "../../src/backend/define.ts";
 import { registerBackend } from "../../src/backend/registry.ts";
-import type { Backend, Metrics, OptimParams } from "../../src/backend.ts";
+import type { Backend, Metrics, OptimParams } from "../../src/contract/backend.ts";
 import type { Task } from "../../src/data/types.ts";
 import { train } from "../../src/loop/train.ts";
 import type { Policy } from "../../src/task/rollout.ts";

@@ -1,7 +1,7 @@
 /** The local backend against figures that PyTorch and transformers computed (float32), on both devices. */
 import { beforeAll, describe, expect, test } from "vitest";
-import { LocalBackend } from "../../src/backend/local.ts";
-import type { LossSpec, TrainBatch } from "../../src/backend.ts";
+import { LocalBackend } from "../../src/backend/local/backend.ts";
+import type { LossSpec, TrainBatch } from "../../src/contract/backend.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";

@@ -3,11 +3,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { defineLoss, rowsOfTokens } from "../../src/algorithm/mod.ts";
-import { LocalBackend } from "../../src/backend/local.ts";
-import type { Advantages, LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/backend.ts";
+import { LocalBackend } from "../../src/backend/local/backend.ts";
 import type { Device } from "../../src/compute/device.ts";
+import type {
+  Advantages,
+  LossSpec,
+  OptimParams,
+  SampleRequest,
+  TrainBatch,
+} from "../../src/contract/backend.ts";
 import { ConfigError } from "../../src/errors.ts";
-import type { ModelConfig } from "../../src/model/config.ts";
+import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";

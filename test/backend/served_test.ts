@@ -3,11 +3,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { saveCheckpoint } from "../../src/backend/local_checkpoint.ts";
-import { LocalEngine } from "../../src/backend/served.ts";
+import { saveCheckpoint } from "../../src/backend/local/checkpoint.ts";
+import { LocalEngine } from "../../src/backend/local/engine.ts";
 import type { Device } from "../../src/compute/device.ts";
-import type { LossRows, Trainer } from "../../src/engine.ts";
-import type { ModelConfig } from "../../src/model/config.ts";
+import type { LossRows, Trainer } from "../../src/contract/engine.ts";
+import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { overDevices } from "../fixtures/devices.ts";
 

@@ -1,8 +1,8 @@
 /** What the client does when the service or the way to it fails: nothing is lost, nothing is asked for without end. */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { TinkerSession } from "../../src/backend/tinker_session.ts";
-import { type Clock, Transport, type TransportOptions } from "../../src/backend/tinker_transport.ts";
+import { TinkerSession } from "../../src/backend/tinker/session.ts";
+import { type Clock, Transport, type TransportOptions } from "../../src/backend/tinker/transport.ts";
 import { RemoteError } from "../../src/errors.ts";
 
 /** A clock that runs on at once, and remembers how long it was slept on. */

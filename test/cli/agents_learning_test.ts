@@ -18,7 +18,7 @@ async function train(name: string, overrides: readonly string[]) {
   const folder = join(dir, name + overrides.length);
   const { code, err } = await grpu([
     "train",
-    `config/run/${name}.yaml`,
+    `examples/${name}/run.yaml`,
     "--device",
     "webgpu",
     `training.default_local_dir=${folder}`,

@@ -5,11 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
-import { commands as configCommands } from "../../src/cli/config.ts";
-import { splitArguments } from "../../src/cli/config_sources.ts";
+import { commands as configCommands } from "../../src/cli/commands/config.ts";
+import { splitArguments } from "../../src/cli/commands/config_sources.ts";
+import { commands as metricsCommands } from "../../src/cli/commands/metrics.ts";
 import { runProgram } from "../../src/cli/front.ts";
-import { commands as metricsCommands } from "../../src/cli/metrics.ts";
-import { readYaml } from "../../src/config/read.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "grpu-config-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -88,9 +88,9 @@ describe("config show", () => {
   });
 
   test("finds a ready-made run of the package from anywhere, and tells a file that is not there", async () => {
-    expect((await grpu(["config", "show", "config/run/arithmetic.yaml", "--section", "task.name"])).out).toBe(
-      "task:\n  name: arithmetic\n",
-    );
+    expect(
+      (await grpu(["config", "show", "examples/arithmetic/run.yaml", "--section", "task.name"])).out,
+    ).toBe("task:\n  name: arithmetic\n");
     expect((await grpu(["config", "show", "nope.yaml"])).err).toBe(
       "error: Cannot read the configuration as there is no such file: nope.yaml\n",
     );

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { parquetWriteBuffer } from "hyparquet-writer";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { readTasks } from "../../src/cli/datasets.ts";
+import { readTasks } from "../../src/cli/run/datasets.ts";
 import type { Split } from "../../src/data/dataset.ts";
 import { registerDataset } from "../../src/task/registry.ts";
 

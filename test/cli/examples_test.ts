@@ -42,15 +42,15 @@ const SMALL = [
 
 test("the README shows three agents", () => {
   expect(AGENTS.map(([file]) => file)).toEqual([
-    "agents/function_agent.ts",
-    "agents/openai_agent.ts",
-    "agents/ai_sdk_agent.ts",
+    "agent/function_agent.ts",
+    "agent/openai_agent.ts",
+    "agent/ai_sdk_agent.ts",
   ]);
 });
 
 test.each(AGENTS)("%s is the file, and trains", async (file, text) => {
   expect(readFileSync(`examples/${file}`, "utf8")).toBe(text);
-  const { metrics } = await train(["config/run/agent.yaml", "--import", `examples/${file}`, ...SMALL]);
+  const { metrics } = await train(["examples/agent/run.yaml", "--import", `examples/${file}`, ...SMALL]);
   expect(metrics).toHaveLength(2);
   for (const line of metrics) {
     // Every rollout ended by itself, or with a reply that was cut: none by an error.
@@ -62,7 +62,7 @@ test.each(AGENTS)("%s is the file, and trains", async (file, text) => {
 
 test.skipIf(!hasShared || !gpuDevice)("GSM8K runs on a model folder, from files of the user's", async () => {
   const { folder, metrics } = await train([
-    "config/run/gsm8k.yaml",
+    "examples/gsm8k/run.yaml",
     `model.name=${sharedPath("models/stories260k")}`,
     "model.chat_template=plain",
     `data.train_files=${sharedPath("data/gsm8k_train.jsonl")}`,

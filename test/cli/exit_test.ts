@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
-import { EXITS, Fault, Interruption } from "../../src/cli/exit.ts";
 import { type Program, runProgram } from "../../src/cli/front.ts";
+import { EXITS, Fault, Interruption } from "../../src/cli/process/exit.ts";
 import { PROGRAM } from "../../src/cli/program.ts";
 import { ConfigError, fileError, RemoteError } from "../../src/errors.ts";
 import { grpu } from "../fixtures/cli.ts";
@@ -36,16 +36,16 @@ test("--help and the documentation hold the same table", async () => {
 const FAILURES: readonly (readonly [number, string])[] = [
   [2, "trian"],
   [2, "train --device gpu"],
-  [3, "train config/run/arithmetic.yaml rllm.rollout.nn=3"],
-  [3, "train config/run/arithmetic.yaml task.name=sums"],
+  [3, "train examples/arithmetic/run.yaml rllm.rollout.nn=3"],
+  [3, "train examples/arithmetic/run.yaml task.name=sums"],
   [3, "train DIR/bad.yaml"],
   [4, "train DIR/nowhere.yaml"],
-  [4, "train config/run/arithmetic.yaml data.train_files=DIR/bad.jsonl"],
-  [4, "train config/run/arithmetic.yaml data.train_files=DIR/nowhere.jsonl"],
-  [4, "train config/run/arithmetic.yaml training.default_local_dir=DIR/file/run --device cpu"],
-  [4, "train config/run/arithmetic.yaml --import DIR/nowhere.ts"],
-  [3, "eval config/run/arithmetic.yaml --n 0"],
-  [4, "eval config/run/arithmetic.yaml --checkpoint DIR/nowhere --device cpu"],
+  [4, "train examples/arithmetic/run.yaml data.train_files=DIR/bad.jsonl"],
+  [4, "train examples/arithmetic/run.yaml data.train_files=DIR/nowhere.jsonl"],
+  [4, "train examples/arithmetic/run.yaml training.default_local_dir=DIR/file/run --device cpu"],
+  [4, "train examples/arithmetic/run.yaml --import DIR/nowhere.ts"],
+  [3, "eval examples/arithmetic/run.yaml --n 0"],
+  [4, "eval examples/arithmetic/run.yaml --checkpoint DIR/nowhere --device cpu"],
   [2, "report"],
   [4, "report DIR/empty"],
   [4, "report DIR/run --output DIR/file/report.html"],

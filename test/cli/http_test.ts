@@ -1,7 +1,7 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { httpFetch } from "../../src/cli/http.ts";
+import { httpFetch } from "../../src/cli/process/http.ts";
 
 let server: Server;
 let url: string;

@@ -16,7 +16,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** One step of 8 rollouts, all at once. */
 const SMALL = [
-  "config/run/arithmetic.yaml",
+  "examples/arithmetic/run.yaml",
   "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
   "warmup.steps=0",
   "rllm.data.train_batch_size=4",
@@ -79,7 +79,7 @@ test.concurrent.each(HANGS)(
 
 test.concurrent("evaluators and an environment's own reward run there too", async () => {
   const code = `grpu.registerEvaluator("judge", (task, episode) => ({ reward: episode.trajectories[0].steps[0].response_ids.length }));
-    grpu.registerEnvironment({ name: "own", describe: "own", alphabet: "0123456789+=", train_files: "config/data/arithmetic_train.jsonl",
+    grpu.registerEnvironment({ name: "own", describe: "own", alphabet: "0123456789+=", train_files: "examples/arithmetic/arithmetic_train.jsonl",
       reward: () => Number(process.getBuiltinModule("node:worker_threads").threadId > 0) });`;
   const judged = await trained("evaluated", code, ["task.evaluator=judge", "task.name=own"]);
   expect([judged.status, judged.failed]).toEqual([0, 0]);

@@ -28,7 +28,7 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
     async () => {
       const { code, err } = await grpu([
         "train",
-        "config/run/arithmetic.yaml",
+        "examples/arithmetic/run.yaml",
         "--device",
         "webgpu",
         `training.default_local_dir=${join(dir, "arithmetic")}`,
@@ -48,10 +48,10 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
     async () => {
       const { code } = await grpu([
         "train",
-        "config/run/stories.yaml",
+        "examples/stories/run.yaml",
         `model.name=${sharedPath("models/stories260k")}`,
         "--import",
-        "examples/stories_reward.ts",
+        "examples/stories/reward.ts",
         "--device",
         "webgpu",
         "rllm.trainer.total_batches=12",

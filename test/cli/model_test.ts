@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { diskFile } from "../../src/model/files.ts";
-import { openSafetensors } from "../../src/model/safetensors.ts";
+import { diskFile } from "../../src/model/files/disk.ts";
+import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 

@@ -11,7 +11,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { FolderLock } from "../../src/log/folder_lock.ts";
+import { FolderLock } from "../../src/log/folder/lock.ts";
 import { rewardModule, smallRun, treeOf } from "../fixtures/small_run.ts";
 
 let dir: string;

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
-import { serverKey } from "../../src/cli/serve_key.ts";
+import { serverKey } from "../../src/cli/commands/serve_key.ts";
 
 let root: string;
 beforeAll(() => {
@@ -27,7 +27,7 @@ describe("a server that is ended behind 600 requests", () => {
       platform: "node",
       format: "esm",
       outfile: script,
-      external: ["../backend/*", "../compute/*"],
+      external: ["*/backend/*", "*/compute/*"],
     });
   });
 

@@ -16,7 +16,7 @@ beforeAll(() => {
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const SMALL = [
-  "config/run/arithmetic.yaml",
+  "examples/arithmetic/run.yaml",
   "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
   "warmup.steps=0",
   "rllm.data.train_batch_size=4",

@@ -3,11 +3,11 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { LocalEngine } from "../../src/backend/served.ts";
+import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import { type Listening, listen } from "../../src/http/listen.ts";
 import { createApp } from "../../src/serve/app.ts";
-import { Checkpoints } from "../../src/serve/checkpoints.ts";
+import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
@@ -47,10 +47,10 @@ async function stopServer(): Promise<void> {
 const RUN = [
   "task.name=single_turn",
   "--import",
-  "examples/stories_reward.ts",
+  "examples/stories/reward.ts",
   "task.reward=story",
-  "data.train_files=examples/stories_prompts.jsonl",
-  "data.val_files=examples/stories_prompts_val.jsonl",
+  "data.train_files=examples/stories/stories_prompts.jsonl",
+  "data.val_files=examples/stories/stories_prompts_val.jsonl",
   `model.name=${FOLDER}`,
   "model.lora_rank=4",
   "model.train_unembed=false",

@@ -12,7 +12,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** A run of seconds on the reference device. */
 const SMALL = [
-  "config/run/arithmetic.yaml",
+  "examples/arithmetic/run.yaml",
   "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
   "warmup.steps=4",
   "warmup.batch_size=8",
@@ -261,7 +261,7 @@ test.each([
   ["rllm.trainer.logger=[console,mlflow]", /mlflow as there is no such logger/],
   ["rllm/backend=tinker", /tinker/],
   ["rllm/backend=verl", /Cannot train on verl as this version only has local, tinker/],
-  ["config/run", /no such file: config\/run/],
+  ["examples/arithmetic", /no such file: examples\/arithmetic/],
   ["data.train_files=nowhere.parquet", /no such file: nowhere.parquet/],
   ["data.train_files=nowhere.jsonl", /no such file: nowhere.jsonl/],
   ["model.name=/nowhere", /folder as it does not exist \(\/nowhere\)/],

@@ -1,9 +1,9 @@
 /** Layers, precedence and origins; and each published quirk of rLLM's configuration as it is here. */
 import { describe, expect, test } from "vitest";
-import { RLLM_FIELDS } from "../../src/config/fields_rllm.ts";
+import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
 import { setting } from "../../src/config/schema.ts";
 import { showConfig } from "../../src/config/show.ts";
-import { flatten, getAt } from "../../src/config/tree.ts";
+import { flatten, getAt } from "../../src/config/yaml/tree.ts";
 import { attempt, complaints, compose } from "./disk.ts";
 
 describe("layers", () => {

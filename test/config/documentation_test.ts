@@ -1,8 +1,8 @@
 /** docs/configuration.md says what is so. */
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { getAt } from "../../src/config/tree.ts";
-import { DEFAULT_VERL, VERL_ENGINES, VERL_VERSIONS } from "../../src/config/verl_tree.ts";
+import { DEFAULT_VERL, VERL_ENGINES, VERL_VERSIONS } from "../../src/config/sync/verl_tree.ts";
+import { getAt } from "../../src/config/yaml/tree.ts";
 import { attempt, compose } from "./disk.ts";
 
 const PAGE = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8");

@@ -2,19 +2,19 @@
 /** Random trees and random damage: seeded, so that a failure repeats. */
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { convert } from "../../src/config/convert/convert.ts";
-import { ROWS } from "../../src/config/convert/rows.ts";
-import { readSource } from "../../src/config/convert/source.ts";
-import { overrideText, writeArgs } from "../../src/config/convert/write.ts";
-import type { Field } from "../../src/config/field.ts";
-import { parseOverride, parseValue } from "../../src/config/override.ts";
-import { readYaml } from "../../src/config/read.ts";
-import { inline } from "../../src/config/render.ts";
+import type { Field } from "../../src/config/fields/field.ts";
+import { inline } from "../../src/config/fields/render.ts";
+import { supportOf } from "../../src/config/fields/support.ts";
+import { parseOverride, parseValue } from "../../src/config/hydra/override.ts";
 import { BACKENDS, schemaOf } from "../../src/config/schema.ts";
 import { showConfig, toYaml } from "../../src/config/show.ts";
-import { supportOf } from "../../src/config/support.ts";
-import { equalValues, getAt, type Tree, type Value } from "../../src/config/tree.ts";
-import { validateFile } from "../../src/config/validate.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
+import { equalValues, getAt, type Tree, type Value } from "../../src/config/yaml/tree.ts";
+import { convert } from "../../src/convert/convert.ts";
+import { ROWS } from "../../src/convert/rows.ts";
+import { readSource } from "../../src/convert/source.ts";
+import { validateFile } from "../../src/convert/validate.ts";
+import { overrideText, writeArgs } from "../../src/convert/write.ts";
 import { attempt, readConfig } from "./disk.ts";
 import { type Random, randomOf } from "./random.ts";
 

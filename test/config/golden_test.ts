@@ -1,12 +1,12 @@
 /** The two worked examples of Trinity's alignment guide convert exactly, both ways. */
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import type { ConvertOptions } from "../../src/config/convert/build.ts";
-import { convert } from "../../src/config/convert/convert.ts";
-import { readSource } from "../../src/config/convert/source.ts";
-import { convertedTree, writeArgs, writeYaml } from "../../src/config/convert/write.ts";
-import { readYaml } from "../../src/config/read.ts";
-import type { Value } from "../../src/config/tree.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
+import type { Value } from "../../src/config/yaml/tree.ts";
+import type { ConvertOptions } from "../../src/convert/build.ts";
+import { convert } from "../../src/convert/convert.ts";
+import { readSource } from "../../src/convert/source.ts";
+import { convertedTree, writeArgs, writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "./disk.ts";
 
 const folder = new URL("../../../shared/golden/config/", import.meta.url);

@@ -7,8 +7,8 @@ import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { parseOverride } from "../../src/config/override.ts";
-import { equalValues, isTree, type Tree, type Value } from "../../src/config/tree.ts";
+import { parseOverride } from "../../src/config/hydra/override.ts";
+import { equalValues, isTree, type Tree, type Value } from "../../src/config/yaml/tree.ts";
 import { pythonWith } from "../fixtures/python.ts";
 import { randomOf } from "./random.ts";
 

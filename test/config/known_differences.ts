@@ -1,5 +1,5 @@
 /** Where we differ from the published synchronisation on purpose, each with its reason. Everything else must be equal. */
-import type { Value } from "../../src/config/tree.ts";
+import type { Value } from "../../src/config/yaml/tree.ts";
 
 export interface Difference {
   readonly path: string;

@@ -5,7 +5,7 @@ import {
   VERL_SCHEDULE_RLLM,
   VERL_SHARED,
   VERL_STEPS,
-} from "../../src/config/sync_tables.ts";
+} from "../../src/config/sync/tables.ts";
 import { type Random, randomOf } from "./random.ts";
 
 export interface OverrideSet {

@@ -1,10 +1,10 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations are what is tested
 /** Overrides in Hydra's grammar, and interpolations in OmegaConf's. */
 import { describe, expect, test } from "vitest";
-import { interpolator } from "../../src/config/interpolate.ts";
-import { parseOverride, parseValue } from "../../src/config/override.ts";
-import { readYaml } from "../../src/config/read.ts";
-import { getAt, type Tree } from "../../src/config/tree.ts";
+import { interpolator } from "../../src/config/hydra/interpolate.ts";
+import { parseOverride, parseValue } from "../../src/config/hydra/override.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
+import { getAt, type Tree } from "../../src/config/yaml/tree.ts";
 import { attempt, complaints, compose } from "./disk.ts";
 
 describe("values", () => {

@@ -6,18 +6,18 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { convert } from "../../src/config/convert/convert.ts";
-import { ROWS } from "../../src/config/convert/rows.ts";
-import type { Source } from "../../src/config/convert/source.ts";
-import { overrideText } from "../../src/config/convert/write.ts";
-import { counterpartsOf } from "../../src/config/counterpart.ts";
-import type { Field } from "../../src/config/field.ts";
-import { LOCAL_FIELDS } from "../../src/config/fields_local.ts";
-import { RLLM_FIELDS } from "../../src/config/fields_rllm.ts";
-import { packagedFiles } from "../../src/config/packaged.ts";
+import type { Field } from "../../src/config/fields/field.ts";
+import { LOCAL_FIELDS } from "../../src/config/fields/local.ts";
+import { packagedFiles } from "../../src/config/fields/packaged.ts";
+import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
+import { reasonOn, SUPPORT, statusOf, supportOf, TARGETS } from "../../src/config/fields/support.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../../src/config/schema.ts";
-import { reasonOn, SUPPORT, statusOf, supportOf, TARGETS } from "../../src/config/support.ts";
-import { leaves, type Value } from "../../src/config/tree.ts";
+import { leaves, type Value } from "../../src/config/yaml/tree.ts";
+import { convert } from "../../src/convert/convert.ts";
+import { counterpartsOf } from "../../src/convert/counterpart.ts";
+import { ROWS } from "../../src/convert/rows.ts";
+import type { Source } from "../../src/convert/source.ts";
+import { overrideText } from "../../src/convert/write.ts";
 import { attempt, readConfig } from "./disk.ts";
 
 const SOURCE = fileURLToPath(new URL("../../src/", import.meta.url));
@@ -50,12 +50,15 @@ describe("support on the local backend", () => {
     const idle = KNOWN.filter(
       (path) => statusOf(path, "local") === "acts" && !read.has(path) && path !== "rllm.backend",
     );
-    expect(idle, "nothing reads these: make them act, or refuse them in src/config/support.ts").toEqual([]);
+    expect(
+      idle,
+      "nothing reads these: make them act, or refuse them in src/config/fields/support.ts",
+    ).toEqual([]);
   });
 
   test("every setting that is read is not refused", () => {
     const refused = KNOWN.filter((path) => read.has(path) && statusOf(path, "local") === "refused");
-    expect(refused, "these are read: let them act in src/config/support.ts").toEqual([]);
+    expect(refused, "these are read: let them act in src/config/fields/support.ts").toEqual([]);
   });
 });
 

@@ -1,7 +1,7 @@
 /** rLLM's synchronisation with verl: its table, precedence, warnings and special rules, case by case. */
 import { describe, expect, test } from "vitest";
-import { VERL_CLIP, VERL_SHARED, VERL_STEPS } from "../../src/config/sync_tables.ts";
-import { getAt, type Value } from "../../src/config/tree.ts";
+import { VERL_CLIP, VERL_SHARED, VERL_STEPS } from "../../src/config/sync/tables.ts";
+import { getAt, type Value } from "../../src/config/yaml/tree.ts";
 import { attempt, compose } from "./disk.ts";
 
 const ACTOR = "actor_rollout_ref.actor";

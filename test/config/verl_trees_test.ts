@@ -3,9 +3,9 @@ import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { interpolator } from "../../src/config/interpolate.ts";
-import { leaves, type Tree, unflatten } from "../../src/config/tree.ts";
-import { VERL_ENGINES, VERL_VERSIONS, verlLeaves } from "../../src/config/verl_tree.ts";
+import { interpolator } from "../../src/config/hydra/interpolate.ts";
+import { VERL_ENGINES, VERL_VERSIONS, verlLeaves } from "../../src/config/sync/verl_tree.ts";
+import { leaves, type Tree, unflatten } from "../../src/config/yaml/tree.ts";
 import { pythonWith } from "../fixtures/python.ts";
 import { readConfig } from "./disk.ts";
 

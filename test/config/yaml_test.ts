@@ -4,15 +4,12 @@
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import type { Field } from "../../src/config/field.ts";
-import { RLLM_FIELDS } from "../../src/config/fields_rllm.ts";
-import { VERL_NOTES } from "../../src/config/fields_verl.ts";
-import { packagedFiles } from "../../src/config/packaged.ts";
-import { readYaml } from "../../src/config/read.ts";
-import { readPlain } from "../../src/config/read_plain.ts";
-import { renderFields } from "../../src/config/render.ts";
+import type { Field } from "../../src/config/fields/field.ts";
+import { packagedFiles } from "../../src/config/fields/packaged.ts";
+import { renderFields } from "../../src/config/fields/render.ts";
+import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
+import { VERL_NOTES } from "../../src/config/fields/verl.ts";
 import { schemaOf } from "../../src/config/schema.ts";
-import { flatten, leaves } from "../../src/config/tree.ts";
 import {
   allVerlLeaves,
   VERL_ENGINES,
@@ -21,7 +18,10 @@ import {
   verlFields,
   verlFiles,
   verlHead,
-} from "../../src/config/verl_tree.ts";
+} from "../../src/config/sync/verl_tree.ts";
+import { readPlain } from "../../src/config/yaml/plain.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
+import { flatten, leaves } from "../../src/config/yaml/tree.ts";
 import { attempt, readConfig } from "./disk.ts";
 
 const VERL_FILES = VERL_VERSIONS.flatMap((version) =>
@@ -71,8 +71,8 @@ describe("the quick reader", () => {
 describe("names of the engine", () => {
   test("every built-in estimator and loss is an allowed value", async () => {
     await import("../../src/algorithm/mod.ts");
-    const { estimatorNames } = await import("../../src/algorithm/estimator.ts");
-    const { lossNames } = await import("../../src/algorithm/loss_spec.ts");
+    const { estimatorNames } = await import("../../src/algorithm/advantage/registry.ts");
+    const { lossNames } = await import("../../src/algorithm/loss/spec.ts");
     const allowed = (path: keyof typeof RLLM_FIELDS) => (RLLM_FIELDS[path] as Field).choices ?? [];
     expect(
       [...estimatorNames()].filter((name) => !allowed("rllm.algorithm.adv_estimator").includes(name)),
@@ -83,8 +83,10 @@ describe("names of the engine", () => {
 });
 
 describe("ready-made runs", () => {
-  const folder = new URL("../../config/run/", import.meta.url);
-  const files = existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith(".yaml")) : [];
+  const folder = new URL("../../examples/", import.meta.url);
+  const files = existsSync(folder)
+    ? (readdirSync(folder, { recursive: true }) as string[]).filter((name) => name.endsWith(".yaml"))
+    : [];
 
   test("there are some", () => expect(files.length).toBeGreaterThan(0));
 

@@ -79,7 +79,7 @@ export const RUNS: Readonly<Record<string, readonly string[]>> = {
     "training.num_minibatches=2",
   ),
   turns: [
-    "config/run/multi_turn.yaml",
+    "examples/multi_turn/run.yaml",
     `model.init={${INIT}, tokenizer: char}`,
     ...WARM,
     ...SHORT,
@@ -89,7 +89,7 @@ export const RUNS: Readonly<Record<string, readonly string[]>> = {
     "training.num_minibatches=2",
   ],
   two_roles: [
-    "config/run/solver_judge.yaml",
+    "examples/solver_judge/run.yaml",
     'model.init={layers: 1, hidden_size: 32, heads: 2, kv_heads: 1, head_dim: 16, intermediate_size: 64, alphabet: "0123456789+=|?"}',
     "warmup.steps=150",
     "warmup.batch_size=32",

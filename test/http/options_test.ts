@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { httpSettings } from "../../src/cli/http_options.ts";
+import { httpSettings } from "../../src/cli/commands/http_options.ts";
 
 const GIVEN = { host: "127.0.0.1", bodyMib: "32", bodiesMib: "512" };
 

@@ -1,14 +1,14 @@
 /** SECURITY.md states limits: here they are held to what the code does. */
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { HTTP_OPTIONS } from "../../src/cli/http_options.ts";
+import { HTTP_OPTIONS } from "../../src/cli/commands/http_options.ts";
 import { SOCKET_LIMITS } from "../../src/http/listen.ts";
 import { ZSTD_LIMITS } from "../../src/http/zstd.ts";
-import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/bodies.ts";
-import { METADATA_LIMITS } from "../../src/serve/checkpoint_record.ts";
-import { MOST_DATA } from "../../src/serve/messages.ts";
-import { STOP_LIMITS } from "../../src/serve/sample_order.ts";
-import { ALWAYS_QUEUED } from "../../src/serve/samplers.ts";
+import { METADATA_LIMITS } from "../../src/serve/checkpoint/record.ts";
+import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/protocol/bodies.ts";
+import { MOST_DATA } from "../../src/serve/protocol/messages.ts";
+import { STOP_LIMITS } from "../../src/serve/sample/order.ts";
+import { ALWAYS_QUEUED } from "../../src/serve/sample/samplers.ts";
 import { DEFAULT_LIMITS } from "../../src/serve/service.ts";
 
 const PAGE = readFileSync(new URL("../../SECURITY.md", import.meta.url), "utf8");

@@ -18,8 +18,8 @@ test.skipIf(typeof skyrl === "string")("trains, validates, saves and goes on the
   const train = (batches: number, overrides: readonly string[] = []) =>
     grpu(
       [
-        ...["train", "config/run/stories_tinker.yaml", `model.name=${MODEL}`, "tinker_wire=json"],
-        ...["--import", "examples/stories_reward.ts", "training.seed=1"],
+        ...["train", "examples/stories/tinker.yaml", `model.name=${MODEL}`, "tinker_wire=json"],
+        ...["--import", "examples/stories/reward.ts", "training.seed=1"],
         ...["rllm.data.train_batch_size=2", "rllm.rollout.n=4", "rllm.data.max_response_length=16"],
         ...[`rllm.trainer.total_batches=${batches}`, "rllm.trainer.test_freq=2", "rllm.trainer.save_freq=2"],
         ...["rllm.trainer.val_before_train=false", `training.default_local_dir=${root}`, ...overrides],

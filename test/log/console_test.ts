@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { ConsoleLogger } from "../../src/log/console.ts";
 import { duration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
+import { ConsoleLogger } from "../../src/log/loggers/console.ts";
 
 function screen(options: { isTerminal?: boolean; color?: boolean; columns?: number } = {}) {
   const written: string[] = [];

@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { renderPage } from "../../src/log/report.ts";
-import { RunFolder } from "../../src/log/run_folder.ts";
-import { serveRuns } from "../../src/log/view_server.ts";
+import { renderPage } from "../../src/log/page/report.ts";
+import { RunFolder } from "../../src/log/page/run_folder.ts";
+import { serveRuns } from "../../src/log/page/view_server.ts";
 import { someMetrics, type WrittenRun, writeRun } from "../fixtures/run_folder.ts";
 
 const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(

@@ -3,12 +3,12 @@ import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { Curve, Sampled } from "../../src/log/curve.ts";
-import { FollowedFile } from "../../src/log/followed_file.ts";
-import { GroupsFile } from "../../src/log/jsonl.ts";
-import { type PageData, renderPage } from "../../src/log/report.ts";
-import { RunFolder } from "../../src/log/run_folder.ts";
-import { serveRuns } from "../../src/log/view_server.ts";
+import { GroupsFile } from "../../src/log/loggers/jsonl.ts";
+import { Curve, Sampled } from "../../src/log/page/curve.ts";
+import { FollowedFile } from "../../src/log/page/followed_file.ts";
+import { type PageData, renderPage } from "../../src/log/page/report.ts";
+import { RunFolder } from "../../src/log/page/run_folder.ts";
+import { serveRuns } from "../../src/log/page/view_server.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 

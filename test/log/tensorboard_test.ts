@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { crc32c, EVENTS_FILE, TensorBoardFile } from "../../src/log/tensorboard.ts";
+import { crc32c, EVENTS_FILE, TensorBoardFile } from "../../src/log/loggers/tensorboard.ts";
 import { pythonWith } from "../fixtures/python.ts";
 
 let dir: string;

@@ -1,7 +1,7 @@
 /** What others wrote does not steer the terminal; what the program draws itself does. */
 import { expect, onTestFinished, test, vi } from "vitest";
-import { processIo } from "../../src/cli/io.ts";
-import { ConsoleLogger } from "../../src/log/console.ts";
+import { processIo } from "../../src/cli/process/io.ts";
+import { ConsoleLogger } from "../../src/log/loggers/console.ts";
 import { forTerminal } from "../../src/log/terminal.ts";
 
 test.each<[string, string, string]>([

@@ -8,8 +8,8 @@ import { promisify } from "node:util";
 import { crc32 } from "node:zlib";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { LogRecord } from "../../src/log/logger.ts";
-import { checkWandb, openWandb, type WandbOptions } from "../../src/log/wandb.ts";
-import { WandbFile } from "../../src/log/wandb_file.ts";
+import { checkWandb, openWandb, type WandbOptions } from "../../src/log/loggers/wandb.ts";
+import { WandbFile } from "../../src/log/loggers/wandb_file.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { pythonWith } from "../fixtures/python.ts";
 
@@ -288,7 +288,7 @@ test("a server that refuses is told of, once, and costs nothing but the upload",
 test("grpu train logs to W&B offline, with the settings and without secrets", async () => {
   const args = [
     "train",
-    "config/run/arithmetic.yaml",
+    "examples/arithmetic/run.yaml",
     "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
     ...["warmup.steps=2", "warmup.batch_size=4", "rllm.data.train_batch_size=2", "rllm.rollout.n=2"],
     ...["rllm.trainer.total_batches=2", "rllm.trainer.test_freq=0", "rllm.trainer.val_before_train=false"],

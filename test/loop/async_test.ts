@@ -2,10 +2,10 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Backend } from "../../src/backend.ts";
-import { EpisodeStore } from "../../src/log/episode_store.ts";
+import type { Backend } from "../../src/contract/backend.ts";
+import { EpisodeStore } from "../../src/log/loggers/episode_store.ts";
+import { SyncWindow } from "../../src/loop/rollout/sync_window.ts";
 import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
-import { SyncWindow } from "../../src/loop/sync_window.ts";
 import { type TrainOptions, train } from "../../src/loop/train.ts";
 import { exactMatch } from "../../src/task/rewards.ts";
 import { type Rollout, singleTurn } from "../../src/task/rollout.ts";

@@ -1,8 +1,8 @@
 /** One attempt: what rollouts may return, who judges, how it ends. */
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Task } from "../../src/data/types.ts";
-import { type AttemptContext, runAttempt } from "../../src/loop/attempt.ts";
-import { Sampler } from "../../src/loop/policy.ts";
+import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
+import { Sampler } from "../../src/loop/rollout/policy.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import { Termination } from "../../src/task/rollout.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { randomStream } from "../../src/data/random.ts";
-import { FolderCheckpoints } from "../../src/log/checkpoints.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoint/checkpoints.ts";
 import type { LoopState } from "../../src/loop/state.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
@@ -138,7 +138,7 @@ test.each([
 /** A real model on the reference device, through the command line: seconds a life, most of them for starting. */
 const TRAIN = [
   ...["--import", "tsx", fileURLToPath(new URL("../../src/cli.ts", import.meta.url))],
-  ...["train", "config/run/arithmetic.yaml", "--device", "cpu"],
+  ...["train", "examples/arithmetic/run.yaml", "--device", "cpu"],
   "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
   ...["warmup.steps=2", "warmup.batch_size=8", "rllm.data.train_batch_size=4", "rllm.rollout.n=4"],
   ...["rllm.trainer.total_batches=60", "rllm.trainer.save_freq=1", "rllm.trainer.test_freq=0"],

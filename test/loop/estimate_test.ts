@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { Estimates } from "../../src/loop/advantages.ts";
-import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/estimate.ts";
+import type { Estimates } from "../../src/loop/stages/advantages.ts";
+import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/stages/estimate.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { expectClose } from "../fixtures/numbers.ts";
 

@@ -1,9 +1,14 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import type { OptimParams } from "../../src/backend.ts";
-import { pipelineStep, readPipeline, registerStage, registerWrapper } from "../../src/loop/pipeline.ts";
-import type { RejectionFunction } from "../../src/loop/reject.ts";
+import type { OptimParams } from "../../src/contract/backend.ts";
+import {
+  pipelineStep,
+  readPipeline,
+  registerStage,
+  registerWrapper,
+} from "../../src/loop/pipeline/pipeline.ts";
 import { STAGE_ORDER } from "../../src/loop/settings.ts";
+import type { RejectionFunction } from "../../src/loop/stages/reject.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { train } from "../../src/loop/train.ts";
 import { LETTER_SETTINGS, letterRun } from "../fixtures/loop.ts";

@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest";
-import type { Advantages, Backend } from "../../src/backend.ts";
+import type { Advantages, Backend } from "../../src/contract/backend.ts";
 import { packGroups } from "../../src/data/pack.ts";
 import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
-import { advantages } from "../../src/loop/advantages.ts";
-import { shapeRewards } from "../../src/loop/attempt.ts";
-import { batch } from "../../src/loop/batch.ts";
-import { estimateAdvantages } from "../../src/loop/estimate.ts";
-import { NOTHING_HELD, reject } from "../../src/loop/reject.ts";
+import { shapeRewards } from "../../src/loop/rollout/attempt.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import { advantages } from "../../src/loop/stages/advantages.ts";
+import { batch } from "../../src/loop/stages/batch.ts";
+import { estimateAdvantages } from "../../src/loop/stages/estimate.ts";
+import { NOTHING_HELD, reject } from "../../src/loop/stages/reject.ts";
+import { transform } from "../../src/loop/stages/transform.ts";
+import { learningRateScale, reduceMetrics, update } from "../../src/loop/stages/update.ts";
 import type { StageContext } from "../../src/loop/stages.ts";
 import { percentile } from "../../src/loop/statistics.ts";
-import { transform } from "../../src/loop/transform.ts";
-import { learningRateScale, reduceMetrics, update } from "../../src/loop/update.ts";
 import { passRates } from "../../src/loop/validate.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { Failures } from "../../src/loop/failures.ts";
-import { countOverlong } from "../../src/loop/prompt_lengths.ts";
+import { Failures } from "../../src/loop/rollout/failures.ts";
+import { countOverlong } from "../../src/loop/rollout/prompt_lengths.ts";
 import { START } from "../../src/loop/state.ts";
 import { type TrainOptions, train } from "../../src/loop/train.ts";
 import { afterStep } from "../../src/loop/untrained.ts";
-import { byteTokenizer } from "../../src/model/tokenizer.ts";
+import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
 import { exactMatch } from "../../src/task/rewards.ts";
 import { type Rollout, singleTurn } from "../../src/task/rollout.ts";
 import { LETTER_SETTINGS, letterRun, letterTasks } from "../fixtures/loop.ts";

@@ -1,7 +1,7 @@
 /** Chat templates of models from elsewhere: what the library says, within limits. */
 import { Template } from "@huggingface/jinja";
 import { describe, expect, test } from "vitest";
-import { compileTemplate } from "../../src/model/chat_template.ts";
+import { compileTemplate } from "../../src/model/files/chat_template.ts";
 
 const messages = [
   { role: "system", content: "Be brief." },

@@ -6,7 +6,7 @@ import {
   parseModelConfig,
   ropeFrequencies,
   weightShapes,
-} from "../../src/model/config.ts";
+} from "../../src/model/files/config.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const LLAMA = {

@@ -11,12 +11,12 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
-import { type Adapter, openAdapter, saveAdapter } from "../../src/model/adapter.ts";
-import { type ModelConfig, parseModelConfig, weightShapes } from "../../src/model/config.ts";
-import { writeFolder } from "../../src/model/files.ts";
-import { openModelFolder, saveModelFolder } from "../../src/model/folder.ts";
-import { encodeSafetensors, type TensorSource } from "../../src/model/safetensors_write.ts";
-import { characterTokenizer } from "../../src/model/tokenizer.ts";
+import { type ModelConfig, parseModelConfig, weightShapes } from "../../src/model/files/config.ts";
+import { writeFolder } from "../../src/model/files/disk.ts";
+import { openModelFolder, saveModelFolder } from "../../src/model/files/folder.ts";
+import { type Adapter, openAdapter, saveAdapter } from "../../src/model/files/peft.ts";
+import { encodeSafetensors, type TensorSource } from "../../src/model/files/safetensors_write.ts";
+import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const root = mkdtempSync(join(tmpdir(), "grpu-folder-"));

@@ -1,7 +1,7 @@
 /** A model whose vocabulary, and whose batches, are larger than one binding: the same figures, in windows. */
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
-import type { ModelConfig } from "../../src/model/config.ts";
+import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { narrowDevice } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";

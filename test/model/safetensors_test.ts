@@ -3,13 +3,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { diskFile } from "../../src/model/files.ts";
-import { type ByteReader, openSafetensors } from "../../src/model/safetensors.ts";
+import { diskFile } from "../../src/model/files/disk.ts";
+import { type ByteReader, openSafetensors } from "../../src/model/files/safetensors.ts";
 import {
   encodeSafetensors,
   type TensorSource,
   type WriteOptions,
-} from "../../src/model/safetensors_write.ts";
+} from "../../src/model/files/safetensors_write.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "grpu-safetensors-"));

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
 import { describe, expect, test } from "vitest";
-import { openTokenizer } from "../../src/model/folder.ts";
+import { openTokenizer } from "../../src/model/files/folder.ts";
 import {
   byteTokenizer,
   characterTokenizer,
@@ -9,7 +9,7 @@ import {
   PLAIN_CHAT_TEMPLATE,
   type TextTokenizer,
   withChatTemplate,
-} from "../../src/model/tokenizer.ts";
+} from "../../src/model/files/tokenizer.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 /** Of a tokenizer's own files: what Hugging Face's reader makes of them. */

@@ -2,10 +2,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { saveCheckpoint } from "../../src/backend/local_checkpoint.ts";
-import { LocalEngine } from "../../src/backend/served.ts";
+import { saveCheckpoint } from "../../src/backend/local/checkpoint.ts";
+import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { openDevice } from "../../src/compute/open.ts";
-import type { ModelConfig } from "../../src/model/config.ts";
+import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { runServeLoad } from "../fixtures/serve_load.ts";
 

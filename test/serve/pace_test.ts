@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Pace } from "../../src/serve/pace.ts";
+import { Pace } from "../../src/serve/sample/pace.ts";
 
 /** Most sequences of 100 steps that a batch may hold, after some batches on a device of these costs. */
 function most(cost: (steps: number, tokens: number) => number): number {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { requestsOf, type SampleOrder } from "../../src/serve/sample_order.ts";
+import { requestsOf, type SampleOrder } from "../../src/serve/sample/order.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
 
 const order: SampleOrder = {

@@ -3,8 +3,8 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { parsePath } from "../../src/serve/checkpoint_record.ts";
-import { Checkpoints } from "../../src/serve/checkpoints.ts";
+import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
+import { parsePath } from "../../src/serve/checkpoint/record.ts";
 import { openServer } from "./tinker_client.ts";
 
 /** Calls of these functions fail while a path that they are given matches. */

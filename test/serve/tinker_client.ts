@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { onTestFinished } from "vitest";
 import type { App } from "../../src/http/listen.ts";
 import { type AppOptions, createApp } from "../../src/serve/app.ts";
-import { Checkpoints } from "../../src/serve/checkpoints.ts";
+import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { type ServiceLimits, TinkerService } from "../../src/serve/service.ts";
 import { bytesOf, Writer } from "../../src/wire/protobuf.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";

@@ -42,7 +42,7 @@ export function randomOf(seed: number): () => number {
 
 /** A run of a second on the reference device, into DIR/run, where a finished one is. */
 export const SMALL = [
-  "config/run/arithmetic.yaml",
+  "examples/arithmetic/run.yaml",
   "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
   "data.val_files=DIR/val.jsonl",
   "warmup.steps=2",
@@ -125,7 +125,7 @@ const missing: Family = (random) => {
     ["sample", "--model", nowhere || "DIR/nowhere", "--prompt", "1", "--device", "cpu"],
     ["model", "score", "--model", "DIR/run/global_step_2", "--input", nowhere || "DIR/nowhere.jsonl"],
     ["serve", "tinker", "--model", nowhere || "DIR/nowhere", "--device", "cpu", "--port", "0"],
-    ["config", "diff", nowhere || "DIR/nowhere.yaml", "config/run/arithmetic.yaml"],
+    ["config", "diff", nowhere || "DIR/nowhere.yaml", "examples/arithmetic/run.yaml"],
     ["compute", "advantages", "--input", nowhere || "DIR/x.jsonl", "--estimator", "grpo", "--device", "cpu"],
     ["metrics", "convert", "--from", "verl", "--to", "trinity", nowhere || "DIR/nowhere.jsonl"],
   ]);
@@ -209,7 +209,7 @@ const unwritable: Family = (random) => {
   const line = pick(random, [
     train(`training.default_local_dir=${place}`),
     ["report", "DIR/run", "--output", place],
-    ["config", "convert", "--from", "rllm", "--to", "verl", "config/run/gsm8k.yaml", "--out", place],
+    ["config", "convert", "--from", "rllm", "--to", "verl", "examples/gsm8k/run.yaml", "--out", place],
     [
       "serve",
       "tinker",
@@ -284,7 +284,7 @@ const wrongLine: Family = (random) => {
     ["model", "generate", "--model", "DIR/run/global_step_2", "--tokens", "1,999999", "--device", "cpu"],
     ["model", "generate", "--model", "DIR/run/global_step_2", "--tokens", "", "--device", "cpu"],
     ["serve", "tinker", "--model", "DIR/run/global_step_2", "--host", "0.0.0.0"],
-    ["eval", "config/run/arithmetic.yaml", "--n", "none"],
+    ["eval", "examples/arithmetic/run.yaml", "--n", "none"],
     ["config", "explain", "rllm.rolout.n"],
     ["config", "convert", "--from", "verl", "--to", "trinity", "DIR/val.jsonl"],
     train(

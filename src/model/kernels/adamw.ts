@@ -10,7 +10,7 @@ export const NORM_PARTIALS = 64;
  * 64 partials each; {@link clipFactor} adds them all.
  */
 export const squareSum = defineKernel({
-  name: "square_sum",
+  name: "optimizer/square_sum",
   bindings: { x: "read f32", partials: "write f32" },
   params: { count: "u32", partials_offset: "u32" },
   grid: ({ count }) => {
@@ -35,7 +35,7 @@ export const CLIP_FLOATS = 4;
  * @see torch.nn.utils.clip_grad_norm_
  */
 export const clipFactor = defineKernel({
-  name: "clip_factor",
+  name: "optimizer/clip_factor",
   bindings: { partials: "read f32", clip: "write f32" },
   params: { count: "u32", max_norm: "f32" },
   grid: () => [1],
@@ -60,7 +60,7 @@ export const clipFactor = defineKernel({
  * @see https://arxiv.org/abs/1711.05101, torch.optim.AdamW
  */
 export const adamw = defineKernel({
-  name: "adamw",
+  name: "optimizer/adamw",
   bindings: {
     gradient: "read f32",
     clip: "read f32",

@@ -33,7 +33,7 @@ const perHead = (tokens: number, heads: number, constants: Constants) =>
 
 /** out[t, h] = sum over keys of softmax(scale q k) v; writes the log-sum-exp of `statistics`. out [T, H D]. */
 export const attention = defineKernel({
-  name: "attention",
+  name: "attention/plain",
   bindings: {
     q: "read f32",
     k: "read f32",
@@ -83,7 +83,7 @@ export const attention = defineKernel({
  * {@link attentionBackwardKeys}. qGrad is written at `grad_stride`, `grad_offset`.
  */
 export const attentionBackwardQueries = defineKernel({
-  name: "attention_backward_queries",
+  name: "attention/backward_queries",
   bindings: {
     q: "read f32",
     k: "read f32",
@@ -134,7 +134,7 @@ export const attentionBackwardQueries = defineKernel({
  * a fused gradient, or two halves of a buffer. sequenceEnd[t] is one past the last token of t's sequence.
  */
 export const attentionBackwardKeys = defineKernel({
-  name: "attention_backward_keys",
+  name: "attention/backward_keys",
   bindings: {
     q: "read f32",
     k: "read f32",

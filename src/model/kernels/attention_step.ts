@@ -13,7 +13,7 @@ export const STEP_MULTIPLE = 8;
  * Constants as `attentionDecode`'s.
  */
 export const attentionStep = defineKernel({
-  name: "attention_step",
+  name: "decode/attention_step",
   bindings: {
     qkv: "read f32",
     angles: "read f32",

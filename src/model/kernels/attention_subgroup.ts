@@ -14,21 +14,21 @@ const perBundle = ({ tokens, heads }: { tokens: number; heads: number }, { HEADS
 
 export const attentionSubgroup = defineKernel({
   ...attention,
-  name: "attention_subgroup",
+  name: "attention/subgroup",
   constants: CONSTANTS,
   grid: perBundle,
 });
 
 export const attentionBackwardQueriesSubgroup = defineKernel({
   ...attentionBackwardQueries,
-  name: "attention_backward_queries_subgroup",
+  name: "attention/backward_queries_subgroup",
   constants: CONSTANTS,
   grid: perBundle,
 });
 
 export const attentionBackwardKeysSubgroup = defineKernel({
   ...attentionBackwardKeys,
-  name: "attention_backward_keys_subgroup",
+  name: "attention/backward_keys_subgroup",
   constants: CONSTANTS,
   grid: ({ tokens, key_heads }) => folded(Math.ceil(tokens / LANES) * key_heads),
 });

@@ -11,28 +11,28 @@ const CONSTANTS = { HEAD_QUADS: 16 } as const;
 
 export const attentionTiled = defineKernel({
   ...attention,
-  name: "attention_tiled",
+  name: "attention/tiled",
   constants: CONSTANTS,
   grid: ({ tokens, heads }) => folded(Math.ceil(tokens / ROWS) * heads),
 });
 
 export const attentionBackwardQueriesTiled = defineKernel({
   ...attentionBackwardQueries,
-  name: "attention_backward_queries_tiled",
+  name: "attention/backward_queries_tiled",
   constants: CONSTANTS,
   grid: ({ tokens, heads }) => folded(Math.ceil(tokens / ROWS) * heads),
 });
 
 export const attentionBackwardKeysTiled = defineKernel({
   ...attentionBackwardKeys,
-  name: "attention_backward_keys_tiled",
+  name: "attention/backward_keys_tiled",
   constants: CONSTANTS,
   grid: ({ tokens, key_heads }) => folded(Math.ceil(tokens / ROWS) * key_heads),
 });
 
 export const attentionDecodeTiled = defineKernel({
   ...attentionDecode,
-  name: "attention_decode_tiled",
+  name: "decode/attention_decode_tiled",
   constants: CONSTANTS,
   grid: ({ rows, heads }) => folded(rows * heads),
 });

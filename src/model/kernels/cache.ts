@@ -11,7 +11,7 @@ import { quads, THREADS, threads } from "./rows.ts";
  * active sequences of a step; k and v lie at a stride and an offset (fused qkv). `width` = KV D.
  */
 export const cacheAppend = defineKernel({
-  name: "cache_append",
+  name: "decode/cache_append",
   bindings: {
     k: "read f32",
     v: "read f32",
@@ -52,7 +52,7 @@ export const cacheAppend = defineKernel({
  * copies [n, 3] = from slot, to slot, positions. No slot may be both read and written. `longest` >= every length.
  */
 export const cacheCopy = defineKernel({
-  name: "cache_copy",
+  name: "decode/cache_copy",
   bindings: { copies: "read u32", keys: "write f32", values: "write f32" },
   params: { copies: "u32", longest: "u32", width: "u32", max_length: "u32" },
   constants: THREADS,
@@ -74,7 +74,7 @@ export const cacheCopy = defineKernel({
  * q [rows, H, D] at a stride and an offset, out [rows, H D]. Constants from `headConstants`.
  */
 export const attentionDecode = defineKernel({
-  name: "attention_decode",
+  name: "decode/attention_decode",
   bindings: {
     q: "read f32",
     keys: "read f32",

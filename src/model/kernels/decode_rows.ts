@@ -14,7 +14,7 @@ export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
  * at their `*_at` elements; the last two are room to work in. hidden, attended, inner and qkv are multiples of 4.
  */
 export const decodeRows = defineKernel({
-  name: "decode_rows",
+  name: "decode/decode_rows",
   bindings: { matrices: "read f32", vectors: "read f32", state: "write f32", qkv: "write f32" },
   params: {
     rows: "u32",

@@ -7,7 +7,7 @@ import { quads, THREADS, threads } from "./rows.ts";
  * Added where `accumulate` is 1 (residual), written where 0 (copy between layouts).
  */
 export const addScaled = defineKernel({
-  name: "add_scaled",
+  name: "layer/add_scaled",
   bindings: { x: "read f32", y: "write f32" },
   params: {
     rows: "u32",
@@ -36,7 +36,7 @@ export const addScaled = defineKernel({
  * sizes, and any block of a larger matrix.
  */
 export const transpose = defineKernel({
-  name: "transpose",
+  name: "layer/transpose",
   bindings: { x: "read f32", y: "write f32" },
   params: {
     rows: "u32",

@@ -8,7 +8,7 @@ import { quads, THREADS, threads } from "./rows.ts";
  * windows. Also gathers rows of any matrix.
  */
 export const embedding = defineKernel({
-  name: "embedding",
+  name: "layer/embedding",
   bindings: { tokens: "read u32", table: "read f32", out: "write f32" },
   params: { tokens: "u32", width: "u32", first_row: "u32", row_count: "u32" },
   constants: THREADS,
@@ -31,7 +31,7 @@ export const embedding = defineKernel({
  * Windows of the table as in {@link embedding}.
  */
 export const embeddingBackward = defineKernel({
-  name: "embedding_backward",
+  name: "layer/embedding_backward",
   bindings: {
     rows: "read u32",
     offsets: "read u32",

@@ -28,7 +28,7 @@ const perRow = ({ rows }: { rows: number }, constants: Constants): Grid =>
 
 /** logprobs[r] = log p(targets[r]), entropies[r] = -sum p log p, logSumExps[r] of logits / temperature. */
 export const logprob = defineKernel({
-  name: "logprob",
+  name: "head/logprob",
   bindings: {
     logits: "read f32",
     targets: "read u32",
@@ -68,7 +68,7 @@ export const logprob = defineKernel({
  * (a (1[i = y] - p_i) - b p_i (log p_i + entropy)) / temperature. Columns V .. stride become 0.
  */
 export const logprobBackward = defineKernel({
-  name: "logprob_backward",
+  name: "head/logprob_backward",
   bindings: {
     logits: "write f32",
     targets: "read u32",
@@ -103,7 +103,7 @@ export const logprobBackward = defineKernel({
 /** {@link logprob} by a workgroup per row, for GPUs. As many threads as `sampleTiled` has: their sums run in one order. */
 export const logprobTiled = defineKernel({
   ...logprob,
-  name: "logprob_tiled",
+  name: "head/logprob_tiled",
   constants: { WORKGROUP: 256 },
   grid: ({ rows }) => folded(rows),
 });

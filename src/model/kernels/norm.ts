@@ -37,7 +37,7 @@ export function plainRows(rows: number, width: number): Rows {
  * @see https://arxiv.org/abs/1910.07467
  */
 export const rmsNorm = defineKernel({
-  name: "rms_norm",
+  name: "norm/rms_norm",
   bindings: { x: "read f32", weight: "read f32", y: "write f32", inverseRms: "write f32" },
   params: { ...ROWS, epsilon: "f32" },
   constants: THREADS,
@@ -65,7 +65,7 @@ export const rmsNorm = defineKernel({
  * Added to what is there where `accumulate` is 1, written where 0.
  */
 export const rmsNormBackward = defineKernel({
-  name: "rms_norm_backward",
+  name: "norm/rms_norm_backward",
   bindings: {
     x: "read f32",
     weight: "read f32",
@@ -105,7 +105,7 @@ export const NORM_BLOCKS = 64;
  * partials [NORM_BLOCKS, partials_stride]: several norms may lie side by side and share one {@link columnSum}.
  */
 export const rmsNormWeightPartials = defineKernel({
-  name: "rms_norm_weight_partials",
+  name: "norm/rms_norm_weight_partials",
   bindings: { x: "read f32", inverseRms: "read f32", yGrad: "read f32", partials: "write f32" },
   params: { ...ROWS, partials_stride: "u32", partials_offset: "u32" },
   constants: { ...THREADS, BLOCKS: NORM_BLOCKS },
@@ -129,7 +129,7 @@ export const rmsNormWeightPartials = defineKernel({
 
 /** out[c] (+)= sum over rows of x[row, c]. x [rows, width], out [width]; added where `accumulate` is 1. */
 export const columnSum = defineKernel({
-  name: "column_sum",
+  name: "layer/column_sum",
   bindings: { x: "read f32", out: "write f32" },
   params: { rows: "u32", width: "u32", accumulate: "u32" },
   constants: THREADS,

@@ -9,7 +9,7 @@ import { rowStart, THREADS, threads } from "./rows.ts";
  * @see https://arxiv.org/abs/2104.09864
  */
 export const rope = defineKernel({
-  name: "rope",
+  name: "layer/rope",
   bindings: { positions: "read u32", table: "read f32", x: "write f32" },
   params: {
     rows: "u32",

@@ -8,7 +8,7 @@ import { THREADS, threads } from "./rows.ts";
  * angles as `ropeTable` makes them. `width` = D, even.
  */
 export const ropeAppend = defineKernel({
-  name: "rope_append",
+  name: "decode/rope_append",
   bindings: {
     slots: "read u32",
     positions: "read u32",

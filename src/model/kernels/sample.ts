@@ -23,7 +23,7 @@ export function samplingSettings(of: { temperature: number; top_p: number; top_k
  * {@link uniformAt}. Rows may be a window of a larger batch from `first_row` on.
  */
 export const sample = defineKernel({
-  name: "sample",
+  name: "decode/sample",
   bindings: {
     logits: "read f32",
     seeds: "read u32",
@@ -66,7 +66,7 @@ export const sample = defineKernel({
 /** {@link sample} by a workgroup per row, for GPUs. */
 export const sampleTiled = defineKernel({
   ...sample,
-  name: "sample_tiled",
+  name: "decode/sample_tiled",
   constants: {},
   grid: ({ rows }) => folded(rows),
 });

@@ -6,7 +6,7 @@ const PARAMS = { rows: "u32", width: "u32" } as const;
 
 /** out = silu(gate) * up. gateUp [rows, 2 width]: gate, then up, in each row. out [rows, width]. */
 export const swiglu = defineKernel({
-  name: "swiglu",
+  name: "layer/swiglu",
   bindings: { gateUp: "read f32", out: "write f32" },
   params: PARAMS,
   constants: THREADS,
@@ -23,7 +23,7 @@ export const swiglu = defineKernel({
 
 /** Gradient of {@link swiglu}, laid out as gateUp. d silu(g)/dg = s (1 + g (1 - s)), s = sigmoid(g). */
 export const swigluBackward = defineKernel({
-  name: "swiglu_backward",
+  name: "layer/swiglu_backward",
   bindings: { gateUp: "read f32", outGrad: "read f32", gateUpGrad: "write f32" },
   params: PARAMS,
   constants: THREADS,

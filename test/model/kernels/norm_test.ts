@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ropeFrequencies } from "../../../src/model/config.ts";
+import { ropeFrequencies } from "../../../src/model/files/config.ts";
 import {
   columnSum,
   NORM_BLOCKS,

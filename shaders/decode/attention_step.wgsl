@@ -1,0 +1,131 @@
+// A decoding step's attention, and what comes before it: q and k turned by their position, k and v kept in the cache.
+// qkv [rows, (H + 2 KV) D]; angles [positions, D]: cos of D/2 pairs, then sin; keys, values [slots, max_length, KV D],
+// of which this step adds positions[r] + shift; result [rows, H D]. A row beyond the cache's end keeps nothing.
+// Keys come one after another as in decode/attention_decode.wgsl, the row's own last: the bits are the same. D is a multiple of
+// 8. Grid: a thread per (row, HEADS heads): one that shares a key head, or two that do.
+
+struct Params {
+  rows: u32,
+  heads: u32,
+  key_heads: u32,
+  max_length: u32,
+  shift: u32,
+  scale: f32,
+}
+
+@group(0) @binding(0) var<storage, read> qkv: array<vec4f>;
+@group(0) @binding(1) var<storage, read> angles: array<vec4f>;
+@group(0) @binding(2) var<storage, read> slots: array<u32>;
+@group(0) @binding(3) var<storage, read> positions: array<u32>;
+@group(0) @binding(4) var<storage, read_write> keys: array<vec4f>;
+@group(0) @binding(5) var<storage, read_write> values: array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> result: array<vec4f>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 8u;
+override HEAD_QUADS: u32 = 2u;
+override HEADS: u32 = 1u;
+
+// See decode/attention_decode.wgsl: unrolled, what narrower heads do not touch is dropped.
+const MAX_QUADS = 16u;
+// exp(x) = exp2(x * LOG2_E).
+const LOG2_E = 1.4426950408889634;
+const LOWEST = -1e30;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+  let bundles = params.heads / HEADS;
+  if (index >= params.rows * bundles) {
+    return;
+  }
+  let row = index / bundles;
+  let head = (index - row * bundles) * HEADS;
+  let sharing = params.heads / params.key_heads;
+  let key_head = head / sharing;
+  let position = positions[row] + params.shift;
+  let half = HEAD_QUADS / 2u;
+  let angle = position * HEAD_QUADS;
+  let row_at = row * (params.heads + 2u * params.key_heads) * HEAD_QUADS;
+  let key_at = row_at + (params.heads + key_head) * HEAD_QUADS;
+  let value_at = key_at + params.key_heads * HEAD_QUADS;
+  let key_stride = params.key_heads * HEAD_QUADS;
+  var at = slots[row] * params.max_length * key_stride + key_head * HEAD_QUADS;
+  let kept_at = at + position * key_stride;
+  let keeps = head % sharing == 0u && position < params.max_length;
+
+  var query: array<vec4f, MAX_QUADS>;
+  var sum: array<vec4f, MAX_QUADS>;
+  var own_key: array<vec4f, MAX_QUADS>;
+  for (var d = 0u; d < half; d++) {
+    let cosine = angles[angle + d];
+    let sine = angles[angle + half + d];
+    let low = qkv[key_at + d];
+    let high = qkv[key_at + half + d];
+    own_key[d] = fma(low, cosine, -(high * sine));
+    own_key[half + d] = fma(high, cosine, low * sine);
+    if (keeps) {
+      keys[kept_at + d] = own_key[d];
+      keys[kept_at + half + d] = own_key[half + d];
+      values[kept_at + d] = qkv[value_at + d];
+      values[kept_at + half + d] = qkv[value_at + half + d];
+    }
+    for (var h = 0u; h < HEADS; h++) {
+      let q_at = row_at + (head + h) * HEAD_QUADS + d;
+      let q_low = qkv[q_at];
+      let q_high = qkv[q_at + half];
+      query[h * HEAD_QUADS + d] = fma(q_low, cosine, -(q_high * sine)) * (params.scale * LOG2_E);
+      query[h * HEAD_QUADS + half + d] = fma(q_high, cosine, q_low * sine) * (params.scale * LOG2_E);
+    }
+  }
+  var highest = vec2f(LOWEST);
+  var total = vec2f();
+  let before = min(position, params.max_length);
+  for (var s = 0u; s < before; s++) {
+    var score = vec2f();
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let key = keys[at + d];
+      for (var h = 0u; h < HEADS; h++) {
+        score[h] += dot(query[h * HEAD_QUADS + d], key);
+      }
+    }
+    // Of exp2(highest - higher) and exp2(score - higher), one is 1.
+    let falls = exp2(-abs(score - highest));
+    let rises = score > highest;
+    let keep = select(vec2f(1.0), falls, rises);
+    let weight = select(falls, vec2f(1.0), rises);
+    highest = max(highest, score);
+    total = total * keep + weight;
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let value = values[at + d];
+      for (var h = 0u; h < HEADS; h++) {
+        sum[h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] * keep[h] + weight[h] * value;
+      }
+    }
+    at += key_stride;
+  }
+  // Another thread may be writing the row's own key to the cache: it is not read from there.
+  var score = vec2f();
+  for (var d = 0u; d < HEAD_QUADS; d++) {
+    for (var h = 0u; h < HEADS; h++) {
+      score[h] += dot(query[h * HEAD_QUADS + d], own_key[d]);
+    }
+  }
+  let falls = exp2(-abs(score - highest));
+  let rises = score > highest;
+  let keep = select(vec2f(1.0), falls, rises);
+  let weight = select(falls, vec2f(1.0), rises);
+  total = total * keep + weight;
+  let to = (row * params.heads + head) * HEAD_QUADS;
+  for (var d = 0u; d < HEAD_QUADS; d++) {
+    let value = qkv[value_at + d];
+    for (var h = 0u; h < HEADS; h++) {
+      let joined = sum[h * HEAD_QUADS + d] * keep[h] + weight[h] * value;
+      result[to + h * HEAD_QUADS + d] = joined / total[h];
+    }
+  }
+}

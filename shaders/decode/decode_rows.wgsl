@@ -1,0 +1,237 @@
+// A decoding step from a layer's attention to the next layer's, for blocks of 32 rows that need nothing of each other:
+//   x += attended O^T;  x += swiglu(norm(x) GateUp^T) Down^T;  qkv = norm'(x) QKV^T
+// For CPU drivers whose subgroups are 8 lanes wide: there a dispatch costs as much as its few rows' arithmetic.
+//
+// matrices: the transposed weights of the layer and of the next, [in, out] each, in vec4, wherever they lie; vectors:
+// those of the norms. state holds, row-major, x [rows, C], attended [rows, A], normed [rows, C], wide [rows, 2F]; a
+// block touches its own rows alone. Stages `first` to `last` (0 O, 1 GateUp, 2 Down, 3 QKV) are run.
+// Eight lanes read 4 columns of B each and hand them round by broadcast; a lane keeps its 4 rows from one stage to the
+// next, so no barrier stands between them: barriers are what such drivers are slowest at.
+// Grid: x = blocks of rows, one subgroup each.
+enable subgroups;
+
+struct Params {
+  rows: u32,
+  hidden: u32,
+  inner: u32,
+  attended: u32,
+  qkv: u32,
+  // In vec4 of matrices.
+  o_at: u32,
+  gate_up_at: u32,
+  down_at: u32,
+  qkv_at: u32,
+  // In elements of vectors.
+  norm_at: u32,
+  next_norm_at: u32,
+  // In elements of state.
+  x_at: u32,
+  attended_at: u32,
+  normed_at: u32,
+  wide_at: u32,
+  first: u32,
+  last: u32,
+  epsilon: f32,
+}
+
+@group(0) @binding(0) var<storage, read> matrices: array<vec4f>;
+@group(0) @binding(1) var<storage, read> vectors: array<f32>;
+@group(0) @binding(2) var<storage, read_write> state: array<f32>;
+@group(0) @binding(3) var<storage, read_write> qkv: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+const LANES = 8u;
+const ROWS = 32u;
+const BLOCK = 32u;
+
+var<workgroup> tile: array<vec4f, 256>;
+
+// A lane's four rows of x, normed. Sums run in the order of norm/rms_norm.wgsl, so that the bits are the same.
+fn norm_rows(row0: u32, lane: u32, weight_at: u32) {
+  for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
+    let source = params.x_at + row * params.hidden;
+    let to = params.normed_at + row * params.hidden;
+    var squares = vec4f();
+    for (var c = 0u; c < params.hidden; c += 4u) {
+      let x = vec4f(state[source + c], state[source + c + 1u], state[source + c + 2u], state[source + c + 3u]);
+      squares += x * x;
+    }
+    let mean = dot(squares, vec4f(1.0)) / f32(params.hidden);
+    let scale = 1.0 / sqrt(mean + params.epsilon);
+    for (var c = 0u; c < params.hidden; c++) {
+      state[to + c] = state[source + c] * scale * vectors[weight_at + c];
+    }
+  }
+}
+
+// Over the gates, in place.
+fn activate_rows(row0: u32, lane: u32) {
+  for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
+    let at = params.wide_at + row * 2u * params.inner;
+    for (var f = 0u; f < params.inner; f++) {
+      let gate = state[at + f];
+      state[at + f] = gate / (1.0 + exp(-gate)) * state[at + params.inner + f];
+    }
+  }
+}
+
+@compute @workgroup_size(8)
+fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
+  let row0 = block.x * ROWS;
+  let last = params.rows - 1u;
+  for (var stage = params.first; stage < params.last; stage++) {
+    var depth = params.hidden;
+    var stride = params.hidden;
+    var source = params.normed_at;
+    var columns = params.hidden;
+    var weights = params.o_at;
+    var to = params.x_at;
+    if (stage == 0u) {
+      depth = params.attended;
+      stride = params.attended;
+      source = params.attended_at;
+    } else if (stage == 1u) {
+      norm_rows(row0, lane, params.norm_at);
+      columns = 2u * params.inner;
+      weights = params.gate_up_at;
+      to = params.wide_at;
+    } else if (stage == 2u) {
+      activate_rows(row0, lane);
+      depth = params.inner;
+      stride = 2u * params.inner;
+      source = params.wide_at;
+      weights = params.down_at;
+    } else {
+      norm_rows(row0, lane, params.next_norm_at);
+      columns = params.qkv;
+      weights = params.qkv_at;
+    }
+    let width = columns;
+    let a0 = source + min(row0 + lane, last) * stride;
+    let a1 = source + min(row0 + 8u + lane, last) * stride;
+    let a2 = source + min(row0 + 16u + lane, last) * stride;
+    let a3 = source + min(row0 + 24u + lane, last) * stride;
+    for (var first = 0u; first < columns; first += BLOCK) {
+      // Eight lanes read 4 columns each and hand them round; a lane's rows are its own all the way.
+      var b0 = weights + min(first / 4u + lane, columns / 4u - 1u);
+      var sum0 = vec4f();
+      var sum1 = vec4f();
+      var sum2 = vec4f();
+      var sum3 = vec4f();
+      var sum4 = vec4f();
+      var sum5 = vec4f();
+      var sum6 = vec4f();
+      var sum7 = vec4f();
+      var sum8 = vec4f();
+      var sum9 = vec4f();
+      var sum10 = vec4f();
+      var sum11 = vec4f();
+      var sum12 = vec4f();
+      var sum13 = vec4f();
+      var sum14 = vec4f();
+      var sum15 = vec4f();
+      var sum16 = vec4f();
+      var sum17 = vec4f();
+      var sum18 = vec4f();
+      var sum19 = vec4f();
+      var sum20 = vec4f();
+      var sum21 = vec4f();
+      var sum22 = vec4f();
+      var sum23 = vec4f();
+      var sum24 = vec4f();
+      var sum25 = vec4f();
+      var sum26 = vec4f();
+      var sum27 = vec4f();
+      var sum28 = vec4f();
+      var sum29 = vec4f();
+      var sum30 = vec4f();
+      var sum31 = vec4f();
+      for (var k = 0u; k < depth; k++) {
+        let bk = matrices[b0];
+        b0 += columns / 4u;
+        let rows = vec4f(state[a0 + k], state[a1 + k], state[a2 + k], state[a3 + k]);
+        sum0 += subgroupBroadcast(bk.x, 0u) * rows;
+        sum1 += subgroupBroadcast(bk.y, 0u) * rows;
+        sum2 += subgroupBroadcast(bk.z, 0u) * rows;
+        sum3 += subgroupBroadcast(bk.w, 0u) * rows;
+        sum4 += subgroupBroadcast(bk.x, 1u) * rows;
+        sum5 += subgroupBroadcast(bk.y, 1u) * rows;
+        sum6 += subgroupBroadcast(bk.z, 1u) * rows;
+        sum7 += subgroupBroadcast(bk.w, 1u) * rows;
+        sum8 += subgroupBroadcast(bk.x, 2u) * rows;
+        sum9 += subgroupBroadcast(bk.y, 2u) * rows;
+        sum10 += subgroupBroadcast(bk.z, 2u) * rows;
+        sum11 += subgroupBroadcast(bk.w, 2u) * rows;
+        sum12 += subgroupBroadcast(bk.x, 3u) * rows;
+        sum13 += subgroupBroadcast(bk.y, 3u) * rows;
+        sum14 += subgroupBroadcast(bk.z, 3u) * rows;
+        sum15 += subgroupBroadcast(bk.w, 3u) * rows;
+        sum16 += subgroupBroadcast(bk.x, 4u) * rows;
+        sum17 += subgroupBroadcast(bk.y, 4u) * rows;
+        sum18 += subgroupBroadcast(bk.z, 4u) * rows;
+        sum19 += subgroupBroadcast(bk.w, 4u) * rows;
+        sum20 += subgroupBroadcast(bk.x, 5u) * rows;
+        sum21 += subgroupBroadcast(bk.y, 5u) * rows;
+        sum22 += subgroupBroadcast(bk.z, 5u) * rows;
+        sum23 += subgroupBroadcast(bk.w, 5u) * rows;
+        sum24 += subgroupBroadcast(bk.x, 6u) * rows;
+        sum25 += subgroupBroadcast(bk.y, 6u) * rows;
+        sum26 += subgroupBroadcast(bk.z, 6u) * rows;
+        sum27 += subgroupBroadcast(bk.w, 6u) * rows;
+        sum28 += subgroupBroadcast(bk.x, 7u) * rows;
+        sum29 += subgroupBroadcast(bk.y, 7u) * rows;
+        sum30 += subgroupBroadcast(bk.z, 7u) * rows;
+        sum31 += subgroupBroadcast(bk.w, 7u) * rows;
+      }
+      tile[0u + lane] = sum0;
+      tile[8u + lane] = sum1;
+      tile[16u + lane] = sum2;
+      tile[24u + lane] = sum3;
+      tile[32u + lane] = sum4;
+      tile[40u + lane] = sum5;
+      tile[48u + lane] = sum6;
+      tile[56u + lane] = sum7;
+      tile[64u + lane] = sum8;
+      tile[72u + lane] = sum9;
+      tile[80u + lane] = sum10;
+      tile[88u + lane] = sum11;
+      tile[96u + lane] = sum12;
+      tile[104u + lane] = sum13;
+      tile[112u + lane] = sum14;
+      tile[120u + lane] = sum15;
+      tile[128u + lane] = sum16;
+      tile[136u + lane] = sum17;
+      tile[144u + lane] = sum18;
+      tile[152u + lane] = sum19;
+      tile[160u + lane] = sum20;
+      tile[168u + lane] = sum21;
+      tile[176u + lane] = sum22;
+      tile[184u + lane] = sum23;
+      tile[192u + lane] = sum24;
+      tile[200u + lane] = sum25;
+      tile[208u + lane] = sum26;
+      tile[216u + lane] = sum27;
+      tile[224u + lane] = sum28;
+      tile[232u + lane] = sum29;
+      tile[240u + lane] = sum30;
+      tile[248u + lane] = sum31;
+      let end = min(BLOCK, columns - first);
+      for (var c = 0u; c < end; c++) {
+        let value = tile[c * LANES + lane];
+        for (var group = 0u; group < 4u; group++) {
+          let row = row0 + group * LANES + lane;
+          if (row < params.rows) {
+            let at = row * width + first + c;
+            if (stage == 3u) {
+              qkv[at] = value[group];
+            } else if (stage == 1u) {
+              state[to + at] = value[group];
+            } else {
+              state[to + at] += value[group];
+            }
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,92 @@
+// logprob for GPUs: the same bindings, params and results, by a workgroup per row.
+//
+// Each thread runs over every WORKGROUP-th vec4 of the row; a tree joins what they hold. Every fma that a compiler could
+// choose is written out, because decode/sample_tiled.wgsl must get the same bits.
+// Grid: a workgroup per row.
+
+struct Params {
+  rows: u32,
+  first_row: u32,
+  vocabulary: u32,
+  stride: u32,
+  inverse_temperature: f32,
+}
+
+@group(0) @binding(0) var<storage, read> logits: array<vec4f>;
+@group(0) @binding(1) var<storage, read> targets: array<u32>;
+@group(0) @binding(2) var<storage, read_write> logprobs: array<f32>;
+@group(0) @binding(3) var<storage, read_write> entropies: array<f32>;
+@group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+override WORKGROUP: u32 = 256u;
+
+const LOWEST = -1e30;
+
+struct State {
+  highest: f32,
+  // Sums of exp(x - highest) and of exp(x - highest) * (x - highest).
+  total: f32,
+  weighted: f32,
+}
+
+var<workgroup> states: array<State, WORKGROUP>;
+
+// Where a lane holds no logit, x is LOWEST: its weight is 0, and so is the product.
+fn absorb(state: State, logit: vec4f, used: vec4<bool>) -> State {
+  let x = select(vec4f(LOWEST), logit * params.inverse_temperature, used);
+  let highest = max(max(max(x.x, x.y), max(x.z, x.w)), state.highest);
+  let distance = fma(logit, vec4f(params.inverse_temperature), vec4f(-highest));
+  let shifted = select(vec4f(LOWEST), distance, used);
+  let weights = exp(shifted);
+  let own = State(highest, (weights.x + weights.y) + (weights.z + weights.w), dot(weights, shifted));
+  return join(state, own);
+}
+
+fn join(a: State, b: State) -> State {
+  let highest = max(a.highest, b.highest);
+  let from_a = a.highest - highest;
+  let from_b = b.highest - highest;
+  return State(
+    highest,
+    fma(a.total, exp(from_a), b.total * exp(from_b)),
+    exp(from_a) * (a.weighted + a.total * from_a) + exp(from_b) * (b.weighted + b.total * from_b),
+  );
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let index = group.y * groups.x + group.x;
+  if (index >= params.rows) {
+    return;
+  }
+  let start = index * params.stride / 4u;
+  var state = State(LOWEST, 0.0, 0.0);
+  for (var quad = lane; quad * 4u < params.vocabulary; quad += WORKGROUP) {
+    let used = vec4u(quad * 4u) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.vocabulary);
+    state = absorb(state, logits[start + quad], used);
+  }
+  states[lane] = state;
+  for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) {
+      states[lane] = join(states[lane], states[lane + half]);
+    }
+  }
+  if (lane > 0u) {
+    return;
+  }
+  let joined = states[0];
+  let row = params.first_row + index;
+  let target_id = targets[row];
+  let chosen = logits[start + target_id / 4u][target_id % 4u];
+  let log_total = log(joined.total);
+  let lse = joined.highest + log_total;
+  logprobs[row] = fma(chosen, params.inverse_temperature, -lse);
+  entropies[row] = log_total - joined.weighted / joined.total;
+  log_sum_exps[row] = lse;
+}

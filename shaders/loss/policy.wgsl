@@ -1,0 +1,455 @@
+// Policy loss in one pass: value, d(loss)/d(logprob) and every metric.
+//
+//   loss       = sum_t w_t L_t isw_t + kl_coef sum_t v_t K_t       t over trained tokens (mask = 1)
+//   dlogprobs  = w_t L'_t isw_t + kl_coef v_t K'_t                  0 where mask = 0
+//   w_t, v_t   = weights of the aggregation (loss, KL): one number, or column 0 of the row table
+//
+// Streams are [T] in vec4s. Old log-probs, per-token advantages, importance weights and reference log-probs are
+// optional: an override says which slot holds each. A fourth one rides in `dlogprobs`, which is read before written.
+// `workspace`: row table in columns of `row_stride` floats {weight, advantage, a, b}, then GROUPS x 8 partial sums,
+// then the selection threshold (u32 bits).
+// Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
+// A user's loss takes the place of the two marked sections (custom_loss.ts). Formulas: verl core_algos, Tinker's losses, TRL GRPOTrainer.
+
+const THREADS = 64u;
+const GROUPS = 256u;
+// Neighbouring invocations that walk one contiguous span together. A span per invocation would not coalesce on a GPU;
+// one span for all touches a new page of every stream at each step of a software GPU (3 times slower).
+const LANES = 16u;
+
+override LOSS: u32 = 0u;
+override KL: u32 = 0u;
+override OLD: u32 = 0u;
+override ADVANTAGE: u32 = 0u;
+override WEIGHT: u32 = 0u;
+override REF: u32 = 0u;
+// Slot of the selection keys (clip_cov, kl_cov): a token is selected where its key reaches the threshold.
+override SELECT: u32 = 0u;
+// False where every token is trained on: the mask is not read.
+override MASKED: bool = true;
+override ROW_WEIGHTED: bool = false;
+override KL_ROW_WEIGHTED: bool = false;
+override ROW_ADVANTAGE: bool = false;
+override ROW_COUPLED: bool = false;
+// False where the row statistic holds the importance weights of the slopes already.
+override WEIGHTED_SLOPE: bool = true;
+
+//--- settings ---
+struct Settings {
+  low: f32,
+  high: f32,
+  cap: f32,
+  tau_pos: f32,
+  tau_neg: f32,
+  beta: f32,
+  delta: f32,
+  k_pos: f32,
+  lambda_pos: f32,
+  k_neg: f32,
+  lambda_neg: f32,
+  spare: f32,
+}
+//--- end of settings ---
+
+struct Params {
+  tokens: u32,
+  row_stride: u32,
+  partials_at: u32,
+  threshold_at: u32,
+  weight: f32,
+  kl_weight: f32,
+  kl_coef: f32,
+  kl_bound: f32,
+  settings: Settings,
+}
+
+@group(0) @binding(0) var<storage, read> logprobs: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> mask: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> row_of_token: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read> slot1: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> slot2: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> slot3: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> workspace: array<f32>;
+@group(0) @binding(7) var<storage, read_write> dlogprobs: array<vec4<f32>>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+// One trained token. `d` = logprob - old. `a`, `b`: what loss/rows.wgsl found for its row.
+struct Token {
+  logprob: f32,
+  d: f32,
+  advantage: f32,
+  is_weight: f32,
+  a: f32,
+  b: f32,
+}
+
+// Loss of one token, its slope in logprob, and three numbers that are averaged over trained tokens.
+struct TokenLoss {
+  value: f32,
+  slope: f32,
+  metrics: vec3<f32>,
+}
+
+const MAX_LOG_RATIO = 20.0;
+
+fn bounded(d: f32) -> f32 {
+  return clamp(d, -MAX_LOG_RATIO, MAX_LOG_RATIO);
+}
+
+fn count(condition: bool) -> f32 {
+  return select(0.0, 1.0, condition);
+}
+
+//--- losses ---
+// L = max(-A r, -A clip(r)), and for A < 0 at most -A c. Metrics: clipped, -d, clipped by c.
+fn vanilla(t: Token) -> TokenLoss {
+  let s = params.settings;
+  let d = bounded(t.d);
+  let r = exp(d);
+  let plain = -t.advantage * r;
+  let clipped = -t.advantage * clamp(r, s.low, s.high);
+  let worse = max(plain, clipped);
+  let ceiling = -t.advantage * s.cap;
+  let capped = t.advantage < 0.0 && worse > ceiling;
+  let flows = (plain > clipped || (r >= s.low && r <= s.high)) && !capped && abs(t.d) <= MAX_LOG_RATIO;
+  return TokenLoss(
+    select(worse, ceiling, capped),
+    select(0.0, plain, flows),
+    vec3(count(clipped > plain), -d, count(capped)),
+  );
+}
+
+// s = exp(min(a, 10)), a = mean of d over the row: every token gets the row's ratio.
+fn gspo(t: Token) -> TokenLoss {
+  let s = params.settings;
+  let r = exp(min(t.a, 10.0));
+  let plain = -t.advantage * r;
+  let clipped = -t.advantage * clamp(r, s.low, s.high);
+  let flows = (plain > clipped || (r >= s.low && r <= s.high)) && t.a <= 10.0;
+  return TokenLoss(max(plain, clipped), select(0.0, plain, flows), vec3(count(clipped > plain), -t.d, 0.0));
+}
+
+// L = -A (4 / tau) sigmoid(tau (r - 1))
+fn soft_gate(advantage: f32, r: f32) -> vec2<f32> {
+  let tau = select(params.settings.tau_neg, params.settings.tau_pos, advantage > 0.0);
+  let gate = 1.0 / (1.0 + exp(-tau * (r - 1.0)));
+  return vec2(-advantage * gate * 4.0 / tau, -advantage * 4.0 * gate * (1.0 - gate) * r);
+}
+
+fn sapo(t: Token) -> TokenLoss {
+  let d = bounded(t.d);
+  let soft = soft_gate(t.advantage, exp(d));
+  return TokenLoss(soft.x, select(0.0, soft.y, abs(t.d) <= MAX_LOG_RATIO), vec3(0.0, -d, 0.0));
+}
+
+fn gpg(t: Token) -> TokenLoss {
+  return TokenLoss(-t.logprob * t.advantage, -t.advantage, vec3(0.0, -t.d, 0.0));
+}
+
+// a = row loss / n, b = d(row loss)/d(logprob) where it passes: within (or inside) the log-space band on A's side.
+fn geo_mean(t: Token) -> TokenLoss {
+  let s = params.settings;
+  let flows = (t.advantage > 0.0 && t.d <= s.high) || (t.advantage < 0.0 && t.d >= s.low);
+  let outside = t.d < s.low || t.d > s.high;
+  return TokenLoss(
+    t.a,
+    select(0.0, t.b, flows),
+    vec3(count(outside && t.advantage > 0.0), -t.d, count(outside && t.advantage < 0.0)),
+  );
+}
+
+// L = -stopgrad(clip(r)) A logprob
+fn cispo(t: Token) -> TokenLoss {
+  let s = params.settings;
+  let d = bounded(t.d);
+  let r = exp(d);
+  let fixed = clamp(r, s.low, s.high);
+  let slope = -fixed * t.advantage;
+  return TokenLoss(slope * t.logprob, slope, vec3(count(r != fixed), -d, 0.0));
+}
+
+fn dppo(t: Token, keep: bool) -> TokenLoss {
+  let d = bounded(t.d);
+  let r = exp(d);
+  let slope = select(0.0, -t.advantage * min(r, params.settings.cap), keep);
+  return TokenLoss(
+    slope * t.logprob,
+    slope,
+    vec3(count(!keep), -d, count(r > params.settings.cap && keep)),
+  );
+}
+
+// Trust region on the change of the token's own probability.
+fn dppo_tv(t: Token) -> TokenLoss {
+  let change = exp(t.logprob) - exp(t.logprob - t.d);
+  return dppo(t, select(change >= -params.settings.low, change <= params.settings.high, t.advantage > 0.0));
+}
+
+// Trust region on the KL of the token against all others.
+fn dppo_kl(t: Token) -> TokenLoss {
+  let p = exp(t.logprob);
+  let p_old = exp(t.logprob - t.d);
+  let kl = -p_old * t.d + (1.0 - p_old) * log((1.0 - p_old + 1e-8) / (1.0 - p + 1e-8));
+  let up = kl <= params.settings.high || p <= p_old;
+  let down = kl <= params.settings.low || p >= p_old;
+  return dppo(t, select(down, up, t.advantage > 0.0));
+}
+
+// L = -(A logprob - beta d^2 / 2)
+fn dro(t: Token) -> TokenLoss {
+  let beta = params.settings.beta;
+  return TokenLoss(
+    -(t.logprob * t.advantage - 0.5 * beta * t.d * t.d),
+    -t.advantage + beta * t.d,
+    vec3(0.0, -t.d, 0.0),
+  );
+}
+
+// Like vanilla without clipping; selected tokens (a = 1) add coef |d|.
+fn kl_cov(t: Token) -> TokenLoss {
+  let plain = -t.advantage * exp(t.d);
+  let extra = select(0.0, params.settings.beta, t.a > 0.5);
+  return TokenLoss(plain + extra * abs(t.d), plain + extra * sign(t.d), vec3(0.0, abs(t.d), 0.0));
+}
+
+// Clipped surrogate without the cap on d; selected tokens (a = 1) count as 0.
+fn clip_cov(t: Token) -> TokenLoss {
+  let s = params.settings;
+  let r = exp(t.d);
+  let plain = -t.advantage * r;
+  let clipped = -t.advantage * clamp(r, s.low, s.high);
+  let dropped = t.a > 0.5;
+  let flows = (plain > clipped || (r >= s.low && r <= s.high)) && !dropped;
+  return TokenLoss(
+    select(max(plain, clipped), 0.0, dropped),
+    select(0.0, plain, flows),
+    vec3(count(dropped), -t.d, 0.0),
+  );
+}
+
+// Tinker: L = -logprob weight (the weight arrives as the advantage)
+fn cross_entropy(t: Token) -> TokenLoss {
+  return TokenLoss(-t.logprob * t.advantage, -t.advantage, vec3(0.0));
+}
+
+fn importance_sampling(t: Token) -> TokenLoss {
+  let plain = -t.advantage * exp(t.d);
+  return TokenLoss(plain, plain, vec3(0.0, -t.d, 0.0));
+}
+
+// L = -min(r A, clip(r) A)
+fn ppo(t: Token) -> TokenLoss {
+  return surrogate(t, t.d);
+}
+
+fn tinker_cispo(t: Token) -> TokenLoss {
+  let r = exp(t.d);
+  let fixed = clamp(r, params.settings.low, params.settings.high);
+  let slope = -fixed * t.advantage;
+  return TokenLoss(slope * t.logprob, slope, vec3(count(r != fixed), -t.d, 0.0));
+}
+
+// TRL's clipped objective on a log-ratio: L = -min(min(r, delta) A, clip(r) A). Metrics: low, -d, high.
+fn surrogate(t: Token, log_ratio: f32) -> TokenLoss {
+  let s = params.settings;
+  let raw = exp(log_ratio);
+  let r = min(raw, s.delta);
+  let plain = -t.advantage * r;
+  let clipped = -t.advantage * clamp(raw, s.low, s.high);
+  let inside = raw >= s.low && raw <= s.high;
+  let flows = select(inside, raw <= s.delta, plain > clipped);
+  return TokenLoss(
+    max(plain, clipped),
+    select(0.0, -t.advantage * raw, flows),
+    vec3(count(r < s.low && t.advantage < 0.0), -t.d, count(r > s.high && t.advantage > 0.0)),
+  );
+}
+
+fn trl_token(t: Token) -> TokenLoss {
+  return surrogate(t, t.d);
+}
+
+// a = log-ratio of the row; b = mean over the row of isw L', since every token moves the ratio.
+fn trl_sequence(t: Token) -> TokenLoss {
+  let loss = surrogate(t, t.a);
+  return TokenLoss(loss.value, t.b, loss.metrics);
+}
+
+fn trl_cispo(t: Token) -> TokenLoss {
+  let r = exp(t.d);
+  let slope = -min(r, params.settings.high) * t.advantage;
+  return TokenLoss(
+    slope * t.logprob,
+    slope,
+    vec3(0.0, -t.d, count(r > params.settings.high && t.advantage > 0.0)),
+  );
+}
+
+fn trl_sapo(t: Token) -> TokenLoss {
+  let soft = soft_gate(t.advantage, exp(t.d));
+  return TokenLoss(soft.x, soft.y, vec3(0.0, -t.d, 0.0));
+}
+
+// phi = exp(lambda + k lw - lambda e^lw), detached; a = lw of the row.
+fn vespo(t: Token) -> TokenLoss {
+  let s = params.settings;
+  let up = t.advantage >= 0.0;
+  let k = select(s.k_neg, s.k_pos, up);
+  let lambda = select(s.lambda_neg, s.lambda_pos, up);
+  let phi = exp(lambda + k * t.a - lambda * exp(min(t.a, 80.0)));
+  let slope = -phi * t.advantage;
+  return TokenLoss(slope * t.logprob, slope, vec3(phi, -t.d, 0.0));
+}
+
+fn token_loss(t: Token) -> TokenLoss {
+  if (LOSS == 0u) { return vanilla(t); }
+  if (LOSS == 1u) { return gspo(t); }
+  if (LOSS == 2u) { return sapo(t); }
+  if (LOSS == 3u) { return gpg(t); }
+  if (LOSS == 4u) { return clip_cov(t); }
+  if (LOSS == 5u) { return kl_cov(t); }
+  if (LOSS == 6u) { return geo_mean(t); }
+  if (LOSS == 7u) { return cispo(t); }
+  if (LOSS == 8u) { return dppo_tv(t); }
+  if (LOSS == 9u) { return dppo_kl(t); }
+  if (LOSS == 10u) { return dro(t); }
+  if (LOSS == 11u) { return cross_entropy(t); }
+  if (LOSS == 12u) { return importance_sampling(t); }
+  if (LOSS == 13u) { return ppo(t); }
+  if (LOSS == 14u) { return tinker_cispo(t); }
+  if (LOSS == 15u) { return trl_token(t); }
+  if (LOSS == 16u) { return trl_sequence(t); }
+  if (LOSS == 17u) { return trl_cispo(t); }
+  if (LOSS == 18u) { return trl_sapo(t); }
+  return vespo(t);
+}
+//--- end of losses ---
+
+// KL estimate of one token and its slope. Bits 0-2: 1 = k1, 2 = |k1|, 3 = k2, 4 = k3. Bit 3: slope of k2.
+fn kl_term(x: f32) -> vec2<f32> {
+  let kind = KL & 7u;
+  var term = vec2(x, 1.0);
+  if (kind == 2u) { term = vec2(abs(x), sign(x)); }
+  if (kind == 3u) { term = vec2(0.5 * x * x, x); }
+  if (kind == 4u) {
+    let k = clamp(-x, -MAX_LOG_RATIO, MAX_LOG_RATIO);
+    let v = expm1_small(k) - k;
+    let flows = v <= params.kl_bound && abs(x) <= MAX_LOG_RATIO;
+    term = vec2(min(v, params.kl_bound), select(0.0, -expm1_small(k), flows));
+  }
+  if ((KL & 8u) != 0u) { term.y = x; }
+  return term;
+}
+
+// e^k - 1 without cancellation near 0, where most tokens are.
+fn expm1_small(k: f32) -> f32 {
+  let series = k * (1.0 + k * (0.5 + k * (1.0 / 6.0 + k * (1.0 / 24.0 + k * (1.0 / 120.0)))));
+  return select(exp(k) - 1.0, series, abs(k) < 0.1);
+}
+
+fn stream(slot: u32, i: u32, absent: vec4<f32>) -> vec4<f32> {
+  if (slot == 1u) { return slot1[i]; }
+  if (slot == 2u) { return slot2[i]; }
+  if (slot == 3u) { return slot3[i]; }
+  if (slot == 4u) { return dlogprobs[i]; }
+  return absent;
+}
+
+// By bits: comparisons with NaN are not reliable in WGSL.
+fn not_finite(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4(0x7f800000u)) == vec4(0x7f800000u);
+}
+
+fn count_lanes(lanes: vec4<bool>) -> u32 {
+  let ones = select(vec4(0u), vec4(1u), lanes);
+  return ones.x + ones.y + ones.z + ones.w;
+}
+
+// Numbers of four tokens' rows. Tokens lie by row, so that mostly one load serves all four.
+fn gather(index: u32, rows: vec4<u32>) -> vec4<f32> {
+  let start = index * params.row_stride;
+  if (all(rows == rows.xxxx)) { return vec4(workspace[start + rows.x]); }
+  return vec4(workspace[start + rows.x], workspace[start + rows.y], workspace[start + rows.z], workspace[start + rows.w]);
+}
+
+// a: loss and the three metrics. b: KL loss, KL values, trained tokens with a non-finite input.
+var<private> sums_a: vec4<f32>;
+var<private> sums_b: vec4<f32>;
+
+// Adds one token to the sums and returns its gradient.
+fn gradient(t: Token, weight: f32, kl_weight: f32, ref_logprob: f32, trained: bool) -> f32 {
+  let loss = token_loss(t);
+  var slope = weight * loss.slope * select(1.0, t.is_weight, WEIGHTED_SLOPE);
+  let value = weight * t.is_weight * loss.value;
+  sums_a += select(vec4(0.0), vec4(value, loss.metrics), trained);
+  if (KL != 0u) {
+    let kl = kl_term(t.logprob - ref_logprob);
+    slope += params.kl_coef * kl_weight * kl.y;
+    sums_b += select(vec4(0.0), vec4(kl_weight * kl.x, kl.x, 0.0, 0.0), trained);
+  }
+  return select(0.0, slope, trained);
+}
+
+var<workgroup> shared_a: array<vec4<f32>, THREADS>;
+var<workgroup> shared_b: array<vec4<f32>, THREADS>;
+
+@compute @workgroup_size(THREADS)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+) {
+  let vectors = (params.tokens + 3u) / 4u;
+  let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
+  let first = (group.x * THREADS + thread) / LANES * span;
+  for (var i = first + thread % LANES; i < min(first + span, vectors); i += LANES) {
+    let logprob = logprobs[i];
+    let old = stream(OLD, i, logprob);
+    let is_weight = stream(WEIGHT, i, vec4(1.0));
+    let ref_logprob = stream(REF, i, logprob);
+    var advantage = stream(ADVANTAGE, i, vec4(0.0));
+    var weight = vec4(params.weight);
+    var kl_weight = vec4(params.kl_weight);
+    var a = vec4(0.0);
+    var b = vec4(0.0);
+    if (ROW_WEIGHTED || KL_ROW_WEIGHTED || ROW_ADVANTAGE || ROW_COUPLED) {
+      let rows = row_of_token[i];
+      if (ROW_WEIGHTED) { weight = gather(0u, rows); }
+      if (KL_ROW_WEIGHTED) { kl_weight = gather(0u, rows); }
+      if (ROW_ADVANTAGE) { advantage = gather(1u, rows); }
+      if (ROW_COUPLED) {
+        a = gather(2u, rows);
+        b = gather(3u, rows);
+      }
+    }
+    if (SELECT != 0u) {
+      let key = bitcast<vec4<u32>>(stream(SELECT, i, vec4(0.0)));
+      a = select(vec4(0.0), vec4(1.0), key >= vec4(bitcast<u32>(workspace[params.threshold_at])));
+    }
+    var trained = vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.tokens);
+    if (MASKED) { trained &= mask[i] != vec4(0u); }
+    let broken = not_finite(logprob) | not_finite(old) | not_finite(advantage) | not_finite(is_weight) | not_finite(ref_logprob);
+    sums_b.z += f32(count_lanes(broken & trained));
+    let d = logprob - old;
+    dlogprobs[i] = vec4(
+      gradient(Token(logprob.x, d.x, advantage.x, is_weight.x, a.x, b.x), weight.x, kl_weight.x, ref_logprob.x, trained.x),
+      gradient(Token(logprob.y, d.y, advantage.y, is_weight.y, a.y, b.y), weight.y, kl_weight.y, ref_logprob.y, trained.y),
+      gradient(Token(logprob.z, d.z, advantage.z, is_weight.z, a.z, b.z), weight.z, kl_weight.z, ref_logprob.z, trained.z),
+      gradient(Token(logprob.w, d.w, advantage.w, is_weight.w, a.w, b.w), weight.w, kl_weight.w, ref_logprob.w, trained.w),
+    );
+  }
+  shared_a[thread] = sums_a;
+  shared_b[thread] = sums_b;
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (thread < half) {
+      shared_a[thread] += shared_a[thread + half];
+      shared_b[thread] += shared_b[thread + half];
+    }
+  }
+  if (thread == 0u) {
+    for (var k = 0u; k < 4u; k++) {
+      workspace[params.partials_at + group.x * 8u + k] = shared_a[0][k];
+      workspace[params.partials_at + group.x * 8u + 4u + k] = shared_b[0][k];
+    }
+  }
+}

@@ -1,0 +1,70 @@
+/** Advantages with their level: the checks at the boundary, and the one way to read them. */
+import type { Advantages } from "../../contract/backend.ts";
+import { ConfigError } from "../../errors.ts";
+
+/** What the values are counted against. */
+export interface AdvantageCheck<V> {
+  /** N. */
+  readonly rows: number;
+  /** T. */
+  readonly tokens: number;
+  /** Number of values, where they are in no array (in a buffer). */
+  readonly length?: (values: V) => number;
+  /** Who gave them, for messages. */
+  readonly from?: string;
+}
+
+/**
+ * Returns advantages whose level and length fit the batch; for callers without types, too.
+ * @throws {ConfigError} for a bare array, an unknown level, or a length that the level does not have
+ */
+export function checkAdvantages<V>(
+  given: Advantages<V>,
+  { rows, tokens, length = lengthOf, from }: AdvantageCheck<V>,
+): Advantages<V> {
+  const refuse = (why: string) => {
+    const what = from === undefined ? "advantages" : `advantages from ${from}`;
+    throw new ConfigError(`Cannot take ${what}: ${why}.`, { path: "advantages", kind: "code" });
+  };
+  if (isBare(given))
+    refuse(`an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`);
+  const { level, values } = given ?? {};
+  if (level !== "row" && level !== "token")
+    refuse(`there is no level ${JSON.stringify(level) ?? "undefined"}. ${FORM}`);
+  const wanted = level === "row" ? rows : tokens;
+  const found = values === undefined || values === null ? "none" : length(values);
+  if (found !== wanted)
+    refuse(
+      `level "${level}" needs one value per ${level} (${wanted}), and there are ${found}. The batch has ${rows} rows and ${tokens} tokens`,
+    );
+  return given;
+}
+
+const FORM = 'Give { level: "row" | "token", values }';
+
+function isBare(given: unknown): given is ArrayLike<number> {
+  return Array.isArray(given) || ArrayBuffer.isView(given);
+}
+
+function lengthOf(values: unknown): number {
+  return (values as ArrayLike<number>).length;
+}
+
+/** The advantage of a token and its row. */
+export function advantageReader({
+  level,
+  values,
+}: Advantages<ArrayLike<number>>): (t: number, row: number) => number {
+  return level === "token" ? (t) => values[t] : (_, row) => values[row];
+}
+
+/** What the loss multiplies by: the advantages, or in their place the weights of a supervised batch. */
+export function factorsOf<V>({
+  advantages,
+  weights,
+}: {
+  readonly advantages: Advantages<V>;
+  readonly weights?: V;
+}): Advantages<V> {
+  return weights ? { level: "token", values: weights } : advantages;
+}

@@ -1,0 +1,170 @@
+/** Settings of the rollout correction under their published names, and its presets. */
+import { ConfigError } from "../../errors.ts";
+
+/** Settings as verl's `algorithm.rollout_correction`. */
+export interface CorrectionConfig {
+  /** Level of the importance weights; null = none. */
+  readonly rollout_is?: "token" | "sequence" | null;
+  /** Upper bound of the weights; `"lo_hi"` zeroes weights outside instead (IcePop). Default 2. */
+  readonly rollout_is_threshold?: number | string;
+  /** Divides the weights by their mean. */
+  readonly rollout_is_batch_normalize?: boolean;
+  /** Rejection options, comma-separated: `token_k1`, `seq_sum_k1`, `seq_mean_k3`, `seq_max_k2`, ...; null = none. */
+  readonly rollout_rs?: string | null;
+  /** One threshold for all options, or one each (comma-separated); `"lo_hi"` bounds the ratio of k1. */
+  readonly rollout_rs_threshold?: number | string | null;
+  /** The sampler's log-probs serve as the old ones. */
+  readonly bypass_mode?: boolean;
+  /** Loss of the bypass mode. */
+  readonly loss_type?: "ppo_clip" | "reinforce";
+}
+
+export interface Rejection {
+  readonly name: string;
+  readonly level: "token" | "sequence";
+  readonly reduction: "sum" | "mean" | "max";
+  readonly kind: "k1" | "k2" | "k3";
+  /** Kept where low <= statistic <= high. */
+  readonly low: number;
+  readonly high: number;
+}
+
+export interface CorrectionPlan {
+  readonly level?: "token" | "sequence";
+  readonly bounds: { readonly low: number; readonly high: number; readonly icepop: boolean };
+  readonly batchNormalize: boolean;
+  readonly rejections: readonly Rejection[];
+}
+
+/** Names of all rejection options. */
+export const REJECTIONS: readonly string[] = [
+  ...["k1", "k2", "k3"].map((kind) => `token_${kind}`),
+  ...["sum", "mean"].flatMap((reduction) => ["k1", "k2", "k3"].map((kind) => `seq_${reduction}_${kind}`)),
+  "seq_max_k2",
+  "seq_max_k3",
+];
+
+/** @throws ConfigError for a level, option or threshold that is not known. */
+export function planCorrection(config: CorrectionConfig): CorrectionPlan {
+  const level = config.rollout_is ?? undefined;
+  if (level !== undefined && level !== "token" && level !== "sequence")
+    throw new ConfigError(
+      `Cannot correct rollouts as rollout_is must be token, sequence or null: ${JSON.stringify(level)}.`,
+      { path: "rollout_is" },
+    );
+  return {
+    level,
+    bounds: weightBounds(config.rollout_is_threshold ?? 2),
+    batchNormalize: config.rollout_is_batch_normalize === true,
+    rejections: rejectionsOf(config),
+  };
+}
+
+function weightBounds(threshold: number | string): CorrectionPlan["bounds"] {
+  const [low, high] = numbersOf(threshold, "rollout_is_threshold");
+  if (high !== undefined) return { low, high, icepop: true };
+  return { low: 1 / low, high: low, icepop: false };
+}
+
+function rejectionsOf({ rollout_rs, rollout_rs_threshold }: CorrectionConfig): Rejection[] {
+  if (!rollout_rs) return [];
+  const names = [...new Set(rollout_rs.split(",").map((name) => name.trim()))];
+  if (rollout_rs_threshold === undefined || rollout_rs_threshold === null)
+    throw new ConfigError("Cannot reject rollouts without rollout_rs_threshold: set it beside rollout_rs.", {
+      path: "rollout_rs_threshold",
+    });
+  const thresholds = String(rollout_rs_threshold).split(",");
+  if (thresholds.length !== 1 && thresholds.length !== names.length)
+    throw new ConfigError(
+      `Cannot reject rollouts as rollout_rs_threshold needs 1 or ${names.length} values: ${rollout_rs_threshold}.`,
+      { path: "rollout_rs_threshold" },
+    );
+  return names.map((name, i) => rejectionOf(name, thresholds[thresholds.length === 1 ? 0 : i]));
+}
+
+function rejectionOf(name: string, threshold: string): Rejection {
+  if (!REJECTIONS.includes(name))
+    throw new ConfigError(
+      `Cannot reject rollouts by ${JSON.stringify(name)}: use ${REJECTIONS.join(", ")}.`,
+      {
+        path: "rollout_rs",
+      },
+    );
+  const parts = name.split("_");
+  const kind = parts[parts.length - 1] as Rejection["kind"];
+  const shape = {
+    name,
+    level: parts[0] === "token" ? ("token" as const) : ("sequence" as const),
+    reduction: (parts[0] === "token" ? "mean" : parts[1]) as Rejection["reduction"],
+    kind,
+  };
+  const [low, high] = numbersOf(threshold, "rollout_rs_threshold");
+  if (kind === "k1")
+    return high === undefined
+      ? { ...shape, low: -Math.log(low), high: Math.log(low) }
+      : { ...shape, low: Math.log(low), high: Math.log(high) };
+  if (high !== undefined)
+    throw new ConfigError(
+      `Cannot bound ${name} from below: give one number, not ${JSON.stringify(threshold)}.`,
+      {
+        path: "rollout_rs_threshold",
+      },
+    );
+  return { ...shape, low: Number.NEGATIVE_INFINITY, high: low };
+}
+
+/** `x` or `lo_hi`, all above 0. */
+function numbersOf(threshold: number | string, path: string): [number, number | undefined] {
+  const numbers = String(threshold).trim().split("_").map(Number);
+  const [low, high] = numbers;
+  const ordered = high === undefined || low <= high;
+  if (numbers.length > 2 || numbers.some((x) => !(x > 0)) || !ordered)
+    throw new ConfigError(
+      `Cannot read the threshold ${JSON.stringify(threshold)}: give a number above 0, or two as "lo_hi".`,
+      { path },
+    );
+  return [low, high];
+}
+
+const GEOMETRIC = { rollout_rs: "seq_mean_k1", rollout_rs_threshold: "0.999_1.001" };
+const K3 = { rollout_rs: "seq_mean_k3", rollout_rs_threshold: 0.01 };
+const weights = (level: "token" | "sequence"): CorrectionConfig => ({
+  rollout_is: level,
+  rollout_is_threshold: 2,
+});
+const ICEPOP: CorrectionConfig = { rollout_is: "token", rollout_is_threshold: "0.5_5.0" };
+const NONE: CorrectionConfig = { rollout_is: null, rollout_rs: null };
+const CLIP: CorrectionConfig = { ...NONE, bypass_mode: true, loss_type: "ppo_clip" };
+const REINFORCE: CorrectionConfig = { ...NONE, bypass_mode: true, loss_type: "reinforce" };
+
+/** verl's presets by name. */
+export const CORRECTION_PRESETS: Readonly<Record<string, CorrectionConfig>> = {
+  disabled: NONE,
+  decoupled_token_is: { ...NONE, ...weights("token") },
+  decoupled_seq_is: { ...NONE, ...weights("sequence") },
+  decoupled_seq_is_rs: { ...weights("sequence"), rollout_rs: "seq_sum_k1", rollout_rs_threshold: "0.5_2.0" },
+  decoupled_geo_rs: { ...NONE, ...GEOMETRIC },
+  decoupled_geo_rs_seq_tis: { ...weights("sequence"), ...GEOMETRIC },
+  decoupled_geo_rs_token_tis: { ...weights("token"), ...GEOMETRIC },
+  decoupled_k3_rs: { ...NONE, ...K3 },
+  decoupled_k3_rs_seq_tis: { ...weights("sequence"), ...K3 },
+  decoupled_k3_rs_token_tis: { ...weights("token"), ...K3 },
+  decoupled_token_icepop: { ...NONE, ...ICEPOP },
+  bypass_ppo_clip: CLIP,
+  bypass_ppo_clip_geo_rs: { ...CLIP, ...GEOMETRIC },
+  bypass_ppo_clip_k3_rs: { ...CLIP, ...K3 },
+  bypass_pg_is: { ...REINFORCE, ...weights("sequence") },
+  bypass_pg_geo_rs: { ...REINFORCE, ...GEOMETRIC },
+  bypass_pg_geo_rs_seq_tis: { ...REINFORCE, ...weights("sequence"), ...GEOMETRIC },
+  bypass_pg_geo_rs_token_tis: { ...REINFORCE, ...weights("token"), ...GEOMETRIC },
+  bypass_pg_token_icepop: { ...REINFORCE, ...ICEPOP },
+};
+
+/** @throws ConfigError for a name that is not a preset. */
+export function correctionPreset(name: string): CorrectionConfig {
+  if (Object.hasOwn(CORRECTION_PRESETS, name)) return CORRECTION_PRESETS[name];
+  throw new ConfigError(
+    `Cannot correct rollouts by the preset ${JSON.stringify(name)}: use ${Object.keys(CORRECTION_PRESETS).join(", ")}.`,
+    { path: "preset" },
+  );
+}

@@ -1,0 +1,107 @@
+/** A user's own policy loss: one function of a token, in TypeScript or in WGSL joined to the fused pass. */
+import type { ParamTypes } from "../../compute/kernel.ts";
+import { loadShader } from "../../compute/shader.ts";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+import type { SettingsSchema } from "../advantage/definition.ts";
+import type { LossPlan, LossSettings, ShaderSettings, Token, TokenLoss } from "./definition.ts";
+import { definePass } from "./kernels.ts";
+import { registerLoss } from "./spec.ts";
+
+export interface CustomLoss<S extends LossSettings = LossSettings> {
+  readonly name: string;
+  /** Settings with their defaults; `rllm.algorithm.loss_args`, `--set` and a spec's `settings` change them. */
+  readonly settings: S;
+  /** Checks them and fills in defaults: a zod schema, or any object with `parse`. */
+  readonly schema?: SettingsSchema<S>;
+  /** Names of the three numbers that are averaged over trained tokens; null is not reported. */
+  readonly metrics?: readonly [string | null, string | null, string | null];
+  /** The loss in float64, for the host. Without `wgsl`, the only form. */
+  readonly token?: (t: Token, settings: S) => TokenLoss;
+  /**
+   * `fn token_loss(t: Token) -> TokenLoss`, with whatever it calls. Its settings are `params.settings.NAME`;
+   * `Token`, `TokenLoss`, `bounded` and `count` are those of shaders/loss/policy.wgsl. Line numbers in errors are its own.
+   */
+  readonly wgsl?: string;
+}
+
+/** Sections of loss/policy.wgsl that a user's loss takes the place of. */
+const SETTINGS_SECTION = /\/\/--- settings ---[\s\S]*?\/\/--- end of settings ---/;
+const LOSSES_SECTION = /\/\/--- losses ---[\s\S]*?\/\/--- end of losses ---/;
+
+/** Scalars of a struct inside a uniform are padded to whole vectors of four. */
+const SCALARS_PER_VECTOR = 4;
+
+/**
+ * Registers a loss under its name, for specs, configurations and the CLI.
+ * @throws ConfigError when the name is taken, when neither form is given, or when `wgsl` lacks its function
+ */
+export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): Promise<void> {
+  const { name, settings, wgsl } = loss;
+  if (!wgsl && !loss.token)
+    throw new ConfigError(`Cannot register the loss ${name}: give token, wgsl, or both.`, { path: "loss" });
+  const params = wgsl ? settingParams(settings) : {};
+  const source = wgsl && composeLoss(wgsl, Object.keys(params), await loadShader("loss/policy"));
+  const token = (own: LossSettings) => (t: Token) => hostForm(loss)(t, own as S);
+  const metrics = loss.metrics ?? [null, null, null];
+  const planWith = (own: LossSettings): LossPlan => ({ code: 0, settings: {}, token: token(own), metrics });
+  const types = Object.fromEntries(Object.keys(params).map((key) => [key, "f32"])) as ParamTypes;
+  // The kernel's values carry the settings, so that one pipeline serves all of them.
+  const fromValues = (t: Token, values: ShaderSettings) => hostForm(loss)(t, values as unknown as S);
+  const kernel =
+    source &&
+    definePass({
+      name: `loss ${name}`,
+      source,
+      settings: types,
+      plan: { ...planWith({}), token: fromValues },
+    });
+  registerLoss({
+    name,
+    settings,
+    ...(loss.schema && { schema: loss.schema }),
+    plan: (own) => ({
+      ...planWith(own),
+      custom: kernel ? { kernel: kernel as never, params: { ...params, ...own } } : null,
+    }),
+  });
+}
+
+/**
+ * The module of a WGSL loss: the user's text first, so that compilers count its lines from 1, then the frame.
+ * @throws ConfigError when the text does not define `token_loss`
+ */
+export function composeLoss(wgsl: string, settings: readonly string[], frame: string): string {
+  if (!/\bfn\s+token_loss\s*\(/.test(wgsl))
+    throw new ConfigError(
+      "Cannot join the loss to the fused pass: it must define `fn token_loss(t: Token) -> TokenLoss`.",
+      {
+        path: "wgsl",
+      },
+    );
+  const fields = settings.map((name) => `  ${name}: f32,\n`).join("");
+  const joined = frame.replace(SETTINGS_SECTION, `struct Settings {\n${fields}}`).replace(LOSSES_SECTION, "");
+  return `${wgsl}\n${joined}`;
+}
+
+/** The settings and their padding, in the struct's order. */
+function settingParams(settings: LossSettings): Record<string, number> {
+  const params: Record<string, number> = { ...settings };
+  const names = Object.keys(settings);
+  const wanted = Math.max(Math.ceil(names.length / SCALARS_PER_VECTOR), 1) * SCALARS_PER_VECTOR;
+  for (let k = names.length; k < wanted; k++) params[`padding${k}`] = 0;
+  return params;
+}
+
+function hostForm<S extends LossSettings>({
+  name,
+  token,
+}: CustomLoss<S>): (t: Token, settings: S) => TokenLoss {
+  if (token) return token;
+  throw new UnsupportedError(
+    `Cannot take the loss ${name} on the host: it has a WGSL form alone. Give token too.`,
+    {
+      part: "loss",
+      capability: name,
+    },
+  );
+}

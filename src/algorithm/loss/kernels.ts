@@ -1,0 +1,251 @@
+/** The kernels of the loss: row statistics, the fused pass, the entropy bonus. */
+import { type Constants, defineKernel, folded, type ParamTypes } from "../../compute/kernel.ts";
+import type { LossDefinition, LossPlan, LossSettings, RowStatistic, ShaderSettings } from "./definition.ts";
+import { planLoss, shaderSettings } from "./definition.ts";
+import { passToken, type RowTable, rowStatistic, type Streams, SUM_COUNT } from "./pass.ts";
+import { TINKER_LOSSES } from "./tinker.ts";
+import { TRL_LOSSES } from "./trl.ts";
+import { VERL_LOSSES } from "./verl.ts";
+
+/** Workgroups of the pass, whatever its size: sums are added in one order on every device. */
+export const PASS_GROUPS = 256;
+const PASS_THREADS = 64;
+const PASS_LANES = 16;
+/** Workgroups and threads of the entropy's pass. */
+export const ENTROPY_GROUPS = 64;
+const ENTROPY_THREADS = 256;
+const ROWS_PER_GROUP = 64;
+
+/** Where a stream lies: not given, one of the three slots, or the output, which is read before it is written. */
+export const SLOT = { absent: 0, inOutput: 4 } as const;
+
+export const ROW_STATISTICS: readonly RowStatistic[] = [
+  "mean-log-ratio",
+  "geometric-mean",
+  "sequence-surrogate",
+  "sequence-sum-surrogate",
+  "vespo",
+];
+
+export const SETTING_NAMES = [
+  "low",
+  "high",
+  "cap",
+  "tau_pos",
+  "tau_neg",
+  "beta",
+  "delta",
+  "k_pos",
+  "lambda_pos",
+  "k_neg",
+  "lambda_neg",
+] as const satisfies readonly (keyof ShaderSettings)[];
+
+/** One plan per branch of the shader: the reference runs the same function of a token. */
+const planOfCode = new Map<number, LossPlan>();
+for (const loss of [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES]) addPlans(loss);
+
+function addPlans(loss: LossDefinition): void {
+  const variants: LossSettings[] = [{}];
+  if ("importance_sampling_level" in loss.settings) variants.push({ importance_sampling_level: 1 });
+  const needed: LossSettings = "dro_beta" in loss.settings ? { dro_beta: 1 } : {};
+  for (const variant of variants) {
+    const plan = planLoss(loss, { ...needed, ...variant });
+    planOfCode.set(plan.code, plan);
+  }
+}
+
+const F32_INFINITY = 3.4e38;
+
+/** A number as f32 can hold it. */
+export function finiteF32(x: number): number {
+  return Math.min(x, F32_INFINITY);
+}
+
+const PASS_BINDINGS = {
+  logprobs: "read f32",
+  mask: "read u32",
+  row_of_token: "read u32",
+  slot1: "read f32",
+  slot2: "read f32",
+  slot3: "read f32",
+  workspace: "write f32",
+  dlogprobs: "write f32",
+} as const;
+
+export const PASS_PARAMS = {
+  tokens: "u32",
+  row_stride: "u32",
+  partials_at: "u32",
+  threshold_at: "u32",
+  weight: "f32",
+  kl_weight: "f32",
+  kl_coef: "f32",
+  kl_bound: "f32",
+} as const;
+
+const SETTING_PARAMS = {
+  low: "f32",
+  high: "f32",
+  cap: "f32",
+  tau_pos: "f32",
+  tau_neg: "f32",
+  beta: "f32",
+  delta: "f32",
+  k_pos: "f32",
+  lambda_pos: "f32",
+  k_neg: "f32",
+  lambda_neg: "f32",
+  spare: "f32",
+} as const;
+
+export const PASS_CONSTANTS = {
+  LOSS: 0,
+  KL: 0,
+  OLD: 0,
+  ADVANTAGE: 0,
+  WEIGHT: 0,
+  REF: 0,
+  SELECT: 0,
+  MASKED: 1,
+  ROW_WEIGHTED: 0,
+  KL_ROW_WEIGHTED: 0,
+  ROW_ADVANTAGE: 0,
+  ROW_COUPLED: 0,
+  WEIGHTED_SLOPE: 1,
+} as const;
+
+/** A fused pass: the built-in losses, or a user's own plan joined to the same frame. */
+export function definePass(options: {
+  name: string;
+  source?: string;
+  plan?: LossPlan;
+  settings?: ParamTypes;
+}) {
+  return defineKernel({
+    name: options.name,
+    source: options.source,
+    bindings: PASS_BINDINGS,
+    params: { ...PASS_PARAMS, ...((options.settings as typeof SETTING_PARAMS) ?? SETTING_PARAMS) },
+    constants: PASS_CONSTANTS,
+    tolerance: { relative: 2e-5, absolute: 2e-6 },
+    grid: () => [PASS_GROUPS],
+    reference: (buffers, params, constants) =>
+      referencePass(buffers, params, constants, options.plan ?? planOfCode.get(constants.LOSS)!),
+  });
+}
+
+export const lossPolicy = definePass({ name: "loss/policy" });
+
+type PassBuffers = {
+  readonly [K in keyof typeof PASS_BINDINGS]: K extends "mask" | "row_of_token" ? Uint32Array : Float32Array;
+};
+type PassValues = { readonly [K in keyof typeof PASS_PARAMS | keyof typeof SETTING_PARAMS]: number };
+
+function referencePass(buffers: PassBuffers, params: PassValues, constants: Constants, plan: LossPlan): void {
+  const { workspace, dlogprobs, mask } = buffers;
+  const { row_stride, tokens } = params;
+  const stream = (slot: number) =>
+    ({ 1: buffers.slot1, 2: buffers.slot2, 3: buffers.slot3, 4: dlogprobs })[slot] as
+      | Float32Array
+      | undefined;
+  const column = (index: number) => workspace.subarray(index * row_stride, (index + 1) * row_stride);
+  const given = stream(constants.ADVANTAGE);
+  const rowAdvantage = column(1);
+  const streams: Streams = {
+    logprobs: buffers.logprobs,
+    mask,
+    old: stream(constants.OLD),
+    isWeights: stream(constants.WEIGHT),
+    ref: stream(constants.REF),
+    advantage: given ? (t) => given[t] : (_, row) => (constants.ROW_ADVANTAGE ? rowAdvantage[row] : 0),
+    row: (t) => buffers.row_of_token[t],
+  };
+  const table: RowTable = { weight: column(0), a: column(2), b: column(3) };
+  const keys = bitsOf(stream(constants.SELECT));
+  const threshold = bitsOf(workspace)![params.threshold_at];
+  const options = {
+    plan,
+    settings: params,
+    weight: { uniform: params.weight, byRow: constants.ROW_WEIGHTED === 1 },
+    klWeight: { uniform: params.kl_weight, byRow: constants.KL_ROW_WEIGHTED === 1 },
+    klCode: constants.KL,
+    klCoef: params.kl_coef,
+    klBound: params.kl_bound,
+    selected: (t: number) => keys !== undefined && keys[t] >= threshold,
+  };
+  const sums = Array.from({ length: PASS_GROUPS }, () => new Float64Array(SUM_COUNT));
+  // Which workgroup adds a token: sums are kept apart as the shader keeps them.
+  const span = Math.ceil(Math.ceil(tokens / 4) / (PASS_THREADS * PASS_GROUPS)) * PASS_LANES;
+  for (let t = 0; t < tokens; t++) {
+    const group = Math.floor((Math.floor(t / 4 / span) * PASS_LANES) / PASS_THREADS);
+    dlogprobs[t] = constants.MASKED && mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]);
+  }
+  for (const [group, part] of sums.entries()) workspace.set(part, params.partials_at + group * SUM_COUNT);
+}
+
+function bitsOf(floats: Float32Array | undefined): Uint32Array | undefined {
+  return floats && new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
+}
+
+export const lossRows = defineKernel({
+  name: "loss/rows",
+  bindings: {
+    logprobs: "read f32",
+    old: "read f32",
+    mask: "read u32",
+    offsets: "read u32",
+    advantages: "read f32",
+    is_weights: "read f32",
+    workspace: "write f32",
+  },
+  params: { rows: "u32", row_stride: "u32", low: "f32", high: "f32", delta: "f32" },
+  constants: { STATISTIC: 0, OLD: 1, TOKEN_ADVANTAGE: 0, WEIGHT: 0 },
+  tolerance: { relative: 2e-5, absolute: 2e-6 },
+  grid: ({ rows }) => folded(Math.ceil(rows / ROWS_PER_GROUP)),
+  reference(buffers, params, constants) {
+    const { workspace, offsets, advantages } = buffers;
+    const { row_stride } = params;
+    const streams: Streams = {
+      logprobs: buffers.logprobs,
+      mask: buffers.mask,
+      old: constants.OLD ? buffers.old : undefined,
+      isWeights: constants.WEIGHT ? buffers.is_weights : undefined,
+      advantage: (t, row) => (constants.TOKEN_ADVANTAGE ? advantages[t] : workspace[row_stride + row]),
+      row: () => 0,
+    };
+    const settings = { ...shaderSettings({ settings: {} } as LossPlan), ...params };
+    const kind = ROW_STATISTICS[constants.STATISTIC];
+    for (let row = 0; row < params.rows; row++) {
+      const range = { row, first: offsets[row], end: offsets[row + 1] };
+      const { a, b } = rowStatistic(kind, range, streams, settings);
+      workspace[2 * row_stride + row] = a;
+      workspace[3 * row_stride + row] = b;
+    }
+  },
+});
+
+export const lossEntropy = defineKernel({
+  name: "loss/entropy",
+  bindings: {
+    entropy: "read f32",
+    mask: "read u32",
+    row_of_token: "read u32",
+    workspace: "write f32",
+    dentropy: "write f32",
+  },
+  params: { tokens: "u32", partials_at: "u32", weight: "f32", coef: "f32" },
+  constants: { ROW_WEIGHTED: 0 },
+  tolerance: { relative: 2e-5, absolute: 2e-6 },
+  grid: () => [ENTROPY_GROUPS],
+  reference({ entropy, mask, row_of_token, workspace, dentropy }, params, constants) {
+    const sums = new Float64Array(ENTROPY_GROUPS);
+    for (let t = 0; t < params.tokens; t++) {
+      const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]] : params.weight;
+      const group = Math.floor((t % (ENTROPY_THREADS * ENTROPY_GROUPS)) / ENTROPY_THREADS);
+      sums[group] += mask[t] === 0 ? 0 : weight * entropy[t];
+      dentropy[t] = mask[t] === 0 ? 0 : -params.coef * weight;
+    }
+    workspace.set(sums, params.partials_at);
+  },
+});

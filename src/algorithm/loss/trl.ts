@@ -1,0 +1,172 @@
+/** TRL's losses (GRPOTrainer and RLOOTrainer, 1.10), one function of a token each, in float64. */
+import type { Normalisers, RowCounts } from "./aggregation.ts";
+import type {
+  LossDefinition,
+  LossPlan,
+  LossSettings,
+  ShaderSettings,
+  Token,
+  TokenLoss,
+} from "./definition.ts";
+import { clamp, count } from "./definition.ts";
+import { softGate } from "./verl.ts";
+
+/** Clipped objective on a log-ratio: L = -min(min(r, delta) A, clip(r) A). Metrics: low, -d, high. */
+export function surrogate(t: Token, logRatio: number, s: ShaderSettings): TokenLoss {
+  const raw = Math.exp(logRatio);
+  const r = Math.min(raw, s.delta);
+  const plain = -t.advantage * r;
+  const clipped = -t.advantage * clamp(raw, s.low, s.high);
+  const flows = plain > clipped ? raw <= s.delta : raw >= s.low && raw <= s.high;
+  return {
+    value: Math.max(plain, clipped),
+    slope: flows ? -t.advantage * raw : 0,
+    metrics: [count(r < s.low && t.advantage < 0), -t.d, count(r > s.high && t.advantage > 0)],
+  };
+}
+
+function token(t: Token, s: ShaderSettings): TokenLoss {
+  return surrogate(t, t.d, s);
+}
+
+function sequence(t: Token, s: ShaderSettings): TokenLoss {
+  return { ...surrogate(t, t.a, s), slope: t.b };
+}
+
+function cispo(t: Token, s: ShaderSettings): TokenLoss {
+  const r = Math.exp(t.d);
+  const slope = -Math.min(r, s.high) * t.advantage;
+  return { value: slope * t.logprob, slope, metrics: [0, -t.d, count(r > s.high && t.advantage > 0)] };
+}
+
+function sapo(t: Token, s: ShaderSettings): TokenLoss {
+  return { ...softGate(t.advantage, Math.exp(t.d), s), metrics: [0, -t.d, 0] };
+}
+
+function vespo(t: Token, s: ShaderSettings): TokenLoss {
+  const [k, lambda] = t.advantage >= 0 ? [s.k_pos, s.lambda_pos] : [s.k_neg, s.lambda_neg];
+  const phi = Math.exp(lambda + k * t.a - lambda * Math.exp(t.a));
+  const slope = -phi * t.advantage;
+  return { value: slope * t.logprob, slope, metrics: [phi, -t.d, 0] };
+}
+
+const TRL_SETTINGS: LossSettings = {
+  epsilon: 0.2,
+  /** -1: as `epsilon`. */
+  epsilon_high: -1,
+  /** 0: no upper bound for negative advantages (TRL's None). */
+  delta: 0,
+  /** 0 = token, 1 = sequence. */
+  importance_sampling_level: 0,
+  sapo_temperature_pos: 1,
+  sapo_temperature_neg: 1.05,
+  vespo_k_pos: 2,
+  vespo_lambda_pos: 3,
+  vespo_k_neg: 3,
+  vespo_lambda_neg: 2,
+  /** Needed by `trl.dr_grpo`. 0: the longest row. */
+  max_completion_length: 0,
+  /** Trained tokens of the generation batch (`trl.dapo`, `cispo`, `vespo`). 0: this batch's. */
+  num_items_in_batch: 0,
+};
+
+type Aggregation = (rows: RowCounts) => { mode: string; given: Normalisers };
+
+const rowMean: Aggregation = (rows) => ({
+  mode: "seq-mean-token-mean",
+  given: { global_batch_size: rows.trained.length },
+});
+
+function clipped(s: LossSettings): Partial<ShaderSettings> {
+  const high = s.epsilon_high < 0 ? s.epsilon : s.epsilon_high;
+  return { low: 1 - s.epsilon, high: 1 + high, ...(s.delta > 0 ? { delta: s.delta } : {}) };
+}
+
+const regionMean = (m: Readonly<Record<string, number>>) => ({
+  "clip_ratio/region_mean": m["clip_ratio/low_mean"] + m["clip_ratio/high_mean"],
+});
+
+function clippedPlan(s: LossSettings, aggregation: Aggregation): LossPlan {
+  const bySequence = s.importance_sampling_level === 1;
+  return {
+    code: bySequence ? 16 : 15,
+    settings: clipped(s),
+    token: bySequence ? sequence : token,
+    rows: bySequence ? "sequence-surrogate" : undefined,
+    weightsInRows: bySequence ? "slope" : undefined,
+    aggregation,
+    metrics: ["clip_ratio/low_mean", null, "clip_ratio/high_mean"],
+    derived: regionMean,
+    klBound: Number.POSITIVE_INFINITY,
+  };
+}
+
+const allTokens =
+  (s: LossSettings): Aggregation =>
+  () => ({
+    mode: "token-mean",
+    given: s.num_items_in_batch > 0 ? { batch_num_tokens: s.num_items_in_batch } : {},
+  });
+
+const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
+  grpo: (s) => clippedPlan(s, rowMean),
+  bnpo: (s) => clippedPlan(s, () => ({ mode: "token-mean", given: {} })),
+  dr_grpo: (s) =>
+    clippedPlan(s, (rows) => ({
+      mode: "seq-mean-token-sum-norm",
+      given: {
+        global_batch_size: rows.trained.length,
+        loss_scale_factor: s.max_completion_length || rows.longest,
+      },
+    })),
+  dapo: (s) => clippedPlan(s, allTokens(s)),
+  // mean over rows of L n: every row weighs as many tokens as it has.
+  luspo: (s) =>
+    clippedPlan({ ...s, importance_sampling_level: 1 }, (rows) => ({
+      mode: "seq-mean-token-sum",
+      given: { global_batch_size: rows.trained.length },
+    })),
+  cispo: (s) => ({
+    code: 17,
+    settings: { high: s.epsilon_high < 0 ? s.epsilon : s.epsilon_high },
+    token: cispo,
+    aggregation: allTokens(s),
+    metrics: [null, null, "cispo_clip_ratio"],
+    klBound: Number.POSITIVE_INFINITY,
+  }),
+  sapo: (s) => ({
+    code: 18,
+    settings: { tau_pos: s.sapo_temperature_pos, tau_neg: s.sapo_temperature_neg },
+    token: sapo,
+    aggregation: rowMean,
+    metrics: [null, null, null],
+    klBound: Number.POSITIVE_INFINITY,
+  }),
+  vespo: (s) => ({
+    code: 19,
+    settings: {
+      k_pos: s.vespo_k_pos,
+      lambda_pos: Math.max(s.vespo_lambda_pos, 1e-4),
+      k_neg: s.vespo_k_neg,
+      lambda_neg: Math.max(s.vespo_lambda_neg, 1e-4),
+    },
+    token: vespo,
+    rows: "vespo",
+    weightsInRows: "all",
+    aggregation: allTokens(s),
+    metrics: [null, null, null],
+    klBound: Number.POSITIVE_INFINITY,
+  }),
+  // RLOOTrainer: the ratio of the whole sequence (a sum, not a mean), averaged over rows.
+  rloo: (s) => ({
+    ...clippedPlan({ ...s, importance_sampling_level: 1 }, rowMean),
+    rows: "sequence-sum-surrogate",
+  }),
+};
+
+/** TRL's losses as `trl.NAME`. Each brings its own aggregation; `loss_agg_mode` does not act on it. */
+export const TRL_LOSSES: readonly LossDefinition[] = Object.entries(PLANS).map(([name, plan]) => ({
+  name: `trl.${name}`,
+  settings: TRL_SETTINGS,
+  plan,
+}));

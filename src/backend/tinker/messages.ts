@@ -1,0 +1,164 @@
+/** Tinker's binary messages from the client's side: what it sends, and what it reads of the answers. */
+import { RemoteError } from "../../errors.ts";
+import { bytesOf, type Field, fields, packVarints, Writer } from "../../wire/protobuf.ts";
+
+/** One row: inputs, and arrays that say something of the token after each of them. */
+export interface Datum {
+  /** [L]. */
+  readonly tokens: Int32Array;
+  /** `target_tokens` int64, all others float32; [L] each. */
+  readonly inputs: Readonly<Record<string, BigInt64Array | Float32Array>>;
+}
+
+export interface ForwardBackwardRequest {
+  readonly modelId: string;
+  readonly seqId: number;
+  readonly data: readonly Datum[];
+  readonly lossFn: string;
+  readonly config: Readonly<Record<string, number>>;
+  readonly forwardOnly: boolean;
+}
+
+const FLOAT32 = 1;
+const INT64 = 2;
+const BFLOAT16 = 4;
+
+export function encodeForwardBackward(request: ForwardBackwardRequest): Uint8Array {
+  const message = new Writer().text(1, request.modelId).varint(2, request.seqId);
+  for (const datum of request.data) message.message(3, encodeDatum(datum));
+  message.text(4, request.lossFn);
+  for (const [name, value] of Object.entries(request.config))
+    message.message(5, new Writer().text(1, name).double(2, value));
+  return message.varint(6, request.forwardOnly ? 1 : 0).finish();
+}
+
+function encodeDatum({ tokens, inputs }: Datum): Writer {
+  const text = new Writer().bytes(1, bytesOf(tokens));
+  const datum = new Writer().message(1, new Writer().message(1, text));
+  for (const [name, values] of Object.entries(inputs))
+    datum.message(2, new Writer().text(1, name).message(2, encodeTensor(values)));
+  return datum;
+}
+
+function encodeTensor(values: BigInt64Array | Float32Array): Writer {
+  return new Writer()
+    .bytes(1, bytesOf(values))
+    .varint(3, values instanceof Float32Array ? FLOAT32 : INT64)
+    .bytes(4, packVarints([values.length]));
+}
+
+/** About what a row takes on the wire. */
+export function bytesOfDatum({ tokens, inputs }: Datum): number {
+  return Object.values(inputs).reduce((sum, { byteLength }) => sum + byteLength + 32, tokens.byteLength + 16);
+}
+
+export interface TrainingOutput {
+  /** Of every datum, in their order: of its targets, [L]. */
+  readonly logprobs: readonly Float32Array[];
+  /** `name:reduction`, for instance `loss:sum`. */
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/** Reads a ForwardBackwardOutput. @throws {RemoteError} for bytes that are none, or hold no log-probs. */
+export function decodeTrainingOutput(bytes: Uint8Array): TrainingOutput {
+  const logprobs: Float32Array[] = [];
+  const metrics: Record<string, number> = {};
+  for (const field of fields(bytes))
+    if (field.number === 2) logprobs.push(...decodeRecord(field.bytes));
+    else if (field.number === 3) {
+      const { key, value } = entry(field.bytes);
+      metrics[key] = value?.double ?? 0;
+    }
+  return { logprobs, metrics };
+}
+
+function decodeRecord(bytes: Uint8Array): Float32Array[] {
+  for (const field of fields(bytes)) {
+    if (field.number !== 2) continue;
+    const { key, value } = entry(field.bytes);
+    if (key === "logprobs" && value) return decodeBatched(value.bytes);
+  }
+  throw unreadable("a training result has no logprobs");
+}
+
+/** One array per datum, cut at byte offsets. */
+function decodeBatched(bytes: Uint8Array): Float32Array[] {
+  let [data, offsets, dtype]: [Uint8Array, Uint8Array, bigint] = [new Uint8Array(), new Uint8Array(), 0n];
+  for (const field of fields(bytes))
+    if (field.number === 1) data = field.bytes;
+    else if (field.number === 2) offsets = field.bytes;
+    else if (field.number === 3) dtype = field.varint;
+  if (offsets.byteLength % 8 !== 0) throw unreadable("the offsets of a batch are cut off");
+  const at = Array.from(new BigInt64Array(aligned(offsets)), Number);
+  return at.slice(1).map((end, i) => {
+    if (at[i] < 0 || at[i] > end || end > data.byteLength)
+      throw unreadable("a batch ends before its offsets");
+    return floats(data.subarray(at[i], end), Number(dtype));
+  });
+}
+
+function floats(bytes: Uint8Array, dtype: number): Float32Array {
+  if (dtype === FLOAT32 && bytes.byteLength % 4 === 0) return new Float32Array(aligned(bytes));
+  if (dtype !== BFLOAT16 || bytes.byteLength % 2 !== 0)
+    throw unreadable(`log-probs must be float32 or bfloat16 (dtype ${dtype}, ${bytes.byteLength} bytes)`);
+  // bfloat16 is the upper half of a float32.
+  const halves = new Uint16Array(aligned(bytes));
+  return new Float32Array(Uint32Array.from(halves, (half) => half << 16).buffer);
+}
+
+export interface SampledTokens {
+  readonly tokens: readonly number[];
+  readonly logprobs: readonly number[];
+  readonly stopReason: "stop" | "length";
+}
+
+export interface Samples {
+  readonly sequences: readonly SampledTokens[];
+  /** Of the prompt's tokens; NaN where there is none. */
+  readonly promptLogprobs?: Float32Array;
+}
+
+/** Reads a SampleResponse. @throws {RemoteError} for bytes that are none. */
+export function decodeSamples(bytes: Uint8Array): Samples {
+  const sequences: SampledTokens[] = [];
+  let promptLogprobs: Float32Array | undefined;
+  for (const field of fields(bytes))
+    if (field.number === 1) sequences.push(decodeSequence(field.bytes));
+    else if (field.number === 2) promptLogprobs = floats(field.bytes, FLOAT32);
+  return { sequences, promptLogprobs };
+}
+
+function decodeSequence(bytes: Uint8Array): SampledTokens {
+  let stopReason: SampledTokens["stopReason"] = "stop";
+  let [tokens, logprobs]: [Uint8Array, Uint8Array] = [new Uint8Array(), new Uint8Array()];
+  for (const field of fields(bytes))
+    if (field.number === 1) stopReason = field.varint === 1n ? "length" : "stop";
+    else if (field.number === 2) tokens = field.bytes;
+    else if (field.number === 3) logprobs = field.bytes;
+  if (tokens.byteLength % 4 !== 0) throw unreadable("the tokens of a sample are cut off");
+  const sequence = {
+    stopReason,
+    tokens: [...new Int32Array(aligned(tokens))],
+    logprobs: [...floats(logprobs, FLOAT32)],
+  };
+  if (sequence.tokens.length === sequence.logprobs.length) return sequence;
+  throw unreadable(`a sample of ${sequence.tokens.length} tokens has ${sequence.logprobs.length} log-probs`);
+}
+
+function entry(bytes: Uint8Array): { key: string; value?: Field } {
+  let key = "";
+  let value: Field | undefined;
+  for (const field of fields(bytes))
+    if (field.number === 1) key = new TextDecoder().decode(field.bytes);
+    else if (field.number === 2) value = field;
+  return { key, value };
+}
+
+/** A copy that typed arrays may lie on. */
+function aligned(bytes: Uint8Array): ArrayBuffer {
+  return bytes.slice().buffer as ArrayBuffer;
+}
+
+function unreadable(why: string): RemoteError {
+  return new RemoteError(`Cannot read the service's answer as ${why}.`, { retryable: false });
+}

@@ -1,0 +1,106 @@
+/** `grpu config convert`: one system's configuration as another's. */
+
+import type { Value } from "../../config/yaml/tree.ts";
+import type { ConvertOptions, Note } from "../../convert/build.ts";
+import type { Source, SourceFile, System } from "../../convert/source.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Input, Io } from "../command.ts";
+import { writeText } from "../files.ts";
+import { EXIT_CONFIG } from "../process/exit.ts";
+import {
+  configFiles,
+  printProblems,
+  readInput,
+  shellOptions,
+  splitArguments,
+  toSource,
+} from "./config_sources.ts";
+
+export async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
+  const { convert } = await import("../../convert/convert.ts");
+  const { files, overrides } = splitArguments(args);
+  if (args.length === 0)
+    throw new ConfigError("Cannot convert as no file is given: name one, or - for standard input");
+  const inputs = await Promise.all(files.map((name) => readInput(name, io)));
+  if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
+  const [from, to] = [options.from as System, options.to as System];
+  const source = await toSource(inputs, from, shellOptions(options));
+  const profile = await readProfileFile(options.profile, to, io);
+  const conversion: ConvertOptions = {
+    profile,
+    target: options.target === "new" ? "new" : "legacy",
+    cadence: options.cadence === "scale" ? "scale" : "copy",
+    pin: options.pinDefaults === true,
+  };
+  const result = convert(source, { ...conversion, to, readConfig: configFiles().readConfig });
+  if (
+    await printProblems(
+      result.problems.filter(({ severity }) => severity === "error"),
+      [],
+      io,
+    )
+  )
+    return EXIT_CONFIG;
+  await report(result.notes, { options, from, to, io });
+  const text = await written({ from, to, inputs, source, values: result.values, options });
+  if (options.out) writeText(String(options.out), text, "configuration");
+  else io.out(text);
+  return 0;
+}
+
+interface Writing {
+  readonly from: System;
+  readonly to: System;
+  readonly inputs: readonly SourceFile[];
+  readonly source: Source;
+  readonly values: ReadonlyMap<string, { readonly value: Value; readonly from: readonly string[] }>;
+  readonly options: Input["options"];
+}
+
+/** One YAML file with overrides keeps its form; everything else is written from its values. */
+async function written({ from, to, inputs, source, values, options }: Writing): Promise<string> {
+  const { rewriteYaml, writeArgs, writeYaml } = await import("../../convert/write.ts");
+  const isArgs = options.format === "args" || /\.(args|sh|txt)$/.test(String(options.out ?? ""));
+  const isInYaml = inputs.some(({ name }) => /\.ya?ml$/.test(name));
+  if (isArgs || (options.format === undefined && !options.out && to === "verl" && !isInYaml))
+    return writeArgs(values, source);
+  const [first] = inputs;
+  if (from === to && first && /\.ya?ml$/.test(first.name)) {
+    const changed = [...values].filter(([path]) => source.values.get(path)?.file !== first.name);
+    return rewriteYaml(
+      first.text,
+      changed.map(([path, { value }]) => [path, value] as const),
+    );
+  }
+  return writeYaml(values, { system: to, source });
+}
+
+async function readProfileFile(file: unknown, system: System, io: Io): Promise<ConvertOptions["profile"]> {
+  if (file === undefined) return new Map();
+  const [{ readYaml }, { readProfile }] = await Promise.all([
+    import("../../config/yaml/read.ts"),
+    import("../../convert/convert.ts"),
+  ]);
+  const { name, text } = await readInput(String(file), io);
+  const { tree, problems } = readYaml(text, name);
+  if (problems.length > 0) throw new ConfigError(problems[0].message, { file: name, line: problems[0].line });
+  return readProfile(tree, system);
+}
+
+interface Reporting {
+  readonly options: Input["options"];
+  readonly from: System;
+  readonly to: System;
+  readonly io: Io;
+}
+
+/** What is reported without --verbose: everything but plain renames. */
+const REPORTED: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
+
+async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {
+  const { formatNote, writeReport } = await import("../../convert/report.ts");
+  for (const note of notes) {
+    if (options.verbose === true || REPORTED.includes(note.kind)) io.err(`${formatNote(note)}\n`);
+  }
+  if (options.report) writeText(String(options.report), writeReport(notes, { from, to }), "report");
+}

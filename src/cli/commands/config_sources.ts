@@ -1,0 +1,79 @@
+/** What the commands of `grpu config` read: files and overrides of any of the systems, and the packaged defaults. */
+
+import type { Problem } from "../../config/problem.ts";
+import type { ShellOptions } from "../../convert/shell/read.ts";
+import type { Source, SourceFile, System } from "../../convert/source.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Input, Io } from "../command.ts";
+import { locate, packagedText, readText, textOf } from "../files.ts";
+
+/** How `composeConfig` reads files on this machine: the package's own, and the user's. */
+export function configFiles(): {
+  readConfig(name: string): string | undefined;
+  readFile(path: string): string | undefined;
+} {
+  return { readConfig: packagedText, readFile: userText };
+}
+
+/** Text of a user's file; undefined where there is none, or a folder. */
+function userText(path: string): string | undefined {
+  try {
+    return textOf(locate(path));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Splits positional arguments into files and overrides: an override has a `=` or starts with `~`. */
+export function splitArguments(args: readonly string[]): { files: string[]; overrides: string[] } {
+  const isOverride = (arg: string) => arg.includes("=") || arg.startsWith("~");
+  return { files: args.filter((arg) => !isOverride(arg)), overrides: args.filter(isOverride) };
+}
+
+/** `--env` and `--arg`. */
+export function shellOptions(options: Input["options"]): ShellOptions {
+  const env = asList(options.env).map((pair): [string, string] => {
+    const match = /^([A-Za-z_]\w*)=([\s\S]*)$/.exec(pair);
+    if (match === null) throw new ConfigError(`Cannot read --env: ${pair}. Write NAME=VALUE`);
+    return [match[1], match[2]];
+  });
+  return { env: new Map(env), args: asList(options.arg) };
+}
+
+/** The values of files of one system, which is recognised by their keys where it is not named. */
+export async function toSource(
+  files: readonly SourceFile[],
+  system?: System,
+  shell?: ShellOptions,
+): Promise<Source> {
+  const [{ readSource }, { detectSystem }] = await Promise.all([
+    import("../../convert/source.ts"),
+    import("../../convert/validate.ts"),
+  ]);
+  const source = readSource(files, system ?? "verl", shell);
+  return { ...source, system: system ?? detectSystem(source.values.keys()) };
+}
+
+/** A file by name; `-` is standard input. */
+export async function readInput(name: string, io: Io): Promise<SourceFile> {
+  if (name === "-") return { name: "standard input", text: await io.stdin() };
+  return { name, text: userText(name) ?? readText(name, "configuration") };
+}
+
+/** Prints problems and warnings for people. @returns whether there was an error. */
+export async function printProblems(
+  problems: readonly Problem[],
+  warnings: readonly Problem[],
+  io: Io,
+): Promise<boolean> {
+  const { formatProblem } = await import("../../config/problem.ts");
+  for (const problem of [...problems, ...warnings]) io.err(`${formatProblem(problem)}\n`);
+  if (problems.length > 1) io.err(`${problems.length} problems\n`);
+  return problems.length > 0;
+}
+
+/** The values of an option that may repeat. */
+export function asList(value: string | boolean | readonly string[] | undefined): string[] {
+  if (value === undefined || typeof value === "boolean") return [];
+  return typeof value === "string" ? [value] : [...value];
+}

@@ -1,0 +1,66 @@
+/** Flags of the commands that listen: who may ask, and how much. */
+import { ConfigError } from "../../errors.ts";
+import { checkOriginName, isHostName } from "../../http/origin.ts";
+import type { Input, Option } from "../command.ts";
+import { integer } from "./model_options.ts";
+
+export const ALLOW_HOST: Option = {
+  flag: "--allow-host",
+  value: "NAME",
+  describe: "a further name that the server is reached by, as behind a proxy; may repeat",
+  repeat: true,
+};
+
+export const HTTP_OPTIONS: readonly Option[] = [
+  ALLOW_HOST,
+  {
+    flag: "--cors",
+    value: "ORIGIN",
+    describe:
+      "origin of web pages that may use the server, as https://app.example; may repeat; none by default",
+    repeat: true,
+  },
+  {
+    flag: "--body-mib",
+    value: "N",
+    describe: "largest batch to train on in one request",
+    default: "32",
+  },
+  {
+    flag: "--bodies-mib",
+    value: "N",
+    describe: "memory for all requests that arrive or wait",
+    default: "512",
+  },
+];
+
+/** @throws {ConfigError} for what is no host's name. */
+export function allowedHosts(options: Input["options"]): string[] {
+  return listOf(options.allowHost).map((name) => {
+    if (isHostName(name)) return name.toLowerCase();
+    throw new ConfigError(
+      `Cannot allow the host ${JSON.stringify(name)}: --allow-host takes a name without a port.`,
+    );
+  });
+}
+
+/** What `createApp` and `listen` take. @throws {ConfigError} */
+export function httpSettings(options: Input["options"]) {
+  const mebibytes = (name: "bodyMib" | "bodiesMib", flag: string) =>
+    integer(options[name], { flag, least: 1, most: 2 ** 20 }) * 2 ** 20;
+  const bodyBytes = mebibytes("bodyMib", "--body-mib");
+  const bodiesBytes = mebibytes("bodiesMib", "--bodies-mib");
+  if (bodiesBytes < 2 * bodyBytes)
+    throw new ConfigError("Cannot hold requests: --bodies-mib must be at least twice --body-mib.");
+  return {
+    host: String(options.host),
+    allowedHosts: allowedHosts(options),
+    allowedOrigins: listOf(options.cors).map(checkOriginName),
+    bodyBytes,
+    bodiesBytes,
+  };
+}
+
+function listOf(value: Input["options"][string]): readonly string[] {
+  return Array.isArray(value) ? value : [];
+}

@@ -1,0 +1,92 @@
+/** `grpu metrics convert`: metric logs of verl and Trinity-RFT. */
+import type { MetricRow } from "../../convert/metrics.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { readText, writeText } from "../files.ts";
+
+export const commands: readonly Command[] = [
+  {
+    path: "metrics convert",
+    summary: "rename and split JSONL metric logs between verl and Trinity-RFT",
+    args: "<IN.jsonl> [IN.jsonl]",
+    options: [
+      {
+        flag: "--from",
+        value: "SYSTEM",
+        describe: "who wrote the log",
+        choices: ["verl", "trinity"],
+        required: true,
+      },
+      {
+        flag: "--to",
+        value: "SYSTEM",
+        describe: "whose names to write",
+        choices: ["verl", "trinity"],
+        required: true,
+      },
+      {
+        flag: "--out",
+        value: "FILE",
+        describe: "output; for trinity, FILE_explorer.jsonl and FILE_trainer.jsonl",
+      },
+      { flag: "--sync-interval", value: "N", describe: "Trinity steps per iteration of verl", default: "1" },
+    ],
+    examples: [
+      "grpu metrics convert --from verl --to trinity --sync-interval 4 verl.jsonl --out run",
+      "grpu metrics convert --from trinity --to verl run_explorer.jsonl run_trainer.jsonl",
+    ],
+    notes:
+      "Names that the other system does not have are kept and told. To verl, steps of one iteration are averaged.",
+    run: convertMetrics,
+  },
+];
+
+async function convertMetrics({ args, options }: Input, io: Io): Promise<number> {
+  const { metricsToTrinity, metricsToVerl, writeMetricRows } = await import("../../convert/metrics.ts");
+  const syncInterval = Number(options.syncInterval ?? 1);
+  if (!Number.isInteger(syncInterval) || syncInterval < 1) {
+    throw new ConfigError(
+      `Cannot convert metrics as --sync-interval takes a whole number from 1: ${options.syncInterval}`,
+    );
+  }
+  if (options.from === options.to) {
+    throw new ConfigError(`Cannot convert metrics as both sides are ${options.from}: give another --to`);
+  }
+  if (args.length === 0)
+    throw new ConfigError(
+      "Cannot convert metrics as no log is given: name a JSONL file, or - for standard input",
+    );
+  const unmapped: string[] = [];
+  const onUnmapped = (name: string) => unmapped.push(name);
+  const logs = await Promise.all(args.map((file) => readLog(file, io)));
+  const isNested = logs.some((log) => log.isNested);
+  const rows = logs.flatMap((log) => log.rows);
+  if (options.to === "trinity") {
+    const split = metricsToTrinity(rows, { syncInterval, onUnmapped });
+    const base = String(options.out ?? "").replace(/\.jsonl$/, "");
+    for (const side of ["explorer", "trainer"] as const) {
+      const text = writeMetricRows(split[side], isNested);
+      if (base) writeText(`${base}_${side}.jsonl`, text, "metrics");
+      else io.out(text);
+    }
+  } else {
+    const merged: readonly MetricRow[] = metricsToVerl(
+      { explorer: [], trainer: rows },
+      { syncInterval, onUnmapped },
+    );
+    const text = writeMetricRows(merged, isNested);
+    if (options.out) writeText(String(options.out), text, "metrics");
+    else io.out(text);
+  }
+  if (unmapped.length > 0) io.err(`kept without a counterpart: ${unmapped.join(", ")}\n`);
+  return 0;
+}
+
+async function readLog(file: string, io: Io) {
+  const { readMetricRows } = await import("../../convert/metrics.ts");
+  const text = file === "-" ? await io.stdin() : readText(file, "log");
+  const read = readMetricRows(text);
+  const [first] = read.problems;
+  if (first) throw new ConfigError(first.message, { file, line: first.line });
+  return read;
+}

@@ -1,0 +1,58 @@
+/** Options of the commands that run a model, and their values. */
+import type { SamplingParams } from "../../contract/backend.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Input, Option } from "../command.ts";
+
+export const MODEL: Option = {
+  flag: "--model",
+  value: "DIR",
+  describe: "folder of the model",
+  required: true,
+};
+
+export const BASE: Option = {
+  flag: "--base",
+  value: "DIR",
+  describe: "folder of the model that an adapter belongs to; default: the one that it names",
+};
+
+export const SAMPLING: readonly Option[] = [
+  { flag: "--max-tokens", value: "N", describe: "most new tokens", default: "64" },
+  { flag: "--temperature", value: "T", describe: "0 always takes the likeliest token", default: "1" },
+  { flag: "--top-p", value: "P", describe: "keep the likeliest tokens of this mass", default: "1" },
+  { flag: "--top-k", value: "K", describe: "keep this many tokens; 0 keeps all", default: "0" },
+  { flag: "--seed", value: "N", describe: "seed of the draws", default: "0" },
+];
+
+type Value = Input["options"][string];
+
+/** The sampling options as the backend takes them, without stop tokens. */
+export function samplingOf(options: Input["options"]): SamplingParams {
+  return {
+    max_tokens: integer(options.maxTokens, { flag: "--max-tokens", least: 1 }),
+    temperature: number(options.temperature, { flag: "--temperature", least: 0 }),
+    top_p: number(options.topP, { flag: "--top-p", least: 0, most: 1 }),
+    top_k: integer(options.topK, { flag: "--top-k", least: 0 }),
+    stop_token_ids: [],
+  };
+}
+
+interface Range {
+  readonly flag: string;
+  readonly least: number;
+  readonly most?: number;
+}
+
+/** @throws {ConfigError} for anything but a number in the range. */
+export function number(value: Value, { flag, least, most = Number.POSITIVE_INFINITY }: Range): number {
+  const read = typeof value === "string" && value.trim() !== "" ? Number(value) : Number.NaN;
+  if (read >= least && read <= most) return read;
+  const range = most === Number.POSITIVE_INFINITY ? `at least ${least}` : `in [${least}, ${most}]`;
+  throw new ConfigError(`Cannot use ${flag} as it must be a number ${range}: ${value}`);
+}
+
+export function integer(value: Value, range: Range): number {
+  const read = number(value, range);
+  if (Number.isInteger(read)) return read;
+  throw new ConfigError(`Cannot use ${range.flag} as it must be a whole number: ${value}`);
+}

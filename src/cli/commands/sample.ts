@@ -1,0 +1,107 @@
+/** `grpu sample`: text in, text out. */
+
+import { Transcript } from "../../chat/transcript.ts";
+import type { Tokenizer } from "../../contract/backend.ts";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { DEVICE } from "../options.ts";
+import { BASE, integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
+
+export const sampleCommand: Command = {
+  path: "sample",
+  summary: "continue a text with a model",
+  options: [
+    MODEL,
+    BASE,
+    { flag: "--prompt", value: "TEXT", describe: "text to continue; - reads standard input", required: true },
+    { flag: "--chat", describe: "the text is a message, put through the model's chat template" },
+    {
+      flag: "--chat-template",
+      value: "FILE",
+      describe: "Jinja file for --chat in place of the model's own; plain is a simple one for any model",
+    },
+    ...SAMPLING,
+    { flag: "--n", value: "N", describe: "how many continuations", default: "1" },
+    DEVICE,
+    { flag: "--json", describe: "print one JSON object for each continuation" },
+  ],
+  examples: [
+    "grpu sample --model checkpoints/grpu/arithmetic/global_step_60 --prompt 37+5=",
+    'grpu sample --model ./stories260k --prompt "Once upon a time" --max-tokens 100 --temperature 0.8',
+    'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
+    "grpu sample --model checkpoints/grpu/stories --prompt 'The dog'",
+    'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
+  ],
+  notes:
+    "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form.",
+  run: (input, io) => sample(input, io),
+};
+
+async function sample({ options }: Input, io: Io): Promise<void> {
+  const prompt = options.prompt === "-" ? await io.stdin() : String(options.prompt);
+  const params = samplingOf(options);
+  const n = integer(options.n, { flag: "--n", least: 1 });
+  const seed = number(options.seed, { flag: "--seed", least: 0 });
+  const { checkpointDir } = await import("../run/checkpoint_dir.ts");
+  const { openForInference } = await import("../run/local.ts");
+  const { seedOf } = await import("../../data/random.ts");
+  const folder = await checkpointDir(String(options.model), io);
+  const base = options.base as string | undefined;
+  const template = options.chatTemplate as string | undefined;
+  const { backend, device } = await openForInference(folder, { device: options.device, base, template });
+  try {
+    const { tokenizer } = backend;
+    if (!tokenizer) {
+      throw new UnsupportedError(`Cannot sample text as the model has no tokenizer.json: ${folder}`, {
+        part: "sample",
+        capability: "tokenizer",
+      });
+    }
+    io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
+    const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
+    const room = backend.model.contextLength - prompt_ids.length;
+    if (room < 1)
+      throw new ConfigError(
+        `Cannot continue the prompt as it fills the context of ${backend.model.contextLength} tokens: ${prompt_ids.length}`,
+      );
+    const fitted = {
+      ...params,
+      max_tokens: Math.min(params.max_tokens, room),
+      stop_token_ids: backend.model.eosTokenIds,
+    };
+    const requests = Array.from({ length: n }, (_, i) => ({
+      prompt_ids,
+      params: fitted,
+      seed: seedOf(seed, i),
+    }));
+    for (const { tokens, finish_reason } of await backend.sample(requests, { signal: io.signal })) {
+      const text = options.chat ? tokenizer.decode(tokens) : continuation(tokenizer, { prompt_ids, tokens });
+      if (options.json) io.out(`${JSON.stringify({ prompt, text, tokens, finish_reason })}\n`);
+      else io.out(`${prompt}${text}\n`);
+    }
+  } finally {
+    backend.close();
+  }
+}
+
+/** The text that the tokens add. Decoded alone, a first token loses the space before it in vocabularies that mark spaces. */
+function continuation(
+  tokenizer: Tokenizer,
+  { prompt_ids, tokens }: { prompt_ids: readonly number[]; tokens: readonly number[] },
+): string {
+  const before = tokenizer.decode(prompt_ids);
+  const whole = tokenizer.decode([...prompt_ids, ...tokens]);
+  return whole.startsWith(before) ? whole.slice(before.length) : tokenizer.decode(tokens);
+}
+
+function chatPrompt(
+  content: string,
+  { tokenizer, folder }: { tokenizer: Tokenizer; folder: string },
+): readonly number[] {
+  if (tokenizer.chatTemplate === undefined) {
+    throw new ConfigError(
+      `Cannot use --chat: the model in ${folder} has no chat template. Leave --chat out, and the text is continued as it is; or give a template with --chat-template FILE (plain for a simple one).`,
+    );
+  }
+  return new Transcript({ tokenizer }).prompt([{ role: "user", content }]).ids;
+}

@@ -1,0 +1,151 @@
+/** `grpu serve tinker`: a Tinker-compatible server over the local engine. */
+import type { Listening } from "../../http/listen.ts";
+import type { TinkerService } from "../../serve/service.ts";
+import type { Command, Input, Io, Option } from "../command.ts";
+import { DEVICE } from "../options.ts";
+import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
+import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
+import { BASE, integer, MODEL } from "./model_options.ts";
+import { KEY_OPTIONS, serverKey } from "./serve_key.ts";
+
+const OPTIONS: readonly Option[] = [
+  {
+    ...MODEL,
+    describe: "folder of the base model, in Hugging Face's layout, or of an adapter to merge into its own",
+  },
+  BASE,
+  { flag: "--port", value: "N", describe: "0 takes any free one", default: "8000" },
+  { flag: "--host", value: "HOST", describe: "address to listen on", default: "127.0.0.1" },
+  ...KEY_OPTIONS,
+  {
+    flag: "--checkpoints",
+    value: "DIR",
+    describe: "where checkpoints are kept",
+    default: "checkpoints/tinker",
+  },
+  {
+    flag: "--model-name",
+    value: "NAME",
+    describe: "a further name of the base model, as Qwen/Qwen3-0.6B; may repeat",
+    repeat: true,
+  },
+  {
+    flag: "--session-minutes",
+    value: "N",
+    describe: "a session ends after this long without a sign of life",
+    default: "30",
+  },
+  {
+    flag: "--memory-gib",
+    value: "N",
+    describe: "device memory that may be used",
+  },
+  ...HTTP_OPTIONS,
+  DEVICE,
+];
+
+export const serveCommands: readonly Command[] = [
+  {
+    path: "serve tinker",
+    summary: "a Tinker-compatible server: its Python SDK trains here, unchanged",
+    options: OPTIONS,
+    examples: [
+      "grpu serve tinker --model ./stories260k",
+      "grpu serve tinker --model ./Qwen3-0.6B --model-name Qwen/Qwen3-0.6B --port 8080",
+      "grpu serve tinker --model ./stories260k --host 0.0.0.0 --api-key-file key.txt",
+    ],
+    notes: [
+      "Clients set TINKER_BASE_URL to the address printed. A page for people is at the address itself, figures for",
+      "Prometheus at /metrics. Ctrl-C keeps unsaved training as checkpoints and refuses what waits.",
+    ].join("\n"),
+    run: serveTinker,
+  },
+];
+
+async function serveTinker({ options }: Input, io: Io): Promise<number> {
+  const host = String(options.host);
+  const port = integer(options.port, { flag: "--port", least: 0, most: 65_535 });
+  const minutes = integer(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
+  const settings = httpSettings(options);
+  const key = await serverKey(options, io);
+  const { createApp } = await import("../../serve/app.ts");
+  const { listen } = await import("../../http/listen.ts");
+  const service = await openService(options, { io, sessionMs: minutes * 60_000 });
+  const app = createApp({ ...settings, service, apiKey: key.value });
+  return serveUntilStopped(service, io, async () => {
+    const listening = await listen(app, { host, port });
+    io.err(greeting(listening.url, { key: key.shown, service }));
+    return listening;
+  });
+}
+
+/** How long answers on their way get when the server stops, ms. */
+const LAST_ANSWERS_MS = 100;
+
+/** Serves until the signal, then keeps what is unsaved. @returns the exit status */
+export async function serveUntilStopped(
+  service: TinkerService,
+  io: Io,
+  listen: () => Promise<Listening>,
+): Promise<number> {
+  try {
+    const listening = await listen();
+    await aborted(io.signal);
+    io.err("keeping unsaved training; what waits is refused\n");
+    const stopped = service.stop();
+    io.finishing?.(stopped);
+    await stopped;
+    await new Promise((resolve) => setTimeout(resolve, LAST_ANSWERS_MS));
+    await listening.close();
+    return io.signal.reason instanceof Fault ? EXIT_FAILED : EXIT_OK;
+  } finally {
+    service.close();
+  }
+}
+
+async function openService(options: Input["options"], { io, sessionMs }: { io: Io; sessionMs: number }) {
+  const { realpath } = await import("node:fs/promises");
+  const { resolve } = await import("node:path");
+  const { LocalEngine } = await import("../../backend/local/engine.ts");
+  const { openDevice } = await import("../../compute/open.ts");
+  const { Checkpoints } = await import("../../serve/checkpoint/checkpoints.ts");
+  const { TinkerService } = await import("../../serve/service.ts");
+  const log = (line: string) => io.err(`${line}\n`);
+  const device = await openDevice({
+    device: (options.device as "auto" | undefined) ?? "auto",
+    memoryBudgetBytes: memoryBudget(options.memoryGib),
+  });
+  try {
+    const folder = resolve(String(options.model));
+    const engine = await LocalEngine.open({ device, folder, base: options.base as string | undefined });
+    const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)), { log });
+    const names = (options.modelName as readonly string[] | undefined) ?? [];
+    const modelNames = [...new Set([...names, folder, await realpath(folder), String(options.model)])];
+    const limits = { sessionMs, policyBytes: device.memory.budget / 8 };
+    return new TinkerService({ engine, checkpoints, modelNames, limits, log });
+  } catch (error) {
+    device.destroy();
+    throw error;
+  }
+}
+
+function memoryBudget(gib: Input["options"][string]): number | undefined {
+  return gib === undefined ? undefined : integer(gib, { flag: "--memory-gib", least: 1 }) * 2 ** 30;
+}
+
+function greeting(url: string, { key, service }: { key: string; service: TinkerService }): string {
+  return [
+    `${service.engine.device}`,
+    `listening on ${url}, checkpoints in ${service.checkpoints.root}`,
+    "",
+    `  export TINKER_BASE_URL=${url}`,
+    `  export TINKER_API_KEY=${key}`,
+    "",
+    "",
+  ].join("\n");
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}

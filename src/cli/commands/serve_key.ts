@@ -1,0 +1,85 @@
+/** The key that clients of a server send: where it comes from, and how it is shown without being told. */
+import type { Stats } from "node:fs";
+import { ConfigError, fileError } from "../../errors.ts";
+import { isLoopback } from "../../http/origin.ts";
+import type { Input, Io, Option } from "../command.ts";
+
+export const KEY_OPTIONS: readonly Option[] = [
+  {
+    flag: "--api-key-file",
+    value: "FILE",
+    describe: "holds the key that clients must send, made with a new key when absent; else $GRPU_API_KEY",
+  },
+  {
+    flag: "--api-key",
+    value: "KEY",
+    describe: "the key itself; it shows in the shell's history",
+  },
+];
+
+export interface ServerKey {
+  /** Absent: nothing is asked. */
+  readonly value: string | undefined;
+  /** As a shell on this machine can say it; the key itself only where it has just been made. */
+  readonly shown: string;
+}
+
+/** What the SDK takes for a key: it refuses others before it sends them. */
+const ANY_KEY = "tml-local";
+const KEY = /^tml-[\x21-\x7e]{1,508}$/;
+
+/** @throws ConfigError where a key is needed and missing, or is none that the SDK would send. */
+export async function serverKey(options: Input["options"], io: Io): Promise<ServerKey> {
+  const host = String(options.host);
+  const key = await findKey(options, io);
+  if (key.value !== undefined && !KEY.test(key.value))
+    throw new ConfigError("Cannot use the key: Tinker's SDK sends keys that begin with tml- alone.");
+  if (key.value === undefined && !isLoopback(host))
+    throw new ConfigError(
+      `Cannot serve beyond this machine without a key (--host ${host}). Give --api-key-file, or leave --host at 127.0.0.1.`,
+    );
+  return key;
+}
+
+async function findKey(options: Input["options"], io: Io): Promise<ServerKey> {
+  const { apiKey, apiKeyFile } = options;
+  if (apiKey !== undefined && apiKeyFile !== undefined)
+    throw new ConfigError("Cannot use two keys: give --api-key-file or --api-key, not both.");
+  if (typeof apiKeyFile === "string") return keyInFile(apiKeyFile, io);
+  if (typeof apiKey === "string") {
+    // On Linux and macOS this takes the place of the command line in the list of processes.
+    process.title = "grpu serve tinker";
+    return { value: apiKey, shown: "tml-…" };
+  }
+  const { GRPU_API_KEY } = io.env;
+  if (GRPU_API_KEY) return { value: GRPU_API_KEY, shown: "$GRPU_API_KEY" };
+  return { value: undefined, shown: ANY_KEY };
+}
+
+async function keyInFile(file: string, io: Io): Promise<ServerKey> {
+  const { readFile, stat } = await import("node:fs/promises");
+  try {
+    const info = await stat(file).catch(unlessMissing);
+    if (!info) return await newKey(file);
+    if (isOpen(info)) io.err(`warning: others on this machine may read the key in ${file}: chmod 600 it\n`);
+    return { value: (await readFile(file, "utf8")).trim(), shown: `$(cat ${JSON.stringify(file)})` };
+  } catch (cause) {
+    throw fileError(cause, { act: "use the key", file }) ?? cause;
+  }
+}
+
+async function newKey(file: string): Promise<ServerKey> {
+  const { writeFile } = await import("node:fs/promises");
+  const bytes = crypto.getRandomValues(new Uint8Array(24));
+  const value = `tml-${Buffer.from(bytes).toString("base64url")}`;
+  await writeFile(file, `${value}\n`, { flag: "wx", mode: 0o600 });
+  return { value, shown: value };
+}
+
+function isOpen({ mode }: Stats): boolean {
+  return process.platform !== "win32" && (mode & 0o077) !== 0;
+}
+
+function unlessMissing(cause: NodeJS.ErrnoException): undefined {
+  if (cause.code !== "ENOENT") throw cause;
+}

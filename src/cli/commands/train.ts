@@ -1,0 +1,28 @@
+/** `grpu train`: a whole run, from a configuration to a report. */
+import type { Command } from "../command.ts";
+import { ALLOW_UNSUPPORTED, DEVICE, IMPORT } from "../options.ts";
+
+export const trainCommand: Command = {
+  path: "train",
+  summary: "train a model by reinforcement learning",
+  args: "[config.yaml] [key=value ...]",
+  options: [
+    IMPORT,
+    DEVICE,
+    ALLOW_UNSUPPORTED,
+    { flag: "--json", describe: "print the outcome as JSON on standard output" },
+  ],
+  examples: [
+    "grpu train examples/arithmetic/run.yaml",
+    "grpu train examples/arithmetic/run.yaml rllm.trainer.total_batches=100 training.seed=1",
+    "grpu train examples/stories/run.yaml model.name=./stories260k --import examples/stories/reward.ts",
+    "grpu train my.yaml training.resume_mode=auto",
+  ],
+  notes:
+    "Ctrl-C ends the step in hand, saves a checkpoint and leaves; training.resume_mode=auto goes on from there.\n" +
+    "`grpu config show` lists every setting, `grpu config explain KEY` tells what one does.",
+  async run(input, io) {
+    const { runTraining } = await import("./train_run.ts");
+    return runTraining(input, io);
+  },
+};

@@ -1,0 +1,202 @@
+/** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setting } from "../../config/schema.ts";
+import { maskTree } from "../../config/secret.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import { UnsupportedError } from "../../errors.ts";
+import { labelled, shortNumber } from "../../log/format.ts";
+import type { Logger } from "../../log/logger.ts";
+import { ConsoleLogger } from "../../log/loggers/console.ts";
+import { EpisodeFiles } from "../../log/loggers/episodes.ts";
+import { GroupsFile, MetricsFile, SamplesFile } from "../../log/loggers/jsonl.ts";
+import { registeredLogger } from "../../log/loggers/registry.ts";
+import { EVENTS_FILE, TensorBoardFile } from "../../log/loggers/tensorboard.ts";
+import { checkWandb, openWandb, type WandbOptions } from "../../log/loggers/wandb.ts";
+import { renderPage } from "../../log/page/report.ts";
+import { GROUPS_FILE, METRICS_FILE, type RunData, SAMPLES_FILE } from "../../log/page/run_folder.ts";
+import type { LoopSettings } from "../../loop/settings.ts";
+import { settingsFromConfig } from "../../loop/settings_config.ts";
+import { estimateAdvantagesOn } from "../../loop/stages/estimate.ts";
+import { totalSteps } from "../../loop/state.ts";
+import { train } from "../../loop/train.ts";
+import type { Input, Io } from "../command.ts";
+import { deviceOverride, importsOf } from "../options.ts";
+import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
+import { openBackend } from "../run/backend.ts";
+import { checkPrompts } from "../run/prompts.ts";
+import { RunPlace } from "../run/run_place.ts";
+import { openRuns } from "../run/runs.ts";
+import { openSession, type Session } from "../run/session.ts";
+import { commandName, farewell, quoted, summary } from "./train_end.ts";
+
+const REPORT_FILE = "report.html";
+
+export async function runTraining(input: Input, io: Io): Promise<number> {
+  const session = await openSession(
+    {
+      args: input.args,
+      imports: importsOf(input),
+      overrides: deviceOverride(input),
+      allowUnsupported: input.options.allowUnsupported === true,
+    },
+    io,
+  );
+  const { config } = session;
+  const settings = settingsFromConfig(config);
+  checkLoggers(config, io);
+  totalSteps(session.tasks.train, settings);
+  const place = await RunPlace.open(config, io);
+  try {
+    return await trainIn(place, { session, settings, input, io });
+  } finally {
+    await place.close();
+  }
+}
+
+interface Begun {
+  readonly session: Session;
+  readonly settings: LoopSettings;
+  readonly input: Input;
+  readonly io: Io;
+}
+
+async function trainIn(place: RunPlace, { session: given, settings, input, io }: Begun): Promise<number> {
+  const { dir, checkpoints, checkpoint } = place;
+  const isTrained = !settings.trainer.val_only;
+  const opened = await openBackend(given, { io, checkpoint, isTrained });
+  const { backend, device, description, session } = opened;
+  const { config } = session;
+  try {
+    place.use(config);
+    checkPrompts(session, { backend, io });
+    announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
+    await place.begin({
+      title: setting(config, "rllm.trainer.experiment_name"),
+      subtitle: describeRun(session, description),
+      total_steps: totalSteps(session.tasks.train, settings),
+      started: new Date().toISOString(),
+    });
+    const outcome = await train({
+      ...session,
+      backend,
+      settings,
+      ...(device && { estimate: estimateAdvantagesOn(device) }),
+      loggers: openLoggers({ config, dir, io }).map((logger) => place.logger(logger)),
+      checkpoints,
+      signal: AbortSignal.any([io.signal, place.signal]),
+    });
+    await place.end({ complete: outcome.isComplete });
+    const run = readRun(dir);
+    const report = place.hasBegun ? writeReport(config, { dir, run }) : undefined;
+    const latest = await checkpoints.latest();
+    const best = await checkpoints.best();
+    const model = latest === undefined ? undefined : join(dir, latest);
+    const ending = { outcome, dir, model, best, report, run };
+    if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
+    farewell({ ...ending, session, input, io });
+    return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
+  } finally {
+    backend.close();
+  }
+}
+
+const LOGGERS = ["console", "jsonl", "report", "tensorboard", "wandb"];
+
+/** Before a folder is touched or a device opened. */
+function checkLoggers(config: Tree, io: Io): void {
+  const names = setting(config, "rllm.trainer.logger");
+  if (names.includes("wandb") && !registeredLogger("wandb")) checkWandb(io.env);
+  const other = names.find((name) => !LOGGERS.includes(name) && !registeredLogger(name));
+  if (!other) return;
+  throw new UnsupportedError(
+    `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
+    { part: "log", capability: other },
+  );
+}
+
+function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
+  const names = setting(config, "rllm.trainer.logger");
+  const own = names.flatMap((name) => registeredLogger(name) ?? []);
+  const hasFiles = names.includes("jsonl") || names.includes("report");
+  return [
+    names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
+    ...(hasFiles
+      ? [
+          new MetricsFile(join(dir, METRICS_FILE)),
+          new SamplesFile(join(dir, SAMPLES_FILE)),
+          new GroupsFile(join(dir, GROUPS_FILE)),
+        ]
+      : []),
+    ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
+    ...(names.includes("wandb") && !registeredLogger("wandb")
+      ? openWandb(wandbRun({ config, dir, io }))
+      : []),
+    ...own.map((open) => open({ dir })),
+    ...(setting(config, "rllm.episode_logging.log_episodes")
+      ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
+      : []),
+  ];
+}
+
+function wandbRun({ config, dir, io }: { config: Tree; dir: string; io: Io }): WandbOptions {
+  return {
+    dir,
+    env: io.env,
+    tell: (message) => io.err(`${message}\n`),
+    project: setting(config, "rllm.trainer.project_name"),
+    name: setting(config, "rllm.trainer.experiment_name"),
+    config: maskTree(config),
+    warmupSteps: setting(config, "warmup.steps") ?? 0,
+  };
+}
+
+/** Warnings are for people even where the progress is not. */
+function warningsOnly(io: Io): Logger {
+  return { name: "console", log() {}, warn: (message) => io.err(`warning: ${message}\n`) };
+}
+
+interface Announcement {
+  readonly session: Session;
+  readonly device: string;
+  readonly parameters: number;
+  readonly dir: string;
+  readonly io: Io;
+}
+
+function announce({ session, device, parameters, dir, io }: Announcement): void {
+  const { tasks, environment, config } = session;
+  const steps = totalSteps(tasks.train, settingsFromConfig(config));
+  const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
+  const say = (label: string, text: string) => io.err(labelled(label, text, width));
+  const counts = `${tasks.train.length} training, ${tasks.val.length} held out`;
+  say("task", `${environment.name}: ${environment.describe} (${counts})`);
+  // A service does not tell how many.
+  const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
+  say("model", `${setting(config, "model.name") ?? "new"}${size}`);
+  say("device", device);
+  const what = setting(config, "rllm.trainer.val_only") ? "validation only" : `${steps} steps`;
+  say("run", `${what}, written to ${dir}`);
+  const isWatchable = setting(config, "rllm.trainer.logger").some((name) => /^(jsonl|report)$/.test(name));
+  if (isWatchable) say("watch", `${commandName(io)} view ${quoted(dir)}`);
+  io.err("\n");
+}
+
+function describeRun({ environment, config }: Session, device: string): string {
+  const model = setting(config, "model.name") ?? "a new model";
+  return `${environment.describe}; ${model}; ${device}`;
+}
+
+/** What the run's files hold, read in bounded memory however long it was. */
+function readRun(dir: string): RunData {
+  const [run] = openRuns([dir]);
+  run.poll();
+  return run.data();
+}
+
+function writeReport(config: Tree, { dir, run }: { dir: string; run: RunData }): string | undefined {
+  if (!setting(config, "rllm.trainer.logger").includes("report")) return undefined;
+  const file = join(dir, REPORT_FILE);
+  writeFileSync(file, renderPage([run]));
+  return file;
+}

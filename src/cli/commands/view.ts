@@ -1,0 +1,51 @@
+/** `grpu view`: the page of runs, live, in a browser. */
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { EXIT_OK } from "../process/exit.ts";
+import { ALLOW_HOST, allowedHosts } from "./http_options.ts";
+
+const DEFAULT_PORT = 7007;
+
+export const viewCommand: Command = {
+  path: "view",
+  summary: "show runs in the browser while they go on",
+  args: "<RUN> [RUN ...]",
+  options: [
+    { flag: "--port", value: "N", describe: `port; 0 takes any free one (default ${DEFAULT_PORT})` },
+    { flag: "--host", value: "HOST", describe: "address to listen on", default: "127.0.0.1" },
+    ALLOW_HOST,
+  ],
+  examples: [
+    "grpu view checkpoints/grpu/arithmetic",
+    "grpu view checkpoints/grpu/arithmetic checkpoints/grpu/arithmetic.1 --port 8080",
+  ],
+  notes:
+    "RUN is the folder of a run, which another process may be writing. Ctrl-C ends the server.\n" +
+    "Only this machine can reach it, unless --host says otherwise; there is no password.",
+  run: view,
+};
+
+async function view({ args, options }: Input, io: Io): Promise<number> {
+  const { openRuns } = await import("../run/runs.ts");
+  const { serveRuns } = await import("../../log/page/view_server.ts");
+  const runs = openRuns(args);
+  const server = await serveRuns(runs, {
+    host: String(options.host),
+    port: portOf(options.port),
+    allowedHosts: allowedHosts(options),
+  });
+  io.out(`${server.url}\n`);
+  io.err("Ctrl-C ends it.\n");
+  await new Promise<void>((resolve) => {
+    if (io.signal.aborted) resolve();
+    io.signal.addEventListener("abort", () => resolve());
+  });
+  await server.close();
+  return EXIT_OK;
+}
+
+function portOf(given: Input["options"][string]): number {
+  const port = Number(given ?? DEFAULT_PORT);
+  if (Number.isInteger(port) && port >= 0 && port <= 65535) return port;
+  throw new ConfigError(`Cannot listen as --port takes a whole number from 0 to 65535: ${given}`);
+}

@@ -1,0 +1,44 @@
+/** Opens the backend that a run names: the one on this machine, a Tinker service, or one of the user's. */
+import { registeredBackend } from "../../backend/registry.ts";
+import type { Device } from "../../compute/device.ts";
+import { setting } from "../../config/schema.ts";
+import type { Backend } from "../../contract/backend.ts";
+import type { Io } from "../command.ts";
+import { adoptCheckpoint } from "./adopt.ts";
+import { type OpenOptions, openLocalBackend } from "./local.ts";
+import type { Session } from "./session.ts";
+
+export interface OpenedTrainer {
+  readonly backend: Backend;
+  /** Where advantages are computed too. Absent: on the host. */
+  readonly device?: Device;
+  /** For people: what does the work. */
+  readonly description: string;
+  /** The session, with what the checkpoint fixes in its configuration. */
+  readonly session: Session;
+}
+
+/**
+ * @param options.checkpoint folder of the weights to go on from; the local backend takes its shape.
+ * @throws {ConfigError} for settings that the backend, or the checkpoint, cannot open with.
+ */
+export async function openBackend(
+  session: Session,
+  { io, ...options }: OpenOptions & { readonly io: Io },
+): Promise<OpenedTrainer> {
+  const name = setting(session.config, "rllm.backend");
+  const open = registeredBackend(name);
+  if (open) {
+    const backend = await open({ config: session.config });
+    return { backend, description: `backend ${name}`, session };
+  }
+  if (name === "tinker") {
+    const { openTinkerBackend } = await import("./tinker.ts");
+    return { ...(await openTinkerBackend(session, io)), session };
+  }
+  const { checkpoint } = options;
+  const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint);
+  const { backend, device } = await openLocalBackend(own, options);
+  const description = `${device.info.kind}: ${device.info.description}`;
+  return { backend, device, description, session: own };
+}

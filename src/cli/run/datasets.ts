@@ -1,0 +1,83 @@
+/** What `data.train_files` and `data.val_files` name: files, folders, or data sets that a module registered. */
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { join, relative, resolve, sep } from "node:path";
+import { setting } from "../../config/schema.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import { type Split, tasksFromDataset } from "../../data/dataset.ts";
+import { filesOfSplit } from "../../data/folder_split.ts";
+import { type PromptOptions, type RowOptions, tasksFromJsonl, tasksFromParquet } from "../../data/rows.ts";
+import type { Task } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import { datasetByName, datasetNames } from "../../task/registry.ts";
+import { locate, readBytes, readText } from "../files.ts";
+
+/**
+ * The tasks of a split, in the order of the names given.
+ * @param it.shipped the environment's own file, where the configuration names none
+ * @throws {ConfigError} naming the file, folder or row that cannot be used.
+ */
+export async function readTasks(config: Tree, it: { split: Split; shipped?: string }): Promise<Task[]> {
+  const { split, shipped = [] } = it;
+  const given = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
+  const prompt = {
+    promptKey: setting(config, "data.prompt_key") ?? undefined,
+    promptType: setting(config, "data.prompt_type"),
+    systemPrompt: setting(config, "data.system_prompt") ?? undefined,
+  };
+  const tasks: Task[] = [];
+  for (const name of [given ?? shipped].flat()) {
+    const dataset = datasetByName(name);
+    const more = dataset
+      ? await tasksFromDataset(dataset, { ...prompt, name, split })
+      : await tasksFromPath(name, { split, prompt });
+    // One by one: a spread of a million rows overflows the stack.
+    for (const task of more) tasks.push(task);
+  }
+  return tasks;
+}
+
+async function tasksFromPath(path: string, it: { split: Split; prompt: PromptOptions }): Promise<Task[]> {
+  const { split, prompt } = it;
+  const place = locate(path);
+  if (!existsSync(place) || !statSync(place).isDirectory()) return tasksFromFile({ ...prompt, file: path });
+  const tasks: Task[] = [];
+  for (const name of dataFiles(place, split)) {
+    const source = resolve(place).split(sep).at(-1);
+    for (const task of await tasksFromFile({ ...prompt, file: join(place, name), source })) tasks.push(task);
+  }
+  return tasks;
+}
+
+function tasksFromFile(options: RowOptions): Promise<Task[]> | Task[] {
+  const { file } = options;
+  if (file.endsWith(".parquet")) return tasksFromParquet(readBytes(file, "data file"), options);
+  return tasksFromJsonl(readText(file, `data file${knownDatasets()}`), options);
+}
+
+function knownDatasets(): string {
+  const names = datasetNames();
+  return names.length > 0 ? ` (nor data set: registered are ${names.join(", ")})` : "";
+}
+
+/** JSONL and Parquet files of a folder and the folders in it, by name, for a split. Hidden ones are left out. */
+function dataFiles(folder: string, split: Split): readonly string[] {
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+  const paths = entries
+    .filter((entry) => entry.isFile() && /\.(jsonl|parquet)$/.test(entry.name))
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)).split(sep).join("/"))
+    .filter((path) => !/(^|\/)\./.test(path))
+    .sort();
+  const path = `data.${split}_files`;
+  if (paths.length === 0) {
+    throw new ConfigError(
+      `Cannot use the folder as data as it holds no .jsonl and no .parquet file: ${folder}`,
+      { path },
+    );
+  }
+  const files = filesOfSplit(paths, split);
+  if (files.length > 0) return files;
+  throw new ConfigError(
+    `Cannot use the folder for ${split} as its file names tell other splits: ${paths.slice(0, 5).join(", ")}. Name files of it instead: ${folder}`,
+    { path },
+  );
+}

@@ -1,0 +1,34 @@
+/** The thread of judges.ts: imports the user's modules and calls what they register. */
+import { parentPort, workerData } from "node:worker_threads";
+import "../../task/environments.ts";
+import { environmentByName, evaluatorByName, rewardByName } from "../../task/registry.ts";
+import { type Answer, failureOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";
+import { importModules } from "./modules.ts";
+
+const say = (answer: Answer) => parentPort?.postMessage(answer);
+
+function functionOf({ kind, name }: Judge): (...args: never[]) => unknown {
+  if (kind === "evaluator") return evaluatorByName(name);
+  const reward = kind === "reward" ? rewardByName(name) : environmentByName(name).reward;
+  if (reward) return reward;
+  throw new Error(`The environment ${name} has no reward in the judging thread`);
+}
+
+async function answer({ id, judge, args }: JudgeCall): Promise<void> {
+  say({ begun: id });
+  try {
+    say({ ended: id, value: await functionOf(judge)(...(args as never[])) });
+  } catch (error) {
+    say({ ended: id, failure: failureOf(error) });
+  }
+}
+
+try {
+  await importModules(workerData as readonly string[]);
+  parentPort?.on("message", (request: Request) => {
+    if ("ping" in request) say({ pong: request.ping });
+    else void answer(request.call);
+  });
+} catch (error) {
+  say({ unusable: failureOf(error) });
+}

@@ -1,0 +1,52 @@
+/**
+ * Loads what `--import` names: a user's module that registers rewards, environments, estimators, losses, stages,
+ * groupings, rejections, backends or loggers.
+ */
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { ConfigError } from "../../errors.ts";
+import { nearestFile } from "../files.ts";
+
+/**
+ * Imports modules in order. TypeScript is run as it is; `grpu` in it is this very program, whatever is installed where,
+ * and `zod` comes with it.
+ * @throws {ConfigError} for a file that does not exist or that fails while it loads.
+ */
+export async function importModules(paths: readonly string[]): Promise<void> {
+  for (const path of paths) {
+    const file = resolve(path);
+    if (!existsSync(file)) {
+      throw new ConfigError(
+        `Cannot import the module as there is no such file: ${path}${nearestFile(path)}`,
+        {
+          kind: "data",
+        },
+      );
+    }
+    try {
+      await load(file);
+    } catch (error) {
+      if (error instanceof ConfigError) throw error;
+      const { message } = error as Error;
+      throw new ConfigError(`Cannot import the module as it fails while it loads: ${message}`, {
+        file: path,
+      });
+    }
+  }
+}
+
+async function load(file: string): Promise<void> {
+  // Deno runs TypeScript itself, and finds "grpu" by the import map of deno.json.
+  if ("Deno" in globalThis) {
+    await import(pathToFileURL(file).href);
+    return;
+  }
+  const [{ createJiti }, grpu, zod] = await Promise.all([
+    import("jiti"),
+    import("../../mod.ts"),
+    import("zod"),
+  ]);
+  const jiti = createJiti(import.meta.url, { virtualModules: { grpu, zod }, interopDefault: false });
+  await jiti.import(file);
+}

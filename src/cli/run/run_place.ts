@@ -1,0 +1,239 @@
+/**
+ * The folder of a run. One process writes there, and a command that fails before its run has begun leaves the folder as
+ * it was: an earlier run that made way is put back, and a run to be continued is not written to.
+ */
+import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { rm, rmdir } from "node:fs/promises";
+import { basename, dirname, join, relative, resolve } from "node:path";
+import { setting } from "../../config/schema.ts";
+import { toYaml } from "../../config/show.ts";
+import { readYaml } from "../../config/yaml/read.ts";
+import { equalValues, flatten, type Tree } from "../../config/yaml/tree.ts";
+import { fileError } from "../../errors.ts";
+import { FolderCheckpoints, placeAside } from "../../log/checkpoint/checkpoints.ts";
+import { FolderLock } from "../../log/folder/lock.ts";
+import { makeFolders } from "../../log/folder/make_folders.ts";
+import { namesIn } from "../../log/folder/owner.ts";
+import type { Logger } from "../../log/logger.ts";
+import {
+  CONFIG_FILE,
+  GROUPS_FILE,
+  METRICS_FILE,
+  RUN_FILE,
+  type RunFacts,
+  SAMPLES_FILE,
+} from "../../log/page/run_folder.ts";
+import type { LoopState } from "../../loop/state.ts";
+import type { Io } from "../command.ts";
+import { runFolder } from "./session.ts";
+
+const SETTING = "training.default_local_dir";
+const ADVICE = `Wait until it has ended, or give this run a folder of its own with ${SETTING}=DIR.`;
+
+export class RunPlace {
+  readonly dir: string;
+  readonly checkpoints: FolderCheckpoints<LoopState>;
+  /** The checkpoint that the run continues from. */
+  checkpoint: string | undefined;
+  private config: Tree;
+  private readonly io: Io;
+  private readonly lock: FolderLock;
+  /** Folders above the run's that were made for it, the innermost first. */
+  private readonly madeAbove: readonly string[];
+  /** Whether the run goes on with what is in the folder. */
+  private isContinued = false;
+  /** Whether the run only adds a validation to what is in the folder. */
+  private isAddition = false;
+  /** Where the run is that was in the folder before this one. */
+  private earlier: string | undefined;
+  private facts: RunFacts | undefined;
+  private hasWritten = false;
+  private isBegun = false;
+
+  private constructor(at: { config: Tree; io: Io; lock: FolderLock; madeAbove: readonly string[] }) {
+    const { config, io, lock } = at;
+    this.config = config;
+    this.io = io;
+    this.lock = lock;
+    this.madeAbove = at.madeAbove;
+    this.dir = runFolder(config);
+    this.checkpoints = new FolderCheckpoints<LoopState>(this.dir, {
+      resumeMode: setting(config, "training.resume_mode"),
+      resumeFrom: setting(config, "training.resume_from_path") ?? undefined,
+      keep: setting(config, "training.max_ckpt_to_keep") ?? undefined,
+      onSkip: (message) => io.err(`warning: ${message}\n`),
+      beforeWrite: () => this.write(),
+    });
+  }
+
+  /**
+   * Locks the folder that the configuration names and looks for the checkpoint to continue from. Changes nothing else.
+   * @throws {ConfigError} when another process writes there, or no checkpoint can be used.
+   */
+  static async open(config: Tree, io: Io): Promise<RunPlace> {
+    const dir = runFolder(config);
+    const madeAbove = makeFolders(dirname(resolve(dir)), { act: `make the folder that ${SETTING} names` });
+    try {
+      const lock = await FolderLock.take(dir, { advice: ADVICE, setting: SETTING });
+      const place = new RunPlace({ config, io, lock, madeAbove });
+      await place.look().catch(async (error) => {
+        await place.close();
+        throw error;
+      });
+      return place;
+    } catch (error) {
+      await removeEmpty(madeAbove);
+      throw error;
+    }
+  }
+
+  /** Aborted when another process took the folder, or it was moved away. */
+  get signal(): AbortSignal {
+    return this.lock.signal;
+  }
+
+  /** Whether the folder holds something of this run's own that is worth keeping. */
+  get hasBegun(): boolean {
+    return this.isBegun || this.isContinued;
+  }
+
+  private async look(): Promise<void> {
+    const from = await this.checkpoints.find();
+    if (!from) return;
+    this.isContinued = !relative(realpathSync(this.dir), realpathSync(from.dir)).startsWith("..");
+    this.isAddition = this.isContinued && setting(this.config, "rllm.trainer.val_only");
+    this.checkpoint = from.dir;
+    this.io.err(`Continuing from ${this.isContinued ? basename(from.dir) : from.dir}\n`);
+  }
+
+  /** Takes the configuration as the checkpoint settles it, and says what differs from the run that is continued. */
+  use(config: Tree): void {
+    this.config = config;
+    if (this.checkpoint === undefined) return;
+    warnOfChanges(config, { file: join(dirname(this.checkpoint), CONFIG_FILE), io: this.io });
+  }
+
+  /** Makes the folder ready for the run. An earlier run that this one does not continue makes way. */
+  async begin(facts: RunFacts): Promise<void> {
+    this.facts = facts;
+    if (this.isContinued) return;
+    if ((await namesIn(this.dir)).length > 0) {
+      const place = await placeAside(this.lock.folder);
+      await this.lock.moveAside(place).catch((cause) => {
+        throw fileError(cause, { act: "move the earlier run out of the way", file: this.dir }) ?? cause;
+      });
+      this.earlier = place;
+      this.io.err(`The earlier run in ${this.dir} is now in ${place}\n`);
+    }
+    await this.write();
+  }
+
+  /** @throws {RemoteError} when the folder is no longer this process's. Called before anything is written there. */
+  async write(): Promise<void> {
+    await this.lock.check();
+    if (this.hasWritten || this.isAddition || !this.facts) return;
+    this.hasWritten = true;
+    writeFileSync(join(this.dir, CONFIG_FILE), toYaml(this.config));
+    this.writeFacts(this.facts);
+  }
+
+  /** Says how the run ended; nothing of a run that was continued and had nothing left to do. */
+  async end(outcome: Pick<RunFacts, "complete">): Promise<void> {
+    if ((await this.checkpoints.latest()) !== undefined) this.isBegun = true;
+    await this.lock.check();
+    if (this.isContinued && !this.hasWritten) return;
+    await this.write();
+    if (this.facts) this.writeFacts({ ...this.facts, ended: new Date().toISOString(), ...outcome });
+  }
+
+  private writeFacts(facts: RunFacts): void {
+    writeFileSync(join(this.dir, RUN_FILE), `${JSON.stringify(facts, null, 2)}\n`);
+  }
+
+  /** A logger of the run that writes only while the folder is this process's, and drops nothing before it writes. */
+  logger(inner: Logger): Logger {
+    let rewindTo: number | undefined;
+    let hasLogged = false;
+    const ready = async () => {
+      await this.write();
+      const position = rewindTo;
+      rewindTo = undefined;
+      if (position !== undefined) await inner.rewind?.(position);
+    };
+    return {
+      name: inner.name,
+      log: async (record) => {
+        await ready();
+        hasLogged = true;
+        await inner.log(record);
+        // Attempts were made and scored: what had to be tried works.
+        if (record.phase !== "warmup") this.isBegun = true;
+      },
+      warn: inner.warn && ((message) => inner.warn?.(message)),
+      position: async () => {
+        // Where it will be once it is rewound.
+        const limit = rewindTo ?? Number.POSITIVE_INFINITY;
+        if (!this.isContinued) await ready();
+        return limit === 0 ? 0 : Math.min(limit, (await inner.position?.()) ?? 0);
+      },
+      rewind: async (position) => {
+        if (!this.isAddition) rewindTo = position;
+      },
+      finish: async () => {
+        if (this.isContinued && !hasLogged) return;
+        await ready();
+        await inner.finish?.();
+      },
+    };
+  }
+
+  /** Releases the folder; where the run never began, leaves it as it was before. */
+  async close(): Promise<void> {
+    try {
+      if (!this.hasBegun && !this.signal.aborted) await this.undo();
+    } finally {
+      await this.lock.release();
+      await removeEmpty(this.madeAbove);
+    }
+  }
+
+  private async undo(): Promise<void> {
+    if (this.earlier !== undefined) {
+      const failed = await placeAside(this.lock.folder);
+      await this.lock.replaceBy(this.earlier, { keepAs: failed });
+      this.io.err(`The earlier run is in ${this.dir} again, because this one did not begin\n`);
+      await removeOwn(failed);
+      if (existsSync(failed)) this.io.err(`What other code wrote meanwhile is in ${failed}\n`);
+    } else if (this.hasWritten && (await this.checkpoints.latest()) === undefined) await removeOwn(this.dir);
+  }
+}
+
+/** What a run writes before its first attempts are scored. */
+const OWN = new RegExp(
+  `^(${[CONFIG_FILE, RUN_FILE, METRICS_FILE, SAMPLES_FILE, GROUPS_FILE, "tensorboard", "wandb"].join("|")}|warmup_step_\\d+|\\.(writing|deleting)-.*)$`,
+);
+
+/** Removes a run's files; the folder too where it holds no others. */
+async function removeOwn(dir: string): Promise<void> {
+  const names = (await namesIn(dir)).filter((name) => OWN.test(name));
+  for (const name of names) await rm(join(dir, name), { recursive: true, force: true });
+  await removeEmpty([dir]);
+}
+
+async function removeEmpty(folders: readonly string[]): Promise<void> {
+  for (const folder of folders) await rmdir(folder).catch(() => {});
+}
+
+/** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */
+const FREE_TO_CHANGE =
+  /^(training\.resume_|training\.default_local_dir$|rllm\.trainer\.|device$|memory_budget_bytes$)/;
+
+/** Warns about settings that differ from those the run began with. */
+function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): void {
+  const before = existsSync(file) ? flatten(readYaml(readFileSync(file, "utf8"), file).tree) : undefined;
+  if (!before) return;
+  for (const [path, value] of flatten(config)) {
+    if (FREE_TO_CHANGE.test(path) || equalValues(value, before.get(path))) continue;
+    io.err(`warning: ${path} was ${JSON.stringify(before.get(path))} and is now ${JSON.stringify(value)}\n`);
+  }
+}

@@ -1,0 +1,233 @@
+/** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
+import { backendNames } from "../../backend/registry.ts";
+import { composeConfig } from "../../config/compose.ts";
+import type { Problem } from "../../config/problem.ts";
+import { formatProblem } from "../../config/problem.ts";
+import { setting } from "../../config/schema.ts";
+import { LEVEL, originOf } from "../../config/yaml/layer.ts";
+import { getAt, type Tree } from "../../config/yaml/tree.ts";
+import type { Task } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import { loggerNames } from "../../log/loggers/registry.ts";
+import { rejectionNames } from "../../loop/stages/registry.ts";
+import "../../task/environments.ts";
+import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
+import {
+  environmentByName,
+  environmentNames,
+  evaluatorByName,
+  evaluatorNames,
+  rewardByName,
+  rewardNames,
+} from "../../task/registry.ts";
+import {
+  type Environment,
+  type Evaluate,
+  type Evaluator,
+  type Example,
+  promptOf,
+  type RewardFunction,
+  type Rollout,
+} from "../../task/rollout.ts";
+import { checkArgs } from "../../task/workflow.ts";
+import type { Io } from "../command.ts";
+import { splitArguments } from "../commands/config_sources.ts";
+import { locate, nearestFile, packagedText, textOf } from "../files.ts";
+import { readTasks } from "./datasets.ts";
+import type { Judge } from "./judge_calls.ts";
+import { Judges } from "./judges.ts";
+import { importModules } from "./modules.ts";
+
+export interface Session {
+  readonly config: Tree;
+  readonly environment: Environment;
+  readonly rollout: Rollout;
+  /** Every rollout begins with its task's own prompt. */
+  readonly asksPrompt: boolean;
+  readonly evaluate?: Evaluate;
+  readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
+  readonly examples: readonly Example[];
+  /** Whether a file or the command line names the setting, as opposed to a default. */
+  readonly isGiven: (path: string) => boolean;
+}
+
+export interface SessionOptions {
+  /** Files and overrides, as typed. */
+  readonly args: readonly string[];
+  /** Modules of the user's. */
+  readonly imports: readonly string[];
+  /** More overrides, from flags. */
+  readonly overrides?: readonly string[];
+  /** Settings that the backend cannot honour are warned of, not refused. */
+  readonly allowUnsupported?: boolean;
+}
+
+/**
+ * Loads everything that a run reads before it opens a device.
+ * @throws {ConfigError} that says which file, key or row to mend.
+ */
+export async function openSession(
+  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
+  io: Io,
+): Promise<Session> {
+  await importModules(imports);
+  const given = splitArguments(args);
+  for (const file of given.files) requireFile(file);
+  const { estimatorNames } = await import("../../algorithm/advantage/registry.ts");
+  await import("../../algorithm/advantage/host.ts");
+  const { lossNames } = await import("../../algorithm/loss/spec.ts");
+  const { config, origins, warnings } = composeConfig({
+    files: given.files,
+    overrides: [...given.overrides, ...overrides],
+    allowUnsupported,
+    readFile: (path) => textOf(locate(path)),
+    readConfig: packagedText,
+    env: io.env,
+    registered: {
+      "task.name": environmentNames(),
+      "task.reward": rewardNames(),
+      "task.evaluator": evaluatorNames(),
+      "rllm.algorithm.adv_estimator": [...estimatorNames()],
+      "rllm.algorithm.loss_fn": [...lossNames()],
+      "rllm.rejection_sample.mode": rejectionNames(),
+      "rllm.backend": backendNames(),
+      "rllm.trainer.logger": loggerNames(),
+    },
+  });
+  warn(warnings, io);
+  const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
+  return describeTask(config, { isGiven, judges: openJudges(config, imports) });
+}
+
+function requireFile(path: string): void {
+  if (textOf(locate(path)) !== undefined) return;
+  throw new ConfigError(
+    `Cannot read the configuration as there is no such file: ${path}${nearestFile(path)} (overrides are written key=value)`,
+    { kind: "data" },
+  );
+}
+
+function warn(warnings: readonly Problem[], io: Io): void {
+  for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
+}
+
+/** Where rewards and evaluators run; undefined: in this process. */
+function openJudges(config: Tree, imports: readonly string[]): Judges | undefined {
+  const timeoutSeconds = setting(config, "task.judge_timeout");
+  return timeoutSeconds === null ? undefined : new Judges({ imports, timeoutSeconds });
+}
+
+async function describeTask(
+  config: Tree,
+  { isGiven, judges }: Pick<Session, "isGiven"> & { readonly judges: Judges | undefined },
+): Promise<Session> {
+  const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
+  const chosen = chooseRollout(rolloutSettings(config, { environment, judges }));
+  const train = await readTasks(config, { split: "train", shipped: environment.train_files });
+  if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
+    throw new ConfigError(
+      "Cannot train as there are no tasks: set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
+      {
+        path: "data.train_files",
+      },
+    );
+  }
+  return {
+    config,
+    isGiven,
+    environment,
+    rollout: chosen.rollout,
+    asksPrompt: chosen.asksPrompt,
+    evaluate: readEvaluator(config, judges),
+    tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
+    examples: train.flatMap(chosen.examples),
+  };
+}
+
+function rolloutSettings(config: Tree, { environment, judges }: Judged): RolloutSettings {
+  const reward = setting(config, "task.reward");
+  const args = setting(config, "task.args");
+  const hasEvaluator = setting(config, "task.evaluator") !== null;
+  // A reward or an evaluator of the user's own may read what the environment does not.
+  if (environment.args && reward === null && !hasEvaluator)
+    checkArgs(args, {
+      known: environment.args,
+      path: "task.args",
+      owner: `the environment ${environment.name}`,
+    });
+  return {
+    environment,
+    args,
+    // A reward that is named judges the reply; the evaluator then adds to it.
+    isJudgedLater: hasEvaluator && reward === null,
+    reward: rewardOf(reward, { environment, judges }),
+    agent: {
+      name: setting(config, "rllm.agent.name"),
+      max_steps: setting(config, "rllm.agent.max_steps"),
+      agent_args: setting(config, "rllm.agent.agent_args"),
+    },
+    env: { name: setting(config, "rllm.env.name"), env_args: setting(config, "rllm.env.env_args") },
+    workflow: readWorkflow(config),
+  };
+}
+
+/** Settings of `workflow_args` that the loop reads. */
+const LOOP_ARGS = ["timeout", "gamma", "reward_bonus_coeff"];
+
+function readWorkflow(config: Tree): RolloutSettings["workflow"] {
+  const inner = {
+    agent_cls: setting(config, "rllm.workflow.workflow_args.agent_cls"),
+    agent_args: setting(config, "rllm.workflow.workflow_args.agent_args"),
+    env_cls: setting(config, "rllm.workflow.workflow_args.env_cls"),
+    env_args: setting(config, "rllm.workflow.workflow_args.env_args"),
+  };
+  const all = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
+  const args = Object.fromEntries(all.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
+  return {
+    use_workflow: setting(config, "rllm.workflow.use_workflow"),
+    name: setting(config, "rllm.workflow.name"),
+    ...inner,
+    args,
+  };
+}
+
+interface Judged {
+  readonly environment: Environment;
+  readonly judges: Judges | undefined;
+}
+
+/** The reward of that name, or the environment's own. */
+function rewardOf(name: string | null, { environment, judges }: Judged): RewardFunction | undefined {
+  const reward = name === null ? environment.reward : rewardByName(name);
+  if (!judges || !reward) return reward;
+  const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
+  return judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
+}
+
+function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {
+  const name = setting(config, "task.evaluator");
+  if (name === null) return undefined;
+  const [own, args] = [evaluatorByName(name), setting(config, "task.args")];
+  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? own;
+  return (task, episode) => evaluator(task, episode, args);
+}
+
+/** The folder of a run: checkpoints, metrics, report. */
+export function runFolder(config: Tree): string {
+  return setting(config, "training.default_local_dir");
+}
+
+/** Characters for a new model's tokenizer: those of the setting, the environment, or the data. */
+export function alphabetOf({ config, environment, tasks, examples }: Session): string {
+  const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
+  if (given) return given;
+  const texts = [
+    ...[...tasks.train, ...tasks.val].map(promptOf),
+    ...examples.flatMap(({ prompt, response }) => [prompt, response]),
+  ];
+  const plain = texts.map((text) =>
+    typeof text === "string" ? text : text.map(({ content }) => content).join(""),
+  );
+  const letters = new Set(plain.join(""));
+  return [...letters].sort().join("");
+}

@@ -1,0 +1,75 @@
+/** Opens the Tinker backend: key and address from the environment, the tokenizer from a folder on this machine. */
+import { existsSync, statSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { TinkerBackend } from "../../backend/tinker/backend.ts";
+import type { ModelInfo } from "../../backend/tinker/model.ts";
+import { tinkerSetting } from "../../config/schema.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import type { Tokenizer } from "../../contract/backend.ts";
+import { ConfigError } from "../../errors.ts";
+import { openTokenizer } from "../../model/files/folder.ts";
+import type { Io } from "../command.ts";
+import { httpFetch } from "../process/http.ts";
+import type { OpenedTrainer } from "./backend.ts";
+import type { Session } from "./session.ts";
+
+const SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";
+
+/** @throws {ConfigError} without a key or a tokenizer; RemoteError for a service that refuses. */
+export async function openTinkerBackend(
+  { config }: Session,
+  io: Io,
+): Promise<Pick<OpenedTrainer, "backend" | "description">> {
+  const baseUrl = tinkerSetting(config, "tinker_base_url") ?? (io.env.TINKER_BASE_URL || SERVICE);
+  const name = tinkerSetting(config, "model.name");
+  const backend = await TinkerBackend.open({
+    baseUrl: baseUrl.replace(/\/+$/, ""),
+    apiKey: keyOf(io),
+    fetch: httpFetch,
+    sdkVersion: tinkerSetting(config, "tinker_sdk_version"),
+    wire: tinkerSetting(config, "tinker_wire"),
+    baseModel: name,
+    ...(isFolder(name) && { baseModelFolder: resolve(name) }),
+    lora: {
+      rank: tinkerSetting(config, "model.lora_rank"),
+      seed: tinkerSetting(config, "training.seed"),
+      train_attn: tinkerSetting(config, "model.train_attn"),
+      train_mlp: tinkerSetting(config, "model.train_mlp"),
+      train_unembed: tinkerSetting(config, "model.train_unembed"),
+    },
+    contextLength: tinkerSetting(config, "training.max_length"),
+    tokenizer: (info) => findTokenizer(config, info),
+    startFrom: tinkerSetting(config, "training.resume_from_tinker_id") ?? undefined,
+    fuse: tinkerSetting(config, "fuse_forward_backward_and_optim_step"),
+    openSignal: io.signal,
+    hurry: io.signal,
+    notify: (message) => io.err(`tinker: ${message}\n`),
+  });
+  return { backend, description: `${name} at ${baseUrl}` };
+}
+
+function keyOf({ env }: Io): string {
+  if (env.TINKER_API_KEY) return env.TINKER_API_KEY;
+  throw new ConfigError(
+    "Cannot train on Tinker without a key: set TINKER_API_KEY in the environment (any that begins with tml- for a local server)",
+  );
+}
+
+/** In the folder that is named, that of the base model, or the one that a server on this machine names. */
+async function findTokenizer(config: Tree, { name, tokenizerId }: ModelInfo): Promise<Tokenizer> {
+  const named = tinkerSetting(config, "model.tokenizer");
+  const folders = named
+    ? [named]
+    : [tinkerSetting(config, "model.name"), tokenizerId, name].filter((it) => it !== undefined);
+  const folder = folders.find((it) => existsSync(join(it, "tokenizer.json")));
+  const tokenizer = folder && (await openTokenizer(folder));
+  if (tokenizer) return tokenizer;
+  throw new ConfigError(
+    `Cannot turn text into the tokens of ${name} as there is no tokenizer.json in ${folders.join(", nor in ")}: download the model's tokenizer files into a folder, and set model.tokenizer to it`,
+    { path: "model.tokenizer" },
+  );
+}
+
+function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+}

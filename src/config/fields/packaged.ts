@@ -1,0 +1,33 @@
+/** The packaged YAML files as their tables render them. A test holds the files to this, both ways. */
+
+import { DEFAULT_VERL } from "../sync/verl_tree.ts";
+import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";
+import { renderFields } from "./render.ts";
+import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
+import { TINKER_FIELDS, TINKER_SECTIONS } from "./tinker.ts";
+import { VERL_FIELDS } from "./verl.ts";
+
+/** Text by file name under `config/`. */
+export function packagedFiles(): Record<string, string> {
+  return {
+    "rllm/base.yaml": renderFields(RLLM_FIELDS, {
+      head: "Settings that mean the same on every backend, mounted at rllm.",
+      sections: RLLM_SECTIONS,
+      mount: "rllm",
+    }),
+    "rllm/backend/local.yaml": renderFields(LOCAL_FIELDS, {
+      head: "@package _global_\nThe local backend: WebGPU on this machine.",
+      sections: LOCAL_SECTIONS,
+    }),
+    "rllm/backend/tinker.yaml": renderFields(TINKER_FIELDS, {
+      head: "@package _global_\nThe Tinker backend: the Tinker service, or any server that speaks its protocol.",
+      sections: TINKER_SECTIONS,
+    }),
+    "rllm/backend/verl.yaml": renderFields(VERL_FIELDS, {
+      head:
+        "@package _global_\nThe verl backend: verl's own tree, with what the unified loop needs set differently.\n" +
+        "Shared settings (rllm.* and their native names) are synchronised when the configuration is composed.",
+      preamble: `\ndefaults:\n  - /verl: "${DEFAULT_VERL}"\n  - _self_`,
+    }),
+  };
+}

@@ -1,0 +1,132 @@
+/** The packaged files and the groups among them: which layers a configuration starts from. */
+
+import { nearest, type Problem } from "../problem.ts";
+import { BACKENDS } from "../schema.ts";
+import { MODEL_ENGINES, VERL_ENGINES, VERL_VERSIONS, verlFiles } from "../sync/verl_tree.ts";
+import {
+  type Layer,
+  LEVEL,
+  type Level,
+  mergeTree,
+  type Origins,
+  originInFile,
+  readLayer,
+} from "../yaml/layer.ts";
+import type { Tree } from "../yaml/tree.ts";
+
+export const GROUPS: Readonly<Record<string, readonly string[]>> = {
+  rllm: ["base"],
+  "rllm/backend": BACKENDS,
+  verl: VERL_VERSIONS,
+  model_engine: MODEL_ENGINES,
+};
+
+/** A choice that somebody made, with the words that made it. */
+export interface Choice {
+  readonly choice: string;
+  readonly by: string;
+  readonly file?: string;
+  readonly line?: number;
+  /** A backend that a plug-in registered: its settings are those of `choice`. */
+  readonly own?: string;
+}
+
+/** What is wrong with choosing `choice` in `group`, if anything. */
+export function checkChoice(group: string, { choice, file, line }: Choice): Problem | undefined {
+  const allowed = GROUPS[group];
+  const problem = (message: string): Problem => ({ severity: "error", message, path: group, file, line });
+  if (!allowed) {
+    if (group.startsWith("hydra/"))
+      return problem(`Cannot choose ${group}=${choice} as Hydra is not used here; remove it`);
+    const close = nearest(group, Object.keys(GROUPS));
+    const advice = close ? `; nearest: ${close}` : `; groups: ${Object.keys(GROUPS).join(", ")}`;
+    return problem(`Cannot choose ${group}=${choice} as there is no such group${advice}`);
+  }
+  if (allowed.includes(choice)) return undefined;
+  const trinity =
+    choice === "trinity" ? "; for Trinity-RFT, run: grpu config convert --from rllm --to trinity" : "";
+  const plugIn = group === "rllm/backend" ? ", or one that a module given with --import registers" : "";
+  const close = nearest(choice, allowed);
+  const meant = close ? `; did you mean ${group}=${close}?` : "";
+  return problem(
+    `Cannot choose ${group}=${choice} as the choices are ${allowed.join(", ")}${plugIn}${meant}${trinity}`,
+  );
+}
+
+/** Refuses choices among verl's trees on another backend: they would have no effect. */
+export function refuseTreeChoices(choices: ReadonlyMap<string, Choice>, backend: string): Problem[] {
+  return ["verl", "model_engine"].flatMap((group) => {
+    const chosen = choices.get(group);
+    const advice = "remove it, or choose rllm/backend=verl";
+    return chosen
+      ? [badChoice(group, chosen, `the ${backend} backend has no tree of verl's; ${advice}`)]
+      : [];
+  });
+}
+
+function checkEngine(chosen: Choice | undefined, version: string): Problem[] {
+  const engines = VERL_ENGINES[version] ?? [];
+  if (chosen === undefined || engines.includes(chosen.choice)) return [];
+  return [badChoice("model_engine", chosen, `verl ${version} has ${engines.join(", ")}`)];
+}
+
+function badChoice(group: string, { choice, file, line }: Choice, why: string): Problem {
+  return { severity: "error", message: `Cannot choose ${group}=${choice}: ${why}`, path: group, file, line };
+}
+
+export interface PackagedRequest {
+  /** Text of a packaged file; undefined where there is none. */
+  readonly readConfig: (name: string) => string | undefined;
+  readonly choices: ReadonlyMap<string, Choice>;
+  readonly tree: Tree;
+  readonly origins: Origins;
+  /** A copy of verl's own tree is laid here as well, for its types. */
+  readonly native: Tree;
+}
+
+/** Lays `unified.yaml` and everything that its defaults lists name over a tree. */
+export function layPackaged(request: PackagedRequest): Problem[] {
+  const problems: Problem[] = [];
+  const load = (name: string, mount?: string): void => {
+    const text = request.readConfig(name);
+    if (text === undefined) {
+      problems.push({
+        severity: "error",
+        message: `Cannot read the packaged file as it is missing: config/${name}`,
+      });
+      return;
+    }
+    const layer = readLayer(text, { file: `config/${name}`, level: levelOf(name), mount });
+    problems.push(...layer.problems);
+    const hasSelf = layer.defaults.some((entry) => entry.kind === "self");
+    for (const entry of layer.defaults) {
+      if (entry.kind === "self") lay(layer);
+      else if (entry.kind === "file") load(`${entry.name}.yaml`);
+      else {
+        const choice = request.choices.get(entry.group)?.choice ?? entry.choice;
+        if (entry.group === "verl") loadVerl(choice);
+        else load(`${entry.group}/${choice}.yaml`, entry.group.replaceAll("/", "."));
+      }
+    }
+    if (!hasSelf) lay(layer);
+  };
+  const loadVerl = (version: string): void => {
+    const engine = request.choices.get("model_engine");
+    const wrong = checkEngine(engine, version);
+    problems.push(...wrong);
+    const isRight = engine !== undefined && wrong.length === 0;
+    for (const name of verlFiles(version, isRight ? engine.choice : undefined)) load(name);
+  };
+  const lay = (layer: Layer): void => {
+    mergeTree(request.tree, layer.tree, request.origins, (path) => originInFile(layer, path));
+    if (layer.level === LEVEL.native)
+      mergeTree(request.native, layer.tree, new Map(), (path) => originInFile(layer, path));
+  };
+  load("unified.yaml");
+  return problems;
+}
+
+function levelOf(name: string): Level {
+  if (name.startsWith("verl/")) return LEVEL.native;
+  return name.startsWith("rllm/backend/") || name === "unified.yaml" ? LEVEL.backend : LEVEL.base;
+}

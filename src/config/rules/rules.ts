@@ -1,0 +1,156 @@
+/** Rules that hold between settings. Each is a function of the resolved configuration; all of them are asked. */
+import type { BackendName } from "../schema.ts";
+import { getAt, type Tree, type Value } from "../yaml/tree.ts";
+
+export interface Finding {
+  readonly severity: "error" | "warning";
+  readonly message: string;
+  /** The setting that is told to the user, first. */
+  readonly path: string;
+}
+
+type Read = (path: string) => Value | undefined;
+interface Rule {
+  readonly backends: readonly BackendName[] | "all";
+  /** Asked only when the configuration is about to run, not when it is looked at. */
+  readonly onlyReady?: boolean;
+  readonly check: (read: Read) => Finding | undefined;
+}
+
+const error = (path: string, message: string): Finding => ({ severity: "error", path, message });
+const warning = (path: string, message: string): Finding => ({ severity: "warning", path, message });
+const number = (value: Value | undefined) => (typeof value === "number" ? value : undefined);
+
+const RULES: readonly Rule[] = [
+  {
+    backends: "all",
+    check: (read) =>
+      read("rllm.rejection_sample.multiplier") !== 1 && read("rllm.rejection_sample.enable") !== true
+        ? error(
+            "rllm.rejection_sample.multiplier",
+            `Cannot set rllm.rejection_sample.multiplier=${read("rllm.rejection_sample.multiplier")} as rejection sampling is off: ` +
+              "set rllm.rejection_sample.enable=true, or multiplier=1",
+          )
+        : undefined,
+  },
+  {
+    backends: "all",
+    check(read) {
+      const [n, least] = [
+        number(read("rllm.rollout.n")),
+        number(read("rllm.rejection_sample.min_trajs_per_group")),
+      ];
+      if (n === undefined || least === undefined || n >= least || read("rllm.trainer.val_only") === true)
+        return undefined;
+      return warning(
+        "rllm.rollout.n",
+        `rllm.rollout.n=${n} trains nothing as rllm.rejection_sample.min_trajs_per_group=${least} drops every group: ` +
+          "raise the first or lower the second",
+      );
+    },
+  },
+  {
+    backends: "all",
+    check: (read) =>
+      read("rllm.async_training.enable") === true && read("rllm.workflow.raise_on_error") === true
+        ? error(
+            "rllm.workflow.raise_on_error",
+            "Cannot train asynchronously with rllm.workflow.raise_on_error=true as one failed rollout would stop both sides: set it to false",
+          )
+        : undefined,
+  },
+  {
+    backends: "all",
+    check: (read) =>
+      read("rllm.algorithm.rollout_correction.bypass_mode") === true &&
+      read("rllm.algorithm.rollout_correction.tis_mode") != null
+        ? error(
+            "rllm.algorithm.rollout_correction.tis_mode",
+            "Cannot correct by importance weights in bypass mode as both log-probs are the sampler's: " +
+              "set rllm.algorithm.rollout_correction.bypass_mode=false, or tis_mode=null",
+          )
+        : undefined,
+  },
+  {
+    backends: ["local"],
+    check(read) {
+      if (read("model.name") !== null) return undefined;
+      const [hidden, heads, kv] = [
+        read("model.init.hidden_size"),
+        read("model.init.heads"),
+        read("model.init.kv_heads"),
+      ];
+      if (!number(hidden) || !number(heads) || !number(kv) || Number(heads) % Number(kv) === 0)
+        return undefined;
+      return error(
+        "model.init.kv_heads",
+        `Cannot build the model as kv_heads must divide heads: ${kv} and ${heads}`,
+      );
+    },
+  },
+  {
+    backends: ["local", "tinker"],
+    check(read) {
+      const [mode, from] = [read("training.resume_mode"), read("training.resume_from_path")];
+      if (mode === "resume_path" && from === null) {
+        return error(
+          "training.resume_from_path",
+          "Cannot resume as training.resume_mode=resume_path has no training.resume_from_path: set it",
+        );
+      }
+      if (mode === "resume_path" || from === null) return undefined;
+      return error(
+        "training.resume_from_path",
+        `Cannot resume from training.resume_from_path=${from} as training.resume_mode is ${mode}: set it to resume_path`,
+      );
+    },
+  },
+  {
+    backends: ["local", "tinker"],
+    check(read) {
+      const whole =
+        Number(read("rllm.data.max_prompt_length")) + Number(read("rllm.data.max_response_length"));
+      const most = number(read("training.max_length"));
+      if (most === undefined || Number.isNaN(whole) || whole <= most) return undefined;
+      return warning(
+        "training.max_length",
+        `training.max_length=${most} is less than prompt and response together (${whole}): responses end early`,
+      );
+    },
+  },
+  {
+    backends: ["tinker"],
+    check: (read) =>
+      Number(read("rllm.rollout.train.temperature")) !== 1
+        ? error(
+            "rllm.rollout.train.temperature",
+            `Cannot train on samples at temperature ${read("rllm.rollout.train.temperature")} as Tinker's losses compare log-probs at temperature 1: set it to 1`,
+          )
+        : undefined,
+  },
+  {
+    backends: ["tinker"],
+    check: (read) =>
+      read("rllm.algorithm.router_replay") !== "disabled"
+        ? error(
+            "rllm.algorithm.router_replay",
+            `Cannot replay expert routing as Tinker does not report it: ${read("rllm.algorithm.router_replay")}; set disabled`,
+          )
+        : undefined,
+  },
+];
+
+/** Every broken rule of a resolved configuration. */
+export function checkRules(
+  tree: Tree,
+  { backend, isReady, more = [] }: { backend: BackendName; isReady: boolean; more?: readonly Rule[] },
+): Finding[] {
+  const read: Read = (path) => getAt(tree, path);
+  return [...RULES, ...more]
+    .filter((rule) => rule.backends === "all" || rule.backends.includes(backend))
+    .filter((rule) => isReady || !rule.onlyReady)
+    .map((rule) => rule.check(read))
+    .filter((finding) => finding !== undefined);
+}
+
+export type { Rule };

@@ -1,0 +1,132 @@
+/**
+ * Holds a backend's own settings and the portable ones together.
+ *
+ * The one rule, per shared setting: the side whose value comes from the higher level wins and is mirrored to the
+ * other; at the same level the portable side wins. Null is no opinion, unless it is an override; `???` is none.
+ * Levels: verl's tree < base.yaml < backend yaml < your files < your overrides (layer.ts). For verl this is
+ * exactly the published order: rllm on the command line, verl on the command line, rllm's default, verl's default.
+ */
+import { type Env, interpolator, MISSING } from "../hydra/interpolate.ts";
+import type { Problem } from "../problem.ts";
+import { showSetting } from "../secret.ts";
+import { forgetOrigins, LEVEL, levelAt, type Origins, originOf } from "../yaml/layer.ts";
+import { equalValues, getAt, setAt, type Tree, type Value } from "../yaml/tree.ts";
+import type { SharedKey } from "./tables.ts";
+
+/** A configuration while it is being reconciled. */
+export interface Draft {
+  readonly tree: Tree;
+  readonly origins: Origins;
+  readonly warnings: Problem[];
+  /** The value at a path, interpolations resolved; undefined when there is none or it cannot be resolved yet. */
+  read(path: string): Value | undefined;
+  /** 4 for an override, 3 for a file of the user's, lower for defaults, -1 when nothing is there. */
+  level(path: string): number;
+  isExplicit(path: string): boolean;
+  /** Explicit, and not mirrored from another path. */
+  isTyped(path: string): boolean;
+  /** Copies a value and says where it came from. */
+  mirror(value: Value, from: string, to: string): void;
+  warn(message: string, about: string): void;
+}
+
+export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
+  const warnings: Problem[] = [];
+  const { at } = interpolator(tree, env);
+  const level = (path: string) => levelAt(tree, origins, path);
+  return {
+    tree,
+    origins,
+    warnings,
+    level,
+    isExplicit: (path) => level(path) >= LEVEL.file,
+    isTyped: (path) => level(path) >= LEVEL.file && originOf(origins, path)?.from === undefined,
+    read(path) {
+      try {
+        return at(path);
+      } catch {
+        return undefined;
+      }
+    },
+    mirror(value, from, to) {
+      const source = originOf(origins, from);
+      if (from !== to && equalValues(getAt(tree, to), value)) return;
+      forgetOrigins(origins, to, getAt(tree, to));
+      setAt(tree, to, value);
+      const text = source?.from === undefined ? `${from} (${source?.text ?? "default"})` : source.text;
+      origins.set(to, { ...source, level: source?.level ?? LEVEL.base, text, from });
+    },
+    warn(message, about) {
+      const origin = originOf(origins, about);
+      warnings.push({ severity: "warning", message, path: about, file: origin?.file, line: origin?.line });
+    },
+  };
+}
+
+export interface SyncOptions {
+  /** verl's own paths still work, with a warning for each that the user set. */
+  readonly nativeIsDeprecated?: boolean;
+  /** Only an override makes a portable setting that base.yaml lacks (top_k): a default or a file leaves it out. */
+  readonly onlyTypedMakes?: boolean;
+  /** The native form of a portable value, where it differs: values that mean the same are no conflict. */
+  readonly asNative?: (value: Value | undefined) => Value;
+}
+
+export function syncShared(draft: Draft, rows: readonly SharedKey[], options: SyncOptions = {}): void {
+  for (const row of rows) syncRow(draft, row, options);
+}
+
+/** @returns the side that decided, where one did. */
+export function syncRow(
+  draft: Draft,
+  row: SharedKey,
+  options: SyncOptions = {},
+): "rllm" | "native" | undefined {
+  const { native, rllm } = row;
+  const [ours, theirs] = [draft.read(rllm), draft.read(native)];
+  // This version of the backend has no such setting.
+  if (theirs === undefined && getAt(draft.tree, native) === undefined) return undefined;
+  const [ourLevel, theirLevel] = [draft.level(rllm), draft.level(native)];
+  const speaks = (value: Value | undefined, level: number) =>
+    value !== undefined && value !== MISSING && (value !== null || level >= LEVEL.override);
+  const nativeSpeaks = speaks(theirs, theirLevel) && (!row.onlyExplicit || draft.isExplicit(native));
+  // A mandatory native setting is never filled by a portable default.
+  const fillsMandatory = theirs === MISSING && !draft.isExplicit(rllm);
+  const rllmSpeaks = speaks(ours, ourLevel) && !fillsMandatory;
+  if (draft.isExplicit(native) && theirs !== MISSING) warnNative(draft, row, options);
+  if (rllmSpeaks && (!nativeSpeaks || ourLevel >= theirLevel)) {
+    draft.mirror(ours as Value, rllm, native);
+    return "rllm";
+  }
+  const isNew = options.onlyTypedMakes && ours === undefined && theirLevel < LEVEL.override;
+  if (nativeSpeaks && theirLevel > ourLevel && !isNew) {
+    draft.mirror(theirs as Value, native, rllm);
+    return "native";
+  }
+  return undefined;
+}
+
+/** Tells that a native path is deprecated, or that both paths were set to different values. */
+export function warnNative(draft: Draft, row: SharedKey, options: SyncOptions): void {
+  const { native, rllm } = row;
+  const { nativeIsDeprecated = false, asNative = (value) => value } = options;
+  const [ours, theirs] = [draft.read(rllm), draft.read(native)];
+  const isSame = equalValues(asNative(ours), theirs);
+  const isFromFile = (path: string) => draft.level(path) === LEVEL.file;
+  // A file with both names, like the output of `config show`, says nothing new.
+  if (isFromFile(native) && isFromFile(rllm) && (ours === null || isSame)) return;
+  if (draft.isExplicit(rllm) && !isSame) {
+    const [winner, value, other] =
+      draft.level(rllm) >= draft.level(native) ? [rllm, ours, theirs] : [native, theirs, ours];
+    draft.warn(
+      `${native} conflicts with ${rllm}; using ${winner}=${showSetting(winner, value)}, not ${showSetting(winner, other)}`,
+      native,
+    );
+  } else if (nativeIsDeprecated) {
+    draft.warn(
+      `Verl-native shared config ${native} is deprecated (set to ${showSetting(native, theirs)}); ` +
+        `use ${rllm}=${showSetting(native, theirs)} instead`,
+      native,
+    );
+  }
+}

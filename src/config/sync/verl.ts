@@ -1,0 +1,126 @@
+/** The rules of verl's synchronisation that are more than a mirrored value, in the published order. */
+import { LEVEL } from "../yaml/layer.ts";
+import { getAt, type Value } from "../yaml/tree.ts";
+import { type Draft, syncRow, syncShared, warnNative } from "./sync.ts";
+import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "./tables.ts";
+
+const ACTOR = "actor_rollout_ref.actor";
+const ROLLOUT = "actor_rollout_ref.rollout";
+const DEPRECATED = { nativeIsDeprecated: true, onlyTypedMakes: true };
+
+export function syncVerl(draft: Draft): void {
+  syncShared(draft, VERL_SHARED, DEPRECATED);
+  syncSchedule(draft);
+  syncTotalSteps(draft);
+  deriveKlLoss(draft);
+  followRouterReplay(draft);
+  syncClip(draft);
+  freezeGreedy(draft, { doSample: `${ROLLOUT}.do_sample`, native: ROLLOUT, rllm: "rllm.rollout.train" });
+  freezeGreedy(draft, {
+    doSample: `${ROLLOUT}.val_kwargs.do_sample`,
+    native: `${ROLLOUT}.val_kwargs`,
+    rllm: "rllm.rollout.val",
+  });
+  switchEngines(draft);
+}
+
+function syncSchedule(draft: Draft): void {
+  const native = VERL_SCHEDULES.find((path) => getAt(draft.tree, path) !== undefined);
+  if (native) syncRow(draft, { native, rllm: VERL_SCHEDULE_RLLM }, DEPRECATED);
+}
+
+/** "No limit" is null or 0 or below: rLLM's default is -1, and verl takes null. The side that decides keeps its value. */
+function syncTotalSteps(draft: Draft): void {
+  const { native, rllm } = VERL_STEPS;
+  const asVerl = (steps: Value | undefined) => (isNumber(steps) && steps > 0 ? steps : null);
+  if (draft.isExplicit(native)) warnNative(draft, VERL_STEPS, { ...DEPRECATED, asNative: asVerl });
+  if (draft.isExplicit(native) && draft.level(native) > draft.level(rllm)) {
+    draft.mirror(draft.read(native) ?? -1, native, rllm);
+  } else draft.mirror(asVerl(draft.read(rllm)), rllm, native);
+}
+
+function deriveKlLoss(draft: Draft): void {
+  const [use, beta] = [`${ACTOR}.use_kl_loss`, draft.read("rllm.algorithm.kl_beta")];
+  if (!draft.isExplicit(use)) {
+    draft.mirror(isNumber(beta) && beta > 0, "rllm.algorithm.kl_beta", use);
+  } else if (draft.read(use) === true && !(isNumber(beta) && beta > 0)) {
+    draft.warn(
+      `${use}=true has no effect as rllm.algorithm.kl_beta is ${beta}; set rllm.algorithm.kl_beta`,
+      use,
+    );
+  }
+}
+
+/** verl's engines read the mode in their own section; rLLM writes it where only older versions of verl look. */
+function followRouterReplay(draft: Draft): void {
+  const rllm = "rllm.algorithm.router_replay";
+  const mode = draft.read(rllm);
+  if (mode === "R3") draft.mirror(true, rllm, `${ROLLOUT}.enable_rollout_routing_replay`);
+  const own = `${ACTOR}.${draft.read(`${ACTOR}.strategy`)}.router_replay.mode`;
+  if (mode != null && mode !== "disabled" && draft.read(own) !== undefined && !draft.isExplicit(own))
+    draft.mirror(mode, rllm, own);
+}
+
+/**
+ * `eps_clip` is both lower bounds; of verl's own, `clip_ratio_low` goes before `clip_ratio`, and the one that does not
+ * decide keeps its value. The upper bound is `eps_clip_high`, else `eps_clip`.
+ */
+function syncClip(draft: Draft): void {
+  const { rllm, rllmHigh, ratio, low, high } = VERL_CLIP;
+  const explicit = [rllm, low, ratio].filter((path) => draft.isExplicit(path));
+  const top = Math.max(...explicit.map((path) => draft.level(path)), LEVEL.base);
+  const driver = explicit.find((path) => draft.level(path) === top) ?? rllm;
+  for (const native of [ratio, low]) {
+    if (draft.isExplicit(native)) warnNative(draft, { native, rllm }, DEPRECATED);
+  }
+  const value = draft.read(driver) ?? null;
+  if (driver === rllm) {
+    draft.mirror(value, rllm, ratio);
+    draft.mirror(value, rllm, low);
+  } else {
+    draft.mirror(value, driver, rllm);
+    const other = driver === low ? ratio : low;
+    const kept = draft.read(other);
+    if (driver === ratio && kept !== null && kept !== value) {
+      draft.warn(
+        `${ratio}=${value} does not move ${low}, which stays ${kept}; use ${rllm}=${value} for both`,
+        ratio,
+      );
+    }
+  }
+  const upper = draft.read(rllmHigh) ?? null;
+  if (upper !== null || value !== null) draft.mirror(upper ?? value, upper === null ? rllm : rllmHigh, high);
+}
+
+/** Taking the most likely token is temperature 0 on both sides. */
+function freezeGreedy(draft: Draft, at: { doSample: string; native: string; rllm: string }): void {
+  if (draft.read(at.doSample) !== false) return;
+  for (const side of [at.native, at.rllm]) {
+    const path = `${side}.temperature`;
+    const value = draft.read(path);
+    if (draft.isTyped(path) && value !== 0) {
+      draft.warn(`${path}=${value} has no effect as ${at.doSample}=false; using temperature 0`, path);
+    }
+    draft.mirror(0, at.doSample, path);
+  }
+}
+
+/** Asynchronous training needs its own GPUs for rollouts and weights sent over NCCL; otherwise they are shared. */
+function switchEngines(draft: Draft): void {
+  const cause = "rllm.async_training.enable";
+  const isAsync = draft.read(cause) === true;
+  const engine = `${ROLLOUT}.checkpoint_engine.backend`;
+  const isNaive = draft.read(engine) === "naive";
+  draft.mirror(!isAsync, cause, "actor_rollout_ref.hybrid_engine");
+  if (isAsync && isNaive) draft.mirror("nccl", cause, engine);
+  if (!isAsync && !isNaive && draft.read(engine) !== undefined) draft.mirror("naive", cause, engine);
+  if (!isAsync) return;
+  const batch = "rllm.async_training.mini_batch_size";
+  const partial = "rllm.async_training.partial_rollout";
+  draft.mirror(draft.read(batch) ?? null, batch, `${ACTOR}.ppo_mini_batch_size`);
+  draft.mirror(draft.read(partial) ?? false, partial, "async_training.partial_rollout");
+}
+
+function isNumber(value: unknown): value is number {
+  return typeof value === "number";
+}

@@ -1,0 +1,157 @@
+/** YAML text into a tree, with the line of every setting. */
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  parseDocument,
+  type Scalar,
+} from "yaml";
+import type { Problem } from "../problem.ts";
+import { joinPath, type Tree, type Value } from "./tree.ts";
+
+export interface ReadYaml {
+  readonly tree: Tree;
+  /** 1-based line of every section and leaf, by dotted path. */
+  readonly lines: ReadonlyMap<string, number>;
+  readonly problems: readonly Problem[];
+  /** `# @package NAME` of the head comment, where there is one. */
+  readonly package?: string;
+}
+
+const DEEPEST_NESTING = 64;
+/** Aliases multiply: a file of a few lines may describe more than memory holds. */
+const MOST_VALUES = 100_000;
+
+/**
+ * Reads YAML 1.2 (`1e-6` is a number, `yes` is a string) with Hydra's `# @package` line and `<<` merge keys.
+ * Never throws: everything that is wrong is in `problems`, each with its line.
+ */
+export function readYaml(text: string, file: string): ReadYaml {
+  const reader = new YamlReader(text, file);
+  const tree = reader.readRoot();
+  const packageLine = /^#\s*@package\s+(\S+)\s*$/m.exec(text.slice(0, 2000));
+  return { tree, lines: reader.lines, problems: reader.problems, package: packageLine?.[1] };
+}
+
+class YamlReader {
+  readonly lines = new Map<string, number>();
+  readonly problems: Problem[] = [];
+  private readonly counter = new LineCounter();
+  private readonly document: Document.Parsed;
+  private readonly file: string;
+  private count = 0;
+  /** Maps and lists that are being read. */
+  private readonly open = new Set<Node>();
+
+  constructor(text: string, file: string) {
+    this.file = file;
+    this.document = parseDocument(text, { lineCounter: this.counter, version: "1.2", prettyErrors: false });
+    for (const issue of [...this.document.errors, ...this.document.warnings]) {
+      this.fail(`Cannot read the YAML as ${lowerFirst(issue.message)}`, issue.pos[0]);
+    }
+  }
+
+  readRoot(): Tree {
+    const root = this.document.contents as unknown;
+    if (isMap(root)) return this.readNode(root, "", 0) as Tree;
+    const isEmpty = root === null || (isScalar(root) && root.value === null);
+    if (!isEmpty && this.problems.length === 0)
+      this.fail("Cannot read the YAML as its root is no mapping of settings", 0);
+    return {};
+  }
+
+  private readNode(node: unknown, path: string, depth: number): Value {
+    if (depth > DEEPEST_NESTING) {
+      this.fail(`Cannot read ${path} as it nests deeper than ${DEEPEST_NESTING} levels`);
+      return null;
+    }
+    if (++this.count > MOST_VALUES) {
+      if (this.count === MOST_VALUES + 1)
+        this.fail(`Cannot read the file as it holds more than ${MOST_VALUES} values`);
+      return null;
+    }
+    if (isAlias(node)) {
+      const target = node.resolve(this.document);
+      if (target === undefined)
+        this.fail(`Cannot read ${path} as there is no anchor ${node.source}`, node.range?.[0]);
+      if (target === undefined || !this.open.has(target)) return this.readNode(target, path, depth + 1);
+      this.fail(`Cannot read ${path}: the anchor ${node.source} is around it.`, node.range?.[0]);
+      return null;
+    }
+    if (isScalar(node)) return this.readScalar(node, path);
+    if (!isMap(node) && !isSeq(node)) return null;
+    this.open.add(node);
+    const value = isMap(node)
+      ? this.readMap(node.items, path, depth)
+      : this.readList(node.items, path, depth);
+    this.open.delete(node);
+    return value;
+  }
+
+  private readList(items: readonly unknown[], path: string, depth: number): Value[] {
+    return items.map((item, i) => {
+      const itemPath = `${path}.${i}`;
+      this.lines.set(itemPath, this.lineOf((item as Node)?.range?.[0]));
+      return this.readNode(item, itemPath, depth + 1);
+    });
+  }
+
+  private readMap(items: readonly unknown[], path: string, depth: number): Tree {
+    const tree: Tree = {};
+    const merged: Tree = {};
+    for (const item of items) {
+      if (!isPair(item)) continue;
+      const key = isScalar(item.key) ? String(item.key.value) : undefined;
+      const offset = (item.key as Node)?.range?.[0];
+      if (key === undefined || key === "__proto__") {
+        this.fail(`Cannot read a key under ${path || "the root"} as it is no plain name`, offset);
+        continue;
+      }
+      const itemPath = path === "" ? joinPath(key) : `${path}.${joinPath(key)}`;
+      this.lines.set(itemPath, this.lineOf(offset));
+      const value = this.readNode(item.value, itemPath, depth + 1);
+      if (key === "<<") this.merge(merged, { value, offset });
+      else tree[key] = value;
+    }
+    return { ...merged, ...tree };
+  }
+
+  /** `<<` takes a map, or a list of maps of which the first wins. */
+  private merge(into: Tree, { value, offset }: { value: Value; offset: number | undefined }): void {
+    if (value === null) return;
+    const maps = [value].flat();
+    if (maps.every((it) => typeof it === "object" && it !== null)) Object.assign(into, ...maps.toReversed());
+    else this.fail("Cannot merge with <<: it takes a map or a list of maps.", offset);
+  }
+
+  private readScalar(node: Scalar, path: string): Value {
+    const { value, source = "" } = node;
+    if (/^[-+]?\d+$/.test(source) && typeof value === "number" && !Number.isSafeInteger(value)) {
+      this.fail(
+        `Cannot read ${path} as the number is not exact beyond 2^53: ${source}; quote it`,
+        node.range?.[0],
+      );
+    }
+    if (value === null || ["string", "number", "boolean"].includes(typeof value)) return value as Value;
+    if (value !== undefined)
+      this.fail(`Cannot read ${path} as it is no plain value: ${String(value)}`, node.range?.[0]);
+    return null;
+  }
+
+  private lineOf(offset: number | undefined): number {
+    return offset === undefined ? 1 : this.counter.linePos(offset).line;
+  }
+
+  private fail(message: string, offset?: number): void {
+    this.problems.push({ severity: "error", message, file: this.file, line: this.lineOf(offset) });
+  }
+}
+
+function lowerFirst(text: string): string {
+  return text.charAt(0).toLowerCase() + text.slice(1);
+}

@@ -1,0 +1,213 @@
+/**
+ * Settings that mean different things when nobody sets them. A conversion of what somebody set does not touch them:
+ * they are told, or written down with `pin`.
+ */
+import { RLLM_FIELDS } from "../config/fields/rllm.ts";
+import { VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED } from "../config/sync/tables.ts";
+import { equalValues, type Value } from "../config/yaml/tree.ts";
+import type { Build } from "./build.ts";
+
+/** One setting under the names of two systems, with the default of each. */
+export interface DefaultPair {
+  readonly from: string;
+  readonly fromDefault: Value;
+  readonly to: string;
+  readonly toDefault: Value;
+  /** What the value becomes in the other system; absent: the same. */
+  readonly written?: Value;
+  /** Only where the source has a setting under this path. */
+  readonly when?: string;
+}
+
+interface TrinityPair {
+  readonly verl: string;
+  readonly verlDefault: Value;
+  readonly trinity: string;
+  readonly trinityDefault: Value;
+  readonly when?: { readonly verl: string; readonly trinity: string };
+  /** The value in Trinity's form, where it is another. */
+  readonly verlAsTrinity?: Value;
+  readonly trinityAsVerl?: Value;
+}
+
+const ROLLOUT = "actor_rollout_ref.rollout";
+const VAL = { verl: "data.val_files", trinity: "buffer.explorer_input.eval_tasksets.0.path" };
+
+const VERL_TRINITY: readonly TrinityPair[] = [
+  { verl: "trainer.total_epochs", verlDefault: 30, trinity: "buffer.total_epochs", trinityDefault: 1 },
+  {
+    verl: "actor_rollout_ref.actor.use_dynamic_bsz",
+    verlDefault: false,
+    trinity: "trainer.use_dynamic_bsz",
+    trinityDefault: true,
+  },
+  {
+    verl: "actor_rollout_ref.actor.strategy",
+    verlDefault: "fsdp",
+    trinity: "trainer.trainer_strategy",
+    trinityDefault: "fsdp2",
+  },
+  {
+    verl: "actor_rollout_ref.actor.optim.min_lr_ratio",
+    verlDefault: 0,
+    trinity: "algorithm.optimizer.min_lr_ratio",
+    trinityDefault: 0.01,
+  },
+  {
+    verl: `${ROLLOUT}.gpu_memory_utilization`,
+    verlDefault: 0.5,
+    trinity: "explorer.rollout_model.gpu_memory_utilization",
+    trinityDefault: 0.9,
+  },
+  {
+    verl: `${ROLLOUT}.tensor_model_parallel_size`,
+    verlDefault: 2,
+    trinity: "explorer.rollout_model.tensor_parallel_size",
+    trinityDefault: 1,
+  },
+  {
+    verl: "data.filter_overlong_prompts",
+    verlDefault: false,
+    trinity: "model.enable_prompt_truncation",
+    trinityDefault: true,
+  },
+  {
+    verl: "data.max_prompt_length",
+    verlDefault: 512,
+    trinity: "model.max_prompt_tokens",
+    trinityDefault: null,
+  },
+  {
+    verl: "data.max_response_length",
+    verlDefault: 512,
+    trinity: "model.max_response_tokens",
+    trinityDefault: null,
+  },
+  {
+    verl: "trainer.test_freq",
+    verlDefault: -1,
+    trinity: "explorer.eval_interval",
+    trinityDefault: 100,
+    when: VAL,
+  },
+  {
+    verl: `${ROLLOUT}.val_kwargs.temperature`,
+    verlDefault: 0,
+    trinity: "buffer.explorer_input.eval_tasksets.*.rollout_args.temperature",
+    trinityDefault: 1,
+    when: VAL,
+  },
+  {
+    verl: "data.shuffle",
+    verlDefault: true,
+    verlAsTrinity: "shuffle",
+    trinity: "buffer.explorer_input.tasksets.*.SELECTOR.selector_type",
+    trinityDefault: "sequential",
+    trinityAsVerl: false,
+    when: { verl: "data.train_files", trinity: "buffer.explorer_input.tasksets.0.path" },
+  },
+  {
+    verl: "trainer.logger",
+    verlDefault: ["console", "wandb"],
+    verlAsTrinity: "wandb",
+    trinity: "monitor.monitor_type",
+    trinityDefault: "tensorboard",
+    trinityAsVerl: ["console", "tensorboard"],
+  },
+];
+
+/** verl's defaults beside Trinity's, from verl's side or from Trinity's. */
+export function pairsWithTrinity(source: "verl" | "trinity", target: "legacy" | "new"): DefaultPair[] {
+  const selector = target === "new" ? "data_selector" : "task_selector";
+  return VERL_TRINITY.map((pair) => {
+    const trinity = pair.trinity.replace("SELECTOR", selector);
+    return source === "verl"
+      ? {
+          from: pair.verl,
+          fromDefault: pair.verlDefault,
+          to: trinity,
+          toDefault: pair.trinityDefault,
+          written: pair.verlAsTrinity,
+          when: pair.when?.verl,
+        }
+      : {
+          from: trinity,
+          fromDefault: pair.trinityDefault,
+          to: pair.verl,
+          toDefault: pair.verlDefault,
+          written: pair.trinityAsVerl,
+          when: pair.when?.trinity,
+        };
+  });
+}
+
+/** rLLM's defaults beside verl's, where they differ. */
+export function pairsWithRllm(
+  source: "verl" | "rllm",
+  verlDefaults: ReadonlyMap<string, Value>,
+): DefaultPair[] {
+  const fields: Readonly<Record<string, { readonly default: Value }>> = RLLM_FIELDS;
+  const rows = [...VERL_SHARED, { native: VERL_SCHEDULES[0], rllm: VERL_SCHEDULE_RLLM }];
+  return rows.flatMap(({ native, rllm }): DefaultPair[] => {
+    const [ours, theirs] = [fields[rllm]?.default, verlDefaults.get(native)];
+    const isPlain =
+      ours !== undefined && ours !== null && theirs !== undefined && !String(ours).includes("${");
+    if (!isPlain || rllm === "rllm.algorithm.kl_beta" || equalValues(ours, theirs)) return [];
+    return source === "rllm"
+      ? [{ from: rllm, fromDefault: ours, to: native, toDefault: theirs }]
+      : [{ from: native, fromDefault: theirs, to: rllm, toDefault: ours }];
+  });
+}
+
+/** Tells, or pins, every pair that neither the source nor the conversion has set. */
+export function settleDefaults(build: Build, pairs: readonly DefaultPair[]): void {
+  for (const pair of pairs) {
+    if (pair.when !== undefined && !build.has(pair.when) && !hasList(build, pair.when)) continue;
+    const targets = expand(build, pair.to);
+    const isSet =
+      isSetInSource(build, pair.from) ||
+      targets.length === 0 ||
+      targets.some((path) => build.values.has(path));
+    if (isSet || equalValues(pair.fromDefault, pair.toDefault)) continue;
+    const value = pair.written ?? pair.fromDefault;
+    const isPinned = build.options.pin && value !== null;
+    if (isPinned)
+      for (const path of targets)
+        build.put(path, value, { kind: "default differs", message: `the default of ${pair.from}` });
+    else
+      build.notes.push({
+        kind: "default differs",
+        from: pair.from,
+        to: pair.to,
+        message: `${show(pair.fromDefault)} here, ${show(pair.toDefault)} there`,
+      });
+  }
+}
+
+/** The paths behind `eval_tasksets.*.x`: one for each taskset that was written. */
+function expand(build: Build, path: string): string[] {
+  const star = path.indexOf(".*.");
+  if (star < 0) return [path];
+  const [list, rest] = [path.slice(0, star), path.slice(star + 3)];
+  const found: string[] = [];
+  for (let i = 0; build.values.has(`${list}.${i}.path`); i++) found.push(`${list}.${i}.${rest}`);
+  return found;
+}
+
+function isSetInSource(build: Build, path: string): boolean {
+  const star = path.indexOf(".*.");
+  if (star < 0) return build.has(path);
+  const [list, rest] = [path.slice(0, star), path.slice(star + 3)];
+  const other = rest.startsWith("task_selector") ? rest.replace("task_selector", "data_selector") : rest;
+  return [...build.source.values.keys()].some(
+    (key) => key.startsWith(`${list}.`) && (key.endsWith(`.${rest}`) || key.endsWith(`.${other}`)),
+  );
+}
+
+function hasList(build: Build, path: string): boolean {
+  return build.has(path.replace("tasksets.0.", "taskset."));
+}
+
+function show(value: Value): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

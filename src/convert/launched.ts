@@ -1,0 +1,62 @@
+/** What a launch script starts: whether its settings are the system's, and the configuration below its overrides. */
+import type { Problem } from "../config/problem.ts";
+import type { Value } from "../config/yaml/tree.ts";
+import type { Note } from "./build.ts";
+import type { ShellRun } from "./shell/read.ts";
+import type { System } from "./source.ts";
+
+/** Programs of verl that train by imitation, sample or score: their settings have other names and meanings. */
+const NOT_RL = /(?:^|[./])(?:fsdp_sft_trainer|sft_trainer\w*|main_generation\w*|main_eval)(?:\.py)?$/;
+
+/** Why the settings of a program are not those of a training run. */
+export function programProblem(program: string | undefined, system: System): string | undefined {
+  if (system !== "verl" || program === undefined || !NOT_RL.test(program)) return undefined;
+  return `Cannot convert what ${program} reads: it is no RL training. Only settings of verl.trainer.main_ppo are converted`;
+}
+
+export interface ConfigBelow {
+  readonly settings: readonly (readonly [path: string, value: Value])[];
+  readonly note?: Note;
+  readonly problem?: Problem;
+}
+
+const NOTHING: ConfigBelow = { settings: [] };
+const DEFAULTS = ["ppo_trainer", "agent_ppo_trainer", "unified"];
+const MEGATRON = ["ppo_megatron_trainer", "agent_ppo_trainer_megatron"];
+
+interface Place {
+  readonly system: System;
+  /** Files that were read before. */
+  readonly names: readonly string[];
+}
+
+/** What `--config-name` puts below the overrides of a script. */
+export function configBelow({ configName }: ShellRun, { system, names }: Place): ConfigBelow {
+  if (system === "trinity" || configName === undefined || DEFAULTS.includes(configName.text)) return NOTHING;
+  const { text: name, line } = configName;
+  if (MEGATRON.includes(name)) {
+    const message = `--config-name=${name} is read as model_engine=megatron`;
+    return { settings: [["model_engine", "megatron"]], note: { kind: "check", message, line } };
+  }
+  const isGiven = names.some((file) => file.replace(/^.*\//, "").replace(/\.ya?ml$/, "") === name);
+  if (isGiven) return NOTHING;
+  const message =
+    `Cannot read the settings of --config-name=${name}: that file lies below the overrides of this script. ` +
+    `Give it first: ${name}.yaml, then the script`;
+  return { settings: [], problem: { severity: "error", message, line } };
+}
+
+/** What the defaults list of a YAML file puts below its settings. Reports files and groups that do not ship here. */
+export function defaultsBelow(defaults: Value | undefined, line?: number): ConfigBelow {
+  const names = (Array.isArray(defaults) ? defaults : []).filter(
+    (it): it is string => typeof it === "string",
+  );
+  const others = names.filter(
+    (name) => name !== "_self_" && !DEFAULTS.includes(name) && !MEGATRON.includes(name),
+  );
+  const message = `defaults: ${others.join(", ")}: their settings are not read. Give those files first`;
+  return {
+    settings: names.some((name) => MEGATRON.includes(name)) ? [["model_engine", "megatron"]] : [],
+    note: others.length > 0 ? { kind: "check", message, line } : undefined,
+  };
+}

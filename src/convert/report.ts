@@ -1,0 +1,30 @@
+/** Tells what a conversion did. */
+import { inline } from "../config/fields/render.ts";
+import { maskValue } from "../config/secret.ts";
+import type { Note } from "./build.ts";
+import type { System } from "./source.ts";
+
+/** One line for people. */
+export function formatNote({ kind, from, to, value, message, line }: Note): string {
+  const shown = value === undefined ? "" : `=${inline(maskValue(to ?? from ?? "", value))}`;
+  const what = [from, to && to !== from ? `-> ${to}` : ""].filter(Boolean).join(" ");
+  const place = line === undefined ? "" : ` (line ${line})`;
+  return `${kind}: ${what}${what ? shown : ""}${what && message ? ": " : ""}${message ?? ""}${place}`;
+}
+
+/** What had no counterpart, as a profile: given back with `--profile`, the way back returns what was taken. */
+export function writeReport(notes: readonly Note[], { from, to }: { from: System; to: System }): string {
+  const lines = [
+    `# What had no counterpart from ${from} to ${to}.`,
+    `# Converting back, give this file with --profile: nothing is lost then.`,
+    `${from}:`,
+  ];
+  const dropped = notes.filter(
+    (note) => note.kind === "dropped" && note.from !== undefined && note.value !== undefined,
+  );
+  for (const { from: path, value, message } of dropped) {
+    lines.push(`  # ${message}`, `  ${path}: ${inline(value ?? null)}`);
+  }
+  if (dropped.length === 0) lines[2] = `${from}: {}`;
+  return `${lines.join("\n")}\n`;
+}

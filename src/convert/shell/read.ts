@@ -1,0 +1,156 @@
+/** The settings of the run that a launch script starts, as bash would pass them; nothing is run. */
+import { parse } from "unbash";
+import type { Problem } from "../../config/problem.ts";
+import type { Note } from "../build.ts";
+import { programOf, readArguments } from "./launch.ts";
+import { type Launch, Refusal, Session } from "./session.ts";
+import { Shell } from "./shell.ts";
+import { runScript } from "./statements.ts";
+import { hasReserved, hasUnknown, type Item, onlyEnvironment, render, unknownReasons } from "./text.ts";
+
+export interface ShellOptions {
+  /** Variables of the environment, as `--env NAME=VALUE` gives them. */
+  readonly env?: ReadonlyMap<string, string>;
+  /** `$1`, `$2` and so on. */
+  readonly args?: readonly string[];
+}
+
+export interface ShellWord extends Item {
+  /** Why the value is not known. */
+  readonly unread?: string;
+}
+
+export interface ShellRun {
+  /** Overrides in their order, with `${oc.env:NAME}` for what the environment of the run sets. */
+  readonly words: readonly ShellWord[];
+  /** What the script starts, and where. */
+  readonly program?: string;
+  readonly line?: number;
+  /** The configuration below the overrides, where it is not the program's own. */
+  readonly configName?: Item;
+  readonly notes: readonly Note[];
+  readonly problems: readonly Problem[];
+}
+
+/** Follows a script to the one run that it starts. A script that cannot be followed has a problem that says why. */
+export function readShell(script: string, options: ShellOptions = {}): ShellRun {
+  const refuse = (message: string, line?: number): ShellRun => ({
+    words: [],
+    notes: [],
+    problems: [{ severity: "error", message, line }],
+  });
+  try {
+    const { session, launch } = follow(script.replace(/\r\n/g, "\n"), options);
+    return readLaunch(session, launch);
+  } catch (error) {
+    if (error instanceof Refusal) {
+      return refuse(
+        `Cannot follow the script: ${error.message.trim().replace(/,$/, "")}. Write the settings as key=value lines`,
+        error.line,
+      );
+    }
+    throw error;
+  }
+}
+
+/** Every command with overrides that a script starts, in order. @throws {Refusal} with the line. */
+export function launchesOf(script: string, { env = new Map(), args = [] }: ShellOptions = {}): Session {
+  const session = new Session(env);
+  if (hasReserved(script)) throw new Refusal("it holds characters for private use (U+E000)", 1);
+  const { commands, errors } = parse(script);
+  const shell = new Shell(script, session);
+  if (errors?.[0])
+    throw new Refusal(`bash cannot read it (${errors[0].message})`, shell.lineAt(errors[0].pos));
+  shell.state.positional = args.map((text) => ({ text, line: 1 }));
+  runScript(shell, commands);
+  return session;
+}
+
+function follow(script: string, options: ShellOptions): { session: Session; launch: Launch } {
+  const session = launchesOf(script, options);
+  const [launch, second] = session.launches;
+  if (launch === undefined) {
+    const [end] = session.ends;
+    if (end === undefined) throw new Refusal("it starts no run with settings (section.key=value)", 1);
+    const wants = (options.args ?? []).length === 0 ? "; give its arguments with --arg" : "";
+    throw new Refusal(`it ends before it starts a run${wants}`, end);
+  }
+  if (second !== undefined) {
+    const isTail = programOf(second.words).name === undefined;
+    if (isTail)
+      throw new Refusal(
+        `a command ends in the line before (a missing \\ or a comment behind it), so that "${shown(second.words[0].text)}" is a command of its own`,
+        second.line,
+      );
+    throw new Refusal(`it starts more than one run: lines ${launch.line} and ${second.line}`, second.line);
+  }
+  return { session, launch };
+}
+
+function readLaunch(session: Session, { words, line, when, exported }: Launch): ShellRun {
+  const program = programOf(words);
+  const found = readArguments(program.words);
+  const optional = found.others.filter(({ text }) => onlyEnvironment(text) !== undefined);
+  const strange = found.others.filter((word) => !optional.includes(word));
+  const problems: Problem[] = strange.map((word) => ({
+    severity: "error",
+    message: `Cannot read ${whyUnread(session, word.text) ?? `"${shown(word.text)}"`}: it is no setting (key=value)`,
+    line: word.line,
+  }));
+  return {
+    words: found.overrides.map((word) => ({
+      ...word,
+      text: render(word.text, asInterpolation),
+      unread: whyUnread(session, word.text),
+    })),
+    line,
+    program: program.name === undefined ? undefined : shown(program.name),
+    configName: found.configName,
+    notes: notesOf(session, { optional, line, when, exported }),
+    problems,
+  };
+}
+
+/** `the output of \`date\` (line 3)`, where a part of the text is not known. */
+function whyUnread(session: Session, text: string): string | undefined {
+  if (!hasUnknown(text)) return undefined;
+  const reasons = unknownReasons(text).map((id) => session.reasons[id]);
+  return [...new Set(reasons.map(({ why, line }) => `${why} (line ${line})`))].join(", ");
+}
+
+function asInterpolation(name: string): string {
+  return `\${oc.env:${name}}`;
+}
+
+function shown(text: string): string {
+  return render(text, (name) => `$${name}`);
+}
+
+interface Told extends Pick<Launch, "line" | "when" | "exported"> {
+  readonly optional: readonly Item[];
+}
+
+function notesOf(session: Session, { optional, line, when, exported }: Told): Note[] {
+  const notes: Note[] = [];
+  const check = (message: string, at?: number) => notes.push({ kind: "check", message, line: at });
+  const absent = new Set(optional.map(({ text }) => onlyEnvironment(text) as string));
+  const open = [...session.open].filter((name) => !absent.has(name));
+  if (session.unset.size > 0) {
+    check(
+      `taken as unset, so that the script's defaults count: ${list(session.unset)} (--env NAME=VALUE sets one)`,
+    );
+  }
+  if (absent.size > 0) check(`taken as empty: ${list(absent)} (--env NAME=VALUE sets one)`);
+  if (open.length > 0) check(`read from the environment where the run starts: ${list(open)}`);
+  if (exported.length > 0)
+    check(`environment of the run, not settings; set it where the run starts: ${list(exported)}`);
+  for (const reason of when.filter(({ why }) => why === "the condition")) {
+    check("the run starts only where this condition holds, or does not", reason.line);
+  }
+  for (const { message, line: at } of session.remarks) if (at <= line) check(message, at);
+  return notes;
+}
+
+function list(names: Iterable<string>): string {
+  return [...names].sort().join(", ");
+}

@@ -1,0 +1,239 @@
+/** What somebody set, in the names of their system: from YAML, from `key=value` lines, or from a shell script. */
+import { isMap, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument } from "yaml";
+import { parseOverride } from "../config/hydra/override.ts";
+import type { Problem } from "../config/problem.ts";
+import { readYaml } from "../config/yaml/read.ts";
+import { joinPath, leaves, type Value } from "../config/yaml/tree.ts";
+import { deepLeaves, HOME, type Note } from "./build.ts";
+import { type ConfigBelow, configBelow, defaultsBelow, programProblem } from "./launched.ts";
+import { readShell, type ShellOptions, type ShellWord } from "./shell/read.ts";
+
+export const SYSTEMS = ["verl", "rllm", "trinity"] as const;
+export type System = (typeof SYSTEMS)[number];
+
+export interface SourceValue {
+  readonly value: Value;
+  readonly file: string;
+  readonly line?: number;
+  readonly comment?: Comment;
+  /** Given as `+key=value`, which also adds what the system does not have. */
+  readonly isAdded?: boolean;
+  /** Why the value cannot be told, in a script. */
+  readonly unread?: string;
+}
+
+export interface Comment {
+  /** Lines above the setting, as the YAML library keeps them (each with its leading space). */
+  readonly before?: string;
+  /** On the setting's own line. */
+  readonly inline?: string;
+}
+
+export interface Source {
+  readonly system: System;
+  readonly values: Map<string, SourceValue>;
+  readonly problems: Problem[];
+  /** What reading took for granted or left out. */
+  readonly notes?: readonly Note[];
+  /** Comment at the head of the file. */
+  readonly head?: string;
+}
+
+export interface SourceFile {
+  readonly name: string;
+  readonly text: string;
+}
+
+/**
+ * Reads the settings of several files, a later one winning. YAML, `key=value` lines and shell scripts may be mixed.
+ * Interpolations stay as they are written; `$HOME` in a script becomes `${oc.env:HOME}`.
+ */
+export function readSource(files: readonly SourceFile[], system: System, shell: ShellOptions = {}): Source {
+  const into: Into = { values: new Map(), problems: [], notes: [], system };
+  let head: string | undefined;
+  const names: string[] = [];
+  for (const file of files) {
+    if (isYaml(file)) head ??= readYamlSource(file, into);
+    else if (isArgs(file.text)) readArgs(file, into);
+    else readScript(file, into, { names, ...shell });
+    names.push(file.name);
+  }
+  const { values, problems, notes } = into;
+  problems.push(...unreadProblems(values));
+  return { system, values, problems, notes, head };
+}
+
+function isYaml({ name, text }: SourceFile): boolean {
+  if (/\.ya?ml$/.test(name)) return true;
+  if (/\.(sh|bash|args|txt)$/.test(name)) return false;
+  return /^[\w-]+:(\s|$)/m.test(text) && !/^\s*[+~]*[\w./@-]+=/m.test(text);
+}
+
+interface Into extends Pick<Source, "values" | "problems" | "system"> {
+  readonly notes: Note[];
+}
+
+function readYamlSource(
+  { name, text }: SourceFile,
+  { values, problems, notes, system }: Into,
+): string | undefined {
+  const read = readYaml(text, name);
+  problems.push(...read.problems);
+  const { comments, head } = readComments(text);
+  // What Hydra reads for itself.
+  const { defaults, hydra: _, ...tree } = read.tree;
+  if (system !== "trinity") {
+    putBelow(defaultsBelow(defaults, read.lines.get("defaults")), name, { values, problems, notes, system });
+  }
+  for (const [path, value] of [...leaves(tree)].flatMap(([path, value]) => [...deepLeaves(path, value)])) {
+    values.set(path, { value, file: name, line: read.lines.get(path), comment: comments.get(path) });
+  }
+  return head;
+}
+
+/** One override a line. */
+function readArgs({ name, text }: SourceFile, into: Into): void {
+  text.split("\n").forEach((raw, i) => {
+    const line = raw.trim();
+    if (line === "" || line.startsWith("#")) return;
+    const word = line.replace(/\$HOME\b|\$\{HOME\}/g, HOME).replace(/^--(?=[\w.]+=)/, "");
+    if (/^~|=/.test(word)) readOverride({ text: word, line: i + 1 }, name, into);
+  });
+}
+
+const LINE_OF_ARGS = /^[+~]*(--)?[\w./@-]+(=.*)?$/;
+
+/** True where every line is one override. */
+function isArgs(text: string): boolean {
+  const lines = text.split("\n").map((line) => line.trim());
+  const meant = lines.filter((line) => line !== "" && !line.startsWith("#"));
+  const isEach = meant.every((line) => LINE_OF_ARGS.test(line) && !line.endsWith("\\"));
+  return isEach && meant.some((line) => line.includes("."));
+}
+
+/** The overrides of the one run that a shell script starts. */
+function readScript(
+  { name, text }: SourceFile,
+  into: Into,
+  { names, ...options }: ShellOptions & { readonly names: readonly string[] },
+): void {
+  const run = readShell(text, options);
+  into.problems.push(...run.problems.map((problem) => ({ ...problem, file: name })));
+  into.notes.push(...run.notes);
+  if (run.problems.length > 0) return;
+  const wrong = programProblem(run.program, into.system);
+  if (wrong) {
+    into.problems.push({ severity: "error", message: wrong, file: name, line: run.line });
+    return;
+  }
+  const below = configBelow(run, { system: into.system, names });
+  putBelow(below, name, into);
+  for (const word of run.words) readOverride({ ...word, text: word.text.replace(/^--/, "") }, name, into);
+}
+
+function putBelow(
+  { settings, note, problem }: ConfigBelow,
+  file: string,
+  { values, notes, problems }: Into,
+): void {
+  for (const [path, value] of settings) values.set(path, { value, file, line: note?.line });
+  if (note) notes.push(note);
+  if (problem) problems.push({ ...problem, file });
+}
+
+function readOverride(word: ShellWord, file: string, { values, problems, notes, system }: Into): void {
+  const { line, unread } = word;
+  const key = /^[+~]*([^=]*)/.exec(word.text)?.[1] ?? "";
+  if (unread !== undefined && !key.includes("?")) {
+    values.set(key, { value: null, file, line, unread });
+    return;
+  }
+  try {
+    const override = parseOverride(word.text);
+    if (override.kind === "group") {
+      const path = groupSetting(override.key, system);
+      if (path) values.set(path, { value: override.value ?? null, file, line });
+      else
+        notes.push({
+          kind: "check",
+          message: `${word.text} chooses another configuration below; its settings are not read`,
+          line,
+        });
+      return;
+    }
+    if (override.kind === "delete") {
+      if (!values.delete(override.key)) {
+        notes.push({
+          kind: "check",
+          message: `${word.text} removes a default, which is not carried over`,
+          line,
+        });
+      }
+      return;
+    }
+    const isAdded = override.kind === "add" || override.kind === "force";
+    values.set(override.key, { value: override.value ?? null, file, line, ...(isAdded ? { isAdded } : {}) });
+  } catch (error) {
+    problems.push({ severity: "error", message: (error as Error).message, file, line });
+  }
+}
+
+/** The setting that says the same as a choice of a group. */
+function groupSetting(group: string, system: System): string | undefined {
+  if (group === "model_engine") return group;
+  return system === "rllm" && group === "rllm/backend" ? "rllm.backend" : undefined;
+}
+
+/** One problem for each reason that keeps settings from being known. */
+function unreadProblems(values: ReadonlyMap<string, SourceValue>): Problem[] {
+  const byReason = new Map<string, string[]>();
+  for (const [path, { unread }] of values) {
+    if (unread !== undefined) byReason.set(unread, [...(byReason.get(unread) ?? []), path]);
+  }
+  return [...byReason].map(([reason, paths]): Problem => {
+    const first = values.get(paths[0]);
+    const more = paths.length > 3 ? ` and ${paths.length - 3} more` : "";
+    const message =
+      `Cannot read ${paths.slice(0, 3).join(", ")}${more}: the value depends on ${reason}. ` +
+      `Give it behind the script: ${paths[0]}=VALUE`;
+    return { severity: "error", message, path: paths[0], file: first?.file, line: first?.line };
+  });
+}
+
+/** Comments by the path of the setting they stand at. */
+export function readComments(text: string): { comments: Map<string, Comment>; head?: string } {
+  const document = parseDocument(text, { lineCounter: new LineCounter(), prettyErrors: false });
+  const comments = new Map<string, Comment>();
+  const add = (path: string, comment: Comment) => {
+    if (comment.before || comment.inline)
+      comments.set(path, { ...comments.get(path), ...dropEmpty(comment) });
+  };
+  const walk = (node: unknown, path: string, inherited?: string | null) => {
+    if (isMap(node)) {
+      let pending = joinComments(inherited, node.commentBefore);
+      for (const item of node.items) {
+        if (!isPair(item) || !isScalar(item.key)) continue;
+        const itemPath =
+          path === "" ? joinPath(String(item.key.value)) : `${path}.${joinPath(String(item.key.value))}`;
+        const before = joinComments(pending, (item.key as Node).commentBefore);
+        pending = undefined;
+        const value = item.value as Node | null;
+        if (isMap(value)) walk(value, itemPath, before);
+        else {
+          add(itemPath, { before, inline: value?.comment ?? undefined });
+          if (isSeq(value)) for (const [i, entry] of value.items.entries()) walk(entry, `${itemPath}.${i}`);
+        }
+      }
+    }
+  };
+  walk(document.contents, "");
+  return { comments, head: document.commentBefore ?? undefined };
+}
+
+function joinComments(...parts: readonly (string | null | undefined)[]): string | undefined {
+  return parts.filter(Boolean).join("\n") || undefined;
+}
+
+function dropEmpty(comment: Comment): Comment {
+  return Object.fromEntries(Object.entries(comment).filter(([, text]) => text));
+}

@@ -1,0 +1,130 @@
+/** Checks a file on its own, of whichever system it is. */
+
+import type { ComposeOptions } from "../config/compose.ts";
+import { tryCompose } from "../config/compose.ts";
+import type { Field } from "../config/fields/field.ts";
+import { MISSING } from "../config/hydra/interpolate.ts";
+import { nearestPath, type Problem } from "../config/problem.ts";
+import { fitValue } from "../config/schema.ts";
+import { isSecret } from "../config/secret.ts";
+import { allVerlLeaves, verlField } from "../config/sync/verl_tree.ts";
+import { leaves } from "../config/yaml/tree.ts";
+import { Build } from "./build.ts";
+import { checkTrinity } from "./check_trinity.ts";
+import { knownSettings } from "./convert.ts";
+import type { ShellOptions } from "./shell/read.ts";
+import { readSource, type Source, type SourceFile, type System } from "./source.ts";
+import { trinityField } from "./trinity_fields.ts";
+
+export interface ValidateOptions
+  extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
+  /** Overrides the guess. */
+  readonly system?: System;
+  /** Laid over the file, as `train` takes them. */
+  readonly overrides?: readonly string[];
+  /** For shell scripts. */
+  readonly shell?: ShellOptions;
+}
+
+export interface Validated {
+  readonly system: System;
+  readonly problems: readonly Problem[];
+}
+
+const ROOTS: Readonly<Record<Exclude<System, "rllm">, RegExp>> = {
+  trinity:
+    /^(buffer|explorer|synchronizer|cluster|monitor|checkpoint_root_dir)(\.|$)|^algorithm\.algorithm_type$/,
+  verl: /^(actor_rollout_ref|critic|reward_model|algorithm\.adv_estimator)(\.|$)/,
+};
+
+/** Which system a file is written for, by the sections that only one of them has. */
+export function detectSystem(paths: Iterable<string>): System {
+  const found = [...paths];
+  if (found.some((path) => path.startsWith("rllm."))) return "rllm";
+  if (found.some((path) => ROOTS.trinity.test(path))) return "trinity";
+  return found.some((path) => ROOTS.verl.test(path)) ? "verl" : "rllm";
+}
+
+/** Every problem of one file with overrides over it, in the order of its lines; without a file, of the overrides. */
+export function validateFile(file: SourceFile | undefined, options: ValidateOptions): Validated {
+  const typed = { name: "overrides.args", text: (options.overrides ?? []).join("\n") };
+  const files = [...(file ? [file] : []), ...(typed.text === "" ? [] : [typed])];
+  const read = (as: System) => readSource(files, as, options.shell);
+  const guess = read(options.system ?? "verl");
+  const isBackend = options.overrides?.some((text) => text.startsWith("rllm/")) ?? false;
+  const system = options.system ?? (isBackend ? "rllm" : detectSystem(guess.values.keys()));
+  const isComposed = system === "rllm" && !(file && isScript(file));
+  const problems = isComposed ? validateComposed(file, options) : validateSource(read(system), options);
+  return { system, problems: [...problems].sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
+}
+
+function isScript({ name }: SourceFile): boolean {
+  return /\.(sh|bash|args|txt)$/.test(name);
+}
+
+function validateComposed(file: SourceFile | undefined, options: ValidateOptions): Problem[] {
+  const readFile = (path: string) => (path === file?.name ? file.text : options.readFile?.(path));
+  const attempt = tryCompose({ ...options, files: file ? [file.name] : [], readFile, allowMissing: true });
+  const missing = [...leaves(attempt.config)].filter(([, value]) => value === MISSING);
+  const told = missing
+    .filter(([path]) => !path.startsWith("reward"))
+    .map(
+      ([path]): Problem => ({ severity: "warning", message: `${path} is mandatory and not set here`, path }),
+    );
+  return [...attempt.problems, ...attempt.warnings, ...told];
+}
+
+function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
+  const problems: Problem[] = [...source.problems, ...toldWarnings(source)];
+  const { isKnown, all } = knownSettings(source.system, readConfig);
+  const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
+  for (const [path, { value, file, line, isAdded, unread }] of source.values) {
+    if (unread !== undefined) continue;
+    const tell = (severity: Problem["severity"], message: string) => {
+      problems.push({ severity, message, path, file, line });
+    };
+    if (isAdded && !isKnown(path) && source.system !== "trinity") continue;
+    if (!isKnown(path)) {
+      const close = nearestPath(path, all);
+      tell(
+        "error",
+        `Cannot set ${path} as ${source.system} has no such setting${close ? `; nearest: ${close}` : ""}`,
+      );
+      continue;
+    }
+    const native = natives?.get(path);
+    const field: Field | undefined = native ? verlField(path, native.value) : trinityField(path);
+    if (!field) continue;
+    const fit = fitValue(path, field, value, registered);
+    if (fit.problem) tell("error", isSecret(path) ? `Cannot set ${path} as it is no text` : fit.problem);
+  }
+  if (source.system === "trinity") problems.push(...validateTrinity(source));
+  return problems;
+}
+
+/** What reading a script took for granted. */
+function toldWarnings({ notes = [] }: Source): Problem[] {
+  return notes.map(({ message = "", line }): Problem => ({ severity: "warning", message, line }));
+}
+
+/** GPU split, lengths, cadence and batch arithmetic of a Trinity file as it stands. */
+function validateTrinity(source: Source): Problem[] {
+  const build = new Build({ ...source, problems: [] }, {});
+  for (const [path, { value }] of source.values) build.values.set(path, { value, from: [path] });
+  checkTrinity(build);
+  const paths = [...source.values.keys()];
+  const one = paths.find((path) => path.startsWith("buffer.explorer_input.taskset."));
+  if (one && paths.some((path) => path.startsWith("buffer.explorer_input.tasksets."))) {
+    build.fail("Cannot explore taskset and tasksets at once: keep one of them", one);
+  }
+  const checks = build.notes
+    .filter(({ kind, message }) => kind === "check" && !/verl|^\d+ x \d+ = /.test(message ?? ""))
+    .map(
+      (note): Problem => ({
+        severity: "warning",
+        message: note.message ?? "",
+        file: [...source.values.values()][0]?.file,
+      }),
+    );
+  return [...build.problems, ...checks];
+}

@@ -1,0 +1,32 @@
+/** Folders, made in a way that always returns. */
+import { existsSync, mkdirSync, statSync } from "node:fs";
+import { dirname } from "node:path";
+import { fileError } from "../../errors.ts";
+
+export interface MakeFolders {
+  /** What they are for: `keep checkpoints`. Default: the folder is made. */
+  readonly act?: string;
+  /** Permissions of what is made. */
+  readonly mode?: number;
+}
+
+/**
+ * Makes a folder, and those above it. (`recursive` of the runtime's own never returns where a file system lets none be
+ * made, as below /proc.)
+ * @returns the folders that it made, the innermost first.
+ * @throws {ConfigError} of kind `data` naming the folder that cannot be made.
+ */
+export function makeFolders(dir: string, { act = "make the folder", mode }: MakeFolders = {}): string[] {
+  if (existsSync(dir) && statSync(dir).isDirectory()) return [];
+  const above = dirname(dir);
+  const made = above === dir ? [] : makeFolders(above, { act, mode });
+  try {
+    mkdirSync(dir, { mode });
+    return [dir, ...made];
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    // Another process may have been quicker.
+    if (code === "EEXIST" && statSync(dir).isDirectory()) return made;
+    throw fileError(cause, { act, file: dir }) ?? cause;
+  }
+}

@@ -1,0 +1,219 @@
+/** What a person sees while a run goes on: one line that is redrawn on a terminal, plain lines elsewhere. */
+import { duration, shortNumber, sparkline } from "../format.ts";
+import type { Logger, LogRecord } from "../logger.ts";
+
+type Metrics = LogRecord["metrics"];
+
+/** Where the lines go; `Io` of the CLI is one. */
+export interface Screen {
+  err(text: string): void;
+  readonly isTerminal: boolean;
+  readonly color: boolean;
+  readonly columns: number;
+}
+
+const BAR_WIDTH = 18;
+/** Below this width the bar is half as long. */
+const NARROW_COLUMNS = 80;
+const SPARKLINE_WIDTH = 24;
+/** Without a terminal, warm-up prints this many lines. */
+const WARMUP_LINES = 5;
+
+export class ConsoleLogger implements Logger {
+  readonly name = "console";
+  private readonly screen: Screen;
+  private readonly rewards: number[] = [];
+  private accuracy: string | undefined;
+  private started: { phase: string; at: number; step: number; firstSeconds: number } | undefined;
+  private isDrawn = false;
+  /** The note of the last step: it is printed when it changes. */
+  private note: string | undefined;
+
+  constructor(screen: Screen) {
+    this.screen = screen;
+  }
+
+  log(record: LogRecord): void {
+    if (record.phase === "val") this.logValidation(record);
+    else this.logProgress(record);
+  }
+
+  private logProgress(record: LogRecord): void {
+    const now = performance.now();
+    // The first step of a phase pays for compilation: what remains is reckoned from its end.
+    if (this.started?.phase !== record.phase)
+      this.started = {
+        phase: record.phase,
+        at: now,
+        step: record.step,
+        firstSeconds: record.metrics["time/step"] ?? 0,
+      };
+    const perStep = (now - this.started.at) / 1000 / Math.max(record.step - this.started.step, 1);
+    const isLast = record.step === record.totalSteps;
+    const left = isLast
+      ? `in ${duration((now - this.started.at) / 1000 + this.started.firstSeconds)}`
+      : `eta ${record.step > this.started.step ? duration(perStep * (record.totalSteps - record.step)) : "…"}`;
+    if (record.phase === "warmup") this.logWarmup(record, left);
+    else this.logStep(record, left);
+  }
+
+  private logWarmup({ step, totalSteps, metrics }: LogRecord, left: string): void {
+    const facts = [`loss ${fixed(metrics["warmup/loss"])}`, speed(metrics)];
+    if (this.screen.isTerminal) this.draw(`warm-up ${this.bar(step, totalSteps)}`, [left, ...facts]);
+    else if (step % Math.ceil(totalSteps / WARMUP_LINES) === 0 || step === totalSteps)
+      this.line([`warm-up ${step}/${totalSteps}`, ...facts, left].join("  "));
+    if (step === totalSteps) this.keep();
+  }
+
+  private logStep({ step, totalSteps, metrics, episodes, note }: LogRecord, left: string): void {
+    const reward = meanReward(metrics);
+    if (reward !== undefined) this.rewards.push(reward);
+    const facts = [
+      failed(metrics["batch/rollouts_failed"], episodes?.length),
+      named("entropy", metrics["actor/entropy"]),
+      named("kl", metrics["actor/ppo_kl"]),
+      named("clip", metrics["actor/pg_clipfrac"]),
+      named("len", metrics["response_length/mean"]),
+      named("stale", metrics["async/staleness_mean"]),
+      speed(metrics),
+    ];
+    if (!this.screen.isTerminal)
+      this.line(
+        [`step ${step}/${totalSteps}`, `reward ${fixed(reward)}`, ...facts.filter(Boolean), left, note]
+          .filter(Boolean)
+          .join("  "),
+      );
+    else {
+      if (note !== undefined && note !== this.note) this.line(`step ${step}: ${note}`);
+      this.note = note;
+      const curve =
+        this.screen.columns >= 100 ? this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan") : "";
+      const accuracy = this.accuracy ? `val ${this.accuracy}` : "";
+      this.draw(`train ${this.bar(step, totalSteps)}`, [
+        left,
+        `reward ${fixed(reward)}`,
+        curve,
+        accuracy,
+        ...facts,
+      ]);
+      if (step === totalSteps) this.keep();
+    }
+  }
+
+  /** Rewards that only repeat the accuracy are left out. */
+  private logValidation({ step, metrics, episodes }: LogRecord): void {
+    const rates = Object.entries(metrics).filter(([name]) => /\/pass@\d+$/.test(name));
+    const first = rates.filter(([name]) => name.endsWith("/pass@1"));
+    this.accuracy = first.map(([, value]) => fixed(value)).join(" ");
+    const rewards = Object.entries(metrics).filter(
+      ([name, value]) =>
+        /^val\/reward\/.*\/mean$/.test(name) && !first.some(([, rate]) => fixed(rate) === fixed(value)),
+    );
+    const parts = [...rates, ...rewards].map(
+      ([name, value]) => `${name.slice(4)} ${this.paint(fixed(value), "bold")}`,
+    );
+    const head = `${this.paint("validation", "green")} at step ${step}`;
+    const lost = failed(metrics["val/rollouts_failed"], episodes?.length);
+    for (const text of folded([head, ...parts, lost].filter(Boolean), this.screen)) this.line(text);
+  }
+
+  /** The redrawn line stays, and what follows starts below it. */
+  private keep(): void {
+    if (this.isDrawn) this.screen.err("\n");
+    this.isDrawn = false;
+  }
+
+  warn(message: string): void {
+    this.line(`warning: ${message}`);
+  }
+
+  finish(): void {
+    this.keep();
+  }
+
+  private line(text: string): void {
+    this.screen.err(`${this.isDrawn ? "\r\x1b[2K" : ""}${text}\n`);
+    this.isDrawn = false;
+  }
+
+  /** As many facts as there is room for, the first ones first. */
+  private draw(head: string, facts: readonly string[]): void {
+    const room = this.screen.columns - 1;
+    let text = head;
+    for (const fact of facts.filter(Boolean)) {
+      if (visibleLength(text) + 2 + visibleLength(fact) > room) break;
+      text += `  ${fact}`;
+    }
+    this.screen.err(`\r\x1b[2K${cut(text, room)}`);
+    this.isDrawn = true;
+  }
+
+  private bar(step: number, total: number): string {
+    const width = this.screen.columns < NARROW_COLUMNS ? BAR_WIDTH / 2 : BAR_WIDTH;
+    const full = Math.round((width * step) / Math.max(total, 1));
+    const bar = this.paint("━".repeat(full), "cyan") + this.paint("─".repeat(width - full), "dim");
+    return `${bar} ${String(step).padStart(String(total).length)}/${total}`;
+  }
+
+  private paint(text: string, style: keyof typeof STYLES): string {
+    return this.screen.color ? `\x1b[${STYLES[style]}m${text}\x1b[0m` : text;
+  }
+}
+
+const STYLES = { bold: 1, dim: 2, green: 32, cyan: 36 } as const;
+
+/** Mean over the roles' mean rewards. */
+export function meanReward(metrics: Metrics): number | undefined {
+  const means = Object.entries(metrics).filter(([name]) => /^reward\/.*\/mean$/.test(name));
+  if (means.length === 0) return undefined;
+  return means.reduce((sum, [, value]) => sum + value, 0) / means.length;
+}
+
+function fixed(value: number | undefined): string {
+  return value === undefined ? "-" : value.toFixed(3);
+}
+
+function named(name: string, value: number | undefined): string {
+  return value === undefined ? "" : `${name} ${shortNumber(value)}`;
+}
+
+function failed(count: number | undefined, of: number | undefined): string {
+  return count ? `failed ${count}/${of ?? "?"}` : "";
+}
+
+function speed(metrics: Metrics): string {
+  const value = metrics["perf/throughput"];
+  return value === undefined ? "" : `${shortNumber(value)} tok/s`;
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: colours start with the escape character
+const COLOR = /(\x1b\[\d+m)/;
+
+function visibleLength(text: string): number {
+  return text.split(COLOR).reduce((sum, part, i) => sum + (i % 2 === 1 ? 0 : part.length), 0);
+}
+
+/** Parts in lines that fit a terminal, the later lines indented; one line where there is none. */
+function folded(parts: readonly string[], { isTerminal, columns }: Screen): string[] {
+  if (!isTerminal) return [parts.join("  ")];
+  const lines: string[] = [];
+  for (const part of parts) {
+    const last = lines.at(-1);
+    const joined = `${last}  ${part}`;
+    if (last !== undefined && visibleLength(joined) < columns) lines[lines.length - 1] = joined;
+    else lines.push(last === undefined ? part : `  ${part}`);
+  }
+  return lines;
+}
+
+/** Cuts a line to the terminal's width, not counting colours, so that it never wraps. */
+function cut(text: string, columns: number): string {
+  let left = columns;
+  const parts = text.split(COLOR).map((part, i) => {
+    if (i % 2 === 1) return part;
+    const kept = part.slice(0, Math.max(left, 0));
+    left -= part.length;
+    return kept;
+  });
+  return parts.join("");
+}

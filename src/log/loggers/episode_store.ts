@@ -1,0 +1,75 @@
+/** Episodes that wait on disk until they are trained on. */
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { FolderLock } from "../folder/lock.ts";
+import { makeFolders } from "../folder/make_folders.ts";
+import { namesIn } from "../folder/owner.ts";
+
+const SETTING = "rllm.async_training.episode_offload_dir";
+
+/**
+ * Lists of plain values by number, one JSON file each; numbers that JSON does not have come back as they were. From the
+ * first list on the folder is this store's alone, because two runs number their tasks alike.
+ */
+export class EpisodeStore<T> {
+  private readonly dir: string;
+  private readonly held = new Set<number>();
+  private lock: Promise<FolderLock> | undefined;
+
+  constructor(dir: string) {
+    this.dir = dir;
+  }
+
+  /** @throws {ConfigError} when another run keeps its episodes there. */
+  async put(number: number, episodes: readonly T[]): Promise<void> {
+    this.lock ??= this.open();
+    await this.lock;
+    await writeFile(this.file(number), JSON.stringify(episodes, hideSpecial));
+    this.held.add(number);
+  }
+
+  /** What was put, which is then no longer there. */
+  async take(number: number): Promise<T[]> {
+    const text = await readFile(this.file(number), "utf8");
+    await this.drop(number);
+    return JSON.parse(text, showSpecial);
+  }
+
+  /** Removes what nobody took, and leaves the folder to others. */
+  async clear(): Promise<void> {
+    for (const number of this.held) await this.drop(number);
+    const lock = await this.lock?.catch(() => undefined);
+    await lock?.release();
+    this.lock = undefined;
+  }
+
+  private async open(): Promise<FolderLock> {
+    makeFolders(this.dir, { act: "keep episodes on disk" });
+    const advice = `Give each run a folder of its own with ${SETTING}=DIR.`;
+    const lock = await FolderLock.take(this.dir, { advice, setting: SETTING });
+    // What a run left that was killed.
+    for (const name of await namesIn(this.dir))
+      if (FILE.test(name)) await rm(`${this.dir}/${name}`, { force: true });
+    return lock;
+  }
+
+  private async drop(number: number): Promise<void> {
+    await rm(this.file(number), { force: true });
+    this.held.delete(number);
+  }
+
+  private file(number: number): string {
+    return `${this.dir}/task_${number}.json`;
+  }
+}
+
+const FILE = /^task_\d+\.json$/;
+const NUMBER = "$number";
+
+function hideSpecial(_: string, value: unknown): unknown {
+  return typeof value === "number" && !Number.isFinite(value) ? { [NUMBER]: String(value) } : value;
+}
+
+function showSpecial(_: string, value: unknown): unknown {
+  const isHidden = typeof value === "object" && value !== null && NUMBER in value;
+  return isHidden ? Number((value as Record<string, unknown>)[NUMBER]) : value;
+}

@@ -1,0 +1,70 @@
+/** The page of one run or of several: one HTML file that needs nothing else, or the same page served live. */
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { RunData } from "./run_folder.ts";
+
+export interface PageOptions {
+  /** The page asks its server for what is new. */
+  readonly isLive?: boolean;
+  /** When it was made, in ms since 1970. Default: now. */
+  readonly made?: number;
+  /** Of its scripts, where the page's Content-Security-Policy names one. */
+  readonly nonce?: string;
+}
+
+/** What the page's script reads. */
+export interface PageData {
+  readonly runs: readonly RunData[];
+  readonly made: number;
+  readonly live: boolean;
+}
+
+/** Renders the whole page: style, chart library, script and data in one text. */
+export function renderPage(runs: readonly RunData[], options: PageOptions = {}): string {
+  const { isLive = false, made = Date.now(), nonce } = options;
+  const mark = nonce === undefined ? "" : ` nonce="${nonce}"`;
+  const data: PageData = { runs, made, live: isLive };
+  const title = runs.length === 1 ? runs[0].title : runs.map((run) => run.name).join(", ");
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escapeHtml(title)} · grpu</title>
+<link rel="icon" href="data:,">
+<style>${chartLibrary("uPlot.min.css")}
+${pageFile("report.css")}</style>
+</head>
+<body>
+<main id="page"><noscript>The curves of this page are drawn by its script: allow it.</noscript></main>
+<div id="said" class="hidden" role="status" aria-live="polite"></div>
+<script${mark}>${asScript(chartLibrary("uPlot.iife.min.js"))}</script>
+<script id="data" type="application/json"${mark}>${asJson(data)}</script>
+<script type="module"${mark}>${asScript(pageFile("report.js"))}</script>
+</body>
+</html>
+`;
+}
+
+/** Text of `page/<name>`. The same path holds from `src/log` and from `dist/log`. */
+function pageFile(name: string): string {
+  return readFileSync(new URL(`../../../page/${name}`, import.meta.url), "utf8");
+}
+
+function chartLibrary(name: string): string {
+  return readFileSync(createRequire(import.meta.url).resolve(`uplot/dist/${name}`), "utf8");
+}
+
+/** JSON that no text in it can end the script element of. */
+export function asJson(data: unknown): string {
+  return JSON.stringify(data).replaceAll("<", "\\u003c");
+}
+
+function asScript(text: string): string {
+  return text.replaceAll("</script", "<\\/script");
+}
+
+function escapeHtml(text: string): string {
+  const entities: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+  return text.replace(/[&<>"]/g, (character) => entities[character]);
+}

@@ -1,0 +1,208 @@
+/** The policy that a rollout is given: the model as a function or as OpenAI's API, every call recorded as a step. */
+
+import { type ChatClient, type FetchFunction, LOCAL_BASE_URL } from "../../chat/endpoint.ts";
+import { parseReply, toolFormatOf } from "../../chat/reply.ts";
+import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
+import { Transcript } from "../../chat/transcript.ts";
+import type { Backend, ChatMessage, SamplingParams, Tokenizer } from "../../contract/backend.ts";
+import { seedOf } from "../../data/random.ts";
+import type { TerminationReason } from "../../data/types.ts";
+import { UnsupportedError } from "../../errors.ts";
+import {
+  type ChatCallOptions,
+  type ChatReply,
+  type Completion,
+  type Policy,
+  type RolloutTrajectory,
+  Termination,
+} from "../../task/rollout.ts";
+import { type ApiContext, apiOf, type Callable, type CallOptions } from "./agent_api.ts";
+import type { Sampler } from "./policy.ts";
+
+export interface PolicyOptions {
+  readonly sampler: Sampler;
+  readonly backend: Backend;
+  readonly params: SamplingParams;
+  readonly maxPromptLength: number;
+  readonly isValidation: boolean;
+  readonly signal: AbortSignal;
+  /** Of this attempt; each call mixes its own number in. */
+  readonly seed: number;
+  readonly rank: number;
+  /** Keeps the reasoning of earlier turns in later prompts. Default false. */
+  readonly accumulateReasoning?: boolean;
+  /** More names for the chat template, in every call. */
+  readonly variables?: Readonly<Record<string, unknown>>;
+  readonly warn?: (message: string) => void;
+}
+
+/** One attempt's view of the model, and what it recorded. */
+export interface AttemptPolicy {
+  readonly policy: Policy;
+  /** Of all agents that called the model, in order of their making. */
+  trajectories(): RolloutTrajectory[];
+  /** Why a call was refused: an agent that speaks HTTP saw an error of the API, and may have thrown its own. */
+  refused(): TerminationReason | undefined;
+}
+
+/** Where the backend has no tokenizer, calls are made with token ids, and their text is empty. */
+export function createPolicy(options: PolicyOptions): AttemptPolicy {
+  const tokenizer = options.backend.tokenizer ?? noTokenizer(options.backend);
+  const attempt: AttemptState = { ...options, tokenizer, agents: [], refused: undefined };
+  return {
+    policy: new Agent(attempt, ""),
+    trajectories: () =>
+      attempt.agents.filter((agent) => agent.steps.length > 0).map((agent) => agent.trajectory()),
+    refused: () => attempt.refused,
+  };
+}
+
+/** @throws {UnsupportedError} for whatever is asked of it. */
+function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: Backend): Tokenizer {
+  const refuse = (): never => {
+    throw new UnsupportedError(
+      `Cannot turn text into tokens, or back, as the backend ${name} has no tokenizer: call policy.complete with token ids, or give the backend one`,
+      { part: name, capability: "tokenizer" },
+    );
+  };
+  return { vocabSize, eosTokenIds, formatChat: refuse, encode: refuse, decode: refuse };
+}
+
+interface AttemptState extends PolicyOptions, ApiContext {
+  readonly backend: Backend;
+  readonly agents: Agent[];
+}
+
+/** See {@link Policy}. */
+class Agent implements Policy, Callable {
+  readonly name: string;
+  readonly baseURL = LOCAL_BASE_URL;
+  readonly client: ChatClient;
+  readonly fetch: FetchFunction;
+  private readonly attempt: AttemptState;
+  private readonly index: number;
+  private readonly transcript: Transcript;
+  private readonly recorded: (Completion | undefined)[] = [];
+
+  constructor(attempt: AttemptState, name: string) {
+    this.attempt = attempt;
+    this.name = name;
+    this.index = attempt.agents.push(this) - 1;
+    const { tokenizer, accumulateReasoning } = attempt;
+    this.transcript = new Transcript({ tokenizer, accumulateReasoning });
+    const { client, fetch } = apiOf(this, attempt);
+    this.client = client;
+    this.fetch = fetch;
+  }
+
+  get model(): string {
+    return this.attempt.backend.model.name;
+  }
+  get tokenizer(): Tokenizer {
+    return this.attempt.tokenizer;
+  }
+  get params(): SamplingParams {
+    return this.attempt.params;
+  }
+  get isValidation(): boolean {
+    return this.attempt.isValidation;
+  }
+  get signal(): AbortSignal {
+    return this.attempt.signal;
+  }
+  get steps(): readonly Completion[] {
+    return this.recorded.filter((step) => step !== undefined);
+  }
+
+  async complete(prompt: string | readonly number[], params?: Partial<SamplingParams>): Promise<Completion> {
+    return this.completeText(prompt, { params });
+  }
+
+  /** As `complete`, with stop strings. */
+  async completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion> {
+    const prompt_ids = typeof prompt === "string" ? this.tokenizer.encode(prompt) : [...prompt];
+    return this.record(async (call) => ({
+      ...(await this.draw(prompt_ids, { ...options, call })),
+      ...(typeof prompt === "string" && { prompt }),
+    }));
+  }
+
+  async chat(messages: readonly ChatMessage[], options: ChatCallOptions = {}): Promise<ChatReply> {
+    const { tools, variables } = options;
+    const prompt = this.transcript.prompt(messages, {
+      tools,
+      variables: { ...this.attempt.variables, ...variables },
+    });
+    return this.record(async (call) => {
+      const step = await this.draw(prompt.ids, { ...options, call });
+      const message = parseReply(step.model_response, {
+        format: tools && toolFormatOf(this.tokenizer.chatTemplate ?? ""),
+        id: `call_${this.index}_${call}`,
+      });
+      this.transcript.record(prompt, { responseIds: step.response_ids, message });
+      return { ...step, message, chat_completions: [...prompt.messages, message] };
+    });
+  }
+
+  annotate(notes: Parameters<Policy["annotate"]>[0]): void {
+    const last = this.recorded.findLastIndex((step) => step !== undefined);
+    const step = this.recorded[last];
+    if (!step) throw new Error("Cannot annotate a step as the model was not called yet");
+    this.recorded[last] = { ...step, ...notes };
+  }
+
+  agent(name: string): Policy {
+    return new Agent(this.attempt, name);
+  }
+
+  trajectory(reward?: number, more: Parameters<Policy["trajectory"]>[1] = {}): RolloutTrajectory {
+    const { name, steps } = this;
+    return { ...more, name, steps, reward: reward ?? steps.reduce((sum, step) => sum + step.reward, 0) };
+  }
+
+  /** Keeps a call's place while it runs, so that steps are in the order in which they were begun. */
+  private async record<T extends Completion>(run: (call: number) => Promise<T>): Promise<T> {
+    const call = this.recorded.push(undefined) - 1;
+    const step = await run(call);
+    this.recorded[call] = step;
+    return step;
+  }
+
+  private async draw(
+    prompt_ids: readonly number[],
+    { params, stop = [], call }: CallOptions & { call: number },
+  ): Promise<Completion> {
+    const { attempt, tokenizer } = this;
+    attempt.signal.throwIfAborted();
+    const fitted = fitParams({ ...attempt.params, ...params }, { prompt_ids, options: attempt });
+    // The rollout's own calls are numbered alone: their draws stay what they are when agents are added.
+    const seed = this.index === 0 ? seedOf(attempt.seed, call) : seedOf(attempt.seed, call, this.index);
+    const ends = endsAtStop(stop, tokenizer);
+    const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }) };
+    const sequence = await attempt.sampler.draw(request, attempt.rank);
+    const isText = attempt.backend.tokenizer !== undefined || stop.length > 0;
+    const cut = isText ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
+    const { tokens, logprobs, finish_reason, weight_version } = cut.sequence;
+    return {
+      prompt_ids,
+      response_ids: tokens,
+      logprobs,
+      model_response: cut.text,
+      reward: 0,
+      done: false,
+      weight_version,
+      finish_reason,
+    };
+  }
+}
+
+function fitParams(
+  params: SamplingParams,
+  it: { prompt_ids: readonly number[]; options: PolicyOptions },
+): SamplingParams {
+  const room = it.options.backend.model.contextLength - it.prompt_ids.length;
+  if (it.prompt_ids.length > it.options.maxPromptLength || room < 1) {
+    throw new Termination("max_prompt_length_exceeded");
+  }
+  return { ...params, max_tokens: Math.min(params.max_tokens, room) };
+}

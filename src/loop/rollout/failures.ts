@@ -1,0 +1,44 @@
+/** Failures of rollouts, rewards and evaluators: the first of each kind is shown whole, all of them are counted. */
+import { stackOf } from "../../errors.ts";
+
+/** Kinds of failure that are shown; the others are only counted. */
+const MOST_SHOWN = 20;
+
+export class Failures {
+  private readonly counts = new Map<string, number>();
+  private readonly warn: (message: string) => void;
+
+  constructor(warn: (message: string) => void) {
+    this.warn = warn;
+  }
+
+  /**
+   * Counts a failure; shows it with its stack when it is the first of its kind.
+   * @param where the attempt that failed, for people
+   */
+  add(error: unknown, where: string): void {
+    const kind = kindOf(error);
+    const before = this.counts.get(kind) ?? 0;
+    this.counts.set(kind, before + 1);
+    if (before > 0 || this.counts.size > MOST_SHOWN) return;
+    this.warn(
+      `The rollout ${where} failed: ${stackOf(error)}\nFailures of this kind are only counted from here on.`,
+    );
+  }
+
+  /** Says how often each kind occurred. */
+  finish(): void {
+    const kinds = [...this.counts].sort(([, a], [, b]) => b - a);
+    const total = kinds.reduce((sum, [, count]) => sum + count, 0);
+    if (total < 2) return;
+    const rows = kinds.slice(0, MOST_SHOWN).map(([kind, count]) => `  ${count} x ${kind}`);
+    const rest = kinds.length > MOST_SHOWN ? [`  and ${kinds.length - MOST_SHOWN} more kinds`] : [];
+    this.warn([`${total} tries of rollouts failed:`, ...rows, ...rest].join("\n"));
+  }
+}
+
+/** Messages that differ only in their numbers are of one kind. */
+function kindOf(error: unknown): string {
+  const [line] = String(error).split("\n");
+  return line.replace(/\d+(\.\d+)?/g, "#").slice(0, 200);
+}

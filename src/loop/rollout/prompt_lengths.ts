@@ -1,0 +1,53 @@
+/** Prompts that no rollout can be drawn for, because they are too long: found before anything starts. */
+
+import { Transcript } from "../../chat/transcript.ts";
+import type { Tokenizer } from "../../contract/backend.ts";
+import type { Task } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import { promptOf } from "../../task/rollout.ts";
+
+/** Tokens that a tokenizer adds to a text (a first `<s>`, say), at most. */
+const ADDED = 8;
+
+export interface PromptLimits {
+  readonly tokenizer: Tokenizer;
+  /** `data.max_prompt_length`. */
+  readonly longest: number;
+  /** Of the model; a prompt leaves room for one token at least. */
+  readonly contextLength: number;
+}
+
+/**
+ * How many prompts are too long.
+ * @throws {ConfigError} when all of them are.
+ */
+export function countOverlong(
+  tasks: readonly Task[],
+  { split, ...limits }: PromptLimits & { readonly split: "train" | "val" },
+): number {
+  const limit = Math.min(limits.longest, limits.contextLength - 1);
+  const overlong = tasks.filter((task) => isLonger(task, limit, limits.tokenizer)).length;
+  if (overlong === 0 || overlong < tasks.length) return overlong;
+  const name = limit < limits.longest ? "the model's context" : "rllm.data.max_prompt_length";
+  throw new ConfigError(
+    `Cannot use the ${split} prompts: all ${tasks.length} are longer than ${name} (${limit} tokens). ` +
+      "Raise rllm.data.max_prompt_length, or shorten the prompts.",
+    { path: "rllm.data.max_prompt_length" },
+  );
+}
+
+function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean {
+  const prompt = promptOf(task);
+  // A token holds one byte at least, and a UTF-16 unit at most 3 bytes.
+  if (typeof prompt === "string" && prompt.length * 3 + ADDED <= limit) return false;
+  try {
+    const ids =
+      typeof prompt === "string"
+        ? tokenizer.encode(prompt)
+        : new Transcript({ tokenizer }).prompt(prompt).ids;
+    return ids.length > limit;
+  } catch {
+    // The rollout meets the same error, and says so with the task's name.
+    return false;
+  }
+}

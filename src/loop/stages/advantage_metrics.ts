@@ -1,0 +1,53 @@
+/** What a role's rewards and advantages look like. */
+import type { Metrics } from "../../contract/backend.ts";
+import { groupBy, mean, percentile, standardDeviation, summary } from "../statistics.ts";
+
+/** Below this an advantage counts as zero, and a group's rewards as equal. */
+const ZERO_BELOW = 1e-8;
+
+export function rewardMetrics(role: string, rewards: readonly number[]): Metrics {
+  return summary(`reward/${role}`, rewards);
+}
+
+/** With the share of advantages that are 0. */
+export function advantageMetrics(role: string, values: readonly number[]): Metrics {
+  if (values.length === 0) return {};
+  const zeros = values.filter((value) => Math.abs(value) < ZERO_BELOW).length;
+  return {
+    ...summary(`advantage/${role}`, values),
+    [`advantage/${role}/fraction_zero`]: zeros / values.length,
+  };
+}
+
+/** What is compared with others of its group. */
+interface Compared {
+  readonly reward: number;
+  readonly group: string;
+}
+
+/** How hard the groups were: only those with unequal rewards teach. */
+export function difficulty(role: string, units: readonly Compared[]): Metrics {
+  const byGroup = groupBy(units, (unit) => unit.group);
+  const compared = Array.from(byGroup.values(), (group) => group.map(({ reward }) => reward)).filter(
+    (it) => it.length >= 2,
+  );
+  if (compared.length === 0) return {};
+  const means = compared.map(mean);
+  const deviations = compared.map(standardDeviation);
+  const total = compared.length;
+  const informative = deviations.filter((deviation) => deviation >= ZERO_BELOW).length;
+  const uniform = means.filter((_, i) => deviations[i] < ZERO_BELOW);
+  const name = `batch/${role}`;
+  const metrics: Metrics = {
+    [`${name}/total`]: total,
+    [`${name}/informative`]: informative,
+    [`${name}/fractions/effective`]: informative / total,
+    [`${name}/fractions/too_easy`]: uniform.filter((value) => value >= 1).length / total,
+    [`${name}/fractions/too_hard`]: uniform.filter((value) => value <= 0).length / total,
+  };
+  for (const p of [10, 50, 90]) {
+    metrics[`${name}/group_reward_mean/p${p}`] = percentile(means, p);
+    metrics[`${name}/group_reward_std/p${p}`] = percentile(deviations, p);
+  }
+  return metrics;
+}

@@ -1,0 +1,120 @@
+/** Stage 4, batch: groups into rows of tokens, end to end. */
+import type { Metrics } from "../../contract/backend.ts";
+import { type PackedRows, packGroups, rowCount } from "../../data/pack.ts";
+import type { Step, TerminationReason, TrajectoryGroup } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import type { LoopSettings } from "../settings.ts";
+import type { StageContext, Staged } from "../stages.ts";
+import { spread } from "../statistics.ts";
+
+/**
+ * Merges the steps of each trajectory into rows (see `packGroups`) and checks what is about to be trained on.
+ * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's own advantage that is
+ * not finite, naming the trajectory and the token.
+ */
+export function batch(groups: readonly TrajectoryGroup[], { settings }: StageContext): Staged<PackedRows> {
+  for (const { trajectories } of groups) {
+    for (const { uid, steps } of trajectories)
+      for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
+  }
+  const packed = packGroups(groups);
+  const rows = maskByReason(packed, reasonsToMask(settings));
+  return { value: rows, metrics: rowMetrics(rows) };
+}
+
+interface Place {
+  readonly uid: string;
+  /** Of the step in its trajectory. */
+  readonly index: number;
+}
+
+function checkStep({ response_ids, logprobs, advantage }: Step, { uid, index }: Place): void {
+  const fail = (what: string): never => {
+    throw new ConfigError(`Cannot train on the trajectory ${uid}: ${what}`, { kind: "code" });
+  };
+  if (logprobs.length !== response_ids.length) {
+    fail(`each response token needs a log-prob: ${response_ids.length} tokens, ${logprobs.length} log-probs`);
+  }
+  const at = logprobs.findIndex((logprob) => !isFloat(logprob));
+  if (at >= 0) fail(`the log-prob of response token ${at} is not finite: ${logprobs[at]}`);
+  if (advantage === undefined || advantage === null) return;
+  if (!Array.isArray(advantage)) {
+    if (!isFloat(advantage)) fail(`the advantage of step ${index} ${MUST_BE_FINITE}: ${advantage}`);
+    return;
+  }
+  if (advantage.length !== response_ids.length) {
+    fail(`a list of advantages needs one per response token: ${advantage.length} for ${response_ids.length}`);
+  }
+  const wrong = advantage.findIndex((each) => !isFloat(each));
+  if (wrong >= 0)
+    fail(`the advantage of response token ${wrong} of step ${index} ${MUST_BE_FINITE}: ${advantage[wrong]}`);
+}
+
+const MUST_BE_FINITE = "must be a finite number";
+
+/** True for a finite number that stays finite in 32 bits. */
+function isFloat(value: unknown): boolean {
+  return typeof value === "number" && Number.isFinite(Math.fround(value));
+}
+
+const OVERLONG: readonly TerminationReason[] = [
+  "max_prompt_length_exceeded",
+  "max_response_length_exceeded",
+  "max_turns_exceeded",
+  "timeout",
+];
+
+function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonly TerminationReason[] {
+  if (agent.overlong_filter) return OVERLONG;
+  return mask_truncated_samples ? ["max_response_length_exceeded"] : [];
+}
+
+/** Trajectories that ended for such a reason stay in the baseline and leave the loss. */
+function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): PackedRows {
+  if (reasons.length === 0) return rows;
+  const isMasked = rows.groups.flatMap((group) =>
+    group.metadata.map((member) => reasons.includes(member.termination_reason)),
+  );
+  const mask = rows.mask.slice();
+  rows.trajectoryOfRow.forEach((trajectory, row) => {
+    if (isMasked[trajectory]) mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
+  });
+  return { ...rows, mask };
+}
+
+function rowMetrics(rows: PackedRows): Metrics {
+  const { offsets, mask, trajectories, trajectoryOfRow } = rows;
+  const perRow = Array.from({ length: rowCount(rows) }, (_, row) => {
+    const length = offsets[row + 1] - offsets[row];
+    const part = mask.subarray(offsets[row], offsets[row + 1]);
+    const first = part.indexOf(1);
+    const trained = part.reduce((sum, bit) => sum + bit, 0);
+    const prompt = first < 0 ? length : first;
+    return { prompt, response: length - prompt, trained };
+  });
+  const rowsPer = new Uint32Array(trajectories.length);
+  for (const trajectory of trajectoryOfRow) rowsPer[trajectory]++;
+  const steps = trajectories.reduce((sum, trajectory) => sum + trajectory.steps.length, 0);
+  const responses = perRow.map(({ response }) => response);
+  return {
+    ...spread("response_length", responses),
+    ...spread(
+      "prompt_length",
+      perRow.map(({ prompt }) => prompt),
+    ),
+    ...spread("batch/steps_per_traj", rowsPer),
+    ...spread("batch/step_response_length", responses),
+    ...spread(
+      "batch/action_token_ratio",
+      perRow.map(({ trained, response }) => trained / Math.max(response, 1)),
+    ),
+    "batch/merge_compression_ratio": steps / Math.max(perRow.length, 1),
+    "response_length/clip_ratio": truncatedShare(rows),
+  };
+}
+
+function truncatedShare({ groups }: PackedRows): number {
+  const members = groups.flatMap((group) => group.metadata);
+  const truncated = members.filter((member) => member.termination_reason === "max_response_length_exceeded");
+  return truncated.length / Math.max(members.length, 1);
+}

@@ -1,0 +1,82 @@
+/** Advantages by the published estimators: on the host, or on the device that trains. */
+
+import { estimatorSettings } from "../../algorithm/advantage/definition.ts";
+import { packGroups } from "../../algorithm/advantage/groups.ts";
+import { advantages } from "../../algorithm/advantage/host.ts";
+import { hasAdvantageKernel, recordAdvantages } from "../../algorithm/advantage/record.ts";
+import { type EstimatorSettings, estimatorNames, findEstimator } from "../../algorithm/advantage/registry.ts";
+import { countRows } from "../../algorithm/loss/aggregation.ts";
+import type { Device } from "../../compute/device.ts";
+import type { AdvantageOptions, EstimateAdvantages, Estimates } from "./advantages.ts";
+
+/**
+ * Runs a registered estimator on one role's rewards, on the host in float64. Where rLLM and verl differ under one name
+ * (`grpo` divides by the population's deviation in rLLM, by the sample's in verl), the loop's settings mean rLLM's.
+ */
+export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHost, {
+  check: checkEstimator,
+});
+
+function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Estimates {
+  const { name, settings } = choose(options);
+  const batch = { ...rowsOf(rewards.length, { ...options, name }), groups: packed(groups), scores: rewards };
+  const { level, values } = advantages(batch, name, settings);
+  return { level, values: Float32Array.from(values) };
+}
+
+/** {@link estimateAdvantages} by the device's kernels; estimators that are functions of the host run there. */
+export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
+  const estimate: EstimateAdvantages = async (rewards, groups, options) => {
+    const { name, settings } = choose(options);
+    if (rewards.length === 0 || !hasAdvantageKernel(name))
+      return estimateAdvantages(rewards, groups, options);
+    const { offsets, mask } = rowsOf(rewards.length, { ...options, name });
+    const buffers = {
+      scores: device.upload(rewards, "rewards"),
+      mask: device.upload(mask, "mask"),
+      offsets: device.upload(offsets, "row offsets"),
+    };
+    const counts = countRows(offsets, mask);
+    const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups), counts, settings });
+    const { level, values: buffer } = recorded.advantages;
+    const length = level === "row" ? rewards.length : mask.length;
+    const [values] = await device.read([{ buffer, type: "f32", length }]);
+    recorded.release();
+    device.release(...Object.values(buffers));
+    return { level, values: values as Float32Array };
+  };
+  return Object.assign(estimate, { check: checkEstimator });
+}
+
+function checkEstimator(name: string, args: Readonly<Record<string, unknown>>): void {
+  const { name: known, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
+  estimatorSettings(findEstimator(known), settings);
+}
+
+function choose({ name, norm_adv_by_std_in_grpo, settings = {} }: AdvantageOptions): {
+  name: string;
+  settings: EstimatorSettings;
+} {
+  const estimator = findEstimator(estimatorNames().includes(`rllm.${name}`) ? `rllm.${name}` : name);
+  const norm = "norm_adv_by_std_in_grpo" in estimator.settings ? { norm_adv_by_std_in_grpo } : {};
+  return { name: estimator.name, settings: { ...norm, ...settings } };
+}
+
+function packed(groups: Uint32Array) {
+  return packGroups(
+    groups,
+    groups.reduce((most, group) => Math.max(most, group + 1), 0),
+  );
+}
+
+/**
+ * Trajectories as rows of their trained tokens. For rLLM's own estimators they are rows of one token: its batch-wide
+ * statistics weigh trajectories alike, where verl's weigh tokens.
+ */
+function rowsOf(count: number, { name, lengths }: Pick<AdvantageOptions, "name" | "lengths">) {
+  const offsets = new Uint32Array(count + 1);
+  for (let i = 0; i < count; i++) {
+    offsets[i + 1] = offsets[i] + (name.startsWith("rllm.") ? 1 : (lengths?.[i] ?? 1));
+  }
+  return { offsets, mask: new Uint32Array(offsets[count]).fill(1) };
+}

@@ -1,0 +1,61 @@
+/** Stage 5, process: the log-probs that the loss compares the current policy with. */
+import type { Metrics } from "../../contract/backend.ts";
+import type { PackedRows } from "../../data/pack.ts";
+import type { LoopSettings } from "../settings.ts";
+import type { ProcessedRows, StageContext, Staged } from "../stages.ts";
+import { largest, mean } from "../statistics.ts";
+
+/**
+ * Old log-probs are computed by one forward pass when `rollout_correction.bypass_mode` is false, or by default when
+ * the batch is trained in several mini-batches; true takes the sampler's; one on-policy step needs none. Reference
+ * log-probs are computed when there is a KL term.
+ */
+export async function process(rows: PackedRows, context: StageContext): Promise<Staged<ProcessedRows>> {
+  const { backend, settings } = context;
+  const temperature = settings.rollout.train.temperature || 1;
+  const { kl_beta, rollout_correction } = settings.algorithm;
+  const bypass = rollout_correction.bypass_mode;
+  const needsOld = bypass === false || (bypass === null && settings.training.num_minibatches > 1);
+  const old = needsOld
+    ? (await backend.logprobs(rows, { policy: "current", temperature })).logprobs
+    : undefined;
+  const reference =
+    kl_beta > 0 ? (await backend.logprobs(rows, { policy: "reference", temperature })).logprobs : undefined;
+  const oldLogprobs = old ?? (bypass === true ? rows.rolloutLogprobs : undefined);
+  const weights = old && importanceWeights(rows, { old, correction: rollout_correction });
+  const value = {
+    ...rows,
+    ...(oldLogprobs && { oldLogprobs }),
+    ...(reference && { refLogprobs: reference }),
+    ...(weights && { rolloutIsWeights: weights }),
+  };
+  return { value, metrics: old ? mismatchMetrics(rows, old) : {} };
+}
+
+/** min(p_old / p_rollout, cap), per token or over the whole row. @see verl's rollout correction (TIS) */
+function importanceWeights(
+  rows: PackedRows,
+  it: { old: Float32Array; correction: LoopSettings["algorithm"]["rollout_correction"] },
+): Float32Array | undefined {
+  const { tis_mode, tis_cap } = it.correction;
+  if (tis_mode === null) return undefined;
+  const { offsets, mask, rolloutLogprobs, tokens } = rows;
+  const logRatios = Float64Array.from(tokens, (_, t) => (mask[t] ? it.old[t] - rolloutLogprobs[t] : 0));
+  if (tis_mode === "sequence") {
+    for (let row = 0; row + 1 < offsets.length; row++) {
+      const part = logRatios.subarray(offsets[row], offsets[row + 1]);
+      part.fill(part.reduce((sum, ratio) => sum + ratio, 0));
+    }
+  }
+  return Float32Array.from(logRatios, (ratio, t) => (mask[t] ? Math.min(Math.exp(ratio), tis_cap) : 0));
+}
+
+/** How far the sampler's probabilities are from the trainer's: rounding, or a fault. */
+function mismatchMetrics({ mask, rolloutLogprobs }: PackedRows, old: Float32Array): Metrics {
+  const gaps: number[] = [];
+  mask.forEach((bit, t) => {
+    if (bit) gaps.push(Math.abs(Math.exp(old[t]) - Math.exp(rolloutLogprobs[t])));
+  });
+  if (gaps.length === 0) return {};
+  return { "training/rollout_probs_diff_mean": mean(gaps), "training/rollout_probs_diff_max": largest(gaps) };
+}

@@ -1,0 +1,138 @@
+/** Stage 3, reject: which groups train now, and which wait for a batch that teaches more. */
+import type { Metrics } from "../../contract/backend.ts";
+import type { Episode, TrajectoryGroup } from "../../data/types.ts";
+import type { LoopSettings } from "../settings.ts";
+import type { StageContext, Staged } from "../stages.ts";
+import { groupBy, standardDeviation } from "../statistics.ts";
+import { rejectionByName } from "./registry.ts";
+
+export interface Candidates {
+  readonly episodes: readonly Episode[];
+  readonly groups: readonly TrajectoryGroup[];
+  /** Groups that an earlier step held back. */
+  readonly held: Held;
+}
+
+/** What has gathered over steps in mode `episode`: part of a checkpoint. */
+export interface Held {
+  readonly groups: readonly TrajectoryGroup[];
+  /** Tasks that some, but not all, attempts solved. */
+  readonly solvePartial: number;
+}
+
+export interface Accepted {
+  readonly groups: readonly TrajectoryGroup[];
+  readonly held: Held;
+}
+
+export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
+
+/** What a rejection chooses from: the groups that are large enough. */
+export interface RejectionInput extends Candidates {
+  /** Tasks of this step that some, but not all, attempts solved. */
+  readonly solvePartial: number;
+}
+
+type Choice = readonly TrajectoryGroup[] | Accepted;
+
+/** Answers with the groups that train now, or with what `Accepted` holds when some shall wait for a later step. */
+export type RejectionFunction = (input: RejectionInput, settings: LoopSettings) => Choice | Promise<Choice>;
+
+/** A spread of rewards or advantages below this is none. */
+const UNIFORM_BELOW = 1e-8;
+
+/** rLLM's modes. `episode` holds groups back until `min_partial_solve_tasks` tasks were partly solved. */
+const MODES: Readonly<Record<string, RejectionFunction>> = {
+  none: ({ groups }) => groups,
+  group: ({ groups }) => groups.filter((group) => !isUniform(group)),
+  episode: ({ groups, held, solvePartial }, { rejection_sample }) => {
+    const gathered = {
+      groups: [...held.groups, ...groups],
+      solvePartial: held.solvePartial + solvePartial,
+    };
+    const isEnough = gathered.solvePartial >= rejection_sample.min_partial_solve_tasks;
+    return isEnough ? gathered.groups : { groups: [], held: gathered };
+  },
+};
+
+export const REJECTION_MODES: readonly string[] = Object.keys(MODES);
+
+/**
+ * Drops groups that are too small (every mode) or whose rewards are all equal (`filter_uniform_groups`), then asks
+ * the mode: one of rLLM's, one that `registerRejection` named, or the run's own function.
+ */
+export async function reject(candidates: Candidates, context: StageContext): Promise<Staged<Accepted>> {
+  const { episodes, groups, held } = candidates;
+  const { rejection_sample: options } = context.settings;
+  const mode = options.mode ?? (options.enable ? "episode" : "none");
+  const choose = context.rejection ?? MODES[mode] ?? rejectionByName(mode);
+  const large = groups.filter((group) => group.trajectories.length >= options.min_trajs_per_group);
+  if (large.length === 0 && groups.length > 0) context.warn?.(nothingLeft(groups, options));
+  const varied = options.filter_uniform_groups ? large.filter((group) => !isUniform(group)) : large;
+  const solved = countSolved(episodes, { dropped: groups.filter((group) => !large.includes(group)) });
+  const input = { episodes, groups: varied, held, solvePartial: solved.partial };
+  const choice = await choose(input, context.settings);
+  const value = "groups" in choice ? choice : { groups: choice, held: NOTHING_HELD };
+  const kept = new Set([...value.groups, ...value.held.groups]);
+  const rejected = varied.filter((group) => !kept.has(group)).length;
+  const metrics = {
+    ...solveMetrics(solved),
+    "batch/groups_before_filter": groups.length,
+    "batch/groups_after_filter": varied.length - rejected,
+    "batch/groups_dropped_insufficient_trajs": groups.length - large.length,
+    "batch/groups_dropped_uniform": large.length - varied.length,
+    "batch/groups_rejected": rejected,
+    "batch/groups_held": value.held.groups.length,
+  };
+  return { value, metrics };
+}
+
+function nothingLeft(groups: readonly TrajectoryGroup[], options: LoopSettings["rejection_sample"]): string {
+  const most = groups.reduce((size, group) => Math.max(size, group.trajectories.length), 0);
+  return (
+    `A step trained nothing as rllm.rejection_sample.min_trajs_per_group=${options.min_trajs_per_group} drops every ` +
+    `group: the largest of the step has ${most}. Raise rllm.rollout.n, or lower min_trajs_per_group`
+  );
+}
+
+function isUniform(group: TrajectoryGroup): boolean {
+  return standardDeviation(group.trajectories.map(({ reward }) => reward)) < UNIFORM_BELOW;
+}
+
+interface Solved {
+  readonly none: number;
+  readonly partial: number;
+  readonly all: number;
+}
+
+/**
+ * Tasks by how many of their attempts solved them. As in rLLM, attempts count that have a trajectory left once the
+ * groups that are too small are gone.
+ */
+function countSolved(
+  episodes: readonly Episode[],
+  { dropped }: { dropped: readonly TrajectoryGroup[] },
+): Solved {
+  const gone = new Set(dropped.flatMap((group) => group.trajectories.map(({ uid }) => uid)));
+  const attempts = episodes.filter(({ trajectories }) => trajectories.some(({ uid }) => !gone.has(uid)));
+  const byTask = groupBy(attempts, (episode) => episode.task_index);
+  const outcomes = Array.from(byTask.values(), (tries) =>
+    tries.every(isCorrect) ? "all" : tries.some(isCorrect) ? "partial" : "none",
+  );
+  const count = (outcome: string) => outcomes.filter((each) => each === outcome).length;
+  return { none: count("none"), partial: count("partial"), all: count("all") };
+}
+
+function isCorrect(episode: Episode): boolean {
+  return episode.is_correct;
+}
+
+function solveMetrics({ none, partial, all }: Solved): Metrics {
+  const tasks = Math.max(none + partial + all, 1);
+  return {
+    "batch/num_tasks": tasks,
+    "batch/solve_none": none / tasks,
+    "batch/solve_partial": partial / tasks,
+    "batch/solve_all": all / tasks,
+  };
+}

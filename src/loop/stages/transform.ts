@@ -1,0 +1,164 @@
+/** Stage 2, transform: episodes into groups of trajectories that are compared with each other. */
+import type { Metrics } from "../../contract/backend.ts";
+import type { Episode, RewardedTrajectory, Step, Trajectory, TrajectoryGroup } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import type { LoopSettings } from "../settings.ts";
+import type { StageContext, Staged } from "../stages.ts";
+import { groupBy, largest, mean, smallest } from "../statistics.ts";
+import { groupingByName } from "./registry.ts";
+
+/** A group before its rewards are checked. */
+export interface Grouping extends Omit<TrajectoryGroup, "trajectories"> {
+  readonly trajectories: readonly Trajectory[];
+}
+
+/** Decides what is compared with what. Episodes that compact filtering masks are already left out. */
+export type GroupingHook = (episodes: readonly Episode[], settings: LoopSettings) => readonly Grouping[];
+
+/**
+ * Names trajectories, leaves out masked episodes and broken trajectories, groups by task and role (or by your hook),
+ * and checks every reward: the five parts below in a row, each of which is a stage of its own for `pipeline.stages`.
+ * @throws {ConfigError} naming the trajectory whose reward is missing or not finite.
+ */
+export function transform(episodes: readonly Episode[], context: StageContext): Staged<TrajectoryGroup[]> {
+  const named = nameTrajectories(episodes, context);
+  const unmasked = filterMasked(named.value, context);
+  const sound = filterMismatched(unmasked.value, context);
+  const groups = checkRewards(group(sound.value, context).value);
+  return { value: groups.value, metrics: { ...named.metrics, ...sound.metrics, ...groups.metrics } };
+}
+
+/** Names unnamed trajectories by their place in the episode, or drops them, as `rllm.transform` says. */
+export function nameTrajectories(
+  episodes: readonly Episode[],
+  { settings }: StageContext,
+): Staged<readonly Episode[]> {
+  const value = episodes.map((episode) => nameIn(episode, settings.transform));
+  const before = value.reduce((sum, episode) => sum + episode.trajectories.length, 0);
+  return { value, metrics: { "groups/num_trajs_before_filter": before } };
+}
+
+function nameIn(episode: Episode, options: LoopSettings["transform"]): Episode {
+  const { impute_missing_names, default_traj_name, drop_unnamed_traj } = options;
+  const isUnnamed = ({ name }: Trajectory) => name === "" || name === default_traj_name;
+  if (!impute_missing_names) {
+    if (!drop_unnamed_traj) return episode;
+    return { ...episode, trajectories: episode.trajectories.filter((trajectory) => !isUnnamed(trajectory)) };
+  }
+  const trajectories = episode.trajectories.map((trajectory, i) =>
+    isUnnamed(trajectory) ? { ...trajectory, name: `${default_traj_name}_${i}` } : trajectory,
+  );
+  return { ...episode, trajectories };
+}
+
+/** Compact filtering: a masked episode adds neither to a baseline nor to a gradient, whoever groups. */
+export function filterMasked(
+  episodes: readonly Episode[],
+  { settings: { compact_filtering } }: StageContext,
+): Staged<readonly Episode[]> {
+  const isMasked = ({ termination_reason }: Episode) =>
+    compact_filtering.enable && compact_filtering[`mask_${termination_reason}`];
+  return { value: episodes.filter((episode) => !isMasked(episode)), metrics: {} };
+}
+
+/**
+ * `filter_token_mismatch`: leaves out trajectories with a step that has not one log-prob per response token, and
+ * counts them under the name that rLLM's Tinker backend has for them. Without it they reach `batch`, which refuses them.
+ */
+export function filterMismatched(
+  episodes: readonly Episode[],
+  { settings, warn }: StageContext,
+): Staged<readonly Episode[]> {
+  if (!settings.filter_token_mismatch) return { value: episodes, metrics: {} };
+  const broken = episodes.flatMap(({ trajectories }) => trajectories.filter((each) => !isSound(each)));
+  if (broken.length === 0) return { value: episodes, metrics: { "batch/dropped_malformed_sequences": 0 } };
+  warn?.(
+    "Trajectories were left out as their response tokens and log-probs do not match (rllm.filter_token_mismatch): " +
+      `see batch/dropped_malformed_sequences. The first: ${broken[0].uid}`,
+  );
+  const value = episodes.map((episode) => ({
+    ...episode,
+    trajectories: episode.trajectories.filter(isSound),
+  }));
+  return { value, metrics: { "batch/dropped_malformed_sequences": broken.length } };
+}
+
+function isSound({ steps }: Trajectory): boolean {
+  return steps.every(({ response_ids, logprobs }: Step) => response_ids.length === logprobs.length);
+}
+
+/** Groups by the run's hook, by the one that `traj_grouping_hook` names, or by task and name. */
+export function group(
+  episodes: readonly Episode[],
+  { settings, grouping }: StageContext,
+): Staged<readonly Grouping[]> {
+  const named = settings.algorithm.traj_grouping_hook;
+  const hook = grouping ?? (named === null ? groupByTaskAndName : groupingByName(named));
+  return { value: hook(episodes, settings), metrics: {} };
+}
+
+/** rLLM's rule: one group for each task and trajectory name, in order of appearance. */
+export function groupByTaskAndName(episodes: readonly Episode[]): Grouping[] {
+  const attempts = episodes.flatMap((episode) =>
+    episode.trajectories.map((trajectory) => ({ episode, trajectory })),
+  );
+  const filled = attempts.filter(({ trajectory }) => trajectory.steps.length > 0);
+  const groups = groupBy(filled, ({ episode, trajectory }) => `${episode.task_index}:${trajectory.name}`);
+  return Array.from(groups.values(), toGroup);
+}
+
+function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Grouping {
+  const [{ episode, trajectory }] = members;
+  return {
+    group_id: `${episode.task.id}:${trajectory.name}`,
+    task_id: episode.task.id,
+    group_role: trajectory.name,
+    trajectories: members.map((member) => member.trajectory),
+    metadata: members.map(({ episode: { task, rollout_index, termination_reason, is_correct } }) => ({
+      task_id: task.id,
+      rollout_index,
+      termination_reason,
+      is_correct,
+    })),
+  };
+}
+
+/**
+ * Within a group all trajectories have a reward, or none: then the last step's counts. The same for every grouping.
+ * @throws {ConfigError} naming the group or trajectory that breaks the rule, or whose reward is not finite.
+ */
+export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGroup[]> {
+  const value = groups.map(checkGroup);
+  return { value, metrics: groupMetrics(value) };
+}
+
+function checkGroup(group: Grouping): TrajectoryGroup {
+  const given = group.trajectories.filter(({ reward }) => reward !== null).length;
+  if (given !== 0 && given !== group.trajectories.length) {
+    throw new ConfigError(
+      `Cannot compare the group ${group.group_id} as either all of its trajectories have a reward or none: ${given} of ${group.trajectories.length} do`,
+      { kind: "code" },
+    );
+  }
+  return { ...group, trajectories: group.trajectories.map((trajectory) => withReward(trajectory, group)) };
+}
+
+function withReward(trajectory: Trajectory, group: Grouping): RewardedTrajectory {
+  const reward = trajectory.reward ?? trajectory.steps.at(-1)?.reward;
+  if (reward !== undefined && Number.isFinite(Math.fround(reward))) return { ...trajectory, reward };
+  throw new ConfigError(
+    `Cannot train on a reward as it must be a finite number: ${reward ?? "none"}, of the trajectory ${trajectory.uid} (${group.group_role}). Mend the reward function; nothing was trained in this step.`,
+    { kind: "code" },
+  );
+}
+
+function groupMetrics(groups: readonly TrajectoryGroup[]): Metrics {
+  const sizes = groups.map((each) => each.trajectories.length);
+  return {
+    "groups/num_trajs_after_filter": sizes.reduce((sum, size) => sum + size, 0),
+    "groups/num_groups": groups.length,
+    "groups/avg_group_size": mean(sizes),
+    "groups/max_group_size": sizes.length > 0 ? largest(sizes) : 0,
+    "groups/min_group_size": sizes.length > 0 ? smallest(sizes) : 0,
+  };
+}

@@ -1,0 +1,118 @@
+/** Model files on disk: the only place of model/ that touches the runtime's file system (Node's, and so Deno's). */
+import { constants } from "node:fs";
+import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { ConfigError, fileError } from "../../errors.ts";
+import type { FolderReader } from "./folder.ts";
+import type { ByteReader } from "./safetensors.ts";
+
+/** One system call reads at most 2 GiB; stay well under it. */
+const READ_BYTES = 1 << 28;
+
+/** Reads model files from a folder on disk. @throws ConfigError when there is no such folder. */
+export async function diskFolder(dir: string): Promise<FolderReader> {
+  const info = await stat(dir).catch(() => undefined);
+  if (!info?.isDirectory()) {
+    throw new ConfigError(
+      isHubName(dir)
+        ? `Cannot open the model: a model is a folder on this machine, and there is no folder ${dir}. If it is a name on the Hugging Face Hub, download it with: hf download ${dir} --local-dir ${dir.split("/")[1]} and give that folder`
+        : "Cannot open the model folder as it does not exist",
+      { file: dir },
+    );
+  }
+  return { name: dir, open: (file) => diskFile(join(dir, file)) };
+}
+
+/** `Qwen/Qwen3-0.6B`: an owner and a name, which is no path that people write. */
+function isHubName(name: string): boolean {
+  return /^[\w-][\w.-]*\/[\w-][\w.-]*$/.test(name);
+}
+
+/** A file as ranges of bytes; `undefined` when it does not exist. */
+export async function diskFile(path: string): Promise<ByteReader | undefined> {
+  const info = await stat(path).catch(() => undefined);
+  if (!info?.isFile()) return undefined;
+  return { name: path, size: info.size, read: (offset, length) => readRange(path, { offset, length }) };
+}
+
+async function readRange(path: string, range: { offset: number; length: number }): Promise<Uint8Array> {
+  const bytes = new Uint8Array(range.length);
+  const handle = await open(path, constants.O_RDONLY);
+  try {
+    let done = 0;
+    while (done < range.length) {
+      const length = Math.min(READ_BYTES, range.length - done);
+      const { bytesRead } = await handle.read(bytes, done, length, range.offset + done);
+      if (bytesRead === 0) {
+        const message = `Cannot read bytes ${range.offset} to ${range.offset + range.length} as the file ends before`;
+        throw new ConfigError(message, { file: path });
+      }
+      done += bytesRead;
+    }
+  } finally {
+    await handle.close();
+  }
+  return bytes;
+}
+
+/** One file to write, by name within the folder. */
+export interface FileSource {
+  readonly name: string;
+  readonly content: string | Uint8Array | AsyncIterable<Uint8Array>;
+  /** Who may read it. Default 0o666, less the process's umask. */
+  readonly mode?: number;
+}
+
+/**
+ * Writes files into `dir` (made when absent) so that each is there whole or as it was: all are written under
+ * temporary names and flushed to the disk first, and only then renamed.
+ * @throws ConfigError naming the file when the disk is full or read-only; what was there before is intact.
+ */
+export async function writeFolder(dir: string, files: readonly FileSource[]): Promise<void> {
+  await mkdir(dir, { recursive: true }).catch((cause) => fail(dir, cause));
+  const temporary = (name: string) => join(dir, `.${name}.partial`);
+  try {
+    for (const file of files)
+      await writeFile(temporary(file.name), file).catch((cause) => fail(join(dir, file.name), cause));
+  } catch (cause) {
+    for (const { name } of files) await rm(temporary(name), { force: true });
+    throw cause;
+  }
+  for (const { name } of files) await rename(temporary(name), join(dir, name));
+  await flushFolder(dir);
+}
+
+async function writeFile(path: string, { content, mode }: FileSource): Promise<void> {
+  const handle = await open(path, "w", mode);
+  try {
+    if (typeof content === "string") await writeAll(handle, new TextEncoder().encode(content));
+    else if (content instanceof Uint8Array) await writeAll(handle, content);
+    else for await (const chunk of content) await writeAll(handle, chunk);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
+  for (let done = 0; done < bytes.length; ) {
+    const { bytesWritten } = await handle.write(bytes, done, Math.min(READ_BYTES, bytes.length - done));
+    done += bytesWritten;
+  }
+}
+
+/** Makes the renames themselves survive a power cut. Not every file system can; the files are whole regardless. */
+async function flushFolder(dir: string): Promise<void> {
+  const handle = await open(dir, constants.O_RDONLY).catch(() => undefined);
+  await handle?.sync().catch(() => undefined);
+  await handle?.close();
+}
+
+function fail(file: string, cause: unknown): never {
+  throw fileError(cause, { act: "write the file", file }) ?? cause;
+}
+
+/** Names of the files and folders in `dir`; empty when it does not exist. */
+export function listFolder(dir: string): Promise<string[]> {
+  return readdir(dir).catch(() => []);
+}

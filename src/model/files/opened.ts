@@ -1,0 +1,128 @@
+/** Weights to run or to train on, from any folder that holds some: a model, or an adapter with the model it belongs to. */
+import type { Device } from "../../compute/device.ts";
+import { ConfigError } from "../../errors.ts";
+import { LanguageModel, type LanguageModelOptions } from "../language_model.ts";
+import { LoraAdapter } from "../train/lora.ts";
+import { EMBEDDING } from "../weights.ts";
+import { bytesOf, fingerprintOf, sha256 } from "./fingerprint.ts";
+import { kindOf, type ModelFolder, openModelFolder, openTokenizer } from "./folder.ts";
+import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./peft.ts";
+import type { TextTokenizer } from "./tokenizer.ts";
+
+/** Which model it is: where it was, and what its weights were. */
+export interface ModelMark {
+  readonly folder: string;
+  /** See fingerprint.ts. */
+  readonly fingerprint: string;
+}
+
+/** A model whose files are open and whose weights are still to be read. */
+export interface OpenedModel {
+  readonly mark: ModelMark;
+  /** The base model's files. */
+  readonly files: ModelFolder;
+  /** To be merged into them, in this order. */
+  readonly adapters: readonly { readonly adapter: Adapter; readonly folder: string }[];
+  readonly tokenizer: TextTokenizer | undefined;
+}
+
+/**
+ * Opens a folder of a model, or of an adapter and the base that it names.
+ * @param options.base folder of the base, for an adapter whose own record of it does not hold here.
+ * @throws ConfigError when there is no such folder, or the base is not the model that the adapter was trained on.
+ */
+export async function openModel(folder: string, options: { base?: string } = {}): Promise<OpenedModel> {
+  if ((await kindOf(folder)) === "model") {
+    const files = await openModelFolder(folder);
+    const fingerprint = await fingerprintOf(files);
+    return { mark: { folder, fingerprint }, files, adapters: [], tokenizer: files.tokenizer };
+  }
+  const base = await openBase(folder, options);
+  const adapter = await openAdapter(folder);
+  await checkBaseLayers(folder, base.files);
+  const fingerprint = `${base.mark.fingerprint}+${await adapterPrint(adapter)}`;
+  return {
+    mark: { folder, fingerprint },
+    files: base.files,
+    adapters: [...base.adapters, { adapter, folder }],
+    tokenizer: (await openTokenizer(folder, base.files.config.eosTokenIds)) ?? base.tokenizer,
+  };
+}
+
+/** @throws ConfigError where base weights in an adapter's file are not the base's: a vocabulary that grew, say. */
+async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): Promise<void> {
+  for (const [module, readOwn] of await openBaseLayers(folder)) {
+    const name = tensors.has(`${module}.weight`) ? `${module}.weight` : EMBEDDING;
+    const [own, base] = [await readOwn(), await read(name)];
+    if (own.length === base.length && own.every((value, i) => value === base[i])) continue;
+    const message = `Cannot open the adapter: it brings weights of its own for ${module}, which are not the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
+    throw new ConfigError(message, { file: `${folder}/adapter_model.safetensors` });
+  }
+}
+
+/**
+ * The model that an adapter belongs to.
+ * @throws ConfigError as {@link openModel}
+ */
+export async function openBase(folder: string, options: { base?: string } = {}): Promise<OpenedModel> {
+  const { base: recorded, fingerprint } = await describeAdapter(folder);
+  const place = options.base ?? recorded;
+  const file = `${folder}/adapter_config.json`;
+  if (place === undefined) {
+    throw new ConfigError(
+      "Cannot open the adapter: it does not say which model it belongs to. Name that model's folder (--base DIR, or model.name=DIR), or write it into base_model_name_or_path.",
+      { file },
+    );
+  }
+  const base = await openModel(place).catch((error) => {
+    if (!(error instanceof ConfigError)) throw error;
+    const hint = options.base === undefined ? " Name it with --base DIR, or model.name=DIR." : "";
+    throw new ConfigError(`Cannot open the base model of the adapter ${folder}: ${error.message}.${hint}`, {
+      file,
+    });
+  });
+  if (fingerprint === undefined || fingerprint === base.mark.fingerprint) return base;
+  throw new ConfigError(
+    `Cannot open the adapter on ${place}: it was trained on ${recorded}, whose weights had the fingerprint ${short(fingerprint)}; those of ${place} have ${short(base.mark.fingerprint)}. Name the model that it was trained on.`,
+    { file },
+  );
+}
+
+/** Reads the weights onto a device, adapters merged in. Takes no memory for gradients or moments. */
+export async function loadModel(
+  device: Device,
+  { files, adapters }: OpenedModel,
+  options: LanguageModelOptions = {},
+): Promise<LanguageModel> {
+  const changesOutput = adapters.some(({ adapter }) => adapter.targets.includes("lm_head"));
+  const model = await LanguageModel.load(device, files, {
+    ...options,
+    untied: options.untied || changesOutput,
+  });
+  for (const { adapter, folder } of adapters) {
+    const lora = new LoraAdapter(model.base, adapter);
+    lora.load(adapter, `${folder}/adapter_config.json`);
+    lora.addTo(model.base);
+    // The values must outlive the work that reads them.
+    await device.submit();
+    lora.values.release();
+  }
+  model.base.refresh();
+  model.refresh();
+  return model;
+}
+
+async function adapterPrint({ rank, alpha, modules }: Adapter): Promise<string> {
+  const text = new TextEncoder();
+  const parts = [...modules]
+    .sort(([one], [two]) => (one < two ? -1 : 1))
+    .flatMap(([name, { a, b }]) => [text.encode(name), bytesOf(a), bytesOf(b)]);
+  return sha256([text.encode(`${rank} ${alpha}`), ...parts]);
+}
+
+function short(fingerprint: string): string {
+  return fingerprint
+    .split("+")
+    .map((part) => part.slice(0, 12))
+    .join("+");
+}

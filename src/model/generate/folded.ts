@@ -1,0 +1,63 @@
+/** Adapters side by side on one base: each is folded into a copy of the weights when its turn comes. */
+import type { LoraAdapter } from "../train/lora.ts";
+import { Weights } from "../weights.ts";
+
+interface Slot {
+  readonly weights: Weights;
+  adapter?: LoraAdapter;
+  version?: number;
+}
+
+/**
+ * A few copies of the base weights for any number of adapters. An adapter keeps its copy until others need it: the one
+ * used longest ago makes room.
+ */
+export class FoldedWeights {
+  private readonly base: Weights;
+  private readonly most: number;
+  /** The one used last comes last. */
+  private readonly slots: Slot[] = [];
+
+  /** @param options.slots copies held at once, at least 1. */
+  constructor(base: Weights, options: { slots: number }) {
+    this.base = base;
+    this.most = Math.max(options.slots, 1);
+  }
+
+  /**
+   * base + adapter, as the adapter is now. Records the folding where no copy holds it. The result holds until `slots`
+   * other adapters were asked for.
+   */
+  of(adapter: LoraAdapter): Weights {
+    const slot = this.slots.find((it) => it.adapter === adapter) ?? this.vacate();
+    if (slot.adapter !== adapter || slot.version !== adapter.version) {
+      adapter.fold(slot.weights);
+      slot.adapter = adapter;
+      slot.version = adapter.version;
+    }
+    this.slots.push(...this.slots.splice(this.slots.indexOf(slot), 1));
+    return slot.weights;
+  }
+
+  /** Gives an adapter's copy free. */
+  forget(adapter: LoraAdapter): void {
+    const at = this.slots.findIndex((it) => it.adapter === adapter);
+    if (at < 0) return;
+    this.slots[at].adapter = undefined;
+    this.slots.unshift(...this.slots.splice(at, 1));
+  }
+
+  private vacate(): Slot {
+    const unused = this.slots.find(({ adapter }) => !adapter);
+    if (unused) return unused;
+    if (this.slots.length >= this.most) return this.slots[0];
+    const slot = { weights: new Weights(this.base.device, this.base.config, "folded weights") };
+    this.slots.push(slot);
+    return slot;
+  }
+
+  release(): void {
+    for (const { weights } of this.slots) weights.release();
+    this.slots.length = 0;
+  }
+}

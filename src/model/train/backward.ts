@@ -1,0 +1,260 @@
+/** The gradients of a forward pass, recorded on a device. The legend is transformer.ts's. */
+import type { Buffer, Device } from "../../compute/device.ts";
+import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
+import {
+  columnSum,
+  NORM_BLOCKS,
+  plainRows,
+  rmsNormBackward,
+  rmsNormWeightPartials,
+} from "../kernels/norm.ts";
+import { swigluBackward } from "../kernels/swiglu.ts";
+import { rowWindows } from "../row_windows.ts";
+import { Scratch } from "../scratch.ts";
+import {
+  type ForwardState,
+  type GradientSink,
+  INPUT_NORM,
+  type LayerState,
+  layerNames,
+  MIDDLE_NORM,
+  type PackedInput,
+  qkvBuffers,
+  type Transformer,
+} from "../transformer.ts";
+import { EMBEDDING, type Weights } from "../weights.ts";
+
+export class BackwardPass {
+  private readonly model: Transformer;
+  private readonly device: Device;
+
+  constructor(model: Transformer) {
+    this.model = model;
+    this.device = model.device;
+  }
+
+  /**
+   * Gradients of everything below the final norm.
+   * @param hiddenGrad of `state.hidden`, [T, C]; used up.
+   */
+  run(weights: Weights, run: { state: ForwardState; hiddenGrad: Buffer; sink: GradientSink }): void {
+    const { state, hiddenGrad, sink } = run;
+    for (let layer = state.layers.length - 1; layer >= 0; layer--) {
+      const scratch = new Scratch(this.device);
+      this.mlpBackward(weights, {
+        layer,
+        state: state.layers[layer],
+        input: state.input,
+        grad: hiddenGrad,
+        sink,
+        scratch,
+      });
+      this.attentionBackward(weights, {
+        layer,
+        state: state.layers[layer],
+        input: state.input,
+        grad: hiddenGrad,
+        sink,
+        scratch,
+      });
+      scratch.release();
+    }
+    const table = sink.slot(EMBEDDING);
+    if (table)
+      this.scatterRows(hiddenGrad, {
+        table,
+        rowCount: this.model.config.vocabSize,
+        groups: groupByToken(state.input.ids),
+      });
+  }
+
+  private mlpBackward(weights: Weights, at: LayerBackward): void {
+    const { state, grad, sink, scratch } = at;
+    const { hiddenSize: C, intermediateSize: F } = this.model.config;
+    const T = at.input.count;
+    const name = layerNames(at.layer);
+    const activeGrad = scratch.floats(T * F, "gradient");
+    sink.matrix(name("mlp.down_proj.weight"), { dy: grad, x: state.active, m: T });
+    weights.applyBackward(name("mlp.down_proj.weight"), { dy: grad, dx: activeGrad, m: T });
+    const gateUpGrad = scratch.floats(T * 2 * F, "gradient");
+    this.device.dispatch(swigluBackward, {
+      buffers: { gateUp: state.gateUp, outGrad: activeGrad, gateUpGrad },
+      params: { rows: T, width: F },
+    });
+    sink.matrix(name("mlp.gate_up.weight"), { dy: gateUpGrad, x: state.normed2, m: T });
+    const normedGrad = scratch.floats(T * C, "gradient");
+    weights.applyBackward(name("mlp.gate_up.weight"), { dy: gateUpGrad, dx: normedGrad, m: T });
+    this.normBackward(weights, {
+      name: name(MIDDLE_NORM),
+      layout: plainRows(T, C),
+      x: state.middle,
+      inverse: state.inverse2,
+      yGrad: normedGrad,
+      xGrad: grad,
+      accumulate: true,
+      sink,
+      scratch,
+    });
+  }
+
+  private attentionBackward(weights: Weights, at: LayerBackward): void {
+    const { state, grad, sink, scratch, input } = at;
+    const { hiddenSize: C, heads: H, headDim: D } = this.model.config;
+    const T = input.count;
+    const name = layerNames(at.layer);
+    sink.matrix(name("self_attn.o_proj.weight"), { dy: grad, x: state.attended, m: T });
+    const attendedGrad = scratch.floats(T * H * D, "gradient");
+    weights.applyBackward(name("self_attn.o_proj.weight"), { dy: grad, dx: attendedGrad, m: T });
+    const qkvGrad = this.headsBackward(weights, { ...at, attendedGrad });
+    sink.matrix(name("self_attn.qkv.weight"), { dy: qkvGrad, x: state.normed1, m: T });
+    const bias = this.model.config.qkvBias ? sink.slot(name("self_attn.qkv.bias")) : undefined;
+    if (bias)
+      this.device.dispatch(columnSum, {
+        buffers: { x: qkvGrad, out: bias },
+        params: { rows: T, width: this.model.qkvWidth, accumulate: 1 },
+      });
+    const normedGrad = scratch.floats(T * C, "gradient");
+    weights.applyBackward(name("self_attn.qkv.weight"), { dy: qkvGrad, dx: normedGrad, m: T });
+    this.normBackward(weights, {
+      name: name(INPUT_NORM),
+      layout: plainRows(T, C),
+      x: state.x,
+      inverse: state.inverse1,
+      yGrad: normedGrad,
+      xGrad: grad,
+      accumulate: true,
+      sink,
+      scratch,
+    });
+  }
+
+  /** Gradient of the projected q, k, v from that of the attention's output. */
+  private headsBackward(weights: Weights, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
+    const { state, input, scratch } = at;
+    const T = input.count;
+    const { heads, kvHeads, headDim } = this.model.config;
+    const qkvGrad = scratch.floats(T * this.model.qkvWidth, "gradient");
+    const shared = { params: this.model.attentionParams(T), buffers: qkvBuffers(state.qkv) };
+    this.device.dispatch(this.model.attention.backwardQueries, {
+      buffers: {
+        ...shared.buffers,
+        out: state.attended,
+        outGrad: at.attendedGrad,
+        sequenceStart: input.sequenceStart,
+        statistics: state.statistics,
+        qGrad: qkvGrad,
+      },
+      params: { ...shared.params, grad_stride: this.model.qkvWidth, grad_offset: 0 },
+      constants: this.model.attention.constants,
+    });
+    this.device.dispatch(this.model.attention.backwardKeys, {
+      buffers: {
+        ...shared.buffers,
+        outGrad: at.attendedGrad,
+        sequenceEnd: input.sequenceEnd,
+        statistics: state.statistics,
+        keyValueGrad: qkvGrad,
+      },
+      params: {
+        ...shared.params,
+        dk_stride: this.model.qkvWidth,
+        dk_offset: heads * headDim,
+        dv_stride: this.model.qkvWidth,
+        dv_offset: (heads + kvHeads) * headDim,
+      },
+      constants: this.model.attention.constants,
+    });
+    this.model.turn(qkvGrad, { positions: input.positions, rows: T, shift: 0, sign: -1 });
+    return this.model.config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;
+  }
+
+  private headNormsBackward(weights: Weights, at: LayerBackward & { qkvGrad: Buffer }): Buffer {
+    const { state, scratch, sink, input } = at;
+    const T = input.count;
+    const name = layerNames(at.layer);
+    const rawGrad = scratch.floats(T * this.model.qkvWidth, "gradient");
+    for (const [part, inverse, layout] of [
+      ["q", state.inverseQ!, this.model.queryRows(T)],
+      ["k", state.inverseK!, this.model.keyRows(T)],
+    ] as const)
+      this.normBackward(weights, {
+        name: name(`self_attn.${part}_norm.weight`),
+        layout,
+        x: state.qkvRaw,
+        inverse,
+        yGrad: at.qkvGrad,
+        xGrad: rawGrad,
+        accumulate: false,
+        sink,
+        scratch,
+      });
+    this.model.copyValues(at.qkvGrad, rawGrad, T);
+    return rawGrad;
+  }
+
+  normBackward(weights: Weights, at: NormBackward): void {
+    const { layout, x, inverse, yGrad, scratch } = at;
+    this.device.dispatch(rmsNormBackward, {
+      buffers: { x, weight: weights.values.get(at.name), inverseRms: inverse, yGrad, xGrad: at.xGrad },
+      params: { ...layout, accumulate: at.accumulate ? 1 : 0 },
+    });
+    const slot = at.sink.slot(at.name);
+    if (!slot) return;
+    const partials = scratch.floats(NORM_BLOCKS * layout.width, "norm partials");
+    this.device.dispatch(rmsNormWeightPartials, {
+      buffers: { x, inverseRms: inverse, yGrad, partials },
+      params: { ...layout, partials_stride: layout.width, partials_offset: 0 },
+    });
+    this.device.dispatch(columnSum, {
+      buffers: { x: partials, out: slot },
+      params: { rows: NORM_BLOCKS, width: layout.width, accumulate: 1 },
+    });
+  }
+
+  /** table[rows[u]] += the sum of the gradient's rows at that group's positions. */
+  scatterRows(
+    grad: Buffer,
+    to: {
+      table: Buffer;
+      rowCount: number;
+      groups: { rows: Uint32Array; offsets: Uint32Array; positions: Uint32Array };
+    },
+  ): void {
+    const scratch = new Scratch(this.device);
+    const { rows, offsets, positions } = to.groups;
+    const width = this.model.config.hiddenSize;
+    const groups = {
+      rows: scratch.upload(rows, "rows"),
+      offsets: scratch.upload(offsets, "row offsets"),
+      positions: scratch.upload(positions, "row positions"),
+    };
+    for (const table of rowWindows(this.device, to.table, { rows: to.rowCount, width }))
+      this.device.dispatch(embeddingBackward, {
+        buffers: { ...groups, outGrad: grad, tableGrad: table.buffer },
+        params: { rows: rows.length, width, first_row: table.first, row_count: table.rows },
+      });
+    scratch.release();
+  }
+}
+
+interface LayerBackward {
+  readonly layer: number;
+  readonly state: LayerState;
+  readonly input: PackedInput;
+  /** Gradient of the layer's output; becomes that of its input. */
+  readonly grad: Buffer;
+  readonly sink: GradientSink;
+  readonly scratch: Scratch;
+}
+
+interface NormBackward {
+  readonly name: string;
+  readonly layout: ReturnType<typeof plainRows>;
+  readonly x: Buffer;
+  readonly inverse: Buffer;
+  readonly yGrad: Buffer;
+  readonly xGrad: Buffer;
+  readonly accumulate: boolean;
+  readonly sink: GradientSink;
+  readonly scratch: Scratch;
+}

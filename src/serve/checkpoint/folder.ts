@@ -1,0 +1,203 @@
+/**
+ * The server's state folder: `SESSION/train-N/run.json`, and a folder for each checkpoint with `checkpoint.json`, which
+ * is written last. A name with a dot in front is work that was cut short, `NAME~unreadable` one that was set aside.
+ */
+import { chmod, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { basename, dirname, join, relative } from "node:path";
+import { fileError } from "../../errors.ts";
+import { syncDirectory } from "../../log/checkpoint/files.ts";
+import { makeFolders } from "../../log/folder/make_folders.ts";
+import {
+  type CheckpointKind,
+  type CheckpointRecord,
+  formatPath,
+  isName,
+  type RunRecord,
+  readCheckpointRecord,
+  readRunRecord,
+  runOfFolders,
+} from "./record.ts";
+
+export const RECORD = "checkpoint.json";
+export const RUN_RECORD = "run.json";
+const KINDS: readonly CheckpointKind[] = ["weights", "sampler_weights"];
+/** A save that is under way, then what it replaces. */
+export const PARTIAL = ".partial-";
+const REPLACED = ".old";
+const DELETED = ".deleted-";
+const UNREADABLE = "~unreadable";
+/** Names in the state folder that the server gives: sessions, and the lock. */
+const OURS = /^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\.owner\.json.*)$/;
+
+/** Something in the state folder that could not be read: it stays as it is. */
+export interface Damage {
+  /** Relative to the state folder. */
+  readonly path: string;
+  readonly reason: string;
+  /** The training run whose record it is. */
+  readonly run?: string;
+}
+
+export interface State {
+  readonly runs: Map<string, RunRecord>;
+  readonly records: Map<string, CheckpointRecord>;
+  readonly damage: Damage[];
+}
+
+/** Makes the state folder, for this user alone. @throws ConfigError that names it, where that cannot be. */
+export async function openStateFolder(root: string): Promise<void> {
+  makeFolders(root, { act: "keep checkpoints", mode: 0o700 });
+  const entries = await onDisk("read the checkpoints", root, readdir(root));
+  // A folder that holds other things too (a home, say) keeps its mode; what is the server's in it gets its own.
+  if (entries.every((name) => OURS.test(name))) await chmod(root, 0o700).catch(() => {});
+}
+
+/** Reads what is there, and finishes what was cut short. Nothing that cannot be read is changed. */
+export async function readState(root: string): Promise<State> {
+  const state: State = { runs: new Map(), records: new Map(), damage: [] };
+  const list = (dir: string) => foldersIn(dir, (reason) => state.damage.push(damageAt(root, dir, reason)));
+  for (const session of await list(root))
+    for (const train of session.startsWith(".") ? [] : await list(join(root, session))) {
+      const run = runOfFolders(session, train);
+      if (run !== undefined) await readRun(state, { root, run, dir: join(root, session, train), list });
+    }
+  return state;
+}
+
+interface Place {
+  readonly root: string;
+  readonly run: string;
+  readonly dir: string;
+  readonly list: (dir: string) => Promise<string[]>;
+}
+
+async function readRun(state: State, at: Place): Promise<void> {
+  for (const folder of [dirname(at.dir), at.dir]) await chmod(folder, 0o700).catch(() => {});
+  try {
+    state.runs.set(at.run, readRunRecord(await readFile(join(at.dir, RUN_RECORD), "utf8"), at.run));
+  } catch (cause) {
+    state.damage.push({ ...damageAt(at.root, join(at.dir, RUN_RECORD), cause), run: at.run });
+  }
+  for (const kind of KINDS) {
+    const dir = join(at.dir, kind);
+    const each = async (name: string, read: (dir: string) => Promise<void>) =>
+      read(join(dir, name)).catch((cause) => state.damage.push(damageAt(at.root, join(dir, name), cause)));
+    // What stands aside is older than what was to replace it, and comes after it in this order.
+    for (const name of (await at.list(dir)).filter((it) => it.startsWith(".")).sort())
+      await each(name, (it) => finish(it, { ...at, kind }));
+    for (const name of (await at.list(dir)).filter((it) => !it.startsWith(".")))
+      await each(name, async (it) => {
+        const record = await readRecord(it, { ...at, kind });
+        state.records.set(formatPath(record), record);
+      });
+  }
+}
+
+async function readRecord(dir: string, { run, kind }: { run: string; kind: CheckpointKind }) {
+  const name = basename(dir);
+  if (!isName(name)) throw new Error("it was set aside, or has a name that no checkpoint has");
+  return readCheckpointRecord(await readFile(join(dir, RECORD), "utf8"), { run, kind, name });
+}
+
+/** Ends a deletion, or a save: a whole checkpoint takes its place where that is free. One without a record is no loss. */
+async function finish(dir: string, of: { run: string; kind: CheckpointKind }): Promise<void> {
+  const name = basename(dir);
+  if (name.startsWith(DELETED)) return rm(dir, { recursive: true, force: true });
+  if (!name.startsWith(PARTIAL)) return;
+  const text = await readFile(join(dir, RECORD), "utf8").catch(unlessMissing);
+  if (text !== undefined) {
+    const wanted = (JSON.parse(text) as { name?: unknown }).name;
+    if (typeof wanted !== "string" || !isName(wanted)) throw new Error("its record has no name");
+    readCheckpointRecord(text, { ...of, name: wanted });
+    const place = join(dirname(dir), wanted);
+    if (!(await exists(place))) return rename(dir, place);
+  }
+  await rm(dir, { recursive: true, force: true });
+}
+
+function damageAt(root: string, path: string, cause: unknown): Damage {
+  const { code, message } = cause as NodeJS.ErrnoException;
+  const missing = basename(path) === RUN_RECORD ? "it is missing" : `it has no ${RECORD}`;
+  const known: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user may not read it" };
+  return { path: relative(root, path) || ".", reason: known[code ?? ""] ?? code ?? message };
+}
+
+/** Names of the folders in a folder; none where there is no such folder. */
+async function foldersIn(dir: string, failed: (cause: unknown) => void): Promise<string[]> {
+  const entries = await readdir(dir, { withFileTypes: true }).catch((cause) => {
+    if (cause.code !== "ENOENT") failed(cause);
+    return [];
+  });
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
+
+function unlessMissing(cause: NodeJS.ErrnoException): undefined {
+  if (cause.code !== "ENOENT") throw cause;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return (await stat(path).catch(unlessMissing)) !== undefined;
+}
+
+/** Keeps a finished checkpoint's files from others, and adds them up. */
+export async function closeFiles(dir: string): Promise<number> {
+  let sum = 0;
+  for (const name of await readdir(dir)) {
+    await chmod(join(dir, name), 0o600);
+    sum += (await stat(join(dir, name))).size;
+  }
+  return sum;
+}
+
+/**
+ * Puts `by` in the place of `dir`. What stood there goes once the new one is in place where the server knows it
+ * (`isKnown`), and is set aside otherwise.
+ * @returns the folder that could not be deleted, if any.
+ */
+export async function replaceFolder(
+  dir: string,
+  { by, isKnown }: { by: string; isKnown: boolean },
+): Promise<string | undefined> {
+  const aside = isKnown ? `${by}${REPLACED}` : await freeName(`${dir}${UNREADABLE}`);
+  const stoodAside = await rename(dir, aside).then(() => true, unlessMissing);
+  try {
+    await rename(by, dir);
+  } catch (cause) {
+    if (stoodAside) await rename(aside, dir);
+    throw cause;
+  }
+  await syncDirectory(dirname(dir));
+  return stoodAside && isKnown ? deleted(aside) : undefined;
+}
+
+async function freeName(wanted: string): Promise<string> {
+  let name = wanted;
+  for (let i = 2; await exists(name); i++) name = `${wanted}-${i}`;
+  return name;
+}
+
+/**
+ * Takes a folder away whole, then deletes it.
+ * @returns the folder that is left to delete, if any. @throws the disk's error where it stays as it was.
+ */
+export async function removeFolder(dir: string): Promise<string | undefined> {
+  const name = `${DELETED}${basename(dir)}-${crypto.randomUUID().slice(0, 8)}`;
+  const doomed = join(dirname(dir), name);
+  await rename(dir, doomed).catch(unlessMissing);
+  return deleted(doomed);
+}
+
+/** @returns the folder, where it cannot be deleted. */
+export async function deleted(dir: string): Promise<string | undefined> {
+  return rm(dir, { recursive: true, force: true }).then(
+    () => undefined,
+    () => dir,
+  );
+}
+
+/** @throws ConfigError in words where the disk refuses. */
+export async function onDisk<T>(act: string, file: string, work: Promise<T>): Promise<T> {
+  return work.catch((cause) => {
+    throw fileError(cause, { act, file }) ?? cause;
+  });
+}

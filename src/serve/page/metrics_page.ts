@@ -1,0 +1,56 @@
+/** The server's figures in Prometheus' text form. */
+import type { TinkerService } from "../service.ts";
+
+export function metricsText(service: TinkerService): string {
+  const { activity, engine, futures, policies, turns } = service;
+  const parked = [...service.runs.values()].reduce((sum, run) => sum + run.sequence.parkedCount, 0);
+  const training = [...service.runs.values()].reduce((sum, run) => sum + run.queued, 0);
+  const lines = [
+    gauge("grpu_sessions", "Sessions that are open.", service.sessions.size),
+    gauge(
+      "grpu_models_loaded",
+      "Training clients in memory.",
+      [...service.runs.values()].filter((run) => run.trainer).length,
+    ),
+    gauge("grpu_samplers", "Sampling sessions.", service.samplers.size),
+    gauge("grpu_training_requests_queued", "Training requests that wait for the device.", training),
+    gauge("grpu_training_requests_parked", "Training requests that wait for one before them.", parked),
+    gauge("grpu_sampling_requests_queued", "Sampling requests that wait for the device.", policies.queued),
+    gauge("grpu_results_pending", "Requests without a result yet.", futures.pending),
+    gauge("grpu_results_bytes", "Results kept for clients to read.", futures.bytes),
+    gauge("grpu_policy_bytes", "Device memory of policies to sample from.", policies.bytes),
+    gauge("grpu_device_live_bytes", "Device memory in use.", engine.memory.live),
+    gauge("grpu_device_peak_bytes", "The most device memory that was in use.", engine.memory.peak),
+    gauge("grpu_device_budget_bytes", "Device memory that may be used.", engine.memory.budget),
+    counter("grpu_device_busy_seconds_total", "Time that the device was at work.", turns.busyMs / 1000),
+    counter("grpu_sampled_tokens_total", "Tokens sampled.", activity.sampledTokens.total),
+    counter("grpu_scored_tokens_total", "Prompt tokens scored.", activity.scoredTokens.total),
+    counter(
+      "grpu_trained_tokens_total",
+      "Tokens that a gradient was taken of.",
+      activity.trainedTokens.total,
+    ),
+    counter("grpu_optim_steps_total", "Optimiser steps.", activity.steps),
+    counter("grpu_sample_batches_total", "Batches of samples.", activity.batches.total),
+    counter("grpu_sample_sequences_total", "Sequences sampled.", activity.sequences.total),
+    ...answers(activity.answers),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+function gauge(name: string, help: string, value: number): string {
+  return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${name} ${value}`;
+}
+
+function counter(name: string, help: string, value: number): string {
+  return `# HELP ${name} ${help}\n# TYPE ${name} counter\n${name} ${value}`;
+}
+
+function answers(of: ReadonlyMap<string, number>): string[] {
+  const name = "grpu_http_answers_total";
+  const lines = [...of].map(([key, count]) => {
+    const [route, status] = key.split(" ");
+    return `${name}{route="${route.replace(/["\\\n]/g, "")}",status="${status}"} ${count}`;
+  });
+  return [`# HELP ${name} Answers by route and status.\n# TYPE ${name} counter`, ...lines];
+}

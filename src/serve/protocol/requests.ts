@@ -1,0 +1,237 @@
+/** The service's JSON requests: their shapes, and what of them this server refuses. */
+import { z } from "zod";
+import { ConfigError } from "../../errors.ts";
+import { MOST_MODEL_NUMBER } from "../checkpoint/record.ts";
+import type { SampleOrder } from "../sample/order.ts";
+import { Refusal } from "./problem.ts";
+
+const id = z.string().min(1).max(256);
+const count = z.number().int().min(0);
+/** A number that may go beyond what JavaScript's hold exactly: {@link readJson} leaves it as text. */
+const bigId = z.union([count, z.string().regex(/^\d{1,30}$/)]).transform((value) => BigInt(value));
+const metadata = z.record(z.string(), z.unknown()).nullish();
+const type = z.string().optional();
+/** A hundred years: later times do not fit a date. */
+const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
+const modelNumber = count.max(MOST_MODEL_NUMBER);
+
+const optimizer = z
+  .object({ type: z.literal("adamw", "this server has adamw alone") })
+  .loose()
+  .nullish();
+
+export const SHAPES = {
+  clientConfig: z.object({ sdk_version: z.string().optional() }),
+  createSession: z.object({
+    tags: z.array(z.string()).optional(),
+    user_metadata: metadata,
+    sdk_version: z.string().optional(),
+    project_id: z.string().nullish(),
+    display_name: z.string().nullish(),
+    type,
+  }),
+  heartbeat: z.object({ session_id: id, type }),
+  createModel: z.object({
+    session_id: id,
+    model_seq_id: modelNumber,
+    base_model: id,
+    lora_config: z
+      .object({
+        rank: z.number().int().min(0).max(4096),
+        seed: z.number().int().nullish(),
+        train_unembed: z.boolean().default(true),
+        train_mlp: z.boolean().default(true),
+        train_attn: z.boolean().default(true),
+      })
+      .nullish(),
+    user_metadata: metadata,
+    optimizer_config: optimizer,
+    type,
+  }),
+  model: z.object({ model_id: id, type }),
+  optimStep: z.object({
+    model_id: id,
+    seq_id: bigId.default(0n),
+    adam_params: z.object({
+      learning_rate: z.number().default(1e-4),
+      beta1: z.number().default(0.9),
+      beta2: z.number().default(0.95),
+      eps: z.number().default(1e-12),
+      weight_decay: z.number().default(0),
+      grad_clip_norm: z.number().default(0),
+    }),
+    type,
+  }),
+  saveWeights: z.object({
+    model_id: id,
+    path: z.string().nullish(),
+    seq_id: bigId.default(0n),
+    ttl_seconds: ttl,
+    overwrite: z.boolean().default(false),
+    user_metadata: metadata,
+    type,
+  }),
+  saveForSampler: z.object({
+    model_id: id,
+    path: z.string().nullish(),
+    sampling_session_seq_id: count.nullish(),
+    kind: z.string().optional(),
+    seq_id: bigId.default(0n),
+    ttl_seconds: ttl,
+    user_metadata: metadata,
+    type,
+  }),
+  loadWeights: z.object({
+    model_id: id.nullish(),
+    seq_id: bigId.nullish(),
+    session_id: id.nullish(),
+    model_seq_id: modelNumber.nullish(),
+    base_model: z.string().nullish(),
+    user_metadata: metadata,
+    path: z.string(),
+    optimizer: z.boolean().default(false),
+    optimizer_config: optimizer,
+    weights_access_token: z.string().nullish(),
+    type,
+  }),
+  createSampler: z.object({
+    session_id: id,
+    sampling_session_seq_id: count,
+    base_model: z.string().nullish(),
+    model_path: z.string().nullish(),
+    type,
+  }),
+  sample: z.object({
+    num_samples: count.default(1),
+    prompt: z.object({ chunks: z.array(z.object({ type: z.string().default("encoded_text") }).loose()) }),
+    sampling_params: z.object({
+      max_tokens: z.number().nullish(),
+      seed: z.number().int().nullish(),
+      stop: z.union([z.string(), z.array(z.string()), z.array(z.number().int())]).nullish(),
+      temperature: z.number().default(1),
+      top_k: z.number().default(-1),
+      top_p: z.number().default(1),
+    }),
+    sampling_session_id: id.nullish(),
+    base_model: z.string().nullish(),
+    model_path: z.string().nullish(),
+    seq_id: bigId.nullish(),
+    prompt_logprobs: z.boolean().nullish(),
+    topk_prompt_logprobs: count.default(0),
+    prompt_logprobs_last_n: z.number().int().nullish(),
+    type,
+  }),
+  retrieve: z.object({
+    request_id: id,
+    allow_metadata_only: z.boolean().optional(),
+    model_id: z.string().nullish(),
+  }),
+  cancel: z.object({ request_id: id }),
+  weightsInfo: z.object({ tinker_path: z.string() }),
+  ttl: z.object({ ttl_seconds: ttl }),
+  finish: z.object({
+    reason: z.object({ type: z.string() }).loose().optional(),
+    detail: z.string().nullish(),
+  }),
+} as const;
+
+/**
+ * Reads a JSON body of a shape. Fields that the shape does not know may only say nothing (null, false, 0, empty): what
+ * they ask for would be ignored otherwise.
+ * @throws Refusal 422 naming the field.
+ */
+export function readShape<S extends z.ZodObject>(shape: S, body: string): z.output<S> {
+  const raw = readJson(body);
+  const parsed = shape.safeParse(raw);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new Refusal(
+      422,
+      `Cannot read the request at ${issue.path.join(".") || "its top"}: ${issue.message}`,
+    );
+  }
+  for (const [key, value] of Object.entries(raw as object))
+    if (!Object.hasOwn(shape.shape, key) && !saysNothing(value))
+      throw new Refusal(422, `Cannot read the request as this server does not know the field ${key}.`);
+  return parsed.data;
+}
+
+/**
+ * Whose request a body is and its number, where that much can be read of it: also of JSON that is damaged or cut off, so
+ * that the requests behind it need not wait for one that was refused.
+ */
+export function readAddress(bytes: Uint8Array): { modelId: string; number: bigint } | undefined {
+  const body = new TextDecoder().decode(bytes);
+  try {
+    const { model_id, seq_id } = readJson(body) as { model_id?: unknown; seq_id?: unknown };
+    return typeof model_id === "string" ? { modelId: model_id, number: BigInt(seq_id as number) } : undefined;
+  } catch {
+    return scanAddress(body.slice(0, ADDRESS_CHARACTERS));
+  }
+}
+
+function scanAddress(text: string): { modelId: string; number: bigint } | undefined {
+  const model = /"model_id"\s{0,9}:\s{0,9}"([^"\\]{1,256})"/.exec(text)?.[1];
+  const number = /"seq_id"\s{0,9}:\s{0,9}"?(\d{1,30})/.exec(text)?.[1];
+  return model === undefined || number === undefined ? undefined : { modelId: model, number: BigInt(number) };
+}
+
+/** Clients write a request's address among its first fields, or it is short. */
+const ADDRESS_CHARACTERS = 2 ** 16;
+
+function readJson(body: string): unknown {
+  try {
+    // Numbers of 16 digits and more do not survive JSON.parse. Inside a string the quotes would stand escaped.
+    return JSON.parse(body.replace(/"seq_id"\s*:\s*(\d{16,30})(?=\s*[,}])/g, '"seq_id":"$1"'));
+  } catch (error) {
+    throw new Refusal(422, `Cannot read the request as it must be JSON: ${(error as Error).message}`);
+  }
+}
+
+function saysNothing(value: unknown): boolean {
+  if (value === null || value === false || value === 0 || value === "") return true;
+  return typeof value === "object" && Object.keys(value as object).length === 0;
+}
+
+/** What a request to sample asks for. The prompt is checked where the order is. */
+export function orderOf(request: z.output<typeof SHAPES.sample>): SampleOrder {
+  const { sampling_params: params } = request;
+  const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
+  const texts = (stop ?? []).filter((it) => typeof it === "string");
+  return {
+    prompt: promptOf(request.prompt.chunks),
+    count: request.num_samples,
+    maxTokens: params.max_tokens ?? undefined,
+    seed: params.seed ?? undefined,
+    stopTexts: texts,
+    stopTokens: stop?.filter((it) => typeof it === "number"),
+    temperature: params.temperature,
+    topK: params.top_k,
+    topP: params.top_p,
+    promptLogprobs: request.prompt_logprobs ?? false,
+    topkPromptLogprobs: request.topk_prompt_logprobs,
+    promptLogprobsLastN: request.prompt_logprobs_last_n ?? undefined,
+  };
+}
+
+/** @throws ConfigError for anything but text. */
+function promptOf(chunks: readonly { readonly type: string; readonly tokens?: unknown }[]): number[] {
+  return chunks.flatMap(({ type, tokens }) => {
+    if (type !== "encoded_text")
+      throw new ConfigError(
+        `Cannot take a prompt with a chunk of type ${type}: this server's models read text.`,
+      );
+    if (Array.isArray(tokens) && tokens.every((id) => Number.isInteger(id))) return tokens as number[];
+    throw new Refusal(422, "Cannot read the request at prompt.chunks.tokens: they must be whole numbers.");
+  });
+}
+
+/** The stretch of a list that a query asks for. @throws Refusal 422 for what are no counts. */
+export function pageOf(query: Record<string, string | undefined>): { offset: number; limit: number } {
+  const read = (name: string, fallback: number) => {
+    const value = Number(query[name] ?? fallback);
+    if (Number.isInteger(value) && value >= 0) return value;
+    throw new Refusal(422, `Cannot read ${name} as it must be a whole number: ${query[name]}`);
+  };
+  return { offset: read("offset", 0), limit: read("limit", 100) };
+}

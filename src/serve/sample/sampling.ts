@@ -1,0 +1,189 @@
+/** Requests to sample from one policy: those that are there when its turn comes run as one batch. */
+import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import type { Policy, PromptScores } from "../../contract/engine.ts";
+import type { Lane } from "../turns.ts";
+import type { BatchSize, Pace } from "./pace.ts";
+
+/** Sequences in one batch. A larger batch makes better use of the device, a smaller one lets others have it sooner. */
+const BATCH_SEQUENCES = 128;
+/** Prompt tokens scored in one turn, from the first job on. */
+const BATCH_SCORED_TOKENS = 16_384;
+
+/** One request: a number of continuations of a prompt, the prompt's own log-probs, or both. */
+export interface SampleJob {
+  /** The session that asks. */
+  readonly owner: string;
+  readonly prompt: readonly number[];
+  readonly requests: readonly SampleRequest[];
+  readonly scores?: { readonly topk: number };
+  done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores }): void;
+  failed(error: unknown): void;
+}
+
+export interface SamplingLaneOptions {
+  readonly open: () => Promise<Policy>;
+  readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
+  /** Of the device, shared by all lanes. */
+  readonly pace: Pace;
+  /** Ends the batch in hand. */
+  readonly signal?: AbortSignal;
+}
+
+export class SamplingLane implements Lane {
+  readonly name: string;
+  private readonly options: SamplingLaneOptions;
+  /** In the order of their arrival, by session; a session without any has no entry. */
+  private readonly queues = new Map<string, SampleJob[]>();
+
+  constructor(name: string, options: SamplingLaneOptions) {
+    this.name = name;
+    this.options = options;
+  }
+
+  get length(): number {
+    let sum = 0;
+    for (const queue of this.queues.values()) sum += queue.length;
+    return sum;
+  }
+
+  lengthOf(owner: string): number {
+    return this.queues.get(owner)?.length ?? 0;
+  }
+
+  push(job: SampleJob): void {
+    const queue = this.queues.get(job.owner);
+    if (queue) queue.push(job);
+    else this.queues.set(job.owner, [job]);
+  }
+
+  /** Takes a job out that has not begun. */
+  cancel(job: SampleJob): boolean {
+    const queue = this.queues.get(job.owner);
+    const at = queue?.indexOf(job) ?? -1;
+    if (queue && at >= 0) queue.splice(at, 1);
+    if (queue?.length === 0) this.queues.delete(job.owner);
+    return at >= 0;
+  }
+
+  /** Takes out what has not begun, of one session or of all. */
+  clear(owner?: string): SampleJob[] {
+    const jobs = [...this.queues].flatMap(([who, queue]) => (who === (owner ?? who) ? queue : []));
+    if (owner === undefined) this.queues.clear();
+    else this.queues.delete(owner);
+    return jobs;
+  }
+
+  hasWork(): boolean {
+    return this.queues.size > 0;
+  }
+
+  owners(): Iterable<string> {
+    return this.queues.keys();
+  }
+
+  async turn(owner: string): Promise<ReadonlyMap<string, number>> {
+    const { open, signal, pace } = this.options;
+    const batch = this.take(owner);
+    try {
+      const policy = await open();
+      const scores = await scorePrompts(policy, batch);
+      signal?.throwIfAborted();
+      const requests = batch.flatMap((job) => job.requests);
+      const started = performance.now();
+      const sequences = await policy.sample(requests, { signal });
+      pace.observe(sizeOf(sequences), performance.now() - started);
+      this.report(batch, sequences);
+      const shares = new Map<string, number>();
+      let at = 0;
+      for (const job of batch) {
+        const own = sequences.slice(at, at + job.requests.length);
+        at += own.length;
+        add(
+          shares,
+          job,
+          own.reduce((sum, { tokens }) => sum + tokens.length, job.prompt.length),
+        );
+        job.done({ sequences: own, scores: scores.get(job) });
+      }
+      return shares;
+    } catch (error) {
+      for (const job of batch) job.failed(signal?.aborted ? signal.reason : error);
+      return sharesOf(batch);
+    }
+  }
+
+  /** Jobs that fit a batch, at least one: the owner's oldest, then of whoever has the fewest tokens in the batch so far. */
+  private take(owner: string): SampleJob[] {
+    const batch: SampleJob[] = [];
+    const tokens = new Map([...this.queues.keys()].map((who) => [who, 0]));
+    let [sequences, scored, steps, all] = [0, 0, 0, 0];
+    for (let who: string | undefined = owner; who !== undefined; who = this.least(tokens)) {
+      const [job] = this.queues.get(who) as SampleJob[];
+      sequences += job.requests.length;
+      scored += job.scores ? job.prompt.length : 0;
+      steps = Math.max(steps, ...job.requests.map(({ params }) => params.max_tokens));
+      all += mostTokens(job) - job.prompt.length;
+      const isFull = sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS;
+      if (batch.length > 0 && (isFull || !this.options.pace.allows({ steps, tokens: all }))) break;
+      this.cancel(job);
+      batch.push(job);
+      add(tokens, job, mostTokens(job));
+    }
+    return batch;
+  }
+
+  private least(tokens: ReadonlyMap<string, number>): string | undefined {
+    let best: string | undefined;
+    for (const [who, count] of tokens)
+      if (this.queues.has(who) && (best === undefined || count < (tokens.get(best) as number))) best = who;
+    return best;
+  }
+
+  private report(batch: readonly SampleJob[], sequences: readonly SampledSequence[]): void {
+    const sampled = sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
+    const scored = batch.reduce((sum, { scores, prompt }) => sum + (scores ? prompt.length : 0), 0);
+    this.options.onBatch({ sequences: sequences.length, sampled, scored });
+  }
+}
+
+function add(sums: Map<string, number>, { owner }: SampleJob, amount: number): void {
+  sums.set(owner, (sums.get(owner) ?? 0) + amount);
+}
+
+function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
+  const lengths = sequences.map(({ tokens }) => tokens.length);
+  return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
+}
+
+function mostTokens({ prompt, requests }: SampleJob): number {
+  return requests.reduce((sum, { params }) => sum + params.max_tokens, prompt.length);
+}
+
+function sharesOf(batch: readonly SampleJob[]): Map<string, number> {
+  const shares = new Map<string, number>();
+  for (const job of batch) add(shares, job, mostTokens(job));
+  return shares;
+}
+
+/** Prompts that want the same `topk` are scored together. */
+async function scorePrompts(
+  policy: Policy,
+  batch: readonly SampleJob[],
+): Promise<Map<SampleJob, PromptScores>> {
+  const results = new Map<SampleJob, PromptScores>();
+  for (const [topk, jobs] of groupByTopk(batch)) {
+    const scores = await policy.scorePrompts(
+      jobs.map(({ prompt }) => prompt),
+      { topk },
+    );
+    for (const [i, job] of jobs.entries()) results.set(job, scores[i]);
+  }
+  return results;
+}
+
+function groupByTopk(batch: readonly SampleJob[]): Map<number, SampleJob[]> {
+  const groups = new Map<number, SampleJob[]>();
+  for (const job of batch)
+    if (job.scores) groups.set(job.scores.topk, [...(groups.get(job.scores.topk) ?? []), job]);
+  return groups;
+}
