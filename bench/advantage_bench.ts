@@ -28,9 +28,9 @@ function makeGroups(rows: number, sizes: readonly number[], shuffled: boolean): 
   let row = 0;
   let group = 0;
   for (; row < rows; group++)
-    for (let k = 0; k < sizes[group % sizes.length] && row < rows; k++) groupOfRow[row++] = group;
+    for (let k = 0; k < sizes[group % sizes.length]! && row < rows; k++) groupOfRow[row++] = group;
   if (!shuffled) return packGroups(groupOfRow, group);
-  const dealt = groupOfRow.map((_, i) => groupOfRow[(i * 7919) % rows]);
+  const dealt = groupOfRow.map((_, i) => groupOfRow[(i * 7919) % rows]!);
   return packGroups(dealt, group);
 }
 
@@ -39,12 +39,12 @@ function javaScript(scores: Float32Array, { offsets, members }: Groups, out: Flo
   for (let group = 0; group + 1 < offsets.length; group++) {
     const [first, end] = [offsets[group], offsets[group + 1]];
     let sum = 0;
-    for (let k = first; k < end; k++) sum += scores[members[k]];
-    const mean = end - first > 1 ? sum / (end - first) : 0;
+    for (let k = first; k! < end!; k!++) sum += scores[members[k!]!]!;
+    const mean = end! - first! > 1 ? sum / (end! - first!) : 0;
     let squares = 0;
-    for (let k = first; k < end; k++) squares += (scores[members[k]] - mean) ** 2;
-    const spread = end - first > 1 ? Math.sqrt(squares / (end - first - 1)) : 1;
-    for (let k = first; k < end; k++) out[members[k]] = (scores[members[k]] - mean) / (spread + 1e-6);
+    for (let k = first; k! < end!; k!++) squares += (scores[members[k!]!]! - mean) ** 2;
+    const spread = end! - first! > 1 ? Math.sqrt(squares / (end! - first! - 1)) : 1;
+    for (let k = first; k! < end!; k!++) out[members[k!]!] = (scores[members[k!]!]! - mean) / (spread + 1e-6);
   }
 }
 
@@ -52,12 +52,12 @@ function javaScript(scores: Float32Array, { offsets, members }: Groups, out: Flo
 function javaScriptFixed(scores: Float32Array, size: number, out: Float32Array): void {
   for (let first = 0; first < scores.length; first += size) {
     let sum = 0;
-    for (let k = first; k < first + size; k++) sum += scores[k];
+    for (let k = first; k < first + size; k++) sum += scores[k]!;
     const mean = sum / size;
     let squares = 0;
-    for (let k = first; k < first + size; k++) squares += (scores[k] - mean) * (scores[k] - mean);
+    for (let k = first; k < first + size; k++) squares += (scores[k]! - mean) * (scores[k]! - mean);
     const spread = Math.sqrt(squares / (size - 1)) + 1e-6;
-    for (let k = first; k < first + size; k++) out[k] = (scores[k] - mean) / spread;
+    for (let k = first; k < first + size; k++) out[k] = (scores[k]! - mean) / spread;
   }
 }
 
@@ -78,7 +78,7 @@ async function measureGroups(device: Device, name: string, groups: Groups): Prom
   const got = await readFloats(device, checked.advantages.values, rows);
   checked.release();
   check(
-    got.every((a, i) => Math.abs(a - want[i]) <= 2e-5 * Math.abs(want[i]) + 2e-6),
+    got.every((a, i) => Math.abs(a - want[i]!) <= 2e-5 * Math.abs(want[i]!) + 2e-6),
     name,
   );
   const timing = await time(async () => {
@@ -115,20 +115,20 @@ function javaScriptGae(
   let [count, sum, squares] = [0, 0, 0];
   for (let row = 0; row + 1 < offsets.length; row++) {
     let [next, nextValue] = [0, 0];
-    for (let t = offsets[row + 1] - 1; t >= offsets[row]; t--) {
+    for (let t = offsets[row + 1]! - 1; t >= offsets[row]!; t--) {
       if (mask[t] === 0) continue;
-      next = rewards[t] + GAMMA * nextValue - values[t] + GAMMA * LAMBDA * next;
-      nextValue = values[t];
+      next = rewards[t]! + GAMMA * nextValue - values[t]! + GAMMA * LAMBDA * next;
+      nextValue = values[t]!;
       advantages[t] = next;
-      returns[t] = next + values[t];
+      returns[t] = next + values[t]!;
       count++;
       sum += next;
     }
   }
   const mean = sum / count;
-  for (let t = 0; t < mask.length; t++) if (mask[t] !== 0) squares += (advantages[t] - mean) ** 2;
+  for (let t = 0; t < mask.length; t++) if (mask[t] !== 0) squares += (advantages[t]! - mean) ** 2;
   const scale = 1 / Math.sqrt(squares / (count - 1) + 1e-8);
-  for (let t = 0; t < mask.length; t++) advantages[t] = mask[t] === 0 ? 0 : (advantages[t] - mean) * scale;
+  for (let t = 0; t < mask.length; t++) advantages[t] = mask[t] === 0 ? 0 : (advantages[t]! - mean) * scale;
 }
 
 async function measureGae(device: Device, tokens: number, row: number): Promise<void> {
@@ -161,7 +161,7 @@ async function measureGae(device: Device, tokens: number, row: number): Promise<
   const got = await readFloats(device, checked.advantages.values, tokens);
   checked.release();
   check(
-    got.every((a, t) => Math.abs(a - want[t]) <= 1e-4 * Math.abs(want[t]) + 1e-4),
+    got.every((a, t) => Math.abs(a - want[t]!) <= 1e-4 * Math.abs(want[t]!) + 1e-4),
     "gae",
   );
   const timing = await time(async () => {

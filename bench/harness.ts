@@ -25,7 +25,7 @@ export async function time(run: () => Promise<unknown>, options: TimeOptions = {
     seconds.push((performance.now() - start) / 1000);
   }
   seconds.sort((a, b) => a - b);
-  return { median: seconds[seconds.length >> 1], least: seconds[0], most: seconds[seconds.length - 1] };
+  return { median: seconds[seconds.length >> 1]!, least: seconds[0]!, most: seconds[seconds.length - 1]! };
 }
 
 export interface Line {

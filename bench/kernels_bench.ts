@@ -234,7 +234,7 @@ function decodingCases(device: Device, rows: number): Case[] {
         logits: floats(rows * V, 3),
         seeds: slots,
         positions,
-        settings: Float32Array.from({ length: rows * 4 }, (_, i) => [temperature, topP, topK, 0][i % 4]),
+        settings: Float32Array.from({ length: rows * 4 }, (_, i) => [temperature, topP, topK, 0][i % 4]!),
         next: new Uint32Array(rows),
         tokens: new Uint32Array(rows),
         logprobs: new Float32Array(rows),
@@ -285,7 +285,7 @@ function upload(device: Device, { kernel, buffers }: Case): Record<string, Buffe
   const shared = new Map<Data, Buffer>();
   return Object.fromEntries(
     Object.entries(buffers).map(([name, data]) => {
-      if (kernel.bindings[name].startsWith("write")) return [name, device.upload(data, name)];
+      if (kernel.bindings[name]!.startsWith("write")) return [name, device.upload(data, name)];
       if (!shared.has(data)) shared.set(data, device.upload(data, name));
       return [name, shared.get(data)!];
     }),
@@ -297,7 +297,7 @@ async function results(device: Device, one: Case): Promise<Data[]> {
   device.dispatch(one.kernel, { buffers, params: one.params, constants: one.constants });
   const written = Object.entries(one.kernel.bindings).filter(([, kind]) => kind.startsWith("write"));
   const read = await device.read(
-    written.map(([name, kind]) => ({ buffer: buffers[name], type: kind.slice(6) as "f32" })),
+    written.map(([name, kind]) => ({ buffer: buffers[name]!, type: kind.slice(6) as "f32" })),
   );
   device.release(...new Set(Object.values(buffers)));
   return read;
@@ -308,7 +308,7 @@ async function checkCase(device: Device, one: Case): Promise<void> {
   const { absolute, relative } = one.kernel.tolerance;
   const isClose = (x: number, y: number) => Math.abs(x - y) <= absolute + relative * Math.abs(y);
   check(
-    wanted.every((buffer, b) => buffer.every((value, i) => isClose(got[b][i], value))),
+    wanted.every((buffer, b) => buffer.every((value, i) => isClose(got[b]![i]!, value))),
     one.name,
   );
 }

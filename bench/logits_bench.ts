@@ -29,15 +29,15 @@ function javaScript({ rows, vocabulary }: Shape, logits: Float32Array, targets: 
   for (let r = 0; r < rows; r++) {
     const start = r * vocabulary;
     let highest = Number.NEGATIVE_INFINITY;
-    for (let j = start; j < start + vocabulary; j++) if (logits[j] > highest) highest = logits[j];
+    for (let j = start; j < start + vocabulary; j++) if (logits[j]! > highest) highest = logits[j]!;
     let [total, weighted] = [0, 0];
     for (let j = start; j < start + vocabulary; j++) {
-      const shifted = logits[j] - highest;
+      const shifted = logits[j]! - highest;
       const weight = Math.exp(shifted);
       total += weight;
       weighted += weight * shifted;
     }
-    logprobs[r] = logits[start + targets[r]] - highest - Math.log(total);
+    logprobs[r] = logits[start + targets[r]!]! - highest - Math.log(total);
     entropies[r] = Math.log(total) - weighted / total;
   }
   return { logprobs, entropies };
@@ -61,7 +61,7 @@ async function measure(device: Device, shape: Shape, copied: number): Promise<vo
   const got = await readFloats(device, recorded.logprobs, rows);
   const entropies = await readFloats(device, recorded.entropies, rows);
   check(
-    got.every((x, r) => near(x, want.logprobs[r])) && entropies.every((x, r) => near(x, want.entropies[r])),
+    got.every((x, r) => near(x, want.logprobs[r]!)) && entropies.every((x, r) => near(x, want.entropies[r]!)),
     "log-probs",
   );
   const grads = device.upload(new Float32Array(rows).fill(1e-3), "gradients");

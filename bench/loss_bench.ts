@@ -39,7 +39,7 @@ function makeBatch(tokens: number, trained: number): Batch {
   };
   for (let t = 0; t < tokens; t++) {
     logprobs[t] = -2 * next();
-    old[t] = logprobs[t] + 0.4 * (next() - 0.5);
+    old[t] = logprobs[t]! + 0.4 * (next() - 0.5);
     mask[t] = next() < trained ? 1 : 0;
   }
   const advantages = Float32Array.from({ length: rows }, () => next() - 0.5);
@@ -50,7 +50,7 @@ function makeBatch(tokens: number, trained: number): Batch {
 function javaScript({ rowOfToken, mask, logprobs, old, advantages }: Batch, gradient: Float32Array) {
   const tokens = logprobs.length;
   let count = 0;
-  for (let t = 0; t < tokens; t++) count += mask[t];
+  for (let t = 0; t < tokens; t++) count += mask[t]!;
   const weight = 1 / count;
   let [loss, clipped, kl, lower] = [0, 0, 0, 0];
   for (let t = 0; t < tokens; t++) {
@@ -58,8 +58,8 @@ function javaScript({ rowOfToken, mask, logprobs, old, advantages }: Batch, grad
       gradient[t] = 0;
       continue;
     }
-    const a = advantages[rowOfToken[t]];
-    const d = Math.min(Math.max(logprobs[t] - old[t], -20), 20);
+    const a = advantages[rowOfToken[t]!]!;
+    const d = Math.min(Math.max(logprobs[t]! - old[t]!, -20), 20);
     const r = Math.exp(d);
     const plain = -a * r;
     const bounded = -a * Math.min(Math.max(r, 0.8), 1.28);
@@ -94,9 +94,9 @@ async function checkLoss(device: Device): Promise<void> {
   const js = javaScript(batch, want);
   const got = await readFloats(device, recorded.dlogprobs, want.length);
   const near = (x: number, y: number) => Math.abs(x - y) <= 2e-5 * Math.abs(y) + 2e-6;
-  check(near(loss, js.loss) && near(metrics["actor/pg_clipfrac"], js.clipfrac), "the loss");
+  check(near(loss, js.loss) && near(metrics["actor/pg_clipfrac"]!, js.clipfrac), "the loss");
   check(
-    got.every((x, t) => near(x, want[t])),
+    got.every((x, t) => near(x, want[t]!)),
     "the gradient",
   );
   recorded.release();

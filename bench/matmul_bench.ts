@@ -70,7 +70,7 @@ async function checkProduct(device: Device, shape: Shape): Promise<void> {
   }
   const [got, expected] = results;
   check(
-    got.every((x, i) => Math.abs(x - expected[i]) <= 1e-4),
+    got!.every((x, i) => Math.abs(x - expected![i]!) <= 1e-4),
     few.what,
   );
 }

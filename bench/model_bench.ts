@@ -73,7 +73,7 @@ async function timeSampling(device: Device, peer: Peer): Promise<void> {
   }));
   const [first] = await backend.sample(requests.slice(0, 1));
   const all = await backend.sample(requests);
-  check(`${all[0].tokens}` === `${first.tokens}`, "sampling");
+  check(`${all[0]!.tokens}` === `${first!.tokens}`, "sampling");
   const timing = await time(() => backend.sample(requests));
   const rate = (BATCH * (LENGTH - 1)) / timing.median;
   report({
@@ -96,10 +96,10 @@ async function timeTraining(
   const batch = { ...rows, oldLogprobs: logprobs };
   const losses: number[] = [];
   const timing = await time(async () => {
-    losses.push((await backend.forwardBackward(batch, LOSS))["actor/loss"]);
+    losses.push((await backend.forwardBackward(batch, LOSS))["actor/loss"]!);
     await backend.optimStep(OPTIM);
   });
-  check(losses[losses.length - 1] < losses[0], it.title);
+  check(losses[losses.length - 1]! < losses[0]!, it.title);
   const rate = batch.tokens.length / timing.median;
   report({ what: it.title, rate, unit: "tokens/s", timing, against: against(it.peer, it.what) });
   backend.languageModel.release();

@@ -39,7 +39,7 @@ export async function run(): Promise<void> {
   tell(
     `${Math.round(load.sampledTokens / seconds)} tokens/s sampled, ${(steps / seconds).toFixed(1)} optimiser steps/s`,
   );
-  const at = (share: number) => load.latencies[Math.floor(share * (load.latencies.length - 1))];
+  const at = (share: number) => load.latencies[Math.floor(share * (load.latencies.length - 1))]!;
   tell(`a sample of 32 tokens takes ${at(0.5).toFixed(0)} ms (99 of 100 at most ${at(0.99).toFixed(0)})`);
   tell(
     `samples of a client: ${Math.min(...load.samples)} to ${Math.max(...load.samples)}; steps: ${load.steps.join(", ")}`,

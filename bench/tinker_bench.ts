@@ -69,7 +69,7 @@ export async function run(): Promise<void> {
       [64, 256],
       [256, 512],
     ])
-      await timeSteps({ plain, fused }, batchOf(rows, length));
+      await timeSteps({ plain, fused }, batchOf(rows!, length!));
     await timeSamples(plain);
   } finally {
     plain.close();
@@ -94,7 +94,7 @@ async function timeSteps(
 ): Promise<void> {
   const metrics = await of.plain.forwardBackward(batch, LOSS);
   const expected = batch.mask.reduce((sum, one) => sum + 0.5 * one, 0);
-  check(Math.abs(metrics["actor/loss"] / expected - 1) < 1e-6, "a step through the wire");
+  check(Math.abs(metrics["actor/loss"]! / expected - 1) < 1e-6, "a step through the wire");
   await of.plain.optimStep(ADAM);
   const what = `${batch.offsets.length - 1} rows of ${batch.offsets[1]} tokens`;
   const line = (name: string, timing: Awaited<ReturnType<typeof time>>) =>

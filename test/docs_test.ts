@@ -67,8 +67,8 @@ async function runCommand(command: string, more: readonly string[] = []) {
   const placed = args.map((word) => (/^\w+\.(ts|yaml)$/.test(word) ? join(dir, word) : word));
   const [name, config, ...rest] = placed;
   const { code, err } = await grpu([
-    name,
-    config,
+    name!,
+    config!,
     ...SMALL,
     ...more,
     ...rest,
@@ -94,17 +94,17 @@ const EXPECTED: readonly [
   [
     /drop_solved/,
     ([first]) => {
-      expect(first["time/drop_solved"]).toBeGreaterThanOrEqual(0);
+      expect(first!["time/drop_solved"]).toBeGreaterThanOrEqual(0);
       expect(first).not.toHaveProperty(["time/reject"]);
-      expect(first["actor/lr"]).toBeGreaterThan(0);
+      expect(first!["actor/lr"]).toBeGreaterThan(0);
     },
   ],
   [
     /timid/,
     ([first, second]) => {
-      expect(first["actor/lr"]).toBeGreaterThan(0);
+      expect(first!["actor/lr"]).toBeGreaterThan(0);
       expect(second).not.toHaveProperty(["actor/lr"]);
-      expect(second["timid/skipped"]).toBe(1);
+      expect(second!["timid/skipped"]).toBe(1);
     },
   ],
   [
@@ -115,13 +115,13 @@ const EXPECTED: readonly [
   [
     /clip_rewards/,
     ([first]) => {
-      expect(first["reward/arithmetic/max"]).toBe(0.5);
+      expect(first!["reward/arithmetic/max"]).toBe(0.5);
       expect(first).not.toHaveProperty(["time/name_trajectories"]);
     },
     TWO_CALLS,
   ],
-  [/dice/, ([first]) => expect(first["reward/arithmetic/mean"]).toBeGreaterThanOrEqual(0)],
-  [/loss_fn=soft/, ([first]) => expect(first["soft/up"]).toBeTypeOf("number")],
+  [/dice/, ([first]) => expect(first!["reward/arithmetic/mean"]).toBeGreaterThanOrEqual(0)],
+  [/loss_fn=soft/, ([first]) => expect(first!["soft/up"]).toBeTypeOf("number")],
   [
     /whole_batch/,
     ([first]) => {
@@ -131,17 +131,20 @@ const EXPECTED: readonly [
   [
     /adv_estimator=above/,
     ([first]) => {
-      expect(first["reward/arithmetic/max"]).toBeGreaterThan(0.25);
-      expect(first["advantage/arithmetic/max"]).toBeCloseTo((first["reward/arithmetic/max"] - 0.25) ** 2, 6);
+      expect(first!["reward/arithmetic/max"]).toBeGreaterThan(0.25);
+      expect(first!["advantage/arithmetic/max"]).toBeCloseTo(
+        (first!["reward/arithmetic/max"]! - 0.25) ** 2,
+        6,
+      );
     },
     TWO_CALLS,
   ],
-  [/per_step/, ([first]) => expect(first["batch/arithmetic/total"]).toBe(4 * 2), TWO_CALLS],
+  [/per_step/, ([first]) => expect(first!["batch/arithmetic/total"]).toBe(4 * 2), TWO_CALLS],
   [
     /rewards\]/,
     (train, folder) => {
       const text = readFileSync(join(folder, "rewards.txt"), "utf8");
-      expect(text).toContain(`train 2 ${train[1]["reward/arithmetic/mean"]}\n`);
+      expect(text).toContain(`train 2 ${train[1]!["reward/arithmetic/mean"]}\n`);
     },
   ],
   [

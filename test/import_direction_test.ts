@@ -81,14 +81,14 @@ function runtimeViolations(path: string, text: string): string[] {
 }
 
 function partOf(path: string): string {
-  return path.split(/[\\/]/)[0];
+  return path.split(/[\\/]/)[0]!;
 }
 
 /** Specifiers of static, re-exporting and dynamic imports, types included. */
 function importsOf(text: string): string[] {
   const pattern =
     /(?:^|[;}\n])\s*(?:import|export)\b[^;"'`]*?["']([^"'\n]+)["']|\bimport\(\s*["']([^"'\n]+)["']/g;
-  return [...withoutComments(text).matchAll(pattern)].map((match) => match[1] ?? match[2]);
+  return [...withoutComments(text).matchAll(pattern)].map((match) => match[1]! ?? match[2]!);
 }
 
 const TOKENS =

@@ -32,9 +32,9 @@ describe("package-lock.json", () => {
 
   test("is of this package.json", () => {
     const { "": own } = locked as Record<string, Locked & { devDependencies?: Record<string, string> }>;
-    expect(own.version).toBe(manifest.version);
-    expect(own.dependencies).toEqual(manifest.dependencies);
-    expect(own.devDependencies).toEqual(manifest.devDependencies);
+    expect(own!.version).toBe(manifest.version);
+    expect(own!.dependencies).toEqual(manifest.dependencies);
+    expect(own!.devDependencies).toEqual(manifest.devDependencies);
   });
 });
 

@@ -120,7 +120,7 @@ describe("planInstall() derives Debian 12's backports from the machine's own sou
       [DEB822, "Types: deb\nURIs: http://m.example/debian\nSuites: bookworm-backports\nComponents: main\n"],
       [LIST, "deb http://m.example/debian bookworm-backports main\n"],
     ]) {
-      const plan = planInstall(machine({ sources: { [path]: text } }));
+      const plan = planInstall(machine({ sources: { [path!]: text! } }));
       expect(plan).toMatchObject({ install: true, target: ["-t", "bookworm-backports"], source: undefined });
     }
     const off =

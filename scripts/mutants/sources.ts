@@ -89,7 +89,7 @@ function textAt(file: string, { start, end }: Location): string {
     .split("\n")
     .slice(start.line - 1, end.line);
   if (lines.length === 0) return "";
-  lines[lines.length - 1] = lines[lines.length - 1].slice(0, end.column - 1);
-  lines[0] = lines[0].slice(start.column - 1);
+  lines[lines.length - 1] = lines[lines.length - 1]!.slice(0, end.column - 1);
+  lines[0] = lines[0]!.slice(start.column - 1);
   return lines.join("\n");
 }

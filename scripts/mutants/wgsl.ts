@@ -66,7 +66,7 @@ export function mutantsOf(text: string): WgslMutant[] {
 function* operators(code: string): Generator<Edit> {
   const replacement = new Map(OPERATORS);
   for (const { 1: from, index } of code.matchAll(BINARY))
-    yield { at: index + 1, from, to: replacement.get(from)!, mutator: "operator" };
+    yield { at: index + 1, from, to: replacement.get(from!)!, mutator: "operator" };
 }
 
 function* floats(code: string): Generator<Edit> {
@@ -84,7 +84,7 @@ function literal(value: number): string {
 
 function* calls(code: string): Generator<Edit> {
   for (const { 1: from, index } of code.matchAll(CALL))
-    yield { at: index, from, to: FUNCTIONS[from], mutator: "function" };
+    yield { at: index, from, to: FUNCTIONS[from!]!, mutator: "function" };
 }
 
 /** `select(a, b, c)` becomes `select(b, a, c)`: a mask that does the opposite. */
@@ -92,9 +92,9 @@ function* selections(code: string): Generator<Edit> {
   for (const { 0: head, index } of code.matchAll(SELECT)) {
     const [first, second] = argumentsAt(code, index + head.length);
     if (!second) continue;
-    const from = code.slice(first.start, second.end);
-    const to = `${second.text.trim()}, ${first.text.trim()}`;
-    yield { at: first.start, from, to, mutator: "selection" };
+    const from = code.slice(first!.start, second.end);
+    const to = `${second.text.trim()}, ${first!.text.trim()}`;
+    yield { at: first!.start, from, to, mutator: "selection" };
   }
 }
 
@@ -118,7 +118,7 @@ function argumentsAt(
   let depth = 0;
   let start = at;
   for (let i = at; i < code.length; i++) {
-    const character = code[i];
+    const character = code[i]!;
     if (depth === 0 && separator.test(character)) {
       found.push({ start, end: i, text: code.slice(start, i) });
       start = i + 1;

@@ -47,7 +47,7 @@ export const logitsForward = defineKernel({
   params: PARAMS,
   constants: { WORKGROUP: 8, FIRST: 1, LAST: 1 },
   tolerance: { relative: 2e-5, absolute: 5e-6 },
-  grid: ({ rows }, { WORKGROUP }: Constants): Grid => folded(Math.ceil(rows / WORKGROUP)),
+  grid: ({ rows }, { WORKGROUP }: Constants): Grid => folded(Math.ceil(rows / WORKGROUP!)),
   reference(buffers, params, constants) {
     const { logits, targets, states, logprobs, entropies, log_sum_exps, sums_pi_squared } = buffers;
     const { rows, first_row, columns, column_offset, stride, inverse_temperature } = params;
@@ -56,17 +56,17 @@ export const logitsForward = defineKernel({
       const start = index * stride;
       let state: State = [Number.NEGATIVE_INFINITY, 0, 0, 0];
       if (!constants.FIRST) state = Array.from(states.subarray(row * 4, row * 4 + 4)) as State;
-      for (let k = 0; k < columns; k++) state = absorb(state, logits[start + k] * inverse_temperature);
-      const target = targets[row] - column_offset;
+      for (let k = 0; k < columns; k++) state = absorb(state, logits[start + k]! * inverse_temperature);
+      const target = targets[row]! - column_offset;
       const held = constants.FIRST ? 0 : logprobs[row];
-      const chosen = target >= 0 && target < columns ? logits[start + target] * inverse_temperature : held;
-      logprobs[row] = chosen;
+      const chosen = target >= 0 && target < columns ? logits[start + target]! * inverse_temperature : held;
+      logprobs[row] = chosen!;
       if (!constants.LAST) {
         states.set(state, row * STATE_FLOATS);
         continue;
       }
       const [highest, total, weighted, squares] = state;
-      logprobs[row] = chosen - highest - Math.log(total);
+      logprobs[row] = chosen! - highest - Math.log(total);
       entropies[row] = Math.log(total) - weighted / total;
       log_sum_exps[row] = highest + Math.log(total);
       sums_pi_squared[row] = squares / (total * total);
@@ -88,18 +88,19 @@ export const logitsBackward = defineKernel({
   constants: { WORKGROUP: 8, ENTROPY: 1 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
   grid: ({ rows, stride }, { WORKGROUP }: Constants): Grid =>
-    folded(rows * Math.ceil(stride / 4 / (WORKGROUP * DEPTH))),
+    folded(rows * Math.ceil(stride / 4 / (WORKGROUP! * DEPTH))),
   reference({ logits, targets, log_sum_exps, entropies, dlogprobs, dentropy }, params, constants) {
     const { rows, first_row, columns, column_offset, stride, inverse_temperature } = params;
     for (let index = 0; index < rows; index++) {
       const row = first_row + index;
-      const a = dlogprobs[row];
+      const a = dlogprobs[row]!;
       const b = constants.ENTROPY ? dentropy[row] : 0;
       for (let k = 0; k < stride; k++) {
         const at = index * stride + k;
-        const logP = logits[at] * inverse_temperature - log_sum_exps[row];
+        const logP = logits[at]! * inverse_temperature - log_sum_exps[row]!;
         const chosen = k + column_offset === targets[row] ? a : 0;
-        const gradient = inverse_temperature * (chosen - Math.exp(logP) * (a + b * (logP + entropies[row])));
+        const gradient =
+          inverse_temperature * (chosen - Math.exp(logP) * (a + b! * (logP + entropies[row]!)));
         logits[at] = k < columns ? gradient : 0;
       }
     }

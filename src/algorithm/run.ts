@@ -222,7 +222,7 @@ export async function computeKl(
       length: counts.tokens,
     }));
     const [sums, values, dlogprobs] = (await device.read([...recorded.reads, ...reads])) as Float32Array[];
-    return { values, loss: recorded.decode([sums]).loss, dlogprobs };
+    return { values, loss: recorded.decode([sums!]).loss, dlogprobs };
   } finally {
     recorded.release();
     inputs.release();

@@ -31,7 +31,7 @@ export function summarizeGroups(batch: AdvantageBatch, advantages: ArrayLike<num
   const { offsets, members } = batch.groups;
   return Array.from({ length: offsets.length - 1 }, (_, group) => {
     const rows = Array.from(members.subarray(offsets[group], offsets[group + 1]));
-    const rewards = rows.map((row) => batch.scores[row]);
+    const rewards = rows.map((row) => batch.scores[row]!);
     const trained = rows.flatMap((row) => trainedValues(batch, row, advantages));
     return {
       size: rows.length,
@@ -46,7 +46,7 @@ export function summarizeGroups(batch: AdvantageBatch, advantages: ArrayLike<num
 
 function trainedValues({ offsets, mask }: AdvantageBatch, row: number, values: ArrayLike<number>): number[] {
   const found: number[] = [];
-  for (let t = offsets[row]; t < offsets[row + 1]; t++) if (mask[t] !== 0) found.push(values[t]);
+  for (let t = offsets[row]!; t < offsets[row + 1]!; t++) if (mask[t] !== 0) found.push(values[t]!);
   return found;
 }
 
@@ -64,7 +64,7 @@ export function advantageMetrics(
   return {
     ...spread(
       "critic/score",
-      filled.map((row) => batch.scores[row]),
+      filled.map((row) => batch.scores[row]!),
     ),
     ...spread("critic/advantages", trained(result.advantages)),
     ...spread("critic/returns", trained(result.returns)),

@@ -70,7 +70,7 @@ const READERS: Readonly<Record<ToolFormat, (text: string) => Read>> = {
 const TAGGED = /<tool_call>\s*([\s\S]*?)\s*<\/tool_call>/g;
 
 function readHermes(text: string): Read {
-  const calls = Array.from(text.matchAll(TAGGED), ([, json]) => asCall(parseJson(json)));
+  const calls = Array.from(text.matchAll(TAGGED), ([, json]) => asCall(parseJson(json!)));
   if (calls.length === 0 || calls.some((call) => call === undefined)) return { content: text, calls: [] };
   return { content: text.replaceAll(TAGGED, "").trim(), calls: calls as Call[] };
 }

@@ -115,8 +115,8 @@ function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
   const { success, data, error } = schema.safeParse(body);
   if (success) return data;
   const [issue] = error.issues;
-  const param = issue.code === "unrecognized_keys" ? issue.keys[0] : issue.path.join(".");
-  const rule = issue.code === "unrecognized_keys" ? "there is no such parameter here" : issue.message;
+  const param = issue!.code === "unrecognized_keys" ? issue.keys[0] : issue!.path.join(".");
+  const rule = issue!.code === "unrecognized_keys" ? "there is no such parameter here" : issue!.message;
   throw new ApiError(`Cannot use ${param || "the body"} as ${rule}`, { param });
 }
 

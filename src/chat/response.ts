@@ -94,7 +94,7 @@ export function chatCompletion(drawn: readonly DrawnChat[], options: AnswerOptio
     model,
     choices: drawn.map((each, index) => chatChoice(each, { index, options })),
     usage: usageOf(drawn),
-    ...(request.returnTokenIds && { prompt_token_ids: drawn[0].prompt_ids }),
+    ...(request.returnTokenIds && { prompt_token_ids: drawn[0]!.prompt_ids }),
   };
 }
 
@@ -169,7 +169,7 @@ function tokenFields({ response_ids, weight_version }: Drawn, { returnTokenIds }
 }
 
 function usageOf(drawn: readonly Drawn[]): Usage {
-  const prompt_tokens = drawn[0].prompt_ids.length;
+  const prompt_tokens = drawn[0]!.prompt_ids.length;
   const completion_tokens = drawn.reduce((sum, { response_ids }) => sum + response_ids.length, 0);
   return { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens };
 }
@@ -178,7 +178,7 @@ function tokenLogprobs({ response_ids, logprobs }: Drawn, tokenizer: Tokenizer):
   return response_ids.map((id, i) => {
     const token = tokenizer.decode([id], { skipSpecialTokens: false });
     const bytes = [...new TextEncoder().encode(token)];
-    return { token, logprob: logprobs[i], bytes, top_logprobs: [] };
+    return { token, logprob: logprobs[i]!, bytes, top_logprobs: [] };
   });
 }
 

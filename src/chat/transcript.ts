@@ -67,7 +67,7 @@ export class Transcript {
   record(prompt: RenderedPrompt, it: { responseIds: readonly number[]; message: ChatMessage }): void {
     const [message] = readMessages([it.message]);
     const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds));
-    this.replies.set(historyKey([...prompt.messages, message]), {
+    this.replies.set(historyKey([...prompt.messages, message!]), {
       prompt,
       responseIds: it.responseIds,
       keptIds: reasoning === undefined ? it.responseIds : this.withoutReasoning(it.responseIds),
@@ -113,7 +113,10 @@ export class Transcript {
     let before = "";
     let previous: Reply | undefined;
     for (let i = 0; i < parts.length; i += 2) {
-      const piece = parts[i].replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
+      const piece = parts[i]!.replace(
+        /\uE002(\d+)\uE001/g,
+        (_, at) => known.get(Number(at))?.reasoning ?? "",
+      );
       const reply = known.get(Number(parts[i + 1]));
       before += parts[i];
       if (!reply) {

@@ -59,7 +59,7 @@ function buildParser(program: Program, io: Io, act: Action): Parser {
   const groups = new Map<string, Parser>();
   for (const command of program.commands) {
     const words = command.path.split(" ");
-    const parent = words.length === 1 ? root : groupOf(words[0], { root, groups, program, io });
+    const parent = words.length === 1 ? root : groupOf(words[0]!, { root, groups, program, io });
     addCommand(parent, command, { program, io, act });
   }
   return root;

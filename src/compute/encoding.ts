@@ -110,7 +110,7 @@ export function packParams(types: ParamTypes, values: Readonly<Record<string, nu
   const names = Object.keys(types);
   const view = new DataView(new ArrayBuffer(names.length * 4));
   for (const [i, name] of names.entries()) {
-    const value = values[name];
+    const value = values[name]!;
     if (types[name] === "f32") view.setFloat32(i * 4, value, true);
     else if (types[name] === "u32") view.setUint32(i * 4, value, true);
     else view.setInt32(i * 4, value, true);

@@ -95,24 +95,24 @@ function multiply({ a, b, addend, c }: Views, p: Params, { INPUT: input = INPUT.
   const inputs = new Float64Array(p.k);
   for (let i = 0; i < p.m; i++) {
     const from = p.a_offset + i * p.a_row;
-    for (let k = 0; k < p.k; k++) inputs[k] = a[from + k * p.a_k];
+    for (let k = 0; k < p.k; k++) inputs[k] = a[from + k * p.a_k]!;
     if (input === INPUT.swiglu)
-      for (let k = 0; k < p.k; k++) inputs[k] *= a[from + p.k + k] / (1 + Math.exp(-inputs[k]));
+      for (let k = 0; k < p.k; k++) inputs[k]! *= a[from + p.k + k]! / (1 + Math.exp(-inputs[k]!));
     const at = p.c_offset + i * p.c_row;
     if (p.mode >= CONTINUE) row.set(c.subarray(at, at + p.n));
     else row.fill(0);
-    for (let k = 0; k < p.k; k++) addScaled(row, inputs[k], b, p.b_offset + k * p.b_k, p.b_column);
+    for (let k = 0; k < p.k; k++) addScaled(row, inputs[k]!, b, p.b_offset + k * p.b_k, p.b_column);
     for (let j = 0; j < p.n; j++) {
       const adds = p.mode === ADD || p.mode === CONTINUE_AND_ADD;
       const before = p.mode === ACCUMULATE ? c[at + j] : adds ? addend[at + j] : 0;
-      c[at + j] = before + p.alpha * row[j];
+      c[at + j] = before! + p.alpha * row[j]!;
     }
   }
 }
 
 function addScaled(row: Float64Array, x: number, b: Float32Array, offset: number, stride: number): void {
-  if (stride === 1) for (let j = 0; j < row.length; j++) row[j] += x * b[offset + j];
-  else for (let j = 0; j < row.length; j++) row[j] += x * b[offset + j * stride];
+  if (stride === 1) for (let j = 0; j < row.length; j++) row[j]! += x * b[offset + j]!;
+  else for (let j = 0; j < row.length; j++) row[j]! += x * b[offset + j * stride]!;
 }
 
 /** A matrix inside a buffer. Element (r, c) lies at `offset + r * stride + c`, in f32 elements. */

@@ -120,8 +120,8 @@ function narrowed(product: MatmulOptions, limit: number): MatmulOptions {
   };
   const [c, a, b] = operands(product).map(narrow);
   // Laid out as C, hence sliced as C.
-  const addend = product.addend && slice(product.addend, c.start, c.length);
-  return { ...product, a: a.matrix, b: b.matrix, c: c.matrix, addend };
+  const addend = product.addend && slice(product.addend, c!.start, c!.length);
+  return { ...product, a: a!.matrix, b: b!.matrix, c: c!.matrix, addend };
 }
 
 function slice(buffer: Buffer, start: number, length: number): Buffer {

@@ -60,7 +60,7 @@ export async function measureCeilings(device: Device): Promise<Ceilings> {
 
 async function copyRate(device: Device, bytes: number): Promise<number> {
   const buffers = [device.alloc(bytes, "copy source"), device.alloc(bytes, "copy target")];
-  device.clear(buffers[0]);
+  device.clear(buffers[0]!);
   const [x, y] = buffers;
   const seconds = await best(device, buffers, () =>
     device.dispatch(copyKernel, { buffers: { x, y }, params: { quads: bytes / 16 } }),
@@ -82,7 +82,7 @@ async function matmulRate(device: Device, n: number): Promise<number> {
   for (const buffer of buffers) device.clear(buffer);
   const [a, b, c] = buffers;
   const seconds = await best(device, buffers, () =>
-    matmul(device, { m: n, n, k: n, a: { buffer: a }, b: { buffer: b }, c: { buffer: c } }),
+    matmul(device, { m: n, n, k: n, a: { buffer: a! }, b: { buffer: b! }, c: { buffer: c! } }),
   );
   return (2 * n ** 3) / seconds;
 }

@@ -159,7 +159,7 @@ export class BufferPool<S> {
   private oldest(): Slot<S>[] | undefined {
     let oldest: Slot<S>[] | undefined;
     for (const list of this.free.values())
-      if (list.length > 0 && (!oldest || list[0].released < oldest[0].released)) oldest = list;
+      if (list.length > 0 && (!oldest || list[0]!.released < oldest[0]!.released)) oldest = list;
     return oldest;
   }
 

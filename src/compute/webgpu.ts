@@ -201,12 +201,12 @@ export class WebGpuDevice implements Device {
       await this.inOrder(
         (encoder) => {
           for (const [i, { buffer }] of requests.entries())
-            if (sizes[i] > 0)
+            if (sizes[i]! > 0)
               encoder.copyBufferToBuffer(
                 (buffer as Range).storage,
                 buffer.byteOffset,
                 staging,
-                offsets[i],
+                offsets[i]!,
                 sizes[i],
               );
         },
@@ -214,7 +214,7 @@ export class WebGpuDevice implements Device {
       );
       const mapped = staging.getMappedRange(0, Math.max(total, 8));
       const results = requests.map(({ type }, i) => {
-        const part = mapped.slice(offsets[i], offsets[i] + sizes[i]);
+        const part = mapped.slice(offsets[i], offsets[i]! + sizes[i]!);
         return type === "f32"
           ? new Float32Array(part)
           : type === "u32"

@@ -174,7 +174,7 @@ function readOverrides(texts: readonly string[], problems: Problem[]): Override[
     try {
       return [parseOverride(text)];
     } catch (error) {
-      const key = text.replace(/^[+~]+/, "").split("=")[0];
+      const key = text.replace(/^[+~]+/, "").split("=")[0]!;
       const message = (error as Error).message.replaceAll(text, maskOverride(text, key));
       problems.push({ severity: "error", message });
       return [];

@@ -218,7 +218,7 @@ function intoList(
   const at = ends.find((above) => above !== "" && Array.isArray(getAt(tree, above)));
   if (at === undefined) return { at: path, value };
   const list = structuredClone(getAt(tree, at)) as Value[];
-  const place = keys[splitPath(at).length];
+  const place = keys[splitPath(at).length]!;
   if (!/^\d+$/.test(place) || Number(place) >= list.length) {
     const count = `${list.length} item${list.length === 1 ? "" : "s"}`;
     tell("error", path, `Cannot set ${path} as the list has ${count}; write ${at}=[...]`);

@@ -27,7 +27,7 @@ export function throwProblems(problems: readonly Problem[]): void {
   if (errors.length === 0) return;
   const [first] = errors;
   if (errors.length === 1) {
-    throw new ConfigError(first.message, { file: first.file, line: first.line, kind: "config" });
+    throw new ConfigError(first!.message, { file: first!.file, line: first!.line, kind: "config" });
   }
   const list = errors.map((problem) => `  ${formatProblem(problem)}`).join("\n");
   throw new ConfigError(`Cannot use this configuration as it has ${errors.length} problems:\n${list}`, {
@@ -71,9 +71,9 @@ function distance(a: string, b: string, limit: number): number {
     let smallest = i;
     for (let j = 1; j <= b.length; j++) {
       const same = a[i - 1] === b[j - 1] ? 0 : 1;
-      let cost = Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + same);
+      let cost = Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + same);
       if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
-        cost = Math.min(cost, before[j - 2] + 1);
+        cost = Math.min(cost, before[j - 2]! + 1);
       }
       next.push(cost);
       smallest = Math.min(smallest, cost);
@@ -82,5 +82,5 @@ function distance(a: string, b: string, limit: number): number {
     before = row;
     row = next;
   }
-  return row[b.length];
+  return row[b.length]!;
 }

@@ -26,7 +26,7 @@ export function isSecret(path: string): boolean {
 export function maskValue(path: string, value: Value): Value {
   if (isTree(value)) {
     const shown: Tree = {};
-    for (const key of Object.keys(value)) shown[key] = maskValue(`${path}.${joinPath(key)}`, value[key]);
+    for (const key of Object.keys(value)) shown[key] = maskValue(`${path}.${joinPath(key)}`, value[key]!);
     return shown;
   }
   if (value !== null && value !== "" && value !== "???" && isSecret(path)) return MASK;
@@ -43,7 +43,7 @@ export function maskOverride(text: string, key: string): string {
 /** A whole tree as it may be printed. */
 export function maskTree(tree: Tree): Tree {
   const shown: Tree = {};
-  for (const key of Object.keys(tree)) shown[key] = maskValue(joinPath(key), tree[key]);
+  for (const key of Object.keys(tree)) shown[key] = maskValue(joinPath(key), tree[key]!);
   return shown;
 }
 

@@ -15,7 +15,7 @@ export function toYaml(tree: Tree): string {
 
 function writeSection(section: Tree, indent: string, lines: string[]): void {
   for (const key of Object.keys(section)) {
-    const value = section[key];
+    const value = section[key]!;
     if (isTree(value) && Object.keys(value).length > 0) {
       lines.push(`${indent}${inlineText(key)}:`);
       writeSection(value, `${indent}  `, lines);
@@ -94,7 +94,7 @@ function yamlWithOrigins(tree: Tree, origins: Origins): string {
         write(value, path, `${indent}  `);
         continue;
       }
-      const [first, ...rest] = toYaml({ [key]: value })
+      const [first, ...rest] = toYaml({ [key]: value! })
         .trimEnd()
         .split("\n");
       rows.push({ text: indent + first, origin: originOf(origins, path)?.text ?? "default" });

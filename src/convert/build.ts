@@ -142,8 +142,8 @@ function makeLists(value: Value): Value {
   if (!isTree(value)) return value;
   const keys = Object.keys(value);
   const isList = keys.length > 0 && keys.every((key) => /^\d+$/.test(key));
-  if (isList) return keys.sort((a, b) => Number(a) - Number(b)).map((key) => makeLists(value[key]));
-  return Object.fromEntries(keys.map((key) => [key, makeLists(value[key])]));
+  if (isList) return keys.sort((a, b) => Number(a) - Number(b)).map((key) => makeLists(value[key]!));
+  return Object.fromEntries(keys.map((key) => [key, makeLists(value[key]!)]));
 }
 
 /** The leaves of a value with lists of sections opened: `tasksets.0.path`. */

@@ -39,7 +39,7 @@ export function convert(source: Source, { to, readConfig, ...options }: ConvertR
     notes = joinNotes(notes, result.notes);
     if (isLast) break;
     const values = [...result.values].map(([path, out]) => {
-      const origin = source.values.get(out.from[0]);
+      const origin = source.values.get(out.from[0]!);
       return [
         path,
         { value: out.value, file: origin?.file ?? "", line: origin?.line, comment: origin?.comment },

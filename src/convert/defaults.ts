@@ -149,13 +149,13 @@ export function pairsWithRllm(
   const fields: Readonly<Record<string, { readonly default: Value }>> = RLLM_FIELDS;
   const rows = [...VERL_SHARED, { native: VERL_SCHEDULES[0], rllm: VERL_SCHEDULE_RLLM }];
   return rows.flatMap(({ native, rllm }): DefaultPair[] => {
-    const [ours, theirs] = [fields[rllm]?.default, verlDefaults.get(native)];
+    const [ours, theirs] = [fields[rllm]?.default, verlDefaults.get(native!)];
     const isPlain =
       ours !== undefined && ours !== null && theirs !== undefined && !String(ours).includes("${");
     if (!isPlain || rllm === "rllm.algorithm.kl_beta" || equalValues(ours, theirs)) return [];
     return source === "rllm"
-      ? [{ from: rllm, fromDefault: ours, to: native, toDefault: theirs }]
-      : [{ from: native, fromDefault: theirs, to: rllm, toDefault: ours }];
+      ? [{ from: rllm, fromDefault: ours, to: native!, toDefault: theirs }]
+      : [{ from: native!, fromDefault: theirs, to: rllm, toDefault: ours }];
   });
 }
 

@@ -106,16 +106,16 @@ function packagedPlaces(
   const found: { value: string; where: string; field?: Field }[] = [];
   for (const [name, mount] of mounts) {
     const file = `config/${name}`;
-    const layer = readLayer(readConfig(name) ?? "", { file, level: 1, mount });
+    const layer = readLayer(readConfig(name!) ?? "", { file, level: 1, mount });
     const value = getAt(layer.tree, path);
     if (value === undefined) continue;
     const shown = isSecret(path) ? MASK : inline(value);
     found.push({ value: shown, where: `${file}:${lineOf(layer.lines, path)}` });
   }
   for (const version of VERL_VERSIONS) {
-    const native = VERL_ENGINES[version]
-      .map((engine) => verlLeaves(readConfig, version, engine).get(path))
-      .find((leaf) => leaf !== undefined);
+    const native = VERL_ENGINES[version]!.map((engine) =>
+      verlLeaves(readConfig, version, engine).get(path),
+    ).find((leaf) => leaf !== undefined);
     if (native === undefined) continue;
     const { value, where } = native;
     found.push({ value: inline(value), where, field: verlField(path, value) });

@@ -29,7 +29,7 @@ const FROM_BACKENDS: readonly (readonly [native: string, verl: string])[] = [
   ["training.grad_clip_norm", "actor_rollout_ref.actor.grad_clip"],
   ["training.group_size", "actor_rollout_ref.rollout.n"],
   ["validation.group_size", "actor_rollout_ref.rollout.val_kwargs.n"],
-  ["training.lr_schedule", VERL_SCHEDULES[0]],
+  ["training.lr_schedule", VERL_SCHEDULES[0]!],
   ["training.warmup_steps_ratio", `${OPTIM}.lr_warmup_steps_ratio`],
   ["training.resume_mode", "trainer.resume_mode"],
   ["training.resume_from_path", "trainer.resume_from_path"],
@@ -39,7 +39,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
   const build = new Build(source, options);
   for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
   for (const [native, verl] of FROM_BACKENDS) move(build, native, verl);
-  move(build, VERL_SCHEDULE_RLLM, VERL_SCHEDULES[0]);
+  move(build, VERL_SCHEDULE_RLLM, VERL_SCHEDULES[0]!);
   putTraining(build);
   const beta = build.peek(KL_BETA);
   if (typeof beta === "number" && !build.has(USE_KL)) {
@@ -123,7 +123,8 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   const lower = [low, ratio].find((path) => build.has(path));
   if (lower !== undefined) {
     const used = [low, ratio].filter((path) => build.has(path));
-    if (build.peek(used[0]) === build.peek(used[used.length - 1])) for (const path of used) build.take(path);
+    if (build.peek(used[0]!) === build.peek(used[used.length - 1]!))
+      for (const path of used) build.take(path);
     build.put(rllm, build.take(lower) as Value, { kind: "merged", from: [lower] });
   }
   const upper = build.take(high);

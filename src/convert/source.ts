@@ -191,7 +191,7 @@ function unreadProblems(values: ReadonlyMap<string, SourceValue>): Problem[] {
     if (unread !== undefined) byReason.set(unread, [...(byReason.get(unread) ?? []), path]);
   }
   return [...byReason].map(([reason, paths]): Problem => {
-    const first = values.get(paths[0]);
+    const first = values.get(paths[0]!);
     const more = paths.length > 3 ? ` and ${paths.length - 3} more` : "";
     const message =
       `Cannot read ${paths.slice(0, 3).join(", ")}${more}: the value depends on ${reason}. ` +

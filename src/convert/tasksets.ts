@@ -167,7 +167,7 @@ function readTasksets(build: Build, at: string): Taskset[] {
     if (!match) continue;
     const index = Number(match[1] ?? -1);
     if (!sets.has(index)) sets.set(index, new Map());
-    sets.get(index)?.set(match[2], value);
+    sets.get(index)?.set(match[2]!, value);
   }
   return [...sets].map(([index, keys]) => ({ index, keys, at: index < 0 ? at : `${at}.${index}` }));
 }
@@ -196,7 +196,7 @@ function putFileList(build: Build, sets: readonly Taskset[], verl: string): void
     return /\.(parquet|jsonl?|csv|arrow)$/.test(String(path)) ? String(path) : `${folder}/${split}.parquet`;
   });
   const from = sets.map((set) => `${set.at}.path`);
-  build.put(verl, files.length === 1 ? files[0] : files, {
+  build.put(verl, files.length === 1 ? files[0]! : files, {
     kind: sets.length > 1 ? "merged" : "renamed",
     from,
   });
@@ -219,7 +219,7 @@ function putAgreed(build: Build, { sets, key, verl, fallback }: Agreed): void {
     build.fail(
       `Cannot convert ${key} as verl has one ${verl} and the tasksets differ: ${values.map((value) => JSON.stringify(value ?? null)).join(", ")}; ` +
         `make them equal, or give ${verl} in the profile`,
-      `${holders[0].at}.${key}`,
+      `${holders[0]!.at}.${key}`,
     );
     if (build.options.profile.has(verl)) build.problems.pop();
     return;

@@ -194,7 +194,7 @@ function putTrainer(build: Build, interval: number): void {
     const values = kept.map((path) => build.take(path) ?? 0);
     const message =
       new Set(values).size > 1 ? "Trinity has one number for both; the actor's is taken" : undefined;
-    build.put("trainer.max_checkpoints_to_keep", values[0], { kind: "merged", from: kept, message });
+    build.put("trainer.max_checkpoints_to_keep", values[0]!, { kind: "merged", from: kept, message });
   }
   if (build.take("trainer.val_only") === true) {
     build.put("mode", "bench", { kind: "renamed", from: ["trainer.val_only"], message: "the closest mode" });
@@ -208,7 +208,7 @@ function putMonitor(build: Build): void {
   if (known.length > 0) {
     const others = loggers.filter((name) => name !== known[0]);
     const message = others.length > 0 ? `one monitor only; left out: ${others.join(", ")}` : undefined;
-    build.put("monitor.monitor_type", known[0], { kind: "merged", from: [path], message });
+    build.put("monitor.monitor_type", known[0]!, { kind: "merged", from: [path], message });
   } else if (loggers.length > 0) {
     build.drop(path, `Trinity monitors with ${MONITORS.join(", ")}; its default stays`);
   }

@@ -123,7 +123,7 @@ function putClip(build: Build, loss: string): void {
     if (given !== undefined) continue;
     if (ratio !== undefined) build.put(to, ratio, { kind: "split", from: [CLIP] });
     else if (usual)
-      build.put(to, usual[i], { kind: "computed", message: `the default of Trinity's ${loss}` });
+      build.put(to, usual[i]!, { kind: "computed", message: `the default of Trinity's ${loss}` });
   }
 }
 

@@ -77,7 +77,7 @@ function inOrder(tree: Tree): Tree {
     const place = (key: string) => rank.get(path === "" ? key : `${path}.${key}`) ?? Number.MAX_SAFE_INTEGER;
     const keys = Object.keys(value).sort((a, b) => place(a) - place(b));
     return Object.fromEntries(
-      keys.map((key) => [key, sort((value as Tree)[key], path === "" ? key : `${path}.${key}`)]),
+      keys.map((key) => [key, sort((value as Tree)[key]!, path === "" ? key : `${path}.${key}`)]),
     );
   };
   return sort(tree, "") as Tree;

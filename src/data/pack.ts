@@ -67,7 +67,7 @@ function appendStep(row: Row, step: Step, { known, index }: { known: number; ind
   };
   for (const token of step.prompt_ids.slice(known)) push(token, 0, 0);
   step.response_ids.forEach((token, t) => {
-    push(token, 1, logprobs[t], typeof advantage === "number" ? advantage : advantage?.[t]);
+    push(token, 1, logprobs[t]!, typeof advantage === "number" ? advantage : advantage?.[t]);
   });
 }
 
@@ -103,9 +103,9 @@ export function packGroups(groups: readonly TrajectoryGroup[]): PackedRows {
 function concatenate(rows: readonly Row[]) {
   const offsets = new Uint32Array(rows.length + 1);
   rows.forEach((row, i) => {
-    offsets[i + 1] = offsets[i] + row.tokens.length;
+    offsets[i + 1] = offsets[i]! + row.tokens.length;
   });
-  const total = offsets[rows.length];
+  const total = offsets[rows.length]!;
   const tokens = new Uint32Array(total);
   const mask = new Uint32Array(total);
   const rolloutLogprobs = new Float32Array(total);
@@ -115,7 +115,7 @@ function concatenate(rows: readonly Row[]) {
     mask.set(row.mask, offsets[i]);
     rolloutLogprobs.set(row.logprobs, offsets[i]);
     stepOfToken.set(row.steps, offsets[i]);
-    mask[offsets[i]] = 0;
+    mask[offsets[i]!] = 0;
   });
   const given = rows.flatMap((row) => row.advantages);
   const isGiven = Uint8Array.from(given, (advantage) => (advantage === undefined ? 0 : 1));

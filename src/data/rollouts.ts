@@ -99,7 +99,7 @@ export class RolloutsBuilder {
   }
 
   get tokenCount(): number {
-    return this.offsets[this.offsets.length - 1];
+    return this.offsets[this.offsets.length - 1]!;
   }
 
   /**
@@ -232,7 +232,7 @@ function finite(values: ArrayLike<number>, name: string, at: Place): Float64Arra
 function rowSums(values: Floats, offsets: Uint32Array): Float64Array {
   const sums = new Float64Array(offsets.length - 1);
   for (let row = 0; row < sums.length; row++)
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) sums[row] += values[t];
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) sums[row]! += values[t]!;
   return sums;
 }
 
@@ -255,13 +255,13 @@ export function checkRollouts(rollouts: Rollouts): Rollouts {
   const { offsets, mask, tokens, groupOfRow, rewards, rewardBaselines, rewardComponents } = rollouts;
   const rows = offsets.length - 1;
   for (let row = 0; row < rows; row++)
-    if (offsets[row + 1] < offsets[row])
+    if (offsets[row + 1]! < offsets[row]!)
       throw new ConfigError(
         `Cannot use packed rollouts as offsets must not fall: ${offsets[row + 1]} after ${offsets[row]} at row ${row}.`,
       );
   const perRow = { rewards, reward_baseline: rewardBaselines, group: groupOfRow, ...rewardComponents };
   for (const [name, values] of Object.entries(perRow)) checkLength(name, values, rows);
-  for (const [name, values] of Object.entries({ mask, ...tokens })) checkLength(name, values, offsets[rows]);
+  for (const [name, values] of Object.entries({ mask, ...tokens })) checkLength(name, values, offsets[rows]!);
   for (const [name, values] of Object.entries({
     rewards,
     reward_baseline: rewardBaselines,
@@ -271,7 +271,7 @@ export function checkRollouts(rollouts: Rollouts): Rollouts {
   for (const [name, values] of Object.entries(tokens))
     refuseNonFinite(name, values, (t) => {
       const row = rowAt(offsets, t);
-      return `row ${row}, token ${t - offsets[row]}`;
+      return `row ${row}, token ${t - offsets[row]!}`;
     });
   return rollouts;
 }
@@ -299,7 +299,7 @@ export function rowAt(offsets: Uint32Array, token: number): number {
   let high = offsets.length - 2;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (offsets[middle] <= token) low = middle;
+    if (offsets[middle]! <= token) low = middle;
     else high = middle - 1;
   }
   return low;
@@ -308,6 +308,6 @@ export function rowAt(offsets: Uint32Array, token: number): number {
 /** Numbers of each token as a list per row. */
 export function unpack(values: ArrayLike<number>, offsets: Uint32Array): number[][] {
   return Array.from({ length: offsets.length - 1 }, (_, row) =>
-    Array.from({ length: offsets[row + 1] - offsets[row] }, (_, k) => values[offsets[row] + k]),
+    Array.from({ length: offsets[row + 1]! - offsets[row]! }, (_, k) => values[offsets[row]! + k]!),
   );
 }

@@ -111,7 +111,7 @@ function messagesOf(prompt: unknown, options: RowOptions & { line?: number }): C
   if (typeof prompt === "string" && promptType !== "messages") return undefined;
   const messages =
     typeof prompt === "string" ? [{ role: "user", content: prompt }] : readAt(prompt, { file, line });
-  if (systemPrompt === undefined || messages[0].role === "system") return messages;
+  if (systemPrompt === undefined || messages[0]!.role === "system") return messages;
   return [{ role: "system", content: systemPrompt }, ...messages];
 }
 
@@ -124,7 +124,7 @@ function readAt(prompt: unknown, at: { file: string; line?: number }): ChatMessa
 }
 
 function lastOfUser(messages: readonly ChatMessage[]): string {
-  return (messages.findLast(({ role }) => role === "user") ?? messages[messages.length - 1]).content;
+  return (messages.findLast(({ role }) => role === "user") ?? messages[messages.length - 1]!).content;
 }
 
 function baseName(file: string): string {

@@ -129,7 +129,7 @@ function checkEncoding({ headers }: Request): boolean {
  * A type that no form of another site's page can send (text/plain, a form's): those come without asking first.
  */
 function checkType({ headers }: Request, type: string): void {
-  const given = headers.get("content-type")?.split(";")[0].trim().toLowerCase();
+  const given = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
   if (given === type) return;
   throw new Refusal(
     415,

@@ -21,7 +21,7 @@ const CLOSING = [0x5d, 0x7d];
 export function checkJson(bytes: Uint8Array, { depth: most, values }: JsonLimits): void {
   let [depth, count, isText] = [0, 1, false];
   for (let i = 0; i < bytes.length; i++) {
-    const byte = bytes[i];
+    const byte = bytes[i]!;
     if (isText) {
       if (byte === BACKSLASH) i++;
       else if (byte === QUOTE) isText = false;

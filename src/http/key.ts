@@ -20,7 +20,7 @@ export async function isSameKey(given: string, expected: string): Promise<boolea
 /** Looks at all bytes whatever the first ones are: the time taken says nothing of how much of a guess is right. */
 export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   let difference = a.length ^ b.length;
-  for (let i = 0; i < a.length; i++) difference |= a[i] ^ b[i];
+  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;
   return difference === 0;
 }
 

@@ -113,7 +113,7 @@ function readHeader(bytes: Uint8Array, from: number) {
   if (flags & 3) throw damaged("it must not need a dictionary");
   if (flags & 8) throw damaged("a reserved bit is set");
   const isSingle = (flags & 32) !== 0;
-  const sizeLength = [isSingle ? 1 : 0, 2, 4, 8][flags >>> 6];
+  const sizeLength = [isSingle ? 1 : 0, 2, 4, 8][flags >>> 6]!;
   const sizeAt = from + (isSingle ? 5 : 6);
   const size =
     sizeLength === 0
@@ -136,7 +136,7 @@ function windowOf(descriptor: number): number {
 function number(bytes: Uint8Array, { at, length }: { at: number; length: number }): number {
   if (at + length > bytes.length) throw damaged("it is cut off");
   let value = 0;
-  for (let i = length - 1; i >= 0; i--) value = value * 256 + bytes[at + i];
+  for (let i = length - 1; i >= 0; i--) value = value * 256 + bytes[at + i]!;
   return value;
 }
 

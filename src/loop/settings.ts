@@ -282,7 +282,7 @@ function kindOf(value: unknown): string {
 }
 
 function unknownName(path: readonly string[], names: readonly string[]): ConfigError {
-  const close = nearest(path[path.length - 1], names);
+  const close = nearest(path[path.length - 1]!, names);
   const advice = close ? `; did you mean ${close}?` : `: ${names.join(", ")}`;
   return new ConfigError(`Cannot set ${path.join(".")} as there is no such setting${advice}`, {
     path: path.join("."),

@@ -66,7 +66,7 @@ export function nextBatch(
   { state, settings }: { state: LoopState; settings: LoopSettings },
 ): { batch: Task[]; epoch: number } {
   const { rows, epoch } = batchRows(order(tasks, settings), state.step);
-  return { batch: Array.from(rows, (row) => tasks[row]), epoch };
+  return { batch: Array.from(rows, (row) => tasks[row]!), epoch };
 }
 
 /** The tasks of a batch by its number, from 0. */
@@ -75,5 +75,5 @@ export function taskBatch(
   { batch, settings }: { batch: number; settings: LoopSettings },
 ): Task[] {
   const { rows } = batchRows(order(tasks, settings), batch);
-  return Array.from(rows, (row) => tasks[row]);
+  return Array.from(rows, (row) => tasks[row]!);
 }

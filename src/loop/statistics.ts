@@ -34,7 +34,7 @@ export function percentile(values: Numbers, p: number): number {
   const place = ((sorted.length - 1) * p) / 100;
   const below = Math.floor(place);
   const above = Math.min(below + 1, sorted.length - 1);
-  return sorted[below] + (sorted[above] - sorted[below]) * (place - below);
+  return sorted[below]! + (sorted[above]! - sorted[below]!) * (place - below);
 }
 
 /** `name/mean`, `name/max`, `name/min`; nothing for no values. */

@@ -6,12 +6,12 @@ import type { Run } from "./train.ts";
 
 /** verl's names: tokens of the batch per second of the whole step. */
 export function throughput(tokens: number, metrics: Metrics): Metrics {
-  const seconds = metrics["time/step"];
+  const seconds = metrics["time/step"]!;
   return {
     "perf/total_num_tokens": tokens,
     "perf/time_per_step": seconds,
     "perf/throughput": tokens / seconds,
-    "perf/update_throughput": tokens / metrics["time/update"],
+    "perf/update_throughput": tokens / metrics["time/update"]!,
   };
 }
 

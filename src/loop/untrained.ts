@@ -96,5 +96,5 @@ const DROPPED: readonly (readonly [name: string, what: string])[] = [
 ];
 
 function dropped(metrics: Metrics): string[] {
-  return DROPPED.flatMap(([name, what]) => (metrics[name] > 0 ? [`${metrics[name]} ${what}`] : []));
+  return DROPPED.flatMap(([name, what]) => (metrics[name]! > 0 ? [`${metrics[name]} ${what}`] : []));
 }

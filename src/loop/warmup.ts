@@ -104,13 +104,13 @@ function encodePrompt(prompt: Example["prompt"], tokenizer: Tokenizer): number[]
 export function supervisedBatch(rows: readonly Encoded[]): TrainBatch {
   const offsets = new Uint32Array(rows.length + 1);
   rows.forEach(({ prompt, response }, i) => {
-    offsets[i + 1] = offsets[i] + prompt.length + response.length;
+    offsets[i + 1] = offsets[i]! + prompt.length + response.length;
   });
-  const tokens = new Uint32Array(offsets[rows.length]);
+  const tokens = new Uint32Array(offsets[rows.length]!);
   const mask = new Uint32Array(tokens.length);
   rows.forEach(({ prompt, response }, i) => {
     tokens.set([...prompt, ...response], offsets[i]);
-    mask.fill(1, offsets[i] + Math.max(prompt.length, 1), offsets[i + 1]);
+    mask.fill(1, offsets[i]! + Math.max(prompt.length, 1), offsets[i + 1]);
   });
   return {
     offsets,

@@ -244,9 +244,9 @@ export class LanguageModel {
     const entropy = new Float32Array(tokens.length);
     let r = 0;
     for (let i = 0; i + 1 < offsets.length; i++)
-      for (let t = offsets[i] + 1; t < offsets[i + 1]; t++, r++) {
-        logprobs[t] = scores.logprobs[r];
-        entropy[t] = scores.entropies[r];
+      for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++, r++) {
+        logprobs[t] = scores.logprobs[r]!;
+        entropy[t] = scores.entropies[r]!;
       }
     return { logprobs, entropy };
   }

@@ -32,10 +32,10 @@ export function layOut(
   for (const [name, { rows, columns }] of shapes) {
     const bytes = Math.ceil((rows * columns * 4) / SLICE_ALIGNMENT_BYTES) * SLICE_ALIGNMENT_BYTES;
     const last = shardBytes.length - 1;
-    if (last < 0 || shardBytes[last] + bytes > limit) shardBytes.push(0);
+    if (last < 0 || shardBytes[last]! + bytes > limit) shardBytes.push(0);
     const shard = shardBytes.length - 1;
-    entries.set(name, { name, rows, columns, shard, byteOffset: shardBytes[shard] });
-    shardBytes[shard] += bytes;
+    entries.set(name, { name, rows, columns, shard, byteOffset: shardBytes[shard]! });
+    shardBytes[shard]! += bytes;
   }
   return { entries, shardBytes };
 }
@@ -64,7 +64,7 @@ export class ParameterSet {
     let slice = this.slices.get(name);
     if (!slice) {
       const { shard, byteOffset, rows, columns } = this.entry(name);
-      slice = this.shards[shard].slice(byteOffset, rows * columns * 4);
+      slice = this.shards[shard]!.slice(byteOffset, rows * columns * 4);
       this.slices.set(name, slice);
     }
     return slice;
@@ -86,7 +86,7 @@ export class ParameterSet {
 
   /** Makes this set equal to another of the same layout. */
   copyFrom(other: ParameterSet): void {
-    for (const [i, shard] of this.shards.entries()) this.device.copy(other.shards[i], shard);
+    for (const [i, shard] of this.shards.entries()) this.device.copy(other.shards[i]!, shard);
   }
 
   /** Every tensor's elements, in the layout's order. One read-back. */

@@ -35,10 +35,10 @@ export function packInput(
   const count = tokens.length;
   const [positions, start, end] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
   for (let i = 0; i + 1 < offsets.length; i++)
-    for (let t = offsets[i]; t < offsets[i + 1]; t++) {
-      positions[t] = t - offsets[i];
-      start[t] = offsets[i];
-      end[t] = offsets[i + 1];
+    for (let t = offsets[i]!; t < offsets[i + 1]!; t++) {
+      positions[t] = t - offsets[i]!;
+      start[t] = offsets[i]!;
+      end[t] = offsets[i + 1]!;
     }
   return {
     count,

@@ -39,9 +39,9 @@ export function fusedParts(config: ModelConfig): Part[] {
     let fused = tensor;
     for (const [pattern, name] of FUSED) fused = fused.replace(pattern, name);
     const isBias = fused.endsWith("qkv.bias");
-    const [rows, columns] = shape.length === 2 ? shape : isBias ? [shape[0], 1] : [1, shape[0]];
+    const [rows, columns] = shape.length === 2 ? shape : isBias ? [shape[0]!, 1] : [1, shape[0]!];
     const row = used.get(fused) ?? 0;
-    used.set(fused, row + rows);
+    used.set(fused, row + rows!);
     return { tensor, fused, row, rows, columns };
   });
 }

@@ -122,5 +122,5 @@ export function remember(
 ): void {
   session.asked.set(key, asked);
   const [oldest] = session.asked.keys();
-  if (session.asked.size > REMEMBERED) session.asked.delete(oldest);
+  if (session.asked.size > REMEMBERED) session.asked.delete(oldest!);
 }

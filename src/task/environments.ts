@@ -78,7 +78,7 @@ function workedGuess(task: Task, index: number): Example {
     if (heeds && at < hidden) low = at + 1;
     if (heeds && at > hidden) high = at - 1;
     const observation = at < hidden ? ">" : "<";
-    messages.push({ role: "assistant", content: HEX_DIGITS[at] }, { role: "user", content: observation });
+    messages.push({ role: "assistant", content: HEX_DIGITS[at]! }, { role: "user", content: observation });
   }
-  return { prompt: messages, response: HEX_DIGITS[guess()] };
+  return { prompt: messages, response: HEX_DIGITS[guess()]! };
 }

@@ -168,7 +168,7 @@ registerWorkflow({
     return Array.from({ length: solutions }, (_, choice) => {
       const texts = Array.from(
         { length: solutions },
-        (_, i) => answers[(i + choice) % answers.length].response,
+        (_, i) => answers[(i + choice) % answers.length]!.response,
       );
       const prompt = promptOf(asking(task, filled(judgePrompt, { task, texts })));
       return { prompt, response: String(choice + 1) };

@@ -68,7 +68,7 @@ class Reader {
 
   private byte(): number {
     if (this.isAtEnd) throw damaged("a number is cut off");
-    return this.message[this.at++];
+    return this.message[this.at++]!;
   }
 
   /** @param number of the field, for the error. */

@@ -19,9 +19,9 @@ const WHITENED_NOTHING = { relative: 0, absolute: 2e-2 };
 describe.each(DEVICES)("random ragged batches on $name equal float64", ({ device }) => {
   test(`${ROUNDS} of every estimator`, { timeout: 600_000 }, async () => {
     for (let round = 0; round < ROUNDS; round++) {
-      const name = NAMES[round % NAMES.length];
+      const name = NAMES[round % NAMES.length]!;
       const batch = randomBatch(5000 + round);
-      const sizes = batch.groups.offsets.slice(1).map((end, g) => end - batch.groups.offsets[g]);
+      const sizes = batch.groups.offsets.slice(1).map((end, g) => end - batch.groups.offsets[g]!);
       if (name === "grpo_passk" && sizes.includes(1)) continue;
       // Alone with a fully masked row, opo has no tokens to weigh by and is refused.
       const run = () => advantages(batch, name);
@@ -92,7 +92,7 @@ describe("properties", () => {
     },
   );
   test("a group of one: verl keeps its reward, TRL gives 0, rloo_vectorized gives 0", () => {
-    expect(groupAdvantages([[2]], "grpo")[0][0]).toBeCloseTo(2 / (1 + 1e-6), 12);
+    expect(groupAdvantages([[2]], "grpo")[0]![0]).toBeCloseTo(2 / (1 + 1e-6), 12);
     expect(groupAdvantages([[2]], "trl.grpo")).toEqual([[0]]);
     expect(groupAdvantages([[2]], "rloo")).toEqual([[2]]);
     expect(groupAdvantages([[2]], "rloo_vectorized")).toEqual([[0]]);
@@ -103,7 +103,7 @@ describe("properties", () => {
   test("grpo does not change when rewards are shifted, and barely when they are scaled", () => {
     const [plain] = groupAdvantages([[1, 0, 0.5]], "grpo");
     const [moved] = groupAdvantages([[13, 3, 8]], "grpo");
-    expect(furthest(moved, plain, { relative: 1e-5, absolute: 0 })).toBeUndefined();
+    expect(furthest(moved!, plain!, { relative: 1e-5, absolute: 0 })).toBeUndefined();
   });
 });
 
@@ -118,7 +118,7 @@ test("a stream of whole groups gives what the whole file gives, and refuses batc
   let seen = 0;
   const parts = () => streamJsonl(() => text, { tokensPerPart: 24 });
   for await (const { estimate, rows: places } of streamAdvantages(parts(), "grpo")) {
-    for (const [k, row] of places.entries()) expect(estimate.values[k]).toBeCloseTo(whole[row], 12);
+    for (const [k, row] of places.entries()) expect(estimate.values[k]).toBeCloseTo(whole[row]!, 12);
     seen += places.length;
   }
   expect(seen).toBe(rows.length);

@@ -129,8 +129,8 @@ describe("advantages equal rLLM's", () => {
     prpo: ["prpo", {}],
   };
   test.each(Object.keys(golden.expected))("%s", (name) => {
-    const [estimator, settings] = names[name];
+    const [estimator, settings] = names[name]!;
     const got = groupAdvantages(golden.rewards, estimator, settings);
-    expect(furthest(got.flat(), golden.expected[name].flat(), F64)).toBeUndefined();
+    expect(furthest(got.flat(), golden.expected[name]!.flat(), F64)).toBeUndefined();
   });
 });

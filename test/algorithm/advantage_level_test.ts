@@ -38,7 +38,7 @@ describe("as many rows as tokens", () => {
   test.each(READINGS)("the level %s reaches a Tinker service", (_, advantages, slopes) => {
     const batch = { ...ROWS, advantages, tokens: Uint32Array.of(1, 2), oldLogprobs: Float32Array.of(-1, -2) };
     const loss = serviceLoss(batch, { ...SPEC, name: "ppo", entropy_coeff: 0, temperature: 1 });
-    expect(Array.from(loss!.inputs.advantages, (a) => -a)).toEqual(slopes);
+    expect(Array.from(loss!.inputs.advantages!, (a) => -a)).toEqual(slopes);
   });
 
   overDevices("on a device", (device) => {

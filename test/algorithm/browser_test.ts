@@ -77,7 +77,7 @@ async function compute(one: PageCase) {
       const { loss, dlogprobs, metrics } = await grpu.computePolicyLoss(batch, one.spec, { device });
       return { loss, values: Array.from(dlogprobs as Float32Array), metrics };
     }
-    batch.groups = grpu.packGroups(Uint32Array.from(groups), Math.max(...groups) + 1);
+    batch.groups = grpu.packGroups(Uint32Array.from(groups!), Math.max(...groups!) + 1);
     const { advantages } = await grpu.computeAdvantages(batch, one.name, { device, settings: one.settings });
     return { values: Array.from(advantages as Float64Array) };
   } finally {

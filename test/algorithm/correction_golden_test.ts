@@ -36,7 +36,7 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
     else expect(furthest(got.weights!, c.weights.flat(), F64)).toBeUndefined();
     expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(c.metrics).sort());
     for (const [key, value] of Object.entries(c.metrics))
-      expect(furthest([got.metrics[key]], [value], F64), key).toBeUndefined();
+      expect(furthest([got.metrics[key]!], [value], F64), key).toBeUndefined();
   });
 
   describe.each(DEVICES)("weights and mask on $name", ({ device }) => {
@@ -52,7 +52,7 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
         const shape = { rows: rows.length, tokens: batch.mask.length };
         const recorded = recordCorrection(device, c, { buffers, ...shape });
         const [mask] = await device.read([{ buffer: recorded.mask, type: "u32" }]);
-        expect(Array.from(mask)).toEqual(c.mask.flat());
+        expect(Array.from(mask!)).toEqual(c.mask.flat());
         if (c.weights === null) expect(recorded.weights).toBeUndefined();
         else
           expect(
@@ -68,7 +68,7 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
     const golden = readGolden<Record<string, number>>(`${name}.offpolicy_metrics.json`);
     const got = offPolicyMetrics(batch);
     for (const [key, value] of Object.entries(golden))
-      expect(furthest([got[key]], [value], F64), key).toBeUndefined();
+      expect(furthest([got[key]!], [value], F64), key).toBeUndefined();
   });
 });
 
@@ -105,7 +105,7 @@ describe.each<CorrectionConfig>([
     };
     const recorded = recordCorrection(device, config, { buffers, rows: 2, tokens: 3 });
     const [mask] = await device.read([{ buffer: recorded.mask, type: "u32", length: 3 }]);
-    expect([...mask]).toEqual([1, 1, 1]);
+    expect([...mask!]).toEqual([1, 1, 1]);
     if (config.rollout_is) expect([...(await readFloats(device, recorded.weights!, 3))]).toEqual([1, 1, 1]);
     recorded.release();
     device.release(...Object.values(buffers));
@@ -113,7 +113,7 @@ describe.each<CorrectionConfig>([
 });
 
 test.each(Object.keys(CORRECTION_PRESETS))("the preset %s can be planned", (name) => {
-  expect(() => planCorrection(CORRECTION_PRESETS[name])).not.toThrow();
+  expect(() => planCorrection(CORRECTION_PRESETS[name]!)).not.toThrow();
 });
 
 test.each([

@@ -62,7 +62,7 @@ describe.each(DEVICES)("a user's loss on $name", ({ name, device }) => {
     const got = await deviceLoss(device, batch, own);
     expect(furthest([got.loss], [want.loss], F32)).toBeUndefined();
     expect(furthest(got.dlogprobs, want.dlogprobs, F32)).toBeUndefined();
-    expect(furthest([got.metrics.share_up], [want.metrics.share_up], F32)).toBeUndefined();
+    expect(furthest([got.metrics.share_up!], [want.metrics.share_up!], F32)).toBeUndefined();
   });
 
   test.runIf(name === "webgpu")("is quoted with its own line number when it does not compile", async () => {
@@ -95,7 +95,7 @@ describe("a user's estimator", () => {
     estimate: (groups, { scale }) =>
       groups.map(({ rewards }) => {
         const sorted = rewards.toSorted((a, b) => a - b);
-        return rewards.map((r) => scale * (r - sorted[sorted.length >> 1]));
+        return rewards.map((r) => scale * (r - sorted[sorted.length >> 1]!));
       }),
   });
   defineEstimator({ name: "short", settings: {}, estimate: (groups) => groups.map(() => [0]) });

@@ -54,7 +54,7 @@ export function pack(
 
 export function offsetsOf(rows: readonly { mask: number[] }[]): Uint32Array {
   const offsets = new Uint32Array(rows.length + 1);
-  for (const [i, { mask }] of rows.entries()) offsets[i + 1] = offsets[i] + mask.length;
+  for (const [i, { mask }] of rows.entries()) offsets[i + 1] = offsets[i]! + mask.length;
   return offsets;
 }
 
@@ -72,7 +72,7 @@ export function lossBatch(rows: readonly GoldenRow[], weighted: boolean): LossBa
     oldLogprobs,
     advantages: { level: "token", values: pack(rows, "advantages") },
     rolloutIsWeights: weighted
-      ? oldLogprobs.map((old, t) => (mask[t] === 0 ? 0 : Math.min(Math.exp(old - rollout[t]), 2)))
+      ? oldLogprobs.map((old, t) => (mask[t] === 0 ? 0 : Math.min(Math.exp(old - rollout[t]!), 2)))
       : undefined,
     refLogprobs: pack(rows, "ref_logprobs"),
   };
@@ -86,8 +86,8 @@ export function furthest(
 ): { index: number; got: number; want: number } | undefined {
   if (got.length !== want.length) return { index: -1, got: got.length, want: want.length };
   for (let i = 0; i < want.length; i++) {
-    const allowed = tolerance.absolute + tolerance.relative * Math.abs(want[i]);
-    if (!(Math.abs(got[i] - want[i]) <= allowed)) return { index: i, got: got[i], want: want[i] };
+    const allowed = tolerance.absolute + tolerance.relative * Math.abs(want[i]!);
+    if (!(Math.abs(got[i]! - want[i]!) <= allowed)) return { index: i, got: got[i]!, want: want[i]! };
   }
   return undefined;
 }

@@ -52,7 +52,7 @@ describe.each(BATCHES)("on %s", (name) => {
   test("the value loss equals the published one", () => {
     const got = valueLoss(valueBatch, valueSpec);
     expect(
-      furthest([got.loss, got.metrics["critic/vf_clipfrac"]], [value.value, value.vf_clipfrac], F64),
+      furthest([got.loss, got.metrics["critic/vf_clipfrac"]!], [value.value, value.vf_clipfrac], F64),
     ).toBeUndefined();
     expect(furthest(got.dvalues, value.dvpreds.flat(), F64)).toBeUndefined();
   });
@@ -91,7 +91,7 @@ describe.each(BATCHES)("on %s", (name) => {
       const recorded = recordValueLoss(device, valueSpec, { buffers, counts });
       const { loss, metrics } = recorded.decode(await device.read(recorded.reads));
       expect(
-        furthest([loss, metrics["critic/vf_clipfrac"]], [value.value, value.vf_clipfrac], F32),
+        furthest([loss, metrics["critic/vf_clipfrac"]!], [value.value, value.vf_clipfrac], F32),
       ).toBeUndefined();
       expect(furthest(await readFloats(device, recorded.dvalues), value.dvpreds.flat(), F32)).toBeUndefined();
       recorded.release();

@@ -39,8 +39,8 @@ function expected(
     const most = z.reduce((a, b) => Math.max(a, b));
     const lse = most + Math.log(z.reduce((sum, x) => sum + Math.exp(x - most), 0));
     const p = z.map((x) => Math.exp(x - lse));
-    logprobs.push(z[targets[r]] - lse);
-    entropies.push(p.reduce((sum, q, j) => sum - q * (z[j] - lse), 0));
+    logprobs.push(z[targets[r]!]! - lse);
+    entropies.push(p.reduce((sum, q, j) => sum - q * (z[j]! - lse), 0));
     sumPiSquared.push(p.reduce((sum, q) => sum + q * q, 0));
   }
   return { logprobs, entropies, sumPiSquared };
@@ -112,9 +112,9 @@ describe.each(DEVICES)("from logits on $name", ({ name, device }) => {
     const gradient = await readFloats(device, got.logits, 24);
     const at = (j: number, h: number) => {
       const moved = { ...c, logits: Float64Array.from(c.logits) as unknown as Float32Array };
-      moved.logits[j] += h;
+      moved.logits[j]! += h;
       const { logprobs, entropies } = expected(moved, options);
-      return logprobs.reduce((sum, x, r) => sum + a[r] * x + b[r] * entropies[r], 0);
+      return logprobs.reduce((sum, x, r) => sum + a[r]! * x + b[r]! * entropies[r]!, 0);
     };
     const h = 1e-5;
     const want = Float64Array.from({ length: 24 }, (_, j) =>
@@ -136,7 +136,7 @@ describe.each(DEVICES)("from logits on $name", ({ name, device }) => {
       for (let r = 0; r < rows; r++)
         for (let v = 0; v < vocabulary; v++)
           for (let k = 0; k < channels; k++)
-            logits[r * vocabulary + v] += h[r * channels + k] * w[v * channels + k];
+            logits[r * vocabulary + v]! += h[r * channels + k]! * w[v * channels + k]!;
       const c = { ...makeCase(rows, vocabulary), logits };
       const dlogprobs = device.upload(floats(rows), "a");
       const dentropy = device.upload(floats(rows), "b");
@@ -166,8 +166,8 @@ describe.each(DEVICES)("from logits on $name", ({ name, device }) => {
       for (let r = 0; r < rows; r++)
         for (let v = 0; v < vocabulary; v++)
           for (let k = 0; k < channels; k++) {
-            wantHidden[r * channels + k] += dlogits[r * vocabulary + v] * w[v * channels + k];
-            wantHead[v * channels + k] += dlogits[r * vocabulary + v] * h[r * channels + k];
+            wantHidden[r * channels + k]! += dlogits[r * vocabulary + v]! * w[v * channels + k]!;
+            wantHead[v * channels + k]! += dlogits[r * vocabulary + v]! * h[r * channels + k]!;
           }
       expect(furthest(await readFloats(device, dhidden), wantHidden, CLOSE)).toBeUndefined();
       expect(furthest(await readFloats(device, dhead), wantHead, CLOSE)).toBeUndefined();

@@ -14,7 +14,7 @@ const FUZZ = { relative: 1e-4, absolute: 2e-5 };
 const ROUNDS = 1000;
 
 function pick<T>(from: readonly T[], next: () => number): T {
-  return from[Math.floor(next() * from.length)];
+  return from[Math.floor(next() * from.length)]!;
 }
 
 function randomSpec(name: string, next: () => number): PolicyLossSpec {
@@ -42,7 +42,7 @@ function isNearBound(batch: RandomBatch): boolean {
   return (
     batch.oldLogprobs !== undefined &&
     Array.from(batch.oldLogprobs).some((old, t) => {
-      const r = Math.exp(batch.logprobs[t] - old);
+      const r = Math.exp(batch.logprobs[t]! - old);
       return bounds.some((bound) => Math.abs(r - bound) < 1e-5);
     })
   );
@@ -59,7 +59,7 @@ function bindsTooMuch(batch: RandomBatch, { name, kl }: PolicyLossSpec): boolean
  * loss keeps one choice and meets many batches. The cpu device meets a new choice each round.
  */
 function trial(round: number, device: string): { spec: PolicyLossSpec; batch: RandomBatch } {
-  const name = NAMES[round % NAMES.length];
+  const name = NAMES[round % NAMES.length]!;
   const choices = random(device === "webgpu" ? round % NAMES.length : round);
   const spec = randomSpec(name, choices);
   // Rows with one advantage tie in covariance, and rounding breaks the tie: selections meet advantages per token.
@@ -88,7 +88,7 @@ describe.each(DEVICES)("random ragged batches on $name equal float64", ({ name, 
       if (want.dentropy) expect(furthest(got.dentropy!, want.dentropy, FUZZ), where).toBeUndefined();
       expect(Object.keys(got.metrics)).toEqual(Object.keys(want.metrics));
       for (const [key, value] of Object.entries(want.metrics))
-        expect(furthest([got.metrics[key]], [value], FUZZ), `${where} ${key}`).toBeUndefined();
+        expect(furthest([got.metrics[key]!], [value], FUZZ), `${where} ${key}`).toBeUndefined();
       compared++;
     }
     expect(compared).toBeGreaterThan(ROUNDS * 0.8);

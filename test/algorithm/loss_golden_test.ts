@@ -39,7 +39,7 @@ describe.each(BATCHES)("policy losses in float64 equal the published ones on %s"
     expect(furthest(got.dlogprobs, c.dlogprobs.flat(), F64)).toBeUndefined();
     expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(c.metrics).sort());
     for (const [key, value] of Object.entries(c.metrics))
-      expect(furthest([got.metrics[key]], [value], F64), key).toBeUndefined();
+      expect(furthest([got.metrics[key]!], [value], F64), key).toBeUndefined();
   });
 });
 
@@ -58,7 +58,7 @@ describe.each(DEVICES)("policy losses on $name equal the published ones", ({ dev
       expect(furthest([got.loss], [c.value], F32)).toBeUndefined();
       expect(furthest(got.dlogprobs, c.dlogprobs.flat(), F32)).toBeUndefined();
       for (const [key, value] of Object.entries(c.metrics))
-        expect(furthest([got.metrics[key]], [value], F32), key).toBeUndefined();
+        expect(furthest([got.metrics[key]!], [value], F32), key).toBeUndefined();
     });
   });
 });

@@ -42,7 +42,7 @@ describe("the gradient equals finite differences of the loss", () => {
       const { dlogprobs } = policyLoss(batch, spec);
       const at = (t: number, h: number) => {
         const logprobs = Float64Array.from(batch.logprobs);
-        logprobs[t] += h;
+        logprobs[t]! += h;
         return policyLoss({ ...batch, logprobs }, spec).loss;
       };
       const h = 1e-6;
@@ -159,8 +159,8 @@ describe.each(DEVICES)("on $name", ({ name, device }) => {
         advantages: { level: "row", values: new Float32Array(rows).fill(1).fill(5, rows - 1) } as const,
       };
       const got = await deviceLoss(device, batch, { name: "gspo", loss_agg_mode: "token-mean" });
-      expect(got.dlogprobs[rows - 1] * rows).toBeCloseTo(-5 * Math.exp(0.1), 4);
-      expect(got.dlogprobs[65_536 * 64] * rows).toBeCloseTo(-Math.exp(0.1), 4);
+      expect(got.dlogprobs[rows - 1]! * rows).toBeCloseTo(-5 * Math.exp(0.1), 4);
+      expect(got.dlogprobs[65_536 * 64]! * rows).toBeCloseTo(-Math.exp(0.1), 4);
     },
   );
 });

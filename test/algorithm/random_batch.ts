@@ -35,14 +35,14 @@ export function randomBatch(
   const lengths = Array.from({ length: rows }, () => rowLength(next, longest));
   if (!lengths.some((n) => n > 0)) lengths[0] = 3;
   const offsets = new Uint32Array(rows + 1);
-  for (const [row, n] of lengths.entries()) offsets[row + 1] = offsets[row] + n;
+  for (const [row, n] of lengths.entries()) offsets[row + 1] = offsets[row]! + n;
   const tokens = offsets[rows];
-  const floats = (of: (t: number) => number) => Float32Array.from({ length: tokens }, (_, t) => of(t));
+  const floats = (of: (t: number) => number) => Float32Array.from({ length: tokens! }, (_, t) => of(t));
   const perRow = (of: () => number) => Float32Array.from({ length: rows }, of);
-  const mask = Uint32Array.from({ length: tokens }, () => (next() < 0.8 ? 1 : 0));
+  const mask = Uint32Array.from({ length: tokens! }, () => (next() < 0.8 ? 1 : 0));
   for (const row of lengths.keys()) if (next() < 0.1) mask.fill(0, offsets[row], offsets[row + 1]);
   // At least two tokens train, in a row that has them: whitening needs that.
-  for (const row of lengths.keys()) if (lengths[row] >= 2) mask.fill(1, offsets[row], offsets[row] + 2);
+  for (const row of lengths.keys()) if (lengths[row]! >= 2) mask.fill(1, offsets[row], offsets[row]! + 2);
   if (mask.every((m) => m === 0)) mask.fill(1);
   const logprobs = floats(() => -4 * next());
   const groupCount = Math.max(1, Math.floor(rows / 3));
@@ -50,9 +50,9 @@ export function randomBatch(
     offsets,
     mask,
     logprobs,
-    oldLogprobs: floats((t) => logprobs[t] + logRatio(next)),
-    rolloutLogprobs: floats((t) => logprobs[t] + 0.5 * (next() - 0.5)),
-    refLogprobs: floats((t) => logprobs[t] + logRatio(next)),
+    oldLogprobs: floats((t) => logprobs[t]! + logRatio(next)),
+    rolloutLogprobs: floats((t) => logprobs[t]! + 0.5 * (next() - 0.5)),
+    refLogprobs: floats((t) => logprobs[t]! + logRatio(next)),
     advantages: !(shape.perToken ?? next() < 0.5)
       ? { level: "row", values: perRow(() => advantage(next)) }
       : { level: "token", values: floats(() => advantage(next)) },

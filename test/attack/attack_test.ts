@@ -73,7 +73,7 @@ describe.each(SERVERS)("%s", (kind) => {
 
     test("bodies that arrive at once hold a bounded amount of memory, and those refused come again later", async () => {
       const [largest] = named(/30 MB/);
-      const answers = await Promise.all(Array.from({ length: 10 }, () => sendRaw(target.url, largest)));
+      const answers = await Promise.all(Array.from({ length: 10 }, () => sendRaw(target.url, largest!)));
       const statuses = answers.flatMap((it) => it.statuses);
       expect(statuses).toContain(200);
       // 408: on a machine that is busy otherwise.

@@ -137,7 +137,7 @@ export const KINDS = { records, metrics, safetensors, tokenizer, yaml } as const
 async function runCase(seed: number, index: number): Promise<{ kind: string; fault?: string }> {
   const chance = new Chance(seed, index);
   const names = Object.keys(KINDS) as (keyof typeof KINDS)[];
-  const kind = names[index % names.length];
+  const kind = names[index % names.length]!;
   try {
     await KINDS[kind](chance);
   } catch (error) {

@@ -19,7 +19,7 @@ export class Chance {
   }
 
   pick<T>(of: readonly T[]): T {
-    return of[this.int(of.length)];
+    return of[this.int(of.length)]!;
   }
 }
 

@@ -21,14 +21,14 @@ const [kind, root, weightBytes] = process.argv.slice(2);
 const place = { host: "127.0.0.1", port: 0, limits: LIMITS };
 
 async function openView(): Promise<string> {
-  const folder = writeRun(join(root, "run"), { metrics: someMetrics(5) });
+  const folder = writeRun(join(root!, "run"), { metrics: someMetrics(5) });
   return (await serveRuns([new RunFolder(folder, { settingsOf: () => ({}) })], place)).url.replace(/\/$/, "");
 }
 
 async function openTinker(): Promise<string> {
   const service = new TinkerService({
     engine: new ToyModel({ weightBytes: Number(weightBytes ?? 100) }),
-    checkpoints: await Checkpoints.open(root, { log: () => {} }),
+    checkpoints: await Checkpoints.open(root!, { log: () => {} }),
     modelNames: ["toy"],
   });
   const apiKey = kind === "keyed" ? KEY : undefined;

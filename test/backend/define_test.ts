@@ -75,7 +75,7 @@ test("without a tokenizer, rollouts on token ids train and text is refused", asy
   );
   expect(table.text()).toBe(trained.table.text());
   expect(table.text()).not.toBe(threeFunctions().table.text());
-  const [step] = ids.log.of("train")[0].episodes?.[0].trajectories[0].steps ?? [];
+  const [step] = ids.log.of("train")[0]!.episodes?.[0]?.trajectories[0]?.steps ?? [];
   expect(step).toMatchObject({ model_response: "", response_ids: expect.any(Array) });
   await expect(train(text.run)).rejects.toThrow(
     /the backend custom has no tokenizer: call policy.complete with token ids/,

@@ -38,13 +38,13 @@ describe.skipIf(!hasShared)("golden figures", () => {
         const { packed, figures } = golden;
         const got = await model.logprobs(packed, { policy: "current", temperature: 1 });
         for (let i = 0; i + 1 < packed.offsets.length; i++) {
-          const [from, to] = [packed.offsets[i] + 1, packed.offsets[i + 1]];
+          const [from, to] = [packed.offsets[i]! + 1, packed.offsets[i + 1]];
           expectClose(
             got.logprobs.subarray(from, to),
             await figures.read(`base.${i}.logprobs`),
             LOGPROB_TOLERANCE,
           );
-          const entropy = (await figures.read(`base.${i}.entropy`)).subarray(0, to - from);
+          const entropy = (await figures.read(`base.${i}.entropy`)).subarray(0, to! - from);
           expectClose(got.entropy.subarray(from, to), entropy, LOGPROB_TOLERANCE, "entropy");
         }
         model.release();
@@ -61,13 +61,13 @@ describe.skipIf(!hasShared)("golden figures", () => {
             weightVersion: 0,
           },
         );
-        expect(sampled.tokens).toEqual(whole.slice(prompt_ids.length));
+        expect(sampled!.tokens).toEqual(whole.slice(prompt_ids.length));
         const offsets = Uint32Array.of(0, whole.length);
         const scored = await model.logprobs(
           { tokens: Uint32Array.from(whole), offsets },
           { policy: "current", temperature: 1 },
         );
-        expectClose(sampled.logprobs, scored.logprobs.subarray(prompt_ids.length), LOGPROB_TOLERANCE);
+        expectClose(sampled!.logprobs, scored.logprobs.subarray(prompt_ids.length), LOGPROB_TOLERANCE);
         model.release();
       });
 
@@ -92,7 +92,7 @@ describe.skipIf(!hasShared)("golden figures", () => {
         test(`${loss} with an adapter: value and gradients`, async () => {
           const { backend, model } = await withAdapter(await load(lora(golden)), golden);
           const metrics = await backend.forwardBackward(await lossBatch(golden, loss), specOf(golden, loss));
-          expect(relative(metrics["actor/loss"], golden.meta.loss_sum[loss])).toBeLessThan(1e-3);
+          expect(relative(metrics["actor/loss"]!, golden.meta.loss_sum[loss]!)).toBeLessThan(1e-3);
           const gradients = await model.optimizer.gradients.read();
           for (const [factor, got] of gradients) {
             const expected = await golden.figures.read(`grad.${loss}.${factor}`);
@@ -108,7 +108,7 @@ describe.skipIf(!hasShared)("golden figures", () => {
         const params = { learning_rate: lr, beta1, beta2, eps, weight_decay: 0, grad_clip_norm: 0 };
         for (const [step, expected] of loss_sum.entries()) {
           const metrics = await backend.forwardBackward(batch, specOf(golden, "ppo"));
-          expect(relative(metrics["actor/loss"], expected), `loss of step ${step}`).toBeLessThan(
+          expect(relative(metrics["actor/loss"]!, expected), `loss of step ${step}`).toBeLessThan(
             LOSS_TOLERANCE,
           );
           await backend.optimStep(params);
@@ -152,7 +152,7 @@ async function lossBatch({ figures, packed }: GoldenModel, loss: keyof typeof LO
   const tokens = packed.tokens.slice(0, offsets[5]);
   const spread = async (field: string) => {
     const all = new Float32Array(tokens.length);
-    for (let i = 0; i < 5; i++) all.set(await figures.read(`loss.${i}.${field}`), offsets[i] + 1);
+    for (let i = 0; i < 5; i++) all.set(await figures.read(`loss.${i}.${field}`), offsets[i]! + 1);
     return all;
   };
   const mask = new Uint32Array(tokens.length).fill(1);
@@ -170,7 +170,7 @@ async function lossBatch({ figures, packed }: GoldenModel, loss: keyof typeof LO
 }
 
 function minus(a: Float32Array, b: Float32Array): Float64Array {
-  return Float64Array.from(a, (x, i) => x - b[i]);
+  return Float64Array.from(a, (x, i) => x - b[i]!);
 }
 
 function relative(a: number, b: number): number {
@@ -181,8 +181,8 @@ function relativeDistance(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let apart = 0;
   let size = 0;
   for (let i = 0; i < b.length; i++) {
-    apart += (a[i] - b[i]) ** 2;
-    size += b[i] ** 2;
+    apart += (a[i]! - b[i]!) ** 2;
+    size += b[i]! ** 2;
   }
   return Math.sqrt(apart / Math.max(size, 1e-30));
 }

@@ -183,7 +183,7 @@ describe("a checkpoint of another shape is refused, with both", () => {
     const other = LanguageModel.create(device, { ...CONFIG, ropeTheta: 500_000 });
     await expect(loadCheckpoint(base, other)).rejects.toThrow(/differ in ropeTheta: 10000, 500000/);
     const saved = await openAdapter((await writeForeignAdapter(dir, { ...LORA, base })).adapter);
-    const [module, factors] = [...saved.modules][0];
+    const [module, factors] = [...saved.modules][0]!;
     const stray = join(dir, "wide");
     await saveAdapter(stray, {
       ...saved,

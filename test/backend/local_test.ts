@@ -109,7 +109,7 @@ overDevices("LocalBackend", (device) => {
       const company = [request([4], 1, { temperature: 0.5 }), request([1, 2, 3], 8), request([1, 2, 3], 7)];
       const together = await backend.sample([...company, request([5, 6], 2, { top_k: 3 })]);
       expect(together[2]).toEqual(alone[0]);
-      expect(together[1].tokens).not.toEqual(alone[0].tokens);
+      expect(together[1]!.tokens).not.toEqual(alone[0]!.tokens);
       backend.languageModel.release();
     });
 
@@ -121,10 +121,10 @@ overDevices("LocalBackend", (device) => {
           request(prompt, i, { temperature, top_k: 5, top_p: 0.9 }),
         );
         const sampled = await backend.sample(requests);
-        const rows = pack(sampled.map(({ tokens }, i) => [...prompts[i], ...tokens]));
+        const rows = pack(sampled.map(({ tokens }, i) => [...prompts[i]!, ...tokens]));
         const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
         for (const [i, { logprobs: own }] of sampled.entries())
-          expectClose(own, logprobs.subarray(rows.offsets[i] + prompts[i].length, rows.offsets[i + 1]), {
+          expectClose(own, logprobs.subarray(rows.offsets[i]! + prompts[i]!.length, rows.offsets[i + 1]), {
             relative: 0,
             absolute: 1e-4,
           });
@@ -136,13 +136,13 @@ overDevices("LocalBackend", (device) => {
       const backend = open(device);
       const [free] = await backend.sample([request([1], 5, { max_tokens: 12 })]);
       expect(free).toMatchObject({ finish_reason: "length" });
-      expect(free.tokens).toHaveLength(12);
-      const stop = free.tokens[4];
+      expect(free!.tokens).toHaveLength(12);
+      const stop = free!.tokens[4]!;
       const [stopped] = await backend.sample([request([1], 5, { max_tokens: 12, stop_token_ids: [stop] })]);
-      expect(stopped.tokens).toEqual(free.tokens.slice(0, free.tokens.indexOf(stop) + 1));
-      expect(stopped.finish_reason).toBe("stop");
+      expect(stopped!.tokens).toEqual(free!.tokens.slice(0, free!.tokens.indexOf(stop) + 1));
+      expect(stopped!.finish_reason).toBe("stop");
       const [full] = await backend.sample([request(new Array(30).fill(1), 5)]);
-      expect(full.tokens).toHaveLength(2);
+      expect(full!.tokens).toHaveLength(2);
       backend.languageModel.release();
     });
 
@@ -153,8 +153,8 @@ overDevices("LocalBackend", (device) => {
         request([3, 1], 1, { top_k: 1 }),
         request([3, 1], 2, { top_p: 1e-6 }),
       ]);
-      expect(byK.tokens).toEqual(greedy.tokens);
-      expect(byP.tokens).toEqual(greedy.tokens);
+      expect(byK!.tokens).toEqual(greedy!.tokens);
+      expect(byP!.tokens).toEqual(greedy!.tokens);
       backend.languageModel.release();
     });
 
@@ -205,10 +205,10 @@ overDevices("LocalBackend", (device) => {
           gradients.push([...read.values()].map((values) => values.slice()));
           backend.languageModel.release();
         }
-        for (const [i, one] of gradients[0].entries())
-          expectClose(gradients[1][i], one, { relative: 1e-4, absolute: 1e-6 });
-        for (const [name, value] of Object.entries(metrics[0]))
-          expectClose([metrics[1][name]], [value], { relative: 1e-4, absolute: 1e-6 }, name);
+        for (const [i, one] of gradients[0]!.entries())
+          expectClose(gradients[1]![i]!, one, { relative: 1e-4, absolute: 1e-6 });
+        for (const [name, value] of Object.entries(metrics[0]!))
+          expectClose([metrics[1]![name]!], [value], { relative: 1e-4, absolute: 1e-6 }, name);
       });
 
       test(`${kind}: a step moves the loss down and a resumed run is the same bit for bit`, async () => {
@@ -252,14 +252,14 @@ overDevices("LocalBackend", (device) => {
       for (const loss of [name, "gpg"]) {
         const backend = open(device, { microBatchTokens: 10 });
         const spec = { ...LOSS, name: loss, settings: {} };
-        losses.push((await backend.forwardBackward(batch(1), spec))["actor/loss"]);
+        losses.push((await backend.forwardBackward(batch(1), spec))["actor/loss"]!);
         const read = await backend.languageModel.optimizer.gradients.read();
         gradients.push([...read.values()].map((values) => values.slice()));
         backend.languageModel.release();
       }
-      expectClose([losses[0]], [losses[1]], { relative: 1e-5, absolute: 1e-7 });
-      for (const [i, one] of gradients[1].entries())
-        expectClose(gradients[0][i], one, { relative: 1e-4, absolute: 1e-6 });
+      expectClose([losses[0]!], [losses[1]!], { relative: 1e-5, absolute: 1e-7 });
+      for (const [i, one] of gradients[1]!.entries())
+        expectClose(gradients[0]![i]!, one, { relative: 1e-4, absolute: 1e-6 });
     });
 
     test("advantages per token mean what they mean per row, also with as many rows as tokens", async () => {
@@ -277,8 +277,8 @@ overDevices("LocalBackend", (device) => {
         gradients.push([...read.values()].map((values) => values.slice()));
         backend.languageModel.release();
       }
-      for (const [i, one] of gradients[0].entries())
-        expectClose(gradients[1][i], one, { relative: 1e-5, absolute: 1e-7 });
+      for (const [i, one] of gradients[0]!.entries())
+        expectClose(gradients[1]![i]!, one, { relative: 1e-5, absolute: 1e-7 });
     });
 
     const REINFORCE: LossSpec = {
@@ -309,13 +309,13 @@ overDevices("LocalBackend", (device) => {
           for (const [name, w] of weights)
             model.trainable.write(
               name,
-              w.map((x, i) => x + step * gradients.get(name)![i]),
+              w.map((x, i) => x + step * gradients.get(name)![i]!),
             );
           model.refresh();
           const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
           const { offsets, mask, advantages } = rows;
           return -rowsOfTokens(offsets).reduce(
-            (sum, row, t) => sum + mask[t] * advantages.values[row] * logprobs[t],
+            (sum, row, t) => sum + mask[t]! * advantages.values[row]! * logprobs[t]!,
             0,
           );
         };
@@ -335,7 +335,7 @@ overDevices("LocalBackend", (device) => {
           { ...batch(1), oldLogprobs: logprobs },
           { ...LOSS, entropy_coeff: 0, temperature },
         );
-        expect(Math.abs(metrics["actor/ppo_kl"])).toBeLessThan(1e-6);
+        expect(Math.abs(metrics["actor/ppo_kl"]!)).toBeLessThan(1e-6);
         expect(metrics["actor/pg_clipfrac"]).toBe(0);
         backend.languageModel.release();
       },
@@ -357,17 +357,17 @@ overDevices("LocalBackend", (device) => {
           ...pack(trained.map((row) => [...rows.tokens.subarray(rows.offsets[row], rows.offsets[row + 1])])),
           mask: Uint32Array.from(pick(rows.mask)),
           oldLogprobs: Float32Array.from(pick(rows.oldLogprobs!)),
-          advantages: perRow(...trained.map((row) => rows.advantages.values[row])),
+          advantages: perRow(...trained.map((row) => rows.advantages.values[row]!)),
         };
         const [whole, without] = [open(device), open(device)];
         const spec = { ...LOSS, loss_agg_mode };
         const [a, b] = [await whole.forwardBackward(rows, spec), await without.forwardBackward(filled, spec)];
-        expectClose([a["actor/loss"]], [b["actor/loss"]], { relative: 1e-5, absolute: 1e-7 });
+        expectClose([a["actor/loss"]!], [b["actor/loss"]!], { relative: 1e-5, absolute: 1e-7 });
         const [left, right] = await Promise.all(
           [whole, without].map(({ languageModel }) => languageModel.optimizer.gradients.read()),
         );
-        for (const [name, gradient] of right)
-          expectClose(left.get(name)!, gradient, { relative: 1e-4, absolute: 1e-6 });
+        for (const [name, gradient] of right!)
+          expectClose(left!.get(name)!, gradient, { relative: 1e-4, absolute: 1e-6 });
         whole.languageModel.release();
         without.languageModel.release();
       },
@@ -382,7 +382,7 @@ overDevices("LocalBackend", (device) => {
         { ...batch(1), advantages: perToken(...weights) },
       ]) {
         const backend = open(device);
-        losses.push((await backend.forwardBackward(rows, spec))["actor/loss"]);
+        losses.push((await backend.forwardBackward(rows, spec))["actor/loss"]!);
         backend.languageModel.release();
       }
       expect(losses[0]).toBe(losses[1]);
@@ -415,7 +415,7 @@ overDevices("LocalBackend", (device) => {
       };
       const losses: number[] = [];
       for (let i = 0; i < 25; i++) {
-        losses.push((await backend.forwardBackward(rows, spec))["actor/loss"]);
+        losses.push((await backend.forwardBackward(rows, spec))["actor/loss"]!);
         await backend.optimStep({ ...OPTIM, weight_decay: 0 });
       }
       expect(losses[0]).toBeGreaterThan(1.5);
@@ -490,7 +490,7 @@ overDevices("published weights", (device) => {
       ]);
       expect([after, await sample("published")]).toEqual([before, before]);
       const trained = await sample("current");
-      expect(trained[0].weight_version).toBe(1);
+      expect(trained[0]!.weight_version).toBe(1);
       expect(trained.map(({ tokens }) => tokens)).not.toEqual(before.map(({ tokens }) => tokens));
       await backend.publishWeights();
       expect(await sample("published")).toEqual(trained);
@@ -526,8 +526,8 @@ describe.skipIf(!gpuDevice)("logits beyond one window", () => {
     const [a, b] = await Promise.all(
       [whole, half].map((backend) => backend.languageModel.optimizer.gradients.read()),
     );
-    for (const [name, values] of a)
-      expectClose(b.get(name)!, values, { relative: 1e-3, absolute: 1e-4 }, name);
+    for (const [name, values] of a!)
+      expectClose(b!.get(name)!, values, { relative: 1e-3, absolute: 1e-4 }, name);
     whole.languageModel.release();
     half.languageModel.release();
   });

@@ -50,7 +50,7 @@ overDevices("the first on-policy step", (device) => {
     const steps = log.of("train").map(({ metrics }) => metrics);
     expect(steps).toHaveLength(2);
     for (const metrics of steps) {
-      expect(Math.abs(metrics["actor/ppo_kl"])).toBe(0);
+      expect(Math.abs(metrics["actor/ppo_kl"]!)).toBe(0);
       expect(metrics["actor/pg_clipfrac"]).toBe(0);
       expect(metrics["actor/grad_norm"]).toBeGreaterThan(0);
       if (!bypass_mode) expect(metrics["training/rollout_probs_diff_max"]).toBe(0);

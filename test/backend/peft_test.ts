@@ -21,7 +21,7 @@ import { hasShared, sharedPath } from "../fixtures/shared.ts";
 const PLACE = fileURLToPath(new URL("../fixtures/peft/", import.meta.url));
 const BASE = sharedPath("models/tiny-qwen3");
 const EXPECTED = JSON.parse(readFileSync(join(PLACE, "expected.json"), "utf8")) as Record<string, number[][]>;
-const ROWS = pack(EXPECTED.tokens);
+const ROWS = pack(EXPECTED.tokens!);
 const TOLERANCE = { relative: 0, absolute: 1e-4 };
 
 /** Without first tokens, which have nothing before them. */
@@ -33,15 +33,15 @@ describe.skipIf(!hasShared)("an adapter that PEFT made", () => {
   test.each(["all", "pattern", "layers"])("(%s) is the policy that PEFT makes of it", async (name) => {
     const model = await loadModel(device, await openModel(join(PLACE, name), { base: BASE }));
     const { logprobs } = await model.logprobs(ROWS, { policy: "current", temperature: 1 });
-    expectClose(scored(logprobs), EXPECTED[name].flat(), TOLERANCE);
-    expect(Math.abs(EXPECTED[name][0][2] - EXPECTED.base[0][2])).toBeGreaterThan(0.01);
+    expectClose(scored(logprobs), EXPECTED[name]!.flat(), TOLERANCE);
+    expect(Math.abs(EXPECTED[name]![0]![2]! - EXPECTED.base![0]![2]!)).toBeGreaterThan(0.01);
 
     const engine = await LocalEngine.open({ device, folder: BASE });
     const policy = await engine.openPolicy(join(PLACE, name));
-    const prompts = await policy.scorePrompts(EXPECTED.tokens, { topk: 0 });
+    const prompts = await policy.scorePrompts(EXPECTED.tokens!, { topk: 0 });
     expectClose(
       Float32Array.from(prompts.flatMap(({ logprobs: own }) => [...own.subarray(1)])),
-      EXPECTED[name].flat(),
+      EXPECTED[name]!.flat(),
       TOLERANCE,
     );
   });
@@ -58,7 +58,7 @@ describe.skipIf(!hasShared)("an adapter that PEFT made", () => {
     await saveCheckpoint(dir, { model, base: base.mark });
     const again = await loadModel(device, await openModel(dir));
     const { logprobs } = await again.logprobs(ROWS, { policy: "current", temperature: 1 });
-    expectClose(scored(logprobs), EXPECTED[name].flat(), TOLERANCE);
+    expectClose(scored(logprobs), EXPECTED[name]!.flat(), TOLERANCE);
   });
 
   test("with a copy of its base's output matrix opens, and with another one is refused", async () => {

@@ -53,7 +53,7 @@ overDevices("the engine behind the servers", (device: Device) => {
     for (let i = 0; i < steps; i++) {
       const { metrics } = await trainer.forwardBackward(ROWS, { loss: LOSS, forwardOnly: false });
       await trainer.optimStep(ADAM);
-      losses.push(metrics["loss:sum"]);
+      losses.push(metrics["loss:sum"]!);
     }
     return losses;
   };
@@ -66,11 +66,11 @@ overDevices("the engine behind the servers", (device: Device) => {
       const { root, trainer, clear } = await open();
       const [whole, first] = [await trainer(rank), await trainer(rank)];
       const { logprobs, metrics } = await whole.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true });
-      const byHand = -logprobs.reduce((sum, p, t) => sum + p * ROWS.inputs.weights[t], 0);
+      const byHand = -logprobs.reduce((sum, p, t) => sum + p * ROWS.inputs.weights![t]!, 0);
       expect(metrics["loss:sum"]).toBeCloseTo(byHand, 4);
       const losses = await train(whole, 6);
       expect(losses[0]).toBeCloseTo(byHand, 4);
-      expect(losses[5]).toBeLessThan(losses[0] - 0.5);
+      expect(losses[5]).toBeLessThan(losses[0]! - 0.5);
       await train(first, 3);
       const dir = join(root, "saved");
       await first.save(dir, { optimizer: true });
@@ -91,7 +91,7 @@ overDevices("the engine behind the servers", (device: Device) => {
       const base = await engine.openPolicy();
       const prompts = [[1, 5, 6, 7]];
       const scores = async (policy: { scorePrompts: typeof base.scorePrompts }) =>
-        [...(await policy.scorePrompts(prompts, { topk: 0 }))[0].logprobs].slice(1);
+        [...(await policy.scorePrompts(prompts, { topk: 0 }))[0]!.logprobs].slice(1);
       const untouched = await scores(base);
       await train(a, 2);
       const frozen = a.freeze();

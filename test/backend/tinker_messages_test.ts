@@ -50,9 +50,9 @@ describe("a forward_backward request", () => {
     const [a, b] = [data, [request.data[0]]].map((of) =>
       encodeForwardBackward({ ...request, data: of, forwardOnly: true }),
     );
-    expect(hex(a)).toBe(hex(b));
+    expect(hex(a!)).toBe(hex(b!));
     // Field 6 is last: its key and 1.
-    expect([...a.subarray(-2)]).toEqual([6 << 3, 1]);
+    expect([...a!.subarray(-2)]).toEqual([6 << 3, 1]);
   });
 });
 

@@ -151,13 +151,13 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
         if (here[name] !== undefined)
           expect(there[name], `${name} of step ${step}`).toBeCloseTo(here[name], 4);
       const [a, b] = [await local.optimStep(ADAM), await remote.optimStep(ADAM)];
-      expect(b["actor/grad_norm"] / a["actor/grad_norm"], `gradient of step ${step}`).toBeCloseTo(1, 3);
+      expect(b["actor/grad_norm"]! / a["actor/grad_norm"]!, `gradient of step ${step}`).toBeCloseTo(1, 3);
     }
     const [here, there] = await Promise.all(
       [local, remote].map((backend) => backend.logprobs(batch, { policy: "current", temperature: 1 })),
     );
     expect(remote.weightVersion).toBe(3);
-    expect(largestGap(here.logprobs, there.logprobs)).toBeLessThan(2e-4);
+    expect(largestGap(here!.logprobs, there!.logprobs)).toBeLessThan(2e-4);
     local.close();
     remote.close();
   }
@@ -209,8 +209,8 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
       (["current", "reference"] as const).map((policy) => backend.logprobs(rows, { policy, temperature: 1 })),
     );
     // A new adapter changes nothing.
-    expect(largestGap(current.logprobs, reference.logprobs)).toBeLessThan(1e-4);
-    expect(current.logprobs.at(-1)).toBeLessThan(0);
+    expect(largestGap(current!.logprobs, reference!.logprobs)).toBeLessThan(1e-4);
+    expect(current!.logprobs.at(-1)).toBeLessThan(0);
     backend.close();
   });
 
@@ -226,8 +226,8 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     await backend.optimStep({ ...ADAM, learning_rate: 0.3 });
     expect(await sample("published")).toEqual(before);
     const trained = await sample("current");
-    expect(trained[0].weight_version).toBe(1);
-    expect(trained[0].logprobs).not.toEqual(before[0].logprobs);
+    expect(trained[0]!.weight_version).toBe(1);
+    expect(trained[0]!.logprobs).not.toEqual(before[0]!.logprobs);
     await backend.publishWeights();
     expect(await sample("published")).toEqual(trained);
     backend.close();
@@ -308,9 +308,9 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     const loss = spec({});
     const [a, b] = [await cut.forwardBackward(batchOf(), loss), await whole.forwardBackward(batchOf(), loss)];
     expect(posts).toBe(2);
-    for (const name of ["actor/loss", "train/loss/sum"]) expect(a[name]).toBeCloseTo(b[name], 5);
+    for (const name of ["actor/loss", "train/loss/sum"]) expect(a[name]).toBeCloseTo(b[name]!, 5);
     expect((await cut.optimStep(ADAM))["actor/grad_norm"]).toBeCloseTo(
-      (await whole.optimStep(ADAM))["actor/grad_norm"],
+      (await whole.optimStep(ADAM))["actor/grad_norm"]!,
       4,
     );
     cut.close();
@@ -376,5 +376,5 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
 
 function largestGap(a: Float32Array, b: Float32Array): number {
   expect(b.length).toBe(a.length);
-  return a.reduce((most, value, i) => Math.max(most, Math.abs(value - b[i])), 0);
+  return a.reduce((most, value, i) => Math.max(most, Math.abs(value - b[i]!)), 0);
 }

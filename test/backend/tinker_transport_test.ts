@@ -39,7 +39,7 @@ function service(steps: readonly Step[], options: Partial<TransportOptions> = {}
     clock,
     notify: (message) => void notices.push(message),
     fetch: async (url, init) => {
-      const step = steps[Math.min(seen.length, steps.length - 1)];
+      const step = steps[Math.min(seen.length, steps.length - 1)]!;
       seen.push({ url, headers: new Headers(init.headers), body: String(init.body ?? "") });
       if (step instanceof Error) throw step;
       return typeof step === "function" ? step() : step.clone();
@@ -74,7 +74,7 @@ describe("a request", () => {
     else await expect(call).rejects.toThrow(RemoteError);
     expect(seen).toHaveLength(times);
     expect(new Set(seen.map(({ headers }) => headers.get("x-idempotency-key"))).size).toBe(1);
-    expect(seen[0].headers.get("x-api-key")).toBe("tml-secret");
+    expect(seen[0]!.headers.get("x-api-key")).toBe("tml-secret");
   });
 
   test("waits as long as the service asks, else longer each time", async () => {
@@ -222,7 +222,7 @@ describe("a result", () => {
       "2",
       "3",
     ]);
-    expect(JSON.parse(polls[0].body)).toEqual({ request_id: "r", allow_metadata_only: false });
+    expect(JSON.parse(polls[0]!.body)).toEqual({ request_id: "r", allow_metadata_only: false });
   });
 
   test("may be a failure, which is told and not asked for again", async () => {
@@ -275,7 +275,7 @@ describe("a session", () => {
       "http://service/api/v1/client/config",
       "http://service/api/v1/create_session",
     ]);
-    expect(JSON.parse(seen[1].body)).toMatchObject({ sdk_version: "0.25.0", type: "create_session" });
+    expect(JSON.parse(seen[1]!.body)).toMatchObject({ sdk_version: "0.25.0", type: "create_session" });
     expect(notices).toEqual(["soon closed"]);
     expect(session.flags).toMatchObject({ fwdbwd_max_chunk_len: 7, fwdbwd_max_chunk_bytes_count: 5_000_000 });
   });

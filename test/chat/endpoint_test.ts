@@ -47,20 +47,20 @@ describe("the openai package", () => {
         { index: 0, finish_reason: "stop", message: { role: "assistant", content: "hi the", refusal: null } },
       ],
       usage: {
-        prompt_tokens: step.prompt_ids.length,
-        completion_tokens: step.response_ids.length,
-        total_tokens: step.prompt_ids.length + step.response_ids.length,
+        prompt_tokens: step!.prompt_ids.length,
+        completion_tokens: step!.response_ids.length,
+        total_tokens: step!.prompt_ids.length + step!.response_ids.length,
       },
     });
     expect(reply.id).toMatch(/^chatcmpl-/);
-    const logged = reply.choices[0].logprobs?.content ?? [];
+    const logged = reply.choices[0]!.logprobs?.content ?? [];
     expect(logged.map(({ token }) => token).join("")).toBe(`hi the${END}`);
-    expect(logged.map(({ logprob }) => logprob)).toEqual(step.logprobs);
+    expect(logged.map(({ logprob }) => logprob)).toEqual(step!.logprobs);
     expect(step).toMatchObject({ weight_version: 5, reward: 0, model_response: "hi the" });
-    expect(tokenizer.decode(step.prompt_ids, { skipSpecialTokens: false })).toBe(
+    expect(tokenizer.decode(step!.prompt_ids, { skipSpecialTokens: false })).toBe(
       `<|im_start|>user\nhello${END}\n<|im_start|>assistant\n`,
     );
-    expect(step.chat_completions).toEqual([HELLO, { role: "assistant", content: "hi the" }]);
+    expect(step!.chat_completions).toEqual([HELLO, { role: "assistant", content: "hi the" }]);
   });
 
   test("runs a tool loop whose turns are one sequence of tokens", async () => {
@@ -74,14 +74,14 @@ describe("the openai package", () => {
     });
     const [choice] = first.choices;
     expect(choice).toMatchObject({ finish_reason: "tool_calls", message: { content: null } });
-    const call = choice.message.tool_calls?.[0] as OpenAI.ChatCompletionMessageFunctionToolCall;
+    const call = choice!.message.tool_calls?.[0] as OpenAI.ChatCompletionMessageFunctionToolCall;
     expect(call.function).toEqual({ name: "add", arguments: '{"a":1,"b":2}' });
-    messages.push(choice.message, { role: "tool", tool_call_id: call.id, content: "3" });
+    messages.push(choice!.message, { role: "tool", tool_call_id: call.id, content: "3" });
     const second = await openai.chat.completions.create({ model, messages, tools: [ADD] });
-    expect(second.choices[0].message.content).toBe("it is 3");
+    expect(second.choices[0]!.message.content).toBe("it is 3");
     const [a, b] = policy.steps;
-    const whole = [...a.prompt_ids, ...a.response_ids];
-    expect(b.prompt_ids.slice(0, whole.length)).toEqual(whole);
+    const whole = [...a!.prompt_ids, ...a!.response_ids];
+    expect(b!.prompt_ids.slice(0, whole.length)).toEqual(whole);
   });
 
   test("streams", async () => {
@@ -99,9 +99,9 @@ describe("the openai package", () => {
     expect(chunks.flatMap(({ choices }) => choices.map(({ finish_reason }) => finish_reason)).at(-1)).toBe(
       "tool_calls",
     );
-    expect(chunks.at(-1)?.usage?.completion_tokens).toBe(policy.steps[0].response_ids.length);
+    expect(chunks.at(-1)?.usage?.completion_tokens).toBe(policy.steps[0]!.response_ids.length);
     const whole = await openai.chat.completions.stream({ model, messages }).finalChatCompletion();
-    expect(whole.choices[0].message.content).toContain("tool_call");
+    expect(whole.choices[0]!.message.content).toContain("tool_call");
     const called = await openai.chat.completions
       .stream({ model, messages, tools: [ADD] })
       .finalChatCompletion();
@@ -123,13 +123,13 @@ describe("the openai package", () => {
     });
     expect(many.choices.map(({ message }) => message.content)).toEqual(["one0 ", "one1 ", "one2 "]);
     expect(new Set(backend.requests.map(({ seed }) => seed)).size).toBe(3);
-    expect(many).toMatchObject({ prompt_token_ids: policy.steps[0].prompt_ids });
-    expect(many.choices[1]).toMatchObject({ token_ids: policy.steps[1].response_ids, weight_version: 5 });
+    expect(many).toMatchObject({ prompt_token_ids: policy.steps[0]!.prompt_ids });
+    expect(many.choices[1]).toMatchObject({ token_ids: policy.steps[1]!.response_ids, weight_version: 5 });
     const cut = await openai.chat.completions.create({ model, messages: [HELLO], max_completion_tokens: 2 });
-    expect(cut.choices[0].finish_reason).toBe("length");
+    expect(cut.choices[0]!.finish_reason).toBe("length");
     const text = await openai.completions.create({ model, prompt: "go", stop: ["two"], logprobs: 1 });
     expect(text.choices[0]).toMatchObject({ text: "one4 STOP ", finish_reason: "stop" });
-    expect(text.choices[0].logprobs?.text_offset?.slice(0, 2)).toEqual([0, 2]);
+    expect(text.choices[0]!.logprobs?.text_offset?.slice(0, 2)).toEqual([0, 2]);
     expect((await openai.models.list()).data.map(({ id }) => id)).toEqual(["scripted-model"]);
   });
 
@@ -214,7 +214,7 @@ describe("the openai package", () => {
       messages: [HELLO],
       tools: [ADD],
     });
-    expect(called.choices[0].message.tool_calls?.[0]).toMatchObject({
+    expect(called.choices[0]!.message.tool_calls?.[0]).toMatchObject({
       function: { name: "add", arguments: '{"a":1}' },
     });
     const prompts: string[] = [];
@@ -227,7 +227,7 @@ describe("the openai package", () => {
       variables: { enable_thinking: false },
     });
     const reply = await thinker.openai.chat.completions.create({ model: "m", messages: [HELLO] });
-    expect(reply.choices[0].message).toMatchObject({ content: "so", reasoning_content: "why" });
+    expect(reply.choices[0]!.message).toMatchObject({ content: "so", reasoning_content: "why" });
     expect(prompts[0]).toMatch(/assistant\n<think>\n\n<\/think>\n\n$/);
   });
 });
@@ -248,8 +248,8 @@ describe("the AI SDK", () => {
     expect(text).toBe("it is 3");
     expect(steps).toHaveLength(2);
     const [a, b] = policy.steps;
-    const whole = [...a.prompt_ids, ...a.response_ids];
-    expect(b.prompt_ids.slice(0, whole.length)).toEqual(whole);
+    const whole = [...a!.prompt_ids, ...a!.response_ids];
+    expect(b!.prompt_ids.slice(0, whole.length)).toEqual(whole);
   });
 
   test("streams text", async () => {
@@ -275,10 +275,10 @@ describe("policy.client", () => {
   test("answers whole and as chunks, without a library", async () => {
     const { policy } = setup(() => `hi${END}`);
     const whole = await policy.client.chat.completions.create({ messages: [HELLO] });
-    expect(whole.choices[0].message.content).toBe("hi");
+    expect(whole.choices[0]!.message.content).toBe("hi");
     const chunks = await policy.client.chat.completions.create({ messages: [HELLO], stream: true });
     let text = "";
-    for await (const chunk of chunks) text += chunk.choices[0].delta.content ?? "";
+    for await (const chunk of chunks) text += chunk.choices[0]!.delta.content ?? "";
     expect(text).toBe("hi");
     expect(policy.steps).toHaveLength(2);
   });

@@ -24,7 +24,7 @@ function converse(template: string, turns: readonly Turn[], options: { accumulat
   const messages: ChatMessage[] = [{ role: "user", content: "and then the 12?" }];
   const calls = turns.map(({ text, isCut }, i) => {
     const prompt = transcript.prompt(messages);
-    const responseIds = [...spelledOut(tokenizer, text), ...(isCut ? [] : [end])];
+    const responseIds = [...spelledOut(tokenizer, text), ...(isCut! ? [] : [end!])];
     const message = parseReply(tokenizer.decode(responseIds), { id: `c${i}`, format: "hermes" });
     transcript.record(prompt, { responseIds, message });
     const said = tokenizer.formatChat(messages);
@@ -50,7 +50,7 @@ describe.each([
     const prompts = [...calls.map(({ prompt }) => prompt), last];
     calls.forEach(({ prompt, responseIds, said: text }, i) => {
       const whole = [...prompt, ...responseIds];
-      expect(prompts[i + 1].slice(0, whole.length)).toEqual(whole);
+      expect(prompts[i + 1]!.slice(0, whole.length)).toEqual(whole);
       expect(tokenizer.decode(prompt, { skipSpecialTokens: false })).toBe(text);
     });
     expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
@@ -61,7 +61,7 @@ describe.each([
 
 test("a template that trims keeps the sampled white space, and the tokens", () => {
   const { calls, last } = converse(HEADERS, PLAIN);
-  const whole = [...calls[2].prompt, ...calls[2].responseIds];
+  const whole = [...calls[2]!.prompt, ...calls[2]!.responseIds];
   expect(last.slice(0, whole.length)).toEqual(whole);
 });
 
@@ -74,7 +74,7 @@ describe("reasoning", () => {
     expect(said).not.toContain("and in");
     const answer = spelledOut(tokenizer, "the 12");
     expect(`,${last}`).toContain(`,${[...answer, tokenizer.eosTokenIds[0]]},`);
-    expect(last.slice(0, calls[0].prompt.length)).toEqual(calls[0].prompt);
+    expect(last.slice(0, calls[0]!.prompt.length)).toEqual(calls[0]!.prompt);
   });
 
   test("accumulates when told to, on the sampled tokens", () => {
@@ -92,7 +92,7 @@ describe("reasoning", () => {
     const messages: ChatMessage[] = [{ role: "user", content: "the?" }];
     const prompt = transcript.prompt(messages);
     const text = '<think>\nin\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>';
-    const responseIds = [...spelledOut(tokenizer, text), tokenizer.eosTokenIds[0]];
+    const responseIds = [...spelledOut(tokenizer, text), tokenizer.eosTokenIds[0]!];
     const message = parseReply(tokenizer.decode(responseIds), { id: "c", format: "hermes" });
     expect(message).toMatchObject({ content: "", reasoning_content: "in" });
     transcript.record(prompt, { responseIds, message });
@@ -153,7 +153,7 @@ test("a reply that the agent changed is another text, and is encoded as such", (
 
 test("random conversations: prompts extend each other under every template that lets them", () => {
   const random = randomStream(7);
-  const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)];
+  const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)]!;
   for (let round = 0; round < 60; round++) {
     const pieces = ["the", " and", "12", "\n", "é🙂", "<t", "on ", "</", "{{ x }}"];
     const turns = Array.from({ length: 1 + Math.floor(random() * 4) }, () => ({
@@ -164,7 +164,7 @@ test("random conversations: prompts extend each other under every template that 
     const prompts = [...calls.map(({ prompt }) => prompt), last];
     calls.forEach(({ prompt, responseIds }, i) => {
       const whole = [...prompt, ...responseIds];
-      expect(prompts[i + 1].slice(0, whole.length)).toEqual(whole);
+      expect(prompts[i + 1]!.slice(0, whole.length)).toEqual(whole);
     });
     expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
   }

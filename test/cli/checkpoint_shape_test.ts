@@ -192,7 +192,7 @@ test("weights that are not those that were written are refused, by sample and ev
   cpSync(run, place, { recursive: true });
   const file = join(place, "global_step_2", "adapter_model.safetensors");
   const bytes = readFileSync(file);
-  bytes[bytes.length - 2] ^= 4;
+  bytes[bytes.length - 2]! ^= 4;
   writeFileSync(file, bytes);
   const sampled = await grpu(["sample", "--model", place, "--prompt", "1+2=", "--device", "cpu"]);
   for (const { err, code } of [sampled, await evaluate(join(place, "global_step_2"))]) {
@@ -246,9 +246,9 @@ describe("an adapter that PEFT made", () => {
     const adapted = await scored(["--model", folders.adapter, ...args()]);
     expect(adapted.err).toBe("");
     expect(adapted.logprobs).toHaveLength(merged.logprobs.length);
-    for (const [i, value] of adapted.logprobs.entries()) expect(value).toBeCloseTo(merged.logprobs[i], 4);
+    for (const [i, value] of adapted.logprobs.entries()) expect(value).toBeCloseTo(merged.logprobs[i]!, 4);
     const plain = await scored(["--model", model]);
-    expect(Math.abs(plain.logprobs[2] - merged.logprobs[2])).toBeGreaterThan(0.01);
+    expect(Math.abs(plain.logprobs[2]! - merged.logprobs[2]!)).toBeGreaterThan(0.01);
     const sampled = await grpu([
       "sample",
       "--model",

@@ -55,9 +55,9 @@ describe.each(devices)("grpu compute on $name prints the published figures", ({ 
     const got = await runJson(`compute advantages ${on} --estimator grpo`);
     expect(got.estimator).toBe("grpo");
     expect(got.advantages.map((row: number[]) => row.length)).toEqual(
-      golden.advantages.map((row) => row.length),
+      golden!.advantages.map((row) => row.length),
     );
-    expect(furthest(got.advantages.flat(), golden.advantages.flat(), tolerance)).toBeUndefined();
+    expect(furthest(got.advantages.flat(), golden!.advantages.flat(), tolerance)).toBeUndefined();
     expect(got.metrics["batch/total"]).toBeGreaterThan(0);
   });
 

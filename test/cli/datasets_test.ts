@@ -42,7 +42,7 @@ test.each(["SNAPPY", "UNCOMPRESSED"] as const)("a Parquet file (%s) gives one ta
     ["gsm-0", "a?"],
     ["gsm-1", "b?"],
   ]);
-  expect(tasks[1].metadata).toMatchObject({ answer: 41, data_source: "gsm" });
+  expect(tasks[1]!.metadata).toMatchObject({ answer: 41, data_source: "gsm" });
 });
 
 test("a folder's splits are read over formats and folders, in order of their names", async () => {
@@ -55,7 +55,7 @@ test("a folder's splits are read over formats and folders, in order of their nam
   const folder = join(dir, "set");
   const train = await read(folder);
   expect(train.map((task) => task.instruction)).toEqual(["a", "b"]);
-  expect(train[1].metadata.data_source).toBe("set");
+  expect(train[1]!.metadata.data_source).toBe("set");
   expect((await read(folder, "val")).map((task) => task.instruction)).toEqual(["v"]);
 });
 

@@ -79,11 +79,11 @@ test.skipIf(!hasShared || !gpuDevice)("GSM8K runs on a model folder, from files 
     "webgpu",
   ]);
   expect(metrics).toHaveLength(1);
-  expect(metrics[0]["batch/termination_reason/error"]).toBe(0);
-  expect(metrics[0]["prompt_length/mean"]).toBeGreaterThan(50);
+  expect(metrics[0]!["batch/termination_reason/error"]).toBe(0);
+  expect(metrics[0]!["prompt_length/mean"]).toBeGreaterThan(50);
   const [step] = readdirSync(join(folder, "episodes"));
-  const [file] = readdirSync(join(folder, "episodes", step)).filter((name) => name.startsWith("episode_"));
-  const episode = JSON.parse(readFileSync(join(folder, "episodes", step, file), "utf8"));
+  const [file] = readdirSync(join(folder, "episodes", step!)).filter((name) => name.startsWith("episode_"));
+  const episode = JSON.parse(readFileSync(join(folder, "episodes", step!, file!), "utf8"));
   const { chat_completions, model_response } = episode.trajectories[0].steps[0];
   expect(chat_completions).toEqual([
     { role: "system", content: expect.stringContaining("Think step by step") },

@@ -43,7 +43,7 @@ async function trained(name: string, code: string, args: readonly string[] = ["t
   });
   const status = await new Promise<number | null>((resolve) => child.on("close", resolve));
   const lines = () => readFileSync(join(run, "metrics.jsonl"), "utf8").trim().split("\n");
-  return { status, err, failed: status === 0 ? JSON.parse(lines()[0])["batch/rollouts_failed"] : undefined };
+  return { status, err, failed: status === 0 ? JSON.parse(lines()[0]!)["batch/rollouts_failed"] : undefined };
 }
 
 const HANGS: readonly (readonly [string, string, RegExp])[] = [

@@ -59,7 +59,7 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
       ]);
       expect(code).toBe(0);
       const scores = linesOf("stories", "val").map((line) => line["val/reward/single_turn/mean"]);
-      expect(scores.at(-1)).toBeGreaterThanOrEqual(2 * scores[0]);
+      expect(scores.at(-1)).toBeGreaterThanOrEqual(2 * scores[0]!);
     },
     4 * MINUTES,
   );

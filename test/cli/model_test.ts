@@ -33,11 +33,11 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
         logprobs: await golden.read(`base.${i}.logprobs`),
         entropy: await golden.read(`base.${i}.entropy`),
       };
-      expect(line.logprobs).toHaveLength(sequences[i].length - 1);
-      expect(line.entropy).toHaveLength(sequences[i].length - 1);
+      expect(line.logprobs).toHaveLength(sequences[i]!.length - 1);
+      expect(line.entropy).toHaveLength(sequences[i]!.length - 1);
       for (let t = 0; t < line.logprobs.length; t++) {
-        expect(Math.abs(line.logprobs[t] - expected.logprobs[t])).toBeLessThan(1e-4);
-        expect(Math.abs(line.entropy[t] - expected.entropy[t])).toBeLessThan(1e-4);
+        expect(Math.abs(line.logprobs[t]! - expected.logprobs[t]!)).toBeLessThan(1e-4);
+        expect(Math.abs(line.entropy[t]! - expected.entropy[t]!)).toBeLessThan(1e-4);
       }
     }
   });

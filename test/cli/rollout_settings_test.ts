@@ -124,7 +124,7 @@ test("a game by name is played within max_steps, with its env_args; its reward i
   // The one token of a reply is cut short in nearly every draw.
   const reasons = ["max_response_length_exceeded", "max_turns_exceeded"];
   const shares = reasons.map((reason) => metrics[`batch/termination_reason/${reason}`]);
-  expect(shares[0] + shares[1]).toBe(1);
+  expect(shares[0]! + shares[1]!).toBe(1);
   expect(metrics["reward/echo/mean"]).toBe(metrics["batch/num_turns"]);
   // Each turn compared with the same turn of the others, by its discounted return.
   const perStep = ["enable=true", "mode=per_step"].map((each) => `rllm.stepwise_advantage.${each}`);

@@ -104,18 +104,18 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
     expect(there.map(({ phase, step }) => `${phase} ${step}`)).toEqual(
       here.map(({ phase, step }) => `${phase} ${step}`),
     );
-    const names = Object.keys(there[1]).filter((name) =>
+    const names = Object.keys(there[1]!).filter((name) =>
       /^(actor|reward|advantage|response_length)\//.test(name),
     );
     expect(names).toEqual(
       expect.arrayContaining(["actor/pg_loss", "actor/kl_loss", "actor/grad_norm", "actor/lr"]),
     );
     for (const [i, line] of there.entries())
-      for (const name of names.filter((it) => here[i][it] !== undefined))
-        expect(line[name], `${name} of line ${i}`).toBeCloseTo(here[i][name], 3);
+      for (const name of names.filter((it) => here[i]![it] !== undefined))
+        expect(line[name], `${name} of line ${i}`).toBeCloseTo(here[i]![name]!, 3);
     // What the service cannot tell is left out, not told as 0.
-    expect(here[1]["actor/entropy"]).toBeGreaterThan(0);
-    expect(there[1]["actor/entropy"]).toBeUndefined();
+    expect(here[1]!["actor/entropy"]).toBeGreaterThan(0);
+    expect(there[1]!["actor/entropy"]).toBeUndefined();
   });
 
   test("goes on from its last checkpoint on a server started anew as if nothing had stopped, and tells nobody the key", async () => {

@@ -33,7 +33,7 @@ const scaleKernel = defineKernel({
   constants: { POWER: 1 },
   grid: ({ count }) => folded(Math.ceil(count / 8)),
   reference({ x, y }, { count, scale, offset }, { POWER }) {
-    for (let i = 0; i < count; i++) y[i] = (scale * x[i] + offset) ** POWER;
+    for (let i = 0; i < count; i++) y[i] = (scale * x[i]! + offset) ** POWER!;
   },
   tolerance: { relative: 0, absolute: 0 },
 });
@@ -75,8 +75,8 @@ overDevices("Device", (device) => {
       { buffer: a, type: "f32" },
       { buffer: b, type: "f32", length: 3 },
     ]);
-    expect([...first]).toEqual([9, 9, 9, 9]);
-    expect([...second]).toEqual([0, 0, 3]);
+    expect([...first!]).toEqual([9, 9, 9, 9]);
+    expect([...second!]).toEqual([0, 0, 3]);
     device.release(a, b);
   });
 

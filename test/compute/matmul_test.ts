@@ -17,9 +17,9 @@ function product(
   b: (k: number, j: number) => number,
   [m, n, k]: number[],
 ) {
-  const c = new Float64Array(m * n);
-  for (let i = 0; i < m; i++)
-    for (let j = 0; j < n; j++) for (let q = 0; q < k; q++) c[i * n + j] += a(i, q) * b(q, j);
+  const c = new Float64Array(m! * n!);
+  for (let i = 0; i < m!; i++)
+    for (let j = 0; j < n!; j++) for (let q = 0; q < k!; q++) c[i * n! + j]! += a(i, q) * b(q, j);
   return c;
 }
 
@@ -64,8 +64,8 @@ overDevices("matmul", (device) => {
           transposeB,
         });
         const expected = product(
-          (i, q) => (transposeA ? a[q * m + i] : a[i * k + q]),
-          (q, j) => (transposeB ? b[j * k + q] : b[q * n + j]),
+          (i, q) => (transposeA ? a[q * m + i]! : a[i * k + q]!),
+          (q, j) => (transposeB ? b[j * k + q]! : b[q * n + j]!),
           [m, n, k],
         );
         expectClose(await readFloats(device, c), expected, TOLERANCE);
@@ -91,10 +91,10 @@ overDevices("matmul", (device) => {
       matmul(narrow, { ...shape, c: { buffer: C }, accumulate: true });
       matmul(narrow, { ...shape, c: { buffer: E }, addend: D });
       const expected = product(
-        (i, q) => 0.5 * (transposeA ? a[q * m + i] : a[i * k + q]),
-        (q, j) => (transposeB ? b[j * k + q] : b[q * n + j]),
+        (i, q) => 0.5 * (transposeA ? a[q * m + i]! : a[i * k + q]!),
+        (q, j) => (transposeB ? b[j * k + q]! : b[q * n + j]!),
         [m, n, k],
-      ).map((x, i) => x + before[i]);
+      ).map((x, i) => x + before[i]!);
       expectClose(await readFloats(device, C), expected, TOLERANCE, "accumulated");
       expectClose(await readFloats(device, E), expected, TOLERANCE, "added");
       device.release(A, B, C, D, E);
@@ -111,8 +111,8 @@ overDevices("matmul", (device) => {
       b: { buffer: B, offset, stride: columns },
     });
     const expected = product(
-      (i, q) => a[i * k + q],
-      (q, j) => b[offset + q * columns + j],
+      (i, q) => a[i * k + q]!,
+      (q, j) => b[offset + q * columns + j]!,
       [m, n, k],
     );
     expectClose(await readFloats(device, C), expected, TOLERANCE);
@@ -125,21 +125,21 @@ overDevices("matmul", (device) => {
       const [gateUp, b] = [floats(m * 2 * k, 2, 4), floats(k * n, 4)];
       const [G, B] = [gateUp, b].map((data) => device.upload(data, "input"));
       const [C, D, A] = [m * n, m * n, m * k].map((length) => device.alloc(length * 4, "output"));
-      const shape = { m, n, k, b: { buffer: B } };
+      const shape = { m, n, k, b: { buffer: B! } };
       const input = { kind: "swiglu" } as const;
-      matmul(device, { ...shape, a: { buffer: G, stride: 2 * k }, c: { buffer: C }, input });
-      device.dispatch(swiglu, { buffers: { gateUp: G, out: A }, params: { rows: m, width: k } });
-      matmul(device, { ...shape, a: { buffer: A }, c: { buffer: D } });
+      matmul(device, { ...shape, a: { buffer: G!, stride: 2 * k }, c: { buffer: C! }, input });
+      device.dispatch(swiglu, { buffers: { gateUp: G!, out: A! }, params: { rows: m, width: k } });
+      matmul(device, { ...shape, a: { buffer: A! }, c: { buffer: D! } });
       const silu = (value: number) => value / (1 + Math.exp(-value));
       const gated = product(
-        (i, q) => silu(gateUp[i * 2 * k + q]) * gateUp[i * 2 * k + k + q],
-        (q, j) => b[q * n + j],
+        (i, q) => silu(gateUp[i * 2 * k + q]!) * gateUp[i * 2 * k + k + q]!,
+        (q, j) => b[q * n + j]!,
         [m, n, k],
       );
-      const fused = await readFloats(device, C, m * n);
+      const fused = await readFloats(device, C!, m * n);
       expectClose(fused, gated, TOLERANCE);
-      expect(bitsOf(fused)).toEqual(bitsOf(await readFloats(device, D, m * n)));
-      device.release(G, B, C, D, A);
+      expect(bitsOf(fused)).toEqual(bitsOf(await readFloats(device, D!, m * n)));
+      device.release(G!, B!, C!, D!, A!);
     });
 
   // [n, k] and what a binding covers: narrow, wide enough for the kernel of few rows, one column in no vec4.
@@ -152,14 +152,14 @@ overDevices("matmul", (device) => {
     async (n, k, limit) => {
       const most = 70;
       const [a, b, d] = [floats(most * k, 1), floats(n * k, 2), floats(most * n, 3)];
-      const turned = Float32Array.from({ length: n * k }, (_, i) => b[(i % k) * n + Math.floor(i / k)]);
+      const turned = Float32Array.from({ length: n * k }, (_, i) => b[(i % k) * n + Math.floor(i / k)]!);
       const [A, B, T, D] = [a, b, turned, d].map((data) => device.upload(data, "input"));
       const bits = async (m: number, it: { transposeB: boolean; addend?: boolean; limit?: number }) => {
         const C = device.upload(floats(m * n, 4), "c");
         matmul(it.limit ? narrowDevice(device, it.limit) : device, {
-          ...{ m, n, k, a: { buffer: A }, b: { buffer: it.transposeB ? T : B }, c: { buffer: C } },
+          ...{ m, n, k, a: { buffer: A! }, b: { buffer: it.transposeB ? T! : B! }, c: { buffer: C } },
           transposeB: it.transposeB,
-          addend: it.addend ? D : undefined,
+          addend: it.addend ? D! : undefined,
         });
         const found = bitsOf(await readFloats(device, C, m * n));
         device.release(C);
@@ -175,7 +175,7 @@ overDevices("matmul", (device) => {
           for (const transposeB of [false, true])
             expect(await bits(most, { transposeB, addend, limit })).toEqual(whole);
       }
-      device.release(A, B, T, D);
+      device.release(A!, B!, T!, D!);
     },
   );
 
@@ -206,12 +206,12 @@ overDevices("matmul", (device) => {
       c: { buffer: C, offset: 12, stride: 20 },
     });
     const inner = product(
-      (i, q) => a[8 + i * 12 + q],
-      (q, j) => b[4 + q * 16 + j],
+      (i, q) => a[8 + i * 12 + q]!,
+      (q, j) => b[4 + q * 16 + j]!,
       [m, n, k],
     );
     const expected = new Float32Array(m * 20).fill(7);
-    for (let i = 0; i < m; i++) for (let j = 0; j < n; j++) expected[12 + i * 20 + j] = inner[i * n + j];
+    for (let i = 0; i < m; i++) for (let j = 0; j < n; j++) expected[12 + i * 20 + j] = inner[i * n + j]!;
     expectClose(await readFloats(device, C), expected, TOLERANCE);
     device.release(A, B, C);
   });
@@ -227,24 +227,24 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
       [1, 4, 1],
       [70, 132, 37],
       [100, 64, 200],
-    ].map(([m, n, k]) => (family === "few" ? [m, n, Math.ceil(k / 4) * 4] : [m, n, k])))
+    ].map(([m, n, k]) => (family === "few" ? [m, n, Math.ceil(k! / 4) * 4] : [m, n, k])))
       test(`${family} ${m} x ${n} x ${k}`, async () => {
         const isByColumns = family === "few";
-        const [a, b] = [floats(m * k, 8), floats(k * n, 9)];
+        const [a, b] = [floats(m! * k!, 8), floats(k! * n!, 9)];
         const run = async (device: Device) => {
-          const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
+          const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m! * n! * 4, "c")];
           const params = {
             m,
             n,
             k,
             a_offset: 0,
-            a_row: k,
+            a_row: k!,
             a_k: 1,
             b_offset: 0,
-            b_k: isByColumns ? 1 : n,
-            b_column: isByColumns ? k : 1,
+            b_k: isByColumns ? 1 : n!,
+            b_column: isByColumns ? k! : 1,
             c_offset: 0,
-            c_row: n,
+            c_row: n!,
             alpha: 1,
             mode: 0,
           };

@@ -239,13 +239,13 @@ describe("published quirks, as they are here", () => {
     expect(complaints(["rllm.algorithm.adv_estimator=mime"], { registered })[0]).toContain(
       "did you mean mine?",
     );
-    expect(attempt(["rllm.algorithm.adv_estimator=mine"]).warnings[0].message).toContain(
+    expect(attempt(["rllm.algorithm.adv_estimator=mine"]).warnings[0]!.message).toContain(
       "must be registered by a module",
     );
   });
 
   test("2: a group size that min_trajs_per_group drops is told", () => {
-    expect(compose(["rllm.rollout.n=1"]).warnings[0].message).toBe(
+    expect(compose(["rllm.rollout.n=1"]).warnings[0]!.message).toBe(
       "rllm.rollout.n=1 trains nothing as rllm.rejection_sample.min_trajs_per_group=2 drops every group: raise the first or lower the second",
     );
     expect(compose(["rllm.rollout.n=1", "rllm.rejection_sample.min_trajs_per_group=1"]).warnings).toEqual([]);
@@ -318,7 +318,7 @@ describe("published quirks, as they are here", () => {
         "remove it, or go on without it by --allow-unsupported",
     ]);
     const allowed = compose(["rllm.algorithm.use_rllm=true"], { allowUnsupported: true });
-    expect(allowed.warnings[0].message).toContain("it has no effect");
+    expect(allowed.warnings[0]!.message).toContain("it has no effect");
   });
 
   test("asynchronous training needs raise_on_error=false, and says so", () => {

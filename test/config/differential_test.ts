@@ -52,7 +52,7 @@ function ourAnswer({ backend, set }: OverrideSet): Answer & { readonly warnings:
   // On tinker theirs says nothing where two typed values differ; ours tells it.
   const kinds = warnings.flatMap(({ message }): Warning[] => {
     const found = /^(Verl-native shared config )?(\S+) (is deprecated|conflicts with rllm\.)/.exec(message);
-    return found && backend === "verl" ? [[found[1] ? "deprecated" : "conflict", found[2]]] : [];
+    return found && backend === "verl" ? [[found[1] ? "deprecated" : "conflict", found[2]!]] : [];
   });
   return { refused: refused?.message, values: Object.fromEntries(leaves(config)), warnings: kinds };
 }
@@ -103,11 +103,11 @@ const watched = (values: Leaves = {}) =>
 function record(sets: readonly OverrideSet[]): Recorded {
   const backends = ["verl", "tinker"] as const;
   const [verl, tinker, ...answers] = ask([...backends.map((backend) => ({ backend, set: [] })), ...sets]);
-  const defaults = { verl: watched(verl.values), tinker: watched(tinker.values) };
+  const defaults = { verl: watched(verl!.values), tinker: watched(tinker!.values) };
   return {
     defaults,
     answers: sets.map((one, i) => {
-      const { values, ...rest } = answers[i];
+      const { values, ...rest } = answers[i]!;
       if (values === undefined) return { ...one, ...rest };
       const usual: Leaves = defaults[one.backend];
       const changes = Object.entries(watched(values)).filter(
@@ -165,6 +165,6 @@ describe("the published synchronisation", () => {
     const sets = overrideSets(Number(process.env.SETS ?? 60), Number(process.env.SEED ?? 12));
     const answers = ask(sets);
     const watched = (backend: string) => (backend === "tinker" ? [...WATCHED] : undefined);
-    expect(sets.flatMap((one, i) => compare(one, answers[i], watched(one.backend)))).toEqual([]);
+    expect(sets.flatMap((one, i) => compare(one, answers[i]!, watched(one.backend)))).toEqual([]);
   });
 });

@@ -16,18 +16,18 @@ test("every override of the table is taken", () => {
     .filter((code) => /^[+~]?[+\w./]+=|^~/.test(code));
   expect(written.length).toBeGreaterThan(8);
   for (const override of written) {
-    const first = override.startsWith("~") ? ["+own.key=1"] : [];
-    expect([override, attempt([...first, override]).problems]).toEqual([override, []]);
+    const first = override!.startsWith("~") ? ["+own.key=1"] : [];
+    expect([override, attempt([...first, override!]).problems]).toEqual([override, []]);
   }
 });
 
 test("the versions and engines are those that ship", () => {
   const [version, engine] = ["| `verl=", "| `model_engine="].map((start) =>
-    codes(PAGE.slice(PAGE.indexOf(start)).split("\n")[0]),
+    codes(PAGE.slice(PAGE.indexOf(start)).split("\n")[0]!),
   );
-  expect([...VERL_VERSIONS].sort()).toEqual(version.slice(1).sort());
-  expect(version[1]).toBe(DEFAULT_VERL);
-  expect([...VERL_ENGINES["0.8.0"]].sort()).toEqual(engine.slice(1).sort());
+  expect([...VERL_VERSIONS].sort()).toEqual(version!.slice(1).sort());
+  expect(version![1]).toBe(DEFAULT_VERL);
+  expect([...VERL_ENGINES["0.8.0"]!].sort()).toEqual(engine!.slice(1).sort());
 });
 
 test("a file chooses the tree as it is written there", () => {

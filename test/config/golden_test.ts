@@ -90,7 +90,7 @@ describe.skipIf(!present)("worked examples", () => {
 
   test("the tree of values is the YAML's", () => {
     const args = readSource([{ name: "grpo.args", text: read("trinity_grpo.verl.args") }], "verl");
-    const result = convert(args, { to: "trinity", readConfig, ...options(CASES.grpo.trinity) });
+    const result = convert(args, { to: "trinity", readConfig, ...options(CASES.grpo!.trinity) });
     expect(convertedTree(result.values)).toEqual(readYaml(read("trinity_grpo.yaml"), "golden").tree);
   });
 });

@@ -96,7 +96,7 @@ describe("overrides as Hydra reads them", () => {
 
   test.skipIf(python === undefined)("the fixture is what Hydra says today", () => {
     const answers = askHydra(recorded.map(([text]) => text));
-    expect(answers.map((answer, i) => [recorded[i][0], answer])).toEqual(recorded);
+    expect(answers.map((answer, i) => [recorded[i]![0], answer])).toEqual(recorded);
   });
 
   test.skipIf(python === undefined)("3,000 random texts", () => {
@@ -107,6 +107,6 @@ describe("overrides as Hydra reads them", () => {
     });
     const answers = askHydra(texts);
     expect(answers.filter((answer) => answer !== null).length).toBeGreaterThan(300);
-    expect(differences(texts.map((text, i) => [text, answers[i]] as const))).toEqual([]);
+    expect(differences(texts.map((text, i) => [text, answers[i]!] as const))).toEqual([]);
   });
 });

@@ -16,7 +16,7 @@ export interface Known {
 }
 
 const names = (set: readonly string[], ...paths: string[]) =>
-  set.some((text) => paths.includes(text.replace(/^\++/, "").split("=")[0]));
+  set.some((text) => paths.includes(text.replace(/^\++/, "").split("=")[0]!));
 
 const namesEither = (set: readonly string[], name: string): boolean =>
   names(set, `data.${name}`, `rllm.data.${name}`) ||

@@ -33,10 +33,10 @@ function codeThatReads(): string {
 /** Paths in quotes, except those that are only named to be refused (`{ path: "...", off: ... }`). */
 function readPaths(): Set<string> {
   const code = codeThatReads();
-  const quoted = [...code.matchAll(/(?<!path: )"([a-z_]+(?:\.[\w]+)*)"/g)].map((match) => match[1]);
-  const sections = [...code.matchAll(/`((?:[a-z_]+\.){2,})\$\{/g)].map((match) => match[1]);
+  const quoted = [...code.matchAll(/(?<!path: )"([a-z_]+(?:\.[\w]+)*)"/g)].map((match) => match[1]!);
+  const sections = [...code.matchAll(/`((?:[a-z_]+\.){2,})\$\{/g)].map((match) => match[1]!);
   const inYaml = Object.values(packagedFiles()).flatMap((text) =>
-    [...text.matchAll(/\$\{([\w.]+)\}/g)].map((match) => match[1]),
+    [...text.matchAll(/\$\{([\w.]+)\}/g)].map((match) => match[1]!),
   );
   const read = new Set([...quoted, ...inYaml]);
   for (const path of KNOWN) if (sections.some((section) => path.startsWith(section))) read.add(path);
@@ -140,7 +140,7 @@ const SHARED_VALUES: Readonly<Record<string, Value>> = {
 };
 
 function otherValue(path: string, field: Field): Value {
-  if (path in SHARED_VALUES) return SHARED_VALUES[path];
+  if (path in SHARED_VALUES) return SHARED_VALUES[path]!;
   const choice = field.choices?.find((name) => name !== field.default);
   if (choice !== undefined) return field.type === "list" ? [choice] : choice;
   if (field.type === "bool") return !field.default;
@@ -215,7 +215,7 @@ describe("every row is true of the code", () => {
     };
     const foreign = SUPPORT.flatMap(({ pattern, status }) =>
       TARGETS.filter((target) => status[target] !== "-" && pattern !== "*")
-        .filter((target) => names[target].test(reasonOn(pattern.replace(/\.\*$/, ".x"), target)))
+        .filter((target) => names[target]!.test(reasonOn(pattern.replace(/\.\*$/, ".x"), target)))
         .map((target) => `${pattern} on ${target}`),
     );
     expect(foreign).toEqual([]);

@@ -444,7 +444,7 @@ describe("Tinker", () => {
   test("a conflict is told, and the portable name wins", () => {
     const { config, warnings } = tinker("training.group_size=4", "rllm.rollout.n=16");
     expect(getAt(config, "training.group_size")).toBe(16);
-    expect(warnings[0].message).toBe(
+    expect(warnings[0]!.message).toBe(
       "training.group_size conflicts with rllm.rollout.n; using rllm.rollout.n=16, not 4",
     );
   });

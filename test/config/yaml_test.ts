@@ -25,7 +25,7 @@ import { flatten, leaves } from "../../src/config/yaml/tree.ts";
 import { attempt, readConfig } from "./disk.ts";
 
 const VERL_FILES = VERL_VERSIONS.flatMap((version) =>
-  [undefined, ...VERL_ENGINES[version]].map((engine) => ({
+  [undefined, ...VERL_ENGINES[version]!].map((engine) => ({
     version,
     engine,
     name: verlFiles(version, engine)[engine === undefined ? 0 : 1],
@@ -41,8 +41,8 @@ describe("the quick reader", () => {
   ];
   for (const name of names) {
     test(`${name} reads as the full reader reads it`, () => {
-      const text = readConfig(name) ?? "";
-      const [quick, full] = [readPlain(text), readYaml(text, name)];
+      const text = readConfig(name!) ?? "";
+      const [quick, full] = [readPlain(text), readYaml(text, name!)];
       expect(quick).toBeDefined();
       expect(quick).toEqual(full);
     });
@@ -126,7 +126,7 @@ describe("packaged YAML", () => {
 
   for (const { version, engine, name } of VERL_FILES) {
     test(`${name}: values stand in the file, comments come from the notes`, async () => {
-      const { tree, problems } = readYaml(readConfig(name) ?? "", name);
+      const { tree, problems } = readYaml(readConfig(name!) ?? "", name!);
       expect(problems).toEqual([]);
       const options = { head: verlHead(version, engine), sections: VERL_SECTIONS };
       const text = renderFields(verlFields(leaves(tree)), options);

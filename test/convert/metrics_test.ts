@@ -72,7 +72,7 @@ describe("metric logs", () => {
       { explorer, trainer: [] },
       { syncInterval: 1, onUnmapped: (name) => unmapped.push(name) },
     );
-    expect(rows[0].values).toEqual({ "rollout/accuracy/mean": 0.5 });
+    expect(rows[0]!.values).toEqual({ "rollout/accuracy/mean": 0.5 });
     expect(unmapped).toEqual(["rollout/accuracy/mean"]);
   });
 

@@ -181,8 +181,8 @@ describe("a launch script", () => {
     test(name, () => {
       const { launches } = launchesOf(script);
       expect(launches).toHaveLength(1);
-      const words = launches[0].words.map(({ text }) =>
-        render(text, (it) => (ENV as Record<string, string>)[it]),
+      const words = launches[0]!.words.map(({ text }) =>
+        render(text, (it) => (ENV as Record<string, string>)[it]!),
       );
       expect(own(words)).toEqual(set);
       const run = readShell(script);
@@ -309,9 +309,9 @@ describe("a launch script", () => {
     test(`not known: ${name}`, () => {
       const { problems } = readSource([{ name: "run.sh", text: script }], "verl");
       expect(problems).toHaveLength(1);
-      expect(problems[0].message).toMatch(why);
-      expect([problems[0].file, problems[0].line]).toEqual(["run.sh", line]);
-      const path = problems[0].path as string;
+      expect(problems[0]!.message).toMatch(why);
+      expect([problems[0]!.file, problems[0]!.line]).toEqual(["run.sh", line]);
+      const path = problems[0]!.path as string;
       const given = readSource(
         [
           { name: "run.sh", text: script },
@@ -371,8 +371,8 @@ describe("a launch script", () => {
     test(`refused: ${name}`, () => {
       const { problems, words } = readShell(script);
       expect(words).toEqual([]);
-      expect(problems[0].message).toMatch(why);
-      expect(problems[0].line).toBe(line);
+      expect(problems[0]!.message).toMatch(why);
+      expect(problems[0]!.line).toBe(line);
     });
   }
 
@@ -400,13 +400,13 @@ describe("what a script starts", () => {
 
   test("another program than the trainer is refused by its name", () => {
     const { problems, values } = read("torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=x");
-    expect(problems[0].message).toContain("verl.trainer.fsdp_sft_trainer reads: it is no RL training");
+    expect(problems[0]!.message).toContain("verl.trainer.fsdp_sft_trainer reads: it is no RL training");
     expect(values.size).toBe(0);
   });
 
   test("a configuration file below the overrides must be given, and lies below them", () => {
     const script = `${RUN} --config-path=conf --config-name='my_grpo' data.train_batch_size=8`;
-    expect(read(script).problems[0].message).toContain("Give it first: my_grpo.yaml, then the script");
+    expect(read(script).problems[0]!.message).toContain("Give it first: my_grpo.yaml, then the script");
     const { problems, values } = read(script, "conf/my_grpo.yaml");
     expect([problems, values.get("data.seed")?.value]).toEqual([[], 1]);
     expect(read(`${RUN} --config-name=ppo_trainer data.seed=2`).problems).toEqual([]);
@@ -431,11 +431,11 @@ describe("what a script starts", () => {
     expect([...below("[ppo_trainer, _self_]").values.keys()]).toEqual(["data.seed"]);
     expect(below("[ppo_megatron_trainer, _self_]").values.get("model_engine")?.value).toBe("megatron");
     const { notes } = below("[my_base, _self_]");
-    expect(notes?.[0].message).toContain("defaults: my_base: their settings are not read");
+    expect(notes!?.[0].message).toContain("defaults: my_base: their settings are not read");
   });
 
   test("a word that is no setting is refused", () => {
-    expect(read(`${RUN} data.seed=2 seed`).problems[0].message).toBe(
+    expect(read(`${RUN} data.seed=2 seed`).problems[0]!.message).toBe(
       'Cannot read "seed": it is no setting (key=value)',
     );
   });

@@ -38,8 +38,8 @@ test("markOf() tells data sets apart by every field and by order", async () => {
     mark(ROWS),
     mark([...ROWS].reverse()),
     mark(ROWS.slice(0, 1)),
-    mark([{ ...ROWS[0], answer: "3" }, ROWS[1]]),
-    mark([{ ...ROWS[0], big: 2n }, ROWS[1]]),
+    mark([{ ...ROWS[0]!, answer: "3" }, ROWS[1]!]),
+    mark([{ ...ROWS[0]!, big: 2n }, ROWS[1]!]),
   ]);
   expect(new Set(marks.map(({ hash }) => hash)).size).toBe(5);
   expect(await mark(ROWS)).toEqual(marks[0]);

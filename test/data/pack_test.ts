@@ -21,9 +21,9 @@ function group(name: string, trajectories: Step[][]): TrajectoryGroup {
 test("mergeSteps() joins a step whose prompt repeats all that came before", () => {
   const rows = mergeSteps([step([1, 2], [3]), step([1, 2, 3, 9], [4, 5])]);
   expect(rows).toHaveLength(1);
-  expect(rows[0].tokens).toEqual([1, 2, 3, 9, 4, 5]);
-  expect(rows[0].mask).toEqual([0, 0, 1, 0, 1, 1]);
-  expect(rows[0].logprobs).toEqual([0, 0, -0.3, 0, -0.4, -0.5]);
+  expect(rows[0]!.tokens).toEqual([1, 2, 3, 9, 4, 5]);
+  expect(rows[0]!.mask).toEqual([0, 0, 1, 0, 1, 1]);
+  expect(rows[0]!.logprobs).toEqual([0, 0, -0.3, 0, -0.4, -0.5]);
 });
 
 test("mergeSteps() joins a step whose prompt is all that came before, and nothing more", () => {
@@ -106,7 +106,7 @@ test("shuffledIndices() is a permutation; seeds and order of parts count", () =>
 
 test.each([2, 3, 4])("shuffledIndices() draws every order of %i numbers equally often", (n) => {
   const counts = new Map<string, number>();
-  const orders = [1, 1, 2, 6, 24][n];
+  const orders = [1, 1, 2, 6, 24][n]!;
   const rounds = 500 * orders;
   for (let seed = 0; seed < rounds; seed++) {
     const order = shuffledIndices(n, seed).join("");
@@ -121,7 +121,7 @@ test.each([2, 3, 4])("shuffledIndices() draws every order of %i numbers equally 
 test("randomStream() is uniform", () => {
   const random = randomStream(3);
   const counts = new Uint32Array(10);
-  for (let i = 0; i < 20_000; i++) counts[Math.floor(random() * 10)]++;
+  for (let i = 0; i < 20_000; i++) counts[Math.floor(random() * 10)]!++;
   const chiSquare = counts.reduce((sum, count) => sum + (count - 2000) ** 2 / 2000, 0);
   expect(chiSquare).toBeLessThan(27.9);
 });

@@ -105,7 +105,7 @@ describe("streaming", () => {
       const sizes = new Map<number, number>();
       for (const group of rollouts.groupOfRow!) sizes.set(group, (sizes.get(group) ?? 0) + 1);
       expect([...sizes.values()].every((size) => size === 3)).toBe(true);
-      for (const [k, row] of rows.entries()) expect(rollouts.rewards![k]).toBe(many[row].reward);
+      for (const [k, row] of rows.entries()) expect(rollouts.rewards![k]).toBe(many[row]!.reward);
       seen.push(...rows);
     }
     expect(parts).toBeGreaterThan(3);

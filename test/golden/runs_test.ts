@@ -40,7 +40,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 async function metricsOf(name: string, device: string): Promise<Line[]> {
   const folder = join(dir, `${name}-${device}`);
   const place = [`training.default_local_dir=${folder}`, "--device", device];
-  const { code, err } = await grpu(["train", ...RUNS[name], ...place]);
+  const { code, err } = await grpu(["train", ...RUNS[name]!, ...place]);
   expect(code, err).toBe(0);
   const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
   const parsed: Line[] = lines.map((line) => JSON.parse(line));
@@ -59,7 +59,7 @@ function stored(name: string): Line[] {
 
 /** Both as text, the stored number standing for one that is near enough, so that a difference names its metric. */
 function settle(found: Line[], wanted: Line[], device: string): Line[] {
-  const { relative, absolute } = TOLERANCE[device];
+  const { relative, absolute } = TOLERANCE[device]!;
   return found.map((line, i) => {
     const near = (name: string, value: unknown) => {
       const golden = wanted[i]?.[name];

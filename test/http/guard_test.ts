@@ -131,7 +131,7 @@ describe("the key", () => {
     expect(areEqual(right, right.subarray(1))).toBe(false);
     for (let bit = 0; bit < 256; bit++) {
       const wrong = Uint8Array.from(right);
-      wrong[bit >> 3] ^= 1 << (bit & 7);
+      wrong[bit >> 3]! ^= 1 << (bit & 7);
       expect(areEqual(right, wrong), `bit ${bit}`).toBe(false);
     }
   });
@@ -167,5 +167,5 @@ test("every answer carries the headers that browsers heed; a failure says nothin
       "referrer-policy": "no-referrer",
       "cross-origin-resource-policy": "same-origin",
     });
-  expect(await answers[2].text()).not.toMatch(/secret|\n\s+at /);
+  expect(await answers[2]!.text()).not.toMatch(/secret|\n\s+at /);
 });

@@ -17,7 +17,7 @@ async function content(bytes: Uint8Array, limit = LIMIT): Promise<Uint8Array> {
 /** A frame of one block. `header` is all before it. */
 const frame = (header: string, block: string) => hex(`28b52ffd ${header} ${block}`);
 const repeat = (bytes: Uint8Array, times: number) =>
-  Uint8Array.from({ length: bytes.length * times }, (_, i) => bytes[i % bytes.length]);
+  Uint8Array.from({ length: bytes.length * times }, (_, i) => bytes[i % bytes.length]!);
 /** `hello` as one raw block. */
 const HELLO = frame("2005", "290000 68656c6c6f");
 /** What the reference encoder makes of `abc` 3,000 times, with its size and a checksum, and without either. */
@@ -78,7 +78,7 @@ test("4,000 damaged frames are read or refused with 422, and leave nothing behin
   const seeds = [good, HELLO, repeat(HELLO, 2), WITH_SIZE, WITHOUT_SIZE];
   const refused = { count: 0 };
   for (let i = 0; i < 4000; i++) {
-    const bytes = seeds[i % seeds.length].slice();
+    const bytes = seeds[i % seeds.length]!.slice();
     for (let flip = 0; flip <= i % 4; flip++) bytes[Math.floor(next() * bytes.length)] = 256 * next();
     try {
       await content(bytes);

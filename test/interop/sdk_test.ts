@@ -206,5 +206,5 @@ async function drive(sdk: Sdk, url: string): Promise<{ scenario: string; ok?: To
 
 function worstGap(a: readonly number[], b: readonly number[]): number {
   expect(a).toHaveLength(b.length);
-  return Math.max(...a.map((value, i) => Math.abs(value - b[i])));
+  return Math.max(...a.map((value, i) => Math.abs(value - b[i]!)));
 }

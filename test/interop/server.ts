@@ -24,7 +24,7 @@ export async function startServer(args: readonly string[]): Promise<Server> {
     child.stderr.on("data", (data) => {
       errors += data;
       const found = /listening on (\S+),/.exec(errors);
-      if (found) resolve(found[1]);
+      if (found) resolve(found[1]!);
     });
     void ended.then((code) => reject(new Error(`the server ended with ${code}: ${errors}`)));
   });

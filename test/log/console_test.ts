@@ -79,16 +79,15 @@ test.each([40, 60, 79, 100, 160])(
     const io = screen({ isTerminal: true, columns });
     const log = new ConsoleLogger(io);
     log.log(step(1));
-    const facts = io.written[0]
-      .replace(/^.*\d\/3/s, "")
+    const facts = io.written[0]!.replace(/^.*\d\/3/s, "")
       .trim()
       .split(/ {2,}/)
       .filter(Boolean);
     const all = ["eta …", "reward 0.250", ...(columns >= 100 ? ["▁"] : []), "entropy 0.5", "12.3k tok/s"];
     expect(facts).toEqual(all.slice(0, facts.length));
-    const length = io.written[0].replace("\r\x1b[2K", "").length;
+    const length = io.written[0]!.replace("\r\x1b[2K", "").length;
     if (facts.length < all.length)
-      expect(length + 2 + all[facts.length].length).toBeGreaterThanOrEqual(columns);
+      expect(length + 2 + all[facts.length]!.length).toBeGreaterThanOrEqual(columns);
   },
 );
 

@@ -94,7 +94,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
       /Groups of equal rewards groups\s+120\s+25%/,
     );
     expect(await texts(page, ".samples td")).toEqual(
-      ["<b>1+1</b>", "3\n0", "2\n1"].map((it) => expect.stringContaining(it.split("\n")[0])),
+      ["<b>1+1</b>", "3\n0", "2\n1"].map((it) => expect.stringContaining(it.split("\n")[0]!)),
     );
     expect(await texts(page, ".strip .sum")).toEqual(["1 of 3"]);
     await page.locator(".groups input").fill("0");
@@ -118,7 +118,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
       ["ArrowLeft", "step 39: 0.975"],
       ["Home", "step 1: 0.025"],
     ]) {
-      await page.keyboard.press(key);
+      await page.keyboard.press(key!);
       await expect.poll(() => page.locator("#said").textContent()).toBe(told);
     }
     const over = (await page.locator(".plot .u-over").first().boundingBox())!;

@@ -52,13 +52,13 @@ test("a run folder gives curves, totals, the first and last samples, groups and 
     status: "open",
   });
   expect(run.curves.train.reward).toMatchObject({ count: 40, first: 1 / 40, last: 1, max: 1 });
-  expect(run.curves.train.reward.x).toEqual(Array.from({ length: 40 }, (_, i) => i + 1));
-  expect(run.curves.train["batch/groups_dropped_uniform"].sum).toBe(120);
-  expect(run.curves.val["val/sums/pass@1"].y).toEqual([0.25, 0.75]);
-  expect(run.curves.warmup["warmup/loss"].last).toBe(2.5);
+  expect(run.curves.train.reward!.x).toEqual(Array.from({ length: 40 }, (_, i) => i + 1));
+  expect(run.curves.train["batch/groups_dropped_uniform"]!.sum).toBe(120);
+  expect(run.curves.val["val/sums/pass@1"]!.y).toEqual([0.25, 0.75]);
+  expect(run.curves.warmup["warmup/loss"]!.last).toBe(2.5);
   expect(run.samples.map(({ step }) => step)).toEqual([0, 40]);
   expect(run.groups.length).toBeLessThanOrEqual(25);
-  expect([run.groups[0].step, run.groups.at(-1)?.step]).toEqual([1, 100]);
+  expect([run.groups[0]!.step, run.groups.at(-1)?.step]).toEqual([1, 100]);
 });
 
 test.each([
@@ -74,7 +74,7 @@ test("a folder that only an older version wrote, or that a kill left with half a
   appendFileSync(join(folder, "metrics.jsonl"), '{"phase":"train","step":3,"reward/ad');
   const run = dataOf(folder);
   expect(run).toMatchObject({ title: "old", totalSteps: null, config: "" });
-  expect(run.curves.train.reward.count).toBe(2);
+  expect(run.curves.train.reward!.count).toBe(2);
 });
 
 test("damaged lines are left out and counted, whatever they hold; a damaged run.json says nothing", () => {
@@ -131,7 +131,7 @@ test("a curve of a million points stays small, keeps its shape, its end and its 
   expect(max).toBeCloseTo(1, 6);
   // The last point is the mean of up to 1e6 / 200 values, drawn at the last of them.
   for (const [i, at] of x.entries())
-    expect(Math.abs(y[i] - Math.sin(at / 1e5))).toBeLessThan(i === x.length - 1 ? 0.025 : 1e-3);
+    expect(Math.abs(y[i]! - Math.sin(at / 1e5))).toBeLessThan(i === x.length - 1 ? 0.025 : 1e-3);
 });
 
 test("a short curve is drawn as it is", () => {
@@ -140,7 +140,7 @@ test("a short curve is drawn as it is", () => {
     [1, 5],
     [3, 7],
   ])
-    curve.add(x, y);
+    curve.add(x!, y!);
   expect(curve.data()).toMatchObject({ x: [1, 3], y: [5, 7], first: 5, last: 7, sum: 12 });
 });
 
@@ -256,7 +256,8 @@ test("the server shows what is new, tells its pages, answers only for this machi
   const server = await serveRuns([new RunFolder(folder, { settingsOf })], { host: "127.0.0.1", port: 0 });
   try {
     const steps = async () =>
-      ((await (await fetch(`${server.url}data.json`)).json()) as PageData).runs[0].curves.train.reward.count;
+      ((await (await fetch(`${server.url}data.json`)).json()) as PageData).runs[0]!.curves.train.reward!
+        .count;
     expect(await (await fetch(server.url)).text()).toContain('"live":true');
     expect(await steps()).toBe(2);
     const events = (await fetch(`${server.url}events`)).body!.getReader();

@@ -58,10 +58,10 @@ test("the file holds a version, then one event a step, and goes on after a resum
   resumed.log(record(300));
   const [version, first, last, ...rest] = recordsOf(file);
   expect(rest).toEqual([]);
-  expect(version.toString("latin1")).toContain("brain.Event:2");
-  expect(first.toString("latin1")).toContain("reward/adder/mean");
+  expect(version!.toString("latin1")).toContain("brain.Event:2");
+  expect(first!.toString("latin1")).toContain("reward/adder/mean");
   // Field 2, a varint: 300 is 0xac 0x02.
-  expect([...last.subarray(9, 12)]).toEqual([0x10, 0xac, 0x02]);
+  expect([...last!.subarray(9, 12)]).toEqual([0x10, 0xac, 0x02]);
 });
 
 const READER = `

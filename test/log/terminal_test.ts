@@ -55,6 +55,6 @@ test("the process's streams are where it happens: always for people, for program
     process.stdout.isTTY = tty;
     io.out("sample \x1b[2J");
   }
-  expect(err.mock.calls[0][0]).toBe("key \\x1b[2J");
+  expect(err.mock.calls[0]![0]).toBe("key \\x1b[2J");
   expect(out.mock.calls.map(([text]) => text)).toEqual(["sample \\x1b[2J", "sample \x1b[2J"]);
 });

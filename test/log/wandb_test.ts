@@ -61,7 +61,7 @@ function fieldsOf(bytes: Buffer): { field: number; value: number | Buffer }[] {
   const varint = () => {
     let value = 0;
     for (let shift = 1; ; shift *= 128) {
-      const byte = bytes[at++];
+      const byte = bytes[at++]!;
       value += (byte % 128) * shift;
       if (byte < 128) return value;
     }
@@ -85,8 +85,8 @@ test("framing and checksums are those of W&B's own writer", () => {
   const path = join(dir, "theirs.wandb");
   writeFileSync(path, Buffer.from(THEIRS, "hex"));
   const [record] = recordsOf(path);
-  expect(record.length).toBe(77);
-  expect(fieldsOf(record).map(({ field }) => field)).toEqual([1, 200, 21]);
+  expect(record!.length).toBe(77);
+  expect(fieldsOf(record!).map(({ field }) => field)).toEqual([1, 200, 21]);
 });
 
 const HISTORY = 2;
@@ -101,7 +101,7 @@ function rowsOf(file: string): Record<string, number>[] {
     return Object.fromEntries(
       items.map((item) => {
         const [key, json] = fieldsOf(item.value as Buffer);
-        return [String(key.value), JSON.parse(String(json.value))];
+        return [String(key!.value), JSON.parse(String(json!.value))];
       }),
     );
   });
@@ -129,7 +129,7 @@ test("a run on disk has one row per step, rising steps, and nothing twice after 
     { _step: 3, "actor/lr": 1 },
     { _step: 4, "actor/lr": 0.5, "val/x/pass@1": 0.75 },
   ]);
-  const kinds = recordsOf(path).map((each) => fieldsOf(each)[0].field);
+  const kinds = recordsOf(path).map((each) => fieldsOf(each)[0]!.field);
   expect([kinds[0], kinds[1], kinds.at(-1)]).toEqual([21, 17, 18]);
 });
 
@@ -141,18 +141,18 @@ test.each([0, 1, 6, 7, 8, 13, 14])(
     probe.finish();
     const [, opening] = recordsOf(join(dir, "probe.wandb"));
     // File header, two record headers and the first record come before; lengths above 127 take a byte more each.
-    const before = 7 + 7 + recordsOf(join(dir, "probe.wandb"))[0].length + 7;
-    let size = 32_768 - left - before - opening.length;
+    const before = 7 + 7 + recordsOf(join(dir, "probe.wandb"))[0]!.length + 7;
+    let size = 32_768 - left - before - opening!.length;
     for (let tries = 0; tries < 12; tries++) {
       rmSync(path, { force: true });
       new WandbFile(path, { ...RUN, id: "b", config: { pad: "x".repeat(size) } }).finish();
-      const off = before + recordsOf(path)[1].length - (32_768 - left);
+      const off = before + recordsOf(path)[1]!.length - (32_768 - left);
       if (off === 0) break;
       size -= off;
     }
     const records = recordsOf(path);
-    expect(before + records[1].length).toBe(32_768 - left);
-    expect(records.map((each) => fieldsOf(each)[0].field)).toEqual([21, 17, 18]);
+    expect(before + records[1]!.length).toBe(32_768 - left);
+    expect(records.map((each) => fieldsOf(each)[0]!.field)).toEqual([21, 17, 18]);
   },
 );
 
@@ -170,7 +170,7 @@ test("disabled writes nothing", () => {
 
 test("a resumed run goes on in its own folder", () => {
   const open = () => openWandb({ ...RUN, dir, env: { WANDB_MODE: "offline" }, tell: () => {} });
-  for (let part = 0; part < 2; part++) void open()[0].log(record("train", 1, { x: 1 }));
+  for (let part = 0; part < 2; part++) void open()[0]!.log(record("train", 1, { x: 1 }));
   const [folder, ...others] = readdirSync(join(dir, "wandb"));
   expect(others).toEqual([]);
   expect(folder).toMatch(/^offline-run-\d{8}_\d{6}-[a-z0-9]{8}$/);
@@ -225,7 +225,7 @@ async function logOnline(url: string) {
   expect(process.listenerCount("SIGINT")).toBe(signals);
   expect(told.join()).not.toContain(KEY);
   const [folder] = readdirSync(join(dir, "wandb"));
-  const file = join(dir, "wandb", folder, `${folder.replace(/^run-\d+_\d+/, "run")}.wandb`);
+  const file = join(dir, "wandb", folder!, `${folder!.replace(/^run-\d+_\d+/, "run")}.wandb`);
   return { told, rows: rowsOf(file) };
 }
 
@@ -266,7 +266,7 @@ test.skipIf(!python)("`wandb sync` uploads every row of an offline run", { timeo
     ...{ PATH: process.env.PATH, HOME: dir, WANDB_API_KEY: KEY, WANDB_BASE_URL: server.url },
     WANDB_ERROR_REPORTING: "false",
   };
-  const sync = promisify(execFile)(python as string, ["-m", "wandb", "sync", join(dir, "wandb", folder)], {
+  const sync = promisify(execFile)(python as string, ["-m", "wandb", "sync", join(dir, "wandb", folder!)], {
     env,
     cwd: dir,
   });
@@ -298,8 +298,8 @@ test("grpu train logs to W&B offline, with the settings and without secrets", as
   expect(err).toContain("upload it with:  wandb sync");
   expect(code).toBe(0);
   const [folder] = readdirSync(join(dir, "wandb"));
-  const file = join(dir, "wandb", folder, `run-${folder.split("-").at(-1)}.wandb`);
-  expect(existsSync(join(dir, "wandb", folder, "files"))).toBe(true);
+  const file = join(dir, "wandb", folder!, `run-${folder!.split("-").at(-1)}.wandb`);
+  expect(existsSync(join(dir, "wandb", folder!, "files"))).toBe(true);
   expect(rowsOf(file).map((row) => row._step)).toEqual([1, 2, 3, 4]);
   expect(rowsOf(file)[3]).toHaveProperty(["reward/arithmetic/mean"]);
   const text = readFileSync(file, "latin1");

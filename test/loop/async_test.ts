@@ -82,9 +82,9 @@ describe("asynchronous training", () => {
     const outcome = await train(run);
     expect(outcome.isComplete).toBe(true);
     const steps = log.of("train").map(({ metrics }) => metrics);
-    expect(Math.max(...steps.map((metrics) => metrics["async/staleness_max"]))).toBeLessThanOrEqual(bound);
+    expect(Math.max(...steps.map((metrics) => metrics["async/staleness_max"]!))).toBeLessThanOrEqual(bound);
     for (const metrics of steps) {
-      expect(metrics["async/quota_used"]).toBeLessThanOrEqual(metrics["async/max_rollout_quota"]);
+      expect(metrics["async/quota_used"]).toBeLessThanOrEqual(metrics["async/max_rollout_quota"]!);
       expect(metrics["async/groups_consumed"]).toBe(4);
     }
     expect(steps.at(-1)?.["async/buffer_consumed"]).toBe(48);
@@ -100,7 +100,7 @@ describe("asynchronous training", () => {
     const versions = log
       .of("train")
       .map(({ episodes }) => [
-        ...new Set(episodes?.flatMap((it) => it.trajectories.map((t) => t.steps[0].weight_version))),
+        ...new Set(episodes?.flatMap((it) => it.trajectories.map((t) => t.steps[0]!.weight_version))),
       ]);
     expect(versions).toEqual([0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8].map((version) => [version]));
   });
@@ -121,7 +121,7 @@ describe("asynchronous training", () => {
       const trajectories = log
         .of("train")
         .flatMap(({ episodes }) => episodes?.flatMap((it) => it.trajectories) ?? []);
-      return trajectories.filter(({ steps }) => steps[0].weight_version !== steps[1].weight_version).length;
+      return trajectories.filter(({ steps }) => steps[0]!.weight_version !== steps[1]!.weight_version).length;
     };
     expect(await mixed(false)).toBe(0);
     expect(await mixed(true)).toBeGreaterThan(0);
@@ -188,7 +188,7 @@ describe("asynchronous training", () => {
     const outcome = await train(run);
     expect(outcome.isComplete).toBe(true);
     const shares = (reason: string) =>
-      log.of("train").map(({ metrics }) => metrics[`batch/termination_reason/${reason}`]);
+      log.of("train").map(({ metrics }) => metrics[`batch/termination_reason/${reason}`]!);
     expect(Math.max(...shares("error"))).toBeGreaterThan(0);
     expect(Math.max(...shares("timeout"))).toBeGreaterThan(0);
   });

@@ -69,7 +69,7 @@ describe("outcomes", () => {
     const judged = await attempt({
       rollout: async (_, policy) => void (await policy.complete("x")),
       evaluate: (task, episode) => ({
-        reward: Number(episode.trajectories[0].steps[0].model_response === task.metadata.answer),
+        reward: Number(episode.trajectories[0]!.steps[0]!.model_response === task.metadata.answer),
         signals: { length: 3 },
         metrics: { seen: 1 },
       }),

@@ -67,9 +67,9 @@ function linesOf(folder: string, file: string): string[] {
 /** Short where two files differ, which are long. */
 function expectSameLines(folders: readonly [string, string], file: string): void {
   const [a, b] = folders.map((folder) => linesOf(folder, file));
-  expect(b.length).toBe(a.length);
-  const at = a.findIndex((line, i) => line !== b[i]);
-  expect(b[at]).toBe(a[at]);
+  expect(b!.length).toBe(a!.length);
+  const at = a!.findIndex((line, i) => line !== b![i]);
+  expect(b![at]).toBe(a![at]);
 }
 
 function checkpointsOf(folder: string): string[] {
@@ -182,7 +182,7 @@ test("a real model's run killed four times ends with the same weights and optimi
   expect(files.length).toBeGreaterThan(2);
   for (const name of files) {
     const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, last, name)));
-    expect(b.equals(a), name).toBe(true);
+    expect(b!.equals(a!), name).toBe(true);
   }
   expectSameLines([whole, killed], "metrics.jsonl");
 }, 120_000);

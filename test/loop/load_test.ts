@@ -20,6 +20,6 @@ test("10,000 tasks, 256 at once, one in a hundred failing and one hanging: exact
     // What hung was sampled before it did: its steps count, with the reward that they had been given, none.
     expect(metrics["groups/num_trajs_after_filter"]).toBe(9_900);
   }
-  const growth = heap.slice(2).map((bytes, i) => bytes - heap[i + 1]);
+  const growth = heap.slice(2).map((bytes, i) => bytes - heap[i + 1]!);
   expect(Math.max(...growth)).toBeLessThan(2 ** 19);
 }, 120_000);

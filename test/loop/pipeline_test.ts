@@ -76,7 +76,7 @@ test("the published order is the record's, and by name it is the very same step"
   expect(named.backend.text()).toBe(plain.backend.text());
   const [a, b] = [plain, named].map(({ log }) => log.of("train").map(({ metrics }) => withoutTimes(metrics)));
   expect(b).toEqual(a);
-  const names = [plain, named].map(({ log }) => Object.keys(log.of("train")[0].metrics).sort());
+  const names = [plain, named].map(({ log }) => Object.keys(log.of("train")[0]!.metrics).sort());
   expect(names[1]).toEqual(names[0]);
 });
 
@@ -85,7 +85,7 @@ test("transform in its parts is transform; its parts can change places", async (
   const split = STAGE_ORDER.flatMap((name) => (name === "transform" ? PARTS : [name]));
   const parts = await runWith(split);
   expect(parts.weights).toBe(whole.weights);
-  expect(withoutTimes(parts.records[0].metrics)).toEqual(withoutTimes(whole.records[0].metrics));
+  expect(withoutTimes(parts.records[0]!.metrics)).toEqual(withoutTimes(whole.records[0]!.metrics));
   const swapped = [...split];
   swapped.splice(1, 3, "filter_mismatched", "filter_masked", "name_trajectories");
   expect((await runWith(swapped)).weights).toBe(whole.weights);
@@ -94,9 +94,9 @@ test("transform in its parts is transform; its parts can change places", async (
 test("a stage can be added, left out, moved and wrapped by name", async () => {
   const added = STAGE_ORDER.toSpliced(2, 0, "first_half");
   const { backend, records } = await runWith(added);
-  expect(backend.batches[0].offsets).toHaveLength(2 * 8 + 1);
-  expect(records[0].metrics).toMatchObject({ "batch/mine": 4, "batch/groups_before_filter": 2 });
-  expect(records[0].metrics["time/first_half"]).toBeGreaterThanOrEqual(0);
+  expect(backend.batches[0]!.offsets).toHaveLength(2 * 8 + 1);
+  expect(records[0]!.metrics).toMatchObject({ "batch/mine": 4, "batch/groups_before_filter": 2 });
+  expect(records[0]!.metrics["time/first_half"]).toBeGreaterThanOrEqual(0);
 
   const whole = await runWith(STAGE_ORDER);
   const moved = ["generate", "transform", "reject", "batch", "advantages", "process", "update", "log"];
@@ -114,8 +114,8 @@ test("a stage can be added, left out, moved and wrapped by name", async () => {
 test("two updates of a batch compare with the policy before the first", async () => {
   const { backend } = await runWith(STAGE_ORDER.toSpliced(6, 0, "update"));
   expect(backend.weightVersion).toBe(6);
-  expect(backend.batches[0].oldLogprobs).toBeDefined();
-  expect(backend.batches[1].oldLogprobs).toEqual(backend.batches[0].oldLogprobs);
+  expect(backend.batches[0]!.oldLogprobs).toBeDefined();
+  expect(backend.batches[1]!.oldLogprobs).toEqual(backend.batches[0]!.oldLogprobs);
 });
 
 test("a step whose groups are all rejected passes over what needs rows", async () => {
@@ -125,7 +125,7 @@ test("a step whose groups are all rejected passes over what needs rows", async (
   });
   expect(backend.weightVersion).toBe(0);
   expect(records).toHaveLength(3);
-  expect(records[0].metrics).not.toHaveProperty(["time/update"]);
+  expect(records[0]!.metrics).not.toHaveProperty(["time/update"]);
 });
 
 const ROUND = ["generate", "transform", "reject", "batch", "process", "advantages", "update"];
@@ -144,7 +144,7 @@ test.each([
 ])("of two rounds that keep their groups as %j, %i train in each step", async (rounds, updates) => {
   const { backend, records } = await runWith([...ROUND, ...ROUND, "log"], { rejection: inTurn(rounds) });
   expect(backend.weightVersion).toBe(3 * updates);
-  expect(records[0].note === undefined).toBe(updates > 0);
+  expect(records[0]!.note === undefined).toBe(updates > 0);
 });
 
 test("a second round has the log-probs that it computes, not those of the first", async () => {

@@ -227,7 +227,7 @@ test.each([
     "a flipped bit",
     async (at: string) => {
       const bytes = await readFile(join(at, "table.json"));
-      bytes[3] ^= 1;
+      bytes[3]! ^= 1;
       await writeFile(join(at, "table.json"), bytes);
     },
     /table\.json is not what was written/,

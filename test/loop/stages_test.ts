@@ -97,16 +97,16 @@ describe("transform", () => {
   test("compact filtering leaves out what its reason masks, and counts it before", () => {
     const episodes = [episode(0, [1]), episode(0, [0], { termination_reason: "timeout" })];
     const { value, metrics } = transform(episodes, context({ compact_filtering: { enable: true } }));
-    expect(value[0].trajectories).toHaveLength(1);
+    expect(value[0]!.trajectories).toHaveLength(1);
     expect(metrics).toMatchObject({
       "groups/num_trajs_before_filter": 2,
       "groups/num_trajs_after_filter": 1,
     });
-    expect(transform(episodes, context()).value[0].trajectories).toHaveLength(2);
+    expect(transform(episodes, context()).value[0]!.trajectories).toHaveLength(2);
   });
 
   test("without rewards the last step's counts; some with and some without are refused", () => {
-    expect(transform([episode(0, [null])], context()).value[0].trajectories[0].reward).toBe(0);
+    expect(transform([episode(0, [null])], context()).value[0]!.trajectories[0]!.reward).toBe(0);
     const mixed = [episode(0, [null]), episode(0, [1])];
     expect(() => transform(mixed, context())).toThrow(/t0:solver.*1 of 2/s);
   });

@@ -52,7 +52,7 @@ test("each step, task and attempt draws its own random numbers", async () => {
   const drawn = log.of("train").flatMap(({ step, episodes }) =>
     episodes!.map(({ task_index, rollout_index, trajectories }) => ({
       of: [step, task_index, rollout_index],
-      text: String(trajectories[0].steps[0].response_ids),
+      text: String(trajectories[0]!.steps[0]!.response_ids),
     })),
   );
   expect(drawn).toHaveLength(3 * 4 * 8);
@@ -173,7 +173,7 @@ test("a stage can be replaced, wrapped and left out", async () => {
   });
   await train(run);
   expect(seen).toEqual(["1 group", "1 group"]);
-  expect(backend.batches[0].offsets).toHaveLength(9);
+  expect(backend.batches[0]!.offsets).toHaveLength(9);
 });
 
 test("stages can be added around a step", async () => {
@@ -245,7 +245,7 @@ test("one bad rollout is tried again, then counted", async () => {
     settings: { ...settings, workflow: { raise_on_error: false } },
   });
   await train(tolerant.run);
-  const { metrics } = tolerant.log.of("train")[0];
+  const { metrics } = tolerant.log.of("train")[0]!;
   expect(tries).toBe(3 * 8);
   expect(metrics["batch/termination_reason/error"]).toBe(1 / 16);
   expect(metrics["groups/num_groups"]).toBe(15);
@@ -262,7 +262,7 @@ test("a rollout that hangs ends in timeout", async () => {
   };
   const { run, log } = letterRun({ settings, rollout: () => new Promise(() => {}) });
   await expect(train(run)).rejects.toThrow("all 32 rollouts timed out");
-  expect(log.of("train")[0].metrics["batch/termination_reason/timeout"]).toBe(1);
+  expect(log.of("train")[0]!.metrics["batch/termination_reason/timeout"]).toBe(1);
 });
 
 test("a failure of the backend is nobody's bad rollout", async () => {
@@ -311,8 +311,8 @@ test("all rollouts of a step are drawn in one batch", async () => {
   });
   await train(twoTurns.run);
   expect(sizes).toEqual([32, 32]);
-  expect(backend.batches[0].offsets).toHaveLength(33);
-  expect(twoTurns.log.of("train")[0].metrics["batch/merge_compression_ratio"]).toBe(2);
+  expect(backend.batches[0]!.offsets).toHaveLength(33);
+  expect(twoTurns.log.of("train")[0]!.metrics["batch/merge_compression_ratio"]).toBe(2);
 });
 
 function withoutTimes(metrics: Record<string, number>) {

@@ -171,7 +171,10 @@ test("kinds of failure beyond twenty are only counted", () => {
 
 describe("countOverlong()", () => {
   const tokenizer = byteTokenizer();
-  const tasks = ["a", "aaaa", "ää", "aaaaaaaa"].map((instruction) => ({ ...letterTasks(1)[0], instruction }));
+  const tasks = ["a", "aaaa", "ää", "aaaaaaaa"].map((instruction) => ({
+    ...letterTasks(1)[0]!,
+    instruction,
+  }));
   const limits = { tokenizer, contextLength: 100, split: "train" } as const;
   test.each([
     [8, 0],
@@ -192,7 +195,7 @@ describe("countOverlong()", () => {
     expect(countOverlong([], { ...limits, longest: 0 })).toBe(0);
   });
   test("conversations count as they are rendered, and what cannot be encoded is left to its rollout", () => {
-    const chat = { ...tasks[0], messages: [{ role: "user" as const, content: "a" }] };
+    const chat = { ...tasks[0]!, messages: [{ role: "user" as const, content: "a" }] };
     const refusing = {
       ...tokenizer,
       formatChat: () => {
@@ -200,7 +203,7 @@ describe("countOverlong()", () => {
       },
     };
     const rendered = { ...tokenizer, formatChat: () => "<user>a</user>" };
-    expect(countOverlong([chat, tasks[0]], { ...limits, tokenizer: rendered, longest: 13 })).toBe(1);
+    expect(countOverlong([chat, tasks[0]!], { ...limits, tokenizer: rendered, longest: 13 })).toBe(1);
     expect(countOverlong([chat], { ...limits, tokenizer: refusing, longest: 0 })).toBe(0);
   });
 });

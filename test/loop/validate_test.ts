@@ -96,7 +96,7 @@ async function validations(settings: Partly<LoopSettings>) {
   await train(run);
   return log.of("val").map(({ metrics, episodes }) => ({
     passes: Object.entries(metrics).filter(([name]) => name.includes("pass@")),
-    responses: episodes!.map(({ trajectories }) => trajectories[0].steps[0].response_ids),
+    responses: episodes!.map(({ trajectories }) => trajectories[0]!.steps[0]!.response_ids),
   }));
 }
 
@@ -105,15 +105,15 @@ test.each([1, 3, 4, 8, 100])(
   async (size) => {
     const trainer = { total_batches: 8, test_freq: 8 };
     const whole = await validations({ trainer });
-    const [[, one], [, two]] = whole[1].passes;
+    const [[, one], [, two]] = whole[1]!.passes;
     expect(two).toBeGreaterThan(one);
     expect(two).toBeLessThan(1);
-    expect(whole[0].passes.map(([name]) => name)).toEqual([
+    expect(whole[0]!.passes.map(([name]) => name)).toEqual([
       "val/copy/pass@1",
       "val/copy/pass@2",
       "val/copy/pass@4",
     ]);
-    expect(whole[0].responses).toHaveLength(32);
+    expect(whole[0]!.responses).toHaveLength(32);
     const data = { train_batch_size: 4, val_batch_size: size };
     expect(await validations({ trainer, data })).toEqual(whole);
   },
@@ -124,7 +124,7 @@ test("validations of the same weights draw the same, at whichever step", async (
   const drawn = await validations({ trainer: { total_batches: 3, test_freq: 1 }, training });
   expect(drawn).toHaveLength(4);
   for (const each of drawn) expect(each).toEqual(drawn[0]);
-  const tries = drawn[0].responses.slice(0, 4).map(String);
+  const tries = drawn[0]!.responses.slice(0, 4).map(String);
   expect(new Set(tries).size).toBeGreaterThan(1);
 });
 
@@ -134,7 +134,7 @@ test("val_only works alone, without val_before_train, and trains nothing", async
   const outcome = await train(run);
   expect(outcome).toMatchObject({ isComplete: true, state: { step: 0, validated: 0 } });
   expect(log.records.map(({ phase }) => phase)).toEqual(["val"]);
-  expect(Object.keys(log.records[0].metrics)).toEqual(
+  expect(Object.keys(log.records[0]!.metrics)).toEqual(
     expect.arrayContaining([
       "val/copy/pass@1",
       "val/copy/pass@2",
@@ -153,7 +153,7 @@ test("val_only of a resumed run validates the weights of its checkpoint, each ti
   const { state } = await train(trained.run);
   expect(state).toMatchObject({ step: 12, validated: 12 });
   const scores = trained.log.of("val").at(-1)?.metrics["val/copy/pass@1"];
-  expect(scores).toBeGreaterThan(trained.log.of("val")[0].metrics["val/copy/pass@1"]);
+  expect(scores).toBeGreaterThan(trained.log.of("val")[0]!.metrics["val/copy/pass@1"]!);
   for (let time = 0; time < 2; time++) {
     const records: LogRecord[] = [];
     const { run, backend } = letterRun({
@@ -163,7 +163,7 @@ test("val_only of a resumed run validates the weights of its checkpoint, each ti
     });
     expect(await train(run)).toMatchObject({ isComplete: true, state: { step: 12 } });
     expect(records.map(({ phase, step }) => `${phase} ${step}`)).toEqual(["val 12"]);
-    expect(records[0].metrics["val/copy/pass@1"]).toBe(scores);
+    expect(records[0]!.metrics["val/copy/pass@1"]).toBe(scores);
     expect(backend.batches).toEqual([]);
   }
 });

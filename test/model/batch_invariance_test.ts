@@ -96,7 +96,7 @@ function requestsOf({ vocabSize }: ModelConfig, { tokens, companions }: Scale) {
     request(1 + whole(32), { temperature: [0, 0.5, 1][i % 3], top_p: i % 2 ? 1 : 0.8 }),
   );
   const company = (i: number) => {
-    const size = companions[whole(companions.length)];
+    const size = companions[whole(companions.length)]!;
     const chosen = Array.from({ length: size }, () => others[whole(others.length)]);
     const at = whole(size + 1);
     return { requests: [...chosen.slice(0, at), rows[i % rows.length], ...chosen.slice(at)], at };
@@ -111,8 +111,8 @@ class Differences {
   add(stage: string, actual: readonly number[], expected: readonly number[]): void {
     const count = this.counts.get(stage) ?? { differ: 0, of: 0 };
     const [a, b] = [actual, expected].map((values) => new Uint32Array(Float32Array.from(values).buffer));
-    count.of += Math.max(a.length, b.length);
-    for (let i = 0; i < Math.max(a.length, b.length); i++) if (a[i] !== b[i]) count.differ++;
+    count.of += Math.max(a!.length, b!.length);
+    for (let i = 0; i < Math.max(a!.length, b!.length); i++) if (a![i] !== b![i]) count.differ++;
     this.counts.set(stage, count);
   }
 
@@ -127,7 +127,9 @@ const sequenceOf = ({ prompt_ids }: SampleRequest, { tokens }: SampledSequence) 
 async function scored(model: LanguageModel, sequences: readonly (readonly number[])[]) {
   const rows = pack(sequences);
   const { logprobs, entropy } = await model.logprobs(rows, { policy: "current", temperature: TEMPERATURE });
-  const of = (values: Float32Array, i: number) => [...values.slice(rows.offsets[i] + 1, rows.offsets[i + 1])];
+  const of = (values: Float32Array, i: number) => [
+    ...values.slice(rows.offsets[i]! + 1, rows.offsets[i + 1]),
+  ];
   return { logprobs: (i: number) => of(logprobs, i), entropies: (i: number) => of(entropy, i) };
 }
 
@@ -138,9 +140,9 @@ async function trained(model: LanguageModel, sequences: readonly (readonly numbe
   const found: number[][] = [];
   const loss = async (outputs: PassOutputs): Promise<PassLoss> => {
     const { offsets, logprobs } = outputs;
-    const length = offsets[offsets.length - 1];
+    const length = offsets[offsets.length - 1]!;
     const [values] = await model.device.read([{ buffer: logprobs, type: "f32", length }]);
-    for (let i = 0; i + 1 < offsets.length; i++) found.push([...values.slice(offsets[i], offsets[i + 1])]);
+    for (let i = 0; i + 1 < offsets.length; i++) found.push([...values!.slice(offsets[i], offsets[i + 1])]);
     const slopes = model.device.upload(new Float32Array(length), "slopes");
     return { dlogprobs: slopes, reads: [], release: () => model.device.release(slopes) };
   };
@@ -155,24 +157,24 @@ async function differences(model: LanguageModel, scale: Scale): Promise<Record<s
   const alone = [];
   for (const row of rows) {
     const [drawn] = await sample([row]);
-    const sequence = sequenceOf(row, drawn);
+    const sequence = sequenceOf(row, drawn!);
     const score = await scored(model, [sequence]);
     const [training] = await trained(model, [sequence]);
-    found.add("sampled against scored", drawn.logprobs, score.logprobs(0).slice(-drawn.tokens.length));
-    found.add("scored against trained", score.logprobs(0), training);
+    found.add("sampled against scored", drawn!.logprobs, score.logprobs(0).slice(-drawn!.tokens.length));
+    found.add("scored against trained", score.logprobs(0), training!);
     alone.push({ drawn, logprobs: score.logprobs(0), entropies: score.entropies(0) });
   }
   for (let i = 0; i < scale.companies; i++) {
     const { requests, at } = company(i);
-    const { drawn, logprobs, entropies } = alone[i % rows.length];
+    const { drawn, logprobs, entropies } = alone[i % rows.length]!;
     const together = await sample(requests);
-    found.add("tokens drawn", together[at].tokens, drawn.tokens);
-    found.add("log-probs drawn", together[at].logprobs, drawn.logprobs);
+    found.add("tokens drawn", together[at]!.tokens, drawn!.tokens);
+    found.add("log-probs drawn", together[at]!.logprobs, drawn!.logprobs);
     const sequences = requests.map((request, j) => sequenceOf(request, j === at ? drawn : together[j]));
     const score = await scored(model, sequences);
     found.add("log-probs scored", score.logprobs(at), logprobs);
     found.add("entropies scored", score.entropies(at), entropies);
-    if (i % 8 === 0) found.add("log-probs trained", (await trained(model, sequences))[at], logprobs);
+    if (i % 8 === 0) found.add("log-probs trained", (await trained(model, sequences))[at]!, logprobs);
   }
   return found.found;
 }

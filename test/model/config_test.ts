@@ -133,12 +133,12 @@ test("ropeFrequencies() falls from 1 by theta, and llama3 scaling stretches only
   const ropeScaling = { factor: 32, lowFreqFactor: 1, highFreqFactor: 4, originalContextLength: 8192 };
   const scaled = ropeFrequencies({ headDim: 64, ropeTheta: 5e5, ropeScaling });
   expect(scaled[0]).toBe(plain[0]);
-  expect(scaled[31]).toBe(plain[31] / 32);
+  expect(scaled[31]).toBe(plain[31]! / 32);
   const between = scaled.findIndex((f, i) => f !== plain[i]);
   // Published rule: wavelength between 8192/4 and 8192/1 is interpolated.
-  expect((2 * Math.PI) / plain[between]).toBeGreaterThan(8192 / 4);
-  expect((2 * Math.PI) / plain[between - 1]).toBeLessThan(8192 / 4);
-  expect(scaled[between]).toBeGreaterThan(plain[between] / 32);
+  expect((2 * Math.PI) / plain[between]!).toBeGreaterThan(8192 / 4);
+  expect((2 * Math.PI) / plain[between - 1]!).toBeLessThan(8192 / 4);
+  expect(scaled[between]).toBeGreaterThan(plain[between]! / 32);
 });
 
 test("llama3 scaling gives Llama 3.2 1B's frequencies around the smooth band", () => {
@@ -153,5 +153,5 @@ test("llama3 scaling gives Llama 3.2 1B's frequencies around the smooth band", (
     18: 1.9461638184831125e-5,
   };
   for (const [i, frequency] of Object.entries(published))
-    expect(scaled[Number(i)] / frequency).toBeCloseTo(1, 12);
+    expect(scaled[Number(i)]! / frequency).toBeCloseTo(1, 12);
 });

@@ -78,8 +78,8 @@ overDevices("LanguageModel", (device) => {
         const models = [SMALL, LARGE].map((lora, i) => base.branch({ lora, seed: i }));
         for (const step of [1, 2, 3]) for (const model of models) await train(model, step);
         for (const [i, model] of models.entries()) {
-          expect(await valuesOf(model)).toEqual(alone[i].values);
-          expect(await scoresOf(model, "current")).toEqual(alone[i].scores);
+          expect(await valuesOf(model)).toEqual(alone[i]!.values);
+          expect(await scoresOf(model, "current")).toEqual(alone[i]!.scores);
           expect(await scoresOf(model, "reference")).toEqual(untouched);
         }
         for (const model of models) model.release();
@@ -96,7 +96,7 @@ overDevices("LanguageModel", (device) => {
         kept.push({ policy: model.freeze(), scores: await scoresOf(model, "current") });
       }
       for (const { policy, scores } of kept) expect(await scoresOf(model, policy)).toEqual(scores);
-      expect(kept[0].scores).not.toEqual(kept[1].scores);
+      expect(kept[0]!.scores).not.toEqual(kept[1]!.scores);
       const whole = base.freeze();
       expect(await scoresOf(base, whole)).toEqual(await scoresOf(base, "current"));
       for (const policy of [whole, ...kept.map(({ policy }) => policy)]) policy.release();
@@ -129,14 +129,14 @@ overDevices("LanguageModel", (device) => {
       const module = part.tensor.replace(".weight", "");
       const dW = weightGradients.get(part.tensor)!;
       const [A, B] = ["A", "B"].map((factor) => factors.get(`${module}.${factor}`)!);
-      const dA = new Float64Array(A.length);
-      const dB = new Float64Array(B.length);
+      const dA = new Float64Array(A!.length);
+      const dB = new Float64Array(B!.length);
       for (let r = 0; r < rank; r++)
         for (let o = 0; o < part.rows; o++)
           for (let i = 0; i < part.columns; i++) {
-            const g = (3 / rank) * dW[o * part.columns + i];
-            dA[r * part.columns + i] += g * B[o * rank + r];
-            dB[o * rank + r] += g * A[r * part.columns + i];
+            const g = (3 / rank) * dW[o * part.columns + i]!;
+            dA[r * part.columns + i]! += g * B![o * rank + r]!;
+            dB[o * rank + r]! += g * A![r * part.columns + i]!;
           }
       for (const [factor, expected] of [
         ["A", dA],
@@ -212,10 +212,10 @@ overDevices("LanguageModel", (device) => {
         seed,
       }));
       const samples = await model.sample(requests, { weightVersion: 0 });
-      const rows = pack(samples.map(({ tokens }, i) => [...requests[i].prompt_ids, ...tokens]));
+      const rows = pack(samples.map(({ tokens }, i) => [...requests[i]!.prompt_ids, ...tokens]));
       const { logprobs } = await model.logprobs(rows, { policy: "current", temperature: 1 });
       for (const [i, sample] of samples.entries()) {
-        const start = rows.offsets[i] + requests[i].prompt_ids.length;
+        const start = rows.offsets[i]! + requests[i]!.prompt_ids.length;
         const scored = logprobs.subarray(start, start + sample.tokens.length);
         expectClose(sample.logprobs, scored, { relative: 0, absolute: 2e-5 }, `sample ${i}`);
       }
@@ -244,7 +244,7 @@ overDevices("LanguageModel", (device) => {
     }
     const slots = labels.filter(([label]) => label === "key cache").map(([, bytes]) => bytes / (5888 / 4));
     expect(slots).toEqual([12, 12, 5, 5]);
-    expect(samples[1].map(({ tokens }) => tokens)).toEqual(samples[0].map(({ tokens }) => tokens));
+    expect(samples[1]!.map(({ tokens }) => tokens)).toEqual(samples[0]!.map(({ tokens }) => tokens));
   });
 
   test("the likeliest tokens come best first and sum to one over the vocabulary", async () => {
@@ -254,12 +254,12 @@ overDevices("LanguageModel", (device) => {
     const top = await model.top({ tokens, offsets }, { k, policy: "current" });
     for (let t = 0; t < tokens.length; t++) {
       const [ids, logprobs] = [top.tokens, top.logprobs].map((of) => [...of.subarray(t * k, (t + 1) * k)]);
-      expect([...ids].sort((a, b) => a - b)).toEqual(ids.map((_, id) => id));
-      expect(logprobs).toEqual([...logprobs].sort((a, b) => b - a));
-      expect(logprobs.reduce((sum, p) => sum + Math.exp(p), 0)).toBeCloseTo(1, 5);
-      const targets = new Uint32Array(tokens.length).fill(ids[0]);
+      expect([...ids!].sort((a, b) => a - b)).toEqual(ids!.map((_, id) => id));
+      expect(logprobs).toEqual([...logprobs!].sort((a, b) => b - a));
+      expect(logprobs!.reduce((sum, p) => sum + Math.exp(p), 0)).toBeCloseTo(1, 5);
+      const targets = new Uint32Array(tokens.length).fill(ids![0]!);
       const { logprobs: scored } = await model.score({ tokens, offsets, targets }, { temperature: 1 });
-      expect(scored[t]).toBeCloseTo(logprobs[0], 5);
+      expect(scored[t]).toBeCloseTo(logprobs![0]!, 5);
     }
     model.release();
   });

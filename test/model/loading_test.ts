@@ -15,7 +15,7 @@ test.skipIf(!hasShared)("a folder's weights are counted in bytes of its files, t
   const device = new CpuDevice();
   await LanguageModel.load(device, folder);
   device.destroy();
-  const { total } = seen[0];
+  const { total } = seen[0]!;
   expect(total).toBeGreaterThan(250_000 * 2);
   expect(seen.map(({ done }) => done)).toEqual(seen.map(({ done }) => done).sort((a, b) => a - b));
   expect(seen.at(-1)).toEqual({ name: folder.name, done: total, total });

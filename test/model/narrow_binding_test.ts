@@ -90,7 +90,7 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
       for (const [i, each] of expected.gradients.entries())
         for (const [name, values] of each) {
           const scale = Math.hypot(...values);
-          const actualGradient = actual.gradients[i].get(name)!;
+          const actualGradient = actual.gradients[i]!.get(name)!;
           const absolute = 1e-5 * scale;
           expectClose(actualGradient, values, { relative: 0, absolute }, `gradient ${i} of ${name}`);
         }
@@ -100,8 +100,8 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
       expectClose(actual.entropy, expected.entropy, CLOSE, "entropy");
       expectClose(actual.top.logprobs, expected.top.logprobs, CLOSE, "top");
       for (const [i, { tokens, logprobs }] of expected.samples.entries()) {
-        expect(actual.samples[i].tokens).toEqual(tokens);
-        expectClose(actual.samples[i].logprobs, logprobs, CLOSE, `sample ${i}`);
+        expect(actual.samples[i]!.tokens).toEqual(tokens);
+        expectClose(actual.samples[i]!.logprobs, logprobs, CLOSE, `sample ${i}`);
       }
     });
   });
@@ -123,7 +123,7 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
       "Cannot run sequence 1 as the model's context is 4 tokens, what a binding of this device covers: 5",
     );
     await expect(
-      model.sample([{ ...REQUESTS[0], prompt_ids: [1, 2, 3, 4, 5] }], { weightVersion: 0 }),
+      model.sample([{ ...REQUESTS[0]!, prompt_ids: [1, 2, 3, 4, 5] }], { weightVersion: 0 }),
     ).rejects.toThrow("room in the context of 4 tokens, what a binding of this device covers: 5");
     model.release();
   });

@@ -153,7 +153,7 @@ describe("encodeSafetensors()", () => {
     const made = await openSafetensors(reader(await encode(tensors, { metadata: { step: "3" } })));
     expect(made.metadata).toEqual({ format: "pt", step: "3" });
     expect([...made.tensors.keys()].sort()).toEqual(["empty", "ids", "lazy", "scalar", "w"]);
-    expect(await made.read("w")).toEqual(tensors[0].data);
+    expect(await made.read("w")).toEqual(tensors[0]!.data);
     expect([...(await made.read("lazy"))]).toEqual([7, 8]);
     expect([...(await made.readIntegers("ids"))]).toEqual([1, 2, 4_294_967_295]);
     expect([...(await made.readIntegers("scalar"))]).toEqual([-5]);
@@ -175,7 +175,7 @@ describe("encodeSafetensors()", () => {
     const made = await openSafetensors(reader(bytes));
     const [even, up, nan, large, tiny] = await made.read("w");
     expect([even, up, nan, large]).toEqual([1, 1.015625, Number.NaN, Number.POSITIVE_INFINITY]);
-    expect(Math.abs(tiny - given[4])).toBeLessThan(2 ** -133);
+    expect(Math.abs(tiny! - given[4]!)).toBeLessThan(2 ** -133);
   });
 
   test("refuses data that do not fill the shape, and names that come twice", async () => {
@@ -211,16 +211,16 @@ describe("golden files", () => {
       const golden = await openSafetensors((await diskFile(path))!);
       const logits = await golden.read("base.0.logits");
       const [rows, vocab] = golden.tensors.get("base.0.logits")!.shape;
-      expect(logits.length).toBe(rows * vocab);
-      const second = await golden.read("base.0.logits", { start: vocab, length: vocab });
-      expect(second).toEqual(logits.slice(vocab, 2 * vocab));
+      expect(logits.length).toBe(rows! * vocab!);
+      const second = await golden.read("base.0.logits", { start: vocab!, length: vocab! });
+      expect(second).toEqual(logits.slice(vocab, 2 * vocab!));
       // log-softmax of the stored logits is the stored log-prob: the numbers are where the header says.
       const tokens = await golden.readIntegers("base.0.tokens");
       const row = [...logits.slice(0, vocab)];
       const logSum = Math.log(row.reduce((sum, x) => sum + Math.exp(x), 0));
       const logprobs = await golden.read("base.0.logprobs");
-      expect(row[tokens[1]] - logSum).toBeCloseTo(logprobs[0], 4);
-      const copy = await encode([{ name: "l", shape: [rows, vocab], data: logits }]);
+      expect(row[tokens[1]!]! - logSum).toBeCloseTo(logprobs[0]!, 4);
+      const copy = await encode([{ name: "l", shape: [rows!, vocab!], data: logits }]);
       expect(await (await openSafetensors(reader(copy))).read("l")).toEqual(logits);
     },
   );

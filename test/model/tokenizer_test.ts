@@ -15,15 +15,15 @@ import { hasShared, sharedPath } from "../fixtures/shared.ts";
 /** Of a tokenizer's own files: what Hugging Face's reader makes of them. */
 function asHub(tokenizer: TextTokenizer): HubTokenizer {
   const files = tokenizer.files();
-  return new HubTokenizer(JSON.parse(files["tokenizer.json"]), JSON.parse(files["tokenizer_config.json"]));
+  return new HubTokenizer(JSON.parse(files["tokenizer.json"]!), JSON.parse(files["tokenizer_config.json"]!));
 }
 
 /** The tokenizer after a round trip through its files. */
 function reload(tokenizer: TextTokenizer): TextTokenizer {
   const files = tokenizer.files();
   return createTokenizer({
-    tokenizer: JSON.parse(files["tokenizer.json"]),
-    config: JSON.parse(files["tokenizer_config.json"]),
+    tokenizer: JSON.parse(files["tokenizer.json"]!),
+    config: JSON.parse(files["tokenizer_config.json"]!),
     chatTemplate: files["chat_template.jinja"],
   });
 }
@@ -46,7 +46,7 @@ describe("the stories model's tokenizer", () => {
     }
     expect(tokenizer).toMatchObject({ vocabSize: 512, bosTokenId: 1, eosTokenIds: [2] });
     expect(tokenizer.decode([1, 403], { skipSpecialTokens: false })).toMatch(/^<s>/);
-    expect(reload(tokenizer).encode(rows[4].text)).toEqual(rows[4].ids);
+    expect(reload(tokenizer).encode(rows[4]!.text)).toEqual(rows[4]!.ids);
   });
 
   test.each([
@@ -186,8 +186,8 @@ describe("formatChat()", () => {
   const files = byteTokenizer({ bos: true }).files();
   const make = (config: object, chatTemplate?: string) =>
     createTokenizer({
-      tokenizer: JSON.parse(files["tokenizer.json"]),
-      config: { ...JSON.parse(files["tokenizer_config.json"]), ...config },
+      tokenizer: JSON.parse(files["tokenizer.json"]!),
+      config: { ...JSON.parse(files["tokenizer_config.json"]!), ...config },
       chatTemplate,
     });
   const messages = [

@@ -274,7 +274,7 @@ test("checkpoints are changed, exported and deleted over their routes", async ()
 test("whatever comes in at any route, the answer is one of the protocol's", async () => {
   const server = await openServer({ holdMs: 1, limits: { sessions: 1e6 } });
   const next = uniform(11);
-  const pick = <T>(of: readonly T[]): T => of[Math.floor(next() * of.length)];
+  const pick = <T>(of: readonly T[]): T => of[Math.floor(next() * of.length)]!;
   const routes = [
     "create_session",
     "session_heartbeat",

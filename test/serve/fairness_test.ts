@@ -93,7 +93,7 @@ describe("a server that stops", () => {
     await stopped;
     expect(server.service.futures.pending).toBe(0);
     expect(server.engine.calls.slice(before)).toEqual(["save"]);
-    expect(server.service.checkpoints.list(id)[0].name).toBe("unsaved-step-1");
+    expect(server.service.checkpoints.list(id)[0]!.name).toBe("unsaved-step-1");
     for (const { json } of waiting)
       expect((await server.retrieve(json.request_id)).json).toEqual({
         error: "Cannot run the request: the server is stopping.",
@@ -115,7 +115,7 @@ describe("a server that stops", () => {
     release();
     await stopped;
     expect((await server.retrieve(json.request_id)).json.metrics).toEqual({ grad_norm: 1 });
-    expect(server.service.checkpoints.list(id)[0].name).toBe("unsaved-step-1");
+    expect(server.service.checkpoints.list(id)[0]!.name).toBe("unsaved-step-1");
   });
 
   test("says what it could not save, saves the rest, and stops", async () => {

@@ -66,11 +66,11 @@ test("samplers of a session: the one used longest ago gives way", async () => {
   const session = await server.session();
   const ids = [];
   for (let i = 0; i < 3; i++) ids.push(await sampler(server, session, i));
-  await server.result("asample", draw(ids[0], 0));
+  await server.result("asample", draw(ids[0]!, 0));
   for (let i = 3; i < 5; i++) await sampler(server, session, i);
   expect(server.service.samplers.size).toBe(3);
-  expect((await server.post("asample", draw(ids[0], 1))).status).toBe(200);
-  expect(await server.post("asample", draw(ids[1], 0))).toMatchObject({
+  expect((await server.post("asample", draw(ids[0]!, 1))).status).toBe(200);
+  expect(await server.post("asample", draw(ids[1]!, 0))).toMatchObject({
     status: 404,
     json: { detail: expect.stringContaining("gave way to newer ones") },
   });
@@ -96,7 +96,7 @@ describe("when all sessions are taken", () => {
     expect((await server.post("session_heartbeat", { session_id: silent })).status).toBe(404);
     await server.session();
     await vi.waitFor(() => expect(server.engine.live).toBe(0));
-    expect(server.service.checkpoints.list(id)[0].name).toBe("unsaved-step-1");
+    expect(server.service.checkpoints.list(id)[0]!.name).toBe("unsaved-step-1");
     expect((await server.post("create_session", { tags: [] })).status).toBe(429);
   });
 });

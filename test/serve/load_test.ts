@@ -54,9 +54,9 @@ test("64 clients that sample and two that train: no error, all served alike, res
   expect(least).toBeGreaterThan(0);
   expect(most - least).toBeLessThanOrEqual(Math.max(3, 0.2 * most));
   const [a, b] = load.steps;
-  expect(Math.min(a, b)).toBeGreaterThan(0);
-  expect(Math.abs(a - b)).toBeLessThanOrEqual(Math.max(2, 0.2 * a));
+  expect(Math.min(a!, b!)).toBeGreaterThan(0);
+  expect(Math.abs(a! - b!)).toBeLessThanOrEqual(Math.max(2, 0.2 * a!));
   // Policies of steps gone by stay for who may ask again, within their share; the engine folds some into copies.
   const held = load.memory.map((it) => it.device);
-  expect(Math.max(...held)).toBeLessThanOrEqual(held[0] + POLICY_BYTES + MOST_COPIES * COPY_BYTES);
+  expect(Math.max(...held)).toBeLessThanOrEqual(held[0]! + POLICY_BYTES + MOST_COPIES * COPY_BYTES);
 });

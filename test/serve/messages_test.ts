@@ -35,7 +35,7 @@ test.each([
 test("a prompt in several chunks is one row", async () => {
   const { data, forwardOnly } = await decodeForwardBackward(sdkMessage("forward_only_two_chunks"));
   expect(forwardOnly).toBe(true);
-  expect(data[0].chunks).toHaveLength(2);
+  expect(data[0]!.chunks).toHaveLength(2);
   expect(rowsOf(data)).toMatchObject({
     tokens: Uint32Array.of(4, 5, 6),
     targets: Uint32Array.of(5, 6, 7),

@@ -71,7 +71,7 @@ type Random = () => number;
 type Family = (random: Random) => Mistake;
 
 function pick<T>(random: Random, items: readonly T[]): T {
-  return items[Math.floor(random() * items.length)];
+  return items[Math.floor(random() * items.length)]!;
 }
 
 const KEYS = [
@@ -168,7 +168,7 @@ const damaged: Family = (random) => {
     else if (kind === "noise")
       writeFileSync(path, Buffer.from(Array.from(bytes, () => Math.floor(random() * 256))));
     else if (kind === "flipped") {
-      bytes[at] ^= 0xff;
+      bytes[at]! ^= 0xff;
       writeFileSync(path, bytes);
     } else replace(path, kind);
   };
@@ -301,7 +301,7 @@ const wrongLine: Family = (random) => {
 const interrupted: Family = (random) => {
   const signal = pick(random, ["SIGINT", "SIGTERM", "SIGKILL"] as const);
   const times = [300 + random() * 3000];
-  if (random() < 0.3) times.push(times[0] + random() * 500);
+  if (random() < 0.3) times.push(times[0]! + random() * 500);
   const signals = times.map((afterMs) => ({ signal, afterMs }));
   const line = random() < 0.7 ? train("rllm.trainer.total_batches=6") : evaluate();
   return {

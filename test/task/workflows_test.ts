@@ -51,11 +51,11 @@ describe("multiTurn()", () => {
     expect(result).toMatchObject({ termination_reason: reason, metrics: { num_turns: steps } });
     const [trajectory] = result.trajectories;
     expect(trajectory).toMatchObject({ name: "counter", reward: steps });
-    expect(trajectory.steps[1]).toMatchObject({ action: "2", observation: "after 2", reward: 1 });
-    expect(trajectory.steps.at(-1)?.done).toBe(reason === "env_done");
-    const [a, b] = trajectory.steps;
-    const whole = [...a.prompt_ids, ...a.response_ids];
-    expect(b.prompt_ids.slice(0, whole.length)).toEqual(whole);
+    expect(trajectory!.steps[1]).toMatchObject({ action: "2", observation: "after 2", reward: 1 });
+    expect(trajectory!.steps.at(-1)?.done).toBe(reason === "env_done");
+    const [a, b] = trajectory!.steps;
+    const whole = [...a!.prompt_ids, ...a!.response_ids];
+    expect(b!.prompt_ids.slice(0, whole.length)).toEqual(whole);
   });
 
   test("a reply that is cut ends it, after the game has seen it", async () => {
@@ -68,7 +68,7 @@ describe("multiTurn()", () => {
       termination_reason: "max_response_length_exceeded",
       metrics: { num_turns: 1 },
     });
-    expect(result.trajectories[0].steps[0].observation).toBe("after 1");
+    expect(result.trajectories[0]!.steps[0]!.observation).toBe("after 1");
   });
 
   test("cumulative turns share max_tokens", async () => {
@@ -268,7 +268,7 @@ describe("guess_digit", () => {
       for (const { prompt } of examples) {
         (prompt as ChatMessage[]).forEach((message, i, all) => {
           if (message.role !== "assistant") return;
-          expect(all[i + 1].content).toBe(message.content < answer ? ">" : "<");
+          expect(all[i + 1]!.content).toBe(message.content < answer ? ">" : "<");
         });
       }
     }

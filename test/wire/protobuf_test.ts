@@ -25,9 +25,9 @@ test("fields() reads every wire type, high field numbers and nested messages in 
   const bytes = new Writer().double(3, -0.1).message(2, inner).bytes(7, Uint8Array.of()).finish();
   const read = [...fields(bytes)];
   expect(read.map(({ number }) => number)).toEqual([3, 2, 7]);
-  expect(read[0].double).toBe(-0.1);
-  const [name, count] = fields(read[1].bytes);
-  expect(new TextDecoder().decode(name.bytes)).toBe("köln");
+  expect(read[0]!.double).toBe(-0.1);
+  const [name, count] = fields(read[1]!.bytes);
+  expect(new TextDecoder().decode(name!.bytes)).toBe("köln");
   expect(count).toMatchObject({ number: 2 ** 28 - 1, varint: 5n });
   expect([...fields(bytesOfHex("0d0000803f"))]).toMatchObject([{ number: 1, double: 1 }]);
 });

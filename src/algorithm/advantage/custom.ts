@@ -41,7 +41,7 @@ export function defineEstimator<S extends EstimatorSettings>(estimator: CustomEs
       const estimates = new Float64Array(batch.scores.length);
       for (const group of groups) {
         const values = checked(given[group.index], group, estimator.name);
-        for (const [k, row] of group.rows.entries()) estimates[row] = values[k];
+        for (const [k, row] of group.rows.entries()) estimates[row] = values[k]!;
       }
       return { level: "row", values: estimates };
     },
@@ -52,12 +52,12 @@ function groupsOf(batch: AdvantageBatch): Group[] {
   const { offsets, members } = batch.groups;
   const lengths = trainedLengths(batch);
   return Array.from({ length: offsets.length - 1 }, (_, index) => {
-    const rows = Array.from(members.subarray(offsets[index], offsets[index + 1]));
+    const rows = Array.from(members.subarray(offsets[index]!, offsets[index + 1]!));
     return {
       index,
       rows,
-      rewards: rows.map((row) => batch.scores[row]),
-      lengths: rows.map((row) => lengths[row]),
+      rewards: rows.map((row) => batch.scores[row]!),
+      lengths: rows.map((row) => lengths[row]!),
     };
   });
 }

@@ -17,19 +17,19 @@ export interface Groups {
  */
 export function packGroups(groupOfRow: Uint32Array, count: number): Groups {
   const offsets = new Uint32Array(count + 1);
-  for (const group of groupOfRow) offsets[group + 1]++;
-  for (let group = 0; group < count; group++) offsets[group + 1] += offsets[group];
+  for (const group of groupOfRow) offsets[group + 1]!++;
+  for (let group = 0; group < count; group++) offsets[group + 1]! += offsets[group]!;
   const next = offsets.slice(0, count);
   const members = new Uint32Array(groupOfRow.length);
-  for (let row = 0; row < groupOfRow.length; row++) members[next[groupOfRow[row]]++] = row;
+  for (let row = 0; row < groupOfRow.length; row++) members[next[groupOfRow[row]!]!++] = row;
   const ordered = members.every((row, i) => row === i);
   return { offsets, members, fixedSize: ordered ? fixedSize(offsets) : 0, ordered };
 }
 
 function fixedSize(offsets: Uint32Array): number {
-  const size = offsets.length > 1 ? offsets[1] : 0;
+  const size = offsets.length > 1 ? offsets[1]! : 0;
   for (let group = 1; group + 1 < offsets.length; group++)
-    if (offsets[group + 1] - offsets[group] !== size) return 0;
+    if (offsets[group + 1]! - offsets[group]! !== size) return 0;
   return size;
 }
 

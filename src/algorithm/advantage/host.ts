@@ -44,7 +44,7 @@ export function groupAdvantages(
   };
   const flat = advantages(batch, name, settings).values;
   let next = 0;
-  return rewards.map((group) => group.map(() => flat[next++]));
+  return rewards.map((group) => group.map(() => flat[next++]!));
 }
 
 /** An estimate per token, [T], 0 where mask = 0: rows spread over their trained tokens. */
@@ -57,7 +57,7 @@ export function perToken(
     if (estimate.level === "token") return values;
     const tokens = new Float64Array(mask.length);
     for (let row = 0; row + 1 < offsets.length; row++)
-      for (let t = offsets[row]; t < offsets[row + 1]; t++) tokens[t] = mask[t] === 0 ? 0 : values[row];
+      for (let t = offsets[row]!; t < offsets[row + 1]!; t++) tokens[t] = mask[t]! === 0 ? 0 : values[row]!;
     return tokens;
   };
   const advantages = spread(estimate.values);

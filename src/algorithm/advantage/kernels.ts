@@ -53,11 +53,11 @@ export const advantageGroup = defineKernel({
       const [first, end] = [group_offsets[group], group_offsets[group + 1]];
       if (first === end) continue;
       const rows = constants.ORDERED
-        ? Uint32Array.from({ length: end - first }, (_, k) => first + k)
+        ? Uint32Array.from({ length: end! - first! }, (_, k) => first! + k)
         : members.subarray(first, end);
-      const pick = (from: ArrayLike<number>) => Array.from(rows, (row) => from[row]);
-      const values = of(pick(scores), constants.MODE === GROUP_MODE.length ? pick(lengths) : []);
-      for (const [k, row] of rows.entries()) advantages[row] = values[k];
+      const pick = (from: ArrayLike<number>) => Array.from(rows, (row) => from[row]!);
+      const values = of!(pick(scores), constants.MODE === GROUP_MODE.length ? pick(lengths) : []);
+      for (const [k, row] of rows.entries()) advantages[row] = values[k]!;
     }
   },
 });
@@ -74,16 +74,16 @@ export const advantageFixed = defineKernel({
   grid: groupGrid,
   reference({ scores, advantages }, params, constants) {
     const of = groupFunction(constants as unknown as GroupOptions, params);
-    const size = constants.VECTORS * 4;
+    const size = constants.VECTORS! * 4;
     for (let first = 0; first < params.groups * size; first += size)
-      advantages.set(of(Array.from(scores.subarray(first, first + size)), []), first);
+      advantages.set(of!(Array.from(scores.subarray(first, first + size)), []), first);
   },
 });
 
 /** Triples of {@link advantageSums}, added up. */
 function totals(sums: Float32Array): [number, number, number] {
   const total: [number, number, number] = [0, 0, 0];
-  for (let i = 0; i < 3 * SUM_GROUPS; i++) total[i % 3] += sums[i];
+  for (let i = 0; i < 3 * SUM_GROUPS; i++) total[i % 3]! += sums[i]!;
   return total;
 }
 
@@ -103,13 +103,13 @@ export const advantageSums = defineKernel({
     for (let i = 0; i < count; i++) {
       const weight = constants.NONZERO ? Number(values[i] !== 0) : constants.WEIGHTED ? weights[i] : 1;
       if (weight === 0) continue;
-      parts[0] += weight;
-      parts[1] += weight * values[i];
-      parts[2] += weight * (values[i] - centre) ** 2;
+      parts[0]! += weight!;
+      parts[1]! += weight! * values[i]!;
+      parts[2]! += weight! * (values[i]! - centre) ** 2;
     }
     const written = constants.PASS === 1 ? [2] : [0, 1];
     for (const k of written)
-      for (let group = 0; group < SUM_GROUPS; group++) sums[3 * group + k] = group === 0 ? parts[k] : 0;
+      for (let group = 0; group < SUM_GROUPS; group++) sums[3 * group + k] = group === 0 ? parts[k]! : 0;
   },
 });
 
@@ -138,7 +138,7 @@ export const advantageWhiten = defineKernel({
       ? 1 / (Math.sqrt(variance + variance_epsilon) + deviation_epsilon)
       : count / Math.max(n, 1) / deviation_epsilon;
     for (let i = 0; i < count; i++)
-      values[i] = constants.MASKED && weights[i] === 0 ? 0 : (values[i] - centre) * scale;
+      values[i] = constants.MASKED && weights[i] === 0 ? 0 : (values[i]! - centre) * scale;
   },
 });
 
@@ -162,13 +162,13 @@ export const advantageRows = defineKernel({
     const rewardAt = (t: number, row: number) =>
       constants.TOKEN_REWARDS
         ? rewards[t]
-        : t === lastTrained(mask, offsets[row], offsets[row + 1])
+        : t === lastTrained(mask, offsets[row]!, offsets[row + 1]!)
           ? rewards[row]
           : 0;
     for (let row = 0; row < params.rows; row++) {
       const range = {
-        first: offsets[row],
-        end: offsets[row + 1],
+        first: offsets[row]!,
+        end: offsets[row + 1]!,
         mask,
         reward: (t: number) => rewardAt(t, row),
       };
@@ -178,13 +178,13 @@ export const advantageRows = defineKernel({
       }
       if (constants.MODE === ROWS_MODE.toGo) {
         discountedReturns(range, { gamma: 1, atMasked: "carry and show" }, returns);
-        for (let t = range.first; t < range.end; t++)
-          advantages[t] = returns[t] - (constants.BASELINE && mask[t] !== 0 ? values[row] : 0);
+        for (let t = range.first; t! < range.end; t!++)
+          advantages[t!] = returns[t!]! - (constants.BASELINE && mask[t!] !== 0 ? values[row]! : 0);
         continue;
       }
       const atMasked = constants.MODE === ROWS_MODE.reset ? ("reset" as const) : ("carry" as const);
       discountedReturns(range, { gamma: params.gamma, atMasked }, returns);
-      for (let t = range.first; t < range.end; t++) advantages[t] = returns[t];
+      for (let t = range.first; t! < range.end; t!++) advantages[t!] = returns[t!]!;
     }
   },
 });
@@ -214,8 +214,8 @@ export const advantagePower = defineKernel({
     };
     power.set(runningPower(batch));
     for (let row = 0; row < rows; row++) {
-      let next = offsets[row];
-      for (let t = offsets[row]; t < offsets[row + 1]; t++)
+      let next = offsets[row]!;
+      for (let t = offsets[row]!; t < offsets[row + 1]!; t++)
         if (!constants.COMPACT || mask[t] !== 0) columns[next++] = t;
       columns.fill(0xffff_ffff, next, offsets[row + 1]);
     }

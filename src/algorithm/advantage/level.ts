@@ -55,7 +55,7 @@ export function advantageReader({
   level,
   values,
 }: Advantages<ArrayLike<number>>): (t: number, row: number) => number {
-  return level === "token" ? (t) => values[t] : (_, row) => values[row];
+  return level === "token" ? (t) => values[t]! : (_, row) => values[row]!;
 }
 
 /** What the loss multiplies by: the advantages, or in their place the weights of a supervised batch. */

@@ -47,7 +47,7 @@ export function baselineAdvantages(
 /** Tokens of a row by column. */
 function columnsOf({ offsets, mask }: Rows, row: number, compact: boolean): number[] {
   const tokens: number[] = [];
-  for (let t = offsets[row]; t < offsets[row + 1]; t++) if (!compact || mask[t] !== 0) tokens.push(t);
+  for (let t = offsets[row]!; t < offsets[row + 1]!; t++) if (!compact || mask[t] !== 0) tokens.push(t);
   return tokens;
 }
 
@@ -60,12 +60,12 @@ export function runningPower(
   },
 ): Float64Array {
   const { offsets, mask, oldLogprobs, sumPiSquared, rolloutIsWeights } = batch;
-  const power = new Float64Array(offsets[offsets.length - 1]);
+  const power = new Float64Array(offsets[offsets.length - 1]!);
   for (let row = 0; row + 1 < offsets.length; row++) {
     let sum = 0;
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) {
-      const weight = rolloutIsWeights ? rolloutIsWeights[t] ** 2 : 1;
-      if (mask[t] !== 0) sum += (1 - 2 * Math.exp(oldLogprobs[t]) + sumPiSquared[t]) * weight;
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
+      const weight = rolloutIsWeights ? rolloutIsWeights[t]! ** 2 : 1;
+      if (mask[t] !== 0) sum += (1 - 2 * Math.exp(oldLogprobs[t]!) + sumPiSquared[t]!) * weight;
       power[t] = sum;
     }
   }
@@ -81,7 +81,7 @@ function subtractBaseline(
   const { returns, power, advantages } = table;
   const lengths = columns.map((tokens) => trainedCount(tokens, mask));
   const [first, second] = lengths.toSorted((x, y) => y - x);
-  const lonely = options.zeroTail && first > second ? columns[lengths.indexOf(first)] : undefined;
+  const lonely = options.zeroTail && first! > second! ? columns[lengths.indexOf(first!)] : undefined;
   const alone = columns.length < 2;
   const longest = Math.max(0, ...columns.map((tokens) => tokens.length));
   for (let column = 0; column < longest; column++) {
@@ -89,10 +89,10 @@ function subtractBaseline(
     const trained = tokens.filter((t) => mask[t] !== 0);
     const weight = trained.reduce((sum, t) => sum + power[t], 0) + EPSILON;
     const weighted = trained.reduce((sum, t) => sum + returns[t] * power[t], 0);
-    const baseline = alone ? 0 : weighted / weight;
-    for (const t of trained) advantages[t] = returns[t] - baseline;
-    const tail = column >= second ? lonely?.[column] : undefined;
-    if (tail !== undefined && mask[tail] !== 0) advantages[tail] = returns[tail];
+    const baseline = alone ? 0 : weighted! / weight;
+    for (const t of trained) advantages[t!] = returns[t!]! - baseline;
+    const tail = column >= second! ? lonely?.[column] : undefined;
+    if (tail !== undefined && mask[tail] !== 0) advantages[tail] = returns[tail]!;
   }
 }
 

@@ -312,7 +312,7 @@ function gdpo(r: Recorder): Result {
       },
     );
   const byDeviation = r.settings.norm_adv_by_std_in_grpo === true;
-  const advantages = r.group(components[0][1], { mode: GROUP_MODE.norm, byDeviation });
+  const advantages = r.group(components[0]![1], { mode: GROUP_MODE.norm, byDeviation });
   r.whitenByTokens(advantages, "row");
   return { advantages };
 }
@@ -397,7 +397,7 @@ export function recordAdvantages(device: Device, name: string, input: AdvantageI
       },
     );
   if (name === "grpo_passk") refuseSingletons(input.groups);
-  const { advantages, returns } = RECORDERS[name](recorder);
+  const { advantages, returns } = RECORDERS[name]!(recorder);
   recorder.finish();
   return {
     advantages: { level: returns ? "token" : "row", values: advantages },
@@ -414,7 +414,7 @@ export function hasKernel(name: string, batch: Pick<AdvantageBatch, "rewardCompo
 
 function refuseSingletons({ offsets }: Groups): void {
   for (let group = 0; group + 1 < offsets.length; group++)
-    if (offsets[group + 1] - offsets[group] === 1)
+    if (offsets[group + 1]! - offsets[group]! === 1)
       throw new ConfigError(
         "Cannot estimate grpo_passk as every group needs two trajectories or more: one has 1.",
       );

@@ -9,7 +9,7 @@ const row = (values: Float64Array): Estimate => ({ level: "row", values });
 export function trainedLengths({ offsets, mask }: AdvantageBatch): Uint32Array {
   const lengths = new Uint32Array(offsets.length - 1);
   for (let i = 0; i < lengths.length; i++)
-    for (let t = offsets[i]; t < offsets[i + 1]; t++) lengths[i] += mask[t] === 0 ? 0 : 1;
+    for (let t = offsets[i]!; t < offsets[i + 1]!; t++) lengths[i]! += mask[t] === 0 ? 0 : 1;
   return lengths;
 }
 
@@ -21,10 +21,10 @@ function byGroup(batch: AdvantageBatch, of: (scores: number[], rows: Uint32Array
     const rows = members.subarray(offsets[group], offsets[group + 1]);
     if (rows.length === 0) continue;
     const values = of(
-      Array.from(rows, (i) => batch.scores[i]),
+      Array.from(rows, (i) => batch.scores[i]!),
       rows,
     );
-    for (const [k, i] of rows.entries()) advantages[i] = values[k];
+    for (const [k, i] of rows.entries()) advantages[i] = values[k]!;
   }
   return advantages;
 }
@@ -64,7 +64,7 @@ export function passAtK(scores: readonly number[], norm: GroupNorm): number[] {
     );
   const best = scores.indexOf(Math.max(...scores));
   const second = Math.max(...scores.filter((_, k) => k !== best));
-  const gap = scores[best] - second;
+  const gap = scores[best]! - second;
   const scaled = norm.byDeviation ? gap / (deviation(scores, norm.ddof) + norm.epsilon) : gap;
   return scores.map((_, k) => (k === best ? scaled : 0));
 }
@@ -75,7 +75,7 @@ export function lengthWeighted(scores: readonly number[], lengths: readonly numb
   const tokens = lengths.reduce((sum, n) => sum + n, 0);
   if (tokens === 0)
     throw new ConfigError("Cannot estimate opo: a group has no trained token (mask = 1) in any row.");
-  const baseline = scores.reduce((sum, s, k) => sum + s * lengths[k], 0) / tokens;
+  const baseline = scores.reduce((sum, s, k) => sum + s * lengths[k]!, 0) / tokens;
   return scores.map((s) => s - baseline);
 }
 
@@ -130,7 +130,7 @@ function gdpo(batch: AdvantageBatch, settings: EstimatorSettings): Estimate {
   for (const [name, scores] of Object.entries(components)) {
     const weight = (settings[`weight.${name}`] as number | undefined) ?? 1;
     const part = byGroup({ ...batch, scores }, (s) => groupNorm(s, groupNormOf("gdpo", settings)));
-    for (let i = 0; i < sum.length; i++) sum[i] += weight * part[i];
+    for (let i = 0; i < sum.length; i++) sum[i]! += weight * part[i]!;
   }
   return row(whitenRows(sum, trainedLengths(batch)));
 }
@@ -174,7 +174,7 @@ export const ROW_ESTIMATORS: readonly Estimator[] = [
         byGroup(batch, (scores, rows) =>
           lengthWeighted(
             scores,
-            Array.from(rows, (i) => lengths[i]),
+            Array.from(rows, (i) => lengths[i]!),
           ),
         ),
       );

@@ -27,14 +27,14 @@ export function whitening(values: ArrayLike<number>, weights: ArrayLike<number>)
   let count = 0;
   let sum = 0;
   for (let i = 0; i < values.length; i++) {
-    count += weights[i];
-    if (weights[i] !== 0) sum += values[i] * weights[i];
+    count += weights[i]!;
+    if (weights[i] !== 0) sum += values[i]! * weights[i]!;
   }
   refuseTooFew(count);
   const centre = sum / (count + COUNT_EPSILON);
   let squares = 0;
   for (let i = 0; i < values.length; i++)
-    if (weights[i] !== 0) squares += (values[i] - centre) ** 2 * weights[i];
+    if (weights[i] !== 0) squares += (values[i]! - centre) ** 2 * weights[i]!;
   const variance = ((squares / (count + COUNT_EPSILON)) * count) / (count - 1);
   return { mean: centre, scale: 1 / Math.sqrt(variance + 1e-8) };
 }

@@ -16,8 +16,8 @@ export function tokenRewardsOf(batch: AdvantageBatch): ArrayLike<number> {
   const { offsets, mask, scores } = batch;
   const rewards = new Float64Array(mask.length);
   for (let row = 0; row + 1 < offsets.length; row++) {
-    const last = lastTrained(mask, offsets[row], offsets[row + 1]);
-    if (last >= 0) rewards[last] = scores[row];
+    const last = lastTrained(mask, offsets[row]!, offsets[row + 1]!);
+    if (last >= 0) rewards[last] = scores[row]!;
   }
   return rewards;
 }
@@ -67,20 +67,20 @@ export function gaeRow(
   for (let t = end - 1; t >= first; t--) {
     const trained = mask[t] !== 0;
     if (trained) {
-      next = reward(t) + gamma * nextValue - values[t] + gamma * lam * next;
-      nextValue = values[t];
+      next = reward(t) + gamma * nextValue - values[t]! + gamma * lam * next;
+      nextValue = values[t]!;
     }
     out.advantages[t] = trained ? next : 0;
-    out.returns[t] = trained ? next + values[t] : 0;
+    out.returns[t] = trained ? next + values[t]! : 0;
   }
 }
 
 /** Every row of a batch with its rewards. */
 function* rowsOf(batch: AdvantageBatch): Generator<RowRewards & { row: number }> {
   const rewards = tokenRewardsOf(batch);
-  const reward = (t: number) => rewards[t];
+  const reward = (t: number) => rewards[t]!;
   for (let row = 0; row + 1 < batch.offsets.length; row++)
-    yield { row, first: batch.offsets[row], end: batch.offsets[row + 1], mask: batch.mask, reward };
+    yield { row, first: batch.offsets[row]!, end: batch.offsets[row + 1]!, mask: batch.mask, reward };
 }
 
 /** Sum of what a row still earns on trained tokens, from each token on. */
@@ -121,7 +121,7 @@ function remax(batch: AdvantageBatch): Estimate {
   const returns = rewardsToGo(batch);
   const advantages = returns.slice();
   for (const { row, first, end, mask } of rowsOf(batch))
-    for (let t = first; t < end; t++) if (mask[t] !== 0) advantages[t] -= baselines[row];
+    for (let t = first; t < end; t++) if (mask[t] !== 0) advantages[t]! -= baselines[row]!;
   return { level: "token", values: advantages, returns };
 }
 

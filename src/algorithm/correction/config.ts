@@ -79,7 +79,7 @@ function rejectionsOf({ rollout_rs, rollout_rs_threshold }: CorrectionConfig): R
       `Cannot reject rollouts as rollout_rs_threshold needs 1 or ${names.length} values: ${rollout_rs_threshold}.`,
       { path: "rollout_rs_threshold" },
     );
-  return names.map((name, i) => rejectionOf(name, thresholds[thresholds.length === 1 ? 0 : i]));
+  return names.map((name, i) => rejectionOf(name, thresholds[thresholds.length === 1 ? 0 : i]!));
 }
 
 function rejectionOf(name: string, threshold: string): Rejection {
@@ -117,13 +117,13 @@ function rejectionOf(name: string, threshold: string): Rejection {
 function numbersOf(threshold: number | string, path: string): [number, number | undefined] {
   const numbers = String(threshold).trim().split("_").map(Number);
   const [low, high] = numbers;
-  const ordered = high === undefined || low <= high;
+  const ordered = high === undefined || low! <= high;
   if (numbers.length > 2 || numbers.some((x) => !(x > 0)) || !ordered)
     throw new ConfigError(
       `Cannot read the threshold ${JSON.stringify(threshold)}: give a number above 0, or two as "lo_hi".`,
       { path },
     );
-  return [low, high];
+  return [low!, high];
 }
 
 const GEOMETRIC = { rollout_rs: "seq_mean_k1", rollout_rs_threshold: "0.999_1.001" };
@@ -162,7 +162,7 @@ export const CORRECTION_PRESETS: Readonly<Record<string, CorrectionConfig>> = {
 
 /** @throws ConfigError for a name that is not a preset. */
 export function correctionPreset(name: string): CorrectionConfig {
-  if (Object.hasOwn(CORRECTION_PRESETS, name)) return CORRECTION_PRESETS[name];
+  if (Object.hasOwn(CORRECTION_PRESETS, name)) return CORRECTION_PRESETS[name]!;
   throw new ConfigError(
     `Cannot correct rollouts by the preset ${JSON.stringify(name)}: use ${Object.keys(CORRECTION_PRESETS).join(", ")}.`,
     { path: "preset" },

@@ -57,7 +57,7 @@ class CorrectionRows {
   /** Trained tokens of a row. */
   tokens(row: number): number[] {
     const tokens: number[] = [];
-    for (let t = this.offsets[row]; t < this.offsets[row + 1]; t++) if (this.mask[t] !== 0) tokens.push(t);
+    for (let t = this.offsets[row]!; t < this.offsets[row + 1]!; t++) if (this.mask[t] !== 0) tokens.push(t);
     return tokens;
   }
 
@@ -94,7 +94,7 @@ class CorrectionRows {
 }
 
 function importanceWeights(rows: CorrectionRows, plan: CorrectionPlan, metrics: Metrics): Float64Array {
-  const sums = rows.byRow((row) => rows.rowSum(row, (t) => rows.logRatio[t]));
+  const sums = rows.byRow((row) => rows.rowSum(row, (t) => rows.logRatio[t]!));
   const logs = plan.level === "sequence" ? rows.spread(sums) : rows.logRatio;
   const raw = logs.map((x, t) => (rows.mask[t] === 0 ? 0 : Math.exp(clamp(x, -SAFETY_BOUND, SAFETY_BOUND))));
   const { low, high, icepop } = plan.bounds;
@@ -108,9 +108,9 @@ function importanceWeights(rows: CorrectionRows, plan: CorrectionPlan, metrics: 
 
 /** Mean weight: of tokens, or of the rows that have any. */
 function normFactor(rows: CorrectionRows, plan: CorrectionPlan, weights: Float64Array): number {
-  if (plan.level === "token") return rows.mean((t) => weights[t]);
+  if (plan.level === "token") return rows.mean((t) => weights[t]!);
   const filled = filledRows(rows);
-  const sum = filled.reduce((total, row) => total + rows.rowMean(row, (t) => weights[t]), 0);
+  const sum = filled.reduce((total, row) => total + rows.rowMean(row, (t) => weights[t]!), 0);
   return sum / Math.max(filled.length, COUNT_EPSILON);
 }
 
@@ -124,11 +124,11 @@ interface Weights {
 function weightMetrics(rows: CorrectionRows, plan: CorrectionPlan, { raw, weights, sums }: Weights): Metrics {
   const { low, high, icepop } = plan.bounds;
   const trained = rows.allTokens();
-  const share = (hit: (x: number) => boolean) => rows.mean((t) => Number(hit(raw[t])));
+  const share = (hit: (x: number) => boolean) => rows.mean((t) => Number(hit(raw[t]!)));
   const shareOfRows = (hit: (x: number) => boolean) => fraction(sums.filter(hit).length, rows.count);
   const bySequence = plan.level === "sequence";
   const metrics: Metrics = {
-    rollout_is_mean: rows.mean((t) => weights[t]),
+    rollout_is_mean: rows.mean((t) => weights[t]!),
     rollout_is_max: bySequence
       ? Math.exp(Math.min(Math.max(...sums), SAFETY_BOUND))
       : largest(trained, weights),
@@ -143,12 +143,12 @@ function weightMetrics(rows: CorrectionRows, plan: CorrectionPlan, { raw, weight
       : share((w) => w > high),
     rollout_is_ratio_fraction_low: bySequence ? shareOfRows((x) => x < Math.log(low)) : share((w) => w < low),
   };
-  const bounded = (t: number) => clamp(weights[t], 0, high);
+  const bounded = (t: number) => clamp(weights[t]!, 0, high);
   const mean = rows.mean(bounded);
   const variance = rows.mean((t) => bounded(t) ** 2) - mean ** 2;
   metrics.rollout_is_std = trained.length > 1 ? Math.sqrt(Math.max(variance, 0)) : 0;
   metrics.rollout_is_eff_sample_size = 1 / rows.mean((t) => (bounded(t) / (mean + COUNT_EPSILON)) ** 2);
-  const means = (of: Float64Array) => rows.byRow((row) => rows.rowMean(row, (t) => of[t]));
+  const means = (of: Float64Array) => rows.byRow((row) => rows.rowMean(row, (t) => of[t]!));
   const rawMeans = means(raw);
   const sequence = {
     ...rowMetrics(means(weights), 1),
@@ -161,7 +161,7 @@ function weightMetrics(rows: CorrectionRows, plan: CorrectionPlan, { raw, weight
 }
 
 function largest(tokens: readonly number[], values: ArrayLike<number>): number {
-  return tokens.reduce((most, t) => Math.max(most, values[t]), Number.NEGATIVE_INFINITY);
+  return tokens.reduce((most, t) => Math.max(most, values[t]!), Number.NEGATIVE_INFINITY);
 }
 
 function prefixed(prefix: string, metrics: Metrics): Metrics {
@@ -221,7 +221,7 @@ interface Judgement {
 }
 
 function judge(rows: CorrectionRows, { level, reduction, kind, low, high }: Rejection): Judgement {
-  const of = (t: number) => divergence(kind, clamp(rows.logRatio[t], -SAFETY_BOUND, SAFETY_BOUND));
+  const of = (t: number) => divergence(kind, clamp(rows.logRatio[t]!, -SAFETY_BOUND, SAFETY_BOUND));
   const passes = (x: number) => x >= low && x <= high;
   if (level === "token") {
     const values = Float64Array.from(rows.logRatio, (_, t) => of(t));
@@ -274,19 +274,19 @@ function rejectionMetrics(
   const low = rejection.kind === "k1" ? rejection.low : undefined;
   const byRow = Array.from(
     { length: rows.count },
-    level === "row" ? (_, row) => values[row] : (_, row) => rows.rowMean(row, (t) => values[t]),
+    level === "row" ? (_, row) => values[row]! : (_, row) => rows.rowMean(row, (t) => values[t]!),
   );
   const tokens = level === "row" ? rows.spread(byRow) : values;
   const trained = rows.allTokens();
-  const bounded = (t: number) => clamp(tokens[t], low ?? 0, high);
+  const bounded = (t: number) => clamp(tokens[t]!, low ?? 0, high);
   const mean = rows.mean(bounded);
   const variance = rows.mean((t) => bounded(t) ** 2) - mean ** 2;
-  const ofFilled = filledRows(rows).map((row) => byRow[row]);
+  const ofFilled = filledRows(rows).map((row) => byRow[row]!);
   const shareOfRows = (hit: (x: number) => boolean) => fraction(ofFilled.filter(hit).length, ofFilled.length);
   const share = (hit: (x: number) => boolean) =>
-    level === "row" ? shareOfRows(hit) : rows.mean((t) => Number(hit(tokens[t])));
+    level === "row" ? shareOfRows(hit) : rows.mean((t) => Number(hit(tokens[t]!)));
   return {
-    mean: rows.mean((t) => tokens[t]),
+    mean: rows.mean((t) => tokens[t]!),
     max: largest(trained, tokens),
     min: -largest(
       trained,

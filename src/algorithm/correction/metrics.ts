@@ -12,7 +12,7 @@ export function logRatios({
   logprobs,
   rolloutLogprobs,
 }: Pick<CorrectionBatch, "logprobs" | "rolloutLogprobs">): Float64Array {
-  return Float64Array.from(logprobs, (x, t) => x - rolloutLogprobs[t]);
+  return Float64Array.from(logprobs, (x, t) => x - rolloutLogprobs[t]!);
 }
 
 /** Sums over one row's trained tokens. */
@@ -54,12 +54,12 @@ export function offPolicyMetrics(batch: CorrectionBatch): Metrics {
 function rowSums({ offsets, mask, logprobs, rolloutLogprobs }: CorrectionBatch): RowSums[] {
   return Array.from({ length: offsets.length - 1 }, (_, row) => {
     const sums = { trained: 0, logprobs: 0, rollout: 0, logRatio: 0 };
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) {
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
       if (mask[t] === 0) continue;
       sums.trained++;
-      sums.logprobs += logprobs[t];
-      sums.rollout += rolloutLogprobs[t];
-      sums.logRatio += logprobs[t] - rolloutLogprobs[t];
+      sums.logprobs += logprobs[t]!;
+      sums.rollout += rolloutLogprobs[t]!;
+      sums.logRatio += logprobs[t]! - rolloutLogprobs[t]!;
     }
     return sums;
   });
@@ -86,7 +86,7 @@ function tokenMeans(batch: CorrectionBatch): [number, number, number] {
 export function probabilityMetrics(batch: CorrectionBatch): Metrics {
   const pairs: [number, number][] = [];
   for (let t = 0; t < batch.mask.length; t++)
-    if (batch.mask[t] !== 0) pairs.push([Math.exp(batch.logprobs[t]), Math.exp(batch.rolloutLogprobs[t])]);
+    if (batch.mask[t] !== 0) pairs.push([Math.exp(batch.logprobs[t]!), Math.exp(batch.rolloutLogprobs[t]!)]);
   const apart = pairs.map(([p, q]) => Math.abs(p - q));
   const mean = (values: readonly number[]) => values.reduce((sum, x) => sum + x, 0) / values.length;
   const centre = mean(apart);
@@ -102,12 +102,12 @@ export function probabilityMetrics(batch: CorrectionBatch): Metrics {
 
 function correlation(pairs: readonly [number, number][]): number {
   const n = pairs.length;
-  const [x, y] = [0, 1].map((k) => pairs.reduce((sum, pair) => sum + pair[k], 0) / n);
+  const [x, y] = [0, 1].map((k) => pairs.reduce((sum, pair) => sum + pair[k]!, 0) / n);
   let [xy, xx, yy] = [0, 0, 0];
   for (const [p, q] of pairs) {
-    xy += (p - x) * (q - y);
-    xx += (p - x) ** 2;
-    yy += (q - y) ** 2;
+    xy += (p - x!) * (q - y!);
+    xx += (p - x!) ** 2;
+    yy += (q - y!) ** 2;
   }
   return xy / Math.sqrt(xx * yy);
 }

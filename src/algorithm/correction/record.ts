@@ -35,10 +35,10 @@ export const correctionWeights = defineKernel({
     const bounded = (w: number) => (constants.ICEPOP ? (w >= low && w <= high ? w : 0) : Math.min(w, high));
     for (let row = 0; row < rows; row++) {
       const [first, end] = [offsets[row], offsets[row + 1]];
-      const sum = trained(mask, first, end).reduce((total, t) => total + logprobs[t] - rollout[t], 0);
-      for (let t = first; t < end; t++) {
-        const x = constants.SEQUENCE ? sum : logprobs[t] - rollout[t];
-        weights[t] = mask[t] === 0 ? 0 : bounded(Math.exp(clamp(x, -SAFETY_BOUND, SAFETY_BOUND)));
+      const sum = trained(mask, first!, end!).reduce((total, t) => total + logprobs[t]! - rollout[t]!, 0);
+      for (let t = first; t! < end!; t!++) {
+        const x = constants.SEQUENCE ? sum : logprobs[t!]! - rollout[t!]!;
+        weights[t!] = mask[t!] === 0 ? 0 : bounded(Math.exp(clamp(x, -SAFETY_BOUND, SAFETY_BOUND)));
       }
     }
   },
@@ -55,19 +55,20 @@ export const correctionReject = defineKernel({
   tolerance: { relative: 0, absolute: 0 },
   grid,
   reference({ logprobs, rollout, mask, offsets, kept }, { rows, low, high }, constants) {
-    const kind = (["k1", "k2", "k3"] as const)[constants.KIND - 1];
-    const of = (t: number) => divergence(kind, clamp(logprobs[t] - rollout[t], -SAFETY_BOUND, SAFETY_BOUND));
+    const kind = (["k1", "k2", "k3"] as const)[constants.KIND! - 1]!;
+    const of = (t: number) =>
+      divergence(kind, clamp(logprobs[t]! - rollout[t]!, -SAFETY_BOUND, SAFETY_BOUND));
     const passes = (x: number) => x >= low && x <= high;
     for (let row = 0; row < rows; row++) {
-      const values = trained(mask, offsets[row], offsets[row + 1]);
+      const values = trained(mask, offsets[row]!, offsets[row + 1]!);
       if (constants.REDUCTION === 0) {
         for (const t of values) if (!passes(of(t))) kept[t] = 0;
         continue;
       }
       const sum = values.reduce((total, t) => total + of(t), 0);
       const most = values.length === 0 ? 0 : Math.max(...values.map(of));
-      const statistic = [0, sum, sum / Math.max(values.length, 1), most][constants.REDUCTION];
-      if (!passes(statistic)) kept.fill(0, offsets[row], offsets[row + 1]);
+      const statistic = [0, sum, sum / Math.max(values.length, 1), most][constants.REDUCTION!];
+      if (!passes(statistic!)) kept.fill(0, offsets[row], offsets[row + 1]);
     }
   },
 });

@@ -96,10 +96,10 @@ export function countRows(offsets: Uint32Array, mask: Uint32Array): RowCounts {
   const trained = new Uint32Array(rows);
   let longest = 0;
   for (let row = 0; row < rows; row++) {
-    longest = Math.max(longest, offsets[row + 1] - offsets[row]);
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) trained[row] += mask[t] === 0 ? 0 : 1;
+    longest = Math.max(longest, offsets[row + 1]! - offsets[row]!);
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) trained[row]! += mask[t] === 0 ? 0 : 1;
   }
-  return { tokens: offsets[rows], trained, longest };
+  return { tokens: offsets[rows]!, trained, longest };
 }
 
 function denominator(name: string, value: number): number {

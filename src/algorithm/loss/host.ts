@@ -54,7 +54,7 @@ function hostStreams(batch: LossBatch): Streams {
   const { offsets } = batch;
   const rows = offsets.length - 1;
   const rowOfToken = rowsOfTokens(offsets);
-  const advantages = checkAdvantages(batch.advantages, { rows, tokens: offsets[rows] });
+  const advantages = checkAdvantages(batch.advantages, { rows, tokens: offsets[rows]! });
   return {
     logprobs: batch.logprobs,
     mask: batch.mask,
@@ -62,13 +62,13 @@ function hostStreams(batch: LossBatch): Streams {
     isWeights: batch.rolloutIsWeights,
     ref: batch.refLogprobs,
     advantage: advantageReader(advantages),
-    row: (t) => rowOfToken[t],
+    row: (t) => rowOfToken[t]!,
   };
 }
 
 /** Row of every token, [T]. */
 export function rowsOfTokens(offsets: Uint32Array): Uint32Array {
-  const rows = new Uint32Array(offsets[offsets.length - 1]);
+  const rows = new Uint32Array(offsets[offsets.length - 1]!);
   for (let row = 0; row + 1 < offsets.length; row++) rows.fill(row, offsets[row], offsets[row + 1]);
   return rows;
 }
@@ -80,7 +80,7 @@ function rowTable(batch: LossBatch, loss: ResolvedLoss, streams: Streams, traine
   const b = new Float64Array(trained.length);
   const kind = loss.plan.rows;
   for (let row = 0; kind && row < trained.length; row++) {
-    const range = { row, first: batch.offsets[row], end: batch.offsets[row + 1] };
+    const range = { row, first: batch.offsets[row]!, end: batch.offsets[row + 1]! };
     ({ a: a[row], b: b[row] } = rowStatistic(kind, range, streams, loss.settings));
   }
   return { weight, a, b };
@@ -102,8 +102,8 @@ function entropyTerm(batch: LossBatch, loss: ResolvedLoss, table: RowTable, stre
   for (let t = 0; t < dentropy.length; t++) {
     if (batch.mask[t] === 0) continue;
     const weight = loss.termWeight.byRow ? table.weight[streams.row(t)] : loss.termWeight.uniform;
-    entropy += weight * batch.entropy[t];
-    dentropy[t] = -loss.entropyCoef * weight;
+    entropy += weight! * batch.entropy[t]!;
+    dentropy[t] = -loss.entropyCoef * weight!;
   }
   return { entropy, dentropy: loss.entropyCoef !== 0 ? dentropy : undefined };
 }

@@ -131,7 +131,7 @@ export function definePass(options: {
     tolerance: { relative: 2e-5, absolute: 2e-6 },
     grid: () => [PASS_GROUPS],
     reference: (buffers, params, constants) =>
-      referencePass(buffers, params, constants, options.plan ?? planOfCode.get(constants.LOSS)!),
+      referencePass(buffers, params, constants, options.plan ?? planOfCode.get(constants.LOSS!)!),
   });
 }
 
@@ -150,36 +150,37 @@ function referencePass(buffers: PassBuffers, params: PassValues, constants: Cons
       | Float32Array
       | undefined;
   const column = (index: number) => workspace.subarray(index * row_stride, (index + 1) * row_stride);
-  const given = stream(constants.ADVANTAGE);
+  const given = stream(constants.ADVANTAGE!);
   const rowAdvantage = column(1);
   const streams: Streams = {
     logprobs: buffers.logprobs,
     mask,
-    old: stream(constants.OLD),
-    isWeights: stream(constants.WEIGHT),
-    ref: stream(constants.REF),
-    advantage: given ? (t) => given[t] : (_, row) => (constants.ROW_ADVANTAGE ? rowAdvantage[row] : 0),
-    row: (t) => buffers.row_of_token[t],
+    old: stream(constants.OLD!),
+    isWeights: stream(constants.WEIGHT!),
+    ref: stream(constants.REF!),
+    advantage: given ? (t) => given[t]! : (_, row) => (constants.ROW_ADVANTAGE ? rowAdvantage[row]! : 0),
+    row: (t) => buffers.row_of_token[t]!,
   };
   const table: RowTable = { weight: column(0), a: column(2), b: column(3) };
-  const keys = bitsOf(stream(constants.SELECT));
-  const threshold = bitsOf(workspace)![params.threshold_at];
+  const keys = bitsOf(stream(constants.SELECT!));
+  const threshold = bitsOf(workspace)![params.threshold_at]!;
   const options = {
     plan,
     settings: params,
-    weight: { uniform: params.weight, byRow: constants.ROW_WEIGHTED === 1 },
-    klWeight: { uniform: params.kl_weight, byRow: constants.KL_ROW_WEIGHTED === 1 },
-    klCode: constants.KL,
+    weight: { uniform: params.weight, byRow: constants.ROW_WEIGHTED! === 1 },
+    klWeight: { uniform: params.kl_weight, byRow: constants.KL_ROW_WEIGHTED! === 1 },
+    klCode: constants.KL!,
     klCoef: params.kl_coef,
     klBound: params.kl_bound,
-    selected: (t: number) => keys !== undefined && keys[t] >= threshold,
+    selected: (t: number) => keys! !== undefined && keys[t]! >= threshold,
   };
   const sums = Array.from({ length: PASS_GROUPS }, () => new Float64Array(SUM_COUNT));
   // Which workgroup adds a token: sums are kept apart as the shader keeps them.
   const span = Math.ceil(Math.ceil(tokens / 4) / (PASS_THREADS * PASS_GROUPS)) * PASS_LANES;
   for (let t = 0; t < tokens; t++) {
     const group = Math.floor((Math.floor(t / 4 / span) * PASS_LANES) / PASS_THREADS);
-    dlogprobs[t] = constants.MASKED && mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]);
+    dlogprobs[t] =
+      constants.MASKED && mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]!);
   }
   for (const [group, part] of sums.entries()) workspace.set(part, params.partials_at + group * SUM_COUNT);
 }
@@ -211,14 +212,14 @@ export const lossRows = defineKernel({
       mask: buffers.mask,
       old: constants.OLD ? buffers.old : undefined,
       isWeights: constants.WEIGHT ? buffers.is_weights : undefined,
-      advantage: (t, row) => (constants.TOKEN_ADVANTAGE ? advantages[t] : workspace[row_stride + row]),
+      advantage: (t, row) => (constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row]!),
       row: () => 0,
     };
     const settings = { ...shaderSettings({ settings: {} } as LossPlan), ...params };
-    const kind = ROW_STATISTICS[constants.STATISTIC];
+    const kind = ROW_STATISTICS[constants.STATISTIC!];
     for (let row = 0; row < params.rows; row++) {
-      const range = { row, first: offsets[row], end: offsets[row + 1] };
-      const { a, b } = rowStatistic(kind, range, streams, settings);
+      const range = { row, first: offsets[row]!, end: offsets[row + 1]! };
+      const { a, b } = rowStatistic(kind!, range, streams, settings);
       workspace[2 * row_stride + row] = a;
       workspace[3 * row_stride + row] = b;
     }
@@ -241,10 +242,10 @@ export const lossEntropy = defineKernel({
   reference({ entropy, mask, row_of_token, workspace, dentropy }, params, constants) {
     const sums = new Float64Array(ENTROPY_GROUPS);
     for (let t = 0; t < params.tokens; t++) {
-      const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]] : params.weight;
+      const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]!] : params.weight;
       const group = Math.floor((t % (ENTROPY_THREADS * ENTROPY_GROUPS)) / ENTROPY_THREADS);
-      sums[group] += mask[t] === 0 ? 0 : weight * entropy[t];
-      dentropy[t] = mask[t] === 0 ? 0 : -params.coef * weight;
+      sums[group]! += mask[t] === 0 ? 0 : weight! * entropy[t]!;
+      dentropy[t] = mask[t] === 0 ? 0 : -params.coef * weight!;
     }
     workspace.set(sums, params.partials_at);
   },

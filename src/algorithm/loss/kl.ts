@@ -36,7 +36,7 @@ export function klCode(name: string): number {
         path: "kl_loss_type",
       },
     );
-  return KL_CODES[base] + (base === name ? 0 : STRAIGHT_THROUGH);
+  return KL_CODES[base]! + (base === name ? 0 : STRAIGHT_THROUGH);
 }
 
 /**

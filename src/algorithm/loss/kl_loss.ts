@@ -49,10 +49,10 @@ export function klLoss(
   let loss = 0;
   for (let t = 0; t < rows.tokens; t++) {
     if (batch.mask[t] === 0) continue;
-    const weight = weightOfRow(weights, rows.trained[rowOfToken[t]]);
+    const weight = weightOfRow(weights, rows.trained[rowOfToken[t]!]!);
     const { value, slope } = klEstimate(
       code,
-      batch.logprobs[t] - batch.refLogprobs[t],
+      batch.logprobs[t]! - batch.refLogprobs[t]!,
       spec.bound ?? K3_BOUND,
     );
     values[t] = value;
@@ -87,12 +87,12 @@ export const klValues = defineKernel({
   ) {
     let [weighted, plain] = [0, 0];
     for (let t = 0; t < params.tokens; t++) {
-      const { value, slope } = klEstimate(constants.KL, logprobs[t] - ref[t], params.bound);
-      const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]] : params.weight;
+      const { value, slope } = klEstimate(constants.KL!, logprobs[t]! - ref[t]!, params.bound);
+      const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]!] : params.weight;
       const trained = mask[t] !== 0;
       values[t] = trained ? value : 0;
-      dlogprobs[t] = trained ? weight * slope : 0;
-      weighted += trained ? weight * value : 0;
+      dlogprobs[t] = trained ? weight! * slope : 0;
+      weighted += trained ? weight! * value : 0;
       plain += trained ? value : 0;
     }
     partials.fill(0, 0, 2 * GROUPS);
@@ -152,10 +152,10 @@ export function recordKl(
     dlogprobs,
     reads: [{ buffer: partials, type: "f32" }],
     decode([data]) {
-      const [loss, sum] = addStrided(data, 2);
-      return { loss, mean: sum / (trained + COUNT_EPSILON) };
+      const [loss, sum] = addStrided(data!, 2);
+      return { loss, mean: sum! / (trained + COUNT_EPSILON) };
     },
-    release: () => device.release(values, dlogprobs, partials),
+    release: () => device.release(values!, dlogprobs!, partials),
   };
 }
 
@@ -170,7 +170,7 @@ export function uploadRowWeights(device: Device, weights: TokenWeights, counts: 
 /** Sums of every `stride`-th number, from 0, 1, ... on. */
 export function addStrided(data: ArrayLike<number>, stride: number): number[] {
   const sums = new Array<number>(stride).fill(0);
-  for (let i = 0; i < data.length; i++) sums[i % stride] += data[i];
+  for (let i = 0; i < data.length; i++) sums[i % stride]! += data[i]!;
   return sums;
 }
 
@@ -197,10 +197,10 @@ export function klInReward(
   let meanOfRows = 0;
   for (let row = 0; row < rows; row++) {
     let [sum, trained] = [0, 0];
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) {
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
       if (mask[t] === 0) continue;
-      const { value } = klEstimate(code, oldLogprobs[t] - refLogprobs[t]);
-      tokenRewards[t] -= controller.coef * value;
+      const { value } = klEstimate(code, oldLogprobs[t]! - refLogprobs[t]!);
+      tokenRewards[t]! -= controller.coef * value;
       sum += value;
       trained++;
     }

@@ -50,33 +50,33 @@ export function passToken(
 ): number {
   const { plan } = o;
   const row = s.row(t);
-  const logprob = s.logprobs[t];
+  const logprob = s.logprobs[t]!;
   const isWeight = s.isWeights && plan.weightsInRows !== "all" ? s.isWeights[t] : 1;
   const weight = o.weight.byRow ? table.weight[row] : o.weight.uniform;
   const token: Token = {
     logprob,
-    d: s.old ? logprob - s.old[t] : 0,
+    d: s.old ? logprob - s.old[t]! : 0,
     advantage: s.advantage(t, row),
-    a: plan.selection ? (o.selected(t) ? 1 : 0) : plan.rows ? table.a[row] : 0,
-    b: plan.rows ? table.b[row] : 0,
+    a: plan.selection ? (o.selected(t) ? 1 : 0) : plan.rows ? table.a[row]! : 0,
+    b: plan.rows ? table.b[row]! : 0,
   };
   const loss = plan.token(token, o.settings);
-  let slope = weight * loss.slope * (plan.weightsInRows === "slope" ? 1 : isWeight);
-  sums[SUMS.loss] += weight * isWeight * loss.value;
-  for (let k = 0; k < 3; k++) sums[SUMS.metrics + k] += loss.metrics[k];
+  let slope = weight! * loss.slope * (plan.weightsInRows === "slope" ? 1 : isWeight!);
+  sums[SUMS.loss]! += weight! * isWeight! * loss.value;
+  for (let k = 0; k < 3; k++) sums[SUMS.metrics + k]! += loss.metrics[k]!;
   if (o.klCode !== 0) {
     const klWeight = o.klWeight.byRow ? table.weight[row] : o.klWeight.uniform;
-    const kl = klEstimate(o.klCode, s.ref ? logprob - s.ref[t] : 0, o.klBound);
-    slope += o.klCoef * klWeight * kl.slope;
-    sums[SUMS.klLoss] += klWeight * kl.value;
-    sums[SUMS.kl] += kl.value;
+    const kl = klEstimate(o.klCode, s.ref ? logprob - s.ref[t]! : 0, o.klBound);
+    slope += o.klCoef * klWeight! * kl.slope;
+    sums[SUMS.klLoss]! += klWeight! * kl.value;
+    sums[SUMS.kl]! += kl.value;
   }
-  if (isBroken(t, token, isWeight, s)) sums[SUMS.broken]++;
+  if (isBroken(t, token, isWeight!, s)) sums[SUMS.broken]!++;
   return slope;
 }
 
 function isBroken(t: number, { logprob, d, advantage }: Token, isWeight: number, s: Streams): boolean {
-  return !Number.isFinite(logprob + d + advantage + isWeight + (s.ref ? s.ref[t] : 0));
+  return !Number.isFinite(logprob + d + advantage + isWeight + (s.ref ? s.ref[t]! : 0));
 }
 
 export interface RowRange {
@@ -94,7 +94,7 @@ export function rowStatistic(
 ): { a: number; b: number } {
   const trained: number[] = [];
   for (let t = range.first; t < range.end; t++) if (s.mask[t] !== 0) trained.push(t);
-  const d = (t: number) => (s.old ? s.logprobs[t] - s.old[t] : 0);
+  const d = (t: number) => (s.old ? s.logprobs[t]! - s.old[t]! : 0);
   const sum = (f: (t: number) => number) => trained.reduce((total, t) => total + f(t), 0);
   const length = Math.max(trained.length, 1);
   if (kind === "mean-log-ratio") return { a: sum(d) / length, b: 0 };
@@ -102,7 +102,7 @@ export function rowStatistic(
   if (kind === "vespo") {
     const smallest = Math.log(1e-8);
     const logWeight = (t: number) =>
-      s.isWeights ? clamp(Math.log(Math.max(s.isWeights[t], 1e-30)), smallest, 20) : 0;
+      s.isWeights ? clamp(Math.log(Math.max(s.isWeights[t]!, 1e-30)), smallest, 20) : 0;
     return {
       a: clamp(
         sum((t) => clamp(d(t), -20, 20) + logWeight(t)),
@@ -116,7 +116,7 @@ export function rowStatistic(
   const a = sum(d) / divisor;
   const slope = (t: number) => {
     const token = { logprob: 0, d: 0, advantage: s.advantage(t, range.row), a, b: 0 };
-    return (s.isWeights ? s.isWeights[t] : 1) * surrogate(token, a, settings).slope;
+    return (s.isWeights ? s.isWeights[t]! : 1) * surrogate(token, a, settings).slope;
   };
   return { a, b: sum(slope) / divisor };
 }
@@ -135,7 +135,7 @@ function geometricMean(row: number, s: Streams, { low, high }: ShaderSettings, {
   };
   const ratio = Math.exp(sum(pessimistic) / length);
   const advantage = sum((t) => s.advantage(t, row)) / length;
-  const weight = s.isWeights ? Math.exp(sum((t) => Math.log(s.isWeights![t] + 1e-10)) / length) : 1;
+  const weight = s.isWeights ? Math.exp(sum((t) => Math.log(s.isWeights![t]! + 1e-10)) / length) : 1;
   const loss = -advantage * ratio * weight;
   return { a: loss / Math.max(n, 1), b: loss / length };
 }

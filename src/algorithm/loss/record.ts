@@ -146,7 +146,7 @@ class Recording {
       dlogprobs: this.dlogprobs,
       dentropy,
       reads: [this.partials()],
-      decode: ([data]) => this.decode(data),
+      decode: ([data]) => this.decode(data!),
       release: () => this.device.release(this.workspace, this.dlogprobs, ...(dentropy ? [dentropy] : [])),
     };
   }
@@ -326,10 +326,10 @@ class Recording {
     const groups = windows * PASS_GROUPS;
     const sums = new Float64Array(SUM_COUNT);
     for (let group = 0; group < groups; group++)
-      for (let k = 0; k < SUM_COUNT; k++) sums[k] += data[group * SUM_COUNT + k];
+      for (let k = 0; k < SUM_COUNT; k++) sums[k]! += data[group * SUM_COUNT + k]!;
     if (!this.buffers.entropy) return lossResult(this.loss, sums, this.counts);
     let entropy = 0;
-    for (let group = 0; group < windows * ENTROPY_GROUPS; group++) entropy += data[entropyAt + group];
+    for (let group = 0; group < windows * ENTROPY_GROUPS; group++) entropy += data[entropyAt + group]!;
     return lossResult(this.loss, sums, this.counts, entropy);
   }
 }

@@ -22,13 +22,13 @@ export function selectTokens(
   const covariance = covariances(s, trained, selection.kind === "largest" ? 0 : 1e-8);
   const wanted = Math.max(Math.floor(selection.ratio * trained.length), 1);
   if (selection.kind === "largest") {
-    const order = trained.map((_, i) => i).sort((i, j) => covariance[j] - covariance[i] || i - j);
+    const order = trained.map((_, i) => i).sort((i, j) => covariance[j]! - covariance[i]! || i - j);
     const chosen = new Set(order.slice(0, wanted).map((i) => trained[i]));
     return (t) => chosen.has(t);
   }
   const candidates = trained.filter(
     (t, i) =>
-      covariance[i] > selection.lower && covariance[i] < selection.upper && !isClipped(t, s, selection),
+      covariance[i]! > selection.lower && covariance[i]! < selection.upper && !isClipped(t, s, selection),
   );
   candidates.sort((t, u) => hashToken(u, selection.seed) - hashToken(t, selection.seed));
   const chosen = new Set(candidates.slice(0, wanted));
@@ -41,13 +41,13 @@ function covariances(s: Streams, trained: readonly number[], epsilon: number): F
   const mean = (f: (t: number) => number) =>
     trained.reduce((sum, t) => sum + f(t), 0) / (trained.length + epsilon);
   const meanAdvantage = mean(advantage);
-  const meanLogprob = mean((t) => s.logprobs[t]);
-  return Float64Array.from(trained, (t) => (advantage(t) - meanAdvantage) * (s.logprobs[t] - meanLogprob));
+  const meanLogprob = mean((t) => s.logprobs[t]!);
+  return Float64Array.from(trained, (t) => (advantage(t) - meanAdvantage) * (s.logprobs[t]! - meanLogprob));
 }
 
 /** clip_cov leaves out tokens whose clipped objective is already the worse one. */
 function isClipped(t: number, s: Streams, { low, high }: Selection): boolean {
-  const r = s.old ? Math.exp(s.logprobs[t] - s.old[t]) : 1;
+  const r = s.old ? Math.exp(s.logprobs[t]! - s.old[t]!) : 1;
   const advantage = s.advantage(t, s.row(t));
   return -advantage * clamp(r, low, high) > -advantage * r;
 }

@@ -34,8 +34,8 @@ export const selectionMeans = defineKernel({
     const sums = new Float64Array(2 * GROUPS);
     for (let t = 0; t < tokens; t++) {
       if (mask[t] === 0) continue;
-      sums[0] += constants.TOKEN_ADVANTAGE ? advantages[t] : workspace[row_stride + row_of_token[t]];
-      sums[1] += logprobs[t];
+      sums[0]! += constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row_of_token[t]!]!;
+      sums[1]! += logprobs[t]!;
     }
     scratch.set(sums);
   },
@@ -47,7 +47,7 @@ const float = new Float32Array(bits.buffer);
 /** Bits of an f32, reordered so that u32 order is float order. */
 function ordered(x: number): number {
   float[0] = x;
-  return (bits[0] ^ (bits[0] >>> 31 ? 0xffffffff : 0x80000000)) >>> 0;
+  return (bits[0]! ^ (bits[0]! >>> 31 ? 0xffffffff : 0x80000000)) >>> 0;
 }
 
 export const selectionKeys = defineKernel({
@@ -79,14 +79,14 @@ export const selectionKeys = defineKernel({
     const { logprobs, old, mask, row_of_token, advantages, workspace, scratch, keys } = buffers;
     const mean = [0, 1].map((k) => {
       let sum = 0;
-      for (let group = 0; group < GROUPS; group++) sum += scratch[2 * group + k];
+      for (let group = 0; group < GROUPS; group++) sum += scratch[2 * group + k]!;
       return sum / params.count;
     });
     for (let t = 0; t < params.tokens; t++) {
-      const a = constants.TOKEN_ADVANTAGE ? advantages[t] : workspace[params.row_stride + row_of_token[t]];
-      const cov = (a - mean[0]) * (logprobs[t] - mean[1]);
-      const r = constants.OLD ? Math.exp(logprobs[t] - old[t]) : 1;
-      const clipped = -a * clamp(r, params.low, params.high) > -a * r;
+      const a = constants.TOKEN_ADVANTAGE ? advantages[t] : workspace[params.row_stride + row_of_token[t]!];
+      const cov = (a! - mean[0]!) * (logprobs[t]! - mean[1]!);
+      const r = constants.OLD ? Math.exp(logprobs[t]! - old[t]!) : 1;
+      const clipped = -a! * clamp(r, params.low, params.high) > -a! * r;
       const candidate = cov > params.lower && cov < params.upper && !clipped;
       const key = constants.RANDOM ? (candidate ? Math.max(hashToken(t, params.seed), 1) : 0) : ordered(cov);
       keys[t] = mask[t] === 0 ? 0 : key;
@@ -103,7 +103,7 @@ export const selectionHistogram = defineKernel({
   reference({ keys, counts }, { tokens, shift }) {
     const above = (key: number) => key / 2 ** (shift + 8) - ((key / 2 ** (shift + 8)) % 1);
     for (let t = 0; t < tokens; t++)
-      if (keys[t] !== 0 && above(keys[t]) === above(counts[256])) counts[(keys[t] >>> shift) & 255]++;
+      if (keys[t] !== 0 && above(keys[t]!) === above(counts[256]!)) counts[(keys[t]! >>> shift) & 255]!++;
   },
 });
 
@@ -116,11 +116,11 @@ export const selectionThreshold = defineKernel({
   reference({ counts, workspace }, { shift, wanted: total, threshold_at }) {
     let wanted = shift === 24 ? total : counts[257];
     let byte = COUNTERS - 1;
-    for (; byte > 0 && counts[byte] < wanted; byte--) wanted -= counts[byte];
-    if (byte === 0 && counts[0] < wanted) wanted -= counts[0];
+    for (; byte > 0 && counts[byte]! < wanted!; byte--) wanted! -= counts[byte]!;
+    if (byte === 0 && counts[0]! < wanted!) wanted! -= counts[0]!;
     counts.fill(0, 0, COUNTERS);
-    counts[256] = (counts[256] | (byte << shift)) >>> 0;
-    counts[257] = wanted;
+    counts[256] = (counts[256]! | (byte << shift)) >>> 0;
+    counts[257] = wanted!;
     if (shift === 0)
       new Uint32Array(workspace.buffer, workspace.byteOffset)[threshold_at] = Math.max(counts[256], 1);
   },

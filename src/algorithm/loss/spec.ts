@@ -118,24 +118,24 @@ export function lossResult(
   rows: RowCounts,
   entropy?: number,
 ): LossResult {
-  refuseBroken(sums[SUMS.broken], loss.name);
+  refuseBroken(sums[SUMS.broken]!, loss.name);
   const count = trainedTokens(rows) + COUNT_EPSILON;
   const metrics: Metrics = {};
   for (const [k, name] of loss.plan.metrics.entries())
-    if (name) metrics[name] = sums[SUMS.metrics + k] / count + 0;
+    if (name) metrics[name] = sums[SUMS.metrics + k]! / count + 0;
   Object.assign(metrics, loss.plan.derived?.(metrics));
-  let total = sums[SUMS.loss];
+  let total = sums[SUMS.loss]!;
   const terms: Metrics = {};
   if (loss.klCode !== 0) {
-    total += loss.klCoef * sums[SUMS.klLoss];
-    terms["actor/kl_loss"] = sums[SUMS.klLoss];
+    total += loss.klCoef * sums[SUMS.klLoss]!;
+    terms["actor/kl_loss"] = sums[SUMS.klLoss]!;
     terms["actor/kl_coef"] = loss.klCoef;
   }
   if (entropy !== undefined) {
     total -= loss.entropyCoef * entropy;
     terms["actor/entropy"] = entropy;
   }
-  if (Object.keys(terms).length > 0) terms["actor/pg_loss"] = sums[SUMS.loss];
+  if (Object.keys(terms).length > 0) terms["actor/pg_loss"] = sums[SUMS.loss]!;
   return { loss: total, metrics: { ...metrics, ...terms } };
 }
 

@@ -35,7 +35,7 @@ const thresholds = (s: LossSettings) => ({ low: s.clip_low_threshold, high: s.cl
 
 /** `ppo` counts its two sides apart; the published fraction is their sum. */
 const clippedEitherSide = (m: Readonly<Record<string, number>>) => ({
-  "actor/pg_clipfrac": m["actor/pg_clipfrac_low"] + m["actor/pg_clipfrac_high"],
+  "actor/pg_clipfrac": m["actor/pg_clipfrac_low"]! + m["actor/pg_clipfrac_high"]!,
 });
 
 interface TinkerLoss {

@@ -78,12 +78,12 @@ const rowMean: Aggregation = (rows) => ({
 });
 
 function clipped(s: LossSettings): Partial<ShaderSettings> {
-  const high = s.epsilon_high < 0 ? s.epsilon : s.epsilon_high;
-  return { low: 1 - s.epsilon, high: 1 + high, ...(s.delta > 0 ? { delta: s.delta } : {}) };
+  const high = s.epsilon_high! < 0 ? s.epsilon : s.epsilon_high;
+  return { low: 1 - s.epsilon!, high: 1 + high!, ...(s.delta! > 0 ? { delta: s.delta } : {}) };
 }
 
 const regionMean = (m: Readonly<Record<string, number>>) => ({
-  "clip_ratio/region_mean": m["clip_ratio/low_mean"] + m["clip_ratio/high_mean"],
+  "clip_ratio/region_mean": m["clip_ratio/low_mean"]! + m["clip_ratio/high_mean"]!,
 });
 
 function clippedPlan(s: LossSettings, aggregation: Aggregation): LossPlan {
@@ -105,7 +105,7 @@ const allTokens =
   (s: LossSettings): Aggregation =>
   () => ({
     mode: "token-mean",
-    given: s.num_items_in_batch > 0 ? { batch_num_tokens: s.num_items_in_batch } : {},
+    given: s.num_items_in_batch! > 0 ? { batch_num_tokens: s.num_items_in_batch } : {},
   });
 
 const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
@@ -128,7 +128,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
     })),
   cispo: (s) => ({
     code: 17,
-    settings: { high: s.epsilon_high < 0 ? s.epsilon : s.epsilon_high },
+    settings: { high: s.epsilon_high! < 0 ? s.epsilon : s.epsilon_high },
     token: cispo,
     aggregation: allTokens(s),
     metrics: [null, null, "cispo_clip_ratio"],
@@ -146,9 +146,9 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
     code: 19,
     settings: {
       k_pos: s.vespo_k_pos,
-      lambda_pos: Math.max(s.vespo_lambda_pos, 1e-4),
+      lambda_pos: Math.max(s.vespo_lambda_pos!, 1e-4),
       k_neg: s.vespo_k_neg,
-      lambda_neg: Math.max(s.vespo_lambda_neg, 1e-4),
+      lambda_neg: Math.max(s.vespo_lambda_neg!, 1e-4),
     },
     token: vespo,
     rows: "vespo",

@@ -44,7 +44,7 @@ export function trlWeights(batch: TrlWeightBatch, options: TrlWeightOptions): Fl
     ...(options.vllm_importance_sampling_mode === undefined ? [] : [samplerRatio(batch, options)]),
   ];
   return Float64Array.from(batch.mask, (m, t) =>
-    m === 0 ? 0 : factors.reduce((product, of) => product * of[t], 1),
+    m === 0 ? 0 : factors.reduce((product, of) => product * of[t]!, 1),
   );
 }
 
@@ -62,8 +62,8 @@ function topEntropy(batch: TrlWeightBatch, share: number): Float64Array {
     .filter((_, t) => batch.mask[t] !== 0)
     .sort((a, b) => a - b);
   const at = (1 - share) * (sorted.length - 1);
-  const below = sorted[Math.floor(at)];
-  const threshold = below + (sorted[Math.ceil(at)] - below) * (at % 1);
+  const below = sorted[Math.floor(at)]!;
+  const threshold = below + (sorted[Math.ceil(at)]! - below) * (at % 1);
   return Float64Array.from(entropy, (h) => (h >= threshold ? 1 : 0));
 }
 
@@ -73,17 +73,17 @@ function offPolicy(batch: TrlWeightBatch, threshold: number): Float64Array {
   const size = { rows: batch.offsets.length - 1, tokens: batch.mask.length };
   const advantage = advantageReader(checkAdvantages(input(batch.advantages, "advantages"), size));
   const drift = (tokens: readonly number[]) =>
-    tokens.reduce((sum, t) => sum + sampled[t] - batch.logprobs[t], 0) / Math.max(tokens.length, 1);
+    tokens.reduce((sum, t) => sum + sampled[t]! - batch.logprobs[t]!, 0) / Math.max(tokens.length, 1);
   const drifts = byRow(batch, (_, tokens) => drift(tokens));
   const rowOfToken = rowsOfTokens(batch.offsets);
-  return drifts.map((of, t) => (advantage(t, rowOfToken[t]) >= 0 || of <= threshold ? 1 : 0));
+  return drifts.map((of, t) => (advantage(t, rowOfToken[t]!) >= 0 || of <= threshold ? 1 : 0));
 }
 
 function samplerRatio(batch: TrlWeightBatch, options: TrlWeightOptions): Float64Array {
   const [level, action] = input(options.vllm_importance_sampling_mode, "vllm_importance_sampling_mode").split(
     "_",
   );
-  if (!["token", "sequence"].includes(level) || !["truncate", "mask"].includes(action))
+  if (!["token", "sequence"].includes(level!) || !["truncate", "mask"].includes(action!))
     throw new ConfigError(
       `Cannot weigh tokens as ${JSON.stringify(options.vllm_importance_sampling_mode)}: use token_truncate, token_mask, sequence_truncate or sequence_mask.`,
       { path: "vllm_importance_sampling_mode" },
@@ -94,7 +94,7 @@ function samplerRatio(batch: TrlWeightBatch, options: TrlWeightOptions): Float64
   const high = options.vllm_importance_sampling_clip_max ?? 3;
   const bounded = (x: number) =>
     action === "truncate" ? clamp(x, low, high) : x >= low && x <= high ? x : 0;
-  const drift = (t: number) => (batch.mask[t] === 0 ? 0 : old[t] - sampled[t]);
+  const drift = (t: number) => (batch.mask[t] === 0 ? 0 : old[t]! - sampled[t]!);
   if (level === "token") return Float64Array.from(batch.mask, (_, t) => bounded(Math.exp(drift(t))));
   return byRow(batch, (_, tokens) => bounded(Math.exp(tokens.reduce((sum, t) => sum + drift(t), 0))));
 }
@@ -107,7 +107,7 @@ function byRow(
   const spread = new Float64Array(mask.length);
   for (let row = 0; row + 1 < offsets.length; row++) {
     const tokens: number[] = [];
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) if (mask[t] !== 0) tokens.push(t);
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) if (mask[t] !== 0) tokens.push(t);
     spread.fill(of(row, tokens), offsets[row], offsets[row + 1]);
   }
   return spread;

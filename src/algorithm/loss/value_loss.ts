@@ -46,9 +46,9 @@ function valueMetrics(
 ): { loss: number; metrics: Metrics } {
   const count = trained + COUNT_EPSILON;
   const metrics = {
-    "critic/vf_loss": loss,
-    "critic/vf_clipfrac": larger / count,
-    "critic/vpred_mean": values / count,
+    "critic/vf_loss": loss!,
+    "critic/vf_clipfrac": larger! / count,
+    "critic/vpred_mean": values! / count,
   };
   return { loss, metrics };
 }
@@ -68,12 +68,17 @@ export function valueLoss(
   const sums = [0, 0, 0];
   for (let t = 0; t < rows.tokens; t++) {
     if (batch.mask[t] === 0) continue;
-    const weight = weightOfRow(weights, rows.trained[rowOfToken[t]]);
-    const token = tokenValueLoss(batch.values[t], batch.oldValues[t], batch.returns[t], spec.cliprange_value);
+    const weight = weightOfRow(weights, rows.trained[rowOfToken[t]!]!);
+    const token = tokenValueLoss(
+      batch.values[t]!,
+      batch.oldValues[t]!,
+      batch.returns[t]!,
+      spec.cliprange_value,
+    );
     dvalues[t] = weight * token.slope;
-    sums[0] += weight * token.loss;
-    sums[1] += Number(token.larger);
-    sums[2] += batch.values[t];
+    sums[0]! += weight * token.loss;
+    sums[1]! += Number(token.larger);
+    sums[2]! += batch.values[t]!;
   }
   return { ...valueMetrics(sums, trainedTokens(rows)), dvalues };
 }
@@ -103,13 +108,13 @@ export const lossValue = defineKernel({
   ) {
     const sums = [0, 0, 0];
     for (let t = 0; t < params.tokens; t++) {
-      const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]] : params.weight;
-      const token = tokenValueLoss(values[t], old_values[t], returns[t], params.clip);
-      dvalues[t] = mask[t] === 0 ? 0 : weight * token.slope;
+      const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]!] : params.weight;
+      const token = tokenValueLoss(values[t]!, old_values[t]!, returns[t]!, params.clip);
+      dvalues[t] = mask[t] === 0 ? 0 : weight! * token.slope;
       if (mask[t] === 0) continue;
-      sums[0] += weight * token.loss;
-      sums[1] += Number(token.larger);
-      sums[2] += values[t];
+      sums[0]! += weight! * token.loss;
+      sums[1]! += Number(token.larger);
+      sums[2]! += values[t]!;
     }
     partials.fill(0, 0, 3 * GROUPS);
     partials.set(sums);
@@ -154,7 +159,7 @@ export function recordValueLoss(
   return {
     dvalues,
     reads: [{ buffer: partials, type: "f32" }],
-    decode: ([data]) => valueMetrics(addStrided(data, 3), trainedTokens(counts)),
+    decode: ([data]) => valueMetrics(addStrided(data!, 3), trainedTokens(counts)),
     release: () => device.release(dvalues, partials),
   };
 }

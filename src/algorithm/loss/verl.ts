@@ -152,11 +152,11 @@ const KL_METRIC = [null, "actor/ppo_kl", null] as const;
 /** GSPO and SAPO ignore `loss_agg_mode`. */
 const sequenceMean = () => ({ mode: "seq-mean-token-mean", given: {} });
 
-const band = (s: LossSettings) => ({ low: 1 - s.clip_ratio_low, high: 1 + s.clip_ratio_high });
+const band = (s: LossSettings) => ({ low: 1 - s.clip_ratio_low!, high: 1 + s.clip_ratio_high! });
 
 const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
   vanilla: (s) => {
-    if (!(s.clip_ratio_c > 1))
+    if (!(s.clip_ratio_c! > 1))
       throw new ConfigError(`Cannot clip as clip_ratio_c must be above 1: ${s.clip_ratio_c}.`, {
         path: "clip_ratio_c",
       });
@@ -186,10 +186,10 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
     token: clipCov,
     selection: {
       kind: "random-between",
-      ratio: s.clip_cov_ratio,
-      lower: s.clip_cov_lb,
-      upper: s.clip_cov_ub,
-      seed: s.seed,
+      ratio: s.clip_cov_ratio!,
+      lower: s.clip_cov_lb!,
+      upper: s.clip_cov_ub!,
+      seed: s.seed!,
       ...band(s),
     },
     metrics: ["actor/pg_clipfrac", "actor/ppo_kl", null],
@@ -198,12 +198,12 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
     code: 5,
     settings: { beta: s.ppo_kl_coef },
     token: klCov,
-    selection: { kind: "largest", ratio: s.kl_cov_ratio, lower: 0, upper: 0, seed: 0, low: 0, high: 0 },
+    selection: { kind: "largest", ratio: s.kl_cov_ratio!, lower: 0, upper: 0, seed: 0, low: 0, high: 0 },
     metrics: KL_METRIC,
   }),
   geo_mean: (s) => ({
     code: 6,
-    settings: { low: -s.clip_ratio_low, high: s.clip_ratio_high },
+    settings: { low: -s.clip_ratio_low!, high: s.clip_ratio_high },
     token: geoMean,
     rows: "geometric-mean",
     weightsInRows: "all",
@@ -218,7 +218,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
   dppo_tv: (s) => ({ code: 8, settings: trust(s), token: dppoTv, metrics: CLIP_METRICS }),
   dppo_kl: (s) => ({ code: 9, settings: trust(s), token: dppoKl, metrics: CLIP_METRICS }),
   dro: (s) => {
-    if (!(s.dro_beta > 0))
+    if (!(s.dro_beta! > 0))
       throw new ConfigError(`Cannot take the loss dro as dro_beta must be above 0: ${s.dro_beta}.`, {
         path: "dro_beta",
       });

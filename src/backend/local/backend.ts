@@ -120,7 +120,7 @@ export class LocalBackend implements Backend {
         return recorded;
       },
     });
-    return joinMetrics(losses.map(({ decode, tokens }, i) => ({ ...decode(data[i]), tokens })));
+    return joinMetrics(losses.map(({ decode, tokens }, i) => ({ ...decode(data[i]!), tokens })));
   }
 
   /** The loss of one pass over its trained tokens alone, end to end. */
@@ -235,7 +235,7 @@ export class LocalBackend implements Backend {
 /** What the loss takes of the trained tokens of sequences [from, to), end to end. */
 function trainedTokens(batch: TrainBatch, range: { from: number; to: number }) {
   const at = trainedIndices(batch, range);
-  const pick = (values: Float32Array) => Float32Array.from(at, (t) => values[t]);
+  const pick = (values: Float32Array) => Float32Array.from(at, (t) => values[t]!);
   const { level, values } = factorsOf(batch);
   const part = level === "token" ? pick(values) : values.slice(range.from, range.to);
   return {
@@ -254,7 +254,7 @@ function trainedIndices(
 ): Uint32Array {
   const indices: number[] = [];
   for (let i = from; i < to; i++)
-    for (let t = offsets[i] + 1; t < offsets[i + 1]; t++) if (mask[t] === 1) indices.push(t);
+    for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++) if (mask[t] === 1) indices.push(t);
   return Uint32Array.from(indices);
 }
 
@@ -286,7 +286,7 @@ function joinMetrics(passes: readonly (LossResult & { tokens: number })[]): Metr
   const tokens = passes.reduce((sum, pass) => sum + pass.tokens, 0);
   const joined: Metrics = { "actor/loss": 0 };
   for (const pass of passes) {
-    joined["actor/loss"] += pass.loss;
+    joined["actor/loss"]! += pass.loss;
     for (const [name, value] of Object.entries(pass.metrics)) {
       const share = SUMMED.has(name) || name.endsWith("kl_coef") ? 1 : pass.tokens / tokens;
       joined[name] = name.endsWith("kl_coef") ? value : (joined[name] ?? 0) + share * value;

@@ -170,7 +170,7 @@ async function loadOptimizer(dir: string, { optimizer }: LanguageModel): Promise
   ] as const)
     for (const name of values.layout.entries.keys()) values.write(name, await saved.read(prefix + name));
   const [step] = await steps.readIntegers("step");
-  optimizer.step = step;
+  optimizer.step = step!;
   optimizer.gradients.clear();
 }
 

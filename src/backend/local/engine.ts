@@ -192,7 +192,7 @@ class LocalTrainer implements Trainer {
     const { device } = this.model;
     const length = outputs.offsets[outputs.offsets.length - 1];
     const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
-    const slopes = taken.take(logprobs as Float32Array, rows.offsets[outputs.sequences.from]);
+    const slopes = taken.take(logprobs as Float32Array, rows.offsets[outputs.sequences.from]!);
     const scratch = new Scratch(device);
     return { dlogprobs: scratch.upload(slopes, "dlogprobs"), reads: [], release: () => scratch.release() };
   }
@@ -263,7 +263,7 @@ class LocalPolicy implements Policy {
     { topk }: { readonly topk: number },
   ): Promise<PromptScores[]> {
     const offsets = new Uint32Array(prompts.length + 1);
-    for (const [i, { length }] of prompts.entries()) offsets[i + 1] = offsets[i] + length;
+    for (const [i, { length }] of prompts.entries()) offsets[i + 1] = offsets[i]! + length;
     const rows = { tokens: Uint32Array.from(prompts.flat()), offsets };
     const { logprobs } = await this.model.logprobs(rows, { policy: this.frozen, temperature: 1 });
     const top = topk > 0 ? await this.model.top(rows, { k: topk, policy: this.frozen }) : undefined;
@@ -273,7 +273,7 @@ class LocalPolicy implements Policy {
       own[0] = Number.NaN;
       // What stands after a position is about the next token.
       const shifted = <A extends Float32Array | Uint32Array>(of: A) =>
-        of.slice(from * topk, (to - 1) * topk) as A;
+        of.slice(from! * topk, (to! - 1) * topk) as A;
       return {
         logprobs: own,
         top: top && {

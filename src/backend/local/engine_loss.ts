@@ -55,7 +55,7 @@ export class ServedLoss {
     const slopes = new Float32Array(logprobs.length);
     for (let i = 0; i < logprobs.length; i++) {
       const [t, logprob] = [first + i, logprobs[i]];
-      const it = { logprob, d: old ? logprob - old[t] : 0, advantage: advantages[t], a: 0, b: 0 };
+      const it = { logprob, d: old! ? logprob! - old[t]! : 0, advantage: advantages![t]!, a: 0, b: 0 };
       const { value, slope } = this.token(it, this.settingsAt(t));
       if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
       this.sum += value;
@@ -74,13 +74,13 @@ export class ServedLoss {
     const { offsets } = this.rows;
     const datum = offsets.findLastIndex((offset) => offset <= t);
     return new ConfigError(
-      `Cannot take the loss ${this.name} at position ${t - offsets[datum]} of datum ${datum} as it must be finite: log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}.`,
+      `Cannot take the loss ${this.name} at position ${t - offsets[datum]!} of datum ${datum} as it must be finite: log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}.`,
     );
   }
 }
 
 function checkInputs(name: string, { inputs, tokens, offsets }: LossRows): void {
-  const { needs, may } = INPUTS[name];
+  const { needs, may } = INPUTS[name]!;
   for (const input of needs)
     if (!inputs[input])
       throw new ConfigError(
@@ -102,7 +102,7 @@ function checkInputs(name: string, { inputs, tokens, offsets }: LossRows): void 
     if (broken < 0) continue;
     const datum = offsets.findLastIndex((offset) => offset <= broken);
     throw new ConfigError(
-      `Cannot take the loss ${name} as ${input} must be finite: ${values[broken]} at position ${broken - offsets[datum]} of datum ${datum}.`,
+      `Cannot take the loss ${name} as ${input} must be finite: ${values[broken]} at position ${broken - offsets[datum]!} of datum ${datum}.`,
       { path: input },
     );
   }

@@ -25,7 +25,7 @@ export function* chunked(datums: readonly Datum[], flags: Flags): Generator<read
 export function checkedOutput(output: TrainingOutput, data: readonly Datum[]): TrainingOutput {
   const fits =
     output.logprobs.length === data.length &&
-    data.every(({ tokens }, i) => tokens.length === output.logprobs[i].length);
+    data.every(({ tokens }, i) => tokens.length === output.logprobs[i]!.length);
   if (fits) return output;
   throw new RemoteError(
     `The service sent log-probs of ${output.logprobs.length} rows where ${data.length} were asked for, or rows of another length.`,
@@ -61,7 +61,7 @@ export async function inParallel<T, R>(
     while (next < items.length) {
       const i = next++;
       // A signal each: hundreds of listeners on one would be taken for a leak.
-      results[i] = await of.map(items[i], AbortSignal.any([signal]));
+      results[i] = await of.map(items[i]!, AbortSignal.any([signal]));
     }
   };
   try {

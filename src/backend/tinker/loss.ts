@@ -54,7 +54,7 @@ export function serviceLoss(batch: TrainBatch, spec: LossSpec): ServiceLoss | un
   if (name === "cross_entropy" || !batch.oldLogprobs)
     return { lossFn: "cross_entropy", config: {}, inputs: { weights: advantages } };
   const config = Object.fromEntries(
-    SERVICE_LOSSES[name].filter((key) => key in spec.settings).map((key) => [key, spec.settings[key]]),
+    SERVICE_LOSSES[name]!.filter((key) => key in spec.settings).map((key) => [key, spec.settings[key]!]),
   );
   return { lossFn: name, config, inputs: { logprobs: batch.oldLogprobs, advantages } };
 }
@@ -82,8 +82,8 @@ function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
   const advantage = advantageReader(checkAdvantages(factorsOf(batch), size));
   const weighted = new Float32Array(mask.length);
   for (let row = 0; row + 1 < offsets.length; row++) {
-    const share = weightOfRow(weight, counts.trained[row]);
-    for (let t = offsets[row]; t < offsets[row + 1]; t++)
+    const share = weightOfRow(weight, counts.trained[row]!);
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++)
       if (mask[t] !== 0) weighted[t] = advantage(t, row) * share * (correction?.[t] ?? 1);
   }
   return weighted;
@@ -110,7 +110,7 @@ type Rows = Pick<TrainBatch, "tokens" | "offsets">;
 /** Rows that have a target: those of one token say nothing. */
 function rowsWithTargets({ offsets }: Rows): number[] {
   return Array.from({ length: offsets.length - 1 }, (_, row) => row).filter(
-    (row) => offsets[row + 1] - offsets[row] > 1,
+    (row) => offsets[row + 1]! - offsets[row]! > 1,
   );
 }
 
@@ -120,12 +120,12 @@ export function datumsOf(batch: Rows, inputs: ServiceLoss["inputs"]): Datum[] {
   return rowsWithTargets(batch).map((row) => {
     const [first, end] = [offsets[row], offsets[row + 1]];
     const parts = Object.entries(inputs).map(
-      ([name, values]) => [name, values.slice(first + 1, end)] as const,
+      ([name, values]) => [name, values.slice(first! + 1, end)] as const,
     );
     return {
-      tokens: Int32Array.from(tokens.subarray(first, end - 1)),
+      tokens: Int32Array.from(tokens.subarray(first, end! - 1)),
       inputs: {
-        target_tokens: asInt64(tokens.subarray(first + 1, end)),
+        target_tokens: asInt64(tokens.subarray(first! + 1, end)),
         ...Object.fromEntries(parts),
       },
     };
@@ -135,7 +135,7 @@ export function datumsOf(batch: Rows, inputs: ServiceLoss["inputs"]): Datum[] {
 /** A low and a high half each, as the wire has them. */
 function asInt64(ids: Uint32Array): BigInt64Array {
   const halves = new Uint32Array(2 * ids.length);
-  for (let i = 0; i < ids.length; i++) halves[2 * i] = ids[i];
+  for (let i = 0; i < ids.length; i++) halves[2 * i] = ids[i]!;
   return new BigInt64Array(halves.buffer);
 }
 
@@ -143,6 +143,6 @@ function asInt64(ids: Uint32Array): BigInt64Array {
 export function atTokens(datums: readonly Float32Array[], batch: Rows): Float32Array {
   const all = new Float32Array(batch.tokens.length);
   const rows = rowsWithTargets(batch);
-  for (const [i, values] of datums.entries()) all.set(values, batch.offsets[rows[i]] + 1);
+  for (const [i, values] of datums.entries()) all.set(values, batch.offsets[rows[i]!]! + 1);
   return all;
 }

@@ -91,7 +91,7 @@ function decodeBatched(bytes: Uint8Array): Float32Array[] {
   if (offsets.byteLength % 8 !== 0) throw unreadable("the offsets of a batch are cut off");
   const at = Array.from(new BigInt64Array(aligned(offsets)), Number);
   return at.slice(1).map((end, i) => {
-    if (at[i] < 0 || at[i] > end || end > data.byteLength)
+    if (at[i]! < 0 || at[i]! > end || end > data.byteLength)
       throw unreadable("a batch ends before its offsets");
     return floats(data.subarray(at[i], end), Number(dtype));
   });

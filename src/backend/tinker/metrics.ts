@@ -31,11 +31,11 @@ function samplingMetrics({ mask, rolloutLogprobs: q }: TrainBatch, p: Float32Arr
   let [count, difference, square, entropy] = [0, 0, 0, 0];
   for (let t = 0; t < mask.length; t++) {
     if (mask[t] !== 1) continue;
-    const apart = q[t] - p[t];
+    const apart = q[t]! - p[t]!;
     count++;
     difference += apart;
     square += apart ** 2;
-    entropy -= q[t];
+    entropy -= q[t]!;
   }
   return {
     "optim/kl_sample_train_v1": difference / count,

@@ -45,13 +45,13 @@ export class TinkerSampling {
     await inParallel(ranges, {
       most: this.atOnce,
       map: async ([first, end], signal) => {
-        if (end - first < 2) return;
+        if (end! - first! < 2) return;
         const prompt = [...tokens.subarray(first, end)];
         const asked = { prompt, sampling_params: { max_tokens: 1 }, prompt_logprobs: true };
         const { promptLogprobs } = await this.ask(asked, { samplerId, signal });
         if (promptLogprobs?.length !== prompt.length)
           throw new RemoteError("The service sent no log-probs of the prompt.", { retryable: false });
-        all.set(promptLogprobs.subarray(1), first + 1);
+        all.set(promptLogprobs.subarray(1), first! + 1);
       },
     });
     return all;

@@ -349,7 +349,7 @@ const WORDS: Readonly<Record<string, boolean | null>> = {
 };
 
 function settingValue(text: string): Setting {
-  if (Object.hasOwn(WORDS, text)) return WORDS[text];
+  if (Object.hasOwn(WORDS, text)) return WORDS[text]!;
   return text.trim() !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
 }
 

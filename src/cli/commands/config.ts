@@ -289,7 +289,7 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
   const { diffSources, formatDiff } = await import("../../convert/diff.ts");
   if (args.length !== 2)
     throw new ConfigError(`Cannot compare as two files are needed: ${args.length} given`);
-  const [a, b] = [await readInput(args[0], io), await readInput(args[1], io)];
+  const [a, b] = [await readInput(args[0]!, io), await readInput(args[1]!, io)];
   const shell = shellOptions(options);
   const left = await toSource([a], options.systemA as System | undefined, shell);
   const right = await toSource([b], options.systemB as System | undefined, shell);

@@ -83,7 +83,8 @@ async function readProfileFile(file: unknown, system: System, io: Io): Promise<C
   ]);
   const { name, text } = await readInput(String(file), io);
   const { tree, problems } = readYaml(text, name);
-  if (problems.length > 0) throw new ConfigError(problems[0].message, { file: name, line: problems[0].line });
+  if (problems.length > 0)
+    throw new ConfigError(problems[0]!.message, { file: name, line: problems[0]!.line });
   return readProfile(tree, system);
 }
 

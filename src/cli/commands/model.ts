@@ -75,13 +75,13 @@ async function score({ options }: Input, io: Io): Promise<void> {
   await withModel({ options, io }, async (backend) => {
     const offsets = new Uint32Array(sequences.length + 1);
     sequences.forEach((tokens, i) => {
-      offsets[i + 1] = offsets[i] + tokens.length;
+      offsets[i + 1] = offsets[i]! + tokens.length;
     });
     const rows = { tokens: Uint32Array.from(sequences.flat()), offsets };
     const { logprobs, entropy } = await backend.logprobs(rows, { policy: "current", temperature });
     for (let i = 0; i < sequences.length; i++) {
       // The first token has nothing before it.
-      const [from, to] = [offsets[i] + 1, offsets[i + 1]];
+      const [from, to] = [offsets[i]! + 1, offsets[i + 1]];
       const line = { logprobs: [...logprobs.subarray(from, to)], entropy: [...entropy.subarray(from, to)] };
       io.out(`${JSON.stringify(line)}\n`);
     }

@@ -29,7 +29,7 @@ async function writeReport({ args, options }: Input, io: Io): Promise<void> {
   const { renderPage } = await import("../../log/page/report.ts");
   const runs = openRuns(args);
   for (const run of runs) run.poll();
-  const output = options.output ?? (runs.length === 1 ? join(runs[0].dir, "report.html") : "runs.html");
+  const output = options.output ?? (runs.length === 1 ? join(runs[0]!.dir, "report.html") : "runs.html");
   writeText(String(output), renderPage(runs.map((run) => run.data())), "report");
   io.out(`${output}\n`);
 }

@@ -65,7 +65,7 @@ export function farewell(it: Ending & { session: Session; input: Input; io: Io }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   const isModel = ["config.json", "adapter_config.json"].some((file) => existsSync(join(model ?? "", file)));
   if (isModel && session.tasks.val.length > 0) {
-    const { instruction, messages } = session.tasks.val[0];
+    const { instruction, messages } = session.tasks.val[0]!;
     const chat = messages ? "--chat " : "";
     io.err(
       `sample   ${commandName(io)} sample --model ${model} ${chat}--prompt ${JSON.stringify(instruction)}\n`,
@@ -87,7 +87,7 @@ export function howGood(
 
 /** The last validation's step and metrics. */
 function lastValidation({ curves: { val } }: RunData): Record<string, number | string> | null {
-  const step = Math.max(...Object.values(val).map(({ x }) => x[x.length - 1]));
+  const step = Math.max(...Object.values(val).map(({ x }) => x[x.length - 1]!));
   const last = Object.entries(val).filter(([, { x }]) => x[x.length - 1] === step);
   if (last.length === 0) return null;
   return { phase: "val", step, ...Object.fromEntries(last.map(([name, curve]) => [name, curve.last])) };

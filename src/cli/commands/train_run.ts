@@ -190,8 +190,8 @@ function describeRun({ environment, config }: Session, device: string): string {
 /** What the run's files hold, read in bounded memory however long it was. */
 function readRun(dir: string): RunData {
   const [run] = openRuns([dir]);
-  run.poll();
-  return run.data();
+  run!.poll();
+  return run!.data();
 }
 
 function writeReport(config: Tree, { dir, run }: { dir: string; run: RunData }): string | undefined {

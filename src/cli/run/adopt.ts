@@ -89,6 +89,6 @@ function conflictError(
   const say = overrides.length === conflicts.length ? `, or add ${overrides.join(" ")}` : "";
   return new ConfigError(
     `Cannot open the checkpoint ${dir} in another shape: its ${both.join("; ")}. Remove ${conflicts.map(([path]) => path).join(", ")} from the configuration${say}.`,
-    { path: conflicts[0][0] },
+    { path: conflicts[0]![0] },
   );
 }

@@ -50,7 +50,7 @@ const WIDEST_LINE = 110;
 function wrap(text: string, prefix: string): string[] {
   const lines = [prefix];
   for (const word of text.split(" ")) {
-    const line = lines[lines.length - 1];
+    const line = lines[lines.length - 1]!;
     if (line !== prefix && line.length + word.length + 1 > WIDEST_LINE) lines.push(prefix + word);
     else lines[lines.length - 1] += line === prefix ? word : ` ${word}`;
   }
@@ -94,9 +94,9 @@ export function inlineNumber(value: number): string {
   const text = Object.is(value, -0) ? "-0.0" : isSmall ? value.toExponential() : String(value);
   if (!text.includes("e")) return text;
   const [mantissa, exponent] = text.split("e");
-  const sign = exponent.startsWith("-") ? "-" : "+";
-  const digits = exponent.replace(/^[-+]/, "").padStart(2, "0");
-  return `${mantissa.includes(".") ? mantissa : `${mantissa}.0`}e${sign}${digits}`;
+  const sign = exponent!.startsWith("-") ? "-" : "+";
+  const digits = exponent!.replace(/^[-+]/, "").padStart(2, "0");
+  return `${mantissa!.includes(".") ? mantissa : `${mantissa}.0`}e${sign}${digits}`;
 }
 
 const PLAIN_TEXT = /^[A-Za-z_./~$][-\w ./~$@+=%^]*$/;

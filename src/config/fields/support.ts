@@ -340,7 +340,7 @@ export function reasonOn(path: string, target: Target): string {
 
 /** The row of a setting: the longest pattern that fits. */
 export function supportOf(path: string): Support {
-  let best = SUPPORT[SUPPORT.length - 1];
+  let best = SUPPORT[SUPPORT.length - 1]!;
   for (const row of SUPPORT) {
     if (fits(row.pattern, path) && row.pattern.length >= best.pattern.length) best = row;
   }

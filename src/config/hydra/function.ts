@@ -39,14 +39,14 @@ function argumentOf(name: string, { args, named }: Call): Parsed {
   if (given.length > 1 && named.size === 0) refuseSweep();
   const isRight = given.length === 1 && [...named.keys()].every((key) => key === "value");
   if (!isRight) throw new Refusal(`calls ${name}() with other arguments than one value`, QUOTE_IT);
-  return given[0];
+  return given[0]!;
 }
 
 function cast(value: Parsed, name: string): Parsed {
   if (value instanceof Quoted) return cast(value.text, name);
   if (value instanceof Map) return new Map([...value].map(([key, item]) => [key, cast(item, name)]));
   if (Array.isArray(value)) return value.map((item) => cast(item, name));
-  return CASTS[name](value as Scalar);
+  return CASTS[name]!(value as Scalar);
 }
 
 function toInt(value: Scalar): number {

@@ -64,7 +64,7 @@ class TreeReader {
     const result: Tree = {};
     for (const key of Object.keys(value)) {
       const itemPath = path === "" ? joinPath(key) : `${path}.${joinPath(key)}`;
-      result[key] = this.resolve(value[key], itemPath);
+      result[key] = this.resolve(value[key]!, itemPath);
     }
     return result;
   }
@@ -72,7 +72,7 @@ class TreeReader {
   private guarded<T>(path: string, read: () => T): T {
     if (this.chain.includes(path)) {
       const members = this.chain.slice(this.chain.indexOf(path));
-      const first = members.indexOf([...members].sort()[0]);
+      const first = members.indexOf([...members].sort()[0]!);
       const cycle = [...members.slice(first), ...members.slice(0, first + 1)].join(" -> ");
       throw new ConfigError(`Cannot resolve the interpolation as it refers to itself: ${cycle}`, { path });
     }
@@ -87,7 +87,7 @@ class TreeReader {
   private resolveText(text: string, path: string): Value {
     if (!text.includes("${")) return text;
     const parts = splitText(text, path);
-    if (parts.length === 1 && typeof parts[0] !== "string") return this.evaluate(parts[0].body, path);
+    if (parts.length === 1 && typeof parts[0] !== "string") return this.evaluate(parts[0]!.body, path);
     return parts
       .map((part) => (typeof part === "string" ? part : toText(this.evaluate(part.body, path))))
       .join("");
@@ -114,7 +114,7 @@ class TreeReader {
 
   private callResolver({ name, args, body }: Call, path: string): Value {
     const argument = (i: number): Value => {
-      const source = args[i].trim();
+      const source = args[i]!.trim();
       return source.includes("${") ? this.resolveText(source, path) : readArgument(source);
     };
     const fail = (rule: string): never => {
@@ -208,8 +208,8 @@ function splitArguments(text: string): string[] {
   let depth = 0;
   let start = 0;
   for (let i = 0; i < text.length; i++) {
-    if ("{[".includes(text[i])) depth++;
-    else if ("}]".includes(text[i])) depth--;
+    if ("{[".includes(text[i]!)) depth++;
+    else if ("}]".includes(text[i]!)) depth--;
     else if (text[i] === "," && depth === 0) {
       args.push(text.slice(start, i));
       start = i + 1;
@@ -221,7 +221,7 @@ function splitArguments(text: string): string[] {
 
 function readArgument(source: string): Value {
   const quoted = /^(["'])([\s\S]*)\1$/.exec(source);
-  if (quoted) return quoted[2];
+  if (quoted) return quoted[2]!;
   if (source === "[]") return [];
   if (source === "{}") return {};
   return readWord(source);

@@ -39,7 +39,7 @@ export function refuseSweep(): never {
 export function readFloat(text: string): number {
   const named = /^([-+]?)(inf(?:inity)?|nan)$/i.exec(text);
   if (named === null) return Number(text.replaceAll("_", ""));
-  if (named[2].toLowerCase() === "nan") return Number.NaN;
+  if (named[2]!.toLowerCase() === "nan") return Number.NaN;
   return named[1] === "-" ? -Infinity : Infinity;
 }
 

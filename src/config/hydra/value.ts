@@ -25,7 +25,7 @@ export function readWord(word: string): Value {
     tokens.length !== 1 ||
     rest !== "" ||
     (type === "int" && !Number.isSafeInteger(Number(text.replaceAll("_", ""))));
-  return isText ? word : plain(readScalar(tokens[0]));
+  return isText ? word : plain(readScalar(tokens[0]!));
 }
 
 const WORDS: readonly TokenType[] = ["id", "null", "int", "float", "bool", "char", "escape", "space"];
@@ -104,12 +104,12 @@ class Parser {
   /** One literal, or a run of tokens that is text. Spaces at both ends do not count. */
   private readPrimitive(allowed: readonly TokenType[]): Parsed {
     const start = this.at;
-    while (this.at < this.tokens.length && allowed.includes(this.tokens[this.at].type)) this.at++;
+    while (this.at < this.tokens.length && allowed.includes(this.tokens[this.at]!.type)) this.at++;
     const run = this.tokens.slice(start, this.at);
     if (run[0]?.type === "space") run.shift();
     if (run.at(-1)?.type === "space") run.pop();
     if (run.length === 0) this.refuseNext();
-    return run.length === 1 ? readScalar(run[0]) : run.map(tokenText).join("");
+    return run.length === 1 ? readScalar(run[0]!) : run.map(tokenText).join("");
   }
 
   private peek(ahead = 0): TokenType | undefined {
@@ -117,7 +117,7 @@ class Parser {
   }
 
   private next(): Token {
-    return this.tokens[this.at++];
+    return this.tokens[this.at++]!;
   }
 
   private take(type: TokenType): void {
@@ -131,7 +131,10 @@ class Parser {
     if (found === undefined)
       throw new Refusal(wants ? `has no closing ${wants}` : "ends too early", QUOTE_IT);
     if (found === "'" || found === '"') throw new Refusal(`has no closing ${found}`, QUOTE_IT);
-    if (this.rest.startsWith("${") || (found === "{" && this.at > 0 && this.tokens[this.at - 1].text === "$"))
+    if (
+      this.rest.startsWith("${") ||
+      (found === "{" && this.at > 0 && this.tokens[this.at - 1]!.text === "$")
+    )
       throw new Refusal("has an interpolation without its }", QUOTE_IT);
     throw new Refusal(`has ${found} outside quotes`, QUOTE_IT);
   }

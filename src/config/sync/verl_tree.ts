@@ -53,7 +53,7 @@ export function verlLeaves(
 export function allVerlLeaves(readConfig: ReadConfig): Map<string, VerlLeaf> {
   const found = verlLeaves(readConfig);
   for (const version of VERL_VERSIONS) {
-    for (const engine of VERL_ENGINES[version]) {
+    for (const engine of VERL_ENGINES[version]!) {
       for (const [path, leaf] of verlLeaves(readConfig, version, engine)) {
         if (!found.has(path)) found.set(path, leaf);
       }
@@ -95,7 +95,7 @@ export function splitEngines(trees: Readonly<Record<string, Tree>>): {
   const flat = Object.entries(trees).map(([engine, tree]) => [engine, new Map(leaves(tree))] as const);
   const isShared = (path: string, value: Value) =>
     flat.every(([, tree]) => tree.has(path) && JSON.stringify(tree.get(path)) === JSON.stringify(value));
-  const shared = new Map([...flat[0][1]].filter(([path, value]) => isShared(path, value)));
+  const shared = new Map([...flat[0]![1]].filter(([path, value]) => isShared(path, value)));
   const own = flat.map(([engine, tree]) => [
     engine,
     new Map([...tree].filter(([path]) => !shared.has(path))),

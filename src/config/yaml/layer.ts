@@ -67,11 +67,11 @@ function readDefaults(list: Value | undefined, fail: (message: string) => void):
     else if (typeof item === "string") entries.push({ kind: "file", name: item });
     else if (isTree(item) && Object.keys(item).length === 1) {
       const [key] = Object.keys(item);
-      const group = key
+      const group = key!
         .replace(/^(override|optional)\s+/, "")
         .replace(/^\//, "")
         .replace(/@_global_$/, "");
-      entries.push({ kind: "group", group, choice: String(item[key]) });
+      entries.push({ kind: "group", group, choice: String(item[key!]) });
     } else fail(`Cannot read an entry of defaults as it is no file and no group: ${JSON.stringify(item)}`);
   }
   return entries;
@@ -87,7 +87,7 @@ export function mergeTree(
   const merge = (target: Tree, source: Tree, prefix: string) => {
     for (const key of Object.keys(source)) {
       const path = prefix === "" ? joinPath(key) : `${prefix}.${joinPath(key)}`;
-      const value = source[key];
+      const value = source[key]!;
       const old = Object.hasOwn(target, key) ? target[key] : undefined;
       if (isTree(value) && isTree(old) && Object.keys(value).length > 0) {
         if (Object.keys(old).length === 0) origins.delete(path);

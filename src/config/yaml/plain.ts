@@ -42,15 +42,15 @@ class PlainReader {
       return true;
     }
     const match = LINE.exec(line);
-    if (match === null || match[1].length % 2 === 1) return false;
-    const depth = match[1].length / 2;
-    const key = match[2].startsWith('"') ? match[2].slice(1, -1) : match[2];
-    if (depth > this.open.length - 1 || key.includes(".") || key === "__proto__") return false;
+    if (match === null || match[1]!.length % 2 === 1) return false;
+    const depth = match[1]!.length / 2;
+    const key = match[2]!.startsWith('"') ? match[2]!.slice(1, -1) : match[2];
+    if (depth > this.open.length - 1 || key!.includes(".") || key === "__proto__") return false;
     if (depth !== this.open.length - 1) this.closeEmpty();
     this.pending = undefined;
     this.open.length = depth + 1;
-    if (Object.hasOwn(this.open[depth].section, key)) return false;
-    return match[3] === undefined ? this.openSection(key, number) : this.readValue(key, match[3], number);
+    if (Object.hasOwn(this.open[depth]!.section, key!)) return false;
+    return match[3] === undefined ? this.openSection(key!, number) : this.readValue(key!, match[3], number);
   }
 
   closeEmpty(): void {

@@ -24,7 +24,7 @@ export function splitPath(path: string): string[] {
 }
 
 export function joinPath(...keys: readonly string[]): string {
-  if (keys.length === 1 && !keys[0].includes(".")) return keys[0];
+  if (keys.length === 1 && !keys[0]!.includes(".")) return keys[0]!;
   return keys.map((key) => (key.includes(".") ? key.replaceAll(".", "\\.") : key)).join(".");
 }
 
@@ -54,7 +54,7 @@ export function setAt(tree: Tree, path: string, value: Value): void {
     else if (isTree(next)) node = next;
     else node = node[key] = {};
   }
-  const last = keys[keys.length - 1];
+  const last = keys[keys.length - 1]!;
   assertPlainKey(last, path);
   node[last] = value;
 }
@@ -73,7 +73,7 @@ export function deleteAt(tree: Tree, path: string): boolean {
 export function* leaves(tree: Tree, prefix = ""): Generator<[path: string, value: Value]> {
   for (const key of Object.keys(tree)) {
     const path = prefix === "" ? joinPath(key) : `${prefix}.${joinPath(key)}`;
-    const value = tree[key];
+    const value = tree[key]!;
     if (isTree(value) && Object.keys(value).length > 0) yield* leaves(value, path);
     else yield [path, value];
   }

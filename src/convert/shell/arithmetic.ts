@@ -46,7 +46,7 @@ export function evaluateText(shell: Shell, text: string, pos: number, depth = 0)
   if (word === "") return 0n;
   if (NUMBER.test(word)) return readNumber(word);
   const based = /^(\d+)#(\w+)$/.exec(word);
-  if (based) return wrap(BigInt(Number.parseInt(based[2], Number(based[1]))));
+  if (based) return wrap(BigInt(Number.parseInt(based[2]!, Number(based[1]))));
   if (NAME.test(word)) {
     const value = shell.variableText(word, shell.lineAt(pos), { hasDefault: true });
     return value === undefined ? 0n : evaluateText(shell, value, pos, depth + 1);

@@ -51,7 +51,7 @@ function alternatives(word: string, start: number): { words: string[]; end: numb
       const inside = word.slice(start + 1, i);
       if (commas.length === 0) return sequence(inside, i + 1);
       const cuts = [start, ...commas, i];
-      return { words: cuts.slice(1).map((cut, k) => word.slice(cuts[k] + 1, cut)), end: i + 1 };
+      return { words: cuts.slice(1).map((cut, k) => word.slice(cuts[k]! + 1, cut)), end: i + 1 };
     }
   }
   return undefined;
@@ -63,7 +63,7 @@ function sequence(inside: string, end: number): { words: string[]; end: number }
   const [from, to] = [Number(match[1]), Number(match[2])];
   const step = (Math.abs(Number(match[3] ?? 1)) || 1) * (from <= to ? 1 : -1);
   const isPadded = [match[1], match[2]].some((text) => /^-?0\d/.test(text));
-  const width = isPadded ? Math.max(match[1].length, match[2].length) : 0;
+  const width = isPadded ? Math.max(match[1]!.length, match[2]!.length) : 0;
   const count = Math.floor((to - from) / step) + 1;
   if (count > 10_000) return undefined;
   const words = Array.from({ length: count }, (_, i) => String(from + i * step).padStart(width, "0"));

@@ -83,7 +83,7 @@ function setOptions(shell: Shell, { args }: Call): Flow {
     if (/^\+[a-z]*u/.test(text)) shell.state.isStrict = false;
   }
   if (end >= 0) shell.setArguments(args.slice(end + 1));
-  else if (args.length > 0 && !/^[-+]/.test(args[0].text)) shell.setArguments(args);
+  else if (args.length > 0 && !/^[-+]/.test(args[0]!.text)) shell.setArguments(args);
   return shell.succeed(true);
 }
 
@@ -105,9 +105,9 @@ function unset(shell: Shell, { args, line }: Call): Flow {
       continue;
     }
     const element = /^(\w+)\[(\w+)\]$/.exec(text);
-    const list = element && shell.state.variables.get(element[1]);
+    const list = element && shell.state.variables.get(element[1]!);
     if (element && list && isList(list)) {
-      shell.state.variables.set(element[1], new Map([...list].filter(([key]) => key !== element[2])));
+      shell.state.variables.set(element[1]!, new Map([...list].filter(([key]) => key !== element[2])));
     } else shell.state.variables.set(text, undefined);
     shell.state.functions.delete(text);
   }
@@ -133,7 +133,7 @@ function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
     const name = split?.[1] ?? text;
     if (!/^\w+$/.test(name)) return shell.refuse("it declares a variable whose name is not known", node.pos);
     hide(name);
-    if (split) shell.setVariable(name, { text: split[3], line });
+    if (split) shell.setVariable(name, { text: split[3]!, line });
     else if (frame) shell.state.variables.set(name, undefined);
     else if (
       /^(declare|typeset)$/.test(command) &&
@@ -201,7 +201,7 @@ function printf(shell: Shell, call: Call): Flow {
   if (!isPlain || !isOnce)
     return print(shell, call, shell.session.unknown("the output of `printf`", call.line).text);
   let next = 0;
-  const text = format.replace(/%[sd%]/g, (place) => (place === "%%" ? "%" : values[next++]));
+  const text = format.replace(/%[sd%]/g, (place) => (place === "%%" ? "%" : values[next++]!));
   return print(shell, call, text.replaceAll("\\n", "\n"));
 }
 
@@ -253,11 +253,11 @@ function seq(shell: Shell, call: Call): Flow {
   const numbers = call.args.map(({ text }) => (/^-?\d+$/.test(text) ? Number(text) : Number.NaN));
   const [first, step, last] =
     numbers.length === 1 ? [1, 1, numbers[0]] : numbers.length === 2 ? [numbers[0], 1, numbers[1]] : numbers;
-  const count = Math.floor((last - first) / step) + 1;
+  const count = Math.floor((last! - first!) / step) + 1;
   if (!(count >= 0 && count <= 10_000)) {
     return print(shell, call, shell.session.unknown("the output of `seq`", call.line).text);
   }
-  return print(shell, call, Array.from({ length: count }, (_, i) => `${first + i * step}\n`).join(""));
+  return print(shell, call, Array.from({ length: count }, (_, i) => `${first! + i * step}\n`).join(""));
 }
 
 function evalText(shell: Shell, call: Call): Flow {

@@ -13,7 +13,7 @@ export function runCommand(shell: Shell, node: Command): Flow {
   const assignments = node.prefix.filter((it) => it.type === "Assignment");
   const name = node.name === undefined ? [] : expandFields(shell, [node.name]);
   const rest = node.suffix.filter((it) => it.type === "Word" || it.type === "Assignment");
-  const words = name.length === 0 ? [] : [...name, ...expandArguments(shell, name[0].text, rest)];
+  const words = name.length === 0 ? [] : [...name, ...expandArguments(shell, name[0]!.text, rest)];
   if (words.length === 0) return assignAll(shell, assignments);
   const [{ text }, ...args] = words;
   const own = shell.state.functions.get(text);
@@ -122,7 +122,7 @@ function readList(shell: Shell, { name, old, value }: ListValue): Variable {
     if (keyed) {
       const [, key] = keyed;
       const text = expandText(shell, word).slice(keyed[0].length);
-      const plain = key.replace(/^(["'])(.*)\1$/, "$2");
+      const plain = key!.replace(/^(["'])(.*)\1$/, "$2");
       if (!/^[\w.-]+$/.test(plain)) return shell.refuse(`an index of ${name} is not plain text`, word.pos);
       list.set(plain, { text, line: shell.lineAt(word.pos) });
       if (/^\d+$/.test(plain)) next = Number(plain) + 1;

@@ -58,11 +58,11 @@ export function matches(text: string, pieces: ReturnType<typeof expandPattern>):
 export function testWords(shell: Shell, words: readonly Item[], pos: number): Status {
   const [first, second, third] = words.map(({ text }) => text);
   if (words.length === 0) return false;
-  if (words.length === 1) return not(isEmpty(first));
-  const middle = words.length === 3 && isBinary(second);
-  if (middle) return binary(shell, second, { a: first, b: third, pos });
+  if (words.length === 1) return not(isEmpty(first!));
+  const middle = words.length === 3 && isBinary(second!);
+  if (middle) return binary(shell, second!, { a: first!, b: third!, pos });
   if (first === "!") return not(testWords(shell, words.slice(1), pos));
-  if (words.length === 2) return unary(shell, first, words[1]);
+  if (words.length === 2) return unary(shell, first!, words[1]!);
   for (const [operator, isAnd] of [
     ["-o", false],
     ["-a", true],
@@ -74,7 +74,7 @@ export function testWords(shell: Shell, words: readonly Item[], pos: number): St
       return a === false || b === false ? false : a === undefined || b === undefined ? undefined : true;
     return a || b ? true : a === undefined || b === undefined ? undefined : false;
   }
-  if (words.length === 3 && first === "(" && third === ")") return testWords(shell, [words[1]], pos);
+  if (words.length === 3 && first === "(" && third === ")") return testWords(shell, [words[1]!], pos);
   return undefined;
 }
 

@@ -29,7 +29,7 @@ export function programOf(words: readonly Item[]): Program {
   const module = before.findIndex(({ text }) => text === "-m");
   const script = before.findIndex(({ text }) => /\.py$/.test(text));
   const at = module >= 0 ? module + 1 : script;
-  if (at >= 0 && at < words.length) return { name: words[at].text, words: words.slice(at + 1) };
+  if (at >= 0 && at < words.length) return { name: words[at]!.text, words: words.slice(at + 1) };
   const isNamed = first !== 0;
   return { name: isNamed ? words[0]?.text : undefined, words: words.slice(isNamed ? Math.max(first, 0) : 0) };
 }
@@ -50,15 +50,15 @@ export function readArguments(words: readonly Item[]): Arguments {
   const others: Item[] = [];
   let configName: Item | undefined;
   for (let i = 0; i < words.length; i++) {
-    const { text, line } = words[i];
+    const { text, line } = words[i]!;
     const option = /^(--config-(?:name|path|dir)|-c[npd])=([\s\S]*)$/.exec(text);
     const isPair = OPTIONS_WITH_VALUE.test(text) && i + 1 < words.length;
     if (option || isPair) {
-      const [name, value] = option ? [option[1], option[2]] : [text, words[++i].text];
+      const [name, value] = option ? [option[1], option[2]] : [text, words[++i]!.text];
       if (name === "--config-name" || name === "-cn")
-        configName = { text: value.replace(/\.ya?ml$/, ""), line };
-    } else if (OVERRIDE.test(text) || /^~[\w./@-]+$/.test(text)) overrides.push(words[i]);
-    else others.push(words[i]);
+        configName = { text: value!.replace(/\.ya?ml$/, ""), line };
+    } else if (OVERRIDE.test(text) || /^~[\w./@-]+$/.test(text)) overrides.push(words[i]!);
+    else others.push(words[i]!);
   }
   return { overrides, configName, others };
 }

@@ -20,7 +20,7 @@ export function patternSource(pieces: readonly PatternPiece[]): string | undefin
   if (/[?*+@!]\(|\[\[?[:.=]/.test(plain)) return undefined;
   let source = "";
   for (let i = 0; i < chars.length; i++) {
-    const { char, isQuoted } = chars[i];
+    const { char, isQuoted } = chars[i]!;
     const end = !isQuoted && char === "[" ? endOfBracket(chars, i) : -1;
     if (end > 0) {
       source += bracketSource(chars.slice(i + 1, end));
@@ -44,7 +44,7 @@ function endOfBracket(chars: readonly PatternChar[], start: number): number {
 }
 
 function bracketSource(chars: readonly PatternChar[]): string {
-  const isNegated = /^[!^]$/.test(chars[0]?.char ?? "") && !chars[0].isQuoted;
+  const isNegated = /^[!^]$/.test(chars[0]?.char ?? "") && !chars[0]!.isQuoted;
   const members = chars.slice(isNegated ? 1 : 0).map(({ char, isQuoted }) => {
     const isRange = char === "-" && !isQuoted;
     return isRange ? "-" : escaped(char);

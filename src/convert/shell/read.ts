@@ -79,7 +79,7 @@ function follow(script: string, options: ShellOptions): { session: Session; laun
     const isTail = programOf(second.words).name === undefined;
     if (isTail)
       throw new Refusal(
-        `a command ends in the line before (a missing \\ or a comment behind it), so that "${shown(second.words[0].text)}" is a command of its own`,
+        `a command ends in the line before (a missing \\ or a comment behind it), so that "${shown(second.words[0]!.text)}" is a command of its own`,
         second.line,
       );
     throw new Refusal(`it starts more than one run: lines ${launch.line} and ${second.line}`, second.line);

@@ -76,7 +76,7 @@ export class Shell {
   setVariable(name: string, value: Variable | undefined): void {
     const element = /^(\w+)\[(\w+)\]$/.exec(name);
     if (element === null || value === undefined || isList(value)) this.state.variables.set(name, value);
-    else this.setElement(element[1], element[2], value);
+    else this.setElement(element[1]!, element[2]!, value);
   }
 
   setElement(name: string, key: string, item: Item): void {

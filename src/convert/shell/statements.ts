@@ -92,7 +92,7 @@ function runApart(shell: Shell, run: () => Flow): Flow {
 function runPipeline(shell: Shell, { commands, prefixes }: Pipeline): Flow {
   const isNegated = prefixes.filter(({ type }) => type === "Negation").length % 2 === 1;
   let flow: Flow = "next";
-  if (commands.length === 1) flow = runNode(shell, commands[0]);
+  if (commands.length === 1) flow = runNode(shell, commands[0]!);
   else {
     const printed = shell.state.output;
     commands.forEach((command, i) => {
@@ -101,7 +101,7 @@ function runPipeline(shell: Shell, { commands, prefixes }: Pipeline): Flow {
     });
     // What the last one prints depends on what it is fed with.
     if (shell.state.output !== printed) {
-      const { text } = shell.session.unknown("the output of a pipeline", shell.lineAt(commands[0].pos));
+      const { text } = shell.session.unknown("the output of a pipeline", shell.lineAt(commands[0]!.pos));
       shell.state.output = printed + text;
     }
     shell.state.status = undefined;
@@ -112,7 +112,7 @@ function runPipeline(shell: Shell, { commands, prefixes }: Pipeline): Flow {
 }
 
 function runAndOr(shell: Shell, node: AndOr, at: number): Flow {
-  const flow = runNode(shell, node.commands[at]);
+  const flow = runNode(shell, node.commands[at]!);
   return flow === "next" ? goOn(shell, node, at) : flow;
 }
 
@@ -123,7 +123,7 @@ function goOn(shell: Shell, node: AndOr, at: number): Flow {
   const { status } = shell.state;
   if (status === wanted) return runAndOr(shell, node, at + 1);
   if (status === !wanted) return goOn(shell, node, at + 1);
-  const command = node.commands[at];
+  const command = node.commands[at]!;
   return fork(shell, { why: "whether a command succeeds", line: shell.lineAt(command.pos) }, [
     () => {
       shell.state.status = wanted;
@@ -151,15 +151,15 @@ function fork(shell: Shell, reason: Reason, ways: readonly [() => Flow, () => Fl
     shell.session.when.pop();
     return { state: shell.state, flow };
   });
-  if (a.flow === "exit" || b.flow === "exit") {
-    const left = a.flow === "exit" ? b : a;
-    shell.state = left.state;
-    return left.flow;
+  if (a!.flow === "exit" || b!.flow === "exit") {
+    const left = a!.flow === "exit" ? b : a;
+    shell.state = left!.state;
+    return left!.flow;
   }
-  if (a.flow !== b.flow)
+  if (a!.flow !== b!.flow)
     shell.refuseAt(`${reason.why} is not known, and it decides how the script goes on,`, reason.line);
-  shell.state = mergeStates(a.state, b.state, () => shell.session.unknown(reason.why, reason.line));
-  return a.flow;
+  shell.state = mergeStates(a!.state, b!.state, () => shell.session.unknown(reason.why, reason.line));
+  return a!.flow;
 }
 
 function runIf(shell: Shell, clauses: readonly Pick<If, "clause" | "then">[], last: If["else"]): Flow {
@@ -187,7 +187,7 @@ function runCase(shell: Shell, node: Case): Flow {
     return fork(shell, reason, [() => take(i), () => from(i + 1)]);
   };
   const take = (i: number): Flow => {
-    const { body, terminator } = node.items[i];
+    const { body, terminator } = node.items[i]!;
     const flow = runScript(shell, body.commands);
     if (flow !== "next" || i + 1 >= node.items.length) return flow;
     if (terminator === ";&") return take(i + 1);

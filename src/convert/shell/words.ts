@@ -33,7 +33,7 @@ function pieces(shell: Shell, word: Texts, isQuoted: boolean): PatternPiece[] {
   return word.parts.flatMap((part, i) => {
     const found = piecesOf(shell, part, isQuoted);
     if (i > 0 || part.type !== "Literal" || isQuoted) return found;
-    return [{ ...found[0], text: tilde(shell, word, found[0].text) }];
+    return [{ ...found[0]!, text: tilde(shell, word, found[0]!.text) }];
   });
 }
 

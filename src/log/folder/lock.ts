@@ -307,8 +307,8 @@ export function commandOf(args: readonly string[]): string {
   const shown = args.map((arg, i) => {
     const [name, value] = arg.split("=", 2);
     const isFlag = args[i - 1]?.startsWith("-") ?? false;
-    if (isFlag && SECRET.test(args[i - 1])) return "…";
-    return value !== undefined && SECRET.test(name) ? `${name}=…` : arg;
+    if (isFlag && SECRET.test(args[i - 1]!)) return "…";
+    return value !== undefined && SECRET.test(name!) ? `${name}=…` : arg;
   });
   return shown.join(" ");
 }

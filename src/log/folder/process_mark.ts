@@ -64,5 +64,5 @@ async function statOf(pid: number): Promise<{ state: string; start: string } | u
   const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
   // The command's name, in parentheses, may hold spaces and parentheses.
   const fields = text?.slice(text.lastIndexOf(")") + 2).split(" ");
-  return fields && { state: fields[0], start: fields[19] };
+  return fields && { state: fields[0]!, start: fields[19]! };
 }

@@ -68,7 +68,7 @@ export class Curve {
 }
 
 function pairMeans(values: readonly number[]): number[] {
-  return Array.from({ length: values.length >> 1 }, (_, i) => (values[2 * i] + values[2 * i + 1]) / 2);
+  return Array.from({ length: values.length >> 1 }, (_, i) => (values[2 * i]! + values[2 * i + 1]!) / 2);
 }
 
 /** Enough for the eye; half the bytes. */

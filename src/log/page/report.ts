@@ -24,7 +24,7 @@ export function renderPage(runs: readonly RunData[], options: PageOptions = {}):
   const { isLive = false, made = Date.now(), nonce } = options;
   const mark = nonce === undefined ? "" : ` nonce="${nonce}"`;
   const data: PageData = { runs, made, live: isLive };
-  const title = runs.length === 1 ? runs[0].title : runs.map((run) => run.name).join(", ");
+  const title = runs.length === 1 ? runs[0]!.title : runs.map((run) => run.name).join(", ");
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -66,5 +66,5 @@ function asScript(text: string): string {
 
 function escapeHtml(text: string): string {
   const entities: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  return text.replace(/[&<>"]/g, (character) => entities[character]);
+  return text.replace(/[&<>"]/g, (character) => entities[character]!);
 }

@@ -82,7 +82,7 @@ function readStage(text: string, table: ReadonlyMap<string, PipelineStage>): Pip
   const path = "pipeline.stages";
   const [, wrapper, inner] = /^([^()\s]+)\((.+)\)$/.exec(text.trim()) ?? [];
   if (wrapper === undefined) return lookUp(table, { name: text.trim(), kind: "stage", path });
-  return lookUp(registry.wrappers, { name: wrapper, kind: "wrapper", path })(readStage(inner, table));
+  return lookUp(registry.wrappers, { name: wrapper, kind: "wrapper", path })(readStage(inner!, table));
 }
 
 /** There before the first stage. */
@@ -112,7 +112,7 @@ function whoGives(pipeline: readonly PipelineStage[], slot: Slot, at: number): s
   const before = pipeline.slice(0, at);
   const last = before.findLastIndex((stage) => outdatedBy(stage).has(slot) && !stage.gives.includes(slot));
   const maker = before.slice(0, Math.max(last, 0)).findLast(isSource);
-  if (maker) return `are gone with what ${pipeline[last].name} makes afresh: put ${maker.name} between them`;
+  if (maker) return `are gone with what ${pipeline[last]!.name} makes afresh: put ${maker.name} between them`;
   const later = pipeline.slice(at + 1).find(isSource);
   if (later) return `${later.name} gives only after it: put ${later.name} before it`;
   const known = [...builtIns(STAGES), ...registry.stages.values()].filter(isSource);

@@ -191,7 +191,7 @@ export class AsyncGeneration {
     const { tasks, settings } = this.run;
     return taskBatch(tasks.train, { batch: Math.floor(number / this.batchSize), settings })[
       number % this.batchSize
-    ];
+    ]!;
   }
 
   /** Starts waiting attempts while there are places. */

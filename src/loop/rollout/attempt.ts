@@ -254,10 +254,10 @@ export function shapeRewards(
 ): readonly Step[] {
   if (steps.length < 2 || (gamma === 0 && reward_bonus_coeff === 0)) return steps;
   const rewards = steps.map(({ reward }, i) =>
-    i === 0 ? reward : reward + reward_bonus_coeff * (reward - steps[i - 1].reward),
+    i === 0 ? reward : reward + reward_bonus_coeff * (reward - steps[i - 1]!.reward),
   );
-  if (gamma > 0) for (let i = rewards.length - 2; i >= 0; i--) rewards[i] += gamma * rewards[i + 1];
-  return steps.map((step, i) => ({ ...step, reward: rewards[i] }));
+  if (gamma > 0) for (let i = rewards.length - 2; i >= 0; i--) rewards[i]! += gamma * rewards[i + 1]!;
+  return steps.map((step, i) => ({ ...step, reward: rewards[i]! }));
 }
 
 function toTrajectory(trajectory: RolloutTrajectory, uid: string): Trajectory {

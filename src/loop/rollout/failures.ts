@@ -40,5 +40,5 @@ export class Failures {
 /** Messages that differ only in their numbers are of one kind. */
 function kindOf(error: unknown): string {
   const [line] = String(error).split("\n");
-  return line.replace(/\d+(\.\d+)?/g, "#").slice(0, 200);
+  return line!.replace(/\d+(\.\d+)?/g, "#").slice(0, 200);
 }

@@ -74,7 +74,7 @@ export class Sampler {
       const requests = draws.map((draw) => draw.request);
       const { signal, weights } = this;
       const sequences = await this.backend.sample(requests, { signal, weights });
-      draws.forEach((draw, i) => void draw.resolve(sequences[i]));
+      draws.forEach((draw, i) => void draw.resolve(sequences[i]!));
     } catch (error) {
       this.failure ??= error;
       for (const draw of draws) draw.reject(error);

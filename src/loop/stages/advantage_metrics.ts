@@ -36,7 +36,7 @@ export function difficulty(role: string, units: readonly Compared[]): Metrics {
   const deviations = compared.map(standardDeviation);
   const total = compared.length;
   const informative = deviations.filter((deviation) => deviation >= ZERO_BELOW).length;
-  const uniform = means.filter((_, i) => deviations[i] < ZERO_BELOW);
+  const uniform = means.filter((_, i) => deviations[i]! < ZERO_BELOW);
   const name = `batch/${role}`;
   const metrics: Metrics = {
     [`${name}/total`]: total,

@@ -49,8 +49,8 @@ export async function advantages(
   const spread = new Spread(rows);
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows)) {
-    const [given, estimated] = split(members, (i) => isGiven[rows.groupOfTrajectory[i]]);
-    if (estimated.some((i) => hasAdvantages(rows.groups[rows.groupOfTrajectory[i]])))
+    const [given, estimated] = split(members, (i) => isGiven[rows.groupOfTrajectory[i]!]!);
+    if (estimated.some((i) => hasAdvantages(rows.groups[rows.groupOfTrajectory[i]!]!)))
       warn?.(overwrites(role));
     const kept = spread.keepGiven(given);
     const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
@@ -64,7 +64,7 @@ export async function advantages(
       from: `the estimator ${options.name} for the role ${role}`,
     });
     spread.put(units, estimates, settings.stepwise_advantage);
-    const trajectoryRewards = estimated.map((i) => rows.trajectories[i].reward);
+    const trajectoryRewards = estimated.map((i) => rows.trajectories[i]!.reward);
     Object.assign(
       metrics,
       rewardMetrics(role, trajectoryRewards),
@@ -86,14 +86,14 @@ interface Unit {
 function trajectoryUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
   return members.map((trajectory) => ({
     trajectory,
-    reward: rows.trajectories[trajectory].reward,
+    reward: rows.trajectories[trajectory]!.reward,
     group: `${rows.groupOfTrajectory[trajectory]}`,
   }));
 }
 
 function stepUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
   return members.flatMap((trajectory) =>
-    rows.trajectories[trajectory].steps.map(({ reward }, step) => ({
+    rows.trajectories[trajectory]!.steps.map(({ reward }, step) => ({
       trajectory,
       step,
       reward,
@@ -120,13 +120,13 @@ class Spread {
     this.counts = rows.trajectories.map(({ steps }) => new Uint32Array(steps.length));
     this.isPerToken = new Uint8Array(rows.trajectories.length);
     this.eachTrained((_, { trajectory, step }) => {
-      this.counts[trajectory][step]++;
+      this.counts[trajectory]![step]!++;
     });
   }
 
   trainedTokens({ trajectory, step }: Unit): number {
-    const counts = this.counts[trajectory];
-    return step === undefined ? counts.reduce((sum, count) => sum + count, 0) : counts[step];
+    const counts = this.counts[trajectory]!;
+    return step === undefined ? counts.reduce((sum, count) => sum + count, 0) : counts[step]!;
   }
 
   /** Takes over what the steps of these trajectories carried, 0 where nothing; returns it, token by token. */
@@ -134,8 +134,8 @@ class Spread {
     const { givenAdvantages, trajectories } = this.rows;
     const kept: number[] = [];
     this.fillTokens(new Set(given), (t, { row, trajectory }) => {
-      const value = givenAdvantages?.isGiven[t] ? givenAdvantages.values[t] : 0;
-      checkFinite(value, { uid: trajectories[trajectory].uid, token: t - this.rows.offsets[row] });
+      const value = givenAdvantages?.isGiven[t] ? givenAdvantages.values[t]! : 0;
+      checkFinite(value, { uid: trajectories[trajectory]!.uid, token: t - this.rows.offsets[row]! });
       kept.push(value);
       return value;
     });
@@ -151,8 +151,8 @@ class Spread {
     const { trajectories } = this.rows;
     if (level === "row") {
       for (const [u, unit] of units.entries()) {
-        checkFinite(values[u], { uid: trajectories[unit.trajectory].uid });
-        this.putUnit(unit, values[u], options);
+        checkFinite(values[u]!, { uid: trajectories[unit.trajectory]!.uid });
+        this.putUnit(unit, values[u]!, options);
       }
       return;
     }
@@ -161,13 +161,13 @@ class Spread {
       const key = starts.has(`${trajectory}`) ? `${trajectory}` : `${trajectory}:${step}`;
       const at = starts.get(key) as number;
       starts.set(key, at + 1);
-      checkFinite(values[at], { uid: trajectories[trajectory].uid, token: t - this.rows.offsets[row] });
-      return values[at];
+      checkFinite(values[at]!, { uid: trajectories[trajectory]!.uid, token: t - this.rows.offsets[row]! });
+      return values[at]!;
     });
   }
 
   private putUnit({ trajectory, step }: Unit, value: number, options: LoopSettings["stepwise_advantage"]) {
-    const steps = this.perStep[trajectory];
+    const steps = this.perStep[trajectory]!;
     if (step === undefined) {
       steps.fill(options.enable && options.normalize_by_steps ? value / steps.length : value);
     } else {
@@ -189,9 +189,9 @@ class Spread {
   private eachTrained(visit: (t: number, place: Place) => void): void {
     const { offsets, mask, trajectoryOfRow, stepOfToken } = this.rows;
     for (let row = 0; row < rowCount(this.rows); row++) {
-      const trajectory = trajectoryOfRow[row];
-      for (let t = offsets[row]; t < offsets[row + 1]; t++) {
-        if (mask[t]) visit(t, { row, trajectory, step: stepOfToken[t] });
+      const trajectory = trajectoryOfRow[row]!;
+      for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
+        if (mask[t]) visit(t, { row, trajectory, step: stepOfToken[t]! });
       }
     }
   }
@@ -199,11 +199,11 @@ class Spread {
   advantages(): Advantages {
     if (this.hasOnePerTrajectory && !this.perToken) {
       const { trajectoryOfRow } = this.rows;
-      return { level: "row", values: Float32Array.from(trajectoryOfRow, (i) => this.perStep[i][0]) };
+      return { level: "row", values: Float32Array.from(trajectoryOfRow, (i) => this.perStep[i]![0]!) };
     }
     const values = this.perToken ?? new Float32Array(this.rows.tokens.length);
     this.eachTrained((t, { trajectory, step }) => {
-      if (!this.isPerToken[trajectory]) values[t] = this.perStep[trajectory][step];
+      if (!this.isPerToken[trajectory]) values[t] = this.perStep[trajectory]![step]!;
     });
     return { level: "token", values };
   }
@@ -233,7 +233,10 @@ function split<T>(values: readonly T[], isFirst: (value: T) => boolean): [T[], T
 }
 
 function membersByRole({ groups, groupOfTrajectory }: ProcessedRows): Map<string, number[]> {
-  return groupBy(groupOfTrajectory.keys(), (trajectory) => groups[groupOfTrajectory[trajectory]].group_role);
+  return groupBy(
+    groupOfTrajectory.keys(),
+    (trajectory) => groups[groupOfTrajectory[trajectory]!]!.group_role,
+  );
 }
 
 function hasAdvantages(group: TrajectoryGroup): boolean {

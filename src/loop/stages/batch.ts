@@ -85,7 +85,7 @@ function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): 
 function rowMetrics(rows: PackedRows): Metrics {
   const { offsets, mask, trajectories, trajectoryOfRow } = rows;
   const perRow = Array.from({ length: rowCount(rows) }, (_, row) => {
-    const length = offsets[row + 1] - offsets[row];
+    const length = offsets[row + 1]! - offsets[row]!;
     const part = mask.subarray(offsets[row], offsets[row + 1]);
     const first = part.indexOf(1);
     const trained = part.reduce((sum, bit) => sum + bit, 0);
@@ -93,7 +93,7 @@ function rowMetrics(rows: PackedRows): Metrics {
     return { prompt, response: length - prompt, trained };
   });
   const rowsPer = new Uint32Array(trajectories.length);
-  for (const trajectory of trajectoryOfRow) rowsPer[trajectory]++;
+  for (const trajectory of trajectoryOfRow) rowsPer[trajectory]!++;
   const steps = trajectories.reduce((sum, trajectory) => sum + trajectory.steps.length, 0);
   const responses = perRow.map(({ response }) => response);
   return {

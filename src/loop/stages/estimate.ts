@@ -76,7 +76,7 @@ function packed(groups: Uint32Array) {
 function rowsOf(count: number, { name, lengths }: Pick<AdvantageOptions, "name" | "lengths">) {
   const offsets = new Uint32Array(count + 1);
   for (let i = 0; i < count; i++) {
-    offsets[i + 1] = offsets[i] + (name.startsWith("rllm.") ? 1 : (lengths?.[i] ?? 1));
+    offsets[i + 1] = offsets[i]! + (name.startsWith("rllm.") ? 1 : (lengths?.[i] ?? 1));
   }
-  return { offsets, mask: new Uint32Array(offsets[count]).fill(1) };
+  return { offsets, mask: new Uint32Array(offsets[count]!).fill(1) };
 }

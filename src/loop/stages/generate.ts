@@ -55,7 +55,7 @@ async function mapConcurrently<T, R>(
     while (next < items.length && failures.length === 0) {
       const index = next++;
       try {
-        results[index] = await map(items[index], index);
+        results[index] = await map(items[index]!, index);
       } catch (error) {
         failures.push(error);
       }

@@ -40,7 +40,7 @@ function importanceWeights(
   const { tis_mode, tis_cap } = it.correction;
   if (tis_mode === null) return undefined;
   const { offsets, mask, rolloutLogprobs, tokens } = rows;
-  const logRatios = Float64Array.from(tokens, (_, t) => (mask[t] ? it.old[t] - rolloutLogprobs[t] : 0));
+  const logRatios = Float64Array.from(tokens, (_, t) => (mask[t] ? it.old[t]! - rolloutLogprobs[t]! : 0));
   if (tis_mode === "sequence") {
     for (let row = 0; row + 1 < offsets.length; row++) {
       const part = logRatios.subarray(offsets[row], offsets[row + 1]);
@@ -54,7 +54,7 @@ function importanceWeights(
 function mismatchMetrics({ mask, rolloutLogprobs }: PackedRows, old: Float32Array): Metrics {
   const gaps: number[] = [];
   mask.forEach((bit, t) => {
-    if (bit) gaps.push(Math.abs(Math.exp(old[t]) - Math.exp(rolloutLogprobs[t])));
+    if (bit) gaps.push(Math.abs(Math.exp(old[t]!) - Math.exp(rolloutLogprobs[t]!)));
   });
   if (gaps.length === 0) return {};
   return { "training/rollout_probs_diff_mean": mean(gaps), "training/rollout_probs_diff_max": largest(gaps) };

@@ -74,7 +74,7 @@ export function filterMismatched(
   if (broken.length === 0) return { value: episodes, metrics: { "batch/dropped_malformed_sequences": 0 } };
   warn?.(
     "Trajectories were left out as their response tokens and log-probs do not match (rllm.filter_token_mismatch): " +
-      `see batch/dropped_malformed_sequences. The first: ${broken[0].uid}`,
+      `see batch/dropped_malformed_sequences. The first: ${broken[0]!.uid}`,
   );
   const value = episodes.map((episode) => ({
     ...episode,

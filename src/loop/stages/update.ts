@@ -43,7 +43,7 @@ function refuseNonFinite(rows: AdvantageRows): void {
   const { offsets, mask } = rows;
   const advantage = advantageReader(rows.advantages);
   for (let row = 0; row < rowCount(rows); row++) {
-    for (let t = offsets[row]; t < offsets[row + 1]; t++) {
+    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
       if (mask[t] === 0) continue;
       if (!Number.isFinite(advantage(t, row)))
         refuse(rows, { what: "advantage", value: advantage(t, row), row, t });
@@ -57,9 +57,9 @@ function refuse(
   { offsets, trajectories, trajectoryOfRow }: AdvantageRows,
   { what, value, row, t }: { what: string; value: number | undefined; row: number; t: number },
 ): never {
-  const { uid } = trajectories[trajectoryOfRow[row]];
+  const { uid } = trajectories[trajectoryOfRow[row]!]!;
   throw new ConfigError(
-    `Cannot train on the trajectory ${uid}: its ${what} must be finite (${value}, at token ${t - offsets[row]} of row ${row}). Look at the stage that gave it`,
+    `Cannot train on the trajectory ${uid}: its ${what} must be finite (${value}, at token ${t - offsets[row]!} of row ${row}). Look at the stage that gave it`,
     { kind: "code" },
   );
 }
@@ -96,7 +96,7 @@ function* partsByLoss(
   const chosen = new Map<string, { loss: RoleLoss; members: number[] }>();
   for (let row = range.from; row < range.to; row++) {
     if (!rows.mask.subarray(rows.offsets[row], rows.offsets[row + 1]).includes(1)) continue;
-    const role = rows.groups[rows.groupOfTrajectory[rows.trajectoryOfRow[row]]].group_role;
+    const role = rows.groups[rows.groupOfTrajectory[rows.trajectoryOfRow[row]!]!]!.group_role;
     const { loss: name, loss_args } = algorithmOf(role, settings.algorithm);
     const key = JSON.stringify([name, loss_args]);
     const part = chosen.get(key) ?? { loss: { name, loss_args }, members: [] };
@@ -114,10 +114,10 @@ interface RoleLoss {
 function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
   const offsets = new Uint32Array(members.length + 1);
   members.forEach((row, i) => {
-    offsets[i + 1] = offsets[i] + rows.offsets[row + 1] - rows.offsets[row];
+    offsets[i + 1] = offsets[i]! + rows.offsets[row + 1]! - rows.offsets[row]!;
   });
   const gather = <A extends Uint32Array | Float32Array>(array: A): A => {
-    const gathered = new (array.constructor as new (length: number) => A)(offsets[members.length]);
+    const gathered = new (array.constructor as new (length: number) => A)(offsets[members.length]!);
     members.forEach(
       (row, i) => void gathered.set(sliceTokens(array, rows, { from: row, to: row + 1 }), offsets[i]),
     );
@@ -130,7 +130,7 @@ function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
     mask: gather(rows.mask),
     advantages: {
       level,
-      values: level === "token" ? gather(values) : Float32Array.from(members, (row) => values[row]),
+      values: level === "token" ? gather(values) : Float32Array.from(members, (row) => values[row]!),
     },
     rolloutLogprobs: gather(rows.rolloutLogprobs),
     ...(rows.oldLogprobs && { oldLogprobs: gather(rows.oldLogprobs) }),

@@ -145,9 +145,9 @@ function range(bounds: readonly number[], most: number): number[] {
   const numbers = bounds.filter((it) => typeof it === "number");
   const [start, stop, step = 1] = numbers.length > 1 ? numbers : [0, ...numbers];
   if (stop === undefined || step === 0) throw new Error("range takes one to three numbers, and no step of 0");
-  const length = Math.max(Math.ceil((stop - start) / step), 0);
+  const length = Math.max(Math.ceil((stop - start!) / step), 0);
   if (!(length <= most)) throw tooLong({ length: most });
-  return Array.from({ length }, (_, i) => start + i * step);
+  return Array.from({ length }, (_, i) => start! + i * step);
 }
 
 function refusing<T>(what: string, run: () => T): T {

@@ -114,7 +114,7 @@ async function joinShards(reader: FolderReader, it: { index: unknown; name: stri
   return {
     tensors,
     async read(name, range) {
-      const shard = shards.get(map[name]);
+      const shard = shards.get(map[name]!);
       if (shard && tensors.has(name)) return shard.read(name, range);
       throw new ConfigError(`Cannot read tensor ${name} as the index has none of that name`, {
         file: it.name,

@@ -99,8 +99,8 @@ export async function openAdapter(folder: string | FolderReader): Promise<Adapte
     modules.set(module, {
       a: await files.read(a),
       b: await files.read(b),
-      inSize: files.tensors.get(a)!.shape[1],
-      outSize: files.tensors.get(b)!.shape[0],
+      inSize: files.tensors.get(a)!.shape[1]!,
+      outSize: files.tensors.get(b)!.shape[0]!,
     });
   }
   return { ...config, modules };
@@ -155,7 +155,7 @@ function factorNames(
     const nameOfB = name.replace(/lora_A\.weight$/, "lora_B.weight");
     if (!tensors.has(nameOfB))
       throw new ConfigError(`Cannot read the adapter as ${nameOfB} is missing`, { file });
-    names.set(module, [name, nameOfB]);
+    names.set(module!, [name, nameOfB]);
   }
   if (names.size * 2 !== factors.length)
     throw new ConfigError("Cannot read the adapter as some modules have B and no A", { file: folder });
@@ -213,7 +213,7 @@ function parseAdapterConfig(raw: Record<string, unknown>, file: string): ParsedC
     });
   if (raw.peft_type !== "LORA") throw unsupported("peft_type");
   for (const [key, value] of Object.entries(raw)) {
-    const isFine = key in ALLOWED ? ALLOWED[key].includes(value) : KNOWN.has(key) || isOff(value);
+    const isFine = key in ALLOWED ? ALLOWED[key]!.includes(value) : KNOWN.has(key) || isOff(value);
     if (!isFine) throw unsupported(key);
   }
   for (const key of ["rank_pattern", "alpha_pattern"]) if (!isOff(raw[key])) throw unsupported(key);

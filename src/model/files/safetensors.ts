@@ -146,7 +146,7 @@ function readEntry(it: { name: string; entry: unknown; dataStart: number; file: 
   if (!isCounts(offsets) || offsets.length !== 2) throw fail("data_offsets must be two positions", offsets);
   const [begin, end] = offsets;
   const length = shape.reduce((product, size) => product * size, 1);
-  if (begin > end || end - begin !== length * BYTES_OF[dtype as DType]) {
+  if (begin! > end! || end! - begin! !== length * BYTES_OF[dtype as DType]) {
     throw fail(
       `${dtype} [${shape}] needs ${length * BYTES_OF[dtype as DType]} bytes, not these data_offsets`,
       offsets,
@@ -157,8 +157,8 @@ function readEntry(it: { name: string; entry: unknown; dataStart: number; file: 
     dtype: dtype as DType,
     shape,
     length,
-    offset: it.dataStart + begin,
-    byteLength: end - begin,
+    offset: it.dataStart + begin!,
+    byteLength: end! - begin!,
     file: it.file,
   };
 }
@@ -210,14 +210,14 @@ function toFloats(raw: Uint8Array, info: TensorInfo): Float32Array {
     case "BF16": {
       const halves = new Uint16Array(...range);
       const words = new Uint32Array(halves.length);
-      for (let i = 0; i < halves.length; i++) words[i] = halves[i] << 16;
+      for (let i = 0; i < halves.length; i++) words[i] = halves[i]! << 16;
       return new Float32Array(words.buffer);
     }
     case "F16": {
       const halves = new Uint16Array(...range);
       const table = halfTable();
       const floats = new Float32Array(halves.length);
-      for (let i = 0; i < halves.length; i++) floats[i] = table[halves[i]];
+      for (let i = 0; i < halves.length; i++) floats[i] = table[halves[i]!]!;
       return floats;
     }
   }

@@ -43,7 +43,7 @@ export async function* encodeSafetensors(
 function checkFinite(name: string, data: Numbers): void {
   let sum = 0;
   // 0 times anything finite is 0; a branch in this loop would cost three times as much.
-  for (let i = 0; i < data.length; i++) sum += data[i] * 0;
+  for (let i = 0; i < data.length; i++) sum += data[i]! * 0;
   if (sum === 0) return;
   const at = data.findIndex((value) => !Number.isFinite(value));
   throw new ConfigError(
@@ -85,7 +85,7 @@ function toBf16(floats: Float32Array): Uint16Array {
   const words = new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
   const halves = new Uint16Array(floats.length);
   for (let i = 0; i < words.length; i++) {
-    const word = words[i];
+    const word = words[i]!;
     const nan = (word & 0x7fff_ffff) > 0x7f80_0000;
     halves[i] = nan ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
   }

@@ -189,8 +189,8 @@ export const PLAIN_CHAT_TEMPLATE =
 export function withChatTemplate(tokenizer: TextTokenizer, chatTemplate: string): TextTokenizer {
   const files = tokenizer.files();
   return createTokenizer({
-    tokenizer: JSON.parse(files["tokenizer.json"]),
-    config: JSON.parse(files["tokenizer_config.json"]),
+    tokenizer: JSON.parse(files["tokenizer.json"]!),
+    config: JSON.parse(files["tokenizer_config.json"]!),
     chatTemplate,
     eosTokenIds: tokenizer.eosTokenIds,
   });

@@ -78,7 +78,12 @@ export class Decoder {
     weights.embed({ tokens: rows.next, out: x, count: rows.count });
     const between = (layer: number, range: { first: number; last: number }) =>
       this.device.dispatch(decodeRows, {
-        buffers: { matrices: weights.transposed()!.shards[0], vectors: weights.values.shards[0], state, qkv },
+        buffers: {
+          matrices: weights.transposed()!.shards[0]!,
+          vectors: weights.values.shards[0]!,
+          state,
+          qkv,
+        },
         params: { ...this.chainParams(weights, layer), ...parts, ...range, rows: rows.count },
       });
     between(-1, { first: STAGE.qkv, last: STAGE.end });
@@ -106,8 +111,8 @@ export class Decoder {
         angles: this.model.angles,
         slots: rows.slots,
         positions: rows.positions,
-        keys: cache.keys[layer],
-        values: cache.values[layer],
+        keys: cache.keys[layer]!,
+        values: cache.values[layer]!,
         out,
       },
       params: {
@@ -222,8 +227,8 @@ export class Decoder {
     this.device.dispatch(this.model.attention.decode, {
       buffers: {
         q: at.qkv,
-        keys: cache.keys[layer],
-        values: cache.values[layer],
+        keys: cache.keys[layer]!,
+        values: cache.values[layer]!,
         slots: rows.slots,
         positions: rows.positions,
         out: at.out,
@@ -269,8 +274,8 @@ export class Decoder {
         positions: rows.positions,
         angles: this.model.angles,
         qkv: at.qkv,
-        keys: cache.keys[layer],
-        values: cache.values[layer],
+        keys: cache.keys[layer]!,
+        values: cache.values[layer]!,
       },
       params: {
         rows: rows.count,
@@ -301,8 +306,8 @@ export class Decoder {
         v: qkv,
         slots: at.slots,
         positions: at.positions,
-        keys: cache.keys[layer],
-        values: cache.values[layer],
+        keys: cache.keys[layer]!,
+        values: cache.values[layer]!,
       },
       params: {
         rows: at.rows,

@@ -43,14 +43,14 @@ export class FoldedWeights {
   forget(adapter: LoraAdapter): void {
     const at = this.slots.findIndex((it) => it.adapter === adapter);
     if (at < 0) return;
-    this.slots[at].adapter = undefined;
+    this.slots[at]!.adapter = undefined;
     this.slots.unshift(...this.slots.splice(at, 1));
   }
 
   private vacate(): Slot {
     const unused = this.slots.find(({ adapter }) => !adapter);
     if (unused) return unused;
-    if (this.slots.length >= this.most) return this.slots[0];
+    if (this.slots.length >= this.most) return this.slots[0]!;
     const slot = { weights: new Weights(this.base.device, this.base.config, "folded weights") };
     this.slots.push(slot);
     return slot;

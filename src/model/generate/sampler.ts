@@ -135,7 +135,7 @@ export class Sampler {
     const prompts = new Set<string>();
     let tokens = 0;
     while (waiting.length > 0 && free.length > 0) {
-      const { request, index } = waiting[waiting.length - 1];
+      const { request, index } = waiting[waiting.length - 1]!;
       const key = request.prompt_ids.join();
       if (!prompts.has(key)) tokens += request.prompt_ids.length;
       if (tokens > Math.min(PREFILL_TOKENS, this.model.passLength) && admitted.length > 0) break;
@@ -182,7 +182,7 @@ export class Sampler {
       });
       this.shareCache(cache, prompts, scratch);
       const lastOf = new Map(
-        prompts.flatMap((group, i) => group.map((it) => [it, offsets[i + 1] - 1] as const)),
+        prompts.flatMap((group, i) => group.map((it) => [it, offsets[i + 1]! - 1] as const)),
       );
       const rows = this.uploadRows(admitted, { scratch, steps: 1 });
       const last = gatherRows(this.model, {
@@ -200,15 +200,15 @@ export class Sampler {
   /** Copies each prompt's cache from the slot that was filled to those of the other sequences with that prompt. */
   private shareCache(cache: Cache, prompts: readonly (readonly Running[])[], scratch: Scratch): void {
     const copies = prompts.flatMap(([first, ...others]) =>
-      others.flatMap((other) => [first.slot, other.slot, first.request.prompt_ids.length]),
+      others.flatMap((other) => [first!.slot, other.slot, first!.request.prompt_ids.length]),
     );
     if (copies.length === 0) return;
-    const longest = Math.max(...prompts.map(([first]) => first.request.prompt_ids.length));
+    const longest = Math.max(...prompts.map(([first]) => first!.request.prompt_ids.length));
     const table = scratch.upload(Uint32Array.from(copies), "cache copies");
     const { kvHeads, headDim } = this.model.config;
     for (const [layer, keys] of cache.keys.entries())
       this.device.dispatch(cacheCopy, {
-        buffers: { copies: table, keys, values: cache.values[layer] },
+        buffers: { copies: table, keys, values: cache.values[layer]! },
         params: { copies: copies.length / 3, longest, width: kvHeads * headDim, max_length: cache.maxLength },
       });
   }
@@ -258,9 +258,9 @@ export class Sampler {
     ]);
     for (const [row, it] of running.entries())
       for (let step = 0; step < rows.steps && !it.stopped; step++) {
-        const token = tokens[row * rows.steps + step];
+        const token = tokens![row * rows.steps + step]!;
         it.tokens.push(token);
-        it.logprobs.push(logprobs[row * rows.steps + step]);
+        it.logprobs.push(logprobs![row * rows.steps + step]!);
         it.ended = it.request.params.stop_token_ids.includes(token) || it.request.ends?.(it.tokens) === true;
         it.stopped = it.ended || it.tokens.length >= it.limit;
       }
@@ -284,14 +284,14 @@ function uniquePrompts(admitted: readonly Running[]): Running[][] {
 }
 
 function packPrompts(prompts: readonly (readonly Running[])[]) {
-  const lengths = prompts.map(([first]) => first.request.prompt_ids.length);
+  const lengths = prompts.map(([first]) => first!.request.prompt_ids.length);
   const offsets = new Uint32Array(prompts.length + 1);
-  for (const [i, length] of lengths.entries()) offsets[i + 1] = offsets[i] + length;
-  const tokens = new Uint32Array(offsets[prompts.length]);
+  for (const [i, length] of lengths.entries()) offsets[i + 1] = offsets[i]! + length;
+  const tokens = new Uint32Array(offsets[prompts.length]!);
   const slots = new Uint32Array(tokens.length);
   for (const [i, [first]] of prompts.entries()) {
-    tokens.set(first.request.prompt_ids, offsets[i]);
-    slots.fill(first.slot, offsets[i], offsets[i + 1]);
+    tokens.set(first!.request.prompt_ids, offsets[i]);
+    slots.fill(first!.slot, offsets[i], offsets[i + 1]);
   }
   return { tokens, offsets, slots };
 }

@@ -20,7 +20,7 @@ export const squareSum = defineKernel({
   reference({ x, partials }, { count, partials_offset }) {
     // Interleaved by vec4 over 64 workgroups of 64 threads, as the shader does it.
     const sums = new Float64Array(NORM_PARTIALS);
-    for (let i = 0; i < count; i++) sums[(i >> 8) % NORM_PARTIALS] += x[i] * x[i];
+    for (let i = 0; i < count; i++) sums[(i >> 8) % NORM_PARTIALS]! += x[i]! * x[i]!;
     partials.set(sums, partials_offset);
   },
   tolerance: { relative: 1e-5, absolute: 1e-9 },
@@ -41,7 +41,7 @@ export const clipFactor = defineKernel({
   grid: () => [1],
   reference({ partials, clip }, { count, max_norm }) {
     let sum = 0;
-    for (let i = 0; i < count; i++) sum += partials[i];
+    for (let i = 0; i < count; i++) sum += partials[i]!;
     const norm = Math.sqrt(sum);
     const finite = Number.isFinite(Math.fround(norm));
     clip[0] = norm;
@@ -90,12 +90,12 @@ export const adamw = defineKernel({
     const decay = 1 - learning_rate * weight_decay;
     const rate = learning_rate / params.correction1;
     for (let i = first; i < first + count; i++) {
-      const g = gradient[i] * clip[1];
-      const m = mean[i] + mean_rate * (g - mean[i]);
-      const s = variance[i] + variance_rate * (g * g - variance[i]);
+      const g = gradient[i]! * clip[1]!;
+      const m = mean[i]! + mean_rate * (g - mean[i]!);
+      const s = variance[i]! + variance_rate * (g * g - variance[i]!);
       mean[i] = m;
       variance[i] = s;
-      parameter[i] = parameter[i] * decay - (rate * m) / (Math.sqrt(s / params.correction2) + epsilon);
+      parameter[i] = parameter[i]! * decay - (rate * m) / (Math.sqrt(s / params.correction2) + epsilon);
     }
   },
   tolerance: { relative: 1e-5, absolute: 1e-7 },

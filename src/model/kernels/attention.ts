@@ -29,7 +29,7 @@ export function headConstants(headWidth: number): { readonly HEAD_QUADS: number 
 
 const CONSTANTS = { WORKGROUP: 8, HEAD_QUADS: 2 } as const;
 const perHead = (tokens: number, heads: number, constants: Constants) =>
-  folded(Math.ceil(tokens / constants.WORKGROUP) * heads);
+  folded(Math.ceil(tokens / constants.WORKGROUP!) * heads);
 
 /** out[t, h] = sum over keys of softmax(scale q k) v; writes the log-sum-exp of `statistics`. out [T, H D]. */
 export const attention = defineKernel({
@@ -47,7 +47,7 @@ export const attention = defineKernel({
   grid: ({ tokens, heads }, constants) => perHead(tokens, heads, constants),
   reference({ q, k, v, sequenceStart, out, statistics }, params, { HEAD_QUADS }) {
     const { tokens, heads, key_heads, scale } = params;
-    const width = HEAD_QUADS * 4;
+    const width = HEAD_QUADS! * 4;
     const weights = new Float64Array(tokens);
     const sum = new Float64Array(width);
     for (let t = 0; t < tokens; t++)
@@ -56,22 +56,22 @@ export const attention = defineKernel({
         const qAt = t * params.q_stride + params.q_offset + h * width;
         const start = sequenceStart[t];
         let max = -Infinity;
-        for (let s = start; s <= t; s++) {
-          const kAt = s * params.k_stride + params.k_offset + shared;
+        for (let s = start; s! <= t; s!++) {
+          const kAt = s! * params.k_stride + params.k_offset + shared;
           let dot = 0;
-          for (let d = 0; d < width; d++) dot += q[qAt + d] * k[kAt + d];
-          weights[s] = dot * scale;
-          if (weights[s] > max) max = weights[s];
+          for (let d = 0; d < width; d++) dot += q[qAt + d]! * k[kAt + d]!;
+          weights[s!] = dot * scale;
+          if (weights[s!]! > max) max = weights[s!]!;
         }
         let total = 0;
         sum.fill(0);
-        for (let s = start; s <= t; s++) {
-          const weight = Math.exp(weights[s] - max);
-          const vAt = s * params.v_stride + params.v_offset + shared;
+        for (let s = start; s! <= t; s!++) {
+          const weight = Math.exp(weights[s!]! - max);
+          const vAt = s! * params.v_stride + params.v_offset + shared;
           total += weight;
-          for (let d = 0; d < width; d++) sum[d] += weight * v[vAt + d];
+          for (let d = 0; d < width; d++) sum[d]! += weight * v[vAt + d]!;
         }
-        for (let d = 0; d < width; d++) out[(t * heads + h) * width + d] = sum[d] / total;
+        for (let d = 0; d < width; d++) out[(t * heads + h) * width + d] = sum[d]! / total;
         statistics[(t * heads + h) * 2] = max + Math.log(total);
       }
   },
@@ -99,7 +99,7 @@ export const attentionBackwardQueries = defineKernel({
   grid: ({ tokens, heads }, constants) => perHead(tokens, heads, constants),
   reference({ q, k, v, out, outGrad, sequenceStart, statistics, qGrad }, params, { HEAD_QUADS }) {
     const { tokens, heads, key_heads, scale } = params;
-    const width = HEAD_QUADS * 4;
+    const width = HEAD_QUADS! * 4;
     const sum = new Float64Array(width);
     for (let t = 0; t < tokens; t++)
       for (let h = 0; h < heads; h++) {
@@ -107,21 +107,21 @@ export const attentionBackwardQueries = defineKernel({
         const qAt = t * params.q_stride + params.q_offset + h * width;
         const outAt = (t * heads + h) * width;
         let delta = 0;
-        for (let d = 0; d < width; d++) delta += outGrad[outAt + d] * out[outAt + d];
+        for (let d = 0; d < width; d++) delta += outGrad[outAt + d]! * out[outAt + d]!;
         statistics[(t * heads + h) * 2 + 1] = delta;
         sum.fill(0);
-        for (let s = sequenceStart[t]; s <= t; s++) {
+        for (let s = sequenceStart[t]!; s <= t; s++) {
           const kAt = s * params.k_stride + params.k_offset + shared;
           const vAt = s * params.v_stride + params.v_offset + shared;
           let score = 0;
           let weightGrad = 0;
           for (let d = 0; d < width; d++) {
-            score += q[qAt + d] * k[kAt + d];
-            weightGrad += outGrad[outAt + d] * v[vAt + d];
+            score += q[qAt + d]! * k[kAt + d]!;
+            weightGrad += outGrad[outAt + d]! * v[vAt + d]!;
           }
-          const weight = Math.exp(score * scale - statistics[(t * heads + h) * 2]);
+          const weight = Math.exp(score * scale - statistics[(t * heads + h) * 2]!);
           const scoreGrad = weight * (weightGrad - delta) * scale;
-          for (let d = 0; d < width; d++) sum[d] += scoreGrad * k[kAt + d];
+          for (let d = 0; d < width; d++) sum[d]! += scoreGrad * k[kAt + d]!;
         }
         qGrad.set(sum, t * params.grad_stride + params.grad_offset + h * width);
       }
@@ -157,7 +157,7 @@ export const attentionBackwardKeys = defineKernel({
   grid: ({ tokens, key_heads }, constants) => perHead(tokens, key_heads, constants),
   reference({ q, k, v, outGrad, sequenceEnd, statistics, keyValueGrad }, params, { HEAD_QUADS }) {
     const { tokens, heads, key_heads, scale } = params;
-    const width = HEAD_QUADS * 4;
+    const width = HEAD_QUADS! * 4;
     const group = heads / key_heads;
     const kSum = new Float64Array(width);
     const vSum = new Float64Array(width);
@@ -167,21 +167,21 @@ export const attentionBackwardKeys = defineKernel({
         const vAt = s * params.v_stride + params.v_offset + shared * width;
         kSum.fill(0);
         vSum.fill(0);
-        for (let t = s; t < sequenceEnd[s]; t++)
+        for (let t = s; t < sequenceEnd[s]!; t++)
           for (let h = shared * group; h < (shared + 1) * group; h++) {
             const qAt = t * params.q_stride + params.q_offset + h * width;
             const outAt = (t * heads + h) * width;
             let score = 0;
             let weightGrad = 0;
             for (let d = 0; d < width; d++) {
-              score += q[qAt + d] * k[kAt + d];
-              weightGrad += outGrad[outAt + d] * v[vAt + d];
+              score += q[qAt + d]! * k[kAt + d]!;
+              weightGrad += outGrad[outAt + d]! * v[vAt + d]!;
             }
-            const weight = Math.exp(score * scale - statistics[(t * heads + h) * 2]);
-            const scoreGrad = weight * (weightGrad - statistics[(t * heads + h) * 2 + 1]) * scale;
+            const weight = Math.exp(score * scale - statistics[(t * heads + h) * 2]!);
+            const scoreGrad = weight * (weightGrad - statistics[(t * heads + h) * 2 + 1]!) * scale;
             for (let d = 0; d < width; d++) {
-              kSum[d] += scoreGrad * q[qAt + d];
-              vSum[d] += weight * outGrad[outAt + d];
+              kSum[d]! += scoreGrad * q[qAt + d]!;
+              vSum[d]! += weight * outGrad[outAt + d]!;
             }
           }
         keyValueGrad.set(kSum, s * params.dk_stride + params.dk_offset + shared * width);

@@ -25,9 +25,9 @@ export const attentionStep = defineKernel({
   },
   params: { rows: "u32", heads: "u32", key_heads: "u32", max_length: "u32", shift: "u32", scale: "f32" },
   constants: { WORKGROUP: 8, HEAD_QUADS: 2, HEADS: 1 },
-  grid: ({ rows, heads }, { WORKGROUP, HEADS }) => folded(Math.ceil((rows * heads) / HEADS / WORKGROUP)),
+  grid: ({ rows, heads }, { WORKGROUP, HEADS }) => folded(Math.ceil((rows * heads) / HEADS! / WORKGROUP!)),
   reference({ qkv, ...views }, params, constants) {
-    const width = constants.HEAD_QUADS * 4;
+    const width = constants.HEAD_QUADS! * 4;
     const q_stride = (params.heads + 2 * params.key_heads) * width;
     const turned = qkv.slice(0, params.rows * q_stride);
     ropeAppend.reference({ ...views, qkv: turned }, { ...params, width }, constants);

@@ -10,7 +10,7 @@ const LANES = 8;
 const CONSTANTS = { HEAD_QUADS: 2, HEADS: 2 } as const;
 
 const perBundle = ({ tokens, heads }: { tokens: number; heads: number }, { HEADS }: Constants) =>
-  folded(Math.ceil(tokens / LANES) * (heads / HEADS));
+  folded(Math.ceil(tokens / LANES) * (heads / HEADS!));
 
 export const attentionSubgroup = defineKernel({
   ...attention,

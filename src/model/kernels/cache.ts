@@ -35,9 +35,9 @@ export const cacheAppend = defineKernel({
   reference({ k, v, slots, positions, keys, values }, params) {
     const { rows, width, max_length, shift } = params;
     for (let row = 0; row < rows; row++) {
-      const position = positions[row] + shift;
+      const position = positions[row]! + shift;
       if (position >= max_length) continue;
-      const to = (slots[row] * max_length + position) * width;
+      const to = (slots[row]! * max_length + position) * width;
       const kAt = row * params.k_stride + params.k_offset;
       const vAt = row * params.v_stride + params.v_offset;
       keys.set(k.subarray(kAt, kAt + width), to);
@@ -63,7 +63,7 @@ export const cacheCopy = defineKernel({
     for (let i = 0; i < params.copies; i++) {
       const [from, to, length] = copies.subarray(i * 3, i * 3 + 3);
       for (const cache of [keys, values])
-        cache.copyWithin(to * slot, from * slot, from * slot + length * params.width);
+        cache.copyWithin(to! * slot, from! * slot, from! * slot + length! * params.width);
     }
   },
   tolerance: { relative: 0, absolute: 0 },
@@ -94,33 +94,33 @@ export const attentionDecode = defineKernel({
     scale: "f32",
   },
   constants: { WORKGROUP: 8, HEAD_QUADS: 2, HEADS: 1 },
-  grid: ({ rows, heads }, { WORKGROUP, HEADS }) => folded(Math.ceil((rows * heads) / HEADS / WORKGROUP)),
+  grid: ({ rows, heads }, { WORKGROUP, HEADS }) => folded(Math.ceil((rows * heads) / HEADS! / WORKGROUP!)),
   reference({ q, keys, values, slots, positions, out }, params, { HEAD_QUADS }) {
     const { rows, heads, key_heads, max_length, shift, scale } = params;
-    const width = HEAD_QUADS * 4;
+    const width = HEAD_QUADS! * 4;
     const weights = new Float64Array(max_length);
     const sum = new Float64Array(width);
     for (let row = 0; row < rows; row++)
       for (let h = 0; h < heads; h++) {
         const qAt = row * params.q_stride + params.q_offset + h * width;
         const shared = Math.floor((h * key_heads) / heads) * width;
-        const cacheAt = slots[row] * max_length * key_heads * width + shared;
-        const length = Math.min(positions[row] + shift + 1, max_length);
+        const cacheAt = slots[row]! * max_length * key_heads * width + shared;
+        const length = Math.min(positions[row]! + shift + 1, max_length);
         let max = -Infinity;
         for (let s = 0; s < length; s++) {
           let dot = 0;
-          for (let d = 0; d < width; d++) dot += q[qAt + d] * keys[cacheAt + s * key_heads * width + d];
+          for (let d = 0; d < width; d++) dot += q[qAt + d]! * keys[cacheAt + s * key_heads * width + d]!;
           weights[s] = dot * scale;
-          if (weights[s] > max) max = weights[s];
+          if (weights[s]! > max) max = weights[s]!;
         }
         let total = 0;
         sum.fill(0);
         for (let s = 0; s < length; s++) {
-          const weight = Math.exp(weights[s] - max);
+          const weight = Math.exp(weights[s]! - max);
           total += weight;
-          for (let d = 0; d < width; d++) sum[d] += weight * values[cacheAt + s * key_heads * width + d];
+          for (let d = 0; d < width; d++) sum[d]! += weight * values[cacheAt + s * key_heads * width + d]!;
         }
-        for (let d = 0; d < width; d++) out[(row * heads + h) * width + d] = sum[d] / total;
+        for (let d = 0; d < width; d++) out[(row * heads + h) * width + d] = sum[d]! / total;
       }
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },

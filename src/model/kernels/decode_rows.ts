@@ -49,7 +49,7 @@ export const decodeRows = defineKernel({
         product(wide, { by: normed, matrices, at: p.gate_up_at });
       }
       if (runs(p, STAGE.down)) {
-        for (let f = 0; f < F; f++) wide[f] *= wide[F + f] / (1 + Math.exp(-wide[f]));
+        for (let f = 0; f < F; f++) wide[f]! *= wide[F + f]! / (1 + Math.exp(-wide[f]!));
         product(x, { by: wide.subarray(0, F), matrices, at: p.down_at, add: true });
       }
       if (runs(p, STAGE.qkv)) {
@@ -72,7 +72,7 @@ function normalise(
 ): void {
   const squares = x.reduce((sum, value) => sum + value * value, 0);
   const scale = 1 / Math.sqrt(squares / x.length + epsilon);
-  for (let c = 0; c < x.length; c++) normed[c] = x[c] * scale * vectors[at + c];
+  for (let c = 0; c < x.length; c++) normed[c] = x[c]! * scale * vectors[at + c]!;
 }
 
 function product(
@@ -81,6 +81,6 @@ function product(
 ): void {
   const sums = new Float64Array(to.length);
   for (let k = 0; k < it.by.length; k++)
-    for (let j = 0; j < sums.length; j++) sums[j] += it.by[k] * it.matrices[4 * it.at + k * to.length + j];
-  for (let j = 0; j < sums.length; j++) to[j] = sums[j] + (it.add ? to[j] : 0);
+    for (let j = 0; j < sums.length; j++) sums[j]! += it.by[k]! * it.matrices[4 * it.at + k * to.length + j]!;
+  for (let j = 0; j < sums.length; j++) to[j] = sums[j]! + (it.add ? to[j]! : 0);
 }

@@ -25,7 +25,7 @@ export const addScaled = defineKernel({
     for (let row = 0; row < rows; row++)
       for (let c = 0; c < width; c++) {
         const to = row * y_stride + y_offset + c;
-        y[to] = (accumulate ? y[to] : 0) + scale * x[row * x_stride + x_offset + c];
+        y[to] = (accumulate ? y[to]! : 0) + scale * x[row * x_stride + x_offset + c]!;
       }
   },
   tolerance: { relative: 1e-6, absolute: 1e-6 },
@@ -50,7 +50,7 @@ export const transpose = defineKernel({
   grid: ({ rows, columns }, constants) => threads(Math.ceil(rows / 4) * columns, constants),
   reference({ x, y }, { rows, columns, x_offset, x_stride, y_offset, y_stride }) {
     for (let r = 0; r < rows; r++)
-      for (let c = 0; c < columns; c++) y[y_offset + c * y_stride + r] = x[x_offset + r * x_stride + c];
+      for (let c = 0; c < columns; c++) y[y_offset + c * y_stride + r] = x[x_offset + r * x_stride + c]!;
   },
   tolerance: { relative: 0, absolute: 0 },
 });

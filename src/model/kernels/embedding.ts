@@ -16,10 +16,10 @@ export const embedding = defineKernel({
   reference({ tokens, table, out }, params) {
     const { width, first_row, row_count } = params;
     for (let t = 0; t < params.tokens; t++) {
-      const row = tokens[t] - first_row;
+      const row = tokens[t]! - first_row;
       if (row < 0 || row >= row_count) continue;
       const from = row * width;
-      for (let c = 0; c < width; c++) out[t * width + c] = table[from + c];
+      for (let c = 0; c < width; c++) out[t * width + c] = table[from + c]!;
     }
   },
   tolerance: { relative: 0, absolute: 0 },
@@ -46,12 +46,12 @@ export const embeddingBackward = defineKernel({
     const { width, first_row, row_count } = params;
     const sum = new Float64Array(width);
     for (let u = 0; u < params.rows; u++) {
-      const row = rows[u] - first_row;
+      const row = rows[u]! - first_row;
       if (row < 0 || row >= row_count) continue;
       sum.fill(0);
-      for (let i = offsets[u]; i < offsets[u + 1]; i++)
-        for (let c = 0; c < width; c++) sum[c] += outGrad[positions[i] * width + c];
-      for (let c = 0; c < width; c++) tableGrad[row * width + c] += sum[c];
+      for (let i = offsets[u]!; i < offsets[u + 1]!; i++)
+        for (let c = 0; c < width; c++) sum[c]! += outGrad[positions[i]! * width + c]!;
+      for (let c = 0; c < width; c++) tableGrad[row * width + c]! += sum[c]!;
     }
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },
@@ -69,12 +69,12 @@ export interface TokenGroups {
 /** Where each distinct token stands: the CSR that {@link embeddingBackward} walks. */
 export function groupByToken(tokens: ArrayLike<number>): TokenGroups {
   const positions = Uint32Array.from({ length: tokens.length }, (_, i) => i);
-  positions.sort((a, b) => tokens[a] - tokens[b] || a - b);
+  positions.sort((a, b) => tokens[a]! - tokens[b]! || a - b);
   const rows: number[] = [];
   const offsets: number[] = [];
   for (const [i, position] of positions.entries()) {
-    if (i > 0 && tokens[position] === tokens[positions[i - 1]]) continue;
-    rows.push(tokens[position]);
+    if (i > 0 && tokens[position] === tokens[positions[i - 1]!]) continue;
+    rows.push(tokens[position]!);
     offsets.push(i);
   }
   offsets.push(tokens.length);

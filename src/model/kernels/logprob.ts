@@ -24,7 +24,7 @@ export function inverseTemperature(temperature: number): number {
 const BACKWARD_DEPTH = 16;
 
 const perRow = ({ rows }: { rows: number }, constants: Constants): Grid =>
-  folded(Math.ceil(rows / constants.WORKGROUP));
+  folded(Math.ceil(rows / constants.WORKGROUP!));
 
 /** logprobs[r] = log p(targets[r]), entropies[r] = -sum p log p, logSumExps[r] of logits / temperature. */
 export const logprob = defineKernel({
@@ -44,18 +44,18 @@ export const logprob = defineKernel({
     for (let row = 0; row < rows; row++) {
       const from = row * stride;
       let max = -Infinity;
-      for (let i = 0; i < vocabulary; i++) max = Math.max(max, logits[from + i] * inverse_temperature);
+      for (let i = 0; i < vocabulary; i++) max = Math.max(max, logits[from + i]! * inverse_temperature);
       let total = 0;
       let weighted = 0;
       for (let i = 0; i < vocabulary; i++) {
-        const shifted = logits[from + i] * inverse_temperature - max;
+        const shifted = logits[from + i]! * inverse_temperature - max;
         const weight = Math.exp(shifted);
         total += weight;
         weighted += weight * shifted;
       }
       const logTotal = Math.log(total);
       const to = first_row + row;
-      logprobs[to] = logits[from + targets[to]] * inverse_temperature - max - logTotal;
+      logprobs[to] = logits[from + targets[to]!]! * inverse_temperature - max - logTotal;
       entropies[to] = logTotal - weighted / total;
       logSumExps[to] = max + logTotal;
     }
@@ -80,19 +80,19 @@ export const logprobBackward = defineKernel({
   params: PARAMS,
   constants: { WORKGROUP: 8 },
   grid: ({ rows, stride }, { WORKGROUP }) =>
-    folded(rows * Math.ceil(quads(stride, "stride") / (WORKGROUP * BACKWARD_DEPTH))),
+    folded(rows * Math.ceil(quads(stride, "stride") / (WORKGROUP! * BACKWARD_DEPTH))),
   reference({ logits, targets, logSumExps, entropies, logprobGrads, entropyGrads }, params) {
     const { rows, first_row, vocabulary, stride, inverse_temperature } = params;
     for (let row = 0; row < rows; row++) {
       const from = row * stride;
       const at = first_row + row;
-      const a = logprobGrads[at];
-      const b = entropyGrads[at];
+      const a = logprobGrads[at]!;
+      const b = entropyGrads[at]!;
       for (let i = 0; i < vocabulary; i++) {
-        const logP = logits[from + i] * inverse_temperature - logSumExps[at];
+        const logP = logits[from + i]! * inverse_temperature - logSumExps[at]!;
         const p = Math.exp(logP);
         const chosen = i === targets[at] ? a : 0;
-        logits[from + i] = inverse_temperature * (chosen - p * (a + b * (logP + entropies[at])));
+        logits[from + i] = inverse_temperature * (chosen - p * (a + b * (logP + entropies[at]!)));
       }
       logits.fill(0, from + vocabulary, from + stride);
     }

@@ -51,10 +51,10 @@ export const rmsNorm = defineKernel({
       const from = rowStart(row, xLayout(params));
       const to = rowStart(row, yLayout(params));
       let squares = 0;
-      for (let c = 0; c < width; c++) squares += x[from + c] * x[from + c];
+      for (let c = 0; c < width; c++) squares += x[from + c]! * x[from + c]!;
       const r = 1 / Math.sqrt(squares / width + epsilon);
       inverseRms[row] = r;
-      for (let c = 0; c < width; c++) y[to + c] = x[from + c] * r * weight[c];
+      for (let c = 0; c < width; c++) y[to + c] = x[from + c]! * r * weight[c]!;
     }
   },
   tolerance: { relative: 1e-5, absolute: 1e-6 },
@@ -84,13 +84,13 @@ export const rmsNormBackward = defineKernel({
     for (let row = 0; row < rows; row++) {
       const from = rowStart(row, xLayout(params));
       const to = rowStart(row, yLayout(params));
-      const r = inverseRms[row];
+      const r = inverseRms[row]!;
       let dot = 0;
-      for (let c = 0; c < width; c++) dot += yGrad[to + c] * weight[c] * x[from + c];
+      for (let c = 0; c < width; c++) dot += yGrad[to + c]! * weight[c]! * x[from + c]!;
       const pull = (dot * r * r) / width;
       for (let c = 0; c < width; c++) {
-        const value = r * (yGrad[to + c] * weight[c] - x[from + c] * pull);
-        xGrad[from + c] = accumulate ? xGrad[from + c] + value : value;
+        const value = r * (yGrad[to + c]! * weight[c]! - x[from + c]! * pull);
+        xGrad[from + c] = accumulate ? xGrad[from + c]! + value : value;
       }
     }
   },
@@ -109,17 +109,17 @@ export const rmsNormWeightPartials = defineKernel({
   bindings: { x: "read f32", inverseRms: "read f32", yGrad: "read f32", partials: "write f32" },
   params: { ...ROWS, partials_stride: "u32", partials_offset: "u32" },
   constants: { ...THREADS, BLOCKS: NORM_BLOCKS },
-  grid: (params, constants) => threads(constants.BLOCKS * quads(params.width, "width"), constants),
+  grid: (params, constants) => threads(constants.BLOCKS! * quads(params.width, "width"), constants),
   reference({ x, inverseRms, yGrad, partials }, params, { BLOCKS }) {
     const { rows, width, partials_stride, partials_offset } = params;
-    const perBlock = Math.ceil(rows / BLOCKS);
+    const perBlock = Math.ceil(rows / BLOCKS!);
     const sum = new Float64Array(width);
-    for (let block = 0; block < BLOCKS; block++) {
+    for (let block = 0; block < BLOCKS!; block++) {
       sum.fill(0);
       for (let row = block * perBlock; row < Math.min((block + 1) * perBlock, rows); row++) {
         const from = rowStart(row, xLayout(params));
         const to = rowStart(row, yLayout(params));
-        for (let c = 0; c < width; c++) sum[c] += yGrad[to + c] * x[from + c] * inverseRms[row];
+        for (let c = 0; c < width; c++) sum[c]! += yGrad[to + c]! * x[from + c]! * inverseRms[row]!;
       }
       partials.set(sum, block * partials_stride + partials_offset);
     }
@@ -137,8 +137,8 @@ export const columnSum = defineKernel({
   reference({ x, out }, { rows, width, accumulate }) {
     for (let c = 0; c < width; c++) {
       let sum = accumulate ? out[c] : 0;
-      for (let row = 0; row < rows; row++) sum += x[row * width + c];
-      out[c] = sum;
+      for (let row = 0; row < rows; row++) sum! += x[row * width + c]!;
+      out[c] = sum!;
     }
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },

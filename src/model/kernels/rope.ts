@@ -27,12 +27,12 @@ export const rope = defineKernel({
     const half = width / 2;
     for (let row = 0; row < rows; row++) {
       const at = rowStart(row, params);
-      const angles = (positions[Math.floor(row / per_token)] + shift) * width;
+      const angles = (positions[Math.floor(row / per_token)]! + shift) * width;
       for (let d = 0; d < half; d++) {
-        const cos = table[angles + d];
-        const sin = table[angles + half + d] * sign;
-        const low = x[at + d];
-        const high = x[at + half + d];
+        const cos = table[angles + d]!;
+        const sin = table[angles + half + d]! * sign;
+        const low = x[at + d]!;
+        const high = x[at + half + d]!;
         x[at + d] = low * cos - high * sin;
         x[at + half + d] = high * cos + low * sin;
       }
@@ -47,8 +47,8 @@ export function ropeTable(positions: number, frequencies: ArrayLike<number>): Fl
   const table = new Float32Array(positions * half * 2);
   for (let p = 0; p < positions; p++)
     for (let d = 0; d < half; d++) {
-      table[p * half * 2 + d] = Math.cos(p * frequencies[d]);
-      table[p * half * 2 + half + d] = Math.sin(p * frequencies[d]);
+      table[p * half * 2 + d] = Math.cos(p * frequencies[d]!);
+      table[p * half * 2 + half + d] = Math.sin(p * frequencies[d]!);
     }
   return table;
 }

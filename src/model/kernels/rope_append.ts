@@ -26,7 +26,7 @@ export const ropeAppend = defineKernel({
     const half = width / 2;
     const perRow = heads + 2 * key_heads;
     for (let row = 0; row < rows; row++) {
-      const position = positions[row] + shift;
+      const position = positions[row]! + shift;
       for (let head = 0; head < perRow; head++) {
         const at = (row * perRow + head) * width;
         if (head < heads + key_heads)
@@ -37,8 +37,8 @@ export const ropeAppend = defineKernel({
             const to = inQ ? at + d : cacheAt({ row, position, head: head - heads }) + d;
             if (!inQ && position >= max_length) continue;
             const target = inQ ? qkv : keys;
-            target[to] = low * cos - high * sin;
-            target[to + half] = high * cos + low * sin;
+            target[to] = low! * cos! - high! * sin!;
+            target[to + half] = high! * cos! + low! * sin!;
           }
         else if (position < max_length)
           values.set(
@@ -48,7 +48,7 @@ export const ropeAppend = defineKernel({
       }
     }
     function cacheAt(it: { row: number; position: number; head: number }): number {
-      return ((slots[it.row] * max_length + it.position) * key_heads + it.head) * width;
+      return ((slots[it.row]! * max_length + it.position) * key_heads + it.head) * width;
     }
   },
   tolerance: { relative: 1e-6, absolute: 1e-6 },

@@ -11,7 +11,7 @@ export const THREADS = { WORKGROUP: 64 } as const;
 
 /** One thread per unit of work. */
 export function threads(units: number, constants: Constants): Grid {
-  return folded(Math.ceil(units / constants.WORKGROUP));
+  return folded(Math.ceil(units / constants.WORKGROUP!));
 }
 
 /**

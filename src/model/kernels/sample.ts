@@ -42,7 +42,7 @@ export const sample = defineKernel({
     history_stride: "u32",
   },
   constants: { WORKGROUP: 8 },
-  grid: ({ rows }, { WORKGROUP }) => folded(Math.ceil(rows / WORKGROUP)),
+  grid: ({ rows }, { WORKGROUP }) => folded(Math.ceil(rows / WORKGROUP!)),
   reference({ logits, seeds, positions, settings, next, tokens, logprobs }, params) {
     const { rows, first_row, vocabulary, stride, shift, history_stride } = params;
     for (let local = 0; local < rows; local++) {
@@ -53,7 +53,7 @@ export const sample = defineKernel({
         inverse,
         topP,
         topK,
-        uniform: uniformAt(seeds[row], positions[row] + shift),
+        uniform: uniformAt(seeds[row]!, positions[row]! + shift),
       });
       next[row] = drawn.token;
       tokens[row * history_stride + shift] = drawn.token;
@@ -90,27 +90,27 @@ interface Draw {
 export function drawToken(logits: ArrayLike<number>, draw: Draw): { token: number; logprob: number } {
   const { greedy, inverse } = draw;
   let best = 0;
-  for (let i = 1; i < logits.length; i++) if (logits[i] > logits[best]) best = i;
-  const max = logits[best] * inverse;
+  for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[best]!) best = i;
+  const max = logits[best]! * inverse;
   const weights = Float64Array.from(logits, (x) => Math.exp(x * inverse - max));
   let total = 0;
   for (const weight of weights) total += weight;
   const token = greedy ? best : pick(logits, weights, { ...draw, best });
-  return { token, logprob: logits[token] * inverse - max - Math.log(total) };
+  return { token, logprob: logits[token]! * inverse - max - Math.log(total) };
 }
 
 /** Inverse of the cumulative sum, in order of ids, over the logits that top-k and top-p leave. */
 function pick(logits: ArrayLike<number>, weights: Float64Array, draw: Draw & { best: number }): number {
   const least = leastKept(logits, weights, draw);
   let mass = 0;
-  for (let i = 0; i < weights.length; i++) if (logits[i] >= least) mass += weights[i];
+  for (let i = 0; i < weights.length; i++) if (logits[i]! >= least) mass += weights[i]!;
   const target = draw.uniform * mass;
   let last = draw.best;
   let below = 0;
   for (let i = 0; i < weights.length; i++) {
-    if (!(logits[i] >= least)) continue;
+    if (!(logits[i]! >= least)) continue;
     last = i;
-    below += weights[i];
+    below += weights[i]!;
     if (below > target) break;
   }
   return last;
@@ -121,17 +121,17 @@ function leastKept(logits: ArrayLike<number>, weights: Float64Array, { topK, top
   const size = logits.length;
   const byK = topK > 0 && topK < size;
   if (!byK && topP >= 1) return -Infinity;
-  const order = Array.from({ length: size }, (_, i) => i).sort((a, b) => logits[b] - logits[a]);
+  const order = Array.from({ length: size }, (_, i) => i).sort((a, b) => logits[b]! - logits[a]!);
   let kept = size;
-  if (byK) for (kept = topK; kept < size && logits[order[kept]] === logits[order[topK - 1]]; ) kept++;
+  if (byK) for (kept = topK; kept < size && logits[order[kept]!] === logits[order[topK - 1]!]; ) kept++;
   let mass = 0;
-  for (let i = 0; i < kept; i++) mass += weights[order[i]];
+  for (let i = 0; i < kept; i++) mass += weights[order[i]!]!;
   let reached = 0;
   for (let i = 0; i < kept && topP < 1; i++) {
-    reached += weights[order[i]];
-    if (reached >= topP * mass) return logits[order[i]];
+    reached += weights[order[i]!]!;
+    if (reached >= topP * mass) return logits[order[i]!]!;
   }
-  return logits[order[kept - 1]];
+  return logits[order[kept - 1]!]!;
 }
 
 /** The number in [0, 1) that a sequence's seed gives at a position: 24 bits, the same in WGSL. */

@@ -14,8 +14,8 @@ export const swiglu = defineKernel({
   reference({ gateUp, out }, { rows, width }) {
     for (let row = 0; row < rows; row++)
       for (let c = 0; c < width; c++) {
-        const gate = gateUp[row * 2 * width + c];
-        out[row * width + c] = (gate / (1 + Math.exp(-gate))) * gateUp[row * 2 * width + width + c];
+        const gate = gateUp[row * 2 * width + c]!;
+        out[row * width + c] = (gate / (1 + Math.exp(-gate))) * gateUp[row * 2 * width + width + c]!;
       }
   },
   tolerance: { relative: 1e-5, absolute: 1e-6 },
@@ -32,10 +32,10 @@ export const swigluBackward = defineKernel({
     for (let row = 0; row < rows; row++)
       for (let c = 0; c < width; c++) {
         const at = row * 2 * width + c;
-        const gate = gateUp[at];
+        const gate = gateUp[at]!;
         const sigmoid = 1 / (1 + Math.exp(-gate));
-        const grad = outGrad[row * width + c];
-        gateUpGrad[at] = grad * gateUp[at + width] * sigmoid * (1 + gate * (1 - sigmoid));
+        const grad = outGrad[row * width + c]!;
+        gateUpGrad[at] = grad * gateUp[at + width]! * sigmoid * (1 + gate * (1 - sigmoid));
         gateUpGrad[at + width] = grad * gate * sigmoid;
       }
   },

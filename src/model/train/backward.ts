@@ -43,7 +43,7 @@ export class BackwardPass {
       const scratch = new Scratch(this.device);
       this.mlpBackward(weights, {
         layer,
-        state: state.layers[layer],
+        state: state.layers[layer]!,
         input: state.input,
         grad: hiddenGrad,
         sink,
@@ -51,7 +51,7 @@ export class BackwardPass {
       });
       this.attentionBackward(weights, {
         layer,
-        state: state.layers[layer],
+        state: state.layers[layer]!,
         input: state.input,
         grad: hiddenGrad,
         sink,

@@ -213,11 +213,11 @@ export class LoraAdapter {
       buffers: { x: A.buffer, y: turned.buffer },
       params: { rows: rank, columns, x_offset: 0, x_stride: columns, y_offset: 0, y_stride: rank },
     });
-    matmul(device, { m, n: rank, k: columns, a: x, b: turned, c: xA });
-    matmul(device, { m, n: rank, k: rows, a: dy, b: B, c: dyB });
+    matmul(device, { m, n: rank, k: columns, a: x, b: turned, c: xA! });
+    matmul(device, { m, n: rank, k: rows, a: dy, b: B, c: dyB! });
     const shared = { alpha, accumulate: true, transposeA: true };
-    matmul(device, { ...shared, m: rows, n: rank, k: m, a: dy, b: xA, c: gradB });
-    matmul(device, { ...shared, m: rank, n: columns, k: m, a: dyB, b: x, c: gradA });
+    matmul(device, { ...shared, m: rows, n: rank, k: m, a: dy, b: xA!, c: gradB });
+    matmul(device, { ...shared, m: rank, n: columns, k: m, a: dyB!, b: x, c: gradA });
     scratch.release();
   }
 }

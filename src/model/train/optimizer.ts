@@ -37,9 +37,9 @@ export class AdamW {
       this.gradients.clear();
       after();
       const [data] = await this.device.read([{ buffer: clip, type: "f32" }]);
-      const [norm, , broken] = data;
+      const [norm, , broken] = data!;
       if (broken === 0) this.step++;
-      return broken === 0 ? norm : Number.NaN;
+      return broken === 0 ? norm! : Number.NaN;
     } finally {
       scratch.release();
     }
@@ -86,15 +86,15 @@ export class AdamW {
         this.parameters,
         this.means,
         this.variances,
-      ].map((set) => this.windows(set.shards[shard]));
-      for (const [i, { buffer: parameter, rows: count }] of parameters.entries())
+      ].map((set) => this.windows(set.shards[shard]!));
+      for (const [i, { buffer: parameter, rows: count }] of parameters!.entries())
         this.device.dispatch(adamw, {
           buffers: {
-            gradient: gradients[i].buffer,
+            gradient: gradients![i]!.buffer,
             clip,
             parameter,
-            mean: means[i].buffer,
-            variance: variances[i].buffer,
+            mean: means![i]!.buffer,
+            variance: variances![i]!.buffer,
           },
           params: { ...shared, count },
         });

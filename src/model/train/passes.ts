@@ -189,8 +189,8 @@ export class Passes {
     let from = 0;
     for (let i = 1; i < offsets.length; i++) {
       const isLast = i === offsets.length - 1;
-      if (!isLast && offsets[i + 1] - offsets[from] <= this.microBatchTokens) continue;
-      if (offsets[i] > offsets[from]) ranges.push({ from, to: i });
+      if (!isLast && offsets[i + 1]! - offsets[from]! <= this.microBatchTokens) continue;
+      if (offsets[i]! > offsets[from]!) ranges.push({ from, to: i });
       from = i;
     }
     return ranges;
@@ -202,7 +202,7 @@ function checkRows(model: Transformer, rows: PackedTokens & Partial<{ targets: U
   const { vocabSize } = model.config;
   const { tokens, offsets, targets } = rows;
   for (let i = 0; i + 1 < offsets.length; i++) {
-    const length = offsets[i + 1] - offsets[i];
+    const length = offsets[i + 1]! - offsets[i]!;
     if (length <= model.contextLength) continue;
     throw new ConfigError(`Cannot run sequence ${i} as the model's context is ${model.context}: ${length}`);
   }
@@ -220,7 +220,7 @@ function checkRows(model: Transformer, rows: PackedTokens & Partial<{ targets: U
 
 /** Sequences [from, to) with offsets from 0. */
 export function slicePacked(rows: PackedTokens, { from, to }: { from: number; to: number }): PackedTokens {
-  const start = rows.offsets[from];
+  const start = rows.offsets[from]!;
   return {
     tokens: rows.tokens.subarray(start, rows.offsets[to]),
     offsets: rows.offsets.subarray(from, to + 1).map((offset) => offset - start),
@@ -245,12 +245,12 @@ function maskedTargets(
   const positions: number[] = [];
   const counts = new Uint32Array(offsets.length);
   for (let i = 0; i + 1 < offsets.length; i++) {
-    for (let t = offsets[i] + 1; t < offsets[i + 1]; t++) if (mask[t] === 1) positions.push(t - 1);
+    for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++) if (mask[t] === 1) positions.push(t - 1);
     counts[i + 1] = positions.length;
   }
   const targets = {
     positions: Uint32Array.from(positions),
-    tokens: Uint32Array.from(positions, (p) => tokens[p + 1]),
+    tokens: Uint32Array.from(positions, (p) => tokens[p + 1]!),
   };
   return { targets, offsets: counts };
 }
@@ -261,24 +261,24 @@ function likeliest(logits: Float32Array, into: { tokens: Uint32Array; logprobs: 
   let kept = 0;
   let max = -Infinity;
   for (let id = 0; id < logits.length; id++) {
-    max = Math.max(max, logits[id]);
-    if (kept === k && logits[id] <= into.logprobs[k - 1]) continue;
+    max = Math.max(max, logits[id]!);
+    if (kept === k && logits[id]! <= into.logprobs[k - 1]!) continue;
     let at = kept < k ? kept++ : k - 1;
-    for (; at > 0 && logits[id] > into.logprobs[at - 1]; at--) {
-      into.logprobs[at] = into.logprobs[at - 1];
-      into.tokens[at] = into.tokens[at - 1];
+    for (; at > 0 && logits[id]! > into.logprobs[at - 1]!; at--) {
+      into.logprobs[at] = into.logprobs[at - 1]!;
+      into.tokens[at] = into.tokens[at - 1]!;
     }
-    into.logprobs[at] = logits[id];
+    into.logprobs[at] = logits[id]!;
     into.tokens[at] = id;
   }
   let total = 0;
   for (const logit of logits) total += Math.exp(logit - max);
   const logSumExp = max + Math.log(total);
-  for (let i = 0; i < kept; i++) into.logprobs[i] -= logSumExp;
+  for (let i = 0; i < kept; i++) into.logprobs[i]! -= logSumExp;
 }
 
 function joinFloats(parts: readonly Float32Array[]): Float32Array {
-  if (parts.length === 1) return parts[0];
+  if (parts.length === 1) return parts[0]!;
   const joined = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {

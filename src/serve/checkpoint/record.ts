@@ -50,7 +50,7 @@ export function formatPath({ run, kind, name }: CheckpointPath): string {
 export function parsePath(path: string): CheckpointPath {
   const [run, kind, name, ...rest] = path.startsWith("tinker://") ? path.slice(9).split("/") : [];
   const isKind = kind === "weights" || kind === "sampler_weights";
-  if (isKind && rest.length === 0 && RUN.test(run) && NAME.test(name)) return { run, kind, name };
+  if (isKind && rest.length === 0 && RUN.test(run!) && NAME.test(name!)) return { run, kind, name };
   throw new Refusal(
     400,
     `Cannot find the checkpoint: its path must be tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME (${path.slice(0, 200)}).`,
@@ -160,5 +160,5 @@ function readRecord<S extends z.ZodObject>(shape: S, text: string): z.output<S> 
   const parsed = shape.safeParse(JSON.parse(text));
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  throw new Error(`${issue.path.join(".") || "it"}: ${issue.message}`);
+  throw new Error(`${issue!.path.join(".") || "it"}: ${issue!.message}`);
 }

@@ -12,7 +12,7 @@ export class Counter {
   add(amount: number): void {
     this.total += amount;
     this.turn();
-    this.seconds[this.last % WINDOW_SECONDS] += amount;
+    this.seconds[this.last % WINDOW_SECONDS]! += amount;
   }
 
   /** Per second. */

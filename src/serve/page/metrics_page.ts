@@ -50,7 +50,7 @@ function answers(of: ReadonlyMap<string, number>): string[] {
   const name = "grpu_http_answers_total";
   const lines = [...of].map(([key, count]) => {
     const [route, status] = key.split(" ");
-    return `${name}{route="${route.replace(/["\\\n]/g, "")}",status="${status}"} ${count}`;
+    return `${name}{route="${route!.replace(/["\\\n]/g, "")}",status="${status}"} ${count}`;
   });
   return [`# HELP ${name} Answers by route and status.\n# TYPE ${name} counter`, ...lines];
 }

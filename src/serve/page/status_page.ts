@@ -26,7 +26,7 @@ function content(service: TinkerService): string {
 }
 
 function header({ engine, modelNames, activity }: TinkerService): string {
-  return `<header><div><h1>${escapeHtml(nameOf(modelNames[0]))}</h1>
+  return `<header><div><h1>${escapeHtml(nameOf(modelNames[0]!))}</h1>
 <p class="soft">${escapeHtml(engine.architecture)}, ${compact(engine.parameters)} parameters, context ${engine.contextLength} tokens · ${escapeHtml(engine.device)}</p></div>
 <p class="soft">up ${duration((Date.now() - activity.startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
 }

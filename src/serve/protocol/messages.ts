@@ -207,21 +207,21 @@ function aligned(bytes: Uint8Array, { size, what }: { size: number; what: string
 export function rowsOf(data: readonly Datum[]): LossRows {
   const offsets = new Uint32Array(data.length + 1);
   const names = [...new Set(data.flatMap(({ inputs }) => [...inputs.keys()]))];
-  for (const [i, datum] of data.entries()) offsets[i + 1] = offsets[i] + lengthOf(datum, { i, names });
-  const total = offsets[data.length];
+  for (const [i, datum] of data.entries()) offsets[i + 1] = offsets[i]! + lengthOf(datum, { i, names });
+  const total = offsets[data.length]!;
   const [tokens, targets] = [new Uint32Array(total), new Uint32Array(total)];
   const inputs = Object.fromEntries(
     names.filter((name) => name !== "target_tokens").map((name) => [name, new Float32Array(total)]),
   );
   for (const [i, datum] of data.entries()) {
-    let at = offsets[i];
+    let at = offsets[i]!;
     for (const chunk of datum.chunks) {
       tokens.set(chunk.tokens, at);
       at += chunk.tokens.length;
     }
     for (const [name, { values }] of datum.inputs)
       if (name === "target_tokens") targets.set(tokenIds(values as BigInt64Array, i), offsets[i]);
-      else inputs[name].set(values as Float32Array, offsets[i]);
+      else inputs[name]!.set(values as Float32Array, offsets[i]);
   }
   return { tokens, offsets, targets, inputs };
 }
@@ -260,10 +260,10 @@ function tokenIds(values: BigInt64Array, i: number): Uint32Array {
   const halves = new Uint32Array(values.buffer, values.byteOffset, 2 * values.length);
   const ids = new Uint32Array(values.length);
   for (let t = 0; t < ids.length; t++) {
-    const high = halves[2 * t + 1];
+    const high = halves[2 * t + 1]!;
     if (high >= 2 ** 31)
       throw new ConfigError(`Cannot train on datum ${i} as target_tokens must be token ids: ${values[t]}`);
-    ids[t] = high === 0 ? halves[2 * t] : 2 ** 32 - 1;
+    ids[t] = high === 0 ? halves[2 * t]! : 2 ** 32 - 1;
   }
   return ids;
 }

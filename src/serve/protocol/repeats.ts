@@ -38,7 +38,7 @@ export function answeredOnce(): MiddlewareHandler {
     if (!answer) answers.delete(name);
     settle(answer);
     const [oldest] = answers.keys();
-    if (answers.size > REMEMBERED) answers.delete(oldest);
+    if (answers.size > REMEMBERED) answers.delete(oldest!);
   };
 }
 

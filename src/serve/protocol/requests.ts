@@ -147,7 +147,7 @@ export function readShape<S extends z.ZodObject>(shape: S, body: string): z.outp
     const [issue] = parsed.error.issues;
     throw new Refusal(
       422,
-      `Cannot read the request at ${issue.path.join(".") || "its top"}: ${issue.message}`,
+      `Cannot read the request at ${issue!.path.join(".") || "its top"}: ${issue!.message}`,
     );
   }
   for (const [key, value] of Object.entries(raw as object))

@@ -49,7 +49,7 @@ export function requestsOf(order: SampleOrder, engine: Engine): SampleRequest[] 
     prompt_ids: order.prompt,
     params,
     // The first is what the model draws with this seed anywhere else.
-    seed: i === 0 ? seed >>> 0 : seedOf(seed, i),
+    seed: i === 0 ? seed! >>> 0 : seedOf(seed!, i),
     ends,
   }));
 }

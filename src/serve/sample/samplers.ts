@@ -94,8 +94,8 @@ export class Samplers {
     this.used(sampler, session);
     const [oldest] = session.samplers;
     if (session.samplers.size > this.options.limits.samplers) {
-      session.samplers.delete(oldest);
-      this.drop(oldest);
+      session.samplers.delete(oldest!);
+      this.drop(oldest!);
     }
     return sampler;
   }

@@ -119,15 +119,15 @@ export class SamplingLane implements Lane {
     let [sequences, scored, steps, all] = [0, 0, 0, 0];
     for (let who: string | undefined = owner; who !== undefined; who = this.least(tokens)) {
       const [job] = this.queues.get(who) as SampleJob[];
-      sequences += job.requests.length;
-      scored += job.scores ? job.prompt.length : 0;
-      steps = Math.max(steps, ...job.requests.map(({ params }) => params.max_tokens));
-      all += mostTokens(job) - job.prompt.length;
+      sequences += job!.requests.length;
+      scored += job!.scores ? job!.prompt.length : 0;
+      steps = Math.max(steps, ...job!.requests.map(({ params }) => params.max_tokens));
+      all += mostTokens(job!) - job!.prompt.length;
       const isFull = sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS;
       if (batch.length > 0 && (isFull || !this.options.pace.allows({ steps, tokens: all }))) break;
-      this.cancel(job);
-      batch.push(job);
-      add(tokens, job, mostTokens(job));
+      this.cancel(job!);
+      batch.push(job!);
+      add(tokens, job!, mostTokens(job!));
     }
     return batch;
   }
@@ -176,7 +176,7 @@ async function scorePrompts(
       jobs.map(({ prompt }) => prompt),
       { topk },
     );
-    for (const [i, job] of jobs.entries()) results.set(job, scores[i]);
+    for (const [i, job] of jobs.entries()) results.set(job, scores[i]!);
   }
   return results;
 }

@@ -88,7 +88,7 @@ export class Sequence<Item extends { readonly future: Future }> {
     this.known.set(number, known);
     if (this.known.size <= REMEMBERED) return;
     const [oldest] = this.known.keys();
-    this.known.delete(oldest);
+    this.known.delete(oldest!);
   }
 
   private release(): void {

@@ -147,7 +147,7 @@ export class Training {
     const record: RunRecord = {
       id: idOf(session, of),
       session: session.id,
-      baseModel: modelNames[0],
+      baseModel: modelNames[0]!,
       config: of.config,
       userMetadata: of.userMetadata,
       created: now,

@@ -140,13 +140,13 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
   });
 
   test("q, k and v in buffers of their own give the same", async () => {
-    const { tokens, stride, sequenceStart, params } = batch(SHAPES[3][1]);
-    const { forward, constants } = choose(adapter, SHAPES[3][1]);
+    const { tokens, stride, sequenceStart, params } = batch(SHAPES[3]![1]);
+    const { forward, constants } = choose(adapter, SHAPES[3]![1]);
     const qkv = noise(tokens * stride);
     const split = (offset: number, width: number) =>
       Float32Array.from(
         { length: tokens * width },
-        (_, i) => qkv[Math.floor(i / width) * stride + offset + (i % width)],
+        (_, i) => qkv[Math.floor(i / width) * stride + offset + (i % width)]!,
       );
     const results = { sequenceStart, out: unwritten(tokens * 64), statistics: unwritten(tokens * 16) };
     const fused = await runOn(devices.gpu, forward, {
@@ -187,8 +187,8 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
   });
 
   test("large scores stay finite", async () => {
-    const { tokens, stride, sequenceStart, params } = batch(SHAPES[3][1]);
-    const { forward, constants } = choose(adapter, SHAPES[3][1]);
+    const { tokens, stride, sequenceStart, params } = batch(SHAPES[3]![1]);
+    const { forward, constants } = choose(adapter, SHAPES[3]![1]);
     const qkv = noise(tokens * stride).map((x) => x * 60);
     await runOnBoth(
       devices,
@@ -270,7 +270,7 @@ describe("cache", () => {
       buffers: {
         k: qkv,
         v: qkv,
-        slots: Uint32Array.from({ length: tokens }, (_, t) => slotOf[token(t)]),
+        slots: Uint32Array.from({ length: tokens }, (_, t) => slotOf[token(t)]!),
         positions: sequenceStart.map((start, t) => t - start),
         keys: new Float32Array(cacheFloats),
         values: new Float32Array(cacheFloats),
@@ -289,7 +289,7 @@ describe("cache", () => {
     const last = [4, 7, 119];
     const q = Float32Array.from({ length: 3 * heads * width }, (_, i) => {
       const row = Math.floor(i / (heads * width));
-      return qkv[last[row] * stride + (i % (heads * width))];
+      return qkv[last[row]! * stride + (i % (heads * width))]!;
     });
     const { out } = await runOnBoth(devices, decode, {
       buffers: {
@@ -314,7 +314,7 @@ describe("cache", () => {
     });
     for (let i = 0; i < out.length; i++) {
       const row = Math.floor(i / (heads * width));
-      expect(out[i]).toBeCloseTo(whole[last[row] * heads * width + (i % (heads * width))], 5);
+      expect(out[i]).toBeCloseTo(whole[last[row]! * heads * width + (i % (heads * width))]!, 5);
     }
   });
 

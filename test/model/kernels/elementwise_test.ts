@@ -71,7 +71,7 @@ describe("embedding", () => {
     const tableGrad = noise(rows * width, 3);
     const wanted = Float64Array.from(tableGrad);
     for (let i = 0; i < outGrad.length; i++)
-      wanted[ids[Math.floor(i / width)] * width + (i % width)] += outGrad[i];
+      wanted[ids[Math.floor(i / width)]! * width + (i % width)]! += outGrad[i]!;
     const got = await runOnBoth(devices, embeddingBackward, {
       buffers: { ...groups, outGrad, tableGrad },
       params: { rows: groups.rows.length, width, first_row: 0, row_count: rows },
@@ -197,7 +197,7 @@ describe("adamw", () => {
       params: { count, partials_offset: 1 },
     });
     let wanted = 0;
-    for (let i = 0; i < count; i++) wanted += x[i] * x[i];
+    for (let i = 0; i < count; i++) wanted += x[i]! * x[i]!;
     const got = (partials as Float32Array).reduce((a, b) => a + b, 0);
     expect(Math.abs(got - wanted)).toBeLessThanOrEqual(1e-6 * wanted);
   });

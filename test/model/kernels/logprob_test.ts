@@ -56,7 +56,7 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
       logprob.reference({ logits, targets, ...(outputs as object) } as never, params, {});
       let sum = 0;
       for (let i = first_row; i < length; i++)
-        sum += logprobs[i] * grads.logprobGrads[i] + entropies[i] * grads.entropyGrads[i];
+        sum += logprobs[i]! * grads.logprobGrads[i]! + entropies[i]! * grads.entropyGrads[i]!;
       return sum;
     };
     const stride = logits.length > 300 ? Math.ceil(logits.length / 40) : 1;

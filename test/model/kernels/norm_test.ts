@@ -76,7 +76,7 @@ describe("rmsNorm", () => {
       params: { rows: NORM_BLOCKS, width: stride, accumulate: 1 },
     });
     expect(out.slice(0, 4)).toEqual(before.slice(0, 4));
-    return (out as Float32Array).map((v, i) => v - before[i]).slice(4, 4 + rows.width);
+    return (out as Float32Array).map((v, i) => v - before[i]!).slice(4, 4 + rows.width);
   }
 
   test("the gradient is added to the residual's", async () => {
@@ -90,7 +90,7 @@ describe("rmsNorm", () => {
     const base = noise(144, 5);
     const added = await run(1, base);
     const alone = await run(0, unwritten(144));
-    for (let i = 0; i < 144; i++) expect(added.xGrad[i]).toBeCloseTo(base[i] + alone.xGrad[i], 5);
+    for (let i = 0; i < 144; i++) expect(added.xGrad[i]).toBeCloseTo(base[i]! + alone.xGrad[i]!, 5);
   });
 
   test("more than 65,535 workgroups", async () => {
@@ -128,7 +128,7 @@ describe("rope", () => {
       });
     const turned = await run(x, 1);
     const back = await run(turned.x as Float32Array, -1);
-    for (let i = 0; i < x.length; i++) expect(back.x[i]).toBeCloseTo(x[i], 5);
+    for (let i = 0; i < x.length; i++) expect(back.x[i]).toBeCloseTo(x[i]!, 5);
     if (tokens > 1) expect(turned.x).not.toEqual(x);
   });
 

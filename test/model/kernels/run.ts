@@ -33,14 +33,14 @@ export async function runOn<B extends BindingKinds, P extends ParamTypes>(
   { buffers, params, constants }: Run<B, P>,
 ): Promise<Results<B>> {
   const held: Record<string, Buffer> = {};
-  for (const name of Object.keys(buffers)) held[name] = device.upload(buffers[name], name);
+  for (const name of Object.keys(buffers)) held[name] = device.upload(buffers[name]!, name);
   device.dispatch(kernel, { buffers: held as never, params, constants });
   const names = Object.keys(buffers);
   const read = await device.read(
     names.map((name) => ({
-      buffer: held[name],
-      type: kernel.bindings[name].split(" ")[1] as "f32",
-      length: buffers[name].length,
+      buffer: held[name]!,
+      type: kernel.bindings[name]!.split(" ")[1]! as "f32",
+      length: buffers[name]!.length,
     })),
   );
   device.release(...Object.values(held));
@@ -59,8 +59,8 @@ export async function runOnBoth<B extends BindingKinds, P extends ParamTypes>(
   const got = await runOn(devices.gpu, kernel, run);
   const wanted = await runOn(devices.cpu, kernel, run);
   for (const name of Object.keys(kernel.bindings)) {
-    const expected = kernel.bindings[name].startsWith("read") ? run.buffers[name] : wanted[name];
-    expectClose(got[name], expected, { ...kernel.tolerance, name: `${kernel.name}.${name}` });
+    const expected = kernel.bindings[name]!.startsWith("read") ? run.buffers[name] : wanted[name];
+    expectClose(got[name]!, expected!, { ...kernel.tolerance, name: `${kernel.name}.${name}` });
   }
   return got;
 }
@@ -74,8 +74,8 @@ export function expectClose(
   expect(got.length, name).toBe(wanted.length);
   for (let i = 0; i < wanted.length; i++) {
     if (Object.is(got[i], wanted[i])) continue;
-    const error = Math.abs(got[i] - wanted[i]);
-    if (!(error <= absolute + relative * Math.abs(wanted[i])))
+    const error = Math.abs(got[i]! - wanted[i]!);
+    if (!(error <= absolute + relative * Math.abs(wanted[i]!)))
       expect.fail(`${name}[${i}] is ${got[i]}, the reference gives ${wanted[i]}`);
   }
 }
@@ -109,7 +109,7 @@ export function expectGradient(
   { loss, name, stride = 1, step = 1e-2, tolerance = 2e-3 }: GradientCheck,
 ): void {
   for (let i = 0; i < x.length; i += stride) {
-    const kept = x[i];
+    const kept = x[i]!;
     const high = Math.fround(kept + step);
     const low = Math.fround(kept - step);
     x[i] = high;
@@ -119,7 +119,7 @@ export function expectGradient(
     x[i] = kept;
     const slope = (above - below) / (high - low);
     expect(
-      Math.abs(gradient[i] - slope),
+      Math.abs(gradient[i]! - slope),
       `${name}[${i}]: ${gradient[i]}, differences give ${slope}`,
     ).toBeLessThan(tolerance * (1 + Math.abs(slope)));
   }
@@ -136,6 +136,6 @@ interface GradientCheck {
 /** sum of weights * x: a loss whose gradient in x is `weights`. */
 export function weightedSum(x: ArrayLike<number>, weights: ArrayLike<number>): number {
   let sum = 0;
-  for (let i = 0; i < x.length; i++) sum += x[i] * weights[i];
+  for (let i = 0; i < x.length; i++) sum += x[i]! * weights[i]!;
   return sum;
 }

@@ -83,7 +83,7 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
   ])("%o draws from %o only", async (filter, allowed) => {
     const p = [0.4, 0.2, 0.2, 0.1, 0.1, 0, 0, 0];
     const rows = 400;
-    const logits = Float32Array.from({ length: rows * 8 }, (_, i) => Math.log(p[i % 8]));
+    const logits = Float32Array.from({ length: rows * 8 }, (_, i) => Math.log(p[i % 8]!));
     const run = setUp({ rows, vocabulary: 5, temperature: 1, ...filter }, logits);
     const { next } = await runOnBoth(devices, sample, { ...run, params: { ...run.params, stride: 8 } });
     expect([...new Set(next)].sort()).toEqual(allowed);
@@ -92,23 +92,23 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
   test("frequencies follow softmax(logits / temperature)", async () => {
     const [rows, vocabulary, temperature] = [20_000, 6, 0.8];
     const row = noise(8, 12).map((x) => x * 2);
-    const logits = Float32Array.from({ length: rows * 8 }, (_, i) => row[i % 8]);
+    const logits = Float32Array.from({ length: rows * 8 }, (_, i) => row[i % 8]!);
     const run = setUp({ rows, vocabulary, temperature }, logits);
     const { next, logprobs } = await runOnBoth(devices, sample, {
       ...run,
       params: { ...run.params, stride: 8 },
     });
     const counts = new Float64Array(vocabulary);
-    for (const token of next) counts[token]++;
+    for (const token of next) counts[token]!++;
     const weights = Float64Array.from(row.subarray(0, vocabulary), (x) => Math.exp(x / temperature));
     const total = weights.reduce((a, b) => a + b);
     for (const [token, weight] of weights.entries()) {
       const p = weight / total;
       const spread = Math.sqrt((p * (1 - p)) / rows);
-      expect(Math.abs(counts[token] / rows - p), `token ${token}`).toBeLessThan(4 * spread);
+      expect(Math.abs(counts[token]! / rows - p), `token ${token}`).toBeLessThan(4 * spread);
     }
     for (const [i, token] of next.entries())
-      expect(logprobs[i * 5 + 2]).toBeCloseTo(Math.log(weights[token] / total), 4);
+      expect(logprobs[i * 5 + 2]).toBeCloseTo(Math.log(weights[token]! / total), 4);
   });
 
   test("a row's draw depends on its own seed and position only", async () => {
@@ -135,7 +135,7 @@ describe("the random numbers", () => {
 
   test("uniform numbers fill [0, 1) evenly", () => {
     const bins = new Float64Array(10);
-    for (let i = 0; i < 10_000; i++) bins[Math.floor(uniformAt(i % 100, Math.floor(i / 100)) * 10)]++;
+    for (let i = 0; i < 10_000; i++) bins[Math.floor(uniformAt(i % 100, Math.floor(i / 100)) * 10)]!++;
     for (const count of bins) expect(Math.abs(count - 1000)).toBeLessThan(150);
   });
 });
