@@ -40,6 +40,7 @@ export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu.ts";
 export type * from "./contract/backend.ts";
+export type * from "./contract/text.ts";
 export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
 export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "./data/pack.ts";
 export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";

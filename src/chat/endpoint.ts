@@ -2,7 +2,7 @@
  * OpenAI's API in this process: a `fetch` that any client library takes in place of the network's, and a client
  * object for those who want none. Both call the same engine.
  */
-import type { Tokenizer } from "../contract/backend.ts";
+import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { ApiError, type ChatRequest, readChatRequest, readTextRequest, type TextRequest } from "./request.ts";
 import {

@@ -1,5 +1,5 @@
 /** What a model's text says in a conversation: its reasoning, its answer, its tool calls. */
-import type { ChatMessage, ToolCall } from "../contract/backend.ts";
+import type { ChatMessage, ToolCall } from "../contract/text.ts";
 
 /** How a family of models writes tool calls. */
 export type ToolFormat = "hermes" | "llama3";

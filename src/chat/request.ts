@@ -1,6 +1,7 @@
 /** Bodies of OpenAI's chat and completion requests, read strictly: what would not act is refused, by its name. */
 import { z } from "zod";
-import type { ChatMessage, SamplingParams } from "../contract/backend.ts";
+import type { SamplingParams } from "../contract/backend.ts";
+import type { ChatMessage } from "../contract/text.ts";
 import { readMessages } from "../data/messages.ts";
 import { ConfigError } from "../errors.ts";
 

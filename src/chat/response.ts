@@ -1,5 +1,5 @@
 /** OpenAI's published response shapes, whole and as a stream of chunks. */
-import type { Tokenizer, ToolCall } from "../contract/backend.ts";
+import type { Tokenizer, ToolCall } from "../contract/text.ts";
 import type { AssistantMessage } from "./reply.ts";
 import type { SamplingRequest } from "./request.ts";
 

@@ -1,5 +1,6 @@
 /** Stop strings: where a reply ends before the model ended it. */
-import type { SampledSequence, Tokenizer } from "../contract/backend.ts";
+import type { SampledSequence } from "../contract/backend.ts";
+import type { Tokenizer } from "../contract/text.ts";
 
 export interface Stopped {
   readonly sequence: SampledSequence;

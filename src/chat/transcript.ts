@@ -6,7 +6,7 @@
  * before a mark begins with the prompt which that reply answered, prompt and reply are taken as they were; where the
  * template rewrote history (dropped reasoning, say) the reply's own tokens stand between newly encoded pieces.
  */
-import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/backend.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import { readMessages } from "../data/messages.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { splitReasoning } from "./reply.ts";

@@ -1,20 +1,20 @@
 /**
- * What the server needs of whatever trains and samples: adapters on one base model, losses as sums, policies held
- * still. The server calls one thing at a time and awaits it; an engine need not guard against itself.
+ * The engine contract of the server: LoRA adapters on one base model, losses as sums, frozen policies. The server awaits
+ * each call before the next one, so an engine needs no locks.
  */
 import type { Metrics, OptimParams, PackedTokens, SampledSequence, SampleRequest } from "./backend.ts";
 
-/** What a training client asks for. Rank 0 trains all weights, in a copy of their own. */
+/** What a training client requests. Rank 0 trains a copy of all weights. */
 export interface TrainerConfig {
   readonly rank: number;
   readonly trainUnembed: boolean;
   readonly trainMlp: boolean;
   readonly trainAttn: boolean;
-  /** Of the first values. */
+  /** Of the initial values. */
   readonly seed: number;
 }
 
-/** Rows of one forward_backward: inputs end to end, and at every position the token whose log-prob counts. */
+/** Rows of one forward_backward: concatenated inputs, and for every position the token whose log-prob counts. */
 export interface LossRows extends PackedTokens {
   /** [T]. */
   readonly targets: Uint32Array;
@@ -25,45 +25,45 @@ export interface LossRows extends PackedTokens {
 export interface LossRequest {
   /** `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`. */
   readonly name: string;
-  /** Its settings under their published names. */
+  /** Settings under their published names. */
   readonly config: Readonly<Record<string, number>>;
 }
 
-/** Errors of type ConfigError and UnsupportedError, here and below, are the client's fault; all others the server's. */
+/** Here and below, ConfigError and UnsupportedError are the client's fault; every other error is the server's. */
 export interface Trainer {
   readonly config: TrainerConfig;
-  /** Device memory of its own, bytes. */
+  /** Device memory of this trainer, bytes. */
   readonly bytes: number;
   /** Optimiser steps taken. */
   readonly step: number;
   /**
-   * Sums the loss over all rows. Unless `forwardOnly`, its gradient joins what has gathered.
+   * Sums the loss over all rows. Adds its gradient to the accumulated one, unless `forwardOnly`.
    * @returns log-probs at every position, [T], and `loss:sum`.
    */
   forwardBackward(
     rows: LossRows,
     options: { loss: LossRequest; forwardOnly: boolean },
   ): Promise<{ logprobs: Float32Array; metrics: Metrics }>;
-  /** Drops what has gathered. */
+  /** Drops the accumulated gradient. */
   clearGradients(): void;
   optimStep(params: OptimParams): Promise<Metrics>;
-  /** The policy as it is now. */
+  /** A copy of the current policy. */
   freeze(): Policy;
-  /** Writes a checkpoint into `dir` (made by the caller): the weights as others read them, and with `optimizer` its state. */
+  /** Writes the weights, in the published format, and with `optimizer` its state, into `dir` (made by the caller). */
   save(dir: string, options: { optimizer: boolean }): Promise<void>;
-  /** Takes over a checkpoint of a trainer of the same shape. Without `optimizer` training starts afresh from it. */
+  /** Loads a checkpoint of a trainer of the same shape. Without `optimizer` the optimiser starts from zero. */
   load(dir: string, options: { optimizer: boolean }): Promise<void>;
   release(): void;
 }
 
-/** Log-probs of a prompt's tokens: entry 0 is NaN, nothing comes before it. */
+/** Log-probs of a prompt's tokens: entry 0 is NaN, because nothing precedes the first token. */
 export interface PromptScores {
   readonly logprobs: Float32Array;
-  /** With a `topk` above 0: [length, topk] row-major, best first; row 0 is of nothing. */
+  /** With `topk` above 0: [length, topk] row-major, best first; row 0 has no meaning. */
   readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array };
 }
 
-/** Weights to sample from, whatever is trained later. */
+/** Frozen weights to sample from: later training does not change them. */
 export interface Policy {
   readonly bytes: number;
   /** Results in the order of the requests. */
@@ -79,22 +79,22 @@ export interface Policy {
 }
 
 export interface Engine {
-  /** Folder of the base model: what `AutoTokenizer.from_pretrained` is given. */
+  /** Folder of the base model, for `AutoTokenizer.from_pretrained`. */
   readonly folder: string;
   readonly architecture: string;
   readonly vocabSize: number;
   readonly contextLength: number;
   readonly parameters: number;
   readonly eosTokenIds: readonly number[];
-  /** One line for people. */
+  /** One line for display. */
   readonly device: string;
   readonly losses: readonly string[];
   /** Bytes on the device. */
   readonly memory: { readonly live: number; readonly peak: number; readonly budget: number };
-  /** Absent where the model has no tokenizer: then stop texts are refused. */
+  /** Absent where the model has no tokenizer; the server then refuses stop texts. */
   decode?(ids: readonly number[]): string;
   createTrainer(config: TrainerConfig): Promise<Trainer>;
-  /** The base model's own policy, or that of a checkpoint in a folder. */
+  /** The base model's policy, or that of the checkpoint in `dir`. */
   openPolicy(dir?: string): Promise<Policy>;
   close(): void;
 }

@@ -1,5 +1,5 @@
 /** Messages of a conversation as they come from outside: rows of a data file, bodies of requests. */
-import type { ChatMessage, ToolCall } from "../contract/backend.ts";
+import type { ChatMessage, ToolCall } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 
 /**

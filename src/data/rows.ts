@@ -1,5 +1,5 @@
 /** Rows of a data file into tasks. */
-import type { ChatMessage } from "../contract/backend.ts";
+import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import { readMessages } from "./messages.ts";
 import type { Task } from "./types.ts";

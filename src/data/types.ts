@@ -3,7 +3,7 @@
  * trajectory per agent, a trajectory holds the model calls (steps), and a group holds the trajectories that are
  * compared with each other.
  */
-import type { ChatMessage } from "../contract/backend.ts";
+import type { ChatMessage } from "../contract/text.ts";
 
 /** Why an episode ended. rLLM's seven reasons. */
 export const TERMINATION_REASONS = [

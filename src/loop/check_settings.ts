@@ -1,5 +1,5 @@
 /** Refuses, before anything runs, names and arguments that the first step would stumble over. */
-import type { Tokenizer } from "../contract/backend.ts";
+import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { LoopSettings } from "./settings.ts";
 import type { EstimateAdvantages } from "./stages/advantages.ts";

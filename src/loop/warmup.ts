@@ -1,7 +1,8 @@
 /** The supervised warm-up of a new model: cross-entropy on worked examples, before there is anything to reinforce. */
 
 import { Transcript } from "../chat/transcript.ts";
-import type { Metrics, Tokenizer, TrainBatch } from "../contract/backend.ts";
+import type { Metrics, TrainBatch } from "../contract/backend.ts";
+import type { Tokenizer } from "../contract/text.ts";
 import { randomStream, seedOf } from "../data/random.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import type { Example } from "../task/rollout.ts";

@@ -6,7 +6,8 @@
 
 import type { ChatClient, FetchFunction } from "../chat/endpoint.ts";
 import type { AssistantMessage } from "../chat/reply.ts";
-import type { ChatMessage, ChatOptions, SamplingParams, Tokenizer } from "../contract/backend.ts";
+import type { SamplingParams } from "../contract/backend.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import type { Episode, Step, Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 

@@ -1,5 +1,5 @@
 /** The workflows that come with grpu, as plain functions: write your own in the same way. */
-import type { ChatMessage } from "../contract/backend.ts";
+import type { ChatMessage } from "../contract/text.ts";
 import type { Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { registerWorkflow } from "./registry.ts";

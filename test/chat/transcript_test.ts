@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { parseReply } from "../../src/chat/reply.ts";
 import { Transcript } from "../../src/chat/transcript.ts";
-import type { ChatMessage } from "../../src/contract/backend.ts";
+import type { ChatMessage } from "../../src/contract/text.ts";
 import { randomStream } from "../../src/data/random.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { ChatMessage } from "../../src/contract/backend.ts";
+import type { ChatMessage } from "../../src/contract/text.ts";
 import type { Task } from "../../src/data/types.ts";
 import "../../src/task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../src/task/choose.ts";

@@ -19,9 +19,9 @@ import type {
   PackedTokens,
   SampledSequence,
   SampleRequest,
-  Tokenizer,
   TrainBatch,
 } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { ModelMark } from "../../model/files/opened.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";

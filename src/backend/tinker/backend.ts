@@ -12,9 +12,9 @@ import type {
   PackedTokens,
   SampledSequence,
   SampleRequest,
-  Tokenizer,
   TrainBatch,
 } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, RemoteError, UnsupportedError } from "../../errors.ts";
 import { checkedOutput, chunked, joinMetrics } from "./chunks.ts";
 import {

@@ -1,7 +1,7 @@
 /** `grpu sample`: text in, text out. */
 
 import { Transcript } from "../../chat/transcript.ts";
-import type { Tokenizer } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE } from "../options.ts";

@@ -5,7 +5,7 @@ import { TinkerBackend } from "../../backend/tinker/backend.ts";
 import type { ModelInfo } from "../../backend/tinker/model.ts";
 import { tinkerSetting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
-import type { Tokenizer } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import type { Io } from "../command.ts";

@@ -4,7 +4,8 @@ import { type ChatClient, type FetchFunction, LOCAL_BASE_URL } from "../../chat/
 import { parseReply, toolFormatOf } from "../../chat/reply.ts";
 import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
 import { Transcript } from "../../chat/transcript.ts";
-import type { Backend, ChatMessage, SamplingParams, Tokenizer } from "../../contract/backend.ts";
+import type { Backend, SamplingParams } from "../../contract/backend.ts";
+import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import { seedOf } from "../../data/random.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";

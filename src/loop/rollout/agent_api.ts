@@ -9,7 +9,8 @@ import {
 } from "../../chat/endpoint.ts";
 import { toolFormatOf } from "../../chat/reply.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
-import type { Backend, ChatMessage, SamplingParams, Tokenizer } from "../../contract/backend.ts";
+import type { Backend, SamplingParams } from "../../contract/backend.ts";
+import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { type ChatCallOptions, type ChatReply, type Completion, Termination } from "../../task/rollout.ts";
 

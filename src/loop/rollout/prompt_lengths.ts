@@ -1,7 +1,7 @@
 /** Prompts that no rollout can be drawn for, because they are too long: found before anything starts. */
 
 import { Transcript } from "../../chat/transcript.ts";
-import type { Tokenizer } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { promptOf } from "../../task/rollout.ts";

@@ -1,6 +1,6 @@
 /** Text to tokens and back: Hugging Face's tokenizer.json, and two small ones for models trained from scratch. */
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
-import type { ChatMessage, ChatOptions, Tokenizer } from "../../contract/backend.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { compileTemplate } from "./chat_template.ts";
 import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";

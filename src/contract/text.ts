@@ -1,0 +1,42 @@
+/** Text at the edge of the system: chat messages in OpenAI's form, and the tokenizer that turns text into tokens. */
+
+/** A tool call of an assistant in OpenAI's chat API; `arguments` is JSON text or the parsed value. */
+export interface ToolCall {
+  readonly id?: string;
+  readonly type?: string;
+  readonly function: { readonly name: string; readonly arguments: unknown };
+}
+
+/** One message of a conversation in OpenAI's chat API. */
+export interface ChatMessage {
+  readonly role: string;
+  readonly content: string;
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly ToolCall[];
+  readonly tool_call_id?: string;
+  readonly [key: string]: unknown;
+}
+
+export interface ChatOptions {
+  /** Ends the text where the assistant's reply starts. Default true. */
+  readonly addGenerationPrompt?: boolean;
+  /** JSON schemas of functions, as OpenAI's `tools`. */
+  readonly tools?: readonly unknown[];
+  /** Further variables of the template: `enable_thinking`, ... */
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+
+export interface Tokenizer {
+  readonly vocabSize: number;
+  readonly eosTokenIds: readonly number[];
+  /** Jinja source. Absent where the model has none. */
+  readonly chatTemplate?: string;
+  /**
+   * The conversation in the form that the model was trained on, special tokens included: encode it with
+   * `addSpecialTokens: false`. Absent where the tokenizer cannot format conversations.
+   * @throws UnsupportedError when the model has no chat template; ConfigError when the template rejects the messages.
+   */
+  formatChat?(messages: readonly ChatMessage[], options?: ChatOptions): string;
+  encode(text: string, options?: { readonly addSpecialTokens?: boolean }): number[];
+  decode(ids: readonly number[], options?: { readonly skipSpecialTokens?: boolean }): string;
+}
