@@ -3,8 +3,8 @@
  * members do or do not), and generalised advantages over a million tokens, against tight JavaScript loops.
  */
 
+import { type AdvantageBuffers, recordAdvantages } from "../src/algorithm/advantage/device.ts";
 import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
-import { type AdvantageBuffers, recordAdvantages } from "../src/algorithm/advantage/record.ts";
 import { countRows } from "../src/algorithm/loss/aggregation.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { openDevice } from "../src/compute/open.ts";

@@ -6,8 +6,8 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { countRows } from "../src/algorithm/loss/aggregation.ts";
+import { type LossBuffers, recordPolicyLoss } from "../src/algorithm/loss/device.ts";
 import { rowsOfTokens } from "../src/algorithm/loss/host.ts";
-import { type LossBuffers, recordPolicyLoss } from "../src/algorithm/loss/record.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { openDevice } from "../src/compute/open.ts";

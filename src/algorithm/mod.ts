@@ -17,19 +17,20 @@
  * `dro` are verl's); TRL's are `trl.NAME`.
  */
 
-export * from "../data/rollouts.ts";
-export * from "../data/rollouts_read.ts";
+export * from "../data/rollouts/builder.ts";
+export * from "../data/rollouts/read.ts";
 export { type CustomEstimator, defineEstimator, type Group } from "./advantage/custom.ts";
 export type { SettingsSchema } from "./advantage/definition.ts";
-export { type Groups, numberGroups, packGroups } from "./advantage/groups.ts";
-export { advantages, groupAdvantages, perToken } from "./advantage/host.ts";
-export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage/level.ts";
 export {
   type AdvantageBuffers,
   type AdvantageInput,
   type RecordedAdvantages,
   recordAdvantages,
-} from "./advantage/record.ts";
+} from "./advantage/device.ts";
+export { type Groups, numberGroups, packGroups } from "./advantage/groups.ts";
+export { advantages, groupAdvantages, perToken } from "./advantage/host.ts";
+export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage/level.ts";
+export { advantageMetrics, type GroupSummary, summarizeGroups } from "./advantage/metrics.ts";
 export {
   type AdvantageBatch,
   type Estimate,
@@ -40,13 +41,15 @@ export {
   registerEstimator,
 } from "./advantage/registry.ts";
 export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction/config.ts";
+export { type RecordedCorrection, recordCorrection } from "./correction/device.ts";
 export {
   type Correction,
   type CorrectionBatch,
   rolloutCorrection,
-} from "./correction/correction.ts";
+} from "./correction/host.ts";
 export { offPolicyMetrics, probabilityMetrics } from "./correction/metrics.ts";
-export { type RecordedCorrection, recordCorrection } from "./correction/record.ts";
+export * from "./kl/estimate.ts";
+export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./kl/loss.ts";
 export {
   type HeadInput,
   type RecordedHeadLogprobs,
@@ -55,7 +58,7 @@ export {
   recordLogprobs,
   type StatisticsGradient,
   type TokenStatistics,
-} from "./logits.ts";
+} from "./logprobs/logits.ts";
 export * from "./loss/aggregation.ts";
 export { type CustomLoss, defineLoss } from "./loss/custom.ts";
 export type {
@@ -66,15 +69,13 @@ export type {
   Token,
   TokenLoss,
 } from "./loss/definition.ts";
-export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
-export * from "./loss/kl.ts";
-export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./loss/kl_loss.ts";
 export {
   type LossBuffers,
   type RecordedLoss,
   type RecordOptions,
   recordPolicyLoss,
-} from "./loss/record.ts";
+} from "./loss/device.ts";
+export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
 export {
   findLoss,
   isHostOnly,
@@ -82,7 +83,7 @@ export {
   lossNames,
   type PolicyLossSpec,
   registerLoss,
-} from "./loss/spec.ts";
+} from "./loss/resolve.ts";
 export { type TrlWeightBatch, type TrlWeightOptions, trlWeights } from "./loss/trl_weights.ts";
 export {
   type RecordedValueLoss,
@@ -102,4 +103,3 @@ export {
   type TokenAdvantages,
   type TokenLosses,
 } from "./run.ts";
-export { advantageMetrics, type GroupSummary, summarizeGroups } from "./summary.ts";

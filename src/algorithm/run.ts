@@ -1,20 +1,20 @@
 /** The engine in one call: packed rollouts in host memory, results back. With a device on it, else in float64 here. */
 
 import { type Buffer, type Data, type Device, readFloats } from "../compute/device.ts";
-import type { Floats, Rollouts } from "../data/rollouts.ts";
-import type { RolloutsPart } from "../data/rollouts_read.ts";
+import type { Floats, Rollouts } from "../data/rollouts/builder.ts";
+import type { RolloutsPart } from "../data/rollouts/read.ts";
 import { ConfigError } from "../errors.ts";
 import type { AdvantageBatch, Estimate, EstimatorSettings } from "./advantage/definition.ts";
+import { hasKernel, recordAdvantages } from "./advantage/device.ts";
 import { packGroups } from "./advantage/groups.ts";
 import { advantages, perToken } from "./advantage/host.ts";
 import { checkAdvantages } from "./advantage/level.ts";
-import { hasKernel, recordAdvantages } from "./advantage/record.ts";
 import { findEstimator } from "./advantage/registry.ts";
+import { type KlSpec, klLoss, recordKl } from "./kl/loss.ts";
 import { countRows } from "./loss/aggregation.ts";
+import { recordPolicyLoss } from "./loss/device.ts";
 import { type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
-import { type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
-import { recordPolicyLoss } from "./loss/record.ts";
-import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/spec.ts";
+import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
 
 /** Where to run; absent: in float64 on the host. */
 export interface RunOptions {

@@ -4,8 +4,8 @@ import { advantages, groupAdvantages } from "../../src/algorithm/advantage/host.
 import { estimatorNames } from "../../src/algorithm/advantage/registry.ts";
 import { countRows } from "../../src/algorithm/loss/aggregation.ts";
 import { advantageBatch, computeAdvantages, streamAdvantages } from "../../src/algorithm/run.ts";
-import { packRollouts } from "../../src/data/rollouts.ts";
-import { streamJsonl } from "../../src/data/rollouts_read.ts";
+import { packRollouts } from "../../src/data/rollouts/builder.ts";
+import { streamJsonl } from "../../src/data/rollouts/read.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";
 import { random, randomBatch } from "./random_batch.ts";

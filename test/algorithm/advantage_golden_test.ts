@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { type AdvantageBuffers, recordAdvantages } from "../../src/algorithm/advantage/device.ts";
 import { numberGroups, packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages, groupAdvantages, perToken } from "../../src/algorithm/advantage/host.ts";
-import { type AdvantageBuffers, recordAdvantages } from "../../src/algorithm/advantage/record.ts";
 import type { AdvantageBatch } from "../../src/algorithm/advantage/registry.ts";
 import { countRows } from "../../src/algorithm/loss/aggregation.ts";
 import { type Buffer, type Device, readFloats } from "../../src/compute/device.ts";

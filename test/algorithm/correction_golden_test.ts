@@ -4,9 +4,9 @@ import {
   type CorrectionConfig,
   planCorrection,
 } from "../../src/algorithm/correction/config.ts";
-import { rolloutCorrection } from "../../src/algorithm/correction/correction.ts";
+import { recordCorrection } from "../../src/algorithm/correction/device.ts";
+import { rolloutCorrection } from "../../src/algorithm/correction/host.ts";
 import { offPolicyMetrics } from "../../src/algorithm/correction/metrics.ts";
-import { recordCorrection } from "../../src/algorithm/correction/record.ts";
 import { readFloats } from "../../src/compute/device.ts";
 import { DEVICES } from "./devices.ts";
 import { BATCHES, F32, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";

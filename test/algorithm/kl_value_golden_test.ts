@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl/estimate.ts";
+import { klInReward, klLoss, recordKl } from "../../src/algorithm/kl/loss.ts";
 import { countRows } from "../../src/algorithm/loss/aggregation.ts";
 import { rowsOfTokens } from "../../src/algorithm/loss/host.ts";
-import { adaptiveKlController, fixedKlController } from "../../src/algorithm/loss/kl.ts";
-import { klInReward, klLoss, recordKl } from "../../src/algorithm/loss/kl_loss.ts";
 import { recordValueLoss, valueLoss } from "../../src/algorithm/loss/value_loss.ts";
 import { readFloats } from "../../src/compute/device.ts";
 import { DEVICES } from "./devices.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { recordHeadLogprobs, recordLogprobs } from "../../src/algorithm/logits.ts";
+import { recordHeadLogprobs, recordLogprobs } from "../../src/algorithm/logprobs/logits.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";

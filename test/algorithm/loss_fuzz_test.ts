@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { KL_NAMES } from "../../src/algorithm/kl/estimate.ts";
 import { AGGREGATION_MODES } from "../../src/algorithm/loss/aggregation.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
-import { KL_NAMES } from "../../src/algorithm/loss/kl.ts";
-import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss/spec.ts";
+import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
 import { deviceLoss } from "./device_loss.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
-import type { PolicyLossSpec } from "../../src/algorithm/loss/spec.ts";
+import type { PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
 import { deviceLoss } from "./device_loss.ts";
 import { DEVICES } from "./devices.ts";
 import { BATCHES, F32, F64, furthest, lossBatch, readGolden, readRows } from "./golden.ts";

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { checkRollouts, packRollouts, rowAt, unpack } from "../../src/data/rollouts.ts";
-import { jsonlRows, linesOf, readJsonl, readParquet, streamJsonl } from "../../src/data/rollouts_read.ts";
+import { checkRollouts, packRollouts, rowAt, unpack } from "../../src/data/rollouts/builder.ts";
+import { jsonlRows, linesOf, readJsonl, readParquet, streamJsonl } from "../../src/data/rollouts/read.ts";
 
 const ROWS = [
   { group: "a", reward: 1, mask: [1, 0], logprobs: [-1, -2] },

@@ -1,8 +1,8 @@
 /** A user's own estimator: groups in, advantages per group out. */
 import { ConfigError } from "../../errors.ts";
 import type { SettingsSchema } from "./definition.ts";
+import { trainedLengths } from "./estimators/grpo.ts";
 import { type AdvantageBatch, type EstimatorSettings, registerEstimator } from "./registry.ts";
-import { trainedLengths } from "./row_estimators.ts";
 
 /** One group of trajectories as a custom estimator sees it; lists run over its rows. */
 export interface Group {

@@ -1,8 +1,8 @@
 /** Kernels of the advantage estimators. Their references call the float64 functions of the estimators. */
 import { defineKernel, folded } from "../../compute/kernel.ts";
-import { baselineAdvantages, runningPower } from "./optimal_baseline.ts";
-import { groupNorm, leaveOneOut, lengthWeighted, passAtK } from "./row_estimators.ts";
-import { discountedReturns, gaeRow, lastTrained } from "./token_estimators.ts";
+import { discountedReturns, gaeRow, lastTrained } from "./estimators/gae.ts";
+import { groupNorm, leaveOneOut, lengthWeighted, passAtK } from "./estimators/grpo.ts";
+import { baselineAdvantages, runningPower } from "./estimators/optimal_token_baseline.ts";
 
 const TOLERANCE = { relative: 2e-5, absolute: 2e-6 };
 const GROUPS_PER_WORKGROUP = 64;

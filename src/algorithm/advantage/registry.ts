@@ -1,8 +1,8 @@
 /** Every estimator by name: the built-in ones, and those that users add. */
 import { ConfigError } from "../../errors.ts";
 import type { Estimator, EstimatorSettings } from "./definition.ts";
-import { ROW_ESTIMATORS } from "./row_estimators.ts";
-import { TOKEN_ESTIMATORS } from "./token_estimators.ts";
+import { TOKEN_ESTIMATORS } from "./estimators/gae.ts";
+import { ROW_ESTIMATORS } from "./estimators/grpo.ts";
 
 export type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./definition.ts";
 

@@ -2,7 +2,7 @@
 import type { Metrics } from "../../contract/backend.ts";
 import { COUNT_EPSILON } from "../loss/aggregation.ts";
 import { clamp } from "../loss/definition.ts";
-import type { CorrectionBatch } from "./correction.ts";
+import type { CorrectionBatch } from "./host.ts";
 
 /** Log-ratios are bounded by it before they are exponentiated. */
 export const SAFETY_BOUND = 20;

@@ -5,7 +5,7 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { SettingsSchema } from "../advantage/definition.ts";
 import type { LossPlan, LossSettings, ShaderSettings, Token, TokenLoss } from "./definition.ts";
 import { definePass } from "./kernels.ts";
-import { registerLoss } from "./spec.ts";
+import { registerLoss } from "./resolve.ts";
 
 export interface CustomLoss<S extends LossSettings = LossSettings> {
   readonly name: string;

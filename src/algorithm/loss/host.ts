@@ -4,8 +4,14 @@ import { ConfigError } from "../../errors.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import { countRows, weightOfRow } from "./aggregation.ts";
 import { type PassOptions, passToken, type RowTable, rowStatistic, type Streams, SUM_COUNT } from "./pass.ts";
+import {
+  type LossResult,
+  lossResult,
+  type PolicyLossSpec,
+  type ResolvedLoss,
+  resolveLoss,
+} from "./resolve.ts";
 import { selectTokens } from "./selection.ts";
-import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./spec.ts";
 
 /** Packed rows, tokens end to end. Per-token arrays are [T]. */
 export interface LossBatch {

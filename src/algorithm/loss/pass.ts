@@ -1,8 +1,9 @@
 /** The loss pass in float64: what loss/rows.wgsl and loss/policy.wgsl compute, over any arrays. */
+
+import { klEstimate } from "../kl/estimate.ts";
 import { COUNT_EPSILON } from "./aggregation.ts";
 import type { LossPlan, RowStatistic, ShaderSettings, Token } from "./definition.ts";
 import { clamp } from "./definition.ts";
-import { klEstimate } from "./kl.ts";
 import { surrogate } from "./trl.ts";
 
 /** Per-token and per-row inputs. Absent old log-probs are the current ones, detached. */

@@ -3,6 +3,7 @@
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import { defineKernel } from "../../compute/kernel.ts";
 import type { Metrics } from "../../contract/backend.ts";
+import { addStrided, uploadRowWeights } from "../kl/loss.ts";
 import {
   COUNT_EPSILON,
   countRows,
@@ -14,8 +15,7 @@ import {
 } from "./aggregation.ts";
 import { clamp } from "./definition.ts";
 import { rowsOfTokens } from "./host.ts";
-import { addStrided, uploadRowWeights } from "./kl_loss.ts";
-import type { LossResult } from "./spec.ts";
+import type { LossResult } from "./resolve.ts";
 
 export interface ValueLossSpec extends Normalisers {
   readonly loss_agg_mode: string;

@@ -3,7 +3,7 @@
  * the rollout correction, ride in its advantage. Losses that the service lacks, and all with a KL term, are taken here:
  * their gradient by each log-prob goes there as the weight of a cross-entropy, which is exact for any loss.
  */
-import { resolveLoss } from "../../algorithm/loss/spec.ts";
+import { resolveLoss } from "../../algorithm/loss/resolve.ts";
 import {
   advantageReader,
   checkAdvantages,

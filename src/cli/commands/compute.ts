@@ -1,7 +1,7 @@
 /** `grpu compute ...`: the engine's advantages, losses, KL and rollout correction on a file of rollouts. */
-import type { PolicyLossSpec } from "../../algorithm/loss/spec.ts";
+import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
 import type { Device } from "../../compute/device.ts";
-import type { Precision, Rollouts } from "../../data/rollouts.ts";
+import type { Precision, Rollouts } from "../../data/rollouts/builder.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { DEVICE, IMPORT, importsOf } from "../options.ts";
@@ -126,7 +126,7 @@ export const commands: readonly Command[] = [
 async function runAdvantages(input: Input, io: Io): Promise<void> {
   const [{ advantageBatch, computeAdvantages }, { advantageMetrics, summarizeGroups }] = await Promise.all([
     import("../../algorithm/run.ts"),
-    import("../../algorithm/summary.ts"),
+    import("../../algorithm/advantage/metrics.ts"),
   ]);
   await importUserModules(input);
   await onDevice(input, async (device, where) => {
@@ -194,7 +194,7 @@ async function runKl(input: Input, io: Io): Promise<void> {
 
 async function runCorrection(input: Input, io: Io): Promise<void> {
   const [{ rolloutCorrection }, { correctionPreset }, { field }] = await Promise.all([
-    import("../../algorithm/correction/correction.ts"),
+    import("../../algorithm/correction/host.ts"),
     import("../../algorithm/correction/config.ts"),
     import("../../algorithm/run.ts"),
   ]);
@@ -269,7 +269,7 @@ async function importanceWeights(input: Input, rollouts: Rollouts, threshold: nu
   const level = input.options.rolloutIs;
   if (level === undefined) return undefined;
   const [{ rolloutCorrection }, { field }] = await Promise.all([
-    import("../../algorithm/correction/correction.ts"),
+    import("../../algorithm/correction/host.ts"),
     import("../../algorithm/run.ts"),
   ]);
   const { offsets, mask } = rollouts;
@@ -313,7 +313,7 @@ async function onDevice(
 /** Float64 where the reference computes, float32 where a device does. */
 async function readRollouts(input: Input, io: Io, device: Device | undefined): Promise<Rollouts> {
   const [{ readJsonl, readParquet }, { createReadStream, existsSync }] = await Promise.all([
-    import("../../data/rollouts_read.ts"),
+    import("../../data/rollouts/read.ts"),
     import("node:fs"),
   ]);
   const path = String(input.options.input);
@@ -358,7 +358,7 @@ async function rowsOf<K extends string>(
   rollouts: Rollouts,
   values: Record<K, ArrayLike<number>>,
 ): Promise<Record<K, number[][]>> {
-  const { unpack } = await import("../../data/rollouts.ts");
+  const { unpack } = await import("../../data/rollouts/builder.ts");
   const entries = Object.entries<ArrayLike<number>>(values).map(([name, flat]) => [
     name,
     unpack(flat, rollouts.offsets),
@@ -387,7 +387,7 @@ const MAX_GROUPS_SHOWN = 20;
 
 function groupTable(
   names: readonly string[],
-  groups: readonly import("../../algorithm/summary.ts").GroupSummary[],
+  groups: readonly import("../../algorithm/advantage/metrics.ts").GroupSummary[],
 ): string {
   const shown = groups.slice(0, MAX_GROUPS_SHOWN);
   const nameWidth = Math.max(5, ...names.slice(0, MAX_GROUPS_SHOWN).map((name) => name.length));

@@ -1,9 +1,9 @@
 /** Advantages by the published estimators: on the host, or on the device that trains. */
 
 import { estimatorSettings } from "../../algorithm/advantage/definition.ts";
+import { hasAdvantageKernel, recordAdvantages } from "../../algorithm/advantage/device.ts";
 import { packGroups } from "../../algorithm/advantage/groups.ts";
 import { advantages } from "../../algorithm/advantage/host.ts";
-import { hasAdvantageKernel, recordAdvantages } from "../../algorithm/advantage/record.ts";
 import { type EstimatorSettings, estimatorNames, findEstimator } from "../../algorithm/advantage/registry.ts";
 import { countRows } from "../../algorithm/loss/aggregation.ts";
 import type { Device } from "../../compute/device.ts";

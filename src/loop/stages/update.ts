@@ -1,7 +1,7 @@
 /** Stage 7, update: one optimiser step per mini-batch. */
 import { advantageReader, checkAdvantages } from "../../algorithm/advantage/level.ts";
 import { planLoss } from "../../algorithm/loss/definition.ts";
-import { findLoss } from "../../algorithm/loss/spec.ts";
+import { findLoss } from "../../algorithm/loss/resolve.ts";
 import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../../contract/backend.ts";
 import { rowCount, sliceTokens } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";

@@ -1,6 +1,7 @@
 /** From a {@link LossSpec} to numbers: the plan of a loss, its weights, its KL and entropy terms, its metrics. */
 import type { LossSpec, Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
+import { K3_BOUND, klCode } from "../kl/estimate.ts";
 import {
   COUNT_EPSILON,
   type Normalisers,
@@ -16,7 +17,6 @@ import {
   type ShaderSettings,
   shaderSettings,
 } from "./definition.ts";
-import { K3_BOUND, klCode } from "./kl.ts";
 import { SUMS } from "./pass.ts";
 import { TINKER_LOSSES } from "./tinker.ts";
 import { TRL_LOSSES } from "./trl.ts";

@@ -5,6 +5,7 @@ import type { Advantages } from "../../contract/backend.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../loss/aggregation.ts";
 import { type AdvantageBatch, type EstimatorSettings, estimatorSettings, needs } from "./definition.ts";
+import { groupNormOf } from "./estimators/grpo.ts";
 import type { Groups } from "./groups.ts";
 import {
   advantageBaseline,
@@ -21,7 +22,6 @@ import {
   WHITEN_MODE,
 } from "./kernels.ts";
 import { findEstimator } from "./registry.ts";
-import { groupNormOf } from "./row_estimators.ts";
 import { refuseTooFew } from "./statistics.ts";
 
 /** A packed batch on the device; which fields an estimator needs is told in {@link recordAdvantages}. */

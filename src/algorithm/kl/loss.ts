@@ -11,10 +11,10 @@ import {
   type TokenWeights,
   tokenWeights,
   weightOfRow,
-} from "./aggregation.ts";
-import { rowsOfTokens } from "./host.ts";
-import { finiteF32 } from "./kernels.ts";
-import { K3_BOUND, type KlController, klCode, klEstimate } from "./kl.ts";
+} from "../loss/aggregation.ts";
+import { rowsOfTokens } from "../loss/host.ts";
+import { finiteF32 } from "../loss/kernels.ts";
+import { K3_BOUND, type KlController, klCode, klEstimate } from "./estimate.ts";
 
 export interface KlSpec extends Normalisers {
   /** `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`, or one of them with `+`. */

@@ -4,7 +4,7 @@ import { defineKernel, folded } from "../../compute/kernel.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { clamp } from "../loss/definition.ts";
 import { type CorrectionConfig, planCorrection, type Rejection } from "./config.ts";
-import { divergence } from "./correction.ts";
+import { divergence } from "./host.ts";
 import { SAFETY_BOUND } from "./metrics.ts";
 
 const BINDINGS = {

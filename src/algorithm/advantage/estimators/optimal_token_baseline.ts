@@ -1,5 +1,5 @@
 /** The optimal token baseline, and its form for multi-turn rows whose trained tokens are aligned by their count. */
-import type { Groups } from "./groups.ts";
+import type { Groups } from "../groups.ts";
 
 const EPSILON = 1e-8;
 

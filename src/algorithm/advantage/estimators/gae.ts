@@ -1,8 +1,8 @@
 /** Estimators that give one advantage per token, in float64. Default semantics are verl 0.10's. */
-import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./definition.ts";
-import { needs } from "./definition.ts";
-import { baselineAdvantages, runningPower } from "./optimal_baseline.ts";
-import { whitening } from "./statistics.ts";
+import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "../definition.ts";
+import { needs } from "../definition.ts";
+import { whitening } from "../statistics.ts";
+import { baselineAdvantages, runningPower } from "./optimal_token_baseline.ts";
 
 /** Index of a row's last trained token; -1 where it has none. */
 export function lastTrained(mask: ArrayLike<number>, first: number, end: number): number {

@@ -1,7 +1,7 @@
 /** What a batch of rewards and advantages looks like: numbers for logs, and how hard the prompts were. */
-import type { Metrics } from "../contract/backend.ts";
-import type { AdvantageBatch } from "./advantage/definition.ts";
-import { deviation, mean } from "./advantage/statistics.ts";
+import type { Metrics } from "../../contract/backend.ts";
+import type { AdvantageBatch } from "./definition.ts";
+import { deviation, mean } from "./statistics.ts";
 
 /** Whether a group teaches anything: its rewards differ, or all are at the top or at the bottom. */
 export type Difficulty = "informative" | "too_easy" | "too_hard" | "flat";

@@ -1,5 +1,5 @@
 /** Packed rollouts: the tokens of all trajectories end to end, in typed arrays. */
-import { ConfigError, type Source } from "../errors.ts";
+import { ConfigError, type Source } from "../../errors.ts";
 
 /** Numbers of each token, under the names of the rollout files. */
 export const TOKEN_FIELDS = [

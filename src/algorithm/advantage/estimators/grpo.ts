@@ -1,7 +1,7 @@
 /** Estimators that give one advantage per trajectory, in float64. Default semantics are verl 0.10's. */
-import { ConfigError } from "../../errors.ts";
-import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./definition.ts";
-import { deviation, mean, whitening } from "./statistics.ts";
+import { ConfigError } from "../../../errors.ts";
+import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "../definition.ts";
+import { deviation, mean, whitening } from "../statistics.ts";
 
 const row = (values: Float64Array): Estimate => ({ level: "row", values });
 

@@ -19,8 +19,14 @@ import {
   SLOT,
 } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
+import {
+  type LossResult,
+  lossResult,
+  type PolicyLossSpec,
+  type ResolvedLoss,
+  resolveLoss,
+} from "./resolve.ts";
 import { recordSelection } from "./selection_kernels.ts";
-import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./spec.ts";
 
 /** A packed batch on the device. Per-token buffers hold T elements. */
 export interface LossBuffers {

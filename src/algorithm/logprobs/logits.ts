@@ -2,10 +2,10 @@
  * From logits: log-prob of the target, entropy and sum of squared probabilities in one pass, and back. From hidden
  * states and the head matrix: the same, a piece of the vocabulary at a time, so that no [T, V] buffer exists.
  */
-import type { Buffer, Device } from "../compute/device.ts";
-import { type Constants, defineKernel, folded, type Grid } from "../compute/kernel.ts";
-import { matmul } from "../compute/matmul.ts";
-import { UnsupportedError } from "../errors.ts";
+import type { Buffer, Device } from "../../compute/device.ts";
+import { type Constants, defineKernel, folded, type Grid } from "../../compute/kernel.ts";
+import { matmul } from "../../compute/matmul.ts";
+import { UnsupportedError } from "../../errors.ts";
 
 const PARAMS = {
   rows: "u32",
