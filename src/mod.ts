@@ -8,9 +8,9 @@
  */
 
 export * from "./algorithm/mod.ts";
+export { type OpenBackend, registerBackend } from "./backend/backends.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions } from "./backend/local/backend.ts";
-export { type OpenBackend, registerBackend } from "./backend/registry.ts";
 export { TinkerBackend, type TinkerOptions } from "./backend/tinker/backend.ts";
 export type { ModelInfo, WantedModel } from "./backend/tinker/model.ts";
 export {
@@ -48,7 +48,7 @@ export type * from "./data/types.ts";
 export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
 export type { CheckpointStore } from "./log/checkpoint/store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
-export { type OpenLogger, registerLogger } from "./log/loggers/registry.ts";
+export { type OpenLogger, registerLogger } from "./log/loggers/loggers.ts";
 export { registerStage, registerWrapper } from "./loop/pipeline/pipeline.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";

@@ -1,4 +1,6 @@
 /** Which settings exist on a backend, and whether a value fits one. */
+
+import { nearest } from "../nearest.ts";
 import { describeType, type Field, type Fields, type ValueOf } from "./fields/field.ts";
 import { LOCAL_FIELDS } from "./fields/local.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
@@ -6,7 +8,7 @@ import { TINKER_FIELDS } from "./fields/tinker.ts";
 import { VERL_FIELDS } from "./fields/verl.ts";
 import { hasInterpolation, MISSING } from "./hydra/interpolate.ts";
 import { maskText } from "./mask.ts";
-import { nearest, nearestPath } from "./problem.ts";
+import { nearestPath } from "./problem.ts";
 import { VERL_SHARED_RLLM } from "./sync/tables.ts";
 import { verlFields } from "./sync/verl_tree.ts";
 import { getAt, isTree, leaves, type Tree, type Value } from "./yaml/tree.ts";

@@ -4,10 +4,10 @@
  * composed configuration.
  */
 
-import { nearest } from "../config/problem.ts";
 import type { SamplingParams } from "../contract/backend.ts";
 import type { TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { nearest } from "../nearest.ts";
 
 export interface SamplingSettings {
   readonly temperature: number;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import { registerBackend } from "../../src/backend/backends.ts";
 import { defineBackend } from "../../src/backend/define.ts";
-import { registerBackend } from "../../src/backend/registry.ts";
 import type { Backend, Metrics, OptimParams } from "../../src/contract/backend.ts";
 import type { Task } from "../../src/data/types.ts";
 import { train } from "../../src/loop/train.ts";
@@ -102,5 +102,5 @@ test("a missing function and a taken name are told at once", () => {
   expect(() => defineBackend({ ...backend, name: "half", optimStep: undefined as never })).toThrow(
     /backend half .* must have the function optimStep/,
   );
-  expect(() => registerBackend("tinker", () => backend)).toThrow(/grpu has one of that name/);
+  expect(() => registerBackend("tinker", () => backend)).toThrow(/backend tinker: the name is taken/);
 });

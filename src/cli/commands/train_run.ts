@@ -10,7 +10,7 @@ import type { Logger } from "../../log/logger.ts";
 import { ConsoleLogger } from "../../log/loggers/console.ts";
 import { EpisodeFiles } from "../../log/loggers/episodes.ts";
 import { GroupsFile, MetricsFile, SamplesFile } from "../../log/loggers/jsonl.ts";
-import { registeredLogger } from "../../log/loggers/registry.ts";
+import { loggers } from "../../log/loggers/loggers.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../../log/loggers/tensorboard.ts";
 import { checkWandb, openWandb, type WandbOptions } from "../../log/loggers/wandb.ts";
 import { renderPage } from "../../log/page/report.ts";
@@ -106,8 +106,8 @@ const LOGGERS = ["console", "jsonl", "report", "tensorboard", "wandb"];
 /** Before a folder is touched or a device opened. */
 function checkLoggers(config: Tree, io: Io): void {
   const names = setting(config, "rllm.trainer.logger");
-  if (names.includes("wandb") && !registeredLogger("wandb")) checkWandb(io.env);
-  const other = names.find((name) => !LOGGERS.includes(name) && !registeredLogger(name));
+  if (names.includes("wandb") && !loggers.has("wandb")) checkWandb(io.env);
+  const other = names.find((name) => !LOGGERS.includes(name) && !loggers.has(name));
   if (!other) return;
   throw new UnsupportedError(
     `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
@@ -117,7 +117,7 @@ function checkLoggers(config: Tree, io: Io): void {
 
 function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
   const names = setting(config, "rllm.trainer.logger");
-  const own = names.flatMap((name) => registeredLogger(name) ?? []);
+  const own = names.flatMap((name) => loggers.get(name) ?? []);
   const hasFiles = names.includes("jsonl") || names.includes("report");
   return [
     names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
@@ -129,9 +129,7 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
         ]
       : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
-    ...(names.includes("wandb") && !registeredLogger("wandb")
-      ? openWandb(wandbRun({ config, dir, io }))
-      : []),
+    ...(names.includes("wandb") && !loggers.has("wandb") ? openWandb(wandbRun({ config, dir, io })) : []),
     ...own.map((open) => open({ dir })),
     ...(setting(config, "rllm.episode_logging.log_episodes")
       ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]

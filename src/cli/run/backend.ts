@@ -1,5 +1,5 @@
 /** Opens the backend that a run names: the one on this machine, a Tinker service, or one of the user's. */
-import { registeredBackend } from "../../backend/registry.ts";
+import { backends } from "../../backend/backends.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";
@@ -27,7 +27,7 @@ export async function openBackend(
   { io, ...options }: OpenOptions & { readonly io: Io },
 ): Promise<OpenedTrainer> {
   const name = setting(session.config, "rllm.backend");
-  const open = registeredBackend(name);
+  const open = backends.get(name);
   if (open) {
     const backend = await open({ config: session.config });
     return { backend, description: `backend ${name}`, session };

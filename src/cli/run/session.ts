@@ -1,5 +1,5 @@
 /** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
-import { backendNames } from "../../backend/registry.ts";
+import { backends } from "../../backend/backends.ts";
 import { composeConfig } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
@@ -8,7 +8,7 @@ import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { loggerNames } from "../../log/loggers/registry.ts";
+import { loggers } from "../../log/loggers/loggers.ts";
 import { rejectionNames } from "../../loop/stages/registry.ts";
 import "../../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
@@ -90,8 +90,8 @@ export async function openSession(
       "rllm.algorithm.adv_estimator": [...estimatorNames()],
       "rllm.algorithm.loss_fn": [...lossNames()],
       "rllm.rejection_sample.mode": rejectionNames(),
-      "rllm.backend": backendNames(),
-      "rllm.trainer.logger": loggerNames(),
+      "rllm.backend": backends.names(),
+      "rllm.trainer.logger": loggers.names(),
     },
   });
   warn(warnings, io);

@@ -1,6 +1,7 @@
 /** The packaged files and the groups among them: which layers a configuration starts from. */
 
-import { nearest, type Problem } from "../problem.ts";
+import { nearest } from "../../nearest.ts";
+import type { Problem } from "../problem.ts";
 import { BACKENDS } from "../schema.ts";
 import { MODEL_ENGINES, VERL_ENGINES, VERL_VERSIONS, verlFiles } from "../sync/verl_tree.ts";
 import {
