@@ -1,4 +1,4 @@
-/** Saving a run and going on from there. The folders themselves are log/checkpoint/checkpoints.ts's work. */
+/** Saving a run and going on from there. The folders themselves are log/checkpoint/folder_checkpoints.ts's work. */
 import type { Backend } from "../contract/backend.ts";
 import { markOf } from "../data/dataset.ts";
 import type { Task } from "../data/types.ts";

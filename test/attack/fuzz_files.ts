@@ -9,7 +9,7 @@ import { packagedText } from "../../src/cli/files.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { validateFile } from "../../src/convert/validate.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
-import { renderPage } from "../../src/log/page/report.ts";
+import { renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/files/tokenizer.ts";

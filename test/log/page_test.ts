@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { renderPage } from "../../src/log/page/report.ts";
+import { renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { serveRuns } from "../../src/log/page/view_server.ts";
 import { someMetrics, type WrittenRun, writeRun } from "../fixtures/run_folder.ts";

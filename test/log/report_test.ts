@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { GroupsFile } from "../../src/log/loggers/jsonl.ts";
 import { Curve, Sampled } from "../../src/log/page/curve.ts";
 import { FollowedFile } from "../../src/log/page/followed_file.ts";
-import { type PageData, renderPage } from "../../src/log/page/report.ts";
+import { type PageData, renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { serveRuns } from "../../src/log/page/view_server.ts";
 import { grpu } from "../fixtures/cli.ts";

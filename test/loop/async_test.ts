@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Backend } from "../../src/contract/backend.ts";
-import { EpisodeStore } from "../../src/log/loggers/episode_store.ts";
+import { EpisodeStore } from "../../src/log/episode_store.ts";
 import { SyncWindow } from "../../src/loop/rollout/sync_window.ts";
 import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
 import { type TrainOptions, train } from "../../src/loop/train.ts";

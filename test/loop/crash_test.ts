@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { randomStream } from "../../src/data/random.ts";
-import { FolderCheckpoints } from "../../src/log/checkpoint/checkpoints.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import type { LoopState } from "../../src/loop/state.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));

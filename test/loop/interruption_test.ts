@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { FolderCheckpoints } from "../../src/log/checkpoint/checkpoints.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import type { Logger } from "../../src/log/logger.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
 import { pipelineStep } from "../../src/loop/pipeline/pipeline.ts";

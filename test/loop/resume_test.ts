@@ -5,7 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Task } from "../../src/data/types.ts";
-import { FolderCheckpoints, placeAside, readCheckpoint } from "../../src/log/checkpoint/checkpoints.ts";
+import {
+  FolderCheckpoints,
+  placeAside,
+  readCheckpoint,
+} from "../../src/log/checkpoint/folder_checkpoints.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
 import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
 import type { LoopState } from "../../src/loop/state.ts";

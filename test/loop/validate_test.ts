@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import type { Episode } from "../../src/data/types.ts";
-import { FolderCheckpoints } from "../../src/log/checkpoint/checkpoints.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import type { LogRecord } from "../../src/log/logger.ts";
 import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
 import type { LoopState } from "../../src/loop/state.ts";

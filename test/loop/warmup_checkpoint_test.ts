@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { FolderCheckpoints } from "../../src/log/checkpoint/checkpoints.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
 import type { LoopState } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";

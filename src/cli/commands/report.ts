@@ -26,7 +26,7 @@ export const reportCommand: Command = {
 
 async function writeReport({ args, options }: Input, io: Io): Promise<void> {
   const { openRuns } = await import("../run/runs.ts");
-  const { renderPage } = await import("../../log/page/report.ts");
+  const { renderPage } = await import("../../log/page/render.ts");
   const runs = openRuns(args);
   for (const run of runs) run.poll();
   const output = options.output ?? (runs.length === 1 ? join(runs[0]!.dir, "report.html") : "runs.html");

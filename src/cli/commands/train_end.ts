@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
-import type { BestCheckpoint } from "../../log/checkpoint/checkpoints.ts";
+import type { BestCheckpoint } from "../../log/checkpoint/folder_checkpoints.ts";
 import type { RunData } from "../../log/page/run_folder.ts";
 import type { TrainOutcome } from "../../loop/train.ts";
 import type { Input, Io } from "../command.ts";

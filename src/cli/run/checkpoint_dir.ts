@@ -2,8 +2,8 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { ConfigError } from "../../errors.ts";
-import { FolderCheckpoints } from "../../log/checkpoint/checkpoints.ts";
-import { damageOf } from "../../log/checkpoint/files.ts";
+import { FolderCheckpoints } from "../../log/checkpoint/folder_checkpoints.ts";
+import { damageOf } from "../../log/checkpoint/seal.ts";
 import { isRunFolder } from "../../log/page/run_folder.ts";
 import type { Io } from "../command.ts";
 

@@ -10,7 +10,7 @@ import { toYaml } from "../../config/show.ts";
 import { readYaml } from "../../config/yaml/read.ts";
 import { equalValues, flatten, type Tree } from "../../config/yaml/tree.ts";
 import { fileError } from "../../errors.ts";
-import { FolderCheckpoints, placeAside } from "../../log/checkpoint/checkpoints.ts";
+import { FolderCheckpoints, placeAside } from "../../log/checkpoint/folder_checkpoints.ts";
 import { FolderLock } from "../../log/folder/lock.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
 import { namesIn } from "../../log/folder/owner.ts";

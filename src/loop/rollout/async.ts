@@ -16,7 +16,7 @@
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, Task } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
-import { EpisodeStore } from "../../log/loggers/episode_store.ts";
+import { EpisodeStore } from "../../log/episode_store.ts";
 import type { LoopSettings } from "../settings.ts";
 import { episodeMetrics } from "../stages/generate.ts";
 import type { StageContext, Staged, Stages } from "../stages.ts";

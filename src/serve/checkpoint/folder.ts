@@ -5,7 +5,7 @@
 import { chmod, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { fileError } from "../../errors.ts";
-import { syncDirectory } from "../../log/checkpoint/files.ts";
+import { syncDirectory } from "../../log/checkpoint/seal.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
 import {
   type CheckpointKind,

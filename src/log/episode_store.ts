@@ -1,8 +1,8 @@
 /** Episodes that wait on disk until they are trained on. */
 import { readFile, rm, writeFile } from "node:fs/promises";
-import { FolderLock } from "../folder/lock.ts";
-import { makeFolders } from "../folder/make_folders.ts";
-import { namesIn } from "../folder/owner.ts";
+import { FolderLock } from "./folder/lock.ts";
+import { makeFolders } from "./folder/make_folders.ts";
+import { namesIn } from "./folder/owner.ts";
 
 const SETTING = "rllm.async_training.episode_offload_dir";
 

@@ -6,7 +6,7 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { ConfigError } from "../../errors.ts";
-import { damageOf, sealFolder, syncDirectory, syncFile } from "./files.ts";
+import { damageOf, sealFolder, syncDirectory, syncFile } from "./seal.ts";
 import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./store.ts";
 
 export interface FolderCheckpointsOptions {
