@@ -44,7 +44,7 @@ export async function run(): Promise<void> {
   tell(
     `samples of a client: ${Math.min(...load.samples)} to ${Math.max(...load.samples)}; steps: ${load.steps.join(", ")}`,
   );
-  const [half, last] = [load.memory[Math.floor(load.memory.length / 2)], load.memory[load.memory.length - 1]];
+  const [half, last] = [load.memory[Math.floor(load.memory.length / 2)]!, load.memory.at(-1)!];
   const mebi = ({ rss, held, device, results }: typeof last) =>
     `process ${(rss / MEBI).toFixed(0)}, objects ${(held / MEBI).toFixed(0)} (results ${(results / MEBI).toFixed(0)} of them), device ${(device / MEBI).toFixed(1)}`;
   tell(`MiB at half time: ${mebi(half)}; at the end: ${mebi(last)}`);

@@ -15,7 +15,7 @@ interface Block {
 }
 
 const BLOCKS: readonly Block[] = [...PAGE.matchAll(/^```(\w+) ?(\S+)?\n([\s\S]*?)^```$/gm)].map(
-  ([, language, file, text]) => ({ language, file, text }),
+  ([, language, file, text]) => ({ language: language!, file, text: text! }),
 );
 
 /** A run of seconds on the reference device. */

@@ -65,8 +65,8 @@ export function mutantsOf(text: string): WgslMutant[] {
 
 function* operators(code: string): Generator<Edit> {
   const replacement = new Map(OPERATORS);
-  for (const { 1: from, index } of code.matchAll(BINARY))
-    yield { at: index + 1, from, to: replacement.get(from!)!, mutator: "operator" };
+  for (const { 1: from = "", index } of code.matchAll(BINARY))
+    yield { at: index + 1, from, to: replacement.get(from)!, mutator: "operator" };
 }
 
 function* floats(code: string): Generator<Edit> {
@@ -83,8 +83,8 @@ function literal(value: number): string {
 }
 
 function* calls(code: string): Generator<Edit> {
-  for (const { 1: from, index } of code.matchAll(CALL))
-    yield { at: index, from, to: FUNCTIONS[from!]!, mutator: "function" };
+  for (const { 1: from = "", index } of code.matchAll(CALL))
+    yield { at: index, from, to: FUNCTIONS[from]!, mutator: "function" };
 }
 
 /** `select(a, b, c)` becomes `select(b, a, c)`: a mask that does the opposite. */

@@ -189,7 +189,7 @@ export async function computePolicyLoss(
     const wanted = [recorded.dlogprobs, ...(recorded.dentropy ? [recorded.dentropy] : [])];
     const reads = wanted.map((buffer) => ({ buffer, type: "f32" as const, length: counts.tokens }));
     const data = await device.read([...recorded.reads, ...reads]);
-    const [dlogprobs, dentropy] = data.slice(recorded.reads.length) as Float32Array[];
+    const [dlogprobs, dentropy] = data.slice(recorded.reads.length) as [Float32Array, Float32Array?];
     return { ...recorded.decode(data.slice(0, recorded.reads.length)), dlogprobs, dentropy };
   } finally {
     recorded.release();
@@ -221,8 +221,9 @@ export async function computeKl(
       type: "f32" as const,
       length: counts.tokens,
     }));
-    const [sums, values, dlogprobs] = (await device.read([...recorded.reads, ...reads])) as Float32Array[];
-    return { values, loss: recorded.decode([sums!]).loss, dlogprobs };
+    const data = await device.read([...recorded.reads, ...reads]);
+    const [sums, values, dlogprobs] = data as [Float32Array, Float32Array, Float32Array];
+    return { values, loss: recorded.decode([sums]).loss, dlogprobs };
   } finally {
     recorded.release();
     inputs.release();

@@ -59,10 +59,10 @@ export async function measureCeilings(device: Device): Promise<Ceilings> {
 }
 
 async function copyRate(device: Device, bytes: number): Promise<number> {
-  const buffers = [device.alloc(bytes, "copy source"), device.alloc(bytes, "copy target")];
-  device.clear(buffers[0]!);
-  const [x, y] = buffers;
-  const seconds = await best(device, buffers, () =>
+  const x = device.alloc(bytes, "copy source");
+  const y = device.alloc(bytes, "copy target");
+  device.clear(x);
+  const seconds = await best(device, [x, y], () =>
     device.dispatch(copyKernel, { buffers: { x, y }, params: { quads: bytes / 16 } }),
   );
   return (2 * bytes) / seconds;

@@ -147,7 +147,7 @@ export class BufferPool<S> {
     const enough = this.pooled - bytes;
     while (this.pooled > enough && this.pooled > 0) {
       const list = this.oldest()!;
-      const [{ storage, capacity }] = list.splice(0, 1);
+      const { storage, capacity } = list.shift()!;
       if (list.length === 0) this.free.delete(capacity);
       this.pooled -= capacity;
       dropped.push(storage);

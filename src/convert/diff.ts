@@ -31,7 +31,8 @@ export interface Diff {
 }
 
 export function diffSources(a: Source, b: Source, readConfig: (name: string) => string | undefined): Diff {
-  const [left, right] = [a, b].map((source) => convert(source, { to: "verl", readConfig, pin: true }));
+  const asVerl = (source: Source) => convert(source, { to: "verl", readConfig, pin: true });
+  const [left, right] = [asVerl(a), asVerl(b)];
   const leavesOfVerl = [...verlLeaves(readConfig)].map(([path, { value }]) => [path, value] as const);
   const read = defaultReader(unflatten(leavesOfVerl));
   const paths = new Set([...left.values.keys(), ...right.values.keys()]);

@@ -27,7 +27,7 @@ export function shuffledIndices(n: number, seed: number): Uint32Array {
   const random = randomStream(seed);
   for (let i = n - 1; i > 0; i--) {
     const j = Math.floor(random() * (i + 1));
-    [order[i], order[j]] = [order[j], order[i]];
+    [order[i], order[j]] = [order[j]!, order[i]!];
   }
   return order;
 }

@@ -79,7 +79,7 @@ function exampleBatch({ backend, settings, examples }: Run, number: number): Tra
   }
   const random = randomStream(seedOf(settings.training.seed, WARMUP_STREAM, number));
   const choices = Math.min(limit ?? examples.length, examples.length);
-  const drawn = Array.from({ length: batch_size }, () => examples[Math.floor(random() * choices)]);
+  const drawn = Array.from({ length: batch_size }, () => examples[Math.floor(random() * choices)]!);
   const eos = backend.model.eosTokenIds[0];
   return supervisedBatch(drawn.map((example) => encodeExample(example, { tokenizer, eos })));
 }

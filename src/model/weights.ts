@@ -39,9 +39,10 @@ export function fusedParts(config: ModelConfig): Part[] {
     let fused = tensor;
     for (const [pattern, name] of FUSED) fused = fused.replace(pattern, name);
     const isBias = fused.endsWith("qkv.bias");
-    const [rows, columns] = shape.length === 2 ? shape : isBias ? [shape[0]!, 1] : [1, shape[0]!];
+    const [length = 1, width = 1] = shape;
+    const [rows, columns] = shape.length === 2 || isBias ? [length, width] : [1, length];
     const row = used.get(fused) ?? 0;
-    used.set(fused, row + rows!);
+    used.set(fused, row + rows);
     return { tensor, fused, row, rows, columns };
   });
 }

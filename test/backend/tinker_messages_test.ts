@@ -43,11 +43,11 @@ describe("a forward_backward request", () => {
   });
 
   test("may lie on a part of an array, and be forward only", () => {
-    const [{ tokens, inputs }] = request.data;
+    const { tokens, inputs } = request.data[0]!;
     const padded = new Int32Array(5);
     padded.set(tokens, 1);
     const data = [{ tokens: padded.subarray(1, 4), inputs }];
-    const [a, b] = [data, [request.data[0]]].map((of) =>
+    const [a, b] = [data, [request.data[0]!]].map((of) =>
       encodeForwardBackward({ ...request, data: of, forwardOnly: true }),
     );
     expect(hex(a!)).toBe(hex(b!));

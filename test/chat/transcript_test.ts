@@ -24,7 +24,7 @@ function converse(template: string, turns: readonly Turn[], options: { accumulat
   const messages: ChatMessage[] = [{ role: "user", content: "and then the 12?" }];
   const calls = turns.map(({ text, isCut }, i) => {
     const prompt = transcript.prompt(messages);
-    const responseIds = [...spelledOut(tokenizer, text), ...(isCut! ? [] : [end!])];
+    const responseIds = [...spelledOut(tokenizer, text), ...(isCut ? [] : [end!])];
     const message = parseReply(tokenizer.decode(responseIds), { id: `c${i}`, format: "hermes" });
     transcript.record(prompt, { responseIds, message });
     const said = tokenizer.formatChat(messages);

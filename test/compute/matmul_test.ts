@@ -223,28 +223,29 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
     (family) => !["subgroup", "few"].includes(family) || gpuDevice!.info.subgroupSize === 8,
   );
   for (const family of runnable)
-    for (const [m, n, k] of [
+    for (const [m, n, depth] of [
       [1, 4, 1],
       [70, 132, 37],
       [100, 64, 200],
-    ].map(([m, n, k]) => (family === "few" ? [m, n, Math.ceil(k! / 4) * 4] : [m, n, k])))
+    ] as const) {
+      const k = family === "few" ? Math.ceil(depth / 4) * 4 : depth;
       test(`${family} ${m} x ${n} x ${k}`, async () => {
         const isByColumns = family === "few";
-        const [a, b] = [floats(m! * k!, 8), floats(k! * n!, 9)];
+        const [a, b] = [floats(m * k, 8), floats(k * n, 9)];
         const run = async (device: Device) => {
-          const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m! * n! * 4, "c")];
+          const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
           const params = {
             m,
             n,
             k,
             a_offset: 0,
-            a_row: k!,
+            a_row: k,
             a_k: 1,
             b_offset: 0,
-            b_k: isByColumns ? 1 : n!,
-            b_column: isByColumns ? k! : 1,
+            b_k: isByColumns ? 1 : n,
+            b_column: isByColumns ? k : 1,
             c_offset: 0,
-            c_row: n!,
+            c_row: n,
             alpha: 1,
             mode: 0,
           };
@@ -254,4 +255,5 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
         expectClose(await run(gpuDevice!), await run(cpu), TOLERANCE);
         expect(gpuDevice!.memory.live).toBeGreaterThan(0);
       });
+    }
 });

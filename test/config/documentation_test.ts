@@ -6,7 +6,7 @@ import { getAt } from "../../src/config/yaml/tree.ts";
 import { attempt, compose } from "./disk.ts";
 
 const PAGE = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8");
-const codes = (text: string) => [...text.matchAll(/`([^`]+)`/g)].map(([, code]) => code);
+const codes = (text: string) => [...text.matchAll(/`([^`]+)`/g)].map(([, code]) => code!);
 
 test("every override of the table is taken", () => {
   const table = PAGE.slice(PAGE.indexOf("| you write"), PAGE.indexOf("Values:"));
@@ -16,8 +16,8 @@ test("every override of the table is taken", () => {
     .filter((code) => /^[+~]?[+\w./]+=|^~/.test(code));
   expect(written.length).toBeGreaterThan(8);
   for (const override of written) {
-    const first = override!.startsWith("~") ? ["+own.key=1"] : [];
-    expect([override, attempt([...first, override!]).problems]).toEqual([override, []]);
+    const first = override.startsWith("~") ? ["+own.key=1"] : [];
+    expect([override, attempt([...first, override]).problems]).toEqual([override, []]);
   }
 });
 

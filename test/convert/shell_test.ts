@@ -431,7 +431,7 @@ describe("what a script starts", () => {
     expect([...below("[ppo_trainer, _self_]").values.keys()]).toEqual(["data.seed"]);
     expect(below("[ppo_megatron_trainer, _self_]").values.get("model_engine")?.value).toBe("megatron");
     const { notes } = below("[my_base, _self_]");
-    expect(notes!?.[0].message).toContain("defaults: my_base: their settings are not read");
+    expect(notes?.[0]?.message).toContain("defaults: my_base: their settings are not read");
   });
 
   test("a word that is no setting is refused", () => {

@@ -94,7 +94,7 @@ const HISTORY = 2;
 /** The rows of a run's history. */
 function rowsOf(file: string): Record<string, number>[] {
   const histories = recordsOf(file)
-    .map((each) => fieldsOf(each)[0])
+    .map((each) => fieldsOf(each)[0]!)
     .filter(({ field }) => field === HISTORY);
   return histories.map(({ value }) => {
     const items = fieldsOf(value as Buffer).filter(({ field }) => field === 1);

@@ -97,7 +97,7 @@ function scorer(old: readonly number[]) {
   const asked: { policy: string; temperature: number }[] = [];
   const logprobs: Backend["logprobs"] = async ({ tokens }, options) => {
     asked.push(options);
-    const of = (t: number) => (options.policy === "current" ? old[t] : -9);
+    const of = (t: number) => (options.policy === "current" ? old[t]! : -9);
     return { logprobs: Float32Array.from(tokens, (_, t) => of(t)) };
   };
   return { backend: { logprobs }, asked };

@@ -97,9 +97,9 @@ function requestsOf({ vocabSize }: ModelConfig, { tokens, companions }: Scale) {
   );
   const company = (i: number) => {
     const size = companions[whole(companions.length)]!;
-    const chosen = Array.from({ length: size }, () => others[whole(others.length)]);
+    const chosen = Array.from({ length: size }, () => others[whole(others.length)]!);
     const at = whole(size + 1);
-    return { requests: [...chosen.slice(0, at), rows[i % rows.length], ...chosen.slice(at)], at };
+    return { requests: [...chosen.slice(0, at), rows[i % rows.length]!, ...chosen.slice(at)], at };
   };
   return { rows, company };
 }
@@ -156,11 +156,11 @@ async function differences(model: LanguageModel, scale: Scale): Promise<Record<s
   const sample = (requests: readonly SampleRequest[]) => model.sample(requests, { weightVersion: 0 });
   const alone = [];
   for (const row of rows) {
-    const [drawn] = await sample([row]);
-    const sequence = sequenceOf(row, drawn!);
+    const drawn = (await sample([row]))[0]!;
+    const sequence = sequenceOf(row, drawn);
     const score = await scored(model, [sequence]);
     const [training] = await trained(model, [sequence]);
-    found.add("sampled against scored", drawn!.logprobs, score.logprobs(0).slice(-drawn!.tokens.length));
+    found.add("sampled against scored", drawn.logprobs, score.logprobs(0).slice(-drawn.tokens.length));
     found.add("scored against trained", score.logprobs(0), training!);
     alone.push({ drawn, logprobs: score.logprobs(0), entropies: score.entropies(0) });
   }
@@ -168,9 +168,9 @@ async function differences(model: LanguageModel, scale: Scale): Promise<Record<s
     const { requests, at } = company(i);
     const { drawn, logprobs, entropies } = alone[i % rows.length]!;
     const together = await sample(requests);
-    found.add("tokens drawn", together[at]!.tokens, drawn!.tokens);
-    found.add("log-probs drawn", together[at]!.logprobs, drawn!.logprobs);
-    const sequences = requests.map((request, j) => sequenceOf(request, j === at ? drawn : together[j]));
+    found.add("tokens drawn", together[at]!.tokens, drawn.tokens);
+    found.add("log-probs drawn", together[at]!.logprobs, drawn.logprobs);
+    const sequences = requests.map((request, j) => sequenceOf(request, j === at ? drawn : together[j]!));
     const score = await scored(model, sequences);
     found.add("log-probs scored", score.logprobs(at), logprobs);
     found.add("entropies scored", score.entropies(at), entropies);

@@ -161,9 +161,9 @@ export const advantageRows = defineKernel({
   reference({ rewards, mask, offsets, values, advantages, returns }, params, constants) {
     const rewardAt = (t: number, row: number) =>
       constants.TOKEN_REWARDS
-        ? rewards[t]
+        ? rewards[t]!
         : t === lastTrained(mask, offsets[row]!, offsets[row + 1]!)
-          ? rewards[row]
+          ? rewards[row]!
           : 0;
     for (let row = 0; row < params.rows; row++) {
       const range = {
@@ -178,13 +178,13 @@ export const advantageRows = defineKernel({
       }
       if (constants.MODE === ROWS_MODE.toGo) {
         discountedReturns(range, { gamma: 1, atMasked: "carry and show" }, returns);
-        for (let t = range.first; t! < range.end; t!++)
-          advantages[t!] = returns[t!]! - (constants.BASELINE && mask[t!] !== 0 ? values[row]! : 0);
+        for (let t = range.first; t < range.end; t++)
+          advantages[t] = returns[t]! - (constants.BASELINE && mask[t] !== 0 ? values[row]! : 0);
         continue;
       }
       const atMasked = constants.MODE === ROWS_MODE.reset ? ("reset" as const) : ("carry" as const);
       discountedReturns(range, { gamma: params.gamma, atMasked }, returns);
-      for (let t = range.first; t! < range.end; t!++) advantages[t!] = returns[t!]!;
+      for (let t = range.first; t < range.end; t++) advantages[t] = returns[t]!;
     }
   },
 });

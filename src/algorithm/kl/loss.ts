@@ -127,9 +127,8 @@ export function recordKl(
   const { buffers, counts } = batch;
   const weights = tokenWeights(spec.loss_agg_mode, counts, spec);
   const rowWeights = uploadRowWeights(device, weights, counts);
-  const [values, dlogprobs] = ["kl values", "dlogprobs"].map((label) =>
-    device.alloc(counts.tokens * 4, label),
-  );
+  const values = device.alloc(counts.tokens * 4, "kl values");
+  const dlogprobs = device.alloc(counts.tokens * 4, "dlogprobs");
   const partials = device.alloc(2 * GROUPS * 4, "kl sums");
   device.dispatch(klValues, {
     buffers: {
@@ -152,10 +151,10 @@ export function recordKl(
     dlogprobs,
     reads: [{ buffer: partials, type: "f32" }],
     decode([data]) {
-      const [loss, sum] = addStrided(data!, 2);
-      return { loss, mean: sum! / (trained + COUNT_EPSILON) };
+      const [loss, sum] = addStrided(data!, 2) as [number, number];
+      return { loss, mean: sum / (trained + COUNT_EPSILON) };
     },
-    release: () => device.release(values!, dlogprobs!, partials),
+    release: () => device.release(values, dlogprobs, partials),
   };
 }
 

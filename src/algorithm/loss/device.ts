@@ -238,15 +238,15 @@ class Recording {
     const seats = this.seat();
     if (seats.riding) this.device.copy(window(seats.riding), dlogprobs, tokens * F32_BYTES);
     const logprobs = window(buffers.logprobs);
-    const [slot1, slot2, slot3] = [0, 1, 2].map((k) => (seats.slots[k] ? window(seats.slots[k]) : logprobs));
+    const slot = (k: number) => (seats.slots[k] ? window(seats.slots[k]) : logprobs);
     this.device.dispatch(this.kernel, {
       buffers: {
         logprobs,
         mask: window(buffers.mask),
         row_of_token: window(buffers.trajectoryOfToken),
-        slot1,
-        slot2,
-        slot3,
+        slot1: slot(0),
+        slot2: slot(1),
+        slot3: slot(2),
         workspace: this.workspace,
         dlogprobs,
       },

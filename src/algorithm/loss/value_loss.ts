@@ -41,14 +41,14 @@ function tokenValueLoss(value: number, old: number, target: number, clip: number
 }
 
 function valueMetrics(
-  [loss, larger, values]: readonly number[],
+  [loss = 0, larger = 0, values = 0]: readonly number[],
   trained: number,
 ): { loss: number; metrics: Metrics } {
   const count = trained + COUNT_EPSILON;
   const metrics = {
-    "critic/vf_loss": loss!,
-    "critic/vf_clipfrac": larger! / count,
-    "critic/vpred_mean": values! / count,
+    "critic/vf_loss": loss,
+    "critic/vf_clipfrac": larger / count,
+    "critic/vpred_mean": values / count,
   };
   return { loss, metrics };
 }

@@ -166,7 +166,7 @@ export class LocalBackend implements Backend {
     const [logprobs, entropy] = (await this.device.read([
       { buffer: outputs.logprobs, type: "f32" },
       { buffer: outputs.entropies, type: "f32" },
-    ])) as Float32Array[];
+    ])) as [Float32Array, Float32Array];
     const result = policyLoss(
       {
         ...trained,

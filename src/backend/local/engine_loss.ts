@@ -54,8 +54,8 @@ export class ServedLoss {
     const { weights, advantages = weights, logprobs: old } = this.rows.inputs;
     const slopes = new Float32Array(logprobs.length);
     for (let i = 0; i < logprobs.length; i++) {
-      const [t, logprob] = [first + i, logprobs[i]];
-      const it = { logprob, d: old! ? logprob! - old[t]! : 0, advantage: advantages![t]!, a: 0, b: 0 };
+      const [t, logprob] = [first + i, logprobs[i]!];
+      const it = { logprob, d: old ? logprob - old[t]! : 0, advantage: advantages![t]!, a: 0, b: 0 };
       const { value, slope } = this.token(it, this.settingsAt(t));
       if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
       this.sum += value;

@@ -28,7 +28,7 @@ export async function readRecord(dir: string): Promise<CheckpointRecord> {
   const { readJson } = await import("../../model/files/folder.ts");
   const read = RECORD.safeParse(await readJson(await diskFolder(dir), FILE));
   if (read.success) return read.data;
-  const [{ path, message }] = read.error.issues;
+  const { path, message } = read.error.issues[0]!;
   const where = path.length > 0 ? ` at ${path.join(".")}` : "";
   throw new ConfigError(
     `Cannot go on from the checkpoint as its record of the service cannot be read${where}: ${message}`,

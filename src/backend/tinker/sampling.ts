@@ -81,7 +81,7 @@ export class TinkerSampling {
       throw new RemoteError(`The service sent ${sequences.length} samples where one was asked for.`, {
         retryable: false,
       });
-    const [{ tokens, logprobs, stopReason }] = sequences;
+    const { tokens, logprobs, stopReason } = sequences[0]!;
     return { tokens, logprobs, finish_reason: stopReason, weight_version: at.version };
   }
 

@@ -213,7 +213,7 @@ export function check<S extends z.ZodType>(
 ): z.output<S> {
   const read = shape.safeParse(reply.json);
   if (read.success) return read.data;
-  const [{ path, message }] = read.error.issues;
+  const { path, message } = read.error.issues[0]!;
   const where = path.length > 0 ? path.join(".") : "its top";
   throw new RemoteError(`Cannot read the service's answer to ${what} at ${where}: ${message}`, {
     retryable: false,

@@ -128,7 +128,7 @@ async function generate({ options }: Input, io: Io): Promise<void> {
   await withModel({ options, io }, async (backend) => {
     const stop_token_ids = options.ignoreEos ? [] : backend.model.eosTokenIds;
     const request = { prompt_ids, params: { ...params, stop_token_ids }, seed };
-    const [{ tokens, logprobs }] = await backend.sample([request], { signal: io.signal });
-    io.out(`${JSON.stringify({ tokens, logprobs })}\n`);
+    const [sequence] = await backend.sample([request], { signal: io.signal });
+    io.out(`${JSON.stringify({ tokens: sequence!.tokens, logprobs: sequence!.logprobs })}\n`);
   });
 }

@@ -328,7 +328,7 @@ const ROWS: readonly Row[] = [
 ];
 
 export const SUPPORT: readonly Support[] = ROWS.map(([pattern, columns, reason, reasons = {}]) => {
-  const [local, tinker, verl, trinity] = columns.split(" ") as Status[];
+  const [local, tinker, verl, trinity] = columns.split(" ") as [Status, Status, Status, Status];
   return { pattern, status: { local, tinker, verl, trinity }, reason, reasons };
 });
 

@@ -77,7 +77,7 @@ class PlainReader {
   }
 
   private innermost() {
-    return this.open[this.open.length - 1];
+    return this.open[this.open.length - 1]!;
   }
 
   private place(path: string, key: string, number: number): string {

@@ -62,7 +62,7 @@ function sequence(inside: string, end: number): { words: string[]; end: number }
   if (!match) return undefined;
   const [from, to] = [Number(match[1]), Number(match[2])];
   const step = (Math.abs(Number(match[3] ?? 1)) || 1) * (from <= to ? 1 : -1);
-  const isPadded = [match[1], match[2]].some((text) => /^-?0\d/.test(text));
+  const isPadded = [match[1]!, match[2]!].some((text) => /^-?0\d/.test(text));
   const width = isPadded ? Math.max(match[1]!.length, match[2]!.length) : 0;
   const count = Math.floor((to - from) / step) + 1;
   if (count > 10_000) return undefined;

@@ -15,7 +15,7 @@ export function runCommand(shell: Shell, node: Command): Flow {
   const rest = node.suffix.filter((it) => it.type === "Word" || it.type === "Assignment");
   const words = name.length === 0 ? [] : [...name, ...expandArguments(shell, name[0]!.text, rest)];
   if (words.length === 0) return assignAll(shell, assignments);
-  const [{ text }, ...args] = words;
+  const [{ text }, ...args] = words as [Item, ...Item[]];
   const own = shell.state.functions.get(text);
   if (own === "unknown") return shell.refuseAt(`it calls ${text}, which an unknown condition defines,`, line);
   if (own !== undefined) return withEnvironment(shell, assignments, () => shell.call(own, args, line));

@@ -114,7 +114,7 @@ function readLaunch(session: Session, { words, line, when, exported }: Launch): 
 /** `the output of \`date\` (line 3)`, where a part of the text is not known. */
 function whyUnread(session: Session, text: string): string | undefined {
   if (!hasUnknown(text)) return undefined;
-  const reasons = unknownReasons(text).map((id) => session.reasons[id]);
+  const reasons = unknownReasons(text).map((id) => session.reasons[id]!);
   return [...new Set(reasons.map(({ why, line }) => `${why} (line ${line})`))].join(", ");
 }
 

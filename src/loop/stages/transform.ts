@@ -108,7 +108,7 @@ export function groupByTaskAndName(episodes: readonly Episode[]): Grouping[] {
 }
 
 function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Grouping {
-  const [{ episode, trajectory }] = members;
+  const { episode, trajectory } = members[0]!;
   return {
     group_id: `${episode.task.id}:${trajectory.name}`,
     task_id: episode.task.id,

@@ -47,7 +47,7 @@ export const sample = defineKernel({
     const { rows, first_row, vocabulary, stride, shift, history_stride } = params;
     for (let local = 0; local < rows; local++) {
       const row = first_row + local;
-      const [temperature, topP, topK, inverse] = settings.subarray(row * SETTING_FLOATS);
+      const [temperature = 0, topP = 0, topK = 0, inverse = 0] = settings.subarray(row * SETTING_FLOATS);
       const drawn = drawToken(logits.subarray(local * stride, local * stride + vocabulary), {
         greedy: temperature === 0,
         inverse,

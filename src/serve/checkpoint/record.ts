@@ -48,9 +48,9 @@ export function formatPath({ run, kind, name }: CheckpointPath): string {
 
 /** @throws Refusal 400 for anything but `tinker://RUN/weights/NAME` or `tinker://RUN/sampler_weights/NAME`. */
 export function parsePath(path: string): CheckpointPath {
-  const [run, kind, name, ...rest] = path.startsWith("tinker://") ? path.slice(9).split("/") : [];
+  const [run = "", kind, name = "", ...rest] = path.startsWith("tinker://") ? path.slice(9).split("/") : [];
   const isKind = kind === "weights" || kind === "sampler_weights";
-  if (isKind && rest.length === 0 && RUN.test(run!) && NAME.test(name!)) return { run, kind, name };
+  if (isKind && rest.length === 0 && RUN.test(run) && NAME.test(name)) return { run, kind, name };
   throw new Refusal(
     400,
     `Cannot find the checkpoint: its path must be tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME (${path.slice(0, 200)}).`,

@@ -24,7 +24,7 @@ const shapes: readonly Shape[] = [
 function runOf({ rows, hidden, inner, attended, qkv }: Shape, [first, last]: readonly [number, number]) {
   const sizes = [attended * hidden, hidden * 2 * inner, inner * hidden, hidden * qkv];
   const starts = sizes.map((_, i) => 4 + sizes.slice(0, i).reduce((sum, size) => sum + size, 0));
-  const [o_at, gate_up_at, down_at, qkv_at] = starts.map((at) => at / 4);
+  const [o_at = 0, gate_up_at = 0, down_at = 0, qkv_at = 0] = starts.map((at) => at / 4);
   const [x_at, attended_at] = [3, 3 + rows * hidden];
   const normed_at = attended_at + rows * attended;
   const wide_at = normed_at + rows * hidden;

@@ -85,12 +85,12 @@ function subtractBaseline(
   const alone = columns.length < 2;
   const longest = Math.max(0, ...columns.map((tokens) => tokens.length));
   for (let column = 0; column < longest; column++) {
-    const tokens = columns.filter((row) => column < row.length).map((row) => row[column]);
+    const tokens = columns.filter((row) => column < row.length).map((row) => row[column]!);
     const trained = tokens.filter((t) => mask[t] !== 0);
-    const weight = trained.reduce((sum, t) => sum + power[t], 0) + EPSILON;
-    const weighted = trained.reduce((sum, t) => sum + returns[t] * power[t], 0);
-    const baseline = alone ? 0 : weighted! / weight;
-    for (const t of trained) advantages[t!] = returns[t!]! - baseline;
+    const weight = trained.reduce((sum, t) => sum + power[t]!, 0) + EPSILON;
+    const weighted = trained.reduce((sum, t) => sum + returns[t]! * power[t]!, 0);
+    const baseline = alone ? 0 : weighted / weight;
+    for (const t of trained) advantages[t] = returns[t]! - baseline;
     const tail = column >= second! ? lonely?.[column] : undefined;
     if (tail !== undefined && mask[tail] !== 0) advantages[tail] = returns[tail]!;
   }
