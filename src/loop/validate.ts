@@ -2,10 +2,11 @@
 import type { Metrics } from "../contract/backend.ts";
 import type { Episode, Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { mean } from "../statistics.ts";
+import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
 import { rewardMetrics } from "./stages/advantage_metrics.ts";
 import type { LoopState } from "./state.ts";
-import { groupBy, mean } from "./statistics.ts";
 import { stageContext } from "./step.ts";
 import type { Run } from "./train.ts";
 

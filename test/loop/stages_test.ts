@@ -11,8 +11,8 @@ import { NOTHING_HELD, reject } from "../../src/loop/stages/reject.ts";
 import { transform } from "../../src/loop/stages/transform.ts";
 import { learningRateScale, reduceMetrics, update } from "../../src/loop/stages/update.ts";
 import type { StageContext } from "../../src/loop/stages.ts";
-import { percentile } from "../../src/loop/statistics.ts";
 import { passRates } from "../../src/loop/validate.ts";
+import { percentile } from "../../src/statistics.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 
 const context = (settings: Partly<LoopSettings> = {}, more: Partial<StageContext> = {}) =>

@@ -22,7 +22,7 @@ import {
   WHITEN_MODE,
 } from "./kernels.ts";
 import { findEstimator } from "./registry.ts";
-import { refuseTooFew } from "./statistics.ts";
+import { refuseTooFew } from "./whitening.ts";
 
 /** A packed batch on the device; which fields an estimator needs is told in {@link recordAdvantages}. */
 export interface AdvantageBuffers {

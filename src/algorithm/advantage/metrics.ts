@@ -1,7 +1,7 @@
 /** What a batch of rewards and advantages looks like: numbers for logs, and how hard the prompts were. */
 import type { Metrics } from "../../contract/backend.ts";
+import { largest, mean, populationDeviation, smallest, spread } from "../../statistics.ts";
 import type { AdvantageBatch } from "./definition.ts";
-import { deviation, mean } from "./statistics.ts";
 
 /** Whether a group teaches anything: its rewards differ, or all are at the top or at the bottom. */
 export type Difficulty = "informative" | "too_easy" | "too_hard" | "flat";
@@ -21,7 +21,7 @@ const DISTINCT = 1e-8;
 
 function difficultyOf(rewards: readonly number[]): Difficulty | undefined {
   if (rewards.length < 2) return undefined;
-  if (deviation(rewards, 0) >= DISTINCT) return "informative";
+  if (populationDeviation(rewards) >= DISTINCT) return "informative";
   if (mean(rewards) >= 1) return "too_easy";
   return mean(rewards) <= 0 ? "too_hard" : "flat";
 }
@@ -35,11 +35,11 @@ export function summarizeGroups(batch: AdvantageBatch, advantages: ArrayLike<num
     const trained = rows.flatMap((row) => trainedValues(batch, row, advantages));
     return {
       size: rows.length,
-      rewardMean: rows.length > 0 ? mean(rewards) : 0,
-      rewardStd: rows.length > 0 ? deviation(rewards, 0) : 0,
+      rewardMean: mean(rewards),
+      rewardStd: populationDeviation(rewards),
       difficulty: difficultyOf(rewards),
-      advantageMin: trained.reduce((least, x) => Math.min(least, x), Number.POSITIVE_INFINITY),
-      advantageMax: trained.reduce((most, x) => Math.max(most, x), Number.NEGATIVE_INFINITY),
+      advantageMin: smallest(trained),
+      advantageMax: largest(trained),
     };
   });
 }
@@ -69,15 +69,6 @@ export function advantageMetrics(
     ...spread("critic/advantages", trained(result.advantages)),
     ...spread("critic/returns", trained(result.returns)),
     ...difficultyMetrics(summarizeGroups(batch, result.advantages)),
-  };
-}
-
-function spread(name: string, values: readonly number[]): Metrics {
-  if (values.length === 0) return {};
-  return {
-    [`${name}/mean`]: mean(values),
-    [`${name}/max`]: values.reduce((most, x) => Math.max(most, x), Number.NEGATIVE_INFINITY),
-    [`${name}/min`]: values.reduce((least, x) => Math.min(least, x), Number.POSITIVE_INFINITY),
   };
 }
 

@@ -1,6 +1,7 @@
 /** What a role's rewards and advantages look like. */
 import type { Metrics } from "../../contract/backend.ts";
-import { groupBy, mean, percentile, standardDeviation, summary } from "../statistics.ts";
+import { mean, percentile, populationDeviation, summary } from "../../statistics.ts";
+import { groupBy } from "../group_by.ts";
 
 /** Below this an advantage counts as zero, and a group's rewards as equal. */
 const ZERO_BELOW = 1e-8;
@@ -33,7 +34,7 @@ export function difficulty(role: string, units: readonly Compared[]): Metrics {
   );
   if (compared.length === 0) return {};
   const means = compared.map(mean);
-  const deviations = compared.map(standardDeviation);
+  const deviations = compared.map(populationDeviation);
   const total = compared.length;
   const informative = deviations.filter((deviation) => deviation >= ZERO_BELOW).length;
   const uniform = means.filter((_, i) => deviations[i]! < ZERO_BELOW);

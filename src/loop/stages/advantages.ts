@@ -4,9 +4,9 @@ import type { Advantages, Metrics } from "../../contract/backend.ts";
 import { rowCount } from "../../data/pack.ts";
 import type { Step, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { AdvantageRows, ProcessedRows, StageContext, Staged } from "../stages.ts";
-import { groupBy } from "../statistics.ts";
 import { advantageMetrics, difficulty, rewardMetrics } from "./advantage_metrics.ts";
 import { algorithmOf } from "./roles.ts";
 

@@ -1,9 +1,9 @@
 /** Stage 5, process: the log-probs that the loss compares the current policy with. */
 import type { Metrics } from "../../contract/backend.ts";
 import type { PackedRows } from "../../data/pack.ts";
+import { largest, mean } from "../../statistics.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { ProcessedRows, StageContext, Staged } from "../stages.ts";
-import { largest, mean } from "../statistics.ts";
 
 /**
  * Old log-probs are computed by one forward pass when `rollout_correction.bypass_mode` is false, or by default when

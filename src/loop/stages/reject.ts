@@ -1,9 +1,10 @@
 /** Stage 3, reject: which groups train now, and which wait for a batch that teaches more. */
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../../data/types.ts";
+import { populationDeviation } from "../../statistics.ts";
+import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { StageContext, Staged } from "../stages.ts";
-import { groupBy, standardDeviation } from "../statistics.ts";
 import { rejectionByName } from "./registry.ts";
 
 export interface Candidates {
@@ -96,7 +97,7 @@ function nothingLeft(groups: readonly TrajectoryGroup[], options: LoopSettings["
 }
 
 function isUniform(group: TrajectoryGroup): boolean {
-  return standardDeviation(group.trajectories.map(({ reward }) => reward)) < UNIFORM_BELOW;
+  return populationDeviation(group.trajectories.map(({ reward }) => reward)) < UNIFORM_BELOW;
 }
 
 interface Solved {

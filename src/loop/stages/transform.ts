@@ -2,9 +2,10 @@
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, RewardedTrajectory, Step, Trajectory, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { largest, mean, smallest } from "../../statistics.ts";
+import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { StageContext, Staged } from "../stages.ts";
-import { groupBy, largest, mean, smallest } from "../statistics.ts";
 import { groupingByName } from "./registry.ts";
 
 /** A group before its rewards are checked. */

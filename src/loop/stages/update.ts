@@ -5,9 +5,9 @@ import { findLoss } from "../../algorithm/loss/resolve.ts";
 import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../../contract/backend.ts";
 import { rowCount, sliceTokens } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
+import { largest, mean, smallest } from "../../statistics.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { AdvantageRows, StageContext, Staged } from "../stages.ts";
-import { largest, mean, smallest } from "../statistics.ts";
 import { algorithmOf } from "./roles.ts";
 
 /**

@@ -1,7 +1,7 @@
 /** Estimators that give one advantage per token, in float64. Default semantics are verl 0.10's. */
 import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "../definition.ts";
 import { needs } from "../definition.ts";
-import { whitening } from "../statistics.ts";
+import { whitening } from "../whitening.ts";
 import { baselineAdvantages, runningPower } from "./optimal_token_baseline.ts";
 
 /** Index of a row's last trained token; -1 where it has none. */

@@ -1,7 +1,8 @@
 /** Estimators that give one advantage per trajectory, in float64. Default semantics are verl 0.10's. */
 import { ConfigError } from "../../../errors.ts";
+import { deviation, mean, populationDeviation } from "../../../statistics.ts";
 import type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "../definition.ts";
-import { deviation, mean, whitening } from "../statistics.ts";
+import { whitening } from "../whitening.ts";
 
 const row = (values: Float64Array): Estimate => ({ level: "row", values });
 
@@ -119,7 +120,7 @@ function gpg(batch: AdvantageBatch, { f_norm }: EstimatorSettings): Estimate {
 /** Deviation of all rows, population; 0 rows give no advantages. */
 function overBatch(values: Float64Array, centre: number, epsilon: number): Float64Array {
   if (values.length === 0) return values;
-  const spread = deviation(Array.from(values), 0) + epsilon;
+  const spread = populationDeviation(values) + epsilon;
   return values.map((a) => (a - centre) / spread);
 }
 

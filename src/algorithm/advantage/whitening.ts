@@ -1,17 +1,6 @@
-/** Means and deviations with the published epsilons, in float64. */
+/** Whitening of advantages over a batch, as verl's masked_whiten does it, in float64. */
 import { ConfigError } from "../../errors.ts";
 import { COUNT_EPSILON } from "../loss/aggregation.ts";
-
-export function mean(values: readonly number[]): number {
-  return values.reduce((sum, x) => sum + x, 0) / values.length;
-}
-
-/** Standard deviation; `ddof` 1 divides by n - 1 (sample), 0 by n (population). */
-export function deviation(values: readonly number[], ddof: number): number {
-  const centre = mean(values);
-  const squares = values.reduce((sum, x) => sum + (x - centre) ** 2, 0);
-  return Math.sqrt(squares / (values.length - ddof));
-}
 
 export interface Moments {
   readonly mean: number;

@@ -1,0 +1,71 @@
+/** Statistics of plain numbers, in float64. */
+
+export type Numbers = ArrayLike<number> & Iterable<number>;
+
+/** In order, from the first on. */
+export function sum(values: Numbers): number {
+  let total = 0;
+  for (const value of values) total += value;
+  return total;
+}
+
+/** 0 for no values. */
+export function mean(values: Numbers): number {
+  return values.length > 0 ? sum(values) / values.length : 0;
+}
+
+/** Standard deviation with the divisor n - ddof; 0 for no values, NaN for one value and `ddof` 1. */
+export function deviation(values: Numbers, ddof: number): number {
+  const centre = mean(values);
+  const squares = sum(Float64Array.from(values, (value) => (value - centre) ** 2));
+  return values.length > 0 ? Math.sqrt(squares / (values.length - ddof)) : 0;
+}
+
+/** Divides by n, as numpy does by default. */
+export function populationDeviation(values: Numbers): number {
+  return deviation(values, 0);
+}
+
+/** Divides by n - 1, as torch does by default. */
+export function sampleDeviation(values: Numbers): number {
+  return deviation(values, 1);
+}
+
+/** -Infinity for no values. */
+export function largest(values: Numbers): number {
+  let best = Number.NEGATIVE_INFINITY;
+  for (const value of values) if (value > best) best = value;
+  return best;
+}
+
+/** Infinity for no values. */
+export function smallest(values: Numbers): number {
+  let best = Number.POSITIVE_INFINITY;
+  for (const value of values) if (value < best) best = value;
+  return best;
+}
+
+/** Percentile `p` in [0, 100], with linear interpolation. */
+export function percentile(values: Numbers, p: number): number {
+  const sorted = Array.from(values).sort((a, b) => a - b);
+  const place = ((sorted.length - 1) * p) / 100;
+  const below = Math.floor(place);
+  const above = Math.min(below + 1, sorted.length - 1);
+  return sorted[below]! + (sorted[above]! - sorted[below]!) * (place - below);
+}
+
+/** `name/mean`, `name/max`, `name/min`; nothing for no values. */
+export function spread(name: string, values: Numbers): Record<string, number> {
+  if (values.length === 0) return {};
+  return {
+    [`${name}/mean`]: mean(values),
+    [`${name}/max`]: largest(values),
+    [`${name}/min`]: smallest(values),
+  };
+}
+
+/** {@link spread} with `name/std`, the population's. */
+export function summary(name: string, values: Numbers): Record<string, number> {
+  if (values.length === 0) return {};
+  return { ...spread(name, values), [`${name}/std`]: populationDeviation(values) };
+}
