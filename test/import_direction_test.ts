@@ -20,7 +20,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   data: ["contract"],
   chat: ["contract", "data"],
   config: ["data"],
-  log: ["data", "http"],
+  log: ["data", "http", "wire"],
   task: ["chat", "contract", "data"],
   model: ["compute", "contract"],
   algorithm: ["compute", "contract", "data"],

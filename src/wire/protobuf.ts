@@ -114,6 +114,12 @@ export class Writer {
     return this.push(encodeVarint((number << 3) | 1)).push(bytes);
   }
 
+  float(number: number, value: number): this {
+    const bytes = new Uint8Array(4);
+    new DataView(bytes.buffer).setFloat32(0, value, true);
+    return this.push(encodeVarint((number << 3) | 5)).push(bytes);
+  }
+
   message(number: number, value: Writer): this {
     this.open(number, value.byteLength);
     for (const part of value.parts) this.push(part);
@@ -121,13 +127,7 @@ export class Writer {
   }
 
   finish(): Uint8Array {
-    const joined = new Uint8Array(this.byteLength);
-    let at = 0;
-    for (const part of this.parts) {
-      joined.set(part, at);
-      at += part.byteLength;
-    }
-    return joined;
+    return joined(this.parts);
   }
 
   private open(number: number, length: number): this {
@@ -160,6 +160,17 @@ export function packedVarints(bytes: Uint8Array): bigint[] {
   }
   if (shift > 0n) throw damaged("a packed number is cut off");
   return values;
+}
+
+/** One array of all parts. */
+export function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.byteLength;
+  }
+  return whole;
 }
 
 /** The bytes that an array lies on. */

@@ -22,14 +22,25 @@ describe("a varint is exact over 64 bits", () => {
 
 test("fields() reads every wire type, high field numbers and nested messages in their order", () => {
   const inner = new Writer().text(1, "köln").varint(2 ** 28 - 1, 5);
-  const bytes = new Writer().double(3, -0.1).message(2, inner).bytes(7, Uint8Array.of()).finish();
+  const bytes = new Writer()
+    .double(3, -0.1)
+    .message(2, inner)
+    .bytes(7, Uint8Array.of())
+    .float(4, -0.5)
+    .finish();
   const read = [...fields(bytes)];
-  expect(read.map(({ number }) => number)).toEqual([3, 2, 7]);
+  expect(read.map(({ number }) => number)).toEqual([3, 2, 7, 4]);
+  expect(read[3]!.double).toBe(-0.5);
   expect(read[0]!.double).toBe(-0.1);
   const [name, count] = fields(read[1]!.bytes);
   expect(new TextDecoder().decode(name!.bytes)).toBe("köln");
   expect(count).toMatchObject({ number: 2 ** 28 - 1, varint: 5n });
   expect([...fields(bytesOfHex("0d0000803f"))]).toMatchObject([{ number: 1, double: 1 }]);
+});
+
+test("a varint of zero is left out, a float or double of zero is written", () => {
+  const bytes = new Writer().varint(1, 0).varint(2, 0n).float(3, 0).double(4, 0).finish();
+  expect(Buffer.from(bytes).toString("hex")).toBe(`1d${"00".repeat(4)}21${"00".repeat(8)}`);
 });
 
 test("a message in the middle of a buffer is read where it lies", () => {

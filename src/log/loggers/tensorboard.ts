@@ -3,9 +3,9 @@
  * @see tensorflow/core/util/event.proto, tensorflow/core/lib/io/record_writer.cc
  */
 
+import { joined, Writer } from "../../wire/protobuf.ts";
 import type { LogRecord } from "../logger.ts";
 import { AppendedFile } from "./appended_file.ts";
-import { bytesField, doubleField, floatField, joined, textField, varintField } from "./protobuf.ts";
 
 export const EVENTS_FILE = "events.out.tfevents.0.grpu";
 
@@ -21,15 +21,14 @@ export class TensorBoardFile extends AppendedFile {
 
 /** The first record of a file says which form it has. */
 function versionEvent(time: number): Uint8Array {
-  return joined([doubleField(1, time), textField(3, "brain.Event:2")]);
+  return new Writer().double(1, time).text(3, "brain.Event:2").finish();
 }
 
 function scalarsEvent(metrics: LogRecord["metrics"], at: { step: number; time: number }): Uint8Array {
-  const values = Object.entries(metrics).map(([tag, value]) => {
-    const name = textField(1, tag);
-    return bytesField(1, joined([name, floatField(2, value)]));
-  });
-  return joined([doubleField(1, at.time), varintField(2, at.step), bytesField(5, joined(values))]);
+  const summary = new Writer();
+  for (const [tag, value] of Object.entries(metrics))
+    summary.message(1, new Writer().text(1, tag).float(2, value));
+  return new Writer().double(1, at.time).varint(2, at.step).message(5, summary).finish();
 }
 
 /** Length, its checksum, the record, its checksum. */

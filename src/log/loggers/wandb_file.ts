@@ -7,10 +7,10 @@
  */
 import { dirname, join } from "node:path";
 import { crc32 } from "node:zlib";
+import { joined, Writer } from "../../wire/protobuf.ts";
 import { makeFolders } from "../folder/make_folders.ts";
 import type { LogRecord } from "../logger.ts";
 import { AppendedFile } from "./appended_file.ts";
-import { bytesField, joined, textField, varintField } from "./protobuf.ts";
 
 export interface WandbRun {
   readonly id: string;
@@ -56,11 +56,8 @@ export class WandbFile extends AppendedFile {
     const finite = Object.entries(metrics).filter(([, value]) => Number.isFinite(value));
     const row = { ...Object.fromEntries(finite), _step: step, _timestamp: now, _runtime: now - this.started };
     this.row = undefined;
-    const items = Object.entries(row).map(([key, value]) => bytesField(1, jsonItem(key, value)));
-    return [
-      record(RECORD.history, joined([...items, bytesField(2, varintField(1, step))])),
-      record(RECORD.summary, joined(items)),
-    ];
+    const history = jsonItems(row).message(2, new Writer().varint(1, step));
+    return [record(RECORD.history, history), record(RECORD.summary, jsonItems(row))];
   }
 
   /** The first records of a file: what it is, and which run. */
@@ -69,18 +66,12 @@ export class WandbFile extends AppendedFile {
     // Where `wandb sync` looks for a run's own files.
     makeFolders(join(dirname(this.file), "files"));
     const { id, project, name, entity, config } = this.run;
-    const items = Object.entries(config).map(([key, value]) => bytesField(1, jsonItem(key, value)));
     const now = Math.floor(Date.now() / 1000);
-    const version = joined([textField(1, "grpu"), textField(2, MIN_CONSUMER)]);
-    const run = [
-      textField(1, id),
-      ...(entity ? [textField(2, entity)] : []),
-      textField(3, project),
-      bytesField(4, joined(items)),
-      textField(8, name),
-      bytesField(17, varintField(1, now)),
-    ];
-    return [record(RECORD.header, bytesField(1, version)), record(RECORD.run, joined(run))];
+    const version = new Writer().text(1, "grpu").text(2, MIN_CONSUMER);
+    const run = new Writer().text(1, id);
+    if (entity) run.text(2, entity);
+    run.text(3, project).message(4, jsonItems(config)).text(8, name).message(17, new Writer().varint(1, now));
+    return [record(RECORD.header, new Writer().message(1, version)), record(RECORD.run, run)];
   }
 
   private framedAll(records: readonly Uint8Array[]): Uint8Array {
@@ -107,7 +98,7 @@ export class WandbFile extends AppendedFile {
 
   finish(): void {
     const runtime = Math.floor(Date.now() / 1000 - this.started);
-    this.write([...this.closeRow(), record(RECORD.exit, varintField(2, runtime))]);
+    this.write([...this.closeRow(), record(RECORD.exit, new Writer().varint(2, runtime))]);
   }
 }
 
@@ -119,12 +110,16 @@ export function stepOf(
   return phase === "warmup" ? step : warmupSteps + step;
 }
 
-function jsonItem(key: string, value: unknown): Uint8Array {
-  return joined([textField(1, key), textField(16, JSON.stringify(value) ?? "null")]);
+/** Keys with their values as JSON: the items of `HistoryRecord`, `SummaryRecord` and `ConfigRecord`. */
+function jsonItems(values: Readonly<Record<string, unknown>>): Writer {
+  const items = new Writer();
+  for (const [key, value] of Object.entries(values))
+    items.message(1, new Writer().text(1, key).text(16, JSON.stringify(value) ?? "null"));
+  return items;
 }
 
-function record(field: number, content: Uint8Array): Uint8Array {
-  return bytesField(field, content);
+function record(field: number, content: Writer): Uint8Array {
+  return new Writer().message(field, content).finish();
 }
 
 // ---- LevelDB's log: blocks of 32 KiB, records split over them ----------------------------------------------------
