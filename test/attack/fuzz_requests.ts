@@ -1,6 +1,6 @@
 /** Random requests for a server of Tinker's protocol: most of them nearly right, which reaches furthest. */
 import { request } from "node:http";
-import { bytesOf, Writer } from "../../src/wire/protobuf.ts";
+import { bytesOf, Writer } from "../../src/protobuf.ts";
 import type { Known } from "./bodies.ts";
 import { type Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bytesOf, Writer } from "../../src/wire/protobuf.ts";
+import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { backward, draw, input, openServer, step, type TestServer } from "./tinker_client.ts";
 

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
 import type { App } from "../../src/http/listen.ts";
+import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { type AppOptions, createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { type ServiceLimits, TinkerService } from "../../src/serve/service.ts";
-import { bytesOf, Writer } from "../../src/wire/protobuf.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
 
 export interface Answer {

@@ -1,6 +1,6 @@
 /** Tinker's binary messages from the client's side: what it sends, and what it reads of the answers. */
 import { RemoteError } from "../../errors.ts";
-import { bytesOf, type Field, fields, packVarints, Writer } from "../../wire/protobuf.ts";
+import { bytesOf, type Field, fields, packVarints, Writer } from "../../protobuf.ts";
 
 /** One row: inputs, and arrays that say something of the token after each of them. */
 export interface Datum {

@@ -3,7 +3,7 @@
  * @see tensorflow/core/util/event.proto, tensorflow/core/lib/io/record_writer.cc
  */
 
-import { joined, Writer } from "../../wire/protobuf.ts";
+import { joined, Writer } from "../../protobuf.ts";
 import type { LogRecord } from "../logger.ts";
 import { AppendedFile } from "./appended_file.ts";
 

@@ -7,7 +7,7 @@
  */
 import { dirname, join } from "node:path";
 import { crc32 } from "node:zlib";
-import { joined, Writer } from "../../wire/protobuf.ts";
+import { joined, Writer } from "../../protobuf.ts";
 import { makeFolders } from "../folder/make_folders.ts";
 import type { LogRecord } from "../logger.ts";
 import { AppendedFile } from "./appended_file.ts";

@@ -3,7 +3,7 @@ import type { SampledSequence } from "../../contract/backend.ts";
 import type { LossRows, PromptScores } from "../../contract/engine.ts";
 import { ConfigError, RemoteError } from "../../errors.ts";
 import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
-import { bytesOf, type Field, type FieldCount, fields, packedVarints, Writer } from "../../wire/protobuf.ts";
+import { bytesOf, type Field, type FieldCount, fields, packedVarints, Writer } from "../../protobuf.ts";
 import { Refusal } from "./problem.ts";
 
 export interface Datum {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { RemoteError } from "../../src/errors.ts";
-import { type Field, fields, packedVarints, Writer } from "../../src/wire/protobuf.ts";
-import { uniform } from "../fixtures/numbers.ts";
+import { RemoteError } from "../src/errors.ts";
+import { type Field, fields, packedVarints, Writer } from "../src/protobuf.ts";
+import { uniform } from "./fixtures/numbers.ts";
 
 describe("a varint is exact over 64 bits", () => {
   test.each([

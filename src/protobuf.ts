@@ -1,5 +1,5 @@
 /** Protocol buffers' wire form: just what Tinker's messages need, for the client and for the server. */
-import { RemoteError } from "../errors.ts";
+import { RemoteError } from "./errors.ts";
 
 export type Field = {
   readonly number: number;
