@@ -8,6 +8,7 @@ import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
 import { countRows } from "../src/algorithm/loss/aggregation.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { openDevice } from "../src/compute/open.ts";
+import { mulberry32 } from "../src/random.ts";
 import { check, heading, report, time } from "./harness.ts";
 
 const MILLION = 2 ** 20;
@@ -15,11 +16,8 @@ const MILLION = 2 ** 20;
 const RUNS = 10;
 
 function pseudoRandom(length: number, scale = 1): Float32Array {
-  let state = 7;
-  return Float32Array.from({ length }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (scale * state) / 2 ** 32;
-  });
+  const next = mulberry32(7);
+  return Float32Array.from({ length }, () => scale * next());
 }
 
 /** Groups of the given sizes over and over; `stride` 1 keeps members together, more deals them out. */

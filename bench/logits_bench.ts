@@ -6,16 +6,12 @@ import { recordHeadLogprobs, recordLogprobs } from "../src/algorithm/logprobs/lo
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { openDevice } from "../src/compute/open.ts";
+import { mulberry32 } from "../src/random.ts";
 import { check, heading, report, type Timing, time } from "./harness.ts";
 
 function pseudoRandom(length: number, scale: number): Float32Array {
-  let state = 11;
-  const values = new Float32Array(length);
-  for (let i = 0; i < length; i++) {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    values[i] = scale * (state / 2 ** 32 - 0.5);
-  }
-  return values;
+  const next = mulberry32(11);
+  return Float32Array.from({ length }, () => scale * (next() - 0.5));
 }
 
 interface Shape {

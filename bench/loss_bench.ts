@@ -11,6 +11,7 @@ import { rowsOfTokens } from "../src/algorithm/loss/host.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { openDevice } from "../src/compute/open.ts";
+import { mulberry32 } from "../src/random.ts";
 import { check, heading, report, time } from "./harness.ts";
 
 const ROW = 256;
@@ -32,11 +33,7 @@ function makeBatch(tokens: number, trained: number): Batch {
   const logprobs = new Float32Array(tokens);
   const old = new Float32Array(tokens);
   const mask = new Uint32Array(tokens);
-  let state = 1;
-  const next = () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
+  const next = mulberry32(1);
   for (let t = 0; t < tokens; t++) {
     logprobs[t] = -2 * next();
     old[t] = logprobs[t]! + 0.4 * (next() - 0.5);

@@ -5,12 +5,13 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 
 /** Files that every part may import, and that import each other alone. */
-const LEAVES: readonly string[] = ["errors.ts", "nearest.ts", "registry.ts", "statistics.ts"];
+const LEAVES: readonly string[] = ["errors.ts", "nearest.ts", "random.ts", "registry.ts", "statistics.ts"];
 
 /** What each part of src/ may import besides itself and the {@link LEAVES}; `*` is everything. A part is a folder or a file. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "errors.ts": [],
   "nearest.ts": [],
+  "random.ts": [],
   "registry.ts": [],
   "statistics.ts": [],
   contract: [],
@@ -131,6 +132,8 @@ describe("findViolations() finds made-up ones", () => {
       "compute may not import data/pack.ts",
     ],
     ["compute/device.ts", 'import { ConfigError } from "../errors.ts";', undefined],
+    ["data/order.ts", 'import { seedOf } from "../random.ts";', undefined],
+    ["random.ts", 'import { Rows } from "./data/rows.ts";', "random.ts may not import data/rows.ts"],
     ["data/types.ts", 'import "../algorithm/kl.ts";', "data may not import algorithm/kl.ts"],
     ["algorithm/a.ts", 'import { x } from "../model/x.ts";', "algorithm may not import model/x.ts"],
     ["model/a.ts", '// import { x } from "../loop/x.ts";\nimport { y } from "./y.ts";', undefined],

@@ -1,6 +1,6 @@
 /** In which order rows are trained on: a pure function of the seed and the number of batches already drawn. */
 import { ConfigError } from "../errors.ts";
-import { shuffledIndices } from "./random.ts";
+import { STREAM_SEEDS, shuffledIndices } from "../random.ts";
 
 export interface BatchOrder {
   /** Rows in the data set. */
@@ -26,7 +26,8 @@ export function batchRows(order: BatchOrder, number: number): { rows: Uint32Arra
   const perEpoch = batchesPerEpoch(order);
   const epoch = Math.floor(number / perEpoch);
   const start = (number % perEpoch) * order.batchSize;
-  return { rows: epochRows(order.size, order.seed + epoch).slice(start, start + order.batchSize), epoch };
+  const rows = epochRows(order.size, STREAM_SEEDS.rowOrder(order.seed, epoch));
+  return { rows: rows.slice(start, start + order.batchSize), epoch };
 }
 
 /** Asked for one task at a time, a large data set would be shuffled for each of them: the last order is kept. */

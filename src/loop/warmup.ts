@@ -3,14 +3,11 @@
 import { Transcript } from "../chat/transcript.ts";
 import type { Metrics, TrainBatch } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
-import { randomStream, seedOf } from "../data/random.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { randomStream, STREAM_SEEDS } from "../random.ts";
 import type { Example } from "../task/rollout.ts";
 import type { LoopState } from "./state.ts";
 import type { Run } from "./train.ts";
-
-/** Keeps the warm-up's random numbers apart from those of rollouts. */
-const WARMUP_STREAM = 0x57a7;
 
 /** One supervised optimiser step; the state after it. */
 export async function warmupStep(run: Run, state: LoopState): Promise<LoopState> {
@@ -77,7 +74,7 @@ function exampleBatch({ backend, settings, examples }: Run, number: number): Tra
       "Cannot warm up as the task has no worked examples: give rows an answer, or set warmup.steps=0";
     throw new ConfigError(message, { path: "warmup.steps" });
   }
-  const random = randomStream(seedOf(settings.training.seed, WARMUP_STREAM, number));
+  const random = randomStream(STREAM_SEEDS.warmup(settings.training.seed, number));
   const choices = Math.min(limit ?? examples.length, examples.length);
   const drawn = Array.from({ length: batch_size }, () => examples[Math.floor(random() * choices)]!);
   const eos = backend.model.eosTokenIds[0];

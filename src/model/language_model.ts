@@ -4,13 +4,13 @@ import type { Data, Device } from "../compute/device.ts";
 import { matmul } from "../compute/matmul.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
+import { mulberry32, normals } from "../random.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { startLoading } from "./files/loading.ts";
 import { FoldedWeights } from "./generate/folded.ts";
 import { Sampler } from "./generate/sampler.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { normals, uniforms } from "./random.ts";
 import { LoraAdapter, type LoraConfig } from "./train/lora.ts";
 import { AdamW } from "./train/optimizer.ts";
 import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./train/passes.ts";
@@ -111,7 +111,7 @@ export class LanguageModel {
    */
   static create(device: Device, config: ModelConfig, options: LanguageModelOptions = {}): LanguageModel {
     const weights = new Weights(device, config);
-    const next = uniforms(options.seed ?? 0);
+    const next = mulberry32(options.seed ?? 0);
     for (const part of weights.parts) {
       const length = part.rows * part.columns;
       if (part.tensor.endsWith("norm.weight")) weights.writeTensor(part, new Float32Array(length).fill(1));

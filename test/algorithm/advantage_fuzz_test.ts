@@ -6,9 +6,10 @@ import { countRows } from "../../src/algorithm/loss/aggregation.ts";
 import { advantageBatch, computeAdvantages, streamAdvantages } from "../../src/algorithm/run.ts";
 import { packRollouts } from "../../src/data/rollouts/builder.ts";
 import { streamJsonl } from "../../src/data/rollouts/read.ts";
+import { mulberry32 } from "../../src/random.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";
-import { random, randomBatch } from "./random_batch.ts";
+import { randomBatch } from "./random_batch.ts";
 
 const ROUNDS = 400;
 const FUZZ = { relative: 2e-4, absolute: 2e-5 };
@@ -46,7 +47,7 @@ describe.each(DEVICES)("random ragged batches on $name equal float64", ({ device
   });
 
   test.each([4, 8, 12, 16, 32, 36])("groups of %i rows that lie together", async (size) => {
-    const next = random(size);
+    const next = mulberry32(size);
     const rows = size * 33;
     const batch = {
       offsets: Uint32Array.from({ length: rows + 1 }, (_, i) => i),

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { recordHeadLogprobs, recordLogprobs } from "../../src/algorithm/logprobs/logits.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
+import { mulberry32 } from "../../src/random.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";
-import { random } from "./random_batch.ts";
 
 const CLOSE = { relative: 5e-5, absolute: 5e-6 };
 
@@ -15,7 +15,7 @@ interface Case {
 }
 
 function makeCase(rows: number, vocabulary: number, stride = vocabulary): Case {
-  const next = random(rows * 31 + vocabulary);
+  const next = mulberry32(rows * 31 + vocabulary);
   return {
     rows,
     vocabulary,
@@ -129,7 +129,7 @@ describe.each(DEVICES)("from logits on $name", ({ name, device }) => {
     "the fused head equals materialised logits, in pieces of %i columns",
     async (columnsPerPiece) => {
       const [rows, channels, vocabulary] = [37, 16, 200];
-      const next = random(7);
+      const next = mulberry32(7);
       const floats = (length: number) => Float32Array.from({ length }, () => next() - 0.5);
       const [h, w] = [floats(rows * channels), floats(vocabulary * channels)];
       const logits = new Float32Array(rows * vocabulary);

@@ -3,10 +3,11 @@ import { KL_NAMES } from "../../src/algorithm/kl/estimate.ts";
 import { AGGREGATION_MODES } from "../../src/algorithm/loss/aggregation.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
 import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
+import { mulberry32 } from "../../src/random.ts";
 import { deviceLoss } from "./device_loss.ts";
 import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";
-import { type RandomBatch, random, randomBatch } from "./random_batch.ts";
+import { type RandomBatch, randomBatch } from "./random_batch.ts";
 
 const NAMES = lossNames();
 /** f32 sums over a few hundred tokens whose ratios reach e^3. */
@@ -60,7 +61,7 @@ function bindsTooMuch(batch: RandomBatch, { name, kl }: PolicyLossSpec): boolean
  */
 function trial(round: number, device: string): { spec: PolicyLossSpec; batch: RandomBatch } {
   const name = NAMES[round % NAMES.length]!;
-  const choices = random(device === "webgpu" ? round % NAMES.length : round);
+  const choices = mulberry32(device === "webgpu" ? round % NAMES.length : round);
   const spec = randomSpec(name, choices);
   // Rows with one advantage tie in covariance, and rounding breaks the tie: selections meet advantages per token.
   const perToken = choices() < 0.5 || name.endsWith("_cov");

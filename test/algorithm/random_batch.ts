@@ -1,17 +1,7 @@
 /** Random ragged batches with the edge rows: empty, fully masked, one token, ties, far ratios, interleaved groups. */
 import { type Groups, packGroups } from "../../src/algorithm/advantage/groups.ts";
 import type { LossBatch } from "../../src/algorithm/loss/host.ts";
-
-/** Uniform in [0, 1), repeatable. Mulberry32. */
-export function random(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let x = Math.imul(state ^ (state >>> 15), state | 1);
-    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
-    return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+import { mulberry32 } from "../../src/random.ts";
 
 export interface RandomBatch extends LossBatch {
   readonly groups: Groups;
@@ -29,7 +19,7 @@ export function randomBatch(
   seed: number,
   shape: { rows?: number; longest?: number; perToken?: boolean; weighted?: boolean } = {},
 ): RandomBatch {
-  const next = random(seed);
+  const next = mulberry32(seed);
   const rows = shape.rows ?? 1 + Math.floor(next() * 12);
   const longest = shape.longest ?? 40;
   const lengths = Array.from({ length: rows }, () => rowLength(next, longest));

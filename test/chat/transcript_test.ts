@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { parseReply } from "../../src/chat/reply.ts";
 import { Transcript } from "../../src/chat/transcript.ts";
 import type { ChatMessage } from "../../src/contract/text.ts";
-import { randomStream } from "../../src/data/random.ts";
+import { randomStream } from "../../src/random.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 
 /** One token per byte where the tokenizer would merge: what a sampler may well draw. */

@@ -2,7 +2,6 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { batchesPerEpoch, batchRows } from "../../src/data/order.ts";
 import { mergeSteps, packGroups } from "../../src/data/pack.ts";
-import { randomStream, seedOf, shuffledIndices } from "../../src/data/random.ts";
 import { tasksFromJsonl, tasksFromParquet } from "../../src/data/rows.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 
@@ -93,37 +92,6 @@ test("a batch larger than the data is refused", () => {
   expect(() => batchesPerEpoch({ size: 3, batchSize: 4, seed: 0 })).toThrow(
     /one needs 4 rows: the training data has 3/,
   );
-});
-
-test("shuffledIndices() is a permutation; seeds and order of parts count", () => {
-  expect([...shuffledIndices(100, 1)].sort((a, b) => a - b)).toEqual(
-    Array.from({ length: 100 }, (_, i) => i),
-  );
-  expect([...shuffledIndices(100, 1)]).not.toEqual([...shuffledIndices(100, 2)]);
-  expect(seedOf(1, 2)).not.toBe(seedOf(2, 1));
-  expect(seedOf(1)).not.toBe(seedOf(1, 0));
-});
-
-test.each([2, 3, 4])("shuffledIndices() draws every order of %i numbers equally often", (n) => {
-  const counts = new Map<string, number>();
-  const orders = [1, 1, 2, 6, 24][n]!;
-  const rounds = 500 * orders;
-  for (let seed = 0; seed < rounds; seed++) {
-    const order = shuffledIndices(n, seed).join("");
-    counts.set(order, (counts.get(order) ?? 0) + 1);
-  }
-  expect(counts.size).toBe(orders);
-  const chiSquare = Array.from(counts.values(), (count) => (count - 500) ** 2 / 500).reduce((a, b) => a + b);
-  // The 99.9th percentile with orders - 1 degrees of freedom.
-  expect(chiSquare).toBeLessThan({ 2: 10.8, 6: 20.5, 24: 49.7 }[orders as 2 | 6 | 24]);
-});
-
-test("randomStream() is uniform", () => {
-  const random = randomStream(3);
-  const counts = new Uint32Array(10);
-  for (let i = 0; i < 20_000; i++) counts[Math.floor(random() * 10)]!++;
-  const chiSquare = counts.reduce((sum, count) => sum + (count - 2000) ** 2 / 2000, 0);
-  expect(chiSquare).toBeLessThan(27.9);
 });
 
 test("tasksFromJsonl() keeps the row, its id and its source", () => {

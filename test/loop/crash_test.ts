@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { randomStream } from "../../src/data/random.ts";
 import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import type { LoopState } from "../../src/loop/state.ts";
+import { randomStream } from "../../src/random.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
 /** A life that is to be killed from outside lasts up to this long. */

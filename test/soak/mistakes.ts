@@ -9,6 +9,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { mulberry32 } from "../../src/random.ts";
 
 export interface Mistake {
   /** For messages. */
@@ -27,17 +28,6 @@ export interface Mistake {
   readonly mayPass?: boolean;
   /** How many of the lines succeed, where it is known. */
   readonly passing?: number;
-}
-
-/** A generator of numbers in [0, 1): mulberry32. */
-export function randomOf(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
 
 /** A run of a second on the reference device, into DIR/run, where a finished one is. */
@@ -342,7 +332,7 @@ const FAMILIES: readonly (readonly [number, Family])[] = [
 
 /** The mistake of that number: always the same one. */
 export function mistakeOf(seed: number): Mistake {
-  const random = randomOf(seed * 2654435761);
+  const random = mulberry32(seed * 2654435761);
   for (let i = 0; i < 8; i++) random();
   const drawn = FAMILIES.flatMap(([weight, family]) => Array<Family>(weight).fill(family));
   return pick(random, drawn)(random);

@@ -6,9 +6,9 @@ import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
 import { Transcript } from "../../chat/transcript.ts";
 import type { Backend, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
-import { seedOf } from "../../data/random.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
+import { STREAM_SEEDS } from "../../random.ts";
 import {
   type ChatCallOptions,
   type ChatReply,
@@ -176,8 +176,7 @@ class Agent implements Policy, Callable {
     const { attempt, tokenizer } = this;
     attempt.signal.throwIfAborted();
     const fitted = fitParams({ ...attempt.params, ...params }, { prompt_ids, options: attempt });
-    // The rollout's own calls are numbered alone: their draws stay what they are when agents are added.
-    const seed = this.index === 0 ? seedOf(attempt.seed, call) : seedOf(attempt.seed, call, this.index);
+    const seed = STREAM_SEEDS.call(attempt.seed, { call, agent: this.index });
     const ends = endsAtStop(stop, tokenizer);
     const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }) };
     const sequence = await attempt.sampler.draw(request, attempt.rank);

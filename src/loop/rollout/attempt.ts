@@ -1,7 +1,7 @@
 /** One attempt at a task: the rollout, its deadline, its retries, and the episode that comes of it. */
-import { seedOf } from "../../data/random.ts";
 import type { Episode, Step, Task, TerminationReason, Trajectory } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { STREAM_SEEDS } from "../../random.ts";
 import {
   type Evaluation,
   evaluationOf,
@@ -120,7 +120,8 @@ const NO_REWARD =
 function attemptSeed(attempt: Attempt, trial: number, context: AttemptContext): number {
   const { settings, isValidation, step, firstTask = 0 } = context;
   const task = firstTask + attempt.task_index;
-  return seedOf(settings.training.seed, isValidation ? 0 : step, task, attempt.rollout_index, trial);
+  const at = { step: isValidation ? 0 : step, task, rollout: attempt.rollout_index, trial };
+  return STREAM_SEEDS.attempt(settings.training.seed, at);
 }
 
 function policyOptions({ settings, backend, isValidation, warn }: AttemptContext) {

@@ -1,6 +1,7 @@
 /** Draws one token per row of logits: temperature, top-k, top-p, and a random number that depends on nothing else. */
 import type { DeviceInfo } from "../../compute/device.ts";
 import { defineKernel, folded } from "../../compute/kernel.ts";
+import { uniformAt } from "../../random.ts";
 import { inverseTemperature } from "./logprob.ts";
 
 /** Floats per row of `settings`: {@link samplingSettings}. */
@@ -132,27 +133,4 @@ function leastKept(logits: ArrayLike<number>, weights: Float64Array, { topK, top
     if (reached >= topP * mass) return logits[order[i]!]!;
   }
   return logits[order[kept - 1]!]!;
-}
-
-/** The number in [0, 1) that a sequence's seed gives at a position: 24 bits, the same in WGSL. */
-export function uniformAt(seed: number, position: number): number {
-  return (philox(seed >>> 0, position >>> 0)[0] >>> 8) / 2 ** 24;
-}
-
-/**
- * Philox 2x32 with 10 rounds, counter (position, 0).
- * @see Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC'11)
- */
-export function philox(seed: number, position: number): readonly [number, number] {
-  let key = seed;
-  let low = position;
-  let high = 0;
-  for (let round = 0; round < 10; round++) {
-    const product = BigInt(low) * 0xd256d193n;
-    const mixed = (Number(product >> 32n) ^ key ^ high) >>> 0;
-    high = Number(product & 0xffff_ffffn);
-    low = mixed;
-    key = (key + 0x9e3779b9) >>> 0;
-  }
-  return [low, high];
 }

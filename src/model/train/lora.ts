@@ -9,10 +9,10 @@
 import type { Device } from "../../compute/device.ts";
 import { type Matrix, matmul, tileColumns } from "../../compute/matmul.ts";
 import { ConfigError } from "../../errors.ts";
+import { mulberry32 } from "../../random.ts";
 import type { Adapter } from "../files/peft.ts";
 import { transpose } from "../kernels/elementwise.ts";
 import { layOut, ParameterSet } from "../parameters.ts";
-import { uniforms } from "../random.ts";
 import { Scratch } from "../scratch.ts";
 import type { GradientSink, MatrixGradient } from "../transformer.ts";
 import type { Part, Weights } from "../weights.ts";
@@ -65,7 +65,7 @@ export class LoraAdapter {
   }
 
   private draw(seed: number): void {
-    const next = uniforms(seed);
+    const next = mulberry32(seed);
     for (const { name, rows, columns } of this.values.layout.entries.values()) {
       if (!name.endsWith(".A")) continue;
       const bound = 1 / Math.sqrt(columns);

@@ -1,8 +1,8 @@
 /** What clients may ask of a model that samples, and what the model is asked then. */
 import type { SampleRequest } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
-import { seedOf } from "../../data/random.ts";
 import { ConfigError } from "../../errors.ts";
+import { STREAM_SEEDS } from "../../random.ts";
 
 /** A request to sample, in the server's own terms. */
 export interface SampleOrder {
@@ -48,8 +48,7 @@ export function requestsOf(order: SampleOrder, engine: Engine): SampleRequest[] 
   return Array.from({ length: order.count }, (_, i) => ({
     prompt_ids: order.prompt,
     params,
-    // The first is what the model draws with this seed anywhere else.
-    seed: i === 0 ? seed! >>> 0 : seedOf(seed!, i),
+    seed: STREAM_SEEDS.servedSample(seed!, i),
     ends,
   }));
 }

@@ -4,6 +4,7 @@ import { CpuDevice } from "../../../src/compute/cpu.ts";
 import type { Buffer, Data, Device } from "../../../src/compute/device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../../../src/compute/kernel.ts";
 import { openDevice } from "../../../src/compute/open.ts";
+import { floats } from "../../fixtures/numbers.ts";
 
 export interface Run<B extends BindingKinds, P extends ParamTypes> {
   readonly buffers: { readonly [K in keyof B]: Data };
@@ -82,11 +83,7 @@ export function expectClose(
 
 /** Reproducible numbers in [-1, 1). */
 export function noise(length: number, seed = 1): Float32Array {
-  let state = (seed * 2654435761) >>> 0;
-  return Float32Array.from({ length }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 31 - 1;
-  });
+  return floats(length, seed);
 }
 
 /** Reproducible integers in [0, below). */
