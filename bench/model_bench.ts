@@ -10,7 +10,7 @@ import { openDevice } from "../src/compute/open.ts";
 import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
 import type { ModelConfig } from "../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/train/lora.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/train/lora_adapter.ts";
 import { check, heading, report, time } from "./harness.ts";
 
 export const STORIES_SHAPE: ModelConfig = {

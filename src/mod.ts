@@ -70,7 +70,7 @@ export {
   withChatTemplate,
 } from "./model/files/tokenizer.ts";
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
-export type { LoraConfig } from "./model/train/lora.ts";
+export type { LoraConfig } from "./model/train/lora_adapter.ts";
 export {
   registerAgent,
   registerDataset,

@@ -11,7 +11,7 @@ const ALSO: Readonly<Record<string, readonly string[]>> = {
   loop: ["test/backend/local_test.ts"],
   model: ["test/backend/golden_model_test.ts"],
   backend: ["test/loop/*_test.ts"],
-  serve: ["test/backend/served_test.ts"],
+  serve: ["test/backend/engine_test.ts"],
   shaders: ["test/algorithm/**/*_test.ts", "test/compute/**/*_test.ts", "test/model/**/*_test.ts"],
 };
 

@@ -11,7 +11,7 @@ import { startLoading } from "./files/loading.ts";
 import { FoldedWeights } from "./generate/folded.ts";
 import { Sampler } from "./generate/sampler.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { LoraAdapter, type LoraConfig } from "./train/lora.ts";
+import { LoraAdapter, type LoraConfig } from "./train/lora_adapter.ts";
 import { AdamW } from "./train/optimizer.ts";
 import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./train/passes.ts";
 import { type GradientSink, Transformer } from "./transformer.ts";

@@ -9,10 +9,10 @@ import { LocalEngine } from "../../src/backend/local/engine.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { ConfigError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
-import { loadModel, openModel } from "../../src/model/files/opened.ts";
 import { openAdapter, saveAdapter } from "../../src/model/files/peft.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
-import type { LoraConfig } from "../../src/model/train/lora.ts";
+import { loadModel, openModel } from "../../src/model/open_model.ts";
+import type { LoraConfig } from "../../src/model/train/lora_adapter.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { writeForeignAdapter } from "../fixtures/foreign_adapter.ts";
 

@@ -23,9 +23,9 @@ import type {
 } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { ModelMark } from "../../model/files/opened.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, PassLoss, PassOutputs } from "../../model/language_model.ts";
+import type { ModelMark } from "../../model/open_model.ts";
 import { Scratch } from "../../model/scratch.ts";
 import type { Weights } from "../../model/weights.ts";
 import { loadCheckpoint, saveCheckpoint } from "./checkpoint.ts";

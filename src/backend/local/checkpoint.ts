@@ -6,13 +6,13 @@ import { ConfigError } from "../../errors.ts";
 import { modelConfigJson, parseModelConfig, weightShapes } from "../../model/files/config.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";
 import { kindOf, openTensors, readJson, saveModelFolder } from "../../model/files/folder.ts";
-import type { ModelMark } from "../../model/files/opened.ts";
 import { openAdapter, saveAdapter } from "../../model/files/peft.ts";
 import { encodeSafetensors, type TensorSource } from "../../model/files/safetensors_write.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel } from "../../model/language_model.ts";
+import type { ModelMark } from "../../model/open_model.ts";
 import type { ParameterSet } from "../../model/parameters.ts";
-import { describeLora, type LoraAdapter, moduleOf } from "../../model/train/lora.ts";
+import { describeLora, type LoraAdapter, moduleOf } from "../../model/train/lora_adapter.ts";
 
 interface CheckpointOptions {
   readonly model: LanguageModel;

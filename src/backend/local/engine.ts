@@ -14,11 +14,11 @@ import type {
 import { ConfigError } from "../../errors.ts";
 import { parameterCount } from "../../model/files/config.ts";
 import { kindOf, type ModelFolder } from "../../model/files/folder.ts";
-import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/files/opened.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import type { FrozenPolicy, LanguageModel } from "../../model/language_model.ts";
+import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { Scratch } from "../../model/scratch.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../../model/train/lora.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../../model/train/lora_adapter.ts";
 import type { PassOutputs } from "../../model/train/passes.ts";
 import { loadAdapter, loadCheckpoint, saveCheckpoint } from "./checkpoint.ts";
 import { SERVED_LOSSES, ServedLoss } from "./engine_loss.ts";

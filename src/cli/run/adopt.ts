@@ -9,7 +9,7 @@ import { diskFolder } from "../../model/files/disk.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";
 import { kindOf, readJson } from "../../model/files/folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
-import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora.ts";
+import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora_adapter.ts";
 import type { Session } from "./session.ts";
 
 /** A setting of the checkpoint's own; undefined where no value of the setting describes it. */

@@ -7,7 +7,6 @@ import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
 import { kindOf, openModelFolder, openTokenizer } from "../../model/files/folder.ts";
-import { loadModel, type OpenedModel, openBase, openModel } from "../../model/files/opened.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import {
   byteTokenizer,
@@ -17,7 +16,8 @@ import {
   withChatTemplate,
 } from "../../model/files/tokenizer.ts";
 import { LanguageModel } from "../../model/language_model.ts";
-import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora.ts";
+import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
+import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora_adapter.ts";
 import { readText } from "../files.ts";
 import { alphabetOf, type Session } from "./session.ts";
 

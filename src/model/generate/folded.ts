@@ -1,5 +1,5 @@
 /** Adapters side by side on one base: each is folded into a copy of the weights when its turn comes. */
-import type { LoraAdapter } from "../train/lora.ts";
+import type { LoraAdapter } from "../train/lora_adapter.ts";
 import { Weights } from "../weights.ts";
 
 interface Slot {

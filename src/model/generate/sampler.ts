@@ -13,7 +13,7 @@ import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
 import { Scratch } from "../scratch.ts";
 import { packInput, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { type Cache, Decoder, type Rows } from "./decoder.ts";
+import { type Cache, Decoder, type Rows } from "./decode_step.ts";
 
 /** Steps recorded ahead of one read-back. Longer ones waste more on sequences that end inside. */
 const CHUNK_STEPS = 16;

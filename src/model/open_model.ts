@@ -1,13 +1,13 @@
 /** Weights to run or to train on, from any folder that holds some: a model, or an adapter with the model it belongs to. */
-import type { Device } from "../../compute/device.ts";
-import { ConfigError } from "../../errors.ts";
-import { LanguageModel, type LanguageModelOptions } from "../language_model.ts";
-import { LoraAdapter } from "../train/lora.ts";
-import { EMBEDDING } from "../weights.ts";
-import { bytesOf, fingerprintOf, sha256 } from "./fingerprint.ts";
-import { kindOf, type ModelFolder, openModelFolder, openTokenizer } from "./folder.ts";
-import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./peft.ts";
-import type { TextTokenizer } from "./tokenizer.ts";
+import type { Device } from "../compute/device.ts";
+import { ConfigError } from "../errors.ts";
+import { bytesOf, fingerprintOf, sha256 } from "./files/fingerprint.ts";
+import { kindOf, type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
+import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./files/peft.ts";
+import type { TextTokenizer } from "./files/tokenizer.ts";
+import { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
+import { LoraAdapter } from "./train/lora_adapter.ts";
+import { EMBEDDING } from "./weights.ts";
 
 /** Which model it is: where it was, and what its weights were. */
 export interface ModelMark {
