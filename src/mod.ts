@@ -49,17 +49,32 @@ export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./error
 export type { CheckpointStore } from "./log/checkpoint/store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
 export { type OpenLogger, registerLogger } from "./log/loggers/loggers.ts";
+export type {
+  Accepted,
+  AdvantageOptions,
+  Candidates,
+  EstimateAdvantages,
+  Grouping,
+  GroupingHook,
+  LoopState,
+  RejectionFunction,
+  RejectionInput,
+  Run,
+  StageContext,
+  Staged,
+  Stages,
+  TrainOptions,
+  TrainOutcome,
+} from "./loop/contract.ts";
 export { registerStage, registerWrapper } from "./loop/pipeline/pipeline.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";
-export type { EstimateAdvantages } from "./loop/stages/advantages.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./loop/stages/estimate.ts";
 export { registerGrouping, registerRejection } from "./loop/stages/registry.ts";
-export type { Accepted, Candidates, RejectionFunction, RejectionInput } from "./loop/stages/reject.ts";
-export { type Grouping, type GroupingHook, groupByTaskAndName } from "./loop/stages/transform.ts";
-export { STAGES, type StageContext, type Staged, type Stages } from "./loop/stages.ts";
-export type { LoopState } from "./loop/state.ts";
-export { type Run, type TrainOptions, type TrainOutcome, train, trainStep } from "./loop/train.ts";
+export { groupByTaskAndName } from "./loop/stages/transform.ts";
+export { STAGES } from "./loop/stages.ts";
+export { trainStep } from "./loop/step.ts";
+export { train } from "./loop/train.ts";
 export { type ModelConfig, parameterCount, parseModelConfig } from "./model/files/config.ts";
 export { type FolderReader, type ModelFolder, openModelFolder } from "./model/files/folder.ts";
 export {

@@ -1,8 +1,8 @@
 /** Refuses, before anything runs, names and arguments that the first step would stumble over. */
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
+import type { EstimateAdvantages } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import type { EstimateAdvantages } from "./stages/advantages.ts";
 import { groupingByName, rejectionByName } from "./stages/registry.ts";
 import { REJECTION_MODES } from "./stages/reject.ts";
 import { algorithmOf } from "./stages/roles.ts";

@@ -4,8 +4,9 @@ import { markOf } from "../data/dataset.ts";
 import type { Task } from "../data/types.ts";
 import type { Checkpoint, CheckpointStore } from "../log/checkpoint/store.ts";
 import type { Logger } from "../log/logger.ts";
+import type { LoopState } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import { type LoopState, START } from "./state.ts";
+import { START } from "./state.ts";
 
 export interface Saving {
   readonly backend: Backend;

@@ -1,34 +1,9 @@
-/** Where a run stands. Everything else follows from it, the settings and the backend's own checkpoint. */
-import type { DataMark } from "../data/dataset.ts";
+/** The first state of a run, and which tasks each step trains on. */
 import { batchesPerEpoch, batchRows } from "../data/order.ts";
 import type { Task } from "../data/types.ts";
-import type { GenerationState } from "./rollout/async.ts";
+import type { LoopState } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import { type Held, NOTHING_HELD } from "./stages/reject.ts";
-
-/** Plain JSON: it is written into every checkpoint. Replaced, never changed, once a step is whole. */
-export interface LoopState {
-  /** Supervised steps done. */
-  readonly warmup: number;
-  /** Training steps done. */
-  readonly step: number;
-  /** The step at which validation last ran; -1 before the first. */
-  readonly validated: number;
-  /** Groups that rejection sampling holds back. */
-  readonly held: Held;
-  /** Optimiser steps in the weights that belong to it, as the backend counts them. */
-  readonly weightVersion: number;
-  /** How far each logger had written, by its name. */
-  readonly logged: Readonly<Record<string, number>>;
-  /** The rows that the run's order is a function of; absent before the first step. */
-  readonly data?: DataMark;
-  /** The last steps that trained no group, in a row; absent where the last one did. */
-  readonly untrained?: { readonly steps: number; readonly why: string };
-  /** Where the generator stands, in asynchronous training. */
-  readonly generation?: GenerationState;
-  /** The best validation after the first step so far, with `training.metric_for_best_model`. */
-  readonly best?: { readonly step: number; readonly value: number };
-}
+import { NOTHING_HELD } from "./stages/reject.ts";
 
 export const START: LoopState = {
   warmup: 0,

@@ -1,8 +1,55 @@
-/** What a training step has around its stages: their context, and the metrics of the whole. */
+/** One training step: `trainStep` is the eight stages in a row. Below it: what every kind of step shares. */
 import type { Metrics } from "../contract/backend.ts";
-import type { StageContext } from "./stages.ts";
-import { type LoopState, totalSteps } from "./state.ts";
-import type { Run } from "./train.ts";
+import type { Task } from "../data/types.ts";
+import type { LoopState, Run, StageContext, Staged } from "./contract.ts";
+import { nextBatch, totalSteps } from "./state.ts";
+import { afterStep } from "./untrained.ts";
+
+/** One step over the eight stages. Returns the state after it. */
+export async function trainStep(run: Run, state: LoopState): Promise<LoopState> {
+  const { stages } = run;
+  const { tasks, context, metrics, note } = startStep(run, state);
+
+  const episodes = note("generate", await stages.generate(tasks, context));
+  const groups = note("transform", await stages.transform(episodes, context));
+  const candidates = { episodes, groups, held: state.held };
+  const { groups: kept, held } = note("reject", await stages.reject(candidates, context));
+  if (kept.length > 0) {
+    const rows = note("batch", await stages.batch(kept, context));
+    const processed = note("process", await stages.process(rows, context));
+    const trainable = note("advantages", await stages.advantages(processed, context));
+    note("update", await stages.update(trainable, toTheEnd(context)));
+    Object.assign(metrics, throughput(rows.tokens.length, metrics));
+  }
+  const report = { metrics: { ...metrics, ...progress(context) }, episodes, groups: kept };
+  await stages.log(report, toTheEnd(context));
+  return afterStep(state, { step: context.step, held, report });
+}
+
+/** A step about to run: its tasks, the context of its stages, and its metrics so far. */
+export interface StartedStep {
+  readonly tasks: readonly Task[];
+  readonly context: StageContext;
+  readonly metrics: Metrics;
+  /** Adds the metrics of a stage that has just ended, and the seconds it took. Returns its value. */
+  note<T>(stage: string, result: Staged<T>): T;
+}
+
+export function startStep(run: Run, state: LoopState): StartedStep {
+  const { batch: tasks, epoch } = nextBatch(run.tasks.train, { state, settings: run.settings });
+  const context = { ...stageContext(run, state), step: state.step + 1, epoch };
+  const metrics: Metrics = {};
+  let since = performance.now();
+  const note = <T>(stage: string, { value, metrics: own }: Staged<T>): T => {
+    const now = performance.now();
+    Object.assign(metrics, own);
+    for (const name of [`time/${stage}`, "time/step"])
+      metrics[name] = (metrics[name] ?? 0) + (now - since) / 1000;
+    since = now;
+    return value;
+  };
+  return { tasks, context, metrics, note };
+}
 
 /** verl's names: tokens of the batch per second of the whole step. */
 export function throughput(tokens: number, metrics: Metrics): Metrics {
@@ -20,20 +67,23 @@ export function progress({ step, epoch, totalSteps }: StageContext): Metrics {
 }
 
 /**
- * The context of the stages that change the weights and of those after them. Its signal never aborts, because a step
- * that has trained has to come to its end: the loop stops after it.
+ * The context of the stages that change the weights, and of those after them. Its signal never aborts, because a step
+ * that has trained must finish; the loop stops after it.
  */
 export function toTheEnd(context: StageContext): StageContext {
   return { ...context, signal: new AbortController().signal };
 }
 
-/** What the stages of a step may use. */
-export function stageContext(run: Run, state: LoopState): StageContext {
+/** The parts of a run that its stages may use, outside of a training step. */
+export function stageContext(run: Run, { step }: LoopState): StageContext {
+  const { backend, settings, rollout, evaluate, estimate, grouping, rejection } = run;
+  const { warn, failures, loggers, signal } = run;
   return {
-    ...run,
-    step: state.step,
+    ...{ backend, settings, rollout, evaluate, estimate, grouping, rejection },
+    ...{ warn, failures, loggers, signal },
+    step,
     epoch: 0,
-    totalSteps: totalSteps(run.tasks.train, run.settings),
+    totalSteps: totalSteps(run.tasks.train, settings),
     isValidation: false,
   };
 }

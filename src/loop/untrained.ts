@@ -2,11 +2,9 @@
 import type { Metrics } from "../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import type { Held, LoopState, StepReport } from "./contract.ts";
 import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
-import type { StepReport } from "./stages/log.ts";
-import type { Held } from "./stages/reject.ts";
-import type { LoopState } from "./state.ts";
 
 /** The state after a step. Steps whose groups wait for a later one are not counted. */
 export function afterStep(

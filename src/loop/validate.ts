@@ -3,12 +3,11 @@ import type { Metrics } from "../contract/backend.ts";
 import type { Episode, Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { mean } from "../statistics.ts";
+import type { LoopState, Run } from "./contract.ts";
 import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
 import { rewardMetrics } from "./stages/advantage_metrics.ts";
-import type { LoopState } from "./state.ts";
 import { stageContext } from "./step.ts";
-import type { Run } from "./train.ts";
 
 /**
  * Runs every validation task `rollout.n_val` times and logs the scores; the state after it. When it is stopped, loggers

@@ -6,8 +6,7 @@ import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { randomStream, STREAM_SEEDS } from "../random.ts";
 import type { Example } from "../task/rollout.ts";
-import type { LoopState } from "./state.ts";
-import type { Run } from "./train.ts";
+import type { LoopState, Run } from "./contract.ts";
 
 /** One supervised optimiser step; the state after it. */
 export async function warmupStep(run: Run, state: LoopState): Promise<LoopState> {

@@ -1,7 +1,7 @@
 /** The first step on fresh rollouts: the trainer's log-probs are the sampler's, bit for bit, so the ratio is exactly 1. */
 import { expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
-import type { EstimateAdvantages } from "../../src/loop/stages/advantages.ts";
+import type { EstimateAdvantages } from "../../src/loop/contract.ts";
 import { train } from "../../src/loop/train.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { singleTurn } from "../../src/task/rollout.ts";

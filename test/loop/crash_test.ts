@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
-import type { LoopState } from "../../src/loop/state.ts";
+import type { LoopState } from "../../src/loop/contract.ts";
 import { randomStream } from "../../src/random.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));

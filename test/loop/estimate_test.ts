@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Estimates } from "../../src/loop/stages/advantages.ts";
+import type { Advantages } from "../../src/contract/backend.ts";
 import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/stages/estimate.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { expectClose } from "../fixtures/numbers.ts";
@@ -18,7 +18,7 @@ test("verl's estimators see the trained tokens of a trajectory, rLLM's weigh tra
         name,
         norm_adv_by_std_in_grpo: true,
         lengths,
-      }) as Estimates
+      }) as Advantages
     ).values;
   expect([...of("opo", Uint32Array.of(1, 3))]).toEqual([0.75, -0.25]);
   expect([...of("opo")]).toEqual([0.5, -0.5]);
@@ -32,7 +32,7 @@ test("verl's estimators see the trained tokens of a trajectory, rLLM's weigh tra
 test("arguments of the estimator count, and those it does not take are refused", () => {
   const options = { name: "grpo", norm_adv_by_std_in_grpo: true };
   const of = (settings: Record<string, unknown>) =>
-    (estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), { ...options, settings }) as Estimates)
+    (estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), { ...options, settings }) as Advantages)
       .values;
   expect(of({ epsilon: 0.5 })[0]).toBeCloseTo(0.5, 6);
   expect(() => of({ gamma: 1 })).toThrow(/Cannot set gamma of the estimator rllm.grpo: it has .*epsilon/);

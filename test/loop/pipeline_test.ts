@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { OptimParams } from "../../src/contract/backend.ts";
+import type { RejectionFunction } from "../../src/loop/contract.ts";
 import {
   pipelineStep,
   readPipeline,
@@ -8,7 +9,6 @@ import {
   registerWrapper,
 } from "../../src/loop/pipeline/pipeline.ts";
 import { STAGE_ORDER } from "../../src/loop/settings.ts";
-import type { RejectionFunction } from "../../src/loop/stages/reject.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { train } from "../../src/loop/train.ts";
 import { LETTER_SETTINGS, letterRun } from "../fixtures/loop.ts";

@@ -11,8 +11,8 @@ import {
   readCheckpoint,
 } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
+import type { LoopState } from "../../src/loop/contract.ts";
 import type { LoopSettings, Partly } from "../../src/loop/settings.ts";
-import type { LoopState } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
 import { TableBackend } from "../fixtures/table_backend.ts";

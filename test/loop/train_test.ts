@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
+import type { TrainOptions } from "../../src/loop/contract.ts";
 import { STAGES } from "../../src/loop/stages.ts";
-import { type TrainOptions, train, trainStep } from "../../src/loop/train.ts";
+import { trainStep } from "../../src/loop/step.ts";
+import { train } from "../../src/loop/train.ts";
 import { singleTurn } from "../../src/task/rollout.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun, letterTasks } from "../fixtures/loop.ts";
 import { TableBackend } from "../fixtures/table_backend.ts";

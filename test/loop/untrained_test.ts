@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
+import type { TrainOptions } from "../../src/loop/contract.ts";
 import { Failures } from "../../src/loop/rollout/failures.ts";
 import { countOverlong } from "../../src/loop/rollout/prompt_lengths.ts";
 import { START } from "../../src/loop/state.ts";
-import { type TrainOptions, train } from "../../src/loop/train.ts";
+import { train } from "../../src/loop/train.ts";
 import { afterStep } from "../../src/loop/untrained.ts";
 import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
 import { exactMatch } from "../../src/task/rewards.ts";

@@ -2,10 +2,10 @@ import { expect, test } from "vitest";
 import type { Advantages, Backend, LossSpec, OptimParams, TrainBatch } from "../../src/contract/backend.ts";
 import { packGroups } from "../../src/data/pack.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
+import type { StageContext } from "../../src/loop/contract.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import { process } from "../../src/loop/stages/process.ts";
 import { learningRateScale, update } from "../../src/loop/stages/update.ts";
-import type { StageContext } from "../../src/loop/stages.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 
 const step = (response_ids: number[]): Step => ({

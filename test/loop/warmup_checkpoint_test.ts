@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
-import type { LoopState } from "../../src/loop/state.ts";
+import type { LoopState } from "../../src/loop/contract.ts";
 import { train } from "../../src/loop/train.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
 

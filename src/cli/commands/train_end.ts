@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
 import type { BestCheckpoint } from "../../log/checkpoint/folder_checkpoints.ts";
 import type { RunData } from "../../log/page/run_folder.ts";
-import type { TrainOutcome } from "../../loop/train.ts";
+import type { TrainOutcome } from "../../loop/contract.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceFlag, importsOf } from "../options.ts";
 import type { Session } from "../run/session.ts";

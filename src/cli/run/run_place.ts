@@ -23,7 +23,7 @@ import {
   type RunFacts,
   SAMPLES_FILE,
 } from "../../log/page/run_folder.ts";
-import type { LoopState } from "../../loop/state.ts";
+import type { LoopState } from "../../loop/contract.ts";
 import type { Io } from "../command.ts";
 import { runFolder } from "./session.ts";
 

@@ -1,5 +1,6 @@
 /** The loop's own stages, and the parts of `transform`, as a pipeline sees them. */
 import type { Episode } from "../../data/types.ts";
+import type { StageContext, Staged, Stages } from "../contract.ts";
 import {
   checkRewards,
   filterMasked,
@@ -7,7 +8,7 @@ import {
   group,
   nameTrajectories,
 } from "../stages/transform.ts";
-import { STAGES, type StageContext, type Staged, type Stages } from "../stages.ts";
+import { STAGES } from "../stages.ts";
 import { progress, throughput } from "../step.ts";
 import { asPipelineStage, type Given, type PipelineStage, type Slot, type StepValues } from "./stage.ts";
 

@@ -1,21 +1,9 @@
-/**
- * A training step as a list of stages by name (`pipeline.stages`): leave one out, add your own, put them in another
- * order, or wrap one. `trainStep` is the published order written out; this is the same step as data.
- *
- *     pipeline.stages=[generate, transform, reject, drop_longest, batch, process, advantages, timed(update), log]
- *
- * Stages pass values by name. Each says what it needs and what it gives, so a list that cannot work is refused before
- * the run; a stage whose needs are not there in a step (no group is left, say) is passed over. A list may hold several
- * rounds: `generate` begins another, and `batch` makes other rows, so that no round trains what an earlier one made.
- */
-import type { Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
+import type { LoopState, Run, StageContext, Stages } from "../contract.ts";
 import { STAGE_ORDER } from "../settings.ts";
 import { lookUp } from "../stages/registry.ts";
-import { STAGES, type StageContext, type Stages } from "../stages.ts";
-import { type LoopState, nextBatch } from "../state.ts";
-import { stageContext, toTheEnd } from "../step.ts";
-import type { Run } from "../train.ts";
+import { STAGES } from "../stages.ts";
+import { startStep, toTheEnd } from "../step.ts";
 import { afterStep } from "../untrained.ts";
 import { BUILT_IN_NAMES, builtIns } from "./builtin.ts";
 import {
@@ -139,43 +127,30 @@ export function pipelineStep(
   const pipeline = readPipeline(names, stages);
   const updates = pipeline.filter(({ name }) => name === "update").length;
   return async (run, state) => {
-    const { batch: tasks, epoch } = nextBatch(run.tasks.train, { state, settings: run.settings });
-    const context = { ...stageContext(run, state), step: state.step + 1, epoch };
+    const { tasks, context, metrics, note } = startStep(run, state);
     const own = updates > 1 ? withOldLogprobs(context) : context;
-    let values: Values = { tasks, held: state.held, metrics: {} };
     const hasTrained = () => run.backend.weightVersion !== state.weightVersion;
+    let values: Values = { tasks, held: state.held };
     for (const stage of pipeline) {
-      const isReady = stage.needs.every((slot) => values[slot] !== undefined);
-      const inputs = values;
+      const inputs = { ...values, metrics: { ...metrics } };
       values = without(values, outdatedBy(stage));
-      if (!isReady) continue;
-      const since = performance.now();
+      if (stage.needs.some((slot) => inputs[slot] === undefined)) continue;
       const isFinal = stage.name === "update" || hasTrained();
-      const { metrics = {}, ...given } = await stage.run(inputs, isFinal ? toTheEnd(own) : own);
+      const { metrics: measured = {}, ...given } = await stage.run(inputs, isFinal ? toTheEnd(own) : own);
       checkGifts(stage, given);
-      const seconds = (performance.now() - since) / 1000;
-      values = {
-        ...values,
-        ...given,
-        metrics: { ...values.metrics, ...metrics, ...times(values.metrics, { stage, seconds }) },
-      };
+      values = { ...values, ...note(stage.name, { value: given, metrics: measured }) };
     }
-    const { metrics, held, episodes = [], groups = [] } = values;
+    const { held, episodes = [], groups = [] } = values;
     return afterStep(state, { step: context.step, held, report: { metrics, episodes, groups } });
   };
 }
 
-type Values = Partial<StepValues> & Pick<StepValues, "metrics" | "held">;
+type Values = Partial<StepValues> & Pick<StepValues, "held">;
 
 function without(values: Values, slots: ReadonlySet<Slot>): Values {
   return Object.fromEntries(
     Object.entries(values).filter(([slot]) => !slots.has(slot as Slot)),
   ) as unknown as Values;
-}
-
-function times(before: Metrics, { stage, seconds }: { stage: PipelineStage; seconds: number }): Metrics {
-  const name = `time/${stage.name}`;
-  return { [name]: (before[name] ?? 0) + seconds, "time/step": (before["time/step"] ?? 0) + seconds };
 }
 
 function checkGifts({ name, gives }: PipelineStage, given: object): void {

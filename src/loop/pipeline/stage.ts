@@ -2,9 +2,7 @@
 import type { Advantages, Metrics } from "../../contract/backend.ts";
 import type { PackedRows } from "../../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../../data/types.ts";
-import type { Held } from "../stages/reject.ts";
-import type { Grouping } from "../stages/transform.ts";
-import type { ProcessedRows, StageContext } from "../stages.ts";
+import type { Grouping, Held, ProcessedRows, StageContext } from "../contract.ts";
 
 /** What a step gathers on its way. */
 export interface StepValues {

@@ -18,25 +18,13 @@ import type { Episode, Task } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { EpisodeStore } from "../../log/episode_store.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
+import type { GenerationState, LoopState, Run, StageContext, Staged, Stages } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 import { episodeMetrics } from "../stages/generate.ts";
-import type { StageContext, Staged, Stages } from "../stages.ts";
-import { batchSizeOf, type LoopState, taskBatch, totalSteps } from "../state.ts";
-import type { Run } from "../train.ts";
+import { batchSizeOf, taskBatch, totalSteps } from "../state.ts";
 import { runAttempt } from "./attempt.ts";
 import { Sampler } from "./policy.ts";
 import { SyncWindow } from "./sync_window.ts";
-
-/** Where generation stands: part of a checkpoint. */
-export interface GenerationState {
-  /** Number of the next task, counted over all batches. */
-  readonly next: number;
-  /**
-   * Tasks begun and not yet trained on. A resumed run attempts them anew, with the weights of the checkpoint: none is
-   * lost, and none is trained on twice.
-   */
-  readonly pending: readonly number[];
-}
 
 /** A task under way or done. */
 interface Group {

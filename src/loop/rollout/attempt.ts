@@ -11,8 +11,8 @@ import {
   type RolloutTrajectory,
   Termination,
 } from "../../task/rollout.ts";
+import type { StageContext } from "../contract.ts";
 import { samplingParams } from "../settings.ts";
-import type { StageContext } from "../stages.ts";
 import { type AttemptPolicy, createPolicy } from "./agent.ts";
 import type { Sampler } from "./policy.ts";
 

@@ -4,33 +4,11 @@ import type { Advantages, Metrics } from "../../contract/backend.ts";
 import { rowCount } from "../../data/pack.ts";
 import type { Step, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import type { AdvantageOptions, AdvantageRows, ProcessedRows, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import type { AdvantageRows, ProcessedRows, StageContext, Staged } from "../stages.ts";
 import { advantageMetrics, difficulty, rewardMetrics } from "./advantage_metrics.ts";
 import { algorithmOf } from "./roles.ts";
-
-export interface AdvantageOptions {
-  readonly name: string;
-  readonly norm_adv_by_std_in_grpo: boolean;
-  /** The estimator's own settings. */
-  readonly settings?: Readonly<Record<string, unknown>>;
-  /** Trained tokens of each trajectory (or step), [N]. */
-  readonly lengths?: Uint32Array;
-}
-
-/** Advantages of one role: `row` holds one per trajectory, `token` those of the trained tokens end to end. */
-export type Estimates = Advantages;
-
-/**
- * Rewards in, advantages out. `groups` gives each trajectory's group, 0 to G-1. Called once per role and step, so a
- * batch-level estimator sees the whole role.
- */
-export interface EstimateAdvantages {
-  (rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Estimates | Promise<Estimates>;
-  /** Asked before the run. @throws {ConfigError} for a name or settings that it does not know. */
-  readonly check?: (name: string, settings: Readonly<Record<string, unknown>>) => void;
-}
 
 /**
  * Estimates each role's advantages with its estimator. By default a trajectory has one advantage, for all of its
@@ -145,7 +123,7 @@ class Spread {
   /** Advantages of units, or of their trained tokens end to end. */
   put(
     units: readonly Unit[],
-    { level, values }: Estimates,
+    { level, values }: Advantages,
     options: LoopSettings["stepwise_advantage"],
   ): void {
     const { trajectories } = this.rows;

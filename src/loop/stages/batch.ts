@@ -4,8 +4,8 @@ import { type PackedRows, packGroups, rowCount } from "../../data/pack.ts";
 import type { Step, TerminationReason, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { spread } from "../../statistics.ts";
+import type { StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
-import type { StageContext, Staged } from "../stages.ts";
 
 /**
  * Merges the steps of each trajectory into rows (see `packGroups`) and checks what is about to be trained on.

@@ -7,7 +7,8 @@ import { advantages } from "../../algorithm/advantage/host.ts";
 import { type EstimatorSettings, estimatorNames, findEstimator } from "../../algorithm/advantage/registry.ts";
 import { countRows } from "../../algorithm/loss/aggregation.ts";
 import type { Device } from "../../compute/device.ts";
-import type { AdvantageOptions, EstimateAdvantages, Estimates } from "./advantages.ts";
+import type { Advantages } from "../../contract/backend.ts";
+import type { AdvantageOptions, EstimateAdvantages } from "../contract.ts";
 
 /**
  * Runs a registered estimator on one role's rewards, on the host in float64. Where rLLM and verl differ under one name
@@ -17,7 +18,7 @@ export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHo
   check: checkEstimator,
 });
 
-function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Estimates {
+function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Advantages {
   const { name, settings } = choose(options);
   const batch = { ...rowsOf(rewards.length, { ...options, name }), groups: packed(groups), scores: rewards };
   const { level, values } = advantages(batch, name, settings);

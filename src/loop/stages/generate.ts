@@ -2,9 +2,9 @@
 import type { Metrics } from "../../contract/backend.ts";
 import { type Episode, type Task, TERMINATION_REASONS } from "../../data/types.ts";
 import { mean } from "../../statistics.ts";
+import type { StageContext, Staged } from "../contract.ts";
 import { type Attempt, runAttempt } from "../rollout/attempt.ts";
 import { Sampler } from "../rollout/policy.ts";
-import type { StageContext, Staged } from "../stages.ts";
 
 /** Attempts every task `rollout.n` times, at most `workflow.n_parallel_tasks` of them at once (see attempt.ts). */
 export async function generate(tasks: readonly Task[], context: StageContext): Promise<Staged<Episode[]>> {

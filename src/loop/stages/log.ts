@@ -1,14 +1,6 @@
 /** Stage 8, log: the step's metrics and rollouts to every logger. */
-import type { Metrics } from "../../contract/backend.ts";
-import type { Episode, TrajectoryGroup } from "../../data/types.ts";
-import type { StageContext } from "../stages.ts";
+import type { StageContext, StepReport } from "../contract.ts";
 import { whyUntrained } from "../untrained.ts";
-
-export interface StepReport {
-  readonly metrics: Metrics;
-  readonly episodes: readonly Episode[];
-  readonly groups: readonly TrajectoryGroup[];
-}
 
 export async function log(report: StepReport, context: StageContext): Promise<void> {
   const { step, totalSteps, loggers } = context;

@@ -2,8 +2,8 @@
 import type { Metrics } from "../../contract/backend.ts";
 import type { PackedRows } from "../../data/pack.ts";
 import { largest, mean } from "../../statistics.ts";
+import type { ProcessedRows, StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
-import type { ProcessedRows, StageContext, Staged } from "../stages.ts";
 
 /**
  * Old log-probs are computed by one forward pass when `rollout_correction.bypass_mode` is false, or by default when

@@ -7,8 +7,7 @@
  *     registerRejection("hardest", ({ groups }) => groups.slice(0, 8));    // rllm.rejection_sample.mode=hardest
  */
 import { ConfigError } from "../../errors.ts";
-import type { RejectionFunction } from "./reject.ts";
-import type { GroupingHook } from "./transform.ts";
+import type { GroupingHook, RejectionFunction } from "../contract.ts";
 
 interface Registry {
   readonly groupings: Map<string, GroupingHook>;

@@ -2,42 +2,12 @@
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../../data/types.ts";
 import { populationDeviation } from "../../statistics.ts";
+import type { Accepted, Candidates, Held, RejectionFunction, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import type { StageContext, Staged } from "../stages.ts";
 import { rejectionByName } from "./registry.ts";
 
-export interface Candidates {
-  readonly episodes: readonly Episode[];
-  readonly groups: readonly TrajectoryGroup[];
-  /** Groups that an earlier step held back. */
-  readonly held: Held;
-}
-
-/** What has gathered over steps in mode `episode`: part of a checkpoint. */
-export interface Held {
-  readonly groups: readonly TrajectoryGroup[];
-  /** Tasks that some, but not all, attempts solved. */
-  readonly solvePartial: number;
-}
-
-export interface Accepted {
-  readonly groups: readonly TrajectoryGroup[];
-  readonly held: Held;
-}
-
 export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
-
-/** What a rejection chooses from: the groups that are large enough. */
-export interface RejectionInput extends Candidates {
-  /** Tasks of this step that some, but not all, attempts solved. */
-  readonly solvePartial: number;
-}
-
-type Choice = readonly TrajectoryGroup[] | Accepted;
-
-/** Answers with the groups that train now, or with what `Accepted` holds when some shall wait for a later step. */
-export type RejectionFunction = (input: RejectionInput, settings: LoopSettings) => Choice | Promise<Choice>;
 
 /** A spread of rewards or advantages below this is none. */
 const UNIFORM_BELOW = 1e-8;

@@ -3,18 +3,10 @@ import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, RewardedTrajectory, Step, Trajectory, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
+import type { Grouping, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import type { StageContext, Staged } from "../stages.ts";
 import { groupingByName } from "./registry.ts";
-
-/** A group before its rewards are checked. */
-export interface Grouping extends Omit<TrajectoryGroup, "trajectories"> {
-  readonly trajectories: readonly Trajectory[];
-}
-
-/** Decides what is compared with what. Episodes that compact filtering masks are already left out. */
-export type GroupingHook = (episodes: readonly Episode[], settings: LoopSettings) => readonly Grouping[];
 
 /**
  * Names trajectories, leaves out masked episodes and broken trajectories, groups by task and role (or by your hook),

@@ -6,8 +6,8 @@ import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../../
 import { rowCount, sliceTokens } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
+import type { AdvantageRows, StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
-import type { AdvantageRows, StageContext, Staged } from "../stages.ts";
 import { algorithmOf } from "./roles.ts";
 
 /**

@@ -1,0 +1,247 @@
+/**
+ * Every type of the training loop: the values that pass from stage to stage, the stages, the run and its state. Types
+ * alone, so that a stage knows this page and no other stage.
+ */
+import type { Advantages, Backend, Metrics } from "../contract/backend.ts";
+import type { DataMark } from "../data/dataset.ts";
+import type { PackedRows } from "../data/pack.ts";
+import type { Episode, Task, Trajectory, TrajectoryGroup } from "../data/types.ts";
+import type { CheckpointStore } from "../log/checkpoint/store.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
+import type { LoopSettings, Partly } from "./settings.ts";
+
+/** A group before its rewards are checked. */
+export interface Grouping extends Omit<TrajectoryGroup, "trajectories"> {
+  readonly trajectories: readonly Trajectory[];
+}
+
+/** Decides which trajectories are compared with each other. Compact filtering has removed the masked episodes. */
+export type GroupingHook = (episodes: readonly Episode[], settings: LoopSettings) => readonly Grouping[];
+
+/** Groups that mode `episode` of rejection sampling holds back for a later step: part of a checkpoint. */
+export interface Held {
+  readonly groups: readonly TrajectoryGroup[];
+  /** Tasks that some, but not all, attempts solved. */
+  readonly solvePartial: number;
+}
+
+export interface Candidates {
+  readonly episodes: readonly Episode[];
+  readonly groups: readonly TrajectoryGroup[];
+  /** Groups that an earlier step held back. */
+  readonly held: Held;
+}
+
+export interface Accepted {
+  readonly groups: readonly TrajectoryGroup[];
+  readonly held: Held;
+}
+
+/** The input of a rejection function: the groups that are large enough. */
+export interface RejectionInput extends Candidates {
+  /** Tasks of this step that some, but not all, attempts solved. */
+  readonly solvePartial: number;
+}
+
+type Choice = readonly TrajectoryGroup[] | Accepted;
+
+/** Returns the groups that train now; as {@link Accepted} when it holds some back for a later step. */
+export type RejectionFunction = (input: RejectionInput, settings: LoopSettings) => Choice | Promise<Choice>;
+
+/** Rows with the log-probs that the loss compares with. */
+export interface ProcessedRows extends PackedRows {
+  readonly oldLogprobs?: Float32Array | undefined;
+  readonly refLogprobs?: Float32Array | undefined;
+  readonly rolloutIsWeights?: Float32Array | undefined;
+}
+
+/** The input of `update`: rows with their advantages. */
+export interface AdvantageRows extends ProcessedRows {
+  readonly advantages: Advantages;
+}
+
+export interface AdvantageOptions {
+  readonly name: string;
+  readonly norm_adv_by_std_in_grpo: boolean;
+  /** Settings of the estimator. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+  /** Trained tokens of each trajectory (or step), [N]. */
+  readonly lengths?: Uint32Array;
+}
+
+/**
+ * Turns rewards into advantages: `row` holds one per trajectory, `token` those of the trained tokens, concatenated.
+ * `groups` gives each trajectory's group, 0 to G-1. Called once per role and step, so that a batch-level estimator
+ * sees the whole role.
+ */
+export interface EstimateAdvantages {
+  (rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Advantages | Promise<Advantages>;
+  /** Called before the run. @throws {ConfigError} for an unknown estimator or setting. */
+  readonly check?: (name: string, settings: Readonly<Record<string, unknown>>) => void;
+}
+
+/** The input of `log`. */
+export interface StepReport {
+  readonly metrics: Metrics;
+  readonly episodes: readonly Episode[];
+  readonly groups: readonly TrajectoryGroup[];
+}
+
+/** A stage's value and metrics. */
+export interface Staged<T> {
+  readonly value: T;
+  readonly metrics: Metrics;
+}
+
+/** The parts of a run that a stage may use. */
+type StageParts = Pick<
+  Run,
+  | "backend"
+  | "settings"
+  | "rollout"
+  | "evaluate"
+  | "estimate"
+  | "grouping"
+  | "rejection"
+  | "loggers"
+  | "signal"
+> &
+  Partial<Pick<Run, "warn" | "failures">>;
+
+/** Everything that a stage may use. */
+export interface StageContext extends StageParts {
+  /** Called with each episode when its attempt ends, in any order. */
+  readonly onEpisode?: (episode: Episode) => void;
+  /** Number of the training step, from 1; during validation the number of steps done. */
+  readonly step: number;
+  readonly totalSteps: number;
+  readonly epoch: number;
+  readonly isValidation: boolean;
+  /** During validation, the number of tasks in earlier batches. Absent: 0. */
+  readonly firstTask?: number;
+}
+
+type Stage<T> = Staged<T> | Promise<Staged<T>>;
+
+export interface Stages {
+  /** Attempts every task. */
+  generate(tasks: readonly Task[], context: StageContext): Stage<readonly Episode[]>;
+  /** Groups the trajectories that are compared with each other, each with a finite reward. */
+  transform(episodes: readonly Episode[], context: StageContext): Stage<readonly TrajectoryGroup[]>;
+  /** Chooses the groups that train now, and those held back for a later step. */
+  reject(candidates: Candidates, context: StageContext): Stage<Accepted>;
+  /** Packs groups into rows of tokens. */
+  batch(groups: readonly TrajectoryGroup[], context: StageContext): Stage<PackedRows>;
+  /** Adds the log-probs of the old and the reference policy, where the loss needs them. */
+  process(rows: PackedRows, context: StageContext): Stage<ProcessedRows>;
+  /** Turns rewards into advantages. */
+  advantages(rows: ProcessedRows, context: StageContext): Stage<AdvantageRows>;
+  /** Takes the optimiser steps. */
+  update(rows: AdvantageRows, context: StageContext): Stage<undefined>;
+  /** Passes the step's metrics and rollouts to the loggers. */
+  log(report: StepReport, context: StageContext): Promise<void>;
+}
+
+/** Where asynchronous generation stands: part of a checkpoint. */
+export interface GenerationState {
+  /** Number of the next task, counted over all batches. */
+  readonly next: number;
+  /**
+   * Tasks started and not yet trained on. A resumed run attempts them again with the weights of the checkpoint: none is
+   * lost, and none is trained on twice.
+   */
+  readonly pending: readonly number[];
+}
+
+/** Asynchronous generation, as the loop sees it. */
+export interface Generation {
+  readonly state: GenerationState;
+  /** Continues from a checkpoint, or from the start. */
+  resume(state: LoopState): void;
+  /** Ends running rollouts; settles when none is left. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Where a run stands; the rest follows from the settings and the backend's checkpoint. Plain JSON, because it is part
+ * of every checkpoint. Immutable once a step is whole.
+ */
+export interface LoopState {
+  /** Supervised steps done. */
+  readonly warmup: number;
+  /** Training steps done. */
+  readonly step: number;
+  /** The step of the last validation; -1 before the first. */
+  readonly validated: number;
+  /** Groups that rejection sampling holds back. */
+  readonly held: Held;
+  /** Optimiser steps in the weights of this state, as the backend counts them. */
+  readonly weightVersion: number;
+  /** How far each logger had written, by its name. */
+  readonly logged: Readonly<Record<string, number>>;
+  /** The rows that determine the order of batches; absent before the first step. */
+  readonly data?: DataMark;
+  /** The last consecutive steps that trained no group; absent where the last step trained one. */
+  readonly untrained?: { readonly steps: number; readonly why: string };
+  /** In asynchronous training. */
+  readonly generation?: GenerationState;
+  /** The best validation after the first step so far, with `training.metric_for_best_model`. */
+  readonly best?: { readonly step: number; readonly value: number };
+}
+
+/** Counts the failures of rollouts, and shows the first of each kind. */
+export interface FailureLog {
+  /** @param where the attempt that failed, for display */
+  add(error: unknown, where: string): void;
+  /** Shows how often each kind occurred. */
+  finish(): void;
+}
+
+/** A run with every choice made. */
+export interface Run {
+  readonly backend: Backend;
+  readonly settings: LoopSettings;
+  readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
+  /** Attempts a task. */
+  readonly rollout: Rollout;
+  /** Judges each episode after its rollout: a reward for trajectories that have none, signals, metrics. */
+  readonly evaluate?: Evaluate | undefined;
+  /** Turns rewards into advantages, by the estimator's name. */
+  readonly estimate: EstimateAdvantages;
+  /** Prompts with worked answers, for the warm-up. */
+  readonly examples: readonly Example[];
+  readonly stages: Stages;
+  /** One training step over the stages: `trainStep`, or the list in `pipeline.stages`. */
+  readonly step: (run: Run, state: LoopState) => Promise<LoopState>;
+  /** In asynchronous training, the source of the stage `generate`. */
+  readonly generation?: Generation | undefined;
+  /** Groups trajectories. Default: those of one task and one name. */
+  readonly grouping?: GroupingHook | undefined;
+  /** Chooses the groups that train, instead of the mode of `rejection_sample`. */
+  readonly rejection?: RejectionFunction | undefined;
+  /** Shows each distinct message once. Default: in every logger that can. */
+  readonly warn: (message: string) => void;
+  /** Default: shown with `warn`. */
+  readonly failures: FailureLog;
+  readonly loggers: readonly Logger[];
+  readonly checkpoints?: CheckpointStore<LoopState> | undefined;
+  /** Ends the run with a checkpoint and abandons the current step. */
+  readonly signal: AbortSignal;
+}
+
+type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn" | "failures";
+
+/** What `train` needs; the rest has defaults. */
+export interface TrainOptions
+  extends Omit<Run, "settings" | "generation" | Choices>,
+    Partial<Pick<Run, Choices>> {
+  readonly settings?: Partly<LoopSettings>;
+}
+
+export interface TrainOutcome {
+  /** After the last whole step. */
+  readonly state: LoopState;
+  /** False when the signal stopped the run before its last step. */
+  readonly isComplete: boolean;
+}

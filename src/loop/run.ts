@@ -1,0 +1,63 @@
+/** From the options of `train` to a run with every choice made. */
+import { ConfigError } from "../errors.ts";
+import type { Logger } from "../log/logger.ts";
+import { checkSettings, checkThinking } from "./check_settings.ts";
+import type { Run, TrainOptions } from "./contract.ts";
+import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
+import { AsyncGeneration } from "./rollout/async.ts";
+import { Failures } from "./rollout/failures.ts";
+import { loopSettings } from "./settings.ts";
+import { estimateAdvantages } from "./stages/estimate.ts";
+import { STAGES } from "./stages.ts";
+import { trainStep } from "./step.ts";
+
+/** @throws {ConfigError} for missing parts, unknown settings and pipelines that cannot work. */
+export function runFrom(options: TrainOptions): Run {
+  checkParts(options);
+  const settings = loopSettings(options.settings);
+  const { estimate = estimateAdvantages, stages = STAGES, loggers = [] } = options;
+  checkSettings(settings, estimate);
+  checkThinking(settings, options.backend.tokenizer);
+  const warn = options.warn ?? warnOnce(loggers);
+  const run: Run = {
+    estimate,
+    examples: [],
+    stages,
+    step: trainStep,
+    loggers,
+    signal: new AbortController().signal,
+    warn,
+    failures: new Failures(warn),
+    ...options,
+    settings,
+  };
+  const generation = settings.async_training.enable ? new AsyncGeneration(run) : undefined;
+  return withStep({ ...run, ...(generation && { generation, stages: generation.stages(stages) }) }, options);
+}
+
+/** Checks for untyped callers. */
+function checkParts({ backend, tasks, rollout }: TrainOptions): void {
+  const parts: readonly (readonly [string, boolean, string])[] = [
+    ["backend", typeof backend?.sample === "function", "an object; see defineBackend"],
+    ["tasks", Array.isArray(tasks?.train) && Array.isArray(tasks?.val), "{ train: [...], val: [...] }"],
+    ["rollout", typeof rollout === "function", "a function of a task and a policy"],
+  ];
+  for (const [part, isThere, what] of parts)
+    if (!isThere) throw new ConfigError(`Cannot train without ${part}: ${what}`, { path: part });
+}
+
+/** The step in the options, else the one that `pipeline.stages` names. */
+function withStep(run: Run, { step }: TrainOptions): Run {
+  const { stages: names } = run.settings.pipeline;
+  const named = isPublishedOrder(names) ? trainStep : pipelineStep(names, run.stages);
+  return { ...run, step: step ?? named };
+}
+
+function warnOnce(loggers: readonly Logger[]): (message: string) => void {
+  const shown = new Set<string>();
+  return (message) => {
+    if (shown.has(message)) return;
+    shown.add(message);
+    for (const logger of loggers) logger.warn?.(message);
+  };
+}
