@@ -121,14 +121,21 @@ function runTests(checkout: string, tests: readonly string[]): { status: number 
   return { status, output: stdout + stderr };
 }
 
-/** Tests of the folder whose code names the shader. */
-function ownTests(file: string): string[] {
+/** Tests of the folders whose code names the shader, or for an included file the kernels that include it. */
+export function ownTests(file: string): string[] {
   const name = file.replace(/^shaders\/|\.wgsl$/g, "");
-  const owner =
-    sourceFiles().find((path) => readFileSync(join(ROOT, path), "utf8").includes(`"${name}"`)) ?? "";
-  if (owner.startsWith("src/model/kernels/")) return ["test/model/kernels/*_test.ts"];
-  return [`test/${owner.split("/")[1]}/*_test.ts`];
+  const owners = sourceFiles().filter((path) => textOf(path).includes(`"${name}"`));
+  if (owners.length === 0) return [...new Set(includers(name).flatMap(ownTests))].sort();
+  return [
+    owners[0]!.startsWith("src/model/kernels/")
+      ? "test/model/kernels/*_test.ts"
+      : `test/${owners[0]!.split("/")[1]}/*_test.ts`,
+  ];
 }
+
+const includers = (name: string) =>
+  wgslFiles().filter((path) => textOf(path).includes(`//#include "${name}.wgsl"`));
+const textOf = (path: string) => readFileSync(join(ROOT, path), "utf8");
 
 const wgslFiles = () => filesIn("shaders", ".wgsl");
 const sourceFiles = () => filesIn("src", ".ts");

@@ -3,8 +3,7 @@
 //   W_t = sum over trained tokens up to t of (1 - 2 exp(old) + sum pi^2) isw^2
 //   column k is the row's k-th trained token (COMPACT), or its k-th token; all ones = none
 // Grid: one invocation per row; a row is a chain, rows share nothing.
-
-const THREADS = 64u;
+//#include "parts/threads.wgsl"
 
 override COMPACT: bool = false;
 override WEIGHT: bool = false;
@@ -22,9 +21,9 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> columns: array<u32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let row = id.y * groups.x * THREADS + id.x;
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  let row = thread_index(thread);
   if (row >= params.rows) { return; }
   let first = offsets[row];
   var next_column = first;

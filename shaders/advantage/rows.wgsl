@@ -4,8 +4,8 @@
 //   2 reset          G = R + gamma G_next, set to 0 behind every masked token
 //   3 reward-to-go   G = R m + G_next; advantages = G - baseline m
 // Grid: one invocation per row; a row is a chain, rows share nothing.
+//#include "parts/threads.wgsl"
 
-const THREADS = 64u;
 const NO_VECTOR = 0xffffffffu;
 
 override MODE: u32 = 0u;
@@ -27,9 +27,9 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> returns: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let row = id.y * groups.x * THREADS + id.x;
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  let row = thread_index(thread);
   if (row >= params.rows) { return; }
   let first = offsets[row];
   var score = 0.0;

@@ -2,6 +2,7 @@
 //   v_grad[s] = sum_t,h p_ts out_grad[t, h],  k_grad[s] = scale sum_t,h p_ts (out_grad[t, h] v[s] - delta[t, h]) q[t, h]
 //   p_ts = exp(scale q k - statistics[t, h, 0]), delta = statistics[t, h, 1] (attention_backward_queries writes it)
 // Grid: a workgroup per (block of tokens, key head), a thread per token s. No atomics.
+//#include "parts/groups.wgsl"
 
 struct Params {
   tokens: u32,
@@ -41,13 +42,9 @@ const MAX_QUADS = 32u;
 const LOG2_E = 1.4426950408889634;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   // One head of a block of neighbouring tokens: every thread walks the same keys, so that their loads are shared.
-  let flat = group.y * groups.x + group.x;
+  let flat = group_index(group);
   let block = flat / params.key_heads;
   let head = flat - block * params.key_heads;
   if (block * WORKGROUP >= params.tokens) {

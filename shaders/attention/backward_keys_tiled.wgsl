@@ -3,6 +3,7 @@
 // 16 keys of one key head and their values stay in workgroup memory; queries and gradients pass through it 8 at a time.
 // Thread (row, lane) has key `row` and query `lane` of a tile, then vec4s lane, lane + 8, .. of the row's gradients.
 // Grid: a workgroup per (16 tokens, key head).
+//#include "parts/groups.wgsl"
 
 struct Params {
   tokens: u32,
@@ -51,12 +52,8 @@ var<workgroup> weights: array<f32, THREADS>;
 var<workgroup> scores: array<f32, THREADS>;
 
 @compute @workgroup_size(THREADS)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) thread: u32,
-) {
-  let flat = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
+  let flat = group_index(group);
   let block = flat / params.key_heads;
   let head = flat - block * params.key_heads;
   let first = block * ROWS;

@@ -1,6 +1,7 @@
 // Gradient of attention in q, and delta = rowsum(out_grad * out) into statistics[t, h, 1].
 //   q_grad[t] = scale sum_s p_ts (out_grad[t] v[s] - delta[t]) k[s],  p_ts = exp(scale q[t] k[s] - statistics[t, h, 0])
 // Grid: a workgroup per (block of tokens, head), a thread per token. Dao 2023 (FlashAttention-2), without its atomics.
+//#include "parts/groups.wgsl"
 
 struct Params {
   tokens: u32,
@@ -39,13 +40,9 @@ const MAX_QUADS = 32u;
 const LOG2_E = 1.4426950408889634;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   // One head of a block of neighbouring tokens: every thread walks the same keys, so that their loads are shared.
-  let flat = group.y * groups.x + group.x;
+  let flat = group_index(group);
   let block = flat / params.heads;
   let head = flat - block * params.heads;
   if (block * WORKGROUP >= params.tokens) {

@@ -3,6 +3,7 @@
 // 16 queries of one head and their gradients stay in workgroup memory; keys and values pass through it 8 at a time.
 // Thread (row, lane) has query `row` and key `lane` of a tile, then vec4s lane, lane + 8, .. of the row's gradient.
 // Grid: a workgroup per (16 tokens, head).
+//#include "parts/groups.wgsl"
 
 struct Params {
   tokens: u32,
@@ -49,12 +50,8 @@ var<workgroup> values: array<vec4f, LANES * PITCH>;
 var<workgroup> scores: array<f32, THREADS>;
 
 @compute @workgroup_size(THREADS)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) thread: u32,
-) {
-  let flat = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
+  let flat = group_index(group);
   let block = flat / params.heads;
   let head = flat - block * params.heads;
   let first = block * ROWS;

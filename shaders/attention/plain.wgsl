@@ -3,6 +3,7 @@
 //   out[t, h] = sum_s softmax_s(scale q[t, h] k[s, g]) v[s, g],  s in [sequence_start[t], t],  g = h key_heads / heads
 // statistics[t, h, 0] = log sum_s exp(scale q k). q, k, v: heads of D = 4 HEAD_QUADS at a stride and an offset per token.
 // Grid: a workgroup per (block of tokens, head), a thread per token. Milakov & Gimelshein 2018, Dao et al. 2022.
+//#include "parts/groups.wgsl"
 
 struct Params {
   tokens: u32,
@@ -38,13 +39,9 @@ const LOG2_E = 1.4426950408889634;
 const LOWEST = -1e30;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   // One head of a block of neighbouring tokens: every thread walks the same keys, so that their loads are shared.
-  let flat = group.y * groups.x + group.x;
+  let flat = group_index(group);
   let block = flat / params.heads;
   let head = flat - block * params.heads;
   if (block * WORKGROUP >= params.tokens) {

@@ -5,6 +5,7 @@
 // Tiles begin at the sequence's own first key, and every fma that a compiler could choose is written out: where a sequence
 // lies among others, or whether its keys come from a cache (decode/attention_decode_tiled.wgsl), changes no bit.
 // Grid: a workgroup per (16 tokens, head).
+//#include "parts/groups.wgsl"
 
 struct Params {
   tokens: u32,
@@ -47,12 +48,8 @@ var<workgroup> values: array<vec4f, LANES * PITCH>;
 var<workgroup> scores: array<f32, THREADS>;
 
 @compute @workgroup_size(THREADS)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) thread: u32,
-) {
-  let flat = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
+  let flat = group_index(group);
   let block = flat / params.heads;
   let head = flat - block * params.heads;
   let first = block * ROWS;

@@ -2,8 +2,8 @@
 // [low, high]. x = clamp(logprob - rollout, 20): k1 = -x, k2 = x^2 / 2, k3 = e^x - 1 - x.
 //   REDUCTION 0 = each token, 1 = sum, 2 = mean, 3 = largest of the row's trained tokens
 // Grid: one invocation per row.
+//#include "parts/threads.wgsl"
 
-const THREADS = 64u;
 const SAFETY = 20.0;
 
 override KIND: u32 = 1u;
@@ -35,9 +35,9 @@ fn passes(x: f32) -> bool {
   return x >= params.low && x <= params.high;
 }
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let row = id.y * groups.x * THREADS + id.x;
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  let row = thread_index(thread);
   if (row >= params.rows) { return; }
   var n = 0.0;
   var sum = 0.0;

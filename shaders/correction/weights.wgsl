@@ -1,8 +1,8 @@
 // Importance weights between trainer and sampler: exp(clamp(x, 20)) with x = logprob - rollout of the token, or summed
 // over the row's trained tokens; cut at `high`, or zeroed outside [low, high] (IcePop). 0 where mask = 0.
 // Grid: one invocation per row.
+//#include "parts/threads.wgsl"
 
-const THREADS = 64u;
 const SAFETY = 20.0;
 
 override SEQUENCE: bool = false;
@@ -21,9 +21,9 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> weights: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let row = id.y * groups.x * THREADS + id.x;
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  let row = thread_index(thread);
   if (row >= params.rows) { return; }
   let first = offsets[row];
   let end = offsets[row + 1u];

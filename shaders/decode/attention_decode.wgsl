@@ -2,6 +2,7 @@
 // another, each as in attention/plain.wgsl and attention/subgroup.wgsl: the bits are the same.
 // keys, values [slots, max_length, key_heads D]; q at a stride and an offset per row; result [rows, heads D].
 // Grid: a thread per (row, HEADS heads): one that shares a key head, or two that share their loads of it.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -22,7 +23,6 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
 override HEADS: u32 = 1u;
 
@@ -36,12 +36,8 @@ const LOG2_E = 1.4426950408889634;
 const LOWEST = -1e30;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let bundles = params.heads / HEADS;
   if (index >= params.rows * bundles) {
     return;

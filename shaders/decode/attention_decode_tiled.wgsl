@@ -4,6 +4,7 @@
 // up one element of every value. Sums run over 8 keys at a time in the order of attention/tiled.wgsl, and every fma that
 // a compiler could choose is written out, so that the bits are the same.
 // Grid: a workgroup per (row, head).
+//#include "parts/groups.wgsl"
 
 struct Params {
   rows: u32,
@@ -42,12 +43,8 @@ var<workgroup> weights: array<f32, THREADS>;
 var<workgroup> keeps: array<f32, BLOCKS>;
 
 @compute @workgroup_size(THREADS)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) thread: u32,
-) {
-  let flat = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
+  let flat = group_index(group);
   if (flat >= params.rows * params.heads) {
     return;
   }
@@ -57,27 +54,27 @@ fn main(
   let key_stride = params.key_heads * HEAD_QUADS;
   let at = slots[row] * params.max_length * key_stride + head * params.key_heads / params.heads * HEAD_QUADS;
   let q_at = (row * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
-  if (thread < HEAD_QUADS) {
-    query[thread] = q[q_at + thread] * (params.scale * LOG2_E);
+  if (lane < HEAD_QUADS) {
+    query[lane] = q[q_at + lane] * (params.scale * LOG2_E);
   }
   workgroupBarrier();
   // Bounds that a compiler cannot see through: software drivers take long over these loops unrolled.
   let quads = params.heads * HEAD_QUADS / params.heads;
-  let block = thread / KEYS;
+  let block = lane / KEYS;
   var sum = vec2f();
   var total = 0.0;
   var highest = LOWEST;
   for (var base = 0u; base < length; base += THREADS) {
     let count = min(THREADS, length - base);
     var products = vec4f();
-    let key_at = at + min(base + thread, length - 1u) * key_stride;
+    let key_at = at + min(base + lane, length - 1u) * key_stride;
     for (var d = 0u; d < quads; d++) {
       products = fma(query[d], keys[key_at + d], products);
     }
     let score = (products.x + products.y) + (products.z + products.w);
-    scores[thread] = select(LOWEST, score, thread < count);
+    scores[lane] = select(LOWEST, score, lane < count);
     workgroupBarrier();
-    // The highest score up to the end of each block: before the thread's own, of its own, of all.
+    // The highest score up to the end of each block: before the lane's own, of its own, of all.
     var before = highest;
     for (var i = 0u; i < block * KEYS; i++) {
       before = max(before, scores[i]);
@@ -89,8 +86,8 @@ fn main(
     for (var i = 0u; i < count; i++) {
       highest = max(highest, scores[i]);
     }
-    weights[thread] = exp2(score - own);
-    if (thread % KEYS == 0u) {
+    weights[lane] = exp2(score - own);
+    if (lane % KEYS == 0u) {
       keeps[block] = exp2(before - own);
     }
     workgroupBarrier();
@@ -102,7 +99,7 @@ fn main(
         let weight = weights[i];
         added += weight;
         for (var n = 0u; n < OWN; n++) {
-          let d = min(thread + n * THREADS, HEAD_QUADS * 4u - 1u);
+          let d = min(lane + n * THREADS, HEAD_QUADS * 4u - 1u);
           sum[n] = fma(weight, values[at + (base + i) * key_stride + d / 4u][d % 4u], sum[n]);
         }
       }
@@ -112,7 +109,7 @@ fn main(
   }
   let to = flat * HEAD_QUADS;
   for (var n = 0u; n < OWN; n++) {
-    let d = thread + n * THREADS;
+    let d = lane + n * THREADS;
     if (d < HEAD_QUADS * 4u) {
       result[to + d / 4u][d % 4u] = sum[n] / total;
     }

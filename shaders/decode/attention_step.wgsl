@@ -3,6 +3,7 @@
 // of which this step adds positions[r] + shift; result [rows, H D]. A row beyond the cache's end keeps nothing.
 // Keys come one after another as in decode/attention_decode.wgsl, the row's own last: the bits are the same. D is a multiple of
 // 8. Grid: a thread per (row, HEADS heads): one that shares a key head, or two that do.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -22,7 +23,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 8u;
 override HEAD_QUADS: u32 = 2u;
 override HEADS: u32 = 1u;
 
@@ -33,12 +33,8 @@ const LOG2_E = 1.4426950408889634;
 const LOWEST = -1e30;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let bundles = params.heads / HEADS;
   if (index >= params.rows * bundles) {
     return;

@@ -1,5 +1,6 @@
 // keys[slots[r], positions[r] + shift, :] = k of row r; likewise values. Caches [slots, max_length, width].
 // Positions beyond the cache are dropped. Grid: a thread per vec4 of a row.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -20,15 +21,9 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> values: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= params.rows * quads) {
     return;

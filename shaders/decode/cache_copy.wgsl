@@ -1,5 +1,6 @@
 // Copies the first `length` positions of one slot to another, in both caches [slots, max_length, width].
 // copies [n, 3] = from, to, length; no slot is both read and written. Grid: a thread per (copy, position, vec4).
+//#include "parts/threads.wgsl"
 
 struct Params {
   copies: u32,
@@ -13,15 +14,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> values: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   let stretch = params.longest * quads;
   if (index >= params.copies * stretch) {

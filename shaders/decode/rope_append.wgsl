@@ -2,6 +2,7 @@
 //
 // qkv [rows, (H + 2 KV) D]; angles [positions, D]: cos of D/2 pairs, then sin; keys, values [slots, max_length, KV D].
 // A thread owns one pair (d, d + D/2) of one head of one row. Grid: rows * (H + 2 KV) * D / 2 threads.
+//#include "parts/threads.wgsl"
 struct Params {
   rows: u32,
   heads: u32,
@@ -19,23 +20,17 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> values: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) local: u32,
-) {
-  let thread = (group.y * groups.x + group.x) * WORKGROUP + local;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let half = params.width / 2u;
   let perRow = params.heads + 2u * params.key_heads;
-  let row = thread / (perRow * half);
+  let row = index / (perRow * half);
   if (row >= params.rows) {
     return;
   }
-  let head = thread / half % perRow;
-  let d = thread % half;
+  let head = index / half % perRow;
+  let d = index % half;
   let at = row * perRow * params.width + head * params.width + d;
   let low = qkv[at];
   let high = qkv[at + half];

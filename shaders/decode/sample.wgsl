@@ -5,6 +5,7 @@
 // reaches, found two bits of the ordered float at a time. Ties with it are kept. Then the inverse of the cumulative sum
 // at a Philox 2x32-10 number of (seed, position + shift). Results: next [rows], histories [rows, history_stride] at shift.
 // logits [rows, stride]; the other buffers start at first_row. Grid: a thread per row.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -24,7 +25,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> logprobs: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 8u;
 const LOWEST = -3.0e38;
 
 struct Row {
@@ -164,12 +164,8 @@ fn multiply_wide(a: u32, b: u32) -> vec2u {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   if (index >= params.rows) {
     return;
   }

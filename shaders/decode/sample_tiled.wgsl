@@ -4,6 +4,7 @@
 // thread, in the one stretch where the cumulative sum passes the target. The log-probability comes as in
 // head/logprob_tiled.wgsl, so that both have the same bits.
 // Grid: a workgroup per row.
+//#include "parts/groups.wgsl"
 
 struct Params {
   rows: u32,
@@ -38,6 +39,7 @@ struct Best {
   logit: f32,
 }
 
+// The thread in its workgroup.
 var<private> lane: u32;
 var<workgroup> sums: array<vec3f, THREADS>;
 var<workgroup> bests: array<Best, THREADS>;
@@ -220,13 +222,9 @@ fn multiply_wide(a: u32, b: u32) -> vec2u {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) thread: u32,
-) {
+fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
   lane = thread;
-  let index = group.y * groups.x + group.x;
+  let index = group_index(group);
   if (index >= params.rows) {
     return;
   }
@@ -249,7 +247,7 @@ fn main(
     }
     token = draw(view, least, f32(philox(seeds[row], positions[row] + params.shift) >> 8u) / 16777216.0, best.id);
   }
-  if (thread == 0u) {
+  if (lane == 0u) {
     let chosen = logits[start + token / 4u][token % 4u];
     let to = row * params.history_stride + params.shift;
     next[row] = token;

@@ -2,6 +2,7 @@
 //   (a (1[j = target] - p_j) - b p_j (log p_j + entropy)) / temperature,  log p_j = logits_j / temperature - lse
 // Pieces, rows and strides as in head/logits_forward.wgsl; columns beyond the piece become 0.
 // Grid: a workgroup per (row, 16 WORKGROUP vec4s), lanes side by side.
+//#include "parts/groups.wgsl"
 
 override WORKGROUP: u32 = 8u;
 override ENTROPY: bool = true;
@@ -26,12 +27,8 @@ struct Params {
 @group(1) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let flat = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
+  let flat = group_index(group);
   let quads = params.stride / 4u;
   let pieces = (quads + WORKGROUP * DEPTH - 1u) / (WORKGROUP * DEPTH);
   let index = flat / pieces;

@@ -4,8 +4,8 @@
 //   lse = highest + log(sum e), entropy = log(sum e) - sum e (x - highest) / sum e, sum p^2 = sum e^2 / (sum e)^2
 // logits [rows, stride] in vec4s; the per-row buffers start at first_row. FIRST begins the state, LAST finishes it.
 // Sixteen logits a step keep rescaling rare and sums short. Grid: an invocation per row.
+//#include "parts/threads.wgsl"
 
-override WORKGROUP: u32 = 8u;
 override FIRST: bool = true;
 override LAST: bool = true;
 
@@ -53,12 +53,8 @@ fn absorb(state: vec4<f32>, x: array<vec4<f32>, 4>) -> vec4<f32> {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   if (index >= params.rows) { return; }
   let row = params.first_row + index;
   let start = index * params.stride / 4u;

@@ -2,6 +2,7 @@
 //   logprob = x_y - lse,  entropy = lse - sum_i p_i x_i,  lse = log sum_i exp(x_i)
 // logits [rows, stride], V used; the per-row buffers start at first_row. Sixteen logits a step keep rescaling rare and
 // sums short. Grid: a thread per row.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -18,7 +19,6 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 8u;
 const LOWEST = -1e30;
 
 struct State {
@@ -49,12 +49,8 @@ fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   if (index >= params.rows) {
     return;
   }

@@ -2,6 +2,7 @@
 //   (a (1[i = y] - p_i) - b p_i (log p_i + entropy)) / temperature,  log p_i = logits_i / temperature - lse
 // Columns from V to the stride become 0. Rows as in logprob.
 // Grid: a workgroup per (row, 16 WORKGROUP vec4s), lanes side by side.
+//#include "parts/groups.wgsl"
 
 struct Params {
   rows: u32,
@@ -24,12 +25,8 @@ override WORKGROUP: u32 = 8u;
 const DEPTH = 16u;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let flat = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
+  let flat = group_index(group);
   let quads = params.stride / 4u;
   let pieces = (quads + WORKGROUP * DEPTH - 1u) / (WORKGROUP * DEPTH);
   let local_row = flat / pieces;

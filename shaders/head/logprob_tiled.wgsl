@@ -3,6 +3,7 @@
 // Each thread runs over every WORKGROUP-th vec4 of the row; a tree joins what they hold. Every fma that a compiler could
 // choose is written out, because decode/sample_tiled.wgsl must get the same bits.
 // Grid: a workgroup per row.
+//#include "parts/groups.wgsl"
 
 struct Params {
   rows: u32,
@@ -55,12 +56,8 @@ fn join(a: State, b: State) -> State {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = group.y * groups.x + group.x;
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
+  let index = group_index(group);
   if (index >= params.rows) {
     return;
   }

@@ -1,4 +1,5 @@
 // y[r, y_offset + c] (+)= scale * x[r, x_offset + c], c < width. Grid: a thread per vec4.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -15,15 +16,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> y: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= params.rows * quads) {
     return;

@@ -1,4 +1,5 @@
 // result[c] (+)= sum over rows of x[row, c]. x [rows, width]. Grid: a thread per vec4 of columns.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -10,15 +11,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= quads) {
     return;

@@ -1,6 +1,7 @@
 // result[t, :] = table[tokens[t], :]. tokens [T], result [T, width] in vec4s. `table` binds rows [first_row, first_row +
 // row_count); tokens outside leave the result as it is.
 // Grid: a thread per vec4 of the result.
+//#include "parts/threads.wgsl"
 
 struct Params {
   tokens: u32,
@@ -14,15 +15,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= params.tokens * quads) {
     return;

@@ -2,6 +2,7 @@
 // rows [U] distinct, offsets [U+1], positions [T]: one writer per row of the table, so no atomics.
 // `table_grad` binds rows [first_row, first_row + row_count).
 // Grid: a thread per (u, vec4).
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -17,15 +18,9 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> table_grad: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= params.rows * quads) {
     return;

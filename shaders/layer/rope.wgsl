@@ -1,6 +1,7 @@
 // Turns pairs (d, d + D/2) of each row by the angle of its token's position, in place; sign -1 turns back.
 // positions [T], table [positions, D] = [cos(D/2) | sin(D/2)]; rows of width D inside wider tokens.
 // Grid: a thread per (row, two pairs). https://arxiv.org/abs/2104.09864, halves as in Hugging Face's rotate_half.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -17,15 +18,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> x: array<vec2f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let half = params.width / 4u;
   if (index >= params.rows * half) {
     return;

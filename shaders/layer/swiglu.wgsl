@@ -1,4 +1,5 @@
 // result = silu(gate) * up. gate_up [rows, 2 width] = [gate | up], result [rows, width]. Grid: a thread per vec4.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -9,15 +10,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= params.rows * quads) {
     return;

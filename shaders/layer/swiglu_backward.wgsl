@@ -1,5 +1,6 @@
 // Gradient of silu(gate) * up: up_grad = g silu(gate), gate_grad = g up s (1 + gate (1 - s)), s = sigmoid(gate).
 // gate_up and gate_up_grad [rows, 2 width] = [gate | up], out_grad [rows, width]. Grid: a thread per vec4 of out_grad.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -11,15 +12,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> gate_up_grad: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= params.rows * quads) {
     return;

@@ -1,5 +1,6 @@
 // y[c, r] = x[r, c]. x [rows, columns], y [columns, rows], each from its offset on, rows a stride apart.
 // Grid: a thread per (four rows, column): lanes read side by side, and write runs of four.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -14,15 +15,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let column = index % params.columns;
   let row = index / params.columns * 4u;
   let end = min(row + 4u, params.rows);

@@ -6,8 +6,7 @@
 //   4 vespo                   a = clamp(sum clamp(d) + log isw)
 // with d = logprob - old over the row's trained tokens, n of them.
 // Grid: one invocation per row; rows are ragged and nothing is shared between them.
-
-const THREADS = 64u;
+//#include "parts/threads.wgsl"
 
 override STATISTIC: u32 = 0u;
 override OLD: bool = true;
@@ -67,9 +66,9 @@ fn surrogate_slope(log_ratio: f32, a: f32) -> f32 {
   return select(0.0, -a * raw, flows);
 }
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let row = (group.y * groups.x + group.x) * THREADS + thread;
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  let row = thread_index(thread);
   if (row >= params.rows) { return; }
   let first = offsets[row];
   let end = offsets[row + 1u];

@@ -3,28 +3,11 @@
 // A [m, k] by the strides (a_row, a_k), B [k, n] by (b_k, b_column), C [m, n] row-major. A thread owns 4 rows and one
 // column.
 // Grid: x = column blocks of 8, y = row blocks of 4.
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_offset: u32,
-  a_row: u32,
-  a_k: u32,
-  b_offset: u32,
-  b_k: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_row: u32,
-  alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
-  mode: u32,
-}
+//#include "matmul/parts/product.wgsl"
 
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<f32>;
-@group(0) @binding(2) var<storage, read> addend: array<f32>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
+alias A = f32;
+alias B = f32;
+alias C = f32;
 
 const THREADS = 8u;
 const ROWS = 4u;
@@ -41,7 +24,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   var aAt = vec4u(params.a_offset) + rows * params.a_row;
   var bAt = params.b_offset + column * params.b_column;
   var sum = vec4f();
-  if (params.mode >= 3u) {
+  if (continues()) {
     let at = vec4u(params.c_offset + column) + rows * params.c_row;
     sum = vec4f(c[at.x], c[at.y], c[at.z], c[at.w]);
   }
@@ -52,12 +35,6 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   }
   for (var r = 0u; r < min(ROWS, params.m - row0); r++) {
     let at = params.c_offset + (row0 + r) * params.c_row + column;
-    var value = params.alpha * sum[r];
-    if (params.mode == 1u) {
-      value += c[at];
-    } else if (params.mode == 2u || params.mode == 4u) {
-      value += addend[at];
-    }
-    c[at] = value;
+    store(at, sum[r]);
   }
 }

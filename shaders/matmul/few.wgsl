@@ -7,28 +7,11 @@
 // Grid: x = blocks of 32 columns, y = blocks of ROWS rows.
 enable subgroups;
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_offset: u32,
-  a_row: u32,
-  a_k: u32,
-  b_offset: u32,
-  b_k: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_row: u32,
-  alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
-  mode: u32,
-}
+//#include "matmul/parts/product.wgsl"
 
-@group(0) @binding(0) var<storage, read> a: array<vec4f>;
-@group(0) @binding(1) var<storage, read> b: array<vec4f>;
-@group(0) @binding(2) var<storage, read> addend: array<f32>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
+alias A = vec4f;
+alias B = vec4f;
+alias C = f32;
 
 // 1, 2, 4 or 8.
 override ROWS: u32 = 8u;
@@ -48,7 +31,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     column_at[j] = (params.b_offset + column * params.b_column) / 4u;
   }
   var sums: array<array<f32, MOST_ROWS>, COLUMNS>;
-  if (params.mode >= 3u) {
+  if (continues()) {
     for (var j = 0u; j < COLUMNS; j++) {
       for (var r = 0u; r < ROWS; r++) {
         let row = min(first_row + r, params.m - 1u);
@@ -83,13 +66,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
         continue;
       }
       let at = params.c_offset + row * params.c_row + column;
-      var value = params.alpha * sums[j][r];
-      if (params.mode == 1u) {
-        value += c[at];
-      } else if (params.mode == 2u || params.mode == 4u) {
-        value += addend[at];
-      }
-      c[at] = value;
+      store(at, sums[j][r]);
     }
   }
 }

@@ -3,28 +3,11 @@
 // A [m, k] by the strides (a_row, a_k). B [k, n] and C [m, n] row-major, in vec4. A thread owns 8 rows and 4 columns
 // of two vec4s. Sums leave through workgroup memory, each thread by its own slots.
 // Grid: x = column blocks of 64, y = row blocks of 8.
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_offset: u32,
-  a_row: u32,
-  a_k: u32,
-  b_offset: u32,
-  b_k: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_row: u32,
-  alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
-  mode: u32,
-}
+//#include "matmul/parts/product.wgsl"
 
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<vec4f>;
-@group(0) @binding(2) var<storage, read> addend: array<vec4f>;
-@group(0) @binding(3) var<storage, read_write> c: array<vec4f>;
-@group(1) @binding(0) var<uniform> params: Params;
+alias A = f32;
+alias B = vec4f;
+alias C = vec4f;
 
 const THREADS = 8u;
 const ROWS = 8u;
@@ -64,7 +47,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   var right6 = vec4f();
   var left7 = vec4f();
   var right7 = vec4f();
-  if (params.mode >= 3u) {
+  if (continues()) {
     for (var r = 0u; r < ROWS; r++) {
       let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
       tile[r * 16u + thread * 2u] = c[at + min(column, columns - 1u)];
@@ -145,13 +128,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     for (var v = 0u; v < 2u; v++) {
       if (column + v < columns) {
         let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column + v;
-        var value = params.alpha * tile[r * 16u + thread * 2u + v];
-        if (params.mode == 1u) {
-          value += c[at];
-        } else if (params.mode == 2u || params.mode == 4u) {
-          value += addend[at];
-        }
-        c[at] = value;
+        store(at, tile[r * 16u + thread * 2u + v]);
       }
     }
   }

@@ -9,28 +9,11 @@
 // Grid: x = column blocks, y = row blocks.
 enable subgroups;
 
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_offset: u32,
-  a_row: u32,
-  a_k: u32,
-  b_offset: u32,
-  b_k: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_row: u32,
-  alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
-  mode: u32,
-}
+//#include "matmul/parts/product.wgsl"
 
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<vec4f>;
-@group(0) @binding(2) var<storage, read> addend: array<vec4f>;
-@group(0) @binding(3) var<storage, read_write> c: array<vec4f>;
-@group(1) @binding(0) var<uniform> params: Params;
+alias A = f32;
+alias B = vec4f;
+alias C = vec4f;
 
 override INPUT: u32 = 0u;
 // Of a block: 8 or 32. The sums of rows beyond are left out.
@@ -93,7 +76,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   var sum29 = vec4f();
   var sum30 = vec4f();
   var sum31 = vec4f();
-  if (params.mode >= 3u) {
+  if (continues()) {
     for (var r = 0u; r < ROWS; r++) {
       let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
       tile[r * LANES + lane] = c[at + min(column, columns - 1u)];
@@ -224,12 +207,6 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   let rows = min(ROWS, params.m - row0);
   for (var r = 0u; r < rows; r++) {
     let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column;
-    var value = params.alpha * tile[r * LANES + lane];
-    if (params.mode == 1u) {
-      value += c[at];
-    } else if (params.mode == 2u || params.mode == 4u) {
-      value += addend[at];
-    }
-    c[at] = value;
+    store(at, tile[r * LANES + lane]);
   }
 }

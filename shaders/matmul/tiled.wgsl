@@ -3,28 +3,11 @@
 // A [m, k] by the strides (a_row, a_k), B [k, n] by (b_k, b_column), C [m, n] row-major. A workgroup of 16 x 16 threads
 // computes a 64 x 64 tile in steps of 16 over k; each thread a 4 x 4 piece of it. Beyond the edges zeros are staged.
 // Grid: x = column tiles, y = row tiles.
-struct Params {
-  m: u32,
-  n: u32,
-  k: u32,
-  a_offset: u32,
-  a_row: u32,
-  a_k: u32,
-  b_offset: u32,
-  b_k: u32,
-  b_column: u32,
-  c_offset: u32,
-  c_row: u32,
-  alpha: f32,
-  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, sums that go on from what C holds.
-  mode: u32,
-}
+//#include "matmul/parts/product.wgsl"
 
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<f32>;
-@group(0) @binding(2) var<storage, read> addend: array<f32>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
+alias A = f32;
+alias B = f32;
+alias C = f32;
 
 const TILE = 64u;
 const STEP = 16u;
@@ -42,7 +25,7 @@ fn main(
   let row0 = block.y * TILE;
   let column0 = block.x * TILE;
   var sum: array<vec4f, 4>;
-  if (params.mode >= 3u) {
+  if (continues()) {
     for (var i = 0u; i < 4u; i++) {
       let row = min(row0 + thread.y + i * 16u, params.m - 1u);
       for (var j = 0u; j < 4u; j++) {
@@ -86,13 +69,7 @@ fn main(
       let column = column0 + thread.x + j * 16u;
       if (row < params.m && column < params.n) {
         let at = params.c_offset + row * params.c_row + column;
-        var value = params.alpha * sum[i][j];
-        if (params.mode == 1u) {
-          value += c[at];
-        } else if (params.mode == 2u || params.mode == 4u) {
-          value += addend[at];
-        }
-        c[at] = value;
+        store(at, sum[i][j]);
       }
     }
   }

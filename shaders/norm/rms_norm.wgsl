@@ -1,6 +1,7 @@
 // y = x * r * weight, r = inverseSqrt(mean(x^2) + epsilon), per row of width C; r is kept for the gradient.
 // x and y: rows inside wider buffers. weight [C], inverse_rms [rows].
 // Grid: a thread per row. https://arxiv.org/abs/1910.07467
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -25,15 +26,9 @@ fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
   return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
 }
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   if (index >= params.rows) {
     return;
   }

@@ -1,5 +1,6 @@
 // x_grad (+)= r (g - x r^2 mean(g x)), g = y_grad * weight; r = inverse_rms of the row.
 // x_grad lies as x. Grid: a thread per row.
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -25,15 +26,9 @@ fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
   return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
 }
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   if (index >= params.rows) {
     return;
   }

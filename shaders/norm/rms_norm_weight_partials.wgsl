@@ -1,6 +1,7 @@
 // partials[b, offset + c] = sum over the rows of block b of y_grad[row, c] * x[row, c] * inverse_rms[row].
 // The number of row blocks is fixed, so that sums repeat bit for bit. column_sum adds the blocks.
 // Grid: a thread per (block, vec4 of columns).
+//#include "parts/threads.wgsl"
 
 struct Params {
   rows: u32,
@@ -28,15 +29,9 @@ fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
   return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
 }
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
   if (index >= BLOCKS * quads) {
     return;

@@ -2,6 +2,7 @@
 //   mean += mean_rate (g - mean),  variance += variance_rate (g^2 - variance),
 //   parameter = parameter (1 - rate decay) - rate / correction1 mean / (sqrt(variance / correction2) + epsilon)
 // Nothing changes where clip[2] is set (the norm is not finite). Grid: a thread per vec4. arxiv.org/abs/1711.05101.
+//#include "parts/threads.wgsl"
 
 struct Params {
   first: u32,
@@ -22,15 +23,9 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> variance: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override WORKGROUP: u32 = 64u;
-
 @compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let index = (group.y * groups.x + group.x) * WORKGROUP + lane;
+fn main(thread: Thread) {
+  let index = thread_index(thread);
   if (index >= params.count / 4u) {
     return;
   }

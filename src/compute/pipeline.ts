@@ -1,7 +1,7 @@
 /** Compiles kernels, once per set of constants, and turns WebGPU's complaints into errors that quote the shader. */
 import { ShaderError } from "../errors.ts";
 import type { BindingKinds, Constants, Kernel } from "./kernel.ts";
-import { loadShader } from "./shader.ts";
+import { loadShader, sourceLine } from "./shader.ts";
 
 const COMPUTE_STAGE = 0x4;
 
@@ -141,9 +141,10 @@ export class PipelineCache {
     const invalid = await scope;
     if (error) {
       const quoted = code.split("\n")[error.lineNum - 1]?.trim() ?? "";
+      const { file, line } = sourceLine(code, error.lineNum);
       throw new ShaderError(
-        `Cannot compile the kernel ${kernel.name}: line ${error.lineNum}:${error.linePos}: ${error.message}\n    ${quoted}`,
-        { kernel: kernel.name, line: error.lineNum },
+        `Cannot compile the kernel ${kernel.name}: ${file ? `${file}.wgsl ` : ""}line ${line}:${error.linePos}: ${error.message}\n    ${quoted}`,
+        { kernel: kernel.name, line },
       );
     }
     if (invalid)

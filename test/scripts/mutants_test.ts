@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { parseDiff } from "../../scripts/mutants/changed.ts";
 import { isChosen } from "../../scripts/mutants/sample.ts";
+import { ownTests } from "../../scripts/mutants/shaders.ts";
 import { mutantsOf } from "../../scripts/mutants/wgsl.ts";
 
 const changes = (line: string) => mutantsOf(`fn f() {\n  ${line}\n}\n`).map(({ to }) => to);
@@ -34,6 +35,14 @@ describe("mutants of WGSL", () => {
     const [only] = mutantsOf("fn f() {\n\n  y = a * b;\n}\n");
     expect(only).toMatchObject({ line: 3, from: "y = a * b;", text: "fn f() {\n\n  y = a / b;\n}\n" });
   });
+});
+
+test.each([
+  ["shaders/matmul/any.wgsl", ["test/compute/*_test.ts"]],
+  ["shaders/layer/rope.wgsl", ["test/model/kernels/*_test.ts"]],
+  ["shaders/matmul/parts/product.wgsl", ["test/compute/*_test.ts"]],
+])("the tests of %s", (file, tests) => {
+  expect(ownTests(file)).toEqual(tests);
 });
 
 test("changed lines are read from a diff, by folder", () => {

@@ -1,0 +1,41 @@
+// Parameters, buffers and results of C = alpha A B (+ addend).
+// A kernel defines how it reads them: alias A = f32 or vec4f, B likewise, C likewise (the addend is laid out as C).
+
+struct Params {
+  m: u32,
+  n: u32,
+  k: u32,
+  a_offset: u32,
+  a_row: u32,
+  a_k: u32,
+  b_offset: u32,
+  b_k: u32,
+  b_column: u32,
+  c_offset: u32,
+  c_row: u32,
+  alpha: f32,
+  // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, with sums that start at what C holds.
+  mode: u32,
+}
+
+@group(0) @binding(0) var<storage, read> a: array<A>;
+@group(0) @binding(1) var<storage, read> b: array<B>;
+@group(0) @binding(2) var<storage, read> addend: array<C>;
+@group(0) @binding(3) var<storage, read_write> c: array<C>;
+@group(1) @binding(0) var<uniform> params: Params;
+
+// True where the sums start at what C holds.
+fn continues() -> bool {
+  return params.mode >= 3u;
+}
+
+// Writes one result, where `sum` is that of the products along k.
+fn store(at: u32, sum: C) {
+  var value = params.alpha * sum;
+  if (params.mode == 1u) {
+    value += c[at];
+  } else if (params.mode == 2u || params.mode == 4u) {
+    value += addend[at];
+  }
+  c[at] = value;
+}
