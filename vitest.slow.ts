@@ -9,6 +9,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/attack/fuzz_test.ts",
   "test/cli/agents_learning_test.ts",
   "test/cli/learning_test.ts",
+  "test/docs_pages_test.ts",
   "test/loop/crash_test.ts",
   "test/loop/load_test.ts",
   "test/model/batch_invariance_test.ts",
