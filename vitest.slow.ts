@@ -10,6 +10,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/cli/agents_learning_test.ts",
   "test/cli/learning_test.ts",
   "test/docs_pages_test.ts",
+  "test/examples/rl_loop_test.ts",
   "test/loop/crash_test.ts",
   "test/loop/load_test.ts",
   "test/model/batch_invariance_test.ts",

@@ -59,7 +59,8 @@ async function openLocal(folder: string): Promise<Backend> {
   const device = await openDevice();
   const files = await openModelFolder(folder);
   const targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
-  const lora = { rank: config.lora_rank, alpha: 2 * config.lora_rank, targets };
+  // Tinker scales every adapter by 32 / rank.
+  const lora = { rank: config.lora_rank, alpha: 32, targets };
   const model = await LanguageModel.load(device, files, { lora, seed: 0 });
   return new LocalBackend({ model, tokenizer: files.tokenizer, name: folder });
 }
@@ -68,7 +69,8 @@ async function openTinker(folder: string, baseUrl = "http://127.0.0.1:8000"): Pr
   const { tokenizer } = await openModelFolder(folder);
   const lora = { rank: config.lora_rank, seed: 0, train_attn: true, train_mlp: true, train_unembed: false };
   const apiKey = process.env.TINKER_API_KEY ?? "";
-  return TinkerBackend.open({ baseUrl, apiKey, baseModel: folder, baseModelFolder: folder, lora, tokenizer });
+  const model = { baseModel: folder, baseModelFolder: folder, lora, tokenizer };
+  return TinkerBackend.open({ ...model, baseUrl, apiKey, sdkVersion: "0.25.0" });
 }
 
 // --- The loop.
