@@ -92,15 +92,24 @@ export class Sequence<Item extends { readonly future: Future }> {
   }
 
   private release(): void {
+    const missing = this.nextNumber;
     for (let item = this.parked.get(this.nextNumber); item; item = this.parked.get(this.nextNumber)) {
       this.parked.delete(this.nextNumber++);
       this.options.ready(item);
     }
+    // Later arrivals do not prolong the wait for the same number: a client that keeps sending would wait for ever.
+    if (this.timer !== undefined && this.nextNumber === missing) return;
+    this.stopTimer();
+    if (this.parked.size > 0) this.timer = setTimeout(() => this.giveUp(), this.options.gapMs);
+  }
+
+  private stopTimer(): void {
     clearTimeout(this.timer);
-    this.timer = this.parked.size > 0 ? setTimeout(() => this.giveUp(), this.options.gapMs) : undefined;
+    this.timer = undefined;
   }
 
   private giveUp(): void {
+    this.stopTimer();
     const missing = this.nextNumber;
     const numbers = [...this.parked.keys()].sort((a, b) => (a < b ? -1 : 1));
     for (const number of numbers) {
@@ -113,7 +122,7 @@ export class Sequence<Item extends { readonly future: Future }> {
 
   /** Takes out what is parked. */
   clear(): Item[] {
-    clearTimeout(this.timer);
+    this.stopTimer();
     const items = [...this.parked.values()];
     this.parked.clear();
     return items;
