@@ -46,8 +46,9 @@ export async function readBody(request: Request, limits: BodyLimits): Promise<Bo
     const isZstd = checkEncoding(request);
     checkDeclared(request, limits);
     for await (const chunk of arriving(request, limits.idleMs)) {
-      if (arrived.size === 0) checkType(request, limits.type);
+      const isFirst = arrived.size === 0;
       arrived.add(chunk);
+      if (isFirst) checkType(request, limits.type);
     }
     const content = isZstd ? await decompressed(arrived, { lease, limit: limits.bytes }) : arrived;
     const { bytes } = content;
@@ -166,7 +167,7 @@ function inTime<T>(wanted: Promise<T>, ms: number): Promise<T> {
       timer = setTimeout(late, ms / 2);
     }, ms / 2);
     wanted
-      .then(resolve, () => reject(new Refusal(400, "Cannot read the body: the connection broke off.")))
+      .then(resolve, () => reject(new Refusal(408, "Cannot read the body: the connection broke off.")))
       .finally(() => clearTimeout(timer));
   });
 }

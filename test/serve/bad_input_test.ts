@@ -77,6 +77,14 @@ describe("refused at once, with what to do", () => {
       "JSON beyond the limit",
       (id) => ["save_weights", `{"model_id":"${id}","seq_id":1,"path":"${"x".repeat(2 ** 21)}`],
     ],
+    [
+      "JSON of another content type",
+      (id) => ["optim_step", JSON.stringify(step(id, 1)), { "content-type": "text/plain" }],
+    ],
+    [
+      "a batch of another content type",
+      (id) => ["forward_backward", backward(id, { seq: 1 }), { "content-type": "application/json" }],
+    ],
     ["a batch that is cut off", (id) => ["forward_backward", cutOff(id)]],
     [
       "a batch beyond the limit",
@@ -91,6 +99,22 @@ describe("refused at once, with what to do", () => {
     // A step on a gradient that was refused is refused as well, at once.
     if (path === "forward_backward") expect(json.error).toMatch(/Cannot take the optimiser step/);
     else expect(json.metrics).toBeDefined();
+  });
+
+  test("a batch whose connection breaks off can be sent again under its number", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    const whole = backward(id, { seq: 1 });
+    const body = new ReadableStream({
+      start: (controller) => controller.enqueue(whole.subarray(0, whole.length - 5)),
+      pull: (controller) => controller.error(new Error("socket hang up")),
+    });
+    const headers = { "content-type": "application/x-protobuf" };
+    const url = "http://localhost/api/v1/forward_backward";
+    const broken = new Request(url, { method: "POST", headers, body, duplex: "half" } as RequestInit);
+    expect((await server.send(broken)).status).toBe(408);
+    expect((await server.result("forward_backward", whole)).bytes.length).toBeGreaterThan(0);
+    expect((await server.result("optim_step", step(id, 2))).json.metrics).toBeDefined();
   });
 
   test("a batch that is cut off", async () => {
