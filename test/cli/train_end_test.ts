@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { howGood } from "../../src/cli/commands/train_end.ts";
-import type { RunData } from "../../src/log/page/run_folder.ts";
+import type { RunData } from "../../src/log/page/page_data.ts";
 
 const METRIC = "val/sums/pass@1";
 

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
 import type { BestCheckpoint } from "../../log/checkpoint/folder_checkpoints.ts";
-import type { RunData } from "../../log/page/run_folder.ts";
+import type { RunData } from "../../log/page/page_data.ts";
 import type { TrainOutcome } from "../../loop/contract.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceFlag, importsOf } from "../options.ts";

@@ -13,8 +13,9 @@ import { GroupsFile, MetricsFile, SamplesFile } from "../../log/loggers/jsonl.ts
 import { loggers } from "../../log/loggers/loggers.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../../log/loggers/tensorboard.ts";
 import { checkWandb, openWandb, type WandbOptions } from "../../log/loggers/wandb.ts";
+import type { RunData } from "../../log/page/page_data.ts";
 import { renderPage } from "../../log/page/render.ts";
-import { GROUPS_FILE, METRICS_FILE, type RunData, SAMPLES_FILE } from "../../log/page/run_folder.ts";
+import { GROUPS_FILE, METRICS_FILE, SAMPLES_FILE } from "../../log/run_files.ts";
 import type { LoopSettings } from "../../loop/settings.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { estimateAdvantagesOn } from "../../loop/stages/estimate.ts";

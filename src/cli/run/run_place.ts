@@ -22,7 +22,7 @@ import {
   RUN_FILE,
   type RunFacts,
   SAMPLES_FILE,
-} from "../../log/page/run_folder.ts";
+} from "../../log/run_files.ts";
 import type { LoopState } from "../../loop/contract.ts";
 import type { Io } from "../command.ts";
 import { runFolder } from "./session.ts";

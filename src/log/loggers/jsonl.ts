@@ -1,38 +1,8 @@
 /** Metrics and sample rollouts as files of one JSON object a line. */
 import type { Episode } from "../../data/types.ts";
-import type { LogRecord, Phase } from "../logger.ts";
+import type { LogRecord } from "../logger.ts";
+import type { GroupsLine, SampleLine } from "../run_files.ts";
 import { AppendedFile } from "./appended_file.ts";
-
-/** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */
-export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<
-  Record<string, number | string>
->;
-
-/** A line of `samples.jsonl`: one attempt at a validation task. */
-export interface SampleLine {
-  readonly step: number;
-  readonly task: string;
-  readonly prompt: string;
-  readonly response: string;
-  readonly reward: number | null;
-  readonly is_correct: boolean;
-}
-
-/** A line of `groups.jsonl`: what the attempts at each task of a training step were worth. */
-export interface GroupsLine {
-  readonly step: number;
-  readonly groups: readonly GroupEntry[];
-}
-
-export interface GroupEntry {
-  readonly task: string;
-  /** The agent: groups of a task are one per agent. */
-  readonly name: string;
-  /** One per attempt, to four digits; null where it has none. */
-  readonly rewards: readonly (number | null)[];
-  /** Attempts that solved the task. */
-  readonly solved: number;
-}
 
 /** Appends lines. What a resumed run repeats is cut off first, so that no line ever comes twice. */
 abstract class LinesFile extends AppendedFile {

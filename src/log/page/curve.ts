@@ -1,19 +1,8 @@
 /** Curves of any length in bounded memory: neighbouring points are averaged when there are too many. */
+import type { CurveData } from "./page_data.ts";
 
 /** Points kept per curve: more than a chart is wide. */
 const POINTS = 400;
-
-/** What the page draws, and what its tables say of all values, drawn or not. */
-export interface CurveData {
-  readonly x: readonly number[];
-  readonly y: readonly number[];
-  readonly count: number;
-  readonly sum: number;
-  readonly first: number;
-  readonly last: number;
-  readonly min: number;
-  readonly max: number;
-}
 
 export class Curve {
   private readonly limit: number;

@@ -1,7 +1,7 @@
 /** The page of one run or of several: one HTML file that needs nothing else, or the same page served live. */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import type { RunData } from "./run_folder.ts";
+import type { PageData, RunData } from "./page_data.ts";
 
 export interface PageOptions {
   /** The page asks its server for what is new. */
@@ -10,13 +10,6 @@ export interface PageOptions {
   readonly made?: number;
   /** Of its scripts, where the page's Content-Security-Policy names one. */
   readonly nonce?: string;
-}
-
-/** What the page's script reads. */
-export interface PageData {
-  readonly runs: readonly RunData[];
-  readonly made: number;
-  readonly live: boolean;
 }
 
 /** Renders the whole page: style, chart library, script and data in one text. */

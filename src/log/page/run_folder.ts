@@ -3,50 +3,20 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { Phase } from "../logger.ts";
 import { meanReward } from "../loggers/console.ts";
-import type { GroupsLine, MetricsLine, SampleLine } from "../loggers/jsonl.ts";
-import { Curve, type CurveData, Sampled } from "./curve.ts";
+import {
+  CONFIG_FILE,
+  GROUPS_FILE,
+  type GroupsLine,
+  METRICS_FILE,
+  type MetricsLine,
+  RUN_FILE,
+  SAMPLES_FILE,
+  type SampleLine,
+} from "../run_files.ts";
+import { Curve, Sampled } from "./curve.ts";
 import { FollowedFile } from "./followed_file.ts";
+import { type CurveData, MEAN_REWARD, type RunData } from "./page_data.ts";
 import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
-
-export const METRICS_FILE = "metrics.jsonl";
-export const SAMPLES_FILE = "samples.jsonl";
-export const GROUPS_FILE = "groups.jsonl";
-export const CONFIG_FILE = "config.yaml";
-export const RUN_FILE = "run.json";
-
-/** What a run says of itself when it starts and when it ends (`run.json`). */
-export interface RunFacts {
-  readonly title: string;
-  /** The task, the model, the device. */
-  readonly subtitle: string;
-  readonly total_steps: number;
-  readonly started: string;
-  /** Absent while it runs, and for ever when it was killed. */
-  readonly ended?: string;
-  readonly complete?: boolean;
-}
-
-/** A run as plain JSON. */
-export interface RunData {
-  /** Tells it from the other runs of the page. */
-  readonly name: string;
-  readonly title: string;
-  readonly subtitle: string;
-  /** `open`: it runs, or was killed. */
-  readonly status: "complete" | "stopped" | "open";
-  /** When something was last written, in ms since 1970. */
-  readonly updated: number;
-  readonly totalSteps: number | null;
-  readonly curves: Readonly<Record<Phase, Readonly<Record<string, CurveData>>>>;
-  /** The first and the last validation. */
-  readonly samples: readonly SampleLine[];
-  readonly groups: readonly GroupsLine[];
-  /** By path, as text. */
-  readonly settings: Readonly<Record<string, string>>;
-  readonly config: string;
-  /** Lines of its files that could not be read. */
-  readonly badLines: number;
-}
 
 export interface RunFolderOptions {
   /** Flattens `config.yaml`. */
@@ -59,8 +29,6 @@ const GROUP_STEPS = 24;
 /** Metrics of a phase that are drawn, and samples of a step that are shown: a run writes far fewer. */
 const MOST_CURVES = 4096;
 const MOST_SAMPLES = 256;
-/** Of the mean over all roles, which no logger writes. */
-export const MEAN_REWARD = "reward";
 
 type Curves = Record<Phase, Map<string, Curve>>;
 

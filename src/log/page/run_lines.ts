@@ -1,8 +1,7 @@
 /** Lines and facts of a run's folder, as they are read back: whatever a file holds, what is returned has its shape. */
 
 import type { Phase } from "../logger.ts";
-import type { GroupEntry, GroupsLine, MetricsLine, SampleLine } from "../loggers/jsonl.ts";
-import type { RunFacts } from "./run_folder.ts";
+import type { GroupEntry, GroupsLine, MetricsLine, RunFacts, SampleLine } from "../run_files.ts";
 
 const PHASES: ReadonlySet<unknown> = new Set<Phase>(["warmup", "train", "val"]);
 

@@ -2,7 +2,8 @@
 import { guarded, type Handler, pagePolicy } from "../../http/guard.ts";
 import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
 import { Refusal } from "../../http/refusal.ts";
-import { asJson, type PageData, renderPage } from "./render.ts";
+import type { PageData } from "./page_data.ts";
+import { asJson, renderPage } from "./render.ts";
 import type { RunFolder } from "./run_folder.ts";
 
 /** How often files are looked at, and so the most often that a page is told of news. */
