@@ -1,9 +1,10 @@
 /**
- * Compiles src/ to dist/ when a source is newer than the last build, in some milliseconds when none is.
- * `node scripts/build.mjs [--force]`. Exits 1 when the compiler finds an error.
+ * Compiles src/ to dist/ and bundles page/ to dist/page/ when a source is newer than the last build; returns within
+ * milliseconds when none is. `node scripts/build.mjs [--force]`. Exits 1 when the compiler finds an error.
  */
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -21,18 +22,19 @@ function filesUnder(dir) {
 export function isBuilt() {
   if (!existsSync(stamp)) return false;
   const built = statSync(stamp).mtimeMs;
-  const inputs = [
-    ...filesUnder(join(root, "src")),
-    ...readdirSync(join(root, "src"), { recursive: true })
-      .map((name) => join(root, "src", name))
-      .filter((path) => statSync(path).isDirectory()),
-  ];
-  const configs = ["tsconfig.json", "tsconfig.build.json"].map((name) => join(root, name));
-  return [join(root, "src"), ...inputs, ...configs].every((path) => statSync(path).mtimeMs <= built);
+  const folders = ["src", "page"].map((name) => join(root, name));
+  // Folders too: a file that is gone changes nothing else.
+  const inputs = folders.flatMap((folder) =>
+    readdirSync(folder, { recursive: true }).map((name) => join(folder, name)),
+  );
+  const configs = ["tsconfig.json", "tsconfig.build.json", "scripts/build.mjs"].map((name) =>
+    join(root, name),
+  );
+  return [...folders, ...inputs, ...configs].every((path) => statSync(path).mtimeMs <= built);
 }
 
 /** Compiles when needed. Returns the exit code. */
-export function build({ force = false } = {}) {
+export async function build({ force = false } = {}) {
   if (!force && isBuilt()) return 0;
   const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
   if (!existsSync(compiler)) {
@@ -47,9 +49,28 @@ export function build({ force = false } = {}) {
   });
   if (status !== 0) return status ?? 1;
   removeOrphans();
+  await bundlePage();
   mkdirSync(join(root, "dist"), { recursive: true });
   writeFileSync(stamp, `${started.toISOString()}\n`);
   return 0;
+}
+
+/** The script and the style of the page of runs, each one file with uPlot in it; log/page/render.ts reads them. */
+async function bundlePage() {
+  const { build: bundle } = await import("esbuild");
+  const uplot = createRequire(import.meta.url)("uplot/package.json");
+  const license = readFileSync(join(root, "node_modules", "uplot", "LICENSE"), "utf8").trim();
+  await bundle({
+    absWorkingDir: root,
+    entryPoints: ["page/main.ts", "page/style.css"],
+    outdir: "dist/page",
+    bundle: true,
+    minify: true,
+    format: "esm",
+    target: "es2022",
+    logLevel: "warning",
+    banner: { js: `/*! uPlot ${uplot.version}\n${license}\n*/` },
+  });
 }
 
 /** Takes out compiled files whose source is gone, so that a package holds none. */
@@ -62,5 +83,5 @@ function removeOrphans() {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  process.exitCode = build({ force: process.argv.includes("--force") });
+  process.exitCode = await build({ force: process.argv.includes("--force") });
 }

@@ -39,15 +39,22 @@ function archiveName() {
 function checkContents(report) {
   const [{ files, size }] = Array.isArray(report) ? report : Object.values(report);
   const paths = files.map((file) => file.path);
-  for (const wanted of ["dist/cli.js", "dist/mod.js", "dist/mod.d.ts", "README.md", "LICENSE"]) {
+  for (const wanted of [
+    "dist/cli.js",
+    "dist/mod.js",
+    "dist/mod.d.ts",
+    "dist/page/main.js",
+    "README.md",
+    "LICENSE",
+  ]) {
     if (!paths.includes(wanted)) throw new Error(`Cannot publish the package as it lacks ${wanted}`);
   }
-  for (const folder of ["shaders/", "page/", "examples/"]) {
+  for (const folder of ["shaders/", "examples/"]) {
     if (!paths.some((path) => path.startsWith(folder)))
       throw new Error(`Cannot publish the package without ${folder}`);
   }
   const stray = paths.find(
-    (path) => !/^(dist|shaders|config|page|examples)\/|^(README\.md|LICENSE|package\.json)$/.test(path),
+    (path) => !/^(dist|shaders|config|examples)\/|^(README\.md|LICENSE|package\.json)$/.test(path),
   );
   if (stray) throw new Error(`Cannot publish the package as it holds ${stray}`);
   console.log(`${paths.length} files, ${Math.round(size / 1024)} KiB packed`);

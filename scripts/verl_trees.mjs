@@ -15,7 +15,7 @@ const python = `${cache}/python/bin/python`;
 const run = (command, args) =>
   execFileSync(command, args, { encoding: "utf8", maxBuffer: 2 ** 26, stdio: ["ignore", "pipe", "inherit"] });
 
-if (build() !== 0) process.exit(1);
+if ((await build()) !== 0) process.exit(1);
 const { VERL_ENGINES, VERL_SECTIONS, splitEngines, verlFields, verlFiles, verlHead } = await import(
   "../dist/config/sync/verl_tree.js"
 );

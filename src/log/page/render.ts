@@ -1,6 +1,6 @@
 /** The page of one run or of several: one HTML file that needs nothing else, or the same page served live. */
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { ConfigError } from "../../errors.ts";
 import type { PageData, RunData } from "./page_data.ts";
 
 export interface PageOptions {
@@ -12,7 +12,7 @@ export interface PageOptions {
   readonly nonce?: string;
 }
 
-/** Renders the whole page: style, chart library, script and data in one text. */
+/** Renders the whole page: style, script and data in one text. */
 export function renderPage(runs: readonly RunData[], options: PageOptions = {}): string {
   const { isLive = false, made = Date.now(), nonce } = options;
   const mark = nonce === undefined ? "" : ` nonce="${nonce}"`;
@@ -25,27 +25,29 @@ export function renderPage(runs: readonly RunData[], options: PageOptions = {}):
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(title)} · grpu</title>
 <link rel="icon" href="data:,">
-<style>${chartLibrary("uPlot.min.css")}
-${pageFile("report.css")}</style>
+<style>${pageFile("style.css")}</style>
 </head>
 <body>
 <main id="page"><noscript>The curves of this page are drawn by its script: allow it.</noscript></main>
 <div id="said" class="hidden" role="status" aria-live="polite"></div>
-<script${mark}>${asScript(chartLibrary("uPlot.iife.min.js"))}</script>
 <script id="data" type="application/json"${mark}>${asJson(data)}</script>
-<script type="module"${mark}>${asScript(pageFile("report.js"))}</script>
+<script type="module"${mark}>${asScript(pageFile("main.js"))}</script>
 </body>
 </html>
 `;
 }
 
-/** Text of `page/<name>`. The same path holds from `src/log` and from `dist/log`. */
+/** Text of a bundle that the build made of page/. The same path holds from `src/log/page` and from `dist/log/page`. */
 function pageFile(name: string): string {
-  return readFileSync(new URL(`../../../page/${name}`, import.meta.url), "utf8");
-}
-
-function chartLibrary(name: string): string {
-  return readFileSync(createRequire(import.meta.url).resolve(`uplot/dist/${name}`), "utf8");
+  const file = new URL(`../../../dist/page/${name}`, import.meta.url);
+  try {
+    return readFileSync(file, "utf8");
+  } catch (cause) {
+    throw new ConfigError(
+      `Cannot draw the page of a run: ${(cause as Error).message}. Run \`npm run build\` in a checkout, or reinstall grpu.`,
+      { kind: "data" },
+    );
+  }
 }
 
 /** JSON that no text in it can end the script element of. */
