@@ -34,7 +34,7 @@ export interface Line {
   readonly unit: string;
   readonly timing: Timing;
   /** Share of a ceiling or a peer's rate, measured in the same run. */
-  readonly against?: { readonly name: string; readonly rate: number };
+  readonly against?: { readonly name: string; readonly rate: number } | undefined;
 }
 
 /** Prints one result. */

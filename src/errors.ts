@@ -6,10 +6,10 @@
 /** Where a configuration value or an input row came from. */
 export interface Source {
   /** Dotted key (`rllm.rollout.n`) or field name. */
-  readonly path?: string;
-  readonly file?: string;
+  readonly path?: string | undefined;
+  readonly file?: string | undefined;
   /** 1-based. */
-  readonly line?: number;
+  readonly line?: number | undefined;
   /** Default: `data` for a file that holds no settings, `config` for a setting, `usage` where neither is named. */
   readonly kind?: InputKind;
 }
@@ -65,7 +65,7 @@ export class RemoteError extends Error {
   override readonly name = "RemoteError";
   readonly status: number | undefined;
   readonly retryable: boolean;
-  constructor(message: string, about: { status?: number; retryable: boolean }) {
+  constructor(message: string, about: { status?: number | undefined; retryable: boolean }) {
     super(message);
     this.status = about.status;
     this.retryable = about.retryable;

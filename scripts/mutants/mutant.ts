@@ -16,7 +16,7 @@ export interface Mutant {
 /** What to mutate: a folder, or some lines of it (`src/a.ts:3-9`). */
 export interface Plan {
   readonly folder: string;
-  readonly lines?: readonly string[];
+  readonly lines?: readonly string[] | undefined;
 }
 
 export type Chosen = Plan & Part;

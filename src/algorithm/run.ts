@@ -18,7 +18,7 @@ import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve
 
 /** Where to run; absent: in float64 on the host. */
 export interface RunOptions {
-  readonly device?: Device;
+  readonly device?: Device | undefined;
 }
 
 /** The estimators' view of packed rollouts. Without groups, each row is a group of its own. */
@@ -120,7 +120,7 @@ export async function* streamAdvantages(
 async function deviceAdvantages(
   device: Device,
   batch: AdvantageBatch,
-  { name, settings }: { name: string; settings?: EstimatorSettings },
+  { name, settings }: { name: string; settings?: EstimatorSettings | undefined },
 ): Promise<Estimate> {
   const inputs = new Inputs(device);
   const recorded = recordAdvantages(device, name, {
@@ -154,7 +154,7 @@ export interface TokenLosses extends LossResult {
   /** d(loss)/d(logprob), [T]. */
   readonly dlogprobs: Floats;
   /** d(loss)/d(entropy), [T], where the batch holds entropies. */
-  readonly dentropy?: Floats;
+  readonly dentropy?: Floats | undefined;
 }
 
 /**

@@ -21,7 +21,7 @@ export function toolFormatOf(chatTemplate: string): ToolFormat | undefined {
 
 export interface ParseOptions {
   /** `text` when the model was given tools and writes them in this format. */
-  readonly format?: ToolFormat;
+  readonly format?: ToolFormat | undefined;
   /** Begins every call's id, which the caller keeps unique. */
   readonly id: string;
 }

@@ -14,7 +14,7 @@ export class ApiError extends Error {
   readonly param: string | null;
   constructor(
     message: string,
-    options: { status?: number; type?: string; code?: string; param?: string } = {},
+    options: { status?: number; type?: string; code?: string; param?: string | undefined } = {},
   ) {
     super(message);
     this.status = options.status ?? 400;

@@ -14,7 +14,7 @@ import { splitReasoning } from "./reply.ts";
 export interface TranscriptOptions {
   readonly tokenizer: Tokenizer;
   /** Keeps the reasoning of earlier replies in later prompts, whatever the template does with it. Default false. */
-  readonly accumulateReasoning?: boolean;
+  readonly accumulateReasoning?: boolean | undefined;
 }
 
 export interface RenderedPrompt {
@@ -32,7 +32,7 @@ interface Reply {
   readonly responseIds: readonly number[];
   /** The response's tokens without its reasoning. */
   readonly keptIds: readonly number[];
-  readonly reasoning?: string;
+  readonly reasoning?: string | undefined;
 }
 
 const MARK = /\uE000(\d+)\uE001/;

@@ -10,7 +10,7 @@ const SLICE_MS = 40;
 
 export interface CpuDeviceOptions {
   /** Bytes that live buffers may hold together. Default 8 GiB. */
-  readonly memoryBudgetBytes?: number;
+  readonly memoryBudgetBytes?: number | undefined;
 }
 
 export class CpuDevice implements Device {

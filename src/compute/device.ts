@@ -49,7 +49,7 @@ export interface DeviceInfo {
 export interface DispatchOptions<B extends BindingKinds, P extends ParamTypes> {
   readonly buffers: { readonly [K in keyof B]: Buffer };
   readonly params: Values<P>;
-  readonly constants?: Constants;
+  readonly constants?: Constants | undefined;
 }
 
 /** Bytes. */
@@ -103,7 +103,7 @@ export interface ReadRequest {
   readonly buffer: Buffer;
   readonly type: "f32" | "u32" | "i32";
   /** Elements to read; the whole range if absent. */
-  readonly length?: number;
+  readonly length?: number | undefined;
 }
 
 /** Reads one f32 range. */

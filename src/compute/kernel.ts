@@ -33,7 +33,7 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
   /** Group 1 binding 0, in the order of the WGSL struct. */
   readonly params: P;
   /** Defaults of the `override` constants; a dispatch may change them, each set is a pipeline of its own. */
-  readonly constants?: Constants;
+  readonly constants?: Constants | undefined;
   /** How many workgroups a dispatch needs. */
   grid(params: Values<P>, constants: Constants): Grid;
   /**
@@ -48,7 +48,7 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
   /** How far the device may be from the reference: |a - b| <= absolute + relative * |b|. */
   readonly tolerance: { readonly relative: number; readonly absolute: number };
   /** WGSL text where it is not a file of ours (a user's own loss joined to its frame). */
-  readonly source?: string;
+  readonly source?: string | undefined;
 }
 
 /** Gives a kernel literal its types. */

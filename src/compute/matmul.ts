@@ -121,7 +121,7 @@ export interface Matrix {
   /** Default 0. */
   readonly offset?: number;
   /** Elements from a row to the next. Default: the row's length. */
-  readonly stride?: number;
+  readonly stride?: number | undefined;
 }
 
 export interface MatmulOptions {
@@ -134,18 +134,18 @@ export interface MatmulOptions {
   readonly b: Matrix;
   /** [m, n]. */
   readonly c: Matrix;
-  readonly transposeA?: boolean;
-  readonly transposeB?: boolean;
+  readonly transposeA?: boolean | undefined;
+  readonly transposeB?: boolean | undefined;
   /** Default 1. */
   readonly alpha?: number;
   /** Adds to what C holds. */
   readonly accumulate?: boolean;
   /** C = addend + product; laid out as C. Must not share C's allocation. */
-  readonly addend?: Buffer;
+  readonly addend?: Buffer | undefined;
   /** Sums go on from what C holds, as if k had not been cut there. For an alpha of 1. */
   readonly continues?: boolean;
   /** Done to A's rows on their way in, where {@link fusesInput} allows it. */
-  readonly input?: SwigluInput;
+  readonly input?: SwigluInput | undefined;
 }
 
 /** Rows of A hold a gate and an upper half of k elements each, joined as silu(gate) up. */

@@ -20,7 +20,7 @@ export class Pipeline {
       bindingKey: string;
       binding: GPUBindGroupLayout;
       paramsBytes: number;
-      params?: GPUBindGroupLayout;
+      params?: GPUBindGroupLayout | undefined;
     },
     compileOnce: () => Promise<GPUComputePipeline>,
   ) {

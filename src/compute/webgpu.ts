@@ -39,7 +39,7 @@ export interface WebGpuDeviceOptions {
   /** A GPU of the host's; else `navigator.gpu`, else the `webgpu` package. */
   readonly gpu?: GPU;
   /** Bytes that live buffers may hold together. Default 8 GiB. */
-  readonly memoryBudgetBytes?: number;
+  readonly memoryBudgetBytes?: number | undefined;
 }
 
 export class WebGpuDevice implements Device {

@@ -55,7 +55,7 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
 interface TakeContext extends Intake {
   readonly tell: Tell;
   /** The value as it was typed, for settings that are text. */
-  readonly typed?: string;
+  readonly typed?: string | undefined;
   /** `+key`: a key that no table has passes. */
   readonly mayAdd?: boolean;
   /** What stands already, with the keys that earlier overrides added. */

@@ -6,10 +6,10 @@ export interface Problem {
   readonly severity: "error" | "warning";
   readonly message: string;
   /** The setting it is about. */
-  readonly path?: string;
-  readonly file?: string;
+  readonly path?: string | undefined;
+  readonly file?: string | undefined;
   /** 1-based. */
-  readonly line?: number;
+  readonly line?: number | undefined;
 }
 
 /** `run.yaml:3: error: Cannot ...`, the form that editors and terminals link. */

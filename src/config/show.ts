@@ -58,7 +58,7 @@ function withPortableNumbers(value: Value): unknown {
 
 export interface ShowOptions {
   readonly format?: "yaml" | "json";
-  readonly origins?: Origins;
+  readonly origins?: Origins | undefined;
 }
 
 /** Text of a configuration for `config show`. With `origins`, every value says where it came from. */

@@ -66,7 +66,7 @@ export interface TrainBatch extends PackedTokens {
   readonly mask: Uint32Array;
   readonly advantages: Advantages;
   /** Policy at the start of the update, [T]. Absent: the current log-probs, detached (one on-policy step). */
-  readonly oldLogprobs?: Float32Array;
+  readonly oldLogprobs?: Float32Array | undefined;
   /** Log-probs reported by the sampler, [T]. */
   readonly rolloutLogprobs?: Float32Array;
   /** Reference policy, [T]; required when the loss has a KL term. */
@@ -87,7 +87,7 @@ export interface LossSpec {
   /** Weight of the entropy bonus, subtracted from the loss. */
   readonly entropy_coeff: number;
   /** KL to the reference, added to the loss. Absent: none. */
-  readonly kl?: { readonly type: string; readonly coef: number };
+  readonly kl?: { readonly type: string; readonly coef: number } | undefined;
   /** Divides the logits, as it did during sampling. */
   readonly temperature: number;
   /** Denominators of the whole optimiser step when it is split into several calls. Absent: those of this call. */
@@ -154,10 +154,12 @@ export interface Backend {
    * A whole optimiser step: starts all gradients and the step before it awaits any. Returns what the single calls
    * would, in their order. Absent where this saves no time.
    */
-  forwardBackwardAndOptimStep?(
-    calls: readonly { readonly batch: TrainBatch; readonly loss: LossSpec }[],
-    params: OptimParams,
-  ): Promise<Metrics[]>;
+  readonly forwardBackwardAndOptimStep?:
+    | ((
+        calls: readonly { readonly batch: TrainBatch; readonly loss: LossSpec }[],
+        params: OptimParams,
+      ) => Promise<Metrics[]>)
+    | undefined;
   /** Makes the current policy the reference. Absent where the reference is always the base model. */
   freezeReference?(): void;
   /** Writes weights, optimiser and counters into the folder `dir` (made by the caller). */

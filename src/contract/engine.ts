@@ -60,7 +60,7 @@ export interface Trainer {
 export interface PromptScores {
   readonly logprobs: Float32Array;
   /** With `topk` above 0: [length, topk] row-major, best first; row 0 has no meaning. */
-  readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array };
+  readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
 }
 
 /** Frozen weights to sample from: later training does not change them. */
@@ -69,7 +69,7 @@ export interface Policy {
   /** Results in the order of the requests. */
   sample(
     requests: readonly SampleRequest[],
-    options?: { readonly signal?: AbortSignal },
+    options?: { readonly signal?: AbortSignal | undefined },
   ): Promise<SampledSequence[]>;
   scorePrompts(
     prompts: readonly (readonly number[])[],
@@ -92,7 +92,7 @@ export interface Engine {
   /** Bytes on the device. */
   readonly memory: { readonly live: number; readonly peak: number; readonly budget: number };
   /** Absent where the model has no tokenizer; the server then refuses stop texts. */
-  decode?(ids: readonly number[]): string;
+  readonly decode?: ((ids: readonly number[]) => string) | undefined;
   createTrainer(config: TrainerConfig): Promise<Trainer>;
   /** The base model's policy, or that of the checkpoint in `dir`. */
   openPolicy(dir?: string): Promise<Policy>;

@@ -21,16 +21,16 @@ export interface ChatOptions {
   /** Ends the text where the assistant's reply starts. Default true. */
   readonly addGenerationPrompt?: boolean;
   /** JSON schemas of functions, as OpenAI's `tools`. */
-  readonly tools?: readonly unknown[];
+  readonly tools?: readonly unknown[] | undefined;
   /** Further variables of the template: `enable_thinking`, ... */
-  readonly variables?: Readonly<Record<string, unknown>>;
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
 export interface Tokenizer {
   readonly vocabSize: number;
   readonly eosTokenIds: readonly number[];
   /** Jinja source. Absent where the model has none. */
-  readonly chatTemplate?: string;
+  readonly chatTemplate?: string | undefined;
   /**
    * The conversation in the form that the model was trained on, special tokens included: encode it with
    * `addSpecialTokens: false`. Absent where the tokenizer cannot format conversations.

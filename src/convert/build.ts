@@ -18,11 +18,11 @@ export type NoteKind =
 /** One line of the report. */
 export interface Note {
   readonly kind: NoteKind;
-  readonly from?: string;
+  readonly from?: string | undefined;
   readonly to?: string;
-  readonly value?: Value;
-  readonly message?: string;
-  readonly line?: number;
+  readonly value?: Value | undefined;
+  readonly message?: string | undefined;
+  readonly line?: number | undefined;
 }
 
 export interface OutValue {
@@ -88,7 +88,7 @@ export class Build implements Converted {
   put(
     path: string,
     value: Value,
-    about: { kind: NoteKind; from?: readonly string[]; message?: string },
+    about: { kind: NoteKind; from?: readonly string[]; message?: string | undefined },
   ): void {
     const { kind, from = [], message } = about;
     this.values.set(path, { value, from });

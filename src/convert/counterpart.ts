@@ -12,7 +12,7 @@ import {
 import { ROWS, TARGET_ROWS } from "./rows.ts";
 
 export type Namespace = "rllm" | "local" | "tinker" | "verl" | "trinity";
-export type Counterparts = Readonly<Partial<Record<Namespace, string>>>;
+export type Counterparts = { readonly [System in Namespace]?: string | undefined };
 
 const STEPS_OF_TRINITY = "buffer.total_steps, trainer.total_steps";
 /** Settings whose relation is more than a name. */
@@ -66,7 +66,7 @@ const COMPUTED: readonly Counterparts[] = [
 /** The names of a setting elsewhere, by system; without the system that it is a name of. */
 export function counterpartsOf(path: string): Counterparts {
   // A name may hold several: `buffer.total_steps, trainer.total_steps`, `buffer.batch_size x ...`.
-  const isIn = (name: string) => name.split(/, | x /).includes(path);
+  const isIn = (name?: string) => name?.split(/, | x /).includes(path);
   const whole = COMPUTED.find((row) => Object.values(row).includes(path));
   const computed = whole ?? COMPUTED.find((row) => Object.values(row).some(isIn));
   const rllm = computed?.rllm ?? rllmNameOf(path);

@@ -14,9 +14,9 @@ export interface DefaultPair {
   readonly to: string;
   readonly toDefault: Value;
   /** What the value becomes in the other system; absent: the same. */
-  readonly written?: Value;
+  readonly written?: Value | undefined;
   /** Only where the source has a setting under this path. */
-  readonly when?: string;
+  readonly when?: string | undefined;
 }
 
 interface TrinityPair {

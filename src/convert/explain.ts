@@ -34,7 +34,7 @@ export interface Explanation {
   readonly path: string;
   readonly meaning: string;
   readonly type: string;
-  readonly note?: string;
+  readonly note?: string | undefined;
   /** One default per file that has one. */
   readonly defaults: readonly { readonly value: string; readonly where: string }[];
   /** In a run with given files and overrides. */

@@ -16,7 +16,7 @@ export function programProblem(program: string | undefined, system: System): str
 
 export interface ConfigBelow {
   readonly settings: readonly (readonly [path: string, value: Value])[];
-  readonly note?: Note;
+  readonly note?: Note | undefined;
   readonly problem?: Problem;
 }
 

@@ -14,8 +14,8 @@ export type System = (typeof SYSTEMS)[number];
 export interface SourceValue {
   readonly value: Value;
   readonly file: string;
-  readonly line?: number;
-  readonly comment?: Comment;
+  readonly line?: number | undefined;
+  readonly comment?: Comment | undefined;
   /** Given as `+key=value`, which also adds what the system does not have. */
   readonly isAdded?: boolean;
   /** Why the value cannot be told, in a script. */
@@ -24,9 +24,9 @@ export interface SourceValue {
 
 export interface Comment {
   /** Lines above the setting, as the YAML library keeps them (each with its leading space). */
-  readonly before?: string;
+  readonly before?: string | undefined;
   /** On the setting's own line. */
-  readonly inline?: string;
+  readonly inline?: string | undefined;
 }
 
 export interface Source {
@@ -36,7 +36,7 @@ export interface Source {
   /** What reading took for granted or left out. */
   readonly notes?: readonly Note[];
   /** Comment at the head of the file. */
-  readonly head?: string;
+  readonly head?: string | undefined;
 }
 
 export interface SourceFile {
@@ -201,7 +201,7 @@ function unreadProblems(values: ReadonlyMap<string, SourceValue>): Problem[] {
 }
 
 /** Comments by the path of the setting they stand at. */
-export function readComments(text: string): { comments: Map<string, Comment>; head?: string } {
+export function readComments(text: string): { comments: Map<string, Comment>; head?: string | undefined } {
   const document = parseDocument(text, { lineCounter: new LineCounter(), prettyErrors: false });
   const comments = new Map<string, Comment>();
   const add = (path: string, comment: Comment) => {

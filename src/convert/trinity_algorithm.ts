@@ -42,7 +42,7 @@ export function putAlgorithm(build: Build): void {
 function dropArguments(
   build: Build,
   section: string,
-  { name, takes }: { name: string; takes?: readonly string[] },
+  { name, takes }: { name: string; takes?: readonly string[] | undefined },
 ): void {
   if (takes === undefined) return;
   for (const [path, { from }] of [...build.values]) {

@@ -19,7 +19,7 @@ import { trinityField } from "./trinity_fields.ts";
 export interface ValidateOptions
   extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
   /** Overrides the guess. */
-  readonly system?: System;
+  readonly system?: System | undefined;
   /** Laid over the file, as `train` takes them. */
   readonly overrides?: readonly string[];
   /** For shell scripts. */

@@ -11,14 +11,14 @@ export interface PromptOptions {
   /** `messages` makes one user message of a prompt that is text. Default `plaintext`. */
   readonly promptType?: "plaintext" | "messages";
   /** Put before conversations that have no system message. */
-  readonly systemPrompt?: string;
+  readonly systemPrompt?: string | undefined;
 }
 
 export interface RowOptions extends PromptOptions {
   /** For messages, and the source of rows that name none. */
   readonly file: string;
   /** `data_source` of rows that name none. Default: the file's name. */
-  readonly source?: string;
+  readonly source?: string | undefined;
 }
 
 type Row = Readonly<Record<string, unknown>>;
@@ -115,7 +115,7 @@ function messagesOf(prompt: unknown, options: RowOptions & { line?: number }): C
   return [{ role: "system", content: systemPrompt }, ...messages];
 }
 
-function readAt(prompt: unknown, at: { file: string; line?: number }): ChatMessage[] {
+function readAt(prompt: unknown, at: { file: string; line?: number | undefined }): ChatMessage[] {
   try {
     return readMessages(prompt);
   } catch (error) {

@@ -49,7 +49,7 @@ export interface Step {
    * Given by the workflow instead of an estimator: one for the step, or one per response token, each a finite number.
    * Absent or null: none; 0 is an advantage like any other. Counts with `use_precomputed_advantage` alone.
    */
-  readonly advantage?: number | readonly number[] | null;
+  readonly advantage?: number | readonly number[] | null | undefined;
   /** Optimiser steps the weights had seen. */
   readonly weight_version?: number;
   readonly metadata?: Readonly<Record<string, unknown>>;
@@ -64,7 +64,7 @@ export interface Trajectory {
   readonly steps: readonly Step[];
   /** Null: the reward of the last step counts. */
   readonly reward: number | null;
-  readonly signals?: Readonly<Record<string, number>>;
+  readonly signals?: Readonly<Record<string, number>> | undefined;
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 

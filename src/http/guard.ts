@@ -8,7 +8,7 @@ export type Handler = (request: Request) => Response | Promise<Response>;
 export interface GuardOptions {
   readonly site: SiteRules;
   /** What clients must send; absent: nothing is asked. */
-  readonly apiKey?: string;
+  readonly apiKey?: string | undefined;
   /** Paths that need no key. */
   readonly open?: RegExp;
   /** Paths whose key may stand in the address, for people's browsers. */

@@ -45,7 +45,7 @@ export interface ListenOptions {
   readonly host: string;
   /** 0 takes any free one. */
   readonly port: number;
-  readonly limits?: Partial<SocketLimits>;
+  readonly limits?: Partial<SocketLimits> | undefined;
 }
 
 /** @throws ConfigError for a port that is taken or an address that this machine does not have. */

@@ -10,7 +10,7 @@ export class Refusal extends Error {
   readonly status: number;
   /** Seconds after which another try makes sense. */
   readonly retryAfter: number | undefined;
-  constructor(status: number, detail: string, more: { readonly retryAfter?: number } = {}) {
+  constructor(status: number, detail: string, more: { readonly retryAfter?: number | undefined } = {}) {
     super(detail);
     this.status = status;
     this.retryAfter = more.retryAfter ?? (status === 429 || status === 503 ? 1 : undefined);
@@ -19,6 +19,6 @@ export class Refusal extends Error {
 
 /** The answer to a refused request. */
 export function refused({ status, message, retryAfter }: Refusal): Response {
-  const headers = retryAfter === undefined ? undefined : { "Retry-After": String(retryAfter) };
+  const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
   return Response.json({ detail: message }, { status, headers });
 }

@@ -11,25 +11,25 @@ export interface LogRecord {
   readonly totalSteps: number;
   readonly metrics: Readonly<Record<string, number>>;
   /** Absent in warm-up. */
-  readonly episodes?: readonly Episode[];
+  readonly episodes?: readonly Episode[] | undefined;
   /** Why the step trained nothing. */
   readonly note?: string;
 }
 
 export interface Logger {
   /** Tells it from the run's other loggers in a checkpoint. Default: its place in the list. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   log(record: LogRecord): void | Promise<void>;
   /** How many attempts of a validation have ended. */
   progress?(done: number, total: number): void;
   /** The scores of a validation that was stopped, over the attempts that had ended. */
   partial?(record: LogRecord): void;
   /** Something the person should know, said once in a run. */
-  warn?(message: string): void;
+  readonly warn?: ((message: string) => void) | undefined;
   /** What to keep in a checkpoint, so that a resumed run's log goes on from there. */
-  position?(): Promise<number>;
+  readonly position?: (() => Promise<number>) | undefined;
   /** Drops everything that was logged after `position`. */
-  rewind?(position: number): Promise<void>;
+  readonly rewind?: ((position: number) => Promise<void>) | undefined;
   /** The run ended or was stopped. */
   finish?(): void | Promise<void>;
 }

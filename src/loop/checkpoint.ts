@@ -11,7 +11,7 @@ import { START } from "./state.ts";
 export interface Saving {
   readonly backend: Backend;
   readonly loggers: readonly Logger[];
-  readonly checkpoints?: CheckpointStore<LoopState>;
+  readonly checkpoints?: CheckpointStore<LoopState> | undefined;
   readonly settings: LoopSettings;
   readonly warn: (message: string) => void;
 }

@@ -67,7 +67,7 @@ export interface AdvantageOptions {
   /** Settings of the estimator. */
   readonly settings?: Readonly<Record<string, unknown>>;
   /** Trained tokens of each trajectory (or step), [N]. */
-  readonly lengths?: Uint32Array;
+  readonly lengths?: Uint32Array | undefined;
 }
 
 /**

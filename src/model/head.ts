@@ -108,7 +108,7 @@ export class HeadPass {
    * @returns the gradient of the hidden states, [T, C].
    */
   backward(
-    grads: { logprobs: Buffer; entropies?: Buffer },
+    grads: { logprobs: Buffer; entropies?: Buffer | undefined },
     to: { sink: GradientSink; tokens: number },
   ): Buffer {
     const { model, weights, scratch } = this;

@@ -21,7 +21,7 @@ export { type PassLoss, type PassOutputs, slicePacked } from "./train/passes.ts"
 
 export interface LanguageModelOptions {
   /** Train an adapter and leave the weights; without it all weights are trained. */
-  readonly lora?: LoraConfig;
+  readonly lora?: LoraConfig | undefined;
   /** Of the adapter's or a fresh model's first values. Default 0. */
   readonly seed?: number;
   /** Tokens per pass; longer batches are worked through in several. Default 8192. */
@@ -290,7 +290,7 @@ export class LanguageModel {
 
   sample(
     requests: readonly SampleRequest[],
-    options: { weightVersion: number; policy?: FrozenPolicy; signal?: AbortSignal },
+    options: { weightVersion: number; policy?: FrozenPolicy | undefined; signal?: AbortSignal | undefined },
   ): Promise<SampledSequence[]> {
     return this.shared.sampler.sample(this.weightsOf(options.policy ?? "current"), requests, options);
   }

@@ -31,7 +31,10 @@ export interface OpenedModel {
  * @param options.base folder of the base, for an adapter whose own record of it does not hold here.
  * @throws ConfigError when there is no such folder, or the base is not the model that the adapter was trained on.
  */
-export async function openModel(folder: string, options: { base?: string } = {}): Promise<OpenedModel> {
+export async function openModel(
+  folder: string,
+  options: { base?: string | undefined } = {},
+): Promise<OpenedModel> {
   if ((await kindOf(folder)) === "model") {
     const files = await openModelFolder(folder);
     const fingerprint = await fingerprintOf(files);
@@ -64,7 +67,10 @@ async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): 
  * The model that an adapter belongs to.
  * @throws ConfigError as {@link openModel}
  */
-export async function openBase(folder: string, options: { base?: string } = {}): Promise<OpenedModel> {
+export async function openBase(
+  folder: string,
+  options: { base?: string | undefined } = {},
+): Promise<OpenedModel> {
   const { base: recorded, fingerprint } = await describeAdapter(folder);
   const place = options.base ?? recorded;
   const file = `${folder}/adapter_config.json`;

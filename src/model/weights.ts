@@ -73,7 +73,7 @@ export interface ApplyOptions {
   /** Laid out as y. */
   readonly addend?: Buffer;
   /** Default: the matrix's rows. */
-  readonly stride?: number;
+  readonly stride?: number | undefined;
   readonly input?: MatmulOptions["input"];
 }
 

@@ -26,7 +26,7 @@ import type { TinkerService } from "./service.ts";
 export interface AppOptions extends Partial<BodySettings> {
   readonly service: TinkerService;
   /** What clients must send as X-API-Key; absent: nothing is asked. */
-  readonly apiKey?: string;
+  readonly apiKey?: string | undefined;
   /** Address that the server listens on. Default: loopback. */
   readonly host?: string;
   /** Further names that the server is reached by. */

@@ -60,9 +60,9 @@ export interface ServiceOptions {
   readonly checkpoints: Checkpoints;
   /** Names under which clients ask for the base model; the first is the one it is told by. */
   readonly modelNames: readonly string[];
-  readonly limits?: Partial<ServiceLimits>;
+  readonly limits?: Partial<ServiceLimits> | undefined;
   /** One line for whoever runs the server. */
-  readonly log?: (line: string) => void;
+  readonly log?: ((line: string) => void) | undefined;
 }
 
 const SWEEP_MS = 30_000;
@@ -205,7 +205,7 @@ export class TinkerService {
     return sampler;
   }
 
-  sample(sampler: Sampler, of: { number?: bigint; print: string; order: SampleOrder }): Samples {
+  sample(sampler: Sampler, of: { number?: bigint | undefined; print: string; order: SampleOrder }): Samples {
     this.refuseWhileStopping();
     return this.samplers.sample(sampler, of);
   }

@@ -19,7 +19,7 @@ import { multiTurn } from "./workflows.ts";
 export interface RolloutSettings {
   readonly environment: Environment;
   /** `task.reward`, or the environment's own. */
-  readonly reward?: RewardFunction;
+  readonly reward?: RewardFunction | undefined;
   /** An evaluator gives the reward: one call of the model is left unjudged. */
   readonly isJudgedLater: boolean;
   /** `task.args`. */

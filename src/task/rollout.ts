@@ -87,7 +87,7 @@ export interface RolloutTrajectory {
   readonly steps: readonly Step[];
   /** Default: the reward of the last step. */
   readonly reward?: number | null;
-  readonly signals?: Readonly<Record<string, number>>;
+  readonly signals?: Readonly<Record<string, number>> | undefined;
 }
 
 /** What a rollout returns; the loop adds ids. */
@@ -97,7 +97,7 @@ export interface RolloutResult {
   readonly is_correct?: boolean;
   /** Default: `env_done`, or `max_response_length_exceeded` when the last call ran out of tokens. */
   readonly termination_reason?: TerminationReason;
-  readonly metrics?: Readonly<Record<string, number>>;
+  readonly metrics?: Readonly<Record<string, number>> | undefined;
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 

@@ -92,7 +92,7 @@ describe.skipIf(!CHROMIUM || !isNode)("in headless Chromium", () => {
   beforeAll(async () => {
     spawnSync(process.execPath, ["scripts/build.mjs"], { cwd: ROOT, stdio: "inherit" });
     server = await serve();
-    browser = await chromium.launch({ executablePath: CHROMIUM, headless: true, args: FLAGS });
+    browser = await chromium.launch({ executablePath: CHROMIUM!, headless: true, args: FLAGS });
     page = await browser.newPage();
     await page.goto(`http://localhost:${(server.address() as AddressInfo).port}/`);
   });

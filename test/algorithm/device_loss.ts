@@ -10,7 +10,7 @@ export async function deviceLoss(
   batch: LossBatch,
   spec: PolicyLossSpec,
   options: RecordOptions = {},
-): Promise<LossResult & { dlogprobs: Float32Array; dentropy?: Float32Array }> {
+): Promise<LossResult & { dlogprobs: Float32Array; dentropy?: Float32Array | undefined }> {
   const floats = (data: ArrayLike<number>, label: string) => device.upload(Float32Array.from(data), label);
   const optional = (data: ArrayLike<number> | undefined, label: string) => data && floats(data, label);
   const { level } = batch.advantages;

@@ -68,7 +68,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
     await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", resolve));
     // The other site has a name of its own, and one that points at the servers (DNS rebinding).
     const args = ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"];
-    browser = await chromium.launch({ executablePath: CHROMIUM, args });
+    browser = await chromium.launch({ executablePath: CHROMIUM!, args });
     page = await browser.newPage();
     await page.goto(`http://evil.example:${(site.address() as AddressInfo).port}/`);
   });

@@ -199,10 +199,8 @@ describe("the openai package", () => {
     ["a model without a template", undefined, /model has no chat template/],
   ])("%s is an error that says so", async (_, template, expected) => {
     const { openai, model } = setup(() => END, { tokenizer: chatTokenizer(template) });
-    const tools = template === undefined ? undefined : [ADD];
-    await expect(openai.chat.completions.create({ model, messages: [HELLO], tools })).rejects.toThrow(
-      expected,
-    );
+    const request = { model, messages: [HELLO], ...(template !== undefined && { tools: [ADD] }) };
+    await expect(openai.chat.completions.create(request)).rejects.toThrow(expected);
   });
 
   test("Llama's calls are read, thinking is kept apart and can be switched off", async () => {

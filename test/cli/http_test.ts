@@ -38,7 +38,7 @@ test.each([
   ["POST", "ä", "c3a4"],
   ["GET", undefined, ""],
 ])("%s %s is answered as fetch answers", async (method, body, hex) => {
-  const init = { method, body, headers: { "X-Key": "k" } };
+  const init = { method, body: body ?? null, headers: { "X-Key": "k" } };
   for (const fetched of [await httpFetch(`${url}/path`, init), await fetch(`${url}/path`, init)]) {
     expect([fetched.status, fetched.statusText, fetched.ok]).toEqual([418, "teapot", false]);
     expect([fetched.headers.get("content-type"), fetched.headers.get("x-seen")]).toEqual([

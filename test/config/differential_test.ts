@@ -27,7 +27,7 @@ const canAsk =
 type Warning = readonly [kind: string, native: string];
 type Leaves = Readonly<Record<string, Value>>;
 interface Answer {
-  readonly refused?: string;
+  readonly refused?: string | undefined;
   readonly values?: Leaves;
   readonly warnings?: readonly Warning[];
 }

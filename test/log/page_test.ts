@@ -19,7 +19,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
   let browser: Browser;
   beforeAll(async () => {
     dir = mkdtempSync(join(tmpdir(), "grpu-page-"));
-    browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+    browser = await chromium.launch({ executablePath: CHROMIUM!, args: ["--no-sandbox"] });
   });
   afterAll(async () => {
     await browser?.close();

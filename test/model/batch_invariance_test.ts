@@ -93,7 +93,7 @@ function requestsOf({ vocabSize }: ModelConfig, { tokens, companions }: Scale) {
   const own = { temperature: TEMPERATURE, max_tokens: tokens };
   const rows = [request(1, own), request(8, { ...own, top_p: 0.9 }), request(21, { ...own, top_k: 20 })];
   const others = Array.from({ length: 64 }, (_, i) =>
-    request(1 + whole(32), { temperature: [0, 0.5, 1][i % 3], top_p: i % 2 ? 1 : 0.8 }),
+    request(1 + whole(32), { temperature: (i % 3) / 2, top_p: i % 2 ? 1 : 0.8 }),
   );
   const company = (i: number) => {
     const size = companions[whole(companions.length)]!;

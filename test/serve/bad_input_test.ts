@@ -269,7 +269,7 @@ test("checkpoints are changed, exported and deleted over their routes", async ()
       new Request(`http://localhost/api/v1/${path}`, {
         method,
         headers: { "content-type": "application/json" },
-        body: body && JSON.stringify(body),
+        body: body ? JSON.stringify(body) : null,
       }),
     );
   const state = async () => (await server.get(`training_runs/${id}/checkpoints`)).json.checkpoints[0];

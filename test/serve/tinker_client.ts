@@ -91,7 +91,7 @@ export async function openServer(
     retrieve,
     result,
     session,
-    get: (path, headers) => send(new Request(url(path), { headers })),
+    get: (path, headers) => send(new Request(url(path), headers && { headers })),
     async model(of, model_seq_id = 0) {
       const session_id = of ?? (await session());
       const lora_config = { rank: 4, train_mlp: true, train_attn: true, train_unembed: true };

@@ -49,7 +49,7 @@ interface Ended {
 
 function run(
   words: readonly string[],
-  { dir, signals = [], limit }: { dir: string; signals?: Mistake["signals"]; limit?: number },
+  { dir, signals = [], limit }: { dir: string; signals?: Mistake["signals"]; limit?: number | undefined },
 ): Promise<Ended> {
   const line = words.map((word) => word.replaceAll("DIR", dir));
   const [program, first] = limit === undefined ? [process.execPath, []] : ["bash", ["-c", limited(limit)]];

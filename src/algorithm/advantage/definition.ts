@@ -13,23 +13,23 @@ export interface AdvantageBatch {
   /** Outcome reward of each row (the sum of its token rewards). */
   readonly scores: ArrayLike<number>;
   /** Absent: the score at the row's last trained token. */
-  readonly tokenRewards?: ArrayLike<number>;
+  readonly tokenRewards?: ArrayLike<number> | undefined;
   /** Critic values (`gae`). */
-  readonly values?: ArrayLike<number>;
+  readonly values?: ArrayLike<number> | undefined;
   /** Reward of the greedy rollout of each row's prompt (`remax`), [N]. */
-  readonly rewardBaselines?: ArrayLike<number>;
+  readonly rewardBaselines?: ArrayLike<number> | undefined;
   /** `optimal_token_baseline` and its multi-turn form. */
-  readonly oldLogprobs?: ArrayLike<number>;
-  readonly sumPiSquared?: ArrayLike<number>;
-  readonly rolloutIsWeights?: ArrayLike<number>;
+  readonly oldLogprobs?: ArrayLike<number> | undefined;
+  readonly sumPiSquared?: ArrayLike<number> | undefined;
+  readonly rolloutIsWeights?: ArrayLike<number> | undefined;
   /** Rewards by name (`gdpo`), [N] each. Absent: the scores alone. */
-  readonly rewardComponents?: Readonly<Record<string, ArrayLike<number>>>;
+  readonly rewardComponents?: Readonly<Record<string, ArrayLike<number>>> | undefined;
 }
 
 /** The advantages of a batch, with their returns. */
 export interface Estimate extends Advantages<Float64Array> {
   /** At the same level. Absent: as the advantages. */
-  readonly returns?: Float64Array;
+  readonly returns?: Float64Array | undefined;
 }
 
 export type EstimatorSettings = Readonly<Record<string, unknown>>;

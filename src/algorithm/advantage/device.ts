@@ -27,20 +27,20 @@ import { refuseTooFew } from "./whitening.ts";
 /** A packed batch on the device; which fields an estimator needs is told in {@link recordAdvantages}. */
 export interface AdvantageBuffers {
   /** f32 [N], outcome rewards. */
-  readonly scores?: Buffer;
+  readonly scores?: Buffer | undefined;
   /** f32 [T]. Absent: the score at each row's last trained token. */
-  readonly tokenRewards?: Buffer;
+  readonly tokenRewards?: Buffer | undefined;
   /** u32 [T], 1 = trained on. */
   readonly mask?: Buffer;
   /** u32 [N+1]. */
   readonly offsets?: Buffer;
   /** f32 [T], critic values. */
-  readonly values?: Buffer;
+  readonly values?: Buffer | undefined;
   /** f32 [N]. */
-  readonly rewardBaselines?: Buffer;
-  readonly oldLogprobs?: Buffer;
-  readonly sumPiSquared?: Buffer;
-  readonly rolloutIsWeights?: Buffer;
+  readonly rewardBaselines?: Buffer | undefined;
+  readonly oldLogprobs?: Buffer | undefined;
+  readonly sumPiSquared?: Buffer | undefined;
+  readonly rolloutIsWeights?: Buffer | undefined;
   /** u32, the `offsets` and `members` of the groups, where they lie on the device already. Else uploaded each time. */
   readonly groupOffsets?: Buffer;
   readonly groupMembers?: Buffer;
@@ -52,14 +52,14 @@ export interface AdvantageInput {
   readonly buffers: AdvantageBuffers;
   readonly groups: Groups;
   readonly counts: RowCounts;
-  readonly settings?: EstimatorSettings;
+  readonly settings?: EstimatorSettings | undefined;
 }
 
 export interface RecordedAdvantages {
   /** f32, as `recordPolicyLoss` takes them. Per token: 0 where mask = 0, except `remax`. */
   readonly advantages: Advantages<Buffer>;
   /** f32 [T], for per-token estimators. */
-  readonly returns?: Buffer;
+  readonly returns?: Buffer | undefined;
   release(): void;
 }
 

@@ -12,7 +12,7 @@ export interface GroupSummary {
   /** Population deviation. */
   readonly rewardStd: number;
   /** Absent for a group of one. */
-  readonly difficulty?: Difficulty;
+  readonly difficulty?: Difficulty | undefined;
   readonly advantageMin: number;
   readonly advantageMax: number;
 }

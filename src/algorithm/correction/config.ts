@@ -30,7 +30,7 @@ export interface Rejection {
 }
 
 export interface CorrectionPlan {
-  readonly level?: "token" | "sequence";
+  readonly level?: "token" | "sequence" | undefined;
   readonly bounds: { readonly low: number; readonly high: number; readonly icepop: boolean };
   readonly batchNormalize: boolean;
   readonly rejections: readonly Rejection[];

@@ -75,7 +75,7 @@ export const correctionReject = defineKernel({
 
 export interface RecordedCorrection {
   /** f32 [T], for the loss's `isWeights`; absent without `rollout_is`. */
-  readonly weights?: Buffer;
+  readonly weights?: Buffer | undefined;
   /** u32 [T], for the loss's `mask`. Its counts change: count it again where tokens may have been rejected. */
   readonly mask: Buffer;
   release(): void;

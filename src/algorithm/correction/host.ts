@@ -15,7 +15,7 @@ export interface CorrectionBatch {
 
 export interface Correction {
   /** Importance weights [T], 0 where the given mask is 0; absent without `rollout_is`. */
-  readonly weights?: Float64Array;
+  readonly weights?: Float64Array | undefined;
   /** The mask [T] without rejected tokens. */
   readonly mask: Uint32Array;
   /** `rollout_corr/*` */

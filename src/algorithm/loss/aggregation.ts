@@ -14,15 +14,15 @@ export type AggregationMode = (typeof AGGREGATION_MODES)[number];
 /** Denominators of a whole optimiser step that is split over calls or ranks. Each defaults to this call's own. */
 export interface Normalisers {
   /** Data-parallel ranks, when their gradients are averaged afterwards. Default 1. */
-  readonly dp_size?: number;
+  readonly dp_size?: number | undefined;
   /** Trained tokens of the step (`token-mean`). */
-  readonly batch_num_tokens?: number;
+  readonly batch_num_tokens?: number | undefined;
   /** Sequences of the step (`seq-mean-*`). Default: the rows with at least one trained token. */
-  readonly global_batch_size?: number;
+  readonly global_batch_size?: number | undefined;
   /** Divisor of `seq-mean-token-sum-norm`. Default: the longest row. */
-  readonly loss_scale_factor?: number;
+  readonly loss_scale_factor?: number | undefined;
   /** `verl-2026-01` leaves `seq-mean-token-sum-norm` without its division by sequences and ranks. */
-  readonly compat?: "verl-2026-01";
+  readonly compat?: "verl-2026-01" | undefined;
 }
 
 /** What aggregation needs to know of a batch: how long its rows are and how much of each is trained on. */

@@ -70,7 +70,7 @@ export interface LossPlan {
   token(t: Token, s: ShaderSettings): TokenLoss;
   /** A user's loss: its own fused pass and settings. Null: a function of the host alone. */
   readonly custom?: { readonly kernel: Kernel; readonly params: LossSettings } | null;
-  readonly rows?: RowStatistic;
+  readonly rows?: RowStatistic | undefined;
   readonly selection?: Selection;
   /** Aggregation that the published loss imposes, whatever `loss_agg_mode` says. */
   aggregation?(rows: RowCounts): { readonly mode: string; readonly given: Normalisers };
@@ -81,7 +81,7 @@ export interface LossPlan {
   /** Where the k3 estimate is cut off. Default verl's 10. */
   readonly klBound?: number;
   /** Where the row statistic holds the importance weights already: in the slopes, or in values and slopes. */
-  readonly weightsInRows?: "slope" | "all";
+  readonly weightsInRows?: "slope" | "all" | undefined;
 }
 
 export interface LossDefinition {

@@ -32,27 +32,27 @@ import { recordSelection } from "./selection_kernels.ts";
 export interface LossBuffers {
   readonly logprobs: Buffer;
   /** Policy at the start of the update. Absent: the current log-probs, detached (ratio 1). */
-  readonly oldLogprobs?: Buffer;
-  readonly refLogprobs?: Buffer;
+  readonly oldLogprobs?: Buffer | undefined;
+  readonly refLogprobs?: Buffer | undefined;
   /** f32; the weights of `cross_entropy`. */
   readonly advantages: Advantages<Buffer>;
   /** u32, 1 = trained on. */
   readonly mask: Buffer;
   /** f32, multiplied into the loss. */
-  readonly isWeights?: Buffer;
+  readonly isWeights?: Buffer | undefined;
   /** u32 [N+1]. */
   readonly offsets: Buffer;
   /** u32 [T]: row of each token. */
   readonly trajectoryOfToken: Buffer;
   /** f32: needed for an entropy bonus; given without one, only the metric is taken. */
-  readonly entropy?: Buffer;
+  readonly entropy?: Buffer | undefined;
 }
 
 export interface RecordedLoss {
   /** f32 [T], d(loss)/d(logprob); 0 where mask = 0. */
   readonly dlogprobs: Buffer;
   /** f32 [T], d(loss)/d(entropy), where the batch holds entropies; 0 where mask = 0. */
-  readonly dentropy?: Buffer;
+  readonly dentropy?: Buffer | undefined;
   /** What to read back, with whatever else the caller reads at the end of its step. */
   readonly reads: readonly ReadRequest[];
   /**

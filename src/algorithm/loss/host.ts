@@ -21,19 +21,19 @@ export interface LossBatch {
   readonly mask: Uint32Array;
   readonly logprobs: ArrayLike<number>;
   /** Absent: the current log-probs, detached. */
-  readonly oldLogprobs?: ArrayLike<number>;
+  readonly oldLogprobs?: ArrayLike<number> | undefined;
   /** For `cross_entropy`, the weights. */
   readonly advantages: Advantages<ArrayLike<number>>;
-  readonly rolloutIsWeights?: ArrayLike<number>;
-  readonly refLogprobs?: ArrayLike<number>;
-  readonly entropy?: ArrayLike<number>;
+  readonly rolloutIsWeights?: ArrayLike<number> | undefined;
+  readonly refLogprobs?: ArrayLike<number> | undefined;
+  readonly entropy?: ArrayLike<number> | undefined;
 }
 
 export interface HostLoss extends LossResult {
   /** d(loss)/d(logprob), [T]; 0 where mask = 0. */
   readonly dlogprobs: Float64Array;
   /** d(loss)/d(entropy), [T], where the spec has an entropy bonus. */
-  readonly dentropy?: Float64Array;
+  readonly dentropy?: Float64Array | undefined;
 }
 
 /**

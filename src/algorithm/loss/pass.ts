@@ -10,9 +10,9 @@ import { surrogate } from "./trl.ts";
 export interface Streams {
   readonly logprobs: ArrayLike<number>;
   readonly mask: ArrayLike<number>;
-  readonly old?: ArrayLike<number>;
-  readonly isWeights?: ArrayLike<number>;
-  readonly ref?: ArrayLike<number>;
+  readonly old?: ArrayLike<number> | undefined;
+  readonly isWeights?: ArrayLike<number> | undefined;
+  readonly ref?: ArrayLike<number> | undefined;
   advantage(t: number, row: number): number;
   row(t: number): number;
 }

@@ -129,7 +129,7 @@ export const selectionThreshold = defineKernel({
 interface SelectionInput {
   readonly buffers: {
     readonly logprobs: Buffer;
-    readonly oldLogprobs?: Buffer;
+    readonly oldLogprobs?: Buffer | undefined;
     readonly mask: Buffer;
     readonly trajectoryOfToken: Buffer;
     readonly advantages: Advantages<Buffer>;

@@ -31,7 +31,7 @@ function cispo(t: Token, s: ShaderSettings): TokenLoss {
   return { value: slope * t.logprob, slope, metrics: [count(r !== fixed), -t.d, 0] };
 }
 
-const thresholds = (s: LossSettings) => ({ low: s.clip_low_threshold, high: s.clip_high_threshold });
+const thresholds = (s: LossSettings) => ({ low: s.clip_low_threshold!, high: s.clip_high_threshold! });
 
 /** `ppo` counts its two sides apart; the published fraction is their sum. */
 const clippedEitherSide = (m: Readonly<Record<string, number>>) => ({
@@ -80,7 +80,7 @@ const LOSSES: Readonly<Record<string, TinkerLoss>> = {
     settings: { beta: 0.05 },
     plan: (s) => ({
       code: 10,
-      settings: { beta: s.beta },
+      settings: { beta: s.beta! },
       token: dro,
       metrics: [null, "actor/ppo_kl", null],
     }),

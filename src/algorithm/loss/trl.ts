@@ -128,7 +128,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
     })),
   cispo: (s) => ({
     code: 17,
-    settings: { high: s.epsilon_high! < 0 ? s.epsilon : s.epsilon_high },
+    settings: { high: s.epsilon_high! < 0 ? s.epsilon! : s.epsilon_high! },
     token: cispo,
     aggregation: allTokens(s),
     metrics: [null, null, "cispo_clip_ratio"],
@@ -136,7 +136,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
   }),
   sapo: (s) => ({
     code: 18,
-    settings: { tau_pos: s.sapo_temperature_pos, tau_neg: s.sapo_temperature_neg },
+    settings: { tau_pos: s.sapo_temperature_pos!, tau_neg: s.sapo_temperature_neg! },
     token: sapo,
     aggregation: rowMean,
     metrics: [null, null, null],
@@ -145,9 +145,9 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
   vespo: (s) => ({
     code: 19,
     settings: {
-      k_pos: s.vespo_k_pos,
+      k_pos: s.vespo_k_pos!,
       lambda_pos: Math.max(s.vespo_lambda_pos!, 1e-4),
-      k_neg: s.vespo_k_neg,
+      k_neg: s.vespo_k_neg!,
       lambda_neg: Math.max(s.vespo_lambda_neg!, 1e-4),
     },
     token: vespo,

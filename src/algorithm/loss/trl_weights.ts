@@ -26,7 +26,7 @@ export interface TrlWeightBatch {
   readonly logprobs: ArrayLike<number>;
   readonly oldLogprobs?: ArrayLike<number>;
   readonly rolloutLogprobs?: ArrayLike<number>;
-  readonly entropy?: ArrayLike<number>;
+  readonly entropy?: ArrayLike<number> | undefined;
   readonly advantages?: Advantages<ArrayLike<number>>;
 }
 

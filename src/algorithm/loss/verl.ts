@@ -160,7 +160,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
       throw new ConfigError(`Cannot clip as clip_ratio_c must be above 1: ${s.clip_ratio_c}.`, {
         path: "clip_ratio_c",
       });
-    return { code: 0, settings: { ...band(s), cap: s.clip_ratio_c }, token: vanilla, metrics: CLIP_METRICS };
+    return { code: 0, settings: { ...band(s), cap: s.clip_ratio_c! }, token: vanilla, metrics: CLIP_METRICS };
   },
   gspo: (s) => ({
     code: 1,
@@ -172,7 +172,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
   }),
   sapo: (s) => ({
     code: 2,
-    settings: { tau_pos: s.tau_pos, tau_neg: s.tau_neg },
+    settings: { tau_pos: s.tau_pos!, tau_neg: s.tau_neg! },
     token: sapo,
     aggregation: sequenceMean,
     metrics: CLIP_METRICS,
@@ -196,14 +196,14 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
   }),
   kl_cov: (s) => ({
     code: 5,
-    settings: { beta: s.ppo_kl_coef },
+    settings: { beta: s.ppo_kl_coef! },
     token: klCov,
     selection: { kind: "largest", ratio: s.kl_cov_ratio!, lower: 0, upper: 0, seed: 0, low: 0, high: 0 },
     metrics: KL_METRIC,
   }),
   geo_mean: (s) => ({
     code: 6,
-    settings: { low: -s.clip_ratio_low!, high: s.clip_ratio_high },
+    settings: { low: -s.clip_ratio_low!, high: s.clip_ratio_high! },
     token: geoMean,
     rows: "geometric-mean",
     weightsInRows: "all",
@@ -222,11 +222,15 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
       throw new ConfigError(`Cannot take the loss dro as dro_beta must be above 0: ${s.dro_beta}.`, {
         path: "dro_beta",
       });
-    return { code: 10, settings: { beta: s.dro_beta }, token: dro, metrics: KL_METRIC };
+    return { code: 10, settings: { beta: s.dro_beta! }, token: dro, metrics: KL_METRIC };
   },
 };
 
-const trust = (s: LossSettings) => ({ low: s.clip_ratio_low, high: s.clip_ratio_high, cap: s.clip_ratio_c });
+const trust = (s: LossSettings) => ({
+  low: s.clip_ratio_low!,
+  high: s.clip_ratio_high!,
+  cap: s.clip_ratio_c!,
+});
 
 export const VERL_LOSSES: readonly LossDefinition[] = Object.entries(PLANS).map(([name, plan]) => ({
   name,

@@ -32,7 +32,7 @@ import { loadCheckpoint, saveCheckpoint } from "./checkpoint.ts";
 
 export interface LocalBackendOptions {
   readonly model: LanguageModel;
-  readonly tokenizer?: TextTokenizer;
+  readonly tokenizer?: TextTokenizer | undefined;
   /** For people: a folder's or a run's name. */
   readonly name: string;
   /** The base model, recorded in an adapter's files. */

@@ -16,9 +16,9 @@ import { describeLora, type LoraAdapter, moduleOf } from "../../model/train/lora
 
 interface CheckpointOptions {
   readonly model: LanguageModel;
-  readonly tokenizer?: TextTokenizer;
+  readonly tokenizer?: TextTokenizer | undefined;
   /** Recorded in an adapter's files. */
-  readonly base?: ModelMark;
+  readonly base?: ModelMark | undefined;
   /** Whether the optimiser's state goes along. Default true. */
   readonly optimizer?: boolean;
 }
@@ -96,7 +96,7 @@ async function setTensors(values: ParameterSet, prefix: string): Promise<TensorS
 export async function loadCheckpoint(
   dir: string,
   model: LanguageModel,
-  options: { readonly optimizer?: boolean; readonly base?: ModelMark } = {},
+  options: { readonly optimizer?: boolean; readonly base?: ModelMark | undefined } = {},
 ): Promise<void> {
   await checkKind(dir, model);
   if (model.adapter) await loadAdapter(dir, model, options);
@@ -119,7 +119,7 @@ export async function loadCheckpoint(
 export async function loadAdapter(
   dir: string,
   model: LanguageModel,
-  { base }: { readonly base?: ModelMark } = {},
+  { base }: { readonly base?: ModelMark | undefined } = {},
 ): Promise<void> {
   const saved = await openAdapter(dir);
   if (base && saved.fingerprint !== undefined && saved.fingerprint !== base.fingerprint) {

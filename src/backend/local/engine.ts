@@ -34,7 +34,7 @@ export interface LocalEngineOptions {
   /** Folder of the base model, or of an adapter that is merged into its own base. */
   readonly folder: string;
   /** The base of an adapter that does not say where it is. */
-  readonly base?: string;
+  readonly base?: string | undefined;
 }
 
 export class LocalEngine implements Engine {

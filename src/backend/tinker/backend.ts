@@ -37,7 +37,7 @@ import { WIRES } from "./wire.ts";
 
 export interface TinkerOptions extends TransportOptions, SessionOptions, WantedModel {
   /** Or what finds it for the model that the service made. Absent: rollouts on token ids alone. */
-  readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>);
+  readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>) | undefined;
   /** Ends the opening; an open backend may still have something to save. */
   readonly openSignal?: AbortSignal;
   /** Longest sequence wanted; the service may hold less. */
@@ -46,7 +46,7 @@ export interface TinkerOptions extends TransportOptions, SessionOptions, WantedM
    * A checkpoint of the service's to begin from, with its optimiser: `tinker://RUN/weights/NAME`, or a training run, of
    * which it is the last. Not loaded where `load` comes first: some services load into a new model alone.
    */
-  readonly startFrom?: string;
+  readonly startFrom?: string | undefined;
   /** Each optimiser step is sent with its gradients. */
   readonly fuse?: boolean;
   /** Samples under way at once, at most; the service may want fewer. Default 256. */
@@ -84,7 +84,7 @@ export class TinkerBackend implements Backend {
 
   private constructor(
     options: TinkerOptions,
-    of: { session: TinkerSession; modelId: string; contextLength: number; tokenizer?: Tokenizer },
+    of: { session: TinkerSession; modelId: string; contextLength: number; tokenizer?: Tokenizer | undefined },
   ) {
     this.options = options;
     this.session = of.session;

@@ -51,7 +51,7 @@ export function joinMetrics(outputs: readonly TrainingOutput[]): Metrics {
 /** `Promise.all` of `map` with at most `most` running; the first failure stops the others. */
 export async function inParallel<T, R>(
   items: readonly T[],
-  of: { most: number; signal?: AbortSignal; map: (item: T, signal: AbortSignal) => Promise<R> },
+  of: { most: number; signal?: AbortSignal | undefined; map: (item: T, signal: AbortSignal) => Promise<R> },
 ): Promise<R[]> {
   const own = new AbortController();
   const signal = of.signal ? AbortSignal.any([of.signal, own.signal]) : own.signal;

@@ -115,7 +115,7 @@ export interface SampledTokens {
 export interface Samples {
   readonly sequences: readonly SampledTokens[];
   /** Of the prompt's tokens; NaN where there is none. */
-  readonly promptLogprobs?: Float32Array;
+  readonly promptLogprobs?: Float32Array | undefined;
 }
 
 /** Reads a SampleResponse. @throws {RemoteError} for bytes that are none. */
@@ -145,7 +145,7 @@ function decodeSequence(bytes: Uint8Array): SampledTokens {
   throw unreadable(`a sample of ${sequence.tokens.length} tokens has ${sequence.logprobs.length} log-probs`);
 }
 
-function entry(bytes: Uint8Array): { key: string; value?: Field } {
+function entry(bytes: Uint8Array): { key: string; value?: Field | undefined } {
   let key = "";
   let value: Field | undefined;
   for (const field of fields(bytes))

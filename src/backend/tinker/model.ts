@@ -26,7 +26,7 @@ export interface MadeModel {
 export interface ModelInfo {
   readonly name: string;
   /** Where the official SDK loads the tokenizer from: a name, or with a local server a folder. */
-  readonly tokenizerId?: string;
+  readonly tokenizerId?: string | undefined;
 }
 
 const MODEL = z.object({ model_id: z.string() });

@@ -14,7 +14,7 @@ export interface SamplingOptions {
   readonly session: TinkerSession;
   readonly contextLength: number;
   /** Requests under way at once, at most; the service may want fewer. Default 256. */
-  readonly concurrency?: number;
+  readonly concurrency?: number | undefined;
 }
 
 export class TinkerSampling {
@@ -28,7 +28,7 @@ export class TinkerSampling {
   /** A request each; results in the order of the requests. @param at.samplerId a sampling session of the service's */
   draw(
     requests: readonly SampleRequest[],
-    at: { samplerId: string; version: number; signal?: AbortSignal },
+    at: { samplerId: string; version: number; signal?: AbortSignal | undefined },
   ): Promise<SampledSequence[]> {
     const { samplerId, version, signal } = at;
     return inParallel(requests, {

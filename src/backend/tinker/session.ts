@@ -122,7 +122,10 @@ export class TinkerSession {
    * Waits for a result.
    * @throws {RemoteError} with what the service says of a failure, {@link ResultGone} where it has dropped the result.
    */
-  async result(requestId: string, of: { type: ResultType; signal?: AbortSignal }): Promise<Reply> {
+  async result(
+    requestId: string,
+    of: { type: ResultType; signal?: AbortSignal | undefined },
+  ): Promise<Reply> {
     const { clock } = this.transport;
     const began = clock.now();
     let deadline = began + this.patienceMs;
@@ -147,7 +150,7 @@ export class TinkerSession {
 
   private poll(
     requestId: string,
-    { type, iteration, signal }: { type: ResultType; iteration: number; signal?: AbortSignal },
+    { type, iteration, signal }: { type: ResultType; iteration: number; signal?: AbortSignal | undefined },
   ): Promise<Reply> {
     return this.transport.call("/api/v1/retrieve_future", {
       body: { request_id: requestId, allow_metadata_only: false },

@@ -39,7 +39,7 @@ export interface Call {
   readonly isPaced?: boolean;
   /** Statuses that are answers and no failures. */
   readonly answers?: readonly number[];
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 export interface Reply {
@@ -71,7 +71,7 @@ interface Failure {
   readonly status?: number;
   readonly message: string;
   readonly retryable: boolean;
-  readonly pauseMs?: number;
+  readonly pauseMs?: number | undefined;
 }
 
 /** Time that a request has lost, ms: to failures, and to pauses that the service wished for. */
@@ -130,7 +130,7 @@ export class Transport {
       attempt,
       lost,
       signal,
-    }: { failure: Failure; attempt: number; lost: Lost; signal?: AbortSignal },
+    }: { failure: Failure; attempt: number; lost: Lost; signal?: AbortSignal | undefined },
   ): Promise<void> {
     const kind = kindOf(failure);
     const patience = this.patienceFor(kind);

@@ -75,7 +75,11 @@ async function written({ from, to, inputs, source, values, options }: Writing): 
   return writeYaml(values, { system: to, source });
 }
 
-async function readProfileFile(file: unknown, system: System, io: Io): Promise<ConvertOptions["profile"]> {
+async function readProfileFile(
+  file: unknown,
+  system: System,
+  io: Io,
+): Promise<Required<ConvertOptions>["profile"]> {
   if (file === undefined) return new Map();
   const [{ readYaml }, { readProfile }] = await Promise.all([
     import("../../config/yaml/read.ts"),

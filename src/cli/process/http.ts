@@ -31,5 +31,5 @@ async function collect(message: IncomingMessage): Promise<Response> {
   for (const [name, value] of Object.entries(message.headersDistinct))
     for (const each of value ?? []) headers.append(name, each);
   const body = WITHOUT_BODY.includes(status) ? null : new Uint8Array(Buffer.concat(parts));
-  return new Response(body, { status, statusText: message.statusMessage, headers });
+  return new Response(body, { status, statusText: message.statusMessage ?? "", headers });
 }

@@ -18,7 +18,7 @@ export type Request = { readonly call: JudgeCall } | { readonly ping: number };
 export interface Failure {
   readonly name: string;
   readonly message: string;
-  readonly stack?: string;
+  readonly stack?: string | undefined;
 }
 
 /** From the thread: a call begins, then ends with a value or an error. */

@@ -23,7 +23,7 @@ interface Pending {
   readonly task: string;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: unknown) => void;
-  timer?: ReturnType<typeof setTimeout>;
+  timer?: ReturnType<typeof setTimeout> | undefined;
 }
 
 export interface JudgesOptions {

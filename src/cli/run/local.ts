@@ -28,7 +28,7 @@ export interface OpenedBackend {
 
 export interface OpenOptions {
   /** Folder of weights to go on from: they say what is opened, and the configuration may not say otherwise. */
-  readonly checkpoint?: string;
+  readonly checkpoint?: string | undefined;
   /** False to sample and score only, which needs neither an optimiser's files nor its memory. Default true. */
   readonly isTrained?: boolean;
 }
@@ -109,7 +109,7 @@ async function trainable(device: Device, { opened, lora, config }: Trainable): P
 /** To sample and score; an adapter is merged into its base. */
 async function openFixed(
   device: Device,
-  { folder, base, template }: { folder: string; base?: string; template?: string },
+  { folder, base, template }: { folder: string; base?: string | undefined; template?: string | undefined },
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
   const model = await loadModel(device, opened);
@@ -125,7 +125,7 @@ async function openFixed(
  */
 export async function openForInference(
   folder: string,
-  { device: name, ...how }: { device: unknown; base?: string; template?: string },
+  { device: name, ...how }: { device: unknown; base?: string | undefined; template?: string | undefined },
 ): Promise<OpenedBackend> {
   const device = await openDevice({ device: (name as DeviceName | undefined) ?? "auto" });
   return closingOnError(device, () => openFixed(device, { folder, ...how }));

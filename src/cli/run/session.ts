@@ -44,7 +44,7 @@ export interface Session {
   readonly rollout: Rollout;
   /** Every rollout begins with its task's own prompt. */
   readonly asksPrompt: boolean;
-  readonly evaluate?: Evaluate;
+  readonly evaluate?: Evaluate | undefined;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   readonly examples: readonly Example[];
   /** Whether a file or the command line names the setting, as opposed to a default. */

@@ -22,7 +22,7 @@ type Choose = (group: string, choice: Choice) => void;
 export function collectChoices(
   layers: readonly Layer[],
   overrides: readonly Override[],
-  { problems, backends = [] }: { problems: Problem[]; backends?: readonly string[] },
+  { problems, backends = [] }: { problems: Problem[]; backends?: readonly string[] | undefined },
 ): Map<string, Choice> {
   const choices = new Map<string, Choice>();
   const choose: Choose = (group, choice) => {

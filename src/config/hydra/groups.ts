@@ -27,7 +27,7 @@ export interface Choice {
   readonly choice: string;
   readonly by: string;
   readonly file?: string;
-  readonly line?: number;
+  readonly line?: number | undefined;
   /** A backend that a plug-in registered: its settings are those of `choice`. */
   readonly own?: string;
 }

@@ -15,7 +15,7 @@ export interface Origin {
   /** For people: `config/rllm/base.yaml:12`, `override rllm.rollout.n=4`. */
   readonly text: string;
   readonly file?: string;
-  readonly line?: number;
+  readonly line?: number | undefined;
   /** The setting whose value was mirrored here. */
   readonly from?: string;
 }
@@ -38,7 +38,10 @@ export type DefaultEntry =
   | { readonly kind: "group"; readonly group: string; readonly choice: string };
 
 /** Reads one file and mounts it at its package: the `# @package` line, else what the caller says. */
-export function readLayer(text: string, about: { file: string; level: Level; mount?: string }): Layer {
+export function readLayer(
+  text: string,
+  about: { file: string; level: Level; mount?: string | undefined },
+): Layer {
   const { file, level } = about;
   const read = (level < LEVEL.file ? readPlain(text) : undefined) ?? readYaml(text, file);
   const problems = [...read.problems];

@@ -20,7 +20,7 @@ export interface ReadYaml {
   readonly lines: ReadonlyMap<string, number>;
   readonly problems: readonly Problem[];
   /** `# @package NAME` of the head comment, where there is one. */
-  readonly package?: string;
+  readonly package?: string | undefined;
 }
 
 const DEEPEST_NESTING = 64;

@@ -40,7 +40,7 @@ export function runCommand(shell: Shell, node: Command): Flow {
 function isErrors({
   descriptor,
 }: {
-  readonly descriptor?: { readonly type: string; readonly value?: unknown };
+  readonly descriptor?: { readonly type: string; readonly value?: unknown } | undefined;
 }): boolean {
   return descriptor?.type === "FileDescriptor" && descriptor.value === 2;
 }

@@ -17,7 +17,7 @@ function keyOf(text: string): string {
 
 export interface Program {
   /** `verl.trainer.main_ppo`, or the path of a script; undefined where the words begin with overrides. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** What follows the program. */
   readonly words: readonly Item[];
 }
@@ -37,7 +37,7 @@ export function programOf(words: readonly Item[]): Program {
 export interface Arguments {
   readonly overrides: readonly Item[];
   /** `--config-name`, without its ending. */
-  readonly configName?: Item;
+  readonly configName?: Item | undefined;
   /** Words that are neither. */
   readonly others: readonly Item[];
 }

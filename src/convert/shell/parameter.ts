@@ -51,7 +51,7 @@ function indexOf(shell: Shell, name: string, index: Word): string {
 
 interface Place {
   readonly line: number;
-  readonly subscript?: string;
+  readonly subscript?: string | undefined;
   readonly hasDefault?: boolean;
   /** An unset variable is no error under `set -u`. */
   readonly isOptional?: boolean;

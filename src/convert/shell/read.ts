@@ -17,17 +17,17 @@ export interface ShellOptions {
 
 export interface ShellWord extends Item {
   /** Why the value is not known. */
-  readonly unread?: string;
+  readonly unread?: string | undefined;
 }
 
 export interface ShellRun {
   /** Overrides in their order, with `${oc.env:NAME}` for what the environment of the run sets. */
   readonly words: readonly ShellWord[];
   /** What the script starts, and where. */
-  readonly program?: string;
+  readonly program?: string | undefined;
   readonly line?: number;
   /** The configuration below the overrides, where it is not the program's own. */
-  readonly configName?: Item;
+  readonly configName?: Item | undefined;
   readonly notes: readonly Note[];
   readonly problems: readonly Problem[];
 }

@@ -231,7 +231,7 @@ interface Loop {
   readonly pos: number;
   readonly test: () => boolean | undefined;
   readonly body: () => Flow;
-  readonly update?: () => void;
+  readonly update?: (() => void) | undefined;
 }
 
 function runLoop(shell: Shell, { pos, test, body, update }: Loop): Flow {

@@ -28,13 +28,13 @@ export interface Rollouts {
   /** 1 = trained on, [T]. */
   readonly mask: Uint32Array;
   /** Outcome reward of each row, [N]; the sum of its token rewards where none is given. Absent: neither is given. */
-  readonly rewards?: Floats;
+  readonly rewards?: Floats | undefined;
   /** Rewards by name, [N] each. */
   readonly rewardComponents: Readonly<Record<string, Floats>>;
   /** Reward of the greedy rollout of each row's prompt, [N]. */
-  readonly rewardBaselines?: Floats;
+  readonly rewardBaselines?: Floats | undefined;
   /** Group of each row as an index of `groupNames`, [N]. Groups need not lie together. Absent: no row names one. */
-  readonly groupOfRow?: Uint32Array;
+  readonly groupOfRow?: Uint32Array | undefined;
   readonly groupNames: readonly string[];
   /** [T] each. */
   readonly tokens: Readonly<Partial<Record<TokenField, Floats>>>;
@@ -122,7 +122,7 @@ export class RolloutsBuilder {
   build(): Rollouts {
     const take = (name: string) => this.columns.get(name)?.finish();
     const tokens: Partial<Record<TokenField, Floats>> = {};
-    for (const name of TOKEN_FIELDS) if (this.columns.has(name)) tokens[name] = take(name);
+    for (const name of TOKEN_FIELDS) if (this.columns.has(name)) tokens[name] = take(name)!;
     const components = [...this.columns.keys()].filter((name) => name.startsWith(COMPONENT));
     const offsets = Uint32Array.from(this.offsets);
     return {

@@ -12,9 +12,9 @@ import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./st
 export interface FolderCheckpointsOptions {
   /** `auto`: the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
   readonly resumeMode: "auto" | "disable" | "resume_path";
-  readonly resumeFrom?: string;
+  readonly resumeFrom?: string | undefined;
   /** Checkpoints kept, the newest; all if absent. The best one is kept besides. */
-  readonly keep?: number;
+  readonly keep?: number | undefined;
   /** Told of every checkpoint that cannot be used, and why. */
   readonly onSkip?: (message: string) => void;
   /** Called before anything in the folder changes; what it throws leaves the folder as it is. */
@@ -38,7 +38,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   readonly dir: string;
   private readonly options: FolderCheckpointsOptions;
   /** What `find` answered, until there is something newer. */
-  private found?: Promise<Checkpoint<State> | undefined>;
+  private found?: Promise<Checkpoint<State> | undefined> | undefined;
 
   constructor(dir: string, options: FolderCheckpointsOptions) {
     this.dir = dir;

@@ -16,7 +16,7 @@ export interface CheckpointContents<State> {
   readonly state: State;
   readonly write: (dir: string) => Promise<void>;
   /** The checkpoint is the best of the run so far: it is kept, beside the newest, until a better one is made. */
-  readonly best?: Best;
+  readonly best?: Best | undefined;
 }
 
 /** `State` is plain JSON. */

@@ -7,7 +7,7 @@ export interface MakeFolders {
   /** What they are for: `keep checkpoints`. Default: the folder is made. */
   readonly act?: string;
   /** Permissions of what is made. */
-  readonly mode?: number;
+  readonly mode?: number | undefined;
 }
 
 /**

@@ -21,7 +21,7 @@ import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
 export interface RunFolderOptions {
   /** Flattens `config.yaml`. */
   readonly settingsOf: (text: string) => Readonly<Record<string, string>>;
-  readonly name?: string;
+  readonly name?: string | undefined;
 }
 
 /** Steps whose groups are kept for the page. */

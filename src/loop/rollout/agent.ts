@@ -34,7 +34,7 @@ export interface PolicyOptions {
   readonly accumulateReasoning?: boolean;
   /** More names for the chat template, in every call. */
   readonly variables?: Readonly<Record<string, unknown>>;
-  readonly warn?: (message: string) => void;
+  readonly warn?: ((message: string) => void) | undefined;
 }
 
 /** One attempt's view of the model, and what it recorded. */

@@ -16,7 +16,7 @@ import { type ChatCallOptions, type ChatReply, type Completion, Termination } fr
 
 /** How one call is sampled. */
 export interface CallOptions {
-  readonly params?: Partial<SamplingParams>;
+  readonly params?: Partial<SamplingParams> | undefined;
   /** The reply ends where one of these begins. */
   readonly stop?: readonly string[];
 }
@@ -33,7 +33,7 @@ export interface ApiContext {
   readonly tokenizer: Tokenizer;
   /** Of the run. */
   readonly params: SamplingParams;
-  readonly warn?: (message: string) => void;
+  readonly warn?: ((message: string) => void) | undefined;
   /** Set when a request is refused for a reason that ends the episode. */
   refused: TerminationReason | undefined;
 }

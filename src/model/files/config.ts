@@ -31,8 +31,8 @@ export interface ModelConfig {
   readonly qkNorm: boolean;
   /** q, k and v have a bias (Qwen2). */
   readonly qkvBias: boolean;
-  readonly bosTokenId?: number;
-  readonly padTokenId?: number;
+  readonly bosTokenId?: number | undefined;
+  readonly padTokenId?: number | undefined;
   readonly eosTokenIds: readonly number[];
 }
 
@@ -262,7 +262,7 @@ function readRope(
 interface Field {
   readonly key: string;
   readonly file: string;
-  readonly fallback?: number;
+  readonly fallback?: number | undefined;
   /** Key of the object it lies in, for messages. */
   readonly within?: string;
 }

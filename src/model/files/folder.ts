@@ -24,7 +24,7 @@ export interface ModelFolder extends TensorFiles {
   readonly name: string;
   readonly config: ModelConfig;
   /** Absent where the folder has no tokenizer.json. */
-  readonly tokenizer?: TextTokenizer;
+  readonly tokenizer?: TextTokenizer | undefined;
 }
 
 /**
@@ -213,7 +213,7 @@ export interface SaveModelOptions extends WriteOptions {
   readonly config: ModelConfig;
   /** Weights by their Hugging Face names, see {@link weightShapes}. */
   readonly tensors: readonly TensorSource[];
-  readonly tokenizer?: TextTokenizer;
+  readonly tokenizer?: TextTokenizer | undefined;
   /** More files, by name. */
   readonly extra?: Readonly<Record<string, string>>;
 }

@@ -10,9 +10,9 @@ export interface AdapterConfig {
   /** Last part of the module names: `q_proj`, `down_proj`, ... */
   readonly targets: readonly string[];
   /** Name or folder of the model it belongs to. */
-  readonly base?: string;
+  readonly base?: string | undefined;
   /** Of that model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
-  readonly fingerprint?: string;
+  readonly fingerprint?: string | undefined;
 }
 
 /** The two factors of one module: A [rank, in], B [out, rank], row-major. */

@@ -7,8 +7,8 @@ import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } fro
 
 /** A {@link Tokenizer} that came from a model folder and can be saved in one. */
 export interface TextTokenizer extends Tokenizer {
-  readonly bosTokenId?: number;
-  readonly padTokenId?: number;
+  readonly bosTokenId?: number | undefined;
+  readonly padTokenId?: number | undefined;
   formatChat(messages: readonly ChatMessage[], options?: ChatOptions): string;
   /** Id of a token by its exact text. */
   tokenId(token: string): number | undefined;
@@ -21,7 +21,7 @@ export interface TokenizerFiles {
   readonly tokenizer: unknown;
   readonly config?: unknown;
   /** `chat_template.jinja`; else the template inside `config`. */
-  readonly chatTemplate?: string;
+  readonly chatTemplate?: string | undefined;
   /** End tokens that config.json or generation_config.json name, besides the tokenizer's own. */
   readonly eosTokenIds?: readonly number[];
   /** For messages. */

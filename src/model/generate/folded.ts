@@ -4,7 +4,7 @@ import { Weights } from "../weights.ts";
 
 interface Slot {
   readonly weights: Weights;
-  adapter?: LoraAdapter;
+  adapter?: LoraAdapter | undefined;
   version?: number;
 }
 

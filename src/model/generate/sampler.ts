@@ -55,7 +55,7 @@ export class Sampler {
   async sample(
     weights: Weights,
     requests: readonly SampleRequest[],
-    options: { weightVersion: number; signal?: AbortSignal },
+    options: { weightVersion: number; signal?: AbortSignal | undefined },
   ): Promise<SampledSequence[]> {
     for (const [i, request] of requests.entries()) this.check(request, i);
     const results: SampledSequence[] = new Array(requests.length);

@@ -28,7 +28,7 @@ export interface PassOutputs {
 /** A loss, recorded: gradients to send back and what to read at the end. */
 export interface PassLoss {
   readonly dlogprobs: Buffer;
-  readonly dentropy?: Buffer;
+  readonly dentropy?: Buffer | undefined;
   readonly reads: readonly ReadRequest[];
   release(): void;
 }

@@ -134,9 +134,9 @@ export class Checkpoints {
     path: CheckpointPath,
     contents: {
       step: number;
-      ttlSeconds?: number;
+      ttlSeconds?: number | undefined;
       overwrite: boolean;
-      userMetadata?: Readonly<Record<string, unknown>>;
+      userMetadata?: Readonly<Record<string, unknown>> | undefined;
       write: (dir: string) => Promise<void>;
     },
   ): Promise<CheckpointRecord> {

@@ -15,11 +15,11 @@ export interface CheckpointPath {
 export interface CheckpointRecord extends CheckpointPath {
   /** ISO 8601, as every time here. */
   readonly time: string;
-  readonly expiresAt?: string;
+  readonly expiresAt?: string | undefined;
   readonly isPublic: boolean;
   readonly bytes: number;
   readonly step: number;
-  readonly userMetadata?: Readonly<Record<string, unknown>>;
+  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** A training client, as it is remembered. */
@@ -28,7 +28,7 @@ export interface RunRecord {
   readonly session: string;
   readonly baseModel: string;
   readonly config: TrainerConfig;
-  readonly userMetadata?: Readonly<Record<string, unknown>>;
+  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
   readonly created: string;
   readonly lastRequest: string;
 }

@@ -22,7 +22,7 @@ interface Entry {
   wasRead: boolean;
   readonly waiters: Set<() => void>;
   /** Told when the result is gone. */
-  readonly dropped?: () => void;
+  readonly dropped?: (() => void) | undefined;
 }
 
 /** What an entry takes beside its result's content: a small result is mostly that. */

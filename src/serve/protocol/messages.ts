@@ -296,11 +296,11 @@ const NO_LOGPROB = -99999;
 export function encodeSamples(
   order: {
     promptLogprobs: boolean;
-    promptLogprobsLastN?: number;
+    promptLogprobsLastN?: number | undefined;
     topkPromptLogprobs: number;
     prompt: readonly number[];
   },
-  of: { sequences: readonly SampledSequence[]; scores?: PromptScores },
+  of: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined },
 ): Uint8Array {
   const response = new Writer();
   for (const { tokens, logprobs, finish_reason } of of.sequences)

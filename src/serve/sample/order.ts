@@ -8,18 +8,18 @@ import { STREAM_SEEDS } from "../../random.ts";
 export interface SampleOrder {
   readonly prompt: readonly number[];
   readonly count: number;
-  readonly maxTokens?: number;
-  readonly seed?: number;
+  readonly maxTokens?: number | undefined;
+  readonly seed?: number | undefined;
   readonly stopTexts: readonly string[];
   /** Absent: the model's end tokens. */
-  readonly stopTokens?: readonly number[];
+  readonly stopTokens?: readonly number[] | undefined;
   readonly temperature: number;
   readonly topK: number;
   readonly topP: number;
   readonly promptLogprobs: boolean;
   readonly topkPromptLogprobs: number;
   /** Only the last so many prompt tokens are told of. */
-  readonly promptLogprobsLastN?: number;
+  readonly promptLogprobsLastN?: number | undefined;
 }
 
 /** Samples of one request at most. */

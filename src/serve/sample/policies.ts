@@ -11,7 +11,7 @@ interface Held {
   readonly lane: SamplingLane;
   /** Opens it again; absent for a snapshot, which is gone when it is dropped. */
   readonly reopen?: () => Promise<Policy>;
-  policy?: Policy;
+  policy?: Policy | undefined;
   readonly session?: string;
 }
 

@@ -13,7 +13,7 @@ import type { SampleJob, SamplingLane } from "./sampling.ts";
 export interface Sampler {
   readonly id: string;
   readonly session: string;
-  readonly modelPath?: string;
+  readonly modelPath?: string | undefined;
   readonly lane: SamplingLane;
   readonly asked: Map<string, Samples & { readonly print: string }>;
 }
@@ -22,8 +22,8 @@ export interface Sampler {
 export interface NewSampler {
   readonly session: string;
   readonly number: number;
-  readonly baseModel?: string;
-  readonly modelPath?: string;
+  readonly baseModel?: string | undefined;
+  readonly modelPath?: string | undefined;
   readonly print: string;
 }
 
@@ -110,7 +110,13 @@ export class Samplers {
     this.byId.delete(id);
   }
 
-  private laneOf({ baseModel, modelPath }: { baseModel?: string; modelPath?: string }): SamplingLane {
+  private laneOf({
+    baseModel,
+    modelPath,
+  }: {
+    baseModel?: string | undefined;
+    modelPath?: string | undefined;
+  }): SamplingLane {
     const { policies, modelNames } = this.options;
     if (modelPath !== undefined) return policies.saved(modelPath);
     if (baseModel === undefined)
@@ -127,7 +133,7 @@ export class Samplers {
    * Orders samples. The same number gives the same future again, as long as its result is kept.
    * @throws Refusal 429 where too many requests wait.
    */
-  sample(sampler: Sampler, of: { number?: bigint; print: string; order: SampleOrder }): Samples {
+  sample(sampler: Sampler, of: { number?: bigint | undefined; print: string; order: SampleOrder }): Samples {
     const { futures } = this.options;
     const key = of.number?.toString();
     const known = key === undefined ? undefined : sampler.asked.get(key);

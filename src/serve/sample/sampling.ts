@@ -15,8 +15,8 @@ export interface SampleJob {
   readonly owner: string;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
-  readonly scores?: { readonly topk: number };
-  done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores }): void;
+  readonly scores?: { readonly topk: number } | undefined;
+  done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined }): void;
   failed(error: unknown): void;
 }
 

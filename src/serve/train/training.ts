@@ -33,7 +33,7 @@ export interface Numbered {
 export interface NewModel {
   readonly session: string;
   readonly number: number;
-  readonly userMetadata?: Readonly<Record<string, unknown>>;
+  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
   readonly print: string;
 }
 
@@ -41,9 +41,9 @@ export interface NewModel {
 export interface SaveTarget {
   readonly kind: CheckpointKind;
   readonly name: string;
-  readonly ttlSeconds?: number;
+  readonly ttlSeconds?: number | undefined;
   readonly overwrite: boolean;
-  readonly userMetadata?: Readonly<Record<string, unknown>>;
+  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
 export interface TrainingOptions {

@@ -56,7 +56,7 @@ export function runningPower(
   batch: Rows & {
     readonly oldLogprobs: ArrayLike<number>;
     readonly sumPiSquared: ArrayLike<number>;
-    readonly rolloutIsWeights?: ArrayLike<number>;
+    readonly rolloutIsWeights?: ArrayLike<number> | undefined;
   },
 ): Float64Array {
   const { offsets, mask, oldLogprobs, sumPiSquared, rolloutIsWeights } = batch;
