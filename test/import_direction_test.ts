@@ -42,7 +42,7 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^cli(\/|\.ts$)/,
   /^log\//,
   /^http\/listen\.ts$/,
-  /^serve\/checkpoint\/(checkpoints|folder)\.ts$/,
+  /^serve\/checkpoint\/(checkpoints|state_folder)\.ts$/,
   /^compute\/(adapter|shader|nap)\.ts$/,
   /^model\/files\/disk\.ts$/,
 ];

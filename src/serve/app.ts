@@ -5,7 +5,6 @@ import { type GuardOptions, guarded, pagePolicy } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
 import { refused } from "../http/refusal.ts";
 import type { RunRecord } from "./checkpoint/record.ts";
-import { addRecords } from "./checkpoint/records.ts";
 import { metricsText } from "./page/metrics_page.ts";
 import { statusPage } from "./page/status_page.ts";
 import {
@@ -15,11 +14,12 @@ import {
   readBodies,
   waiting,
 } from "./protocol/bodies.ts";
+import { decodeForwardBackward, peekAddress, rowsOf } from "./protocol/forward_backward.ts";
 import type { Future } from "./protocol/futures.ts";
-import { decodeForwardBackward, peekAddress, rowsOf } from "./protocol/messages.ts";
-import { failureOf, type Outcome, Refusal } from "./protocol/problem.ts";
-import { answeredOnce } from "./protocol/repeats.ts";
-import { orderOf, pageOf, readAddress, readShape, SHAPES } from "./protocol/requests.ts";
+import { answeredOnce } from "./protocol/idempotency.ts";
+import { failureOf, type Outcome, Refusal } from "./protocol/outcome.ts";
+import { pageOf, promptRequestOf, readAddress, readShape, SHAPES } from "./protocol/requests.ts";
+import { addRecords } from "./routes/checkpoints.ts";
 import type { Sampler } from "./sample/samplers.ts";
 import type { TinkerService } from "./service.ts";
 
@@ -326,7 +326,7 @@ function addSampling(app: Hono<RequestContext>, service: TinkerService): void {
     if (typeof request.sampling_session_id !== "string")
       throw new Refusal(422, "Cannot sample without sampling_session_id: make a sampling session first.");
     const sampler = service.sampler(request.sampling_session_id);
-    const order = orderOf(request);
+    const order = promptRequestOf(request);
     body.lease.take(8 * order.prompt.length);
     const number = request.seq_id ?? undefined;
     let sequenceIds: readonly string[] = [];

@@ -7,14 +7,14 @@ import type { Engine, LossRequest, LossRows, TrainerConfig } from "../contract/e
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { Activity } from "./page/activity.ts";
 import { type Future, Futures } from "./protocol/futures.ts";
-import { Refusal } from "./protocol/problem.ts";
-import type { SampleOrder } from "./sample/order.ts";
+import { Refusal } from "./protocol/outcome.ts";
 import { Policies } from "./sample/policies.ts";
+import type { PromptRequest } from "./sample/prompt_request.ts";
 import { type NewSampler, type Sampler, Samplers, type Samples } from "./sample/samplers.ts";
+import { Scheduler } from "./scheduler.ts";
 import { type Session, Sessions } from "./sessions.ts";
-import type { TrainingRun } from "./train/run.ts";
-import { type NewModel, type Numbered, type SaveTarget, Training } from "./train/training.ts";
-import { Turns } from "./turns.ts";
+import type { TrainingRun } from "./train/training_run.ts";
+import { type NewModel, type Numbered, type SaveTarget, Training } from "./train/training_runs.ts";
 
 export interface ServiceLimits {
   /** Sessions at once. */
@@ -72,7 +72,7 @@ export class TinkerService {
   readonly checkpoints: Checkpoints;
   readonly futures: Futures;
   readonly policies: Policies;
-  readonly turns = new Turns();
+  readonly scheduler = new Scheduler();
   readonly activity = new Activity();
   readonly sessions: Sessions;
   readonly samplers: Samplers;
@@ -99,7 +99,7 @@ export class TinkerService {
     this.policies = new Policies({
       engine: this.engine,
       checkpoints: this.checkpoints,
-      turns: this.turns,
+      scheduler: this.scheduler,
       budgetBytes: this.limits.policyBytes,
       onBatch: (batch) => this.activity.sampledBatch(batch),
       signal: this.stopping.signal,
@@ -135,7 +135,7 @@ export class TinkerService {
     for (const sampler of session.samplers) this.samplers.drop(sampler);
     this.policies.dropSession(id);
     this.futures.dropSession(id);
-    this.turns.forget(id);
+    this.scheduler.forget(id);
   }
 
   // --- training: see Training
@@ -205,7 +205,10 @@ export class TinkerService {
     return sampler;
   }
 
-  sample(sampler: Sampler, of: { number?: bigint | undefined; print: string; order: SampleOrder }): Samples {
+  sample(
+    sampler: Sampler,
+    of: { number?: bigint | undefined; print: string; order: PromptRequest },
+  ): Samples {
     this.refuseWhileStopping();
     return this.samplers.sample(sampler, of);
   }
@@ -248,7 +251,7 @@ export class TinkerService {
     for (const run of this.runs.values()) run.refuseQueued(reason);
     this.policies.clear();
     await Promise.all([...this.runs.values()].map((run) => this.training.rescue(run)));
-    await this.turns.idle();
+    await this.scheduler.idle();
   }
 
   /** Frees everything. */

@@ -1,7 +1,7 @@
 /** The sessions of clients: what each has open, and which of them end without a word. */
 import { checkMetadata } from "./checkpoint/record.ts";
 import type { Future } from "./protocol/futures.ts";
-import { Refusal } from "./protocol/problem.ts";
+import { Refusal } from "./protocol/outcome.ts";
 
 export interface Session {
   readonly id: string;

@@ -13,7 +13,7 @@ import { renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/files/tokenizer.ts";
-import { readState } from "../../src/serve/checkpoint/folder.ts";
+import { readState } from "../../src/serve/checkpoint/state_folder.ts";
 import { Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";
 
 const root = mkdtempSync(join(tmpdir(), "grpu-fuzz-"));

@@ -6,8 +6,8 @@ import { SOCKET_LIMITS } from "../../src/http/listen.ts";
 import { ZSTD_LIMITS } from "../../src/http/zstd.ts";
 import { METADATA_LIMITS } from "../../src/serve/checkpoint/record.ts";
 import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/protocol/bodies.ts";
-import { MOST_DATA } from "../../src/serve/protocol/messages.ts";
-import { STOP_LIMITS } from "../../src/serve/sample/order.ts";
+import { MOST_DATA } from "../../src/serve/protocol/forward_backward.ts";
+import { STOP_LIMITS } from "../../src/serve/sample/prompt_request.ts";
 import { ALWAYS_QUEUED } from "../../src/serve/sample/samplers.ts";
 import { DEFAULT_LIMITS } from "../../src/serve/service.ts";
 

@@ -110,7 +110,7 @@ describe("a server that stops", () => {
       release = resolve;
     });
     const { json } = await server.post("optim_step", step(id, 1));
-    await vi.waitFor(() => expect(server.service.turns.current).toBeDefined());
+    await vi.waitFor(() => expect(server.service.scheduler.current).toBeDefined());
     const stopped = server.service.stop();
     release();
     await stopped;

@@ -115,7 +115,7 @@ test("what an ended session had waiting is not run", async () => {
   await server.post(`sessions/${session}/finish`, {});
   expect(server.service.policies.queued).toBe(0);
   open();
-  await server.service.turns.idle();
+  await server.service.scheduler.idle();
   expect(server.engine.calls.filter((call) => call.startsWith("sample"))).toEqual(["sample 1"]);
 });
 

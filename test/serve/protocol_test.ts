@@ -121,7 +121,7 @@ describe("results", () => {
     for (let seq = 1; seq <= 8; seq++)
       sent.push((await server.post("forward_backward", backward(id, { seq }))).json.request_id);
     const states = [];
-    await server.service.turns.idle();
+    await server.service.scheduler.idle();
     for (const request of sent) states.push((await server.retrieve(request)).status);
     expect(states[0]).toBe(404);
     expect(states.at(-1)).toBe(200);

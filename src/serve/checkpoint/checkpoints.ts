@@ -6,7 +6,14 @@ import { mkdir, mkdtemp, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { FolderLock } from "../../log/folder/lock.ts";
 import { writeFolder } from "../../model/files/disk.ts";
-import { Refusal } from "../protocol/problem.ts";
+import { Refusal } from "../protocol/outcome.ts";
+import {
+  type CheckpointPath,
+  type CheckpointRecord,
+  foldersOfRun,
+  formatPath,
+  type RunRecord,
+} from "./record.ts";
 import {
   closeFiles,
   type Damage,
@@ -20,14 +27,7 @@ import {
   removeFolder,
   replaceFolder,
   type State,
-} from "./folder.ts";
-import {
-  type CheckpointPath,
-  type CheckpointRecord,
-  foldersOfRun,
-  formatPath,
-  type RunRecord,
-} from "./record.ts";
+} from "./state_folder.ts";
 import { tarHeader, tarPadding, tarTrailer } from "./tar.ts";
 
 /** Not part of the weights that others read. */

@@ -1,7 +1,7 @@
 /** What a checkpoint and a training client leave on disk as JSON, and the tinker:// paths that name them. */
 import { z } from "zod";
 import type { TrainerConfig } from "../../contract/engine.ts";
-import { Refusal } from "../protocol/problem.ts";
+import { Refusal } from "../protocol/outcome.ts";
 
 export type CheckpointKind = "weights" | "sampler_weights";
 

@@ -2,7 +2,7 @@
 import type { TinkerService } from "../service.ts";
 
 export function metricsText(service: TinkerService): string {
-  const { activity, engine, futures, policies, turns } = service;
+  const { activity, engine, futures, policies, scheduler } = service;
   const parked = [...service.runs.values()].reduce((sum, run) => sum + run.sequence.parkedCount, 0);
   const training = [...service.runs.values()].reduce((sum, run) => sum + run.queued, 0);
   const lines = [
@@ -22,7 +22,7 @@ export function metricsText(service: TinkerService): string {
     gauge("grpu_device_live_bytes", "Device memory in use.", engine.memory.live),
     gauge("grpu_device_peak_bytes", "The most device memory that was in use.", engine.memory.peak),
     gauge("grpu_device_budget_bytes", "Device memory that may be used.", engine.memory.budget),
-    counter("grpu_device_busy_seconds_total", "Time that the device was at work.", turns.busyMs / 1000),
+    counter("grpu_device_busy_seconds_total", "Time that the device was at work.", scheduler.busyMs / 1000),
     counter("grpu_sampled_tokens_total", "Tokens sampled.", activity.sampledTokens.total),
     counter("grpu_scored_tokens_total", "Prompt tokens scored.", activity.scoredTokens.total),
     counter(

@@ -2,7 +2,7 @@
 
 import { formatPath } from "../checkpoint/record.ts";
 import type { TinkerService } from "../service.ts";
-import type { TrainingRun } from "../train/run.ts";
+import type { TrainingRun } from "../train/training_run.ts";
 import type { Counter } from "./activity.ts";
 
 /** @param nonce of the page's script, which its Content-Security-Policy names. */
@@ -44,10 +44,10 @@ ${tile(perBatch.toFixed(1), "sequences a batch")}
 </section>`;
 }
 
-function devicePart({ engine, turns, policies, activity, limits }: TinkerService): string {
+function devicePart({ engine, scheduler, policies, activity, limits }: TinkerService): string {
   const { live, peak, budget } = engine.memory;
-  const busy = turns.busyMs / Math.max(Date.now() - activity.startedAt, 1);
-  const now = turns.current ? `now: ${escapeHtml(turns.current.name)}` : "idle";
+  const busy = scheduler.busyMs / Math.max(Date.now() - activity.startedAt, 1);
+  const now = scheduler.current ? `now: ${escapeHtml(scheduler.current.name)}` : "idle";
   return `<h2>Device</h2><section class="card rows">
 ${bar("Memory", { share: live / budget, text: `${bytes(live)} of ${bytes(budget)}, at most ${bytes(peak)} so far` })}
 ${bar("Policies to sample from", { share: policies.bytes / limits.policyBytes, text: `${bytes(policies.bytes)} of ${bytes(limits.policyBytes)}` })}

@@ -1,5 +1,5 @@
 /** Results that clients come back for. */
-import { type Outcome, Refusal } from "./problem.ts";
+import { type Outcome, Refusal } from "./outcome.ts";
 
 export interface Future {
   readonly id: string;

@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
 import { MOST_MODEL_NUMBER } from "../checkpoint/record.ts";
-import type { SampleOrder } from "../sample/order.ts";
-import { Refusal } from "./problem.ts";
+import type { PromptRequest } from "../sample/prompt_request.ts";
+import { Refusal } from "./outcome.ts";
 
 const id = z.string().min(1).max(256);
 const count = z.number().int().min(0);
@@ -194,7 +194,7 @@ function saysNothing(value: unknown): boolean {
 }
 
 /** What a request to sample asks for. The prompt is checked where the order is. */
-export function orderOf(request: z.output<typeof SHAPES.sample>): SampleOrder {
+export function promptRequestOf(request: z.output<typeof SHAPES.sample>): PromptRequest {
   const { sampling_params: params } = request;
   const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
   const texts = (stop ?? []).filter((it) => typeof it === "string");

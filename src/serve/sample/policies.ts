@@ -2,13 +2,13 @@
 import type { Engine, Policy } from "../../contract/engine.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint/record.ts";
-import { Refusal } from "../protocol/problem.ts";
-import type { Turns } from "../turns.ts";
-import { Pace } from "./pace.ts";
-import { SamplingLane, type SamplingLaneOptions } from "./sampling.ts";
+import { Refusal } from "../protocol/outcome.ts";
+import type { Scheduler } from "../scheduler.ts";
+import { BatchCost } from "./batch_cost.ts";
+import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 
 interface Held {
-  readonly lane: SamplingLane;
+  readonly lane: SamplingQueue;
   /** Opens it again; absent for a snapshot, which is gone when it is dropped. */
   readonly reopen?: () => Promise<Policy>;
   policy?: Policy | undefined;
@@ -18,10 +18,10 @@ interface Held {
 export interface PoliciesOptions {
   readonly engine: Engine;
   readonly checkpoints: Checkpoints;
-  readonly turns: Turns;
+  readonly scheduler: Scheduler;
   /** Device memory for policies; those used longest ago make room. */
   readonly budgetBytes: number;
-  readonly onBatch: SamplingLaneOptions["onBatch"];
+  readonly onBatch: SamplingQueueOptions["onBatch"];
   /** Ends the batch in hand; its reason is sent to the clients. */
   readonly signal: AbortSignal;
 }
@@ -31,7 +31,7 @@ const MOST_SNAPSHOTS = 1024;
 
 export class Policies {
   private readonly options: PoliciesOptions;
-  private readonly pace = new Pace();
+  private readonly pace = new BatchCost();
   /** The one used last comes last. */
   private readonly held = new Map<string, Held>();
 
@@ -45,7 +45,7 @@ export class Policies {
     return sum;
   }
 
-  get lanes(): readonly SamplingLane[] {
+  get lanes(): readonly SamplingQueue[] {
     return [...this.held.values()].map(({ lane }) => lane);
   }
 
@@ -68,12 +68,12 @@ export class Policies {
     for (const job of this.lanes.flatMap((lane) => lane.clear(session))) job.failed(reason);
   }
 
-  base(): SamplingLane {
+  base(): SamplingQueue {
     return this.reopenable("base model", () => this.options.engine.openPolicy());
   }
 
   /** The lane of a saved policy. @throws Refusal where there is none at the path. */
-  saved(path: string): SamplingLane {
+  saved(path: string): SamplingQueue {
     const { checkpoints, engine } = this.options;
     const parsed = parsePath(path);
     const { time } = checkpoints.find(parsed).record;
@@ -93,21 +93,21 @@ export class Policies {
     });
   }
 
-  private reopenable(name: string, reopen: () => Promise<Policy>): SamplingLane {
+  private reopenable(name: string, reopen: () => Promise<Policy>): SamplingQueue {
     const held = this.held.get(name);
     if (held) return held.lane;
     return this.hold(name, { reopen }).lane;
   }
 
   /** A snapshot's lane; it is dropped with its session, or when newer ones need the room. */
-  snapshot(name: string, of: { policy: Policy; session: string }): SamplingLane {
+  snapshot(name: string, of: { policy: Policy; session: string }): SamplingQueue {
     const { lane } = this.hold(name, of);
     this.makeRoom(name);
     return lane;
   }
 
   private hold(name: string, of: Pick<Held, "reopen" | "policy" | "session">): Held {
-    const lane = new SamplingLane(name, {
+    const lane = new SamplingQueue(name, {
       open: () => this.use(name),
       onBatch: this.options.onBatch,
       pace: this.pace,
@@ -137,7 +137,7 @@ export class Policies {
     let snapshots = [...this.held.values()].filter(({ reopen }) => !reopen).length;
     for (const [name, held] of this.held) {
       if (bytes <= this.options.budgetBytes && snapshots <= MOST_SNAPSHOTS) return;
-      if (name === wanted || !held.policy || held.lane === this.options.turns.current) continue;
+      if (name === wanted || !held.policy || held.lane === this.options.scheduler.current) continue;
       bytes -= held.policy.bytes;
       snapshots -= held.reopen ? 0 : 1;
       this.drop(name, held);

@@ -1,20 +1,20 @@
 /** Clients that sample: what they sample from, and what they asked for. */
 import type { Engine } from "../../contract/engine.ts";
+import { encodeSamples } from "../protocol/forward_backward.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
-import { encodeSamples } from "../protocol/messages.ts";
-import { failureOf, type Outcome, Refusal } from "../protocol/problem.ts";
+import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
+import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session } from "../sessions.ts";
-import type { Turns } from "../turns.ts";
-import { MOST_SAMPLES, requestsOf, type SampleOrder } from "./order.ts";
 import type { Policies } from "./policies.ts";
-import type { SampleJob, SamplingLane } from "./sampling.ts";
+import { MOST_SAMPLES, type PromptRequest, requestsOf } from "./prompt_request.ts";
+import type { SampleJob, SamplingQueue } from "./sampling_queue.ts";
 
 /** A client that samples: where from, and what it asked under which number, as long as the results are kept. */
 export interface Sampler {
   readonly id: string;
   readonly session: string;
   readonly modelPath?: string | undefined;
-  readonly lane: SamplingLane;
+  readonly lane: SamplingQueue;
   readonly asked: Map<string, Samples & { readonly print: string }>;
 }
 
@@ -37,7 +37,7 @@ export interface SamplersOptions {
   readonly engine: Engine;
   readonly futures: Futures;
   readonly policies: Policies;
-  readonly turns: Turns;
+  readonly scheduler: Scheduler;
   readonly modelNames: readonly string[];
   readonly limits: {
     readonly samplers: number;
@@ -116,7 +116,7 @@ export class Samplers {
   }: {
     baseModel?: string | undefined;
     modelPath?: string | undefined;
-  }): SamplingLane {
+  }): SamplingQueue {
     const { policies, modelNames } = this.options;
     if (modelPath !== undefined) return policies.saved(modelPath);
     if (baseModel === undefined)
@@ -133,7 +133,10 @@ export class Samplers {
    * Orders samples. The same number gives the same future again, as long as its result is kept.
    * @throws Refusal 429 where too many requests wait.
    */
-  sample(sampler: Sampler, of: { number?: bigint | undefined; print: string; order: SampleOrder }): Samples {
+  sample(
+    sampler: Sampler,
+    of: { number?: bigint | undefined; print: string; order: PromptRequest },
+  ): Samples {
     const { futures } = this.options;
     const key = of.number?.toString();
     const known = key === undefined ? undefined : sampler.asked.get(key);
@@ -171,19 +174,19 @@ export class Samplers {
   }
 
   private stateOf({ lane }: Sampler): QueueState {
-    const { current } = this.options.turns;
+    const { current } = this.options.scheduler;
     const doing = current === undefined || current === lane ? "" : ` while ${current.name} has the device`;
     return { queue_state: "active", queue_state_reason: `${lane.length} requests wait${doing}` };
   }
 
-  private start({ lane, session }: Sampler, future: Future, order: SampleOrder): void {
+  private start({ lane, session }: Sampler, future: Future, order: PromptRequest): void {
     try {
       const job = this.jobOf(future, order);
       this.cancellable.set(future.id, () => {
         if (lane.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
       });
       lane.push(job);
-      this.options.turns.wake(lane, session);
+      this.options.scheduler.wake(lane, session);
     } catch (error) {
       this.options.futures.settle(future, failureOf(error));
     }
@@ -194,7 +197,7 @@ export class Samplers {
     this.cancellable.get(futureId)?.();
   }
 
-  private jobOf(future: Future, order: SampleOrder): SampleJob {
+  private jobOf(future: Future, order: PromptRequest): SampleJob {
     const end = (outcome: Outcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);

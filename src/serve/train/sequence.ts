@@ -1,6 +1,6 @@
 /** A training client's requests in the order of their numbers, whatever the order of their arrival. */
 import type { Future } from "../protocol/futures.ts";
-import { Refusal } from "../protocol/problem.ts";
+import { Refusal } from "../protocol/outcome.ts";
 
 /** Of a request that came before. The request itself, which may hold a whole batch, goes when it has run. */
 interface Known {

@@ -5,7 +5,7 @@ import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 
 /** A request to sample, in the server's own terms. */
-export interface SampleOrder {
+export interface PromptRequest {
   readonly prompt: readonly number[];
   readonly count: number;
   readonly maxTokens?: number | undefined;
@@ -32,7 +32,7 @@ const LEAST_TEMPERATURE = 1e-4;
 const MOST_TEMPERATURE = 1e4;
 
 /** What an order asks of the model. @throws ConfigError for one that breaks a rule. */
-export function requestsOf(order: SampleOrder, engine: Engine): SampleRequest[] {
+export function requestsOf(order: PromptRequest, engine: Engine): SampleRequest[] {
   checkOrder(order, engine);
   const { contextLength, eosTokenIds } = engine;
   const room = contextLength - order.prompt.length;
@@ -67,7 +67,7 @@ function endsAt(stops: readonly string[], engine: Engine): SampleRequest["ends"]
   };
 }
 
-function checkOrder(order: SampleOrder, { contextLength, vocabSize }: Engine): void {
+function checkOrder(order: PromptRequest, { contextLength, vocabSize }: Engine): void {
   const {
     prompt,
     count,

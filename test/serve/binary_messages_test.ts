@@ -5,8 +5,8 @@ import {
   encodeSamples,
   encodeTrainingOutput,
   rowsOf,
-} from "../../src/serve/protocol/messages.ts";
-import { Refusal } from "../../src/serve/protocol/problem.ts";
+} from "../../src/serve/protocol/forward_backward.ts";
+import { Refusal } from "../../src/serve/protocol/outcome.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { sdkMessage } from "../fixtures/tinker_messages.ts";
 

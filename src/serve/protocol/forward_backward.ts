@@ -4,7 +4,7 @@ import type { LossRows, PromptScores } from "../../contract/engine.ts";
 import { ConfigError, RemoteError } from "../../errors.ts";
 import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
 import { bytesOf, type Field, type FieldCount, fields, packedVarints, Writer } from "../../protobuf.ts";
-import { Refusal } from "./problem.ts";
+import { Refusal } from "./outcome.ts";
 
 export interface Datum {
   readonly chunks: readonly { readonly kind: "text" | "image" | "dmel"; readonly tokens: Int32Array }[];

@@ -15,7 +15,7 @@ export interface BatchSize {
  * Fits ms = a * steps + b * tokens by least squares. On a device where a step costs the same whatever the number of
  * sequences, b is near 0 and batches may be large; where each token costs, large ones save nothing.
  */
-export class Pace {
+export class BatchCost {
   private ss = 0;
   private st = 0;
   private tt = 0;

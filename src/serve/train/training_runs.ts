@@ -13,14 +13,14 @@ import {
   type RunRecord,
 } from "../checkpoint/record.ts";
 import type { Activity } from "../page/activity.ts";
+import { encodeTrainingOutput } from "../protocol/forward_backward.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
-import { encodeTrainingOutput } from "../protocol/messages.ts";
-import { failureOf, type Outcome, Refusal } from "../protocol/problem.ts";
+import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
 import type { Policies } from "../sample/policies.ts";
 import type { Samplers } from "../sample/samplers.ts";
+import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
-import type { Turns } from "../turns.ts";
-import { type Operation, TrainingRun } from "./run.ts";
+import { type Operation, TrainingRun } from "./training_run.ts";
 
 /** A request's model, its number there, and a print of its content, against repeats of another one. */
 export interface Numbered {
@@ -53,7 +53,7 @@ export interface TrainingOptions {
   readonly policies: Policies;
   readonly samplers: Samplers;
   readonly sessions: Sessions;
-  readonly turns: Turns;
+  readonly scheduler: Scheduler;
   readonly activity: Activity;
   readonly modelNames: readonly string[];
   readonly limits: { readonly models: number; readonly parked: number; readonly gapMs: number };
@@ -142,7 +142,7 @@ export class Training {
   }
 
   private newRun(session: Session, of: NewModel & { config: TrainerConfig }): TrainingRun {
-    const { modelNames, engine, futures, turns, limits } = this.options;
+    const { modelNames, engine, futures, scheduler, limits } = this.options;
     const now = new Date().toISOString();
     const record: RunRecord = {
       id: idOf(session, of),
@@ -160,7 +160,7 @@ export class Training {
         this.forget(run);
       },
       futures,
-      turns,
+      scheduler,
       gapMs: limits.gapMs,
       mostParked: limits.parked,
     });
@@ -332,9 +332,9 @@ export class Training {
 
   /** Saves what a client could want to resume from, before all work that waits. Never rejects. */
   async rescue(run: TrainingRun): Promise<void> {
-    const { turns, log } = this.options;
+    const { scheduler, log } = this.options;
     try {
-      await turns.first(async () => {
+      await scheduler.first(async () => {
         if (run.unsavedSteps === 0 || !run.trainer) return;
         const name = `unsaved-step-${run.trainer.step}`;
         const to = { kind: "weights", name, ttlSeconds: RESCUE_TTL_SECONDS, overwrite: true } as const;

@@ -1,8 +1,8 @@
 /** Requests to sample from one policy: those that are there when its turn comes run as one batch. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { Policy, PromptScores } from "../../contract/engine.ts";
-import type { Lane } from "../turns.ts";
-import type { BatchSize, Pace } from "./pace.ts";
+import type { WorkQueue } from "../scheduler.ts";
+import type { BatchCost, BatchSize } from "./batch_cost.ts";
 
 /** Sequences in one batch. A larger batch makes better use of the device, a smaller one lets others have it sooner. */
 const BATCH_SEQUENCES = 128;
@@ -20,22 +20,22 @@ export interface SampleJob {
   failed(error: unknown): void;
 }
 
-export interface SamplingLaneOptions {
+export interface SamplingQueueOptions {
   readonly open: () => Promise<Policy>;
   readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
   /** Of the device, shared by all lanes. */
-  readonly pace: Pace;
+  readonly pace: BatchCost;
   /** Ends the batch in hand. */
   readonly signal?: AbortSignal;
 }
 
-export class SamplingLane implements Lane {
+export class SamplingQueue implements WorkQueue {
   readonly name: string;
-  private readonly options: SamplingLaneOptions;
+  private readonly options: SamplingQueueOptions;
   /** In the order of their arrival, by session; a session without any has no entry. */
   private readonly queues = new Map<string, SampleJob[]>();
 
-  constructor(name: string, options: SamplingLaneOptions) {
+  constructor(name: string, options: SamplingQueueOptions) {
     this.name = name;
     this.options = options;
   }

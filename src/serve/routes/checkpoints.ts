@@ -1,10 +1,10 @@
 /** What the SDK's REST client asks for: training runs, and the checkpoints on disk. */
 import type { Hono } from "hono";
+import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "../checkpoint/record.ts";
 import type { RequestContext } from "../protocol/bodies.ts";
-import { Refusal } from "../protocol/problem.ts";
+import { Refusal } from "../protocol/outcome.ts";
 import { pageOf, readShape, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
-import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "./record.ts";
 
 const ARCHIVE_URL_MS = 3600_000;
 

@@ -3,8 +3,8 @@ import type { Trainer } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { RunRecord } from "../checkpoint/record.ts";
 import type { Future, Futures } from "../protocol/futures.ts";
-import { failureOf, type Outcome, Refusal } from "../protocol/problem.ts";
-import type { Lane, Turns } from "../turns.ts";
+import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
+import type { Scheduler, WorkQueue } from "../scheduler.ts";
 import { Sequence } from "./sequence.ts";
 
 export type OperationKind =
@@ -22,7 +22,7 @@ export interface Operation {
   run(trainer: Trainer): Promise<Outcome>;
 }
 
-export class TrainingRun implements Lane {
+export class TrainingRun implements WorkQueue {
   readonly sequence: Sequence<Operation>;
   record: RunRecord;
   trainer: Trainer | undefined;
@@ -30,7 +30,7 @@ export class TrainingRun implements Lane {
   unsavedSteps = 0;
   private readonly futures: Futures;
   private readonly ready: Operation[] = [];
-  private readonly turns: Turns;
+  private readonly scheduler: Scheduler;
   private readonly create: () => Promise<Trainer>;
   private readonly notCreated: () => void;
   /** Why the gradient that has gathered is not what the client thinks it is. */
@@ -44,7 +44,7 @@ export class TrainingRun implements Lane {
       /** Told when the request that makes the model has failed. */
       notCreated: () => void;
       futures: Futures;
-      turns: Turns;
+      scheduler: Scheduler;
       gapMs: number;
       mostParked: number;
     },
@@ -53,7 +53,7 @@ export class TrainingRun implements Lane {
     this.create = options.create;
     this.notCreated = options.notCreated;
     this.futures = options.futures;
-    this.turns = options.turns;
+    this.scheduler = options.scheduler;
     this.sequence = new Sequence({
       gapMs: options.gapMs,
       most: options.mostParked,
@@ -76,7 +76,7 @@ export class TrainingRun implements Lane {
 
   enqueue(operation: Operation): void {
     this.ready.push(operation);
-    this.turns.wake(this, this.record.session);
+    this.scheduler.wake(this, this.record.session);
   }
 
   /** Gives up all requests that have not begun. */

@@ -1,0 +1,123 @@
+/** Fair sharing of one device: the session that has used the least of its time runs next. */
+
+/** Work that waits for the device: a trainer's requests, or the requests to sample from one policy. */
+export interface WorkQueue {
+  readonly name: string;
+  /** The sessions with work in this queue. */
+  owners(): Iterable<string>;
+  /**
+   * Runs a bounded piece of work, this owner's first. Handles its own failures.
+   * @returns each session's share of the work, in any unit; undefined when all of it is the owner's.
+   */
+  turn(owner: string): Promise<ReadonlyMap<string, number> | undefined>;
+}
+
+/**
+ * Runs the turns of all queues one after another. A session's share counts by the device time its work took, not by its
+ * number of requests or queues. A session that was idle starts level with the others: unused time is not saved up.
+ */
+export class Scheduler {
+  private readonly waiting = new Set<WorkQueue>();
+  private readonly urgent: (() => Promise<void>)[] = [];
+  /** Milliseconds by session. */
+  private readonly used = new Map<string, number>();
+  /** The sessions with work. */
+  private active = new Set<string>();
+  /** The number of a queue's latest turn. */
+  private readonly latest = new WeakMap<WorkQueue, number>();
+  private count = 0;
+  private running: Promise<void> | undefined;
+  private stopped = false;
+  private readonly now: () => number;
+  /** Milliseconds of all turns so far. */
+  busyMs = 0;
+  /** The queue whose turn runs. */
+  current: WorkQueue | undefined;
+
+  /** @param now milliseconds; tests pass their own. */
+  constructor(now: () => number = () => performance.now()) {
+    this.now = now;
+  }
+
+  /** Announces a session's work in a queue. */
+  wake(queue: WorkQueue, owner: string): void {
+    if (!this.active.has(owner)) {
+      const level = Math.min(...[...this.active].map((it) => this.used.get(it) ?? 0));
+      const own = this.used.get(owner) ?? 0;
+      this.used.set(owner, Number.isFinite(level) ? Math.max(own, level) : own);
+      this.active.add(owner);
+    }
+    this.waiting.add(queue);
+    this.running ??= this.run();
+  }
+
+  /** Runs urgent work right after the current turn, also after {@link stop}. */
+  first<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.urgent.push(() => work().then(resolve, reject));
+      this.running ??= this.run();
+    });
+  }
+
+  /** Forgets a session that has ended. */
+  forget(owner: string): void {
+    this.used.delete(owner);
+  }
+
+  /** Starts no further turn. @returns when the current one has ended. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    await this.running;
+  }
+
+  /** Resolves when no queue has work. */
+  async idle(): Promise<void> {
+    while (this.running) await this.running;
+  }
+
+  private async run(): Promise<void> {
+    // Requests that arrive in the same tick share the first turn.
+    await Promise.resolve();
+    for (let work = this.next(); work; work = this.next()) await work();
+    this.running = undefined;
+  }
+
+  private next(): (() => Promise<void>) | undefined {
+    const urgent = this.urgent.shift();
+    if (urgent) return urgent;
+    const chosen = this.stopped ? undefined : this.nextQueue();
+    return chosen && (() => this.runTurn(chosen));
+  }
+
+  private async runTurn({ queue, owner }: { queue: WorkQueue; owner: string }): Promise<void> {
+    const started = this.now();
+    this.current = queue;
+    this.latest.set(queue, ++this.count);
+    const shares = (await queue.turn(owner)) ?? new Map([[owner, 1]]);
+    this.current = undefined;
+    const spent = this.now() - started;
+    this.busyMs += spent;
+    const whole = [...shares.values()].reduce((sum, share) => sum + share, 0) || 1;
+    for (const [who, share] of shares)
+      if (this.used.has(who)) this.used.set(who, (this.used.get(who) ?? 0) + (spent * share) / whole);
+  }
+
+  /** The session with the least time, and the one of its queues that has waited longest. */
+  private nextQueue(): { queue: WorkQueue; owner: string } | undefined {
+    const active = new Set<string>();
+    let best: { queue: WorkQueue; owner: string; used: number; latest: number } | undefined;
+    for (const queue of this.waiting) {
+      const owners = [...queue.owners()];
+      if (owners.length === 0) this.waiting.delete(queue);
+      const latest = this.latest.get(queue) ?? 0;
+      for (const owner of owners) {
+        active.add(owner);
+        const used = this.used.get(owner) ?? 0;
+        if (!best || used < best.used || (used === best.used && latest < best.latest))
+          best = { queue, owner, used, latest };
+      }
+    }
+    this.active = active;
+    return best;
+  }
+}
