@@ -70,7 +70,7 @@ export { registerStage, registerWrapper } from "./loop/pipeline/pipeline.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./loop/stages/estimate.ts";
-export { registerGrouping, registerRejection } from "./loop/stages/registry.ts";
+export { registerGrouping, registerRejection } from "./loop/stages/hooks.ts";
 export { groupByTaskAndName } from "./loop/stages/transform.ts";
 export { STAGES } from "./loop/stages.ts";
 export { trainStep } from "./loop/step.ts";
@@ -93,7 +93,7 @@ export {
   registerEvaluator,
   registerReward,
   registerWorkflow,
-} from "./task/registry.ts";
+} from "./task/registered.ts";
 export {
   type Args,
   type ChatCallOptions,

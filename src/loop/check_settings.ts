@@ -3,7 +3,7 @@ import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import { groupingByName, rejectionByName } from "./stages/registry.ts";
+import { groupingByName, rejectionByName } from "./stages/hooks.ts";
 import { REJECTION_MODES } from "./stages/reject.ts";
 import { algorithmOf } from "./stages/roles.ts";
 import { lossSettings } from "./stages/update.ts";

@@ -1,7 +1,7 @@
 /** Which rollout a configuration asks for. */
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import { agentByName, environmentByName, isAgent, isEnvironment, workflowByName } from "./registry.ts";
+import { agentByName, environmentByName, isAgent, isEnvironment, workflowByName } from "./registered.ts";
 import {
   type Args,
   answer,

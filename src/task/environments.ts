@@ -1,7 +1,7 @@
 /** Environments that come with grpu: small enough for a model of a tenth of a million parameters to learn in minutes. */
 import type { Task } from "../data/types.ts";
 import { randomStream, seedOf } from "../random.ts";
-import { registerEnvironment } from "./registry.ts";
+import { registerEnvironment } from "./registered.ts";
 import { exactMatch } from "./rewards.ts";
 import { type Example, type Game, promptOf } from "./rollout.ts";
 

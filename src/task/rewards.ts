@@ -1,6 +1,6 @@
 /** Rewards that come with grpu. */
 import type { Task } from "../data/types.ts";
-import { registerReward } from "./registry.ts";
+import { registerReward } from "./registered.ts";
 
 /** 1 when the response is the row's `answer`, apart from white space around it. */
 export function exactMatch(response: string, task: Task): number {

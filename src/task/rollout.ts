@@ -1,6 +1,6 @@
 /**
  * What a user writes: a rollout (how a task is attempted), a reward or an evaluator (what the attempt was worth), and an
- * environment, which joins data, reward and rollout under a name. Plain functions and objects; see registry.ts for how
+ * environment, which joins data, reward and rollout under a name. Plain functions and objects; see registered.ts for how
  * a name finds them.
  */
 

@@ -2,7 +2,7 @@
 import type { ChatMessage } from "../contract/text.ts";
 import type { Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import { registerWorkflow } from "./registry.ts";
+import { registerWorkflow } from "./registered.ts";
 import {
   answer,
   evaluationOf,

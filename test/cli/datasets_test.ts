@@ -5,7 +5,7 @@ import { parquetWriteBuffer } from "hyparquet-writer";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { readTasks } from "../../src/cli/run/datasets.ts";
 import type { Split } from "../../src/data/dataset.ts";
-import { registerDataset } from "../../src/task/registry.ts";
+import { registerDataset } from "../../src/task/registered.ts";
 
 let dir: string;
 beforeEach(() => {

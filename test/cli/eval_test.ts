@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Progress } from "../../src/log/progress.ts";
-import { registerReward } from "../../src/task/registry.ts";
+import { registerReward } from "../../src/task/registered.ts";
 import { grpu } from "../fixtures/cli.ts";
 
 let dir: string;

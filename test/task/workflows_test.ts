@@ -8,7 +8,7 @@ import {
   registerAgent,
   registerEnvironment,
   registerWorkflow,
-} from "../../src/task/registry.ts";
+} from "../../src/task/registered.ts";
 import { exactMatch } from "../../src/task/rewards.ts";
 import type { Environment, Game, RolloutResult } from "../../src/task/rollout.ts";
 import { multiTurn, solverJudge } from "../../src/task/workflows.ts";

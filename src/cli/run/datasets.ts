@@ -8,7 +8,7 @@ import { filesOfSplit } from "../../data/folder_split.ts";
 import { type PromptOptions, type RowOptions, tasksFromJsonl, tasksFromParquet } from "../../data/rows.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { datasetByName, datasetNames } from "../../task/registry.ts";
+import { datasetByName, datasetNames } from "../../task/registered.ts";
 import { locate, readBytes, readText } from "../files.ts";
 
 /**

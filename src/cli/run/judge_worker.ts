@@ -1,7 +1,7 @@
 /** The thread of judges.ts: imports the user's modules and calls what they register. */
 import { parentPort, workerData } from "node:worker_threads";
 import "../../task/environments.ts";
-import { environmentByName, evaluatorByName, rewardByName } from "../../task/registry.ts";
+import { environmentByName, evaluatorByName, rewardByName } from "../../task/registered.ts";
 import { type Answer, failureOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";
 import { importModules } from "./modules.ts";
 

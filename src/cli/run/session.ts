@@ -9,7 +9,7 @@ import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
-import { rejectionNames } from "../../loop/stages/registry.ts";
+import { rejectionNames } from "../../loop/stages/hooks.ts";
 import "../../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
 import {
@@ -19,7 +19,7 @@ import {
   evaluatorNames,
   rewardByName,
   rewardNames,
-} from "../../task/registry.ts";
+} from "../../task/registered.ts";
 import {
   type Environment,
   type Evaluate,

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../errors.ts";
 import type { LoopState, Run, StageContext, Stages } from "../contract.ts";
 import { STAGE_ORDER } from "../settings.ts";
-import { lookUp } from "../stages/registry.ts";
+import { lookUp } from "../stages/hooks.ts";
 import { STAGES } from "../stages.ts";
 import { startStep, toTheEnd } from "../step.ts";
 import { afterStep } from "../untrained.ts";
@@ -21,7 +21,7 @@ interface Registry {
   readonly wrappers: Map<string, StageWrapper>;
 }
 
-// On the global object, as loop/stages/registry.ts.
+// On the global object, as loop/stages/hooks.ts.
 const KEY = Symbol.for("grpu.loop.pipeline");
 const shared = globalThis as unknown as Record<symbol, Registry | undefined>;
 shared[KEY] ??= { stages: new Map(), wrappers: new Map() };

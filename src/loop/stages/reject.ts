@@ -5,7 +5,7 @@ import { populationDeviation } from "../../statistics.ts";
 import type { Accepted, Candidates, Held, RejectionFunction, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import { rejectionByName } from "./registry.ts";
+import { rejectionByName } from "./hooks.ts";
 
 export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
 

@@ -6,7 +6,7 @@ import { largest, mean, smallest } from "../../statistics.ts";
 import type { Grouping, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import { groupingByName } from "./registry.ts";
+import { groupingByName } from "./hooks.ts";
 
 /**
  * Names trajectories, leaves out masked episodes and broken trajectories, groups by task and role (or by your hook),
