@@ -66,7 +66,7 @@ export type {
   TrainOptions,
   TrainOutcome,
 } from "./loop/contract.ts";
-export { registerStage, registerWrapper } from "./loop/pipeline/pipeline.ts";
+export { registerStage, registerWrapper } from "./loop/pipeline/registered.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./loop/stages/estimate.ts";

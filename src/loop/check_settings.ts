@@ -3,7 +3,7 @@ import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import { groupingByName, rejectionByName } from "./stages/hooks.ts";
+import { groupings, rejections } from "./stages/hooks.ts";
 import { REJECTION_MODES } from "./stages/reject.ts";
 import { algorithmOf } from "./stages/roles.ts";
 import { lossSettings } from "./stages/update.ts";
@@ -15,9 +15,9 @@ import { lossSettings } from "./stages/update.ts";
 export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantages): void {
   const { algorithm, rejection_sample } = settings;
   const { traj_grouping_hook, traj_group_adv_estimator_map } = algorithm;
-  if (traj_grouping_hook !== null) groupingByName(traj_grouping_hook);
+  if (traj_grouping_hook !== null) groupings.find(traj_grouping_hook);
   const { mode } = rejection_sample;
-  if (mode !== null && !REJECTION_MODES.includes(mode)) rejectionByName(mode);
+  if (mode !== null && !REJECTION_MODES.includes(mode)) rejections.find(mode);
   for (const role of ["", ...Object.keys(traj_group_adv_estimator_map)]) {
     const { estimator, estimator_args, loss, loss_args } = algorithmOf(role, algorithm);
     estimate.check?.(estimator, estimator_args);

@@ -1,7 +1,7 @@
 /** Which rollout a configuration asks for. */
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import { agentByName, environmentByName, isAgent, isEnvironment, workflowByName } from "./registered.ts";
+import { agents, environments, workflows } from "./registered.ts";
 import {
   type Args,
   answer,
@@ -61,7 +61,7 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
     checkUnused(settings);
     return { ...withoutWorkflow(settings), examples: own };
   }
-  const chosen = workflowByName(workflow.name);
+  const chosen = workflows.find(workflow.name);
   const options = workflowOptions(settings);
   const path = "rllm.workflow.workflow_args";
   if (chosen.args) checkArgs(workflow.args, { known: chosen.args, path, owner: chosen.name });
@@ -74,8 +74,8 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
 
 function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "examples"> {
   const { environment, agent, env, args, isJudgedLater } = settings;
-  if (isChosen(agent.name, NO_AGENT, isAgent)) {
-    const run = agentByName(agent.name);
+  if (isChosen(agent.name, NO_AGENT, agents.has)) {
+    const run = agents.find(agent.name);
     return {
       rollout: (task, policy) => run(task, policy.agent(agent.name), agent.agent_args),
       asksPrompt: false,
@@ -86,8 +86,8 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
     path: "rllm.agent.agent_args",
     owner: "no agent is named, and so it",
   });
-  const playing = isChosen(env.name, NO_ENVIRONMENT, isEnvironment)
-    ? environmentByName(env.name, "rllm.env.name")
+  const playing = isChosen(env.name, NO_ENVIRONMENT, environments.has)
+    ? environments.find(env.name, "rllm.env.name")
     : environment;
   if (playing.play) {
     const game = gameOf(playing, { ...args, ...env.env_args });
@@ -115,9 +115,10 @@ function isChosen(name: string, none: string, isKnown: (name: string) => boolean
 
 function workflowOptions(settings: RolloutSettings): WorkflowOptions {
   const { environment, agent, env, workflow, args } = settings;
-  const env_name = workflow.env_cls ?? (isChosen(env.name, NO_ENVIRONMENT, isEnvironment) ? env.name : null);
+  const env_name =
+    workflow.env_cls ?? (isChosen(env.name, NO_ENVIRONMENT, environments.has) ? env.name : null);
   const playing =
-    env_name === null ? environment : environmentByName(env_name, "rllm.workflow.workflow_args.env_cls");
+    env_name === null ? environment : environments.find(env_name, "rllm.workflow.workflow_args.env_cls");
   return {
     environment,
     reward: () => rewardOf(settings),
@@ -129,7 +130,7 @@ function workflowOptions(settings: RolloutSettings): WorkflowOptions {
 }
 
 function agentOf(name: string, args: Args): Rollout {
-  const run = agentByName(name, "rllm.workflow.workflow_args.agent_cls");
+  const run = agents.find(name, "rllm.workflow.workflow_args.agent_cls");
   return (task, policy) => run(task, policy, args);
 }
 

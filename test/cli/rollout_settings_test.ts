@@ -147,7 +147,10 @@ test("a workflow by name reads its own arguments", async () => {
 
 test.each([
   [["task.name=arithmetic", "task.args={a: 1}"], /argument a as the environment arithmetic does not read it/],
-  [["task.reward=longer", "rllm.agent.name=nobody"], /nothing registered that name: nobody\. Known: silent/],
+  [
+    ["task.reward=longer", "rllm.agent.name=nobody"],
+    /the agent "nobody": nothing registers that name\. Known: silent/,
+  ],
   [["task.evaluator=nobody"], /task\.evaluator.*nobody|nobody.*task\.evaluator/s],
   [["task.reward=longer", "rllm.disable_thinking=true"], /chat template has no enable_thinking/],
   [["task.reward=longer", "model.chat_template=null"], /no chat template: .*model\.chat_template/],

@@ -2,12 +2,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { OptimParams } from "../../src/contract/backend.ts";
 import type { RejectionFunction } from "../../src/loop/contract.ts";
-import {
-  pipelineStep,
-  readPipeline,
-  registerStage,
-  registerWrapper,
-} from "../../src/loop/pipeline/pipeline.ts";
+import { pipelineStep, readPipeline } from "../../src/loop/pipeline/pipeline.ts";
+import { registerStage, registerWrapper } from "../../src/loop/pipeline/registered.ts";
 import { STAGE_ORDER } from "../../src/loop/settings.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { train } from "../../src/loop/train.ts";
@@ -243,15 +239,15 @@ const updatesOf = (rounds: readonly { readonly updates: number }[]) =>
 test.each([
   [
     [...ROUND, "generate", "update", "log"],
-    /update needs rows, which are gone with what generate makes afresh: put batch between them/,
+    /update needs rows, which generate drops: put batch between them/,
   ],
   [
     [...ROUND, "generate", "transform", "batch", "update", "log"],
-    /update needs advantages, which are gone with what batch makes afresh: put advantages between them/,
+    /update needs advantages, which batch drops: put advantages between them/,
   ],
   [
     ["generate", "transform", "batch", "update", "advantages", "log"],
-    /update needs advantages, which advantages gives only after it: put advantages before it/,
+    /update needs advantages, which advantages gives only later: put advantages before it/,
   ],
   [
     ["generate", "transform", "batch", "update", "log"],
@@ -265,8 +261,11 @@ test.each([
     ["generate", "transform", "batch", "advantages", "update", "process", "log"],
     /nothing after process reads what it gives \(logprobs\)/,
   ],
-  [["generate", "nonesuch"], /stage as nothing registered that name: nonesuch. Known: .*first_half/],
-  [["timed(generate)"], /wrapper as nothing registered that name: timed. Known: noted/],
+  [
+    ["generate", "nonesuch"],
+    /the stage "nonesuch": nothing registers that name.*Known: generate.*first_half/,
+  ],
+  [["timed(generate)"], /the wrapper "timed": nothing registers that name.*Known: noted/],
 ])("%j cannot work", (names, message) => {
   expect(() => readPipeline(names, STAGES)).toThrow(message);
   expect(() => letterRun({ settings: { pipeline: { stages: names } } })).not.toThrow();
@@ -285,6 +284,6 @@ test("what a stage does not say it gives is refused, and so is the name of a sta
     /Cannot take groups from the stage liar/,
   );
   expect(() => registerStage({ name: "reject", needs: [], gives: [], run: () => undefined })).toThrow(
-    /the loop has one of that name/,
+    /Cannot register the stage reject: the name is taken/,
   );
 });

@@ -4,7 +4,7 @@ import type { Task } from "../../src/data/types.ts";
 import "../../src/task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../src/task/choose.ts";
 import {
-  environmentByName,
+  environments,
   registerAgent,
   registerEnvironment,
   registerWorkflow,
@@ -128,7 +128,7 @@ function settings(more: {
   args?: RolloutSettings["args"];
   isJudgedLater?: boolean;
 }): RolloutSettings {
-  const environment = more.environment ?? environmentByName("arithmetic");
+  const environment = more.environment ?? environments.find("arithmetic");
   return {
     environment,
     reward: environment.reward,
@@ -195,17 +195,17 @@ describe("chooseRollout()", () => {
     expect(await play(settings({ workflow: judged }))).toMatchObject({ trajectories: { length: 4 } });
   });
   test("an evaluator takes the place of a missing reward", async () => {
-    const environment = environmentByName("single_turn");
+    const environment = environments.find("single_turn");
     expect(await play(settings({ environment, isJudgedLater: true }))).toBeUndefined();
     expect(() => chooseRollout(settings({ environment }))).toThrow(/set task\.reward or task\.evaluator/);
   });
 
   const refused: [string, Parameters<typeof settings>[0], RegExp][] = [
-    ["an unknown agent", { agent: { name: "nobody" } }, /nothing registered that name: nobody/],
+    ["an unknown agent", { agent: { name: "nobody" } }, /the agent "nobody": nothing registers that name/],
     [
       "an unknown workflow",
       { workflow: { use_workflow: true, name: "x" } },
-      /workflow.*: x\. Known: single_turn_workflow/,
+      /the workflow "x": nothing registers that name\. Known: single_turn_workflow/,
     ],
     [
       "a workflow that is not used",
@@ -240,7 +240,7 @@ describe("chooseRollout()", () => {
 });
 
 test("arithmetic is warmed up with the pupils' answers of its rows, or the one answer of others", () => {
-  const { examples } = environmentByName("arithmetic");
+  const { examples } = environments.find("arithmetic");
   const responses = (metadata: Record<string, unknown>) =>
     examples?.({ ...TASK, metadata }, {}).map(({ response }) => response);
   expect(responses({ answer: "42", worked: ["41", "41", "42"] })).toEqual(["41", "41", "42"]);
@@ -249,7 +249,7 @@ test("arithmetic is warmed up with the pupils' answers of its rows, or the one a
 });
 
 describe("guess_digit", () => {
-  const environment = environmentByName("guess_digit");
+  const environment = environments.find("guess_digit");
   const task = (answer: string): Task => ({ id: answer, instruction: "?", metadata: { answer } });
 
   test("answers with the direction of the digit", async () => {

@@ -8,7 +8,7 @@ import { filesOfSplit } from "../../data/folder_split.ts";
 import { type PromptOptions, type RowOptions, tasksFromJsonl, tasksFromParquet } from "../../data/rows.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { datasetByName, datasetNames } from "../../task/registered.ts";
+import { datasets } from "../../task/registered.ts";
 import { locate, readBytes, readText } from "../files.ts";
 
 /**
@@ -29,7 +29,7 @@ export async function readTasks(
   };
   const tasks: Task[] = [];
   for (const name of [given ?? shipped].flat()) {
-    const dataset = datasetByName(name);
+    const dataset = datasets.get(name);
     const more = dataset
       ? await tasksFromDataset(dataset, { ...prompt, name, split })
       : await tasksFromPath(name, { split, prompt });
@@ -58,7 +58,7 @@ function tasksFromFile(options: RowOptions): Promise<Task[]> | Task[] {
 }
 
 function knownDatasets(): string {
-  const names = datasetNames();
+  const names = datasets.names();
   return names.length > 0 ? ` (nor data set: registered are ${names.join(", ")})` : "";
 }
 

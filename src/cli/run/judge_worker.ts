@@ -1,15 +1,15 @@
 /** The thread of judges.ts: imports the user's modules and calls what they register. */
 import { parentPort, workerData } from "node:worker_threads";
 import "../../task/environments.ts";
-import { environmentByName, evaluatorByName, rewardByName } from "../../task/registered.ts";
+import { environments, evaluators, rewards } from "../../task/registered.ts";
 import { type Answer, failureOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";
 import { importModules } from "./modules.ts";
 
 const say = (answer: Answer) => parentPort?.postMessage(answer);
 
 function functionOf({ kind, name }: Judge): (...args: never[]) => unknown {
-  if (kind === "evaluator") return evaluatorByName(name);
-  const reward = kind === "reward" ? rewardByName(name) : environmentByName(name).reward;
+  if (kind === "evaluator") return evaluators.find(name);
+  const reward = kind === "reward" ? rewards.find(name) : environments.find(name).reward;
   if (reward) return reward;
   throw new Error(`The environment ${name} has no reward in the judging thread`);
 }

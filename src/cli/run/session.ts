@@ -9,17 +9,10 @@ import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
-import { rejectionNames } from "../../loop/stages/hooks.ts";
+import { rejections } from "../../loop/stages/hooks.ts";
 import "../../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
-import {
-  environmentByName,
-  environmentNames,
-  evaluatorByName,
-  evaluatorNames,
-  rewardByName,
-  rewardNames,
-} from "../../task/registered.ts";
+import { environments, evaluators, rewards } from "../../task/registered.ts";
 import {
   type Environment,
   type Evaluate,
@@ -84,12 +77,12 @@ export async function openSession(
     readConfig: packagedText,
     env: io.env,
     registered: {
-      "task.name": environmentNames(),
-      "task.reward": rewardNames(),
-      "task.evaluator": evaluatorNames(),
+      "task.name": environments.names(),
+      "task.reward": rewards.names(),
+      "task.evaluator": evaluators.names(),
       "rllm.algorithm.adv_estimator": [...estimatorNames()],
       "rllm.algorithm.loss_fn": [...lossNames()],
-      "rllm.rejection_sample.mode": rejectionNames(),
+      "rllm.rejection_sample.mode": rejections.names(),
       "rllm.backend": backends.names(),
       "rllm.trainer.logger": loggers.names(),
     },
@@ -121,7 +114,7 @@ async function describeTask(
   config: Tree,
   { isGiven, judges }: Pick<Session, "isGiven"> & { readonly judges: Judges | undefined },
 ): Promise<Session> {
-  const environment = environmentByName(setting(config, "task.name") ?? "single_turn");
+  const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges }));
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
@@ -198,7 +191,7 @@ interface Judged {
 
 /** The reward of that name, or the environment's own. */
 function rewardOf(name: string | null, { environment, judges }: Judged): RewardFunction | undefined {
-  const reward = name === null ? environment.reward : rewardByName(name);
+  const reward = name === null ? environment.reward : rewards.find(name);
   if (!judges || !reward) return reward;
   const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
   return judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
@@ -207,7 +200,7 @@ function rewardOf(name: string | null, { environment, judges }: Judged): RewardF
 function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {
   const name = setting(config, "task.evaluator");
   if (name === null) return undefined;
-  const [own, args] = [evaluatorByName(name), setting(config, "task.args")];
+  const [own, args] = [evaluators.find(name), setting(config, "task.args")];
   const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? own;
   return (task, episode) => evaluator(task, episode, args);
 }

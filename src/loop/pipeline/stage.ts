@@ -1,25 +1,25 @@
-/** A stage of a pipeline: what it needs of a step, and what it gives. */
+/** A stage of a pipeline: the values that it needs, and those that it gives. */
 import type { Advantages, Metrics } from "../../contract/backend.ts";
 import type { PackedRows } from "../../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../../data/types.ts";
-import type { Grouping, Held, ProcessedRows, StageContext } from "../contract.ts";
+import type { Grouping, Held, ProcessedRows, StageContext, Staged } from "../contract.ts";
 
-/** What a step gathers on its way. */
+/** The values of a step, by slot. */
 export interface StepValues {
-  /** There from the start. */
+  /** Present from the start. */
   readonly tasks: readonly Task[];
   readonly episodes: readonly Episode[];
-  /** Episodes whose trajectories may still come into a group. */
+  /** Episodes whose trajectories may still join a group. */
   readonly eligible: readonly Episode[];
-  /** Groups whose rewards nothing has checked yet. */
+  /** Groups whose rewards are not checked yet. */
   readonly groupings: readonly Grouping[];
   readonly groups: readonly TrajectoryGroup[];
-  /** There from the start: what earlier steps held back. What is left of it goes into the checkpoint. */
+  /** Present from the start: what earlier steps held back. The last value goes into the checkpoint. */
   readonly held: Held;
   readonly rows: PackedRows;
   readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights">;
   readonly advantages: Advantages;
-  /** There from the start: what the stages so far have measured. */
+  /** Present from the start: the metrics of the stages so far. */
   readonly metrics: Metrics;
 }
 
@@ -27,15 +27,15 @@ export type Slot = keyof StepValues;
 
 export type Given<G extends Slot> = Partial<Pick<StepValues, G>> & { readonly metrics?: Metrics };
 
-/** A stage: typed, so that it reads and gives only what it says. */
+/** A stage that reads and gives only the slots it declares. */
 export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G extends Slot = Slot> {
   readonly name: string;
   readonly needs: readonly N[];
-  /** Read where it is there. */
+  /** Optional inputs. */
   readonly uses?: readonly U[];
   /**
-   * Slots that it also reads it changes: what it does not return stays as it was. The others it makes afresh: from then
-   * on, what was made of their earlier value is gone, also where it returns none or is passed over.
+   * A slot that it also reads keeps its value unless the stage returns one. Any other slot is made new: its earlier
+   * value and all values made from that are dropped, even when the stage returns none or is skipped.
    */
   readonly gives: readonly G[];
   run(
@@ -44,7 +44,7 @@ export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G
   ): Given<G> | undefined | Promise<Given<G> | undefined> | Promise<void>;
 }
 
-/** A stage that wrappers and the loop see: any slots. */
+/** A stage as wrappers and the loop see it, over any slots. */
 export interface PipelineStage extends Omit<StageDefinition, "run"> {
   run(values: Partial<StepValues>, context: StageContext): Promise<Given<Slot>>;
 }
@@ -52,7 +52,7 @@ export interface PipelineStage extends Omit<StageDefinition, "run"> {
 /** Runs something before, after or instead of a stage. Spread the stage and give another `run`. */
 export type StageWrapper = (stage: PipelineStage) => PipelineStage;
 
-/** What a stage needs is there whenever it runs: `checkOrder` and the step see to it. */
+/** Erases the slot types: `checkOrder` and the step ensure that a stage has its inputs whenever it runs. */
 export function asPipelineStage<N extends Slot, U extends Slot, G extends Slot>(
   stage: StageDefinition<N, U, G>,
 ): PipelineStage {
@@ -62,15 +62,7 @@ export function asPipelineStage<N extends Slot, U extends Slot, G extends Slot>(
   return { name, needs, ...(uses && { uses }), gives, run };
 }
 
-/** What is made of what: each slot of what comes before it. */
-const ORDER: readonly Slot[] = ["tasks", "episodes", "eligible", "groupings", "groups", "rows"];
-/** Made of the rows, and not of each other. */
-const OF_ROWS: readonly Slot[] = ["logprobs", "advantages"];
-
-/** Slots whose values are of no use once the stage has had its turn, unless it gives them. */
-export function outdatedBy({ needs, uses = [], gives }: PipelineStage): ReadonlySet<Slot> {
-  const made = gives.filter((slot) => !needs.includes(slot) && !uses.includes(slot));
-  const first = Math.min(...made.map((slot) => ORDER.indexOf(slot)).filter((place) => place >= 0));
-  const later = first < ORDER.length ? [...ORDER.slice(first + 1), ...OF_ROWS] : [];
-  return new Set([...made, ...later]);
+/** A stage's value as the slot that it gives. */
+export function valueAs<S extends Slot>(slot: S, { value, metrics }: Staged<StepValues[S]>) {
+  return { [slot]: value, metrics } as unknown as Given<S>;
 }

@@ -5,7 +5,7 @@ import { populationDeviation } from "../../statistics.ts";
 import type { Accepted, Candidates, Held, RejectionFunction, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import { rejectionByName } from "./hooks.ts";
+import { rejections } from "./hooks.ts";
 
 export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
 
@@ -36,7 +36,7 @@ export async function reject(candidates: Candidates, context: StageContext): Pro
   const { episodes, groups, held } = candidates;
   const { rejection_sample: options } = context.settings;
   const mode = options.mode ?? (options.enable ? "episode" : "none");
-  const choose = context.rejection ?? MODES[mode] ?? rejectionByName(mode);
+  const choose = context.rejection ?? MODES[mode] ?? rejections.find(mode);
   const large = groups.filter((group) => group.trajectories.length >= options.min_trajs_per_group);
   if (large.length === 0 && groups.length > 0) context.warn?.(nothingLeft(groups, options));
   const varied = options.filter_uniform_groups ? large.filter((group) => !isUniform(group)) : large;

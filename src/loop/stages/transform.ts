@@ -6,7 +6,7 @@ import { largest, mean, smallest } from "../../statistics.ts";
 import type { Grouping, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import { groupingByName } from "./hooks.ts";
+import { groupings } from "./hooks.ts";
 
 /**
  * Names trajectories, leaves out masked episodes and broken trajectories, groups by task and role (or by your hook),
@@ -86,7 +86,7 @@ export function group(
   { settings, grouping }: StageContext,
 ): Staged<readonly Grouping[]> {
   const named = settings.algorithm.traj_grouping_hook;
-  const hook = grouping ?? (named === null ? groupByTaskAndName : groupingByName(named));
+  const hook = grouping ?? (named === null ? groupByTaskAndName : groupings.find(named));
   return { value: hook(episodes, settings), metrics: {} };
 }
 
