@@ -3,24 +3,17 @@
  * Synchronous, and free of any runtime: files and environment come in as parameters.
  */
 
+import { fitValue, type Registered } from "./fields/fit.ts";
 import { reasonOn, statusOf, TRAINS } from "./fields/support.ts";
 import { collectChoices } from "./hydra/choices.ts";
 import { layPackaged, refuseTreeChoices } from "./hydra/groups.ts";
-import { type Env, hasInterpolation, interpolator, MISSING } from "./hydra/interpolate.ts";
+import { type Env, interpolator } from "./hydra/interpolate.ts";
 import { type Override, parseOverride } from "./hydra/override.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Problem, throwProblems } from "./problem.ts";
 import { checkRules } from "./rules/rules.ts";
 import { VERL_RULES } from "./rules/verl.ts";
-import {
-  BACKENDS,
-  type BackendName,
-  fieldAt,
-  fitValue,
-  type Registered,
-  type Schema,
-  schemaOf,
-} from "./schema.ts";
+import { BACKENDS, type BackendName, fieldAt, type Schema, schemaOf } from "./schema.ts";
 import { maskOverride, showSetting } from "./secret.ts";
 import { draftOf, syncShared } from "./sync/sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync/tables.ts";
@@ -35,7 +28,16 @@ import {
   originOf,
   readLayer,
 } from "./yaml/layer.ts";
-import { equalValues, getAt, leaves, setAt, type Tree, type Value } from "./yaml/tree.ts";
+import {
+  equalValues,
+  getAt,
+  hasInterpolation,
+  leaves,
+  MANDATORY,
+  setAt,
+  type Tree,
+  type Value,
+} from "./yaml/tree.ts";
 
 export interface ComposeOptions {
   /** YAML files of the user's; a later one wins. */
@@ -125,12 +127,17 @@ export function tryCompose(options: ComposeOptions): Attempt {
   const draft = draftOf(tree, origins, options.env ?? {});
   if (backend === "verl") syncVerl(draft);
   else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
-  problems.push(...draft.warnings);
+  problems.push(...inOrderOfLines(draft.warnings));
   const config = resolveTree(tree, { env: options.env ?? {}, origins, problems });
   checkResolved(config, { schema, origins, options, raw: tree, problems });
   const errors = problems.filter(({ severity }) => severity === "error");
   const warnings = problems.filter(({ severity }) => severity === "warning");
   return { config, origins, warnings, backend, schema, problems: errors };
+}
+
+function inOrderOfLines(problems: readonly Problem[]): Problem[] {
+  const fileOf = ({ file = "" }: Problem) => file;
+  return problems.toSorted((a, b) => fileOf(a).localeCompare(fileOf(b)) || (a.line ?? 0) - (b.line ?? 0));
 }
 
 function readUserLayers({ files = [], readFile }: ComposeOptions, problems: Problem[]): Layer[] {
@@ -245,7 +252,7 @@ function checkResolved(config: Tree, context: CheckContext): void {
       const fit = fitValue(path, field, value, options.registered);
       if (fit.problem) tell("error", path, fit.problem);
     }
-    if (value === MISSING && !options.allowMissing && isNeeded(path, config))
+    if (value === MANDATORY && !options.allowMissing && isNeeded(path, config))
       tell("error", path, missing(schema, path));
     if (origin.level < LEVEL.file || (origin.from !== undefined && !path.startsWith("rllm."))) continue;
     const refusal = refuse(path, { schema, value, config });

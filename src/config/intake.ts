@@ -1,10 +1,11 @@
 /** Takes in what the user wrote: every setting is known, fits its type, and is not a masked secret. */
 
+import { fitValue, type Registered } from "./fields/fit.ts";
 import { movedInVerl, RENAMES } from "./fields/rename.ts";
 import type { Override } from "./hydra/override.ts";
 import { MASK } from "./mask.ts";
 import type { Problem } from "./problem.ts";
-import { explainUnknown, fieldAt, fitValue, type Registered, type Schema } from "./schema.ts";
+import { explainUnknown, fieldAt, type Schema } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
 import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
 import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";

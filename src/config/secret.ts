@@ -3,7 +3,7 @@
 import { RLLM_FIELDS } from "./fields/rllm.ts";
 import { MASK, maskText } from "./mask.ts";
 import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
-import { isTree, joinPath, type Tree, type Value } from "./yaml/tree.ts";
+import { isTree, joinPath, MANDATORY, type Tree, type Value } from "./yaml/tree.ts";
 
 const DECLARED = new Set(
   [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((fields) =>
@@ -29,7 +29,7 @@ export function maskValue(path: string, value: Value): Value {
     for (const key of Object.keys(value)) shown[key] = maskValue(`${path}.${joinPath(key)}`, value[key]!);
     return shown;
   }
-  if (value !== null && value !== "" && value !== "???" && isSecret(path)) return MASK;
+  if (value !== null && value !== "" && value !== MANDATORY && isSecret(path)) return MASK;
   if (Array.isArray(value)) return value.map((item) => maskValue(path, item));
   return typeof value === "string" ? maskText(value) : value;
 }

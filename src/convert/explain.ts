@@ -1,18 +1,10 @@
 /** Everything there is to say about one setting. */
 
 import type { Attempt } from "../config/compose.ts";
-import { describeType, type Field } from "../config/fields/field.ts";
+import { describeType, type Field, type Status, TARGETS, type Target } from "../config/fields/field.ts";
 import { inline } from "../config/fields/render.ts";
 import { RLLM_FIELDS } from "../config/fields/rllm.ts";
-import {
-  reasonOn,
-  type Status,
-  statusOf,
-  supportOf,
-  TARGETS,
-  type Target,
-  TRAINS,
-} from "../config/fields/support.ts";
+import { supportOn, TRAINS } from "../config/fields/support.ts";
 import { MASK } from "../config/mask.ts";
 import { nearestPath } from "../config/problem.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../config/schema.ts";
@@ -74,20 +66,11 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
 }
 
 function supportLine(path: string, backend: Target): Explanation["backends"][number] {
-  if (
-    backend === "trinity" &&
-    supportOf(path).status.trinity === "-" &&
-    counterpartsOf(path).trinity !== undefined
-  ) {
-    return { backend, status: "forwarded", reason: "by grpu config convert" };
-  }
-  const status = statusOf(path, backend);
-  const isNative = supportOf(path).pattern === "*" && backend !== "verl";
-  return {
-    backend,
-    status,
-    reason: status === "-" || isNative ? "has no such setting" : reasonOn(path, backend),
-  };
+  const support = supportOn(path, backend);
+  const isConverted =
+    backend === "trinity" && support.status === "-" && counterpartsOf(path).trinity !== undefined;
+  if (isConverted) return { backend, status: "forwarded", reason: "by grpu config convert" };
+  return { backend, ...support };
 }
 
 function ownField(path: string): Field | undefined {

@@ -3,12 +3,11 @@
 import type { ComposeOptions } from "../config/compose.ts";
 import { tryCompose } from "../config/compose.ts";
 import type { Field } from "../config/fields/field.ts";
-import { MISSING } from "../config/hydra/interpolate.ts";
+import { fitValue } from "../config/fields/fit.ts";
 import { nearestPath, type Problem } from "../config/problem.ts";
-import { fitValue } from "../config/schema.ts";
 import { isSecret } from "../config/secret.ts";
 import { allVerlLeaves, verlField } from "../config/sync/verl_tree.ts";
-import { leaves } from "../config/yaml/tree.ts";
+import { leaves, MANDATORY } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
 import { checkTrinity } from "./check_trinity.ts";
 import { knownSettings } from "./convert.ts";
@@ -65,7 +64,7 @@ function isScript({ name }: SourceFile): boolean {
 function validateComposed(file: SourceFile | undefined, options: ValidateOptions): Problem[] {
   const readFile = (path: string) => (path === file?.name ? file.text : options.readFile?.(path));
   const attempt = tryCompose({ ...options, files: file ? [file.name] : [], readFile, allowMissing: true });
-  const missing = [...leaves(attempt.config)].filter(([, value]) => value === MISSING);
+  const missing = [...leaves(attempt.config)].filter(([, value]) => value === MANDATORY);
   const told = missing
     .filter(([path]) => !path.startsWith("reward"))
     .map(

@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import type { Field } from "../../src/config/fields/field.ts";
 import { inline } from "../../src/config/fields/render.ts";
-import { supportOf } from "../../src/config/fields/support.ts";
+import { statusOf } from "../../src/config/fields/support.ts";
 import { parseOverride, parseValue } from "../../src/config/hydra/override.ts";
 import { BACKENDS, schemaOf } from "../../src/config/schema.ts";
 import { showConfig, toYaml } from "../../src/config/show.ts";
@@ -169,7 +169,7 @@ describe("random valid settings", () => {
     test(`${backend}: compose, show and compose again to the same`, () => {
       const fields = [...schemaOf(backend).fields].filter(
         ([path]) =>
-          supportOf(path).status[backend] !== "refused" &&
+          statusOf(path, backend) !== "refused" &&
           !/backend|rejection_sample|async_training|resume|\.mode$/.test(path),
       );
       for (let seed = 0; seed < 8; seed++) {

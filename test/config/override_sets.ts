@@ -1,11 +1,5 @@
 /** Seeded sets of overrides over everything that rLLM and its backends share: the questions of the differential test. */
-import {
-  TINKER_SHARED,
-  VERL_CLIP,
-  VERL_SCHEDULE_RLLM,
-  VERL_SHARED,
-  VERL_STEPS,
-} from "../../src/config/sync/tables.ts";
+import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_STEPS } from "../../src/config/sync/tables.ts";
 import { type Random, randomOf } from "./random.ts";
 
 export interface OverrideSet {
@@ -46,21 +40,70 @@ interface Row {
   readonly rllm: string;
 }
 
+/** The published table of settings that verl and rLLM share, in its order: the recorded sets were drawn from it. */
+export const PUBLISHED_ROWS: readonly Row[] = (
+  [
+    ["data.train_batch_size", "rllm.data.train_batch_size"],
+    ["data.max_prompt_length", "rllm.data.max_prompt_length"],
+    ["data.max_response_length", "rllm.data.max_response_length"],
+    ["algorithm.adv_estimator", "rllm.algorithm.adv_estimator"],
+    ["algorithm.norm_adv_by_std_in_grpo", "rllm.algorithm.norm_adv_by_std_in_grpo"],
+    ["algorithm.rollout_correction.bypass_mode", "rllm.algorithm.rollout_correction.bypass_mode"],
+    ["algorithm.rollout_correction.rollout_is", "rllm.algorithm.rollout_correction.tis_mode"],
+    ["algorithm.rollout_correction.rollout_is_threshold", "rllm.algorithm.rollout_correction.tis_cap"],
+    ["actor_rollout_ref.actor.kl_loss_coef", "rllm.algorithm.kl_beta"],
+    ["actor_rollout_ref.actor.policy_loss.loss_mode", "rllm.algorithm.loss_fn"],
+    ["actor_rollout_ref.actor.loss_agg_mode", "rllm.algorithm.loss_agg_mode"],
+    ["actor_rollout_ref.actor.optim.lr_warmup_steps", "rllm.algorithm.warmup_steps"],
+    ["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", "rllm.algorithm.warmup_steps_ratio"],
+    ["actor_rollout_ref.actor.clip_ratio_high", "rllm.algorithm.eps_clip_high"],
+    ["actor_rollout_ref.actor.router_replay.mode", "rllm.algorithm.router_replay"],
+    ["actor_rollout_ref.rollout.n", "rllm.rollout.n"],
+    ["actor_rollout_ref.rollout.val_kwargs.n", "rllm.rollout.n_val"],
+    ["actor_rollout_ref.rollout.temperature", "rllm.rollout.train.temperature"],
+    ["actor_rollout_ref.rollout.top_p", "rllm.rollout.train.top_p"],
+    ["actor_rollout_ref.rollout.top_k", "rllm.rollout.train.top_k"],
+    ["actor_rollout_ref.rollout.response_length", "rllm.rollout.train.max_tokens"],
+    ["actor_rollout_ref.rollout.val_kwargs.temperature", "rllm.rollout.val.temperature"],
+    ["actor_rollout_ref.rollout.val_kwargs.top_p", "rllm.rollout.val.top_p"],
+    ["actor_rollout_ref.rollout.val_kwargs.top_k", "rllm.rollout.val.top_k"],
+    ["trainer.save_freq", "rllm.trainer.save_freq"],
+    ["trainer.test_freq", "rllm.trainer.test_freq"],
+    ["trainer.val_before_train", "rllm.trainer.val_before_train"],
+    ["trainer.val_only", "rllm.trainer.val_only"],
+    ["trainer.total_epochs", "rllm.trainer.total_epochs"],
+    ["trainer.logger", "rllm.trainer.logger"],
+    ["trainer.project_name", "rllm.trainer.project_name"],
+    ["trainer.experiment_name", "rllm.trainer.experiment_name"],
+  ] as const
+).map(([native, rllm]) => ({ native, rllm }));
+
 const CLIP: readonly Row[] = [
   { native: VERL_CLIP.ratio, rllm: VERL_CLIP.rllm },
   { native: VERL_CLIP.low, rllm: VERL_CLIP.rllm },
 ];
 const VERL_ROWS: readonly Row[] = [
-  ...VERL_SHARED,
+  ...PUBLISHED_ROWS,
   VERL_STEPS,
   VERL_STEPS,
   ...CLIP,
   { native: `${ACTOR}.optim.lr_scheduler_type`, rllm: VERL_SCHEDULE_RLLM },
 ];
 /** The rows that rLLM's own table has too. */
-const TINKER_ROWS: readonly Row[] = TINKER_SHARED.filter(({ native }) =>
-  /^data|lr_schedule|warmup|^rollout_engine/.test(native),
-);
+const TINKER_ROWS: readonly Row[] = [
+  ...["train_batch_size", "val_batch_size", "max_prompt_length", "max_response_length"].map((name) => ({
+    native: `data.${name}`,
+    rllm: `rllm.data.${name}`,
+  })),
+  ...["lr_schedule", "warmup_steps_ratio"].map((name) => ({
+    native: `training.${name}`,
+    rllm: `rllm.algorithm.${name}`,
+  })),
+  ...["accumulate_reasoning", "disable_thinking"].map((name) => ({
+    native: `rollout_engine.${name}`,
+    rllm: `rllm.${name}`,
+  })),
+];
 
 /** What verl's rules look at besides, as it is written. */
 const VERL_EXTRAS = [

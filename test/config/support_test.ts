@@ -1,16 +1,18 @@
 /**
  * The support table is held to the code: a setting acts on `local` exactly when something reads it.
- * The loop and the CLI read settings by their whole path, in quotes: `setting(config, "rllm.rollout.n")`.
+ * The CLI reads settings by their whole path, in quotes: `setting(config, "rllm.agent.name")`. The loop takes those with the
+ * column `loop` out of `LoopSettings`, by their last name.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import type { Field } from "../../src/config/fields/field.ts";
+import { type Field, TARGETS } from "../../src/config/fields/field.ts";
 import { LOCAL_FIELDS } from "../../src/config/fields/local.ts";
+import { LOOP_ROWS } from "../../src/config/fields/loop.ts";
 import { packagedFiles } from "../../src/config/fields/packaged.ts";
 import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
-import { reasonOn, SUPPORT, statusOf, supportOf, TARGETS } from "../../src/config/fields/support.ts";
+import { reasonOn, statusOf, supportTable } from "../../src/config/fields/support.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../../src/config/schema.ts";
 import { leaves, type Value } from "../../src/config/yaml/tree.ts";
 import { convert } from "../../src/convert/convert.ts";
@@ -23,24 +25,40 @@ import { attempt, readConfig } from "./disk.ts";
 const SOURCE = fileURLToPath(new URL("../../src/", import.meta.url));
 const KNOWN = Object.keys({ ...RLLM_FIELDS, ...LOCAL_FIELDS }).filter((path) => !path.endsWith(".*"));
 
-function codeThatReads(): string {
-  const files = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter(
-    (file) => file.endsWith(".ts") && !file.startsWith("config/") && file !== join("cli", "config.ts"),
+const KNOWN_OR_NATIVE = [...KNOWN, ...BACKENDS.flatMap((name) => Object.keys(BACKEND_FIELDS[name]))];
+const fits = (pattern: string, path: string) =>
+  pattern === path || (pattern.endsWith(".*") && path.startsWith(pattern.slice(0, -1)));
+
+function codeOf(isWanted: (file: string) => boolean): string {
+  const files = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).map((file) =>
+    file.replaceAll("\\", "/"),
   );
-  return files.map((file) => readFileSync(join(SOURCE, file), "utf8")).join("\n");
+  return files
+    .filter((file) => file.endsWith(".ts") && isWanted(file))
+    .map((file) => readFileSync(join(SOURCE, file), "utf8"))
+    .join("\n");
 }
 
 /** Paths in quotes, except those that are only named to be refused (`{ path: "...", off: ... }`). */
 function readPaths(): Set<string> {
-  const code = codeThatReads();
+  const code = codeOf((file) => !file.startsWith("config/") && file !== "cli/commands/config.ts");
   const quoted = [...code.matchAll(/(?<!path: )"([a-z_]+(?:\.[\w]+)*)"/g)].map((match) => match[1]!);
   const sections = [...code.matchAll(/`((?:[a-z_]+\.){2,})\$\{/g)].map((match) => match[1]!);
   const inYaml = Object.values(packagedFiles()).flatMap((text) =>
     [...text.matchAll(/\$\{([\w.]+)\}/g)].map((match) => match[1]!),
   );
-  const read = new Set([...quoted, ...inYaml]);
+  const read = new Set([...quoted, ...inYaml, ...takenByLoop()]);
   for (const path of KNOWN) if (sections.some((section) => path.startsWith(section))) read.add(path);
   return read;
+}
+
+/** Rows with `loop` whose name the loop's code takes out of its settings: `.gamma`, `{ gamma }` or `mask_${reason}`. */
+function takenByLoop(): string[] {
+  const code = codeOf((file) => /^(loop|cli)\//.test(file) && !/^loop\/settings(_config)?\.ts$/.test(file));
+  const prefixes = [...code.matchAll(/`([a-z]+_)\$\{/g)].map((match) => match[1]!);
+  const isTaken = (name: string) =>
+    new RegExp(`(\\.|[{,]\\s*)${name}\\b`).test(code) || prefixes.some((prefix) => name.startsWith(prefix));
+  return LOOP_ROWS.filter(({ at }) => isTaken(at.slice(at.lastIndexOf(".") + 1))).map(({ path }) => path);
 }
 
 describe("support on the local backend", () => {
@@ -52,39 +70,37 @@ describe("support on the local backend", () => {
     );
     expect(
       idle,
-      "nothing reads these: make them act, or refuse them in src/config/fields/support.ts",
+      "nothing reads these: make them act, or refuse them with the column `on` of their rows",
     ).toEqual([]);
   });
 
   test("every setting that is read is not refused", () => {
     const refused = KNOWN.filter((path) => read.has(path) && statusOf(path, "local") === "refused");
-    expect(refused, "these are read: let them act in src/config/fields/support.ts").toEqual([]);
+    expect(refused, "these are read: let them act with the column `on` of their rows").toEqual([]);
   });
 });
 
 describe("support table", () => {
-  test("has a row for every setting of ours, and every row is about some setting", () => {
-    const all = [
-      ...new Set(
-        [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) => Object.keys(table)),
-      ),
-    ];
-    const bare = all.filter((path) => supportOf(path).pattern === "*" && !(path in BACKEND_FIELDS.verl));
-    expect(bare).toEqual([]);
-    const used = new Set(all.map((path) => supportOf(path).pattern));
-    expect(
-      SUPPORT.map(({ pattern }) => pattern).filter((pattern) => pattern !== "*" && !used.has(pattern)),
-    ).toEqual([]);
+  test("every setting of ours is a setting of some target, and so is its line", () => {
+    const tables = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])];
+    for (const path of new Set(tables.flatMap((table) => Object.keys(table)))) {
+      expect([path, TARGETS.some((target) => statusOf(path, target) !== "-")]).toEqual([path, true]);
+    }
+    for (const { pattern, on } of supportTable()) {
+      const example = pattern === "*" ? "x.y" : KNOWN_OR_NATIVE.find((path) => fits(pattern, path));
+      expect(example, pattern).toBeDefined();
+      for (const target of TARGETS) expect(on[target].status).toBe(statusOf(example!, target));
+    }
   });
 
   test("every status is a word of the legend, every reason is given", () => {
-    for (const { pattern, status, reason } of SUPPORT) {
-      for (const target of TARGETS)
-        expect([
-          pattern,
-          ["acts", "forwarded", "logging", "refused", "dropped", "-"].includes(status[target]),
-        ]).toEqual([pattern, true]);
-      expect(reason.length, pattern).toBeGreaterThan(5);
+    for (const { pattern, on } of supportTable()) {
+      for (const target of TARGETS) {
+        const { status, reason } = on[target];
+        const isWord = ["acts", "forwarded", "logging", "refused", "dropped", "-"].includes(status);
+        expect([pattern, isWord]).toEqual([pattern, true]);
+        expect(reason.length, pattern).toBeGreaterThan(5);
+      }
     }
   });
 
@@ -213,9 +229,9 @@ describe("every row is true of the code", () => {
       verl: /Tinker|Trinity/,
       trinity: /Tinker|verl/,
     };
-    const foreign = SUPPORT.flatMap(({ pattern, status }) =>
-      TARGETS.filter((target) => status[target] !== "-" && pattern !== "*")
-        .filter((target) => names[target]!.test(reasonOn(pattern.replace(/\.\*$/, ".x"), target)))
+    const foreign = supportTable().flatMap(({ pattern, on }) =>
+      TARGETS.filter((target) => on[target].status !== "-" && pattern !== "*")
+        .filter((target) => names[target]!.test(on[target].reason))
         .map((target) => `${pattern} on ${target}`),
     );
     expect(foreign).toEqual([]);

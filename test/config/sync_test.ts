@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { VERL_CLIP, VERL_SHARED, VERL_STEPS } from "../../src/config/sync/tables.ts";
 import { getAt, type Value } from "../../src/config/yaml/tree.ts";
 import { attempt, compose } from "./disk.ts";
+import { PUBLISHED_ROWS } from "./override_sets.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
@@ -383,6 +384,12 @@ describe("verl synchronisation", () => {
       }
     });
   }
+
+  test("the rows with a name of verl's are those of the published table", () => {
+    const text = (rows: readonly { native: string; rllm: string }[]) =>
+      rows.map(({ native, rllm }) => `${native} ${rllm}`).sort();
+    expect(text(VERL_SHARED)).toEqual(text(PUBLISHED_ROWS));
+  });
 
   test("a value in a file counts below the command line and above defaults", () => {
     const texts = {

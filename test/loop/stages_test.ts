@@ -410,7 +410,7 @@ test("passRates() counts attempts for pass@1 and tasks for pass@n", () => {
   expect(passRates(attempts, 2)).toEqual({ "val/src/pass@1": 0.25, "val/src/pass@2": 0.5 });
 });
 
-test.each([
+test.each<["constant" | "linear" | "cosine", number, number]>([
   ["constant", 1, 1],
   ["linear", 5, 0.5],
   ["linear", 10, 0],

@@ -46,7 +46,13 @@ describe("a run that trains on nothing ends with an error that says why", () => 
     ],
     [
       "every prompt is too long",
-      { settings: { ...SETTINGS, data: { train_batch_size: 4, max_prompt_length: 0 } } },
+      {
+        settings: { ...SETTINGS, data: { train_batch_size: 4, max_prompt_length: 1 } },
+        tasks: {
+          train: letterTasks(16).map((task) => ({ ...task, instruction: "ab" })),
+          val: letterTasks(8),
+        },
+      },
       new RegExp(`all ${ROLLOUTS} rollouts had a prompt longer than data.max_prompt_length`),
     ],
     [

@@ -88,7 +88,7 @@ test.each([
   ["steps come before the ratio", { warmup_steps: 1, warmup_steps_ratio: 0.4 }, 1, 1],
   ["a warm-up to the end", { warmup_steps: 10 }, 10, 1],
 ])("learning rate: %s", (_, options, at, scale) => {
-  const schedule = { lr_schedule: "linear", warmup_steps_ratio: 0, ...options };
+  const schedule = { lr_schedule: "linear", warmup_steps_ratio: 0, ...options } as const;
   expect(learningRateScale(at, 10, schedule)).toBe(scale);
 });
 

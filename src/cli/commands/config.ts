@@ -309,27 +309,30 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
 }
 
 async function support({ options }: Input, io: Io): Promise<number> {
-  const { SUPPORT, TARGETS, TRAINS } = await import("../../config/fields/support.ts");
-  const targets =
-    options.backend === undefined ? TARGETS : TARGETS.filter((target) => target === options.backend);
+  const [{ supportTable, TRAINS }, { TARGETS }] = await Promise.all([
+    import("../../config/fields/support.ts"),
+    import("../../config/fields/field.ts"),
+  ]);
+  const targets = TARGETS.filter((it) => options.backend === undefined || it === options.backend);
+  const table = supportTable();
   if (options.json === true) {
-    io.out(`${JSON.stringify(SUPPORT, null, 2)}\n`);
+    io.out(`${JSON.stringify(table, null, 2)}\n`);
     return 0;
   }
   const planned = targets.filter((target) => target !== "trinity" && !TRAINS.includes(target));
   if (planned.length > 0) io.err(`not built in this version, as designed: ${planned.join(", ")}\n`);
-  const rows = SUPPORT.filter(({ status }) => targets.some((target) => status[target] !== "-"));
+  const rows = table.filter(({ on }) => targets.some((target) => on[target].status !== "-"));
   const width = Math.max(...rows.map(({ pattern }) => pattern.length)) + 2;
   io.out(`${"setting".padEnd(width)}${targets.map((target) => target.padEnd(11)).join("")}why\n`);
-  for (const { pattern, status, reason, reasons } of rows) {
-    const own = targets.filter((target) => reasons[target] !== undefined);
-    const why = [
-      ...(own.length === targets.length ? [] : [reason]),
-      ...own.map((it) => `${it}: ${reasons[it]}`),
-    ];
-    io.out(
-      `${pattern.padEnd(width)}${targets.map((target) => status[target].padEnd(11)).join("")}${why.join("; ")}\n`,
-    );
+  for (const { pattern, on } of rows) {
+    const present = targets.filter((target) => on[target].status !== "-");
+    const reasons = [...new Set(present.map((target) => on[target].reason))];
+    const why = reasons.map((reason) => {
+      const those = present.filter((target) => on[target].reason === reason);
+      return reasons.length === 1 ? reason : `${those.join(", ")}: ${reason}`;
+    });
+    const statuses = targets.map((target) => on[target].status.padEnd(11)).join("");
+    io.out(`${pattern.padEnd(width)}${statuses}${why.join("; ")}\n`);
   }
   return 0;
 }

@@ -1,5 +1,22 @@
-/** What a setting is: its type, default, allowed values and meaning. Tables of fields are the schema. */
+/**
+ * One row says everything about a setting: type, default, allowed values, meaning, whether the loop reads it, its names in
+ * other systems, and what each of them does with it. The tables of rows are the schema; the packaged YAML, the loop's typed
+ * settings, the synchronisation and `config explain` follow from them.
+ */
 import type { Value } from "../yaml/tree.ts";
+
+export const TARGETS = ["local", "tinker", "verl", "trinity"] as const;
+export type Target = (typeof TARGETS)[number];
+
+/**
+ * `acts`: the loop or the backend here reads the setting. `forwarded`: another setting or system gets the value and reads
+ * it. `logging`: only printed and stored. `refused`: a value other than the default is an error. `dropped`: `config convert`
+ * leaves it out and reports that. `-`: there is no such setting.
+ */
+export type Status = "acts" | "forwarded" | "logging" | "refused" | "dropped" | "-";
+/** One status for each of `TARGETS`. */
+export type Statuses = `${Status} ${Status} ${Status} ${Status}`;
+export type Reasons = Readonly<Partial<Record<Target, string>>>;
 
 /** `number` is a native setting whose default does not tell whether fractions make sense. */
 export type FieldType = "int" | "number" | "float" | "bool" | "str" | "list" | "dict" | "any";
@@ -19,6 +36,23 @@ export interface Field<T = unknown> {
   readonly secret?: boolean;
   /** Where published sources differ, or what a newcomer would get wrong. Printed by `config explain`. */
   readonly note?: string;
+  /** The packaged YAML leaves the setting out, so a composed configuration has it only when somebody sets it. */
+  readonly optional?: boolean;
+  /**
+   * The loop reads it: `rllm.rollout.n` is `rollout.n` in `LoopSettings`, `training.seed` is `training.seed`. `default`
+   * stands in for an interpolated default where there is no configuration.
+   */
+  readonly loop?: true | { readonly default: Value };
+  /** Of a portable setting: verl's name. The two are held equal (config/sync). */
+  readonly verl?: string;
+  /** Of a backend's own setting: the portable setting that it is another name of. The two are held equal. */
+  readonly same?: string;
+  /** With `same`: the backend's default is no opinion; only a value that the user set reaches the portable side. */
+  readonly onlyExplicit?: boolean;
+  /** What each target does; one status alone is that of the table's own backend. support.ts has the defaults. */
+  readonly on?: Status | Statuses;
+  /** Why, or how, where `describe` does not say it: for all targets or for some. */
+  readonly why?: string | Reasons;
   /** Read when the setting has this type; never present at run time. */
   readonly _type?: T;
 }
@@ -31,28 +65,35 @@ export type ValueOf<F extends Fields, K extends keyof F> = F[K] extends Field<in
 
 type More = Partial<Omit<Field, "type" | "default" | "describe" | "_type">>;
 type OrNull<D, M> = D extends null ? null : M extends { nullable: true } ? null : never;
+/** Keeps in the type that the loop reads a row: `LoopSettings` is made of these. */
+type Row<T, M> = Field<T> & (M extends { loop: infer L } ? { readonly loop: L } : unknown);
 
-function define<T>(type: FieldType, value: Value, describe: string, more: More = {}): Field<T> {
-  return { type, default: value, describe, ...more, nullable: more.nullable ?? value === null };
+function define<T, M>(type: FieldType, value: Value, describe: string, more: More = {}): Row<T, M> {
+  const field: Field<T> = {
+    type,
+    default: value,
+    describe,
+    ...more,
+    nullable: more.nullable ?? value === null,
+  };
+  return field as Row<T, M>;
 }
 
-export const MANDATORY = "???";
-
 export function int<D extends number | string | null, M extends More>(value: D, describe: string, more?: M) {
-  return define<number | OrNull<D, M>>("int", value, describe, more);
+  return define<number | OrNull<D, M>, M>("int", value, describe, more);
 }
 export function float<D extends number | string | null, M extends More>(
   value: D,
   describe: string,
   more?: M,
 ) {
-  return define<number | OrNull<D, M>>("float", value, describe, more);
+  return define<number | OrNull<D, M>, M>("float", value, describe, more);
 }
 export function bool<D extends boolean | null, M extends More>(value: D, describe: string, more?: M) {
-  return define<boolean | OrNull<D, M>>("bool", value, describe, more);
+  return define<boolean | OrNull<D, M>, M>("bool", value, describe, more);
 }
 export function str<D extends string | null, M extends More>(value: D, describe: string, more?: M) {
-  return define<string | OrNull<D, M>>("str", value, describe, more);
+  return define<string | OrNull<D, M>, M>("str", value, describe, more);
 }
 /** A string out of a fixed list. */
 export function oneOf<const C extends readonly string[], D extends string | null, M extends More>(
@@ -62,24 +103,28 @@ export function oneOf<const C extends readonly string[], D extends string | null
   more?: M,
 ) {
   type Name = M extends { open: true } ? string : C[number];
-  return define<Name | OrNull<D, M>>("str", value, describe, { ...more, choices });
+  return define<Name | OrNull<D, M>, M>("str", value, describe, { ...more, choices });
 }
-export function list(value: readonly string[] | null, describe: string, more?: More) {
-  return define<readonly string[]>("list", value, describe, more);
+export function list<M extends More>(value: readonly string[] | null, describe: string, more?: M) {
+  return define<readonly string[], M>("list", value, describe, more);
 }
-export function dict(describe: string, more?: More) {
-  return define<Readonly<Record<string, unknown>>>("dict", {}, describe, more);
+export function dict<M extends More>(describe: string, more?: M) {
+  return define<Readonly<Record<string, unknown>>, M>("dict", {}, describe, more);
 }
 /** One text or a list of texts (file names). */
 export function texts(describe: string) {
-  return define<string | readonly string[] | null>("any", null, describe);
+  return define<string | readonly string[] | null, unknown>("any", null, describe);
 }
 export function any(value: Value, describe: string, more?: More) {
-  return define<unknown>("any", value, describe, { nullable: true, ...more });
+  return define<unknown, unknown>("any", value, describe, { nullable: true, ...more });
 }
 /** Marks a section whose further keys pass as they are. */
-export function open(describe: string) {
-  return define<unknown>("any", null, describe);
+export function open(describe: string, more?: More) {
+  return define<unknown, unknown>("any", null, describe, more);
+}
+/** Gives rows the columns that all of them have alike; a row's own column wins. */
+export function each<const F extends Fields>(more: More, rows: F): F {
+  return Object.fromEntries(Object.entries(rows).map(([path, row]) => [path, { ...more, ...row }])) as F;
 }
 
 /** `int >= 1 or null`, `one of grpo, rloo`. */

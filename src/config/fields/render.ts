@@ -24,6 +24,7 @@ export function renderFields(
   const skip = mount === "" ? 0 : splitPath(mount).length;
   let openSections: string[] = [];
   for (const [path, field] of Object.entries(fields)) {
+    if (field.optional) continue;
     const keys = splitPath(path);
     const parents = keys.slice(0, -1);
     let shared = 0;

@@ -29,7 +29,7 @@ export const VERL_FIELDS = {
   "rollout.nnodes": int(1, "nodes for rollouts when they are separate (asynchronous training)", { min: 0 }),
   "rollout.n_gpus_per_node": int(8, "GPUs on each of them", { min: 0 }),
   "async_training.partial_rollout": bool(false, "set by the sync from rllm.async_training.partial_rollout"),
-  "rllm.backend": str("verl", "the backend; choose it with rllm/backend=NAME"),
+  "rllm.backend": str("verl", "the backend; choose it with rllm/backend=NAME", { on: "acts" }),
   "rllm.algorithm.rollout_correction.bypass_mode": bool(false, "pinned: verl recomputes the old log-probs", {
     nullable: true,
   }),

@@ -2,9 +2,8 @@
 
 import type { Problem } from "../problem.ts";
 import type { Layer } from "../yaml/layer.ts";
-import { getAt } from "../yaml/tree.ts";
+import { getAt, hasInterpolation } from "../yaml/tree.ts";
 import { type Choice, checkChoice } from "./groups.ts";
-import { hasInterpolation } from "./interpolate.ts";
 import type { Override } from "./override.ts";
 
 const BACKEND = "rllm/backend";

@@ -3,7 +3,7 @@
  * `${mul:2,3}`; nested, and inside longer texts. `\${` is a plain `${`.
  */
 import { ConfigError } from "../../errors.ts";
-import { getAt, isTree, joinPath, splitPath, type Tree, type Value } from "../yaml/tree.ts";
+import { getAt, isTree, joinPath, MANDATORY, splitPath, type Tree, type Value } from "../yaml/tree.ts";
 import { pythonFloat } from "./parsed.ts";
 import { readWord } from "./value.ts";
 
@@ -16,14 +16,7 @@ export interface Interpolator {
   resolve(value: Value, path: string): Value;
 }
 
-export const MISSING = "???";
 const RESOLVERS = ["oc.env", "oc.select", "oc.decode", "mul"];
-
-export function hasInterpolation(value: Value | undefined): boolean {
-  if (typeof value === "string") return value.includes("${");
-  if (Array.isArray(value)) return value.some(hasInterpolation);
-  return isTree(value) ? Object.values(value).some(hasInterpolation) : false;
-}
 
 /** Reads through interpolations of a live tree: a later change of the tree is seen by the next call. */
 export function interpolator(tree: Tree, env: Env): Interpolator {
@@ -106,7 +99,7 @@ class TreeReader {
     if (value === undefined) {
       throw new ConfigError(`Cannot resolve \${${body}} as there is no setting ${absolute}`, { path });
     }
-    if (value === MISSING) {
+    if (value === MANDATORY) {
       throw new ConfigError(`Cannot resolve \${${body}} as ${absolute} is mandatory and not set`, { path });
     }
     return value;
@@ -128,7 +121,7 @@ class TreeReader {
       }
       case "oc.select": {
         const value = this.at(absolutePath(String(argument(0)), path));
-        if (value !== undefined && value !== MISSING) return value;
+        if (value !== undefined && value !== MANDATORY) return value;
         return args.length > 1 ? argument(1) : null;
       }
       case "oc.decode":

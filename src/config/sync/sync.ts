@@ -6,11 +6,11 @@
  * Levels: verl's tree < base.yaml < backend yaml < your files < your overrides (layer.ts). For verl this is
  * exactly the published order: rllm on the command line, verl on the command line, rllm's default, verl's default.
  */
-import { type Env, interpolator, MISSING } from "../hydra/interpolate.ts";
+import { type Env, interpolator } from "../hydra/interpolate.ts";
 import type { Problem } from "../problem.ts";
 import { showSetting } from "../secret.ts";
 import { forgetOrigins, LEVEL, levelAt, type Origins, originOf } from "../yaml/layer.ts";
-import { equalValues, getAt, setAt, type Tree, type Value } from "../yaml/tree.ts";
+import { equalValues, getAt, MANDATORY, setAt, type Tree, type Value } from "../yaml/tree.ts";
 import type { SharedKey } from "./tables.ts";
 
 /** A configuration while it is being reconciled. */
@@ -88,12 +88,12 @@ export function syncRow(
   if (theirs === undefined && getAt(draft.tree, native) === undefined) return undefined;
   const [ourLevel, theirLevel] = [draft.level(rllm), draft.level(native)];
   const speaks = (value: Value | undefined, level: number) =>
-    value !== undefined && value !== MISSING && (value !== null || level >= LEVEL.override);
+    value !== undefined && value !== MANDATORY && (value !== null || level >= LEVEL.override);
   const nativeSpeaks = speaks(theirs, theirLevel) && (!row.onlyExplicit || draft.isExplicit(native));
   // A mandatory native setting is never filled by a portable default.
-  const fillsMandatory = theirs === MISSING && !draft.isExplicit(rllm);
+  const fillsMandatory = theirs === MANDATORY && !draft.isExplicit(rllm);
   const rllmSpeaks = speaks(ours, ourLevel) && !fillsMandatory;
-  if (draft.isExplicit(native) && theirs !== MISSING) warnNative(draft, row, options);
+  if (draft.isExplicit(native) && theirs !== MANDATORY) warnNative(draft, row, options);
   if (rllmSpeaks && (!nativeSpeaks || ourLevel >= theirLevel)) {
     draft.mirror(ours as Value, rllm, native);
     return "rllm";

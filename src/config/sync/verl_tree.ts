@@ -6,7 +6,7 @@ import type { Field, FieldType } from "../fields/field.ts";
 import { VERL_NOTES } from "../fields/verl.ts";
 import { readPlain } from "../yaml/plain.ts";
 import { readYaml } from "../yaml/read.ts";
-import { isTree, leaves, type Tree, type Value } from "../yaml/tree.ts";
+import { hasInterpolation, isTree, leaves, MANDATORY, type Tree, type Value } from "../yaml/tree.ts";
 
 /** Model engines (`model_engine`) of each published version that ships here, the default version first. */
 export const VERL_ENGINES: Readonly<Record<string, readonly string[]>> = {
@@ -153,6 +153,6 @@ function typeOf(value: Value): FieldType {
   if (typeof value === "number") return "number";
   if (Array.isArray(value)) return "list";
   if (isTree(value)) return "dict";
-  const isOpaque = value === null || value === "???" || (value as string).includes("${");
+  const isOpaque = value === null || value === MANDATORY || hasInterpolation(value);
   return isOpaque ? "any" : "str";
 }

@@ -10,6 +10,16 @@ export interface Tree {
   [key: string]: Value;
 }
 
+/** A setting that somebody must give before a run, as OmegaConf marks it. */
+export const MANDATORY = "???";
+
+/** True when a value, or anything in it, refers to other settings: `${...}`. */
+export function hasInterpolation(value: Value | undefined): boolean {
+  if (typeof value === "string") return value.includes("${");
+  if (Array.isArray(value)) return value.some(hasInterpolation);
+  return isTree(value) ? Object.values(value).some(hasInterpolation) : false;
+}
+
 export function isTree(value: unknown): value is Tree {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

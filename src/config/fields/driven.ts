@@ -1,0 +1,112 @@
+/**
+ * Rows that the local and the tinker backend have alike, because the loop here drives both. Rows that differ, if only in
+ * a default, stand in local.ts and tinker.ts.
+ */
+import { bool, dict, float, int, list, oneOf, str, texts } from "./field.ts";
+
+export const OPTIMISER_FIELDS = {
+  "training.learning_rate": float(2e-5, "learning rate", { min: 0, loop: true }),
+  "training.lr_schedule": oneOf(["constant", "linear", "cosine"], "constant", "learning-rate schedule", {
+    same: "rllm.algorithm.lr_schedule",
+  }),
+  "training.warmup_steps_ratio": float(0, "warm-up as a share of all steps", {
+    min: 0,
+    max: 1,
+    same: "rllm.algorithm.warmup_steps_ratio",
+  }),
+  "training.beta1": float(0.9, "AdamW: decay of the first moment", { min: 0, max: 1, loop: true }),
+  "training.beta2": float(0.95, "AdamW: decay of the second moment", { min: 0, max: 1, loop: true }),
+  "training.eps": float(1e-8, "AdamW: epsilon", { min: 0, loop: true }),
+  "training.weight_decay": float(0, "AdamW: decoupled weight decay", { min: 0, loop: true }),
+} as const;
+
+export const MAX_UNTRAINED_STEPS = int(
+  10,
+  "steps in a row without a trained group before the run ends with an error; 0 = no limit",
+  { min: 0, loop: true, note: "A run whose steps all trained nothing ends with an error too." },
+);
+
+export const KEEP_FIELDS = {
+  "training.metric_for_best_model": str(
+    null,
+    "validation metric whose best checkpoint is kept besides, for instance val/sums/pass@1; null = none",
+    {
+      loop: true,
+      note: "best_checkpoint.json in the run's folder names it. Candidates are the validations after step 0, of equals the first. The name is that of Hugging Face's trainers.",
+    },
+  ),
+  "training.greater_is_better": bool(true, "whether the best is the largest value of that metric", {
+    loop: true,
+  }),
+} as const;
+
+export const RESUME_MODE = oneOf(
+  ["auto", "disable", "resume_path"],
+  "auto",
+  "continue from the last checkpoint, or not",
+);
+
+export const DATA_FIELDS = {
+  "data.train_files": texts(
+    "JSONL or Parquet files, folders of them, or data sets of --import; null = the task's own",
+  ),
+  "data.val_files": texts("the same for validation"),
+  "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
+  "data.prompt_type": oneOf(
+    ["plaintext", "messages"],
+    "plaintext",
+    "how a prompt that is text is given: as it is, or as one user message",
+  ),
+  "data.system_prompt": str(null, "system message of conversations that have none"),
+  "data.max_prompt_length": int(2048, "longest prompt, in tokens", {
+    min: 1,
+    same: "rllm.data.max_prompt_length",
+  }),
+  "data.max_response_length": int(2048, "longest response, in tokens", {
+    min: 1,
+    same: "rllm.data.max_response_length",
+  }),
+  "data.train_batch_size": int(64, "prompts per training step", {
+    min: 1,
+    same: "rllm.data.train_batch_size",
+  }),
+  "data.val_batch_size": int(32, "prompts per validation batch; -1 = all", {
+    min: -1,
+    same: "rllm.data.val_batch_size",
+  }),
+} as const;
+
+export const TASK_FIELDS = {
+  "task.name": str(null, "built-in or registered environment, for instance arithmetic", {
+    note: "null = the task comes from data.train_files.",
+  }),
+  "task.reward": str(null, "registered reward; null = the environment's own"),
+  "task.evaluator": str(null, "registered evaluator of whole episodes; null = the rollout's own reward"),
+  "task.args": dict("arguments of the environment, the reward and the evaluator"),
+  "task.judge_timeout": float(
+    null,
+    "seconds that a call of a reward or an evaluator may take, in a thread of their own; null = no limit, and no thread",
+    {
+      min: 0.001,
+      note: "Agents and games stay in the process: rllm.workflow.workflow_args.timeout bounds them.",
+    },
+  ),
+} as const;
+
+export const PIPELINE_FIELDS = {
+  "pipeline.stages": list(
+    ["generate", "transform", "reject", "batch", "process", "advantages", "update", "log"],
+    "stages of a training step, in order; name(stage) wraps one",
+    {
+      loop: true,
+      note: "Own stages and wrappers are registered by a module given with --import: see docs/limits.md.",
+    },
+  ),
+} as const;
+
+/** One line above each of these sections in the rendered YAML. */
+export const DRIVEN_SECTIONS = {
+  training: "Optimiser, schedule, checkpoints",
+  data: "Rows, lengths and batch sizes; the same settings as rllm.data",
+  pipeline: "The training step; a section of grpu's own",
+} as const;

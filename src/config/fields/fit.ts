@@ -1,0 +1,118 @@
+/** Whether a value fits the row of its setting. */
+
+import { nearest } from "../../nearest.ts";
+import { maskText } from "../mask.ts";
+import { hasInterpolation, isTree, MANDATORY, type Value } from "../yaml/tree.ts";
+import { describeType, type Field } from "./field.ts";
+
+/** Names that plug-ins registered, by setting. */
+export type Registered = Readonly<Record<string, readonly string[] | undefined>>;
+
+export interface Fit {
+  /** The value as the field wants it. */
+  readonly value: Value;
+  readonly problem?: string;
+  readonly warning?: string;
+}
+
+/** Like `fitResolved`, for a value that may still be mandatory or hold interpolations: those fit until they are resolved. */
+export function fitValue(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
+  if (value === MANDATORY || hasInterpolation(value)) return { value };
+  return fitResolved(path, field, value, registered);
+}
+
+/**
+ * Fits a value to a field. A number or boolean becomes text where text is wanted, and one text a list where a list of
+ * texts is; nothing else is converted.
+ */
+export function fitResolved(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
+  const bad = (rule: string): Fit => ({
+    value,
+    problem: `Cannot set ${path} as ${rule}: ${showValue(value)}`,
+  });
+  if (value === null) {
+    return field.nullable ? { value } : bad(`it takes ${describeType(field)}, not null`);
+  }
+  if (field.type === "any") return { value };
+  if (field.type === "str" && (typeof value === "number" || typeof value === "boolean")) {
+    return fitText(path, field, String(value), registered);
+  }
+  if (typeof value === "string" && isTextList(field)) return fitResolved(path, field, [value], registered);
+  const mismatch = typeMismatch(field, value);
+  if (mismatch) return bad(mismatch);
+  if (typeof value === "number") {
+    const outside =
+      value < (field.min ?? -Infinity) || value > (field.max ?? Infinity) || Number.isNaN(value);
+    return outside ? bad(`it takes ${describeType(field)}`) : { value };
+  }
+  if (typeof value === "string") return fitText(path, field, value, registered);
+  if (Array.isArray(value) && field.choices) {
+    const allowed = [...field.choices, ...(registered[path] ?? [])];
+    const wrong = value.find((item) => !allowed.includes(String(item)));
+    if (wrong !== undefined) return { value, problem: refuseChoice(path, field, String(wrong), registered) };
+  }
+  return { value };
+}
+
+/** Of a list of texts, one text is a list of one, as verl and rLLM read `trainer.logger=console`. */
+function isTextList({ type, default: usual, choices }: Field): boolean {
+  if (type !== "list") return false;
+  const isOfText =
+    Array.isArray(usual) && usual.length > 0 && usual.every((item) => typeof item === "string");
+  return choices !== undefined || isOfText;
+}
+
+function fitText(path: string, field: Field, value: string, registered: Registered): Fit {
+  if (!field.choices || field.choices.includes(value)) return { value };
+  const names = registered[path];
+  if (!field.open || (names !== undefined && !names.includes(value))) {
+    return { value, problem: refuseChoice(path, field, value, registered) };
+  }
+  if (names?.includes(value)) return { value };
+  const close = nearest(value, field.choices);
+  const meant = close ? ` (nearest built in: ${close})` : "";
+  const warning = `${path}=${value} is not built in${meant}: it must be registered by a module given with --import`;
+  return { value, warning };
+}
+
+function refuseChoice(path: string, field: Field, value: string, registered: Registered): string {
+  const allowed = [...new Set([...(field.choices ?? []), ...(registered[path] ?? [])])];
+  const close = nearest(value, allowed);
+  const meant = close ? `; did you mean ${close}?` : "";
+  return `Cannot set ${path} as it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""}: ${JSON.stringify(value)}${meant}`;
+}
+
+function typeMismatch(field: Field, value: Value): string | undefined {
+  const wanted = describeType(field);
+  switch (field.type) {
+    case "int":
+      if (typeof value === "number" && Number.isInteger(value)) return undefined;
+      return `it takes ${wanted}${hint(value)}`;
+    case "number":
+    case "float":
+      return typeof value === "number" ? undefined : `it takes ${wanted}${hint(value)}`;
+    case "bool": {
+      if (typeof value === "boolean") return undefined;
+      const isOld = typeof value === "string" && /^(yes|no|on|off|y|n)$/i.test(value);
+      return `it takes ${wanted}${isOld ? " (YAML 1.2 reads only true and false)" : hint(value)}`;
+    }
+    case "str":
+      return typeof value === "string" ? undefined : `it takes ${wanted}`;
+    case "list":
+      return Array.isArray(value) ? undefined : `it takes a ${wanted}, in brackets`;
+    case "dict":
+      return isTree(value) ? undefined : "it takes a mapping";
+    default:
+      return undefined;
+  }
+}
+
+function hint(value: Value): string {
+  if (typeof value !== "string") return "";
+  return value !== "" && !Number.isNaN(Number(value)) ? ", and this is text (remove the quotes)" : "";
+}
+
+function showValue(value: Value): string {
+  const text = typeof value === "number" ? String(value) : maskText(JSON.stringify(value));
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}

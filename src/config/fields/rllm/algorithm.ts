@@ -1,0 +1,196 @@
+/** Portable settings of the algorithm: advantages, loss, schedule, correction. */
+import { bool, dict, float, int, oneOf, str } from "../field.ts";
+
+/** Built in, by the engine's names; a test compares them with its registry. */
+const ESTIMATORS = [
+  "grpo",
+  "reinforce",
+  "reinforce_plus_plus_baseline",
+  "rloo",
+  "prpo",
+  "grpo_vectorized",
+  "grpo_passk",
+  "rloo_vectorized",
+  "reinforce_plus_plus",
+  "remax",
+  "opo",
+  "gpg",
+  "gdpo",
+  "gae",
+  "optimal_token_baseline",
+  "tir_optimal_token_baseline",
+  "rllm.grpo",
+  "rllm.reinforce_plus_plus_baseline",
+  "trl.grpo",
+] as const;
+const LOSSES = [
+  ...["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"],
+  ...["vanilla", "gspo", "sapo", "gpg", "reinforce", "clip_cov", "kl_cov", "geo_mean", "dppo_tv", "dppo_kl"],
+  "bypass_mode",
+  ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map((name) => `tinker.${name}`),
+  ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map(
+    (name) => `trl.${name}`,
+  ),
+];
+
+const ACTOR = "actor_rollout_ref.actor";
+const IN_LOOP = "read where advantages are computed: in the loop";
+/** To verl and to Trinity by a rule of their own, not by a name alone. */
+const FORWARDED = "acts acts forwarded forwarded";
+const SCHEDULE = { trinity: "as algorithm.optimizer, which has constant and cosine" };
+const CLIPPED = {
+  tinker:
+    "sent to Tinker's ppo and cispo as clip_low_threshold and clip_high_threshold; other losses clip here",
+  trinity: "as clip_range_low and clip_range_high of algorithm.policy_loss_fn_args",
+};
+const NEW_BUILDER = {
+  trinity: "with config convert --target new; the older builder has no correction",
+};
+
+export const ALGORITHM_FIELDS = {
+  "rllm.algorithm.adv_estimator": oneOf(ESTIMATORS, "grpo", "advantage estimator", {
+    open: true,
+    note: "The first four are the guide's. A registered name works here; in rLLM only in the per-role map.",
+    loop: true,
+    verl: "algorithm.adv_estimator",
+    why: { trinity: "where Trinity has it, with its algorithm_type" },
+  }),
+  "rllm.algorithm.norm_adv_by_std_in_grpo": bool(true, "divide by the group's standard deviation in grpo", {
+    loop: true,
+    verl: "algorithm.norm_adv_by_std_in_grpo",
+    on: "acts acts forwarded dropped",
+    why: { trinity: "Trinity's grpo always divides" },
+  }),
+  "rllm.algorithm.traj_group_adv_estimator_map": dict(
+    "estimator, or {estimator, estimator_args, loss_fn, loss_args}, by trajectory role",
+    {
+      note: "Only the Python API of rLLM has it; a key of grpu's own.",
+      loop: true,
+      why: IN_LOOP,
+    },
+  ),
+  "rllm.algorithm.traj_grouping_hook": str(null, "registered grouping; null = by task and trajectory name", {
+    note: "Only the Python API of rLLM has it; a key of grpu's own.",
+    loop: true,
+    why: "read where trajectories are grouped: in the loop",
+  }),
+  "rllm.algorithm.estimator_args": dict("settings of the estimator", {
+    note: "A key of grpu's own. What an estimator takes: its published settings, or those its module declares.",
+    loop: true,
+    why: IN_LOOP,
+  }),
+  "rllm.algorithm.loss_args": dict("settings of the loss, besides the clip range", {
+    note: "A key of grpu's own. What a loss takes: its published settings, or those its module declares.",
+    loop: true,
+    on: "acts acts refused dropped",
+    why: { verl: "verl's losses have settings of their own" },
+  }),
+  "rllm.algorithm.use_rllm": bool(null, "deprecated by rLLM: ignored there, refused here when set", {
+    on: "refused refused refused dropped",
+    why: "deprecated: advantages always come from this loop",
+  }),
+  "rllm.algorithm.use_precomputed_advantage": bool(
+    false,
+    "take step.advantage as it is and skip the estimator",
+    {
+      note: "In a group where any step carries one, a step without counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
+      loop: true,
+      why: IN_LOOP,
+    },
+  ),
+  "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {
+    open: true,
+    note: "The first five are Tinker's and the guide's, the plain names after them verl's.",
+    loop: true,
+    verl: `${ACTOR}.policy_loss.loss_mode`,
+    why: { trinity: "where Trinity has it" },
+  }),
+  "rllm.algorithm.loss_agg_mode": oneOf(
+    ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
+    null,
+    "how token losses become one number; null = the backend's default",
+    { loop: true, verl: `${ACTOR}.loss_agg_mode` },
+  ),
+  "rllm.algorithm.lr_schedule": oneOf(
+    ["constant", "linear", "cosine"],
+    "constant",
+    "learning-rate schedule",
+    { loop: true, on: FORWARDED, why: SCHEDULE },
+  ),
+  "rllm.algorithm.warmup_steps": int(-1, "learning-rate warm-up steps; 0 or below = use the ratio", {
+    loop: true,
+    verl: `${ACTOR}.optim.lr_warmup_steps`,
+    why: { trinity: "as algorithm.optimizer.lr_warmup_steps" },
+  }),
+  "rllm.algorithm.warmup_steps_ratio": float(0, "warm-up as a share of all steps", {
+    min: 0,
+    max: 1,
+    loop: true,
+    verl: `${ACTOR}.optim.lr_warmup_steps_ratio`,
+    why: { trinity: "as algorithm.optimizer.lr_warmup_steps_ratio" },
+  }),
+  "rllm.algorithm.kl_beta": float(0, "weight of the KL loss to the reference model; 0 = off", {
+    min: 0,
+    note: "On verl it also decides actor_rollout_ref.actor.use_kl_loss.",
+    loop: true,
+    verl: `${ACTOR}.kl_loss_coef`,
+  }),
+  "rllm.algorithm.eps_clip": float(0.2, "clip range of the probability ratio", {
+    min: 0,
+    loop: true,
+    on: FORWARDED,
+    why: CLIPPED,
+  }),
+  "rllm.algorithm.eps_clip_high": float(null, "upper clip range; null = eps_clip", {
+    min: 0,
+    loop: true,
+    verl: `${ACTOR}.clip_ratio_high`,
+    why: CLIPPED,
+  }),
+  "rllm.algorithm.router_replay": oneOf(
+    ["disabled", "R2", "R3"],
+    "disabled",
+    "replay of expert routing (MoE)",
+    {
+      verl: `${ACTOR}.router_replay.mode`,
+      on: "refused refused forwarded forwarded",
+      why: {
+        local: "models here have no experts",
+        tinker: "Tinker does not report routing",
+        verl: "with engines that replay experts",
+        trinity: "R3 as algorithm.enable_router_replay",
+      },
+    },
+  ),
+  "rllm.algorithm.rollout_correction.bypass_mode": bool(
+    null,
+    "true = the sampler's log-probs serve as the old ones; null = the backend's default",
+    { loop: true, verl: "algorithm.rollout_correction.bypass_mode", why: NEW_BUILDER },
+  ),
+  "rllm.algorithm.rollout_correction.tis_mode": oneOf(
+    ["token", "sequence"],
+    null,
+    "truncated importance sampling per token or per sequence; null = off",
+    { loop: true, verl: "algorithm.rollout_correction.rollout_is", why: NEW_BUILDER },
+  ),
+  "rllm.algorithm.rollout_correction.tis_cap": float(2, "upper bound of the importance weights", {
+    min: 0,
+    loop: true,
+    verl: "algorithm.rollout_correction.rollout_is_threshold",
+    why: NEW_BUILDER,
+  }),
+
+  "rllm.stepwise_advantage.enable": bool(false, "advantages for the steps of multi-step trajectories", {
+    loop: true,
+  }),
+  "rllm.stepwise_advantage.mode": oneOf(
+    ["broadcast", "per_step"],
+    "broadcast",
+    "one advantage for all steps, or one each",
+    {
+      note: "per_step is deprecated and coerced to broadcast in rLLM.",
+      loop: true,
+    },
+  ),
+  "rllm.stepwise_advantage.normalize_by_steps": bool(false, "divide by the number of steps", { loop: true }),
+} as const;

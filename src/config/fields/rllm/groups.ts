@@ -1,0 +1,69 @@
+/** Portable settings of the way from episodes to trained rows: what is kept, filtered, grouped and named. */
+import { bool, int, oneOf, str } from "../field.ts";
+
+export const GROUP_FIELDS = {
+  "rllm.disable_thinking": bool(false, "suppress thinking tokens in responses", {
+    loop: true,
+    why: "passes enable_thinking=false to the chat template",
+  }),
+  "rllm.accumulate_reasoning": bool(false, "keep the reasoning of earlier steps in the prompt", {
+    note: "true also keeps an episode's turns one row of training where a chat template rewrites earlier turns.",
+    loop: true,
+  }),
+  "rllm.mask_truncated_samples": bool(false, "leave truncated trajectories out of the loss", { loop: true }),
+  "rllm.filter_token_mismatch": bool(true, "leave out trajectories whose tokens and log-probs do not match", {
+    note: "false stops the run at such a trajectory. rLLM has the key and never reads it; its Tinker backend always drops them.",
+    loop: true,
+  }),
+
+  "rllm.compact_filtering.enable": bool(false, "leave trajectories out by why they ended", { loop: true }),
+  "rllm.compact_filtering.mask_max_prompt_length_exceeded": bool(true, "the prompt was too long", {
+    loop: true,
+  }),
+  "rllm.compact_filtering.mask_max_response_length_exceeded": bool(true, "the response was too long", {
+    loop: true,
+  }),
+  "rllm.compact_filtering.mask_env_done": bool(false, "the environment was done", { loop: true }),
+  "rllm.compact_filtering.mask_max_turns_exceeded": bool(true, "too many turns", { loop: true }),
+  "rllm.compact_filtering.mask_timeout": bool(true, "out of time", { loop: true }),
+  "rllm.compact_filtering.mask_unknown": bool(false, "no reason given", { loop: true }),
+  "rllm.compact_filtering.mask_error": bool(true, "an error", { loop: true }),
+
+  "rllm.rejection_sample.enable": bool(
+    false,
+    "drop or collect batches by how many tasks were partly solved",
+    { loop: true },
+  ),
+  "rllm.rejection_sample.mode": oneOf(
+    ["none", "episode", "group"],
+    null,
+    "what is rejected; null = episode when enabled, else none",
+    { open: true, note: "group is named by the guide and not implemented in rLLM.", loop: true },
+  ),
+  "rllm.rejection_sample.multiplier": int(1, "times as many prompts per batch, to have some to reject", {
+    min: 1,
+    loop: true,
+  }),
+  "rllm.rejection_sample.min_partial_solve_tasks": int(1, "partly solved tasks a batch needs", {
+    min: 0,
+    loop: true,
+  }),
+  "rllm.rejection_sample.min_trajs_per_group": int(2, "smallest group that trains", {
+    min: 1,
+    note: "Holds in every mode, so rollout.n below it trains nothing: that is refused.",
+    loop: true,
+  }),
+  "rllm.rejection_sample.filter_uniform_groups": bool(false, "drop groups whose rewards are all equal", {
+    loop: true,
+  }),
+
+  "rllm.transform.impute_missing_names": bool(
+    true,
+    "name unnamed trajectories by their place in the episode",
+    { loop: true },
+  ),
+  "rllm.transform.default_traj_name": str("default_traj_name", "the name that counts as unnamed", {
+    loop: true,
+  }),
+  "rllm.transform.drop_unnamed_traj": bool(false, "drop unnamed trajectories instead", { loop: true }),
+} as const;
