@@ -19,6 +19,24 @@ const SHORT = [
   "rllm.trainer.logger=[jsonl]",
 ];
 
+/** A LoRA adapter on a folder's model, trained over Tinker's protocol. */
+export const tinkerRun = (model: string): readonly string[] => [
+  "rllm/backend=tinker",
+  "rllm.rollout.n_val=1",
+  `model.name=${model}`,
+  "model.lora_rank=4",
+  "task.name=single_turn",
+  "task.reward=vowels",
+  "--import",
+  "test/golden/rewards.ts",
+  "data.train_files=test/golden/prompts.jsonl",
+  "data.val_files=test/golden/prompts.jsonl",
+  ...SHORT,
+  "rllm.data.max_response_length=8",
+  "training.num_minibatches=2",
+  "rllm.algorithm.rollout_correction.bypass_mode=false",
+];
+
 const digits = (...settings: string[]) => [
   `model.init={${INIT}, tokenizer: char, alphabet: "0123456789+="}`,
   "task.name=single_turn",

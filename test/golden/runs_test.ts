@@ -8,7 +8,9 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
-import { RUNS } from "./runs.ts";
+import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { startServer } from "../interop/server.ts";
+import { RUNS, tinkerRun } from "./runs.ts";
 
 interface Line {
   readonly phase: string;
@@ -37,10 +39,18 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-async function metricsOf(name: string, device: string): Promise<Line[]> {
-  const folder = join(dir, `${name}-${device}`);
-  const place = [`training.default_local_dir=${folder}`, "--device", device];
-  const { code, err } = await grpu(["train", ...RUNS[name]!, ...place]);
+function metricsOf(name: string, device: string): Promise<Line[]> {
+  return metricsOfRun(`${name}-${device}`, { args: [...RUNS[name]!, "--device", device] });
+}
+
+interface RunOptions {
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+async function metricsOfRun(name: string, { args, env = {} }: RunOptions): Promise<Line[]> {
+  const folder = join(dir, name);
+  const { code, err } = await grpu(["train", ...args, `training.default_local_dir=${folder}`], { env });
   expect(code, err).toBe(0);
   const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
   const parsed: Line[] = lines.map((line) => JSON.parse(line));
@@ -71,12 +81,30 @@ function settle(found: Line[], wanted: Line[], device: string): Line[] {
   });
 }
 
+/** Compares with what is stored, or stores it. */
+function check(name: string, found: Line[], device: string): void {
+  if (UPDATE && device === "cpu") writeFileSync(pathOf(name), `${JSON.stringify(found, null, 1)}\n`);
+  const wanted = stored(name);
+  expect(settle(found, wanted, device)).toEqual(wanted);
+}
+
 describe.each(Object.keys(RUNS))("%s", (name) => {
   const devices = gpuDevice && !CPU_ONLY.has(name) ? ["cpu", "webgpu"] : ["cpu"];
   test.each(devices)("gives the stored metrics on %s", async (device) => {
-    const found = await metricsOf(name, device);
-    if (UPDATE && device === "cpu") writeFileSync(pathOf(name), `${JSON.stringify(found, null, 1)}\n`);
-    const wanted = stored(name);
-    expect(settle(found, wanted, device)).toEqual(wanted);
+    check(name, await metricsOf(name, device), device);
+  });
+});
+
+describe.skipIf(!hasShared)("over Tinker's protocol", () => {
+  const MODEL = sharedPath("models/stories260k");
+  test.each(gpuDevice ? ["cpu", "webgpu"] : ["cpu"])("gives the stored metrics on %s", async (device) => {
+    const server = await startServer(["--model", MODEL, "--device", device]);
+    try {
+      const env = { TINKER_BASE_URL: server.url, TINKER_API_KEY: "tml-local" };
+      const found = await metricsOfRun(`tinker-${device}`, { args: tinkerRun(MODEL), env });
+      check("tinker", found, device);
+    } finally {
+      await server.stop();
+    }
   });
 });
