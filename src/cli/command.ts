@@ -1,16 +1,11 @@
 /** A command as plain data: the front that drives it (commander today) is one small file beside this one. */
 
-/** The outside world, as a command sees it. Tests pass their own. */
-export interface Io {
+import type { Screen } from "../log/terminal.ts";
+
+/** The outside world, as a command sees it: `err` takes everything for people. Tests pass their own. */
+export interface Io extends Screen {
   /** Machine-readable output and nothing else. Adds no newline. */
   out(text: string): void;
-  /** Everything for people. Adds no newline. */
-  err(text: string): void;
-  /** True when `err` is a terminal that may be redrawn. */
-  readonly isTerminal: boolean;
-  /** True when colour is wanted (`NO_COLOR` unset and a terminal). */
-  readonly color: boolean;
-  readonly columns: number;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Called before a command runs: signals end the process from here on, whatever JavaScript runs. */
   begin?(): void;

@@ -1,7 +1,7 @@
 /** How far a long piece of work is: a line that is redrawn on a terminal, a line now and then elsewhere. */
 
 import { duration, shortNumber } from "./format.ts";
-import type { Screen } from "./loggers/console.ts";
+import type { Screen } from "./terminal.ts";
 
 const REDRAW_MS = 100;
 /** Without a terminal, the first line comes after this long, and each next one. */

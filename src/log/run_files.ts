@@ -6,6 +6,7 @@ export const SAMPLES_FILE = "samples.jsonl";
 export const GROUPS_FILE = "groups.jsonl";
 export const CONFIG_FILE = "config.yaml";
 export const RUN_FILE = "run.json";
+export const REPORT_FILE = "report.html";
 
 /** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */
 export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<

@@ -1,4 +1,31 @@
-/** Text on its way to a terminal: prompts, samples, keys of a file and errors of others must not steer it. */
+/** The terminal: what is known of it, and text that must not steer it (prompts, samples, keys of a file, others' errors). */
+
+/** Where lines for people go. */
+export interface Screen {
+  /** Adds no newline. */
+  err(text: string): void;
+  /** True when `err` is a terminal that may be redrawn. */
+  readonly isTerminal: boolean;
+  /** True when color is wanted (`NO_COLOR` unset and a terminal). */
+  readonly color: boolean;
+  readonly columns: number;
+}
+
+const DEFAULT_COLUMNS = 100;
+
+/** This process's standard error. */
+export function processScreen(): Screen {
+  const { env, stderr, stdout } = process;
+  const isTerminal = stderr.isTTY === true && env.TERM !== "dumb";
+  return {
+    err: (text) => void stderr.write(forTerminal(text)),
+    isTerminal,
+    color: isTerminal && !env.NO_COLOR,
+    get columns() {
+      return stderr.columns ?? stdout.columns ?? DEFAULT_COLUMNS;
+    },
+  };
+}
 
 /** How this program paints: bold, dim, green, cyan and their end. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters

@@ -22,8 +22,8 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { ConfigError, RemoteError } from "../../src/errors.ts";
-import { commandOf, FolderLock, type FolderLockOptions } from "../../src/log/folder/lock.ts";
-import { type FolderOwner, OWNER_FILE, thisOwner } from "../../src/log/folder/owner.ts";
+import { FolderLock, type FolderLockOptions } from "../../src/log/folder/lock.ts";
+import { commandOf, type FolderOwner, OWNER_FILE, thisOwner } from "../../src/log/folder/owner.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/lock_child.ts", import.meta.url));
 const OPTIONS: FolderLockOptions = { advice: "Choose another.", heartbeatMs: 20, staleMs: 200 };

@@ -9,13 +9,13 @@ import { labelled, shortNumber } from "../../log/format.ts";
 import type { Logger } from "../../log/logger.ts";
 import { ConsoleLogger } from "../../log/loggers/console.ts";
 import { EpisodeFiles } from "../../log/loggers/episode_files.ts";
-import { GroupsFile, MetricsFile, SamplesFile } from "../../log/loggers/jsonl.ts";
+import { jsonlFiles } from "../../log/loggers/jsonl.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
 import { EVENTS_FILE, TensorBoardFile } from "../../log/loggers/tensorboard.ts";
 import { checkWandb, openWandb, type WandbOptions } from "../../log/loggers/wandb.ts";
 import type { RunData } from "../../log/page/page_data.ts";
 import { renderPage } from "../../log/page/render.ts";
-import { GROUPS_FILE, METRICS_FILE, SAMPLES_FILE } from "../../log/run_files.ts";
+import { REPORT_FILE } from "../../log/run_files.ts";
 import type { LoopSettings } from "../../loop/settings.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { estimateAdvantagesOn } from "../../loop/stages/estimate.ts";
@@ -30,8 +30,6 @@ import { RunPlace } from "../run/run_place.ts";
 import { openRuns } from "../run/runs.ts";
 import { openSession, type Session } from "../run/session.ts";
 import { commandName, farewell, quoted, summary } from "./train_end.ts";
-
-const REPORT_FILE = "report.html";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
   const session = await openSession(
@@ -122,13 +120,7 @@ function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io })
   const hasFiles = names.includes("jsonl") || names.includes("report");
   return [
     names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
-    ...(hasFiles
-      ? [
-          new MetricsFile(join(dir, METRICS_FILE)),
-          new SamplesFile(join(dir, SAMPLES_FILE)),
-          new GroupsFile(join(dir, GROUPS_FILE)),
-        ]
-      : []),
+    ...(hasFiles ? jsonlFiles(dir) : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
     ...(names.includes("wandb") && !loggers.has("wandb") ? openWandb(wandbRun({ config, dir, io })) : []),
     ...own.map((open) => open({ dir })),

@@ -15,6 +15,7 @@ import { FolderLock } from "../../log/folder/lock.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
 import { namesIn } from "../../log/folder/owner.ts";
 import type { Logger } from "../../log/logger.ts";
+import { writeFacts } from "../../log/loggers/report_file.ts";
 import {
   CONFIG_FILE,
   GROUPS_FILE,
@@ -134,7 +135,7 @@ export class RunPlace {
     if (this.hasWritten || this.isAddition || !this.facts) return;
     this.hasWritten = true;
     writeFileSync(join(this.dir, CONFIG_FILE), toYaml(this.config));
-    this.writeFacts(this.facts);
+    writeFacts(this.dir, this.facts);
   }
 
   /** Says how the run ended; nothing of a run that was continued and had nothing left to do. */
@@ -143,11 +144,7 @@ export class RunPlace {
     await this.lock.check();
     if (this.isContinued && !this.hasWritten) return;
     await this.write();
-    if (this.facts) this.writeFacts({ ...this.facts, ended: new Date().toISOString(), ...outcome });
-  }
-
-  private writeFacts(facts: RunFacts): void {
-    writeFileSync(join(this.dir, RUN_FILE), `${JSON.stringify(facts, null, 2)}\n`);
+    if (this.facts) writeFacts(this.dir, { ...this.facts, ended: new Date().toISOString(), ...outcome });
   }
 
   /** A logger of the run that writes only while the folder is this process's, and drops nothing before it writes. */

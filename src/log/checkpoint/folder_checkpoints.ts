@@ -34,6 +34,12 @@ const TEMPORARY = ".writing-";
 const DISCARDED = ".deleting-";
 const NAME = /^(global|warmup)_step_(\d+)$/;
 
+/**
+ * Keeps a run's checkpoints in a folder, which is made when the first is saved.
+ * @example
+ *     const checkpoints = new FolderCheckpoints<LoopState>("runs/sums", { resumeMode: "auto", keep: 2 });
+ *     await train({ ...run, checkpoints });
+ */
 export class FolderCheckpoints<State> implements CheckpointStore<State> {
   readonly dir: string;
   private readonly options: FolderCheckpointsOptions;

@@ -59,6 +59,19 @@ export function describeOwner({ pid, host, since, command }: FolderOwner): strin
   return `PID ${pid} on ${host}, since ${since} (${command})`;
 }
 
+const SECRET = /(key|token|secret|password|passwd|credentials?)$/i;
+
+/** A command line without the secrets in it: `api_key=…`, `--api-key …`. */
+export function commandOf(args: readonly string[]): string {
+  const shown = args.map((arg, i) => {
+    const [name, value] = arg.split("=", 2);
+    const isFlag = args[i - 1]?.startsWith("-") ?? false;
+    if (isFlag && SECRET.test(args[i - 1]!)) return "…";
+    return value !== undefined && SECRET.test(name!) ? `${name}=…` : arg;
+  });
+  return shown.join(" ");
+}
+
 /** Milliseconds since a file's last change, by this host's clock; 0 where it is gone. */
 export async function ageOf(file: string): Promise<number> {
   const found = await stat(file).catch(() => undefined);

@@ -1,16 +1,9 @@
-/** What a person sees while a run goes on: one line that is redrawn on a terminal, plain lines elsewhere. */
+/** A run's progress for people: one line that is redrawn on a terminal, plain lines elsewhere. */
 import { duration, shortNumber, sparkline } from "../format.ts";
 import type { Logger, LogRecord } from "../logger.ts";
+import { processScreen, type Screen } from "../terminal.ts";
 
 type Metrics = LogRecord["metrics"];
-
-/** Where the lines go; `Io` of the CLI is one. */
-export interface Screen {
-  err(text: string): void;
-  readonly isTerminal: boolean;
-  readonly color: boolean;
-  readonly columns: number;
-}
 
 const BAR_WIDTH = 18;
 /** Below this width the bar is half as long. */
@@ -19,6 +12,11 @@ const SPARKLINE_WIDTH = 24;
 /** Without a terminal, warm-up prints this many lines. */
 const WARMUP_LINES = 5;
 
+/**
+ * Prints a run's progress to standard error, or to `screen`.
+ * @example
+ *     await train({ ...run, loggers: [new ConsoleLogger()] });
+ */
 export class ConsoleLogger implements Logger {
   readonly name = "console";
   private readonly screen: Screen;
@@ -29,7 +27,7 @@ export class ConsoleLogger implements Logger {
   /** The note of the last step: it is printed when it changes. */
   private note: string | undefined;
 
-  constructor(screen: Screen) {
+  constructor(screen: Screen = processScreen()) {
     this.screen = screen;
   }
 

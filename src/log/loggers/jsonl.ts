@@ -1,8 +1,23 @@
 /** Metrics and sample rollouts as files of one JSON object a line. */
+import { join } from "node:path";
 import type { Episode } from "../../data/types.ts";
-import type { LogRecord } from "../logger.ts";
-import type { GroupsLine, SampleLine } from "../run_files.ts";
+import type { Logger, LogRecord } from "../logger.ts";
+import { GROUPS_FILE, type GroupsLine, METRICS_FILE, SAMPLES_FILE, type SampleLine } from "../run_files.ts";
 import { AppendedFile } from "./appended_file.ts";
+
+/**
+ * The loggers that write a run's metrics, samples and groups as JSONL into its folder. `grpu view` and `grpu report`
+ * read them.
+ * @example
+ *     await train({ ...run, loggers: [...jsonlFiles("runs/sums")] });
+ */
+export function jsonlFiles(dir: string): readonly Logger[] {
+  return [
+    new MetricsFile(join(dir, METRICS_FILE)),
+    new SamplesFile(join(dir, SAMPLES_FILE)),
+    new GroupsFile(join(dir, GROUPS_FILE)),
+  ];
+}
 
 /** Appends lines. What a resumed run repeats is cut off first, so that no line ever comes twice. */
 abstract class LinesFile extends AppendedFile {

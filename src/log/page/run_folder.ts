@@ -19,8 +19,9 @@ import { type CurveData, MEAN_REWARD, type RunData } from "./page_data.ts";
 import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
 
 export interface RunFolderOptions {
-  /** Flattens `config.yaml`. */
-  readonly settingsOf: (text: string) => Readonly<Record<string, string>>;
+  /** Flattens `config.yaml`. Default: no settings. */
+  readonly settingsOf?: (text: string) => Readonly<Record<string, string>>;
+  /** Default: the folder's name. */
   readonly name?: string | undefined;
 }
 
@@ -47,7 +48,7 @@ export class RunFolder {
   private changes = 0;
   private stamp = "";
 
-  constructor(dir: string, options: RunFolderOptions) {
+  constructor(dir: string, options: RunFolderOptions = {}) {
     this.dir = dir;
     this.options = options;
     this.metrics = new FollowedFile(join(dir, METRICS_FILE));
@@ -141,7 +142,7 @@ export class RunFolder {
       },
       samples: this.samples,
       groups: this.groups.items(),
-      settings: config === "" ? {} : this.options.settingsOf(config),
+      settings: config === "" ? {} : (this.options.settingsOf?.(config) ?? {}),
       config,
       badLines: [this.metrics, this.samplesFile, this.groupsFile].reduce(
         (sum, file) => sum + this.badIn(file) + file.tooLong,

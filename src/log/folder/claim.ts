@@ -1,0 +1,161 @@
+/** Who gets a folder that several processes want to lock: the first, or whoever replaces an owner that is gone. */
+import { link, mkdir, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { ConfigError } from "../../errors.ts";
+import {
+  ageOf,
+  describeOwner,
+  type FolderOwner,
+  type FoundOwner,
+  OWNER_FILE,
+  readOwner,
+  writeOwner,
+} from "./owner.ts";
+import { isFromHere, isRunning } from "./process_mark.ts";
+
+export interface FolderLockOptions {
+  /** What to do when the folder is taken, for the message: `Give this run another folder.` */
+  readonly advice: string;
+  /** The setting that names the folder, for the message. */
+  readonly setting?: string;
+  /** Default: this process's command line, without the secrets in it. */
+  readonly command?: string;
+  /** Milliseconds between two heartbeats. Default 5,000. */
+  readonly heartbeatMs?: number;
+  /** Age of the last heartbeat, in ms, after which an owner on another host may be gone. Default 60,000. */
+  readonly staleMs?: number;
+}
+
+type Settled = FolderLockOptions & Required<Pick<FolderLockOptions, "heartbeatMs" | "staleMs">>;
+
+/** Tries to settle which of several processes gets the folder. */
+const ATTEMPTS = 50;
+const RETRY_MS = 40;
+/** A take-over takes milliseconds; one as old as this crashed. */
+const TAKEOVER_MS = 10_000;
+/** Heartbeats for which an owner on another host is watched before its lock is taken over. */
+const WATCHED_HEARTBEATS = 3;
+
+/** Makes `owner` the owner of the folder. @throws {ConfigError} when the folder has an owner that still runs. */
+export async function claim(folder: string, owner: FolderOwner, options: Settled): Promise<void> {
+  const file = join(folder, OWNER_FILE);
+  const draft = `${file}.${owner.nonce}`;
+  try {
+    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+      await makeFolder(folder);
+      if (await isFirst(file, { draft, owner })) return;
+      const found = await readOwner(folder);
+      if (found !== undefined && (await isGone(file, found, options))) {
+        if (await takeOver(file, { draft, found })) return;
+      } else if (found !== undefined && found !== "unreadable") throw refusal(folder, found, options);
+      await pause(RETRY_MS);
+    }
+  } finally {
+    await rm(draft, { force: true });
+  }
+  throw new ConfigError(
+    `Cannot lock the folder ${folder}: ${file} names no owner. Delete that file if no process uses the folder.`,
+    { path: options.setting },
+  );
+}
+
+/** Makes the file unless there is one. Of several processes one succeeds. */
+async function isFirst(
+  file: string,
+  { draft, owner }: { draft: string; owner: FolderOwner },
+): Promise<boolean> {
+  try {
+    await writeOwner(draft, owner);
+    await link(draft, file);
+    return true;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // ENOENT: the folder's owner moved it between two operations.
+    if (code === "EEXIST" || code === "ENOENT") return false;
+    // Anything else may be a file system without hard links. A reader may meet this file before its text is there.
+    return unlessThere(writeOwner(file, owner, { flag: "wx" }));
+  }
+}
+
+/** Replaces the file of an owner that is gone. Of several processes one succeeds, by making a file named after that owner. */
+async function takeOver(
+  file: string,
+  { draft, found }: { draft: string; found: FoundOwner },
+): Promise<boolean> {
+  const token = `${file}.after-${nonceOf(found)}`;
+  if (!(await unlessThere(writeFile(token, "", { flag: "wx" })))) {
+    if ((await ageOf(token)) > TAKEOVER_MS) await rm(token, { force: true });
+    return false;
+  }
+  try {
+    if (nonceOf(await readOwner(dirname(file))) !== nonceOf(found)) return false;
+    await rename(draft, file);
+    return true;
+  } catch (error) {
+    // The draft was swept away by one that was quicker.
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    throw error;
+  } finally {
+    await rm(token, { force: true });
+  }
+}
+
+/** Removes the drafts of processes that were killed while they took the folder; those that still try write theirs again. */
+export async function sweep(folder: string, { nonce }: FolderOwner): Promise<void> {
+  const names = (await readdir(folder)).filter((name) => name.startsWith(`${OWNER_FILE}.`));
+  for (const name of names) if (!name.endsWith(nonce)) await rm(join(folder, name), { force: true });
+}
+
+function nonceOf(found: FoundOwner): string | undefined {
+  return typeof found === "object" ? found.nonce : found;
+}
+
+/** Whether the owner no longer runs. */
+async function isGone(file: string, found: FoundOwner, options: Settled): Promise<boolean> {
+  if (typeof found === "object" && (await isFromHere(found))) return !(await isRunning(found));
+  // Far in the future is no sign of life either: a clock is wrong.
+  if (Math.abs(await ageOf(file)) <= options.staleMs) return false;
+  return isSilent(file, options);
+}
+
+/** Watches for heartbeats, whatever the two hosts' clocks say. */
+async function isSilent(file: string, { heartbeatMs }: Settled): Promise<boolean> {
+  const before = await stat(file).catch(() => undefined);
+  await pause(WATCHED_HEARTBEATS * heartbeatMs);
+  const after = await stat(file).catch(() => undefined);
+  return before !== undefined && before.mtimeMs === after?.mtimeMs;
+}
+
+function refusal(folder: string, owner: FolderOwner, { advice, setting }: Settled): ConfigError {
+  return new ConfigError(
+    `Cannot write to the folder ${folder}: it is in use by ${describeOwner(owner)}. ${advice}`,
+    { path: setting },
+  );
+}
+
+/** False where the file to be made exists. */
+async function unlessThere(made: Promise<void>): Promise<boolean> {
+  try {
+    await made;
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw error;
+  }
+}
+
+/** True when it made the folder. */
+export async function makeFolder(folder: string): Promise<boolean> {
+  try {
+    await mkdir(folder);
+    return true;
+  } catch (error) {
+    const isThere = (error as NodeJS.ErrnoException).code === "EEXIST" && (await stat(folder)).isDirectory();
+    if (isThere) return false;
+    throw error;
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
