@@ -49,12 +49,12 @@ function checkContents(report) {
   ]) {
     if (!paths.includes(wanted)) throw new Error(`Cannot publish the package as it lacks ${wanted}`);
   }
-  for (const folder of ["shaders/", "examples/"]) {
+  for (const folder of ["dist/shaders/", "examples/"]) {
     if (!paths.some((path) => path.startsWith(folder)))
       throw new Error(`Cannot publish the package without ${folder}`);
   }
   const stray = paths.find(
-    (path) => !/^(dist|shaders|config|examples)\/|^(README\.md|LICENSE|package\.json)$/.test(path),
+    (path) => !/^(dist|config|examples)\/|^(README\.md|LICENSE|package\.json)$/.test(path),
   );
   if (stray) throw new Error(`Cannot publish the package as it holds ${stray}`);
   console.log(`${paths.length} files, ${Math.round(size / 1024)} KiB packed`);

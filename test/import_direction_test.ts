@@ -8,12 +8,20 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 
 /** Files that every part may import, and that import each other alone. */
-const LEAVES: readonly string[] = ["errors.ts", "nearest.ts", "random.ts", "registry.ts", "statistics.ts"];
+const LEAVES: readonly string[] = [
+  "errors.ts",
+  "nearest.ts",
+  "node_module.ts",
+  "random.ts",
+  "registry.ts",
+  "statistics.ts",
+];
 
 /** What each part of src/ may import besides itself and the {@link LEAVES}; `*` is everything. A part is a folder or a file. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "errors.ts": [],
   "nearest.ts": [],
+  "node_module.ts": [],
   "random.ts": [],
   "registry.ts": [],
   "statistics.ts": [],
@@ -43,8 +51,9 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^log\//,
   /^http\/listen\.ts$/,
   /^serve\/checkpoint\/(checkpoints|state_folder)\.ts$/,
-  /^compute\/(adapter|shader|nap)\.ts$/,
+  /^compute\/(adapter|nap)\.ts$/,
   /^model\/files\/disk\.ts$/,
+  /^node_module\.ts$/,
 ];
 
 const RUNTIME_USES: readonly (readonly [RegExp, string])[] = [

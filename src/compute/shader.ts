@@ -1,5 +1,5 @@
-/** Loads WGSL modules from `shaders/`: files in a checkout and on Node, URLs under the package's own in a page. */
-import { ConfigError } from "../errors.ts";
+/** Links WGSL modules: the file of a kernel with the files it includes. */
+import { readShader } from "./shader_files.ts";
 
 const INCLUDE = /^\/\/#include "(.+)\.wgsl"$/gm;
 /** Stands above the text of each included file. */
@@ -7,9 +7,9 @@ const FILE_MARK = "//#file ";
 
 const files = new Map<string, Promise<string>>();
 
-/** The module of a kernel: `shaders/<name>.wgsl` with its includes. The same path holds from `src/compute` and `dist/compute`. */
+/** The module of a kernel: `shaders/<name>.wgsl` with its includes. */
 export function loadShader(name: string): Promise<string> {
-  return linkShader(name, readShader);
+  return linkShader(name, readOnce);
 }
 
 /**
@@ -39,31 +39,12 @@ export function sourceLine(
   return { file: before[mark]!.slice(FILE_MARK.length), line: line - mark - 1 };
 }
 
-function readShader(name: string): Promise<string> {
+function readOnce(name: string): Promise<string> {
   let text = files.get(name);
   if (!text) {
-    text = readText(new URL(`../../shaders/${name}.wgsl`, import.meta.url));
+    text = readShader(name);
     files.set(name, text);
     text.catch(() => files.delete(name));
   }
   return text;
-}
-
-async function readText(url: URL): Promise<string> {
-  if (url.protocol === "file:") {
-    const { readFile } = await import("node:fs/promises");
-    try {
-      return await readFile(url, "utf8");
-    } catch (cause) {
-      throw new ConfigError(
-        `Cannot read the kernel ${url.pathname}: ${(cause as Error).message}. Reinstall grpu.`,
-      );
-    }
-  }
-  const reply = await fetch(url);
-  if (!reply.ok)
-    throw new ConfigError(
-      `Cannot fetch the kernel ${url.href}: HTTP ${reply.status}. Serve shaders/ with the package.`,
-    );
-  return reply.text();
 }

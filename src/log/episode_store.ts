@@ -1,8 +1,11 @@
 /** Episodes that wait on disk until they are trained on. */
-import { readFile, rm, writeFile } from "node:fs/promises";
+
+import { nodeModule } from "../node_module.ts";
 import { FolderLock } from "./folder/lock.ts";
 import { makeFolders } from "./folder/make_folders.ts";
 import { namesIn } from "./folder/owner.ts";
+
+const { readFile, rm, writeFile } = /* @__PURE__ */ nodeModule("node:fs/promises");
 
 const SETTING = "rllm.async_training.episode_offload_dir";
 

@@ -1,4 +1,4 @@
-/** The engine in headless Chromium, against the published figures: the compiled package and its shaders over HTTP. */
+/** The engine in headless Chromium, against the published figures: the compiled package over HTTP. */
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { createServer, type Server } from "node:http";
@@ -22,15 +22,14 @@ const FLAGS = [
   "--enable-unsafe-swiftshader",
 ];
 
-const TYPES: Record<string, string> = { js: "text/javascript", wgsl: "text/plain", html: "text/html" };
+const TYPES: Record<string, string> = { js: "text/javascript", html: "text/html" };
 
-/** Serves dist/ and shaders/; everything else is an empty page. */
+/** Serves dist/; everything else is an empty page. */
 function serve(): Promise<Server> {
   const server = createServer((request, reply) => {
     const path =
       ROOT + decodeURIComponent(new URL(request.url ?? "/", "http://page").pathname).replace(/^\/+/, "");
-    const isServed =
-      /^(dist|shaders)\//.test(path.slice(ROOT.length)) && !path.includes("..") && existsSync(path);
+    const isServed = path.startsWith(`${ROOT}dist/`) && !path.includes("..") && existsSync(path);
     if (isServed && statSync(path).isFile()) {
       reply.writeHead(200, { "content-type": TYPES[path.split(".").pop()!] ?? "application/octet-stream" });
       reply.end(readFileSync(path));

@@ -1,7 +1,6 @@
 /** Who gets a folder that several processes want to lock: the first, or whoever replaces an owner that is gone. */
-import { link, mkdir, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
 import { ConfigError } from "../../errors.ts";
+import { nodeModule } from "../../node_module.ts";
 import {
   ageOf,
   describeOwner,
@@ -12,6 +11,9 @@ import {
   writeOwner,
 } from "./owner.ts";
 import { isFromHere, isRunning } from "./process_mark.ts";
+
+const { link, mkdir, readdir, rename, rm, stat, writeFile } = /* @__PURE__ */ nodeModule("node:fs/promises");
+const { dirname, join } = /* @__PURE__ */ nodeModule("node:path");
 
 export interface FolderLockOptions {
   /** What to do when the folder is taken, for the message: `Give this run another folder.` */

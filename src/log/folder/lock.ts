@@ -3,10 +3,8 @@
  * seconds. A lock whose owner crashed is taken over: at once where the owner's process can be looked up, after missed
  * heartbeats where it ran on another host.
  */
-import { readFileSync, unlinkSync } from "node:fs";
-import { mkdir, realpath, rename, rm, rmdir, utimes } from "node:fs/promises";
-import { join, resolve } from "node:path";
 import { fileError, RemoteError } from "../../errors.ts";
+import { nodeModule } from "../../node_module.ts";
 import { claim, type FolderLockOptions, makeFolder, sweep } from "./claim.ts";
 import {
   commandOf,
@@ -18,6 +16,10 @@ import {
   thisOwner,
   writeOwner,
 } from "./owner.ts";
+
+const { readFileSync, unlinkSync } = /* @__PURE__ */ nodeModule("node:fs");
+const { mkdir, realpath, rename, rm, rmdir, utimes } = /* @__PURE__ */ nodeModule("node:fs/promises");
+const { join, resolve } = /* @__PURE__ */ nodeModule("node:path");
 
 export type { FolderLockOptions } from "./claim.ts";
 

@@ -1,7 +1,9 @@
 /** Folders, made in a way that always returns. */
-import { existsSync, mkdirSync, statSync } from "node:fs";
-import { dirname } from "node:path";
 import { fileError } from "../../errors.ts";
+import { nodeModule } from "../../node_module.ts";
+
+const { existsSync, mkdirSync, statSync } = /* @__PURE__ */ nodeModule("node:fs");
+const { dirname } = /* @__PURE__ */ nodeModule("node:path");
 
 export interface MakeFolders {
   /** What they are for: `keep checkpoints`. Default: the folder is made. */

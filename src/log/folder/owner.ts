@@ -1,7 +1,10 @@
 /** The file in a folder that names the process which writes there. */
-import { readdir, readFile, stat, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+
+import { nodeModule } from "../../node_module.ts";
 import { markThisProcess, type ProcessMark } from "./process_mark.ts";
+
+const { readdir, readFile, stat, writeFile } = /* @__PURE__ */ nodeModule("node:fs/promises");
+const { join } = /* @__PURE__ */ nodeModule("node:path");
 
 /** Name of the file. Files whose names begin with it belong to the lock too. */
 export const OWNER_FILE = ".owner.json";

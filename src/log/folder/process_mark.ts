@@ -1,7 +1,9 @@
 /** Identifies a process in a file, so that another process can tell later whether it still runs. */
-import { execFile } from "node:child_process";
-import { readFile, readlink } from "node:fs/promises";
-import { hostname } from "node:os";
+import { nodeModule } from "../../node_module.ts";
+
+const { execFile } = /* @__PURE__ */ nodeModule("node:child_process");
+const { readFile, readlink } = /* @__PURE__ */ nodeModule("node:fs/promises");
+const { hostname } = /* @__PURE__ */ nodeModule("node:os");
 
 /** Identifies one process. Plain JSON. */
 export interface ProcessMark {

@@ -74,7 +74,7 @@ export class AsyncGeneration {
     this.signal = AbortSignal.any([run.signal, this.stopper.signal]);
     this.sampler = new Sampler(backend, this.signal, { weights: "published" });
     const dir = async_training.episode_offload_dir;
-    this.store = dir === null ? undefined : openStore(dir);
+    this.store = dir === null ? undefined : new EpisodeStore(dir);
     if (this.window.quota > this.batchSize && !backend.publishWeights)
       throw new UnsupportedError(
         `Cannot generate while training as the backend ${backend.name} has no publishWeights: its sampler would change in the middle of a sequence. Set rllm.async_training.staleness_threshold=0 and trigger_parameter_sync_step=1, or give it one`,
@@ -271,14 +271,4 @@ export class AsyncGeneration {
 function idleRatio(metrics: Metrics): Metrics {
   const [waited, step] = [metrics["time/buffer_wait"], metrics["time/step"]];
   return waited === undefined || !step ? {} : { "async/trainer_idle_ratio": waited / step };
-}
-
-/** The bundle of a page has no files, and so no `EpisodeStore` (package.json, "browser"). */
-function openStore(dir: string): EpisodeStore<Episode> {
-  if (EpisodeStore === undefined)
-    throw new UnsupportedError(
-      `Cannot keep waiting episodes in ${dir}: a page has no file system. Leave rllm.async_training.episode_offload_dir out.`,
-      { part: "async", capability: "rllm.async_training.episode_offload_dir" },
-    );
-  return new EpisodeStore(dir);
 }

@@ -1,10 +1,13 @@
 /** Model files on disk: the only place of model/ that touches the runtime's file system (Node's, and so Deno's). */
-import { constants } from "node:fs";
-import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
-import { join } from "node:path";
+import type { FileHandle } from "node:fs/promises";
 import { ConfigError, fileError } from "../../errors.ts";
+import { nodeModule } from "../../node_module.ts";
 import type { FolderReader } from "./folder.ts";
 import type { ByteReader } from "./safetensors.ts";
+
+const { constants } = /* @__PURE__ */ nodeModule("node:fs");
+const { mkdir, open, readdir, rename, rm, stat } = /* @__PURE__ */ nodeModule("node:fs/promises");
+const { join } = /* @__PURE__ */ nodeModule("node:path");
 
 /** One system call reads at most 2 GiB; stay well under it. */
 const READ_BYTES = 1 << 28;
