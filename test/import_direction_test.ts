@@ -253,17 +253,6 @@ const KNOWN_CIRCLES: readonly (readonly string[])[] = [
   ["compute/matmul.ts", "compute/matmul_parts.ts"],
   ["model/files/tokenizer.ts", "model/files/tokenizer_alphabet.ts"],
   ["model/files/disk.ts", "model/files/folder.ts"],
-  [
-    "convert/shell/arithmetic.ts",
-    "convert/shell/builtins.ts",
-    "convert/shell/commands.ts",
-    "convert/shell/condition.ts",
-    "convert/shell/parameter.ts",
-    "convert/shell/shell.ts",
-    "convert/shell/statements.ts",
-    "convert/shell/words.ts",
-  ],
-  ["convert/build.ts", "convert/launched.ts", "convert/shell/read.ts", "convert/source.ts"],
   ["cli/run/backend.ts", "cli/run/tinker.ts"],
   ["log/page/run_folder.ts", "log/page/run_lines.ts"],
 ];

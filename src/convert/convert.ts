@@ -5,13 +5,12 @@ import { nearestPath, type Problem } from "../config/problem.ts";
 import { schemaOf } from "../config/schema.ts";
 import { allVerlLeaves, verlLeaves } from "../config/sync/verl_tree.ts";
 import type { Tree, Value } from "../config/yaml/tree.ts";
-import type { Converted, ConvertOptions, Note, OutValue } from "./build.ts";
-import { deepLeaves } from "./build.ts";
+import type { Converted, ConvertOptions, Note, OutValue, Source, System } from "./contract.ts";
 import { rllmToVerl, verlToRllm } from "./rllm.ts";
-import type { Source, System } from "./source.ts";
 import { verlToTrinity } from "./to_trinity.ts";
 import { trinityToVerl } from "./to_verl.ts";
 import { isTrinityPath, TRINITY_ORDER } from "./trinity_order.ts";
+import { deepLeaves } from "./values.ts";
 
 export interface ConvertRequest extends ConvertOptions {
   readonly to: System;

@@ -5,9 +5,9 @@ import type { Problem } from "../config/problem.ts";
 import { showSetting } from "../config/secret.ts";
 import { verlLeaves } from "../config/sync/verl_tree.ts";
 import { equalValues, getAt, type Tree, unflatten, type Value } from "../config/yaml/tree.ts";
-import { HOME } from "./build.ts";
+import type { Source } from "./contract.ts";
 import { convert } from "./convert.ts";
-import type { Source } from "./source.ts";
+import { HOME } from "./values.ts";
 
 export interface Difference {
   /** verl's name of the setting. */

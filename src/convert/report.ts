@@ -1,8 +1,7 @@
 /** Tells what a conversion did. */
 import { inline } from "../config/fields/render.ts";
 import { maskValue } from "../config/secret.ts";
-import type { Note } from "./build.ts";
-import type { System } from "./source.ts";
+import type { Note, System } from "./contract.ts";
 
 /** One line for people. */
 export function formatNote({ kind, from, to, value, message, line }: Note): string {

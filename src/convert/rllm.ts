@@ -11,9 +11,9 @@ import {
   VERL_STEPS,
 } from "../config/sync/tables.ts";
 import type { Value } from "../config/yaml/tree.ts";
-import { Build, type Converted, type ConvertOptions } from "./build.ts";
+import { Build } from "./build.ts";
+import type { Converted, ConvertOptions, Source } from "./contract.ts";
 import { pairsWithRllm, settleDefaults } from "./defaults.ts";
-import type { Source } from "./source.ts";
 
 const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
 const KL_BETA = "rllm.algorithm.kl_beta";

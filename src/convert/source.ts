@@ -3,41 +3,11 @@ import { isMap, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument }
 import { parseOverride } from "../config/hydra/override.ts";
 import type { Problem } from "../config/problem.ts";
 import { readYaml } from "../config/yaml/read.ts";
-import { joinPath, leaves, type Value } from "../config/yaml/tree.ts";
-import { deepLeaves, HOME, type Note } from "./build.ts";
+import { joinPath, leaves } from "../config/yaml/tree.ts";
+import type { Comment, Note, Source, SourceValue, System } from "./contract.ts";
 import { type ConfigBelow, configBelow, defaultsBelow, programProblem } from "./launched.ts";
 import { readShell, type ShellOptions, type ShellWord } from "./shell/read.ts";
-
-export const SYSTEMS = ["verl", "rllm", "trinity"] as const;
-export type System = (typeof SYSTEMS)[number];
-
-export interface SourceValue {
-  readonly value: Value;
-  readonly file: string;
-  readonly line?: number | undefined;
-  readonly comment?: Comment | undefined;
-  /** Given as `+key=value`, which also adds what the system does not have. */
-  readonly isAdded?: boolean;
-  /** Why the value cannot be told, in a script. */
-  readonly unread?: string;
-}
-
-export interface Comment {
-  /** Lines above the setting, as the YAML library keeps them (each with its leading space). */
-  readonly before?: string | undefined;
-  /** On the setting's own line. */
-  readonly inline?: string | undefined;
-}
-
-export interface Source {
-  readonly system: System;
-  readonly values: Map<string, SourceValue>;
-  readonly problems: Problem[];
-  /** What reading took for granted or left out. */
-  readonly notes?: readonly Note[];
-  /** Comment at the head of the file. */
-  readonly head?: string | undefined;
-}
+import { deepLeaves, HOME } from "./values.ts";
 
 export interface SourceFile {
   readonly name: string;

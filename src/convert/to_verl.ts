@@ -1,6 +1,7 @@
 /** A Trinity-RFT configuration as verl's settings: the inverse of to_trinity.ts. */
 import type { Value } from "../config/yaml/tree.ts";
-import { Build, type Converted, type ConvertOptions } from "./build.ts";
+import { Build } from "./build.ts";
+import type { Converted, ConvertOptions, Source } from "./contract.ts";
 import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
 import {
   ALGORITHM_TYPES,
@@ -15,7 +16,6 @@ import {
   VERL_LOCAL_DIR_TAIL,
   WITHOUT_TYPE,
 } from "./rows.ts";
-import type { Source } from "./source.ts";
 import { takeTasksets } from "./tasksets.ts";
 
 const ACTOR = "actor_rollout_ref.actor";

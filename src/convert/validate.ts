@@ -10,9 +10,10 @@ import { allVerlLeaves, verlField } from "../config/sync/verl_tree.ts";
 import { leaves, MANDATORY } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
 import { checkTrinity } from "./check_trinity.ts";
+import type { Source, System } from "./contract.ts";
 import { knownSettings } from "./convert.ts";
 import type { ShellOptions } from "./shell/read.ts";
-import { readSource, type Source, type SourceFile, type System } from "./source.ts";
+import { readSource, type SourceFile } from "./source.ts";
 import { trinityField } from "./trinity_fields.ts";
 
 export interface ValidateOptions

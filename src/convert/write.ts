@@ -15,9 +15,9 @@ import { parseValue } from "../config/hydra/override.ts";
 import { toDocument } from "../config/show.ts";
 import { joinPath, type Tree, type Value } from "../config/yaml/tree.ts";
 import { ConfigError } from "../errors.ts";
-import { HOME, type OutValue, toTree } from "./build.ts";
-import type { Comment, Source, System } from "./source.ts";
+import type { Comment, OutValue, Source, System } from "./contract.ts";
 import { TRINITY_ORDER } from "./trinity_order.ts";
+import { HOME, toTree } from "./values.ts";
 
 export interface WriteOptions {
   readonly system: System;

@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import type { Value } from "../../src/config/yaml/tree.ts";
-import type { ConvertOptions } from "../../src/convert/build.ts";
+import type { ConvertOptions } from "../../src/convert/contract.ts";
 import { convert } from "../../src/convert/convert.ts";
 import { readSource } from "../../src/convert/source.ts";
 import { convertedTree, writeArgs, writeYaml } from "../../src/convert/write.ts";

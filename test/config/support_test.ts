@@ -15,10 +15,10 @@ import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
 import { reasonOn, statusOf, supportTable } from "../../src/config/fields/support.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../../src/config/schema.ts";
 import { leaves, type Value } from "../../src/config/yaml/tree.ts";
+import type { Source } from "../../src/convert/contract.ts";
 import { convert } from "../../src/convert/convert.ts";
 import { counterpartsOf } from "../../src/convert/counterpart.ts";
 import { ROWS } from "../../src/convert/rows.ts";
-import type { Source } from "../../src/convert/source.ts";
 import { overrideText } from "../../src/convert/write.ts";
 import { attempt, readConfig } from "./disk.ts";
 

@@ -3,11 +3,11 @@
 import { describe, expect, test } from "vitest";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import type { Value } from "../../src/config/yaml/tree.ts";
-import type { ConvertOptions, Note } from "../../src/convert/build.ts";
+import type { ConvertOptions, Note, Source, System } from "../../src/convert/contract.ts";
 import { convert, readProfile } from "../../src/convert/convert.ts";
 import { diffSources, formatDiff } from "../../src/convert/diff.ts";
 import { formatNote, writeReport } from "../../src/convert/report.ts";
-import { readSource, type Source, type System } from "../../src/convert/source.ts";
+import { readSource } from "../../src/convert/source.ts";
 import { validateFile } from "../../src/convert/validate.ts";
 import { rewriteYaml, writeArgs, writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "../config/disk.ts";

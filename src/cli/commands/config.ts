@@ -1,5 +1,5 @@
 /** `grpu config ...`: show, validate, explain, compare and convert configurations. */
-import type { System } from "../../convert/source.ts";
+import type { System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";

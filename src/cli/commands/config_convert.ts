@@ -1,8 +1,8 @@
 /** `grpu config convert`: one system's configuration as another's. */
 
 import type { Value } from "../../config/yaml/tree.ts";
-import type { ConvertOptions, Note } from "../../convert/build.ts";
-import type { Source, SourceFile, System } from "../../convert/source.ts";
+import type { ConvertOptions, Note, Source, System } from "../../convert/contract.ts";
+import type { SourceFile } from "../../convert/source.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io } from "../command.ts";
 import { writeText } from "../files.ts";

@@ -1,8 +1,9 @@
 /** What the commands of `grpu config` read: files and overrides of any of the systems, and the packaged defaults. */
 
 import type { Problem } from "../../config/problem.ts";
+import type { Source, System } from "../../convert/contract.ts";
 import type { ShellOptions } from "../../convert/shell/read.ts";
-import type { Source, SourceFile, System } from "../../convert/source.ts";
+import type { SourceFile } from "../../convert/source.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io } from "../command.ts";
 import { locate, packagedText, readText, textOf } from "../files.ts";

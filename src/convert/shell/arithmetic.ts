@@ -2,7 +2,6 @@
 import { type ArithmeticExpression, parse } from "unbash";
 import type { Shell } from "./shell.ts";
 import { isKnown } from "./text.ts";
-import { expandText } from "./words.ts";
 
 /** The value of an expression; undefined where a variable in it is not known. */
 export function evaluate(shell: Shell, expression: ArithmeticExpression | undefined): bigint | undefined {
@@ -28,12 +27,12 @@ export function evaluate(shell: Shell, expression: ArithmeticExpression | undefi
 
 /** The parser leaves a variable within a sum as it is written. */
 function wordText(shell: Shell, word: Extract<ArithmeticExpression, { type: "ArithmeticWord" }>): string {
-  if (word.parts !== undefined || !/[$`]/.test(word.value)) return expandText(shell, word);
+  if (word.parts !== undefined || !/[$`]/.test(word.value)) return shell.expandText(word);
   const source = `x "${word.value}"`;
   const [statement] = parse(source).commands;
   const inner = statement?.command.type === "Command" ? statement.command.suffix[0] : undefined;
   if (inner?.type !== "Word") return shell.refuse(`it counts with ${word.value}`, word.pos);
-  return shell.withSource(source, word.pos, () => expandText(shell, inner));
+  return shell.withSource(source, word.pos, () => shell.expandText(inner));
 }
 
 const NUMBER = /^(?:0[xX][\da-fA-F]+|\d+)$/;
@@ -159,7 +158,7 @@ function compute(shell: Shell, operator: string, [a, b]: readonly [bigint, bigin
 }
 
 function assign(shell: Shell, target: ArithmeticExpression, value: bigint | undefined, pos: number): void {
-  const name = target.type === "ArithmeticWord" ? expandText(shell, target).trim() : "";
+  const name = target.type === "ArithmeticWord" ? shell.expandText(target).trim() : "";
   if (!NAME.test(name)) shell.refuse("it assigns to what is no variable", pos);
   const line = shell.lineAt(pos);
   const item =

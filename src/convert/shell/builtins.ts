@@ -1,25 +1,13 @@
 /** What the shell does itself, as far as settings can depend on it. */
-import { type Assignment, type Command, parse } from "unbash";
+import { type Command, parse } from "unbash";
 import { evaluate } from "./arithmetic.ts";
-import { assign, commandText } from "./commands.ts";
+import { assign } from "./assign.ts";
+import { cat, echo, namePart, print, printf, seq } from "./builtin_output.ts";
+import { type Builtin, type Call, forget } from "./call.ts";
 import { testWords } from "./condition.ts";
 import type { Flow, Shell } from "./shell.ts";
 import { isList } from "./state.ts";
-import { runScript } from "./statements.ts";
-import { type Item, isKnown, knownTail } from "./text.ts";
-import { expandText } from "./words.ts";
-
-export interface Call {
-  readonly args: readonly Item[];
-  readonly line: number;
-  readonly node: Command;
-  /** `NAME=value` of `export` and its like. */
-  readonly assignments: readonly Assignment[];
-  /** False where the output goes to a file. */
-  readonly isPrinting: boolean;
-}
-
-type Builtin = (shell: Shell, call: Call) => Flow;
+import { commandText, isKnown } from "./text.ts";
 
 const nothing: Builtin = (shell) => shell.succeed(true);
 
@@ -69,11 +57,6 @@ export const BUILTINS: Readonly<Record<string, Builtin>> = {
   readarray: (shell, call) => forget(shell, call, "readarray"),
   getopts: (shell, call) => forget(shell, call, "getopts"),
 };
-
-function print(shell: Shell, { isPrinting }: Call, text: string): Flow {
-  if (isPrinting) shell.print(text);
-  return shell.succeed(true);
-}
 
 function setOptions(shell: Shell, { args }: Call): Flow {
   const end = args.findIndex(({ text }) => text === "--");
@@ -176,96 +159,12 @@ function changeFolder(shell: Shell, { args, line }: Call): Flow {
   return shell.succeed(undefined);
 }
 
-function echo(shell: Shell, call: Call): Flow {
-  const flags = call.args.findIndex(({ text }) => !/^-[neE]+$/.test(text));
-  const count = flags < 0 ? call.args.length : flags;
-  const options = call.args
-    .slice(0, count)
-    .map(({ text }) => text)
-    .join("");
-  const text = call.args
-    .slice(count)
-    .map((word) => word.text)
-    .join(" ");
-  const isEscaped = options.includes("e") && text.includes("\\");
-  if (isEscaped) return print(shell, call, shell.session.unknown("the output of `echo -e`", call.line).text);
-  return print(shell, call, options.includes("n") ? text : `${text}\n`);
-}
-
-function printf(shell: Shell, call: Call): Flow {
-  const [format, ...values] = call.args.map(({ text }) => text);
-  if (format === "-v" || format === undefined) return forget(shell, call, "printf");
-  const places = format.match(/%[sd%]/g) ?? [];
-  const isPlain = !/%[^sd%]/.test(format) && !/\\[^n]/.test(format);
-  const isOnce = values.length === places.filter((place) => place !== "%%").length;
-  if (!isPlain || !isOnce)
-    return print(shell, call, shell.session.unknown("the output of `printf`", call.line).text);
-  let next = 0;
-  const text = format.replace(/%[sd%]/g, (place) => (place === "%%" ? "%" : values[next++]!));
-  return print(shell, call, text.replaceAll("\\n", "\n"));
-}
-
-/** `cat <<EOF`: the text itself. */
-function cat(shell: Shell, call: Call): Flow {
-  const document = call.node.redirects.find((it) => it.type === "HereDoc" || it.type === "HereString");
-  if (document === undefined || call.args.length > 0) {
-    return print(
-      shell,
-      call,
-      shell.session.unknown(`the output of \`cat ${commandText(call.args)}\``, call.line).text,
-    );
-  }
-  if (document.type === "HereString") {
-    const text = document.target === undefined ? "" : expandText(shell, document.target);
-    return print(shell, call, `${text}\n`);
-  }
-  const { body, delimiter, operator } = document;
-  const text = delimiter?.quoted ? body.text : expandText(shell, body);
-  return print(shell, call, operator === "<<-" ? text.replace(/^\t+/gm, "") : text);
-}
-
-function namePart(shell: Shell, call: Call, command: "basename" | "dirname"): Flow {
-  const [path, suffix, more] = call.args.map(({ text }) => text);
-  const unknown = () =>
-    print(
-      shell,
-      call,
-      shell.session.unknown(`the output of \`${command} ${commandText(call.args)}\``, call.line).text,
-    );
-  const isPlain = path !== undefined && more === undefined && !path.startsWith("-") && !/\/$/.test(path);
-  if (!isPlain || !knownTail(path).includes("/")) {
-    if (!isPlain || !isKnown(path)) return unknown();
-    return print(shell, call, `${command === "basename" ? withoutSuffix(path, suffix) : "."}\n`);
-  }
-  const slash = path.lastIndexOf("/");
-  if (command === "dirname") {
-    const folder = path.slice(0, slash).replace(/\/+$/, "");
-    return print(shell, call, `${folder === "" ? "/" : folder}\n`);
-  }
-  return print(shell, call, `${withoutSuffix(path.slice(slash + 1), suffix)}\n`);
-}
-
-function withoutSuffix(name: string, suffix: string | undefined): string {
-  return suffix && name !== suffix && name.endsWith(suffix) ? name.slice(0, -suffix.length) : name;
-}
-
-function seq(shell: Shell, call: Call): Flow {
-  const numbers = call.args.map(({ text }) => (/^-?\d+$/.test(text) ? Number(text) : Number.NaN));
-  const [first, step, last] =
-    numbers.length === 1 ? [1, 1, numbers[0]] : numbers.length === 2 ? [numbers[0], 1, numbers[1]] : numbers;
-  const count = Math.floor((last! - first!) / step) + 1;
-  if (!(count >= 0 && count <= 10_000)) {
-    return print(shell, call, shell.session.unknown("the output of `seq`", call.line).text);
-  }
-  return print(shell, call, Array.from({ length: count }, (_, i) => `${first! + i * step}\n`).join(""));
-}
-
 function evalText(shell: Shell, call: Call): Flow {
   const text = call.args.map((word) => word.text).join(" ");
   if (!isKnown(text)) return unknownEffect(shell, call, "eval");
   const script = parse(text);
   if (script.errors !== undefined) return shell.refuse("it evaluates what bash cannot read", call.node.pos);
-  return shell.withSource(text, call.node.pos, () => runScript(shell, script.commands));
+  return shell.withSource(text, call.node.pos, () => shell.runScript(script.commands));
 }
 
 /** Another file, or text that only a run knows, can change every variable. */
@@ -288,14 +187,4 @@ function isHarmless(argument: Command["suffix"][number] | undefined): boolean {
 function forgetAll(shell: Shell, why: string, line: number): void {
   for (const name of shell.state.variables.keys())
     shell.state.variables.set(name, shell.session.unknown(why, line));
-}
-
-/** Variables that are read from a file or a person. */
-function forget(shell: Shell, { args, line, node }: Call, command: string): Flow {
-  const names = args.filter(({ text }) => /^[A-Za-z_]\w*$/.test(text));
-  if (names.length === 0)
-    return shell.refuse(`it reads into a variable that is not named (${command})`, node.pos);
-  for (const { text } of names)
-    shell.setVariable(text, shell.session.unknown(`what \`${command}\` reads`, line));
-  return shell.succeed(undefined);
 }

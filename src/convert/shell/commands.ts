@@ -1,12 +1,11 @@
 /** Simple commands: assignments, functions, what the shell does itself, and programs. */
 import type { Assignment, Command } from "unbash";
-import { evaluateText } from "./arithmetic.ts";
+import { assign } from "./assign.ts";
 import { BUILTINS } from "./builtins.ts";
 import { isLaunch } from "./launch.ts";
 import type { Flow, Shell } from "./shell.ts";
-import { isList, type Variable } from "./state.ts";
-import { type Item, isKnown, render } from "./text.ts";
-import { expandFields, expandText } from "./words.ts";
+import { commandText, type Item, isKnown, render } from "./text.ts";
+import { expandFields } from "./words.ts";
 
 export function runCommand(shell: Shell, node: Command): Flow {
   const line = shell.lineAt(node.pos);
@@ -45,11 +44,6 @@ function isErrors({
   return descriptor?.type === "FileDescriptor" && descriptor.value === 2;
 }
 
-export function commandText(words: readonly Item[]): string {
-  const text = words.map((word) => render(word.text, (name) => `$${name}`)).join(" ");
-  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
-}
-
 const DECLARATIONS = new Set(["export", "declare", "typeset", "local", "readonly"]);
 
 /** Words behind a command; of a declaration the assignments are kept apart. */
@@ -60,7 +54,7 @@ function expandArguments(shell: Shell, name: string, rest: readonly Command["arg
       it.value.type === "Word" && it.value.parts?.some(({ type }) => type === "BraceExpansion");
     if (hasBraces) return shell.refuse(`it gives ${name} braces, of which bash makes several words,`, it.pos);
     if (DECLARATIONS.has(name)) return [];
-    const value = it.value.type === "Word" ? expandText(shell, it.value) : "";
+    const value = it.value.type === "Word" ? shell.expandText(it.value) : "";
     const isPlain = it.index === undefined && it.value.type === "Word";
     const text = isPlain ? `${it.name}${it.append ? "+" : ""}=${value}` : it.text;
     return [{ text, line: shell.lineAt(it.pos) }];
@@ -81,54 +75,4 @@ function withEnvironment(shell: Shell, assignments: readonly Assignment[], run: 
   const flow = run();
   for (const [name, kept] of old) shell.restore(name, kept);
   return flow;
-}
-
-/** `NAME=value`, `NAME+=value`, `LIST=(...)`, `LIST[i]=value`. */
-export function assign(shell: Shell, { name, value, append, index, pos }: Assignment): void {
-  const line = shell.lineAt(pos);
-  const oldOf = () => (append ? shell.variable(name, line, { hasDefault: true }) : undefined);
-  if (value.type === "ArrayValue") {
-    const old = oldOf();
-    shell.setVariable(name, readList(shell, { name, old, value }));
-    return;
-  }
-  const text = expandText(shell, value);
-  if (index !== undefined) {
-    const raw = expandText(shell, index);
-    const key = shell.isMap(name) ? raw : evaluateText(shell, raw, index.pos);
-    if (key === undefined) shell.refuse(`it sets an element of ${name} whose index is not known,`, pos);
-    const before = append ? (shell.variableText(`${name}[${key}]`, line) ?? "") : "";
-    shell.setElement(name, String(key), { text: before + text, line });
-    return;
-  }
-  // The text may set the variable itself: X+=${X:=1}.
-  const old = oldOf();
-  if (old !== undefined && isList(old))
-    shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
-  else shell.setVariable(name, { text: (old === undefined ? "" : old.text) + text, line });
-}
-
-interface ListValue {
-  readonly name: string;
-  readonly old: Variable | undefined;
-  readonly value: Extract<Assignment["value"], { type: "ArrayValue" }>;
-}
-
-function readList(shell: Shell, { name, old, value }: ListValue): Variable {
-  const list = new Map<string, Item>(old === undefined ? [] : isList(old) ? old : [["0", old]]);
-  let next = Math.max(-1, ...[...list.keys()].map(Number).filter(Number.isInteger)) + 1;
-  for (const word of value.elements) {
-    const keyed = /^\[([^\]]+)\]=/.exec(word.text);
-    if (keyed) {
-      const [, key] = keyed;
-      const text = expandText(shell, word).slice(keyed[0].length);
-      const plain = key!.replace(/^(["'])(.*)\1$/, "$2");
-      if (!/^[\w.-]+$/.test(plain)) return shell.refuse(`an index of ${name} is not plain text`, word.pos);
-      list.set(plain, { text, line: shell.lineAt(word.pos) });
-      if (/^\d+$/.test(plain)) next = Number(plain) + 1;
-      continue;
-    }
-    for (const item of expandFields(shell, [word])) list.set(String(next++), item);
-  }
-  return list;
 }

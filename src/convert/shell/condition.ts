@@ -1,11 +1,10 @@
 /** `[ ... ]`, `test` and `[[ ... ]]`: true, false, or not known. */
 import type { TestExpression } from "unbash";
 import { evaluateText } from "./arithmetic.ts";
-import { patternSource } from "./pattern.ts";
+import { type PatternPiece, patternSource } from "./pattern.ts";
 import type { Shell } from "./shell.ts";
 import type { Status } from "./state.ts";
 import { equalTexts, type Item, isEmpty, isKnown } from "./text.ts";
-import { expandPattern, expandText } from "./words.ts";
 
 export function testExpression(shell: Shell, expression: TestExpression): Status {
   switch (expression.type) {
@@ -27,24 +26,24 @@ export function testExpression(shell: Shell, expression: TestExpression): Status
     }
     case "TestUnary":
       return unary(shell, expression.operator, {
-        text: expandText(shell, expression.operand),
+        text: shell.expandText(expression.operand),
         line: shell.lineAt(expression.pos),
       });
     default: {
       const { operator, left, right, pos } = expression;
-      const a = expandText(shell, left);
+      const a = shell.expandText(left);
       if (operator === "=" || operator === "==" || operator === "!=") {
-        const pieces = expandPattern(shell, right);
+        const pieces = shell.expandPieces(right);
         const isMatch = matches(a, pieces);
         return operator === "!=" ? not(isMatch) : isMatch;
       }
-      return binary(shell, operator, { a, b: expandText(shell, right), pos });
+      return binary(shell, operator, { a, b: shell.expandText(right), pos });
     }
   }
 }
 
 /** Whether a text is what a pattern matches. */
-export function matches(text: string, pieces: ReturnType<typeof expandPattern>): Status {
+export function matches(text: string, pieces: readonly PatternPiece[]): Status {
   const whole = pieces.map((piece) => piece.text).join("");
   const isPlain = pieces.every((piece) => piece.isQuoted || !/[*?[\]]/.test(piece.text));
   if (isPlain) return equalTexts(text, whole);

@@ -5,7 +5,6 @@ import { joinPieces, type PatternPiece, removeMatch, replaceMatch } from "./patt
 import type { Shell } from "./shell.ts";
 import { isList, type Variable } from "./state.ts";
 import { hasUnknown, type Item, isEmpty, isKnown, knownTail } from "./text.ts";
-import { expandPattern, expandPieces, expandText } from "./words.ts";
 
 export interface Expansion {
   readonly items: readonly Item[];
@@ -45,7 +44,7 @@ export function expandParameter(shell: Shell, part: Part, isQuoted: boolean): Ex
 /** An array's index: `@`, `*`, a key, or a sum that is a number. */
 function indexOf(shell: Shell, name: string, index: Word): string {
   if (index.value === "@" || index.value === "*") return index.value;
-  const text = expandText(shell, index);
+  const text = shell.expandText(index);
   return shell.isMap(name) ? text : String(evaluateText(shell, text, index.pos) ?? "");
 }
 
@@ -133,7 +132,7 @@ function withDefault(shell: Shell, { part, operation, value, isQuoted }: Change<
   const isUnset = value.items.length === 0 && !(value.isList && part.parameter === "@");
   const isMissing = operator.startsWith(":") ? (isUnset ? true : isEmpty(text)) : isUnset;
   const other = (): Expansion => {
-    const pieces = expandPieces(shell, operand, { isQuoted });
+    const pieces = shell.expandPieces(operand, { isQuoted });
     return { items: [{ text: joinPieces(pieces), line }], pieces };
   };
   if (operator.endsWith("+"))
@@ -154,7 +153,7 @@ function unknownOf(shell: Shell, part: ParameterExpansionPart): Expansion {
 
 function slice(shell: Shell, { part, operation, value }: Change<"Slice">): Expansion {
   const [start, length] = [operation.offset, operation.length].map((word) =>
-    word === undefined ? undefined : evaluateText(shell, expandText(shell, word), word.pos),
+    word === undefined ? undefined : evaluateText(shell, shell.expandText(word), word.pos),
   );
   const isOpen = start === undefined || (operation.length !== undefined && length === undefined);
   if (isOpen) return unknownOf(shell, part);
@@ -201,7 +200,7 @@ function changedText(shell: Shell, text: string, operation: TextChange): string 
     const [part, rest] = operation.operator.length === 2 ? [text, ""] : [text.slice(0, 1), text.slice(1)];
     return (isUpper ? part.toUpperCase() : part.toLowerCase()) + rest;
   }
-  const pattern = expandPattern(shell, operation.type === "Remove" ? operation.operand : operation.pattern);
+  const pattern = shell.expandPieces(operation.type === "Remove" ? operation.operand : operation.pattern);
   if (!isKnown(pattern.map((piece) => piece.text).join(""))) return undefined;
   if (operation.type === "Remove") {
     // The last part of a path is known where only its beginning is not.
@@ -209,7 +208,7 @@ function changedText(shell: Shell, text: string, operation: TextChange): string 
     if (isName && knownTail(text).includes("/")) return text.slice(text.lastIndexOf("/") + 1);
     return isKnown(text) ? removeMatch(text, pattern, operation.operator) : undefined;
   }
-  const replacement = expandText(shell, operation.replacement);
+  const replacement = shell.expandText(operation.replacement);
   if (!isKnown(text)) return undefined;
   return replaceMatch(text, pattern, { operator: operation.operator, replacement });
 }

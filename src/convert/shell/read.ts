@@ -1,12 +1,13 @@
 /** The settings of the run that a launch script starts, as bash would pass them; nothing is run. */
 import { parse } from "unbash";
 import type { Problem } from "../../config/problem.ts";
-import type { Note } from "../build.ts";
+import type { Note } from "../contract.ts";
 import { programOf, readArguments } from "./launch.ts";
 import { type Launch, Refusal, Session } from "./session.ts";
 import { Shell } from "./shell.ts";
-import { runScript } from "./statements.ts";
+import { runBody, runScript } from "./statements.ts";
 import { hasReserved, hasUnknown, type Item, onlyEnvironment, render, unknownReasons } from "./text.ts";
+import { expandPieces } from "./words.ts";
 
 export interface ShellOptions {
   /** Variables of the environment, as `--env NAME=VALUE` gives them. */
@@ -53,12 +54,14 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
   }
 }
 
+const INTERPRETER = { runScript, runBody, expandPieces };
+
 /** Every command with overrides that a script starts, in order. @throws {Refusal} with the line. */
 export function launchesOf(script: string, { env = new Map(), args = [] }: ShellOptions = {}): Session {
   const session = new Session(env);
   if (hasReserved(script)) throw new Refusal("it holds characters for private use (U+E000)", 1);
   const { commands, errors } = parse(script);
-  const shell = new Shell(script, session);
+  const shell = new Shell(script, session, INTERPRETER);
   if (errors?.[0])
     throw new Refusal(`bash cannot read it (${errors[0].message})`, shell.lineAt(errors[0].pos));
   shell.state.positional = args.map((text) => ({ text, line: 1 }));

@@ -1,12 +1,33 @@
 /** A shell that only reads: it follows a script as bash does and starts nothing. */
-import type { CommandExpansionPart, Script } from "unbash";
+import type {
+  ArithmeticExpression,
+  CommandExpansionPart,
+  HereDocBody,
+  Script,
+  Statement,
+  Word,
+} from "unbash";
+import { joinPieces, type PatternPiece } from "./pattern.ts";
 import { Refusal, type Session } from "./session.ts";
 import { type FunctionBody, isList, type Kept, State, type Status, type Variable } from "./state.ts";
-import { runBody, runScript } from "./statements.ts";
 import type { Item } from "./text.ts";
 
 /** How a command ends: with the next one, or by leaving a loop, a function or the script. */
 export type Flow = "next" | "break" | "continue" | "return" | "exit";
+
+/** What holds text to expand. */
+export type Texts = Word | HereDocBody | Extract<ArithmeticExpression, { type: "ArithmeticWord" }>;
+
+/** The two halves of reading, which need each other: statements expand words, and words hold statements (`$(...)`). */
+export interface Interpreter {
+  readonly runScript: (shell: Shell, statements: readonly Statement[]) => Flow;
+  readonly runBody: (shell: Shell, body: FunctionBody) => Flow;
+  readonly expandPieces: (
+    shell: Shell,
+    word: Texts,
+    options?: { isQuoted?: boolean | undefined },
+  ) => PatternPiece[];
+}
 
 /** Calls that go deeper are a recursion that does not end. */
 const DEEPEST_CALL = 200;
@@ -14,13 +35,29 @@ const DEEPEST_CALL = 200;
 export class Shell {
   state = new State();
   readonly session: Session;
+  private readonly interpreter: Interpreter;
   private source: string;
   /** Set while a text is read that does not stand in the script as it is. */
   private fixedLine: number | undefined;
 
-  constructor(source: string, session: Session) {
+  constructor(source: string, session: Session, interpreter: Interpreter) {
     this.source = source;
     this.session = session;
+    this.interpreter = interpreter;
+  }
+
+  runScript(statements: readonly Statement[]): Flow {
+    return this.interpreter.runScript(this, statements);
+  }
+
+  /** A word in parts, each quoted or not; quoted parts of a pattern stand for themselves. */
+  expandPieces(word: Texts, options?: { isQuoted?: boolean | undefined }): PatternPiece[] {
+    return this.interpreter.expandPieces(this, word, options);
+  }
+
+  /** A word as one text, without splitting: the value of an assignment, the operand of a test. */
+  expandText(word: Texts): string {
+    return joinPieces(this.expandPieces(word));
   }
 
   lineAt(pos: number): number {
@@ -127,8 +164,8 @@ export class Shell {
     this.state = outer.clone();
     this.state.output = "";
     const own = inner.source;
-    if (own === undefined) runScript(this, inner.commands);
-    else this.withSource(own, node.pos, () => runScript(this, inner.commands));
+    if (own === undefined) this.runScript(inner.commands);
+    else this.withSource(own, node.pos, () => this.runScript(inner.commands));
     // A branch inside puts another state in its place.
     const { output, status } = this.state;
     this.state = outer;
@@ -147,7 +184,7 @@ export class Shell {
     const { positional, hasOpenArguments } = this.state;
     this.setArguments(words);
     this.state.frames.push(new Map());
-    const flow = runBody(this, body);
+    const flow = this.interpreter.runBody(this, body);
     for (const [name, kept] of this.state.frames.pop() ?? []) this.restore(name, kept);
     this.state.positional = positional;
     this.state.hasOpenArguments = hasOpenArguments;

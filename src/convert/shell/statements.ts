@@ -7,7 +7,7 @@ import type { Reason } from "./session.ts";
 import type { Flow, Shell } from "./shell.ts";
 import { type FunctionBody, mergeStates, type State } from "./state.ts";
 import { isKnown } from "./text.ts";
-import { expandFields, expandPattern, expandText } from "./words.ts";
+import { expandFields } from "./words.ts";
 
 type Node = Statement["command"];
 
@@ -175,11 +175,11 @@ function runIf(shell: Shell, clauses: readonly Pick<If, "clause" | "then">[], la
 }
 
 function runCase(shell: Shell, node: Case): Flow {
-  const text = expandText(shell, node.word);
+  const text = shell.expandText(node.word);
   const from = (i: number): Flow => {
     const item = node.items[i];
     if (item === undefined) return shell.succeed(true);
-    const found = item.pattern.map((word) => matches(text, expandPattern(shell, word)));
+    const found = item.pattern.map((word) => matches(text, shell.expandPieces(word)));
     const isMatch = found.includes(true) ? true : found.includes(undefined) ? undefined : false;
     if (isMatch === false) return from(i + 1);
     if (isMatch) return take(i);

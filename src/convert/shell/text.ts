@@ -85,3 +85,9 @@ export function render(text: string, write: (name: string) => string): string {
 export function knownTail(text: string): string {
   return text.slice(text.lastIndexOf(CLOSE) + 1);
 }
+
+/** A command as a message quotes it: at most 60 characters. */
+export function commandText(words: readonly Item[]): string {
+  const text = words.map((word) => render(word.text, (name) => `$${name}`)).join(" ");
+  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
+}

@@ -1,30 +1,14 @@
 /** Expansion of words: variables, substitutions, quotes, splitting, braces. */
-import { type ArithmeticExpression, type HereDocBody, parse, type Word, type WordPart } from "unbash";
+import { parse, type Word, type WordPart } from "unbash";
 import { evaluate } from "./arithmetic.ts";
 import { expandBraces } from "./braces.ts";
 import { type Expansion, expandParameter } from "./parameter.ts";
-import { joinPieces, type PatternPiece } from "./pattern.ts";
-import type { Shell } from "./shell.ts";
+import type { PatternPiece } from "./pattern.ts";
+import type { Shell, Texts } from "./shell.ts";
 import { type Item, isKnown } from "./text.ts";
 
-type Texts = Word | HereDocBody | Extract<ArithmeticExpression, { type: "ArithmeticWord" }>;
-
-/** A word as one text, without splitting: the value of an assignment, the operand of a test. */
-export function expandText(shell: Shell, word: Texts, { isQuoted = false } = {}): string {
-  return joinPieces(pieces(shell, word, isQuoted));
-}
-
-/** A word as a pattern: quoted parts stand for themselves. */
-export function expandPattern(shell: Shell, word: Word): PatternPiece[] {
-  return pieces(shell, word, false);
-}
-
 /** A word in parts, each quoted or not. */
-export function expandPieces(shell: Shell, word: Word, { isQuoted = false } = {}): PatternPiece[] {
-  return pieces(shell, word, isQuoted);
-}
-
-function pieces(shell: Shell, word: Texts, isQuoted: boolean): PatternPiece[] {
+export function expandPieces(shell: Shell, word: Texts, { isQuoted = false } = {}): PatternPiece[] {
   if (word.parts === undefined) {
     const text = "value" in word ? word.value : word.text;
     const isEscaped = word.type === "Word" && word.text !== word.value;

@@ -1,0 +1,80 @@
+/** What is read from one system, what is written for another, and what the report says about it. */
+import type { Problem } from "../config/problem.ts";
+import type { Value } from "../config/yaml/tree.ts";
+
+export const SYSTEMS = ["verl", "rllm", "trinity"] as const;
+export type System = (typeof SYSTEMS)[number];
+
+export interface SourceValue {
+  readonly value: Value;
+  readonly file: string;
+  readonly line?: number | undefined;
+  readonly comment?: Comment | undefined;
+  /** Given as `+key=value`, which also adds what the system does not have. */
+  readonly isAdded?: boolean;
+  /** Why the value cannot be told, in a script. */
+  readonly unread?: string;
+}
+
+export interface Comment {
+  /** Lines above the setting, as the YAML library keeps them (each with its leading space). */
+  readonly before?: string | undefined;
+  /** On the setting's own line. */
+  readonly inline?: string | undefined;
+}
+
+export interface Source {
+  readonly system: System;
+  readonly values: Map<string, SourceValue>;
+  readonly problems: Problem[];
+  /** What reading took for granted or left out. */
+  readonly notes?: readonly Note[];
+  /** Comment at the head of the file. */
+  readonly head?: string | undefined;
+}
+
+export type NoteKind =
+  | "exact"
+  | "renamed"
+  | "computed"
+  | "split"
+  | "merged"
+  | "constant"
+  | "profile"
+  | "dropped"
+  | "default differs"
+  | "check";
+
+/** One line of the report. */
+export interface Note {
+  readonly kind: NoteKind;
+  readonly from?: string | undefined;
+  readonly to?: string;
+  readonly value?: Value | undefined;
+  readonly message?: string | undefined;
+  readonly line?: number | undefined;
+}
+
+export interface OutValue {
+  readonly value: Value;
+  readonly from: readonly string[];
+}
+
+export interface ConvertOptions {
+  /** Trinity's two config builders: the one its guide describes, and the one for verl 0.8. */
+  readonly target?: "legacy" | "new";
+  /** Whether steps are copied as they are, like the guide does, or scaled by `sync_interval`. */
+  readonly cadence?: "copy" | "scale";
+  /** Write down what has another default in the other system. */
+  readonly pin?: boolean;
+  /** verl's own defaults, by path. */
+  readonly verlDefaults?: ReadonlyMap<string, Value>;
+  /** Values that have no source, by path of the system that is written. */
+  readonly profile?: ReadonlyMap<string, Value>;
+}
+
+export interface Converted {
+  readonly values: Map<string, OutValue>;
+  readonly notes: readonly Note[];
+  readonly problems: readonly Problem[];
+}

@@ -1,0 +1,26 @@
+/** A call of what the shell does itself. */
+import type { Assignment, Command } from "unbash";
+import type { Flow, Shell } from "./shell.ts";
+import type { Item } from "./text.ts";
+
+export interface Call {
+  readonly args: readonly Item[];
+  readonly line: number;
+  readonly node: Command;
+  /** `NAME=value` of `export` and its like. */
+  readonly assignments: readonly Assignment[];
+  /** False where the output goes to a file. */
+  readonly isPrinting: boolean;
+}
+
+export type Builtin = (shell: Shell, call: Call) => Flow;
+
+/** Variables that are read from a file or a person. */
+export function forget(shell: Shell, { args, line, node }: Call, command: string): Flow {
+  const names = args.filter(({ text }) => /^[A-Za-z_]\w*$/.test(text));
+  if (names.length === 0)
+    return shell.refuse(`it reads into a variable that is not named (${command})`, node.pos);
+  for (const { text } of names)
+    shell.setVariable(text, shell.session.unknown(`what \`${command}\` reads`, line));
+  return shell.succeed(undefined);
+}
