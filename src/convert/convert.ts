@@ -7,9 +7,9 @@ import { allVerlLeaves, verlLeaves } from "../config/sync/verl_tree.ts";
 import type { Tree, Value } from "../config/yaml/tree.ts";
 import type { Converted, ConvertOptions, Note, OutValue, Source, System } from "./contract.ts";
 import { rllmToVerl, verlToRllm } from "./rllm.ts";
-import { verlToTrinity } from "./to_trinity.ts";
-import { trinityToVerl } from "./to_verl.ts";
-import { isTrinityPath, TRINITY_ORDER } from "./trinity_order.ts";
+import { verlToTrinity } from "./trinity/from_verl.ts";
+import { isTrinityPath, TRINITY_ORDER } from "./trinity/order.ts";
+import { trinityToVerl } from "./trinity/to_verl.ts";
 import { deepLeaves } from "./values.ts";
 
 export interface ConvertRequest extends ConvertOptions {

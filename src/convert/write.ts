@@ -16,7 +16,7 @@ import { toDocument } from "../config/show.ts";
 import { joinPath, type Tree, type Value } from "../config/yaml/tree.ts";
 import { ConfigError } from "../errors.ts";
 import type { Comment, OutValue, Source, System } from "./contract.ts";
-import { TRINITY_ORDER } from "./trinity_order.ts";
+import { TRINITY_ORDER } from "./trinity/order.ts";
 import { HOME, toTree } from "./values.ts";
 
 export interface WriteOptions {

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { packagedText } from "../../src/cli/files.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
-import { validateFile } from "../../src/convert/validate.ts";
+import { validateFile } from "../../src/convert/inspect/validate.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
 import { renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";

@@ -5,7 +5,7 @@ import { readYaml } from "../../src/config/yaml/read.ts";
 import type { Value } from "../../src/config/yaml/tree.ts";
 import type { ConvertOptions } from "../../src/convert/contract.ts";
 import { convert } from "../../src/convert/convert.ts";
-import { readSource } from "../../src/convert/source.ts";
+import { readSource } from "../../src/convert/source/read.ts";
 import { convertedTree, writeArgs, writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "./disk.ts";
 

@@ -2,7 +2,7 @@
 /** The errors a person would meet, word by word. */
 import { expect, test } from "vitest";
 import { formatProblem } from "../../src/config/problem.ts";
-import { validateFile } from "../../src/convert/validate.ts";
+import { validateFile } from "../../src/convert/inspect/validate.ts";
 import { attempt, compose, readConfig } from "./disk.ts";
 
 const told = (set: readonly string[], texts: Record<string, string> = {}, allowMissing = true) => {

@@ -17,8 +17,8 @@ import { BACKEND_FIELDS, BACKENDS } from "../../src/config/schema.ts";
 import { leaves, type Value } from "../../src/config/yaml/tree.ts";
 import type { Source } from "../../src/convert/contract.ts";
 import { convert } from "../../src/convert/convert.ts";
-import { counterpartsOf } from "../../src/convert/counterpart.ts";
-import { ROWS } from "../../src/convert/rows.ts";
+import { counterpartsOf } from "../../src/convert/inspect/counterpart.ts";
+import { ROWS } from "../../src/convert/trinity/rows.ts";
 import { overrideText } from "../../src/convert/write.ts";
 import { attempt, readConfig } from "./disk.ts";
 

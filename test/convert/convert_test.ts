@@ -5,10 +5,10 @@ import { readYaml } from "../../src/config/yaml/read.ts";
 import type { Value } from "../../src/config/yaml/tree.ts";
 import type { ConvertOptions, Note, Source, System } from "../../src/convert/contract.ts";
 import { convert, readProfile } from "../../src/convert/convert.ts";
-import { diffSources, formatDiff } from "../../src/convert/diff.ts";
+import { diffSources, formatDiff } from "../../src/convert/inspect/diff.ts";
+import { validateFile } from "../../src/convert/inspect/validate.ts";
 import { formatNote, writeReport } from "../../src/convert/report.ts";
-import { readSource } from "../../src/convert/source.ts";
-import { validateFile } from "../../src/convert/validate.ts";
+import { readSource } from "../../src/convert/source/read.ts";
 import { rewriteYaml, writeArgs, writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "../config/disk.ts";
 

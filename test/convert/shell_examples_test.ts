@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { convert } from "../../src/convert/convert.ts";
-import { readSource } from "../../src/convert/source.ts";
+import { readSource } from "../../src/convert/source/read.ts";
 import { readConfig } from "../config/disk.ts";
 import { hasBash } from "../fixtures/bash.ts";
 import { compareWithBash } from "../fixtures/same_as_bash.ts";

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { expandBraces } from "../../src/convert/shell/braces.ts";
 import { launchesOf, readShell } from "../../src/convert/shell/read.ts";
 import { render } from "../../src/convert/shell/text.ts";
-import { readSource } from "../../src/convert/source.ts";
+import { readSource } from "../../src/convert/source/read.ts";
 import { hasBash, runBash } from "../fixtures/bash.ts";
 import { randomScript } from "../fixtures/random_script.ts";
 import { compareWithBash } from "../fixtures/same_as_bash.ts";

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { convert } from "../../src/convert/convert.ts";
-import { readSource } from "../../src/convert/source.ts";
+import { readSource } from "../../src/convert/source/read.ts";
 import { writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "../config/disk.ts";
 import { pythonWith } from "../fixtures/python.ts";

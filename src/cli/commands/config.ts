@@ -219,7 +219,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
 }
 
 async function validate({ args, options }: Input, io: Io): Promise<number> {
-  const { validateFile } = await import("../../convert/validate.ts");
+  const { validateFile } = await import("../../convert/inspect/validate.ts");
   const { formatProblem } = await import("../../config/problem.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0)
@@ -244,7 +244,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
   const { explainSetting, formatExplanation, formatSection, nearestSetting } = await import(
-    "../../convert/explain.ts"
+    "../../convert/inspect/explain.ts"
   );
   const { readConfig } = configFiles();
   const { files, overrides } = splitArguments(args);
@@ -275,10 +275,10 @@ async function valueIn(
   key: string,
   layers: { readonly files: readonly string[]; readonly overrides: readonly string[] },
   io: Io,
-): Promise<import("../../convert/explain.ts").Explanation["value"] | "refused"> {
+): Promise<import("../../convert/inspect/explain.ts").Explanation["value"] | "refused"> {
   const [{ tryCompose }, { valueInRun }] = await Promise.all([
     import("../../config/compose.ts"),
-    import("../../convert/explain.ts"),
+    import("../../convert/inspect/explain.ts"),
   ]);
   const attempt = tryCompose({ ...configFiles(), ...layers, env: io.env, allowMissing: true });
   if (await printProblems(attempt.problems, attempt.warnings, io)) return "refused";
@@ -286,7 +286,7 @@ async function valueIn(
 }
 
 async function diff({ args, options }: Input, io: Io): Promise<number> {
-  const { diffSources, formatDiff } = await import("../../convert/diff.ts");
+  const { diffSources, formatDiff } = await import("../../convert/inspect/diff.ts");
   if (args.length !== 2)
     throw new ConfigError(`Cannot compare as two files are needed: ${args.length} given`);
   const [a, b] = [await readInput(args[0]!, io), await readInput(args[1]!, io)];

@@ -2,7 +2,7 @@
 
 import type { Value } from "../../config/yaml/tree.ts";
 import type { ConvertOptions, Note, Source, System } from "../../convert/contract.ts";
-import type { SourceFile } from "../../convert/source.ts";
+import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io } from "../command.ts";
 import { writeText } from "../files.ts";

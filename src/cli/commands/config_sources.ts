@@ -3,7 +3,7 @@
 import type { Problem } from "../../config/problem.ts";
 import type { Source, System } from "../../convert/contract.ts";
 import type { ShellOptions } from "../../convert/shell/read.ts";
-import type { SourceFile } from "../../convert/source.ts";
+import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io } from "../command.ts";
 import { locate, packagedText, readText, textOf } from "../files.ts";
@@ -48,8 +48,8 @@ export async function toSource(
   shell?: ShellOptions,
 ): Promise<Source> {
   const [{ readSource }, { detectSystem }] = await Promise.all([
-    import("../../convert/source.ts"),
-    import("../../convert/validate.ts"),
+    import("../../convert/source/read.ts"),
+    import("../../convert/inspect/validate.ts"),
   ]);
   const source = readSource(files, system ?? "verl", shell);
   return { ...source, system: system ?? detectSystem(source.values.keys()) };

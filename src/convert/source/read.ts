@@ -1,13 +1,13 @@
 /** What somebody set, in the names of their system: from YAML, from `key=value` lines, or from a shell script. */
 import { isMap, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument } from "yaml";
-import { parseOverride } from "../config/hydra/override.ts";
-import type { Problem } from "../config/problem.ts";
-import { readYaml } from "../config/yaml/read.ts";
-import { joinPath, leaves } from "../config/yaml/tree.ts";
-import type { Comment, Note, Source, SourceValue, System } from "./contract.ts";
+import { parseOverride } from "../../config/hydra/override.ts";
+import type { Problem } from "../../config/problem.ts";
+import { readYaml } from "../../config/yaml/read.ts";
+import { joinPath, leaves } from "../../config/yaml/tree.ts";
+import type { Comment, Note, Source, SourceValue, System } from "../contract.ts";
+import { readShell, type ShellOptions, type ShellWord } from "../shell/read.ts";
+import { deepLeaves, HOME } from "../values.ts";
 import { type ConfigBelow, configBelow, defaultsBelow, programProblem } from "./launched.ts";
-import { readShell, type ShellOptions, type ShellWord } from "./shell/read.ts";
-import { deepLeaves, HOME } from "./values.ts";
 
 export interface SourceFile {
   readonly name: string;

@@ -8,8 +8,8 @@ import {
   VERL_SCHEDULES,
   VERL_SHARED,
   VERL_STEPS,
-} from "../config/sync/tables.ts";
-import { ROWS, TARGET_ROWS } from "./rows.ts";
+} from "../../config/sync/tables.ts";
+import { ROWS, TARGET_ROWS } from "../trinity/rows.ts";
 
 export type Namespace = "rllm" | "local" | "tinker" | "verl" | "trinity";
 export type Counterparts = { readonly [System in Namespace]?: string | undefined };

@@ -1,5 +1,5 @@
 /** Types and defaults of Trinity-RFT's settings, as of its newest documented schema; for `validate` and `explain`. */
-import { any, bool, type Field, float, int, list, oneOf, str } from "../config/fields/field.ts";
+import { any, bool, type Field, float, int, list, oneOf, str } from "../../config/fields/field.ts";
 
 const MODES = ["both", "explore", "train", "bench", "serve", "colocate"] as const;
 const TYPES = [

@@ -1,13 +1,13 @@
 /** Compares two configurations by meaning: both are read in verl's names, each with its own system's defaults. */
 
-import { interpolator } from "../config/hydra/interpolate.ts";
-import type { Problem } from "../config/problem.ts";
-import { showSetting } from "../config/secret.ts";
-import { verlLeaves } from "../config/sync/verl_tree.ts";
-import { equalValues, getAt, type Tree, unflatten, type Value } from "../config/yaml/tree.ts";
-import type { Source } from "./contract.ts";
-import { convert } from "./convert.ts";
-import { HOME } from "./values.ts";
+import { interpolator } from "../../config/hydra/interpolate.ts";
+import type { Problem } from "../../config/problem.ts";
+import { showSetting } from "../../config/secret.ts";
+import { verlLeaves } from "../../config/sync/verl_tree.ts";
+import { equalValues, getAt, type Tree, unflatten, type Value } from "../../config/yaml/tree.ts";
+import type { Source } from "../contract.ts";
+import { convert } from "../convert.ts";
+import { HOME } from "../values.ts";
 
 export interface Difference {
   /** verl's name of the setting. */

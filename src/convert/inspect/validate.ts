@@ -1,20 +1,20 @@
 /** Checks a file on its own, of whichever system it is. */
 
-import type { ComposeOptions } from "../config/compose.ts";
-import { tryCompose } from "../config/compose.ts";
-import type { Field } from "../config/fields/field.ts";
-import { fitValue } from "../config/fields/fit.ts";
-import { nearestPath, type Problem } from "../config/problem.ts";
-import { isSecret } from "../config/secret.ts";
-import { allVerlLeaves, verlField } from "../config/sync/verl_tree.ts";
-import { leaves, MANDATORY } from "../config/yaml/tree.ts";
-import { Build } from "./build.ts";
-import { checkTrinity } from "./check_trinity.ts";
-import type { Source, System } from "./contract.ts";
-import { knownSettings } from "./convert.ts";
-import type { ShellOptions } from "./shell/read.ts";
-import { readSource, type SourceFile } from "./source.ts";
-import { trinityField } from "./trinity_fields.ts";
+import type { ComposeOptions } from "../../config/compose.ts";
+import { tryCompose } from "../../config/compose.ts";
+import type { Field } from "../../config/fields/field.ts";
+import { fitValue } from "../../config/fields/fit.ts";
+import { nearestPath, type Problem } from "../../config/problem.ts";
+import { isSecret } from "../../config/secret.ts";
+import { allVerlLeaves, verlField } from "../../config/sync/verl_tree.ts";
+import { leaves, MANDATORY } from "../../config/yaml/tree.ts";
+import { Build } from "../build.ts";
+import type { Source, System } from "../contract.ts";
+import { knownSettings } from "../convert.ts";
+import type { ShellOptions } from "../shell/read.ts";
+import { readSource, type SourceFile } from "../source/read.ts";
+import { checkTrinity } from "../trinity/check.ts";
+import { trinityField } from "../trinity/fields.ts";
 
 export interface ValidateOptions
   extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {

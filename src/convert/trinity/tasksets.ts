@@ -1,7 +1,7 @@
 /** Files of verl and tasksets of Trinity, both ways. */
-import { equalValues, type Value } from "../config/yaml/tree.ts";
-import type { Build } from "./build.ts";
-import { asList, expandHome } from "./values.ts";
+import { equalValues, type Value } from "../../config/yaml/tree.ts";
+import type { Build } from "../build.ts";
+import { asList, expandHome } from "../values.ts";
 
 const VAL = "actor_rollout_ref.rollout.val_kwargs";
 const INPUT = "buffer.explorer_input";

@@ -1,5 +1,5 @@
 /** The settings that verl and Trinity-RFT share under two names, one row each; what needs more is in the two builders. */
-import type { Value } from "../config/yaml/tree.ts";
+import type { Value } from "../../config/yaml/tree.ts";
 
 export interface Row {
   readonly verl: string;

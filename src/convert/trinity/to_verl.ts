@@ -1,8 +1,8 @@
 /** A Trinity-RFT configuration as verl's settings: the inverse of to_trinity.ts. */
-import type { Value } from "../config/yaml/tree.ts";
-import { Build } from "./build.ts";
-import type { Converted, ConvertOptions, Source } from "./contract.ts";
-import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
+import type { Value } from "../../config/yaml/tree.ts";
+import { Build } from "../build.ts";
+import type { Converted, ConvertOptions, Source } from "../contract.ts";
+import { pairsWithTrinity, settleDefaults } from "../defaults.ts";
 import {
   ALGORITHM_TYPES,
   CLIP_DEFAULTS,

@@ -1,6 +1,6 @@
 /** What Trinity would refuse or silently rewrite, and what does not behave as in verl, told at conversion. */
-import type { Value } from "../config/yaml/tree.ts";
-import type { Build } from "./build.ts";
+import type { Value } from "../../config/yaml/tree.ts";
+import type { Build } from "../build.ts";
 import { checkGpus } from "./gpus.ts";
 import { FILLED_IN, FROZEN_IN_NEW } from "./rows.ts";
 

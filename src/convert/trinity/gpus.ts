@@ -1,6 +1,6 @@
 /** How Trinity shares its GPUs: verl samples and trains on the same ones, Trinity on different ones. */
-import type { Value } from "../config/yaml/tree.ts";
-import type { Build } from "./build.ts";
+import type { Value } from "../../config/yaml/tree.ts";
+import type { Build } from "../build.ts";
 
 type Out = (path: string) => Value | undefined;
 

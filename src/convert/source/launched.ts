@@ -1,8 +1,8 @@
 /** What a launch script starts: whether its settings are the system's, and the configuration below its overrides. */
-import type { Problem } from "../config/problem.ts";
-import type { Value } from "../config/yaml/tree.ts";
-import type { Note, System } from "./contract.ts";
-import type { ShellRun } from "./shell/read.ts";
+import type { Problem } from "../../config/problem.ts";
+import type { Value } from "../../config/yaml/tree.ts";
+import type { Note, System } from "../contract.ts";
+import type { ShellRun } from "../shell/read.ts";
 
 /** Programs of verl that train by imitation, sample or score: their settings have other names and meanings. */
 const NOT_RL = /(?:^|[./])(?:fsdp_sft_trainer|sft_trainer\w*|main_generation\w*|main_eval)(?:\.py)?$/;

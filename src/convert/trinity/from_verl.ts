@@ -1,14 +1,14 @@
 /** verl's settings as a Trinity-RFT configuration, by the rules of Trinity's alignment guide. */
-import type { Value } from "../config/yaml/tree.ts";
-import { Build } from "./build.ts";
-import { checkTrinity } from "./check_trinity.ts";
-import type { Converted, ConvertOptions, Source } from "./contract.ts";
-import { pairsWithTrinity, settleDefaults } from "./defaults.ts";
+import type { Value } from "../../config/yaml/tree.ts";
+import { Build } from "../build.ts";
+import type { Converted, ConvertOptions, Source } from "../contract.ts";
+import { pairsWithTrinity, settleDefaults } from "../defaults.ts";
+import { asList, expandHome } from "../values.ts";
+import { completeArguments, putAlgorithm, putKl } from "./algorithm.ts";
+import { checkTrinity } from "./check.ts";
 import { putEngines } from "./gpus.ts";
 import { ROWS, type Row, TARGET_ROWS, TRINITY_CONSTANTS, VERL_LOCAL_DIR_TAIL } from "./rows.ts";
 import { putTasksets } from "./tasksets.ts";
-import { completeArguments, putAlgorithm, putKl } from "./trinity_algorithm.ts";
-import { asList, expandHome } from "./values.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";

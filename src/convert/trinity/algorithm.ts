@@ -1,5 +1,5 @@
 /** What Trinity's `algorithm` section says of verl's estimator, KL and loss. */
-import type { Build } from "./build.ts";
+import type { Build } from "../build.ts";
 import {
   ADVANTAGE_ARGS,
   ESTIMATORS,

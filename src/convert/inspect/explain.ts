@@ -1,26 +1,26 @@
 /** Everything there is to say about one setting. */
 
-import type { Attempt } from "../config/compose.ts";
-import { describeType, type Field, type Status, TARGETS, type Target } from "../config/fields/field.ts";
-import { inline } from "../config/fields/render.ts";
-import { RLLM_FIELDS } from "../config/fields/rllm.ts";
-import { supportOn, TRAINS } from "../config/fields/support.ts";
-import { MASK } from "../config/mask.ts";
-import { nearestPath } from "../config/problem.ts";
-import { BACKEND_FIELDS, BACKENDS } from "../config/schema.ts";
-import { isSecret, maskValue } from "../config/secret.ts";
+import type { Attempt } from "../../config/compose.ts";
+import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";
+import { inline } from "../../config/fields/render.ts";
+import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
+import { supportOn, TRAINS } from "../../config/fields/support.ts";
+import { MASK } from "../../config/mask.ts";
+import { nearestPath } from "../../config/problem.ts";
+import { BACKEND_FIELDS, BACKENDS } from "../../config/schema.ts";
+import { isSecret, maskValue } from "../../config/secret.ts";
 import {
   allVerlLeaves,
   VERL_ENGINES,
   VERL_VERSIONS,
   verlField,
   verlLeaves,
-} from "../config/sync/verl_tree.ts";
-import { lineOf, originOf, readLayer } from "../config/yaml/layer.ts";
-import { getAt } from "../config/yaml/tree.ts";
+} from "../../config/sync/verl_tree.ts";
+import { lineOf, originOf, readLayer } from "../../config/yaml/layer.ts";
+import { getAt } from "../../config/yaml/tree.ts";
+import { TRINITY_FIELDS } from "../trinity/fields.ts";
+import { isTrinityPath, TRINITY_ORDER } from "../trinity/order.ts";
 import { type Counterparts, counterpartsOf } from "./counterpart.ts";
-import { TRINITY_FIELDS } from "./trinity_fields.ts";
-import { isTrinityPath, TRINITY_ORDER } from "./trinity_order.ts";
 
 export interface Explanation {
   readonly path: string;
