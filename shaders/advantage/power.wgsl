@@ -3,6 +3,7 @@
 //   W_t = sum over trained tokens up to t of (1 - 2 exp(old) + sum pi^2) isw^2
 //   column k is the row's k-th trained token (COMPACT), or its k-th token; all ones = none
 // Grid: one invocation per row; a row is a chain, rows share nothing.
+
 //#include "parts/threads.wgsl"
 
 override COMPACT: bool = false;

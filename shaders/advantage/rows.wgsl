@@ -4,6 +4,7 @@
 //   2 reset          G = R + gamma G_next, set to 0 behind every masked token
 //   3 reward-to-go   G = R m + G_next; advantages = G - baseline m
 // Grid: one invocation per row; a row is a chain, rows share nothing.
+
 //#include "parts/threads.wgsl"
 
 const NO_VECTOR = 0xffffffffu;

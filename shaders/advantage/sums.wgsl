@@ -3,10 +3,10 @@
 // weight: u32 per value (trained tokens of a row, or the mask), or 1. NONZERO counts x != 0 instead of weighing.
 // Grid: GROUPS workgroups whatever the count is, so that sums are added in the same order on every device.
 
-const THREADS = 64u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 16u;
+//#include "parts/tree.wgsl"
+//#include "advantage/parts/moments.wgsl"
+
+alias Sum = vec2<f32>;
 
 override PASS: u32 = 0u;
 override WEIGHTED: bool = true;
@@ -22,7 +22,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> sums: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-var<workgroup> shared_sums: array<vec2<f32>, THREADS>;
 var<workgroup> shared_mean: f32;
 
 fn mean() -> f32 {
@@ -41,9 +40,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   var sum = vec2(0.0);
   let vectors = (params.count + 3u) / 4u;
-  let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var i = first + thread % LANES; i < min(first + span, vectors); i += LANES) {
+  let span = span_of(group.x * THREADS + thread, vectors);
+  for (var i = span.first; i < span.end; i += LANES) {
     let x = values[i];
     var weight = vec4(1.0);
     if (WEIGHTED) { weight = vec4<f32>(weights[i]); }
@@ -56,17 +54,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       sum += vec2(dot(weight, d * d), 0.0);
     }
   }
-  shared_sums[thread] = sum;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (thread < half) { shared_sums[thread] += shared_sums[thread + half]; }
-  }
+  let total = sum_of_threads(thread, sum);
   if (thread == 0u) {
     if (PASS == 0u) {
-      sums[3u * group.x] = shared_sums[0].x;
-      sums[3u * group.x + 1u] = shared_sums[0].y;
+      sums[3u * group.x] = total.x;
+      sums[3u * group.x + 1u] = total.y;
     } else {
-      sums[3u * group.x + 2u] = shared_sums[0].x;
+      sums[3u * group.x + 2u] = total.x;
     }
   }
 }

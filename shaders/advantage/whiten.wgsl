@@ -4,10 +4,7 @@
 // Values of weight 0 become 0 with MASKED.
 // Grid: 64 workgroups of 64, striding.
 
-const THREADS = 64u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 16u;
+//#include "advantage/parts/moments.wgsl"
 
 override MODE: u32 = 0u;
 override SHIFT: bool = true;
@@ -47,9 +44,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
   let centre = found.x;
   let scale = found.y;
   let vectors = (params.count + 3u) / 4u;
-  let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = id.x / LANES * span;
-  for (var i = first + id.x % LANES; i < min(first + span, vectors); i += LANES) {
+  let span = span_of(id.x, vectors);
+  for (var i = span.first; i < span.end; i += LANES) {
     var kept = vec4(true);
     if (MASKED) { kept = weights[i] != vec4(0u); }
     values[i] = select(vec4(0.0), (values[i] - centre) * scale, kept);

@@ -4,60 +4,26 @@
 // neighbouring keys, and the keys go round by shuffles (broadcasts are slower). A token takes its keys one after another,
 // each as decode/attention_decode.wgsl does: where a sequence lies, or whether its keys are cached, changes no bit.
 // Grid: a workgroup of one subgroup per (8 tokens, head), a thread per token.
+
 enable subgroups;
 
-struct Params {
-  tokens: u32,
-  heads: u32,
-  key_heads: u32,
-  q_stride: u32,
-  q_offset: u32,
-  k_stride: u32,
-  k_offset: u32,
-  v_stride: u32,
-  v_offset: u32,
-  scale: f32,
-}
-
-@group(0) @binding(0) var<storage, read> q: array<vec4f>;
-@group(0) @binding(1) var<storage, read> k: array<vec4f>;
-@group(0) @binding(2) var<storage, read> v: array<vec4f>;
-@group(0) @binding(3) var<storage, read> sequence_start: array<u32>;
-@group(0) @binding(4) var<storage, read_write> result: array<vec4f>;
-@group(0) @binding(5) var<storage, read_write> statistics: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
-
-override HEAD_QUADS: u32 = 2u;
-override HEADS: u32 = 2u;
+//#include "attention/parts/forward.wgsl"
+//#include "attention/parts/lanes.wgsl"
 
 // Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
 const MAX_QUADS = 64u;
-const LANES = 8u;
-// exp(x) = exp2(x * LOG2_E).
-const LOG2_E = 1.4426950408889634;
-const LOWEST = -1e30;
-const LOW = vec4u(0u, 1u, 2u, 3u);
-const HIGH = vec4u(4u, 5u, 6u, 7u);
 
 @compute @workgroup_size(LANES)
-fn main(
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
-  @builtin(subgroup_invocation_id) lane: u32,
-) {
-  let flat = group.y * groups.x + group.x;
-  let bundles = params.heads / HEADS;
-  let block = flat / bundles;
-  let head = (flat - block * bundles) * HEADS;
-  let first = block * LANES;
-  if (first >= params.tokens) {
+fn main(group: Group, @builtin(subgroup_invocation_id) lane: u32) {
+  let block = block_of(group_index(group), params.heads / HEADS, LANES);
+  if (block.first >= params.tokens) {
     return;
   }
-  let last = min(first + LANES, params.tokens) - 1u;
-  let token = min(first + lane, last);
+  let head = block.head * HEADS;
+  let token = min(block.first + lane, block.last);
   let start = sequence_start[token];
-  let shared_at = head * params.key_heads / params.heads * HEAD_QUADS;
-  let q_at = (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  let key_head = key_head_of(head);
+  let q_at = q_start(token, head);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
   for (var d = 0u; d < HEAD_QUADS * HEADS; d++) {
@@ -65,26 +31,18 @@ fn main(
   }
   var highest = vec2f(LOWEST);
   var total = vec2f();
-  for (var key = sequence_start[first]; key <= last; key += LANES) {
-    let own_key = min(key + lane, last);
-    let k_at = (own_key * params.k_stride + params.k_offset) / 4u + shared_at;
-    let v_at = (own_key * params.v_stride + params.v_offset) / 4u + shared_at;
+  for (var key = sequence_start[block.first]; key <= block.last; key += LANES) {
+    let own_key = min(key + lane, block.last);
+    let k_at = k_start(own_key, key_head);
+    let v_at = v_start(own_key, key_head);
     // Spelt out: Dawn on lavapipe does not clear an array declared in a loop without a value.
     var score = array(vec4f(), vec4f(), vec4f(), vec4f());
     for (var d = 0u; d < HEAD_QUADS; d++) {
-      let own = k[k_at + d];
-      let k0 = subgroupShuffle(own, 0u);
-      let k1 = subgroupShuffle(own, 1u);
-      let k2 = subgroupShuffle(own, 2u);
-      let k3 = subgroupShuffle(own, 3u);
-      let k4 = subgroupShuffle(own, 4u);
-      let k5 = subgroupShuffle(own, 5u);
-      let k6 = subgroupShuffle(own, 6u);
-      let k7 = subgroupShuffle(own, 7u);
+      let keys = of_lanes(k[k_at + d]);
       for (var h = 0u; h < HEADS; h++) {
         let part = query[h * HEAD_QUADS + d];
-        score[h * 2u] += vec4f(dot(part, k0), dot(part, k1), dot(part, k2), dot(part, k3));
-        score[h * 2u + 1u] += vec4f(dot(part, k4), dot(part, k5), dot(part, k6), dot(part, k7));
+        score[h * 2u] += low_dots(part, keys);
+        score[h * 2u + 1u] += high_dots(part, keys);
       }
     }
     // One comparison for start <= key <= token: what is below the start wraps to a large number.
@@ -115,34 +73,26 @@ fn main(
       }
     }
     for (var d = 0u; d < HEAD_QUADS; d++) {
-      let own = v[v_at + d];
-      let v0 = subgroupShuffle(own, 0u);
-      let v1 = subgroupShuffle(own, 1u);
-      let v2 = subgroupShuffle(own, 2u);
-      let v3 = subgroupShuffle(own, 3u);
-      let v4 = subgroupShuffle(own, 4u);
-      let v5 = subgroupShuffle(own, 5u);
-      let v6 = subgroupShuffle(own, 6u);
-      let v7 = subgroupShuffle(own, 7u);
+      let values = of_lanes(v[v_at + d]);
       for (var h = 0u; h < HEADS; h++) {
         let low = score[h * 2u];
         let high = score[h * 2u + 1u];
         let low_keep = keep[h * 2u];
         let high_keep = keep[h * 2u + 1u];
         var joined = sum[h * HEAD_QUADS + d];
-        joined = joined * low_keep.x + low.x * v0;
-        joined = joined * low_keep.y + low.y * v1;
-        joined = joined * low_keep.z + low.z * v2;
-        joined = joined * low_keep.w + low.w * v3;
-        joined = joined * high_keep.x + high.x * v4;
-        joined = joined * high_keep.y + high.y * v5;
-        joined = joined * high_keep.z + high.z * v6;
-        joined = joined * high_keep.w + high.w * v7;
+        joined = joined * low_keep.x + low.x * values[0];
+        joined = joined * low_keep.y + low.y * values[1];
+        joined = joined * low_keep.z + low.z * values[2];
+        joined = joined * low_keep.w + low.w * values[3];
+        joined = joined * high_keep.x + high.x * values[4];
+        joined = joined * high_keep.y + high.y * values[5];
+        joined = joined * high_keep.z + high.z * values[6];
+        joined = joined * high_keep.w + high.w * values[7];
         sum[h * HEAD_QUADS + d] = joined;
       }
     }
   }
-  if (first + lane > last) {
+  if (block.first + lane > block.last) {
     return;
   }
   for (var h = 0u; h < HEADS; h++) {

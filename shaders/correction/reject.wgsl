@@ -2,25 +2,14 @@
 // [low, high]. x = clamp(logprob - rollout, 20): k1 = -x, k2 = x^2 / 2, k3 = e^x - 1 - x.
 //   REDUCTION 0 = each token, 1 = sum, 2 = mean, 3 = largest of the row's trained tokens
 // Grid: one invocation per row.
-//#include "parts/threads.wgsl"
 
-const SAFETY = 20.0;
+//#include "parts/threads.wgsl"
+//#include "correction/parts/rows.wgsl"
 
 override KIND: u32 = 1u;
 override REDUCTION: u32 = 0u;
 
-struct Params {
-  rows: u32,
-  low: f32,
-  high: f32,
-}
-
-@group(0) @binding(0) var<storage, read> logprobs: array<f32>;
-@group(0) @binding(1) var<storage, read> rollout_logprobs: array<f32>;
-@group(0) @binding(2) var<storage, read> mask: array<u32>;
-@group(0) @binding(3) var<storage, read> offsets: array<u32>;
 @group(0) @binding(4) var<storage, read_write> kept: array<u32>;
-@group(1) @binding(0) var<uniform> params: Params;
 
 fn divergence(t: u32) -> f32 {
   let x = clamp(logprobs[t] - rollout_logprobs[t], -SAFETY, SAFETY);
@@ -29,10 +18,6 @@ fn divergence(t: u32) -> f32 {
   // The series, where e^x - 1 - x would cancel.
   let series = x * x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0))));
   return select(exp(x) - 1.0 - x, series, abs(x) < 0.1);
-}
-
-fn passes(x: f32) -> bool {
-  return x >= params.low && x <= params.high;
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -45,7 +30,7 @@ fn main(thread: Thread) {
   for (var t = offsets[row]; t < offsets[row + 1u]; t++) {
     if (mask[t] == 0u) { continue; }
     let x = divergence(t);
-    if (REDUCTION == 0u && !passes(x)) { kept[t] = 0u; }
+    if (REDUCTION == 0u && !within(x)) { kept[t] = 0u; }
     most = select(max(most, x), x, n == 0.0);
     n += 1.0;
     sum += x;
@@ -54,6 +39,6 @@ fn main(thread: Thread) {
   var statistic = sum;
   if (REDUCTION == 2u) { statistic = sum / max(n, 1.0); }
   if (REDUCTION == 3u) { statistic = most; }
-  if (passes(statistic)) { return; }
+  if (within(statistic)) { return; }
   for (var t = offsets[row]; t < offsets[row + 1u]; t++) { kept[t] = 0u; }
 }

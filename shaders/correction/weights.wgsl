@@ -1,25 +1,14 @@
 // Importance weights between trainer and sampler: exp(clamp(x, 20)) with x = logprob - rollout of the token, or summed
 // over the row's trained tokens; cut at `high`, or zeroed outside [low, high] (IcePop). 0 where mask = 0.
 // Grid: one invocation per row.
-//#include "parts/threads.wgsl"
 
-const SAFETY = 20.0;
+//#include "parts/threads.wgsl"
+//#include "correction/parts/rows.wgsl"
 
 override SEQUENCE: bool = false;
 override ICEPOP: bool = false;
 
-struct Params {
-  rows: u32,
-  low: f32,
-  high: f32,
-}
-
-@group(0) @binding(0) var<storage, read> logprobs: array<f32>;
-@group(0) @binding(1) var<storage, read> rollout_logprobs: array<f32>;
-@group(0) @binding(2) var<storage, read> mask: array<u32>;
-@group(0) @binding(3) var<storage, read> offsets: array<u32>;
 @group(0) @binding(4) var<storage, read_write> weights: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
@@ -36,7 +25,7 @@ fn main(thread: Thread) {
   for (var t = first; t < end; t++) {
     let x = select(logprobs[t] - rollout_logprobs[t], sum, SEQUENCE);
     let raw = exp(clamp(x, -SAFETY, SAFETY));
-    let weight = select(min(raw, params.high), select(0.0, raw, raw >= params.low && raw <= params.high), ICEPOP);
+    let weight = select(min(raw, params.high), select(0.0, raw, within(raw)), ICEPOP);
     weights[t] = select(0.0, weight, mask[t] != 0u);
   }
 }

@@ -4,26 +4,10 @@
 // up one element of every value. Sums run over 8 keys at a time in the order of attention/tiled.wgsl, and every fma that
 // a compiler could choose is written out, so that the bits are the same.
 // Grid: a workgroup per (row, head).
+
 //#include "parts/groups.wgsl"
-
-struct Params {
-  rows: u32,
-  heads: u32,
-  key_heads: u32,
-  q_stride: u32,
-  q_offset: u32,
-  max_length: u32,
-  shift: u32,
-  scale: f32,
-}
-
-@group(0) @binding(0) var<storage, read> q: array<vec4f>;
-@group(0) @binding(1) var<storage, read> keys: array<vec4f>;
-@group(0) @binding(2) var<storage, read> values: array<vec4f>;
-@group(0) @binding(3) var<storage, read> slots: array<u32>;
-@group(0) @binding(4) var<storage, read> positions: array<u32>;
-@group(0) @binding(5) var<storage, read_write> result: array<vec4f>;
-@group(1) @binding(0) var<uniform> params: Params;
+//#include "attention/parts/softmax.wgsl"
+//#include "decode/parts/cached_attention.wgsl"
 
 override HEAD_QUADS: u32 = 16u;
 
@@ -33,9 +17,6 @@ const KEYS = 8u;
 const BLOCKS = THREADS / KEYS;
 // Elements of the sum that a thread owns; heads of 128 have most.
 override OWN: u32 = (HEAD_QUADS * 4u + THREADS - 1u) / THREADS;
-// exp(x) = exp2(x * LOG2_E).
-const LOG2_E = 1.4426950408889634;
-const LOWEST = -1e30;
 
 var<workgroup> query: array<vec4f, HEAD_QUADS>;
 var<workgroup> scores: array<f32, THREADS>;
@@ -50,10 +31,10 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   }
   let row = flat / params.heads;
   let head = flat - row * params.heads;
-  let length = min(positions[row] + params.shift + 1u, params.max_length);
+  let length = length_of(row);
   let key_stride = params.key_heads * HEAD_QUADS;
-  let at = slots[row] * params.max_length * key_stride + head * params.key_heads / params.heads * HEAD_QUADS;
-  let q_at = (row * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+  let at = cache_start(row, head);
+  let q_at = q_start(row, head);
   if (lane < HEAD_QUADS) {
     query[lane] = q[q_at + lane] * (params.scale * LOG2_E);
   }

@@ -3,7 +3,9 @@
 // of which this step adds positions[r] + shift; result [rows, H D]. A row beyond the cache's end keeps nothing.
 // Keys come one after another as in decode/attention_decode.wgsl, the row's own last: the bits are the same. D is a multiple of
 // 8. Grid: a thread per (row, HEADS heads): one that shares a key head, or two that do.
+
 //#include "parts/threads.wgsl"
+//#include "decode/parts/keys_one_by_one.wgsl"
 
 struct Params {
   rows: u32,
@@ -23,14 +25,7 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override HEAD_QUADS: u32 = 2u;
-override HEADS: u32 = 1u;
-
-// See decode/attention_decode.wgsl: unrolled, what narrower heads do not touch is dropped.
 const MAX_QUADS = 16u;
-// exp(x) = exp2(x * LOG2_E).
-const LOG2_E = 1.4426950408889634;
-const LOWEST = -1e30;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
@@ -50,13 +45,12 @@ fn main(thread: Thread) {
   let key_at = row_at + (params.heads + key_head) * HEAD_QUADS;
   let value_at = key_at + params.key_heads * HEAD_QUADS;
   let key_stride = params.key_heads * HEAD_QUADS;
-  var at = slots[row] * params.max_length * key_stride + key_head * HEAD_QUADS;
+  let at = slots[row] * params.max_length * key_stride + key_head * HEAD_QUADS;
   let kept_at = at + position * key_stride;
   let keeps = head % sharing == 0u && position < params.max_length;
 
-  var query: array<vec4f, MAX_QUADS>;
-  var sum: array<vec4f, MAX_QUADS>;
-  var own_key: array<vec4f, MAX_QUADS>;
+  var query: Heads;
+  var own_key: Heads;
   for (var d = 0u; d < half; d++) {
     let cosine = angles[angle + d];
     let sine = angles[angle + half + d];
@@ -78,32 +72,9 @@ fn main(thread: Thread) {
       query[h * HEAD_QUADS + half + d] = fma(q_high, cosine, q_low * sine) * (params.scale * LOG2_E);
     }
   }
-  var highest = vec2f(LOWEST);
-  var total = vec2f();
-  let before = min(position, params.max_length);
-  for (var s = 0u; s < before; s++) {
-    var score = vec2f();
-    for (var d = 0u; d < HEAD_QUADS; d++) {
-      let key = keys[at + d];
-      for (var h = 0u; h < HEADS; h++) {
-        score[h] += dot(query[h * HEAD_QUADS + d], key);
-      }
-    }
-    // Of exp2(highest - higher) and exp2(score - higher), one is 1.
-    let falls = exp2(-abs(score - highest));
-    let rises = score > highest;
-    let keep = select(vec2f(1.0), falls, rises);
-    let weight = select(falls, vec2f(1.0), rises);
-    highest = max(highest, score);
-    total = total * keep + weight;
-    for (var d = 0u; d < HEAD_QUADS; d++) {
-      let value = values[at + d];
-      for (var h = 0u; h < HEADS; h++) {
-        sum[h * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] * keep[h] + weight[h] * value;
-      }
-    }
-    at += key_stride;
-  }
+  var attended: Attended;
+  attended.highest = vec2f(LOWEST);
+  attend(&attended, &query, at, min(position, params.max_length));
   // Another thread may be writing the row's own key to the cache: it is not read from there.
   var score = vec2f();
   for (var d = 0u; d < HEAD_QUADS; d++) {
@@ -111,16 +82,13 @@ fn main(thread: Thread) {
       score[h] += dot(query[h * HEAD_QUADS + d], own_key[d]);
     }
   }
-  let falls = exp2(-abs(score - highest));
-  let rises = score > highest;
-  let keep = select(vec2f(1.0), falls, rises);
-  let weight = select(falls, vec2f(1.0), rises);
-  total = total * keep + weight;
+  let weights = weigh(score, attended.highest);
+  let total = attended.total * weights.keep + weights.next;
   let to = (row * params.heads + head) * HEAD_QUADS;
   for (var d = 0u; d < HEAD_QUADS; d++) {
     let value = qkv[value_at + d];
     for (var h = 0u; h < HEADS; h++) {
-      let joined = sum[h * HEAD_QUADS + d] * keep[h] + weight[h] * value;
+      let joined = attended.sum[h * HEAD_QUADS + d] * weights.keep[h] + weights.next[h] * value;
       result[to + h * HEAD_QUADS + d] = joined / total[h];
     }
   }

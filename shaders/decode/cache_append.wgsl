@@ -1,6 +1,7 @@
 // keys[slots[r], positions[r] + shift, :] = k of row r; likewise values. Caches [slots, max_length, width].
 // Positions beyond the cache are dropped. Grid: a thread per vec4 of a row.
-//#include "parts/threads.wgsl"
+
+//#include "parts/elements.wgsl"
 
 struct Params {
   rows: u32,
@@ -23,18 +24,17 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
-  let index = thread_index(thread);
   let quads = params.width / 4u;
-  if (index >= params.rows * quads) {
+  let at = element_of(thread, quads);
+  if (at.row >= params.rows) {
     return;
   }
-  let row = index / quads;
-  let quad = index - row * quads;
+  let row = at.row;
   let position = positions[row] + params.shift;
   if (position >= params.max_length) {
     return;
   }
-  let to = (slots[row] * params.max_length + position) * quads + quad;
-  keys[to] = k[(row * params.k_stride + params.k_offset) / 4u + quad];
-  values[to] = v[(row * params.v_stride + params.v_offset) / 4u + quad];
+  let to = (slots[row] * params.max_length + position) * quads + at.column;
+  keys[to] = k[(row * params.k_stride + params.k_offset) / 4u + at.column];
+  values[to] = v[(row * params.v_stride + params.v_offset) / 4u + at.column];
 }

@@ -1,5 +1,6 @@
 // Copies the first `length` positions of one slot to another, in both caches [slots, max_length, width].
 // copies [n, 3] = from, to, length; no slot is both read and written. Grid: a thread per (copy, position, vec4).
+
 //#include "parts/threads.wgsl"
 
 struct Params {

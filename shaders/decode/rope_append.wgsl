@@ -2,7 +2,9 @@
 //
 // qkv [rows, (H + 2 KV) D]; angles [positions, D]: cos of D/2 pairs, then sin; keys, values [slots, max_length, KV D].
 // A thread owns one pair (d, d + D/2) of one head of one row. Grid: rows * (H + 2 KV) * D / 2 threads.
+
 //#include "parts/threads.wgsl"
+
 struct Params {
   rows: u32,
   heads: u32,

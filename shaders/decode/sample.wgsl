@@ -5,60 +5,15 @@
 // reaches, found two bits of the ordered float at a time. Ties with it are kept. Then the inverse of the cumulative sum
 // at a Philox 2x32-10 number of (seed, position + shift). Results: next [rows], histories [rows, history_stride] at shift.
 // logits [rows, stride]; the other buffers start at first_row. Grid: a thread per row.
+
+//#include "decode/parts/sampling.wgsl"
 //#include "parts/threads.wgsl"
-
-struct Params {
-  rows: u32,
-  first_row: u32,
-  vocabulary: u32,
-  stride: u32,
-  shift: u32,
-  history_stride: u32,
-}
-
-@group(0) @binding(0) var<storage, read> logits: array<vec4f>;
-@group(0) @binding(1) var<storage, read> seeds: array<u32>;
-@group(0) @binding(2) var<storage, read> positions: array<u32>;
-@group(0) @binding(3) var<storage, read> settings: array<vec4f>;
-@group(0) @binding(4) var<storage, read_write> next: array<u32>;
-@group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
-@group(0) @binding(6) var<storage, read_write> logprobs: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
-
-const LOWEST = -3.0e38;
-
-struct Row {
-  // First vec4 of the row.
-  start: u32,
-  highest: f32,
-  inverse_temperature: f32,
-}
-
-struct Best {
-  id: u32,
-  logit: f32,
-}
-
-fn used(quad: u32) -> vec4<bool> {
-  return vec4u(quad * 4u) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.vocabulary);
-}
-
-// Integers in the order of the floats.
-fn ordered(x: vec4f) -> vec4u {
-  let bits = bitcast<vec4u>(x);
-  return bits ^ select(vec4u(0x80000000u), vec4u(0xffffffffu), bits >= vec4u(0x80000000u));
-}
 
 fn find_best(local_row: u32) -> Best {
   let start = local_row * params.stride / 4u;
   var best = Best(0u, LOWEST);
   for (var quad = 0u; quad * 4u < params.vocabulary; quad++) {
-    let x = select(vec4f(LOWEST), logits[start + quad], used(quad));
-    for (var i = 0u; i < 4u; i++) {
-      if (x[i] > best.logit) {
-        best = Best(quad * 4u + i, x[i]);
-      }
-    }
+    best = best_with(best, quad, logits[start + quad]);
   }
   return best;
 }
@@ -109,18 +64,6 @@ fn absorb(state: vec2f, x: array<vec4f, 4>) -> vec2f {
   return vec2f(highest, state.y * exp(state.x - highest) + dot(totals, vec4f(1.0)));
 }
 
-// The largest key such that what reaches it sums to at least `enough`.
-fn find_least(row: Row, floor_key: u32, enough: f32, counting: bool) -> u32 {
-  var key = 0u;
-  for (var place = 32u; place > 0u;) {
-    place -= 2u;
-    let candidates = vec3u(key) + (vec3u(1u, 2u, 3u) << vec3u(place));
-    let reached = mass(row, candidates, floor_key, counting) >= vec3f(enough);
-    key = select(select(select(key, candidates.x, reached.x), candidates.y, reached.y), candidates.z, reached.z);
-  }
-  return key;
-}
-
 // The first id at which the cumulative sum passes the target; the last id kept where rounding hides it.
 fn draw(row: Row, least: u32, target_mass: f32, best: u32) -> u32 {
   var below = 0.0;
@@ -142,27 +85,6 @@ fn draw(row: Row, least: u32, target_mass: f32, best: u32) -> u32 {
   return last;
 }
 
-fn philox(seed: u32, position: u32) -> u32 {
-  var key = seed;
-  var low = position;
-  var high = 0u;
-  for (var round = 0u; round < 10u; round++) {
-    let product = multiply_wide(low, 0xd256d193u);
-    low = product.y ^ key ^ high;
-    high = product.x;
-    key += 0x9e3779b9u;
-  }
-  return low;
-}
-
-// Low and high halves of a 64-bit product.
-fn multiply_wide(a: u32, b: u32) -> vec2u {
-  let low = (a & 0xffffu) * (b & 0xffffu);
-  let middle = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
-  let other = (a & 0xffffu) * (b >> 16u) + (middle & 0xffffu);
-  return vec2u(a * b, (a >> 16u) * (b >> 16u) + (middle >> 16u) + (other >> 16u));
-}
-
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
   let index = thread_index(thread);
@@ -176,20 +98,8 @@ fn main(thread: Thread) {
   let view = Row(index * params.stride / 4u, best.logit, setting.w);
   var token = best.id;
   if (!greedy) {
-    var least = 0u;
-    if (setting.z > 0.0 && u32(setting.z) < params.vocabulary) {
-      least = find_least(view, 0u, f32(u32(setting.z)), true);
-    }
-    if (setting.y < 1.0) {
-      let target_mass = setting.y * mass(view, vec3u(), least, false).x;
-      least = max(least, min(find_least(view, least, target_mass, false), ordered(vec4f(best.logit)).x));
-    }
-    let uniform_number = f32(philox(seeds[row], positions[row] + params.shift) >> 8u) / 16777216.0;
-    token = draw(view, least, uniform_number * mass(view, vec3u(), least, false).x, best.id);
+    let least = least_kept(view, setting.z, setting.y);
+    token = draw(view, least, uniform_number(row) * mass(view, vec3u(), least, false).x, best.id);
   }
-  let chosen = logits[view.start + token / 4u][token % 4u];
-  let to = row * params.history_stride + params.shift;
-  next[row] = token;
-  tokens[to] = token;
-  logprobs[to] = fma(chosen, view.inverse_temperature, -log_sum_exp(view.start, view.inverse_temperature));
+  keep_token(row, token, view, log_sum_exp(view.start, view.inverse_temperature));
 }

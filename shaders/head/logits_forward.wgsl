@@ -4,21 +4,14 @@
 //   lse = highest + log(sum e), entropy = log(sum e) - sum e (x - highest) / sum e, sum p^2 = sum e^2 / (sum e)^2
 // logits [rows, stride] in vec4s; the per-row buffers start at first_row. FIRST begins the state, LAST finishes it.
 // Sixteen logits a step keep rescaling rare and sums short. Grid: an invocation per row.
+
+//#include "head/parts/pieces.wgsl"
 //#include "parts/threads.wgsl"
 
 override FIRST: bool = true;
 override LAST: bool = true;
 
 const LOWEST = -1e30;
-
-struct Params {
-  rows: u32,
-  first_row: u32,
-  columns: u32,
-  column_offset: u32,
-  stride: u32,
-  inverse_temperature: f32,
-}
 
 @group(0) @binding(0) var<storage, read> logits: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
@@ -27,7 +20,6 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> entropies: array<f32>;
 @group(0) @binding(5) var<storage, read_write> log_sum_exps: array<f32>;
 @group(0) @binding(6) var<storage, read_write> sums_pi_squared: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
 
 // Lanes without a logit are LOWEST: their weight is 0.
 fn absorb(state: vec4<f32>, x: array<vec4<f32>, 4>) -> vec4<f32> {
@@ -67,7 +59,7 @@ fn main(thread: Thread) {
     state = absorb(state, array(logits[at] * scale, logits[at + 1u] * scale, logits[at + 2u] * scale, logits[at + 3u] * scale));
   }
   for (var quad = full; quad * 4u < params.columns; quad++) {
-    let used = vec4(quad * 4u) + vec4(0u, 1u, 2u, 3u) < vec4(params.columns);
+    let used = columns_of(quad) < vec4u(params.columns);
     let x = select(vec4(LOWEST), logits[start + quad] * scale, used);
     state = absorb(state, array(x, vec4(LOWEST), vec4(LOWEST), vec4(LOWEST)));
   }

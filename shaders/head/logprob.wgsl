@@ -2,31 +2,9 @@
 //   logprob = x_y - lse,  entropy = lse - sum_i p_i x_i,  lse = log sum_i exp(x_i)
 // logits [rows, stride], V used; the per-row buffers start at first_row. Sixteen logits a step keep rescaling rare and
 // sums short. Grid: a thread per row.
+
+//#include "head/parts/logprob.wgsl"
 //#include "parts/threads.wgsl"
-
-struct Params {
-  rows: u32,
-  first_row: u32,
-  vocabulary: u32,
-  stride: u32,
-  inverse_temperature: f32,
-}
-
-@group(0) @binding(0) var<storage, read> logits: array<vec4f>;
-@group(0) @binding(1) var<storage, read> targets: array<u32>;
-@group(0) @binding(2) var<storage, read_write> logprobs: array<f32>;
-@group(0) @binding(3) var<storage, read_write> entropies: array<f32>;
-@group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
-
-const LOWEST = -1e30;
-
-struct State {
-  highest: f32,
-  // Sums of exp(x - highest) and of exp(x - highest) * (x - highest).
-  total: f32,
-  weighted: f32,
-}
 
 // Where a lane holds no logit it is LOWEST: its weight is 0, and so is the product.
 fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
@@ -66,15 +44,8 @@ fn main(thread: Thread) {
     ));
   }
   for (var quad = full; quad * 4u < params.vocabulary; quad++) {
-    let used = vec4u(quad * 4u) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.vocabulary);
-    let x = select(vec4f(LOWEST), logits[start + quad] * params.inverse_temperature, used);
+    let x = select(vec4f(LOWEST), logits[start + quad] * params.inverse_temperature, used(quad));
     absorb(&state, array(x, vec4f(LOWEST), vec4f(LOWEST), vec4f(LOWEST)));
   }
-  let row = params.first_row + index;
-  let target_id = targets[row];
-  let chosen = logits[start + target_id / 4u][target_id % 4u];
-  let lse = state.highest + log(state.total);
-  logprobs[row] = fma(chosen, params.inverse_temperature, -lse);
-  entropies[row] = log(state.total) - state.weighted / state.total;
-  log_sum_exps[row] = lse;
+  finish(state, params.first_row + index, start);
 }

@@ -3,33 +3,11 @@
 // Each thread runs over every WORKGROUP-th vec4 of the row; a tree joins what they hold. Every fma that a compiler could
 // choose is written out, because decode/sample_tiled.wgsl must get the same bits.
 // Grid: a workgroup per row.
+
+//#include "head/parts/logprob.wgsl"
 //#include "parts/groups.wgsl"
 
-struct Params {
-  rows: u32,
-  first_row: u32,
-  vocabulary: u32,
-  stride: u32,
-  inverse_temperature: f32,
-}
-
-@group(0) @binding(0) var<storage, read> logits: array<vec4f>;
-@group(0) @binding(1) var<storage, read> targets: array<u32>;
-@group(0) @binding(2) var<storage, read_write> logprobs: array<f32>;
-@group(0) @binding(3) var<storage, read_write> entropies: array<f32>;
-@group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
-@group(1) @binding(0) var<uniform> params: Params;
-
 override WORKGROUP: u32 = 256u;
-
-const LOWEST = -1e30;
-
-struct State {
-  highest: f32,
-  // Sums of exp(x - highest) and of exp(x - highest) * (x - highest).
-  total: f32,
-  weighted: f32,
-}
 
 var<workgroup> states: array<State, WORKGROUP>;
 
@@ -64,8 +42,7 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   let start = index * params.stride / 4u;
   var state = State(LOWEST, 0.0, 0.0);
   for (var quad = lane; quad * 4u < params.vocabulary; quad += WORKGROUP) {
-    let used = vec4u(quad * 4u) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.vocabulary);
-    state = absorb(state, logits[start + quad], used);
+    state = absorb(state, logits[start + quad], used(quad));
   }
   states[lane] = state;
   for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
@@ -77,13 +54,5 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   if (lane > 0u) {
     return;
   }
-  let joined = states[0];
-  let row = params.first_row + index;
-  let target_id = targets[row];
-  let chosen = logits[start + target_id / 4u][target_id % 4u];
-  let log_total = log(joined.total);
-  let lse = joined.highest + log_total;
-  logprobs[row] = fma(chosen, params.inverse_temperature, -lse);
-  entropies[row] = log_total - joined.weighted / joined.total;
-  log_sum_exps[row] = lse;
+  finish(states[0], params.first_row + index, start);
 }

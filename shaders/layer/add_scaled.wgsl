@@ -1,5 +1,6 @@
 // y[r, y_offset + c] (+)= scale * x[r, x_offset + c], c < width. Grid: a thread per vec4.
-//#include "parts/threads.wgsl"
+
+//#include "parts/elements.wgsl"
 
 struct Params {
   rows: u32,
@@ -18,15 +19,12 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
-  let index = thread_index(thread);
-  let quads = params.width / 4u;
-  if (index >= params.rows * quads) {
+  let at = element_of(thread, params.width / 4u);
+  if (at.row >= params.rows) {
     return;
   }
-  let row = index / quads;
-  let quad = index - row * quads;
-  let to = (row * params.y_stride + params.y_offset) / 4u + quad;
-  var value = params.scale * x[(row * params.x_stride + params.x_offset) / 4u + quad];
+  let to = (at.row * params.y_stride + params.y_offset) / 4u + at.column;
+  var value = params.scale * x[(at.row * params.x_stride + params.x_offset) / 4u + at.column];
   if (params.accumulate != 0u) {
     value += y[to];
   }

@@ -1,4 +1,5 @@
 // result[c] (+)= sum over rows of x[row, c]. x [rows, width]. Grid: a thread per vec4 of columns.
+
 //#include "parts/threads.wgsl"
 
 struct Params {

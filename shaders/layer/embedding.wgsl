@@ -1,7 +1,8 @@
 // result[t, :] = table[tokens[t], :]. tokens [T], result [T, width] in vec4s. `table` binds rows [first_row, first_row +
 // row_count); tokens outside leave the result as it is.
 // Grid: a thread per vec4 of the result.
-//#include "parts/threads.wgsl"
+
+//#include "parts/elements.wgsl"
 
 struct Params {
   tokens: u32,
@@ -17,15 +18,14 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
-  let index = thread_index(thread);
   let quads = params.width / 4u;
-  if (index >= params.tokens * quads) {
+  let at = element_of(thread, quads);
+  if (at.row >= params.tokens) {
     return;
   }
-  let token = index / quads;
   // Below the window the difference wraps to a large number.
-  let row = tokens[token] - params.first_row;
+  let row = tokens[at.row] - params.first_row;
   if (row < params.row_count) {
-    result[index] = table[row * quads + index - token * quads];
+    result[at.index] = table[row * quads + at.column];
   }
 }

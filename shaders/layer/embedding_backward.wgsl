@@ -2,7 +2,8 @@
 // rows [U] distinct, offsets [U+1], positions [T]: one writer per row of the table, so no atomics.
 // `table_grad` binds rows [first_row, first_row + row_count).
 // Grid: a thread per (u, vec4).
-//#include "parts/threads.wgsl"
+
+//#include "parts/elements.wgsl"
 
 struct Params {
   rows: u32,
@@ -20,22 +21,20 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
-  let index = thread_index(thread);
   let quads = params.width / 4u;
-  if (index >= params.rows * quads) {
+  let at = element_of(thread, quads);
+  if (at.row >= params.rows) {
     return;
   }
-  let group_row = index / quads;
-  let quad = index - group_row * quads;
   // Below the window the difference wraps to a large number.
-  let row = rows[group_row] - params.first_row;
+  let row = rows[at.row] - params.first_row;
   if (row >= params.row_count) {
     return;
   }
-  let end = offsets[group_row + 1u];
+  let end = offsets[at.row + 1u];
   var sum = vec4f();
-  for (var i = offsets[group_row]; i < end; i++) {
-    sum += out_grad[positions[i] * quads + quad];
+  for (var i = offsets[at.row]; i < end; i++) {
+    sum += out_grad[positions[i] * quads + at.column];
   }
-  table_grad[row * quads + quad] += sum;
+  table_grad[row * quads + at.column] += sum;
 }

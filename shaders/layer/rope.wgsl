@@ -1,7 +1,8 @@
 // Turns pairs (d, d + D/2) of each row by the angle of its token's position, in place; sign -1 turns back.
 // positions [T], table [positions, D] = [cos(D/2) | sin(D/2)]; rows of width D inside wider tokens.
 // Grid: a thread per (row, two pairs). https://arxiv.org/abs/2104.09864, halves as in Hugging Face's rotate_half.
-//#include "parts/threads.wgsl"
+
+//#include "parts/elements.wgsl"
 
 struct Params {
   rows: u32,
@@ -20,16 +21,14 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
-  let index = thread_index(thread);
   let half = params.width / 4u;
-  if (index >= params.rows * half) {
+  let at = element_of(thread, half);
+  if (at.row >= params.rows) {
     return;
   }
-  let row = index / half;
-  let pair = index - row * half;
-  let token = row / params.per_token;
-  let low_at = (token * params.stride + params.offset + (row - token * params.per_token) * params.width) / 2u + pair;
-  let angle_at = (positions[token] + params.shift) * half * 2u + pair;
+  let token = at.row / params.per_token;
+  let low_at = (token * params.stride + params.offset + (at.row - token * params.per_token) * params.width) / 2u + at.column;
+  let angle_at = (positions[token] + params.shift) * half * 2u + at.column;
   let cosine = table[angle_at];
   let sine = table[angle_at + half] * params.sign;
   let low = x[low_at];

@@ -1,5 +1,6 @@
 // result = silu(gate) * up. gate_up [rows, 2 width] = [gate | up], result [rows, width]. Grid: a thread per vec4.
-//#include "parts/threads.wgsl"
+
+//#include "parts/elements.wgsl"
 
 struct Params {
   rows: u32,
@@ -12,12 +13,12 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
-  let index = thread_index(thread);
   let quads = params.width / 4u;
-  if (index >= params.rows * quads) {
+  let place = element_of(thread, quads);
+  if (place.row >= params.rows) {
     return;
   }
-  let at = index + index / quads * quads;
+  let at = place.index + place.row * quads;
   let gate = gate_up[at];
-  result[index] = gate / (1.0 + exp(-gate)) * gate_up[at + quads];
+  result[place.index] = gate / (1.0 + exp(-gate)) * gate_up[at + quads];
 }

@@ -1,5 +1,6 @@
 // y[c, r] = x[r, c]. x [rows, columns], y [columns, rows], each from its offset on, rows a stride apart.
 // Grid: a thread per (four rows, column): lanes read side by side, and write runs of four.
+
 //#include "parts/threads.wgsl"
 
 struct Params {

@@ -2,10 +2,10 @@
 //   v_t = weight, or column 0 of the row table.
 // Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
 
-const THREADS = 256u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 32u;
+//#include "parts/tree.wgsl"
+//#include "loss/parts/tokens.wgsl"
+
+alias Sum = f32;
 
 override ROW_WEIGHTED: bool = false;
 
@@ -23,24 +23,17 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> dentropy: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-var<workgroup> shared_sums: array<f32, THREADS>;
-
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   var sum = 0.0;
-  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
+  let span = span_of(group.x * THREADS + thread, params.tokens);
+  for (var t = span.first; t < span.end; t += LANES) {
     var weight = params.weight;
     if (ROW_WEIGHTED) { weight = workspace[row_of_token[t]]; }
     let trained = mask[t] != 0u;
     sum += select(0.0, weight * entropy[t], trained);
     dentropy[t] = select(0.0, -params.coef * weight, trained);
   }
-  shared_sums[thread] = sum;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (thread < half) { shared_sums[thread] += shared_sums[thread + half]; }
-  }
-  if (thread == 0u) { workspace[params.partials_at + group.x] = shared_sums[0]; }
+  let total = sum_of_threads(thread, sum);
+  if (thread == 0u) { workspace[params.partials_at + group.x] = total; }
 }

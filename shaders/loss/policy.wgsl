@@ -11,14 +11,14 @@
 // Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
 // A user's loss takes the place of the two marked sections (custom_loss.ts). Formulas: verl core_algos, Tinker's losses, TRL GRPOTrainer.
 
+//#include "loss/parts/kl.wgsl"
+//#include "parts/spans.wgsl"
+
 const THREADS = 64u;
 const GROUPS = 256u;
-// Neighbouring invocations that walk one contiguous span together. A span per invocation would not coalesce on a GPU;
-// one span for all touches a new page of every stream at each step of a software GPU (3 times slower).
 const LANES = 16u;
 
 override LOSS: u32 = 0u;
-override KL: u32 = 0u;
 override OLD: u32 = 0u;
 override ADVANTAGE: u32 = 0u;
 override WEIGHT: u32 = 0u;
@@ -89,8 +89,6 @@ struct TokenLoss {
   slope: f32,
   metrics: vec3<f32>,
 }
-
-const MAX_LOG_RATIO = 20.0;
 
 fn bounded(d: f32) -> f32 {
   return clamp(d, -MAX_LOG_RATIO, MAX_LOG_RATIO);
@@ -325,28 +323,6 @@ fn token_loss(t: Token) -> TokenLoss {
 }
 //--- end of losses ---
 
-// KL estimate of one token and its slope. Bits 0-2: 1 = k1, 2 = |k1|, 3 = k2, 4 = k3. Bit 3: slope of k2.
-fn kl_term(x: f32) -> vec2<f32> {
-  let kind = KL & 7u;
-  var term = vec2(x, 1.0);
-  if (kind == 2u) { term = vec2(abs(x), sign(x)); }
-  if (kind == 3u) { term = vec2(0.5 * x * x, x); }
-  if (kind == 4u) {
-    let k = clamp(-x, -MAX_LOG_RATIO, MAX_LOG_RATIO);
-    let v = expm1_small(k) - k;
-    let flows = v <= params.kl_bound && abs(x) <= MAX_LOG_RATIO;
-    term = vec2(min(v, params.kl_bound), select(0.0, -expm1_small(k), flows));
-  }
-  if ((KL & 8u) != 0u) { term.y = x; }
-  return term;
-}
-
-// e^k - 1 without cancellation near 0, where most tokens are.
-fn expm1_small(k: f32) -> f32 {
-  let series = k * (1.0 + k * (0.5 + k * (1.0 / 6.0 + k * (1.0 / 24.0 + k * (1.0 / 120.0)))));
-  return select(exp(k) - 1.0, series, abs(k) < 0.1);
-}
-
 fn stream(slot: u32, i: u32, absent: vec4<f32>) -> vec4<f32> {
   if (slot == 1u) { return slot1[i]; }
   if (slot == 2u) { return slot2[i]; }
@@ -383,7 +359,7 @@ fn gradient(t: Token, weight: f32, kl_weight: f32, ref_logprob: f32, trained: bo
   let value = weight * t.is_weight * loss.value;
   sums_a += select(vec4(0.0), vec4(value, loss.metrics), trained);
   if (KL != 0u) {
-    let kl = kl_term(t.logprob - ref_logprob);
+    let kl = kl_estimate(t.logprob - ref_logprob, params.kl_bound);
     slope += params.kl_coef * kl_weight * kl.y;
     sums_b += select(vec4(0.0), vec4(kl_weight * kl.x, kl.x, 0.0, 0.0), trained);
   }
@@ -399,9 +375,8 @@ fn main(
   @builtin(local_invocation_index) thread: u32,
 ) {
   let vectors = (params.tokens + 3u) / 4u;
-  let span = (vectors + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var i = first + thread % LANES; i < min(first + span, vectors); i += LANES) {
+  let span = span_of(group.x * THREADS + thread, vectors);
+  for (var i = span.first; i < span.end; i += LANES) {
     let logprob = logprobs[i];
     let old = stream(OLD, i, logprob);
     let is_weight = stream(WEIGHT, i, vec4(1.0));

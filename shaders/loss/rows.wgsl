@@ -6,6 +6,7 @@
 //   4 vespo                   a = clamp(sum clamp(d) + log isw)
 // with d = logprob - old over the row's trained tokens, n of them.
 // Grid: one invocation per row; rows are ragged and nothing is shared between them.
+
 //#include "parts/threads.wgsl"
 
 override STATISTIC: u32 = 0u;

@@ -2,10 +2,7 @@
 // counts: 256 counters, then {settled bytes, keys still wanted}. Integer sums: the order does not matter.
 // Grid: 64 workgroups of 256, striding.
 
-const THREADS = 256u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 32u;
+//#include "loss/parts/tokens.wgsl"
 
 struct Params {
   tokens: u32,
@@ -20,9 +17,8 @@ struct Params {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let settled = atomicLoad(&counts[256]);
   // A shift by 32 is not defined, so the bytes above are compared in two steps.
-  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
+  let span = span_of(group.x * THREADS + thread, params.tokens);
+  for (var t = span.first; t < span.end; t += LANES) {
     let key = keys[t];
     let above = (key >> params.shift) >> 8u;
     if (key != 0u && above == (settled >> params.shift) >> 8u) {

@@ -4,12 +4,9 @@
 //   random:  a hash of the token's index where lower < cov < upper and the token is not clipped already
 // Grid: 64 workgroups of 256, striding.
 
-const THREADS = 256u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 32u;
+//#include "loss/parts/tokens.wgsl"
+//#include "loss/parts/advantages.wgsl"
 
-override TOKEN_ADVANTAGE: bool = false;
 override RANDOM: bool = false;
 override OLD: bool = true;
 
@@ -33,11 +30,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> scratch: array<f32>;
 @group(0) @binding(7) var<storage, read_write> keys: array<u32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-fn advantage(t: u32) -> f32 {
-  if (TOKEN_ADVANTAGE) { return advantages[t]; }
-  return workspace[params.row_stride + row_of_token[t]];
-}
 
 // PCG's output function.
 fn hash(t: u32) -> u32 {
@@ -65,9 +57,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var mean = vec2(0.0);
   for (var k = 0u; k < GROUPS; k++) { mean += vec2(scratch[2u * k], scratch[2u * k + 1u]); }
   mean /= params.count;
-  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
+  let span = span_of(group.x * THREADS + thread, params.tokens);
+  for (var t = span.first; t < span.end; t += LANES) {
     keys[t] = 0u;
     if (mask[t] != 0u) { keys[t] = key(t, mean); }
   }

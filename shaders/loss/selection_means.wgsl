@@ -1,12 +1,11 @@
 // Partial sums of advantage and log-prob over trained tokens, for the covariance losses.
 // scratch: GROUPS pairs (sum A, sum logprob). Grid: GROUPS workgroups whatever T is.
 
-const THREADS = 256u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 32u;
+//#include "parts/tree.wgsl"
+//#include "loss/parts/tokens.wgsl"
+//#include "loss/parts/advantages.wgsl"
 
-override TOKEN_ADVANTAGE: bool = false;
+alias Sum = vec2<f32>;
 
 struct Params {
   tokens: u32,
@@ -21,28 +20,16 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> scratch: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-fn advantage(t: u32) -> f32 {
-  if (TOKEN_ADVANTAGE) { return advantages[t]; }
-  return workspace[params.row_stride + row_of_token[t]];
-}
-
-var<workgroup> shared_sums: array<vec2<f32>, THREADS>;
-
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   var sum = vec2(0.0);
-  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
+  let span = span_of(group.x * THREADS + thread, params.tokens);
+  for (var t = span.first; t < span.end; t += LANES) {
     if (mask[t] != 0u) { sum += vec2(advantage(t), logprobs[t]); }
   }
-  shared_sums[thread] = sum;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (thread < half) { shared_sums[thread] += shared_sums[thread + half]; }
-  }
+  let total = sum_of_threads(thread, sum);
   if (thread == 0u) {
-    scratch[2u * group.x] = shared_sums[0].x;
-    scratch[2u * group.x + 1u] = shared_sums[0].y;
+    scratch[2u * group.x] = total.x;
+    scratch[2u * group.x + 1u] = total.y;
   }
 }

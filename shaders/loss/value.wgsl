@@ -3,12 +3,11 @@
 //   w_t = weight, or the row's entry in `row_weights`
 // Grid: GROUPS workgroups whatever T is.
 
-const THREADS = 256u;
-const GROUPS = 64u;
-// Invocations that walk one contiguous span together; see loss/policy.wgsl.
-const LANES = 32u;
+//#include "parts/tree.wgsl"
+//#include "loss/parts/tokens.wgsl"
+//#include "loss/parts/weights.wgsl"
 
-override ROW_WEIGHTED: bool = false;
+alias Sum = vec3<f32>;
 
 struct Params {
   tokens: u32,
@@ -26,16 +25,12 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> partials: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-var<workgroup> shared_sums: array<vec3<f32>, THREADS>;
-
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   var sum = vec3(0.0);
-  let span = (params.tokens + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;
-  let first = (group.x * THREADS + thread) / LANES * span;
-  for (var t = first + thread % LANES; t < min(first + span, params.tokens); t += LANES) {
-    var weight = params.weight;
-    if (ROW_WEIGHTED) { weight = row_weights[row_of_token[t]]; }
+  let span = span_of(group.x * THREADS + thread, params.tokens);
+  for (var t = span.first; t < span.end; t += LANES) {
+    let weight = weight_of(t);
     let trained = mask[t] != 0u;
     let v = values[t];
     let low = old_values[t] - params.clip;
@@ -48,12 +43,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     sum += select(vec3(0.0), vec3(weight * loss, select(0.0, 1.0, larger), v), trained);
     dvalues[t] = select(0.0, weight * plain, flows);
   }
-  shared_sums[thread] = sum;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (thread < half) { shared_sums[thread] += shared_sums[thread + half]; }
-  }
+  let total = sum_of_threads(thread, sum);
   if (thread == 0u) {
-    for (var k = 0u; k < 3u; k++) { partials[3u * group.x + k] = shared_sums[0][k]; }
+    for (var k = 0u; k < 3u; k++) { partials[3u * group.x + k] = total[k]; }
   }
 }

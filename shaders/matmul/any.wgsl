@@ -3,6 +3,7 @@
 // A [m, k] by the strides (a_row, a_k), B [k, n] by (b_k, b_column), C [m, n] row-major. A thread owns 4 rows and one
 // column.
 // Grid: x = column blocks of 8, y = row blocks of 4.
+
 //#include "matmul/parts/product.wgsl"
 
 alias A = f32;

@@ -5,6 +5,7 @@
 // and reads them along k, in vec4. Rows of A are read by a lane each and handed round. A sum takes one product after
 // another, as in every other family: which of them runs depends on the number of rows, and the bits must not.
 // Grid: x = blocks of 32 columns, y = blocks of ROWS rows.
+
 enable subgroups;
 
 //#include "matmul/parts/product.wgsl"

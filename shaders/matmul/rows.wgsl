@@ -3,6 +3,7 @@
 // A [m, k] by the strides (a_row, a_k). B [k, n] and C [m, n] row-major, in vec4. A thread owns 8 rows and 4 columns
 // of two vec4s. Sums leave through workgroup memory, each thread by its own slots.
 // Grid: x = column blocks of 64, y = row blocks of 8.
+
 //#include "matmul/parts/product.wgsl"
 
 alias A = f32;

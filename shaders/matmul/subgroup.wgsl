@@ -7,6 +7,7 @@
 // each and hand it round by broadcast: such drivers issue every storage load lane by lane, so loads are what costs.
 // Sums leave through workgroup memory, each lane by its own slots: no barrier, and a small epilogue to compile.
 // Grid: x = column blocks, y = row blocks.
+
 enable subgroups;
 
 //#include "matmul/parts/product.wgsl"

@@ -1,6 +1,8 @@
 // y = x * r * weight, r = inverseSqrt(mean(x^2) + epsilon), per row of width C; r is kept for the gradient.
 // x and y: rows inside wider buffers. weight [C], inverse_rms [rows].
 // Grid: a thread per row. https://arxiv.org/abs/1910.07467
+
+//#include "norm/parts/rows.wgsl"
 //#include "parts/threads.wgsl"
 
 struct Params {
@@ -19,12 +21,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<vec4f>;
 @group(0) @binding(3) var<storage, read_write> inverse_rms: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-// First vec4 of a row: `per_token` rows lie side by side in each token's stretch of `stride` elements.
-fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
-  let token = row / params.per_token;
-  return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
-}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {

@@ -1,5 +1,7 @@
 // x_grad (+)= r (g - x r^2 mean(g x)), g = y_grad * weight; r = inverse_rms of the row.
 // x_grad lies as x. Grid: a thread per row.
+
+//#include "norm/parts/rows.wgsl"
 //#include "parts/threads.wgsl"
 
 struct Params {
@@ -19,12 +21,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> y_grad: array<vec4f>;
 @group(0) @binding(4) var<storage, read_write> x_grad: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-// First vec4 of a row: `per_token` rows lie side by side in each token's stretch of `stride` elements.
-fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
-  let token = row / params.per_token;
-  return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
-}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {

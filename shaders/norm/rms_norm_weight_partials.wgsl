@@ -1,6 +1,8 @@
 // partials[b, offset + c] = sum over the rows of block b of y_grad[row, c] * x[row, c] * inverse_rms[row].
 // The number of row blocks is fixed, so that sums repeat bit for bit. column_sum adds the blocks.
 // Grid: a thread per (block, vec4 of columns).
+
+//#include "norm/parts/rows.wgsl"
 //#include "parts/threads.wgsl"
 
 struct Params {
@@ -22,12 +24,6 @@ struct Params {
 @group(1) @binding(0) var<uniform> params: Params;
 
 override BLOCKS: u32 = 64u;
-
-// First vec4 of a row: `per_token` rows lie side by side in each token's stretch of `stride` elements.
-fn row_start(row: u32, stride: u32, offset: u32) -> u32 {
-  let token = row / params.per_token;
-  return (token * stride + offset + (row - token * params.per_token) * params.width) / 4u;
-}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {

@@ -2,6 +2,7 @@
 //   mean += mean_rate (g - mean),  variance += variance_rate (g^2 - variance),
 //   parameter = parameter (1 - rate decay) - rate / correction1 mean / (sqrt(variance / correction2) + epsilon)
 // Nothing changes where clip[2] is set (the norm is not finite). Grid: a thread per vec4. arxiv.org/abs/1711.05101.
+
 //#include "parts/threads.wgsl"
 
 struct Params {

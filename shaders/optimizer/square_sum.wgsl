@@ -1,6 +1,8 @@
 // partials[partials_offset + g] = sum of x^2 over the vec4s that workgroup g meets striding over all of x.
 // Grid: 64 workgroups of 64 threads whatever the count is, so that the sum repeats bit for bit.
 
+//#include "parts/tree.wgsl"
+
 struct Params {
   count: u32,
   partials_offset: u32,
@@ -10,10 +12,10 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> partials: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
+alias Sum = f32;
+
 const THREADS = 64u;
 const GROUPS = 64u;
-
-var<workgroup> sums: array<f32, THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
@@ -22,14 +24,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
     let value = x[i];
     squares += value * value;
   }
-  sums[lane] = dot(squares, vec4f(1.0));
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (lane < half) {
-      sums[lane] += sums[lane + half];
-    }
-  }
+  let sum = sum_of_threads(lane, dot(squares, vec4f(1.0)));
   if (lane == 0u) {
-    partials[params.partials_offset + group.x] = sums[0];
+    partials[params.partials_offset + group.x] = sum;
   }
 }

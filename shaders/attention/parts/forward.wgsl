@@ -1,0 +1,24 @@
+// Parameters and buffers of attention.
+
+//#include "attention/parts/heads.wgsl"
+
+struct Params {
+  tokens: u32,
+  heads: u32,
+  key_heads: u32,
+  q_stride: u32,
+  q_offset: u32,
+  k_stride: u32,
+  k_offset: u32,
+  v_stride: u32,
+  v_offset: u32,
+  scale: f32,
+}
+
+@group(0) @binding(0) var<storage, read> q: array<vec4f>;
+@group(0) @binding(1) var<storage, read> k: array<vec4f>;
+@group(0) @binding(2) var<storage, read> v: array<vec4f>;
+@group(0) @binding(3) var<storage, read> sequence_start: array<u32>;
+@group(0) @binding(4) var<storage, read_write> result: array<vec4f>;
+@group(0) @binding(5) var<storage, read_write> statistics: array<f32>;
+@group(1) @binding(0) var<uniform> params: Params;

@@ -1,0 +1,36 @@
+// Heads of D = 4 HEAD_QUADS in packed tokens. The kernel's Params hold a stride and an offset per token for q, k and v.
+
+//#include "attention/parts/softmax.wgsl"
+
+override HEAD_QUADS: u32 = 2u;
+
+// The first vec4 of a head of a token.
+fn q_start(token: u32, head: u32) -> u32 {
+  return (token * params.q_stride + params.q_offset) / 4u + head * HEAD_QUADS;
+}
+
+fn k_start(token: u32, key_head: u32) -> u32 {
+  return (token * params.k_stride + params.k_offset) / 4u + key_head * HEAD_QUADS;
+}
+
+fn v_start(token: u32, key_head: u32) -> u32 {
+  return (token * params.v_stride + params.v_offset) / 4u + key_head * HEAD_QUADS;
+}
+
+// The key head that a query head shares with its neighbours.
+fn key_head_of(head: u32) -> u32 {
+  return head * params.key_heads / params.heads;
+}
+
+// A workgroup's part: some neighbouring tokens, first to last, of one head. They walk the same keys and share the loads.
+struct Block {
+  head: u32,
+  first: u32,
+  last: u32,
+}
+
+fn block_of(index: u32, heads: u32, tokens: u32) -> Block {
+  let block = index / heads;
+  let first = block * tokens;
+  return Block(index - block * heads, first, min(first + tokens, params.tokens) - 1u);
+}

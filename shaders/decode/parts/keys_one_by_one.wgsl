@@ -1,0 +1,56 @@
+// Attention of HEADS query heads that share a key head, over keys in the cache, one after another.
+// A kernel defines MAX_QUADS (vec4s of its heads at most; loops unroll, and what they do not touch is dropped) and binds
+// keys and values.
+
+//#include "attention/parts/softmax.wgsl"
+
+override HEAD_QUADS: u32 = 2u;
+override HEADS: u32 = 1u;
+
+alias Heads = array<vec4f, MAX_QUADS>;
+
+struct Weights {
+  // Of the sum so far.
+  keep: vec2f,
+  // Of the next key.
+  next: vec2f,
+}
+
+// Of exp2(highest - higher) and exp2(score - higher), one is 1.
+fn weigh(score: vec2f, highest: vec2f) -> Weights {
+  let falls = exp2(-abs(score - highest));
+  let rises = score > highest;
+  return Weights(select(vec2f(1.0), falls, rises), select(falls, vec2f(1.0), rises));
+}
+
+struct Attended {
+  sum: Heads,
+  highest: vec2f,
+  total: vec2f,
+}
+
+// Adds the keys and values of `count` positions of the cache, the first at `start`.
+fn attend(attended: ptr<function, Attended>, query: ptr<function, Heads>, start: u32, count: u32) {
+  let stride = params.key_heads * HEAD_QUADS;
+  var at = start;
+  for (var s = 0u; s < count; s++) {
+    var score = vec2f();
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let key = keys[at + d];
+      for (var h = 0u; h < HEADS; h++) {
+        score[h] += dot((*query)[h * HEAD_QUADS + d], key);
+      }
+    }
+    let weights = weigh(score, (*attended).highest);
+    (*attended).highest = max((*attended).highest, score);
+    (*attended).total = (*attended).total * weights.keep + weights.next;
+    for (var d = 0u; d < HEAD_QUADS; d++) {
+      let value = values[at + d];
+      for (var h = 0u; h < HEADS; h++) {
+        let i = h * HEAD_QUADS + d;
+        (*attended).sum[i] = (*attended).sum[i] * weights.keep[h] + weights.next[h] * value;
+      }
+    }
+    at += stride;
+  }
+}

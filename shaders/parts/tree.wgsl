@@ -1,0 +1,16 @@
+// The sum of a workgroup's threads by a fixed tree, so that it repeats bit for bit.
+// A kernel defines THREADS and alias Sum = f32 or a vector.
+
+var<workgroup> shared_sums: array<Sum, THREADS>;
+
+// For the first thread.
+fn sum_of_threads(thread: u32, own: Sum) -> Sum {
+  shared_sums[thread] = own;
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (thread < half) {
+      shared_sums[thread] += shared_sums[thread + half];
+    }
+  }
+  return shared_sums[0];
+}
