@@ -36,9 +36,9 @@ export {
   readFloats,
 } from "./compute/device.ts";
 export { defineKernel, folded, type Grid, type Kernel } from "./compute/kernel.ts";
-export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute/matmul.ts";
+export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute/matmul/matmul.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
-export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu.ts";
+export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu/device.ts";
 export type * from "./contract/backend.ts";
 export type * from "./contract/text.ts";
 export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";

@@ -1,7 +1,7 @@
 /** What a device can do at most: the ceilings that `grpu device` prints and benchmarks compare with. */
 import type { Buffer, Device } from "./device.ts";
 import { defineKernel } from "./kernel.ts";
-import { matmul } from "./matmul.ts";
+import { matmul } from "./matmul/matmul.ts";
 
 const COPY_GROUPS = 256;
 const WORKGROUP = 64;

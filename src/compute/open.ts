@@ -2,7 +2,7 @@
 import { UnsupportedError } from "../errors.ts";
 import { CpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
-import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu.ts";
+import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
 
 export type DeviceName = "auto" | "webgpu" | "cpu";
 

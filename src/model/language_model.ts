@@ -1,7 +1,7 @@
 /** A language model on a device: weights, an adapter or none, and the passes that score, train and sample it. */
 
 import type { Data, Device } from "../compute/device.ts";
-import { matmul } from "../compute/matmul.ts";
+import { matmul } from "../compute/matmul/matmul.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
 import { mulberry32, normals } from "../random.ts";

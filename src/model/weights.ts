@@ -5,7 +5,7 @@
  * passes and sampling cost what they cost without one; its gradients follow from dW.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { fusesInput, type MatmulOptions, matmul, prefersColumns } from "../compute/matmul.ts";
+import { fusesInput, type MatmulOptions, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
 import { type ModelConfig, weightShapes } from "./files/config.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { embedding } from "./kernels/embedding.ts";

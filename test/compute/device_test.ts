@@ -5,7 +5,7 @@ import { defineKernel, folded } from "../../src/compute/kernel.ts";
 import { measureCeilings } from "../../src/compute/measure.ts";
 import { capacityFor } from "../../src/compute/memory.ts";
 import { openDevice } from "../../src/compute/open.ts";
-import { WebGpuDevice } from "../../src/compute/webgpu.ts";
+import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
 import { ConfigError, RemoteError, ShaderError, UnsupportedError } from "../../src/errors.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { RecentCache } from "../../src/compute/recent_cache.ts";
+import { RecentCache } from "../../src/compute/webgpu/recent_cache.ts";
 
 test("what is used again stays, what is not goes, and no more than twice the size is held", () => {
   const cache = new RecentCache<string>(3);

@@ -4,7 +4,7 @@
  */
 import type { Buffer, Device } from "../../compute/device.ts";
 import { type Constants, defineKernel, folded, type Grid } from "../../compute/kernel.ts";
-import { matmul } from "../../compute/matmul.ts";
+import { matmul } from "../../compute/matmul/matmul.ts";
 import { UnsupportedError } from "../../errors.ts";
 
 const PARAMS = {

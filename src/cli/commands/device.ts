@@ -23,7 +23,7 @@ export const deviceCommand: Command = {
 async function show(device: Device, { input, io }: { input: Input; io: Io }): Promise<void> {
   const [{ measureCeilings }, { matmulFamily }] = await Promise.all([
     import("../../compute/measure.ts"),
-    import("../../compute/matmul.ts"),
+    import("../../compute/matmul/matmul.ts"),
   ]);
   const family = matmulFamily(device);
   if (!input.options.json) io.out(describe(device));

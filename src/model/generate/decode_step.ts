@@ -1,6 +1,6 @@
 /** One step of decoding: a token for each of many sequences, from the cache of those before it. */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
-import { fusesInput } from "../../compute/matmul.ts";
+import { fusesInput } from "../../compute/matmul/matmul.ts";
 import type { ModelConfig } from "../files/config.ts";
 import { logitStride, logitWindows } from "../head.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";

@@ -1,7 +1,7 @@
 /** Recorded work, and its one pass into command buffers. */
-import type { Data } from "./device.ts";
-import type { Grid, ParamTypes } from "./kernel.ts";
-import type { MemoryRange } from "./memory.ts";
+import type { Data } from "../device.ts";
+import type { Grid, ParamTypes } from "../kernel.ts";
+import type { MemoryRange } from "../memory.ts";
 import type { Pipeline } from "./pipeline.ts";
 
 export type Range = MemoryRange<GPUBuffer>;

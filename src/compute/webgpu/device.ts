@@ -1,7 +1,9 @@
 /** The WebGPU device. Records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
-import { RemoteError, UnsupportedError } from "../errors.ts";
+import { RemoteError, UnsupportedError } from "../../errors.ts";
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, MemoryUse, ReadRequest } from "../device.ts";
+import type { BindingKinds, Kernel, ParamTypes } from "../kernel.ts";
+import { BufferPool, DEFAULT_BUDGET_BYTES } from "../memory.ts";
 import { findGpu, isSoftware } from "./adapter.ts";
-import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, MemoryUse, ReadRequest } from "./device.ts";
 import {
   type DispatchOp,
   Encoding,
@@ -10,8 +12,6 @@ import {
   packParams,
   type Range,
 } from "./encoding.ts";
-import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
-import { BufferPool, DEFAULT_BUDGET_BYTES } from "./memory.ts";
 import { Napper } from "./nap.ts";
 import { PipelineCache, validationError } from "./pipeline.ts";
 import { RecentCache } from "./recent_cache.ts";

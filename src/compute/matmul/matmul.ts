@@ -4,9 +4,9 @@
  * Measured (LOG.md): software drivers issue each storage load lane by lane and pay for every barrier, so their kernels
  * hold large register tiles and share loads by subgroup broadcast; GPUs stage tiles in workgroup memory.
  */
-import type { Buffer, Device } from "./device.ts";
-import { type Constants, defineKernel, type Grid, type Kernel, type Values } from "./kernel.ts";
-import { bindableParts } from "./matmul_parts.ts";
+import type { Buffer, Device } from "../device.ts";
+import { type Constants, defineKernel, type Grid, type Kernel, type Values } from "../kernel.ts";
+import { bindableParts } from "./parts.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PARAMS = {

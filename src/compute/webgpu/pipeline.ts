@@ -1,7 +1,7 @@
 /** Compiles kernels, once per set of constants, and turns WebGPU's complaints into errors that quote the shader. */
-import { ShaderError } from "../errors.ts";
-import type { BindingKinds, Constants, Kernel } from "./kernel.ts";
-import { loadShader, sourceLine } from "./shader.ts";
+import { ShaderError } from "../../errors.ts";
+import type { BindingKinds, Constants, Kernel } from "../kernel.ts";
+import { loadShader, sourceLine } from "../shader.ts";
 
 const COMPUTE_STAGE = 0x4;
 

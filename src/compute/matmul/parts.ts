@@ -1,6 +1,6 @@
 /** Products whose matrices are larger than what one binding covers, as products of parts that are not. */
-import { UnsupportedError } from "../errors.ts";
-import { type Buffer, SLICE_ALIGNMENT_BYTES } from "./device.ts";
+import { UnsupportedError } from "../../errors.ts";
+import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../device.ts";
 import type { MatmulOptions, Matrix } from "./matmul.ts";
 
 type Axis = "m" | "n" | "k";
