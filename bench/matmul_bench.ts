@@ -1,7 +1,8 @@
 /** Matrix products in the shapes of a small model's training, against the arithmetic peak measured in the same run. */
 import { CpuDevice } from "../src/compute/cpu.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
-import { type MatmulOptions, matmul, matmulFamily } from "../src/compute/matmul/matmul.ts";
+import { matmul, matmulFamily } from "../src/compute/matmul/matmul.ts";
+import type { MatmulOptions } from "../src/compute/matmul/product.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { openDevice } from "../src/compute/open.ts";
 import { check, heading, report, time } from "./harness.ts";

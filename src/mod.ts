@@ -36,7 +36,8 @@ export {
   readFloats,
 } from "./compute/device.ts";
 export { defineKernel, folded, type Grid, type Kernel } from "./compute/kernel.ts";
-export { type MatmulOptions, type Matrix, matmul, matmulFamily } from "./compute/matmul/matmul.ts";
+export { matmul, matmulFamily } from "./compute/matmul/matmul.ts";
+export type { MatmulOptions, Matrix } from "./compute/matmul/product.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu/device.ts";
 export type * from "./contract/backend.ts";

@@ -1,7 +1,7 @@
 /** The `cpu` device: every dispatch runs its kernel's reference. The oracle of the tests, and the fallback without an adapter. */
-import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, MemoryUse, ReadRequest } from "./device.ts";
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
 import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
-import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange } from "./memory.ts";
+import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange, PooledMemory } from "./memory.ts";
 
 type Range = MemoryRange<ArrayBuffer>;
 
@@ -13,7 +13,7 @@ export interface CpuDeviceOptions {
   readonly memoryBudgetBytes?: number | undefined;
 }
 
-export class CpuDevice implements Device {
+export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
   readonly info: DeviceInfo = {
     kind: "cpu",
     description: "cpu (TypeScript references, float64 inside)",
@@ -29,14 +29,15 @@ export class CpuDevice implements Device {
     family: "scalar",
     subgroupSize: 0,
   };
-  private readonly pool: BufferPool<ArrayBuffer>;
+  protected readonly pool: BufferPool<ArrayBuffer>;
   private recorded: (() => void)[] = [];
   private running: Promise<unknown> = Promise.resolve();
 
   constructor(options: CpuDeviceOptions = {}) {
+    super();
     this.pool = new BufferPool<ArrayBuffer>(
       {
-        // All ones is NaN as f32: work that reads what nobody wrote shows at once.
+        // All ones is NaN as f32: work that reads unwritten memory shows at once.
         create: (capacity) => new Uint32Array(capacity / 4).fill(0xffff_ffff).buffer,
         destroy: () => {},
       },
@@ -45,25 +46,6 @@ export class CpuDevice implements Device {
         maxBufferBytes: this.info.limits.maxBufferBytes,
       },
     );
-  }
-
-  get memory(): MemoryUse {
-    const { live, pooled, peak, budget } = this.pool;
-    return { live, pooled, peak, budget };
-  }
-
-  alloc(byteLength: number, label: string): Buffer {
-    return this.pool.alloc(byteLength, label);
-  }
-
-  upload(data: Data, label: string): Buffer {
-    const buffer = this.alloc(data.byteLength, label);
-    this.write(buffer, data);
-    return buffer;
-  }
-
-  release(...buffers: readonly Buffer[]): void {
-    for (const buffer of buffers) this.pool.release(buffer as Range);
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
@@ -113,7 +95,7 @@ export class CpuDevice implements Device {
     this.pool.clear();
   }
 
-  /** Runs what is recorded after all that went before, then `after`, at the same place in the order. */
+  /** Runs the recorded work after all earlier work, then `after`. */
   private inOrder<T>(after: () => T): Promise<T> {
     const work = this.recorded;
     this.recorded = [];

@@ -1,6 +1,6 @@
 /** Ranges of device memory, and the pool that both devices allocate from under a byte budget. */
 import { ConfigError } from "../errors.ts";
-import { type Buffer, SLICE_ALIGNMENT_BYTES } from "./device.ts";
+import { type Buffer, type Data, type MemoryUse, SLICE_ALIGNMENT_BYTES } from "./device.ts";
 
 /** Default byte budget of a device. Drivers allocate lazily and rarely refuse, so the bytes are counted here. */
 export const DEFAULT_BUDGET_BYTES = 8 * 2 ** 30;
@@ -40,11 +40,11 @@ export class MemoryRange<S> implements Buffer {
   slice(byteOffset: number, byteLength: number): MemoryRange<S> {
     if (byteOffset % SLICE_ALIGNMENT_BYTES !== 0)
       throw new RangeError(
-        `Cannot slice ${this.label} at byte ${byteOffset}: not a multiple of ${SLICE_ALIGNMENT_BYTES}`,
+        `Cannot slice ${this.label}: its start is no multiple of ${SLICE_ALIGNMENT_BYTES} bytes (${byteOffset}).`,
       );
     if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > this.byteLength)
       throw new RangeError(
-        `Cannot slice ${this.label} beyond its ${this.byteLength} bytes: ${byteOffset} + ${byteLength}`,
+        `Cannot slice ${this.label}: the end is beyond its ${this.byteLength} bytes (${byteOffset} + ${byteLength}).`,
       );
     const { storage, label, capacity, id, whole } = this;
     return new MemoryRange(storage, {
@@ -81,7 +81,7 @@ interface Slot<S> {
   readonly released: number;
 }
 
-/** Free lists by capacity. `release` returns memory at once: recorded work runs in order, so reuse cannot overtake it. */
+/** Free lists by capacity. `release` frees memory at once: recorded work runs in order, so reuse cannot overtake it. */
 export class BufferPool<S> {
   private readonly free = new Map<number, Slot<S>[]>();
   private readonly held = new Map<number, MemoryRange<S>>();
@@ -104,7 +104,7 @@ export class BufferPool<S> {
     const capacity = capacityFor(byteLength);
     if (capacity > this.maxBufferBytes)
       throw new ConfigError(
-        `Cannot allocate ${label} as one buffer: ${byteLength} bytes, the device allows ${this.maxBufferBytes}. Work in smaller batches.`,
+        `Cannot allocate ${label} as one buffer: the device allows ${this.maxBufferBytes} bytes (${byteLength}). Work in smaller batches.`,
       );
     const { storage, id } = this.take(capacity) ?? this.create(capacity, label);
     this.live += capacity;
@@ -123,7 +123,7 @@ export class BufferPool<S> {
   release(range: MemoryRange<S>): void {
     const held = this.held.get(range.id);
     if (held !== range)
-      throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before`);
+      throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before.`);
     this.held.delete(range.id);
     this.live -= range.capacity;
     this.pooled += range.capacity;
@@ -141,7 +141,7 @@ export class BufferPool<S> {
     return { storage: this.hooks.create(capacity, label), id: this.nextId++ };
   }
 
-  /** Drops free buffers, those released first before the others, until `bytes` are gone or none is left. */
+  /** Drops free buffers, the earliest released first, until `bytes` are freed or none is left. */
   trim(bytes: number): void {
     const dropped: S[] = [];
     const enough = this.pooled - bytes;
@@ -155,7 +155,7 @@ export class BufferPool<S> {
     this.hooks.destroy(dropped);
   }
 
-  /** The free list whose first buffer was released before those of all others. */
+  /** The free list that holds the earliest released buffer. */
   private oldest(): Slot<S>[] | undefined {
     let oldest: Slot<S>[] | undefined;
     for (const list of this.free.values())
@@ -183,6 +183,32 @@ export class BufferPool<S> {
         "Raise memory_budget_bytes or train on fewer tokens at a time.",
       { path: "memory_budget_bytes" },
     );
+  }
+}
+
+/** The part of a device that its buffers' pool does. */
+export abstract class PooledMemory<S> {
+  protected abstract readonly pool: BufferPool<S>;
+
+  abstract write(buffer: Buffer, data: Data, byteOffset?: number): void;
+
+  get memory(): MemoryUse {
+    const { live, pooled, peak, budget } = this.pool;
+    return { live, pooled, peak, budget };
+  }
+
+  alloc(byteLength: number, label: string): Buffer {
+    return this.pool.alloc(byteLength, label);
+  }
+
+  upload(data: Data, label: string): Buffer {
+    const buffer = this.alloc(data.byteLength, label);
+    this.write(buffer, data);
+    return buffer;
+  }
+
+  release(...buffers: readonly Buffer[]): void {
+    for (const buffer of buffers) this.pool.release(buffer as MemoryRange<S>);
   }
 }
 

@@ -5,7 +5,8 @@
  * passes and sampling cost what they cost without one; its gradients follow from dW.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { fusesInput, type MatmulOptions, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
+import { fusesInput, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
+import type { MatmulOptions } from "../compute/matmul/product.ts";
 import { type ModelConfig, weightShapes } from "./files/config.ts";
 import { transpose } from "./kernels/elementwise.ts";
 import { embedding } from "./kernels/embedding.ts";

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
-import { fusesInput, MATMUL_KERNELS, type MatmulFamily, matmul } from "../../src/compute/matmul/matmul.ts";
+import { MATMUL_KERNELS, type MatmulFamily } from "../../src/compute/matmul/kernels.ts";
+import { fusesInput, matmul } from "../../src/compute/matmul/matmul.ts";
 import { swiglu } from "../../src/model/kernels/swiglu.ts";
 import { narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";

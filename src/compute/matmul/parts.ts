@@ -1,11 +1,11 @@
-/** Products whose matrices are larger than what one binding covers, as products of parts that are not. */
+/** Splits a product whose matrices exceed one binding into products that fit. */
 import { UnsupportedError } from "../../errors.ts";
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../device.ts";
-import type { MatmulOptions, Matrix } from "./matmul.ts";
+import type { MatmulOptions, Matrix } from "./product.ts";
 
 type Axis = "m" | "n" | "k";
 
-/** A matrix of a product: which axis its rows lie along, and how wide they are. */
+/** A matrix of a product: the axis its rows lie along, and their width. */
 interface Operand {
   readonly name: "a" | "b" | "c";
   readonly matrix: Matrix;
@@ -14,13 +14,13 @@ interface Operand {
   readonly columns: number;
 }
 
-/** Rows of a part are a multiple of this, where as many fit: whole tiles of any kernel. */
+/** Rows of a part are a multiple of this where that many fit: whole tiles of any kernel. */
 const TILE_ROWS = 64;
 const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
 
 /**
- * The products that make up one, each with buffers of at most `limit` bytes. A cut along k goes on from the sums of the
- * parts before it, so that the bits are those of the whole; with an alpha, or into an accumulated C, it adds to them.
+ * The products that make up one, each with buffers of at most `limit` bytes. A part along k continues the sums of the
+ * part before it, so that the bits are those of the whole; with an alpha, or into an accumulated C, it adds to them.
  * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k.
  */
 export function bindableParts(product: MatmulOptions, limit: number): readonly MatmulOptions[] {
@@ -47,7 +47,7 @@ function operands({ m, n, k, a, b, c, ...product }: MatmulOptions): Operand[] {
   ];
 }
 
-/** Bytes of the buffer to bind: the whole where it fits, else the rows that are meant. */
+/** Bytes of the buffer to bind: all of them where they fit, else the operand's rows. */
 function boundRange({ matrix, rows, columns }: Operand, limit: number): { start: number; length: number } {
   const { buffer, offset = 0, stride = columns } = matrix;
   if (buffer.byteLength <= limit) return { start: 0, length: buffer.byteLength };
@@ -60,7 +60,7 @@ function fittingRows({ name, matrix, columns }: Operand, limit: number): number 
   const fitting = Math.floor((limit / 4 - ALIGNMENT - columns) / stride) + 1;
   if (fitting < 1)
     throw new UnsupportedError(
-      `Cannot multiply by matrix ${name} as one binding of this device is smaller than one of its rows: ${columns} values, ${limit} bytes`,
+      `Cannot multiply by matrix ${name}: one of its rows (${columns} values) exceeds what one binding of this device holds (${limit} bytes). Use another device.`,
       { part: "device", capability: "maxStorageBufferBindingSize" },
     );
   return fitting < TILE_ROWS ? fitting : Math.floor(fitting / TILE_ROWS) * TILE_ROWS;
@@ -68,7 +68,9 @@ function fittingRows({ name, matrix, columns }: Operand, limit: number): number 
 
 function cuts(product: MatmulOptions, { axis, size }: { axis: Axis; size: number }): MatmulOptions[] {
   if (axis === "k" && product.input)
-    throw new RangeError(`Cannot fuse ${product.input.kind} into a product that one binding does not hold`);
+    throw new RangeError(
+      `Cannot fuse ${product.input.kind} into a product: one binding does not hold its k (${product.k}). Multiply without input.`,
+    );
   const found: MatmulOptions[] = [];
   for (let from = 0; from < product[axis]; from += size) {
     const length = Math.min(size, product[axis] - from);
@@ -92,7 +94,7 @@ function joined(
   return { accumulate: accumulate || !isFirst, addend: isFirst ? addend : undefined };
 }
 
-/** The three matrices from index `from` of an axis on, their strides as they are. */
+/** The three matrices from index `from` of an axis on, with the same strides. */
 function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: number }) {
   const { m, n, k, transposeA, transposeB } = product;
   const along = (matrix: Matrix, rowAxis: Axis, columnAxis: Axis, columns: number): Matrix => {
@@ -107,7 +109,7 @@ function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: numbe
   };
 }
 
-/** The same product over slices that hold just the rows that are meant. */
+/** The same product over slices that hold only the operands' rows. */
 function narrowed(product: MatmulOptions, limit: number): MatmulOptions {
   const narrow = (operand: Operand): { matrix: Matrix; start: number; length: number } => {
     const { start, length } = boundRange(operand, limit);

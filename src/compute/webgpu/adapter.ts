@@ -42,9 +42,3 @@ async function createDawn(): Promise<GPU | undefined> {
   }
   return undefined;
 }
-
-/** True where the "GPU" is a CPU driver: barriers, many workgroups and big unrolled shaders are slow there. */
-export function isSoftware(info: GPUAdapterInfo, isFallback: boolean): boolean {
-  const text = `${info.vendor} ${info.architecture} ${info.device} ${info.description}`;
-  return isFallback || /llvmpipe|lavapipe|swiftshader|software|basic render/i.test(text);
-}

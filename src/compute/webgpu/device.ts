@@ -1,71 +1,57 @@
-/** The WebGPU device. Records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
-import { RemoteError, UnsupportedError } from "../../errors.ts";
-import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, MemoryUse, ReadRequest } from "../device.ts";
-import type { BindingKinds, Kernel, ParamTypes } from "../kernel.ts";
-import { BufferPool, DEFAULT_BUDGET_BYTES } from "../memory.ts";
-import { findGpu, isSoftware } from "./adapter.ts";
-import {
-  type DispatchOp,
-  Encoding,
-  type Op,
-  PARAMS_STRIDE_BYTES,
-  packParams,
-  type Range,
-} from "./encoding.ts";
+/** The WebGPU device: records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
+import { UnsupportedError } from "../../errors.ts";
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "../device.ts";
+import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
+import { BufferPool, DEFAULT_BUDGET_BYTES, PooledMemory } from "../memory.ts";
+import { findGpu } from "./adapter.ts";
+import { Bindings } from "./bindings.ts";
+import { Encoding, type Op, packParams, type Range } from "./encoding.ts";
+import { type ErrorScopes, Failures } from "./failures.ts";
+import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
-import { PipelineCache, validationError } from "./pipeline.ts";
-import { RecentCache } from "./recent_cache.ts";
+import { PipelineCache } from "./pipeline.ts";
+import { ReadBack, StagingPool } from "./read_back.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
-/** Taken where the adapter has them; a kernel that needs one is chosen by the device's features. */
+/** Requested where the adapter has them; a kernel that needs one is chosen by the device's features. */
 const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
-/** Of each generation. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
-const BIND_GROUPS = 4096;
-const { STORAGE, COPY_SRC, COPY_DST, UNIFORM, MAP_READ } = {
-  MAP_READ: 0x1,
-  COPY_SRC: 0x4,
-  COPY_DST: 0x8,
-  UNIFORM: 0x40,
-  STORAGE: 0x80,
-};
-
-/** In an object, so that awaiting the submit does not await the scopes as well. */
-interface ErrorScopes {
-  readonly results: readonly Promise<GPUError | null>[];
-}
+/** Storage buffers that the largest kernels bind. */
+const STORAGE_BUFFERS = 8;
+const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE: 0x80 };
 
 export interface WebGpuDeviceOptions {
-  /** A GPU of the host's; else `navigator.gpu`, else the `webgpu` package. */
+  /** The host's GPU; else `navigator.gpu`, else the `webgpu` package. */
   readonly gpu?: GPU;
   /** Bytes that live buffers may hold together. Default 8 GiB. */
   readonly memoryBudgetBytes?: number | undefined;
 }
 
-export class WebGpuDevice implements Device {
+export class WebGpuDevice extends PooledMemory<GPUBuffer> implements Device {
   readonly info: DeviceInfo;
   /** The WebGPU device, for hosts that share it. */
   readonly gpuDevice: GPUDevice;
-  private readonly pool: BufferPool<GPUBuffer>;
+  readonly bindings: Bindings;
+  protected readonly pool: BufferPool<GPUBuffer>;
   private readonly pipelines: PipelineCache;
-  private readonly bindGroups = new RecentCache<GPUBindGroup>(BIND_GROUPS);
-  private readonly freeStaging = new Map<number, GPUBuffer[]>();
+  private readonly staging: StagingPool;
+  private readonly failures: Failures;
+  private readonly napper: Napper;
   private recorded: Op[] = [];
-  /** Buffers that the pool gave up while recorded work named them; destroyed after the next submit. */
+  /** Buffers that left the pool while recorded work named them; destroyed after the next submit. */
   private dropped: GPUBuffer[] = [];
   private inFlight = 0;
   private running: Promise<unknown> = Promise.resolve();
   private unflushedBytes = 0;
-  private arena: GPUBuffer | undefined;
-  private lost: RemoteError | undefined;
-  private readonly napper: Napper;
-  private readonly lostSignal: Promise<unknown>;
-  private uncaptured: Error | undefined;
 
   private constructor(gpuDevice: GPUDevice, info: DeviceInfo, options: WebGpuDeviceOptions) {
+    super();
     this.gpuDevice = gpuDevice;
     this.info = info;
+    this.bindings = new Bindings(gpuDevice);
     this.pipelines = new PipelineCache(gpuDevice);
+    this.staging = new StagingPool(gpuDevice);
+    this.failures = new Failures(gpuDevice);
     this.napper = new Napper(info.family === "scalar");
     this.pool = new BufferPool<GPUBuffer>(
       {
@@ -81,19 +67,6 @@ export class WebGpuDevice implements Device {
         maxBufferBytes: info.limits.maxBufferBytes,
       },
     );
-    this.lostSignal = gpuDevice.lost.then(({ reason, message }) => {
-      this.lost ??= new RemoteError(
-        reason === "destroyed"
-          ? "Cannot use the GPU device: it was destroyed."
-          : `Cannot go on: the GPU device was lost (${message || reason || "no reason given"}). Resume from the last checkpoint.`,
-        { retryable: reason !== "destroyed" },
-      );
-    });
-    // Errors outside our scopes (the driver's own) surface at the next awaited call.
-    gpuDevice.onuncapturederror = (event) => {
-      event.preventDefault?.();
-      this.uncaptured ??= validationError(event.error.message);
-    };
   }
 
   /** @returns nothing when the machine has no WebGPU adapter. */
@@ -102,9 +75,9 @@ export class WebGpuDevice implements Device {
     const adapter = await gpu?.requestAdapter({ powerPreference: "high-performance" });
     if (!adapter) return undefined;
     const { limits } = adapter;
-    if (limits.maxStorageBuffersPerShaderStage < 8)
+    if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
       throw new UnsupportedError(
-        `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, 8 are needed. Use --device cpu.`,
+        `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, ${STORAGE_BUFFERS} are needed. Use --device cpu.`,
         { part: "adapter", capability: "maxStorageBuffersPerShaderStage" },
       );
     const gpuDevice = await adapter.requestDevice({
@@ -118,26 +91,7 @@ export class WebGpuDevice implements Device {
         maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
       },
     });
-    return new WebGpuDevice(gpuDevice, describe(adapter), options);
-  }
-
-  get memory(): MemoryUse {
-    const { live, pooled, peak, budget } = this.pool;
-    return { live, pooled, peak, budget };
-  }
-
-  alloc(byteLength: number, label: string): Buffer {
-    return this.pool.alloc(byteLength, label);
-  }
-
-  upload(data: Data, label: string): Buffer {
-    const buffer = this.alloc(data.byteLength, label);
-    this.write(buffer, data);
-    return buffer;
-  }
-
-  release(...buffers: readonly Buffer[]): void {
-    for (const buffer of buffers) this.pool.release(buffer as Range);
+    return new WebGpuDevice(gpuDevice, describeAdapter(adapter), options);
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
@@ -187,50 +141,20 @@ export class WebGpuDevice implements Device {
   }
 
   async read(requests: readonly ReadRequest[]): Promise<Data[]> {
-    const sizes = requests.map(({ buffer, length }) =>
-      length === undefined ? buffer.byteLength : length * 4,
-    );
-    const offsets: number[] = [];
-    let total = 0;
-    for (const size of sizes) {
-      offsets.push(total);
-      total += Math.ceil(size / 8) * 8;
-    }
-    const staging = this.takeStaging(total);
+    const readBack = new ReadBack(requests, this.staging);
     try {
       await this.inOrder(
-        (encoder) => {
-          for (const [i, { buffer }] of requests.entries())
-            if (sizes[i]! > 0)
-              encoder.copyBufferToBuffer(
-                (buffer as Range).storage,
-                buffer.byteOffset,
-                staging,
-                offsets[i]!,
-                sizes[i],
-              );
-        },
-        () => staging.mapAsync(MAP_READ, 0, Math.max(total, 8)),
+        (encoder) => readBack.record(encoder),
+        () => readBack.map(),
       );
-      const mapped = staging.getMappedRange(0, Math.max(total, 8));
-      const results = requests.map(({ type }, i) => {
-        const part = mapped.slice(offsets[i], offsets[i]! + sizes[i]!);
-        return type === "f32"
-          ? new Float32Array(part)
-          : type === "u32"
-            ? new Uint32Array(part)
-            : new Int32Array(part);
-      });
-      staging.unmap();
-      this.freeStaging.get(staging.size)?.push(staging) ?? this.freeStaging.set(staging.size, [staging]);
-      return results;
+      return readBack.take();
     } catch (error) {
-      staging.destroy();
+      readBack.drop();
       throw error;
     }
   }
 
-  async prepare(kernels: readonly { kernel: Kernel; constants?: Record<string, number> }[]): Promise<void> {
+  async prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void> {
     await Promise.all(
       kernels.map(({ kernel, constants }) =>
         this.pipelines.get(kernel, { ...kernel.constants, ...constants }).compile(),
@@ -240,14 +164,14 @@ export class WebGpuDevice implements Device {
 
   destroy(): void {
     this.recorded = [];
-    this.lost ??= new RemoteError("Cannot use the GPU device: it was destroyed.", { retryable: false });
+    this.failures.destroyed();
     this.pool.clear();
-    for (const list of this.freeStaging.values()) for (const buffer of list) buffer.destroy();
-    this.arena?.destroy();
+    this.staging.destroy();
+    this.bindings.destroy();
     this.gpuDevice.destroy();
   }
 
-  /** Encodes what is recorded after all that went before; `finish` adds to the last encoder, `wait` ends the call. */
+  /** Encodes the recorded work after all earlier work; `finish` adds to the last encoder, `wait` ends the call. */
   private inOrder(finish: (encoder: GPUCommandEncoder) => void, wait: () => Promise<unknown>): Promise<void> {
     const ops = this.recorded;
     const dropped = this.dropped;
@@ -261,50 +185,28 @@ export class WebGpuDevice implements Device {
       () => this.inFlight--,
       () => this.inFlight--,
     );
-    return submitted.then((scopes) => this.settle(scopes, wait));
+    return submitted.then((scopes) => this.failures.settle(scopes, this.napper.during(wait())));
   }
 
   private drop(buffers: readonly GPUBuffer[]): void {
-    this.bindGroups.clear();
+    this.bindings.forget();
     for (const buffer of buffers) buffer.destroy();
   }
 
-  private async settle(scopes: ErrorScopes, wait: () => Promise<unknown>): Promise<void> {
-    const errors = Promise.all(scopes.results).then(
-      (found) => found.find((error) => error !== null),
-      () => undefined,
-    );
-    try {
-      await this.napper.during(wait());
-    } catch (cause) {
-      await Promise.race([this.lostSignal, new Promise((resume) => setTimeout(resume, 200))]);
-      const message = (await errors)?.message;
-      if (this.lost) throw this.lost;
-      throw message
-        ? validationError(message)
-        : new RemoteError(`Cannot finish the GPU work: ${cause}`, { retryable: false });
-    }
-    const message = (await errors)?.message;
-    const error = message ? validationError(message) : this.uncaptured;
-    this.uncaptured = undefined;
-    if (this.lost) throw this.lost;
-    if (error) throw error;
-  }
-
-  /** Submits `ops`; what WebGPU finds wrong with them comes later, through the scopes. */
+  /** Submits `ops`; WebGPU reports their errors later, through the scopes. */
   private async encode(
     ops: readonly Op[],
     finish: (encoder: GPUCommandEncoder) => void,
   ): Promise<ErrorScopes> {
-    if (this.lost) throw this.lost;
+    this.failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");
     await Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile()));
-    if (this.lost) throw this.lost;
-    this.gpuDevice.pushErrorScope("validation");
-    this.gpuDevice.pushErrorScope("out-of-memory");
-    new Encoding(this, ops, this.uploadParams(dispatches)).run(finish);
-    this.unflushedBytes = 0;
-    return { results: [this.gpuDevice.popErrorScope(), this.gpuDevice.popErrorScope()] };
+    this.failures.throwIfLost();
+    return this.failures.scoped(() => {
+      this.bindings.uploadParams(dispatches);
+      new Encoding(this, ops).run(finish);
+      this.unflushedBytes = 0;
+    });
   }
 
   writeNow(range: Range, data: Data, byteOffset: number): void {
@@ -322,85 +224,4 @@ export class WebGpuDevice implements Device {
     this.gpuDevice.queue.submit([]);
     this.unflushedBytes = 0;
   }
-
-  /** All params of one submit in one uniform buffer, bound at dynamic offsets. */
-  private uploadParams(dispatches: readonly DispatchOp[]): GPUBuffer {
-    const bytes = Math.max(dispatches.length, 1) * PARAMS_STRIDE_BYTES;
-    if (!this.arena || this.arena.size < bytes) {
-      this.bindGroups.clear();
-      this.arena?.destroy();
-      this.arena = this.gpuDevice.createBuffer({
-        label: "params",
-        size: 2 ** Math.ceil(Math.log2(Math.max(bytes, 2 ** 16))),
-        usage: UNIFORM | COPY_DST,
-      });
-    }
-    const packed = new Uint8Array(bytes);
-    for (const [i, { params }] of dispatches.entries())
-      packed.set(new Uint8Array(params), i * PARAMS_STRIDE_BYTES);
-    this.gpuDevice.queue.writeBuffer(this.arena, 0, packed);
-    return this.arena;
-  }
-
-  storageGroup({ pipeline, buffers }: DispatchOp): GPUBindGroup {
-    let key = pipeline.bindingKey;
-    for (const { id, byteOffset, byteLength } of buffers) key += `|${id}:${byteOffset}:${byteLength}`;
-    return this.bindGroups.get(key, () =>
-      this.gpuDevice.createBindGroup({
-        layout: pipeline.bindingLayout,
-        entries: buffers.map((range, binding) => ({
-          binding,
-          resource: { buffer: range.storage, offset: range.byteOffset, size: boundBytes(range) },
-        })),
-      }),
-    );
-  }
-
-  paramsGroup({ pipeline }: DispatchOp, arena: GPUBuffer): GPUBindGroup {
-    return this.bindGroups.get(`params:${pipeline.paramsBytes}`, () =>
-      this.gpuDevice.createBindGroup({
-        layout: pipeline.paramsLayout!,
-        entries: [{ binding: 0, resource: { buffer: arena, offset: 0, size: pipeline.paramsBytes } }],
-      }),
-    );
-  }
-
-  private takeStaging(bytes: number): GPUBuffer {
-    const size = 2 ** Math.ceil(Math.log2(Math.max(bytes, 256)));
-    return (
-      this.freeStaging.get(size)?.pop() ??
-      this.gpuDevice.createBuffer({ label: "read-back", size, usage: MAP_READ | COPY_DST })
-    );
-  }
-}
-
-/** A vec4 array needs whole vectors bound: the tail of the allocation belongs to nobody else. */
-function boundBytes({ byteOffset, byteLength, capacity }: Range): number {
-  return Math.min(Math.max(Math.ceil(byteLength / 16) * 16, 16), capacity - byteOffset);
-}
-
-function describe(adapter: GPUAdapter): DeviceInfo {
-  const { info, limits } = adapter;
-  const isFallback = (info as { isFallbackAdapter?: boolean }).isFallbackAdapter ?? false;
-  return {
-    kind: "webgpu",
-    description: [info.description || info.device, info.description ? "" : info.vendor]
-      .filter(Boolean)
-      .join(" "),
-    vendor: info.vendor,
-    architecture: info.architecture || info.device,
-    features: [...adapter.features].sort(),
-    limits: {
-      maxBindingBytes: limits.maxStorageBufferBindingSize,
-      maxBufferBytes: limits.maxBufferSize,
-      maxWorkgroupInvocations: limits.maxComputeInvocationsPerWorkgroup,
-      maxWorkgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
-    },
-    family: isSoftware(info, isFallback) ? "scalar" : "tiled",
-    subgroupSize: adapter.features.has("subgroups") ? fixedSubgroupSize(info) : 0,
-  };
-}
-
-function fixedSubgroupSize({ subgroupMinSize, subgroupMaxSize }: GPUAdapterInfo): number {
-  return subgroupMinSize === subgroupMaxSize ? (subgroupMinSize ?? 0) : 0;
 }

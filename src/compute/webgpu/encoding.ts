@@ -1,4 +1,4 @@
-/** Recorded work, and its one pass into command buffers. */
+/** Recorded work, and how it becomes command buffers. */
 import type { Data } from "../device.ts";
 import type { Grid, ParamTypes } from "../kernel.ts";
 import type { MemoryRange } from "../memory.ts";
@@ -34,11 +34,15 @@ interface ClearOp {
 }
 export type Op = DispatchOp | WriteOp | CopyOp | ClearOp;
 
-/** What an encoding needs of the device it encodes for. */
+interface BindGroups {
+  storageGroup(op: DispatchOp): GPUBindGroup;
+  paramsGroup(op: DispatchOp): GPUBindGroup;
+}
+
+/** The device that an encoding is for. */
 export interface EncodingTarget {
   readonly gpuDevice: GPUDevice;
-  storageGroup(op: DispatchOp): GPUBindGroup;
-  paramsGroup(op: DispatchOp, arena: GPUBuffer): GPUBindGroup;
+  readonly bindings: BindGroups;
   writeNow(range: Range, data: Data, byteOffset: number): void;
 }
 
@@ -46,15 +50,13 @@ export interface EncodingTarget {
 export class Encoding {
   private readonly target: EncodingTarget;
   private readonly ops: readonly Op[];
-  private readonly arena: GPUBuffer;
   private encoder: GPUCommandEncoder;
   private pass: GPUComputePassEncoder | undefined;
   private dispatched = 0;
 
-  constructor(target: EncodingTarget, ops: readonly Op[], arena: GPUBuffer) {
+  constructor(target: EncodingTarget, ops: readonly Op[]) {
     this.target = target;
     this.ops = ops;
-    this.arena = arena;
     this.encoder = target.gpuDevice.createCommandEncoder();
   }
 
@@ -90,9 +92,9 @@ export class Encoding {
   private dispatch(op: DispatchOp): void {
     this.pass ??= this.encoder.beginComputePass();
     this.pass.setPipeline(op.pipeline.compiled);
-    this.pass.setBindGroup(0, this.target.storageGroup(op));
+    this.pass.setBindGroup(0, this.target.bindings.storageGroup(op));
     if (op.pipeline.paramsBytes > 0)
-      this.pass.setBindGroup(1, this.target.paramsGroup(op, this.arena), [
+      this.pass.setBindGroup(1, this.target.bindings.paramsGroup(op), [
         this.dispatched * PARAMS_STRIDE_BYTES,
       ]);
     this.dispatched++;

@@ -7,7 +7,8 @@
  * @see https://arxiv.org/abs/2106.09685
  */
 import type { Device } from "../../compute/device.ts";
-import { type Matrix, matmul, tileColumns } from "../../compute/matmul/matmul.ts";
+import { matmul, tileColumns } from "../../compute/matmul/matmul.ts";
+import type { Matrix } from "../../compute/matmul/product.ts";
 import { ConfigError } from "../../errors.ts";
 import { mulberry32 } from "../../random.ts";
 import type { Adapter } from "../files/peft.ts";

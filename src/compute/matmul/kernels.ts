@@ -1,0 +1,108 @@
+/** The kernels of a matrix product, a family per kind of adapter and shape, and their common reference. */
+import { type Constants, defineKernel, type Grid, type Kernel, type Values } from "../kernel.ts";
+
+const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
+const PARAMS = {
+  m: "u32",
+  n: "u32",
+  k: "u32",
+  a_offset: "u32",
+  a_row: "u32",
+  a_k: "u32",
+  b_offset: "u32",
+  b_k: "u32",
+  b_column: "u32",
+  c_offset: "u32",
+  c_row: "u32",
+  alpha: "f32",
+  mode: "u32",
+} as const;
+
+export type ProductParams = Values<typeof PARAMS>;
+
+/** What a kernel does to A's rows when it reads them: the shaders' constant INPUT. */
+export const INPUT = { plain: 0, swiglu: 1 } as const;
+
+/** What becomes of the sums: the param `mode`. From `continue` on they start at what C holds. */
+export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndAdd: 4 } as const;
+
+/** At most this many rows of A take kernels that keep few sums. */
+export const FEW_ROWS = 8;
+
+type MatmulKernel = Kernel<typeof BINDINGS, typeof PARAMS>;
+
+/** `constants.ROWS` holds the rows of a tile where the shader has them as a constant; else `tile.rows` does. */
+function variant(
+  name: string,
+  { tile, constants }: { tile: { columns: number; rows: number }; constants?: Constants | undefined },
+): MatmulKernel {
+  return defineKernel({
+    name,
+    bindings: BINDINGS,
+    params: PARAMS,
+    constants,
+    grid: ({ m, n }, { ROWS = tile.rows }): Grid => [Math.ceil(n / tile.columns), Math.ceil(m / ROWS)],
+    reference: multiply,
+    // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
+    tolerance: { relative: 2e-5, absolute: 2e-5 },
+  });
+}
+
+export type MatmulFamily = "subgroup" | "few" | "rows" | "tiled" | "any";
+
+/** The part of C that a workgroup computes. */
+export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
+  subgroup: { columns: 32, rows: 32 },
+  few: { columns: 32, rows: FEW_ROWS },
+  rows: { columns: 64, rows: 8 },
+  tiled: { columns: 64, rows: 64 },
+  any: { columns: 8, rows: 4 },
+};
+
+/** All compute the same; each shader says which adapter and shape it suits. */
+export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
+  subgroup: variant("matmul/subgroup", {
+    tile: TILES.subgroup,
+    constants: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
+  }),
+  few: variant("matmul/few", { tile: TILES.few, constants: { ROWS: TILES.few.rows } }),
+  rows: variant("matmul/rows", { tile: TILES.rows }),
+  tiled: variant("matmul/tiled", { tile: TILES.tiled }),
+  any: variant("matmul/any", { tile: TILES.any }),
+};
+
+interface Views {
+  readonly a: Float32Array;
+  readonly b: Float32Array;
+  readonly addend: Float32Array;
+  readonly c: Float32Array;
+}
+
+function multiply(
+  { a, b, addend, c }: Views,
+  p: ProductParams,
+  { INPUT: input = INPUT.plain }: Constants,
+): void {
+  const row = new Float64Array(p.n);
+  const inputs = new Float64Array(p.k);
+  for (let i = 0; i < p.m; i++) {
+    const from = p.a_offset + i * p.a_row;
+    for (let k = 0; k < p.k; k++) inputs[k] = a[from + k * p.a_k]!;
+    if (input === INPUT.swiglu)
+      for (let k = 0; k < p.k; k++) inputs[k]! *= a[from + p.k + k]! / (1 + Math.exp(-inputs[k]!));
+    const at = p.c_offset + i * p.c_row;
+    if (p.mode >= MODE.continue) row.set(c.subarray(at, at + p.n));
+    else row.fill(0);
+    for (let k = 0; k < p.k; k++) addScaled(row, inputs[k]!, b, p.b_offset + k * p.b_k, p.b_column);
+    for (let j = 0; j < p.n; j++) {
+      const adds = p.mode === MODE.add || p.mode === MODE.continueAndAdd;
+      const before = p.mode === MODE.accumulate ? c[at + j] : adds ? addend[at + j] : 0;
+      c[at + j] = before! + p.alpha * row[j]!;
+    }
+  }
+}
+
+function addScaled(row: Float64Array, x: number, b: Float32Array, offset: number, stride: number): void {
+  if (stride === 1) for (let j = 0; j < row.length; j++) row[j]! += x * b[offset + j]!;
+  else for (let j = 0; j < row.length; j++) row[j]! += x * b[offset + j * stride]!;
+}

@@ -1,0 +1,40 @@
+/** A matrix product: its operands and what is done to them. */
+import type { Buffer } from "../device.ts";
+
+/** A matrix inside a buffer. Element (r, c) lies at `offset + r * stride + c`, in f32 elements. */
+export interface Matrix {
+  readonly buffer: Buffer;
+  /** Default 0. */
+  readonly offset?: number;
+  /** Elements from a row to the next. Default: the row's length. */
+  readonly stride?: number | undefined;
+}
+
+export interface MatmulOptions {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  /** [m, k], or [k, m] with `transposeA`. */
+  readonly a: Matrix;
+  /** [k, n], or [n, k] with `transposeB` (slow for many rows on software adapters: hold a transposed copy for those). */
+  readonly b: Matrix;
+  /** [m, n]. */
+  readonly c: Matrix;
+  readonly transposeA?: boolean | undefined;
+  readonly transposeB?: boolean | undefined;
+  /** Default 1. */
+  readonly alpha?: number;
+  /** Adds the product to what C holds. */
+  readonly accumulate?: boolean;
+  /** C = addend + product; laid out as C. Must not share C's allocation. */
+  readonly addend?: Buffer | undefined;
+  /** Sums continue from what C holds, as if k had not been cut there. Needs an alpha of 1. */
+  readonly continues?: boolean;
+  /** What is done to A's rows when they are read, where `fusesInput` allows it. */
+  readonly input?: SwigluInput | undefined;
+}
+
+/** Rows of A hold a gate and an upper half of k elements each; the product takes silu(gate) * up. */
+export interface SwigluInput {
+  readonly kind: "swiglu";
+}

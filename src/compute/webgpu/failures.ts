@@ -1,0 +1,73 @@
+/** What goes wrong on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
+import { RemoteError } from "../../errors.ts";
+import { validationError } from "./pipeline.ts";
+
+/** How long a failed wait gives the news of a lost device to arrive. */
+const LOSS_GRACE_MS = 200;
+
+/** In an object, so that awaiting the submit does not await the scopes as well. */
+export interface ErrorScopes {
+  readonly results: readonly Promise<GPUError | null>[];
+}
+
+export class Failures {
+  private readonly gpuDevice: GPUDevice;
+  private readonly lostSignal: Promise<unknown>;
+  private lost: RemoteError | undefined;
+  private uncaptured: Error | undefined;
+
+  constructor(gpuDevice: GPUDevice) {
+    this.gpuDevice = gpuDevice;
+    this.lostSignal = gpuDevice.lost.then(({ reason, message }) => {
+      if (reason === "destroyed") this.destroyed();
+      this.lost ??= new RemoteError(
+        `Cannot continue: the GPU device was lost (${message || reason || "no reason given"}). Resume from the last checkpoint.`,
+        { retryable: true },
+      );
+    });
+    // Errors outside our scopes (the driver's own) surface at the next awaited call.
+    gpuDevice.onuncapturederror = (event) => {
+      event.preventDefault?.();
+      this.uncaptured ??= validationError(event.error.message);
+    };
+  }
+
+  destroyed(): void {
+    this.lost ??= new RemoteError("Cannot use the GPU device: it was destroyed.", { retryable: false });
+  }
+
+  throwIfLost(): void {
+    if (this.lost) throw this.lost;
+  }
+
+  /** Runs `submit` within error scopes, whose results come later. */
+  scoped(submit: () => void): ErrorScopes {
+    this.gpuDevice.pushErrorScope("validation");
+    this.gpuDevice.pushErrorScope("out-of-memory");
+    submit();
+    return { results: [this.gpuDevice.popErrorScope(), this.gpuDevice.popErrorScope()] };
+  }
+
+  /** Waits for `done`, then throws what went wrong in it or in its submit. */
+  async settle(scopes: ErrorScopes, done: Promise<unknown>): Promise<void> {
+    const errors = Promise.all(scopes.results).then(
+      (found) => found.find((error) => error !== null)?.message,
+      () => undefined,
+    );
+    try {
+      await done;
+    } catch (cause) {
+      await Promise.race([this.lostSignal, new Promise((resume) => setTimeout(resume, LOSS_GRACE_MS))]);
+      const message = await errors;
+      this.throwIfLost();
+      throw message
+        ? validationError(message)
+        : new RemoteError(`Cannot finish the GPU work: ${cause}`, { retryable: false });
+    }
+    const message = await errors;
+    const error = message ? validationError(message) : this.uncaptured;
+    this.uncaptured = undefined;
+    this.throwIfLost();
+    if (error) throw error;
+  }
+}
