@@ -4,7 +4,7 @@ import type { Logger } from "../log/logger.ts";
 import { checkSettings, checkThinking } from "./check_settings.ts";
 import type { Run, TrainOptions } from "./contract.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
-import { AsyncGeneration } from "./rollout/async.ts";
+import { AsyncGeneration } from "./rollout/async_generation.ts";
 import { Failures } from "./rollout/failures.ts";
 import { loopSettings } from "./settings.ts";
 import { estimateAdvantages } from "./stages/estimate.ts";

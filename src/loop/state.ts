@@ -1,9 +1,10 @@
 /** The first state of a run, and which tasks each step trains on. */
 import { batchesPerEpoch, batchRows } from "../data/order.ts";
 import type { Task } from "../data/types.ts";
-import type { LoopState } from "./contract.ts";
+import type { Held, LoopState } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import { NOTHING_HELD } from "./stages/reject.ts";
+
+export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
 
 export const START: LoopState = {
   warmup: 0,

@@ -128,23 +128,36 @@ describe("asynchronous training", () => {
     expect(await mixed(true)).toBeGreaterThan(0);
   });
 
-  test("overlaps the agents' own waiting with training", async () => {
-    const time = async (settings: Partly<LoopSettings>) => {
-      const { run, backend } = letterRun({ settings, rollout: slow(30) });
+  test("attempts the next tasks while the trainer takes a step", async () => {
+    const runningAtUpdates = async (settings: Partly<LoopSettings>) => {
+      const inner = singleTurn("copier", exactMatch);
+      let [started, running] = [0, 0];
+      const seen: number[] = [];
+      let update = () => {};
+      const firstUpdate = new Promise<void>((resolve) => {
+        update = resolve;
+      });
+      const rollout: Rollout = async (task, policy) => {
+        if (policy.isValidation) return inner(task, policy);
+        running++;
+        if (started++ >= 32) await firstUpdate;
+        const result = await inner(task, policy);
+        running--;
+        return result;
+      };
+      const { run, backend } = letterRun({ settings, rollout });
       const step = backend.optimStep.bind(backend);
-      backend.optimStep = async (params) => {
-        await sleep(25);
+      backend.optimStep = (params) => {
+        seen.push(running);
+        update();
         return step(params);
       };
-      const started = performance.now();
       await train(run);
-      return performance.now() - started;
+      return seen;
     };
-    const [sync, async_] = [
-      await time(LETTER_SETTINGS),
-      await time(settingsOf({ staleness_threshold: 1, partial_rollout: true })),
-    ];
-    expect(async_).toBeLessThan(sync);
+    expect(await runningAtUpdates(LETTER_SETTINGS)).toEqual(Array(12).fill(0));
+    const [first] = await runningAtUpdates(settingsOf({ staleness_threshold: 1, partial_rollout: true }));
+    expect(first).toBe(32);
   });
 
   test("learns from stale rollouts", async () => {

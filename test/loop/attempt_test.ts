@@ -2,7 +2,7 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Task } from "../../src/data/types.ts";
 import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
-import { Sampler } from "../../src/loop/rollout/policy.ts";
+import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import { Termination } from "../../src/task/rollout.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
@@ -29,7 +29,7 @@ function attempt(
     backend,
     settings: loopSettings({ workflow: { raise_on_error: false }, ...it.settings }),
   };
-  const environment = { sampler: new Sampler(backend, signal), rank: 0, context };
+  const environment = { draws: new DrawQueue(backend, signal), rank: 0, context };
   return runAttempt({ task: TASK, task_index: 0, rollout_index: 2 }, environment);
 }
 

@@ -8,9 +8,10 @@ import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/set
 import { advantages } from "../../src/loop/stages/advantages.ts";
 import { batch } from "../../src/loop/stages/batch.ts";
 import { estimateAdvantages } from "../../src/loop/stages/estimate.ts";
-import { NOTHING_HELD, reject } from "../../src/loop/stages/reject.ts";
+import { reject } from "../../src/loop/stages/reject.ts";
 import { transform } from "../../src/loop/stages/transform.ts";
 import { learningRateScale, reduceMetrics, update } from "../../src/loop/stages/update.ts";
+import { NOTHING_HELD } from "../../src/loop/state.ts";
 import { passRates } from "../../src/loop/validate.ts";
 import { percentile } from "../../src/statistics.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";

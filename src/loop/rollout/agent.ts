@@ -18,10 +18,10 @@ import {
   Termination,
 } from "../../task/rollout.ts";
 import { type ApiContext, apiOf, type Callable, type CallOptions } from "./agent_api.ts";
-import type { Sampler } from "./policy.ts";
+import type { DrawQueue } from "./draw_queue.ts";
 
 export interface PolicyOptions {
-  readonly sampler: Sampler;
+  readonly draws: DrawQueue;
   readonly backend: Backend;
   readonly params: SamplingParams;
   readonly maxPromptLength: number;
@@ -179,7 +179,7 @@ class Agent implements Policy, Callable {
     const seed = STREAM_SEEDS.call(attempt.seed, { call, agent: this.index });
     const ends = endsAtStop(stop, tokenizer);
     const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }) };
-    const sequence = await attempt.sampler.draw(request, attempt.rank);
+    const sequence = await attempt.draws.draw(request, attempt.rank);
     const isText = attempt.backend.tokenizer !== undefined || stop.length > 0;
     const cut = isText ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
     const { tokens, logprobs, finish_reason, weight_version } = cut.sequence;

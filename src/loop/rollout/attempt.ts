@@ -1,5 +1,5 @@
 /** One attempt at a task: the rollout, its deadline, its retries, and the episode that comes of it. */
-import type { Episode, Step, Task, TerminationReason, Trajectory } from "../../data/types.ts";
+import type { Episode, Step, TerminationReason, Trajectory } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import {
@@ -14,14 +14,8 @@ import {
 import type { StageContext } from "../contract.ts";
 import { samplingParams } from "../settings.ts";
 import { type AttemptPolicy, createPolicy } from "./agent.ts";
-import type { Sampler } from "./policy.ts";
-
-export interface Attempt {
-  readonly task: Task;
-  /** Place of the task among those attempted together. */
-  readonly task_index: number;
-  readonly rollout_index: number;
-}
+import type { Attempt } from "./attempts_per_task.ts";
+import type { DrawQueue } from "./draw_queue.ts";
 
 /** What an attempt needs of a stage's context. */
 export type AttemptContext = Pick<
@@ -40,7 +34,7 @@ export type AttemptContext = Pick<
 
 export interface AttemptEnvironment {
   /** Shared by the attempts whose model calls are drawn together. */
-  readonly sampler: Sampler;
+  readonly draws: DrawQueue;
   /** Order of this attempt's model calls among those drawn with them. */
   readonly rank: number;
   readonly context: AttemptContext;
@@ -53,13 +47,13 @@ export interface AttemptEnvironment {
  * @throws when the backend fails, the run is stopped, or as `raise_on_error` says.
  */
 export async function runAttempt(attempt: Attempt, environment: AttemptEnvironment): Promise<Episode> {
-  const { context, sampler } = environment;
+  const { context, draws } = environment;
   const { retry_limit, raise_on_error } = context.settings.workflow;
   for (let trial = 0; ; trial++) {
     try {
-      return await sampler.during(() => tryOnce(attempt, trial, environment));
+      return await draws.during(() => tryOnce(attempt, trial, environment));
     } catch (error) {
-      if (sampler.failure !== undefined) throw sampler.failure;
+      if (draws.failure !== undefined) throw draws.failure;
       context.signal.throwIfAborted();
       context.failures?.add(error, `${episodeId(attempt)} (try ${trial + 1} of ${retry_limit})`);
       if (trial + 1 < retry_limit) continue;
@@ -83,7 +77,7 @@ async function tryUntil(
   attempt: Attempt,
   {
     context,
-    sampler,
+    draws,
     rank,
     trial,
     deadline,
@@ -91,11 +85,11 @@ async function tryUntil(
 ): Promise<Episode> {
   const { settings, rollout, evaluate } = context;
   const seed = attemptSeed(attempt, trial, context);
-  const own = createPolicy({ ...policyOptions(context), sampler, rank, seed, signal: deadline.signal });
+  const own = createPolicy({ ...policyOptions(context), draws, rank, seed, signal: deadline.signal });
   const run = async () => {
     const outcome = await rollout(attempt.task, own.policy);
     // A rollout may have swallowed it.
-    if (sampler.failure !== undefined) throw sampler.failure;
+    if (draws.failure !== undefined) throw draws.failure;
     if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD, { kind: "code" });
     const result = resultOf(outcome, own);
     const episode = shaped(toEpisode(attempt, result), settings.workflow.workflow_args);
@@ -106,7 +100,7 @@ async function tryUntil(
   } catch (error) {
     context.signal.throwIfAborted();
     const reason = error instanceof Termination ? error.reason : own.refused();
-    if (reason === undefined || sampler.failure !== undefined) throw error;
+    if (reason === undefined || draws.failure !== undefined) throw error;
     // What was sampled until then counts, with the rewards that its steps were given.
     const result = { trajectories: own.trajectories(), termination_reason: reason };
     return shaped(toEpisode(attempt, result), settings.workflow.workflow_args);

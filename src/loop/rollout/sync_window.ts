@@ -1,9 +1,9 @@
-/** How far generation may run ahead of training, counted in tasks. */
+/** How far generation may run ahead of training, in tasks. */
 
 export interface SyncWindowOptions {
   /** Tasks of one training step. */
   readonly batchSize: number;
-  /** Share of a window that may be generated ahead. */
+  /** Share of a window that may start ahead. */
   readonly staleness_threshold: number;
   /** Training steps between two synchronisations of the sampler's weights. */
   readonly trigger_parameter_sync_step: number;
@@ -11,17 +11,17 @@ export interface SyncWindowOptions {
 
 /**
  * rLLM's quota: between two synchronisations at most (1 + staleness_threshold) trigger_parameter_sync_step batchSize
- * tasks are begun, those counted in that were begun before and not trained on yet. So what is trained on is at most
- * ceil(staleness_threshold) synchronisations old, as long as none is made while tasks are attempted.
+ * tasks are in flight or start. So groups are at most ceil(staleness_threshold) synchronisations old when a step trains
+ * on them, unless attempts run on during a synchronisation.
  */
 export class SyncWindow {
   /** Tasks that a window may hold. */
   readonly quota: number;
-  /** Synchronisations so far. */
-  version = 0;
-  /** Of the quota. */
+  /** Number of the last synchronisation, from 0; -1 before it. */
+  version = -1;
+  /** Used part of the quota. */
   used = 0;
-  /** Begun and not yet trained on. */
+  /** Started and not yet trained on. */
   inFlight = 0;
   stepsSinceSync = 0;
   private readonly trigger: number;
@@ -32,11 +32,11 @@ export class SyncWindow {
   }
 
   get isOpen(): boolean {
-    return this.used < this.quota;
+    return this.version >= 0 && this.used < this.quota;
   }
 
   get isSyncDue(): boolean {
-    return this.stepsSinceSync >= this.trigger;
+    return this.version < 0 || this.stepsSinceSync >= this.trigger;
   }
 
   dispatch(): void {
@@ -44,7 +44,7 @@ export class SyncWindow {
     this.inFlight++;
   }
 
-  /** A training step takes tasks. */
+  /** A training step takes `tasks` finished tasks. */
   consume(tasks: number): void {
     this.inFlight -= tasks;
     this.stepsSinceSync++;

@@ -2,12 +2,11 @@
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../../data/types.ts";
 import { populationDeviation } from "../../statistics.ts";
-import type { Accepted, Candidates, Held, RejectionFunction, StageContext, Staged } from "../contract.ts";
+import type { Accepted, Candidates, RejectionFunction, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
+import { NOTHING_HELD } from "../state.ts";
 import { rejections } from "./hooks.ts";
-
-export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
 
 /** A spread of rewards or advantages below this is none. */
 const UNIFORM_BELOW = 1e-8;

@@ -1,31 +1,30 @@
 /**
- * Where the model calls of rollouts meet. Each rollout is an ordinary async function; their calls are gathered here and
- * drawn together, as soon as every running rollout waits for one (or nothing new has come for a moment). Time decides who is
- * drawn with whom, and no more: a local model's draw has the same bits in any company.
+ * Batches the model calls of concurrent rollouts. Each rollout is an ordinary async function; its calls wait here and are
+ * sampled together as soon as every running rollout waits for one, or after a short delay. Timing decides only which calls
+ * share a batch: a local model samples the same bits in any batch.
  */
 import type { Backend, SampledSequence, SampleRequest } from "../../contract/backend.ts";
 
-/** A rollout that does something else than sampling (a tool, a network call) holds the others up for at most this. */
+/** The longest time for which a rollout that does not sample (a tool, a network call) delays the others. */
 const LINGER_MS = 10;
 
 interface Draw {
   readonly request: SampleRequest;
-  /** Order of requests within a batch, so that timing never changes it. */
+  /** Orders the requests of a batch, so that timing cannot. */
   readonly rank: number;
   readonly resolve: (sequence: SampledSequence) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** Gathers model calls into batches. */
-export class Sampler {
+export class DrawQueue {
   private readonly backend: Backend;
   private readonly signal: AbortSignal;
   private readonly weights: "current" | "published";
   private waiting: Draw[] = [];
   private running = 0;
-  private isDrawing = false;
+  private isSampling = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
-  /** Set when the backend itself failed: no rollout's fault, and nothing to retry. */
+  /** Set when the backend failed. No rollout caused it, so none is retried. */
   failure: unknown;
 
   constructor(
@@ -38,28 +37,28 @@ export class Sampler {
     this.weights = weights;
   }
 
-  /** Runs one rollout, so that the sampler knows how many may still ask. */
+  /** Runs one rollout, which counts as running until it settles. */
   async during<T>(rollout: () => Promise<T>): Promise<T> {
     this.running++;
     try {
       return await rollout();
     } finally {
       this.running--;
-      this.consider();
+      this.schedule();
     }
   }
 
   draw(request: SampleRequest, rank: number): Promise<SampledSequence> {
     return new Promise((resolve, reject) => {
       this.waiting.push({ request, rank, resolve, reject });
-      this.consider();
+      this.schedule();
     });
   }
 
-  /** Looks again once everything that can run now has run: what starts together is drawn together. */
-  private consider(): void {
+  /** Checks in a later task, so that rollouts that start together are sampled together. */
+  private schedule(): void {
     clearTimeout(this.timer);
-    if (this.isDrawing || this.waiting.length === 0) return;
+    if (this.isSampling || this.waiting.length === 0) return;
     this.timer = setTimeout(() => {
       if (this.waiting.length >= this.running) void this.flush();
       else this.timer = setTimeout(() => void this.flush(), LINGER_MS);
@@ -69,7 +68,7 @@ export class Sampler {
   private async flush(): Promise<void> {
     const draws = this.waiting.sort((a, b) => a.rank - b.rank);
     this.waiting = [];
-    this.isDrawing = true;
+    this.isSampling = true;
     try {
       const requests = draws.map((draw) => draw.request);
       const { signal, weights } = this;
@@ -79,8 +78,8 @@ export class Sampler {
       this.failure ??= error;
       for (const draw of draws) draw.reject(error);
     } finally {
-      this.isDrawing = false;
+      this.isSampling = false;
     }
-    this.consider();
+    this.schedule();
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Episode } from "../../src/data/types.ts";
-import { episodeMetrics } from "../../src/loop/stages/generate.ts";
+import { episodeMetrics } from "../../src/loop/rollout/episode_metrics.ts";
 
 const episode = (metrics: Record<string, unknown>, termination_reason: Episode["termination_reason"]) =>
   ({ id: "t:0", metrics, termination_reason, trajectories: [] }) as unknown as Episode;

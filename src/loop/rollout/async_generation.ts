@@ -1,0 +1,150 @@
+/**
+ * Fully asynchronous training: attempts run all the time, within a quota, while the loop trains on finished tasks. To the
+ * loop it is another stage `generate`, which takes finished tasks; the other stages see a whole batch as always.
+ *
+ *     take a batch:  synchronise, if due      (running attempts finish first, unless partial_rollout)
+ *                    wait until enough tasks for one step are finished
+ *     meanwhile:     start tasks while the window is open (sync_window.ts, task_numbers.ts)
+ *                    attempt them, n_parallel_tasks at once (job_pool.ts)
+ *                    keep the finished ones, in memory or on disk (group_buffer.ts)
+ *
+ * Attempts sample from the weights of the last synchronisation, however far training is ahead. Tasks and their random
+ * numbers are those of the synchronous run, so that staleness_threshold=0 with trigger_parameter_sync_step=1, where
+ * nothing overlaps, equals it exactly.
+ *
+ * @see rLLM's fit_async
+ */
+import type { Metrics } from "../../contract/backend.ts";
+import type { Episode } from "../../data/types.ts";
+import { UnsupportedError } from "../../errors.ts";
+import type { Generation, GenerationState, LoopState, Run, Staged, Stages } from "../contract.ts";
+import { batchSizeOf, taskBatch, totalSteps } from "../state.ts";
+import { bufferMetrics, droppedGroups, idleRatio, stalenessMetrics, windowMetrics } from "./async_metrics.ts";
+import { type AttemptContext, runAttempt } from "./attempt.ts";
+import { attemptsAt, attemptsPerTask } from "./attempts_per_task.ts";
+import { DrawQueue } from "./draw_queue.ts";
+import { episodeMetrics } from "./episode_metrics.ts";
+import { GroupBuffer } from "./group_buffer.ts";
+import { JobPool } from "./job_pool.ts";
+import { SyncWindow } from "./sync_window.ts";
+import { TaskNumbers } from "./task_numbers.ts";
+
+export class AsyncGeneration implements Generation {
+  private readonly run: Run;
+  private readonly batchSize: number;
+  private readonly window: SyncWindow;
+  private readonly numbers: TaskNumbers;
+  private readonly buffer: GroupBuffer;
+  private readonly pool: JobPool;
+  private readonly draws: DrawQueue;
+  private readonly stopper = new AbortController();
+  private readonly signal: AbortSignal;
+  private dropped = 0;
+
+  /** @throws {UnsupportedError} for a backend that cannot publish weights where sampling overlaps training */
+  constructor(run: Run) {
+    const { backend, settings, tasks } = run;
+    const { async_training, workflow } = settings;
+    this.run = run;
+    this.batchSize = batchSizeOf(settings);
+    this.window = new SyncWindow({ ...async_training, batchSize: this.batchSize });
+    if (this.window.quota > this.batchSize && !backend.publishWeights) throw cannotOverlap(backend.name);
+    this.numbers = new TaskNumbers(totalSteps(tasks.train, settings) * this.batchSize);
+    this.buffer = new GroupBuffer(async_training.episode_offload_dir);
+    this.pool = new JobPool(workflow.n_parallel_tasks);
+    this.signal = AbortSignal.any([run.signal, this.stopper.signal]);
+    this.draws = new DrawQueue(backend, this.signal, { weights: "published" });
+  }
+
+  /** The stages of a run that trains on the finished tasks. */
+  stages(stages: Stages): Stages {
+    return {
+      ...stages,
+      generate: (tasks, context) => (context.isValidation ? stages.generate(tasks, context) : this.take()),
+      log: ({ metrics, ...report }, context) => {
+        this.dropped += droppedGroups(metrics);
+        const own = { ...idleRatio(metrics), "async/buffer_filtered": this.dropped };
+        return stages.log({ ...report, metrics: { ...metrics, ...own } }, context);
+      },
+    };
+  }
+
+  /** Starts no task before the first step takes a batch. */
+  resume({ step, generation }: LoopState): void {
+    this.numbers.resume(generation?.next ?? step * this.batchSize, generation?.pending ?? []);
+  }
+
+  get state(): GenerationState {
+    return this.numbers.state(this.buffer.numbers);
+  }
+
+  async stop(): Promise<void> {
+    this.stopper.abort(new Error("The generation was stopped"));
+    await this.pool.stop();
+    await this.buffer.clear();
+  }
+
+  /** A batch of finished tasks, in the order of their numbers. */
+  private async take(): Promise<Staged<Episode[]>> {
+    const started = performance.now();
+    if (this.window.isSyncDue) await this.synchronise();
+    const synchronised = performance.now();
+    await this.pool.until(() => this.buffer.finished >= this.batchSize, this.signal);
+    const waited = performance.now();
+    const { groups, episodes } = await this.buffer.take(this.batchSize);
+    this.window.consume(groups.length);
+    const metrics: Metrics = {
+      ...episodeMetrics(episodes),
+      ...stalenessMetrics(groups, this.window.version),
+      "async/weight_version": this.run.backend.weightVersion,
+      ...windowMetrics(this.window),
+      ...bufferMetrics(this.buffer),
+      "time/weight_sync": (synchronised - started) / 1000,
+      "time/buffer_wait": (waited - synchronised) / 1000,
+    };
+    return { value: episodes, metrics };
+  }
+
+  /** Publishes the current weights to the sampler and opens the window for a new quota of tasks. */
+  private async synchronise(): Promise<void> {
+    const { backend, settings } = this.run;
+    if (!settings.async_training.partial_rollout)
+      await this.pool.until(() => this.buffer.unfinished === 0, this.signal);
+    await backend.publishWeights?.();
+    this.window.sync();
+    while (this.window.isOpen) {
+      const number = this.numbers.take();
+      if (number === undefined) return;
+      this.window.dispatch();
+      this.start(number);
+    }
+  }
+
+  private start(number: number): void {
+    const { tasks, settings } = this.run;
+    const batch = Math.floor(number / this.batchSize);
+    const task_index = number % this.batchSize;
+    const task = taskBatch(tasks.train, { batch, settings })[task_index]!;
+    const count = attemptsPerTask(settings, false);
+    const group = this.buffer.start(number, { version: this.window.version, attempts: count });
+    const context = this.attemptContext(batch + 1);
+    for (const attempt of attemptsAt(task, { task_index, count })) {
+      const rank = number * count + attempt.rollout_index;
+      const run = () => runAttempt(attempt, { draws: this.draws, rank, context });
+      this.pool.add(async () => this.buffer.add(group, attempt.rollout_index, await run()));
+    }
+  }
+
+  private attemptContext(step: number): AttemptContext {
+    const { backend, settings, rollout, evaluate, warn, failures } = this.run;
+    const { signal } = this;
+    return { backend, settings, rollout, evaluate, warn, failures, signal, isValidation: false, step };
+  }
+}
+
+function cannotOverlap(backend: string): UnsupportedError {
+  return new UnsupportedError(
+    `Cannot generate while training: the backend ${backend} has no publishWeights, so its weights would change in the middle of a sequence. Set rllm.async_training.staleness_threshold=0 and trigger_parameter_sync_step=1, or implement publishWeights.`,
+    { part: backend, capability: "publishWeights" },
+  );
+}

@@ -1,0 +1,21 @@
+/** Metrics of a batch of episodes. */
+import type { Metrics } from "../../contract/backend.ts";
+import { type Episode, TERMINATION_REASONS } from "../../data/types.ts";
+import { mean } from "../../statistics.ts";
+
+/**
+ * `batch/<name>`: means of the metrics that rollouts report. `batch/termination_reason/<reason>`: shares of all
+ * episodes. `batch/rollouts_failed`: how many ended in an error.
+ */
+export function episodeMetrics(episodes: readonly Episode[]): Metrics {
+  const metrics: Metrics = {};
+  for (const name of new Set(episodes.flatMap((episode) => Object.keys(episode.metrics)))) {
+    const values = episodes.map((episode) => episode.metrics[name]);
+    metrics[`batch/${name}`] = mean(values.filter((value) => typeof value === "number"));
+  }
+  const countOf = (reason: string) => episodes.filter((each) => each.termination_reason === reason).length;
+  metrics["batch/rollouts_failed"] = countOf("error");
+  for (const reason of TERMINATION_REASONS)
+    metrics[`batch/termination_reason/${reason}`] = countOf(reason) / Math.max(episodes.length, 1);
+  return metrics;
+}
