@@ -34,3 +34,9 @@ export function deviceOverride({ options }: Input): string[] {
 export function deviceFlag({ options }: Input): string[] {
   return options.device === undefined ? [] : ["--device", String(options.device)];
 }
+
+/** Splits positional arguments into files and overrides: an override has a `=` or starts with `~`. */
+export function splitArguments(args: readonly string[]): { files: string[]; overrides: string[] } {
+  const isOverride = (arg: string) => arg.includes("=") || arg.startsWith("~");
+  return { files: args.filter((arg) => !isOverride(arg)), overrides: args.filter(isOverride) };
+}

@@ -1,10 +1,10 @@
 /** Every command there is. */
 import { readFileSync } from "node:fs";
-import { commands as computeCommands } from "./commands/compute.ts";
-import { commands as configCommands } from "./commands/config.ts";
+import { computeCommands } from "./commands/compute.ts";
+import { configCommands } from "./commands/config.ts";
 import { deviceCommand } from "./commands/device.ts";
 import { evalCommand } from "./commands/eval.ts";
-import { commands as metricsCommands } from "./commands/metrics.ts";
+import { metricsCommands } from "./commands/metrics.ts";
 import { modelCommands } from "./commands/model.ts";
 import { reportCommand } from "./commands/report.ts";
 import { sampleCommand } from "./commands/sample.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
-import { commands } from "../../src/cli/commands/compute.ts";
+import { computeCommands as commands } from "../../src/cli/commands/compute.ts";
 import { runProgram } from "../../src/cli/front.ts";
 import { DEVICES } from "../algorithm/devices.ts";
 import { F32, F64, furthest, readGolden } from "../algorithm/golden.ts";

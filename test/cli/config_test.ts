@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
-import { commands as configCommands } from "../../src/cli/commands/config.ts";
-import { splitArguments } from "../../src/cli/commands/config_sources.ts";
-import { commands as metricsCommands } from "../../src/cli/commands/metrics.ts";
+import { configCommands } from "../../src/cli/commands/config.ts";
+import { metricsCommands } from "../../src/cli/commands/metrics.ts";
 import { runProgram } from "../../src/cli/front.ts";
+import { splitArguments } from "../../src/cli/options.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "grpu-config-"));

@@ -41,7 +41,7 @@ function codeOf(isWanted: (file: string) => boolean): string {
 
 /** Paths in quotes, except those that are only named to be refused (`{ path: "...", off: ... }`). */
 function readPaths(): Set<string> {
-  const code = codeOf((file) => !file.startsWith("config/") && file !== "cli/commands/config.ts");
+  const code = codeOf((file) => !file.startsWith("config/") && !file.startsWith("cli/commands/config"));
   const quoted = [...code.matchAll(/(?<!path: )"([a-z_]+(?:\.[\w]+)*)"/g)].map((match) => match[1]!);
   const sections = [...code.matchAll(/`((?:[a-z_]+\.){2,})\$\{/g)].map((match) => match[1]!);
   const inYaml = Object.values(packagedFiles()).flatMap((text) =>

@@ -5,11 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Task } from "../../src/data/types.ts";
-import {
-  FolderCheckpoints,
-  placeAside,
-  readCheckpoint,
-} from "../../src/log/checkpoint/folder_checkpoints.ts";
+import { FolderCheckpoints, readCheckpoint } from "../../src/log/checkpoint/folder_checkpoints.ts";
+import { placeAside } from "../../src/log/folder/place_aside.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
 import type { LoopState } from "../../src/loop/contract.ts";
 import type { LoopSettings, Partly } from "../../src/loop/settings.ts";

@@ -4,19 +4,74 @@ import type { Value } from "../../config/yaml/tree.ts";
 import type { ConvertOptions, Note, Source, System } from "../../convert/contract.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Input, Io } from "../command.ts";
+import type { Command, Input, Io } from "../command.ts";
 import { writeText } from "../files.ts";
+import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import {
   configFiles,
   printProblems,
   readInput,
+  SHELL,
+  SYSTEMS,
   shellOptions,
-  splitArguments,
   toSource,
 } from "./config_sources.ts";
 
-export async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
+export const convertCommand: Command = {
+  path: "config convert",
+  summary: "convert a configuration between verl, rLLM and Trinity-RFT",
+  args: "<IN ...> [key=value ...]",
+  options: [
+    {
+      flag: "--from",
+      value: "SYSTEM",
+      describe: "whose configuration it is",
+      choices: SYSTEMS,
+      required: true,
+    },
+    { flag: "--to", value: "SYSTEM", describe: "whose to write", choices: SYSTEMS, required: true },
+    { flag: "--out", value: "FILE", describe: "output; .yaml, .sh or .args decide the form" },
+    { flag: "--format", value: "NAME", describe: "form of the output", choices: ["yaml", "args"] },
+    {
+      flag: "--profile",
+      value: "FILE",
+      describe: "YAML with values that have no source: {trinity: {path: value}}",
+    },
+    {
+      flag: "--report",
+      value: "FILE",
+      describe: "write what had no counterpart, as a profile for the way back",
+    },
+    {
+      flag: "--target",
+      value: "NAME",
+      describe: "Trinity's config builder",
+      choices: ["legacy", "new"],
+      default: "legacy",
+    },
+    {
+      flag: "--cadence",
+      value: "NAME",
+      describe: "copy steps, or scale them by sync_interval",
+      choices: ["copy", "scale"],
+      default: "copy",
+    },
+    ...SHELL,
+    { flag: "--pin-defaults", describe: "write down what has another default in the other system" },
+    { flag: "--verbose", describe: "tell about every setting" },
+  ],
+  examples: [
+    "grpu config convert --from verl --to trinity run_grpo.sh --profile cluster.yaml --out grpo.yaml",
+    "grpu config convert --from trinity --to verl grpo.yaml --out run.args --report back.yaml",
+    "grpu config convert --from rllm --to verl run.yaml rllm.rollout.n=4",
+  ],
+  notes:
+    "IN is YAML, a file of key=value lines, a shell script, or - for standard input; several are laid over each other.",
+  run: convertFiles,
+};
+
+async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
   const { convert } = await import("../../convert/convert.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0)

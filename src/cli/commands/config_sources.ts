@@ -5,9 +5,26 @@ import type { Source, System } from "../../convert/contract.ts";
 import type { ShellOptions } from "../../convert/shell/read.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Input, Io } from "../command.ts";
+import type { Input, Io, Option } from "../command.ts";
 import { locate, packagedText, readText, textOf } from "../files.ts";
 
+export const SYSTEMS = ["verl", "rllm", "trinity"];
+
+export const CONFIG: Option = {
+  flag: "--config",
+  value: "FILE",
+  describe: "YAML laid over the defaults; may repeat",
+  repeat: true,
+};
+export const SHELL: readonly Option[] = [
+  {
+    flag: "--env",
+    value: "NAME=VALUE",
+    describe: "environment that a shell script reads; may repeat",
+    repeat: true,
+  },
+  { flag: "--arg", value: "VALUE", describe: "$1, $2, ... of a shell script; may repeat", repeat: true },
+];
 /** How `composeConfig` reads files on this machine: the package's own, and the user's. */
 export function configFiles(): {
   readConfig(name: string): string | undefined;
@@ -23,12 +40,6 @@ function userText(path: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** Splits positional arguments into files and overrides: an override has a `=` or starts with `~`. */
-export function splitArguments(args: readonly string[]): { files: string[]; overrides: string[] } {
-  const isOverride = (arg: string) => arg.includes("=") || arg.startsWith("~");
-  return { files: args.filter((arg) => !isOverride(arg)), overrides: args.filter(isOverride) };
 }
 
 /** `--env` and `--arg`. */

@@ -4,7 +4,7 @@ import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { readText, writeText } from "../files.ts";
 
-export const commands: readonly Command[] = [
+export const metricsCommands: readonly Command[] = [
   {
     path: "metrics convert",
     summary: "rename and split JSONL metric logs between verl and Trinity-RFT",

@@ -55,7 +55,7 @@ async function withModel(
   use: (backend: LocalBackend) => Promise<void>,
 ): Promise<void> {
   const { checkpointDir } = await import("../run/checkpoint_dir.ts");
-  const { openForInference } = await import("../run/local.ts");
+  const { openForInference } = await import("../run/local_backend.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
   const { backend } = await openForInference(folder, { device: options.device, base });

@@ -43,7 +43,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   const n = integer(options.n, { flag: "--n", least: 1 });
   const seed = number(options.seed, { flag: "--seed", least: 0 });
   const { checkpointDir } = await import("../run/checkpoint_dir.ts");
-  const { openForInference } = await import("../run/local.ts");
+  const { openForInference } = await import("../run/local_backend.ts");
   const { seedOf } = await import("../../random.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;

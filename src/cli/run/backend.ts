@@ -4,8 +4,8 @@ import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";
 import type { Io } from "../command.ts";
-import { adoptCheckpoint } from "./adopt.ts";
-import { type OpenOptions, openLocalBackend } from "./local.ts";
+import { adoptCheckpoint } from "./checkpoint_shape.ts";
+import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
 import type { Session } from "./session.ts";
 
 export interface OpenedTrainer {
@@ -33,7 +33,7 @@ export async function openBackend(
     return { backend, description: `backend ${name}`, session };
   }
   if (name === "tinker") {
-    const { openTinkerBackend } = await import("./tinker.ts");
+    const { openTinkerBackend } = await import("./tinker_backend.ts");
     return { ...(await openTinkerBackend(session, io)), session };
   }
   const { checkpoint } = options;

@@ -2,30 +2,25 @@
  * The folder of a run. One process writes there, and a command that fails before its run has begun leaves the folder as
  * it was: an earlier run that made way is put back, and a run to be continued is not written to.
  */
-import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
-import { rm, rmdir } from "node:fs/promises";
+import { existsSync, realpathSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { setting } from "../../config/schema.ts";
 import { toYaml } from "../../config/show.ts";
-import { readYaml } from "../../config/yaml/read.ts";
-import { equalValues, flatten, type Tree } from "../../config/yaml/tree.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
 import { fileError } from "../../errors.ts";
-import { FolderCheckpoints, placeAside } from "../../log/checkpoint/folder_checkpoints.ts";
+import { FolderCheckpoints } from "../../log/checkpoint/folder_checkpoints.ts";
 import { FolderLock } from "../../log/folder/lock.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
 import { namesIn } from "../../log/folder/owner.ts";
+import { placeAside } from "../../log/folder/place_aside.ts";
 import type { Logger } from "../../log/logger.ts";
 import { writeFacts } from "../../log/loggers/report_file.ts";
-import {
-  CONFIG_FILE,
-  GROUPS_FILE,
-  METRICS_FILE,
-  RUN_FILE,
-  type RunFacts,
-  SAMPLES_FILE,
-} from "../../log/run_files.ts";
+import { CONFIG_FILE, type RunFacts } from "../../log/run_files.ts";
 import type { LoopState } from "../../loop/contract.ts";
 import type { Io } from "../command.ts";
+import { warnOfChanges } from "./changed_settings.ts";
+import { removeEmpty, removeOwn } from "./own_files.ts";
+import { placedLogger } from "./placed_logger.ts";
 import { runFolder } from "./session.ts";
 
 const SETTING = "training.default_local_dir";
@@ -149,39 +144,14 @@ export class RunPlace {
 
   /** A logger of the run that writes only while the folder is this process's, and drops nothing before it writes. */
   logger(inner: Logger): Logger {
-    let rewindTo: number | undefined;
-    let hasLogged = false;
-    const ready = async () => {
-      await this.write();
-      const position = rewindTo;
-      rewindTo = undefined;
-      if (position !== undefined) await inner.rewind?.(position);
-    };
-    return {
-      name: inner.name,
-      log: async (record) => {
-        await ready();
-        hasLogged = true;
-        await inner.log(record);
-        // Attempts were made and scored: what had to be tried works.
-        if (record.phase !== "warmup") this.isBegun = true;
+    return placedLogger(inner, {
+      isContinued: this.isContinued,
+      isAddition: this.isAddition,
+      write: () => this.write(),
+      markBegun: () => {
+        this.isBegun = true;
       },
-      warn: inner.warn && ((message) => inner.warn?.(message)),
-      position: async () => {
-        // Where it will be once it is rewound.
-        const limit = rewindTo ?? Number.POSITIVE_INFINITY;
-        if (!this.isContinued) await ready();
-        return limit === 0 ? 0 : Math.min(limit, (await inner.position?.()) ?? 0);
-      },
-      rewind: async (position) => {
-        if (!this.isAddition) rewindTo = position;
-      },
-      finish: async () => {
-        if (this.isContinued && !hasLogged) return;
-        await ready();
-        await inner.finish?.();
-      },
-    };
+    });
   }
 
   /** Releases the folder; where the run never began, leaves it as it was before. */
@@ -202,35 +172,5 @@ export class RunPlace {
       await removeOwn(failed);
       if (existsSync(failed)) this.io.err(`What other code wrote meanwhile is in ${failed}\n`);
     } else if (this.hasWritten && (await this.checkpoints.latest()) === undefined) await removeOwn(this.dir);
-  }
-}
-
-/** What a run writes before its first attempts are scored. */
-const OWN = new RegExp(
-  `^(${[CONFIG_FILE, RUN_FILE, METRICS_FILE, SAMPLES_FILE, GROUPS_FILE, "tensorboard", "wandb"].join("|")}|warmup_step_\\d+|\\.(writing|deleting)-.*)$`,
-);
-
-/** Removes a run's files; the folder too where it holds no others. */
-async function removeOwn(dir: string): Promise<void> {
-  const names = (await namesIn(dir)).filter((name) => OWN.test(name));
-  for (const name of names) await rm(join(dir, name), { recursive: true, force: true });
-  await removeEmpty([dir]);
-}
-
-async function removeEmpty(folders: readonly string[]): Promise<void> {
-  for (const folder of folders) await rmdir(folder).catch(() => {});
-}
-
-/** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */
-const FREE_TO_CHANGE =
-  /^(training\.resume_|training\.default_local_dir$|rllm\.trainer\.|device$|memory_budget_bytes$)/;
-
-/** Warns about settings that differ from those the run began with. */
-function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): void {
-  const before = existsSync(file) ? flatten(readYaml(readFileSync(file, "utf8"), file).tree) : undefined;
-  if (!before) return;
-  for (const [path, value] of flatten(config)) {
-    if (FREE_TO_CHANGE.test(path) || equalValues(value, before.get(path))) continue;
-    io.err(`warning: ${path} was ${JSON.stringify(before.get(path))} and is now ${JSON.stringify(value)}\n`);
   }
 }

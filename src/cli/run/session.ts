@@ -5,31 +5,22 @@ import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, type Tree } from "../../config/yaml/tree.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
 import { rejections } from "../../loop/stages/hooks.ts";
 import "../../task/environments.ts";
-import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
+import { chooseRollout } from "../../task/choose.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
-import {
-  type Environment,
-  type Evaluate,
-  type Evaluator,
-  type Example,
-  promptOf,
-  type RewardFunction,
-  type Rollout,
-} from "../../task/rollout.ts";
-import { checkArgs } from "../../task/workflow.ts";
+import { type Environment, type Evaluate, type Example, promptOf, type Rollout } from "../../task/rollout.ts";
 import type { Io } from "../command.ts";
-import { splitArguments } from "../commands/config_sources.ts";
 import { locate, nearestFile, packagedText, textOf } from "../files.ts";
+import { splitArguments } from "../options.ts";
 import { readTasks } from "./datasets.ts";
-import type { Judge } from "./judge_calls.ts";
 import { Judges } from "./judges.ts";
 import { importModules } from "./modules.ts";
+import { readEvaluator, rolloutSettings } from "./task_settings.ts";
 
 export interface Session {
   readonly config: Tree;
@@ -135,74 +126,6 @@ async function describeTask(
     tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
     examples: train.flatMap(chosen.examples),
   };
-}
-
-function rolloutSettings(config: Tree, { environment, judges }: Judged): RolloutSettings {
-  const reward = setting(config, "task.reward");
-  const args = setting(config, "task.args");
-  const hasEvaluator = setting(config, "task.evaluator") !== null;
-  // A reward or an evaluator of the user's own may read what the environment does not.
-  if (environment.args && reward === null && !hasEvaluator)
-    checkArgs(args, {
-      known: environment.args,
-      path: "task.args",
-      owner: `the environment ${environment.name}`,
-    });
-  return {
-    environment,
-    args,
-    // A reward that is named judges the reply; the evaluator then adds to it.
-    isJudgedLater: hasEvaluator && reward === null,
-    reward: rewardOf(reward, { environment, judges }),
-    agent: {
-      name: setting(config, "rllm.agent.name"),
-      max_steps: setting(config, "rllm.agent.max_steps"),
-      agent_args: setting(config, "rllm.agent.agent_args"),
-    },
-    env: { name: setting(config, "rllm.env.name"), env_args: setting(config, "rllm.env.env_args") },
-    workflow: readWorkflow(config),
-  };
-}
-
-/** Settings of `workflow_args` that the loop reads. */
-const LOOP_ARGS = ["timeout", "gamma", "reward_bonus_coeff"];
-
-function readWorkflow(config: Tree): RolloutSettings["workflow"] {
-  const inner = {
-    agent_cls: setting(config, "rllm.workflow.workflow_args.agent_cls"),
-    agent_args: setting(config, "rllm.workflow.workflow_args.agent_args"),
-    env_cls: setting(config, "rllm.workflow.workflow_args.env_cls"),
-    env_args: setting(config, "rllm.workflow.workflow_args.env_args"),
-  };
-  const all = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
-  const args = Object.fromEntries(all.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
-  return {
-    use_workflow: setting(config, "rllm.workflow.use_workflow"),
-    name: setting(config, "rllm.workflow.name"),
-    ...inner,
-    args,
-  };
-}
-
-interface Judged {
-  readonly environment: Environment;
-  readonly judges: Judges | undefined;
-}
-
-/** The reward of that name, or the environment's own. */
-function rewardOf(name: string | null, { environment, judges }: Judged): RewardFunction | undefined {
-  const reward = name === null ? environment.reward : rewards.find(name);
-  if (!judges || !reward) return reward;
-  const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
-  return judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
-}
-
-function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {
-  const name = setting(config, "task.evaluator");
-  if (name === null) return undefined;
-  const [own, args] = [evaluators.find(name), setting(config, "task.args")];
-  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? own;
-  return (task, episode) => evaluator(task, episode, args);
 }
 
 /** The folder of a run: checkpoints, metrics, report. */

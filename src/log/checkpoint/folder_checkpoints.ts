@@ -224,13 +224,3 @@ async function discard(dir: string): Promise<void> {
   }
   await rm(away, { recursive: true, force: true });
 }
-
-/** Where an earlier run makes way for a fresh one: `NAME.1`, or the number after the highest there is. */
-export async function placeAside(dir: string): Promise<string> {
-  const siblings = await readdir(dirname(dir));
-  const numbers = siblings
-    .filter((name) => name.startsWith(`${basename(dir)}.`))
-    .map((name) => Number(name.slice(basename(dir).length + 1)))
-    .filter(Number.isInteger);
-  return `${dir}.${Math.max(0, ...numbers) + 1}`;
-}

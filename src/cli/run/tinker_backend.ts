@@ -10,7 +10,6 @@ import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import type { Io } from "../command.ts";
 import { httpFetch } from "../process/http.ts";
-import type { OpenedTrainer } from "./backend.ts";
 import type { Session } from "./session.ts";
 
 const SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";
@@ -19,7 +18,7 @@ const SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";
 export async function openTinkerBackend(
   { config }: Session,
   io: Io,
-): Promise<Pick<OpenedTrainer, "backend" | "description">> {
+): Promise<{ backend: TinkerBackend; description: string }> {
   const baseUrl = tinkerSetting(config, "tinker_base_url") ?? (io.env.TINKER_BASE_URL || SERVICE);
   const name = tinkerSetting(config, "model.name");
   const backend = await TinkerBackend.open({

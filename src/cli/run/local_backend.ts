@@ -4,22 +4,15 @@ import type { Device } from "../../compute/device.ts";
 import { type DeviceName, openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
-import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { ModelConfig } from "../../model/files/config.ts";
+import { UnsupportedError } from "../../errors.ts";
 import { kindOf, openModelFolder, openTokenizer } from "../../model/files/folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
-import {
-  byteTokenizer,
-  characterTokenizer,
-  PLAIN_CHAT_TEMPLATE,
-  type TextTokenizer,
-  withChatTemplate,
-} from "../../model/files/tokenizer.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
-import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora_adapter.ts";
-import { readText } from "../files.ts";
-import { alphabetOf, type Session } from "./session.ts";
+import type { LoraConfig } from "../../model/train/lora_adapter.ts";
+import { readLora, templateOf, withTemplate } from "./model_settings.ts";
+import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
+import type { Session } from "./session.ts";
 
 export interface OpenedBackend {
   readonly backend: LocalBackend;
@@ -138,97 +131,4 @@ async function closingOnError(device: Device, open: () => Promise<LocalBackend>)
     device.destroy();
     throw error;
   }
-}
-
-/**
- * The tokens of a model that this configuration made are those of its checkpoint.
- * @throws ConfigError where the configuration names others.
- */
-function checkTokenizer(
-  session: Session,
-  { tokenizer, checkpoint }: { tokenizer: TextTokenizer | undefined; checkpoint: string },
-): void {
-  const saved = tokenizer?.files()["tokenizer.json"];
-  const isNamed =
-    session.isGiven("model.init.alphabet") && setting(session.config, "model.init.alphabet") !== null;
-  const isByte = setting(session.config, "model.init.tokenizer") === "byte";
-  const wasByte = saved === byteTokenizer().files()["tokenizer.json"];
-  const isOther =
-    isByte !== wasByte || (isNamed && saved !== plainTokenizer(session).files()["tokenizer.json"]);
-  if (!isOther) return;
-  throw new ConfigError(
-    `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${plainTokenizer(session).vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
-    { path: isByte !== wasByte ? "model.init.tokenizer" : "model.init.alphabet" },
-  );
-}
-
-function plainTokenizer(session: Session): TextTokenizer {
-  const isBytes = setting(session.config, "model.init.tokenizer") === "byte";
-  return isBytes ? byteTokenizer() : characterTokenizer(alphabetOf(session));
-}
-
-function createModel(device: Device, session: Session): LocalBackend {
-  const { config } = session;
-  const lora = readLora(config);
-  if (lora) {
-    throw new ConfigError(
-      "Cannot train an adapter on a new model: set model.lora_rank=0, or model.name to a folder.",
-      {
-        path: "model.lora_rank",
-      },
-    );
-  }
-  const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
-  const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
-    seed: setting(config, "training.seed"),
-  });
-  return new LocalBackend({ model, tokenizer, name: "new model" });
-}
-
-function templateOf(config: Tree): string | undefined {
-  return setting(config, "model.chat_template") ?? undefined;
-}
-
-/** The tokenizer with another chat template, where one is named. */
-function withTemplate(tokenizer: TextTokenizer, named: string | undefined): TextTokenizer {
-  if (named === undefined) return tokenizer;
-  const source = named === "plain" ? PLAIN_CHAT_TEMPLATE : readText(named, "chat template");
-  return withChatTemplate(tokenizer, source);
-}
-
-function newContextLength(config: Tree): number {
-  const longest =
-    setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
-  return Math.min(setting(config, "training.max_length"), longest);
-}
-
-function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {
-  return {
-    architecture: "llama",
-    vocabSize: tokenizer.vocabSize,
-    hiddenSize: setting(config, "model.init.hidden_size"),
-    intermediateSize: setting(config, "model.init.intermediate_size"),
-    layers: setting(config, "model.init.layers"),
-    heads: setting(config, "model.init.heads"),
-    kvHeads: setting(config, "model.init.kv_heads"),
-    headDim: setting(config, "model.init.head_dim"),
-    contextLength: newContextLength(config),
-    rmsNormEps: 1e-5,
-    ropeTheta: 10000,
-    tied: false,
-    qkNorm: false,
-    qkvBias: false,
-    eosTokenIds: [...tokenizer.eosTokenIds],
-  };
-}
-
-function readLora(config: Tree): LoraConfig | undefined {
-  const rank = setting(config, "model.lora_rank");
-  if (rank === 0) return undefined;
-  const targets = [
-    ...(setting(config, "model.train_attn") ? ATTENTION_TARGETS : []),
-    ...(setting(config, "model.train_mlp") ? MLP_TARGETS : []),
-    ...(setting(config, "model.train_unembed") ? ["lm_head"] : []),
-  ];
-  return { rank, alpha: setting(config, "model.lora_alpha"), targets };
 }

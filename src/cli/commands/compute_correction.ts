@@ -1,0 +1,58 @@
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { INPUT, JSON_OUTPUT, readRollouts, SET, settingsOf } from "./compute_options.ts";
+import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+
+export const correctionCommand: Command = {
+  path: "compute rollout-correction",
+  summary: "weigh and reject tokens whose sampler differs from the trainer",
+  options: [INPUT, SET, JSON_OUTPUT],
+  examples: [
+    "grpu compute rollout-correction --input rollouts.jsonl --set rollout_is=token --json",
+    "grpu compute rollout-correction --input rollouts.jsonl --set preset=decoupled_geo_rs",
+  ],
+  notes:
+    "Settings: preset, rollout_is, rollout_is_threshold, rollout_is_batch_normalize, rollout_rs, rollout_rs_threshold. Compares old_logprobs with rollout_logprobs, in float64.",
+  run: runCorrection,
+};
+
+async function runCorrection(input: Input, io: Io): Promise<void> {
+  const [{ rolloutCorrection }, { correctionPreset }, { field }] = await Promise.all([
+    import("../../algorithm/correction/host.ts"),
+    import("../../algorithm/correction/config.ts"),
+    import("../../algorithm/run.ts"),
+  ]);
+  const rollouts = await readRollouts(input, io, undefined);
+  const { preset, ...settings } = settingsOf(input);
+  refuseUnknown(settings, CORRECTION_SETTINGS);
+  const config = { ...(preset === undefined ? {} : correctionPreset(String(preset))), ...settings };
+  const { offsets, mask } = rollouts;
+  const batch = {
+    offsets,
+    mask,
+    logprobs: field(rollouts, "old_logprobs"),
+    rolloutLogprobs: field(rollouts, "rollout_logprobs"),
+  };
+  const result = rolloutCorrection(batch, config);
+  if (!input.options.json) {
+    io.err(metricLines(result.metrics));
+    return;
+  }
+  const { mask: kept } = await rowsOf(rollouts, { mask: result.mask });
+  const weights = result.weights && (await rowsOf(rollouts, { weights: result.weights })).weights;
+  printJson(io, { weights: weights ?? null, mask: kept, metrics: result.metrics });
+}
+
+const CORRECTION_SETTINGS = [
+  "rollout_is",
+  "rollout_is_threshold",
+  "rollout_is_batch_normalize",
+  "rollout_rs",
+  "rollout_rs_threshold",
+];
+
+function refuseUnknown(settings: Readonly<Record<string, unknown>>, known: readonly string[]): void {
+  for (const key of Object.keys(settings))
+    if (!known.includes(key))
+      throw new ConfigError(`Cannot set ${key}: known are preset, ${known.join(", ")}.`, { path: key });
+}

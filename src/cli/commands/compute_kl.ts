@@ -1,0 +1,54 @@
+/** `grpu compute kl`: KL estimates between two lists of log-probabilities. */
+
+import type { Command, Input, Io } from "../command.ts";
+import { DEVICE } from "../options.ts";
+import {
+  AGGREGATION,
+  INPUT,
+  JSON_OUTPUT,
+  onDevice,
+  readRollouts,
+  SET,
+  settingsOf,
+} from "./compute_options.ts";
+import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+
+export const klCommand: Command = {
+  path: "compute kl",
+  summary: "estimate the KL divergence of logprobs to ref_logprobs",
+  options: [
+    INPUT,
+    {
+      flag: "--kl",
+      value: "NAME",
+      describe: "kl, k1, abs, mse, k2, low_var_kl, k3; NAME+ has the slope of k2",
+      default: "low_var_kl",
+    },
+    AGGREGATION,
+    SET,
+    DEVICE,
+    JSON_OUTPUT,
+  ],
+  examples: ["grpu compute kl --input rollouts.jsonl --kl k3 --agg token-mean --json"],
+  run: runKl,
+};
+
+async function runKl(input: Input, io: Io): Promise<void> {
+  const { computeKl, field } = await import("../../algorithm/run.ts");
+  await onDevice(input, async (device, where) => {
+    const rollouts = await readRollouts(input, io, device);
+    const { offsets, mask } = rollouts;
+    const batch = {
+      offsets,
+      mask,
+      logprobs: field(rollouts, "logprobs"),
+      refLogprobs: field(rollouts, "ref_logprobs"),
+    };
+    const kl = String(input.options.kl);
+    const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };
+    const { values, loss, dlogprobs } = await computeKl(batch, spec, { device });
+    if (input.options.json)
+      printJson(io, { loss, ...(await rowsOf(rollouts, { values, dlogprobs })), device: where });
+    else io.err(`${kl} (${spec.loss_agg_mode}) on ${where}\n${metricLines({ loss })}`);
+  });
+}

@@ -1,0 +1,122 @@
+/** `grpu compute loss`: a policy loss over a file of rollouts, with its gradient. */
+
+import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
+import type { Rollouts } from "../../data/rollouts/builder.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { DEVICE, IMPORT } from "../options.ts";
+import {
+  AGGREGATION,
+  FIELDS,
+  INPUT,
+  importUserModules,
+  JSON_OUTPUT,
+  onDevice,
+  readRollouts,
+  SET,
+  type Setting,
+  settingsOf,
+} from "./compute_options.ts";
+import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+
+export const lossCommand: Command = {
+  path: "compute loss",
+  summary: "take a policy loss over rollouts, with its gradient and metrics",
+  options: [
+    INPUT,
+    {
+      flag: "--loss",
+      value: "NAME",
+      describe: "loss; verl's bare names, tinker.NAME, trl.NAME",
+      required: true,
+    },
+    AGGREGATION,
+    SET,
+    {
+      flag: "--rollout-is",
+      value: "LEVEL",
+      describe: "multiply in importance weights exp(old - rollout), cut at rollout_is_threshold (2)",
+      choices: ["token", "sequence"],
+    },
+    DEVICE,
+    IMPORT,
+    JSON_OUTPUT,
+  ],
+  examples: [
+    "grpu compute loss --input rollouts.jsonl --loss vanilla --agg token-mean --set clip_ratio_high=0.28 --json",
+    "grpu compute loss --input rollouts.jsonl --loss gspo --rollout-is sequence",
+  ],
+  notes: `${FIELDS}\nOther settings: entropy_coeff, kl_loss_coef, kl_loss_type, batch_num_tokens, global_batch_size, loss_scale_factor, dp_size.`,
+  run: runLoss,
+};
+
+async function runLoss(input: Input, io: Io): Promise<void> {
+  const { computePolicyLoss, lossBatch } = await import("../../algorithm/run.ts");
+  await importUserModules(input);
+  await onDevice(input, async (device, where) => {
+    const rollouts = await readRollouts(input, io, device);
+    const { spec, threshold } = lossSpec(input);
+    const weights = await importanceWeights(input, rollouts, threshold);
+    const batch = {
+      ...lossBatch(rollouts),
+      rolloutIsWeights: weights ?? rollouts.tokens.rollout_is_weights,
+      entropy: spec.entropy_coeff ? rollouts.tokens.entropy : undefined,
+    };
+    const { loss, dlogprobs, metrics } = await computePolicyLoss(batch, spec, { device });
+    if (!input.options.json) {
+      io.err(`${spec.name} (${spec.loss_agg_mode}) on ${where}\n`);
+      io.err(metricLines({ loss, ...metrics }));
+      return;
+    }
+    printJson(io, { loss, ...(await rowsOf(rollouts, { dlogprobs })), metrics, device: where });
+  });
+}
+
+const NORMALISERS = [
+  "batch_num_tokens",
+  "global_batch_size",
+  "loss_scale_factor",
+  "dp_size",
+  "compat",
+  "entropy_coeff",
+];
+
+/** `--loss`, `--agg` and `--set` as one spec, and the bound of `--rollout-is`. */
+function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | string } {
+  const { kl_loss_coef, kl_loss_type, rollout_is_threshold, ...settings } = settingsOf(input);
+  const own = Object.entries(settings).filter(([key]) => !NORMALISERS.includes(key));
+  const spec: PolicyLossSpec = {
+    ...(Object.fromEntries(Object.entries(settings).filter(([key]) => NORMALISERS.includes(key))) as object),
+    name: String(input.options.loss),
+    loss_agg_mode: String(input.options.agg),
+    settings: Object.fromEntries(own.map(([key, value]) => [key, settingNumber(key, value)])),
+    kl:
+      kl_loss_coef === undefined
+        ? undefined
+        : { coef: Number(kl_loss_coef), type: String(kl_loss_type ?? "low_var_kl") },
+  };
+  return { spec, threshold: (rollout_is_threshold as number | string | undefined) ?? 2 };
+}
+
+/** Published words for numbers of ours. */
+function settingNumber(key: string, value: Setting): number {
+  if (key === "importance_sampling_level") return value === "sequence" ? 1 : 0;
+  return value as number;
+}
+
+async function importanceWeights(input: Input, rollouts: Rollouts, threshold: number | string) {
+  const level = input.options.rolloutIs;
+  if (level === undefined) return undefined;
+  const [{ rolloutCorrection }, { field }] = await Promise.all([
+    import("../../algorithm/correction/host.ts"),
+    import("../../algorithm/run.ts"),
+  ]);
+  const { offsets, mask } = rollouts;
+  const batch = {
+    offsets,
+    mask,
+    logprobs: field(rollouts, "old_logprobs"),
+    rolloutLogprobs: field(rollouts, "rollout_logprobs"),
+  };
+  const config = { rollout_is: level as "token" | "sequence", rollout_is_threshold: threshold };
+  return rolloutCorrection(batch, config).weights;
+}

@@ -1,0 +1,61 @@
+/** `grpu config diff`: two configurations compared by meaning. */
+import type { System } from "../../convert/contract.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { EXIT_CONFIG } from "../process/exit.ts";
+import {
+  configFiles,
+  printProblems,
+  readInput,
+  SHELL,
+  SYSTEMS,
+  shellOptions,
+  toSource,
+} from "./config_sources.ts";
+
+export const diffCommand: Command = {
+  path: "config diff",
+  summary: "compare two configurations by meaning, across systems",
+  args: "<A> <B>",
+  options: [
+    {
+      flag: "--system-a",
+      value: "NAME",
+      describe: "whose configuration A is (else guessed)",
+      choices: SYSTEMS,
+    },
+    {
+      flag: "--system-b",
+      value: "NAME",
+      describe: "whose configuration B is (else guessed)",
+      choices: SYSTEMS,
+    },
+    ...SHELL,
+  ],
+  examples: ["grpu config diff verl.sh trinity.yaml"],
+  notes: "Exits with 0 when both mean the same, with 1 otherwise.",
+  run: diff,
+};
+
+async function diff({ args, options }: Input, io: Io): Promise<number> {
+  const { diffSources, formatDiff } = await import("../../convert/inspect/diff.ts");
+  if (args.length !== 2)
+    throw new ConfigError(`Cannot compare as two files are needed: ${args.length} given`);
+  const [a, b] = [await readInput(args[0]!, io), await readInput(args[1]!, io)];
+  const shell = shellOptions(options);
+  const left = await toSource([a], options.systemA as System | undefined, shell);
+  const right = await toSource([b], options.systemB as System | undefined, shell);
+  const result = diffSources(left, right, configFiles().readConfig);
+  if (
+    await printProblems(
+      result.problems.filter(({ severity }) => severity === "error"),
+      [],
+      io,
+    )
+  )
+    return EXIT_CONFIG;
+  const text = formatDiff(result, { a: a.name, b: b.name });
+  io.out(text);
+  if (text === "") io.err("the same\n");
+  return text === "" ? 0 : 1;
+}

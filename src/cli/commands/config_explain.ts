@@ -1,0 +1,62 @@
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { splitArguments } from "../options.ts";
+import { EXIT_CONFIG } from "../process/exit.ts";
+import { asList, CONFIG, configFiles, printProblems } from "./config_sources.ts";
+
+export const explainCommand: Command = {
+  path: "config explain",
+  summary: "type, default, meaning, other names and support of a setting, or what is in a section",
+  args: "<KEY> [config.yaml] [key=value ...]",
+  options: [CONFIG, { flag: "--json", describe: "print JSON" }],
+  examples: [
+    "grpu config explain rllm.rollout.n",
+    "grpu config explain rllm.rollout.n run.yaml rllm/backend=tinker",
+    "grpu config explain buffer.batch_size",
+  ],
+  notes: "With files or overrides, also the value that a run with them has, and where it comes from.",
+  run: explain,
+};
+
+async function explain({ args, options }: Input, io: Io): Promise<number> {
+  const { explainSetting, formatExplanation, formatSection, nearestSetting } = await import(
+    "../../convert/inspect/explain.ts"
+  );
+  const { readConfig } = configFiles();
+  const { files, overrides } = splitArguments(args);
+  const key = files.shift();
+  if (key === undefined)
+    throw new ConfigError("Cannot explain as no setting is given: name one, for instance rllm.rollout.n");
+  const about = explainSetting(key, readConfig);
+  if (about === undefined && formatSection(key) !== "") {
+    io.out(formatSection(key));
+    return 0;
+  }
+  if (about === undefined) {
+    const close = nearestSetting(key, readConfig);
+    throw new ConfigError(
+      `Cannot explain ${key} as there is no such setting${close ? `; nearest: ${close}` : ""}`,
+    );
+  }
+  const layers = { files: [...asList(options.config), ...files], overrides };
+  const value = layers.files.length + overrides.length > 0 ? await valueIn(key, layers, io) : undefined;
+  if (value === "refused") return EXIT_CONFIG;
+  const told = value === undefined ? about : { ...about, value };
+  io.out(options.json === true ? `${JSON.stringify(told, null, 2)}\n` : formatExplanation(told));
+  return 0;
+}
+
+/** The value of a setting in a run with these files and overrides, and where it comes from. */
+async function valueIn(
+  key: string,
+  layers: { readonly files: readonly string[]; readonly overrides: readonly string[] },
+  io: Io,
+): Promise<import("../../convert/inspect/explain.ts").Explanation["value"] | "refused"> {
+  const [{ tryCompose }, { valueInRun }] = await Promise.all([
+    import("../../config/compose.ts"),
+    import("../../convert/inspect/explain.ts"),
+  ]);
+  const attempt = tryCompose({ ...configFiles(), ...layers, env: io.env, allowMissing: true });
+  if (await printProblems(attempt.problems, attempt.warnings, io)) return "refused";
+  return valueInRun(key, attempt);
+}

@@ -1,0 +1,66 @@
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io, Option } from "../command.ts";
+import { splitArguments } from "../options.ts";
+import { EXIT_CONFIG } from "../process/exit.ts";
+import { asList, CONFIG, configFiles, printProblems } from "./config_sources.ts";
+
+const FORMAT: Option = {
+  flag: "--format",
+  value: "NAME",
+  describe: "how to print",
+  choices: ["yaml", "json"],
+  default: "yaml",
+};
+
+export const showCommand: Command = {
+  path: "config show",
+  summary: "print the whole configuration, composed and resolved",
+  args: "[config.yaml] [key=value ...]",
+  options: [
+    CONFIG,
+    FORMAT,
+    { flag: "--origin", describe: "say where each value came from" },
+    { flag: "--section", value: "PATH", describe: "only this section or setting" },
+    {
+      flag: "--allow-unsupported",
+      describe: "warn of settings that the backend cannot honour, instead of refusing",
+    },
+  ],
+  examples: [
+    "grpu config show",
+    "grpu config show rllm/backend=verl rllm.algorithm.kl_beta=0.01 --origin",
+    "grpu config show --config run.yaml --section rllm.algorithm",
+  ],
+  notes:
+    "Later wins: defaults, backend, files, overrides. Secrets are masked; unset mandatory settings show as ???.",
+  run: show,
+};
+
+async function show({ args, options }: Input, io: Io): Promise<number> {
+  const [{ tryCompose }, { showConfig }, { setAt, getAt }] = await Promise.all([
+    import("../../config/compose.ts"),
+    import("../../config/show.ts"),
+    import("../../config/yaml/tree.ts"),
+  ]);
+  const { files, overrides } = splitArguments(args);
+  const attempt = tryCompose({
+    ...configFiles(),
+    files: [...asList(options.config), ...files],
+    overrides,
+    env: io.env,
+    allowMissing: true,
+    allowUnsupported: options.allowUnsupported === true,
+  });
+  if (await printProblems(attempt.problems, attempt.warnings, io)) return EXIT_CONFIG;
+  const section = options.section === undefined ? undefined : String(options.section);
+  let config = attempt.config;
+  if (section !== undefined) {
+    const value = getAt(config, section);
+    if (value === undefined) throw new ConfigError(`Cannot show ${section} as there is no such section`);
+    config = {};
+    setAt(config, section, value);
+  }
+  const format = options.format === "json" ? "json" : "yaml";
+  io.out(showConfig(config, { format, origins: options.origin === true ? attempt.origins : undefined }));
+  return 0;
+}

@@ -1,0 +1,53 @@
+/** `grpu config validate`: every problem of a configuration file, with its line. */
+import type { System } from "../../convert/contract.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Command, Input, Io } from "../command.ts";
+import { splitArguments } from "../options.ts";
+import { EXIT_CONFIG } from "../process/exit.ts";
+import { configFiles, readInput, SHELL, SYSTEMS, shellOptions } from "./config_sources.ts";
+
+export const validateCommand: Command = {
+  path: "config validate",
+  summary: "check files; tells every problem with its line",
+  args: "<FILE ...> [key=value ...]",
+  options: [
+    {
+      flag: "--system",
+      value: "NAME",
+      describe: "whose configuration it is (else guessed)",
+      choices: SYSTEMS,
+    },
+    ...SHELL,
+  ],
+  examples: [
+    "grpu config validate run.yaml",
+    "grpu config validate run.yaml rllm/backend=tinker rllm.rollout.n=4",
+    "grpu config validate --system verl train.sh",
+  ],
+  notes: "Overrides are laid over each file, as grpu train lays them.",
+  run: validate,
+};
+
+async function validate({ args, options }: Input, io: Io): Promise<number> {
+  const { validateFile } = await import("../../convert/inspect/validate.ts");
+  const { formatProblem } = await import("../../config/problem.ts");
+  const { files, overrides } = splitArguments(args);
+  if (args.length === 0)
+    throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input");
+  const system = options.system as System | undefined;
+  const shared = { ...configFiles(), env: io.env, system, overrides, shell: shellOptions(options) };
+  let errors = 0;
+  for (const name of files.length === 0 ? [undefined] : files) {
+    const file = name === undefined ? undefined : await readInput(name, io);
+    const result = validateFile(file, shared);
+    const shown = file?.name ?? "overrides";
+    for (const problem of result.problems)
+      io.out(`${formatProblem({ ...problem, file: problem.file ?? shown })}\n`);
+    const count = result.problems.filter(({ severity }) => severity === "error").length;
+    io.err(
+      `${shown}: ${result.system}, ${count === 0 ? "no errors" : count === 1 ? "1 error" : `${count} errors`}\n`,
+    );
+    errors += count;
+  }
+  return errors === 0 ? 0 : EXIT_CONFIG;
+}
