@@ -33,6 +33,20 @@ export function* fields(message: Uint8Array, count?: FieldCount): Generator<Fiel
   }
 }
 
+/** An entry of a map whose keys are text. */
+export function mapEntry(
+  bytes: Uint8Array,
+  count?: FieldCount,
+): { readonly key: string; readonly value: Field | undefined } {
+  let key = "";
+  let value: Field | undefined;
+  for (const field of fields(bytes, count)) {
+    if (field.number === 1) key = new TextDecoder().decode(field.bytes);
+    else if (field.number === 2) value = field;
+  }
+  return { key, value };
+}
+
 class Reader {
   private readonly message: Uint8Array;
   private at = 0;
@@ -171,6 +185,11 @@ export function joined(parts: readonly Uint8Array[]): Uint8Array {
     at += part.byteLength;
   }
   return whole;
+}
+
+/** A copy whose buffer starts at its first byte, for typed arrays. */
+export function alignedCopy(bytes: Uint8Array): ArrayBuffer {
+  return bytes.slice().buffer as ArrayBuffer;
 }
 
 /** The bytes that an array lies on. */

@@ -1,41 +1,39 @@
 /**
- * The service behind the routes: sessions, training clients, samplers and checkpoints over one engine. Knows nothing of
- * HTTP. Methods that take work answer at once with a future; what they refuse at once is a {@link Refusal}.
+ * The service behind the routes: sessions, training clients, samplers and checkpoints over one engine, independent of
+ * HTTP. Accepted requests return a future; requests that cannot be accepted throw a {@link Refusal}.
  */
-import type { OptimParams } from "../contract/backend.ts";
-import type { Engine, LossRequest, LossRows, TrainerConfig } from "../contract/engine.ts";
+import type { Engine } from "../contract/engine.ts";
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { Activity } from "./page/activity.ts";
-import { type Future, Futures } from "./protocol/futures.ts";
+import { Futures } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
 import { Policies } from "./sample/policies.ts";
-import type { PromptRequest } from "./sample/prompt_request.ts";
-import { type NewSampler, type Sampler, Samplers, type Samples } from "./sample/samplers.ts";
+import { Samplers } from "./sample/samplers.ts";
 import { Scheduler } from "./scheduler.ts";
-import { type Session, Sessions } from "./sessions.ts";
-import type { TrainingRun } from "./train/training_run.ts";
-import { type NewModel, type Numbered, type SaveTarget, Training } from "./train/training_runs.ts";
+import { Sessions } from "./sessions.ts";
+import { TrainingRequests } from "./train/training_requests.ts";
+import { TrainingRuns } from "./train/training_runs.ts";
 
 export interface ServiceLimits {
-  /** Sessions at once. */
+  /** Open sessions. */
   readonly sessions: number;
-  /** Without a sign of life for this long a session gives way when all are taken, ms. */
+  /** When all sessions are taken, one without a sign of life for this long is ended, ms. */
   readonly idleMs: number;
-  /** Training clients in memory at once. */
+  /** Training clients in memory. */
   readonly models: number;
-  /** Samplers of one session; those used longest ago give way. */
+  /** Samplers of one session; the least recently used one is dropped. */
   readonly samplers: number;
-  /** Sampling requests that may wait. */
+  /** Waiting sampling requests. */
   readonly queuedSamples: number;
-  /** Sampling requests of one session that may wait. */
+  /** Waiting sampling requests of one session. */
   readonly queuedBySession: number;
-  /** Requests of a training client that may wait for one that has not arrived. */
+  /** Requests of one training client that wait for a missing one. */
   readonly parked: number;
   /** How long they wait, ms. */
   readonly gapMs: number;
-  /** A session without a sign of life for this long ends, ms. */
+  /** A session without a sign of life for this long is ended, ms. */
   readonly sessionMs: number;
-  /** Results kept for clients to read again, bytes. */
+  /** Results kept for clients, bytes. */
   readonly resultBytes: number;
   /** Device memory for policies to sample from, bytes. */
   readonly policyBytes: number;
@@ -58,10 +56,10 @@ export const DEFAULT_LIMITS: ServiceLimits = {
 export interface ServiceOptions {
   readonly engine: Engine;
   readonly checkpoints: Checkpoints;
-  /** Names under which clients ask for the base model; the first is the one it is told by. */
+  /** Names by which clients request the base model; answers use the first. */
   readonly modelNames: readonly string[];
   readonly limits?: Partial<ServiceLimits> | undefined;
-  /** One line for whoever runs the server. */
+  /** Takes one line for the operator of the server. */
   readonly log?: ((line: string) => void) | undefined;
 }
 
@@ -70,16 +68,17 @@ const SWEEP_MS = 30_000;
 export class TinkerService {
   readonly engine: Engine;
   readonly checkpoints: Checkpoints;
+  readonly modelNames: readonly string[];
+  readonly limits: ServiceLimits;
+  readonly log: (line: string) => void;
   readonly futures: Futures;
-  readonly policies: Policies;
   readonly scheduler = new Scheduler();
   readonly activity = new Activity();
   readonly sessions: Sessions;
+  readonly policies: Policies;
   readonly samplers: Samplers;
-  readonly training: Training;
-  readonly limits: ServiceLimits;
-  readonly modelNames: readonly string[];
-  readonly log: (line: string) => void;
+  readonly runs: TrainingRuns;
+  readonly training: TrainingRequests;
   private readonly sweeper: ReturnType<typeof setInterval>;
   private readonly stopping = new AbortController();
   private stopped: Promise<void> | undefined;
@@ -105,126 +104,33 @@ export class TinkerService {
       signal: this.stopping.signal,
     });
     this.samplers = new Samplers(this);
-    this.training = new Training(this);
+    this.runs = new TrainingRuns(this);
+    this.training = new TrainingRequests(this);
     this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
   }
 
-  /** Training clients in memory, by id. */
-  get runs(): ReadonlyMap<string, TrainingRun> {
-    return this.training.runs;
+  get isStopping(): boolean {
+    return this.stopping.signal.aborted;
   }
 
-  // --- sessions
-
-  createSession(userMetadata: Readonly<Record<string, unknown>>): Session {
-    this.refuseWhileStopping();
-    return this.sessions.create(userMetadata);
+  /** @throws Refusal 503 once {@link stop} has been called. */
+  refuseWhileStopping(): void {
+    if (this.isStopping) throw new Refusal(503, "Cannot accept work: the server is stopping.");
   }
 
-  /** The session, which has shown a sign of life. @throws Refusal 404 */
-  session(id: string): Session {
-    return this.sessions.find(id);
-  }
-
-  /** Ends a session; unsaved training is kept as a checkpoint for some days. Never rejects. */
+  /** Ends a session and saves its unsaved training as a checkpoint for some days. Never rejects. */
   async endSession(id: string, why: string): Promise<void> {
     const session = this.sessions.remove(id);
     if (!session) return;
     this.policies.clear(id);
-    for (const run of session.runs) await this.training.end(run, why);
+    for (const run of session.runs) await this.runs.end(run, why);
     for (const sampler of session.samplers) this.samplers.drop(sampler);
     this.policies.dropSession(id);
     this.futures.dropSession(id);
     this.scheduler.forget(id);
   }
 
-  // --- training: see Training
-
-  createModel(of: NewModel & { baseModel: string; config: TrainerConfig }): Future {
-    this.refuseWhileStopping();
-    return this.training.createModel(of);
-  }
-
-  createModelFrom(of: NewModel & { path: string; optimizer: boolean }): Future {
-    this.refuseWhileStopping();
-    return this.training.createModelFrom(of);
-  }
-
-  run(id: string): TrainingRun {
-    return this.training.run(id);
-  }
-
-  skip(of: Numbered, at: { kind: "forward_backward" | "save"; reason: Refusal }): void {
-    if (!this.stopping.signal.aborted) this.training.skip(of, at);
-  }
-
-  forwardBackward(
-    of: Numbered,
-    request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean },
-  ): Future {
-    this.refuseWhileStopping();
-    return this.training.forwardBackward(of, request);
-  }
-
-  optimStep(of: Numbered, params: OptimParams): Future {
-    this.refuseWhileStopping();
-    return this.training.optimStep(of, params);
-  }
-
-  saveWeights(of: Numbered, to: SaveTarget): Future {
-    this.refuseWhileStopping();
-    return this.training.saveWeights(of, to);
-  }
-
-  snapshot(of: Numbered & { samplerNumber: number }): Future {
-    this.refuseWhileStopping();
-    return this.training.snapshot(of);
-  }
-
-  loadWeights(of: Numbered, from: { path: string; optimizer: boolean }): Future {
-    this.refuseWhileStopping();
-    return this.training.loadWeights(of, from);
-  }
-
-  unload(modelId: string): Future {
-    this.refuseWhileStopping();
-    return this.training.unload(modelId);
-  }
-
-  // --- sampling: see Samplers
-
-  createSampler(of: NewSampler): Sampler {
-    this.refuseWhileStopping();
-    return this.samplers.create(of, this.sessions.find(of.session));
-  }
-
-  /** @throws Refusal 404 */
-  sampler(id: string): Sampler {
-    const sampler = this.samplers.find(id);
-    this.samplers.used(sampler, this.sessions.find(sampler.session));
-    return sampler;
-  }
-
-  sample(
-    sampler: Sampler,
-    of: { number?: bigint | undefined; print: string; order: PromptRequest },
-  ): Samples {
-    this.refuseWhileStopping();
-    return this.samplers.sample(sampler, of);
-  }
-
-  /** Takes a sampling request back that has not begun. */
-  cancel(futureId: string): void {
-    this.samplers.cancel(futureId);
-  }
-
-  // --- the end
-
-  private refuseWhileStopping(): void {
-    if (this.stopping.signal.aborted) throw new Refusal(503, "Cannot take work: the server is stopping.");
-  }
-
-  /** Ends silent sessions and deletes expired checkpoints. Never rejects: nobody would hear of it. */
+  /** Ends silent sessions and deletes expired checkpoints. Never rejects. */
   private async sweep(): Promise<void> {
     const now = Date.now();
     for (const { id, lastSeen } of [...this.sessions.values()])
@@ -236,8 +142,8 @@ export class TinkerService {
   }
 
   /**
-   * Takes no more work: what waits is refused, samples in hand are given up, and unsaved training is kept. Results can
-   * be read meanwhile. Never rejects.
+   * Stops the work: waiting requests fail, running samples are aborted, unsaved training is saved. Results can still be
+   * retrieved. Never rejects.
    */
   stop(): Promise<void> {
     this.stopped ??= this.stopOnce();
@@ -250,7 +156,7 @@ export class TinkerService {
     this.stopping.abort(reason);
     for (const run of this.runs.values()) run.refuseQueued(reason);
     this.policies.clear();
-    await Promise.all([...this.runs.values()].map((run) => this.training.rescue(run)));
+    await Promise.all([...this.runs.values()].map((run) => this.runs.rescue(run)));
     await this.scheduler.idle();
   }
 

@@ -1,4 +1,4 @@
-/** The sessions of clients: what each has open, and which of them end without a word. */
+/** The sessions of clients, and what each has open. */
 import { checkMetadata } from "./checkpoint/record.ts";
 import type { Future } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
@@ -8,23 +8,23 @@ export interface Session {
   readonly created: string;
   readonly userMetadata: Readonly<Record<string, unknown>>;
   readonly runs: Set<string>;
-  /** The one used last comes last. */
+  /** In the order of use, the latest last. */
   readonly samplers: Set<string>;
-  /** What was asked under a number before: `model 0`, `sampler 3`. */
+  /** Earlier requests by their number: `model 0`, `sampler 3`. */
   readonly asked: Map<string, { future?: Future; print: string }>;
   lastSeen: number;
 }
 
 export interface SessionsOptions {
-  /** Sessions at once. */
+  /** Open sessions. */
   readonly most: number;
-  /** Without a sign of life for this long a session gives way when all are taken, ms. SDKs show one every 10 s. */
+  /** When all sessions are taken, one without a sign of life for this long is ended, ms. SDKs send one every 10 s. */
   readonly idleMs: number;
-  /** Ends a session and what is in it. Deals with its own failures. */
+  /** Ends a session with everything in it. Handles its own failures. */
   readonly end: (id: string, why: string) => void;
 }
 
-/** Numbers remembered of each session. A client repeats what it just sent, not what it sent long ago. */
+/** Numbers remembered per session. A client repeats its latest requests, not old ones. */
 const REMEMBERED = 2048;
 
 export class Sessions {
@@ -51,10 +51,10 @@ export class Sessions {
     return this.byId.get(id);
   }
 
-  /** @throws Refusal 429 where all are taken and in use, 422 for metadata that is too large. */
+  /** @throws Refusal 429 if all sessions are in use, 422 for metadata that is too large. */
   create(userMetadata: Readonly<Record<string, unknown>>): Session {
     checkMetadata(userMetadata);
-    if (this.byId.size >= this.options.most) this.giveWay();
+    if (this.byId.size >= this.options.most) this.endSilent();
     const session: Session = {
       id: crypto.randomUUID(),
       created: new Date().toISOString(),
@@ -68,34 +68,34 @@ export class Sessions {
     return session;
   }
 
-  /** Ends the session that has been silent longest, one without training first. */
-  private giveWay(): void {
+  /** Ends the session that has been silent longest, preferably one without training. */
+  private endSilent(): void {
     const now = Date.now();
     const silent = [...this.byId.values()].filter(({ lastSeen }) => now - lastSeen > this.options.idleMs);
-    const [given] = silent.sort(
+    const [longest] = silent.sort(
       (a, b) => Math.sign(a.runs.size) - Math.sign(b.runs.size) || a.lastSeen - b.lastSeen,
     );
-    if (!given)
+    if (!longest)
       throw new Refusal(
         429,
-        `Cannot open a session: ${this.byId.size} are open and in use, the most there may be. Try again later.`,
+        `Cannot open a session: ${this.byId.size} are in use, which is the limit. Try again later.`,
       );
-    this.options.end(given.id, "it showed no sign of life and another one needed its place");
+    this.options.end(longest.id, "it was silent and another session needed its place");
   }
 
-  /** The session, which has shown a sign of life. @throws Refusal 404 */
+  /** The session, for which this counts as a sign of life. @throws Refusal 404 */
   find(id: string): Session {
     const session = this.byId.get(id);
     if (!session)
       throw new Refusal(
         404,
-        `Cannot find the session ${id.slice(0, 100)}: it has ended, or the server was restarted since. Open a new one (a new ServiceClient); checkpoints are still there.`,
+        `Cannot find the session ${id.slice(0, 100)}: it has ended, or the server was restarted. Open a new one (a new ServiceClient); its checkpoints still exist.`,
       );
     session.lastSeen = Date.now();
     return session;
   }
 
-  /** @returns what was in it, where it was there. */
+  /** @returns the session, if it was open. */
   remove(id: string): Session | undefined {
     const session = this.byId.get(id);
     this.byId.delete(id);
@@ -103,18 +103,18 @@ export class Sessions {
   }
 }
 
-/** What was asked of the session under this name before, if anything. @throws Refusal 400 where it was something else. */
+/** The session's earlier request of this key, if any. @throws Refusal 400 if its content was another. */
 export function askedBefore(session: Session, { key, print }: { key: string; print: string }) {
   const known = session.asked.get(key);
   if (known && known.print !== print)
     throw new Refusal(
       400,
-      `Cannot take the request: ${key} of the session was asked for with another content before.`,
+      `Cannot accept the request: the session requested ${key} before, with other settings. Use another number.`,
     );
   return known;
 }
 
-/** Remembers what was asked, and forgets what was asked long ago. */
+/** Remembers a request, and forgets the oldest. */
 export function remember(
   session: Session,
   key: string,

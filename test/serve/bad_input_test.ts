@@ -8,18 +8,18 @@ const isAlive = async (server: TestServer) => {
   expect((await server.result("optim_step", step(id, 1))).json.metrics).toBeDefined();
 };
 
-/** Its address can be read, its data cannot. */
+/** A batch with a readable address and truncated data. */
 const cutOff = (modelId: string, seq = 1) => backward(modelId, { seq }).subarray(0, modelId.length + 25);
 
-describe("refused at once, with what to do", () => {
+describe("refused with a status and what to do", () => {
   test.each<[string, string, unknown, number, RegExp]>([
-    ["no JSON", "create_session", "{", 422, /must be JSON/],
+    ["a body that is not JSON", "create_session", "{", 422, /must be JSON/],
     ["a wrong type", "create_session", { tags: "x" }, 422, /at tags/],
     ["a field this server does not know", "create_session", { tags: [], colour: "red" }, 422, /field colour/],
     ["an unknown session", "session_heartbeat", { session_id: "x" }, 404, /Cannot find the session x/],
     ["an unknown model", "optim_step", step("nobody:train:0", 1), 404, /left no checkpoint/],
     ["an unknown sampler", "asample", draw("nobody:sample:0", 0), 404, /Cannot find the sampler/],
-    ["an unknown request", "retrieve_future", { request_id: "r" }, 404, /knows no such request/],
+    ["an unknown request", "retrieve_future", { request_id: "r" }, 404, /there is no such request/],
     [
       "a path outside",
       "weights_info",
@@ -41,7 +41,7 @@ describe("refused at once, with what to do", () => {
       404,
       /there is none/,
     ],
-    ["protobuf that is none", "forward_backward", Uint8Array.of(255, 255, 255), 422, /protobuf/],
+    ["bytes that are not protobuf", "forward_backward", Uint8Array.of(255, 255, 255), 422, /protobuf/],
     [
       "a batch of an unknown model, whose rest is damaged",
       "forward_backward",
@@ -49,13 +49,13 @@ describe("refused at once, with what to do", () => {
       404,
       /the model m/,
     ],
-    ["protobuf without content", "forward_backward", new Uint8Array(), 422, /must name model_id/],
+    ["protobuf without content", "forward_backward", new Uint8Array(), 422, /must have model_id/],
     [
       "an optimiser of another kind",
       "create_model",
       { session_id: "s", model_seq_id: 0, base_model: "toy", optimizer_config: { type: "dimuon" } },
       422,
-      /adamw alone/,
+      /only adamw/,
     ],
   ])("%s", async (_, path, body, status, message) => {
     const server = await openServer();
@@ -90,14 +90,14 @@ describe("refused at once, with what to do", () => {
       "a batch beyond the limit",
       (id) => ["forward_backward", Buffer.concat([cutOff(id), Buffer.alloc(2 ** 21)])],
     ],
-  ])("%s keeps the requests behind it from waiting", async (_, of) => {
+  ])("%s does not hold up the requests behind it", async (_, of) => {
     const server = await openServer({ bodyBytes: 2 ** 21 });
     const id = await server.model();
     const [path, body, headers] = of(id);
     expect((await server.post(path, body, headers)).status).toBeOneOf([413, 415, 422]);
     const { json } = await server.result("optim_step", step(id, 2));
-    // A step on a gradient that was refused is refused as well, at once.
-    if (path === "forward_backward") expect(json.error).toMatch(/Cannot take the optimiser step/);
+    // optim_step after a refused forward_backward fails at once.
+    if (path === "forward_backward") expect(json.error).toMatch(/Cannot run optim_step/);
     else expect(json.metrics).toBeDefined();
   });
 
@@ -123,7 +123,7 @@ describe("refused at once, with what to do", () => {
     expect([status, json.detail]).toEqual([422, expect.stringMatching(/cut off/)]);
   });
 
-  test("a body beyond the limit, with and without a length told, and as zstd", async () => {
+  test("a body beyond the limit, with and without a declared length, and as zstd", async () => {
     const server = await openServer({ bodyBytes: 1000 });
     const large = JSON.stringify({ tags: ["x".repeat(2000)] });
     expect((await server.post("create_session", large)).status).toBe(413);
@@ -165,21 +165,21 @@ describe("refused at once, with what to do", () => {
   });
 });
 
-describe("told as a failure of the request, the user's", () => {
+describe("failures of accepted requests, in the category user", () => {
   const tensor = (name: string, data: ArrayBufferView, dtype: number) => ({ name, data, dtype });
   test.each<[string, ReturnType<typeof tensor>[], RegExp]>([
-    ["no targets", [tensor("weights", new Float32Array(3), 1)], /must hold target_tokens/],
+    ["no targets", [tensor("weights", new Float32Array(3), 1)], /must have target_tokens/],
     ["targets as floats", [tensor("target_tokens", new Float32Array(3), 1)], /target_tokens must be int64/],
     [
       "weights as integers",
       [tensor("target_tokens", new BigInt64Array(3), 2), tensor("weights", new BigInt64Array(3), 2)],
       /weights must be float32/,
     ],
-    ["too few targets", [tensor("target_tokens", new BigInt64Array(2), 2)], /\[3\]: \[\] with 2 elements/],
+    ["too few targets", [tensor("target_tokens", new BigInt64Array(2), 2)], /\[3\] \(\[\] with 2 elements\)/],
     [
       "a target below 0",
       [tensor("target_tokens", BigInt64Array.of(1n, -1n, 2n), 2)],
-      /must be token ids: -1/,
+      /must be token ids \(-1\)/,
     ],
   ])("%s", async (_, inputs, message) => {
     const server = await openServer();
@@ -194,20 +194,28 @@ describe("told as a failure of the request, the user's", () => {
   });
 
   test.each<[string, object, RegExp]>([
-    ["a token outside", { prompt: { chunks: [{ type: "encoded_text", tokens: [100] }] } }, /\[0, 100\): 100/],
-    ["no prompt", { prompt: { chunks: [] } }, /a token at least/],
+    [
+      "a token outside",
+      { prompt: { chunks: [{ type: "encoded_text", tokens: [100] }] } },
+      /\[0, 100\) \(100\)/,
+    ],
+    ["no prompt", { prompt: { chunks: [] } }, /at least one token/],
     [
       "a prompt that fills the context",
       { prompt: { chunks: [{ type: "encoded_text", tokens: new Array(64).fill(1) }] } },
       /leave room in the context of 64/,
     ],
     ["no samples", { num_samples: 0 }, /num_samples/],
-    ["more samples than anyone can want", { num_samples: 4e9 }, /num_samples/],
-    ["no tokens", { sampling_params: { max_tokens: 0 } }, /max_tokens/],
+    ["four billion samples", { num_samples: 4e9 }, /num_samples/],
+    ["max_tokens of 0", { sampling_params: { max_tokens: 0 } }, /max_tokens/],
     ["a negative temperature", { sampling_params: { temperature: -1 } }, /temperature/],
     ["top_p of 0", { sampling_params: { top_p: 0 } }, /top_p/],
     ["top_k of a half", { sampling_params: { top_k: 0.5 } }, /top_k/],
-    ["more of the likeliest than there are", { topk_prompt_logprobs: 101 }, /topk_prompt_logprobs/],
+    [
+      "more top log-probs than tokens in the vocabulary",
+      { topk_prompt_logprobs: 101 },
+      /topk_prompt_logprobs/,
+    ],
   ])("sampling with %s", async (_, more, message) => {
     const server = await openServer();
     const session_id = await server.session();
@@ -221,7 +229,7 @@ describe("told as a failure of the request, the user's", () => {
     await isAlive(server);
   });
 
-  test("names that lead out of the folder, and those that are taken", async () => {
+  test("names that lead out of the folder, and taken names", async () => {
     const server = await openServer();
     const id = await server.model();
     const names = ["../x", "a/b", "", ".", "..", "a\\b", "x".repeat(200), "a\0b"];
@@ -249,7 +257,7 @@ describe("the key", () => {
       expect((await server.get(path, headers)).status).toBe(401);
   });
 
-  test("the right one is taken, from any of its places; health needs none", async () => {
+  test("the right key is accepted in every place it may stand; the health check needs none", async () => {
     const server = await open();
     expect((await server.get("healthz")).json).toEqual({ status: "ok" });
     expect((await server.get("checkpoints", { "x-api-key": "tml-secret" })).status).toBe(200);
@@ -295,7 +303,7 @@ test("checkpoints are changed, exported and deleted over their routes", async ()
   expect((await server.get(`${route}/archive`)).status).toBe(404);
 });
 
-test("whatever comes in at any route, the answer is one of the protocol's", async () => {
+test("random input at every route gets one of the protocol's statuses", async () => {
   const server = await openServer({ holdMs: 1, limits: { sessions: 1e6 } });
   const next = uniform(11);
   const pick = <T>(of: readonly T[]): T => of[Math.floor(next() * of.length)]!;

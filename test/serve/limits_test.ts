@@ -35,8 +35,10 @@ describe("a training client that cannot be made leaves nothing behind", () => {
       const body = { session_id, model_seq_id, base_model: "toy", lora_config, ...more };
       expect((await server.result("create_model", body)).json.error).toEqual(expect.any(String));
     }
-    expect([service.runs.size, service.session(session_id).runs.size, server.engine.live]).toEqual([0, 0, 0]);
-    expect(service.session(session_id).asked.size).toBe(0);
+    expect([service.runs.size, service.sessions.find(session_id).runs.size, server.engine.live]).toEqual([
+      0, 0, 0,
+    ]);
+    expect(service.sessions.find(session_id).asked.size).toBe(0);
     // Its number is free again.
     const again = { session_id, model_seq_id: 0, base_model: "toy", lora_config };
     expect((await server.result("create_model", again)).json.model_id).toBe(`${session_id}:train:0`);
@@ -56,8 +58,8 @@ describe("a training client that cannot be made leaves nothing behind", () => {
     await server.result("unload_model", { model_id: `${session_id}:train:2` });
     const other = { session_id, model_seq_id: 2, base_model: "toy", lora_config: { rank: 8 } };
     expect((await server.post("create_model", other)).status).toBe(400);
-    server.service.session(session_id).asked.clear();
-    expect((await server.result("create_model", other)).json.error).toContain("used its number before");
+    server.service.sessions.find(session_id).asked.clear();
+    expect((await server.result("create_model", other)).json.error).toContain("has already used its number");
   });
 });
 
@@ -72,9 +74,9 @@ test("samplers of a session: the one used longest ago gives way", async () => {
   expect((await server.post("asample", draw(ids[0]!, 1))).status).toBe(200);
   expect(await server.post("asample", draw(ids[1]!, 0))).toMatchObject({
     status: 404,
-    json: { detail: expect.stringContaining("gave way to newer ones") },
+    json: { detail: expect.stringContaining("newer samplers replaced it") },
   });
-  expect(server.service.session(session).samplers.size).toBe(3);
+  expect(server.service.sessions.find(session).samplers.size).toBe(3);
 });
 
 describe("when all sessions are taken", () => {
@@ -167,12 +169,12 @@ describe("values", () => {
   });
 
   test.each<[string, object, RegExp]>([
-    ["a temperature of 1e-45", { temperature: 1e-45 }, /temperature must be 0 .* or lie in/],
-    ["a temperature of 1e300", { temperature: 1e300 }, /temperature must be 0 .* or lie in/],
+    ["a temperature of 1e-45", { temperature: 1e-45 }, /temperature must be 0 or lie in/],
+    ["a temperature of 1e300", { temperature: 1e300 }, /temperature must be 0 or lie in/],
     ["300,000 stop texts", { stop: Array.from({ length: 300_000 }, String) }, /at most 256 texts/],
     ["300,000 stop tokens", { stop: new Array(300_000).fill(1) }, /at most 256 texts or tokens/],
     ["a stop text of a million characters", { stop: "x".repeat(1e6) }, /at most 16384 characters/],
-    ["an empty stop text", { stop: ["a", ""] }, /no empty text/],
+    ["an empty stop text", { stop: ["a", ""] }, /not have an empty text/],
   ])("%s", async (_, params, message) => {
     const server = await openServer();
     const id = await sampler(server, await server.session());

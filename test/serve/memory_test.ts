@@ -38,7 +38,7 @@ test("small results count with what is kept about them, and repeats are forgotte
   }
   expect(server.service.futures.bytes).toBeLessThanOrEqual(budget);
   expect(server.service.futures.pending).toBe(0);
-  const { asked } = server.service.sampler(json.sampling_session_id);
+  const { asked } = server.service.samplers.use(json.sampling_session_id);
   expect(asked.size).toBeGreaterThan(0);
   expect(asked.size).toBeLessThanOrEqual(budget / 2048);
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { backward, openServer, step } from "./tinker_client.ts";
 
-test("the page for people shows who trains, what is kept and what waits", async () => {
+test("the status page shows models, checkpoints and waiting requests", async () => {
   const server = await openServer({ limits: { gapMs: 5000 } });
   const id = await server.model();
   await server.result("forward_backward", backward(id, { seq: 1 }));
@@ -19,16 +19,16 @@ test("the page for people shows who trains, what is kept and what waits", async 
     expect(page).toContain(text);
 });
 
-test("what clients send stays text", async () => {
+test("text from clients is escaped", async () => {
   const server = await openServer();
-  const lane = server.service.policies.base();
-  server.service.samplers.add({ id: "<script>alert(1)</script>", lane }, server.service.createSession({}));
+  const queue = server.service.policies.base();
+  server.service.samplers.add({ id: "<script>alert(1)</script>", queue }, server.service.sessions.create({}));
   const page = new TextDecoder().decode((await server.get("/")).bytes);
   expect(page).not.toContain("<script>alert");
   expect(page).toContain("&#60;script&#62;");
 });
 
-test("the figures are Prometheus' and count what was done", async () => {
+test("the metrics are in Prometheus' format and count the work", async () => {
   const server = await openServer();
   const id = await server.model();
   await server.result("forward_backward", backward(id, { seq: 1, targets: [1, 2, 3, 4] }));

@@ -1,7 +1,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { backward, draw, openServer, step, type TestServer } from "./tinker_client.ts";
 
-/** The `calls` of the engine that train. */
+/** The engine's calls after the model was made. */
 const trained = ({ engine }: TestServer) => engine.calls.filter((call) => !call.startsWith("create"));
 
 describe("a training client's requests", () => {
@@ -16,7 +16,7 @@ describe("a training client's requests", () => {
     expect(trained(server)).toEqual([1, 2, 3, 4, 5].map((seq) => `backward ${seq}`));
   });
 
-  test("are told of a gap that is not filled, and the rest goes on", async () => {
+  test("fail after a gap that is not filled, and later ones run", async () => {
     const server = await openServer({ limits: { gapMs: 50 } });
     const id = await server.model();
     const parked = await server.post("forward_backward", backward(id, { seq: 2 }));
@@ -28,7 +28,7 @@ describe("a training client's requests", () => {
     expect(trained(server)).toEqual(["clear", "step"]);
   });
 
-  test("that come twice run once; the same number with another content is refused", async () => {
+  test("that arrive twice run once; the same number with other content is refused", async () => {
     const server = await openServer();
     const id = await server.model();
     const first = await server.post("forward_backward", backward(id, { seq: 1 }));
@@ -40,7 +40,7 @@ describe("a training client's requests", () => {
     expect(trained(server)).toEqual(["backward 1,2,3"]);
   });
 
-  test("that are refused for their shape use up their number", async () => {
+  test("that are refused for their shape use their number", async () => {
     const server = await openServer();
     const id = await server.model();
     const refused = await server.post("save_weights", { model_id: id, seq_id: 1, path: 7 });
@@ -51,7 +51,7 @@ describe("a training client's requests", () => {
     expect((await server.result("optim_step", step(id, 4))).json.metrics).toBeDefined();
   });
 
-  test("a failed forward_backward keeps the step behind it from being taken", async () => {
+  test("a failed forward_backward fails the optim_step behind it", async () => {
     const server = await openServer();
     const id = await server.model();
     const failed = await server.post("forward_backward", backward(id, { seq: 1, loss: "mse" }));
@@ -62,7 +62,7 @@ describe("a training client's requests", () => {
     expect((await server.result("optim_step", step(id, 4))).json.metrics).toEqual({ grad_norm: 1 });
   });
 
-  test("a fault of the server's is told as one", async () => {
+  test("a failure of the engine has the category server", async () => {
     const server = await openServer();
     const id = await server.model();
     server.engine.broken = { call: "backward", error: new Error("device lost") };
@@ -70,7 +70,7 @@ describe("a training client's requests", () => {
     expect({ status, json }).toEqual({ status: 200, json: { error: "device lost", category: "server" } });
   });
 
-  test("give log-probs by datum and the metrics, as protobuf", async () => {
+  test("return the log-probs of each datum and the metrics, as protobuf", async () => {
     const server = await openServer();
     const id = await server.model();
     const { bytes, headers } = await server.result(
@@ -84,7 +84,7 @@ describe("a training client's requests", () => {
 });
 
 describe("results", () => {
-  test("can be read again and again, until the session ends", async () => {
+  test("can be read repeatedly until the session ends", async () => {
     const server = await openServer();
     const session = await server.session();
     const id = await server.model(session);
@@ -97,7 +97,7 @@ describe("results", () => {
     expect(server.engine.live).toBe(0);
   });
 
-  test("that are not there yet are answered with 408 after the hold, and what holds them up", async () => {
+  test("that are not ready are answered with 408 and the state of the queue after the hold", async () => {
     const server = await openServer({ holdMs: 30 });
     const id = await server.model();
     let open = () => {};
@@ -114,7 +114,7 @@ describe("results", () => {
     expect((await waiting).json.metrics).toBeDefined();
   });
 
-  test("beyond the budget are dropped, those that were read first", async () => {
+  test("beyond the budget are dropped, those already read first", async () => {
     const server = await openServer({ limits: { resultBytes: 6400 } });
     const id = await server.model();
     const sent = [];
@@ -132,7 +132,7 @@ describe("results", () => {
 describe("requests without a number", () => {
   const again = { "X-Idempotency-Key": "retry-1" };
 
-  test("that come twice under one key run once", async () => {
+  test("that arrive twice under one key run once", async () => {
     const server = await openServer();
     const body = { tags: [], sdk_version: "1" };
     const [a, b] = await Promise.all([
@@ -151,7 +151,7 @@ describe("requests without a number", () => {
     expect((await server.post("unload_model", { model_id }, again)).json).toEqual(first.json);
   });
 
-  test("that were refused are looked at again", async () => {
+  test("that were refused are tried again", async () => {
     const server = await openServer();
     expect((await server.post("create_session", { tags: 3 }, again)).status).toBe(422);
     expect((await server.post("create_session", { tags: [] }, again)).status).toBe(200);
@@ -182,7 +182,7 @@ describe("samplers", () => {
     expect(batches.reduce((sum, call) => sum + Number(call.split(" ")[1]), 0)).toBe(40);
   });
 
-  test("a repeated number is the same request, beyond 2^53 too; its sequences are named at once", async () => {
+  test("a repeated number is the same request, also above 2^53; the reply names its sequences", async () => {
     const server = await openServer();
     const id = await sampler(server, await server.session());
     const body = (seq: string) => JSON.stringify(draw(id, 0)).replace('"seq_id":0', `"seq_id":${seq}`);
@@ -195,7 +195,7 @@ describe("samplers", () => {
     expect((await server.post("asample", other)).status).toBe(400);
   });
 
-  test("a snapshot keeps its weights; beyond the budget the oldest is dropped, and says so", async () => {
+  test("a snapshot keeps its weights; beyond the budget the oldest is dropped, which its requests report", async () => {
     const server = await openServer({ limits: { policyBytes: 250 } });
     const session = await server.session();
     const model = await server.model(session);
@@ -208,13 +208,13 @@ describe("samplers", () => {
     const tokenOf = async (id: string) => (await server.result("asample", draw(id, 1))).bytes;
     expect((await server.result("asample", draw(samplers[0], 0))).json).toMatchObject({
       category: "user",
-      error: expect.stringContaining("dropped to make room"),
+      error: expect.stringContaining("dropped to free memory"),
     });
     expect(Buffer.from(await tokenOf(samplers[1])).includes(Buffer.from(Int32Array.of(1).buffer))).toBe(true);
     expect(Buffer.from(await tokenOf(samplers[2])).includes(Buffer.from(Int32Array.of(2).buffer))).toBe(true);
   });
 
-  test("a path that was saved anew is sampled anew; who sampled from it before is told, not served other weights", async () => {
+  test("an overwritten path is opened again; samplers of the old weights get an error, not the new weights", async () => {
     const server = await openServer({ limits: { policyBytes: 150 } });
     const session_id = await server.session();
     const model = await server.model(session_id);
@@ -233,12 +233,12 @@ describe("samplers", () => {
     const second = await open(1);
     await server.result("asample", draw(second, 0));
     expect(opened()).toBe(2);
-    // There is room for one: the first one's weights are gone, and their folder holds others.
-    expect((await server.result("asample", draw(first, 1))).json.error).toContain("was replaced since");
+    // The budget holds one policy, and the folder of the first one now holds other weights.
+    expect((await server.result("asample", draw(first, 1))).json.error).toContain("has been overwritten");
     expect(opened()).toBe(2);
   });
 
-  test("too many waiting requests are put off with 429", async () => {
+  test("too many waiting requests are refused with 429", async () => {
     const server = await openServer({ limits: { queuedSamples: 3 } });
     const id = await sampler(server, await server.session());
     server.engine.gate = new Promise(() => {});
@@ -266,7 +266,7 @@ describe("samplers", () => {
 });
 
 describe("sessions", () => {
-  test("the same model number is the same model; another content is refused", async () => {
+  test("the same model number is the same model; other settings are refused", async () => {
     const server = await openServer();
     const session_id = await server.session();
     const body = { session_id, model_seq_id: 0, base_model: "toy", lora_config: { rank: 4 } };
@@ -277,7 +277,7 @@ describe("sessions", () => {
     expect(server.engine.calls).toEqual(["create rank 4"]);
   });
 
-  test("without a sign of life they end, and unsaved training is kept", async () => {
+  test("end without a sign of life, and unsaved training is kept", async () => {
     vi.useFakeTimers({ toFake: ["setInterval", "Date"] });
     try {
       const server = await openServer({ limits: { sessionMs: 60_000 } });
@@ -300,7 +300,7 @@ describe("sessions", () => {
     }
   });
 
-  test("a server that stops finishes its work, keeps unsaved training, and the next one finds it", async () => {
+  test("a stopping server finishes its work and keeps unsaved training, which the next server finds", async () => {
     const server = await openServer();
     const id = await server.model();
     const { json } = await server.post("optim_step", step(id, 1));
@@ -326,7 +326,7 @@ describe("sessions", () => {
     expect(next.engine.calls).toContain("load all");
   });
 
-  test("the optimiser is not loaded from weights for a sampler, which have none", async () => {
+  test("the optimiser is not loaded from sampler weights, which have none", async () => {
     const server = await openServer();
     const id = await server.model();
     const saved = await server.result("save_weights_for_sampler", { model_id: id, seq_id: 1, path: "s" });
@@ -334,7 +334,7 @@ describe("sessions", () => {
     const load = (seq_id: number, optimizer: boolean) =>
       server.result("load_weights", { model_id: id, seq_id, path, optimizer });
     expect((await load(2, true)).json).toEqual({
-      error: expect.stringContaining("weights for a sampler have none"),
+      error: expect.stringContaining("sampler weights have none"),
       category: "user",
     });
     const session_id = await server.session();

@@ -1,4 +1,4 @@
-/** A client of the server's routes, without a socket: what the SDK sends, and whatever else a test wants to send. */
+/** A client of the server's routes without a socket, which sends what the SDK sends or anything else. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -26,7 +26,7 @@ export interface TestServer {
   post(path: string, body: unknown, headers?: Record<string, string>): Promise<Answer>;
   get(path: string, headers?: Record<string, string>): Promise<Answer>;
   send(request: Request): Promise<Answer>;
-  /** POSTs, and waits for the result of what it promised. */
+  /** POSTs a request and waits for its result. */
   result(path: string, body: unknown): Promise<Answer>;
   retrieve(requestId: string): Promise<Answer>;
   session(): Promise<string>;

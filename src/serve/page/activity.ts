@@ -1,4 +1,4 @@
-/** What the server has done: totals, and rates over the last half minute. */
+/** The server's work: totals, and rates over the last half minute. */
 
 const WINDOW_SECONDS = 30;
 
@@ -11,19 +11,19 @@ export class Counter {
 
   add(amount: number): void {
     this.total += amount;
-    this.turn();
+    this.advance();
     this.seconds[this.last % WINDOW_SECONDS]! += amount;
   }
 
   /** Per second. */
   get rate(): number {
-    this.turn();
+    this.advance();
     const span = Math.min(Math.max(now() - this.started, 1), WINDOW_SECONDS);
     return this.seconds.reduce((sum, count) => sum + count, 0) / span;
   }
 
-  /** Empties the seconds that have gone by. */
-  private turn(): void {
+  /** Clears the seconds since the last call. */
+  private advance(): void {
     const second = now();
     for (let s = Math.max(this.last + 1, second - WINDOW_SECONDS + 1); s <= second; s++)
       this.seconds[s % WINDOW_SECONDS] = 0;
@@ -45,7 +45,6 @@ export class Activity {
   readonly answers = new Map<string, number>();
   readonly startedAt = Date.now();
   steps = 0;
-  failures = 0;
 
   sampledBatch(batch: { sequences: number; sampled: number; scored: number }): void {
     this.batches.add(1);

@@ -1,4 +1,4 @@
-/** The server's figures in Prometheus' text form. */
+/** The server's metrics in Prometheus' text format. */
 import type { TinkerService } from "../service.ts";
 
 export function metricsText(service: TinkerService): string {
@@ -6,32 +6,28 @@ export function metricsText(service: TinkerService): string {
   const parked = [...service.runs.values()].reduce((sum, run) => sum + run.sequence.parkedCount, 0);
   const training = [...service.runs.values()].reduce((sum, run) => sum + run.queued, 0);
   const lines = [
-    gauge("grpu_sessions", "Sessions that are open.", service.sessions.size),
+    gauge("grpu_sessions", "Open sessions.", service.sessions.size),
     gauge(
       "grpu_models_loaded",
       "Training clients in memory.",
       [...service.runs.values()].filter((run) => run.trainer).length,
     ),
     gauge("grpu_samplers", "Sampling sessions.", service.samplers.size),
-    gauge("grpu_training_requests_queued", "Training requests that wait for the device.", training),
-    gauge("grpu_training_requests_parked", "Training requests that wait for one before them.", parked),
-    gauge("grpu_sampling_requests_queued", "Sampling requests that wait for the device.", policies.queued),
-    gauge("grpu_results_pending", "Requests without a result yet.", futures.pending),
-    gauge("grpu_results_bytes", "Results kept for clients to read.", futures.bytes),
+    gauge("grpu_training_requests_queued", "Training requests waiting for the device.", training),
+    gauge("grpu_training_requests_parked", "Training requests waiting for an earlier one to arrive.", parked),
+    gauge("grpu_sampling_requests_queued", "Sampling requests waiting for the device.", policies.queued),
+    gauge("grpu_results_pending", "Accepted requests without a result.", futures.pending),
+    gauge("grpu_results_bytes", "Memory of results kept for clients.", futures.bytes),
     gauge("grpu_policy_bytes", "Device memory of policies to sample from.", policies.bytes),
     gauge("grpu_device_live_bytes", "Device memory in use.", engine.memory.live),
-    gauge("grpu_device_peak_bytes", "The most device memory that was in use.", engine.memory.peak),
-    gauge("grpu_device_budget_bytes", "Device memory that may be used.", engine.memory.budget),
-    counter("grpu_device_busy_seconds_total", "Time that the device was at work.", scheduler.busyMs / 1000),
+    gauge("grpu_device_peak_bytes", "Peak device memory.", engine.memory.peak),
+    gauge("grpu_device_budget_bytes", "Limit of device memory.", engine.memory.budget),
+    counter("grpu_device_busy_seconds_total", "Time that the device was busy.", scheduler.busyMs / 1000),
     counter("grpu_sampled_tokens_total", "Tokens sampled.", activity.sampledTokens.total),
     counter("grpu_scored_tokens_total", "Prompt tokens scored.", activity.scoredTokens.total),
-    counter(
-      "grpu_trained_tokens_total",
-      "Tokens that a gradient was taken of.",
-      activity.trainedTokens.total,
-    ),
+    counter("grpu_trained_tokens_total", "Tokens trained on.", activity.trainedTokens.total),
     counter("grpu_optim_steps_total", "Optimiser steps.", activity.steps),
-    counter("grpu_sample_batches_total", "Batches of samples.", activity.batches.total),
+    counter("grpu_sample_batches_total", "Sampling batches.", activity.batches.total),
     counter("grpu_sample_sequences_total", "Sequences sampled.", activity.sequences.total),
     ...answers(activity.answers),
   ];

@@ -1,11 +1,10 @@
-/** The page that a person reads: who trains and samples, what waits, how fast it goes. One file, refreshed in place. */
-
+/** The status page: who trains and samples, what waits, and the speed. One file, which refreshes itself. */
 import { formatPath } from "../checkpoint/record.ts";
 import type { TinkerService } from "../service.ts";
 import type { TrainingRun } from "../train/training_run.ts";
 import type { Counter } from "./activity.ts";
 
-/** @param nonce of the page's script, which its Content-Security-Policy names. */
+/** @param nonce of the page's script, as in its Content-Security-Policy */
 export function statusPage(service: TinkerService, nonce: string): string {
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -39,7 +38,7 @@ ${tile(sessions.size, plural(sessions.size, "session"))}
 ${tile(rate(activity.sampledTokens), `tokens/s sampled, ${compact(activity.sampledTokens.total)} in all`)}
 ${tile(rate(activity.trainedTokens), `tokens/s trained, ${compact(activity.trainedTokens.total)} in all`)}
 ${tile(compact(activity.steps), plural(activity.steps, "optimiser step"))}
-${tile(compact(waiting), `requests wait, ${compact(futures.pending)} without a result`)}
+${tile(compact(waiting), `requests queued, ${compact(futures.pending)} without a result`)}
 ${tile(perBatch.toFixed(1), "sequences a batch")}
 </section>`;
 }
@@ -70,7 +69,7 @@ function runsPart({ runs }: TinkerService): string {
   return table("Training clients", {
     head: ["Model", "Kind", "Steps", "State", "Last request"],
     rows,
-    none: "Nobody trains.",
+    none: "None.",
   });
 }
 
@@ -81,18 +80,18 @@ function stateOf(run: TrainingRun): string {
   return run.trainer ? '<span class="soft">idle</span>' : '<span class="soft">not loaded</span>';
 }
 
-/** Rows of a table beyond this are counted, not shown. */
+/** Rows shown of a table; further ones are counted. */
 const MOST_ROWS = 12;
 
 function samplersPart({ samplers }: TinkerService): string {
   const all = [...samplers.values()].reverse();
-  const rows = all.map(({ id, modelPath, lane, asked }) => [
+  const rows = all.map(({ id, modelPath, queue, asked }) => [
     mono(id),
-    modelPath ? mono(modelPath) : lane.name === id ? "snapshot" : escapeHtml(lane.name),
+    modelPath ? mono(modelPath) : queue.name === id ? "snapshot" : escapeHtml(queue.name),
     compact(asked.size),
-    lane.length > 0 ? `${lane.length} queued` : '<span class="soft">idle</span>',
+    queue.length > 0 ? `${queue.length} queued` : '<span class="soft">idle</span>',
   ]);
-  return table("Samplers", { head: ["Sampler", "From", "Requests", "State"], rows, none: "Nobody samples." });
+  return table("Samplers", { head: ["Sampler", "From", "Requests", "State"], rows, none: "None." });
 }
 
 function checkpointsPart({ checkpoints }: TinkerService): string {
@@ -110,7 +109,7 @@ function checkpointsPart({ checkpoints }: TinkerService): string {
   return table("Checkpoints", { head, rows, none: "None yet." });
 }
 
-/** What could not be read. The page says so as long as it is there. */
+/** The unreadable parts of the state folder. */
 function damagePart({ checkpoints: { damage } }: TinkerService): string {
   if (damage.length === 0) return "";
   const rows = damage.map(({ path, reason }) => [
@@ -143,7 +142,7 @@ function bar(label: string, { share, text }: { share: number; text: string }): s
   return `<div class="bar"><span>${label}</span><i><u style="width:${percent.toFixed(1)}%"></u></i><span class="soft">${text}</span></div>`;
 }
 
-/** A folder's last part, or a name as it is. */
+/** The last part of a folder's path, or the name as it is. */
 function nameOf(model: string): string {
   return model.startsWith("/") || model.startsWith(".")
     ? (model.split("/").filter(Boolean).at(-1) ?? model)

@@ -1,20 +1,29 @@
-/** The bodies of the protocol's requests: what each route takes, and the memory that all of them share. */
-import type { MiddlewareHandler } from "hono";
+/** Request bodies: the limits of each route, and the memory that all of them share. */
+import type { Context, Hono, MiddlewareHandler } from "hono";
+import type { z } from "zod";
 import { type Body, readBody } from "../../http/body.ts";
 import { Budget, type Lease } from "../../http/budget.ts";
 import { checkJson } from "../../http/json.ts";
 import type { TinkerService } from "../service.ts";
 import type { Future } from "./futures.ts";
+import { readShape } from "./requests.ts";
 
-/** What a route finds in its context; `body` is absent for GET. */
+/** The context of a route; `body` is absent for GET. */
 export type RequestContext = { Variables: { body: Body } };
 
+export type Routes = Hono<RequestContext>;
+
+/** The JSON body of a request. @throws Refusal 422 for one of another shape. */
+export function readRequest<S extends z.ZodObject>(c: Context<RequestContext>, shape: S): z.output<S> {
+  return readShape(shape, c.get("body").text());
+}
+
 export interface BodySettings {
-  /** Largest batch to train on, before and after decompression, bytes. */
+  /** Largest training batch, before and after decompression, bytes. */
   readonly bodyBytes: number;
-  /** All bodies together, while they are read and while their work waits for the device, bytes. */
+  /** All bodies together, from their first byte until their work has run, bytes. */
   readonly bodiesBytes: number;
-  /** Longest time without a byte of a body that is not whole, ms. */
+  /** Longest pause within a body, ms. */
   readonly bodyIdleMs: number;
 }
 
@@ -25,14 +34,14 @@ export const BODY_SETTINGS: BodySettings = {
   bodyIdleMs: 30_000,
 };
 
-/** Of JSON, without a prompt's tokens. */
+/** Limits of JSON, without a prompt's tokens. */
 export const JSON_LIMITS = { bytes: 2 ** 20, depth: 64, values: 16_384 } as const;
-/** Up to 100 events, which nobody reads here. */
+/** Up to 100 events, which this server ignores. */
 const TELEMETRY_BYTES = 4 * 2 ** 20;
-/** Of a prompt's token in JSON: up to seven digits, a comma, and the spaces of a generous encoder. */
+/** A token in JSON: up to seven digits, a comma, and spaces. */
 const TOKEN_BYTES = 16;
 
-/** The routes whose requests carry a number of their model's. */
+/** The routes whose requests have a number in their model's sequence. */
 const NUMBERED =
   /^\/api\/v1\/(forward_backward|optim_step|save_weights|save_weights_for_sampler|load_weights)$/;
 
@@ -40,7 +49,7 @@ export function isNumbered(path: string): boolean {
   return NUMBERED.test(path);
 }
 
-/** Reads the bodies of all requests but GET. */
+/** Reads the bodies of all requests except GET and HEAD. */
 export function readBodies(
   service: TinkerService,
   options: Partial<BodySettings>,
@@ -82,11 +91,13 @@ function definedOf(options: Partial<BodySettings>): Partial<BodySettings> {
   );
 }
 
-/** Opens work that waits for the device, and holds its body's memory until it is done. @throws Refusal 429 */
+/** Opens work that waits for the device, and holds its body's memory until that work has run. @throws Refusal 429, 503 */
 export function waiting(
   service: TinkerService,
   of: { readonly lease: Lease; readonly waitForIt: boolean; readonly open: () => Future },
 ): Future {
+  // The server may have begun to stop while the body was decoded.
+  service.refuseWhileStopping();
   of.lease.wait(of);
   try {
     const future = of.open();

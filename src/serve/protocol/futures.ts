@@ -1,12 +1,12 @@
-/** Results that clients come back for. */
+/** Results of accepted requests, which clients retrieve later. */
 import { type Outcome, Refusal } from "./outcome.ts";
 
 export interface Future {
   readonly id: string;
   readonly session: string;
-  /** Identifies the model that a result belongs to, where it belongs to one. */
+  /** The model of a training request. */
   readonly modelId?: string;
-  /** What holds it up, for the client's log. */
+  /** Why there is no result yet, for the client's log. */
   state(): QueueState;
 }
 
@@ -15,28 +15,33 @@ export interface QueueState {
   readonly queue_state_reason?: string;
 }
 
+/** The answer to an accepted request. */
+export function futureBody({ id, modelId }: Future): { request_id: string; model_id?: string } {
+  return { request_id: id, ...(modelId && { model_id: modelId }) };
+}
+
 interface Entry {
   readonly future: Future;
   outcome?: Outcome;
   bytes: number;
   wasRead: boolean;
   readonly waiters: Set<() => void>;
-  /** Told when the result is gone. */
+  /** Called when the result can no longer be read. */
   readonly dropped?: (() => void) | undefined;
 }
 
-/** What an entry takes beside its result's content: a small result is mostly that. */
+/** Memory of an entry in addition to its result's content; most of a small result. */
 const ENTRY_BYTES = 2048;
 
 /**
- * Every request's result, to be read any number of times until its session ends. Results beyond the budget are dropped,
- * those that were read first, the oldest first.
+ * Keeps every result until its session ends; it can be read any number of times. Results beyond the budget are dropped:
+ * those already read before others, older before newer.
  */
 export class Futures {
   private readonly entries = new Map<string, Entry>();
   private readonly budgetBytes: number;
   private next = 0;
-  /** Of the results held, and of what is kept about each. */
+  /** Memory of all entries. */
   bytes = 0;
   /** Requests without a result yet. */
   pending = 0;
@@ -45,7 +50,7 @@ export class Futures {
     this.budgetBytes = options.budgetBytes;
   }
 
-  /** @param of.dropped told when the result can no longer be read. */
+  /** @param of.dropped called when the result can no longer be read */
   open({
     dropped,
     ...of
@@ -61,7 +66,7 @@ export class Futures {
     return future;
   }
 
-  /** Gives a future its result, once: later ones are ignored (a request that was given up may still end). */
+  /** Sets a future's result once; later ones are ignored, because a request that was given up may still finish. */
   settle(future: Future, outcome: Outcome): void {
     const entry = this.entries.get(future.id);
     if (!entry || entry.outcome) return;
@@ -78,21 +83,21 @@ export class Futures {
     return this.entries.get(future.id)?.outcome !== undefined;
   }
 
-  /** Calls `told` once there is a result, or there will be none. It may be called twice. */
-  whenSettled(future: Future, told: () => void): void {
+  /** Calls `done` when there is a result or there will be none, possibly twice. */
+  whenSettled(future: Future, done: () => void): void {
     const entry = this.entries.get(future.id);
-    if (!entry || entry.outcome) told();
-    else entry.waiters.add(told);
+    if (!entry || entry.outcome) done();
+    else entry.waiters.add(done);
   }
 
   find(id: string): Future {
     const entry = this.entries.get(id);
     if (entry) return entry.future;
-    const detail = `Cannot retrieve ${id}: this server knows no such request. Its session has ended, its result was dropped to make room, or the server was started anew since.`;
+    const detail = `Cannot retrieve ${id}: there is no such request. Its session has ended, its result was dropped to free memory, or the server was restarted.`;
     throw new Refusal(404, detail);
   }
 
-  /** The result, or undefined where there is none after `holdMs`. @throws Refusal for an id that is not known. */
+  /** The result, or undefined if there is none within `holdMs`. @throws Refusal 404 for an unknown id. */
   async wait(id: string, options: { holdMs: number; signal?: AbortSignal }): Promise<Outcome | undefined> {
     this.find(id);
     const entry = this.entries.get(id) as Entry;
@@ -105,7 +110,7 @@ export class Futures {
     for (const [id, entry] of this.entries) if (entry.future.session === session) this.drop(id, entry);
   }
 
-  /** Lets everyone who waits go, as when the server stops. */
+  /** Ends every wait, because the server stops. */
   wakeAll(): void {
     for (const { waiters } of this.entries.values()) for (const wake of waiters) wake();
   }

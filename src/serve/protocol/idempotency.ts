@@ -1,9 +1,9 @@
-/** Requests sent again after a lost reply, where they carry no number that would tell. */
+/** Requests sent again after a lost reply, for the routes whose requests have no number. */
 import type { Context, MiddlewareHandler } from "hono";
 
-/** All others that change something have a number of their client's. */
+/** All other requests that change something carry a number from their client. */
 const UNNUMBERED = /^\/api\/v1\/(create_session|unload_model)$/;
-/** Keys remembered. A client repeats what it just sent, not what it sent long ago. */
+/** Keys remembered. A client repeats its latest requests, not old ones. */
 const REMEMBERED = 1024;
 
 interface Answer {
@@ -11,14 +11,14 @@ interface Answer {
   readonly body: string;
 }
 
-/** A repeat under an `X-Idempotency-Key` gets the first one's answer, unless that was a refusal. */
-export function answeredOnce(): MiddlewareHandler {
+/** Answers a repeat under an `X-Idempotency-Key` like the first request, unless that one was refused. */
+export function answerRepeats(): MiddlewareHandler {
   const answers = new Map<string, Promise<Answer | undefined>>();
   return async (c, next) => {
     const key = c.req.header("x-idempotency-key");
     if (key === undefined || !UNNUMBERED.test(c.req.path)) return next();
     const name = `${c.req.path} ${key}`;
-    // Without a wait in between where there is none: a repeat may be on its heels.
+    // No await on an absent answer: a second repeat could pass in between.
     const pending = answers.get(name);
     const first = pending && (await pending);
     if (first)

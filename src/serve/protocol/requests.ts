@@ -1,4 +1,4 @@
-/** The service's JSON requests: their shapes, and what of them this server refuses. */
+/** The shapes of the protocol's JSON requests. */
 import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
 import { MOST_MODEL_NUMBER } from "../checkpoint/record.ts";
@@ -7,16 +7,16 @@ import { Refusal } from "./outcome.ts";
 
 const id = z.string().min(1).max(256);
 const count = z.number().int().min(0);
-/** A number that may go beyond what JavaScript's hold exactly: {@link readJson} leaves it as text. */
+/** A number that may be above 2^53: {@link readJson} keeps it as text. */
 const bigId = z.union([count, z.string().regex(/^\d{1,30}$/)]).transform((value) => BigInt(value));
 const metadata = z.record(z.string(), z.unknown()).nullish();
 const type = z.string().optional();
-/** A hundred years: later times do not fit a date. */
+/** At most a hundred years: later times do not fit a Date. */
 const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
 const modelNumber = count.max(MOST_MODEL_NUMBER);
 
 const optimizer = z
-  .object({ type: z.literal("adamw", "this server has adamw alone") })
+  .object({ type: z.literal("adamw", "this server supports only adamw") })
   .loose()
   .nullish();
 
@@ -136,8 +136,8 @@ export const SHAPES = {
 } as const;
 
 /**
- * Reads a JSON body of a shape. Fields that the shape does not know may only say nothing (null, false, 0, empty): what
- * they ask for would be ignored otherwise.
+ * Reads a JSON body of a shape. An unknown field may only hold an empty value (null, false, 0, ""), because anything
+ * else would be ignored silently.
  * @throws Refusal 422 naming the field.
  */
 export function readShape<S extends z.ZodObject>(shape: S, body: string): z.output<S> {
@@ -147,18 +147,18 @@ export function readShape<S extends z.ZodObject>(shape: S, body: string): z.outp
     const [issue] = parsed.error.issues;
     throw new Refusal(
       422,
-      `Cannot read the request at ${issue!.path.join(".") || "its top"}: ${issue!.message}`,
+      `Cannot read the request: ${issue!.message} (at ${issue!.path.join(".") || "the top level"}).`,
     );
   }
   for (const [key, value] of Object.entries(raw as object))
-    if (!Object.hasOwn(shape.shape, key) && !saysNothing(value))
-      throw new Refusal(422, `Cannot read the request as this server does not know the field ${key}.`);
+    if (!Object.hasOwn(shape.shape, key) && !isEmpty(value))
+      throw new Refusal(422, `Cannot read the request: this server does not support the field ${key}.`);
   return parsed.data;
 }
 
 /**
- * Whose request a body is and its number, where that much can be read of it: also of JSON that is damaged or cut off, so
- * that the requests behind it need not wait for one that was refused.
+ * The model and number of a request; also of damaged or truncated JSON, if it holds them. The requests behind a refused
+ * one then need not wait for its number.
  */
 export function readAddress(bytes: Uint8Array): { modelId: string; number: bigint } | undefined {
   const body = new TextDecoder().decode(bytes);
@@ -176,24 +176,24 @@ function scanAddress(text: string): { modelId: string; number: bigint } | undefi
   return model === undefined || number === undefined ? undefined : { modelId: model, number: BigInt(number) };
 }
 
-/** Clients write a request's address among its first fields, or it is short. */
+/** Clients write a request's address near its start, or the request is short. */
 const ADDRESS_CHARACTERS = 2 ** 16;
 
 function readJson(body: string): unknown {
   try {
-    // Numbers of 16 digits and more do not survive JSON.parse. Inside a string the quotes would stand escaped.
+    // JSON.parse rounds numbers of 16 and more digits. The pattern cannot match inside a string: quotes are escaped there.
     return JSON.parse(body.replace(/"seq_id"\s*:\s*(\d{16,30})(?=\s*[,}])/g, '"seq_id":"$1"'));
   } catch (error) {
-    throw new Refusal(422, `Cannot read the request as it must be JSON: ${(error as Error).message}`);
+    throw new Refusal(422, `Cannot read the request: it must be JSON (${(error as Error).message}).`);
   }
 }
 
-function saysNothing(value: unknown): boolean {
+function isEmpty(value: unknown): boolean {
   if (value === null || value === false || value === 0 || value === "") return true;
   return typeof value === "object" && Object.keys(value as object).length === 0;
 }
 
-/** What a request to sample asks for. The prompt is checked where the order is. */
+/** A request to sample in the server's terms; its values are checked when it is queued. */
 export function promptRequestOf(request: z.output<typeof SHAPES.sample>): PromptRequest {
   const { sampling_params: params } = request;
   const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
@@ -219,19 +219,19 @@ function promptOf(chunks: readonly { readonly type: string; readonly tokens?: un
   return chunks.flatMap(({ type, tokens }) => {
     if (type !== "encoded_text")
       throw new ConfigError(
-        `Cannot take a prompt with a chunk of type ${type}: this server's models read text.`,
+        `Cannot sample from a prompt with a chunk of type ${type}: this server's models read only text.`,
       );
     if (Array.isArray(tokens) && tokens.every((id) => Number.isInteger(id))) return tokens as number[];
-    throw new Refusal(422, "Cannot read the request at prompt.chunks.tokens: they must be whole numbers.");
+    throw new Refusal(422, "Cannot read the request: prompt.chunks.tokens must be whole numbers.");
   });
 }
 
-/** The stretch of a list that a query asks for. @throws Refusal 422 for what are no counts. */
+/** The page of a list that a query selects. @throws Refusal 422 for values that are no counts. */
 export function pageOf(query: Record<string, string | undefined>): { offset: number; limit: number } {
   const read = (name: string, fallback: number) => {
     const value = Number(query[name] ?? fallback);
     if (Number.isInteger(value) && value >= 0) return value;
-    throw new Refusal(422, `Cannot read ${name} as it must be a whole number: ${query[name]}`);
+    throw new Refusal(422, `Cannot read the query: ${name} must be a whole number (${query[name]}).`);
   };
   return { offset: read("offset", 0), limit: read("limit", 100) };
 }

@@ -1,120 +1,20 @@
-/** What the SDK's REST client asks for: training runs, and the checkpoints on disk. */
-import type { Hono } from "hono";
-import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "../checkpoint/record.ts";
-import type { RequestContext } from "../protocol/bodies.ts";
+/** The routes that list, publish, expire, delete and export checkpoints. */
+import type { Context } from "hono";
+import { type CheckpointPath, parsePath } from "../checkpoint/record.ts";
+import { type RequestContext, type Routes, readRequest } from "../protocol/bodies.ts";
 import { Refusal } from "../protocol/outcome.ts";
-import { pageOf, readShape, SHAPES } from "../protocol/requests.ts";
+import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { checkpointInfo } from "./training_runs.ts";
 
+const CHECKPOINT = "/api/v1/training_runs/:run/checkpoints/:kind/:name";
 const ARCHIVE_URL_MS = 3600_000;
 
-/** Adds the routes that list training runs and keep, publish and hand out checkpoints. */
-export function addRecords(app: Hono<RequestContext>, service: TinkerService): void {
-  addRuns(app, service);
-  addCheckpoints(app, service);
-}
-
-function addRuns(app: Hono<RequestContext>, service: TinkerService): void {
+export function addCheckpointRoutes(app: Routes, service: TinkerService): void {
   const { checkpoints } = service;
-  app.post("/api/v1/weights_info", (c) => {
-    const { tinker_path } = readShape(SHAPES.weightsInfo, c.get("body").text());
-    const { record } = checkpoints.find(parsePath(tinker_path));
-    const { baseModel, config } = checkpoints.findRun(record.run);
-    return c.json({
-      base_model: baseModel,
-      is_lora: config.rank > 0,
-      lora_rank: config.rank > 0 ? config.rank : null,
-      train_unembed: config.trainUnembed,
-      train_mlp: config.trainMlp,
-      train_attn: config.trainAttn,
-    });
-  });
-  app.get("/api/v1/training_runs", (c) => {
-    const { offset, limit } = pageOf(c.req.query());
-    const rows = [
-      ...allRuns(service).map((run) => () => runInfo(service, run)),
-      ...checkpoints.damage.flatMap(({ run }) => (run === undefined ? [] : () => damagedInfo(service, run))),
-    ];
-    return c.json({
-      training_runs: rows.slice(offset, offset + limit).map((row) => row()),
-      cursor: { offset, limit, total_count: rows.length },
-    });
-  });
-  app.get("/api/v1/training_runs/:id", (c) => {
-    const id = c.req.param("id");
-    const run = service.runs.get(id)?.record;
-    if (!run && checkpoints.damage.some((it) => it.run === id)) return c.json(damagedInfo(service, id));
-    return c.json(runInfo(service, run ?? checkpoints.findRun(id)));
-  });
-}
-
-/** Those in memory have newer records than the disk. */
-function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
-  return checkpoints.allRuns().map((run) => runs.get(run.id)?.record ?? run);
-}
-
-function runInfo(service: TinkerService, run: RunRecord) {
-  return {
-    training_run_id: run.id,
-    base_model: run.baseModel,
-    model_owner: "local",
-    is_lora: run.config.rank > 0,
-    corrupted: false,
-    lora_rank: run.config.rank > 0 ? run.config.rank : null,
-    last_request_time: run.lastRequest,
-    ...lastCheckpoints(service, run.id),
-    user_metadata: run.userMetadata ?? null,
-  };
-}
-
-/** Of a run whose record cannot be read: what the protocol wants besides is not known. */
-function damagedInfo(service: TinkerService, run: string) {
-  const last = service.checkpoints.list(run)[0];
-  return {
-    training_run_id: run,
-    base_model: "unknown",
-    model_owner: "local",
-    is_lora: false,
-    corrupted: true,
-    lora_rank: null,
-    last_request_time: last?.time ?? new Date(0).toISOString(),
-    ...lastCheckpoints(service, run),
-    user_metadata: null,
-  };
-}
-
-function lastCheckpoints({ checkpoints }: TinkerService, run: string) {
-  const saved = checkpoints.list(run);
-  const last = (kind: CheckpointRecord["kind"]) => {
-    const record = saved.find((it) => it.kind === kind);
-    return record ? checkpointInfo(record) : null;
-  };
-  return { last_checkpoint: last("weights"), last_sampler_checkpoint: last("sampler_weights") };
-}
-
-function checkpointInfo(record: CheckpointRecord) {
-  return {
-    checkpoint_id: `${record.kind}/${record.name}`,
-    checkpoint_type: record.kind === "weights" ? "training" : "sampler",
-    time: record.time,
-    tinker_path: formatPath(record),
-    size_bytes: record.bytes,
-    public: record.isPublic,
-    expires_at: record.expiresAt ?? null,
-    user_metadata: record.userMetadata ?? null,
-  };
-}
-
-function addCheckpoints(app: Hono<RequestContext>, service: TinkerService): void {
-  const { checkpoints } = service;
-  /** One-time addresses of archives: whoever follows them sends no key. */
-  const archives = new Map<string, { path: ReturnType<typeof parsePath>; until: number }>();
-  const ROUTE = "/api/v1/training_runs/:run/checkpoints/:kind/:name";
-  const pathOf = (param: (name: string) => string) =>
-    parsePath(`tinker://${param("run")}/${param("kind")}/${param("name")}`);
   app.get("/api/v1/training_runs/:run/checkpoints", (c) => {
     const run = c.req.param("run");
-    if (!service.runs.has(run)) checkpoints.findRun(run);
+    if (!service.runs.get(run)) checkpoints.findRun(run);
     return c.json({ checkpoints: checkpoints.list(run).map(checkpointInfo) });
   });
   app.get("/api/v1/checkpoints", (c) => {
@@ -125,31 +25,31 @@ function addCheckpoints(app: Hono<RequestContext>, service: TinkerService): void
       cursor: { offset, limit, total_count: all.length },
     });
   });
-  app.delete(ROUTE, async (c) => {
-    await checkpoints.remove(pathOf((name) => c.req.param(name as "run")));
+  app.delete(CHECKPOINT, async (c) => {
+    await checkpoints.remove(pathOf(c));
     return c.body(null, 204);
   });
-  for (const [method, isPublic] of [
-    ["POST", true],
-    ["DELETE", false],
-  ] as const)
-    app.on(method, `${ROUTE}/publish`, async (c) => {
-      await checkpoints.change(
-        pathOf((name) => c.req.param(name) as string),
-        { isPublic },
-      );
-      return c.body(null, 204);
-    });
-  app.put(`${ROUTE}/ttl`, async (c) => {
-    const { ttl_seconds } = readShape(SHAPES.ttl, c.get("body").text());
-    await checkpoints.change(
-      pathOf((name) => c.req.param(name as "run")),
-      { ttlSeconds: ttl_seconds ?? null },
-    );
+  app.post(`${CHECKPOINT}/publish`, async (c) => {
+    await checkpoints.change(pathOf(c), { isPublic: true });
     return c.body(null, 204);
   });
-  app.get(`${ROUTE}/archive`, (c) => {
-    const path = pathOf((name) => c.req.param(name as "run"));
+  app.delete(`${CHECKPOINT}/publish`, async (c) => {
+    await checkpoints.change(pathOf(c), { isPublic: false });
+    return c.body(null, 204);
+  });
+  app.put(`${CHECKPOINT}/ttl`, async (c) => {
+    const { ttl_seconds } = readRequest(c, SHAPES.ttl);
+    await checkpoints.change(pathOf(c), { ttlSeconds: ttl_seconds ?? null });
+    return c.body(null, 204);
+  });
+  addArchives(app, service);
+}
+
+/** Archives are downloaded from secret, temporary URLs, without a key. */
+function addArchives(app: Routes, { checkpoints }: TinkerService): void {
+  const archives = new Map<string, { path: CheckpointPath; until: number }>();
+  app.get(`${CHECKPOINT}/archive`, (c) => {
+    const path = pathOf(c);
     checkpoints.find(path);
     const now = Date.now();
     for (const [token, { until }] of archives) if (until < now) archives.delete(token);
@@ -160,7 +60,8 @@ function addCheckpoints(app: Hono<RequestContext>, service: TinkerService): void
   });
   app.get("/archives/:token", (c) => {
     const known = archives.get(c.req.param("token"));
-    if (!known || known.until < Date.now()) throw new Refusal(404, "There is no such archive (any more).");
+    if (!known || known.until < Date.now())
+      throw new Refusal(404, "Cannot find the archive: its URL is wrong or has expired. Request a new one.");
     checkpoints.find(known.path);
     const headers = {
       "Content-Type": "application/x-tar",
@@ -168,6 +69,10 @@ function addCheckpoints(app: Hono<RequestContext>, service: TinkerService): void
     };
     return new Response(streamOf(checkpoints.archive(known.path)), { headers });
   });
+}
+
+function pathOf(c: Context<RequestContext, typeof CHECKPOINT>): CheckpointPath {
+  return parsePath(`tinker://${c.req.param("run")}/${c.req.param("kind")}/${c.req.param("name")}`);
 }
 
 function streamOf(chunks: AsyncGenerator<Uint8Array>): ReadableStream<Uint8Array> {

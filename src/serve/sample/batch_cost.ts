@@ -1,19 +1,19 @@
-/** How long batches of samples take, learnt from those that ran, so that none keeps other clients waiting for long. */
+/** The duration of sampling batches, fitted to those that ran: it bounds the next batch, so that other clients get a turn. */
 
-/** What a batch may take, ms, where a smaller one would be quicker. */
+/** A batch may always take this long, ms. */
 const BATCH_MS = 1000;
-/** Weight of what was seen, at the next batch: the first ones compile kernels. */
-const MEMORY = 0.8;
+/** Decay per batch of older observations: the first batches compile kernels. */
+const DECAY = 0.8;
 
-/** Steps of the longest sequence, and tokens of all sequences. */
+/** Decoding steps (the longest sequence), and the tokens of all sequences. */
 export interface BatchSize {
   readonly steps: number;
   readonly tokens: number;
 }
 
 /**
- * Fits ms = a * steps + b * tokens by least squares. On a device where a step costs the same whatever the number of
- * sequences, b is near 0 and batches may be large; where each token costs, large ones save nothing.
+ * Fits ms = a * steps + b * tokens by least squares. If a step costs the same for any number of sequences, b is near 0
+ * and batches may be large; if each token costs, large batches save nothing.
  */
 export class BatchCost {
   private ss = 0;
@@ -23,15 +23,15 @@ export class BatchCost {
   private tm = 0;
 
   observe({ steps, tokens }: BatchSize, ms: number): void {
-    const forget = (sum: number, more: number) => MEMORY * sum + more;
-    this.ss = forget(this.ss, steps * steps);
-    this.st = forget(this.st, steps * tokens);
-    this.tt = forget(this.tt, tokens * tokens);
-    this.sm = forget(this.sm, steps * ms);
-    this.tm = forget(this.tm, tokens * ms);
+    const decayed = (sum: number, more: number) => DECAY * sum + more;
+    this.ss = decayed(this.ss, steps * steps);
+    this.st = decayed(this.st, steps * tokens);
+    this.tt = decayed(this.tt, tokens * tokens);
+    this.sm = decayed(this.sm, steps * ms);
+    this.tm = decayed(this.tm, tokens * ms);
   }
 
-  /** False where the batch would take over a second, and over twice the time that its longest sequence takes alone. */
+  /** False for a batch of more than a second that takes more than twice as long as its longest sequence alone. */
   allows({ steps, tokens }: BatchSize): boolean {
     const [perStep, perToken] = this.costs();
     return perStep * steps + perToken * tokens <= Math.max(BATCH_MS, 2 * perStep * steps);
@@ -40,7 +40,7 @@ export class BatchCost {
   private costs(): readonly [perStep: number, perToken: number] {
     if (this.tt === 0) return [0, 0];
     const determinant = this.ss * this.tt - this.st * this.st;
-    // Batches of one shape do not tell the two apart. As if by token: the next one is then of another shape.
+    // Batches of one shape cannot separate the two costs. All cost goes to tokens, which gives the next batch another shape.
     if (determinant < 1e-6 * this.ss * this.tt) return [0, this.tm / this.tt];
     const perStep = (this.sm * this.tt - this.tm * this.st) / determinant;
     const perToken = (this.tm * this.ss - this.sm * this.st) / determinant;

@@ -1,4 +1,4 @@
-/** The policies that samplers stand on: the base model, saved ones, and snapshots of trainers. */
+/** The policies of samplers: the base model, saved weights, and snapshots of trainers. */
 import type { Engine, Policy } from "../../contract/engine.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint/record.ts";
@@ -8,8 +8,8 @@ import { BatchCost } from "./batch_cost.ts";
 import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 
 interface Held {
-  readonly lane: SamplingQueue;
-  /** Opens it again; absent for a snapshot, which is gone when it is dropped. */
+  readonly queue: SamplingQueue;
+  /** Opens the policy again after it was dropped; absent for a snapshot. */
   readonly reopen?: () => Promise<Policy>;
   policy?: Policy | undefined;
   readonly session?: string;
@@ -19,20 +19,20 @@ export interface PoliciesOptions {
   readonly engine: Engine;
   readonly checkpoints: Checkpoints;
   readonly scheduler: Scheduler;
-  /** Device memory for policies; those used longest ago make room. */
+  /** Device memory for policies; the least recently used ones are dropped. */
   readonly budgetBytes: number;
   readonly onBatch: SamplingQueueOptions["onBatch"];
-  /** Ends the batch in hand; its reason is sent to the clients. */
+  /** Aborts the current batch; clients get its reason. */
   readonly signal: AbortSignal;
 }
 
-/** Bounds the bookkeeping where snapshots are tiny. */
+/** Bounds the number of entries if snapshots are tiny. */
 const MOST_SNAPSHOTS = 1024;
 
 export class Policies {
   private readonly options: PoliciesOptions;
-  private readonly pace = new BatchCost();
-  /** The one used last comes last. */
+  private readonly batchCost = new BatchCost();
+  /** In the order of use, the latest last. */
   private readonly held = new Map<string, Held>();
 
   constructor(options: PoliciesOptions) {
@@ -45,75 +45,75 @@ export class Policies {
     return sum;
   }
 
-  get lanes(): readonly SamplingQueue[] {
-    return [...this.held.values()].map(({ lane }) => lane);
+  get queues(): readonly SamplingQueue[] {
+    return [...this.held.values()].map(({ queue }) => queue);
   }
 
-  /** Requests that wait. */
+  /** Waiting requests. */
   get queued(): number {
-    return this.lanes.reduce((sum, lane) => sum + lane.length, 0);
+    return this.queues.reduce((sum, queue) => sum + queue.length, 0);
   }
 
-  /** Requests of one session that wait. */
+  /** Waiting requests of one session. */
   queuedBy(session: string): number {
-    return this.lanes.reduce((sum, lane) => sum + lane.lengthOf(session), 0);
+    return this.queues.reduce((sum, queue) => sum + queue.lengthOf(session), 0);
   }
 
-  /** Gives up the requests that have not begun, of a session that ended or of all because the server stops. */
+  /** Fails waiting requests: those of a session that ended, or all of them because the server stops. */
   clear(session?: string): void {
     const reason =
       session === undefined
         ? this.options.signal.reason
         : new Refusal(404, "Cannot sample: the session has ended.");
-    for (const job of this.lanes.flatMap((lane) => lane.clear(session))) job.failed(reason);
+    for (const job of this.queues.flatMap((queue) => queue.clear(session))) job.failed(reason);
   }
 
   base(): SamplingQueue {
     return this.reopenable("base model", () => this.options.engine.openPolicy());
   }
 
-  /** The lane of a saved policy. @throws Refusal where there is none at the path. */
+  /** The queue of a saved policy. @throws Refusal 404 for a path without a checkpoint. */
   saved(path: string): SamplingQueue {
     const { checkpoints, engine } = this.options;
     const parsed = parsePath(path);
     const { time } = checkpoints.find(parsed).record;
     const address = formatPath(parsed);
-    // A path may be saved again: what was saved then are other weights.
+    // The time is part of the name because a path can be overwritten with other weights.
     const name = `${address} of ${time}`;
-    for (const [other, { lane, policy }] of this.held)
-      if (other.startsWith(`${address} `) && other !== name && !policy && !lane.hasWork())
+    for (const [other, { queue, policy }] of this.held)
+      if (other.startsWith(`${address} `) && other !== name && !policy && !queue.hasWork())
         this.held.delete(other);
     return this.reopenable(name, async () => {
       const { dir, record } = checkpoints.find(parsed);
       if (record.time === time) return engine.openPolicy(dir);
       throw new Refusal(
         410,
-        `Cannot sample from ${address} as it was on ${time}: it was replaced since. Make a new sampling client.`,
+        `Cannot sample from ${address} as saved at ${time}: it has been overwritten. Create a new sampling client.`,
       );
     });
   }
 
   private reopenable(name: string, reopen: () => Promise<Policy>): SamplingQueue {
     const held = this.held.get(name);
-    if (held) return held.lane;
-    return this.hold(name, { reopen }).lane;
+    if (held) return held.queue;
+    return this.hold(name, { reopen }).queue;
   }
 
-  /** A snapshot's lane; it is dropped with its session, or when newer ones need the room. */
+  /** The queue of a snapshot, which is dropped with its session or to free memory for newer ones. */
   snapshot(name: string, of: { policy: Policy; session: string }): SamplingQueue {
-    const { lane } = this.hold(name, of);
+    const { queue } = this.hold(name, of);
     this.makeRoom(name);
-    return lane;
+    return queue;
   }
 
   private hold(name: string, of: Pick<Held, "reopen" | "policy" | "session">): Held {
-    const lane = new SamplingQueue(name, {
+    const queue = new SamplingQueue(name, {
       open: () => this.use(name),
       onBatch: this.options.onBatch,
-      pace: this.pace,
+      batchCost: this.batchCost,
       signal: this.options.signal,
     });
-    const held = { lane, ...of };
+    const held = { queue, ...of };
     this.held.set(name, held);
     return held;
   }
@@ -131,13 +131,13 @@ export class Policies {
     return held.policy;
   }
 
-  /** Drops policies until the rest fit, but for the one that is wanted now. */
+  /** Drops policies until the rest fit, except the wanted one and the one in use. */
   private makeRoom(wanted: string): void {
     let bytes = this.bytes;
     let snapshots = [...this.held.values()].filter(({ reopen }) => !reopen).length;
     for (const [name, held] of this.held) {
       if (bytes <= this.options.budgetBytes && snapshots <= MOST_SNAPSHOTS) return;
-      if (name === wanted || !held.policy || held.lane === this.options.scheduler.current) continue;
+      if (name === wanted || !held.policy || held.queue === this.options.scheduler.current) continue;
       bytes -= held.policy.bytes;
       snapshots -= held.reopen ? 0 : 1;
       this.drop(name, held);
@@ -147,8 +147,8 @@ export class Policies {
   private drop(name: string, held: Held): void {
     held.policy?.release();
     held.policy = undefined;
-    // Without a way to open it again, requests that wait for it meet the error at their turn.
-    if (!held.reopen && !held.lane.hasWork()) this.held.delete(name);
+    // A snapshot with waiting requests stays listed: each of them fails at its turn.
+    if (!held.reopen && !held.queue.hasWork()) this.held.delete(name);
   }
 
   dropSession(session: string): void {
@@ -164,6 +164,6 @@ export class Policies {
 function dropped(name: string): Refusal {
   return new Refusal(
     410,
-    `Cannot sample from ${name} as its weights were dropped to make room for newer snapshots. Take a new snapshot, or keep weights by a name (save_weights_for_sampler(name=...)).`,
+    `Cannot sample from ${name}: its weights were dropped to free memory for newer snapshots. Take a new snapshot, or save the weights under a name (save_weights_for_sampler(name=...)).`,
   );
 }

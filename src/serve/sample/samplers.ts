@@ -1,20 +1,20 @@
-/** Clients that sample: what they sample from, and what they asked for. */
+/** The clients that sample: their policies, and their requests. */
 import type { Engine } from "../../contract/engine.ts";
-import { encodeSamples } from "../protocol/forward_backward.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
+import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
-import { askedBefore, remember, type Session } from "../sessions.ts";
+import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
 import type { Policies } from "./policies.ts";
 import { MOST_SAMPLES, type PromptRequest, requestsOf } from "./prompt_request.ts";
 import type { SampleJob, SamplingQueue } from "./sampling_queue.ts";
 
-/** A client that samples: where from, and what it asked under which number, as long as the results are kept. */
 export interface Sampler {
   readonly id: string;
   readonly session: string;
   readonly modelPath?: string | undefined;
-  readonly lane: SamplingQueue;
+  readonly queue: SamplingQueue;
+  /** Its requests by number, as long as their results are kept. */
   readonly asked: Map<string, Samples & { readonly print: string }>;
 }
 
@@ -24,13 +24,20 @@ export interface NewSampler {
   readonly number: number;
   readonly baseModel?: string | undefined;
   readonly modelPath?: string | undefined;
+  /** Identifies the request's content. */
   readonly print: string;
 }
 
-/** A promise of samples, and the name of each. */
+/** The future of a request to sample, and the id of each sample. */
 export interface Samples {
   readonly future: Future;
   readonly sequenceIds: readonly string[];
+}
+
+export interface NumberedSample {
+  readonly number?: bigint | undefined;
+  readonly print: string;
+  readonly request: PromptRequest;
 }
 
 export interface SamplersOptions {
@@ -38,6 +45,7 @@ export interface SamplersOptions {
   readonly futures: Futures;
   readonly policies: Policies;
   readonly scheduler: Scheduler;
+  readonly sessions: Sessions;
   readonly modelNames: readonly string[];
   readonly limits: {
     readonly samplers: number;
@@ -46,7 +54,7 @@ export interface SamplersOptions {
   };
 }
 
-/** What a session may have waiting even where the queue is full of others' requests. */
+/** Requests that a session may have waiting even if others fill the queue. */
 export const ALWAYS_QUEUED = 16;
 
 export class Samplers {
@@ -66,32 +74,35 @@ export class Samplers {
     return this.byId.values();
   }
 
-  /** @throws Refusal 404 */
-  find(id: string): Sampler {
+  /** The sampler, which this marks as used. @throws Refusal 404 */
+  use(id: string): Sampler {
     const sampler = this.byId.get(id);
-    if (sampler) return sampler;
-    throw new Refusal(
-      404,
-      `Cannot find the sampler ${id.slice(0, 100)}: its session has ended, it gave way to newer ones, or the server was restarted since. Make a new sampling client.`,
-    );
+    if (!sampler)
+      throw new Refusal(
+        404,
+        `Cannot find the sampler ${id.slice(0, 100)}: its session has ended, newer samplers replaced it, or the server was restarted. Create a new sampling client.`,
+      );
+    markUsed(id, this.options.sessions.find(sampler.session));
+    return sampler;
   }
 
-  /** A sampler on the base model or a saved path. @throws Refusal where there is no such model or path. */
-  create(of: NewSampler, session: Session): Sampler {
+  /** A sampler on the base model or on a saved path. @throws Refusal for an unknown model or path. */
+  create(of: NewSampler): Sampler {
+    const session = this.options.sessions.find(of.session);
     const id = `${session.id}:sample:${of.number}`;
     const key = `sampler ${of.number}`;
     askedBefore(session, { key, print: of.print });
     const known = this.byId.get(id);
-    const sampler = known ?? this.add({ id, modelPath: of.modelPath, lane: this.laneOf(of) }, session);
+    const sampler = known ?? this.add({ id, modelPath: of.modelPath, queue: this.queueOf(of) }, session);
     remember(session, key, { print: of.print });
     return sampler;
   }
 
-  /** Adds a sampler to a session; the one it used longest ago gives way where it has too many. */
-  add(of: Pick<Sampler, "id" | "modelPath" | "lane">, session: Session): Sampler {
+  /** Adds a sampler to a session and drops the session's least recently used one if it has too many. */
+  add(of: Pick<Sampler, "id" | "modelPath" | "queue">, session: Session): Sampler {
     const sampler = { ...of, session: session.id, asked: new Map() };
     this.byId.set(of.id, sampler);
-    this.used(sampler, session);
+    markUsed(of.id, session);
     const [oldest] = session.samplers;
     if (session.samplers.size > this.options.limits.samplers) {
       session.samplers.delete(oldest!);
@@ -100,65 +111,49 @@ export class Samplers {
     return sampler;
   }
 
-  /** Takes note that a sampler is in use. */
-  used({ id }: Sampler, session: Session): void {
-    session.samplers.delete(id);
-    session.samplers.add(id);
-  }
-
   drop(id: string): void {
     this.byId.delete(id);
   }
 
-  private laneOf({
-    baseModel,
-    modelPath,
-  }: {
-    baseModel?: string | undefined;
-    modelPath?: string | undefined;
-  }): SamplingQueue {
+  private queueOf({ baseModel, modelPath }: Pick<NewSampler, "baseModel" | "modelPath">): SamplingQueue {
     const { policies, modelNames } = this.options;
     if (modelPath !== undefined) return policies.saved(modelPath);
     if (baseModel === undefined)
-      throw new Refusal(422, "Cannot sample without knowing from what: give model_path or base_model.");
+      throw new Refusal(422, "Cannot create a sampler: the request needs model_path or base_model.");
     if (!modelNames.includes(baseModel))
       throw new Refusal(
         400,
-        `Cannot sample from ${JSON.stringify(baseModel)} as this server has another base model: ${modelNames.join(", ")}.`,
+        `Cannot sample from ${JSON.stringify(baseModel)}: this server has another base model. Use ${modelNames.join(" or ")}.`,
       );
     return policies.base();
   }
 
   /**
-   * Orders samples. The same number gives the same future again, as long as its result is kept.
-   * @throws Refusal 429 where too many requests wait.
+   * Queues a request. A repeated number gives the same future, as long as its result is kept.
+   * @throws Refusal 400 for a number that belongs to another request, 429 if too many requests wait.
    */
-  sample(
-    sampler: Sampler,
-    of: { number?: bigint | undefined; print: string; order: PromptRequest },
-  ): Samples {
-    const { futures } = this.options;
+  sample(sampler: Sampler, of: NumberedSample): Samples {
     const key = of.number?.toString();
     const known = key === undefined ? undefined : sampler.asked.get(key);
     if (known && known.print !== of.print)
       throw new Refusal(
         400,
-        `Cannot sample as seq_id ${key} was used for another request: give each its own number.`,
+        `Cannot sample: seq_id ${key} belongs to another request. Give each request its own number.`,
       );
     if (known) return known;
     this.refuseFull(sampler);
-    const future = futures.open({
+    const future = this.options.futures.open({
       session: sampler.session,
       state: () => this.stateOf(sampler),
       dropped: () => {
         if (key !== undefined) sampler.asked.delete(key);
       },
     });
-    // An order of more is refused when it is looked at.
-    const count = Math.min(of.order.count, MOST_SAMPLES);
+    // A larger count is refused later, when the request is checked.
+    const count = Math.min(of.request.count, MOST_SAMPLES);
     const sequenceIds = Array.from({ length: count }, (_, i) => `${future.id}:${i}`);
     if (key !== undefined) sampler.asked.set(key, { future, sequenceIds, print: of.print });
-    this.start(sampler, future, of.order);
+    this.start(sampler, future, of.request);
     return { future, sequenceIds };
   }
 
@@ -169,47 +164,53 @@ export class Samplers {
     if (!isFull && own < limits.queuedBySession) return;
     throw new Refusal(
       429,
-      `Cannot take the request: ${own} of the session's and ${all} in all wait already. Try again later.`,
+      `Cannot accept the request: ${own} requests of the session and ${all} in total already wait. Try again later.`,
     );
   }
 
-  private stateOf({ lane }: Sampler): QueueState {
+  private stateOf({ queue }: Sampler): QueueState {
     const { current } = this.options.scheduler;
-    const doing = current === undefined || current === lane ? "" : ` while ${current.name} has the device`;
-    return { queue_state: "active", queue_state_reason: `${lane.length} requests wait${doing}` };
+    const doing = current === undefined || current === queue ? "" : ` while ${current.name} has the device`;
+    return { queue_state: "active", queue_state_reason: `${queue.length} requests wait${doing}` };
   }
 
-  private start({ lane, session }: Sampler, future: Future, order: PromptRequest): void {
+  private start({ queue, session }: Sampler, future: Future, request: PromptRequest): void {
     try {
-      const job = this.jobOf(future, order);
+      const job = this.jobOf(future, request);
       this.cancellable.set(future.id, () => {
-        if (lane.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
+        if (queue.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
       });
-      lane.push(job);
-      this.options.scheduler.wake(lane, session);
+      queue.push(job);
+      this.options.scheduler.wake(queue, session);
     } catch (error) {
       this.options.futures.settle(future, failureOf(error));
     }
   }
 
-  /** Takes a request back that has not begun. */
+  /** Cancels a request that has not begun. */
   cancel(futureId: string): void {
     this.cancellable.get(futureId)?.();
   }
 
-  private jobOf(future: Future, order: PromptRequest): SampleJob {
+  private jobOf(future: Future, request: PromptRequest): SampleJob {
     const end = (outcome: Outcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
     };
-    const wantsScores = order.promptLogprobs || order.topkPromptLogprobs > 0;
+    const wantsScores = request.promptLogprobs || request.topkPromptLogprobs > 0;
     return {
       owner: future.session,
-      prompt: order.prompt,
-      requests: requestsOf(order, this.options.engine),
-      scores: wantsScores ? { topk: order.topkPromptLogprobs } : undefined,
-      done: (result) => end({ kind: "proto", bytes: encodeSamples(order, result) }),
+      prompt: request.prompt,
+      requests: requestsOf(request, this.options.engine),
+      scores: wantsScores ? { topk: request.topkPromptLogprobs } : undefined,
+      done: (result) => end({ kind: "proto", bytes: encodeSamples(request, result) }),
       failed: (error) => end(failureOf(error)),
     };
   }
+}
+
+/** Moves a sampler to the end of its session's list, which is in the order of use. */
+function markUsed(id: string, session: Session): void {
+  session.samplers.delete(id);
+  session.samplers.add(id);
 }

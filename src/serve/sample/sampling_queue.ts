@@ -1,17 +1,17 @@
-/** Requests to sample from one policy: those that are there when its turn comes run as one batch. */
+/** Requests to sample from one policy. Those waiting when its turn comes run as one batch. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { Policy, PromptScores } from "../../contract/engine.ts";
 import type { WorkQueue } from "../scheduler.ts";
 import type { BatchCost, BatchSize } from "./batch_cost.ts";
 
-/** Sequences in one batch. A larger batch makes better use of the device, a smaller one lets others have it sooner. */
+/** Sequences in one batch. A larger batch uses the device better, a smaller one frees it sooner. */
 const BATCH_SEQUENCES = 128;
-/** Prompt tokens scored in one turn, from the first job on. */
+/** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;
 
-/** One request: a number of continuations of a prompt, the prompt's own log-probs, or both. */
+/** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
 export interface SampleJob {
-  /** The session that asks. */
+  /** The session that sent it. */
   readonly owner: string;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
@@ -23,17 +23,17 @@ export interface SampleJob {
 export interface SamplingQueueOptions {
   readonly open: () => Promise<Policy>;
   readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
-  /** Of the device, shared by all lanes. */
-  readonly pace: BatchCost;
-  /** Ends the batch in hand. */
+  /** Measured on the device, shared by all queues. */
+  readonly batchCost: BatchCost;
+  /** Aborts the current batch. */
   readonly signal?: AbortSignal;
 }
 
 export class SamplingQueue implements WorkQueue {
   readonly name: string;
   private readonly options: SamplingQueueOptions;
-  /** In the order of their arrival, by session; a session without any has no entry. */
-  private readonly queues = new Map<string, SampleJob[]>();
+  /** Jobs by session, in the order of arrival; a session without jobs has no entry. */
+  private readonly jobs = new Map<string, SampleJob[]>();
 
   constructor(name: string, options: SamplingQueueOptions) {
     this.name = name;
@@ -42,47 +42,47 @@ export class SamplingQueue implements WorkQueue {
 
   get length(): number {
     let sum = 0;
-    for (const queue of this.queues.values()) sum += queue.length;
+    for (const queue of this.jobs.values()) sum += queue.length;
     return sum;
   }
 
   lengthOf(owner: string): number {
-    return this.queues.get(owner)?.length ?? 0;
+    return this.jobs.get(owner)?.length ?? 0;
   }
 
   push(job: SampleJob): void {
-    const queue = this.queues.get(job.owner);
+    const queue = this.jobs.get(job.owner);
     if (queue) queue.push(job);
-    else this.queues.set(job.owner, [job]);
+    else this.jobs.set(job.owner, [job]);
   }
 
-  /** Takes a job out that has not begun. */
+  /** Removes a job that has not begun. @returns whether it was there. */
   cancel(job: SampleJob): boolean {
-    const queue = this.queues.get(job.owner);
+    const queue = this.jobs.get(job.owner);
     const at = queue?.indexOf(job) ?? -1;
     if (queue && at >= 0) queue.splice(at, 1);
-    if (queue?.length === 0) this.queues.delete(job.owner);
+    if (queue?.length === 0) this.jobs.delete(job.owner);
     return at >= 0;
   }
 
-  /** Takes out what has not begun, of one session or of all. */
+  /** Removes and returns the jobs that have not begun, of one session or of all. */
   clear(owner?: string): SampleJob[] {
-    const jobs = [...this.queues].flatMap(([who, queue]) => (who === (owner ?? who) ? queue : []));
-    if (owner === undefined) this.queues.clear();
-    else this.queues.delete(owner);
+    const jobs = [...this.jobs].flatMap(([who, queue]) => (who === (owner ?? who) ? queue : []));
+    if (owner === undefined) this.jobs.clear();
+    else this.jobs.delete(owner);
     return jobs;
   }
 
   hasWork(): boolean {
-    return this.queues.size > 0;
+    return this.jobs.size > 0;
   }
 
   owners(): Iterable<string> {
-    return this.queues.keys();
+    return this.jobs.keys();
   }
 
   async turn(owner: string): Promise<ReadonlyMap<string, number>> {
-    const { open, signal, pace } = this.options;
+    const { open, signal, batchCost } = this.options;
     const batch = this.take(owner);
     try {
       const policy = await open();
@@ -91,7 +91,7 @@ export class SamplingQueue implements WorkQueue {
       const requests = batch.flatMap((job) => job.requests);
       const started = performance.now();
       const sequences = await policy.sample(requests, { signal });
-      pace.observe(sizeOf(sequences), performance.now() - started);
+      batchCost.observe(sizeOf(sequences), performance.now() - started);
       this.report(batch, sequences);
       const shares = new Map<string, number>();
       let at = 0;
@@ -112,19 +112,19 @@ export class SamplingQueue implements WorkQueue {
     }
   }
 
-  /** Jobs that fit a batch, at least one: the owner's oldest, then of whoever has the fewest tokens in the batch so far. */
+  /** Fills a batch, with at least one job: the owner's oldest, then one of the session with the fewest tokens in it so far. */
   private take(owner: string): SampleJob[] {
     const batch: SampleJob[] = [];
-    const tokens = new Map([...this.queues.keys()].map((who) => [who, 0]));
+    const tokens = new Map([...this.jobs.keys()].map((who) => [who, 0]));
     let [sequences, scored, steps, all] = [0, 0, 0, 0];
     for (let who: string | undefined = owner; who !== undefined; who = this.least(tokens)) {
-      const [job] = this.queues.get(who) as SampleJob[];
+      const [job] = this.jobs.get(who) as SampleJob[];
       sequences += job!.requests.length;
       scored += job!.scores ? job!.prompt.length : 0;
       steps = Math.max(steps, ...job!.requests.map(({ params }) => params.max_tokens));
       all += mostTokens(job!) - job!.prompt.length;
       const isFull = sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS;
-      if (batch.length > 0 && (isFull || !this.options.pace.allows({ steps, tokens: all }))) break;
+      if (batch.length > 0 && (isFull || !this.options.batchCost.allows({ steps, tokens: all }))) break;
       this.cancel(job!);
       batch.push(job!);
       add(tokens, job!, mostTokens(job!));
@@ -135,7 +135,7 @@ export class SamplingQueue implements WorkQueue {
   private least(tokens: ReadonlyMap<string, number>): string | undefined {
     let best: string | undefined;
     for (const [who, count] of tokens)
-      if (this.queues.has(who) && (best === undefined || count < (tokens.get(best) as number))) best = who;
+      if (this.jobs.has(who) && (best === undefined || count < (tokens.get(best) as number))) best = who;
     return best;
   }
 
@@ -165,7 +165,7 @@ function sharesOf(batch: readonly SampleJob[]): Map<string, number> {
   return shares;
 }
 
-/** Prompts that want the same `topk` are scored together. */
+/** Scores prompts with the same `topk` together. */
 async function scorePrompts(
   policy: Policy,
   batch: readonly SampleJob[],

@@ -1,11 +1,11 @@
-/** One training client: its requests in order, one a turn. */
+/** One training client: its model, and its requests in order, one per turn. */
 import type { Trainer } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { RunRecord } from "../checkpoint/record.ts";
-import type { Future, Futures } from "../protocol/futures.ts";
+import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
 import type { Scheduler, WorkQueue } from "../scheduler.ts";
-import { Sequence } from "./sequence.ts";
+import { RequestSequence } from "./request_sequence.ts";
 
 export type OperationKind =
   | "create"
@@ -22,43 +22,37 @@ export interface Operation {
   run(trainer: Trainer): Promise<Outcome>;
 }
 
+export interface TrainingRunOptions {
+  readonly create: () => Promise<Trainer>;
+  /** Called when the model could not be made. */
+  readonly notCreated: () => void;
+  readonly futures: Futures;
+  readonly scheduler: Scheduler;
+  readonly gapMs: number;
+  readonly mostParked: number;
+}
+
 export class TrainingRun implements WorkQueue {
-  readonly sequence: Sequence<Operation>;
+  readonly sequence: RequestSequence<Operation>;
   record: RunRecord;
   trainer: Trainer | undefined;
   /** Optimiser steps that no checkpoint holds. */
   unsavedSteps = 0;
-  private readonly futures: Futures;
+  private readonly options: TrainingRunOptions;
   private readonly ready: Operation[] = [];
-  private readonly scheduler: Scheduler;
-  private readonly create: () => Promise<Trainer>;
-  private readonly notCreated: () => void;
-  /** Why the gradient that has gathered is not what the client thinks it is. */
+  /** Why a part of the accumulated gradient is missing. */
   private broken: string | undefined;
+  /** Why the model can no longer be used. */
   private gone: string | undefined;
 
-  constructor(
-    record: RunRecord,
-    options: {
-      create: () => Promise<Trainer>;
-      /** Told when the request that makes the model has failed. */
-      notCreated: () => void;
-      futures: Futures;
-      scheduler: Scheduler;
-      gapMs: number;
-      mostParked: number;
-    },
-  ) {
+  constructor(record: RunRecord, options: TrainingRunOptions) {
     this.record = record;
-    this.create = options.create;
-    this.notCreated = options.notCreated;
-    this.futures = options.futures;
-    this.scheduler = options.scheduler;
-    this.sequence = new Sequence({
+    this.options = options;
+    this.sequence = new RequestSequence({
       gapMs: options.gapMs,
       most: options.mostParked,
       ready: (operation) => this.enqueue(operation),
-      givenUp: (operation, missing) => this.giveUp(operation, { missing, gapMs: options.gapMs }),
+      givenUp: (operation, missing) => this.giveUp(operation, missing),
     });
   }
 
@@ -74,15 +68,25 @@ export class TrainingRun implements WorkQueue {
     return this.ready.length > 0 ? [this.record.session] : [];
   }
 
-  enqueue(operation: Operation): void {
-    this.ready.push(operation);
-    this.scheduler.wake(this, this.record.session);
+  /** A future for a request of this run. */
+  open(): Future {
+    const { record, name, sequence } = this;
+    const state = (): QueueState => ({
+      queue_state: "active",
+      ...(sequence.parkedCount > 0 && { queue_state_reason: `waiting for seq_id ${sequence.missing}` }),
+    });
+    return this.options.futures.open({ session: record.session, modelId: name, state });
   }
 
-  /** Gives up all requests that have not begun. */
+  enqueue(operation: Operation): void {
+    this.ready.push(operation);
+    this.options.scheduler.wake(this, this.record.session);
+  }
+
+  /** Fails every request that has not begun. */
   refuseQueued(reason: Refusal): void {
     for (const { future } of [...this.ready.splice(0), ...this.sequence.clear()])
-      this.futures.settle(future, failureOf(reason));
+      this.options.futures.settle(future, failureOf(reason));
   }
 
   async turn(): Promise<undefined> {
@@ -90,7 +94,7 @@ export class TrainingRun implements WorkQueue {
     const outcome = await this.perform(operation).catch(failureOf);
     if (outcome.kind === "failure" && operation.kind === "forward_backward")
       this.broken ??= `a forward_backward before it failed (${outcome.error})`;
-    this.futures.settle(operation.future, outcome);
+    this.options.futures.settle(operation.future, outcome);
   }
 
   private async perform(operation: Operation): Promise<Outcome> {
@@ -103,41 +107,42 @@ export class TrainingRun implements WorkQueue {
     return outcome;
   }
 
-  /** The trainer of a model that has been made. */
+  /** The trainer; only valid once the model has been made. */
   loaded(): Trainer {
     return this.trainer as Trainer;
   }
 
-  /** What fails on the way leaves nothing behind. */
+  /** On failure nothing of the model stays in memory. */
   private async make(operation: Operation): Promise<Outcome> {
     try {
-      this.trainer = await this.create();
+      this.trainer = await this.options.create();
       return await operation.run(this.trainer);
     } catch (error) {
       this.release(`Cannot use the model ${this.name}: it could not be made. ${(error as Error).message}`);
-      this.notCreated();
+      this.options.notCreated();
       throw error;
     }
   }
 
-  /** A step on a part of the gradient would pass unnoticed: it is refused, once, and the gradient is cleared. */
+  /** A step on a part of the gradient would go unnoticed, so the first one is refused and the gradient is cleared. */
   private refuseBroken(trainer: Trainer): void {
     if (this.broken === undefined) return;
     const reason = this.broken;
     this.broken = undefined;
     trainer.clearGradients();
     throw new ConfigError(
-      `Cannot take the optimiser step as ${reason}. The weights are unchanged and the gradient is cleared: repeat the step from its forward_backward on.`,
+      `Cannot run optim_step: ${reason}. The weights are unchanged and the gradient is cleared. Repeat the step, starting with its forward_backward.`,
     );
   }
 
-  private giveUp({ kind, future }: Operation, { missing, gapMs }: { missing: bigint; gapMs: number }): void {
-    const error = `Cannot run the request as the one before it, seq_id ${missing}, did not arrive within ${gapMs / 1000} s: send requests without gaps.`;
+  private giveUp({ kind, future }: Operation, missing: bigint): void {
+    const seconds = this.options.gapMs / 1000;
+    const error = `Cannot run the request: the one before it, seq_id ${missing}, did not arrive within ${seconds} s. Send requests without gaps in seq_id.`;
     if (kind === "forward_backward") this.broken ??= "a forward_backward before it never ran";
-    this.futures.settle(future, { kind: "failure", error, category: "user" });
+    this.options.futures.settle(future, { kind: "failure", error, category: "user" });
   }
 
-  /** Frees the device memory. What waits gets the reason as its error. */
+  /** Frees the device memory; waiting requests fail with the reason. */
   release(reason: string): void {
     this.gone ??= reason;
     this.refuseQueued(new Refusal(404, this.gone));

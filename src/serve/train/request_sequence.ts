@@ -2,34 +2,35 @@
 import type { Future } from "../protocol/futures.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
-/** Of a request that came before. The request itself, which may hold a whole batch, goes when it has run. */
+/** What stays of an earlier request, to recognise repeats. Its content, possibly a whole batch, goes when it has run. */
 interface Known {
   readonly future: Future;
   readonly print: string;
 }
 
-/** Numbers whose requests are remembered for repeats. A client repeats what it just sent, not what it sent long ago. */
+/** Numbers remembered to recognise repeats. A client repeats its latest requests, not old ones. */
 const REMEMBERED = 4096;
 
 /**
- * Numbers count from 1 without gaps. A request that comes early is parked until those before it are there; where they
- * do not come within `gapMs`, the parked ones are given up and counting goes on behind them.
+ * Numbers count from 1 without gaps. A request that arrives early is parked until those before it have arrived. If they
+ * do not arrive within `gapMs`, the parked requests fail and counting continues behind them.
  */
-export class Sequence<Item extends { readonly future: Future }> {
+export class RequestSequence<Item extends { readonly future: Future }> {
   private readonly known = new Map<bigint, Known>();
   private readonly parked = new Map<bigint, Item>();
   private readonly options: {
     readonly gapMs: number;
+    /** The most requests that may be parked. */
     readonly most: number;
     /** Takes the next request in order. */
     readonly ready: (item: Item) => void;
-    /** Told of requests whose predecessors never came. */
+    /** Takes a request whose predecessor `missing` never arrived. */
     readonly givenUp: (item: Item, missing: bigint) => void;
   };
   private nextNumber = 1n;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(options: Sequence<Item>["options"]) {
+  constructor(options: RequestSequence<Item>["options"]) {
     this.options = options;
   }
 
@@ -37,6 +38,7 @@ export class Sequence<Item extends { readonly future: Future }> {
     return this.parked.size;
   }
 
+  /** The number that must arrive next. */
   get missing(): bigint {
     return this.nextNumber;
   }
@@ -46,42 +48,38 @@ export class Sequence<Item extends { readonly future: Future }> {
   }
 
   /**
-   * Takes a request in. 0 is no number: such a request runs when it comes.
-   * @param at.print stands for the request's content: the same number with another content is a mistake.
-   * @returns the future of what `make` gave, or gave when this number came the first time.
-   * @throws Refusal for a number that was used for something else, or is long past.
+   * Accepts a request. A request without a number (0) runs when it arrives.
+   * @param of.print identifies the request's content
+   * @returns the future of what `make` returns, or returned when this number first arrived
+   * @throws Refusal for a number that had another content before, or that is long past.
    */
-  submit(number: bigint, at: { print: string; make: () => Item }): Future {
+  submit(number: bigint, of: { print: string; make: () => Item }): Future {
     if (number <= 0n) {
-      const item = at.make();
+      const item = of.make();
       this.options.ready(item);
       return item.future;
     }
     const known = this.known.get(number);
-    if (known) return this.repeated(number, { known, print: at.print });
-    if (number < this.nextNumber)
-      throw new Refusal(
-        400,
-        `Cannot take the request as its seq_id is past: ${number}, next is ${this.nextNumber}.`,
-      );
-    if (this.parked.size >= this.options.most)
-      throw new Refusal(
-        429,
-        `Cannot take the request as ${this.parked.size} wait for seq_id ${this.nextNumber} already.`,
-      );
-    const item = at.make();
-    this.remember(number, { future: item.future, print: at.print });
+    if (known) return repeated(number, { known, print: of.print });
+    this.refuse(number);
+    const item = of.make();
+    this.remember(number, { future: item.future, print: of.print });
     this.parked.set(number, item);
     this.release();
     return item.future;
   }
 
-  private repeated(number: bigint, { known, print }: { known: Known; print: string }): Future {
-    if (known.print === print) return known.future;
-    throw new Refusal(
-      400,
-      `Cannot take the request as seq_id ${number} was used for another one: give each request its own number.`,
-    );
+  private refuse(number: bigint): void {
+    if (number < this.nextNumber)
+      throw new Refusal(
+        400,
+        `Cannot accept the request: its seq_id is in the past (${number}). The next one is ${this.nextNumber}.`,
+      );
+    if (this.parked.size >= this.options.most)
+      throw new Refusal(
+        429,
+        `Cannot accept the request: ${this.parked.size} requests already wait for seq_id ${this.nextNumber}. Send that one first.`,
+      );
   }
 
   private remember(number: bigint, known: Known): void {
@@ -120,11 +118,19 @@ export class Sequence<Item extends { readonly future: Future }> {
     }
   }
 
-  /** Takes out what is parked. */
+  /** Removes and returns the parked requests. */
   clear(): Item[] {
     this.stopTimer();
     const items = [...this.parked.values()];
     this.parked.clear();
     return items;
   }
+}
+
+function repeated(number: bigint, { known, print }: { known: Known; print: string }): Future {
+  if (known.print === print) return known.future;
+  throw new Refusal(
+    400,
+    `Cannot accept the request: seq_id ${number} belongs to another request. Give each request its own number.`,
+  );
 }

@@ -1,12 +1,12 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { Sequence } from "../../src/serve/train/sequence.ts";
+import { RequestSequence } from "../../src/serve/train/request_sequence.ts";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
 function sequence() {
   const [ran, givenUp]: [string[], string[]] = [[], []];
-  const requests = new Sequence<{ future: { id: string; session: string; state: () => never } }>({
+  const requests = new RequestSequence<{ future: { id: string; session: string; state: () => never } }>({
     gapMs: 1000,
     most: 16,
     ready: ({ future }) => ran.push(future.id),

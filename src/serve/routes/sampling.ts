@@ -1,0 +1,49 @@
+/** The routes of sampling clients. */
+import { type Routes, readRequest, waiting } from "../protocol/bodies.ts";
+import { futureBody } from "../protocol/futures.ts";
+import { Refusal } from "../protocol/outcome.ts";
+import { promptRequestOf, SHAPES } from "../protocol/requests.ts";
+import type { TinkerService } from "../service.ts";
+
+export function addSamplingRoutes(app: Routes, service: TinkerService): void {
+  const { samplers, engine } = service;
+  app.post("/api/v1/create_sampling_session", (c) => {
+    const request = readRequest(c, SHAPES.createSampler);
+    const sampler = samplers.create({
+      session: request.session_id,
+      number: request.sampling_session_seq_id,
+      baseModel: request.base_model ?? undefined,
+      modelPath: request.model_path ?? undefined,
+      print: c.get("body").print,
+    });
+    return c.json({ sampling_session_id: sampler.id, type: "create_sampling_session" });
+  });
+  app.post("/api/v1/asample", (c) => {
+    const { lease, print } = c.get("body");
+    const { sampling_session_id, seq_id, ...request } = readRequest(c, SHAPES.sample);
+    if (typeof sampling_session_id !== "string")
+      throw new Refusal(
+        422,
+        "Cannot sample: the request needs sampling_session_id. Create a sampling session first.",
+      );
+    const sampler = samplers.use(sampling_session_id);
+    const prompt = promptRequestOf(request);
+    lease.take(8 * prompt.prompt.length);
+    let sequenceIds: readonly string[] = [];
+    const future = waiting(service, {
+      lease,
+      waitForIt: false,
+      open: () => {
+        const samples = samplers.sample(sampler, { number: seq_id ?? undefined, print, request: prompt });
+        sequenceIds = samples.sequenceIds;
+        return samples.future;
+      },
+    });
+    return c.json({ ...futureBody(future), sample_sequence_ids: sequenceIds });
+  });
+  app.get("/api/v1/samplers/:id", (c) => {
+    const { id, modelPath } = samplers.use(c.req.param("id"));
+    // The SDK loads the tokenizer from base_model.
+    return c.json({ sampler_id: id, base_model: engine.folder, model_path: modelPath ?? null });
+  });
+}

@@ -1,0 +1,97 @@
+/** The routes that list training runs, in memory and on disk. */
+import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "../checkpoint/record.ts";
+import { type Routes, readRequest } from "../protocol/bodies.ts";
+import { pageOf, SHAPES } from "../protocol/requests.ts";
+import type { TinkerService } from "../service.ts";
+
+export function addTrainingRunRoutes(app: Routes, service: TinkerService): void {
+  const { checkpoints } = service;
+  app.post("/api/v1/weights_info", (c) => {
+    const { tinker_path } = readRequest(c, SHAPES.weightsInfo);
+    const { record } = checkpoints.find(parsePath(tinker_path));
+    const { baseModel, config } = checkpoints.findRun(record.run);
+    return c.json({
+      base_model: baseModel,
+      is_lora: config.rank > 0,
+      lora_rank: config.rank > 0 ? config.rank : null,
+      train_unembed: config.trainUnembed,
+      train_mlp: config.trainMlp,
+      train_attn: config.trainAttn,
+    });
+  });
+  app.get("/api/v1/training_runs", (c) => {
+    const { offset, limit } = pageOf(c.req.query());
+    const rows = [
+      ...allRuns(service).map((run) => () => runInfo(service, run)),
+      ...checkpoints.damage.flatMap(({ run }) => (run === undefined ? [] : () => damagedInfo(service, run))),
+    ];
+    return c.json({
+      training_runs: rows.slice(offset, offset + limit).map((row) => row()),
+      cursor: { offset, limit, total_count: rows.length },
+    });
+  });
+  app.get("/api/v1/training_runs/:id", (c) => {
+    const id = c.req.param("id");
+    const run = service.runs.get(id)?.record;
+    if (!run && checkpoints.damage.some((it) => it.run === id)) return c.json(damagedInfo(service, id));
+    return c.json(runInfo(service, run ?? checkpoints.findRun(id)));
+  });
+}
+
+/** A run in memory has a newer record than its file. */
+function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
+  return checkpoints.allRuns().map((run) => runs.get(run.id)?.record ?? run);
+}
+
+function runInfo(service: TinkerService, run: RunRecord) {
+  return {
+    training_run_id: run.id,
+    base_model: run.baseModel,
+    model_owner: "local",
+    is_lora: run.config.rank > 0,
+    corrupted: false,
+    lora_rank: run.config.rank > 0 ? run.config.rank : null,
+    last_request_time: run.lastRequest,
+    ...lastCheckpoints(service, run.id),
+    user_metadata: run.userMetadata ?? null,
+  };
+}
+
+/** A run with an unreadable record. The protocol requires the other fields, which are unknown. */
+function damagedInfo(service: TinkerService, run: string) {
+  const last = service.checkpoints.list(run)[0];
+  return {
+    training_run_id: run,
+    base_model: "unknown",
+    model_owner: "local",
+    is_lora: false,
+    corrupted: true,
+    lora_rank: null,
+    last_request_time: last?.time ?? new Date(0).toISOString(),
+    ...lastCheckpoints(service, run),
+    user_metadata: null,
+  };
+}
+
+function lastCheckpoints({ checkpoints }: TinkerService, run: string) {
+  const saved = checkpoints.list(run);
+  const last = (kind: CheckpointRecord["kind"]) => {
+    const record = saved.find((it) => it.kind === kind);
+    return record ? checkpointInfo(record) : null;
+  };
+  return { last_checkpoint: last("weights"), last_sampler_checkpoint: last("sampler_weights") };
+}
+
+/** A checkpoint in the protocol's terms. */
+export function checkpointInfo(record: CheckpointRecord) {
+  return {
+    checkpoint_id: `${record.kind}/${record.name}`,
+    checkpoint_type: record.kind === "weights" ? "training" : "sampler",
+    time: record.time,
+    tinker_path: formatPath(record),
+    size_bytes: record.bytes,
+    public: record.isPublic,
+    expires_at: record.expiresAt ?? null,
+    user_metadata: record.userMetadata ?? null,
+  };
+}

@@ -1,0 +1,31 @@
+/** Saving a training client's weights as a checkpoint. */
+import type { Checkpoints } from "../checkpoint/checkpoints.ts";
+import { type CheckpointKind, type CheckpointPath, checkName, formatPath } from "../checkpoint/record.ts";
+import type { TrainingRun } from "./training_run.ts";
+
+/** Where a checkpoint goes, and what is recorded with it. */
+export interface SaveTarget {
+  readonly kind: CheckpointKind;
+  readonly name: string;
+  readonly ttlSeconds?: number | undefined;
+  readonly overwrite: boolean;
+  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** @returns the checkpoint's path. */
+export async function saveRun(
+  run: TrainingRun,
+  { checkpoints, to }: { checkpoints: Checkpoints; to: SaveTarget },
+): Promise<string> {
+  const trainer = run.loaded();
+  const path: CheckpointPath = { run: run.name, kind: to.kind, name: checkName(to.name) };
+  const optimizer = to.kind === "weights";
+  await checkpoints.putRun(run.record);
+  await checkpoints.save(path, {
+    ...to,
+    step: trainer.step,
+    write: (dir) => trainer.save(dir, { optimizer }),
+  });
+  if (optimizer) run.unsavedSteps = 0;
+  return formatPath(path);
+}

@@ -1,0 +1,122 @@
+/** The numbered requests of training clients: what each one does when its turn comes. */
+import type { OptimParams } from "../../contract/backend.ts";
+import type { LossRequest, LossRows } from "../../contract/engine.ts";
+import type { Checkpoints } from "../checkpoint/checkpoints.ts";
+import { checkMetadata, parsePath } from "../checkpoint/record.ts";
+import type { Activity } from "../page/activity.ts";
+import type { Future } from "../protocol/futures.ts";
+import { jsonOutcome, type Refusal } from "../protocol/outcome.ts";
+import { encodeTrainingOutput } from "../protocol/results.ts";
+import type { Policies } from "../sample/policies.ts";
+import type { Samplers } from "../sample/samplers.ts";
+import type { Sessions } from "../sessions.ts";
+import { type SaveTarget, saveRun } from "./save_run.ts";
+import type { Operation, TrainingRun } from "./training_run.ts";
+import { refuseOptimizerOf, type TrainingRuns } from "./training_runs.ts";
+
+/** A request's model, its number in that model's sequence, and a print that identifies its content. */
+export interface Numbered {
+  readonly modelId: string;
+  readonly number: bigint;
+  readonly print: string;
+}
+
+export interface TrainingRequestsOptions {
+  readonly runs: TrainingRuns;
+  readonly checkpoints: Checkpoints;
+  readonly policies: Policies;
+  readonly samplers: Samplers;
+  readonly sessions: Sessions;
+  readonly activity: Activity;
+}
+
+export class TrainingRequests {
+  private readonly options: TrainingRequestsOptions;
+
+  constructor(options: TrainingRequestsOptions) {
+    this.options = options;
+  }
+
+  private submit(of: Numbered, operationOf: (run: TrainingRun) => Omit<Operation, "future">): Future {
+    const run = this.options.runs.find(of.modelId);
+    return run.sequence.submit(of.number, {
+      print: of.print,
+      make: () => ({ ...operationOf(run), future: run.open() }),
+    });
+  }
+
+  /** Counts the number of a refused request as used: its client goes on with the next number. */
+  skip(of: Numbered, at: { kind: "forward_backward" | "save"; reason: Refusal }): void {
+    const run = this.options.runs.get(of.modelId);
+    if (of.number <= 0n || !run || run.sequence.isUsed(of.number)) return;
+    this.submit(of, () => ({ kind: at.kind, run: () => Promise.reject(at.reason) }));
+  }
+
+  forwardBackward(
+    of: Numbered,
+    request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean },
+  ): Future {
+    const { forwardOnly } = request;
+    return this.submit(of, () => ({
+      kind: forwardOnly ? "forward" : "forward_backward",
+      run: async (trainer) => {
+        const rows = request.rows();
+        const { logprobs, metrics } = await trainer.forwardBackward(rows, request);
+        if (!forwardOnly) this.options.activity.trained(rows.tokens.length);
+        return { kind: "proto", bytes: encodeTrainingOutput({ logprobs, offsets: rows.offsets, metrics }) };
+      },
+    }));
+  }
+
+  optimStep(of: Numbered, params: OptimParams): Future {
+    return this.submit(of, () => ({
+      kind: "optim_step",
+      run: async (trainer) => {
+        const metrics = await trainer.optimStep(params);
+        this.options.activity.steps++;
+        return jsonOutcome({ metrics, type: "optim_step" });
+      },
+    }));
+  }
+
+  saveWeights(of: Numbered, to: SaveTarget): Future {
+    checkMetadata(to.userMetadata);
+    return this.submit(of, (run) => ({
+      kind: "save",
+      run: async () => {
+        const path = await saveRun(run, { checkpoints: this.options.checkpoints, to });
+        const type = to.kind === "weights" ? "save_weights" : "save_weights_for_sampler";
+        return jsonOutcome({ path, type });
+      },
+    }));
+  }
+
+  /** Makes a sampler on the policy as it is when the request's turn comes. */
+  snapshot(of: Numbered & { samplerNumber: number }): Future {
+    const { sessions, policies, samplers } = this.options;
+    return this.submit(of, (run) => ({
+      kind: "save",
+      run: async (trainer) => {
+        const session = sessions.find(run.record.session);
+        const id = `${session.id}:sample:${of.samplerNumber}`;
+        const queue = policies.snapshot(id, { policy: trainer.freeze(), session: session.id });
+        samplers.add({ id, queue }, session);
+        return jsonOutcome({ sampling_session_id: id, type: "save_weights_for_sampler" });
+      },
+    }));
+  }
+
+  loadWeights(of: Numbered, from: { path: string; optimizer: boolean }): Future {
+    return this.submit(of, (run) => ({
+      kind: "load",
+      run: async (trainer) => {
+        const path = parsePath(from.path);
+        const { dir } = this.options.checkpoints.find(path);
+        refuseOptimizerOf(path, from);
+        await trainer.load(dir, from);
+        run.unsavedSteps = 0;
+        return jsonOutcome({ path: from.path, model_id: run.name, type: "load_weights" });
+      },
+    }));
+  }
+}
