@@ -1,9 +1,21 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { SLOW_TESTS } from "./vitest.slow.ts";
 
 const isSlow = process.env.SLOW === "1";
 
+/** `grpu` and its doors as deno.json names them: a test that writes a program down runs it on the sources. */
+const { imports } = JSON.parse(readFileSync(new URL("deno.json", import.meta.url), "utf8"));
+const alias = Object.entries(imports as Record<string, string>)
+  .filter(([name]) => /^grpu\b/.test(name))
+  .map(([name, path]) => ({
+    find: new RegExp(`^${name}$`),
+    replacement: fileURLToPath(new URL(path, import.meta.url)),
+  }));
+
 export default defineConfig({
+  resolve: { alias },
   test: {
     include: isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"],
     // Interop needs Python: `npm run test:interop`.

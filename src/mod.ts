@@ -1,49 +1,28 @@
 /**
- * grpu: RL post-training for language models in TypeScript, on WebGPU.
+ * RL post-training for language models in TypeScript, on WebGPU: what a training program needs. The same in Node, Deno
+ * and a page. Parts for other programs have doors of their own: `grpu/compute`, `grpu/algorithm`, `grpu/model`,
+ * `grpu/train`, `grpu/chat`, and `grpu/node` for what needs a disk or a terminal.
  *
- * The compute engine (`openDevice`, kernels, advantages, policy losses), a small transformer that trains and samples,
- * the eight-stage loop, and the registries that a run's own rewards, environments, estimators and losses go into.
- * The same in Node, Deno and a page.
+ * Stable in 0.x: every function here that starts with `register` or `define`, `train`, `LocalBackend.open`,
+ * `TinkerBackend.open`, and the settings' names. A minor version may add required fields to types that grpu itself
+ * makes, and names every break in CHANGELOG.md.
  * @module
  */
 
-export * from "./algorithm/mod.ts";
+export { type CustomEstimator, defineEstimator, type Group } from "./algorithm/advantage/custom.ts";
+export { registerEstimator } from "./algorithm/advantage/registry.ts";
+export { type CustomLoss, defineLoss } from "./algorithm/loss/custom.ts";
+export { registerLoss } from "./algorithm/loss/resolve.ts";
 export { type OpenBackend, registerBackend } from "./backend/backends.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
-export { LocalBackend, type LocalBackendOptions } from "./backend/local/backend.ts";
+export { LocalBackend, type LocalBackendOptions, type OpenLocalOptions } from "./backend/local/backend.ts";
 export { TinkerBackend, type TinkerOptions } from "./backend/tinker/backend.ts";
 export type { ModelInfo, WantedModel } from "./backend/tinker/model.ts";
-export {
-  type ChatClient,
-  type ChatEngine,
-  createClient,
-  createFetch,
-  type FetchFunction,
-} from "./chat/endpoint.ts";
-export { type AssistantMessage, parseReply, toolFormatOf } from "./chat/reply.ts";
-export { ApiError } from "./chat/request.ts";
-export type { ChatCompletion, ChatCompletionChunk } from "./chat/response.ts";
-export { type RenderedPrompt, Transcript, type TranscriptOptions } from "./chat/transcript.ts";
-export { CpuDevice } from "./compute/cpu.ts";
-export {
-  type Buffer,
-  type Data,
-  type Device,
-  type DeviceInfo,
-  type DeviceLimits,
-  type DispatchOptions,
-  type ReadRequest,
-  readFloats,
-} from "./compute/device.ts";
-export { defineKernel, folded, type Grid, type Kernel } from "./compute/kernel.ts";
-export { matmul, matmulFamily } from "./compute/matmul/matmul.ts";
-export type { MatmulOptions, Matrix } from "./compute/matmul/product.ts";
+export type { Device } from "./compute/device.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
-export { WebGpuDevice, type WebGpuDeviceOptions } from "./compute/webgpu/device.ts";
 export type * from "./contract/backend.ts";
 export type * from "./contract/text.ts";
 export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
-export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "./data/pack.ts";
 export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
 export type * from "./data/types.ts";
 export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
@@ -51,33 +30,20 @@ export type { CheckpointStore } from "./log/checkpoint/store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
 export { type OpenLogger, registerLogger } from "./log/loggers/loggers.ts";
 export type {
-  Accepted,
-  AdvantageOptions,
-  Candidates,
-  EstimateAdvantages,
-  Grouping,
   GroupingHook,
   LoopState,
   RejectionFunction,
   RejectionInput,
-  Run,
-  StageContext,
-  Staged,
-  Stages,
   TrainOptions,
   TrainOutcome,
 } from "./loop/contract.ts";
 export { registerStage, registerWrapper } from "./loop/pipeline/registered.ts";
-export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./loop/pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./loop/settings.ts";
-export { estimateAdvantages, estimateAdvantagesOn } from "./loop/stages/estimate.ts";
 export { registerGrouping, registerRejection } from "./loop/stages/hooks.ts";
 export { groupByTaskAndName } from "./loop/stages/transform.ts";
-export { STAGES } from "./loop/stages.ts";
-export { trainStep } from "./loop/step.ts";
 export { train } from "./loop/train.ts";
-export { type ModelConfig, parameterCount, parseModelConfig } from "./model/files/config.ts";
-export { type FolderReader, type ModelFolder, openModelFolder } from "./model/files/folder.ts";
+export { type ModelFolder, openModelFolder, saveModelFolder } from "./model/files/folder.ts";
+export { httpFolder } from "./model/files/http.ts";
 export {
   byteTokenizer,
   characterTokenizer,
@@ -86,7 +52,7 @@ export {
   withChatTemplate,
 } from "./model/files/tokenizer.ts";
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
-export type { LoraConfig } from "./model/train/lora_adapter.ts";
+export type { LoraOptions } from "./model/train/lora_adapter.ts";
 export {
   registerAgent,
   registerDataset,

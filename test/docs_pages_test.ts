@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { estimatorNames, lossNames } from "../src/mod.ts";
+import { estimatorNames, lossNames } from "../src/algorithm/mod.ts";
 import { grpu } from "./fixtures/cli.ts";
 import { hasShared, sharedPath } from "./fixtures/shared.ts";
 
@@ -122,10 +122,7 @@ describe.each(PAGES.filter((page) => page !== "limits.md"))("%s", (page) => {
     mkdirSync(join(folder, "out"));
     try {
       const file = join(folder, "program.ts");
-      const source = text
-        .replaceAll(/from "grpu"/g, `from ${JSON.stringify(join(ROOT, "src", "mod.ts"))}`)
-        .replaceAll(/\bDIR\b/g, MODEL)
-        .replaceAll(/\bOUT\b/g, join(folder, "out"));
+      const source = text.replaceAll(/\bDIR\b/g, MODEL).replaceAll(/\bOUT\b/g, join(folder, "out"));
       writeFileSync(file, source);
       await import(file);
     } finally {
@@ -153,7 +150,10 @@ test("the modules and programs of all pages have no type errors", () => {
     typed.forEach(({ text }, i) => {
       writeFileSync(join(folder, `block_${i}.ts`), `${text}\nexport {};\n`);
     });
-    const options = { noEmit: true, paths: { grpu: ["../../src/mod.ts"] }, rootDir: "../.." };
+    const { imports } = JSON.parse(readFileSync(join(ROOT, "deno.json"), "utf8"));
+    const own = Object.entries<string>(imports).filter(([name]) => /^grpu\b/.test(name));
+    const paths = Object.fromEntries(own.map(([name, path]) => [name, [join(ROOT, path)]]));
+    const options = { noEmit: true, paths, rootDir: "../.." };
     const config = { extends: "../../tsconfig.json", compilerOptions: options, include: ["*.ts"] };
     writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
     const compiler = join(ROOT, "node_modules", "typescript", "bin", "tsc");

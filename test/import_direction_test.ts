@@ -43,6 +43,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   cli: ["*"],
   "cli.ts": ["*"],
   "mod.ts": ["*"],
+  "node.ts": ["*"],
 };
 
 /** Where `process`, `Deno`, node: modules, `globalThis` and `navigator.gpu` may appear. */

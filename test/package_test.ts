@@ -7,6 +7,11 @@ const read = (name: string) => JSON.parse(readFileSync(new URL(name, root), "utf
 const manifest = read("package.json");
 const deno = read("deno.json");
 
+const DOORS = Object.entries(manifest.exports as Record<string, { default: string; types: string }>).filter(
+  ([door]) => door !== "./package.json",
+);
+const isOwn = (name: string) => /^grpu(\/|$)/.test(name);
+
 interface Locked {
   version?: string;
   resolved?: string;
@@ -40,21 +45,34 @@ describe("package-lock.json", () => {
 
 describe("deno.json", () => {
   test("asks for the versions of package.json", () => {
-    const { grpu: _, ...imports } = deno.imports as Record<string, string>;
+    const packages = Object.entries(deno.imports as Record<string, string>).filter(([name]) => !isOwn(name));
     const wanted = Object.entries(manifest.dependencies).map(([name, range]) => [
       name,
       `npm:${name}@${range}`,
     ]);
-    expect(imports).toEqual(Object.fromEntries(wanted));
+    expect(Object.fromEntries(packages)).toEqual(Object.fromEntries(wanted));
     expect(deno.version).toBe(manifest.version);
+  });
+
+  test("has the doors of package.json, for others and for itself", () => {
+    const own = Object.entries(deno.imports).filter(([name]) => isOwn(name));
+    expect(own.map(([name, path]) => [name.replace("grpu", "."), path])).toEqual(
+      Object.entries(deno.exports),
+    );
+    const doors = Object.entries(deno.exports as Record<string, string>).map(([door, path]) => [
+      door,
+      path.replace("./src/", "./dist/").replace(".ts", ".js"),
+    ]);
+    expect(Object.fromEntries(DOORS.map(([door, { default: file }]) => [door, file]))).toEqual(
+      Object.fromEntries(doors),
+    );
   });
 });
 
 test("what package.json offers has a source", () => {
-  const offered = [manifest.bin.grpu, manifest.exports["."].default, manifest.exports["."].types];
+  const offered = [manifest.bin.grpu, ...DOORS.flatMap(([, { default: file, types }]) => [file, types])];
   for (const path of offered) {
     const source = path.replace(/^(\.\/)?dist\//, "src/").replace(/\.js$|\.d\.ts$/, ".ts");
     expect(existsSync(new URL(source, root)), `${path} from ${source}`).toBe(true);
   }
-  expect(existsSync(new URL(deno.exports, root))).toBe(true);
 });

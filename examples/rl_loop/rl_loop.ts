@@ -11,7 +11,6 @@ import { mkdir } from "node:fs/promises";
 import {
   type Backend,
   byteTokenizer,
-  groupAdvantages,
   LanguageModel,
   LocalBackend,
   openDevice,
@@ -20,6 +19,7 @@ import {
   TinkerBackend,
   type TrainBatch,
 } from "grpu";
+import { groupAdvantages } from "grpu/algorithm";
 
 const config = {
   prompts_per_batch: 4,

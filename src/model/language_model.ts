@@ -11,7 +11,7 @@ import { startLoading } from "./files/loading.ts";
 import { FoldedWeights } from "./generate/folded.ts";
 import { Sampler } from "./generate/sampler.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { LoraAdapter, type LoraConfig } from "./train/lora_adapter.ts";
+import { LoraAdapter, type LoraConfig, type LoraOptions, loraConfig } from "./train/lora_adapter.ts";
 import { AdamW } from "./train/optimizer.ts";
 import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./train/passes.ts";
 import { type GradientSink, Transformer } from "./transformer.ts";
@@ -21,7 +21,7 @@ export { type PassLoss, type PassOutputs, slicePacked } from "./train/passes.ts"
 
 export interface LanguageModelOptions {
   /** Train an adapter and leave the weights; without it all weights are trained. */
-  readonly lora?: LoraConfig | undefined;
+  readonly lora?: LoraOptions | undefined;
   /** Of the adapter's or a fresh model's first values. Default 0. */
   readonly seed?: number;
   /** Tokens per pass; longer batches are worked through in several. Default 8192. */
@@ -66,7 +66,7 @@ export class LanguageModel {
     this.base = shared.base;
     this.device = shared.base.device;
     this.config = shared.base.config;
-    if (options.lora) this.adapter = new LoraAdapter(this.base, options.lora, options.seed ?? 0);
+    if (options.lora) this.adapter = new LoraAdapter(this.base, loraConfig(options.lora), options.seed ?? 0);
   }
 
   private static over(base: Weights, options: LanguageModelOptions): LanguageModel {

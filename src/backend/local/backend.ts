@@ -10,6 +10,7 @@ import {
   rowsOfTokens,
 } from "../../algorithm/mod.ts";
 import type { Data, Device } from "../../compute/device.ts";
+import { openDevice } from "../../compute/open.ts";
 import type {
   Backend,
   LossSpec,
@@ -24,8 +25,13 @@ import type {
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
-import type { LanguageModel, PassLoss, PassOutputs } from "../../model/language_model.ts";
-import type { ModelMark } from "../../model/open_model.ts";
+import type {
+  LanguageModel,
+  LanguageModelOptions,
+  PassLoss,
+  PassOutputs,
+} from "../../model/language_model.ts";
+import { loadModel, type ModelMark, openModel } from "../../model/open_model.ts";
 import { Scratch } from "../../model/scratch.ts";
 import type { Weights } from "../../model/weights.ts";
 import { loadCheckpoint, saveCheckpoint } from "./checkpoint.ts";
@@ -33,12 +39,17 @@ import { loadCheckpoint, saveCheckpoint } from "./checkpoint.ts";
 export interface LocalBackendOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;
-  /** For people: a folder's or a run's name. */
-  readonly name: string;
+  /** For people: a folder's or a run's name. Default `model`. */
+  readonly name?: string;
   /** The base model, recorded in an adapter's files. */
   readonly base?: ModelMark;
   /** The folder whose weights the model has, for a backend that only samples and scores. */
   readonly fixedTo?: string;
+}
+
+export interface OpenLocalOptions extends LanguageModelOptions {
+  /** Default: {@link openDevice}'s choice. */
+  readonly device?: Device;
 }
 
 export class LocalBackend implements Backend {
@@ -56,11 +67,24 @@ export class LocalBackend implements Backend {
     this.tokenizer = options.tokenizer;
   }
 
+  /**
+   * Opens a folder of a model, or of an adapter and its base, to train it. Without `lora` all weights are trained.
+   * @example
+   *     const backend = await LocalBackend.open("models/Qwen3-0.6B", { lora: { rank: 16 } });
+   * @throws {ConfigError} for a folder that cannot be read
+   */
+  static async open(folder: string, options: OpenLocalOptions = {}): Promise<LocalBackend> {
+    const opened = await openModel(folder);
+    const device = options.device ?? (await openDevice());
+    const model = await loadModel(device, opened, options);
+    return new LocalBackend({ model, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
+  }
+
   get model(): ModelDescription {
     const { config, contextLength, parameters, trainableParameters } = this.languageModel;
     const eosTokenIds = [...new Set([...config.eosTokenIds, ...(this.tokenizer?.eosTokenIds ?? [])])];
     return {
-      name: this.options.name,
+      name: this.options.name ?? "model",
       vocabSize: config.vocabSize,
       contextLength,
       eosTokenIds,

@@ -42,11 +42,17 @@ async function load(file: string): Promise<void> {
     await import(pathToFileURL(file).href);
     return;
   }
-  const [{ createJiti }, grpu, zod] = await Promise.all([
-    import("jiti"),
-    import("../../mod.ts"),
-    import("zod"),
-  ]);
-  const jiti = createJiti(import.meta.url, { virtualModules: { grpu, zod }, interopDefault: false });
+  const { createJiti } = await import("jiti");
+  const virtualModules = {
+    grpu: await import("../../mod.ts"),
+    "grpu/algorithm": await import("../../algorithm/mod.ts"),
+    "grpu/chat": await import("../../chat/mod.ts"),
+    "grpu/compute": await import("../../compute/mod.ts"),
+    "grpu/model": await import("../../model/mod.ts"),
+    "grpu/node": await import("../../node.ts"),
+    "grpu/train": await import("../../loop/mod.ts"),
+    zod: await import("zod"),
+  };
+  const jiti = createJiti(import.meta.url, { virtualModules, interopDefault: false });
   await jiti.import(file);
 }

@@ -10,8 +10,8 @@ import { damageOf, sealFolder, syncDirectory, syncFile } from "./seal.ts";
 import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./store.ts";
 
 export interface FolderCheckpointsOptions {
-  /** `auto`: the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
-  readonly resumeMode: "auto" | "disable" | "resume_path";
+  /** `auto` (the default): the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
+  readonly resumeMode?: "auto" | "disable" | "resume_path";
   readonly resumeFrom?: string | undefined;
   /** Checkpoints kept, the newest; all if absent. The best one is kept besides. */
   readonly keep?: number | undefined;
@@ -37,7 +37,7 @@ const NAME = /^(global|warmup)_step_(\d+)$/;
 /**
  * Keeps a run's checkpoints in a folder, which is made when the first is saved.
  * @example
- *     const checkpoints = new FolderCheckpoints<LoopState>("runs/sums", { resumeMode: "auto", keep: 2 });
+ *     const checkpoints = new FolderCheckpoints<LoopState>("runs/sums", { keep: 2 });
  *     await train({ ...run, checkpoints });
  */
 export class FolderCheckpoints<State> implements CheckpointStore<State> {
@@ -46,7 +46,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   /** What `find` answered, until there is something newer. */
   private found?: Promise<Checkpoint<State> | undefined> | undefined;
 
-  constructor(dir: string, options: FolderCheckpointsOptions) {
+  constructor(dir: string, options: FolderCheckpointsOptions = {}) {
     this.dir = dir;
     this.options = options;
   }

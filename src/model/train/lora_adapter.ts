@@ -30,6 +30,14 @@ export interface LoraConfig {
 export const ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"] as const;
 export const MLP_TARGETS = ["gate_proj", "up_proj", "down_proj"] as const;
 
+/** A {@link LoraConfig} with defaults: `alpha` 32, every matrix of attention and MLP. */
+export type LoraOptions = Pick<LoraConfig, "rank"> & Partial<LoraConfig>;
+
+export function loraConfig(options: LoraOptions): LoraConfig {
+  const { alpha = 32, targets = [...ATTENTION_TARGETS, ...MLP_TARGETS] } = options;
+  return { ...options, alpha, targets };
+}
+
 /** `model.layers.0.self_attn.q_proj` of `model.layers.0.self_attn.q_proj.weight`. */
 export function moduleOf(tensor: string): string {
   return tensor.replace(/\.weight$/, "");

@@ -1,0 +1,23 @@
+/**
+ * The compute engine: a device, buffers on it, and kernels as values with a reference in TypeScript. `openDevice` takes
+ * WebGPU where an adapter answers (Node, Deno, a page), else the CPU.
+ *
+ * Stable in 0.x: `openDevice`, `Device`, `readFloats`. A minor version may change the rest.
+ * @module
+ */
+export { CpuDevice } from "./cpu.ts";
+export {
+  type Buffer,
+  type Data,
+  type Device,
+  type DeviceInfo,
+  type DeviceLimits,
+  type DispatchOptions,
+  type ReadRequest,
+  readFloats,
+} from "./device.ts";
+export { defineKernel, folded, type Grid, type Kernel } from "./kernel.ts";
+export { matmul, matmulFamily } from "./matmul/matmul.ts";
+export type { MatmulOptions, Matrix } from "./matmul/product.ts";
+export { type DeviceName, type OpenDeviceOptions, openDevice } from "./open.ts";
+export { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";

@@ -1,0 +1,34 @@
+/**
+ * The training loop in parts: the eight stages, one step over them, hooks, and stages of your own.
+ *
+ * Stable in 0.x: `train`, `trainStep`, the names of the stages and settings. A minor version may add to `Run` and to
+ * what stages receive.
+ * @module
+ */
+export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "../data/pack.ts";
+export type {
+  Accepted,
+  AdvantageOptions,
+  Candidates,
+  EstimateAdvantages,
+  Grouping,
+  GroupingHook,
+  LoopState,
+  RejectionFunction,
+  RejectionInput,
+  Run,
+  StageContext,
+  Staged,
+  Stages,
+  TrainOptions,
+  TrainOutcome,
+} from "./contract.ts";
+export { registerStage, registerWrapper } from "./pipeline/registered.ts";
+export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./pipeline/stage.ts";
+export { type LoopSettings, loopSettings } from "./settings.ts";
+export { estimateAdvantages, estimateAdvantagesOn } from "./stages/estimate.ts";
+export { registerGrouping, registerRejection } from "./stages/hooks.ts";
+export { groupByTaskAndName } from "./stages/transform.ts";
+export { STAGES } from "./stages.ts";
+export { trainStep } from "./step.ts";
+export { train } from "./train.ts";

@@ -1,0 +1,20 @@
+/**
+ * What a training program on a machine has besides: checkpoints and logs in folders, progress on a terminal, the page of
+ * a run. It needs Node or Deno; everything else of grpu also runs in a page.
+ *
+ * Stable in 0.x: `FolderCheckpoints`, `ConsoleLogger`, `jsonlFiles`, `ReportFile`, `TensorBoardFile`, and the names and
+ * fields of the files that they write. A minor version may change the rest.
+ * @module
+ */
+export {
+  FolderCheckpoints,
+  type FolderCheckpointsOptions,
+  readCheckpoint,
+} from "./log/checkpoint/folder_checkpoints.ts";
+export { ConsoleLogger } from "./log/loggers/console.ts";
+export { EpisodeFiles } from "./log/loggers/episode_files.ts";
+export { GroupsFile, jsonlFiles, MetricsFile, SamplesFile } from "./log/loggers/jsonl.ts";
+export { ReportFile, type ReportOptions } from "./log/loggers/report_file.ts";
+export { TensorBoardFile } from "./log/loggers/tensorboard.ts";
+export { openWandb, type WandbOptions } from "./log/loggers/wandb.ts";
+export { diskFolder } from "./model/files/disk.ts";
