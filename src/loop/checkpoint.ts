@@ -1,4 +1,4 @@
-/** Saving a run and going on from there. The folders themselves are log/checkpoint/folder_checkpoints.ts's work. */
+/** Saving and resuming a run. The checkpoint store writes the folders (log/checkpoint/). */
 import type { Backend } from "../contract/backend.ts";
 import { markOf } from "../data/dataset.ts";
 import type { Task } from "../data/types.ts";
@@ -20,7 +20,7 @@ export interface Resuming extends Omit<Saving, "settings"> {
   readonly tasks: { readonly train: readonly Task[] };
 }
 
-/** The state after a whole step, bound to the weights and the log lines of this moment. */
+/** Adds the current weight version and log positions to the state after a whole step. */
 export async function seal(
   state: LoopState,
   { backend, loggers }: Pick<Saving, "backend" | "loggers">,
@@ -31,10 +31,10 @@ export async function seal(
 }
 
 /**
- * Saves weights, optimiser and loop under the step's name, marked as the best where it is. Weights that a step changed
- * without coming to its end belong to no state: then nothing is saved, and a warning says so.
+ * Saves weights, optimiser and state under the name of the step; the best so far gets a mark. Saves nothing, with a
+ * warning, after a step that changed the weights and did not finish: its weights belong to no state.
  */
-export async function saveCheckpoint(
+export async function saveRun(
   { backend, checkpoints, settings, warn }: Saving,
   state: LoopState,
 ): Promise<void> {
@@ -48,22 +48,22 @@ export async function saveCheckpoint(
 }
 
 function torn({ step }: LoopState): string {
-  return `The step after step ${step} is not saved: it was stopped after it had changed the weights and before it was whole. A resumed run goes on from the checkpoint before it`;
+  return `Step ${step + 1} is not saved: it stopped after it changed the weights and before it was whole. A resumed run continues from the checkpoint before it.`;
 }
 
-/** True right after the best validation so far. */
+/** True directly after the best validation so far. */
 export function isBest(state: LoopState): state is LoopState & Required<Pick<LoopState, "best">> {
   return state.best?.step === state.step;
 }
 
-/** Puts backend and logs back to where the checkpoint was made, and warns when the data is no longer the same. */
+/** Returns backend and logs to the checkpoint; warns when the training data has changed since. */
 export async function resumeFrom(
   checkpoint: Checkpoint<LoopState> | undefined,
   { backend, checkpoints, loggers, tasks, warn }: Resuming,
 ): Promise<LoopState> {
   const data = markOf(tasks.train);
   if (!checkpoint) {
-    // What a run wrote that ended before its first checkpoint is written again.
+    // Lines of a run that ended before its first checkpoint are written again.
     if (checkpoints) for (const logger of loggers) await logger.rewind?.(0);
     return seal({ ...START, data }, { backend, loggers });
   }
@@ -72,15 +72,16 @@ export async function resumeFrom(
   await rewind(loggers, state);
   const before = state.data;
   if (before && before.hash !== data.hash) {
-    const now = data.rows === before.rows ? "rows of other content or order" : `${data.rows} rows`;
+    const now =
+      data.rows === before.rows ? "rows with other content or in another order" : `${data.rows} rows`;
     warn(
-      `The training data was ${before.rows} rows and is now ${now}: from step ${state.step + 1} on, batches are drawn from the new rows, in another order than that of the run that was begun.`,
+      `The training data has changed from ${before.rows} rows to ${now}: from step ${state.step + 1} on, batches come from the new rows, in a new order.`,
     );
   }
   return seal({ ...state, data }, { backend, loggers });
 }
 
-/** Takes back what was logged after the state; a logger that was not there then keeps what it has. */
+/** Removes log lines written after the state. Loggers added since then are not rewound. */
 export async function rewind(loggers: readonly Logger[], { logged }: LoopState): Promise<void> {
   for (const [i, logger] of loggers.entries()) {
     const position = logged[nameOf(logger, i)];

@@ -15,7 +15,7 @@ export const START: LoopState = {
   logged: {},
 };
 
-/** Tasks of a training step. Where generation runs ahead, `async_training.mini_batch_size` is the batch. */
+/** Tasks of a training step. Asynchronous training has a batch size of its own: `async_training.mini_batch_size`. */
 export function batchSizeOf({ data, rejection_sample, async_training }: LoopSettings): number {
   const size = async_training.enable ? async_training.mini_batch_size : data.train_batch_size;
   return size * rejection_sample.multiplier;
@@ -26,8 +26,8 @@ function order(tasks: readonly Task[], settings: LoopSettings) {
 }
 
 /**
- * `total_batches`, or as many as the epochs hold; none when the run only validates.
- * @throws {ConfigError} when the data set is smaller than one batch.
+ * `total_batches`, or the number of batches in all epochs; 0 when the run only validates.
+ * @throws {ConfigError} when the data set is smaller than one batch
  */
 export function totalSteps(tasks: readonly Task[], settings: LoopSettings): number {
   const { total_batches, total_epochs, val_only } = settings.trainer;
@@ -36,7 +36,7 @@ export function totalSteps(tasks: readonly Task[], settings: LoopSettings): numb
   return total_batches > 0 ? total_batches : perEpoch * total_epochs;
 }
 
-/** The tasks of the step after `state`, and the epoch that they belong to. */
+/** The tasks of the step after `state`, and their epoch. */
 export function nextBatch(
   tasks: readonly Task[],
   { state, settings }: { state: LoopState; settings: LoopSettings },
@@ -45,7 +45,7 @@ export function nextBatch(
   return { batch: Array.from(rows, (row) => tasks[row]!), epoch };
 }
 
-/** The tasks of a batch by its number, from 0. */
+/** The tasks of batch number `batch`, from 0. */
 export function taskBatch(
   tasks: readonly Task[],
   { batch, settings }: { batch: number; settings: LoopSettings },

@@ -1,7 +1,7 @@
 /** The training loop: warm-up, then training steps, with validation and checkpoints between them. */
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import { isBest, resumeFrom, rewind, saveCheckpoint, seal } from "./checkpoint.ts";
+import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
 import type { TrainOptions, TrainOutcome } from "./contract.ts";
 import { runFrom } from "./run.ts";
 import { totalSteps } from "./state.ts";
@@ -10,9 +10,10 @@ import { validate } from "./validate.ts";
 import { warmupStep } from "./warmup.ts";
 
 /**
- * Trains to the last step, or to the signal. A step counts when it is whole: an aborted one leaves no trace, so that
- * the resumed run equals the uninterrupted one bit for bit. The signal stops a step before its update and lets it come to
- * its end after that; where a stage throws the signal's reason even so, the step is not saved, and a warning says so.
+ * Trains to the last step, or until the signal aborts. Only whole steps count: an aborted step leaves no trace, so that a
+ * resumed run equals an uninterrupted one bit for bit. The signal stops a step before its update, never after; if a stage
+ * throws the signal's reason after the update anyway, the step is not saved, and a warning says so.
+ * @throws {ConfigError} for options that cannot work, and for a run that trains on nothing
  */
 export async function train(options: TrainOptions): Promise<TrainOutcome> {
   const run = runFrom(options);
@@ -38,7 +39,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       state = await seal(await warmupStep(run, state), run);
     }
     if (state.warmup > saved.warmup) {
-      await saveCheckpoint(run, state);
+      await saveRun(run, state);
       saved = state;
     }
     if (state.step === 0 && settings.algorithm.kl_beta > 0 && !val_only) run.backend.freezeReference?.();
@@ -50,7 +51,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
       if (state.step >= total || val_only) break;
       const isSaveDue = (save_freq > 0 && state.step % save_freq === 0) || isBest(state);
       if (isSaveDue && state.step > saved.step) {
-        await saveCheckpoint(run, state);
+        await saveRun(run, state);
         saved = state;
       }
       signal.throwIfAborted();
@@ -65,7 +66,7 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
     await run.generation?.stop();
     run.failures.finish();
   }
-  if (state !== saved && !val_only) await saveCheckpoint(run, state);
+  if (state !== saved && !val_only) await saveRun(run, state);
   for (const logger of run.loggers) await logger.finish?.();
   return { state, isComplete: val_only ? hasValidated : state.step >= total };
 }

@@ -1,4 +1,4 @@
-/** Steps that train nothing: why, how many in a row, and when they end the run. */
+/** Steps that train no group: why, how many in a row, and when they end the run. */
 import type { Metrics } from "../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -6,7 +6,7 @@ import type { Held, LoopState, StepReport } from "./contract.ts";
 import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
 
-/** The state after a step. Steps whose groups wait for a later one are not counted. */
+/** The state after a step. A step that holds its groups back for a later one does not count as untrained. */
 export function afterStep(
   { untrained, ...before }: LoopState,
   { step, held, report }: { step: number; held: Held; report: StepReport },
@@ -19,8 +19,8 @@ export function afterStep(
 }
 
 /**
- * Ends a run that trains on nothing.
- * @throws {ConfigError} after `training.max_untrained_steps` such steps in a row, and at the end of a run that never trained.
+ * Ends a run that trains no group.
+ * @throws {ConfigError} after `training.max_untrained_steps` such steps in a row, and at the end of a run that never trained
  */
 export function checkUntrained(
   { untrained, step }: LoopState,
@@ -31,7 +31,7 @@ export function checkUntrained(
   const isNever = step >= it.total && untrained.steps === step;
   if (limit === 0 || (untrained.steps < limit && !isNever)) return;
   throw new ConfigError(
-    `Cannot go on training: the last ${untrained.steps} steps trained no group. Step ${step}: ${untrained.why}. ` +
+    `Cannot continue training: the last ${untrained.steps} steps trained no group. Step ${step}: ${untrained.why}. ` +
       "Correct the reward, the data or the filters, or raise training.max_untrained_steps.",
     { kind: "code" },
   );
@@ -39,12 +39,12 @@ export function checkUntrained(
 
 const NO_GROUP = "nothing trained: no group was left";
 
-/** True where the update has had its turn, in whichever round. */
+/** True when any round of the step ran its update. */
 function hasTrained({ groups, metrics }: StepReport): boolean {
   return groups.length > 0 || "time/update" in metrics;
 }
 
-/** Why no group of a step trains, or why training on them changes nothing; undefined for a step that teaches. */
+/** Why a step trains no group, or why its update changes nothing; undefined for any other step. */
 export function whyUntrained({ metrics, episodes, groups }: StepReport): string | undefined {
   if (hasTrained({ metrics, episodes, groups }))
     return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
@@ -68,7 +68,7 @@ const ENDINGS: Readonly<Record<string, string>> = {
   max_prompt_length_exceeded: "had a prompt longer than data.max_prompt_length",
 };
 
-/** What became of the rollouts that left nothing to train on. */
+/** How the rollouts without a trainable trajectory ended. */
 function endings(episodes: readonly Episode[]): string[] {
   const lost = episodes.filter(
     ({ termination_reason, trajectories }) => trajectories.length === 0 || termination_reason in ENDINGS,

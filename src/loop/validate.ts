@@ -1,4 +1,4 @@
-/** Validation: attempts on held-out tasks, scored and never trained on. */
+/** Validation: attempts at held-out tasks, which are scored and never trained on. */
 import type { Metrics } from "../contract/backend.ts";
 import type { Episode, Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -10,8 +10,9 @@ import { rewardMetrics } from "./stages/advantage_metrics.ts";
 import { stageContext } from "./step.ts";
 
 /**
- * Runs every validation task `rollout.n_val` times and logs the scores; the state after it. When it is stopped, loggers
- * that take partial scores get those of the attempts that had ended.
+ * Attempts every validation task `rollout.n_val` times and logs the scores. Returns the state after it. When the signal
+ * stops it, loggers that take partial scores get those of the finished attempts.
+ * @throws {ConfigError} when it does not measure `training.metric_for_best_model`
  */
 export async function validate(run: Run, state: LoopState): Promise<LoopState> {
   const { settings, loggers } = run;
@@ -32,13 +33,13 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
     throw error;
   });
   const whole = record(scores(rewards, { episodes, settings }), episodes);
-  // Before anything is written: it refuses a metric that is not measured.
+  // Before anything is logged, because it may throw.
   const best = bestOf(state, { metrics: whole.metrics, training: settings.training });
   for (const logger of loggers) await logger.log(whole);
   return { ...state, validated: state.step, ...best };
 }
 
-/** Every attempt, batch by batch. `seen` gathers episodes as they end. */
+/** Every attempt, batch by batch. Adds episodes to `seen` as they end. */
 async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
   const { settings, stages, loggers, tasks } = run;
   const size = settings.data.val_batch_size > 0 ? settings.data.val_batch_size : tasks.val.length;
@@ -46,7 +47,7 @@ async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
   const episodes: Episode[] = [];
   const rewards: Metrics[] = [];
   for (let from = 0; from < tasks.val.length; from += size) {
-    // Task indexes restart with every batch; within the whole set they go on.
+    // Task indexes restart with every batch; make them count over the whole set.
     const placed = (episode: Episode) => ({ ...episode, task_index: episode.task_index + from });
     const onEpisode = (episode: Episode) => {
       seen.push(placed(episode));
@@ -86,8 +87,8 @@ function scores(
 }
 
 /**
- * This validation, where `metric_for_best_model` says that it is better than those before. The best is one of the run's
- * own steps: the model before the first of them is neither a candidate nor a bar.
+ * This validation, if it is the best so far by `metric_for_best_model`. The model before the first step does not count,
+ * neither as the best nor as the value to beat.
  */
 function bestOf(
   { best, step }: LoopState,
@@ -98,12 +99,12 @@ function bestOf(
   const value = metrics[name];
   if (value === undefined) {
     throw new ConfigError(
-      `Cannot choose the best checkpoint as validation does not measure ${name}: it measures ${Object.keys(metrics).join(", ")}`,
+      `Cannot choose the best checkpoint: validation does not measure ${name}. Set training.metric_for_best_model to one of ${Object.keys(metrics).join(", ")}.`,
       { path: "training.metric_for_best_model" },
     );
   }
   if (step === 0) return {};
-  // Of equals the first; a value that is not a number is never the best.
+  // The first of equal values wins; NaN never does.
   const isBetter = best === undefined || (greater_is_better ? value > best.value : value < best.value);
   return isBetter && Number.isFinite(value) ? { best: { step, value } } : {};
 }
@@ -116,8 +117,8 @@ function meanOfEach(measured: readonly Metrics[]): Metrics {
 }
 
 /**
- * By data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and for `n`; and
- * the mean of what the rollouts reported. Masked episodes count too. At k = n, pass@k is the share of tasks that any
+ * By data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and for `n`; the
+ * means of the rollouts' metrics. Masked episodes count too. At k = n, pass@k is the share of tasks that at least one
  * attempt solved.
  */
 export function passRates(episodes: readonly Episode[], n: number): Metrics {
@@ -151,7 +152,7 @@ function passSizes(n: number): number[] {
 }
 
 /**
- * The chance that one of `k` attempts is correct, estimated without bias from n attempts of which c are:
+ * Unbiased estimate, from n attempts with c correct, of the chance that one of `k` attempts is correct:
  * 1 - C(n - c, k) / C(n, k), as a product that does not overflow. With fewer than `k` attempts: whether any is correct.
  * @see Chen et al. 2021, https://arxiv.org/abs/2107.03374, equation 1
  */

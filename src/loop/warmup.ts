@@ -1,5 +1,4 @@
-/** The supervised warm-up of a new model: cross-entropy on worked examples, before there is anything to reinforce. */
-
+/** The supervised warm-up of a new model: cross-entropy on worked examples, until there is behaviour to reinforce. */
 import { Transcript } from "../chat/transcript.ts";
 import type { Metrics, TrainBatch } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
@@ -8,7 +7,7 @@ import { randomStream, STREAM_SEEDS } from "../random.ts";
 import type { Example } from "../task/rollout.ts";
 import type { LoopState, Run } from "./contract.ts";
 
-/** One supervised optimiser step; the state after it. */
+/** Takes one supervised optimiser step. Returns the state after it. */
 export async function warmupStep(run: Run, state: LoopState): Promise<LoopState> {
   const { backend, settings, loggers } = run;
   const { steps, learning_rate } = settings.warmup;
@@ -43,9 +42,9 @@ export async function warmupStep(run: Run, state: LoopState): Promise<LoopState>
   return { ...state, warmup };
 }
 
-/** Steps over which the learning rate rises. */
+/** Length of the learning rate's rise. */
 const RISE_STEPS = 20;
-/** The learning rate ends at this share: noise of the last steps would be all that RL sees of the model. */
+/** The learning rate falls to this share, so that noise of the last steps does not dominate the model that RL starts from. */
 const LAST_SHARE = 0.05;
 
 /** Factor on `warmup.learning_rate`: a short rise, a constant half, a linear fall. */
@@ -54,7 +53,7 @@ function warmupScale(step: number, steps: number): number {
   return Math.min((step + 1) / Math.min(RISE_STEPS, steps), Math.max(fall, LAST_SHARE));
 }
 
-/** `actor/pg_loss` of a supervised step is its cross-entropy: `warmup/loss`, and so on. */
+/** `actor/pg_loss` of a supervised step is its cross-entropy: it becomes `warmup/loss`. */
 function renamed(metrics: Metrics): Metrics {
   const name = (key: string) => `warmup/${key.replace(/^.*\//, "").replace("pg_loss", "loss")}`;
   return Object.fromEntries(Object.entries(metrics).map(([key, value]) => [name(key), value]));
@@ -65,12 +64,12 @@ function exampleBatch({ backend, settings, examples }: Run, number: number): Tra
   const { batch_size, examples: limit } = settings.warmup;
   const { tokenizer } = backend;
   if (!tokenizer) {
-    const message = `Cannot warm up as the backend ${backend.name} has no tokenizer`;
+    const message = `Cannot warm up: the backend ${backend.name} has no tokenizer. Set warmup.steps=0.`;
     throw new UnsupportedError(message, { part: backend.name, capability: "tokenizer" });
   }
   if (examples.length === 0) {
     const message =
-      "Cannot warm up as the task has no worked examples: give rows an answer, or set warmup.steps=0";
+      "Cannot warm up: the task has no worked examples. Give the rows an answer, or set warmup.steps=0.";
     throw new ConfigError(message, { path: "warmup.steps" });
   }
   const random = randomStream(STREAM_SEEDS.warmup(settings.training.seed, number));

@@ -78,7 +78,7 @@ test("without a tokenizer, rollouts on token ids train and text is refused", asy
   const [step] = ids.log.of("train")[0]!.episodes?.[0]?.trajectories[0]?.steps ?? [];
   expect(step).toMatchObject({ model_response: "", response_ids: expect.any(Array) });
   await expect(train(text.run)).rejects.toThrow(
-    /the backend custom has no tokenizer: call policy.complete with token ids/,
+    /the backend custom has no tokenizer. Call policy.complete with token ids/,
   );
 });
 

@@ -190,7 +190,7 @@ describe("the openai package", () => {
       [0, 9],
     ]);
     expect(warnings).toEqual([
-      "An agent asks for temperature=0; the run samples with temperature=0.7 (rllm.rollout).",
+      "An agent requests temperature=0; the run samples with temperature=0.7 (rllm.rollout).",
     ]);
   });
 

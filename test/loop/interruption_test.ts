@@ -168,9 +168,7 @@ test.each<keyof Stages>(["update", "log"])(
     expect(outcome).toMatchObject({ isComplete: false, state: { step: 2, weightVersion: 2 } });
     expect(logged).toEqual([0, 1, 2]);
     expect(steps).toEqual([]);
-    expect(said).toEqual([
-      expect.stringMatching(/The step after step 2 is not saved: .* changed the weights/),
-    ]);
+    expect(said).toEqual([expect.stringMatching(/Step 3 is not saved: .* changed the weights/)]);
   },
 );
 

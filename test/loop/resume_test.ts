@@ -213,7 +213,7 @@ test("greater_is_better=false keeps the smallest value, and an unknown metric na
   expect(state.best?.value).toBe(Math.min(...values.map(({ value }) => value)));
   const unknown = fileRun("unknown", {}, { ...SETTINGS, training: { metric_for_best_model: "val/nothing" } });
   await expect(train(unknown.run)).rejects.toThrow(
-    /does not measure val\/nothing: it measures .*val\/copy\/pass@1/,
+    /does not measure val\/nothing\. Set training.metric_for_best_model to one of .*val\/copy\/pass@1/,
   );
 });
 
@@ -313,16 +313,16 @@ test("a folder that another process took keeps its checkpoints, and the one bein
 });
 
 test.each([
-  ["fewer rows", (tasks: Task[]) => tasks.slice(0, 12), /was 16 rows and is now 12 rows/],
+  ["fewer rows", (tasks: Task[]) => tasks.slice(0, 12), /has changed from 16 rows to 12 rows/],
   [
     "rows in another order",
     (tasks: Task[]) => [...tasks].reverse(),
-    /16 rows and is now rows of other content or order/,
+    /from 16 rows to rows with other content or in another order/,
   ],
   [
     "another answer",
     (tasks: Task[]) => tasks.map((task, i) => (i === 7 ? { ...task, metadata: { answer: "a" } } : task)),
-    /rows of other content/,
+    /rows with other content/,
   ],
 ])("a resumed run whose data has %s says so", async (_, change, message) => {
   const stopped = fileRun("data");

@@ -3,7 +3,7 @@ import type { Advantages, Backend } from "../../src/contract/backend.ts";
 import { packGroups } from "../../src/data/pack.ts";
 import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import type { StageContext } from "../../src/loop/contract.ts";
-import { shapeRewards } from "../../src/loop/rollout/attempt.ts";
+import { shapeRewards } from "../../src/loop/rollout/episode.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import { advantages } from "../../src/loop/stages/advantages.ts";
 import { batch } from "../../src/loop/stages/batch.ts";

@@ -1,5 +1,4 @@
-/** The policy that a rollout is given: the model as a function or as OpenAI's API, every call recorded as a step. */
-
+/** The policy of a rollout: the model as a function or as OpenAI's API. Records every call as a step. */
 import { type ChatClient, type FetchFunction, LOCAL_BASE_URL } from "../../chat/endpoint.ts";
 import { parseReply, toolFormatOf } from "../../chat/reply.ts";
 import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
@@ -27,26 +26,26 @@ export interface PolicyOptions {
   readonly maxPromptLength: number;
   readonly isValidation: boolean;
   readonly signal: AbortSignal;
-  /** Of this attempt; each call mixes its own number in. */
+  /** Of this attempt; each call derives its own from it. */
   readonly seed: number;
   readonly rank: number;
   /** Keeps the reasoning of earlier turns in later prompts. Default false. */
-  readonly accumulateReasoning?: boolean;
-  /** More names for the chat template, in every call. */
+  readonly accumulateReasoning?: boolean | undefined;
+  /** Further variables of the chat template, for every call. */
   readonly variables?: Readonly<Record<string, unknown>>;
   readonly warn?: ((message: string) => void) | undefined;
 }
 
-/** One attempt's view of the model, and what it recorded. */
+/** The policy of one attempt, and what it recorded. */
 export interface AttemptPolicy {
   readonly policy: Policy;
-  /** Of all agents that called the model, in order of their making. */
+  /** Of all agents that called the model, in order of creation. */
   trajectories(): RolloutTrajectory[];
-  /** Why a call was refused: an agent that speaks HTTP saw an error of the API, and may have thrown its own. */
+  /** Why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
   refused(): TerminationReason | undefined;
 }
 
-/** Where the backend has no tokenizer, calls are made with token ids, and their text is empty. */
+/** Without a tokenizer, calls take token ids, and their text is empty. */
 export function createPolicy(options: PolicyOptions): AttemptPolicy {
   const tokenizer = options.backend.tokenizer ?? noTokenizer(options.backend);
   const attempt: AttemptState = { ...options, tokenizer, agents: [], refused: undefined };
@@ -58,11 +57,11 @@ export function createPolicy(options: PolicyOptions): AttemptPolicy {
   };
 }
 
-/** @throws {UnsupportedError} for whatever is asked of it. */
+/** A tokenizer whose methods throw {@link UnsupportedError}. */
 function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: Backend): Tokenizer {
   const refuse = (): never => {
     throw new UnsupportedError(
-      `Cannot turn text into tokens, or back, as the backend ${name} has no tokenizer: call policy.complete with token ids, or give the backend one`,
+      `Cannot convert between text and tokens: the backend ${name} has no tokenizer. Call policy.complete with token ids, or give the backend a tokenizer.`,
       { part: name, capability: "tokenizer" },
     );
   };
@@ -119,7 +118,7 @@ class Agent implements Policy, Callable {
     return this.completeText(prompt, { params });
   }
 
-  /** As `complete`, with stop strings. */
+  /** Like `complete`, with stop strings. */
   async completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion> {
     const prompt_ids = typeof prompt === "string" ? this.tokenizer.encode(prompt) : [...prompt];
     return this.record(async (call) => ({
@@ -148,7 +147,8 @@ class Agent implements Policy, Callable {
   annotate(notes: Parameters<Policy["annotate"]>[0]): void {
     const last = this.recorded.findLastIndex((step) => step !== undefined);
     const step = this.recorded[last];
-    if (!step) throw new Error("Cannot annotate a step as the model was not called yet");
+    if (!step)
+      throw new Error("Cannot annotate a step: the model was not called yet. Call the policy first.");
     this.recorded[last] = { ...step, ...notes };
   }
 
@@ -161,7 +161,7 @@ class Agent implements Policy, Callable {
     return { ...more, name, steps, reward: reward ?? steps.reduce((sum, step) => sum + step.reward, 0) };
   }
 
-  /** Keeps a call's place while it runs, so that steps are in the order in which they were begun. */
+  /** Reserves the call's place while it runs, so that steps are in the order of their start. */
   private async record<T extends Completion>(run: (call: number) => Promise<T>): Promise<T> {
     const call = this.recorded.push(undefined) - 1;
     const step = await run(call);

@@ -1,5 +1,4 @@
-/** OpenAI's API on an agent of a rollout: its requests are the agent's own calls, sampled as the run says. */
-
+/** OpenAI's API of an agent in a rollout: a request is a call of the agent, with the run's sampling parameters. */
 import {
   type ChatClient,
   type ChatEngine,
@@ -14,24 +13,24 @@ import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { type ChatCallOptions, type ChatReply, type Completion, Termination } from "../../task/rollout.ts";
 
-/** How one call is sampled. */
+/** Sampling options of one call. */
 export interface CallOptions {
   readonly params?: Partial<SamplingParams> | undefined;
-  /** The reply ends where one of these begins. */
+  /** The reply ends before the first of these. */
   readonly stop?: readonly string[];
 }
 
-/** What the API needs of an agent. */
+/** The part of an agent that the API uses. */
 export interface Callable {
   chat(messages: readonly ChatMessage[], options: ChatCallOptions): Promise<ChatReply>;
   completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion>;
 }
 
-/** What it needs of the attempt. */
+/** The part of the attempt that the API uses. */
 export interface ApiContext {
   readonly backend: Pick<Backend, "model">;
   readonly tokenizer: Tokenizer;
-  /** Of the run. */
+  /** The run's sampling parameters. */
   readonly params: SamplingParams;
   readonly warn?: ((message: string) => void) | undefined;
   /** Set when a request is refused for a reason that ends the episode. */
@@ -65,12 +64,12 @@ function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
 
 function noTools(): ApiError {
   return new ApiError(
-    "Cannot use tools as the model's chat template has none, or writes their calls in a way that is not read here",
+    "Cannot use tools: the model's chat template has none, or writes tool calls in a format that grpu cannot read. Use a template with Hermes or Llama 3 tool calls.",
     { param: "tools", code: "unsupported_parameter" },
   );
 }
 
-/** A prompt that is too long is a 400 for an agent behind HTTP; the attempt learns of it beside that. */
+/** An agent behind HTTP sees a prompt that is too long as a 400; the attempt records the reason as well. */
 function noting(engine: ChatEngine, attempt: ApiContext): ChatEngine {
   const note = async <T>(run: () => Promise<T>): Promise<T> => {
     try {
@@ -88,7 +87,7 @@ function noting(engine: ChatEngine, attempt: ApiContext): ChatEngine {
   };
 }
 
-/** The run decides how its policy is sampled: what an agent's code asks for was meant for another model. */
+/** The run's sampling parameters win: those in an agent's code were chosen for another model. */
 function boundParams(
   { params }: SamplingRequest,
   { params: own, warn }: ApiContext,
@@ -96,7 +95,7 @@ function boundParams(
   for (const name of ["temperature", "top_p", "top_k"] as const) {
     const asked = params[name];
     if (asked === undefined || asked === own[name]) continue;
-    warn?.(`An agent asks for ${name}=${asked}; the run samples with ${name}=${own[name]} (rllm.rollout).`);
+    warn?.(`An agent requests ${name}=${asked}; the run samples with ${name}=${own[name]} (rllm.rollout).`);
   }
   return params.max_tokens === undefined ? {} : { max_tokens: Math.min(params.max_tokens, own.max_tokens) };
 }

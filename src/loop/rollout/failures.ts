@@ -1,10 +1,11 @@
-/** Failures of rollouts, rewards and evaluators: the first of each kind is shown whole, all of them are counted. */
+/** Failures of rollouts, rewards and evaluators: shows the first of each kind in full, counts all. */
 import { stackOf } from "../../errors.ts";
+import type { FailureLog } from "../contract.ts";
 
-/** Kinds of failure that are shown; the others are only counted. */
+/** How many kinds of failure are shown. */
 const MOST_SHOWN = 20;
 
-export class Failures {
+export class Failures implements FailureLog {
   private readonly counts = new Map<string, number>();
   private readonly warn: (message: string) => void;
 
@@ -12,21 +13,17 @@ export class Failures {
     this.warn = warn;
   }
 
-  /**
-   * Counts a failure; shows it with its stack when it is the first of its kind.
-   * @param where the attempt that failed, for people
-   */
+  /** Shows the stack of the first failure of a kind. */
   add(error: unknown, where: string): void {
     const kind = kindOf(error);
     const before = this.counts.get(kind) ?? 0;
     this.counts.set(kind, before + 1);
     if (before > 0 || this.counts.size > MOST_SHOWN) return;
     this.warn(
-      `The rollout ${where} failed: ${stackOf(error)}\nFailures of this kind are only counted from here on.`,
+      `The rollout ${where} failed: ${stackOf(error)}\nLater failures of this kind are only counted.`,
     );
   }
 
-  /** Says how often each kind occurred. */
   finish(): void {
     const kinds = [...this.counts].sort(([, a], [, b]) => b - a);
     const total = kinds.reduce((sum, [, count]) => sum + count, 0);
@@ -37,7 +34,7 @@ export class Failures {
   }
 }
 
-/** Messages that differ only in their numbers are of one kind. */
+/** Messages that differ only in numbers are of one kind. */
 function kindOf(error: unknown): string {
   const [line] = String(error).split("\n");
   return line!.replace(/\d+(\.\d+)?/g, "#").slice(0, 200);

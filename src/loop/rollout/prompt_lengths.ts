@@ -1,25 +1,24 @@
-/** Prompts that no rollout can be drawn for, because they are too long: found before anything starts. */
-
+/** Prompts that are too long for a rollout, found before the run starts. */
 import { Transcript } from "../../chat/transcript.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { promptOf } from "../../task/rollout.ts";
 
-/** Tokens that a tokenizer adds to a text (a first `<s>`, say), at most. */
+/** The most tokens that a tokenizer adds to a text (`<s>`, for example). */
 const ADDED = 8;
 
 export interface PromptLimits {
   readonly tokenizer: Tokenizer;
   /** `data.max_prompt_length`. */
   readonly longest: number;
-  /** Of the model; a prompt leaves room for one token at least. */
+  /** Of the model; a prompt must leave room for one token. */
   readonly contextLength: number;
 }
 
 /**
- * How many prompts are too long.
- * @throws {ConfigError} when all of them are.
+ * Counts the prompts that are too long.
+ * @throws {ConfigError} when all are
  */
 export function countOverlong(
   tasks: readonly Task[],
@@ -38,7 +37,7 @@ export function countOverlong(
 
 function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean {
   const prompt = promptOf(task);
-  // A token holds one byte at least, and a UTF-16 unit at most 3 bytes.
+  // A token holds at least one byte, and a UTF-16 unit at most 3 bytes.
   if (typeof prompt === "string" && prompt.length * 3 + ADDED <= limit) return false;
   try {
     const ids =
@@ -47,7 +46,7 @@ function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean {
         : new Transcript({ tokenizer }).prompt(prompt).ids;
     return ids.length > limit;
   } catch {
-    // The rollout meets the same error, and says so with the task's name.
+    // The rollout throws the same error, with the task's name.
     return false;
   }
 }
