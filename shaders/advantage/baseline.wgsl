@@ -7,9 +7,7 @@ const THREADS = 64u;
 override COMPACT: bool = false;
 override ZERO_TAIL: bool = true;
 
-struct Params {
-  groups: u32,
-}
+struct Params { groups: u32 }
 
 @group(0) @binding(0) var<storage, read> group_offsets: array<u32>;
 @group(0) @binding(1) var<storage, read> members: array<u32>;
@@ -40,7 +38,7 @@ fn trained_count(row: u32) -> u32 {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
   for (var group = id.x; group < params.groups; group += groups.x * THREADS) {
     let first = group_offsets[group];
     let end = group_offsets[group + 1u];

@@ -8,21 +8,17 @@ override VECTORS: u32 = 2u;
 override MODE: u32 = 0u;
 override BY_DEVIATION: bool = true;
 
-struct Params {
-  groups: u32,
-  ddof: f32,
-  epsilon: f32,
-}
+struct Params { groups: u32, ddof: f32, epsilon: f32 }
 
-@group(0) @binding(0) var<storage, read> scores: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read_write> advantages: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read> scores: array<vec4f>;
+@group(0) @binding(1) var<storage, read_write> advantages: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
   let n = f32(4u * VECTORS);
   for (var group = id.x; group < params.groups; group += groups.x * THREADS) {
-    var group_scores: array<vec4<f32>, 8>;
+    var group_scores: array<vec4f, 8>;
     var sum = vec4(0.0);
     for (var k = 0u; k < VECTORS; k++) {
       group_scores[k] = scores[group * VECTORS + k];

@@ -12,11 +12,7 @@ override BY_DEVIATION: bool = true;
 override ALONE_IS_ZERO: bool = false;
 override ORDERED: bool = false;
 
-struct Params {
-  groups: u32,
-  ddof: f32,
-  epsilon: f32,
-}
+struct Params { groups: u32, ddof: f32, epsilon: f32 }
 
 @group(0) @binding(0) var<storage, read> scores: array<f32>;
 @group(0) @binding(1) var<storage, read> group_offsets: array<u32>;
@@ -46,7 +42,7 @@ fn deviation_of(first: u32, end: u32, mean: f32) -> f32 {
 }
 
 // Mean and sum of squared distances in one pass: sums of distances from the group's first score do not cancel.
-fn moments(first: u32, end: u32) -> vec2<f32> {
+fn moments(first: u32, end: u32) -> vec2f {
   let shift = scores[member(first)];
   var sum = 0.0;
   var squares = 0.0;
@@ -106,7 +102,7 @@ fn length(first: u32, end: u32) {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
   for (var group = id.x; group < params.groups; group += groups.x * THREADS) {
     let first = group_offsets[group];
     let end = group_offsets[group + 1u];

@@ -4,14 +4,12 @@
 //   column k is the row's k-th trained token (COMPACT), or its k-th token; all ones = none
 // Grid: one invocation per row; a row is a chain, rows share nothing.
 
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 override COMPACT: bool = false;
 override WEIGHT: bool = false;
 
-struct Params {
-  rows: u32,
-}
+struct Params { rows: u32 }
 
 @group(0) @binding(0) var<storage, read> old_logprobs: array<f32>;
 @group(0) @binding(1) var<storage, read> sum_pi_squared: array<f32>;
@@ -22,10 +20,7 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> columns: array<u32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let row = thread_index(thread);
-  if (row >= params.rows) { return; }
+fn compute_row(row: u32) {
   let first = offsets[row];
   var next_column = first;
   var sum = 0.0;

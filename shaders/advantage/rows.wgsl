@@ -5,7 +5,7 @@
 //   3 reward-to-go   G = R m + G_next; advantages = G - baseline m
 // Grid: one invocation per row; a row is a chain, rows share nothing.
 
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 const NO_VECTOR = 0xffffffffu;
 
@@ -13,25 +13,18 @@ override MODE: u32 = 0u;
 override TOKEN_REWARDS: bool = true;
 override BASELINE: bool = true;
 
-struct Params {
-  rows: u32,
-  gamma: f32,
-  lam: f32,
-}
+struct Params { rows: u32, gamma: f32, lam: f32 }
 
-@group(0) @binding(0) var<storage, read> rewards: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> mask: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> rewards: array<vec4f>;
+@group(0) @binding(1) var<storage, read> mask: array<vec4u>;
 @group(0) @binding(2) var<storage, read> offsets: array<u32>;
 // Critic values per token (gae), baselines per row (reward-to-go).
-@group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> values: array<vec4f>;
 @group(0) @binding(4) var<storage, read_write> advantages: array<f32>;
 @group(0) @binding(5) var<storage, read_write> returns: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let row = thread_index(thread);
-  if (row >= params.rows) { return; }
+fn compute_row(row: u32) {
   let first = offsets[row];
   var score = 0.0;
   if (!TOKEN_REWARDS) { score = rewards[row / 4u][row % 4u]; }

@@ -6,19 +6,16 @@
 //#include "parts/tree.wgsl"
 //#include "advantage/parts/moments.wgsl"
 
-alias Sum = vec2<f32>;
+alias Sum = vec2f;
 
 override PASS: u32 = 0u;
 override WEIGHTED: bool = true;
 override NONZERO: bool = false;
 
-struct Params {
-  count: u32,
-  count_epsilon: f32,
-}
+struct Params { count: u32, count_epsilon: f32 }
 
-@group(0) @binding(0) var<storage, read> values: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> values: array<vec4f>;
+@group(0) @binding(1) var<storage, read> weights: array<vec4u>;
 @group(0) @binding(2) var<storage, read_write> sums: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
@@ -31,7 +28,7 @@ fn mean() -> f32 {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
   var centre = 0.0;
   // One invocation adds the partial sums for its workgroup: all of them would read more than the data.
   if (PASS == 1u) {
@@ -44,7 +41,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var i = span.first; i < span.end; i += LANES) {
     let x = values[i];
     var weight = vec4(1.0);
-    if (WEIGHTED) { weight = vec4<f32>(weights[i]); }
+    if (WEIGHTED) { weight = vec4f(weights[i]); }
     if (NONZERO) { weight = select(vec4(0.0), vec4(1.0), x != vec4(0.0)); }
     weight = select(vec4(0.0), weight, vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.count));
     let d = select(vec4(0.0), x - centre, weight != vec4(0.0));

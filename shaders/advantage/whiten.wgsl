@@ -10,23 +10,17 @@ override MODE: u32 = 0u;
 override SHIFT: bool = true;
 override MASKED: bool = false;
 
-struct Params {
-  count: u32,
-  count_epsilon: f32,
-  ddof: f32,
-  variance_epsilon: f32,
-  deviation_epsilon: f32,
-}
+struct Params { count: u32, count_epsilon: f32, ddof: f32, variance_epsilon: f32, deviation_epsilon: f32 }
 
-@group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> weights: array<vec4u>;
 @group(0) @binding(1) var<storage, read> sums: array<f32>;
-@group(0) @binding(2) var<storage, read_write> values: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> values: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-var<workgroup> shared_moments: vec2<f32>;
+var<workgroup> shared_moments: vec2f;
 
 // What is subtracted, and what the rest is multiplied by.
-fn moments() -> vec2<f32> {
+fn moments() -> vec2f {
   var total = vec3(0.0);
   for (var k = 0u; k < GROUPS; k++) { total += vec3(sums[3u * k], sums[3u * k + 1u], sums[3u * k + 2u]); }
   let n = total.x;
@@ -37,7 +31,7 @@ fn moments() -> vec2<f32> {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(local_invocation_index) thread: u32) {
   // One invocation adds the partial sums for its workgroup: all of them would read more than the data.
   if (thread == 0u) { shared_moments = moments(); }
   let found = workgroupUniformLoad(&shared_moments);

@@ -6,14 +6,8 @@
 //#include "attention/parts/backward_keys.wgsl"
 //#include "attention/parts/unrolled.wgsl"
 
-@compute @workgroup_size(WORKGROUP)
-fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
-  let block = block_of(group_index(group), params.key_heads, WORKGROUP);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let token = min(block.first + lane, block.last);
   let end = sequence_end[token];
   let group_heads = params.heads / params.key_heads;
   let k_at = k_start(token, head);
@@ -47,9 +41,7 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
       }
     }
   }
-  if (block.first + lane > block.last) {
-    return;
-  }
+  if (block.first + lane > block.last) { return; }
   let dk_at = dk_start(token, head);
   let dv_at = dv_start(token, head);
   for (var d = 0u; d < HEAD_QUADS; d++) {

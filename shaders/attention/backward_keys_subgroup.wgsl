@@ -8,6 +8,7 @@ enable subgroups;
 //#include "attention/parts/backward_keys.wgsl"
 //#include "attention/parts/lanes.wgsl"
 
+const GRID_HEADS = 1u;
 // Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
 const MAX_QUADS = 32u;
 
@@ -20,14 +21,8 @@ fn last_four(x: f32) -> vec4f {
   return vec4f(subgroupShuffle(x, 4u), subgroupShuffle(x, 5u), subgroupShuffle(x, 6u), subgroupShuffle(x, 7u));
 }
 
-@compute @workgroup_size(LANES)
-fn main(group: Group, @builtin(subgroup_invocation_id) lane: u32) {
-  let block = block_of(group_index(group), params.key_heads, LANES);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let token = min(block.first + lane, block.last);
   let later = sequence_end[token] - token;
   let group_heads = params.heads / params.key_heads;
   let k_at = k_start(token, head);
@@ -80,9 +75,7 @@ fn main(group: Group, @builtin(subgroup_invocation_id) lane: u32) {
       }
     }
   }
-  if (block.first + lane > block.last) {
-    return;
-  }
+  if (block.first + lane > block.last) { return; }
   let dk_at = dk_start(token, head);
   let dv_at = dv_start(token, head);
   for (var d = 0u; d < HEAD_QUADS; d++) {

@@ -14,16 +14,9 @@ var<workgroup> grads: array<vec4f, LANES * PITCH>;
 var<workgroup> weights: array<f32, THREADS>;
 var<workgroup> scores: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
-  let block = block_of(group_index(group), params.key_heads, ROWS);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let head = block.head;
-  let row = thread / LANES;
-  let lane = thread % LANES;
-  let token = min(block.first + row, block.last);
+  let thread = row * LANES + lane;
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
   let later = sequence_end[token] - token;
@@ -70,9 +63,7 @@ fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
       workgroupBarrier();
     }
   }
-  if (block.first + row > block.last) {
-    return;
-  }
+  if (block.first + row > block.last) { return; }
   let dk_at = dk_start(token, head);
   let dv_at = dv_start(token, head);
   for (var n = 0u; n < OWN; n++) {

@@ -8,17 +8,12 @@ enable subgroups;
 //#include "attention/parts/backward_queries.wgsl"
 //#include "attention/parts/lanes.wgsl"
 
+override GRID_HEADS: u32 = HEADS;
 // Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
 const MAX_QUADS = 64u;
 
-@compute @workgroup_size(LANES)
-fn main(group: Group, @builtin(subgroup_invocation_id) lane: u32) {
-  let block = block_of(group_index(group), params.heads / HEADS, LANES);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head * HEADS;
-  let token = min(block.first + lane, block.last);
   let start = sequence_start[token];
   let key_head = key_head_of(head);
   let row = token * params.heads + head;
@@ -79,9 +74,7 @@ fn main(group: Group, @builtin(subgroup_invocation_id) lane: u32) {
       }
     }
   }
-  if (block.first + lane > block.last) {
-    return;
-  }
+  if (block.first + lane > block.last) { return; }
   for (var h = 0u; h < HEADS; h++) {
     statistics[(row + h) * 2u + 1u] = delta[h];
   }

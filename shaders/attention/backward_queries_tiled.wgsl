@@ -11,16 +11,9 @@ var<workgroup> queries: array<vec4f, ROWS * PITCH>;
 var<workgroup> grads: array<vec4f, ROWS * PITCH>;
 var<workgroup> scores: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
-  let block = block_of(group_index(group), params.heads, ROWS);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let head = block.head;
-  let row = thread / LANES;
-  let lane = thread % LANES;
-  let token = min(block.first + row, block.last);
+  let thread = row * LANES + lane;
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
   let start = sequence_start[token];
@@ -65,9 +58,7 @@ fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
     }
     workgroupBarrier();
   }
-  if (block.first + row > block.last) {
-    return;
-  }
+  if (block.first + row > block.last) { return; }
   if (lane == 0u) {
     statistics[to * 2u + 1u] = delta;
   }

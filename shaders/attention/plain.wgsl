@@ -7,14 +7,8 @@
 //#include "attention/parts/forward.wgsl"
 //#include "attention/parts/unrolled.wgsl"
 
-@compute @workgroup_size(WORKGROUP)
-fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
-  let block = block_of(group_index(group), params.heads, WORKGROUP);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let token = min(block.first + lane, block.last);
   let start = sequence_start[token];
   let key_head = key_head_of(head);
   let q_at = q_start(token, head);
@@ -44,9 +38,7 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
       sum[d] = sum[d] * keep + weight * v[v_at + d];
     }
   }
-  if (block.first + lane > block.last) {
-    return;
-  }
+  if (block.first + lane > block.last) { return; }
   let row = token * params.heads + head;
   for (var d = 0u; d < HEAD_QUADS; d++) {
     result[row * HEAD_QUADS + d] = sum[d] / total;

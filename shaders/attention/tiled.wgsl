@@ -12,16 +12,9 @@
 var<workgroup> queries: array<vec4f, ROWS * PITCH>;
 var<workgroup> scores: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
-  let block = block_of(group_index(group), params.heads, ROWS);
-  if (block.first >= params.tokens) {
-    return;
-  }
+fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let head = block.head;
-  let row = thread / LANES;
-  let lane = thread % LANES;
-  let token = min(block.first + row, block.last);
+  let thread = row * LANES + lane;
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
   let key_head = key_head_of(head);
@@ -76,9 +69,7 @@ fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
     }
     segment = end;
   }
-  if (block.first + row > block.last) {
-    return;
-  }
+  if (block.first + row > block.last) { return; }
   let to = token * params.heads + head;
   for (var n = 0u; n < OWN; n++) {
     let d = lane + n * LANES;

@@ -3,7 +3,7 @@
 //   REDUCTION 0 = each token, 1 = sum, 2 = mean, 3 = largest of the row's trained tokens
 // Grid: one invocation per row.
 
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 //#include "correction/parts/rows.wgsl"
 
 override KIND: u32 = 1u;
@@ -20,10 +20,7 @@ fn divergence(t: u32) -> f32 {
   return select(exp(x) - 1.0 - x, series, abs(x) < 0.1);
 }
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let row = thread_index(thread);
-  if (row >= params.rows) { return; }
+fn compute_row(row: u32) {
   var n = 0.0;
   var sum = 0.0;
   var most = 0.0;

@@ -2,7 +2,7 @@
 // over the row's trained tokens; cut at `high`, or zeroed outside [low, high] (IcePop). 0 where mask = 0.
 // Grid: one invocation per row.
 
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 //#include "correction/parts/rows.wgsl"
 
 override SEQUENCE: bool = false;
@@ -10,10 +10,7 @@ override ICEPOP: bool = false;
 
 @group(0) @binding(4) var<storage, read_write> weights: array<f32>;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let row = thread_index(thread);
-  if (row >= params.rows) { return; }
+fn compute_row(row: u32) {
   let first = offsets[row];
   let end = offsets[row + 1u];
   var sum = 0.0;

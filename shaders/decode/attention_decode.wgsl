@@ -14,9 +14,7 @@ const MAX_QUADS = 64u;
 fn main(thread: Thread) {
   let index = thread_index(thread);
   let bundles = params.heads / HEADS;
-  if (index >= params.rows * bundles) {
-    return;
-  }
+  if (index >= params.rows * bundles) { return; }
   let row = index / bundles;
   let head = (index - row * bundles) * HEADS;
   let q_at = q_start(row, head);

@@ -26,9 +26,7 @@ var<workgroup> keeps: array<f32, BLOCKS>;
 @compute @workgroup_size(THREADS)
 fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   let flat = group_index(group);
-  if (flat >= params.rows * params.heads) {
-    return;
-  }
+  if (flat >= params.rows * params.heads) { return; }
   let row = flat / params.heads;
   let head = flat - row * params.heads;
   let length = length_of(row);

@@ -7,14 +7,7 @@
 //#include "parts/threads.wgsl"
 //#include "decode/parts/keys_one_by_one.wgsl"
 
-struct Params {
-  rows: u32,
-  heads: u32,
-  key_heads: u32,
-  max_length: u32,
-  shift: u32,
-  scale: f32,
-}
+struct Params { rows: u32, heads: u32, key_heads: u32, max_length: u32, shift: u32, scale: f32 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4f>;
 @group(0) @binding(1) var<storage, read> angles: array<vec4f>;
@@ -31,9 +24,7 @@ const MAX_QUADS = 16u;
 fn main(thread: Thread) {
   let index = thread_index(thread);
   let bundles = params.heads / HEADS;
-  if (index >= params.rows * bundles) {
-    return;
-  }
+  if (index >= params.rows * bundles) { return; }
   let row = index / bundles;
   let head = (index - row * bundles) * HEADS;
   let sharing = params.heads / params.key_heads;

@@ -1,7 +1,7 @@
 // keys[slots[r], positions[r] + shift, :] = k of row r; likewise values. Caches [slots, max_length, width].
 // Positions beyond the cache are dropped. Grid: a thread per vec4 of a row.
 
-//#include "parts/elements.wgsl"
+//#include "parts/quads.wgsl"
 
 struct Params {
   rows: u32,
@@ -22,19 +22,11 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> values: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let quads = params.width / 4u;
-  let at = element_of(thread, quads);
-  if (at.row >= params.rows) {
-    return;
-  }
+fn compute_quad(at: Quad) {
   let row = at.row;
   let position = positions[row] + params.shift;
-  if (position >= params.max_length) {
-    return;
-  }
-  let to = (slots[row] * params.max_length + position) * quads + at.column;
+  if (position >= params.max_length) { return; }
+  let to = (slots[row] * params.max_length + position) * at.quads + at.column;
   keys[to] = k[(row * params.k_stride + params.k_offset) / 4u + at.column];
   values[to] = v[(row * params.v_stride + params.v_offset) / 4u + at.column];
 }

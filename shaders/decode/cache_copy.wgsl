@@ -3,12 +3,7 @@
 
 //#include "parts/threads.wgsl"
 
-struct Params {
-  copies: u32,
-  longest: u32,
-  width: u32,
-  max_length: u32,
-}
+struct Params { copies: u32, longest: u32, width: u32, max_length: u32 }
 
 @group(0) @binding(0) var<storage, read> copies: array<u32>;
 @group(0) @binding(1) var<storage, read_write> keys: array<vec4f>;
@@ -20,14 +15,10 @@ fn main(thread: Thread) {
   let index = thread_index(thread);
   let quads = params.width / 4u;
   let stretch = params.longest * quads;
-  if (index >= params.copies * stretch) {
-    return;
-  }
+  if (index >= params.copies * stretch) { return; }
   let i = index / stretch;
   let at = index - i * stretch;
-  if (at >= copies[i * 3u + 2u] * quads) {
-    return;
-  }
+  if (at >= copies[i * 3u + 2u] * quads) { return; }
   let slot = params.max_length * quads;
   let source = copies[i * 3u] * slot + at;
   let to = copies[i * 3u + 1u] * slot + at;

@@ -8,6 +8,7 @@
 // Eight lanes read 4 columns of B each and hand them round by broadcast; a lane keeps its 4 rows from one stage to the
 // next, so no barrier stands between them: barriers are what such drivers are slowest at.
 // Grid: x = blocks of rows, one subgroup each.
+
 enable subgroups;
 
 struct Params {

@@ -5,14 +5,7 @@
 
 //#include "parts/threads.wgsl"
 
-struct Params {
-  rows: u32,
-  heads: u32,
-  key_heads: u32,
-  width: u32,
-  max_length: u32,
-  shift: u32,
-}
+struct Params { rows: u32, heads: u32, key_heads: u32, width: u32, max_length: u32, shift: u32 }
 
 @group(0) @binding(0) var<storage, read> slots: array<u32>;
 @group(0) @binding(1) var<storage, read> positions: array<u32>;
@@ -28,9 +21,7 @@ fn main(thread: Thread) {
   let half = params.width / 2u;
   let perRow = params.heads + 2u * params.key_heads;
   let row = index / (perRow * half);
-  if (row >= params.rows) {
-    return;
-  }
+  if (row >= params.rows) { return; }
   let head = index / half % perRow;
   let d = index % half;
   let at = row * perRow * params.width + head * params.width + d;
@@ -50,9 +41,7 @@ fn main(thread: Thread) {
     qkv[at + half] = turned.y;
     return;
   }
-  if (position >= params.max_length) {
-    return;
-  }
+  if (position >= params.max_length) { return; }
   let keyHead = (head - params.heads) % params.key_heads;
   let to = ((slots[row] * params.max_length + position) * params.key_heads + keyHead) * params.width + d;
   if (isValue) {

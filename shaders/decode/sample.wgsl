@@ -7,7 +7,7 @@
 // logits [rows, stride]; the other buffers start at first_row. Grid: a thread per row.
 
 //#include "decode/parts/sampling.wgsl"
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 fn find_best(local_row: u32) -> Best {
   let start = local_row * params.stride / 4u;
@@ -85,12 +85,7 @@ fn draw(row: Row, least: u32, target_mass: f32, best: u32) -> u32 {
   return last;
 }
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
-  if (index >= params.rows) {
-    return;
-  }
+fn compute_row(index: u32) {
   let row = params.first_row + index;
   let setting = settings[row];
   let greedy = setting.x == 0.0;

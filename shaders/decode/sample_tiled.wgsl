@@ -143,9 +143,7 @@ fn draw(row: Row, least: u32, share: f32, best: u32) -> u32 {
 fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
   lane = thread;
   let index = group_index(group);
-  if (index >= params.rows) {
-    return;
-  }
+  if (index >= params.rows) { return; }
   let row = params.first_row + index;
   let setting = settings[row];
   let greedy = setting.x == 0.0;

@@ -8,7 +8,7 @@
 
 override ENTROPY: bool = true;
 
-@group(0) @binding(0) var<storage, read_write> logits: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read_write> logits: array<vec4f>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
 @group(0) @binding(2) var<storage, read> log_sum_exps: array<f32>;
 @group(0) @binding(3) var<storage, read> entropies: array<f32>;

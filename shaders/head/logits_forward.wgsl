@@ -6,23 +6,23 @@
 // Sixteen logits a step keep rescaling rare and sums short. Grid: an invocation per row.
 
 //#include "head/parts/pieces.wgsl"
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 override FIRST: bool = true;
 override LAST: bool = true;
 
 const LOWEST = -1e30;
 
-@group(0) @binding(0) var<storage, read> logits: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read> logits: array<vec4f>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
-@group(0) @binding(2) var<storage, read_write> states: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> states: array<vec4f>;
 @group(0) @binding(3) var<storage, read_write> logprobs: array<f32>;
 @group(0) @binding(4) var<storage, read_write> entropies: array<f32>;
 @group(0) @binding(5) var<storage, read_write> log_sum_exps: array<f32>;
 @group(0) @binding(6) var<storage, read_write> sums_pi_squared: array<f32>;
 
 // Lanes without a logit are LOWEST: their weight is 0.
-fn absorb(state: vec4<f32>, x: array<vec4<f32>, 4>) -> vec4<f32> {
+fn absorb(state: vec4f, x: array<vec4f, 4>) -> vec4f {
   let most = max(max(x[0], x[1]), max(x[2], x[3]));
   let highest = max(max(max(most.x, most.y), max(most.z, most.w)), state.x);
   let keep = exp(state.x - highest);
@@ -44,10 +44,7 @@ fn absorb(state: vec4<f32>, x: array<vec4<f32>, 4>) -> vec4<f32> {
   );
 }
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
-  if (index >= params.rows) { return; }
+fn compute_row(index: u32) {
   let row = params.first_row + index;
   let start = index * params.stride / 4u;
   let scale = params.inverse_temperature;

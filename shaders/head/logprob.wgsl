@@ -4,7 +4,7 @@
 // sums short. Grid: a thread per row.
 
 //#include "head/parts/logprob.wgsl"
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 // Where a lane holds no logit it is LOWEST: its weight is 0, and so is the product.
 fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
@@ -26,12 +26,7 @@ fn absorb(state: ptr<function, State>, x: array<vec4f, 4>) {
   (*state).highest = highest;
 }
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
-  if (index >= params.rows) {
-    return;
-  }
+fn compute_row(index: u32) {
   let start = index * params.stride / 4u;
   let full = params.vocabulary / 16u * 4u;
   var state = State(LOWEST, 0.0, 0.0);

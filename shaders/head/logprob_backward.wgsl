@@ -17,9 +17,7 @@
 fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   let quads = params.stride / 4u;
   let stretch = stretch_of(group_index(group), lane, quads);
-  if (stretch.row >= params.rows) {
-    return;
-  }
+  if (stretch.row >= params.rows) { return; }
   let row = params.first_row + stretch.row;
   let target_id = targets[row];
   let lse = log_sum_exps[row];

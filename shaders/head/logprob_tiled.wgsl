@@ -36,9 +36,7 @@ fn join(a: State, b: State) -> State {
 @compute @workgroup_size(WORKGROUP)
 fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   let index = group_index(group);
-  if (index >= params.rows) {
-    return;
-  }
+  if (index >= params.rows) { return; }
   let start = index * params.stride / 4u;
   var state = State(LOWEST, 0.0, 0.0);
   for (var quad = lane; quad * 4u < params.vocabulary; quad += WORKGROUP) {
@@ -51,8 +49,6 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
       states[lane] = join(states[lane], states[lane + half]);
     }
   }
-  if (lane > 0u) {
-    return;
-  }
+  if (lane > 0u) { return; }
   finish(states[0], params.first_row + index, start);
 }

@@ -1,6 +1,6 @@
 // y[r, y_offset + c] (+)= scale * x[r, x_offset + c], c < width. Grid: a thread per vec4.
 
-//#include "parts/elements.wgsl"
+//#include "parts/quads.wgsl"
 
 struct Params {
   rows: u32,
@@ -17,12 +17,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> y: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let at = element_of(thread, params.width / 4u);
-  if (at.row >= params.rows) {
-    return;
-  }
+fn compute_quad(at: Quad) {
   let to = (at.row * params.y_stride + params.y_offset) / 4u + at.column;
   var value = params.scale * x[(at.row * params.x_stride + params.x_offset) / 4u + at.column];
   if (params.accumulate != 0u) {

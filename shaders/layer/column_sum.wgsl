@@ -2,11 +2,7 @@
 
 //#include "parts/threads.wgsl"
 
-struct Params {
-  rows: u32,
-  width: u32,
-  accumulate: u32,
-}
+struct Params { rows: u32, width: u32, accumulate: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec4f>;
 @group(0) @binding(1) var<storage, read_write> result: array<vec4f>;
@@ -16,9 +12,7 @@ struct Params {
 fn main(thread: Thread) {
   let index = thread_index(thread);
   let quads = params.width / 4u;
-  if (index >= quads) {
-    return;
-  }
+  if (index >= quads) { return; }
   var sum = vec4f();
   for (var row = 0u; row < params.rows; row++) {
     sum += x[row * quads + index];

@@ -2,14 +2,9 @@
 // row_count); tokens outside leave the result as it is.
 // Grid: a thread per vec4 of the result.
 
-//#include "parts/elements.wgsl"
+//#include "parts/threads.wgsl"
 
-struct Params {
-  tokens: u32,
-  width: u32,
-  first_row: u32,
-  row_count: u32,
-}
+struct Params { tokens: u32, width: u32, first_row: u32, row_count: u32 }
 
 @group(0) @binding(0) var<storage, read> tokens: array<u32>;
 @group(0) @binding(1) var<storage, read> table: array<vec4f>;
@@ -18,14 +13,13 @@ struct Params {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
+  let index = thread_index(thread);
   let quads = params.width / 4u;
-  let at = element_of(thread, quads);
-  if (at.row >= params.tokens) {
-    return;
-  }
+  if (index >= params.tokens * quads) { return; }
+  let token = index / quads;
   // Below the window the difference wraps to a large number.
-  let row = tokens[at.row] - params.first_row;
+  let row = tokens[token] - params.first_row;
   if (row < params.row_count) {
-    result[at.index] = table[row * quads + at.column];
+    result[index] = table[row * quads + index - token * quads];
   }
 }

@@ -2,30 +2,17 @@
 // positions [T], table [positions, D] = [cos(D/2) | sin(D/2)]; rows of width D inside wider tokens.
 // Grid: a thread per (row, two pairs). https://arxiv.org/abs/2104.09864, halves as in Hugging Face's rotate_half.
 
-//#include "parts/elements.wgsl"
+//#include "parts/quads.wgsl"
 
-struct Params {
-  rows: u32,
-  width: u32,
-  per_token: u32,
-  stride: u32,
-  offset: u32,
-  shift: u32,
-  sign: f32,
-}
+struct Params { rows: u32, width: u32, per_token: u32, stride: u32, offset: u32, shift: u32, sign: f32 }
 
 @group(0) @binding(0) var<storage, read> positions: array<u32>;
 @group(0) @binding(1) var<storage, read> table: array<vec2f>;
 @group(0) @binding(2) var<storage, read_write> x: array<vec2f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let half = params.width / 4u;
-  let at = element_of(thread, half);
-  if (at.row >= params.rows) {
-    return;
-  }
+fn compute_quad(at: Quad) {
+  let half = at.quads;
   let token = at.row / params.per_token;
   let low_at = (token * params.stride + params.offset + (at.row - token * params.per_token) * params.width) / 2u + at.column;
   let angle_at = (positions[token] + params.shift) * half * 2u + at.column;

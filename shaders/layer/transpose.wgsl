@@ -3,14 +3,7 @@
 
 //#include "parts/threads.wgsl"
 
-struct Params {
-  rows: u32,
-  columns: u32,
-  x_offset: u32,
-  x_stride: u32,
-  y_offset: u32,
-  y_stride: u32,
-}
+struct Params { rows: u32, columns: u32, x_offset: u32, x_stride: u32, y_offset: u32, y_stride: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;

@@ -2,19 +2,13 @@
 //   v_t = weight, or column 0 of the row table.
 // Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
 
-//#include "parts/tree.wgsl"
 //#include "loss/parts/tokens.wgsl"
 
 alias Sum = f32;
 
 override ROW_WEIGHTED: bool = false;
 
-struct Params {
-  tokens: u32,
-  partials_at: u32,
-  weight: f32,
-  coef: f32,
-}
+struct Params { tokens: u32, partials_at: u32, weight: f32, coef: f32 }
 
 @group(0) @binding(0) var<storage, read> entropy: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<u32>;
@@ -23,17 +17,14 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> dentropy: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  var sum = 0.0;
-  let span = span_of(group.x * THREADS + thread, params.tokens);
-  for (var t = span.first; t < span.end; t += LANES) {
-    var weight = params.weight;
-    if (ROW_WEIGHTED) { weight = workspace[row_of_token[t]]; }
-    let trained = mask[t] != 0u;
-    sum += select(0.0, weight * entropy[t], trained);
-    dentropy[t] = select(0.0, -params.coef * weight, trained);
-  }
-  let total = sum_of_threads(thread, sum);
-  if (thread == 0u) { workspace[params.partials_at + group.x] = total; }
+fn term(t: u32) -> Sum {
+  var weight = params.weight;
+  if (ROW_WEIGHTED) { weight = workspace[row_of_token[t]]; }
+  let trained = mask[t] != 0u;
+  dentropy[t] = select(0.0, -params.coef * weight, trained);
+  return select(0.0, weight * entropy[t], trained);
+}
+
+fn store(group: u32, sum: Sum) {
+  workspace[params.partials_at + group] = sum;
 }

@@ -63,32 +63,21 @@ struct Params {
   settings: Settings,
 }
 
-@group(0) @binding(0) var<storage, read> logprobs: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> mask: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> row_of_token: array<vec4<u32>>;
-@group(0) @binding(3) var<storage, read> slot1: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> slot2: array<vec4<f32>>;
-@group(0) @binding(5) var<storage, read> slot3: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read> logprobs: array<vec4f>;
+@group(0) @binding(1) var<storage, read> mask: array<vec4u>;
+@group(0) @binding(2) var<storage, read> row_of_token: array<vec4u>;
+@group(0) @binding(3) var<storage, read> slot1: array<vec4f>;
+@group(0) @binding(4) var<storage, read> slot2: array<vec4f>;
+@group(0) @binding(5) var<storage, read> slot3: array<vec4f>;
 @group(0) @binding(6) var<storage, read_write> workspace: array<f32>;
-@group(0) @binding(7) var<storage, read_write> dlogprobs: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> dlogprobs: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
 // One trained token. `d` = logprob - old. `a`, `b`: what loss/rows.wgsl found for its row.
-struct Token {
-  logprob: f32,
-  d: f32,
-  advantage: f32,
-  is_weight: f32,
-  a: f32,
-  b: f32,
-}
+struct Token { logprob: f32, d: f32, advantage: f32, is_weight: f32, a: f32, b: f32 }
 
 // Loss of one token, its slope in logprob, and three numbers that are averaged over trained tokens.
-struct TokenLoss {
-  value: f32,
-  slope: f32,
-  metrics: vec3<f32>,
-}
+struct TokenLoss { value: f32, slope: f32, metrics: vec3f }
 
 fn bounded(d: f32) -> f32 {
   return clamp(d, -MAX_LOG_RATIO, MAX_LOG_RATIO);
@@ -128,7 +117,7 @@ fn gspo(t: Token) -> TokenLoss {
 }
 
 // L = -A (4 / tau) sigmoid(tau (r - 1))
-fn soft_gate(advantage: f32, r: f32) -> vec2<f32> {
+fn soft_gate(advantage: f32, r: f32) -> vec2f {
   let tau = select(params.settings.tau_neg, params.settings.tau_pos, advantage > 0.0);
   let gate = 1.0 / (1.0 + exp(-tau * (r - 1.0)));
   return vec2(-advantage * gate * 4.0 / tau, -advantage * 4.0 * gate * (1.0 - gate) * r);
@@ -323,7 +312,7 @@ fn token_loss(t: Token) -> TokenLoss {
 }
 //--- end of losses ---
 
-fn stream(slot: u32, i: u32, absent: vec4<f32>) -> vec4<f32> {
+fn stream(slot: u32, i: u32, absent: vec4f) -> vec4f {
   if (slot == 1u) { return slot1[i]; }
   if (slot == 2u) { return slot2[i]; }
   if (slot == 3u) { return slot3[i]; }
@@ -332,8 +321,8 @@ fn stream(slot: u32, i: u32, absent: vec4<f32>) -> vec4<f32> {
 }
 
 // By bits: comparisons with NaN are not reliable in WGSL.
-fn not_finite(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4(0x7f800000u)) == vec4(0x7f800000u);
+fn not_finite(x: vec4f) -> vec4<bool> {
+  return (bitcast<vec4u>(x) & vec4(0x7f800000u)) == vec4(0x7f800000u);
 }
 
 fn count_lanes(lanes: vec4<bool>) -> u32 {
@@ -342,15 +331,15 @@ fn count_lanes(lanes: vec4<bool>) -> u32 {
 }
 
 // Numbers of four tokens' rows. Tokens lie by row, so that mostly one load serves all four.
-fn gather(index: u32, rows: vec4<u32>) -> vec4<f32> {
+fn gather(index: u32, rows: vec4u) -> vec4f {
   let start = index * params.row_stride;
   if (all(rows == rows.xxxx)) { return vec4(workspace[start + rows.x]); }
   return vec4(workspace[start + rows.x], workspace[start + rows.y], workspace[start + rows.z], workspace[start + rows.w]);
 }
 
 // a: loss and the three metrics. b: KL loss, KL values, trained tokens with a non-finite input.
-var<private> sums_a: vec4<f32>;
-var<private> sums_b: vec4<f32>;
+var<private> sums_a: vec4f;
+var<private> sums_b: vec4f;
 
 // Adds one token to the sums and returns its gradient.
 fn gradient(t: Token, weight: f32, kl_weight: f32, ref_logprob: f32, trained: bool) -> f32 {
@@ -366,12 +355,12 @@ fn gradient(t: Token, weight: f32, kl_weight: f32, ref_logprob: f32, trained: bo
   return select(0.0, slope, trained);
 }
 
-var<workgroup> shared_a: array<vec4<f32>, THREADS>;
-var<workgroup> shared_b: array<vec4<f32>, THREADS>;
+var<workgroup> shared_a: array<vec4f, THREADS>;
+var<workgroup> shared_b: array<vec4f, THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(workgroup_id) group: vec3u,
   @builtin(local_invocation_index) thread: u32,
 ) {
   let vectors = (params.tokens + 3u) / 4u;
@@ -397,7 +386,7 @@ fn main(
       }
     }
     if (SELECT != 0u) {
-      let key = bitcast<vec4<u32>>(stream(SELECT, i, vec4(0.0)));
+      let key = bitcast<vec4u>(stream(SELECT, i, vec4(0.0)));
       a = select(vec4(0.0), vec4(1.0), key >= vec4(bitcast<u32>(workspace[params.threshold_at])));
     }
     var trained = vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(params.tokens);

@@ -7,20 +7,14 @@
 // with d = logprob - old over the row's trained tokens, n of them.
 // Grid: one invocation per row; rows are ragged and nothing is shared between them.
 
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 override STATISTIC: u32 = 0u;
 override OLD: bool = true;
 override TOKEN_ADVANTAGE: bool = false;
 override WEIGHT: bool = false;
 
-struct Params {
-  rows: u32,
-  row_stride: u32,
-  low: f32,
-  high: f32,
-  delta: f32,
-}
+struct Params { rows: u32, row_stride: u32, low: f32, high: f32, delta: f32 }
 
 @group(0) @binding(0) var<storage, read> logprobs: array<f32>;
 @group(0) @binding(1) var<storage, read> old_logprobs: array<f32>;
@@ -67,10 +61,7 @@ fn surrogate_slope(log_ratio: f32, a: f32) -> f32 {
   return select(0.0, -a * raw, flows);
 }
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let row = thread_index(thread);
-  if (row >= params.rows) { return; }
+fn compute_row(row: u32) {
   let first = offsets[row];
   let end = offsets[row + 1u];
   var n = 0.0;

@@ -2,19 +2,20 @@
 // counts: 256 counters, then {settled bytes, keys still wanted}. Integer sums: the order does not matter.
 // Grid: 64 workgroups of 256, striding.
 
-//#include "loss/parts/tokens.wgsl"
+//#include "parts/spans.wgsl"
 
-struct Params {
-  tokens: u32,
-  shift: u32,
-}
+const THREADS = 256u;
+const GROUPS = 64u;
+const LANES = 32u;
+
+struct Params { tokens: u32, shift: u32 }
 
 @group(0) @binding(0) var<storage, read> keys: array<u32>;
 @group(0) @binding(1) var<storage, read_write> counts: array<atomic<u32>>;
 @group(1) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
   let settled = atomicLoad(&counts[256]);
   // A shift by 32 is not defined, so the bytes above are compared in two steps.
   let span = span_of(group.x * THREADS + thread, params.tokens);

@@ -4,22 +4,17 @@
 //   random:  a hash of the token's index where lower < cov < upper and the token is not clipped already
 // Grid: 64 workgroups of 256, striding.
 
-//#include "loss/parts/tokens.wgsl"
+//#include "parts/spans.wgsl"
 //#include "loss/parts/advantages.wgsl"
+
+const THREADS = 256u;
+const GROUPS = 64u;
+const LANES = 32u;
 
 override RANDOM: bool = false;
 override OLD: bool = true;
 
-struct Params {
-  tokens: u32,
-  row_stride: u32,
-  seed: u32,
-  count: f32,
-  lower: f32,
-  upper: f32,
-  low: f32,
-  high: f32,
-}
+struct Params { tokens: u32, row_stride: u32, seed: u32, count: f32, lower: f32, upper: f32, low: f32, high: f32 }
 
 @group(0) @binding(0) var<storage, read> logprobs: array<f32>;
 @group(0) @binding(1) var<storage, read> old_logprobs: array<f32>;
@@ -43,7 +38,7 @@ fn ordered(x: f32) -> u32 {
   return bits ^ select(0x80000000u, 0xffffffffu, (bits >> 31u) != 0u);
 }
 
-fn key(t: u32, mean: vec2<f32>) -> u32 {
+fn key(t: u32, mean: vec2f) -> u32 {
   let a = advantage(t);
   let cov = (a - mean.x) * (logprobs[t] - mean.y);
   if (!RANDOM) { return max(ordered(cov), 1u); }
@@ -53,7 +48,7 @@ fn key(t: u32, mean: vec2<f32>) -> u32 {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
   var mean = vec2(0.0);
   for (var k = 0u; k < GROUPS; k++) { mean += vec2(scratch[2u * k], scratch[2u * k + 1u]); }
   mean /= params.count;

@@ -2,11 +2,7 @@
 // When fewer keys exist than are wanted, the threshold falls to 1 and all are chosen. Clears the counters.
 // Grid: one invocation.
 
-struct Params {
-  shift: u32,
-  wanted: u32,
-  threshold_at: u32,
-}
+struct Params { shift: u32, wanted: u32, threshold_at: u32 }
 
 @group(0) @binding(0) var<storage, read_write> counts: array<u32>;
 @group(0) @binding(1) var<storage, read_write> workspace: array<f32>;

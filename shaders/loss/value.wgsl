@@ -3,17 +3,12 @@
 //   w_t = weight, or the row's entry in `row_weights`
 // Grid: GROUPS workgroups whatever T is.
 
-//#include "parts/tree.wgsl"
 //#include "loss/parts/tokens.wgsl"
 //#include "loss/parts/weights.wgsl"
 
-alias Sum = vec3<f32>;
+alias Sum = vec3f;
 
-struct Params {
-  tokens: u32,
-  weight: f32,
-  clip: f32,
-}
+struct Params { tokens: u32, weight: f32, clip: f32 }
 
 @group(0) @binding(0) var<storage, read> values: array<f32>;
 @group(0) @binding(1) var<storage, read> old_values: array<f32>;
@@ -25,26 +20,21 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> partials: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  var sum = vec3(0.0);
-  let span = span_of(group.x * THREADS + thread, params.tokens);
-  for (var t = span.first; t < span.end; t += LANES) {
-    let weight = weight_of(t);
-    let trained = mask[t] != 0u;
-    let v = values[t];
-    let low = old_values[t] - params.clip;
-    let high = old_values[t] + params.clip;
-    let plain = v - returns[t];
-    let clipped = clamp(v, low, high) - returns[t];
-    let larger = clipped * clipped > plain * plain;
-    let loss = 0.5 * max(plain * plain, clipped * clipped);
-    let flows = trained && (!larger || (v >= low && v <= high));
-    sum += select(vec3(0.0), vec3(weight * loss, select(0.0, 1.0, larger), v), trained);
-    dvalues[t] = select(0.0, weight * plain, flows);
-  }
-  let total = sum_of_threads(thread, sum);
-  if (thread == 0u) {
-    for (var k = 0u; k < 3u; k++) { partials[3u * group.x + k] = total[k]; }
-  }
+fn term(t: u32) -> Sum {
+  let weight = weight_of(t);
+  let trained = mask[t] != 0u;
+  let v = values[t];
+  let low = old_values[t] - params.clip;
+  let high = old_values[t] + params.clip;
+  let plain = v - returns[t];
+  let clipped = clamp(v, low, high) - returns[t];
+  let larger = clipped * clipped > plain * plain;
+  let loss = 0.5 * max(plain * plain, clipped * clipped);
+  let flows = trained && (!larger || (v >= low && v <= high));
+  dvalues[t] = select(0.0, weight * plain, flows);
+  return select(vec3(0.0), vec3(weight * loss, select(0.0, 1.0, larger), v), trained);
+}
+
+fn store(group: u32, sum: Sum) {
+  for (var k = 0u; k < 3u; k++) { partials[3u * group + k] = sum[k]; }
 }

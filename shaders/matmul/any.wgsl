@@ -16,9 +16,7 @@ const ROWS = 4u;
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
   let column = block.x * THREADS + thread;
-  if (column >= params.n) {
-    return;
-  }
+  if (column >= params.n) { return; }
   let row0 = block.y * ROWS;
   let last = params.m - 1u;
   let rows = min(vec4u(row0, row0 + 1u, row0 + 2u, row0 + 3u), vec4u(last));

@@ -63,9 +63,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     let column = first_column + j * LANES;
     for (var r = 0u; r < ROWS; r++) {
       let row = first_row + r;
-      if (column >= params.n || row >= params.m) {
-        continue;
-      }
+      if (column >= params.n || row >= params.m) { continue; }
       let at = params.c_offset + row * params.c_row + column;
       store(at, sums[j][r]);
     }

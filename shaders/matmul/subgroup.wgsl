@@ -202,9 +202,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     tile[240u + lane] = sum30;
     tile[248u + lane] = sum31;
   }
-  if (column >= columns) {
-    return;
-  }
+  if (column >= columns) { return; }
   let rows = min(ROWS, params.m - row0);
   for (var r = 0u; r < rows; r++) {
     let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column;

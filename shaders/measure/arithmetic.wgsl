@@ -1,8 +1,6 @@
 // Eight independent chains of multiply-adds per thread, all in registers: the arithmetic peak a kernel can reach.
-struct Params {
-  rounds: u32,
-  factor: f32,
-}
+
+struct Params { rounds: u32, factor: f32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;

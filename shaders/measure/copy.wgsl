@@ -1,7 +1,6 @@
 // y = x in vec4s, grid-stride over few workgroups: what the memory gives a kernel that does nothing else.
-struct Params {
-  quads: u32,
-}
+
+struct Params { quads: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec4f>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4f>;

@@ -2,7 +2,7 @@
 // x_grad lies as x. Grid: a thread per row.
 
 //#include "norm/parts/rows.wgsl"
-//#include "parts/threads.wgsl"
+//#include "parts/rows.wgsl"
 
 struct Params {
   rows: u32,
@@ -22,12 +22,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> x_grad: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
-  if (index >= params.rows) {
-    return;
-  }
+fn compute_row(index: u32) {
   let quads = params.width / 4u;
   let x_start = row_start(index, params.x_stride, params.x_offset);
   let y_start = row_start(index, params.y_stride, params.y_offset);

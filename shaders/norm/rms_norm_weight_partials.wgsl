@@ -29,9 +29,7 @@ override BLOCKS: u32 = 64u;
 fn main(thread: Thread) {
   let index = thread_index(thread);
   let quads = params.width / 4u;
-  if (index >= BLOCKS * quads) {
-    return;
-  }
+  if (index >= BLOCKS * quads) { return; }
   let block = index / quads;
   let quad = index - block * quads;
   let per_block = (params.rows + BLOCKS - 1u) / BLOCKS;

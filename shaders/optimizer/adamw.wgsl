@@ -27,13 +27,9 @@ struct Params {
 @compute @workgroup_size(WORKGROUP)
 fn main(thread: Thread) {
   let index = thread_index(thread);
-  if (index >= params.count / 4u) {
-    return;
-  }
+  if (index >= params.count / 4u) { return; }
   let clipping = clip[0];
-  if (clipping.z != 0.0) {
-    return;
-  }
+  if (clipping.z != 0.0) { return; }
   let at = params.first / 4u + index;
   let g = gradient[at] * clipping.y;
   let old_mean = mean[at];

@@ -2,10 +2,7 @@
 // clip = [norm, 0, 1] where the norm is not finite, by its bits: comparisons with NaN cannot be relied on.
 // Grid: one workgroup. The factor is torch.nn.utils.clip_grad_norm_'s.
 
-struct Params {
-  count: u32,
-  max_norm: f32,
-}
+struct Params { count: u32, max_norm: f32 }
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read_write> clip: array<vec4f>;

@@ -3,10 +3,7 @@
 
 //#include "parts/tree.wgsl"
 
-struct Params {
-  count: u32,
-  partials_offset: u32,
-}
+struct Params { count: u32, partials_offset: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec4f>;
 @group(0) @binding(1) var<storage, read_write> partials: array<f32>;

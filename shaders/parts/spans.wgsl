@@ -3,10 +3,7 @@
 // coalesce on a GPU; one span for all touches a new page of every stream at each step of a software GPU (3 times slower).
 // A kernel defines THREADS, GROUPS and LANES, and steps from `first` to below `end` by LANES.
 
-struct Span {
-  first: u32,
-  end: u32,
-}
+struct Span { first: u32, end: u32 }
 
 fn span_of(thread: u32, count: u32) -> Span {
   let length = (count + THREADS * GROUPS - 1u) / (THREADS * GROUPS) * LANES;

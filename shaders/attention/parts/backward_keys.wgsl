@@ -35,3 +35,8 @@ fn dk_start(token: u32, key_head: u32) -> u32 {
 fn dv_start(token: u32, key_head: u32) -> u32 {
   return (token * params.dv_stride + params.dv_offset) / 4u + key_head * HEAD_QUADS;
 }
+
+// Heads of the grid: of queries or of keys.
+fn grid_heads() -> u32 {
+  return params.key_heads;
+}

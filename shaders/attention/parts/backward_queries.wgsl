@@ -30,3 +30,8 @@ struct Params {
 fn grad_start(token: u32, head: u32) -> u32 {
   return (token * params.grad_stride + params.grad_offset) / 4u + head * HEAD_QUADS;
 }
+
+// Heads of the grid: of queries or of keys.
+fn grid_heads() -> u32 {
+  return params.heads;
+}

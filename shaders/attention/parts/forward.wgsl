@@ -22,3 +22,8 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> result: array<vec4f>;
 @group(0) @binding(5) var<storage, read_write> statistics: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
+
+// Heads of the grid: of queries or of keys.
+fn grid_heads() -> u32 {
+  return params.heads;
+}

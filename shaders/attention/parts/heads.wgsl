@@ -23,11 +23,7 @@ fn key_head_of(head: u32) -> u32 {
 }
 
 // A workgroup's part: some neighbouring tokens, first to last, of one head. They walk the same keys and share the loads.
-struct Block {
-  head: u32,
-  first: u32,
-  last: u32,
-}
+struct Block { head: u32, first: u32, last: u32 }
 
 fn block_of(index: u32, heads: u32, tokens: u32) -> Block {
   let block = index / heads;

@@ -1,9 +1,10 @@
-// A subgroup of 8 lanes as the workgroup: each loads a vec4, and all see what the eight have. Shuffles are quicker than
-// broadcasts here.
+// A subgroup of 8 lanes as the workgroup, a thread per token of a block: each loads a vec4, and all see what the eight
+// have. Shuffles are quicker than broadcasts here. A kernel defines attend(block, token, lane) and GRID_HEADS, how many of
+// the grid's heads a thread takes.
 
 //#include "parts/groups.wgsl"
 
-// Heads that share a key head and so its loads.
+// Query heads that share a key head and so its loads.
 override HEADS: u32 = 2u;
 
 const LANES = 8u;
@@ -37,4 +38,10 @@ fn high_dots(x: vec4f, y: array<vec4f, LANES>) -> vec4f {
 fn weighted(low: vec4f, high: vec4f, y: array<vec4f, LANES>) -> vec4f {
   return low.x * y[0] + low.y * y[1] + low.z * y[2] + low.w * y[3]
     + high.x * y[4] + high.y * y[5] + high.z * y[6] + high.w * y[7];
+}
+
+@compute @workgroup_size(LANES)
+fn main(group: Group, @builtin(subgroup_invocation_id) lane: u32) {
+  let block = block_of(group_index(group), grid_heads() / GRID_HEADS, LANES);
+  if (block.first < params.tokens) { attend(block, min(block.first + lane, block.last), lane); }
 }

@@ -1,4 +1,5 @@
-// Tiles of vec4s in workgroup memory: ROWS rows that stay, and LANES that pass through. A thread is a (row, lane).
+// Tiles of vec4s in workgroup memory: ROWS rows that stay, and LANES that pass through. A thread is a
+// (row, lane), its row that of a token of the block. A kernel defines attend(block, token, row, lane).
 
 //#include "parts/groups.wgsl"
 
@@ -15,4 +16,11 @@ const MAX_OWN = 4u;
 // A loop bound that a compiler cannot see through: software drivers take half a minute over these loops unrolled.
 fn hidden(bound: u32) -> u32 {
   return params.heads * bound / params.heads;
+}
+
+@compute @workgroup_size(THREADS)
+fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
+  let block = block_of(group_index(group), grid_heads(), ROWS);
+  let row = thread / LANES;
+  if (block.first < params.tokens) { attend(block, min(block.first + row, block.last), row, thread % LANES); }
 }

@@ -2,11 +2,7 @@
 
 const SAFETY = 20.0;
 
-struct Params {
-  rows: u32,
-  low: f32,
-  high: f32,
-}
+struct Params { rows: u32, low: f32, high: f32 }
 
 @group(0) @binding(0) var<storage, read> logprobs: array<f32>;
 @group(0) @binding(1) var<storage, read> rollout_logprobs: array<f32>;

@@ -23,11 +23,7 @@ fn weigh(score: vec2f, highest: vec2f) -> Weights {
   return Weights(select(vec2f(1.0), falls, rises), select(falls, vec2f(1.0), rises));
 }
 
-struct Attended {
-  sum: Heads,
-  highest: vec2f,
-  total: vec2f,
-}
+struct Attended { sum: Heads, highest: vec2f, total: vec2f }
 
 // Adds the keys and values of `count` positions of the cache, the first at `start`.
 fn attend(attended: ptr<function, Attended>, query: ptr<function, Heads>, start: u32, count: u32) {

@@ -2,14 +2,7 @@
 // A kernel defines mass(row, keys, floor_key, counting).
 //#include "head/parts/columns.wgsl"
 
-struct Params {
-  rows: u32,
-  first_row: u32,
-  vocabulary: u32,
-  stride: u32,
-  shift: u32,
-  history_stride: u32,
-}
+struct Params { rows: u32, first_row: u32, vocabulary: u32, stride: u32, shift: u32, history_stride: u32 }
 
 @group(0) @binding(0) var<storage, read> logits: array<vec4f>;
 @group(0) @binding(1) var<storage, read> seeds: array<u32>;
@@ -29,10 +22,7 @@ struct Row {
   inverse_temperature: f32,
 }
 
-struct Best {
-  id: u32,
-  logit: f32,
-}
+struct Best { id: u32, logit: f32 }
 
 // Lanes that hold a logit of the vocabulary.
 fn used(quad: u32) -> vec4<bool> {

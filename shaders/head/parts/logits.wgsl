@@ -1,13 +1,7 @@
 // Logits by rows [rows, stride], V of each used; the buffers per row start at first_row.
 //#include "head/parts/columns.wgsl"
 
-struct Params {
-  rows: u32,
-  first_row: u32,
-  vocabulary: u32,
-  stride: u32,
-  inverse_temperature: f32,
-}
+struct Params { rows: u32, first_row: u32, vocabulary: u32, stride: u32, inverse_temperature: f32 }
 
 @group(1) @binding(0) var<uniform> params: Params;
 

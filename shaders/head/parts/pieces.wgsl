@@ -1,13 +1,6 @@
 // One piece of the vocabulary: columns [column_offset, column_offset + columns) of every row.
 //#include "head/parts/columns.wgsl"
 
-struct Params {
-  rows: u32,
-  first_row: u32,
-  columns: u32,
-  column_offset: u32,
-  stride: u32,
-  inverse_temperature: f32,
-}
+struct Params { rows: u32, first_row: u32, columns: u32, column_offset: u32, stride: u32, inverse_temperature: f32 }
 
 @group(1) @binding(0) var<uniform> params: Params;
