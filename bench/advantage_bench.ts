@@ -7,12 +7,11 @@ import { type AdvantageBuffers, recordAdvantages } from "../src/algorithm/advant
 import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
 import { countRows } from "../src/algorithm/loss/aggregation.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
-import { openDevice } from "../src/compute/open.ts";
 import { mulberry32 } from "../src/random.ts";
-import { check, heading, report, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const MILLION = 2 ** 20;
-/** Runs per timed submit: one is short beside the wait for it. */
+/** Runs per timed submit: the wait for one would be longer than the run. */
 const RUNS = 10;
 
 function pseudoRandom(length: number, scale = 1): Float32Array {
@@ -20,7 +19,7 @@ function pseudoRandom(length: number, scale = 1): Float32Array {
   return Float32Array.from({ length }, () => scale * next());
 }
 
-/** Groups of the given sizes over and over; `stride` 1 keeps members together, more deals them out. */
+/** Groups of the given sizes, repeated; `shuffled` spreads their members over all rows. */
 function makeGroups(rows: number, sizes: readonly number[], shuffled: boolean): Groups {
   const groupOfRow = new Uint32Array(rows);
   let row = 0;
@@ -32,7 +31,7 @@ function makeGroups(rows: number, sizes: readonly number[], shuffled: boolean): 
   return packGroups(dealt, group);
 }
 
-/** What a careful programmer writes without a GPU: two passes over each group, float64 inside. */
+/** As a careful programmer writes it without a GPU: two passes over each group, float64 inside. */
 function javaScript(scores: Float32Array, { offsets, members }: Groups, out: Float32Array): void {
   for (let group = 0; group + 1 < offsets.length; group++) {
     const [first, end] = [offsets[group], offsets[group + 1]];
@@ -175,7 +174,7 @@ async function measureGae(device: Device, tokens: number, row: number): Promise<
 }
 
 export async function run(): Promise<void> {
-  const device = await openDevice();
+  const device = await openBenchDevice();
   heading(`Advantages on ${device.info.description}`);
   const ragged = [4, 16, 7, 9, 12, 5, 8, 11];
   await measureGroups(device, "1M rewards, groups of 8", makeGroups(MILLION, [8], false));

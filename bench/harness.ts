@@ -1,16 +1,19 @@
-/** What the benchmarks share: repeated timing with its spread, and lines for people or for machines (`--json`). */
+/** What the benchmarks share: timing with its spread, and results for people, for machines (`--json`) and for the history. */
+import type { Device } from "../src/compute/device.ts";
+import { openDevice } from "../src/compute/open.ts";
+import { type Figure, formatRate } from "./history.ts";
 
+/** Seconds of the repeated runs. */
 export interface Timing {
   readonly median: number;
-  /** Quickest and slowest, seconds. */
   readonly least: number;
   readonly most: number;
 }
 
 export interface TimeOptions {
-  /** Runs that count. Default 5. */
+  /** Timed runs. Default 5. */
   readonly rounds?: number;
-  /** Runs before, for compilation and caches. Default 1. */
+  /** Untimed runs first, for compilation and caches. Default 1. */
   readonly warmup?: number;
 }
 
@@ -30,35 +33,74 @@ export async function time(run: () => Promise<unknown>, options: TimeOptions = {
 
 export interface Line {
   readonly what: string;
+  /** At the median time; higher is better. */
   readonly rate: number;
   readonly unit: string;
   readonly timing: Timing;
-  /** Share of a ceiling or a peer's rate, measured in the same run. */
+  /** For people only. */
+  readonly detail?: string;
+  /** A ceiling or a peer's rate, measured in the same run. */
   readonly against?: { readonly name: string; readonly rate: number } | undefined;
 }
 
-/** Prints one result. */
+/** The figures reported so far. */
+export const figures: Omit<Figure, "date" | "commit">[] = [];
+
+let bench = "";
+let device: Pick<Figure, "device" | "driver"> = { device: "none", driver: "" };
+
+/** Sets the benchmark whose name goes before those of its figures. */
+export function begin(name: string): void {
+  bench = name;
+  device = { device: "none", driver: "" };
+}
+
+/** Opens the device and notes it for the figures to come. */
+export async function openBenchDevice(): Promise<Device> {
+  const opened = await openDevice();
+  const { description, vendor, architecture } = opened.info;
+  device = { device: description, driver: [vendor, architecture].filter(Boolean).join(" ") };
+  return opened;
+}
+
+/** Prints one result and notes it. */
 export function report(line: Line): void {
-  const { what, rate, unit, timing, against } = line;
-  if (process.argv.includes("--json")) {
-    console.log(JSON.stringify({ ...line, ratio: against && rate / against.rate }));
+  const { what, rate, unit, timing, against, detail } = line;
+  const figure = {
+    ...device,
+    name: `${bench}: ${what}`,
+    value: rate,
+    unit,
+    low: (rate * timing.median) / timing.most,
+    high: (rate * timing.median) / timing.least,
+    ...(against && { peer: against.name, ratio: rate / against.rate }),
+  };
+  figures.push(figure);
+  if (isForMachines()) {
+    console.log(JSON.stringify(figure));
     return;
   }
-  const spread = `${(timing.median * 1000).toFixed(1)} ms (${(timing.least * 1000).toFixed(1)}-${(timing.most * 1000).toFixed(1)})`;
+  const spread = `${milliseconds(timing.median)} ms (${milliseconds(timing.least)}-${milliseconds(timing.most)})`;
   const ratio = against ? `  ${((100 * rate) / against.rate).toFixed(0)}% of ${against.name}` : "";
-  console.log(`  ${what.padEnd(46)} ${format(rate).padStart(10)} ${unit.padEnd(10)} ${spread}${ratio}`);
+  console.log(
+    `  ${[what, detail].filter(Boolean).join(", ").padEnd(46)} ${formatRate(rate).padStart(10)} ${unit.padEnd(10)} ${spread}${ratio}`,
+  );
 }
 
 /** A heading, for people. */
 export function heading(text: string): void {
-  if (!process.argv.includes("--json")) console.log(`\n${text}`);
+  if (!isForMachines()) console.log(`\n${text}`);
 }
 
-function format(rate: number): string {
-  return rate >= 1000 ? Math.round(rate).toLocaleString("en") : rate.toPrecision(3);
+/** A remark that is no figure, for people. */
+export function remark(text: string): void {
+  if (!isForMachines()) console.log(`  ${text}`);
 }
 
-/** Stops a benchmark whose result is wrong: a fast wrong answer is no figure. */
+/** Stops a benchmark whose result is wrong: the speed of a wrong result means nothing. */
 export function check(isRight: boolean, what: string): void {
-  if (!isRight) throw new Error(`Cannot time ${what} as its result is wrong`);
+  if (!isRight) throw new Error(`Cannot time ${what}: the result is wrong. Run its tests.`);
 }
+
+const isForMachines = () => process.argv.includes("--json");
+const milliseconds = (seconds: number) => (seconds * 1000).toFixed(1);

@@ -1,13 +1,12 @@
 /**
  * The transformer's kernels at the size of a small model's training step (T = 4096 tokens in sequences of 170, C 64,
- * H 8, KV 4, D 8, F 172, V 512), each checked against its reference on a smaller batch first. Rates are bytes that must
- * move at least, against the copy bandwidth of the same run.
+ * H 8, KV 4, D 8, F 172, V 512), each checked against its reference on a smaller batch first. Rates count the bytes that
+ * a kernel must move at least, against the copy bandwidth of the same run.
  */
 import { CpuDevice } from "../src/compute/cpu.ts";
 import type { Buffer, Data, Device } from "../src/compute/device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/compute/kernel.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
-import { openDevice } from "../src/compute/open.ts";
 import { ropeFrequencies } from "../src/model/files/config.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
@@ -18,7 +17,7 @@ import { plainRows, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../s
 import { rope, ropeTable } from "../src/model/kernels/rope.ts";
 import { sample } from "../src/model/kernels/sample.ts";
 import { swiglu, swigluBackward } from "../src/model/kernels/swiglu.ts";
-import { check, heading, report, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const [C, H, KV, D, F, V] = [64, 8, 4, 8, 172, 512];
 const PARAMETERS = 260_032;
@@ -76,7 +75,7 @@ function attentionCases(device: Device, T: number): Case[] {
   const qkv = floats(T * stride);
   const [q, k, v] = [qkv, qkv, qkv];
   const out = floats(T * H * D);
-  // Log-sum-exps far above the scores keep every weight small: the values do not matter to the time.
+  // Log-sum-exps far above the scores keep every weight small; the time does not depend on the values.
   const statistics = new Float32Array(T * H * 2).fill(8);
   const grads = new Float32Array(T * stride);
   const { constants } = kernels;
@@ -327,9 +326,9 @@ async function measure(device: Device, one: Case, copied: number): Promise<void>
     await device.submit();
   });
   device.release(...new Set(Object.values(buffers)));
-  const each = (timing.median * 1e6) / dispatches / units;
   report({
-    what: `${name}, ${each.toFixed(2)} us each`,
+    what: name,
+    detail: `${((timing.median * 1e6) / dispatches / units).toFixed(2)} us each`,
     rate: (leastBytes(one) * dispatches) / timing.median / 1e9,
     unit: "GB/s",
     timing,
@@ -338,7 +337,7 @@ async function measure(device: Device, one: Case, copied: number): Promise<void>
 }
 
 export async function run(): Promise<void> {
-  const device = await openDevice();
+  const device = await openBenchDevice();
   for (const one of allCases(device, { tokens: 200, rows: 9, parameters: 1028 }))
     await checkCase(device, one);
   const { copyBytesPerSecond: copied } = await measureCeilings(device);

@@ -5,9 +5,8 @@
 import { recordHeadLogprobs, recordLogprobs } from "../src/algorithm/logprobs/logits.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
-import { openDevice } from "../src/compute/open.ts";
 import { mulberry32 } from "../src/random.ts";
-import { check, heading, report, type Timing, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, type Timing, time } from "./harness.ts";
 
 function pseudoRandom(length: number, scale: number): Float32Array {
   const next = mulberry32(11);
@@ -122,7 +121,7 @@ async function measureHead(device: Device, shape: Shape & { channels: number }):
 }
 
 export async function run(): Promise<void> {
-  const device = await openDevice();
+  const device = await openBenchDevice();
   const { copyBytesPerSecond: copied } = await measureCeilings(device);
   heading(`From logits on ${device.info.description}, copy ${(copied / 1e9).toFixed(1)} GB/s`);
   const small = device.info.kind === "cpu";

@@ -1,7 +1,7 @@
 /**
  * The fused clipped loss (value, gradient, metrics) over millions of tokens in rows of 256, against a tight JavaScript
- * loop of the same figures and against the copy bandwidth of the same run. Data lies on the device before the clock
- * starts, as it does in training; the loop's lies in typed arrays.
+ * loop of the same figures and against the copy bandwidth of the same run. The data is on the device before the clock
+ * starts, as in training; the loop's data is in typed arrays.
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -10,9 +10,8 @@ import { type LossBuffers, recordPolicyLoss } from "../src/algorithm/loss/device
 import { rowsOfTokens } from "../src/algorithm/loss/host.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
-import { openDevice } from "../src/compute/open.ts";
 import { mulberry32 } from "../src/random.ts";
-import { check, heading, report, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const ROW = 256;
 const MILLION = 2 ** 20;
@@ -43,7 +42,7 @@ function makeBatch(tokens: number, trained: number): Batch {
   return { offsets, rowOfToken: rowsOfTokens(offsets), mask, logprobs, old, advantages };
 }
 
-/** The same numbers in one loop over typed arrays, in float64 sums: what a careful programmer writes without a GPU. */
+/** The same figures in one loop over typed arrays with float64 sums, as a careful programmer writes it without a GPU. */
 function javaScript({ rowOfToken, mask, logprobs, old, advantages }: Batch, gradient: Float32Array) {
   const tokens = logprobs.length;
   let count = 0;
@@ -145,15 +144,33 @@ function timeLoop(batch: Batch) {
   return time(async () => javaScript(batch, gradient), { rounds: 3 });
 }
 
-/** The same work, and that of the advantages and log-probs, by plain PyTorch operations on the CPU. */
-function comparePeer(tokens: number): void {
+/** One line of peer_losses.py. */
+interface PeerLine {
+  readonly what: string;
+  readonly rate: number;
+  readonly unit: string;
+  /** Of the median, and of the quickest and the slowest run. */
+  readonly ms: number;
+  readonly spread_ms: readonly [number, number];
+  readonly skipped?: string;
+}
+
+/** Reports the same work, and that of the advantages and log-probs, by plain PyTorch operations on the CPU. */
+function reportPeer(tokens: number): void {
   const script = fileURLToPath(new URL("peer_losses.py", import.meta.url));
   const { stdout, error } = spawnSync("python3", [script, "--tokens", String(tokens)], { encoding: "utf8" });
-  console.log(error ? `  no PyTorch peer: ${error.message}` : `\nPyTorch\n${stdout.trim()}`);
+  if (error) console.error("peer skipped: there is no python3");
+  heading("The same in PyTorch on the CPU");
+  for (const text of (stdout ?? "").split("\n").filter((line) => line.startsWith("{"))) {
+    const { what, rate, unit, ms, spread_ms, skipped } = JSON.parse(text) as PeerLine;
+    const timing = { median: ms / 1000, least: spread_ms?.[0] / 1000, most: spread_ms?.[1] / 1000 };
+    if (skipped) console.error(`peer skipped: ${skipped}`);
+    else report({ what: `PyTorch, ${what}`, rate, unit, timing });
+  }
 }
 
 export async function run(): Promise<void> {
-  const device = await openDevice();
+  const device = await openBenchDevice();
   await checkLoss(device);
   const { copyBytesPerSecond: copied } = await measureCeilings(device);
   heading(`Fused policy loss on ${device.info.description}, copy ${(copied / 1e9).toFixed(1)} GB/s`);
@@ -165,5 +182,5 @@ export async function run(): Promise<void> {
   const share = memory.peak / (memory.inputs + memory.outputs);
   heading(`  peak device memory ${(100 * share).toFixed(0)}% of inputs and outputs`);
   device.destroy();
-  comparePeer(largest * MILLION);
+  reportPeer(largest * MILLION);
 }

@@ -1,5 +1,11 @@
-/** Runs the benchmarks, or those named: `npm run bench -- matmul model`. `--json` prints a line of JSON each. */
+/**
+ * Runs the benchmarks, or those named: `npm run bench -- matmul model`. `--json` prints each figure as a line of JSON,
+ * `--save` also writes them to `bench/history/`.
+ */
+import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
+import { begin, figures } from "./harness.ts";
+import { saveFigures } from "./history.ts";
 
 const wanted = process.argv.slice(2).filter((arg) => !arg.startsWith("--"));
 const names = readdirSync(new URL(".", import.meta.url))
@@ -9,10 +15,23 @@ const names = readdirSync(new URL(".", import.meta.url))
 
 const unknown = wanted.filter((name) => !names.includes(name));
 if (unknown.length > 0) {
-  console.error(`There is no benchmark named ${unknown.join(", ")}: ${names.join(", ")}`);
+  console.error(
+    `Cannot run ${unknown.join(", ")}: there is no such benchmark. Choose from ${names.join(", ")}.`,
+  );
   process.exit(1);
 }
 for (const name of wanted.length > 0 ? wanted : names) {
   const { run } = (await import(`./${name}_bench.ts`)) as { run(): Promise<void> };
+  begin(name);
   await run();
+}
+if (process.argv.includes("--save")) {
+  const when = { date: new Date().toISOString(), commit: commit() };
+  console.error(`saved ${saveFigures(figures.map((figure) => ({ ...when, ...figure })))}`);
+}
+
+function commit(): string {
+  const git = (...args: string[]) => spawnSync("git", args, { encoding: "utf8" }).stdout?.trim() ?? "";
+  const isChanged = git("status", "--porcelain", "--untracked-files=no") !== "";
+  return `${git("rev-parse", "--short", "HEAD") || "unknown"}${isChanged ? "+" : ""}`;
 }

@@ -4,8 +4,7 @@ import { type Device, readFloats } from "../src/compute/device.ts";
 import { matmul, matmulFamily } from "../src/compute/matmul/matmul.ts";
 import type { MatmulOptions } from "../src/compute/matmul/product.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
-import { openDevice } from "../src/compute/open.ts";
-import { check, heading, report, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 type Shape = Pick<MatmulOptions, "m" | "n" | "k" | "transposeA" | "transposeB"> & { readonly what: string };
 
@@ -22,7 +21,7 @@ const SHAPES: readonly Shape[] = [
 ];
 
 export async function run(): Promise<void> {
-  const device = await openDevice();
+  const device = await openBenchDevice();
   const peak = { name: "the arithmetic peak", rate: (await measureCeilings(device)).arithmeticFlops / 1e9 };
   heading(
     `Matrix products on ${device.info.description}, family ${matmulFamily(device)}; peak ${peak.rate.toFixed(0)} GFLOP/s`,

@@ -6,12 +6,11 @@ import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { LocalBackend } from "../src/backend/local/backend.ts";
 import type { Device } from "../src/compute/device.ts";
-import { openDevice } from "../src/compute/open.ts";
 import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
 import type { ModelConfig } from "../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/train/lora_adapter.ts";
-import { check, heading, report, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 export const STORIES_SHAPE: ModelConfig = {
   architecture: "llama",
@@ -46,7 +45,7 @@ type Peer = Readonly<Record<string, number>>;
 
 export async function run(): Promise<void> {
   const peer = torchRates();
-  const device = await openDevice();
+  const device = await openBenchDevice();
   heading(`A 260K-parameter Llama on ${device.info.description}: ${BATCH} sequences of ${LENGTH} tokens`);
   await timeSampling(device, peer);
   await timeTraining(device, { what: "train_full", title: "training, all weights", peer });
@@ -121,7 +120,7 @@ function against(peer: Peer, what: string) {
   return peer[what] ? { name: "PyTorch", rate: peer[what] } : undefined;
 }
 
-/** Rates of the peer script by name; empty, with a word about it, where there is no PyTorch. */
+/** Rates of the peer script by name; empty, with a message, where there is no PyTorch. */
 function torchRates(): Peer {
   const script = fileURLToPath(new URL("./peer_torch.py", import.meta.url));
   const { stdout, error } = spawnSync("python3", [script, "--batch", `${BATCH}`, "--length", `${LENGTH}`], {

@@ -1,16 +1,15 @@
 /**
  * The Tinker server under load: 64 clients that sample without pause and two that train, for two minutes
- * (SERVE_BENCH_SECONDS says otherwise). What is asked: no error, flat memory, every client served alike.
+ * (SERVE_BENCH_SECONDS changes it). It must answer without errors, in constant memory and evenly to all clients.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { saveCheckpoint } from "../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../src/backend/local/engine.ts";
-import { openDevice } from "../src/compute/open.ts";
 import { LanguageModel } from "../src/model/language_model.ts";
 import { runServeLoad } from "../test/fixtures/serve_load.ts";
-import { check, heading } from "./harness.ts";
+import { check, heading, openBenchDevice, remark } from "./harness.ts";
 import { STORIES_SHAPE } from "./model_bench.ts";
 
 const SAMPLERS = 64;
@@ -20,7 +19,7 @@ const MEBI = 2 ** 20;
 export async function run(): Promise<void> {
   const seconds = Number(process.env.SERVE_BENCH_SECONDS ?? 120);
   const root = await mkdtemp(join(tmpdir(), "grpu-serve-bench-"));
-  const device = await openDevice();
+  const device = await openBenchDevice();
   const folder = join(root, "model");
   await saveCheckpoint(folder, { model: LanguageModel.create(device, STORIES_SHAPE, { seed: 1 }) });
   const engine = await LocalEngine.open({ device, folder });
@@ -36,20 +35,16 @@ export async function run(): Promise<void> {
   await rm(root, { recursive: true });
   check(load.errors.length === 0, `${load.errors.length} errors, the first: ${load.errors[0]}`);
   const steps = load.steps.reduce((a, b) => a + b, 0);
-  tell(
+  remark(
     `${Math.round(load.sampledTokens / seconds)} tokens/s sampled, ${(steps / seconds).toFixed(1)} optimiser steps/s`,
   );
   const at = (share: number) => load.latencies[Math.floor(share * (load.latencies.length - 1))]!;
-  tell(`a sample of 32 tokens takes ${at(0.5).toFixed(0)} ms (99 of 100 at most ${at(0.99).toFixed(0)})`);
-  tell(
+  remark(`a sample of 32 tokens takes ${at(0.5).toFixed(0)} ms (99 of 100 at most ${at(0.99).toFixed(0)})`);
+  remark(
     `samples of a client: ${Math.min(...load.samples)} to ${Math.max(...load.samples)}; steps: ${load.steps.join(", ")}`,
   );
   const [half, last] = [load.memory[Math.floor(load.memory.length / 2)]!, load.memory.at(-1)!];
   const mebi = ({ rss, held, device, results }: typeof last) =>
     `process ${(rss / MEBI).toFixed(0)}, objects ${(held / MEBI).toFixed(0)} (results ${(results / MEBI).toFixed(0)} of them), device ${(device / MEBI).toFixed(1)}`;
-  tell(`MiB at half time: ${mebi(half)}; at the end: ${mebi(last)}`);
-}
-
-function tell(text: string): void {
-  if (!process.argv.includes("--json")) console.log(`  ${text}`);
+  remark(`MiB at half time: ${mebi(half)}; at the end: ${mebi(last)}`);
 }

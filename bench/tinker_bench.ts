@@ -1,6 +1,6 @@
 /**
- * What Tinker's protocol costs: the client backend and the server over a loopback socket, with an engine behind them that
- * does nothing. The time of a call is all overhead: arrays to bytes and back, HTTP, futures, the host's share of the loss.
+ * The cost of Tinker's protocol: the client backend and the server over a loopback socket, with an engine that computes
+ * nothing. The whole time of a call is overhead: arrays to bytes and back, HTTP, futures, the host's share of the loss.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -34,7 +34,7 @@ const ADAM: OptimParams = {
 };
 const LORA = { rank: 8, train_attn: true, train_mlp: true, train_unembed: true };
 
-/** Says of every token that its log-prob is -1, at once. */
+/** Returns a log-prob of -1 for every token, at once. */
 class IdleEngine extends ToyEngine {
   override async createTrainer(config: TrainerConfig): Promise<Trainer> {
     const trainer = await super.createTrainer(config);
@@ -63,7 +63,7 @@ export async function run(): Promise<void> {
     });
   const [plain, fused] = [await connect(false), await connect(true)];
   try {
-    heading("Tinker's protocol on loopback, an engine that does nothing");
+    heading("Tinker's protocol on loopback, with an engine that computes nothing");
     for (const [rows, length] of [
       [8, 32],
       [64, 256],
@@ -99,7 +99,7 @@ async function timeSteps(
   const what = `${batch.offsets.length - 1} rows of ${batch.offsets[1]} tokens`;
   const line = (name: string, timing: Awaited<ReturnType<typeof time>>) =>
     report({ what: `${name}, ${what}`, rate: 1 / timing.median, unit: "steps/s", timing });
-  // A run takes hundreds of steps: the first dozens, before the code is compiled, take twice as long.
+  // A run takes hundreds of steps; the first dozens, before the engine compiles the code, take twice as long.
   const options = { rounds: 50, warmup: 50 };
   line(
     "step",
