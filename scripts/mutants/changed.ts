@@ -34,6 +34,18 @@ export function parseDiff(diff: string): Plan[] {
   return [...byFolder].map(([folder, lines]) => ({ folder, lines }));
 }
 
+/** The part of the plans' lines that is about `most` lines; 1 when there are no more. */
+export function partOfAbout(most: number, plans: readonly Plan[]): number {
+  const lengths = plans.flatMap(({ lines = [] }) => lines).map(lengthOf);
+  const total = lengths.reduce((sum, length) => sum + length, 0);
+  return total <= most ? 1 : most / total;
+}
+
+function lengthOf(range: string): number {
+  const [, from, to] = /:(\d+)-(\d+)$/.exec(range) ?? [];
+  return Number(to) - Number(from) + 1;
+}
+
 function folderOf(file: string): string | undefined {
   if (/^shaders\/.*\.wgsl$/.test(file)) return "shaders";
   return /^src\/([^/]+)\/.*\.ts$/.exec(file)?.[1];

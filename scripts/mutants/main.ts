@@ -4,6 +4,7 @@
  *   npm run mutants -- FOLDER...             src/FOLDER, or `shaders`
  *   npm run mutants -- FOLDER --part 0.1     a seeded tenth of its lines (`--seed N`)
  *   npm run mutants -- --changed REF         the lines changed since REF, in every folder; `--part` too
+ *                                            `--most N`: a seeded sample of about N of those lines
  *
  * Survivors are printed with file, line and change. Those listed in equivalent.json cannot be noticed by any test and
  * count as killed. Exits 1 when a folder's score is below its threshold (folders.ts), 2 for wrong usage.
@@ -13,7 +14,7 @@ import { execFileSync } from "node:child_process";
 import { appendFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { changedLines } from "./changed.ts";
+import { changedLines, partOfAbout } from "./changed.ts";
 import { REQUIRED, REQUIRED_ELSEWHERE, ROOT } from "./folders.ts";
 import type { Mutant, Plan } from "./mutant.ts";
 import { mutateShaders } from "./shaders.ts";
@@ -26,6 +27,7 @@ const { values, positionals } = parseArgs({
     part: { type: "string", default: "1" },
     seed: { type: "string", default: "1" },
     changed: { type: "string" },
+    most: { type: "string" },
     json: { type: "string" },
   },
 });
@@ -83,6 +85,7 @@ function oneLine(text: string): string {
 const part = Number(values.part);
 if (!(part > 0 && part <= 1)) usage(`Cannot mutate a part of ${values.part}: it lies in (0, 1].`);
 const chosen = plans();
+const sampled = values.most === undefined ? part : partOfAbout(Number(values.most), chosen);
 if (chosen.length === 0 && !values.changed)
   usage("Cannot tell what to mutate: name a folder, or --changed REF.");
 let isGood = true;
@@ -91,7 +94,7 @@ for (const { folder, lines } of chosen) {
     usage(`There is no folder src/${folder}.`);
   const started = performance.now();
   const mutate = folder === "shaders" ? mutateShaders : mutateSources;
-  const mutants = await mutate({ folder, lines, part, seed: Number(values.seed) });
+  const mutants = await mutate({ folder, lines, part: sampled, seed: Number(values.seed) });
   const seconds = (performance.now() - started) / 1000;
   isGood = report({ folder, mutants, seconds }) && isGood;
 }

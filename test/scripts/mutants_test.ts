@@ -1,6 +1,6 @@
 /** The project's own mutation tool: which mistakes it makes, and in which lines. */
 import { describe, expect, test } from "vitest";
-import { parseDiff } from "../../scripts/mutants/changed.ts";
+import { parseDiff, partOfAbout } from "../../scripts/mutants/changed.ts";
 import { isChosen } from "../../scripts/mutants/sample.ts";
 import { ownTests } from "../../scripts/mutants/shaders.ts";
 import { mutantsOf } from "../../scripts/mutants/wgsl.ts";
@@ -62,6 +62,16 @@ test("changed lines are read from a diff, by folder", () => {
     { folder: "loop", lines: ["src/loop/update.ts:3-6", "src/loop/update.ts:12-12"] },
     { folder: "shaders", lines: ["shaders/rope.wgsl:5-6"] },
   ]);
+});
+
+test("a sample of changed lines is a part of them all", () => {
+  const plans = [
+    { folder: "loop", lines: ["src/loop/a.ts:3-6", "src/loop/b.ts:12-12"] },
+    { folder: "data", lines: ["src/data/a.ts:1-15"] },
+  ];
+  expect(partOfAbout(20, plans)).toBe(1);
+  expect(partOfAbout(5, plans)).toBe(0.25);
+  expect(partOfAbout(5, [])).toBe(1);
 });
 
 test("a part of many names is about that part, and the same for one seed", () => {
