@@ -9,7 +9,7 @@ import type { Device } from "../src/compute/device.ts";
 import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
 import type { ModelConfig } from "../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/train/lora_adapter.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/lora.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 export const STORIES_SHAPE: ModelConfig = {

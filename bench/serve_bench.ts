@@ -5,7 +5,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { saveCheckpoint } from "../src/backend/local/checkpoint.ts";
+import { saveLocalCheckpoint } from "../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../src/backend/local/engine.ts";
 import { LanguageModel } from "../src/model/language_model.ts";
 import { runServeLoad } from "../test/fixtures/serve_load.ts";
@@ -21,7 +21,7 @@ export async function run(): Promise<void> {
   const root = await mkdtemp(join(tmpdir(), "grpu-serve-bench-"));
   const device = await openBenchDevice();
   const folder = join(root, "model");
-  await saveCheckpoint(folder, { model: LanguageModel.create(device, STORIES_SHAPE, { seed: 1 }) });
+  await saveLocalCheckpoint(folder, { model: LanguageModel.create(device, STORIES_SHAPE, { seed: 1 }) });
   const engine = await LocalEngine.open({ device, folder });
   heading(`${SAMPLERS} clients sample and ${TRAINERS} train for ${seconds} s on ${device.info.description}`);
   const load = await runServeLoad({

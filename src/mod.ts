@@ -42,8 +42,8 @@ export { type LoopSettings, loopSettings } from "./loop/settings.ts";
 export { registerGrouping, registerRejection } from "./loop/stages/hooks.ts";
 export { groupByTaskAndName } from "./loop/stages/transform.ts";
 export { train } from "./loop/train.ts";
-export { type ModelFolder, openModelFolder, saveModelFolder } from "./model/files/folder.ts";
-export { httpFolder } from "./model/files/http.ts";
+export { type ModelFolder, openModelFolder } from "./model/files/folder.ts";
+export { httpFolder } from "./model/files/http_folder.ts";
 export {
   byteTokenizer,
   characterTokenizer,
@@ -52,7 +52,8 @@ export {
   withChatTemplate,
 } from "./model/files/tokenizer.ts";
 export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
-export type { LoraOptions } from "./model/train/lora_adapter.ts";
+export type { LoraOptions } from "./model/lora.ts";
+export { saveAdapterFolder, saveModelFolder } from "./model/save_model.ts";
 export {
   registerAgent,
   registerDataset,

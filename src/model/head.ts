@@ -9,7 +9,8 @@ import { plainRows } from "./kernels/norm.ts";
 import { alignedRows } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import { BackwardPass } from "./train/backward.ts";
-import { FINAL_NORM, type ForwardState, type GradientSink, type Transformer } from "./transformer.ts";
+import type { GradientSink } from "./train/gradient_sink.ts";
+import { FINAL_NORM, type ForwardState, type Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
 /** Positions whose next token is asked about, distinct and ascending, and that token. */

@@ -1,50 +1,52 @@
-/** A language model on a device: weights, an adapter or none, and the passes that score, train and sample it. */
-
+/** A language model on a device: its weights, an optional adapter, and the passes that score, train and sample it. */
 import type { Data, Device } from "../compute/device.ts";
-import { matmul } from "../compute/matmul/matmul.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
-import { mulberry32, normals } from "../random.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
-import { startLoading } from "./files/loading.ts";
+import { BatchSampler } from "./generate/batch_sampler.ts";
 import { FoldedWeights } from "./generate/folded.ts";
-import { Sampler } from "./generate/sampler.ts";
+import { drawWeights, loadWeights } from "./initial_weights.ts";
+import { type LoraConfig, type LoraOptions, loraConfig } from "./lora.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { LoraAdapter, type LoraConfig, type LoraOptions, loraConfig } from "./train/lora_adapter.ts";
+import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
+import { LoraAdapter } from "./train/lora_adapter.ts";
+import { loraGradient } from "./train/lora_gradient.ts";
 import { AdamW } from "./train/optimizer.ts";
-import { type Asked, Passes, type TopLogprobs, type TrainingPass } from "./train/passes.ts";
-import { type GradientSink, Transformer } from "./transformer.ts";
-import { EMBEDDING, Weights } from "./weights.ts";
+import { Passes, type TrainingPass } from "./train/passes.ts";
+import type { TargetChoice } from "./train/targets.ts";
+import type { TopLogprobs } from "./train/top_logprobs.ts";
+import { Transformer } from "./transformer.ts";
+import { Weights } from "./weights.ts";
 
-export { type PassLoss, type PassOutputs, slicePacked } from "./train/passes.ts";
+export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
 export interface LanguageModelOptions {
-  /** Train an adapter and leave the weights; without it all weights are trained. */
+  /** Trains an adapter only. Absent: all weights train. */
   readonly lora?: LoraOptions | undefined;
-  /** Of the adapter's or a fresh model's first values. Default 0. */
-  readonly seed?: number;
-  /** Tokens per pass; longer batches are worked through in several. Default 8192. */
-  readonly microBatchTokens?: number;
-  /** Copies of the weights that hold an adapter each, where several share the base ({@link LanguageModel.branch}). Default 1. */
-  readonly adapterSlots?: number;
-  /** Gives a model with a tied output matrix one of its own, so that adapters can change it (`lm_head`). For loading. */
-  readonly untied?: boolean;
+  /** Of the initial values of the adapter or of a fresh model. Default 0. */
+  readonly seed?: number | undefined;
+  /** Tokens per pass; larger batches take several passes. Default 8192. */
+  readonly microBatchTokens?: number | undefined;
+  /** Copies of the weights with an adapter merged in, for models with several ({@link LanguageModel.branch}). Default 1. */
+  readonly adapterSlots?: number | undefined;
+  /** When loading, gives a model with a tied output matrix a separate one, so that adapters can change it (`lm_head`). */
+  readonly untied?: boolean | undefined;
 }
 
-/** What a model and its branches have in common. */
+/** Shared by a model and its branches. */
 interface Shared {
   readonly base: Weights;
   readonly passes: Passes;
-  readonly sampler: Sampler;
+  readonly sampler: BatchSampler;
   readonly folded: FoldedWeights;
 }
 
-/** A policy held still: an adapter's values, or whole weights, as they were when it was taken. */
+/** A snapshot of a policy: the values of an adapter, or all weights. */
 export interface FrozenPolicy {
-  /** Device memory that it holds of its own. */
+  /** Device memory of the snapshot, bytes. */
   readonly bytes: number;
-  /** Weights to run it with, until other policies of the model are asked for theirs. */
+  /** Weights to run it with. Valid until another policy of the same model is run. */
   weights(): Weights;
   release(): void;
 }
@@ -52,7 +54,7 @@ export interface FrozenPolicy {
 export class LanguageModel {
   readonly config: ModelConfig;
   readonly device: Device;
-  /** As loaded; trained in place without an adapter. */
+  /** The weights as loaded. Without an adapter they are trained in place. */
   readonly base: Weights;
   readonly adapter: LoraAdapter | undefined;
   private readonly shared: Shared;
@@ -74,81 +76,50 @@ export class LanguageModel {
     const shared = {
       base,
       passes: new Passes(transformer, options),
-      sampler: new Sampler(transformer),
+      sampler: new BatchSampler(transformer),
       folded: new FoldedWeights(base, { slots: options.adapterSlots ?? 1 }),
     };
     return new LanguageModel(shared, options);
   }
 
-  /** Loads a model folder's weights. */
+  /** A model with the weights of a model folder. */
   static async load(
     device: Device,
     folder: ModelFolder,
     options: LanguageModelOptions = {},
   ): Promise<LanguageModel> {
-    const isUntied = folder.config.tied && options.untied === true;
-    const weights = new Weights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
-    // With nothing recorded before them, writes go straight to the device: no second copy of the weights is made.
-    await device.submit();
-    const sourceOf = ({ tensor }: { readonly tensor: string }) =>
-      isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor;
-    const sizeOf = (source: string) => folder.tensors.get(source)?.byteLength ?? 0;
-    const read = startLoading(
-      folder.name,
-      weights.parts.map((part) => sizeOf(sourceOf(part))),
-    );
-    for (const part of weights.parts) {
-      const source = sourceOf(part);
-      weights.writeTensor(part, await folder.read(source));
-      read(sizeOf(source));
-    }
-    return LanguageModel.over(weights, options);
+    return LanguageModel.over(await loadWeights(device, folder, options), options);
   }
 
-  /**
-   * A model with fresh weights: matrices normal with deviation 1/sqrt(in), those that write into the residual stream
-   * smaller by sqrt(2 layers), embeddings 0.02, norms one, biases zero.
-   */
+  /** A model with fresh weights, see {@link drawWeights}. */
   static create(device: Device, config: ModelConfig, options: LanguageModelOptions = {}): LanguageModel {
-    const weights = new Weights(device, config);
-    const next = mulberry32(options.seed ?? 0);
-    for (const part of weights.parts) {
-      const length = part.rows * part.columns;
-      if (part.tensor.endsWith("norm.weight")) weights.writeTensor(part, new Float32Array(length).fill(1));
-      else if (part.tensor.endsWith("bias")) weights.writeTensor(part, new Float32Array(length));
-      else
-        weights.writeTensor(
-          part,
-          normals(length, { next, deviation: initialDeviation(part.tensor, config) }),
-        );
-    }
-    return LanguageModel.over(weights, options);
+    return LanguageModel.over(drawWeights(device, config, options.seed ?? 0), options);
   }
 
   /**
-   * A further adapter over this model's weights, with an optimiser of its own: they train side by side, a copy of the
-   * weights at a time (`adapterSlots`). To be released before this model, whose weights must not be trained meanwhile.
+   * Another adapter over this model's weights, with a separate optimiser. The merged weights of `adapterSlots` adapters
+   * are kept at a time. Release branches before this model, and do not train this model while it has branches.
    */
-  branch(options: { lora: LoraConfig; seed?: number }): LanguageModel {
+  branch(options: { lora: LoraConfig; seed?: number | undefined }): LanguageModel {
     return new LanguageModel(this.shared, { ...options, isBranch: true });
   }
 
-  /** Longest sequence: the model's own context, or what a binding of the device covers where that is less. */
+  /** Longest sequence, tokens: the model's context, or less where one binding of the device covers less. */
   get contextLength(): number {
     return this.shared.passes.transformer.contextLength;
   }
 
-  /** The weights a forward pass uses now. */
+  /** The current policy: the base weights with the adapter merged in. */
   get weights(): Weights {
     return this.adapter ? this.shared.folded.of(this.adapter) : this.base;
   }
 
-  /** What the optimiser moves. */
+  /** The values that the optimiser changes. */
   get trainable(): ParameterSet {
     return this.adapter?.values ?? this.base.values;
   }
 
-  /** Made when first asked for: a model that is not trained has no moments. */
+  /** Created on first use, because a model that is not trained needs no moments. */
   get optimizer(): AdamW {
     this.steps ??= new AdamW(this.device, this.trainable);
     return this.steps;
@@ -170,7 +141,7 @@ export class LanguageModel {
     return sum;
   }
 
-  /** Keeps the weights as they are now as the reference policy. An adapter needs no copy: its base is the reference. */
+  /** Copies the current weights as the reference policy. With an adapter the base is the reference, without a copy. */
   freezeReference(): void {
     if (this.adapter) return;
     this.frozen ??= new Weights(this.device, this.config, "reference weights");
@@ -178,7 +149,7 @@ export class LanguageModel {
     this.frozen.refresh();
   }
 
-  /** The frozen weights, where all weights are trained and some were kept. */
+  /** The copy of {@link freezeReference}, where all weights train. */
   get frozenReference(): Weights | undefined {
     return this.frozen;
   }
@@ -187,12 +158,12 @@ export class LanguageModel {
     if (this.adapter) return this.base;
     if (this.frozen) return this.frozen;
     throw new ConfigError(
-      "Cannot score with the reference policy: all weights are trained and none were kept. Freeze them before training, or train an adapter (model.lora_rank).",
+      "Cannot score with the reference policy: all weights train and no copy was frozen. Freeze the reference before training, or train an adapter (model.lora_rank).",
       { path: "model.lora_rank" },
     );
   }
 
-  /** The policy as it is now, whatever is trained later. Copies on the device; records only. */
+  /** A snapshot of the current policy. Copies on the device; records only. */
   freeze(): FrozenPolicy {
     const { adapter } = this;
     if (adapter) return this.freezeAdapter(adapter.snapshot());
@@ -201,7 +172,7 @@ export class LanguageModel {
     return { bytes: copy.byteLength, weights: () => copy, release: () => copy.release() };
   }
 
-  /** The weights as they are now, an adapter folded in, in a copy of their own or `into` an earlier one. Records only. */
+  /** Copies the current weights, the adapter merged in, into a new copy or `into` an earlier one. Records only. */
   copyWeights(into?: Weights): Weights {
     const copy = into ?? new Weights(this.device, this.config, "copied weights");
     copy.values.copyFrom(this.weights.values);
@@ -221,7 +192,7 @@ export class LanguageModel {
     };
   }
 
-  /** Says that the trainable values changed: what follows from them, folded or transposed, is made anew when next used. */
+  /** Invalidates folded and transposed copies after a change of the trainable values; they are rebuilt on next use. */
   refresh(): void {
     if (this.adapter) this.adapter.changed();
     else this.base.refresh();
@@ -229,8 +200,8 @@ export class LanguageModel {
 
   /**
    * log p(tokens[t] | before) and the entropy of that distribution, [T], 0 at first tokens.
-   * @param options.policy `reference` is the model without its adapter, or what {@link freezeReference} kept.
-   * @throws ConfigError for a reference that nobody kept, a token outside the vocabulary, a sequence beyond the context.
+   * @param options.policy `reference` is the model without its adapter, or the copy of {@link freezeReference}.
+   * @throws ConfigError for a missing reference, a token outside the vocabulary, or a sequence beyond the context.
    */
   async logprobs(
     rows: PackedTokens,
@@ -256,41 +227,46 @@ export class LanguageModel {
     return policy === "reference" ? this.reference : this.weights;
   }
 
-  /** Log-probabilities and entropies of the tokens asked about, one per target. @throws ConfigError as {@link logprobs} */
+  /** Log-probability and entropy at each target, [R]. @throws ConfigError as {@link logprobs} */
   score(
-    rows: PackedTokens & Asked,
+    rows: PackedTokens & TargetChoice,
     options: { temperature: number },
   ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
     return this.shared.passes.score(this.weights, rows, options);
   }
 
-  /** The `k` likeliest tokens after each position. */
+  /** The `k` most likely tokens after each position. */
   top(rows: PackedTokens, options: { k: number; policy: "current" | FrozenPolicy }): Promise<TopLogprobs> {
     return this.shared.passes.top(this.weightsOf(options.policy), rows, options);
   }
 
   /**
-   * Adds the gradient of a loss over the masked tokens, or over any targets, to what the optimiser has gathered.
-   * @param loss records the loss of one pass; passes hold whole sequences.
-   * @returns for each pass what the loss asked to read.
+   * Adds the gradient of a loss over the masked tokens, or over any targets, to the accumulated gradient.
+   * @param options.loss records the loss of one pass, which holds whole sequences.
+   * @returns for each pass the data that the loss requested.
    */
-  accumulate(rows: PackedTokens & Asked, options: Omit<TrainingPass, "sink">): Promise<Data[][]> {
+  accumulate(rows: PackedTokens & TargetChoice, options: Omit<TrainingPass, "sink">): Promise<Data[][]> {
     return this.shared.passes.train(this.weights, rows, { ...options, sink: this.sink() });
   }
 
   private sink(): GradientSink {
     const { gradients } = this.optimizer;
-    return this.adapter ? this.adapter.sink(gradients) : fullSink(this.device, gradients);
+    return this.adapter ? loraGradient(this.adapter, gradients) : weightGradient(this.device, gradients);
   }
 
-  /** One AdamW step. @returns the gradients' norm, NaN where it was not finite (and nothing changed). */
+  /** One AdamW step. @returns the norm of the gradient; NaN where it was not finite, and then nothing has changed. */
   optimStep(params: OptimParams): Promise<number> {
     return this.optimizer.apply(params, () => this.refresh());
   }
 
+  /** Draws every request, in the order of the requests. */
   sample(
     requests: readonly SampleRequest[],
-    options: { weightVersion: number; policy?: FrozenPolicy | undefined; signal?: AbortSignal | undefined },
+    options: {
+      weightVersion: number;
+      policy?: FrozenPolicy | undefined;
+      signal?: AbortSignal | undefined;
+    },
   ): Promise<SampledSequence[]> {
     return this.shared.sampler.sample(this.weightsOf(options.policy ?? "current"), requests, options);
   }
@@ -307,34 +283,4 @@ export class LanguageModel {
     this.base.release();
     this.shared.passes.transformer.release();
   }
-}
-
-function fullSink(device: Device, gradients: ParameterSet): GradientSink {
-  return {
-    matrix(name, { dy, x, m, stride }) {
-      const { rows, columns } = gradients.entry(name);
-      matmul(device, {
-        m: rows,
-        n: columns,
-        k: m,
-        a: { buffer: dy, stride },
-        b: { buffer: x },
-        c: { buffer: gradients.get(name) },
-        transposeA: true,
-        accumulate: true,
-      });
-    },
-    slot: (name) => gradients.get(name),
-  };
-}
-
-function initialDeviation(tensor: string, config: ModelConfig): number {
-  if (tensor.includes("embed_tokens")) return 0.02;
-  const inputs = tensor.includes("down_proj")
-    ? config.intermediateSize
-    : tensor.includes("o_proj")
-      ? config.heads * config.headDim
-      : config.hiddenSize;
-  const residual = /(o_proj|down_proj)/.test(tensor) ? Math.sqrt(2 * config.layers) : 1;
-  return 1 / Math.sqrt(inputs) / residual;
 }

@@ -5,17 +5,11 @@
  * version may change the rest.
  * @module
  */
-export { type ModelConfig, parameterCount, parseModelConfig } from "./files/config.ts";
-export {
-  type FolderReader,
-  type ModelFolder,
-  openModelFolder,
-  openTokenizer,
-  type SaveModelOptions,
-  saveModelFolder,
-} from "./files/folder.ts";
-export { type HttpFolderOptions, httpFolder } from "./files/http.ts";
-export type { ByteReader } from "./files/safetensors.ts";
+export { type ModelConfig, parameterCount } from "./files/config.ts";
+export { parseModelConfig } from "./files/config_json.ts";
+export { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
+export { type HttpFolderOptions, httpFolder } from "./files/http_folder.ts";
+export type { ByteReader, FolderReader } from "./files/reader.ts";
 export {
   byteTokenizer,
   characterTokenizer,
@@ -24,11 +18,15 @@ export {
   withChatTemplate,
 } from "./files/tokenizer.ts";
 export { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
-export { loadModel, type OpenedModel, openModel } from "./open_model.ts";
 export {
   ATTENTION_TARGETS,
+  LORA_DEFAULTS,
   type LoraConfig,
   type LoraOptions,
   loraConfig,
+  loraTargets,
   MLP_TARGETS,
-} from "./train/lora_adapter.ts";
+  UNEMBED_TARGET,
+} from "./lora.ts";
+export { loadModel, type OpenedModel, openModel } from "./open_model.ts";
+export { type SaveModelOptions, saveAdapterFolder, saveModelFolder } from "./save_model.ts";

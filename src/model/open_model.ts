@@ -1,41 +1,43 @@
-/** Weights to run or to train on, from any folder that holds some: a model, or an adapter with the model it belongs to. */
+/** Opens a model from any folder: a whole model, or an adapter with its base model. */
 import type { Device } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
 import { bytesOf, fingerprintOf, sha256 } from "./files/fingerprint.ts";
-import { kindOf, type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
+import { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
+import { folderKind } from "./files/open_folder.ts";
 import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./files/peft.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
 import { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
+import { UNEMBED_TARGET } from "./lora.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
 import { EMBEDDING } from "./weights.ts";
 
-/** Which model it is: where it was, and what its weights were. */
+/** Identifies a model: its folder and its weights. */
 export interface ModelMark {
   readonly folder: string;
   /** See fingerprint.ts. */
   readonly fingerprint: string;
 }
 
-/** A model whose files are open and whose weights are still to be read. */
+/** A model whose files are open and whose weights have not been read. */
 export interface OpenedModel {
   readonly mark: ModelMark;
   /** The base model's files. */
   readonly files: ModelFolder;
-  /** To be merged into them, in this order. */
+  /** Adapters to merge into it, in this order. */
   readonly adapters: readonly { readonly adapter: Adapter; readonly folder: string }[];
   readonly tokenizer: TextTokenizer | undefined;
 }
 
 /**
- * Opens a folder of a model, or of an adapter and the base that it names.
- * @param options.base folder of the base, for an adapter whose own record of it does not hold here.
- * @throws ConfigError when there is no such folder, or the base is not the model that the adapter was trained on.
+ * Opens the folder of a model, or of an adapter and its base.
+ * @param options.base folder of the base, in place of the one that the adapter records.
+ * @throws ConfigError when there is no such folder, or the adapter was trained on another base.
  */
 export async function openModel(
   folder: string,
   options: { base?: string | undefined } = {},
 ): Promise<OpenedModel> {
-  if ((await kindOf(folder)) === "model") {
+  if ((await folderKind(folder)) === "model") {
     const files = await openModelFolder(folder);
     const fingerprint = await fingerprintOf(files);
     return { mark: { folder, fingerprint }, files, adapters: [], tokenizer: files.tokenizer };
@@ -52,19 +54,19 @@ export async function openModel(
   };
 }
 
-/** @throws ConfigError where base weights in an adapter's file are not the base's: a vocabulary that grew, say. */
+/** @throws ConfigError where base weights in an adapter's file differ from the base's, as after a larger vocabulary. */
 async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): Promise<void> {
   for (const [module, readOwn] of await openBaseLayers(folder)) {
     const name = tensors.has(`${module}.weight`) ? `${module}.weight` : EMBEDDING;
     const [own, base] = [await readOwn(), await read(name)];
     if (own.length === base.length && own.every((value, i) => value === base[i])) continue;
-    const message = `Cannot open the adapter: it brings weights of its own for ${module}, which are not the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
+    const message = `Cannot open the adapter: it contains weights for ${module} that differ from the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
     throw new ConfigError(message, { file: `${folder}/adapter_model.safetensors` });
   }
 }
 
 /**
- * The model that an adapter belongs to.
+ * The base model of an adapter.
  * @throws ConfigError as {@link openModel}
  */
 export async function openBase(
@@ -76,31 +78,31 @@ export async function openBase(
   const file = `${folder}/adapter_config.json`;
   if (place === undefined) {
     throw new ConfigError(
-      "Cannot open the adapter: it does not say which model it belongs to. Name that model's folder (--base DIR, or model.name=DIR), or write it into base_model_name_or_path.",
+      "Cannot open the adapter: it does not name its base model. Give that model's folder (--base DIR, or model.name=DIR), or write it into base_model_name_or_path.",
       { file },
     );
   }
   const base = await openModel(place).catch((error) => {
     if (!(error instanceof ConfigError)) throw error;
-    const hint = options.base === undefined ? " Name it with --base DIR, or model.name=DIR." : "";
+    const hint = options.base === undefined ? " Give its folder with --base DIR, or model.name=DIR." : "";
     throw new ConfigError(`Cannot open the base model of the adapter ${folder}: ${error.message}.${hint}`, {
       file,
     });
   });
   if (fingerprint === undefined || fingerprint === base.mark.fingerprint) return base;
   throw new ConfigError(
-    `Cannot open the adapter on ${place}: it was trained on ${recorded}, whose weights had the fingerprint ${short(fingerprint)}; those of ${place} have ${short(base.mark.fingerprint)}. Name the model that it was trained on.`,
+    `Cannot open the adapter on ${place}: it was trained on ${recorded}, whose weights have the fingerprint ${short(fingerprint)}; those of ${place} have ${short(base.mark.fingerprint)}. Give the model that it was trained on.`,
     { file },
   );
 }
 
-/** Reads the weights onto a device, adapters merged in. Takes no memory for gradients or moments. */
+/** Reads the weights onto a device and merges the adapters. Allocates no gradients or moments. */
 export async function loadModel(
   device: Device,
   { files, adapters }: OpenedModel,
   options: LanguageModelOptions = {},
 ): Promise<LanguageModel> {
-  const changesOutput = adapters.some(({ adapter }) => adapter.targets.includes("lm_head"));
+  const changesOutput = adapters.some(({ adapter }) => adapter.targets.includes(UNEMBED_TARGET));
   const model = await LanguageModel.load(device, files, {
     ...options,
     untied: options.untied || changesOutput,
@@ -109,7 +111,7 @@ export async function loadModel(
     const lora = new LoraAdapter(model.base, adapter);
     lora.load(adapter, `${folder}/adapter_config.json`);
     lora.addTo(model.base);
-    // The values must outlive the work that reads them.
+    // The adapter's values must stay alive until the recorded work has read them.
     await device.submit();
     lora.values.release();
   }

@@ -76,21 +76,6 @@ export interface ForwardState {
   readonly hidden: Buffer;
 }
 
-/** Where gradients go: into a set of the weights' layout, or through a LoRA adapter's chain rule. */
-export interface GradientSink {
-  /** dW += dy^T x for the fused matrix `name`: dy [m, out] (rows `stride` apart), x [m, in]. */
-  matrix(name: string, io: MatrixGradient): void;
-  /** The slot of a norm's, bias's or the embedding's gradient; nothing where it is not trained. */
-  slot(name: string): Buffer | undefined;
-}
-
-export interface MatrixGradient {
-  readonly dy: Buffer;
-  readonly x: Buffer;
-  readonly m: number;
-  readonly stride?: number;
-}
-
 /** Called for each layer's q, k, v during a forward pass, to fill a cache. */
 export type QkvVisitor = (layer: number, qkv: Buffer) => void;
 
@@ -128,10 +113,12 @@ export class Transformer {
     this.angles = device.upload(ropeTable(config.contextLength, ropeFrequencies(config)), "rope angles");
   }
 
-  /** The context for messages. */
+  /** The context length, for messages. */
   get context(): string {
     const reason =
-      this.contextLength < this.config.contextLength ? ", what a binding of this device covers" : "";
+      this.contextLength < this.config.contextLength
+        ? ", the most that one binding of this device covers"
+        : "";
     return `${this.contextLength} tokens${reason}`;
   }
 

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { saveCheckpoint } from "../../src/backend/local/checkpoint.ts";
+import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import type { Device } from "../../src/compute/device.ts";
 import type { LossRows, Trainer } from "../../src/contract/engine.ts";
@@ -42,7 +42,7 @@ overDevices("the engine behind the servers", (device: Device) => {
   const open = async () => {
     const root = mkdtempSync(join(tmpdir(), "grpu-engine-"));
     const folder = join(root, "model");
-    await saveCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
+    await saveLocalCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
     const engine = await LocalEngine.open({ device, folder });
     const trainer = (rank: number) =>
       engine.createTrainer({ rank, trainAttn: true, trainMlp: true, trainUnembed: true, seed: 3 });

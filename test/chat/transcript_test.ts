@@ -173,6 +173,6 @@ test("random conversations: prompts extend each other under every template that 
 test("a model without a template says what to do", () => {
   const transcript = new Transcript({ tokenizer: chatTokenizer() });
   expect(() => transcript.prompt([{ role: "user", content: "in" }])).toThrow(
-    /model has no chat template: .*set model\.chat_template/,
+    /model has no chat template\. .*set model\.chat_template/,
   );
 });

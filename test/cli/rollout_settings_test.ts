@@ -153,7 +153,7 @@ test.each([
   ],
   [["task.evaluator=nobody"], /task\.evaluator.*nobody|nobody.*task\.evaluator/s],
   [["task.reward=longer", "rllm.disable_thinking=true"], /chat template has no enable_thinking/],
-  [["task.reward=longer", "model.chat_template=null"], /no chat template: .*model\.chat_template/],
+  [["task.reward=longer", "model.chat_template=null"], /no chat template\. .*model\.chat_template/],
   [["task.reward=longer", "rllm.workflow.workflow_args.env_cls=echo"], /no workflow is used/],
 ])("%j is refused", async (overrides, message) => {
   const { code, err } = await train(...overrides);

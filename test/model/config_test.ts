@@ -1,12 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import {
-  modelConfigJson,
-  parameterCount,
-  parseModelConfig,
-  ropeFrequencies,
-  weightShapes,
-} from "../../src/model/files/config.ts";
+import { parameterCount, ropeFrequencies, weightShapes } from "../../src/model/files/config.ts";
+import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const LLAMA = {
@@ -56,15 +51,15 @@ describe("parseModelConfig()", () => {
     [
       { model_type: "gemma3" },
       "UnsupportedError",
-      /model_type "gemma3" \(my\.json\): supported is llama, qwen2, qwen3/,
+      /model_type "gemma3": supported is llama, qwen2, qwen3 \(my\.json\)/,
     ],
     [{ model_type: undefined }, "ConfigError", /model_type is missing.*my\.json/],
-    [{ hidden_size: undefined }, "ConfigError", /hidden_size is missing \(my\.json, hidden_size\)/],
-    [{ hidden_size: "32" }, "ConfigError", /hidden_size must be a positive number: "32"/],
-    [{ num_hidden_layers: 1.5 }, "ConfigError", /num_hidden_layers must be a whole number: 1\.5/],
-    [{ num_key_value_heads: 3 }, "ConfigError", /multiple of key-value heads: 4 and 3/],
-    [{ head_dim: 7 }, "ConfigError", /head width must be even: 7/],
-    [{ hidden_act: "gelu" }, "UnsupportedError", /hidden_act "gelu" \(my\.json\)/],
+    [{ hidden_size: undefined }, "ConfigError", /hidden_size is missing\. \(my\.json, hidden_size\)/],
+    [{ hidden_size: "32" }, "ConfigError", /hidden_size must be a positive number \("32"\)/],
+    [{ num_hidden_layers: 1.5 }, "ConfigError", /num_hidden_layers must be a whole number \(1\.5\)/],
+    [{ num_key_value_heads: 3 }, "ConfigError", /multiple of key-value heads \(4 and 3\)/],
+    [{ head_dim: 7 }, "ConfigError", /head width must be even \(7\)/],
+    [{ hidden_act: "gelu" }, "UnsupportedError", /hidden_act "gelu": .*\(my\.json\)/],
     [{ attention_bias: true }, "UnsupportedError", /attention_bias true/],
     [{ mlp_bias: true }, "UnsupportedError", /mlp_bias true/],
     [{ use_sliding_window: true }, "UnsupportedError", /use_sliding_window true/],
@@ -84,8 +79,8 @@ describe("parseModelConfig()", () => {
       "ConfigError",
       /rope_scaling\.low_freq_factor is missing/,
     ],
-    [{ eos_token_id: -1 }, "ConfigError", /eos_token_id must be a token id: -1/],
-    [{ eos_token_id: 100 }, "ConfigError", /end token is outside the vocabulary: 100/],
+    [{ eos_token_id: -1 }, "ConfigError", /eos_token_id must be a token id \(-1\)/],
+    [{ eos_token_id: 100 }, "ConfigError", /end token is outside the vocabulary \(100\)/],
   ];
   test.each(refused)("refuses %j", (change, name, message) => {
     const parse = () => parseModelConfig({ ...LLAMA, ...change }, "my.json");

@@ -11,12 +11,14 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
-import { type ModelConfig, parseModelConfig, weightShapes } from "../../src/model/files/config.ts";
+import { type ModelConfig, weightShapes } from "../../src/model/files/config.ts";
+import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
-import { openModelFolder, saveModelFolder } from "../../src/model/files/folder.ts";
-import { type Adapter, openAdapter, saveAdapter } from "../../src/model/files/peft.ts";
+import { openModelFolder } from "../../src/model/files/folder.ts";
+import { type Adapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
 import { encodeSafetensors, type TensorSource } from "../../src/model/files/safetensors_write.ts";
 import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
+import { writeModelFolder } from "../../src/model/files/write_model_folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const root = mkdtempSync(join(tmpdir(), "grpu-folder-"));
@@ -56,10 +58,10 @@ async function bytesOf(tensors: TensorSource[]): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-describe("saveModelFolder()", () => {
+describe("writeModelFolder()", () => {
   test("is read back whole: configuration, tokenizer, every weight", async () => {
     const tokenizer = characterTokenizer("0123456789");
-    await saveModelFolder(dir, {
+    await writeModelFolder(dir, {
       config: CONFIG,
       tensors: weights(),
       tokenizer,
@@ -81,23 +83,23 @@ describe("saveModelFolder()", () => {
   });
 
   test("refuses weights that are not the configuration's", async () => {
-    const save = (tensors: TensorSource[]) => saveModelFolder(dir, { config: CONFIG, tensors });
+    const save = (tensors: TensorSource[]) => writeModelFolder(dir, { config: CONFIG, tensors });
     await expect(save(weights().slice(1))).rejects.toThrow(
-      /tensor model\.embed_tokens\.weight must be \[12,8\]: missing/,
+      /tensor model\.embed_tokens\.weight must be \[12,8\] \(missing\)/,
     );
     const bent = weights().map((t) => (t.name === "model.norm.weight" ? { ...t, shape: [2, 4] } : t));
-    await expect(save(bent)).rejects.toThrow(/model\.norm\.weight must be \[8\]: 2,4/);
+    await expect(save(bent)).rejects.toThrow(/model\.norm\.weight must be \[8\] \(2,4\)/);
     const more = { name: "x", shape: [1], data: new Float32Array(1) };
-    await expect(save([...weights(), more])).rejects.toThrow(/no tensor of that name: x/);
+    await expect(save([...weights(), more])).rejects.toThrow(/it has no tensor x/);
     expect(existsSync(dir)).toBe(false);
   });
 
   test("leaves the previous model intact when the disk fills up half-way", async () => {
-    await saveModelFolder(dir, { config: CONFIG, tensors: weights() });
+    await writeModelFolder(dir, { config: CONFIG, tensors: weights() });
     const before = readFileSync(join(dir, "model.safetensors"));
     const full = () => Promise.reject(Object.assign(new Error("ENOSPC: no space left"), { code: "ENOSPC" }));
     const tensors = weights().map((t, i) => (i === 5 ? { ...t, data: full } : t));
-    await expect(saveModelFolder(dir, { config: CONFIG, tensors })).rejects.toThrow(
+    await expect(writeModelFolder(dir, { config: CONFIG, tensors })).rejects.toThrow(
       /Cannot write the file: the disk is full.*model\.safetensors/,
     );
     expect(readdirSync(dir).sort()).toEqual(["config.json", "model.safetensors"]);
@@ -107,7 +109,7 @@ describe("saveModelFolder()", () => {
   test("says so when a file is where the folder should be", async () => {
     writeFileSync(join(root, "plain"), "");
     await expect(
-      saveModelFolder(join(root, "plain"), { config: CONFIG, tensors: weights() }),
+      writeModelFolder(join(root, "plain"), { config: CONFIG, tensors: weights() }),
     ).rejects.toThrow(/a file of that name is in the way.*plain/);
     await expect(writeFolder(join(root, "plain", "x"), [])).rejects.toThrow(/part of the path is a file/);
   });
@@ -116,7 +118,7 @@ describe("saveModelFolder()", () => {
 describe("openModelFolder()", () => {
   const shard = (from: number, to: number) => weights().slice(from, to);
   async function writeModel(tensors: TensorSource[]): Promise<void> {
-    await saveModelFolder(dir, { config: CONFIG, tensors: weights() });
+    await writeModelFolder(dir, { config: CONFIG, tensors: weights() });
     writeFileSync(join(dir, "model.safetensors"), await bytesOf(tensors));
   }
 
@@ -137,38 +139,36 @@ describe("openModelFolder()", () => {
     index(map);
     const model = await openModelFolder(dir);
     for (const { name, data } of weights()) expect(await model.read(name)).toEqual(data);
-    await expect(model.read("toString")).rejects.toThrow(/index has none of that name/);
+    await expect(model.read("toString")).rejects.toThrow(/index does not list it/);
 
     index({ ...map, "model.norm.weight": "model-00001-of-00002.safetensors" });
-    await expect(openModelFolder(dir)).rejects.toThrow(/tensor model\.norm\.weight as it is not in the file/);
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /tensor model\.norm\.weight: the index names a file without it/,
+    );
     index({ ...map, "model.norm.weight": "../elsewhere.safetensors" });
-    await expect(openModelFolder(dir)).rejects.toThrow(/not a name in this folder/);
+    await expect(openModelFolder(dir)).rejects.toThrow(/must be in this folder/);
     index(undefined);
-    await expect(openModelFolder(dir)).rejects.toThrow(/weight_map is missing.*index\.json/);
+    await expect(openModelFolder(dir)).rejects.toThrow(/no weight_map.*index\.json/);
     index(map);
     rmSync(join(dir, "model-00002-of-00002.safetensors"));
-    await expect(openModelFolder(dir)).rejects.toThrow(
-      /file does not exist: model-00002-of-00002\.safetensors/,
-    );
+    await expect(openModelFolder(dir)).rejects.toThrow(/there is no file model-00002-of-00002\.safetensors/);
   });
 
   test("names what is missing, of the wrong shape, or too much", async () => {
-    await expect(openModelFolder(dir)).rejects.toThrow(/model folder as it does not exist/);
+    await expect(openModelFolder(dir)).rejects.toThrow(/model folder: it does not exist/);
     mkdirSync(dir);
     await expect(openModelFolder(dir)).rejects.toThrow(/has no config\.json/);
     await writeModel(weights().slice(0, -1));
     await expect(openModelFolder(dir)).rejects.toThrow(/tensor model\.norm\.weight \[8\] is missing/);
     await writeModel(weights().map((t) => (t.name === "model.norm.weight" ? { ...t, shape: [4, 2] } : t)));
     await expect(openModelFolder(dir)).rejects.toThrow(
-      /Cannot load tensor model\.norm\.weight as config\.json calls for shape \[8\]: \[4,2\] \(.*model\.safetensors\)/,
+      /Cannot load tensor model\.norm\.weight: config\.json requires shape \[8\] \(\[4,2\]\).*model\.safetensors\)/,
     );
     const bias = { name: "model.layers.0.self_attn.q_proj.bias", shape: [12], data: new Float32Array(12) };
     await writeModel([...weights(), bias]);
-    await expect(openModelFolder(dir)).rejects.toThrow(
-      /qwen3 model has no tensor of that name: .*q_proj\.bias/,
-    );
+    await expect(openModelFolder(dir)).rejects.toThrow(/qwen3 has no tensor .*q_proj\.bias/);
     rmSync(join(dir, "model.safetensors"));
-    await expect(openModelFolder(dir)).rejects.toThrow(/file does not exist: model\.safetensors/);
+    await expect(openModelFolder(dir)).rejects.toThrow(/there is no file model\.safetensors/);
     writeFileSync(join(dir, "config.json"), "{");
     await expect(openModelFolder(dir)).rejects.toThrow(/not JSON.*config\.json/);
   });
@@ -208,7 +208,7 @@ describe("openModelFolder()", () => {
       const whole = readFileSync(sharedPath(`models/${name}/model.safetensors`));
       writeFileSync(join(dir, "model.safetensors"), whole.subarray(0, whole.length - 1000));
       await expect(openModelFolder(dir)).rejects.toThrow(
-        /tensor \S+ as the file is truncated.*model\.safetensors/,
+        /tensor \S+: the file is truncated.*model\.safetensors/,
       );
     },
   );
@@ -231,7 +231,7 @@ describe("a LoRA adapter", () => {
   }
 
   test("is written in PEFT's form and read back", async () => {
-    await saveAdapter(dir, adapter);
+    await writeAdapterFolder(dir, adapter);
     const config = JSON.parse(readFileSync(join(dir, "adapter_config.json"), "utf8"));
     expect(config).toMatchObject({
       peft_type: "LORA",
@@ -247,7 +247,7 @@ describe("a LoRA adapter", () => {
   });
 
   test("is refused where PEFT's formula is another, or parts do not fit", async () => {
-    await saveAdapter(dir, adapter);
+    await writeAdapterFolder(dir, adapter);
     const path = join(dir, "adapter_config.json");
     const config = JSON.parse(readFileSync(path, "utf8"));
     const cases: [object, RegExp][] = [
@@ -256,10 +256,10 @@ describe("a LoRA adapter", () => {
       [{ init_lora_weights: "pissa" }, /init_lora_weights "pissa"/],
       [{ layer_replication: [[0, 2]] }, /layer_replication/],
       [{ a_later_feature: { of: "PEFT" } }, /a_later_feature/],
-      [{ target_modules: ["q_proj"] }, /down_proj has factors, and target_modules is \[q_proj\]/],
+      [{ target_modules: ["q_proj"] }, /down_proj has factors, but target_modules is \[q_proj\]/],
       [{ bias: "all" }, /bias "all"/],
       [{ rank_pattern: { q_proj: 4 } }, /rank_pattern/],
-      [{ r: 3 }, /tensor \S+lora_A\.weight as the adapter's rank is 3: shape \[2,8\]/],
+      [{ r: 3 }, /tensor \S+lora_A\.weight does not have the adapter's rank 3 \(shape \[2,8\]\)/],
       [{ lora_alpha: "4" }, /lora_alpha must be a number/],
     ];
     for (const [change, message] of cases) {

@@ -195,7 +195,7 @@ overDevices("LanguageModel", (device) => {
       const model = LanguageModel.create(device, CONFIG);
       const targets = Uint32Array.of(0, 13);
       await expect(model.score({ ...pack([[1, 2]]), targets }, { temperature: 1 })).rejects.toThrow(
-        "Cannot run target 1 as ids must lie in [0, 13): 13",
+        "Cannot run target 1: ids must lie in [0, 13) (13)",
       );
       model.release();
     });

@@ -120,11 +120,11 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
         { policy: "current", temperature: 1 },
       ),
     ).rejects.toThrow(
-      "Cannot run sequence 1 as the model's context is 4 tokens, what a binding of this device covers: 5",
+      "Cannot run sequence 1: it is longer than the model's context of 4 tokens, the most that one binding of this device covers (5)",
     );
     await expect(
       model.sample([{ ...REQUESTS[0]!, prompt_ids: [1, 2, 3, 4, 5] }], { weightVersion: 0 }),
-    ).rejects.toThrow("room in the context of 4 tokens, what a binding of this device covers: 5");
+    ).rejects.toThrow("room in the context of 4 tokens, the most that one binding of this device covers: 5");
     model.release();
   });
 });

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { saveCheckpoint } from "../../src/backend/local/checkpoint.ts";
+import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
@@ -37,7 +37,7 @@ test("64 clients that sample and two that train: no error, all served alike, res
   const root = await mkdtemp(join(tmpdir(), "grpu-serve-load-"));
   const device = await openDevice({ device: "cpu" });
   const folder = join(root, "model");
-  await saveCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
+  await saveLocalCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
   const engine = await LocalEngine.open({ device, folder });
   const load = await runServeLoad({
     engine,

@@ -34,7 +34,7 @@ import type {
 import { loadModel, type ModelMark, openModel } from "../../model/open_model.ts";
 import { Scratch } from "../../model/scratch.ts";
 import type { Weights } from "../../model/weights.ts";
-import { loadCheckpoint, saveCheckpoint } from "./checkpoint.ts";
+import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 
 export interface LocalBackendOptions {
   readonly model: LanguageModel;
@@ -229,13 +229,13 @@ export class LocalBackend implements Backend {
   async save(dir: string): Promise<void> {
     this.refuseFixed("save");
     const { tokenizer, base } = this.options;
-    await saveCheckpoint(dir, { model: this.languageModel, tokenizer, base });
+    await saveLocalCheckpoint(dir, { model: this.languageModel, tokenizer, base });
   }
 
   async load(dir: string): Promise<void> {
     if (dir === this.options.fixedTo) return;
     this.refuseFixed("load another checkpoint into");
-    await loadCheckpoint(dir, this.languageModel, { base: this.options.base });
+    await loadLocalCheckpoint(dir, this.languageModel, { base: this.options.base });
   }
 
   private refuseFixed(act: string): void {

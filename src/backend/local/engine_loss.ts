@@ -1,11 +1,10 @@
-/** Tinker's losses as its service takes them: sums over every position, nothing masked, nothing normalised. */
-
+/** Tinker's losses as in its service: sums over every position, without a mask and without normalisation. */
 import { planLoss, type ShaderSettings, shaderSettings } from "../../algorithm/loss/definition.ts";
 import { findLoss } from "../../algorithm/mod.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 
-/** The inputs a loss must have, beside the targets, and those it may have. */
+/** The required inputs of each loss in addition to the targets, and the optional ones. */
 const INPUTS: Readonly<Record<string, { needs: readonly string[]; may: readonly string[] }>> = {
   cross_entropy: { needs: ["weights"], may: [] },
   importance_sampling: { needs: ["logprobs", "advantages"], may: [] },
@@ -14,29 +13,29 @@ const INPUTS: Readonly<Record<string, { needs: readonly string[]; may: readonly 
   dro: { needs: ["logprobs", "advantages"], may: [] },
 };
 
-export const SERVED_LOSSES: readonly string[] = Object.keys(INPUTS);
+export const ENGINE_LOSSES: readonly string[] = Object.keys(INPUTS);
 
 type TokenFunction = ReturnType<typeof planLoss>["token"];
 
 /**
- * A loss over packed rows, taken a pass at a time, in float64. Thresholds may differ by token (the inputs of their
- * names); else the configuration's hold.
+ * A loss over packed rows, computed one pass at a time in float64. Inputs named like the clip thresholds replace those of
+ * the configuration, per token.
  */
-export class ServedLoss {
-  /** The loss so far. */
+export class EngineLoss {
+  /** The loss of the passes so far. */
   sum = 0;
-  /** Log-probs at every position as they came in, [T]. */
+  /** Log-probs at every position, [T]; 0 where no pass has come. */
   readonly logprobs: Float32Array;
   private readonly name: string;
   private readonly rows: LossRows;
   private readonly token: TokenFunction;
   private readonly settings: ShaderSettings;
 
-  /** @throws ConfigError for an unknown loss or setting, an input that is missing, of the wrong length or not finite. */
+  /** @throws ConfigError for an unknown loss or setting, and for a missing, non-finite or wrongly sized input. */
   constructor({ name, config }: LossRequest, rows: LossRows) {
     if (!Object.hasOwn(INPUTS, name))
       throw new ConfigError(
-        `Cannot take the loss ${JSON.stringify(name)}: known are ${SERVED_LOSSES.join(", ")}.`,
+        `Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`,
         { path: "loss_fn" },
       );
     const plan = planLoss(findLoss(`tinker.${name}`), config);
@@ -48,7 +47,7 @@ export class ServedLoss {
     checkInputs(name, rows);
   }
 
-  /** The slopes d(loss)/d(logprob) of the positions from `first` on, whose log-probs these are. */
+  /** Adds the positions from `first` on. @returns their slopes d(loss)/d(logprob), as many as `logprobs`. */
   take(logprobs: Float32Array, first: number): Float32Array {
     this.logprobs.set(logprobs, first);
     const { weights, advantages = weights, logprobs: old } = this.rows.inputs;
@@ -74,7 +73,7 @@ export class ServedLoss {
     const { offsets } = this.rows;
     const datum = offsets.findLastIndex((offset) => offset <= t);
     return new ConfigError(
-      `Cannot take the loss ${this.name} at position ${t - offsets[datum]!} of datum ${datum} as it must be finite: log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}.`,
+      `Cannot take the loss ${this.name}: it is not finite at position ${t - offsets[datum]!} of datum ${datum} (log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}).`,
     );
   }
 }
@@ -84,25 +83,25 @@ function checkInputs(name: string, { inputs, tokens, offsets }: LossRows): void 
   for (const input of needs)
     if (!inputs[input])
       throw new ConfigError(
-        `Cannot take the loss ${name} as every datum's loss_fn_inputs must hold ${["target_tokens", ...needs].join(", ")}: ${input} is missing.`,
+        `Cannot take the loss ${name}: ${input} is missing. Every datum's loss_fn_inputs must hold ${["target_tokens", ...needs].join(", ")}.`,
         { path: input },
       );
   for (const [input, values] of Object.entries(inputs)) {
     if (!needs.includes(input) && !may.includes(input))
       throw new ConfigError(
-        `Cannot take the loss ${name} with the input ${input}: it takes ${["target_tokens", ...needs, ...may].join(", ")}.`,
+        `Cannot take the loss ${name}: it has no input ${input}. Its inputs are ${["target_tokens", ...needs, ...may].join(", ")}.`,
         { path: input },
       );
     if (values.length !== tokens.length)
       throw new ConfigError(
-        `Cannot take the loss ${name} as ${input} must have one element per token: ${values.length} of ${tokens.length}.`,
+        `Cannot take the loss ${name}: ${input} must have one element per token (${values.length} of ${tokens.length}).`,
         { path: input },
       );
     const broken = values.findIndex((value) => !Number.isFinite(value));
     if (broken < 0) continue;
     const datum = offsets.findLastIndex((offset) => offset <= broken);
     throw new ConfigError(
-      `Cannot take the loss ${name} as ${input} must be finite: ${values[broken]} at position ${broken - offsets[datum]!} of datum ${datum}.`,
+      `Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at position ${broken - offsets[datum]!} of datum ${datum}).`,
       { path: input },
     );
   }

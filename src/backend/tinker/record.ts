@@ -25,7 +25,7 @@ export async function writeRecord(dir: string, record: CheckpointRecord): Promis
 /** @throws {ConfigError} for a folder without a record, or with a damaged one. */
 export async function readRecord(dir: string): Promise<CheckpointRecord> {
   const { diskFolder } = await import("../../model/files/disk.ts");
-  const { readJson } = await import("../../model/files/folder.ts");
+  const { readJson } = await import("../../model/files/reader.ts");
   const read = RECORD.safeParse(await readJson(await diskFolder(dir), FILE));
   if (read.success) return read.data;
   const { path, message } = read.error.issues[0]!;

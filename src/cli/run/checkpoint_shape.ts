@@ -4,12 +4,14 @@ import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
 import { getAt, setAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
-import { type ModelConfig, parseModelConfig } from "../../model/files/config.ts";
+import type { ModelConfig } from "../../model/files/config.ts";
+import { parseModelConfig } from "../../model/files/config_json.ts";
 import { diskFolder } from "../../model/files/disk.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";
-import { kindOf, readJson } from "../../model/files/folder.ts";
+import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
-import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora_adapter.ts";
+import { readJson } from "../../model/files/reader.ts";
+import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS, UNEMBED_TARGET } from "../../model/lora.ts";
 import type { Session } from "./session.ts";
 
 /** A setting of the checkpoint's own; undefined where no value of the setting describes it. */
@@ -20,7 +22,7 @@ type Fixed = readonly [path: string, value: number | boolean | undefined];
  * @throws {ConfigError} with both values where the configuration names another shape than the checkpoint's.
  */
 export async function adoptCheckpoint(session: Session, dir: string): Promise<Session> {
-  const adapter = (await kindOf(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
+  const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
   const fixed = adapter ? adapterSettings(adapter) : await modelSettings(session, dir);
   const conflicts = fixed.filter(
     ([path, value]) => session.isGiven(path) && getAt(session.config, path) !== value,
@@ -40,7 +42,7 @@ function adapterSettings({ rank, alpha, targets }: LoraConfig): Fixed[] {
     ["model.lora_alpha", alpha],
     ["model.train_attn", wholly(targets, ATTENTION_TARGETS)],
     ["model.train_mlp", wholly(targets, MLP_TARGETS)],
-    ["model.train_unembed", targets.includes("lm_head")],
+    ["model.train_unembed", targets.includes(UNEMBED_TARGET)],
   ];
 }
 

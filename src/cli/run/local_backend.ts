@@ -5,11 +5,12 @@ import { type DeviceName, openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { UnsupportedError } from "../../errors.ts";
-import { kindOf, openModelFolder, openTokenizer } from "../../model/files/folder.ts";
+import { openModelFolder, openTokenizer } from "../../model/files/folder.ts";
+import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
+import type { LoraConfig } from "../../model/lora.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
-import type { LoraConfig } from "../../model/train/lora_adapter.ts";
 import { readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import type { Session } from "./session.ts";
@@ -53,7 +54,7 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
   const base = folder ?? undefined;
   const template = templateOf(config);
   if (checkpoint !== undefined) {
-    const isAdapter = (await kindOf(checkpoint)) === "adapter";
+    const isAdapter = (await folderKind(checkpoint)) === "adapter";
     if (!isTrained) return openFixed(device, { folder: checkpoint, base, template });
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
     const lora = await describeAdapter(checkpoint);

@@ -1,7 +1,7 @@
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { PLAIN_CHAT_TEMPLATE, type TextTokenizer, withChatTemplate } from "../../model/files/tokenizer.ts";
-import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS } from "../../model/train/lora_adapter.ts";
+import { type LoraConfig, loraTargets } from "../../model/lora.ts";
 import { readText } from "../files.ts";
 
 export function templateOf(config: Tree): string | undefined {
@@ -18,10 +18,10 @@ export function withTemplate(tokenizer: TextTokenizer, named: string | undefined
 export function readLora(config: Tree): LoraConfig | undefined {
   const rank = setting(config, "model.lora_rank");
   if (rank === 0) return undefined;
-  const targets = [
-    ...(setting(config, "model.train_attn") ? ATTENTION_TARGETS : []),
-    ...(setting(config, "model.train_mlp") ? MLP_TARGETS : []),
-    ...(setting(config, "model.train_unembed") ? ["lm_head"] : []),
-  ];
+  const targets = loraTargets({
+    attn: setting(config, "model.train_attn"),
+    mlp: setting(config, "model.train_mlp"),
+    unembed: setting(config, "model.train_unembed"),
+  });
   return { rank, alpha: setting(config, "model.lora_alpha"), targets };
 }

@@ -1,35 +1,28 @@
-/** Model files on disk: the only place of model/ that touches the runtime's file system (Node's, and so Deno's). */
+/** Model files on disk. The only file of model/ that uses the runtime's file system (Node's, in Deno too). */
 import type { FileHandle } from "node:fs/promises";
 import { ConfigError, fileError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
-import type { FolderReader } from "./folder.ts";
-import type { ByteReader } from "./safetensors.ts";
+import type { ByteReader, FolderReader } from "./reader.ts";
 
 const { constants } = /* @__PURE__ */ nodeModule("node:fs");
 const { mkdir, open, readdir, rename, rm, stat } = /* @__PURE__ */ nodeModule("node:fs/promises");
 const { join } = /* @__PURE__ */ nodeModule("node:path");
 
-/** One system call reads at most 2 GiB; stay well under it. */
+/** Bytes per system call, well below its limit of 2 GiB. */
 const READ_BYTES = 1 << 28;
 
 /** Reads model files from a folder on disk. @throws ConfigError when there is no such folder. */
 export async function diskFolder(dir: string): Promise<FolderReader> {
   const info = await stat(dir).catch(() => undefined);
-  if (!info?.isDirectory()) {
-    throw new ConfigError(
-      isHubName(dir)
-        ? `Cannot open the model: a model is a folder on this machine, and there is no folder ${dir}. If it is a name on the Hugging Face Hub, download it with: hf download ${dir} --local-dir ${dir.split("/")[1]} and give that folder`
-        : "Cannot open the model folder as it does not exist",
-      { file: dir },
-    );
-  }
-  return { name: dir, open: (file) => diskFile(join(dir, file)) };
+  if (info?.isDirectory()) return { name: dir, open: (file) => diskFile(join(dir, file)) };
+  const hint = HUB_NAME.test(dir)
+    ? ` A model is a folder on this machine. If this is a name on the Hugging Face Hub, download it with: hf download ${dir} --local-dir ${dir.split("/")[1]} and give that folder.`
+    : "";
+  throw new ConfigError(`Cannot open the model folder: it does not exist.${hint}`, { file: dir });
 }
 
-/** `Qwen/Qwen3-0.6B`: an owner and a name, which is no path that people write. */
-function isHubName(name: string): boolean {
-  return /^[\w-][\w.-]*\/[\w-][\w.-]*$/.test(name);
-}
+/** `Qwen/Qwen3-0.6B`: an owner and a name. */
+const HUB_NAME = /^[\w-][\w.-]*\/[\w-][\w.-]*$/;
 
 /** A file as ranges of bytes; `undefined` when it does not exist. */
 export async function diskFile(path: string): Promise<ByteReader | undefined> {
@@ -47,7 +40,7 @@ async function readRange(path: string, range: { offset: number; length: number }
       const length = Math.min(READ_BYTES, range.length - done);
       const { bytesRead } = await handle.read(bytes, done, length, range.offset + done);
       if (bytesRead === 0) {
-        const message = `Cannot read bytes ${range.offset} to ${range.offset + range.length} as the file ends before`;
+        const message = `Cannot read bytes ${range.offset} to ${range.offset + range.length}: the file is shorter.`;
         throw new ConfigError(message, { file: path });
       }
       done += bytesRead;
@@ -62,14 +55,14 @@ async function readRange(path: string, range: { offset: number; length: number }
 export interface FileSource {
   readonly name: string;
   readonly content: string | Uint8Array | AsyncIterable<Uint8Array>;
-  /** Who may read it. Default 0o666, less the process's umask. */
+  /** File permissions. Default 0o666, reduced by the process's umask. */
   readonly mode?: number;
 }
 
 /**
- * Writes files into `dir` (made when absent) so that each is there whole or as it was: all are written under
- * temporary names and flushed to the disk first, and only then renamed.
- * @throws ConfigError naming the file when the disk is full or read-only; what was there before is intact.
+ * Writes files into `dir` (created when absent). Each file is either whole or unchanged: all are written under temporary
+ * names and flushed to the disk, and then renamed.
+ * @throws ConfigError naming the file when the disk is full or read-only; existing files are intact.
  */
 export async function writeFolder(dir: string, files: readonly FileSource[]): Promise<void> {
   await mkdir(dir, { recursive: true }).catch((cause) => fail(dir, cause));
@@ -104,7 +97,7 @@ async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
   }
 }
 
-/** Makes the renames themselves survive a power cut. Not every file system can; the files are whole regardless. */
+/** Makes the renames survive a power cut. Not every file system can; the files are whole either way. */
 async function flushFolder(dir: string): Promise<void> {
   const handle = await open(dir, constants.O_RDONLY).catch(() => undefined);
   await handle?.sync().catch(() => undefined);
@@ -115,7 +108,7 @@ function fail(file: string, cause: unknown): never {
   throw fileError(cause, { act: "write the file", file }) ?? cause;
 }
 
-/** Names of the files and folders in `dir`; empty when it does not exist. */
+/** Names of the files and folders in `dir`. Empty when it does not exist. */
 export function listFolder(dir: string): Promise<string[]> {
   return readdir(dir).catch(() => []);
 }

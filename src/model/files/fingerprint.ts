@@ -1,15 +1,19 @@
-/** Tells the weights of one model from those of another, without reading all of them. */
+/** Identifies a model by its shape and a sample of its weights. */
 import type { ModelConfig } from "./config.ts";
-import type { ModelFolder } from "./folder.ts";
+import type { TensorFiles } from "./tensor_files.ts";
 
-/** Elements taken from each end of a tensor. Training changes nearly every element. */
+/** Elements read from each end of a tensor. Training changes nearly every element. */
 const ENDS = 32;
 
 /**
- * SHA-256, in hex, of what a forward pass takes from `config.json` and of both ends of every tensor as f32. Equal for
- * copies of a model, whatever the folder is called, and where only files that hold no weights differ.
+ * SHA-256, in hex, of the shape in `config.json` and of both ends of every tensor as f32. It does not depend on the
+ * folder's name or on files without weights.
  */
-export async function fingerprintOf({ config, tensors, read }: ModelFolder): Promise<string> {
+export async function fingerprintOf({
+  config,
+  tensors,
+  read,
+}: TensorFiles & { readonly config: ModelConfig }): Promise<string> {
   const parts: Uint8Array[] = [new TextEncoder().encode(shapeText(config))];
   for (const [name, { shape }] of [...tensors].sort(([a], [b]) => (a < b ? -1 : 1))) {
     const size = shape.reduce((product, each) => product * each, 1);
@@ -20,7 +24,7 @@ export async function fingerprintOf({ config, tensors, read }: ModelFolder): Pro
   return sha256(parts);
 }
 
-/** Of the parts end to end, in hex. */
+/** SHA-256 of the concatenated parts, in hex. */
 export async function sha256(parts: readonly Uint8Array[]): Promise<string> {
   const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
@@ -37,7 +41,7 @@ export function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** What two configurations differ in, as `key: one, other`; empty when a forward pass is the same for both. */
+/** Differences of two configurations, each `key: one, other`. Empty when a forward pass is the same for both. */
 export function configDifferences(one: ModelConfig, other: ModelConfig): string[] {
   const [a, b] = [shapeOf(one), shapeOf(other)];
   const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
@@ -46,7 +50,7 @@ export function configDifferences(one: ModelConfig, other: ModelConfig): string[
     .map((key) => `${key}: ${JSON.stringify(a[key])}, ${JSON.stringify(b[key])}`);
 }
 
-/** Without what says how long a sequence may be and where it ends. */
+/** The fields that a forward pass depends on. */
 function shapeOf({ contextLength, eosTokenIds, bosTokenId, padTokenId, ...shape }: ModelConfig) {
   return shape as Readonly<Record<string, unknown>>;
 }

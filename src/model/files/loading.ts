@@ -1,21 +1,22 @@
-/** How far the reading of a model's weights is, for whoever shows it to a person. */
+/** Progress of reading a model's weights, for a progress bar. */
 
 export interface Loading {
-  /** The folder, or what else the weights come from. */
+  /** Path or address of the folder. */
   readonly name: string;
-  /** Bytes of the files that have been read. */
+  /** Bytes read so far. */
   readonly done: number;
+  /** Bytes. */
   readonly total: number;
 }
 
 let listener: ((loading: Loading) => void) | undefined;
 
-/** Calls a function with every part of a model that is read in this process, in place of the one before. */
+/** Sets the one function of this process that is called after each tensor, in place of the previous one. */
 export function onLoading(next: ((loading: Loading) => void) | undefined): void {
   listener = next;
 }
 
-/** Counts tensors of these sizes; returns what is to be called with each one that has been read. */
+/** Starts counting tensors of these sizes, bytes. @returns a function to call after each one with its size. */
 export function startLoading(name: string, sizes: readonly number[]): (bytes: number) => void {
   const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
   let done = 0;

@@ -1,35 +1,11 @@
 /**
  * The safetensors format: 8 bytes of header length, a JSON header, raw little-endian numbers. Reads tensor by tensor
- * from anything that can give a range of bytes, so it runs in a browser too. Rules as the published reader's.
+ * from any {@link ByteReader}, so it runs in a browser too. Accepts and rejects the same files as the published reader.
  * @see https://github.com/huggingface/safetensors#format
  */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-
-/** A range of bytes on demand: a file, a Blob, an HTTP resource. */
-export interface ByteReader {
-  /** For messages. */
-  readonly name: string;
-  readonly size: number;
-  /** Exactly `length` bytes from `offset`. */
-  read(offset: number, length: number): Promise<Uint8Array>;
-}
-
-const BYTES_OF = {
-  F64: 8,
-  F32: 4,
-  F16: 2,
-  BF16: 2,
-  I64: 8,
-  I32: 4,
-  I16: 2,
-  I8: 1,
-  U64: 8,
-  U32: 4,
-  U16: 2,
-  U8: 1,
-  BOOL: 1,
-} as const;
-export type DType = keyof typeof BYTES_OF;
+import { BYTES_OF, type DType, decodeFloats, integerReader } from "./dtype.ts";
+import type { ByteReader } from "./reader.ts";
 
 /** Where one tensor lies in its file. */
 export interface TensorInfo {
@@ -58,11 +34,11 @@ export interface SafetensorsFile {
   readIntegers(name: string): Promise<Float64Array>;
 }
 
-/** Header size above which a file is taken for damaged, as the published reader does. */
+/** Headers above this size are rejected as damage, as in the published reader. */
 export const MAX_HEADER_BYTES = 100_000_000;
 
 /**
- * Reads and checks the header; tensors are read when asked for.
+ * Reads and checks the header. Tensors are read on demand.
  * @throws ConfigError naming the file (and the tensor) for a truncated, overlapping or malformed file.
  */
 export async function openSafetensors(reader: ByteReader): Promise<SafetensorsFile> {
@@ -76,9 +52,8 @@ export async function openSafetensors(reader: ByteReader): Promise<SafetensorsFi
   const tensors = new Map(infos.map((info) => [info.name, info]));
   const find = (name: string): TensorInfo => {
     const info = tensors.get(name);
-    if (!info)
-      throw new ConfigError(`Cannot read tensor ${name} as the file has none of that name`, at(reader));
-    return info;
+    if (info) return info;
+    throw new ConfigError(`Cannot read tensor ${name}: the file does not hold it.`, at(reader));
   };
   return {
     name: reader.name,
@@ -87,11 +62,10 @@ export async function openSafetensors(reader: ByteReader): Promise<SafetensorsFi
     async read(name, range) {
       const info = find(name);
       const { start, length } = range ?? { start: 0, length: info.length };
-      if (start < 0 || length < 0 || start + length > info.length) {
+      if (start < 0 || length < 0 || start + length > info.length)
         throw new RangeError(
-          `Cannot read elements ${start}..${start + length} of ${name}: it has ${info.length}`,
+          `Cannot read elements ${start}..${start + length} of ${name}: it has ${info.length}.`,
         );
-      }
       const width = BYTES_OF[info.dtype];
       return toFloats(await reader.read(info.offset + start * width, length * width), info);
     },
@@ -103,55 +77,39 @@ export async function openSafetensors(reader: ByteReader): Promise<SafetensorsFi
 }
 
 async function readHeader(reader: ByteReader): Promise<{ header: object; dataStart: number }> {
-  if (reader.size < 8) {
-    throw new ConfigError(
-      `Cannot read safetensors as the file is truncated: ${reader.size} bytes`,
-      at(reader),
-    );
-  }
+  const fail = (rule: string) => new ConfigError(`Cannot read safetensors: ${rule}.`, at(reader));
+  if (reader.size < 8) throw fail(`the file is truncated (${reader.size} bytes)`);
   const prefix = await reader.read(0, 8);
   const length = Number(new DataView(prefix.buffer, prefix.byteOffset, 8).getBigUint64(0, true));
-  if (length > MAX_HEADER_BYTES) {
-    throw new ConfigError(
-      `Cannot read safetensors as its header is over 100 MB: ${length} bytes`,
-      at(reader),
+  if (length > MAX_HEADER_BYTES) throw fail(`its header is over 100 MB (${length} bytes)`);
+  if (8 + length > reader.size)
+    throw fail(
+      `the file ends inside its header (${reader.size} of ${8 + length} bytes). Fetch the file again`,
     );
-  }
-  if (8 + length > reader.size) {
-    const message = `Cannot read safetensors as the file ends inside its header: ${reader.size} of ${8 + length} bytes`;
-    throw new ConfigError(`${message}. Fetch the file again`, at(reader));
-  }
   const text = new TextDecoder().decode(await reader.read(8, length));
   let header: unknown;
   try {
     header = JSON.parse(text);
   } catch (cause) {
-    throw new ConfigError(
-      `Cannot read safetensors as its header is not JSON: ${(cause as Error).message}`,
-      at(reader),
-    );
+    throw fail(`its header is not JSON (${(cause as Error).message})`);
   }
-  if (typeof header !== "object" || header === null || Array.isArray(header)) {
-    throw new ConfigError("Cannot read safetensors as its header is not a JSON object", at(reader));
-  }
+  if (typeof header !== "object" || header === null || Array.isArray(header))
+    throw fail("its header is not a JSON object");
   return { header, dataStart: 8 + length };
 }
 
 function readEntry(it: { name: string; entry: unknown; dataStart: number; file: string }): TensorInfo {
   const { dtype, shape, data_offsets: offsets } = (it.entry ?? {}) as Record<string, unknown>;
   const fail = (rule: string, value: unknown) =>
-    new ConfigError(`Cannot read tensor ${it.name} as ${rule}: ${JSON.stringify(value)}`, { file: it.file });
+    new ConfigError(`Cannot read tensor ${it.name}: ${rule} (${JSON.stringify(value)}).`, { file: it.file });
   if (typeof dtype !== "string" || !Object.hasOwn(BYTES_OF, dtype)) throw fail("its dtype is unknown", dtype);
   if (!isCounts(shape)) throw fail("its shape is not a list of sizes", shape);
   if (!isCounts(offsets) || offsets.length !== 2) throw fail("data_offsets must be two positions", offsets);
   const [begin, end] = offsets;
   const length = shape.reduce((product, size) => product * size, 1);
-  if (begin! > end! || end! - begin! !== length * BYTES_OF[dtype as DType]) {
-    throw fail(
-      `${dtype} [${shape}] needs ${length * BYTES_OF[dtype as DType]} bytes, not these data_offsets`,
-      offsets,
-    );
-  }
+  const bytes = length * BYTES_OF[dtype as DType];
+  if (begin! > end! || end! - begin! !== bytes)
+    throw fail(`${dtype} [${shape}] needs ${bytes} bytes, not these data_offsets`, offsets);
   return {
     name: it.name,
     dtype: dtype as DType,
@@ -164,123 +122,45 @@ function readEntry(it: { name: string; entry: unknown; dataStart: number; file: 
 }
 
 /** Tensors must fill the data exactly: no overlap, no hole, nothing after the last. */
-function checkLayout(infos: readonly TensorInfo[], at_: { dataStart: number; reader: ByteReader }): void {
-  const { reader } = at_;
-  let position = at_.dataStart;
-  for (const info of infos) {
-    const end = info.offset + info.byteLength;
-    if (info.offset < position) {
-      throw new ConfigError(
-        `Cannot read tensor ${info.name} as it overlaps another: byte ${info.offset}`,
-        at(reader),
+function checkLayout(infos: readonly TensorInfo[], it: { dataStart: number; reader: ByteReader }): void {
+  const { reader } = it;
+  let position = it.dataStart;
+  for (const { name, offset, byteLength } of infos) {
+    const fail = (rule: string) => new ConfigError(`Cannot read tensor ${name}: ${rule}.`, at(reader));
+    const end = offset + byteLength;
+    if (offset < position) throw fail(`it overlaps another (byte ${offset})`);
+    if (offset > position) throw fail(`unnamed bytes lie before it (bytes ${position} to ${offset})`);
+    if (end > reader.size)
+      throw fail(
+        `the file is truncated (the tensor ends at byte ${end} of ${reader.size}). Fetch the file again`,
       );
-    }
-    if (info.offset > position) {
-      const hole = `bytes ${position} to ${info.offset}`;
-      throw new ConfigError(
-        `Cannot read tensor ${info.name} as unnamed bytes lie before it: ${hole}`,
-        at(reader),
-      );
-    }
-    if (end > reader.size) {
-      const message = `Cannot read tensor ${info.name} as the file is truncated: it ends at byte ${reader.size} of ${end}`;
-      throw new ConfigError(`${message}. Fetch the file again`, at(reader));
-    }
     position = end;
   }
-  if (position !== reader.size) {
-    throw new ConfigError(
-      `Cannot read safetensors as ${reader.size - position} bytes follow its tensors`,
-      at(reader),
-    );
-  }
+  if (position === reader.size) return;
+  const message = `Cannot read safetensors: ${reader.size - position} bytes follow its tensors.`;
+  throw new ConfigError(message, at(reader));
 }
 
-/** f32 values of raw F32, F16, BF16 or F64 bytes. The machine is taken to be little-endian, as all with WebGPU are. */
-function toFloats(raw: Uint8Array, info: TensorInfo): Float32Array {
-  const width = BYTES_OF[info.dtype];
-  // A typed array must start at a multiple of its width: move the bytes where they do not.
-  const bytes = raw.byteOffset % width === 0 ? raw : raw.slice();
-  const range = [bytes.buffer, bytes.byteOffset, bytes.byteLength / width] as const;
-  switch (info.dtype) {
-    case "F32":
-      return new Float32Array(...range);
-    case "F64":
-      return Float32Array.from(new Float64Array(...range));
-    case "BF16": {
-      const halves = new Uint16Array(...range);
-      const words = new Uint32Array(halves.length);
-      for (let i = 0; i < halves.length; i++) words[i] = halves[i]! << 16;
-      return new Float32Array(words.buffer);
-    }
-    case "F16": {
-      const halves = new Uint16Array(...range);
-      const table = halfTable();
-      const floats = new Float32Array(halves.length);
-      for (let i = 0; i < halves.length; i++) floats[i] = table[halves[i]!]!;
-      return floats;
-    }
-  }
-  throw new UnsupportedError(
-    `Cannot read tensor ${info.name} as floats: it holds ${info.dtype} (${info.file})`,
-    {
-      part: "safetensors",
-      capability: info.dtype,
-    },
-  );
-}
-
-let halfValues: Float32Array | undefined;
-/** Value of each of the 65,536 half-precision bit patterns. */
-function halfTable(): Float32Array {
-  if (halfValues) return halfValues;
-  halfValues = new Float32Array(65_536);
-  for (let bits = 0; bits < 65_536; bits++) {
-    const exponent = (bits >> 10) & 31;
-    const fraction = bits & 1023;
-    const size =
-      exponent === 31
-        ? fraction
-          ? Number.NaN
-          : Number.POSITIVE_INFINITY
-        : exponent
-          ? (1 + fraction / 1024) * 2 ** (exponent - 15)
-          : fraction * 2 ** -24;
-    halfValues[bits] = bits >> 15 ? -size : size;
-  }
-  return halfValues;
+function toFloats(bytes: Uint8Array, info: TensorInfo): Float32Array {
+  const floats = decodeFloats(bytes, info.dtype);
+  if (floats) return floats;
+  throw wrongType("floats", info);
 }
 
 function toIntegers(bytes: Uint8Array, info: TensorInfo): Float64Array {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const readers: Partial<Record<DType, (at: number) => number | bigint>> = {
-    I64: (i) => view.getBigInt64(i, true),
-    U64: (i) => view.getBigUint64(i, true),
-    I32: (i) => view.getInt32(i, true),
-    U32: (i) => view.getUint32(i, true),
-    I16: (i) => view.getInt16(i, true),
-    U16: (i) => view.getUint16(i, true),
-    I8: (i) => view.getInt8(i),
-    U8: (i) => view.getUint8(i),
-    BOOL: (i) => view.getUint8(i),
-  };
-  const read = readers[info.dtype];
-  if (!read) {
-    throw new UnsupportedError(
-      `Cannot read tensor ${info.name} as integers: it holds ${info.dtype} (${info.file})`,
-      {
-        part: "safetensors",
-        capability: info.dtype,
-      },
-    );
-  }
-  const width = BYTES_OF[info.dtype];
+  const read = integerReader(bytes, info.dtype);
+  if (!read) throw wrongType("integers", info);
   return Float64Array.from({ length: info.length }, (_, i) => {
-    const value = Number(read(i * width));
+    const value = Number(read(i));
     if (Number.isSafeInteger(value)) return value;
-    const message = `Cannot read tensor ${info.name} as an element is above 2^53: ${value}`;
+    const message = `Cannot read tensor ${info.name}: an element is above 2^53 (${value}).`;
     throw new ConfigError(message, { file: info.file });
   });
+}
+
+function wrongType(wanted: string, { name, dtype, file }: TensorInfo): UnsupportedError {
+  const message = `Cannot read tensor ${name} as ${wanted}: it holds ${dtype} (${file}).`;
+  return new UnsupportedError(message, { part: "safetensors", capability: dtype });
 }
 
 function isCounts(value: unknown): value is number[] {

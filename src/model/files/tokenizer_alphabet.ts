@@ -1,19 +1,19 @@
 /**
- * Tokenizers with one token per character or per byte. Saved as a tokenizer.json whose BPE has no merges, which
- * other readers split in the same way; `tokenizer_config.json` says under `grpu` which kind it is.
+ * Tokenizers with one token per character or per byte. Their tokenizer.json is a BPE without merges, so that other
+ * readers split text in the same way. The key `grpu` of tokenizer_config.json names the kind.
  */
 import { ConfigError } from "../../errors.ts";
-import type { TokenizerCore, TokenizerFiles } from "./tokenizer.ts";
+import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 export interface AlphabetSpec {
   readonly kind: "character" | "byte";
   /** Characters in the order of their ids; empty for bytes. */
   readonly alphabet: readonly string[];
-  /** Has a `<bos>` token, put first by `encode` unless told not to. */
+  /** Has a `<bos>` token, which `encode` puts first by default. */
   readonly bos: boolean;
 }
 
-/** The kind and alphabet that a tokenizer_config.json names; `undefined` for any other. @throws ConfigError */
+/** The kind and alphabet of a tokenizer_config.json; `undefined` for other tokenizers. @throws ConfigError */
 export function readAlphabet(config: Readonly<Record<string, unknown>>): AlphabetSpec | undefined {
   const spec = config.grpu as Partial<AlphabetSpec> | undefined;
   if (spec?.kind !== "character" && spec?.kind !== "byte") return undefined;
@@ -26,13 +26,13 @@ export function readAlphabet(config: Readonly<Record<string, unknown>>): Alphabe
   });
 }
 
-/** @throws ConfigError when a character comes twice or is more than one code point. */
+/** @throws ConfigError for a repeated character, or one of several code points. */
 export function alphabetTokenizer(spec: AlphabetSpec): TokenizerCore {
   checkAlphabet(spec);
   const specials = specialTokens(spec);
   const [encodeText, decodeIds] = spec.kind === "byte" ? byteCodec() : characterCodec(spec.alphabet);
   const first = spec.kind === "byte" ? 256 : spec.alphabet.length;
-  // Special tokens written out in a text become themselves, as in tokenizer.json's reading of them.
+  // As with tokenizer.json, a special token written out in the text becomes that token.
   const splitter = new RegExp(`(${specials.join("|")})`);
   const bosId = spec.bos ? first + specials.indexOf("<bos>") : undefined;
   const piece = (part: string) => {
@@ -68,42 +68,22 @@ export function alphabetTokenizer(spec: AlphabetSpec): TokenizerCore {
   };
 }
 
-/** Files that {@link readAlphabet} and Hugging Face's tokenizers both read to the same ids. */
+/** Files that give the same ids in {@link readAlphabet} and in Hugging Face's tokenizers. */
 export function alphabetFiles(spec: AlphabetSpec): TokenizerFiles {
   const specials = specialTokens(spec);
   const characters = spec.kind === "byte" ? BYTE_CHARACTERS : spec.alphabet;
-  const added = specials.map((content, i) => ({
-    id: characters.length + i,
-    content,
-    single_word: false,
-    lstrip: false,
-    rstrip: false,
-    normalized: false,
-    special: true,
-  }));
   const byteLevel = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false };
   return {
     tokenizer: {
       version: "1.0",
       truncation: null,
       padding: null,
-      added_tokens: added,
+      added_tokens: specials.map((content, i) => addedToken(content, characters.length + i)),
       normalizer: null,
       pre_tokenizer: spec.kind === "byte" ? byteLevel : null,
       post_processor: spec.bos ? bosTemplate(characters.length + specials.indexOf("<bos>")) : null,
       decoder: spec.kind === "byte" ? byteLevel : { type: "Fuse" },
-      model: {
-        type: "BPE",
-        dropout: null,
-        unk_token: null,
-        continuing_subword_prefix: null,
-        end_of_word_suffix: null,
-        fuse_unk: false,
-        byte_fallback: false,
-        ignore_merges: false,
-        vocab: Object.fromEntries([...characters, ...specials].map((token, id) => [token, id])),
-        merges: [],
-      },
+      model: bpeWithoutMerges([...characters, ...specials]),
     },
     config: {
       tokenizer_class: "PreTrainedTokenizerFast",
@@ -116,31 +96,38 @@ export function alphabetFiles(spec: AlphabetSpec): TokenizerFiles {
   };
 }
 
+function addedToken(content: string, id: number): object {
+  const flags = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
+  return { id, content, ...flags };
+}
+
+function bpeWithoutMerges(tokens: readonly string[]): object {
+  return {
+    type: "BPE",
+    dropout: null,
+    unk_token: null,
+    continuing_subword_prefix: null,
+    end_of_word_suffix: null,
+    fuse_unk: false,
+    byte_fallback: false,
+    ignore_merges: false,
+    vocab: Object.fromEntries(tokens.map((token, id) => [token, id])),
+    merges: [],
+  };
+}
+
 function specialTokens({ bos }: AlphabetSpec): string[] {
   return bos ? ["<pad>", "<eos>", "<bos>"] : ["<pad>", "<eos>"];
 }
 
 function checkAlphabet({ alphabet, kind }: AlphabetSpec): void {
-  const path = "alphabet";
-  if (kind === "character" && alphabet.length === 0) {
-    throw new ConfigError("Cannot make a tokenizer as its alphabet is empty", { path });
-  }
+  const fail = (rule: string) => new ConfigError(`Cannot make a tokenizer: ${rule}.`, { path: "alphabet" });
+  if (kind === "character" && alphabet.length === 0) throw fail("its alphabet is empty");
   const seen = new Set<string>();
   for (const character of alphabet) {
-    if (seen.has(character)) {
-      throw new ConfigError(
-        `Cannot make a tokenizer as a character comes twice: ${JSON.stringify(character)}`,
-        { path },
-      );
-    }
-    if ([...character].length !== 1) {
-      throw new ConfigError(
-        `Cannot make a tokenizer as this is not one character: ${JSON.stringify(character)}`,
-        {
-          path,
-        },
-      );
-    }
+    if (seen.has(character)) throw fail(`a character is repeated (${JSON.stringify(character)})`);
+    if ([...character].length !== 1)
+      throw fail(`an entry is not one character (${JSON.stringify(character)})`);
     seen.add(character);
   }
 }
@@ -155,7 +142,7 @@ function characterCodec(alphabet: readonly string[]): Codec {
       if (id !== undefined) return id;
       const known = JSON.stringify(alphabet.join(""));
       throw new ConfigError(
-        `Cannot encode the text as a character is outside the alphabet ${known}: ${JSON.stringify(character)}`,
+        `Cannot encode the text: a character is outside the alphabet ${known} (${JSON.stringify(character)}).`,
       );
     });
   return [encode, (ids) => ids.map((id) => alphabet[id]).join("")];
@@ -177,7 +164,7 @@ function bosTemplate(id: number): object {
   };
 }
 
-/** The printable character that byte-level BPE writes each byte as, by byte: GPT-2's `bytes_to_unicode`. */
+/** The printable character of each byte in byte-level BPE: GPT-2's `bytes_to_unicode`. */
 const BYTE_CHARACTERS: readonly string[] = byteCharacters();
 
 function byteCharacters(): string[] {

@@ -13,7 +13,6 @@ import { rowWindows } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import {
   type ForwardState,
-  type GradientSink,
   INPUT_NORM,
   type LayerState,
   layerNames,
@@ -23,6 +22,7 @@ import {
   type Transformer,
 } from "../transformer.ts";
 import { EMBEDDING, type Weights } from "../weights.ts";
+import type { GradientSink } from "./gradient_sink.ts";
 
 export class BackwardPass {
   private readonly model: Transformer;

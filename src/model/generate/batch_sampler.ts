@@ -37,7 +37,7 @@ interface Running {
   ended: boolean;
 }
 
-export class Sampler {
+export class BatchSampler {
   private readonly model: Transformer;
   private readonly device: Device;
   private readonly decoder: Decoder;

@@ -1,0 +1,125 @@
+/** One client's training run on the local engine: an adapter, or a full copy of the model. */
+import type { Metrics, OptimParams } from "../../contract/backend.ts";
+import type { LossRequest, LossRows, Policy, Trainer, TrainerConfig } from "../../contract/engine.ts";
+import { ConfigError } from "../../errors.ts";
+import type { LanguageModel } from "../../model/language_model.ts";
+import type { ModelMark } from "../../model/open_model.ts";
+import { Scratch } from "../../model/scratch.ts";
+import type { PassOutputs } from "../../model/train/passes.ts";
+import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
+import { EngineLoss } from "./engine_loss.ts";
+import { LocalPolicy } from "./engine_policy.ts";
+
+export class LocalTrainer implements Trainer {
+  readonly config: TrainerConfig;
+  private readonly model: LanguageModel;
+  private readonly base: ModelMark;
+  /** This trainer and its policies: the last one to be released releases the model. */
+  private users = 1;
+
+  constructor(model: LanguageModel, of: { config: TrainerConfig; base: ModelMark }) {
+    this.model = model;
+    this.config = of.config;
+    this.base = of.base;
+  }
+
+  get bytes(): number {
+    // Values, gradients and two moments.
+    return 4 * this.model.trainable.byteLength;
+  }
+
+  get step(): number {
+    return this.model.step;
+  }
+
+  async forwardBackward(
+    rows: LossRows,
+    { loss, forwardOnly }: { loss: LossRequest; forwardOnly: boolean },
+  ): Promise<{ logprobs: Float32Array; metrics: Metrics }> {
+    const taken = new EngineLoss(loss, rows);
+    if (forwardOnly) {
+      const { logprobs } = await this.model.score(rows, { temperature: 1 });
+      taken.take(logprobs, 0);
+    } else
+      await this.model.accumulate(rows, {
+        temperature: 1,
+        loss: (outputs) => this.takeLoss(taken, { rows, outputs }),
+      });
+    return { logprobs: taken.logprobs, metrics: { "loss:sum": taken.sum } };
+  }
+
+  private async takeLoss(taken: EngineLoss, { rows, outputs }: { rows: LossRows; outputs: PassOutputs }) {
+    const { device } = this.model;
+    const length = outputs.offsets[outputs.offsets.length - 1];
+    const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
+    const slopes = taken.take(logprobs as Float32Array, rows.offsets[outputs.sequences.from]!);
+    const scratch = new Scratch(device);
+    return { dlogprobs: scratch.upload(slopes, "dlogprobs"), reads: [], release: () => scratch.release() };
+  }
+
+  clearGradients(): void {
+    this.model.optimizer.gradients.clear();
+  }
+
+  async optimStep(params: OptimParams): Promise<Metrics> {
+    checkOptim(params);
+    const norm = await this.model.optimStep(params);
+    if (!Number.isNaN(norm)) return { grad_norm: norm, learning_rate: params.learning_rate };
+    throw new ConfigError(
+      "Cannot take the optimiser step: the gradient's norm is not finite. The weights are unchanged and the gradient is cleared; look for extreme weights, advantages or log-probs.",
+    );
+  }
+
+  freeze(): Policy {
+    const policy = this.model.freeze();
+    this.users++;
+    return new LocalPolicy(this.model, {
+      ...policy,
+      release: () => {
+        policy.release();
+        this.leave();
+      },
+    });
+  }
+
+  save(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {
+    return saveLocalCheckpoint(dir, { model: this.model, base: this.base, optimizer });
+  }
+
+  load(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {
+    return loadLocalCheckpoint(dir, this.model, { optimizer, base: this.base });
+  }
+
+  release(): void {
+    this.leave();
+  }
+
+  private leave(): void {
+    this.users--;
+    if (this.users === 0) this.model.release();
+  }
+}
+
+/** Limits of f32: beyond them an epsilon becomes 0, or a step turns weights into NaN. */
+const LEAST_EPS = 1e-30;
+const MOST_RATE = 100;
+
+function checkOptim(params: OptimParams): void {
+  const isFloat = (value: number) => value >= 0 && Number.isFinite(Math.fround(value));
+  const isRate = (value: number) => value >= 0 && value <= MOST_RATE;
+  const isShare = (value: number) => value >= 0 && Math.fround(value) < 1;
+  const rules: readonly (readonly [keyof OptimParams, string, (value: number) => boolean])[] = [
+    ["learning_rate", `in [0, ${MOST_RATE}]`, isRate],
+    ["beta1", "in [0, 1)", isShare],
+    ["beta2", "in [0, 1)", isShare],
+    ["eps", `in [${LEAST_EPS}, 1]`, (value) => value >= LEAST_EPS && value <= 1],
+    ["weight_decay", `in [0, ${MOST_RATE}]`, isRate],
+    ["grad_clip_norm", "at least 0 and in the range of f32", isFloat],
+  ];
+  for (const [name, rule, holds] of rules)
+    if (!holds(params[name]))
+      throw new ConfigError(
+        `Cannot take the optimiser step: ${name} must be a number ${rule} (${params[name]}).`,
+        { path: name },
+      );
+}

@@ -1,0 +1,22 @@
+/** A folder given as a path or as a reader, and what it holds. */
+import { ConfigError } from "../../errors.ts";
+import type { FolderReader } from "./reader.ts";
+
+/** A path on disk becomes a reader. @throws ConfigError when there is no such folder. */
+export async function openFolder(folder: string | FolderReader): Promise<FolderReader> {
+  if (typeof folder !== "string") return folder;
+  // Imported on demand, so that pages, which bring their own reader, never load node:fs.
+  const { diskFolder } = await import("./disk.ts");
+  return diskFolder(folder);
+}
+
+/** A whole model, or an adapter of another one. @throws ConfigError for a folder with neither. */
+export async function folderKind(folder: string | FolderReader): Promise<"model" | "adapter"> {
+  const reader = await openFolder(folder);
+  if (await reader.open("config.json")) return "model";
+  if (await reader.open("adapter_config.json")) return "adapter";
+  throw new ConfigError(
+    "Cannot open the model folder: it has neither config.json (a model) nor adapter_config.json (an adapter).",
+    { file: reader.name },
+  );
+}

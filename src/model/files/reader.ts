@@ -1,0 +1,39 @@
+/** Where a model's files come from: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
+import { ConfigError } from "../../errors.ts";
+
+/** A file as ranges of bytes. */
+export interface ByteReader {
+  /** Path or address, for messages. */
+  readonly name: string;
+  /** Bytes. */
+  readonly size: number;
+  /** Exactly `length` bytes from `offset`. */
+  read(offset: number, length: number): Promise<Uint8Array>;
+}
+
+/** The files of one model, by name. */
+export interface FolderReader {
+  /** Path or address, for messages. */
+  readonly name: string;
+  /** A file by its name within the folder; `undefined` when it does not exist. */
+  open(file: string): Promise<ByteReader | undefined>;
+}
+
+/** Text of a file in the folder; `undefined` when it does not exist. */
+export async function readText(reader: FolderReader, file: string): Promise<string | undefined> {
+  const bytes = await reader.open(file);
+  return bytes && new TextDecoder().decode(await bytes.read(0, bytes.size));
+}
+
+/** Parsed JSON file of the folder; `undefined` when it does not exist. @throws ConfigError for text that is not JSON. */
+export async function readJson(reader: FolderReader, file: string): Promise<unknown> {
+  const text = await readText(reader, file);
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new ConfigError(`Cannot read the file: it is not JSON (${(cause as Error).message}).`, {
+      file: `${reader.name}/${file}`,
+    });
+  }
+}

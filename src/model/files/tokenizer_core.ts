@@ -1,0 +1,20 @@
+/** What each kind of tokenizer implements, and the files that it is built from. */
+import type { Tokenizer } from "../../contract/text.ts";
+
+/** The text codec of one kind of tokenizer. */
+export interface TokenizerCore extends Pick<Tokenizer, "vocabSize" | "encode" | "decode"> {
+  /** Id of a token by its exact text. */
+  tokenId(token: string): number | undefined;
+}
+
+/** Files of a model folder; JSON files parsed. */
+export interface TokenizerFiles {
+  readonly tokenizer: unknown;
+  readonly config?: unknown;
+  /** `chat_template.jinja`. Default: the template inside `config`. */
+  readonly chatTemplate?: string | undefined;
+  /** End tokens of config.json or generation_config.json, in addition to the tokenizer's own. */
+  readonly eosTokenIds?: readonly number[];
+  /** For messages. */
+  readonly name?: string;
+}

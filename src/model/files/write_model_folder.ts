@@ -1,0 +1,44 @@
+/** Writes a model folder in Hugging Face's layout, whole or not at all. */
+import { ConfigError } from "../../errors.ts";
+import { type ModelConfig, weightShapes } from "./config.ts";
+import { modelConfigJson } from "./config_json.ts";
+import { encodeSafetensors, type TensorSource, type WriteOptions } from "./safetensors_write.ts";
+import type { TextTokenizer } from "./tokenizer.ts";
+
+export interface WriteModelOptions extends WriteOptions {
+  readonly config: ModelConfig;
+  /** Weights by their Hugging Face names, see {@link weightShapes}. */
+  readonly tensors: readonly TensorSource[];
+  readonly tokenizer?: TextTokenizer | undefined;
+  /** Further files by name. */
+  readonly extra?: Readonly<Record<string, string>>;
+}
+
+/**
+ * Writes a model folder that {@link openModelFolder} and transformers read. Existing files stay whole until all new
+ * ones are on the disk.
+ * @throws ConfigError when the weights do not match the configuration, or the disk is full.
+ */
+export async function writeModelFolder(dir: string, options: WriteModelOptions): Promise<void> {
+  checkSources(options);
+  const { writeFolder } = await import("./disk.ts");
+  const { config, tensors, tokenizer, extra, dtype } = options;
+  const json = modelConfigJson(config, dtype === "BF16" ? "bfloat16" : "float32");
+  const texts = { ...tokenizer?.files(), ...extra, "config.json": `${JSON.stringify(json, null, 2)}\n` };
+  await writeFolder(dir, [
+    { name: "model.safetensors", content: encodeSafetensors(tensors, options) },
+    ...Object.entries(texts).map(([name, content]) => ({ name, content })),
+  ]);
+}
+
+function checkSources({ config, tensors }: WriteModelOptions): void {
+  const given = new Map(tensors.map((tensor) => [tensor.name, tensor.shape]));
+  for (const [name, shape] of weightShapes(config)) {
+    if (`${given.get(name)}` === `${shape}` && given.delete(name)) continue;
+    throw new ConfigError(
+      `Cannot save the model: tensor ${name} must be [${shape}] (${given.get(name) ?? "missing"}).`,
+    );
+  }
+  const other = given.keys().next().value;
+  if (other !== undefined) throw new ConfigError(`Cannot save the model: it has no tensor ${other}.`);
+}

@@ -1,0 +1,57 @@
+/** The weights of a model before training: drawn, or read from a model folder. */
+import type { Device } from "../compute/device.ts";
+import { mulberry32, normals } from "../random.ts";
+import type { ModelConfig } from "./files/config.ts";
+import type { ModelFolder } from "./files/folder.ts";
+import { startLoading } from "./files/loading.ts";
+import { EMBEDDING, type Part, Weights } from "./weights.ts";
+
+/**
+ * Fresh weights: matrices normal with deviation 1/sqrt(in), those that write into the residual stream smaller by
+ * sqrt(2 layers), embeddings 0.02, norms one, biases zero.
+ */
+export function drawWeights(device: Device, config: ModelConfig, seed: number): Weights {
+  const weights = new Weights(device, config);
+  const next = mulberry32(seed);
+  for (const part of weights.parts) weights.writeTensor(part, initialValues(part, { config, next }));
+  return weights;
+}
+
+function initialValues(
+  { tensor, rows, columns }: Part,
+  { config, next }: { config: ModelConfig; next: () => number },
+): Float32Array {
+  const length = rows * columns;
+  if (tensor.endsWith("norm.weight")) return new Float32Array(length).fill(1);
+  if (tensor.endsWith("bias")) return new Float32Array(length);
+  return normals(length, { next, deviation: initialDeviation(tensor, { config, inputs: columns }) });
+}
+
+function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: number }): number {
+  if (tensor === EMBEDDING) return 0.02;
+  const residual = /(o_proj|down_proj)/.test(tensor) ? Math.sqrt(2 * it.config.layers) : 1;
+  return 1 / Math.sqrt(it.inputs) / residual;
+}
+
+/**
+ * Reads a model folder's weights onto a device.
+ * @param options.untied gives a model with a tied output matrix a separate one, equal to the embedding table.
+ */
+export async function loadWeights(
+  device: Device,
+  folder: ModelFolder,
+  { untied = false }: { untied?: boolean | undefined },
+): Promise<Weights> {
+  const isUntied = folder.config.tied && untied;
+  const weights = new Weights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
+  // With no recorded work before them, writes go straight to the device, without a second copy in host memory.
+  await device.submit();
+  const sourceOf = ({ tensor }: Part) => (isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor);
+  const sizeOf = (part: Part) => folder.tensors.get(sourceOf(part))?.byteLength ?? 0;
+  const report = startLoading(folder.name, weights.parts.map(sizeOf));
+  for (const part of weights.parts) {
+    weights.writeTensor(part, await folder.read(sourceOf(part)));
+    report(sizeOf(part));
+  }
+  return weights;
+}

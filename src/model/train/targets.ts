@@ -1,0 +1,91 @@
+/** Packed rows cut into passes, and the tokens whose log-probabilities a pass computes. */
+import type { PackedTokens } from "../../contract/backend.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Targets } from "../head.ts";
+import type { Transformer } from "../transformer.ts";
+
+/**
+ * The targets of a pass: every token whose mask is 1, except first tokens (mask [T]), or a given token after every
+ * position (targets [T]).
+ */
+export type TargetChoice = { readonly mask: Uint32Array } | { readonly targets: Uint32Array };
+
+/** Sequences [from, to). */
+export interface SequenceRange {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Runs [from, to) of whole sequences with at most `most` tokens, or of one longer sequence. */
+export function microBatches(offsets: Uint32Array, most: number): SequenceRange[] {
+  const ranges: SequenceRange[] = [];
+  let from = 0;
+  for (let i = 1; i < offsets.length; i++) {
+    const isLast = i === offsets.length - 1;
+    if (!isLast && offsets[i + 1]! - offsets[from]! <= most) continue;
+    if (offsets[i]! > offsets[from]!) ranges.push({ from, to: i });
+    from = i;
+  }
+  return ranges;
+}
+
+/** @throws ConfigError for a token or target outside the vocabulary, or a sequence beyond the context. */
+export function checkRows(model: Transformer, rows: PackedTokens & Partial<{ targets: Uint32Array }>): void {
+  const { vocabSize } = model.config;
+  const { tokens, offsets, targets } = rows;
+  for (let i = 0; i + 1 < offsets.length; i++) {
+    const length = offsets[i + 1]! - offsets[i]!;
+    if (length <= model.contextLength) continue;
+    throw new ConfigError(
+      `Cannot run sequence ${i}: it is longer than the model's context of ${model.context} (${length}).`,
+    );
+  }
+  for (const [what, ids] of [
+    ["token", tokens],
+    ["target", targets],
+  ] as const) {
+    const outside = ids?.findIndex((id) => id >= vocabSize) ?? -1;
+    if (ids && outside >= 0)
+      throw new ConfigError(
+        `Cannot run ${what} ${outside}: ids must lie in [0, ${vocabSize}) (${ids[outside]}).`,
+      );
+  }
+}
+
+/** Sequences [from, to) with offsets from 0. */
+export function slicePacked(rows: PackedTokens, { from, to }: SequenceRange): PackedTokens {
+  const start = rows.offsets[from]!;
+  return {
+    tokens: rows.tokens.subarray(start, rows.offsets[to]),
+    offsets: rows.offsets.subarray(from, to + 1).map((offset) => offset - start),
+  };
+}
+
+/** The targets of one part of the rows, and their offsets by sequence. */
+export function targetsOf(
+  rows: PackedTokens & TargetChoice,
+  { part, range }: { part: PackedTokens; range: SequenceRange },
+): { targets: Targets; offsets: Uint32Array } {
+  const slice = (of: Uint32Array) => of.subarray(rows.offsets[range.from], rows.offsets[range.to]);
+  if ("mask" in rows) return maskedTargets(part, slice(rows.mask));
+  const tokens = slice(rows.targets);
+  return { targets: { positions: Uint32Array.from(tokens.keys()), tokens }, offsets: part.offsets };
+}
+
+/** The masked tokens, each at the position before it. The first token of a sequence has none and is never a target. */
+function maskedTargets(
+  { tokens, offsets }: PackedTokens,
+  mask: Uint32Array,
+): { targets: Targets; offsets: Uint32Array } {
+  const positions: number[] = [];
+  const counts = new Uint32Array(offsets.length);
+  for (let i = 0; i + 1 < offsets.length; i++) {
+    for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++) if (mask[t] === 1) positions.push(t - 1);
+    counts[i + 1] = positions.length;
+  }
+  const targets = {
+    positions: Uint32Array.from(positions),
+    tokens: Uint32Array.from(positions, (p) => tokens[p + 1]!),
+  };
+  return { targets, offsets: counts };
+}

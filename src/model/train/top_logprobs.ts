@@ -1,0 +1,82 @@
+/** The most likely tokens after each position, selected on the host from logits read in windows. */
+import type { PackedTokens } from "../../contract/backend.ts";
+import { gatherRows, logitStride, logitWindows, projectLogits } from "../head.ts";
+import { Scratch } from "../scratch.ts";
+import { FINAL_NORM, packInput, type Transformer } from "../transformer.ts";
+import type { Weights } from "../weights.ts";
+
+/** The most likely tokens after each position, best first: [positions, k] row-major. */
+export interface TopLogprobs {
+  readonly tokens: Uint32Array;
+  readonly logprobs: Float32Array;
+}
+
+/** @param at.parts micro-batches with `count` tokens in all. */
+export async function topLogprobs(
+  transformer: Transformer,
+  weights: Weights,
+  at: { parts: readonly PackedTokens[]; count: number; k: number },
+): Promise<TopLogprobs> {
+  const { parts, count, k } = at;
+  const top = { tokens: new Uint32Array(count * k), logprobs: new Float32Array(count * k).fill(-Infinity) };
+  const { vocabSize } = transformer.config;
+  const stride = logitStride(vocabSize);
+  let done = 0;
+  for (const part of parts)
+    for await (const { logits, rows } of windowLogits(transformer, weights, part))
+      for (let row = 0; row < rows; row++, done++)
+        selectTop(logits.subarray(row * stride, row * stride + vocabSize), {
+          tokens: top.tokens.subarray(done * k, (done + 1) * k),
+          logprobs: top.logprobs.subarray(done * k, (done + 1) * k),
+        });
+  return top;
+}
+
+async function* windowLogits(
+  transformer: Transformer,
+  weights: Weights,
+  rows: PackedTokens,
+): AsyncGenerator<{ logits: Float32Array; rows: number }> {
+  const { device } = transformer;
+  const scratch = new Scratch(device);
+  try {
+    const input = packInput(scratch, rows);
+    const { hidden } = transformer.forward(weights, { input, scratch, save: false });
+    const positions = Uint32Array.from(rows.tokens.keys());
+    const x = gatherRows(transformer, { from: hidden, positions, scratch });
+    const { normed } = transformer.norm(weights, { name: FINAL_NORM, x, rows: input.count, scratch });
+    const windows = logitWindows(transformer, input.count);
+    const stride = logitStride(transformer.config.vocabSize);
+    const logits = scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
+    for (const window of windows) {
+      projectLogits(transformer, weights, { normed, logits, window });
+      const length = window.rows * stride;
+      const [data] = await device.read([{ buffer: logits, type: "f32", length }]);
+      yield { logits: data as Float32Array, rows: window.rows };
+    }
+  } finally {
+    scratch.release();
+  }
+}
+
+/** Fills one row with the k most likely tokens. Among equal logits the lowest id comes first. */
+function selectTop(logits: Float32Array, into: { tokens: Uint32Array; logprobs: Float32Array }): void {
+  const k = into.tokens.length;
+  let kept = 0;
+  let max = -Infinity;
+  for (let id = 0; id < logits.length; id++) {
+    max = Math.max(max, logits[id]!);
+    if (kept === k && logits[id]! <= into.logprobs[k - 1]!) continue;
+    let at = kept < k ? kept++ : k - 1;
+    for (; at > 0 && logits[id]! > into.logprobs[at - 1]!; at--) {
+      into.logprobs[at] = into.logprobs[at - 1]!;
+      into.tokens[at] = into.tokens[at - 1]!;
+    }
+    into.logprobs[at] = logits[id]!;
+    into.tokens[at] = id;
+  }
+  let total = 0;
+  for (const logit of logits) total += Math.exp(logit - max);
+  const logSumExp = max + Math.log(total);
+  for (let i = 0; i < kept; i++) into.logprobs[i]! -= logSumExp;
+}
