@@ -267,7 +267,7 @@ describe("an adapter that PEFT made", () => {
   });
 
   test.each([
-    [null, /does not say which model it belongs to.*--base DIR/],
+    [null, /does not name its base model.*--base DIR/],
     ["org/model", /base model of the adapter .*org\/model.*--base DIR/],
   ])("and that names the base %j says what to give", async (named, message) => {
     const folders = await writeForeignAdapter(join(dir, "lost"), { ...shape, base: model, named });
