@@ -47,7 +47,8 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
     const target = renamed ?? path;
     const isEmptySection = intake.schema.sections.has(path) && (value === null || isEmptyTree(value));
     if (isEmptySection) continue;
-    const accepted = takeValue(target, value, { ...intake, tell });
+    const mayAdd = layer.added?.includes(path) ?? false;
+    const accepted = takeValue(target, value, { ...intake, tell, mayAdd });
     if (accepted !== undefined) setAt(tree, target, accepted);
   }
   return { ...layer, tree, lines };
@@ -57,7 +58,7 @@ interface TakeContext extends Intake {
   readonly tell: Tell;
   /** The value as it was typed, for settings that are text. */
   readonly typed?: string | undefined;
-  /** `+key`: a key that no table has passes. */
+  /** `+key`, or `# @added key` in a file: a key that no table has passes. */
   readonly mayAdd?: boolean;
   /** What stands already, with the keys that earlier overrides added. */
   readonly tree?: Tree;

@@ -107,7 +107,8 @@ describe("config show", () => {
 describe("overrides", () => {
   test("are validated alone, or over each file", async () => {
     const alone = await grpu(["config", "validate", "rllm/backend=tinker", "rllm.rollout.n=4"]);
-    expect([alone.code, alone.err]).toEqual([0, "overrides: rllm, no errors\n"]);
+    const needed = "A run with it also needs validation.group_size\n";
+    expect([alone.code, alone.err]).toEqual([0, `overrides: rllm, no errors\n${needed}`]);
     const wrong = await grpu(["config", "validate", "rllm/backend=tinkr"]);
     expect([wrong.code, wrong.out]).toEqual([
       3,

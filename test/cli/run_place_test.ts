@@ -12,6 +12,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { FolderLock } from "../../src/log/folder/lock.ts";
+import { grpu } from "../fixtures/cli.ts";
 import { rewardModule, smallRun, treeOf } from "../fixtures/small_run.ts";
 
 let dir: string;
@@ -188,4 +189,23 @@ test("a checkpoint of another run is continued in a folder of its own, from whic
   const steps = readFileSync(join(place, "metrics.jsonl"), "utf8").match(/"phase":"train","step":\d+/g);
   expect(steps).toEqual(['"phase":"train","step":2']);
   expect(treeOf(run)).toEqual(before);
+});
+
+test("a run's stored configuration trains again, with the keys that were added on the command line", async () => {
+  const [first, again] = [join(dir, "added"), join(dir, "again")];
+  const added = [
+    "+my.own=3",
+    "+my.other={a b:1}",
+    "+actor_rollout_ref.actor.mine=x",
+    "rllm.trainer.total_batches=1",
+  ];
+  expect((await smallRun(first, added)).code).toBe(0);
+  const stored = readFileSync(join(first, "config.yaml"), "utf8");
+  const { code, err } = await grpu([
+    ...["train", join(first, "config.yaml"), "--device", "cpu"],
+    `training.default_local_dir=${again}`,
+  ]);
+  expect(err).toContain("my.own is a key of your own");
+  expect(code).toBe(0);
+  expect(readFileSync(join(again, "config.yaml"), "utf8")).toBe(stored.replace(first, again));
 });

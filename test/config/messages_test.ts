@@ -67,7 +67,8 @@ training:
   learning_rat: 1e-5
   lr_schedule: cosin
 `;
-  const { problems } = validateFile({ name: "run.yaml", text }, { readConfig });
+  const { problems, missing } = validateFile({ name: "run.yaml", text }, { readConfig });
+  expect(missing).toEqual(["training.group_size", "validation.group_size"]);
   const output = problems.map((problem) => formatProblem(problem)).join("\n");
   expect(output).toMatchSnapshot();
   expect(output).not.toContain("hunter2");

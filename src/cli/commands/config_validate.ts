@@ -3,7 +3,7 @@ import type { System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { splitArguments } from "../options.ts";
-import { EXIT_CONFIG } from "../process/exit.ts";
+import { EXIT_CONFIG, EXIT_OK } from "../process/exit.ts";
 import { configFiles, readInput, SHELL, SYSTEMS, shellOptions } from "./config_sources.ts";
 
 export const validateCommand: Command = {
@@ -44,10 +44,13 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
     for (const problem of result.problems)
       io.out(`${formatProblem({ ...problem, file: problem.file ?? shown })}\n`);
     const count = result.problems.filter(({ severity }) => severity === "error").length;
-    io.err(
-      `${shown}: ${result.system}, ${count === 0 ? "no errors" : count === 1 ? "1 error" : `${count} errors`}\n`,
-    );
+    io.err(`${shown}: ${result.system}, ${countOf(count)}\n`);
+    if (result.missing.length > 0) io.err(`A run with it also needs ${result.missing.join(", ")}\n`);
     errors += count;
   }
-  return errors === 0 ? 0 : EXIT_CONFIG;
+  return errors === 0 ? EXIT_OK : EXIT_CONFIG;
+}
+
+function countOf(errors: number): string {
+  return errors === 0 ? "no errors" : errors === 1 ? "1 error" : `${errors} errors`;
 }

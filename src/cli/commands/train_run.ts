@@ -67,7 +67,7 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
   const { backend, device, description, session } = opened;
   const { config } = session;
   try {
-    place.use(config);
+    place.use(session);
     checkPrompts(session, { backend, io });
     announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
     await place.begin({

@@ -21,7 +21,7 @@ import type { Io } from "../command.ts";
 import { warnOfChanges } from "./changed_settings.ts";
 import { removeEmpty, removeOwn } from "./own_files.ts";
 import { placedLogger } from "./placed_logger.ts";
-import { runFolder } from "./session.ts";
+import { runFolder, type Session } from "./session.ts";
 
 const SETTING = "training.default_local_dir";
 const ADVICE = `Wait until it has ended, or give this run a folder of its own with ${SETTING}=DIR.`;
@@ -32,6 +32,7 @@ export class RunPlace {
   /** The checkpoint that the run continues from. */
   checkpoint: string | undefined;
   private config: Tree;
+  private added: readonly string[] = [];
   private readonly io: Io;
   private readonly lock: FolderLock;
   /** Folders above the run's that were made for it, the innermost first. */
@@ -103,8 +104,9 @@ export class RunPlace {
   }
 
   /** Takes the configuration as the checkpoint settles it, and says what differs from the run that is continued. */
-  use(config: Tree): void {
+  use({ config, added }: Pick<Session, "config" | "added">): void {
     this.config = config;
+    this.added = added;
     if (this.checkpoint === undefined) return;
     warnOfChanges(config, { file: join(dirname(this.checkpoint), CONFIG_FILE), io: this.io });
   }
@@ -129,7 +131,9 @@ export class RunPlace {
     await this.lock.check();
     if (this.hasWritten || this.isAddition || !this.facts) return;
     this.hasWritten = true;
-    writeFileSync(join(this.dir, CONFIG_FILE), toYaml(this.config));
+    // Without the head, the file would not compose again.
+    const head = this.added.length > 0 ? `# @added ${JSON.stringify(this.added)}\n` : "";
+    writeFileSync(join(this.dir, CONFIG_FILE), head + toYaml(this.config));
     writeFacts(this.dir, this.facts);
   }
 

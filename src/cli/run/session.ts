@@ -3,9 +3,9 @@ import { backends } from "../../backend/backends.ts";
 import { composeConfig } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
-import { setting } from "../../config/schema.ts";
+import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import type { Tree } from "../../config/yaml/tree.ts";
+import { leaves, type Tree } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
@@ -31,6 +31,8 @@ export interface Session {
   readonly evaluate?: Evaluate | undefined;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   readonly examples: readonly Example[];
+  /** Keys of the user's own, which no table of settings has. */
+  readonly added: readonly string[];
   /** Whether a file or the command line names the setting, as opposed to a default. */
   readonly isGiven: (path: string) => boolean;
 }
@@ -60,7 +62,7 @@ export async function openSession(
   const { estimatorNames } = await import("../../algorithm/advantage/registry.ts");
   await import("../../algorithm/advantage/host.ts");
   const { lossNames } = await import("../../algorithm/loss/resolve.ts");
-  const { config, origins, warnings } = composeConfig({
+  const { config, origins, warnings, schema } = composeConfig({
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
@@ -80,7 +82,8 @@ export async function openSession(
   });
   warn(warnings, io);
   const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
-  return describeTask(config, { isGiven, judges: openJudges(config, imports) });
+  const added = [...leaves(config)].map(([path]) => path).filter((path) => !fieldAt(schema, path));
+  return describeTask(config, { isGiven, added, judges: openJudges(config, imports) });
 }
 
 function requireFile(path: string): void {
@@ -103,7 +106,7 @@ function openJudges(config: Tree, imports: readonly string[]): Judges | undefine
 
 async function describeTask(
   config: Tree,
-  { isGiven, judges }: Pick<Session, "isGiven"> & { readonly judges: Judges | undefined },
+  { judges, ...given }: Pick<Session, "isGiven" | "added"> & { readonly judges: Judges | undefined },
 ): Promise<Session> {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges }));
@@ -118,7 +121,7 @@ async function describeTask(
   }
   return {
     config,
-    isGiven,
+    ...given,
     environment,
     rollout: chosen.rollout,
     asksPrompt: chosen.asksPrompt,

@@ -29,6 +29,8 @@ export interface Layer {
   readonly lines: ReadonlyMap<string, number>;
   readonly problems: readonly Problem[];
   readonly defaults: readonly DefaultEntry[];
+  /** Keys that the file adds, as `+key` does on the command line. */
+  readonly added?: readonly string[] | undefined;
 }
 
 /** An entry of a defaults list. */
@@ -51,7 +53,8 @@ export function readLayer(
   });
   const declared = read.package === "_global_" ? "" : read.package;
   const mount = declared ?? about.mount ?? "";
-  if (mount === "") return { file, level, tree: rest, lines: read.lines, problems, defaults };
+  const { added } = read;
+  if (mount === "") return { file, level, tree: rest, lines: read.lines, problems, defaults, added };
   const tree: Tree = {};
   setAt(tree, mount, rest);
   const lines = new Map([...read.lines].map(([path, line]) => [`${mount}.${path}`, line]));

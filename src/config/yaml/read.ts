@@ -21,6 +21,8 @@ export interface ReadYaml {
   readonly problems: readonly Problem[];
   /** `# @package NAME` of the head comment, where there is one. */
   readonly package?: string | undefined;
+  /** `# @added ["PATH", ...]` of the head comment: keys of the file's own that no table has. */
+  readonly added?: readonly string[];
 }
 
 const DEEPEST_NESTING = 64;
@@ -35,7 +37,15 @@ export function readYaml(text: string, file: string): ReadYaml {
   const reader = new YamlReader(text, file);
   const tree = reader.readRoot();
   const packageLine = /^#\s*@package\s+(\S+)\s*$/m.exec(text.slice(0, 2000));
-  return { tree, lines: reader.lines, problems: reader.problems, package: packageLine?.[1] };
+  const list = /^#\s*@added\s+\[(.*)\]$/m.exec(text)?.[1];
+  const added = list?.match(/"(?:\\.|[^"\\])*"/g)?.map((path) => JSON.parse(path) as string);
+  return {
+    tree,
+    lines: reader.lines,
+    problems: reader.problems,
+    package: packageLine?.[1],
+    ...(added && { added }),
+  };
 }
 
 class YamlReader {

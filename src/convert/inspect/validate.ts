@@ -29,6 +29,8 @@ export interface ValidateOptions
 export interface Validated {
   readonly system: System;
   readonly problems: readonly Problem[];
+  /** Mandatory settings that a run needs besides: another file or the command line may give them. */
+  readonly missing: readonly string[];
 }
 
 const ROOTS: Readonly<Record<Exclude<System, "rllm">, RegExp>> = {
@@ -54,24 +56,26 @@ export function validateFile(file: SourceFile | undefined, options: ValidateOpti
   const isBackend = options.overrides?.some((text) => text.startsWith("rllm/")) ?? false;
   const system = options.system ?? (isBackend ? "rllm" : detectSystem(guess.values.keys()));
   const isComposed = system === "rllm" && !(file && isScript(file));
-  const problems = isComposed ? validateComposed(file, options) : validateSource(read(system), options);
-  return { system, problems: [...problems].sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
+  const { problems, missing } = isComposed
+    ? validateComposed(file, options)
+    : { problems: validateSource(read(system), options), missing: [] };
+  return { system, problems: problems.toSorted((a, b) => (a.line ?? 0) - (b.line ?? 0)), missing };
 }
 
 function isScript({ name }: SourceFile): boolean {
   return /\.(sh|bash|args|txt)$/.test(name);
 }
 
-function validateComposed(file: SourceFile | undefined, options: ValidateOptions): Problem[] {
+function validateComposed(
+  file: SourceFile | undefined,
+  options: ValidateOptions,
+): Pick<Validated, "problems" | "missing"> {
   const readFile = (path: string) => (path === file?.name ? file.text : options.readFile?.(path));
   const attempt = tryCompose({ ...options, files: file ? [file.name] : [], readFile, allowMissing: true });
-  const missing = [...leaves(attempt.config)].filter(([, value]) => value === MANDATORY);
-  const told = missing
-    .filter(([path]) => !path.startsWith("reward"))
-    .map(
-      ([path]): Problem => ({ severity: "warning", message: `${path} is mandatory and not set here`, path }),
-    );
-  return [...attempt.problems, ...attempt.warnings, ...told];
+  const missing = [...leaves(attempt.config)].flatMap(([path, value]) =>
+    value === MANDATORY && !path.startsWith("reward") ? [path] : [],
+  );
+  return { problems: [...attempt.problems, ...attempt.warnings], missing };
 }
 
 function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
