@@ -1,6 +1,7 @@
 /** Bind groups, kept between submits, and the params of a submit in one uniform buffer. */
 import { type DispatchOp, PARAMS_STRIDE_BYTES, type Range } from "./encoding.ts";
 import { RecentCache } from "./recent_cache.ts";
+import type { GpuBindGroup, GpuBuffer, GpuDevice } from "./types.ts";
 
 /** In each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
 const BIND_GROUPS = 4096;
@@ -8,11 +9,11 @@ const LEAST_PARAMS_BYTES = 2 ** 16;
 const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
 
 export class Bindings {
-  private readonly gpuDevice: GPUDevice;
-  private readonly groups = new RecentCache<GPUBindGroup>(BIND_GROUPS);
-  private arena: GPUBuffer | undefined;
+  private readonly gpuDevice: GpuDevice;
+  private readonly groups = new RecentCache<GpuBindGroup>(BIND_GROUPS);
+  private arena: GpuBuffer | undefined;
 
-  constructor(gpuDevice: GPUDevice) {
+  constructor(gpuDevice: GpuDevice) {
     this.gpuDevice = gpuDevice;
   }
 
@@ -24,7 +25,7 @@ export class Bindings {
     this.gpuDevice.queue.writeBuffer(this.arenaOf(packed.byteLength), 0, packed);
   }
 
-  private arenaOf(bytes: number): GPUBuffer {
+  private arenaOf(bytes: number): GpuBuffer {
     if (this.arena && this.arena.size >= bytes) return this.arena;
     this.forget();
     this.arena?.destroy();
@@ -33,7 +34,7 @@ export class Bindings {
     return this.arena;
   }
 
-  storageGroup({ pipeline, buffers }: DispatchOp): GPUBindGroup {
+  storageGroup({ pipeline, buffers }: DispatchOp): GpuBindGroup {
     let key = pipeline.bindingKey;
     for (const { id, byteOffset, byteLength } of buffers) key += `|${id}:${byteOffset}:${byteLength}`;
     return this.groups.get(key, () =>
@@ -47,7 +48,7 @@ export class Bindings {
     );
   }
 
-  paramsGroup({ pipeline }: DispatchOp): GPUBindGroup {
+  paramsGroup({ pipeline }: DispatchOp): GpuBindGroup {
     return this.groups.get(`params:${pipeline.paramsBytes}`, () =>
       this.gpuDevice.createBindGroup({
         layout: pipeline.paramsLayout!,

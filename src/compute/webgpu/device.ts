@@ -11,6 +11,7 @@ import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
 import { PipelineCache } from "./pipeline.ts";
 import { ReadBack, StagingPool } from "./read_back.ts";
+import type { Gpu, GpuBuffer, GpuCommandEncoder, GpuDevice } from "./types.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
@@ -22,29 +23,29 @@ const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE:
 
 export interface WebGpuDeviceOptions {
   /** The host's GPU; else `navigator.gpu`, else the `webgpu` package. */
-  readonly gpu?: GPU;
+  readonly gpu?: Gpu;
   /** Bytes that live buffers may hold together. Default 8 GiB. */
   readonly memoryBudgetBytes?: number | undefined;
 }
 
-export class WebGpuDevice extends PooledMemory<GPUBuffer> implements Device {
+export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
   readonly info: DeviceInfo;
   /** The WebGPU device, for hosts that share it. */
-  readonly gpuDevice: GPUDevice;
+  readonly gpuDevice: GpuDevice;
   readonly bindings: Bindings;
-  protected readonly pool: BufferPool<GPUBuffer>;
+  protected readonly pool: BufferPool<GpuBuffer>;
   private readonly pipelines: PipelineCache;
   private readonly staging: StagingPool;
   private readonly failures: Failures;
   private readonly napper: Napper;
   private recorded: Op[] = [];
   /** Buffers that left the pool while recorded work named them; destroyed after the next submit. */
-  private dropped: GPUBuffer[] = [];
+  private dropped: GpuBuffer[] = [];
   private inFlight = 0;
   private running: Promise<unknown> = Promise.resolve();
   private unflushedBytes = 0;
 
-  private constructor(gpuDevice: GPUDevice, info: DeviceInfo, options: WebGpuDeviceOptions) {
+  private constructor(gpuDevice: GpuDevice, info: DeviceInfo, options: WebGpuDeviceOptions) {
     super();
     this.gpuDevice = gpuDevice;
     this.info = info;
@@ -53,7 +54,7 @@ export class WebGpuDevice extends PooledMemory<GPUBuffer> implements Device {
     this.staging = new StagingPool(gpuDevice);
     this.failures = new Failures(gpuDevice);
     this.napper = new Napper(info.family === "scalar");
-    this.pool = new BufferPool<GPUBuffer>(
+    this.pool = new BufferPool<GpuBuffer>(
       {
         create: (size, label) =>
           gpuDevice.createBuffer({ size, label, usage: STORAGE | COPY_SRC | COPY_DST }),
@@ -172,7 +173,7 @@ export class WebGpuDevice extends PooledMemory<GPUBuffer> implements Device {
   }
 
   /** Encodes the recorded work after all earlier work; `finish` adds to the last encoder, `wait` ends the call. */
-  private inOrder(finish: (encoder: GPUCommandEncoder) => void, wait: () => Promise<unknown>): Promise<void> {
+  private inOrder(finish: (encoder: GpuCommandEncoder) => void, wait: () => Promise<unknown>): Promise<void> {
     const ops = this.recorded;
     const dropped = this.dropped;
     this.recorded = [];
@@ -188,7 +189,7 @@ export class WebGpuDevice extends PooledMemory<GPUBuffer> implements Device {
     return submitted.then((scopes) => this.failures.settle(scopes, this.napper.during(wait())));
   }
 
-  private drop(buffers: readonly GPUBuffer[]): void {
+  private drop(buffers: readonly GpuBuffer[]): void {
     this.bindings.forget();
     for (const buffer of buffers) buffer.destroy();
   }
@@ -196,7 +197,7 @@ export class WebGpuDevice extends PooledMemory<GPUBuffer> implements Device {
   /** Submits `ops`; WebGPU reports their errors later, through the scopes. */
   private async encode(
     ops: readonly Op[],
-    finish: (encoder: GPUCommandEncoder) => void,
+    finish: (encoder: GpuCommandEncoder) => void,
   ): Promise<ErrorScopes> {
     this.failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");

@@ -3,8 +3,9 @@ import type { Data } from "../device.ts";
 import type { Grid, ParamTypes } from "../kernel.ts";
 import type { MemoryRange } from "../memory.ts";
 import type { Pipeline } from "./pipeline.ts";
+import type { GpuBindGroup, GpuBuffer, GpuCommandEncoder, GpuDevice } from "./types.ts";
 
-export type Range = MemoryRange<GPUBuffer>;
+export type Range = MemoryRange<GpuBuffer>;
 
 /** `minUniformBufferOffsetAlignment` at its default: each dispatch's params start at a multiple. */
 export const PARAMS_STRIDE_BYTES = 256;
@@ -35,13 +36,13 @@ interface ClearOp {
 export type Op = DispatchOp | WriteOp | CopyOp | ClearOp;
 
 interface BindGroups {
-  storageGroup(op: DispatchOp): GPUBindGroup;
-  paramsGroup(op: DispatchOp): GPUBindGroup;
+  storageGroup(op: DispatchOp): GpuBindGroup;
+  paramsGroup(op: DispatchOp): GpuBindGroup;
 }
 
 /** The device that an encoding is for. */
 export interface EncodingTarget {
-  readonly gpuDevice: GPUDevice;
+  readonly gpuDevice: GpuDevice;
   readonly bindings: BindGroups;
   writeNow(range: Range, data: Data, byteOffset: number): void;
 }
@@ -50,7 +51,7 @@ export interface EncodingTarget {
 export class Encoding {
   private readonly target: EncodingTarget;
   private readonly ops: readonly Op[];
-  private encoder: GPUCommandEncoder;
+  private encoder: GpuCommandEncoder;
   private pass: GPUComputePassEncoder | undefined;
   private dispatched = 0;
 
@@ -60,7 +61,7 @@ export class Encoding {
     this.encoder = target.gpuDevice.createCommandEncoder();
   }
 
-  run(finish: (encoder: GPUCommandEncoder) => void): void {
+  run(finish: (encoder: GpuCommandEncoder) => void): void {
     for (const op of this.ops) this.add(op);
     this.endPass();
     finish(this.encoder);

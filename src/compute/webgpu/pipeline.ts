@@ -2,27 +2,28 @@
 import { ShaderError } from "../../errors.ts";
 import type { BindingKinds, Constants, Kernel } from "../kernel.ts";
 import { loadShader, sourceLine } from "../shader.ts";
+import type { GpuBindGroupLayout, GpuComputePipeline, GpuDevice } from "./types.ts";
 
 const COMPUTE_STAGE = 0x4;
 
 /** A kernel with its constants, compiled on demand. */
 export class Pipeline {
   readonly bindingKey: string;
-  readonly bindingLayout: GPUBindGroupLayout;
+  readonly bindingLayout: GpuBindGroupLayout;
   readonly paramsBytes: number;
-  readonly paramsLayout: GPUBindGroupLayout | undefined;
-  private readonly compileOnce: () => Promise<GPUComputePipeline>;
+  readonly paramsLayout: GpuBindGroupLayout | undefined;
+  private readonly compileOnce: () => Promise<GpuComputePipeline>;
   private compiling: Promise<void> | undefined;
-  private result: GPUComputePipeline | undefined;
+  private result: GpuComputePipeline | undefined;
 
   constructor(
     layouts: {
       bindingKey: string;
-      binding: GPUBindGroupLayout;
+      binding: GpuBindGroupLayout;
       paramsBytes: number;
-      params?: GPUBindGroupLayout | undefined;
+      params?: GpuBindGroupLayout | undefined;
     },
-    compileOnce: () => Promise<GPUComputePipeline>,
+    compileOnce: () => Promise<GpuComputePipeline>,
   ) {
     this.bindingKey = layouts.bindingKey;
     this.bindingLayout = layouts.binding;
@@ -35,7 +36,7 @@ export class Pipeline {
     return this.result !== undefined;
   }
 
-  get compiled(): GPUComputePipeline {
+  get compiled(): GpuComputePipeline {
     if (!this.result) throw new Error("Cannot encode a pipeline before it is compiled");
     return this.result;
   }
@@ -49,12 +50,12 @@ export class Pipeline {
 }
 
 export class PipelineCache {
-  private readonly device: GPUDevice;
+  private readonly device: GpuDevice;
   private readonly pipelines = new Map<Kernel, Map<string, Pipeline>>();
   private readonly modules = new Map<Kernel, Promise<GPUShaderModule>>();
-  private readonly layouts = new Map<string, GPUBindGroupLayout>();
+  private readonly layouts = new Map<string, GpuBindGroupLayout>();
 
-  constructor(device: GPUDevice) {
+  constructor(device: GpuDevice) {
     this.device = device;
   }
 
@@ -113,7 +114,7 @@ export class PipelineCache {
     });
   }
 
-  private layout(key: string, entries: () => GPUBindGroupLayoutEntry[]): GPUBindGroupLayout {
+  private layout(key: string, entries: () => GPUBindGroupLayoutEntry[]): GpuBindGroupLayout {
     let layout = this.layouts.get(key);
     if (!layout) {
       layout = this.device.createBindGroupLayout({ label: key, entries: entries() });
