@@ -64,8 +64,8 @@ const RUNTIME_USES: readonly (readonly [RegExp, string])[] = [
     "process",
   ],
   [/(?<![.\w])Deno\b/, "Deno"],
-  // A registry under a symbol of ours is no use of the runtime.
-  [/(?<![.\w])globalThis\b(?! as unknown as Record<symbol,)/, "globalThis"],
+  // A registry under a symbol of ours is no use of the runtime, nor are its types.
+  [/(?<![.\w])globalThis\b(?! as unknown as Record<symbol,| extends Record<)/, "globalThis"],
   [/(?<![.\w])navigator\b/, "navigator"],
   [/(?<![.\w])require\(/, "require"],
 ];
