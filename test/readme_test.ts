@@ -1,5 +1,5 @@
 /** The README's example is run as it stands. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test, vi } from "vitest";
@@ -29,4 +29,12 @@ test("the example of embedding prints advantages, a loss and a device", async ()
   expect(result.loss).toBeCloseTo(expected, 5);
   expect(result.dlogprobs).toHaveLength(3);
   expect(result.on).toMatch(/\w/);
+});
+
+test("the files that AGENTS.md names exist", () => {
+  const page = readFileSync(join(root, "AGENTS.md"), "utf8");
+  const paths = [...page.matchAll(/`((?:src|shaders|test|scripts)\/[\w./-]+)`/g)].map(([, path]) => path!);
+  const isName = (path: string) => !/[A-Z]{2}/.test(path);
+  expect(paths.length).toBeGreaterThan(8);
+  expect(paths.filter((path) => isName(path) && !existsSync(join(root, path)))).toEqual([]);
 });

@@ -70,7 +70,7 @@ function report({ folder, mutants, seconds }: Judged): boolean {
       encoding: "utf8",
     }).trim();
     const date = new Date().toISOString().slice(0, 10);
-    const row = { date, commit, folder, part: Number(values.part), seed: Number(values.seed) };
+    const row = { date, commit, folder, part: sampled, seed: Number(values.seed) };
     const result = { mutants: counted.length, killed, score: Number(score.toFixed(1)), survivors };
     appendFileSync(values.json, `${JSON.stringify({ ...row, ...result })}\n`);
   }
