@@ -4,9 +4,9 @@ import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
 import { groupings, rejections } from "./stages/hooks.ts";
+import { lossSettings } from "./stages/loss_settings.ts";
 import { REJECTION_MODES } from "./stages/reject.ts";
 import { algorithmOf } from "./stages/roles.ts";
-import { lossSettings } from "./stages/update.ts";
 
 /**
  * Checks the estimator, the loss and their arguments, of the run and of every role of its own, and the names of hooks.

@@ -250,7 +250,7 @@ test("a reward that is NaN stops the run with the trajectory's name", async () =
   writeFileSync(file, 'import { registerReward } from "grpu";\nregisterReward("nan", () => Number.NaN);\n');
   const { code, err } = await trainInto("nan", ["--import", file, "task.reward=nan"]);
   expect(err).toMatch(
-    /grpu: Cannot train on a reward as it must be a finite number: NaN, of the trajectory val-0:0\/0/,
+    /grpu: Cannot train on the trajectory val-0:0\/0 .*: its reward must be a finite number \(NaN\)/,
   );
   expect(code).toBe(1);
 });

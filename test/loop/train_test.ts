@@ -230,7 +230,9 @@ test("a NaN reward is refused with the trajectory's name", async () => {
   const { run, backend } = letterRun({
     rollout: singleTurn("copier", (_, task) => (task.id === "copy-5" ? Number.NaN : 1)),
   });
-  await expect(train(run)).rejects.toThrow(/finite number: NaN, of the trajectory copy-5:0\/0 \(copier\)/);
+  await expect(train(run)).rejects.toThrow(
+    /the trajectory copy-5:0\/0 \(copier\): its reward must be a finite number \(NaN\)/,
+  );
   expect(backend.weightVersion).toBeLessThan(4);
 });
 

@@ -4,8 +4,9 @@ import { packGroups } from "../../src/data/pack.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import type { StageContext } from "../../src/loop/contract.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import { learningRateScale } from "../../src/loop/stages/learning_rate.ts";
 import { process } from "../../src/loop/stages/process.ts";
-import { learningRateScale, update } from "../../src/loop/stages/update.ts";
+import { update } from "../../src/loop/stages/update.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 
 const step = (response_ids: number[]): Step => ({

@@ -1,16 +1,16 @@
-/** What a role's rewards and advantages look like. */
+/** Metrics of a role's rewards and advantages. */
 import type { Metrics } from "../../contract/backend.ts";
 import { mean, percentile, populationDeviation, summary } from "../../statistics.ts";
 import { groupBy } from "../group_by.ts";
 
-/** Below this an advantage counts as zero, and a group's rewards as equal. */
+/** Below this an advantage counts as zero, and the rewards of a group as equal. */
 const ZERO_BELOW = 1e-8;
 
 export function rewardMetrics(role: string, rewards: readonly number[]): Metrics {
   return summary(`reward/${role}`, rewards);
 }
 
-/** With the share of advantages that are 0. */
+/** Includes the share of advantages that are 0. */
 export function advantageMetrics(role: string, values: readonly number[]): Metrics {
   if (values.length === 0) return {};
   const zeros = values.filter((value) => Math.abs(value) < ZERO_BELOW).length;
@@ -20,13 +20,13 @@ export function advantageMetrics(role: string, values: readonly number[]): Metri
   };
 }
 
-/** What is compared with others of its group. */
+/** A trajectory or step that is compared with others of its group. */
 interface Compared {
   readonly reward: number;
   readonly group: string;
 }
 
-/** How hard the groups were: only those with unequal rewards teach. */
+/** How hard the groups are: only groups with unequal rewards give a gradient. */
 export function difficulty(role: string, units: readonly Compared[]): Metrics {
   const byGroup = groupBy(units, (unit) => unit.group);
   const compared = Array.from(byGroup.values(), (group) => group.map(({ reward }) => reward)).filter(

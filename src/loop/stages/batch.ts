@@ -1,4 +1,4 @@
-/** Stage 4, batch: groups into rows of tokens, end to end. */
+/** Stage 4, batch: packs groups into rows of tokens. */
 import type { Metrics } from "../../contract/backend.ts";
 import { type PackedRows, packGroups, rowCount } from "../../data/pack.ts";
 import type { Step, TerminationReason, TrajectoryGroup } from "../../data/types.ts";
@@ -8,9 +8,9 @@ import type { StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 
 /**
- * Merges the steps of each trajectory into rows (see `packGroups`) and checks what is about to be trained on.
- * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's own advantage that is
- * not finite, naming the trajectory and the token.
+ * Checks the steps, and merges those of each trajectory into rows (see `packGroups`).
+ * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's advantage that is not
+ * finite, with its trajectory and token
  */
 export function batch(groups: readonly TrajectoryGroup[], { settings }: StageContext): Staged<PackedRows> {
   for (const { trajectories } of groups) {
@@ -52,7 +52,7 @@ function checkStep({ response_ids, logprobs, advantage }: Step, { uid, index }: 
 
 const MUST_BE_FINITE = "must be a finite number";
 
-/** True for a finite number that stays finite in 32 bits. */
+/** True for a number that is finite in 32 bits. */
 function isFloat(value: unknown): boolean {
   return typeof value === "number" && Number.isFinite(Math.fround(value));
 }
@@ -69,7 +69,7 @@ function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonl
   return mask_truncated_samples ? ["max_response_length_exceeded"] : [];
 }
 
-/** Trajectories that ended for such a reason stay in the baseline and leave the loss. */
+/** Removes trajectories that ended for these reasons from the loss, not from the baseline. */
 function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): PackedRows {
   if (reasons.length === 0) return rows;
   const isMasked = rows.groups.flatMap((group) =>

@@ -1,5 +1,4 @@
-/** Advantages by the published estimators: on the host, or on the device that trains. */
-
+/** Advantages by the published estimators, on the host or on the training device. */
 import { estimatorSettings } from "../../algorithm/advantage/definition.ts";
 import { hasAdvantageKernel, recordAdvantages } from "../../algorithm/advantage/device.ts";
 import { packGroups } from "../../algorithm/advantage/groups.ts";
@@ -11,8 +10,8 @@ import type { Advantages } from "../../contract/backend.ts";
 import type { AdvantageOptions, EstimateAdvantages } from "../contract.ts";
 
 /**
- * Runs a registered estimator on one role's rewards, on the host in float64. Where rLLM and verl differ under one name
- * (`grpo` divides by the population's deviation in rLLM, by the sample's in verl), the loop's settings mean rLLM's.
+ * Runs a registered estimator on one role's rewards, on the host in float64. A name that rLLM and verl define
+ * differently means rLLM's (`grpo` divides by the population deviation in rLLM, by the sample deviation in verl).
  */
 export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHost, {
   check: checkEstimator,
@@ -25,7 +24,7 @@ function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: Adv
   return { level, values: Float32Array.from(values) };
 }
 
-/** {@link estimateAdvantages} by the device's kernels; estimators that are functions of the host run there. */
+/** {@link estimateAdvantages} on the device. Estimators without a kernel run on the host. */
 export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
   const estimate: EstimateAdvantages = async (rewards, groups, options) => {
     const { name, settings } = choose(options);
@@ -71,8 +70,8 @@ function packed(groups: Uint32Array) {
 }
 
 /**
- * Trajectories as rows of their trained tokens. For rLLM's own estimators they are rows of one token: its batch-wide
- * statistics weigh trajectories alike, where verl's weigh tokens.
+ * Trajectories as rows of their trained tokens. For rLLM's estimators each row has one token, because their batch
+ * statistics weight trajectories equally; verl's weight tokens equally.
  */
 function rowsOf(count: number, { name, lengths }: Pick<AdvantageOptions, "name" | "lengths">) {
   const offsets = new Uint32Array(count + 1);

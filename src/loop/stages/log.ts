@@ -1,4 +1,4 @@
-/** Stage 8, log: the step's metrics and rollouts to every logger. */
+/** Stage 8, log: passes the step's metrics and rollouts to every logger. */
 import type { StageContext, StepReport } from "../contract.ts";
 import { whyUntrained } from "../untrained.ts";
 

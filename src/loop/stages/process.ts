@@ -6,9 +6,9 @@ import type { ProcessedRows, StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 
 /**
- * Old log-probs are computed by one forward pass when `rollout_correction.bypass_mode` is false, or by default when
- * the batch is trained in several mini-batches; true takes the sampler's; one on-policy step needs none. Reference
- * log-probs are computed when there is a KL term.
+ * Computes old log-probs in one forward pass when `rollout_correction.bypass_mode` is false, and when it is unset and the
+ * batch trains in several mini-batches. With bypass_mode true they are the sampler's; a single on-policy step needs
+ * none. Computes reference log-probs when the loss has a KL term.
  */
 export async function process(rows: PackedRows, context: StageContext): Promise<Staged<ProcessedRows>> {
   const { backend, settings } = context;
@@ -50,7 +50,7 @@ function importanceWeights(
   return Float32Array.from(logRatios, (ratio, t) => (mask[t] ? Math.min(Math.exp(ratio), tis_cap) : 0));
 }
 
-/** How far the sampler's probabilities are from the trainer's: rounding, or a fault. */
+/** The difference between the sampler's and the trainer's probabilities: rounding, or a bug. */
 function mismatchMetrics({ mask, rolloutLogprobs }: PackedRows, old: Float32Array): Metrics {
   const gaps: number[] = [];
   mask.forEach((bit, t) => {

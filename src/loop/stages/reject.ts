@@ -1,4 +1,4 @@
-/** Stage 3, reject: which groups train now, and which wait for a batch that teaches more. */
+/** Stage 3, reject: chooses the groups that train now, and those that wait for a later step. */
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../../data/types.ts";
 import { populationDeviation } from "../../statistics.ts";
@@ -8,10 +8,10 @@ import type { LoopSettings } from "../settings.ts";
 import { NOTHING_HELD } from "../state.ts";
 import { rejections } from "./hooks.ts";
 
-/** A spread of rewards or advantages below this is none. */
+/** Rewards with a deviation below this count as equal. */
 const UNIFORM_BELOW = 1e-8;
 
-/** rLLM's modes. `episode` holds groups back until `min_partial_solve_tasks` tasks were partly solved. */
+/** rLLM's modes. `episode` holds groups back until `min_partial_solve_tasks` tasks are partly solved. */
 const MODES: Readonly<Record<string, RejectionFunction>> = {
   none: ({ groups }) => groups,
   group: ({ groups }) => groups.filter((group) => !isUniform(group)),
@@ -28,8 +28,8 @@ const MODES: Readonly<Record<string, RejectionFunction>> = {
 export const REJECTION_MODES: readonly string[] = Object.keys(MODES);
 
 /**
- * Drops groups that are too small (every mode) or whose rewards are all equal (`filter_uniform_groups`), then asks
- * the mode: one of rLLM's, one that `registerRejection` named, or the run's own function.
+ * Drops groups that are too small (in every mode) or whose rewards are all equal (`filter_uniform_groups`). Then the
+ * run's rejection function chooses, or the mode: one of rLLM's, or a registered one (see hooks.ts).
  */
 export async function reject(candidates: Candidates, context: StageContext): Promise<Staged<Accepted>> {
   const { episodes, groups, held } = candidates;
@@ -60,8 +60,8 @@ export async function reject(candidates: Candidates, context: StageContext): Pro
 function nothingLeft(groups: readonly TrajectoryGroup[], options: LoopSettings["rejection_sample"]): string {
   const most = groups.reduce((size, group) => Math.max(size, group.trajectories.length), 0);
   return (
-    `A step trained nothing as rllm.rejection_sample.min_trajs_per_group=${options.min_trajs_per_group} drops every ` +
-    `group: the largest of the step has ${most}. Raise rllm.rollout.n, or lower min_trajs_per_group`
+    `A step trained nothing: rllm.rejection_sample.min_trajs_per_group=${options.min_trajs_per_group} drops every group, ` +
+    `and the largest has ${most} trajectories. Raise rllm.rollout.n, or lower min_trajs_per_group.`
   );
 }
 
@@ -76,8 +76,8 @@ interface Solved {
 }
 
 /**
- * Tasks by how many of their attempts solved them. As in rLLM, attempts count that have a trajectory left once the
- * groups that are too small are gone.
+ * Counts tasks by how many of their attempts solved them. As in rLLM, an attempt counts if it has a trajectory outside
+ * the groups that are too small.
  */
 function countSolved(
   episodes: readonly Episode[],

@@ -1,4 +1,4 @@
-/** Which estimator and which loss a role trains with: its own by `traj_group_adv_estimator_map`, or the run's. */
+/** The estimator and the loss of a role: those of `traj_group_adv_estimator_map`, or the run's. */
 import { ConfigError } from "../../errors.ts";
 import type { LoopSettings } from "../settings.ts";
 
@@ -11,14 +11,14 @@ export interface RoleAlgorithm {
   readonly loss_args: Args;
 }
 
-/** rLLM's choice of loss for an estimator, where no loss is named. */
+/** rLLM's default loss for an estimator. */
 const LOSS_OF_ESTIMATOR: Readonly<Record<string, string>> = { grpo: "ppo" };
 const OTHER_LOSS = "importance_sampling";
 
 /**
- * A role's algorithm. Arguments belong to the estimator or loss that they were given for: a role with one of its own
- * has its own arguments.
- * @throws {ConfigError} for an entry of the map that is none.
+ * A role's estimator and loss with their arguments. A role with another estimator or loss does not take over the run's
+ * arguments for it.
+ * @throws {ConfigError} for an entry of the map that cannot be read
  */
 export function algorithmOf(role: string, algorithm: LoopSettings["algorithm"]): RoleAlgorithm {
   const own = readEntry(role, algorithm.traj_group_adv_estimator_map[role]);
@@ -62,7 +62,7 @@ function readEntry(role: string, entry: unknown): Entry {
     );
   if (isFit) return entry as Entry;
   throw new ConfigError(
-    `Cannot read the role's entry as it is an estimator, [estimator, loss], or {${Object.keys(ENTRY).join(", ")}}: ${JSON.stringify(entry)}`,
+    `Cannot read the entry of the role ${role}: ${JSON.stringify(entry)}. Give an estimator, [estimator, loss], or {${Object.keys(ENTRY).join(", ")}}.`,
     { path: `rllm.algorithm.traj_group_adv_estimator_map.${role}` },
   );
 }

@@ -1,4 +1,4 @@
-/** Stage 2, transform: episodes into groups of trajectories that are compared with each other. */
+/** Stage 2, transform: groups the trajectories of episodes that are compared with each other. */
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode, RewardedTrajectory, Step, Trajectory, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
@@ -9,9 +9,9 @@ import type { LoopSettings } from "../settings.ts";
 import { groupings } from "./hooks.ts";
 
 /**
- * Names trajectories, leaves out masked episodes and broken trajectories, groups by task and role (or by your hook),
- * and checks every reward: the five parts below in a row, each of which is a stage of its own for `pipeline.stages`.
- * @throws {ConfigError} naming the trajectory whose reward is missing or not finite.
+ * Names trajectories, removes masked episodes and malformed trajectories, groups by task and role (or by a hook), and
+ * checks every reward: the five functions below in a row, each of which is also a stage for `pipeline.stages`.
+ * @throws {ConfigError} for a reward that is missing or not finite, with its trajectory
  */
 export function transform(episodes: readonly Episode[], context: StageContext): Staged<TrajectoryGroup[]> {
   const named = nameTrajectories(episodes, context);
@@ -21,7 +21,7 @@ export function transform(episodes: readonly Episode[], context: StageContext): 
   return { value: groups.value, metrics: { ...named.metrics, ...sound.metrics, ...groups.metrics } };
 }
 
-/** Names unnamed trajectories by their place in the episode, or drops them, as `rllm.transform` says. */
+/** Names unnamed trajectories by their index in the episode, or drops them (`rllm.transform`). */
 export function nameTrajectories(
   episodes: readonly Episode[],
   { settings }: StageContext,
@@ -44,7 +44,7 @@ function nameIn(episode: Episode, options: LoopSettings["transform"]): Episode {
   return { ...episode, trajectories };
 }
 
-/** Compact filtering: a masked episode adds neither to a baseline nor to a gradient, whoever groups. */
+/** Compact filtering: a masked episode counts for no baseline and no gradient, for any grouping. */
 export function filterMasked(
   episodes: readonly Episode[],
   { settings: { compact_filtering } }: StageContext,
@@ -55,8 +55,8 @@ export function filterMasked(
 }
 
 /**
- * `filter_token_mismatch`: leaves out trajectories with a step that has not one log-prob per response token, and
- * counts them under the name that rLLM's Tinker backend has for them. Without it they reach `batch`, which refuses them.
+ * `filter_token_mismatch`: removes trajectories with a step that lacks one log-prob per response token, and counts them
+ * under the name of rLLM's Tinker backend. Without this filter `batch` refuses them.
  */
 export function filterMismatched(
   episodes: readonly Episode[],
@@ -66,8 +66,8 @@ export function filterMismatched(
   const broken = episodes.flatMap(({ trajectories }) => trajectories.filter((each) => !isSound(each)));
   if (broken.length === 0) return { value: episodes, metrics: { "batch/dropped_malformed_sequences": 0 } };
   warn?.(
-    "Trajectories were left out as their response tokens and log-probs do not match (rllm.filter_token_mismatch): " +
-      `see batch/dropped_malformed_sequences. The first: ${broken[0]!.uid}`,
+    "Trajectories are dropped because their response tokens and log-probs do not match (rllm.filter_token_mismatch): " +
+      `see batch/dropped_malformed_sequences. The first is ${broken[0]!.uid}.`,
   );
   const value = episodes.map((episode) => ({
     ...episode,
@@ -80,7 +80,7 @@ function isSound({ steps }: Trajectory): boolean {
   return steps.every(({ response_ids, logprobs }: Step) => response_ids.length === logprobs.length);
 }
 
-/** Groups by the run's hook, by the one that `traj_grouping_hook` names, or by task and name. */
+/** Groups by the run's hook, by the one named in `traj_grouping_hook`, or by task and name. */
 export function group(
   episodes: readonly Episode[],
   { settings, grouping }: StageContext,
@@ -117,8 +117,8 @@ function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Group
 }
 
 /**
- * Within a group all trajectories have a reward, or none: then the last step's counts. The same for every grouping.
- * @throws {ConfigError} naming the group or trajectory that breaks the rule, or whose reward is not finite.
+ * In a group all trajectories have a reward, or none has: then the reward of the last step counts.
+ * @throws {ConfigError} for a group that breaks this rule, and for a reward that is not finite
  */
 export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGroup[]> {
   const value = groups.map(checkGroup);
@@ -129,7 +129,7 @@ function checkGroup(group: Grouping): TrajectoryGroup {
   const given = group.trajectories.filter(({ reward }) => reward !== null).length;
   if (given !== 0 && given !== group.trajectories.length) {
     throw new ConfigError(
-      `Cannot compare the group ${group.group_id} as either all of its trajectories have a reward or none: ${given} of ${group.trajectories.length} do`,
+      `Cannot compare the group ${group.group_id}: ${given} of ${group.trajectories.length} trajectories have a reward. Give one to all of them, or to none.`,
       { kind: "code" },
     );
   }
@@ -140,7 +140,7 @@ function withReward(trajectory: Trajectory, group: Grouping): RewardedTrajectory
   const reward = trajectory.reward ?? trajectory.steps.at(-1)?.reward;
   if (reward !== undefined && Number.isFinite(Math.fround(reward))) return { ...trajectory, reward };
   throw new ConfigError(
-    `Cannot train on a reward as it must be a finite number: ${reward ?? "none"}, of the trajectory ${trajectory.uid} (${group.group_role}). Mend the reward function; nothing was trained in this step.`,
+    `Cannot train on the trajectory ${trajectory.uid} (${group.group_role}): its reward must be a finite number (${reward ?? "none"}). Correct the reward function; this step trained nothing.`,
     { kind: "code" },
   );
 }

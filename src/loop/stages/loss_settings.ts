@@ -1,0 +1,49 @@
+/** The loss of a role, with its settings under the names that the loss publishes. */
+import { planLoss } from "../../algorithm/loss/definition.ts";
+import { findLoss } from "../../algorithm/loss/resolve.ts";
+import type { LossSpec } from "../../contract/backend.ts";
+import type { LoopSettings } from "../settings.ts";
+
+export interface RoleLoss {
+  readonly name: string;
+  readonly loss_args: Readonly<Record<string, unknown>>;
+}
+
+export function lossSpec({ name, loss_args }: RoleLoss, { algorithm, rollout }: LoopSettings): LossSpec {
+  const { loss_agg_mode, kl_beta } = algorithm;
+  return {
+    name,
+    loss_agg_mode: loss_agg_mode ?? "token-mean",
+    settings: lossSettings(name, { algorithm, loss_args }),
+    entropy_coeff: 0,
+    ...(kl_beta > 0 && { kl: { type: "low_var_kl", coef: kl_beta } }),
+    temperature: rollout.train.temperature || 1,
+  };
+}
+
+/**
+ * The settings of a loss: the clip range, which the loss's arguments override.
+ * @throws {ConfigError} for an unknown loss or argument
+ */
+export function lossSettings(
+  name: string,
+  { algorithm, loss_args }: Pick<RoleLoss, "loss_args"> & Pick<LoopSettings, "algorithm">,
+): Record<string, number> {
+  const { eps_clip, eps_clip_high } = algorithm;
+  const clip = clipSettings(name, { low: eps_clip, high: eps_clip_high ?? eps_clip });
+  const settings = { ...clip, ...loss_args } as Record<string, number>;
+  planLoss(findLoss(name), settings);
+  return settings;
+}
+
+/** The clip range under the loss's own names: verl's are distances from 1, Tinker's are ratios. */
+function clipSettings(name: string, { low, high }: { low: number; high: number }): Record<string, number> {
+  const known = findLoss(name).settings;
+  const names = {
+    clip_ratio_low: low,
+    clip_ratio_high: high,
+    clip_low_threshold: 1 - low,
+    clip_high_threshold: 1 + high,
+  };
+  return Object.fromEntries(Object.entries(names).filter(([key]) => key in known));
+}
