@@ -1,6 +1,6 @@
 /**
- * The interface both devices implement (`webgpu.ts`, `cpu.ts`). Work is recorded in order by synchronous calls and
- * happens at the next `submit` or `read`; what goes wrong rejects that call with a typed error.
+ * The interface of both devices (`webgpu/device.ts`, `cpu.ts`). Synchronous calls record work in order; the next
+ * `submit` or `read` runs it and rejects with a typed error if anything in it failed.
  */
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "./kernel.ts";
 
@@ -8,21 +8,21 @@ import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "./kern
 export interface Buffer {
   readonly label: string;
   readonly byteLength: number;
-  /** Offset in the buffer that it is a slice of; 0 for a whole one. */
+  /** Offset in the whole buffer. */
   readonly byteOffset: number;
-  /** The buffer itself, or the whole one it is a slice of. */
+  /** The buffer that this is a slice of, or itself. */
   readonly whole: Buffer;
-  /** A range of this one that shares its memory. `byteOffset` must be a multiple of {@link SLICE_ALIGNMENT_BYTES}. */
+  /** A range of this buffer that shares its memory. `byteOffset` must be a multiple of {@link SLICE_ALIGNMENT_BYTES}. */
   slice(byteOffset: number, byteLength: number): Buffer;
 }
 
-/** WebGPU's `minStorageBufferOffsetAlignment` at its default: a slice may start at multiples of it. */
+/** Slices start at multiples of this: WebGPU's default `minStorageBufferOffsetAlignment`. */
 export const SLICE_ALIGNMENT_BYTES = 256;
 
 export type Data = Float32Array | Uint32Array | Int32Array;
 
 export interface DeviceLimits {
-  /** Largest range one binding may cover: bigger arrays are worked through in windows. */
+  /** Largest range of one binding; larger arrays are processed in windows. */
   readonly maxBindingBytes: number;
   readonly maxBufferBytes: number;
   readonly maxWorkgroupInvocations: number;
@@ -42,7 +42,7 @@ export interface DeviceInfo {
    * drivers such as lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
    */
   readonly family: "scalar" | "tiled";
-  /** Lanes of a subgroup where the adapter has subgroups of one fixed size; else 0. */
+  /** Lanes of a subgroup if the adapter has subgroups of one fixed size; else 0. */
   readonly subgroupSize: number;
 }
 
@@ -56,26 +56,26 @@ export interface DispatchOptions<B extends BindingKinds, P extends ParamTypes> {
 export interface MemoryUse {
   readonly live: number;
   readonly pooled: number;
-  /** The most that was live at once. */
+  /** The largest value of `live` so far. */
   readonly peak: number;
   readonly budget: number;
 }
 
 export interface Device {
   readonly info: DeviceInfo;
-  /** Bytes now held by live buffers, and by the pool's free ones. */
+  /** Bytes of live buffers and of the pool's free ones. */
   readonly memory: MemoryUse;
 
   /**
-   * A buffer with undefined contents, from the pool where one fits.
+   * Returns a buffer with undefined contents, from the pool if one fits.
    * @throws ConfigError when the byte budget would be exceeded; names the label and the largest holders.
    */
   alloc(byteLength: number, label: string): Buffer;
   /** `alloc` filled with `data`. */
   upload(data: Data, label: string): Buffer;
-  /** Returns a whole buffer to the pool. Work already recorded still sees it. */
+  /** Returns whole buffers to the pool. Work already recorded still uses their contents. */
   release(...buffers: readonly Buffer[]): void;
-  /** Copies `data` in, in order with the recorded work. `data` may be reused at once. */
+  /** Copies `data` into a buffer, in order with the recorded work. The caller may reuse `data` at once. */
   write(buffer: Buffer, data: Data, byteOffset?: number): void;
   /** Copies bytes between buffers (multiples of 4). */
   copy(from: Buffer, to: Buffer, byteLength?: number): void;
@@ -87,22 +87,22 @@ export interface Device {
     options: DispatchOptions<B, P>,
   ): void;
   /**
-   * Hands the recorded work over, in one submit, and waits for it.
-   * @throws ShaderError for a module or dispatch that WebGPU refuses, RemoteError when the device is lost.
+   * Runs the recorded work in one submit and waits for it.
+   * @throws ShaderError for a module or dispatch that WebGPU rejects, RemoteError when the device is lost.
    */
   submit(): Promise<void>;
-  /** Submits and copies results out, all in one read-back, in the order asked for. */
+  /** Submits the recorded work and returns the contents of buffers, in one read-back and in the order of the requests. */
   read(requests: readonly ReadRequest[]): Promise<Data[]>;
-  /** Compiles pipelines ahead of their first dispatch (a first run would wait for them). */
+  /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
-  /** Frees everything. Calls in flight reject. */
+  /** Frees everything. Pending calls reject. */
   destroy(): void;
 }
 
 export interface ReadRequest {
   readonly buffer: Buffer;
   readonly type: "f32" | "u32" | "i32";
-  /** Elements to read; the whole range if absent. */
+  /** Elements to read; the whole range by default. */
   readonly length?: number | undefined;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A kernel is one value that carries its own oracle: the WGSL file, what it binds, its parameters, its grid, its
- * tolerance, and a plain TypeScript reference. The references together are the `cpu` device.
+ * A kernel is one value: its WGSL module, bindings, parameters, grid and tolerance, and a plain TypeScript reference that
+ * tests compare with. The references together are the `cpu` device.
  */
 
 /** Element type of a storage buffer as the reference sees it. vec4<f32> arrays are `f32` here. */
@@ -32,7 +32,7 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
   readonly bindings: B;
   /** Group 1 binding 0, in the order of the WGSL struct. */
   readonly params: P;
-  /** Defaults of the `override` constants; a dispatch may change them, each set is a pipeline of its own. */
+  /** Defaults of the `override` constants. A dispatch may change them; each set is compiled to its own pipeline. */
   readonly constants?: Constants | undefined;
   /** How many workgroups a dispatch needs. */
   grid(params: Values<P>, constants: Constants): Grid;
@@ -47,11 +47,11 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
   ): void;
   /** How far the device may be from the reference: |a - b| <= absolute + relative * |b|. */
   readonly tolerance: { readonly relative: number; readonly absolute: number };
-  /** WGSL text where it is not a file of ours (a user's own loss joined to its frame). */
+  /** WGSL text instead of a file: a user's loss joined to its frame. */
   readonly source?: string | undefined;
 }
 
-/** Gives a kernel literal its types. */
+/** Infers the types of a kernel literal. */
 export function defineKernel<const B extends BindingKinds, const P extends ParamTypes>(
   kernel: Kernel<B, P>,
 ): Kernel<B, P> {

@@ -1,4 +1,4 @@
-/** What a device can do at most: the ceilings that `grpu device` prints and benchmarks compare with. */
+/** The most that a device can do: `grpu device` prints these ceilings, and benchmarks compare with them. */
 import type { Buffer, Device } from "./device.ts";
 import { defineKernel } from "./kernel.ts";
 import { matmul } from "./matmul/matmul.ts";
@@ -40,7 +40,7 @@ const arithmeticKernel = defineKernel({
 });
 
 export interface Ceilings {
-  /** Bytes read plus written per second by the plainest kernel. */
+  /** Bytes read plus written per second by a kernel that only copies. */
   readonly copyBytesPerSecond: number;
   /** Multiply-adds in registers, two operations each. */
   readonly arithmeticFlops: number;
@@ -48,7 +48,7 @@ export interface Ceilings {
   readonly matmulFlops: number;
 }
 
-/** Measures for about a second (longer on `cpu`). The best of several rounds each: other work only slows it down. */
+/** Measures for about a second (longer on `cpu`). Takes the best of several rounds, because other work only slows one down. */
 export async function measureCeilings(device: Device): Promise<Ceilings> {
   const small = device.info.kind === "cpu";
   return {
@@ -89,7 +89,7 @@ async function matmulRate(device: Device, n: number): Promise<number> {
 
 const ROUNDS = 5;
 
-/** Seconds of the quickest of some rounds after one that compiles; releases the buffers. */
+/** Seconds of the quickest round after one that compiles; releases the buffers. */
 async function best(device: Device, buffers: readonly Buffer[], record: () => void): Promise<number> {
   record();
   await device.submit();

@@ -1,4 +1,4 @@
-/** Ranges of device memory, and the pool that both devices allocate from under a byte budget. */
+/** Ranges of device memory, and the pool from which both devices allocate within a byte budget. */
 import { ConfigError } from "../errors.ts";
 import { type Buffer, type Data, type MemoryUse, SLICE_ALIGNMENT_BYTES } from "./device.ts";
 
@@ -69,7 +69,7 @@ export function capacityFor(byteLength: number): number {
 
 interface PoolHooks<S> {
   create(capacity: number, label: string): S;
-  /** Recorded work may still name the storage: the device frees it once that work is submitted. */
+  /** Recorded work may still use the storage; the device frees it once that work is submitted. */
   destroy(storages: readonly S[]): void;
 }
 
@@ -77,7 +77,7 @@ interface Slot<S> {
   readonly storage: S;
   readonly capacity: number;
   readonly id: number;
-  /** Counts releases, so that trimming takes the oldest first. */
+  /** A count of releases, so that trimming drops the oldest first. */
   readonly released: number;
 }
 

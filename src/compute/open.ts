@@ -1,4 +1,4 @@
-/** Chooses the device: once, by name, never switched on error. */
+/** Chooses the device once, by name; an error never switches it. */
 import { UnsupportedError } from "../errors.ts";
 import { CpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
@@ -7,13 +7,13 @@ import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
 export type DeviceName = "auto" | "webgpu" | "cpu";
 
 export interface OpenDeviceOptions extends WebGpuDeviceOptions {
-  /** `auto` takes WebGPU where an adapter answers, else `cpu`. Default `auto`. */
+  /** `auto` uses WebGPU if there is an adapter, else `cpu`. Default `auto`. */
   readonly device?: DeviceName;
 }
 
 /**
  * Opens the compute device.
- * @throws UnsupportedError when `webgpu` is asked for and no adapter answers.
+ * @throws UnsupportedError when `webgpu` is requested and there is no adapter.
  */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<Device> {
   const wanted = options.device ?? "auto";
@@ -22,7 +22,7 @@ export async function openDevice(options: OpenDeviceOptions = {}): Promise<Devic
   if (device) return device;
   if (wanted === "webgpu")
     throw new UnsupportedError(
-      "Cannot open the device webgpu: no WebGPU adapter answered. Run `npm run setup` for a software one, install your GPU's Vulkan driver, or use --device cpu.",
+      "Cannot open the device webgpu: there is no WebGPU adapter. Run `npm run setup` for a software one, install your GPU's Vulkan driver, or use --device cpu.",
       { part: "compute", capability: "webgpu" },
     );
   return new CpuDevice(options);

@@ -1,4 +1,4 @@
-/** A request's body: whole, within limits that hold while it is read, decompressed. */
+/** Reads and decompresses a request's body, with limits that are checked while it arrives. */
 import { breathe, SLICE_BYTES } from "./breathe.ts";
 import type { Budget, Lease } from "./budget.ts";
 import { Fingerprint } from "./print.ts";
@@ -8,14 +8,14 @@ import { decompress } from "./zstd.ts";
 export interface Body {
   readonly bytes: Uint8Array;
   text(): string;
-  /** Stands for the content: equal for equal bodies. */
+  /** A fingerprint of the content: equal for equal bodies. */
   readonly print: string;
   /** Its share of the server's memory for bodies. */
   readonly lease: Lease;
 }
 
 export interface BodyLimits {
-  /** What the body must say it is: `application/json`. A body without bytes need not. */
+  /** The required content type: `application/json`. An empty body needs none. */
   readonly type: string;
   /** Largest body, before and after decompression, bytes. */
   readonly bytes: number;
@@ -24,7 +24,7 @@ export interface BodyLimits {
   readonly idleMs: number;
 }
 
-/** A refused body, and what of it had arrived: its beginning says whose it was. */
+/** A refused body with its first bytes, which may name the client. */
 export class BodyRefusal extends Refusal {
   readonly head: Uint8Array;
   constructor(refusal: Refusal, head: Uint8Array) {
@@ -36,8 +36,8 @@ export class BodyRefusal extends Refusal {
 const HEAD_BYTES = 4096;
 
 /**
- * @throws BodyRefusal 408 for a body that stops arriving, 413 beyond the limit, 415 for another type or encoding, 422
- * for damaged zstd, 429 where the server holds too many bodies.
+ * @throws BodyRefusal 408 when the body stops arriving, 413 beyond the limit, 415 for another type or encoding, 422 for
+ * damaged zstd, 429 when the server holds too many bodies.
  */
 export async function readBody(request: Request, limits: BodyLimits): Promise<Body> {
   const lease = limits.budget.lease();
@@ -77,7 +77,7 @@ async function printOf(bytes: Uint8Array): Promise<string> {
   return print.text();
 }
 
-/** Bytes in one piece, whatever they come in: a piece of one byte costs no more than a byte. */
+/** Joins pieces of any size in one growing buffer, so that many tiny pieces cost no more than their bytes. */
 class Gathered {
   size = 0;
   private buffer = new Uint8Array();
@@ -97,7 +97,7 @@ class Gathered {
     return this.buffer.subarray(0, this.size);
   }
 
-  /** Takes what there is room for, also where that is not all. @throws Refusal 413, 429 */
+  /** Keeps what fits before it throws. @throws Refusal 413, 429 */
   add(piece: Uint8Array): void {
     const room = this.limit - this.size;
     const taken = piece.length > room ? piece.subarray(0, room) : piece;
@@ -127,7 +127,8 @@ function checkEncoding({ headers }: Request): boolean {
 }
 
 /**
- * A type that no form of another site's page can send (text/plain, a form's): those come without asking first.
+ * Refuses the types that a form of another site's page can send (text/plain, form data): browsers send those without a
+ * preflight.
  */
 function checkType({ headers }: Request, type: string): void {
   const given = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
@@ -140,7 +141,7 @@ function checkType({ headers }: Request, type: string): void {
 
 function checkDeclared({ headers }: Request, { bytes, budget }: BodyLimits): void {
   const declared = Number(headers.get("content-length") ?? 0);
-  // What is too large is read up to the limit, for its beginning.
+  // A body that is too large is still read up to the limit, because its first bytes name the client.
   if (declared <= bytes) budget.check(declared);
 }
 
@@ -161,8 +162,8 @@ async function* arriving(request: Request, idleMs: number): AsyncGenerator<Uint8
 function inTime<T>(wanted: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const late = () =>
-      reject(new Refusal(408, `Cannot wait for the body any longer: nothing of it came for ${ms / 1000} s.`));
-    // In two halves: what came while the process itself was busy is read between them.
+      reject(new Refusal(408, `Cannot read the body: no byte arrived for ${ms / 1000} s. Send it again.`));
+    // In two halves, so that bytes that arrived while the process was busy are read before the second ends.
     let timer = setTimeout(() => {
       timer = setTimeout(late, ms / 2);
     }, ms / 2);

@@ -1,9 +1,9 @@
-/** Long work in slices, so that one large request keeps nobody else waiting. */
+/** Long work in slices, so that one large request does not delay the others. */
 
-/** Bytes worked on between two breaths: some ten milliseconds. */
+/** Bytes processed between two breaths: about ten milliseconds. */
 export const SLICE_BYTES = 2 ** 21;
 
-/** Lets timers and sockets have their turn. */
+/** Yields to timers and sockets. */
 export function breathe(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 0));
 }

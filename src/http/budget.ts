@@ -1,15 +1,15 @@
-/** Memory for what clients send, over a whole server. */
+/** A server-wide limit on the memory that clients' requests hold. */
 import { Refusal } from "./refusal.ts";
 
-/** Of the whole budget, what work that waits for the device may hold: the rest is for requests that arrive. */
+/** Share of the budget that work waiting for the device may hold; the rest is for arriving requests. */
 const WAITING_SHARE = 0.75;
 
-/** Bytes that all requests together may hold: bodies while they are read, and what waits for the device. */
+/** Counts the bytes of all requests: bodies being read, and work that waits for the device. */
 export class Budget {
   readonly bytes: number;
   /** Held now. */
   used = 0;
-  /** Held by work that waits. */
+  /** Held by work that waits for the device. */
   waiting = 0;
 
   constructor(bytes: number) {
@@ -20,13 +20,13 @@ export class Budget {
     return new Lease(this);
   }
 
-  /** @throws Refusal 429 where there is no room: the client comes again. */
+  /** @throws Refusal 429 when there is no room; clients retry. */
   check(bytes: number): void {
     if (this.used + bytes > this.bytes) throw full(this.used, this.bytes);
   }
 }
 
-/** What one request holds of a {@link Budget}. */
+/** One request's share of a {@link Budget}. */
 export class Lease {
   private readonly budget: Budget;
   private held = 0;
@@ -40,7 +40,7 @@ export class Lease {
     return this.held;
   }
 
-  /** @throws Refusal 429 where there is no room: the client comes again. */
+  /** @throws Refusal 429 when there is no room; clients retry. */
   take(bytes: number): void {
     this.budget.check(bytes);
     this.budget.used += bytes;
@@ -55,9 +55,9 @@ export class Lease {
   }
 
   /**
-   * Keeps what is held beyond the answer, until {@link release}: the request waits for the device.
-   * @param others.waitForIt requests that hold memory themselves go on only after this one, which is never refused then.
-   * @throws Refusal 429 where waiting requests hold their share already.
+   * Keeps the memory after the answer, until {@link release}, because the request waits for the device.
+   * @param others.waitForIt true when requests that hold memory cannot continue before this one: it is then never refused.
+   * @throws Refusal 429 when waiting requests already hold their share.
    */
   wait({ waitForIt }: { readonly waitForIt: boolean }): void {
     const { waiting, bytes } = this.budget;
@@ -66,7 +66,7 @@ export class Lease {
     this.budget.waiting += this.held;
   }
 
-  /** Ends the request's answer: frees what does not wait. */
+  /** Frees the memory once the request is answered, unless it waits for the device. */
   answered(): void {
     if (!this.isWaiting) this.give(this.held);
   }
@@ -79,6 +79,6 @@ export class Lease {
 function full(used: number, most: number): Refusal {
   return new Refusal(
     429,
-    `Cannot take the request now: requests hold ${used} of ${most} bytes already. Try again in a moment.`,
+    `Cannot accept the request: other requests hold ${used} of ${most} bytes. Try again in a moment.`,
   );
 }

@@ -1,4 +1,4 @@
-/** What stands in front of every server's routes: who may ask, from which page, and what no answer goes without. */
+/** Checks in front of every server's routes: allowed hosts, pages and keys; and headers that every answer carries. */
 import { isSameKey, keyIn } from "./key.ts";
 import { checkHost, checkOrigin, type SiteRules } from "./origin.ts";
 import { Refusal, refused } from "./refusal.ts";
@@ -7,23 +7,23 @@ export type Handler = (request: Request) => Response | Promise<Response>;
 
 export interface GuardOptions {
   readonly site: SiteRules;
-  /** What clients must send; absent: nothing is asked. */
+  /** The key that clients must send; none when absent. */
   readonly apiKey?: string | undefined;
   /** Paths that need no key. */
   readonly open?: RegExp;
-  /** Paths whose key may stand in the address, for people's browsers. */
+  /** Paths whose key may be in the query, for people's browsers. */
   readonly queryKey?: RegExp;
-  /** What allowed pages may send. */
+  /** Methods and headers that allowed pages may send. */
   readonly methods: readonly string[];
   readonly headers: readonly string[];
-  /** Counts what never reached a route. */
+  /** Called for each request that did not reach a route. */
   readonly onRefused?: (status: number) => void;
 }
 
-/** Preflights are kept by browsers for this long, seconds. */
+/** How long browsers cache a preflight, seconds. */
 const PREFLIGHT_SECONDS = "600";
 
-/** A handler that answers only whom it should, and never with a stack. Does not throw. */
+/** Wraps a handler in the checks. Never throws, and never answers with a stack trace. */
 export function guarded(handler: Handler, options: GuardOptions): (request: Request) => Promise<Response> {
   return async (request) => {
     let page: string | undefined;
@@ -53,7 +53,10 @@ async function checkKey(request: Request, { apiKey, open, queryKey }: GuardOptio
   if (open?.test(path)) return;
   const given = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
   if (given !== undefined && (await isSameKey(given, apiKey))) return;
-  throw new Refusal(401, "Cannot answer without the right API key: set TINKER_API_KEY to this server's.");
+  throw new Refusal(
+    401,
+    "Cannot answer: the API key is missing or wrong. Set TINKER_API_KEY to this server's key.",
+  );
 }
 
 function preflight({ methods, headers }: GuardOptions): Response {
@@ -63,16 +66,16 @@ function preflight({ methods, headers }: GuardOptions): Response {
       "Access-Control-Allow-Methods": methods.join(", "),
       "Access-Control-Allow-Headers": headers.join(", "),
       "Access-Control-Max-Age": PREFLIGHT_SECONDS,
-      // Chrome asks before a page from elsewhere may reach this machine.
+      // Chrome asks for this before a page of another site may call this machine.
       "Access-Control-Allow-Private-Network": "true",
     },
   });
 }
 
-/** Answers that are no page may do nothing in a browser, nor be shown in another site's frame. */
+/** For answers that are not pages: they may load nothing, and no site may frame them. */
 const NO_PAGE = "default-src 'none'; frame-ancestors 'none'";
 
-/** Only what carries the nonce runs, and only this server is talked to. */
+/** For pages: only scripts with the nonce run, and they connect to this server alone. */
 export function pagePolicy(nonce: string): string {
   return `default-src 'none'; script-src 'nonce-${nonce}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
 }

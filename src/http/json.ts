@@ -1,10 +1,10 @@
-/** JSON from strangers. */
+/** Limits on JSON of untrusted clients. */
 import { Refusal } from "./refusal.ts";
 
 export interface JsonLimits {
-  /** Arrays and objects within one another. */
+  /** Nested arrays and objects. */
   readonly depth: number;
-  /** Values altogether, keys not counted. */
+  /** All values, without keys. */
   readonly values: number;
 }
 
@@ -15,8 +15,8 @@ const OPENING = [0x5b, 0x7b];
 const CLOSING = [0x5d, 0x7d];
 
 /**
- * Refuses JSON that would take long or that code which goes down into it could not return from, before it is parsed.
- * Looks at brackets, commas and quotes alone. @throws Refusal 422
+ * Refuses JSON with too many values or levels before it is parsed: parsing would take long, and recursive code would
+ * overflow the stack. Reads only brackets, commas and quotes. @throws Refusal 422
  */
 export function checkJson(bytes: Uint8Array, { depth: most, values }: JsonLimits): void {
   let [depth, count, isText] = [0, 1, false];
@@ -36,5 +36,8 @@ export function checkJson(bytes: Uint8Array, { depth: most, values }: JsonLimits
 }
 
 function tooMuch(what: string): Refusal {
-  return new Refusal(422, `Cannot read the request: its JSON may hold ${what} at most.`);
+  return new Refusal(
+    422,
+    `Cannot read the request: its JSON has more than ${what}. Send it in smaller parts.`,
+  );
 }

@@ -1,6 +1,6 @@
-/** The key that clients send. */
+/** The API key in a request. */
 
-/** Where a key may stand: the SDK's header, Authorization, and for pages that a person opens the address. */
+/** The key from the SDK's header, from Authorization or, for pages that a person opens, from the query. */
 export function keyIn(
   request: Request,
   { allowsQuery }: { readonly allowsQuery: boolean },
@@ -12,12 +12,12 @@ export function keyIn(
   return new URL(request.url).searchParams.get("key") ?? undefined;
 }
 
-/** Compares keys by their digests, which are of one length. */
+/** Compares keys by their digests, which have equal lengths. */
 export async function isSameKey(given: string, expected: string): Promise<boolean> {
   return areEqual(await digest(given), await digest(expected));
 }
 
-/** Looks at all bytes whatever the first ones are: the time taken says nothing of how much of a guess is right. */
+/** Compares in constant time, so that the time taken does not reveal how much of a guess is right. */
 export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   let difference = a.length ^ b.length;
   for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;

@@ -1,4 +1,4 @@
-/** A server's socket, in Node and in Deno: what a connection may take of it, and for how long. */
+/** A server's socket in Node and Deno, with limits on each connection. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { getRequestListener } from "@hono/node-server";
@@ -12,7 +12,7 @@ export interface App {
 export interface Listening {
   /** `http://127.0.0.1:8000`. */
   readonly url: string;
-  /** Closes the socket and what hangs on it. */
+  /** Closes the socket and its connections. */
   close(): Promise<void>;
 }
 
@@ -25,7 +25,7 @@ export interface SocketLimits {
   readonly headersMs: number;
   /** How long a whole request may take to arrive, ms. */
   readonly requestMs: number;
-  /** How long a connection may stand still in the middle of a request or an answer, ms. */
+  /** How long a connection may be silent within a request or an answer, ms. */
   readonly stillMs: number;
 }
 
@@ -38,12 +38,12 @@ export const SOCKET_LIMITS: SocketLimits = {
   stillMs: 120_000,
 };
 
-/** An idle connection is kept for the next request: longer than clients keep it, so that none is cut off. */
+/** Longer than clients keep an idle connection, so that the server does not close one that a client is about to use. */
 const KEEP_ALIVE_MS = 65_000;
 
 export interface ListenOptions {
   readonly host: string;
-  /** 0 takes any free one. */
+  /** 0 chooses a free one. */
   readonly port: number;
   readonly limits?: Partial<SocketLimits> | undefined;
 }
@@ -55,7 +55,7 @@ export function listen(app: App, options: ListenOptions): Promise<Listening> {
   return new Promise((resolve, reject) => {
     server.once("error", (cause: NodeJS.ErrnoException) => reject(explain(cause, options)));
     server.listen(port, host, () => {
-      // From here on errors are those of single connections.
+      // Later errors belong to single connections.
       server.on("error", () => {});
       const { address, family, port: bound } = server.address() as AddressInfo;
       const name = family === "IPv6" ? `[${address}]` : address;
@@ -77,7 +77,7 @@ function openServer({ fetch }: App, limits: SocketLimits): Server {
     (incoming, outgoing) => {
       const fault = faultOf(incoming);
       if (fault !== undefined) return refuse(outgoing, fault);
-      // What goes wrong in one answer ends its connection, never the process.
+      // A failed answer ends its connection, never the process.
       Promise.resolve(handle(incoming, outgoing)).catch(() => outgoing.destroy());
     },
   );
@@ -86,12 +86,14 @@ function openServer({ fetch }: App, limits: SocketLimits): Server {
   return server;
 }
 
-/** Requests that are HTTP but none of a client's: they are answered before anything looks at their address. */
+/** Finds requests that are valid HTTP but that no client sends; they are refused before their URL is parsed. */
 function faultOf({ url = "", rawHeaders }: IncomingMessage): string | undefined {
   const isHost = (name: string, i: number) => i % 2 === 0 && name.toLowerCase() === "host";
   if (rawHeaders.filter(isHost).length !== 1) return "it must name one Host";
   if (!url.startsWith("/")) return "its target must be a path";
-  return /[^\x21-\x7e]/.test(url) || !URL.canParse(`http://host${url}`) ? "its target is no path" : undefined;
+  return /[^\x21-\x7e]/.test(url) || !URL.canParse(`http://host${url}`)
+    ? "its target is not a path"
+    : undefined;
 }
 
 function refuse(outgoing: ServerResponse, why: string): void {
@@ -109,13 +111,15 @@ function closed(server: Server): Promise<void> {
 function explain(cause: NodeJS.ErrnoException, { host, port }: ListenOptions): Error {
   if (cause.code === "EADDRINUSE")
     return new ConfigError(
-      `Cannot listen on ${host}:${port}: another program does. Choose another --port or --host.`,
+      `Cannot listen on ${host}:${port}: another program uses the port. Choose another --port or --host.`,
     );
   if (cause.code === "EADDRNOTAVAIL" || cause.code === "ENOTFOUND")
     return new ConfigError(
       `Cannot listen on ${host}: this machine has no such address. Choose another --host.`,
     );
   if (cause.code === "EACCES")
-    return new ConfigError(`Cannot listen on port ${port}: this user may not. Choose one from 1024 on.`);
+    return new ConfigError(
+      `Cannot listen on port ${port}: this user may not use it. Choose a port from 1024 on.`,
+    );
   return cause;
 }

@@ -1,16 +1,16 @@
 /**
- * Which pages may use a server. A browser runs every site's scripts beside a server on this machine, so that "only
- * loopback" keeps nobody out: the Host that a request names and the Origin that it comes from do.
+ * Which pages may use a server. A browser runs every site's scripts on the machine of the server, so that listening on
+ * loopback alone protects nothing: the checks of a request's Host and Origin do.
  */
 import { ConfigError } from "../errors.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface SiteRules {
-  /** Address that the server listens on. Loopback: only loopback's names are answered. */
+  /** Address that the server listens on. On loopback, only loopback names are answered. */
   readonly host: string;
-  /** Further names (without a port) that the server is reached by. */
+  /** Additional names of the server, without a port. */
   readonly names: readonly string[];
-  /** Origins of pages that may call: `https://app.example`. */
+  /** Origins of pages that may call it: `https://app.example`. */
   readonly origins: readonly string[];
 }
 
@@ -18,20 +18,20 @@ const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/i;
 const LOOPBACK = /^(localhost|[a-z0-9-]+\.localhost|127(\.\d{1,3}){3}|\[::1\]|\[::ffff:127(\.\d{1,3}){3}\])$/;
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:.]+\])$/;
 
-/** True for the addresses that only this machine reaches. */
+/** True for addresses that only this machine can reach. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return LOOPBACK.test(name.includes(":") && !name.startsWith("[") ? `[${name}]` : name);
 }
 
-/** The Host that a request names, with its port, lower case. Requests that never had a socket name it in the address. */
+/** A request's Host with its port, in lower case. A request that did not come over a socket has it in its URL. */
 export function hostOf(request: Request): string {
   return (request.headers.get("host") ?? new URL(request.url).host).toLowerCase();
 }
 
 /**
- * Refuses a Host that is not this server's: another site's name may be made to point here (DNS rebinding). An address
- * in numbers is nobody's name. @throws Refusal 403
+ * Refuses a Host that is not this server's, because another site's name can be made to resolve to it (DNS rebinding).
+ * Numeric addresses are safe: no site owns them. @throws Refusal 403
  */
 export function checkHost(request: Request, rules: SiteRules): void {
   const host = hostOf(request);
@@ -49,8 +49,8 @@ function isOurName(name: string, { host, names }: SiteRules): boolean {
 }
 
 /**
- * Refuses pages of other sites. Browsers send Origin with whatever may change something, and Sec-Fetch-Site with all
- * else; links that a person follows are let through. @returns the page's origin where it was allowed by name.
+ * Refuses pages of other sites. Browsers send Origin with requests that may change state, and Sec-Fetch-Site with all
+ * others; links that a person follows are allowed. @returns the page's origin if `origins` lists it.
  * @throws Refusal 403
  */
 export function checkOrigin(request: Request, rules: SiteRules): string | undefined {
@@ -66,11 +66,11 @@ export function checkOrigin(request: Request, rules: SiteRules): string | undefi
   if (!isOther) return undefined;
   throw new Refusal(
     403,
-    `Cannot answer a page of ${JSON.stringify((origin ?? "another site").slice(0, 100))}: start the server with --cors ORIGIN to let it in.`,
+    `Cannot answer a page of ${JSON.stringify((origin ?? "another site").slice(0, 100))}: the page is of another site. Start the server with --cors ORIGIN to allow it.`,
   );
 }
 
-/** A page that this server sent. Whoever ends TLS in front of it keeps the name. */
+/** True for a page of this server. A proxy that ends TLS in front of it keeps the host, so only the scheme may differ. */
 function isOwn(origin: string, request: Request): boolean {
   return /^https?:\/\/(.*)$/.exec(origin.toLowerCase())?.[1] === hostOf(request);
 }
@@ -80,10 +80,10 @@ export function isHostName(name: string): boolean {
   return HOST.exec(name)?.[1] === name;
 }
 
-/** @throws {ConfigError} for what is no origin of a page: `https://app.example`, without a path. */
+/** @throws {ConfigError} unless it is an origin: `https://app.example`, without a path */
 export function checkOriginName(origin: string): string {
   if (URL.canParse(origin) && new URL(origin).origin === origin && /^https?:/.test(origin)) return origin;
   throw new ConfigError(
-    `Cannot allow the origin ${JSON.stringify(origin)}: write it as https://app.example, without a path.`,
+    `Cannot allow the origin ${JSON.stringify(origin)}: it is not an origin. Write it as https://app.example, without a path.`,
   );
 }

@@ -1,14 +1,14 @@
 /** A fingerprint of bytes that arrive in pieces. */
 
 /**
- * Two FNV-1a sums, over words and what is left, and the length: the same however the bytes are cut. For telling a
- * repeat from a mistake, not for safety.
+ * Two FNV-1a hashes over words and remaining bytes, and the length; independent of how the bytes are cut into pieces.
+ * Detects repeated requests; it is not cryptographic.
  */
 export class Fingerprint {
   private a = 0x811c9dc5;
   private b = 0x01000193;
   private length = 0;
-  /** Bytes of a word that is not whole yet. */
+  /** Bytes of an incomplete word. */
   private rest: Uint8Array = new Uint8Array();
 
   add(piece: Uint8Array): void {
@@ -19,7 +19,7 @@ export class Fingerprint {
     this.rest = bytes.slice(4 * words);
   }
 
-  /** The fingerprint; nothing may be added after it. */
+  /** The fingerprint. Call it once, after the last piece. */
   text(): string {
     for (const byte of this.rest) this.mix(byte);
     return `${this.length}:${(this.a >>> 0).toString(36)}:${(this.b >>> 0).toString(36)}`;
@@ -28,7 +28,7 @@ export class Fingerprint {
   private mix(word: number): void {
     let a = Math.imul(this.a ^ word, 0x01000193);
     let b = Math.imul(this.b ^ word, 0x85ebca6b) + 1;
-    // A word's high bits would reach no lower ones.
+    // Otherwise a word's high bits would not affect the lower ones.
     a ^= a >>> 15;
     b ^= b >>> 13;
     this.a = a;

@@ -1,15 +1,15 @@
 /**
- * Bodies as zstd. What a frame says of itself is read before anything is allocated: the decoder would believe it.
+ * Bodies compressed with zstd. Frame headers are checked before anything is allocated, because the decoder trusts them.
  * @see RFC 8878
  */
 import { breathe } from "./breathe.ts";
 import { Refusal } from "./refusal.ts";
 
-/** What one request may hold. */
+/** Limits of one request. */
 export const ZSTD_LIMITS = {
   frames: 16,
   blocks: 65_536,
-  /** Every decoder must support it (RFC 8878, 3.1.1.1.2), none must more. */
+  /** The largest window that every decoder must support (RFC 8878, 3.1.1.1.2). */
   windowBytes: 8 * 2 ** 20,
 } as const;
 const MOST_BLOCK_BYTES = 128 * 2 ** 10;
@@ -17,12 +17,12 @@ const MAGIC = 0xfd2fb528;
 
 interface Frame {
   readonly bytes: Uint8Array;
-  /** Bytes that it holds, exactly or at most. */
+  /** Bytes of its content, exactly or at most. */
   readonly size: number;
   readonly isExact: boolean;
 }
 
-/** The decoder: zstd's own, as WebAssembly. */
+/** The reference decoder, as WebAssembly. */
 interface Decoder {
   init(): Promise<void>;
   decode(frame: Uint8Array, size: number): Uint8Array;
@@ -30,9 +30,9 @@ interface Decoder {
 let decoder: Promise<Decoder> | undefined;
 
 /**
- * Decompresses frames one after the other into `take`.
+ * Decompresses frame after frame into `take`.
  * @param options.limit of all frames together, bytes.
- * @throws Refusal 413 beyond the limit, 422 for what is damaged or asks for more than a request may.
+ * @throws Refusal 413 beyond the limit, 422 for damaged content or a frame beyond {@link ZSTD_LIMITS}.
  */
 export async function decompress(
   bytes: Uint8Array,
@@ -64,12 +64,12 @@ async function openDecoder(): Promise<Decoder> {
   return zstd;
 }
 
-/** The frame's content, or undefined where it is damaged or more than `most`. */
+/** The frame's content; undefined when it is damaged or larger than `most`. */
 function decodeFrame(zstd: Decoder, { bytes, size, isExact }: Frame, most: number): Uint8Array | undefined {
   if (size === 0) return new Uint8Array();
   if (isExact && size > most) return undefined;
   const content = zstd.decode(bytes, Math.min(size, most));
-  // What fails comes back empty.
+  // The decoder returns nothing when it fails.
   return isExact ? (content.length === size ? content : undefined) : content.length > 0 ? content : undefined;
 }
 
@@ -97,7 +97,7 @@ function walkFrame(bytes: Uint8Array, { from, blocks: most }: { from: number; bl
     const block = number(bytes, { at, length: 3 });
     const [type, length] = [(block >>> 1) & 3, block >>> 3];
     isLast = (block & 1) === 1;
-    if (type === 3 || length > MOST_BLOCK_BYTES) throw damaged("a block is none");
+    if (type === 3 || length > MOST_BLOCK_BYTES) throw damaged("a block is invalid");
     atMost += type === 2 ? MOST_BLOCK_BYTES : length;
     at += 3 + (type === 1 ? 1 : length);
   }
@@ -122,7 +122,7 @@ function readHeader(bytes: Uint8Array, from: number) {
   const window = isSingle ? (size ?? 0) : windowOf(number(bytes, { at: from + 5, length: 1 }));
   if (window > ZSTD_LIMITS.windowBytes)
     throw damaged(
-      `its window may be ${ZSTD_LIMITS.windowBytes} bytes at most: ${window}. Compress at a lower level`,
+      `its window is larger than ${ZSTD_LIMITS.windowBytes} bytes (${window}). Compress at a lower level`,
     );
   return { end: sizeAt + sizeLength, size, hasChecksum: (flags & 4) !== 0 };
 }

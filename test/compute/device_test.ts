@@ -58,7 +58,7 @@ overDevices("Device", (device) => {
       device.release(X, Y);
     });
 
-  test("constants are part of the kernel, params of the dispatch", async () => {
+  test("constants change the pipeline, params the dispatch", async () => {
     const { X, Y } = scaled(device, Float32Array.of(5), { POWER: 2 });
     expect([...(await readFloats(device, Y, 1))]).toEqual([49]);
     device.release(X, Y);
@@ -91,7 +91,7 @@ overDevices("Device", (device) => {
     device.release(kept, again);
   });
 
-  test("slices share memory, start at multiples of 256 and stay inside", async () => {
+  test("slices share memory, start at multiples of 256 and stay within their buffer", async () => {
     const whole = device.upload(
       Float32Array.from({ length: 128 }, (_, i) => i),
       "whole",
@@ -103,14 +103,14 @@ overDevices("Device", (device) => {
     device.release(whole);
   });
 
-  test("a buffer is released once, and whole", () => {
+  test("a buffer is released once, and not as a slice", () => {
     const buffer = device.alloc(512, "twice");
     expect(() => device.release(buffer.slice(0, 256))).toThrow(RangeError);
     device.release(buffer);
     expect(() => device.release(buffer)).toThrow(/released before/);
   });
 
-  test("bytes are counted, and come back", () => {
+  test("bytes are counted when allocated and when released", () => {
     const before = device.memory.live;
     const buffer = device.alloc(100_000, "counted");
     expect(device.memory.live - before).toBe(capacityFor(100_000));
@@ -118,7 +118,7 @@ overDevices("Device", (device) => {
     expect(device.memory.live).toBe(before);
   });
 
-  test("measures ceilings that are numbers", async () => {
+  test("measures finite ceilings", async () => {
     const ceilings = await measureCeilings(device);
     for (const rate of Object.values(ceilings)) expect(rate).toBeGreaterThan(1e6);
   });
@@ -126,7 +126,7 @@ overDevices("Device", (device) => {
 
 describe("the byte budget", () => {
   const open = async () => [new CpuDevice({ memoryBudgetBytes: 10_000 })] as Device[];
-  test("is refused by name, with the largest holders, and nothing is lost", async () => {
+  test("exceeding it names the buffer and the largest holders, and keeps all data", async () => {
     const devices = await open();
     if (gpuDevice) devices.push((await WebGpuDevice.open({ memoryBudgetBytes: 10_000 }))!);
     for (const device of devices) {
@@ -140,7 +140,7 @@ describe("the byte budget", () => {
     }
   });
 
-  test("free buffers give way before it is refused", () => {
+  test("free buffers are dropped before an allocation fails", () => {
     const device = new CpuDevice({ memoryBudgetBytes: 10_000 });
     device.release(device.alloc(8_000, "first"));
     expect(() => device.alloc(9_000, "second")).not.toThrow();
@@ -151,7 +151,7 @@ describe.skipIf(!gpuDevice)("memory pressure on webgpu", () => {
   const values = Float32Array.from({ length: 64 }, (_, i) => i);
   const doubled = values.map((value) => 2 * value - 3);
 
-  test("a buffer that unsubmitted work names outlives the trim that drops it", async () => {
+  test("a trimmed buffer lives until recorded work that uses it is submitted", async () => {
     const device = (await WebGpuDevice.open({ memoryBudgetBytes: 9_500 }))!;
     const { X, Y } = scaled(device, values);
     const kept = device.alloc(256, "kept");
@@ -163,7 +163,7 @@ describe.skipIf(!gpuDevice)("memory pressure on webgpu", () => {
     device.destroy();
   });
 
-  test("a buffer that work waiting for its pipelines names outlives the trim that drops it", async () => {
+  test("a trimmed buffer lives until work that waits for its pipelines is submitted", async () => {
     const device = (await WebGpuDevice.open({ memoryBudgetBytes: 9_500 }))!;
     const { X, Y } = scaled(device, values);
     const reading = readFloats(device, Y, 64);
@@ -174,7 +174,7 @@ describe.skipIf(!gpuDevice)("memory pressure on webgpu", () => {
     device.destroy();
   });
 
-  test("destroyed buffers leave the driver with the next submit", async () => {
+  test("the driver frees destroyed buffers at the next submit", async () => {
     const device = (await WebGpuDevice.open({ memoryBudgetBytes: 9_500 }))!;
     let destroyed = 0;
     const create = device.gpuDevice.createBuffer.bind(device.gpuDevice);
@@ -202,7 +202,7 @@ describe.skipIf(!gpuDevice)("memory pressure on webgpu", () => {
 describe("trimming the pool", () => {
   const open = () => new CpuDevice({ memoryBudgetBytes: 10_240 });
 
-  test("takes the free buffers released first, and only as many as are needed", () => {
+  test("drops the buffers released first, and only as many as needed", () => {
     const device = open();
     const buffers = [1_024, 2_048, 4_096].map((bytes) => device.alloc(bytes, `${bytes} bytes`));
     device.release(...buffers);
@@ -211,7 +211,7 @@ describe("trimming the pool", () => {
     expect(device.memory.pooled).toBe(4_096);
   });
 
-  test("takes nothing when the allocation is refused anyway", () => {
+  test("drops nothing when the allocation fails anyway", () => {
     const device = open();
     device.release(device.alloc(1_024, "free"));
     expect(() => device.alloc(20_000, "too large")).toThrow(ConfigError);
@@ -220,7 +220,7 @@ describe("trimming the pool", () => {
 });
 
 describe("opening", () => {
-  test("an absent adapter is an error for webgpu, and cpu for auto", async () => {
+  test("without an adapter, webgpu is an error and auto means cpu", async () => {
     const gpu = { requestAdapter: async () => null } as unknown as GPU;
     await expect(openDevice({ device: "webgpu", gpu })).rejects.toThrow(UnsupportedError);
     await expect(openDevice({ device: "webgpu", gpu })).rejects.toThrow(/npm run setup.*--device cpu/);
@@ -241,7 +241,7 @@ describe.skipIf(!gpuDevice)("what WebGPU finds wrong", () => {
       tolerance: { relative: 0, absolute: 0 },
     });
 
-  test("a shader that does not compile names kernel, line and text, and the device lives on", async () => {
+  test("a shader that does not compile names kernel, line and text, and the device stays usable", async () => {
     const device = gpuDevice!;
     const y = device.alloc(16, "y");
     const source =
@@ -256,7 +256,7 @@ describe.skipIf(!gpuDevice)("what WebGPU finds wrong", () => {
     device.release(y, X, Y);
   });
 
-  test("a dispatch that breaks a rule rejects the call that waits for it", async () => {
+  test("an invalid dispatch rejects the call that waits for it", async () => {
     const device = gpuDevice!;
     const { X, Y } = scaled(device, Float32Array.of(4));
     device.dispatch(scaleKernel, { buffers: { x: X, y: X }, params: { count: 1, scale: 1, offset: 0 } });
@@ -265,7 +265,7 @@ describe.skipIf(!gpuDevice)("what WebGPU finds wrong", () => {
     device.release(X, Y);
   });
 
-  test("a lost device rejects what is in flight and what comes after, by type", async () => {
+  test("a lost device rejects pending and later calls with a typed error", async () => {
     const device = (await WebGpuDevice.open())!;
     const { Y } = scaled(device, new Float32Array(100));
     const pending = device.read([{ buffer: Y, type: "f32" }]);
@@ -274,7 +274,7 @@ describe.skipIf(!gpuDevice)("what WebGPU finds wrong", () => {
     await expect(device.submit()).rejects.toThrow(/destroyed/);
   });
 
-  test("one submit and one read-back for a step of many dispatches", async () => {
+  test("many dispatches take one submit and one read-back", async () => {
     const device = gpuDevice!;
     const { queue } = device.gpuDevice;
     let submits = 0;

@@ -12,7 +12,7 @@ const TOLERANCE = MATMUL_KERNELS.any.tolerance;
 
 const bitsOf = (values: Float32Array) => new Uint32Array(values.buffer, values.byteOffset, values.length);
 
-/** Straight from the definition, in float64. */
+/** The definition, in float64. */
 function product(
   a: (i: number, k: number) => number,
   b: (k: number, j: number) => number,
@@ -102,7 +102,7 @@ overDevices("matmul", (device) => {
     });
   });
 
-  test("a part of a large matrix is bound, and no more", async () => {
+  test("only the needed part of a large matrix is bound", async () => {
     const [m, n, k, columns] = [5, 8, 6, 40];
     const [a, b] = [floats(m * k, 3), floats(1000 * columns, 4)];
     const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
@@ -121,7 +121,7 @@ overDevices("matmul", (device) => {
   });
 
   for (const m of fusesInput(device) ? [1, 8, 9, 33] : [])
-    test(`SwiGLU rides along with ${m} rows, with the bits of its own kernel`, async () => {
+    test(`SwiGLU fused with ${m} rows gives the bits of its own kernel`, async () => {
       const [n, k] = [36, 20];
       const [gateUp, b] = [floats(m * 2 * k, 2, 4), floats(k * n, 4)];
       const [G, B] = [gateUp, b].map((data) => device.upload(data, "input"));
@@ -180,7 +180,7 @@ overDevices("matmul", (device) => {
     },
   );
 
-  test("a row larger than a binding is refused", () => {
+  test("a row larger than a binding is an error", () => {
     const buffer = device.alloc(4096 * 4, "row");
     const C = device.alloc(16, "c");
     const options = { m: 1, n: 1, k: 4096, a: { buffer }, b: { buffer }, c: { buffer: C } };
@@ -190,7 +190,7 @@ overDevices("matmul", (device) => {
     device.release(buffer, C);
   });
 
-  test("works inside wider matrices and leaves their other columns alone", async () => {
+  test("works inside wider matrices and leaves their other columns unchanged", async () => {
     const [m, n, k] = [9, 8, 4];
     const [a, b] = [floats(m * 12, 6), floats(k * 16, 7)];
     const [A, B, C] = [

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { RecentCache } from "../../src/compute/webgpu/recent_cache.ts";
 
-test("what is used again stays, what is not goes, and no more than twice the size is held", () => {
+test("keeps values that are used again, drops others, and holds at most twice its size", () => {
   const cache = new RecentCache<string>(3);
   const made: string[] = [];
   const get = (key: string) =>

@@ -25,17 +25,28 @@ test("a line of a linked module is found in its file", async () => {
   expect(place("in b")).toEqual({ file: "b", line: 2 });
 });
 
-test("every file that no kernel is named after is included by one, and the other way round", () => {
-  const names = readdirSync("shaders", { recursive: true, encoding: "utf8" }).filter((name) =>
-    name.endsWith(".wgsl"),
-  );
-  const texts = names.map((name) => readFileSync(`shaders/${name}`, "utf8"));
-  const parts = names.filter((_, i) => !texts[i]!.includes("@compute"));
+const filesUnder = (folder: string, ending: string) =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(ending));
+const shaders = filesUnder("shaders", ".wgsl").map((name) => name.replace(".wgsl", ""));
+const isPart = (name: string) => /(^|\/)parts\//.test(name);
+
+test("a file under parts/ is included by some module", () => {
+  const texts = shaders.map((name) => readFileSync(`shaders/${name}.wgsl`, "utf8"));
   const included = new Set(
-    texts.flatMap((text) => [...text.matchAll(/#include "(.*)"/g)].map(([, name]) => name!)),
+    texts.flatMap((text) => [...text.matchAll(/#include "(.*)\.wgsl"/g)].map((it) => it[1]!)),
   );
-  expect(parts.every((name) => name.includes("parts/"))).toBe(true);
-  expect([...included].sort()).toEqual(parts.sort());
+  expect([...included].sort()).toEqual(shaders.filter(isPart).sort());
+});
+
+test("every other file is the module of a kernel, with one entry point once linked", async () => {
+  const sources = filesUnder("src", ".ts").map((name) => readFileSync(`src/${name}`, "utf8"));
+  for (const name of shaders.filter((it) => !isPart(it))) {
+    expect(
+      sources.some((text) => text.includes(`"${name}"`)),
+      name,
+    ).toBe(true);
+    expect((await loadShader(name)).match(/^@compute/gm), name).toHaveLength(1);
+  }
 });
 
 test.skipIf(!gpuDevice)("an error in an included file names the file and its line", async () => {

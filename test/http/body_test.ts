@@ -34,15 +34,15 @@ const streamOf = (pieces: readonly Uint8Array[], { ends = true } = {}) =>
 
 describe("a body is refused", () => {
   test.each<[string, Content, Record<string, string>, number]>([
-    ["as text, which any page's form sends", "{}", { "content-type": "text/plain" }, 415],
+    ["as text, which any page's form can send", "{}", { "content-type": "text/plain" }, 415],
     ["as a form", "{}", { "content-type": "application/x-www-form-urlencoded" }, 415],
     ["without a type", bytes(3), {}, 415],
-    ["in an encoding that is not known", "{}", { ...JSON_TYPE, "content-encoding": "gzip" }, 415],
+    ["in an unknown encoding", "{}", { ...JSON_TYPE, "content-encoding": "gzip" }, 415],
     ["in two encodings", "{}", { ...JSON_TYPE, "content-encoding": "zstd, zstd" }, 415],
     ["one byte too large", bytes(1001), JSON_TYPE, 413],
     ["too large in pieces", streamOf([bytes(600), bytes(600)]), JSON_TYPE, 413],
     ["that stops arriving", streamOf([bytes(6)], { ends: false }), JSON_TYPE, 408],
-    ["for which there is no room", bytes(900), { ...JSON_TYPE, "content-length": "900", room: "100" }, 429],
+    ["without room for it", bytes(900), { ...JSON_TYPE, "content-length": "900", room: "100" }, 429],
   ])("%s", async (_, body, { room, ...headers }, status) => {
     const budget = new Budget(Number(room ?? 10_000));
     const error = await read(body, { headers, limits: { budget } }).then(undefined, (reason) => reason);
@@ -53,7 +53,7 @@ describe("a body is refused", () => {
   });
 });
 
-test("a body is taken whole, with a charset beside its type, or empty without a type", async () => {
+test("a body is read whole, also with a charset in its type, and empty without a type", async () => {
   const body = await read('{"a":1}', { headers: { "content-type": "Application/JSON; charset=utf-8" } });
   expect([body.text(), body.bytes.length]).toEqual(['{"a":1}', 7]);
   expect((await read(undefined, { headers: {} })).bytes.length).toBe(0);
@@ -70,7 +70,7 @@ test("a thousand pieces of one byte hold no more memory than a thousand bytes", 
 });
 
 describe("the budget", () => {
-  test("is one for all: what one request holds another cannot have, until it is answered", async () => {
+  test("is shared: another request gets the bytes of one only after its answer", async () => {
     const budget = new Budget(1500);
     const first = await read(bytes(1000), { limits: { budget } });
     await expect(read(bytes(1000), { limits: { budget } })).rejects.toMatchObject({ status: 429 });
@@ -78,7 +78,7 @@ describe("the budget", () => {
     await read(bytes(1000), { limits: { budget } });
   });
 
-  test("work that waits keeps its share, three quarters at most, unless others wait for it", () => {
+  test("waiting work keeps at most three quarters, unless others wait for it", () => {
     const budget = new Budget(1000);
     const [a, b, c] = [budget.lease(), budget.lease(), budget.lease()];
     for (const [lease, size] of [
@@ -117,7 +117,7 @@ describe("JSON is refused before it is parsed", () => {
   ])("and %s is not", (text) => check(text));
 });
 
-test("a fingerprint does not depend on how the bytes are cut, and differs with every bit", () => {
+test("a fingerprint does not depend on how the bytes are cut, and changes with every bit", () => {
   const next = uniform(3);
   const whole = Uint8Array.from({ length: 403 }, () => 256 * next());
   const printOf = (pieces: readonly Uint8Array[]) => {

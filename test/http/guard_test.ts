@@ -10,7 +10,7 @@ const GUARD: GuardOptions = {
   headers: ["X-API-Key"],
 };
 
-/** The status for a request with these headers, and the answer's. */
+/** The answer to a request with these headers. */
 async function ask(headers: Record<string, string>, more: Partial<GuardOptions> & { method?: string } = {}) {
   const { method = "GET", ...options } = more;
   const handler = guarded(() => new Response("fine"), { ...GUARD, ...options });
@@ -51,18 +51,18 @@ describe("a keyless server on loopback", () => {
     ["an image on another site", { "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors" }, 403],
     ["an image on another port", { "sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors" }, 403],
     ["its own image", { "sec-fetch-site": "same-origin", "sec-fetch-mode": "no-cors" }, 200],
-    ["a link that was followed", { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" }, 200],
-    ["an address that was typed", { "sec-fetch-site": "none", "sec-fetch-mode": "navigate" }, 200],
+    ["a followed link", { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" }, 200],
+    ["a typed address", { "sec-fetch-site": "none", "sec-fetch-mode": "navigate" }, 200],
   ])("answers %s: %#", async (_, headers, status) => {
     expect((await ask(headers)).status).toBe(status);
   });
 
-  test("no form of another site is taken for a link", async () => {
+  test("a form of another site does not count as a link", async () => {
     const headers = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" };
     expect((await ask(headers, { method: "POST" })).status).toBe(403);
   });
 
-  test("beyond loopback any address in numbers is answered, and no other name", async () => {
+  test("beyond loopback, any numeric address is answered and no other name", async () => {
     const site = { ...GUARD.site, host: "0.0.0.0" };
     for (const host of ["192.168.0.7:8000", "[fe80::1]", "localhost"])
       expect((await ask({ host }, { site })).status).toBe(200);
@@ -75,7 +75,7 @@ describe("CORS", () => {
   const preflight = (origin: string) =>
     ask({ origin, "access-control-request-method": "DELETE" }, { method: "OPTIONS", apiKey: "tml-key" });
 
-  test("a named page's preflight names what is used, and its answers may be read", async () => {
+  test("a preflight of a listed page gets methods and headers, and the page may read answers", async () => {
     const answer = await preflight("https://app.example");
     expect([answer.status, answer.headers.get("access-control-allow-methods")]).toEqual([204, "GET, POST"]);
     expect(answer.headers.get("access-control-allow-headers")).toBe("X-API-Key");
@@ -83,7 +83,7 @@ describe("CORS", () => {
     expect(answer.headers.get("access-control-allow-origin")).toBe("https://app.example");
   });
 
-  test("another page's preflight is refused, and nothing names an origin", async () => {
+  test("a preflight of another page is refused without naming an origin", async () => {
     const answer = await preflight("https://evil.example");
     expect([answer.status, answer.headers.get("access-control-allow-origin")]).toEqual([403, null]);
     expect((await ask({})).headers.get("access-control-allow-origin")).toBeNull();
@@ -116,7 +116,7 @@ describe("the key", () => {
   const apiKey = "tml-secret";
   const digest = (key: string) => createHash("sha256").update(key).digest();
 
-  test("one whose digest agrees with the right one's in any single byte is refused", async () => {
+  test("a key whose digest agrees with the right one in any single byte is refused", async () => {
     const right = digest(apiKey);
     for (let at = 0; at < 32; at++) {
       let n = 0;
@@ -136,7 +136,7 @@ describe("the key", () => {
     }
   });
 
-  test("the header counts, not an address's, unless the path is a page's", async () => {
+  test("the header counts; a key in the query counts only for pages", async () => {
     const handler = guarded(() => new Response(), { ...GUARD, apiKey, queryKey: /^\/$/, open: /^\/open$/ });
     const status = async (path: string, headers = {}) =>
       (await handler(new Request(`http://localhost${path}`, { headers }))).status;
@@ -150,7 +150,7 @@ describe("the key", () => {
   });
 });
 
-test("every answer carries the headers that browsers heed; a failure says nothing of its cause", async () => {
+test("every answer carries the security headers, and a failure does not reveal its cause", async () => {
   const broken = guarded(() => {
     throw new Error("/etc/secret");
   }, GUARD);

@@ -1,4 +1,4 @@
-/** SECURITY.md states limits: here they are held to what the code does. */
+/** Checks that the limits in SECURITY.md are those of the code. */
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { HTTP_OPTIONS } from "../../src/cli/commands/http_options.ts";

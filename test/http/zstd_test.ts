@@ -1,4 +1,4 @@
-/** Frames are written here by hand, as RFC 8878 says, but for one that the reference encoder wrote. */
+/** Frames written by hand from RFC 8878, and two that the reference encoder wrote. */
 import { describe, expect, test } from "vitest";
 import { Refusal } from "../../src/http/refusal.ts";
 import { decompress } from "../../src/http/zstd.ts";
@@ -14,56 +14,60 @@ async function content(bytes: Uint8Array, limit = LIMIT): Promise<Uint8Array> {
   return Uint8Array.from(pieces.flatMap((piece) => [...piece]));
 }
 
-/** A frame of one block. `header` is all before it. */
+/** A frame of one block; `header` is everything before it. */
 const frame = (header: string, block: string) => hex(`28b52ffd ${header} ${block}`);
 const repeat = (bytes: Uint8Array, times: number) =>
   Uint8Array.from({ length: bytes.length * times }, (_, i) => bytes[i % bytes.length]!);
 /** `hello` as one raw block. */
 const HELLO = frame("2005", "290000 68656c6c6f");
-/** What the reference encoder makes of `abc` 3,000 times, with its size and a checksum, and without either. */
+/** `abc` 3,000 times by the reference encoder, with size and checksum, and without both. */
 const WITH_SIZE = hex("28b52ffd 6428225d00001861626301002243de0d 012688ab56");
 const WITHOUT_SIZE = hex("28b52ffd 00205d00001861626301002243de0d01");
 
-describe("what is read", () => {
+describe("zstd is read with", () => {
   test.each<[string, Uint8Array, string]>([
     ["a raw block", HELLO, "hello"],
     ["a run", frame("2003", "1b0000 61"), "aaa"],
     ["no size but a window", frame("0050", "290000 68656c6c6f"), "hello"],
     ["several frames", repeat(HELLO, 3), "hellohellohello"],
     ["an empty frame", frame("2000", "010000"), ""],
-    ["a compressed block, its size told", WITH_SIZE, "abc".repeat(3000)],
-    ["a compressed block, its size not told", WITHOUT_SIZE, "abc".repeat(3000)],
+    ["a compressed block and its size", WITH_SIZE, "abc".repeat(3000)],
+    ["a compressed block without its size", WITHOUT_SIZE, "abc".repeat(3000)],
   ])("%s", async (_, bytes, text) => {
     expect(Buffer.from(await content(bytes)).toString()).toBe(text);
   });
 });
 
-describe("what is refused before anything is allocated for it", () => {
+describe("zstd is refused before anything is allocated for", () => {
   const heldNow = () => process.memoryUsage().arrayBuffers;
   test.each<[string, Uint8Array, RegExp]>([
-    ["200 frames of 2^30 windows", repeat(hex("28b52ffd 00a0 0b0000 61"), 200), /window may be 8388608/],
-    ["a window one step above 8 MiB", frame("0069", "010000"), /window may be/],
-    ["a size above 8 MiB in one segment", frame("a0 00008001", "010000"), /window may be/],
+    [
+      "200 frames of 2^30 windows",
+      repeat(hex("28b52ffd 00a0 0b0000 61"), 200),
+      /window is larger than 8388608/,
+    ],
+    ["a window one step above 8 MiB", frame("0069", "010000"), /window is larger than/],
+    ["a size above 8 MiB in one segment", frame("a0 00008001", "010000"), /window is larger than/],
     ["more frames than a request may hold", repeat(HELLO, 17), /16 frames/],
     ["a dictionary", frame("2101 05", "010000"), /dictionary/],
     ["a skippable frame", hex("502a4d18 ffffff7f 00"), /magic/],
     ["a reserved bit", frame("2805", "010000"), /reserved/],
-    ["a reserved block", frame("2005", "2f0000"), /a block is none/],
-    ["a block above 128 KiB", frame("0058", "fbffff 61"), /a block is none/],
+    ["a reserved block", frame("2005", "2f0000"), /a block is invalid/],
+    ["a block above 128 KiB", frame("0058", "fbffff 61"), /a block is invalid/],
     ["more blocks than a request may hold", hex(`28b52ffd 0058 ${"000000".repeat(70_000)}`), /65536 blocks/],
-    ["a frame that is cut off", HELLO.subarray(0, 12), /cut off/],
-    ["a header that is cut off", hex("28b52ffd a000"), /cut off/],
+    ["a truncated frame", HELLO.subarray(0, 12), /cut off/],
+    ["a truncated header", hex("28b52ffd a000"), /cut off/],
     ["nothing", new Uint8Array(), /empty/],
-    ["no zstd", new TextEncoder().encode("nonsense"), /magic/],
+    ["bytes that are not zstd", new TextEncoder().encode("nonsense"), /magic/],
     ["a wrong checksum", WITH_SIZE.map((byte, i) => (i === 24 ? byte ^ 1 : byte)), /damaged/],
-    ["a size that is not the content's", frame("2006", "290000 68656c6c6f"), /damaged/],
+    ["a size other than the content's", frame("2006", "290000 68656c6c6f"), /damaged/],
   ])("%s", async (_, bytes, why) => {
     const held = heldNow();
     await expect(content(bytes)).rejects.toThrow(why);
     expect(heldNow() - held).toBeLessThan(64 * 2 ** 20);
   });
 
-  test("content beyond the limit, whether its size is told or not", async () => {
+  test("content beyond the limit, with its size in the header or not", async () => {
     const told = frame("a0 00000200", "03001061");
     const untold = hex(`28b52ffd 0058 ${"02001061".repeat(4)} 03001061`);
     for (const bytes of [told, untold, repeat(untold, 2)])
@@ -72,7 +76,7 @@ describe("what is refused before anything is allocated for it", () => {
   });
 });
 
-test("4,000 damaged frames are read or refused with 422, and leave nothing behind", async () => {
+test("4,000 damaged frames are read or refused with 422, and no memory leaks", async () => {
   const next = uniform(7);
   const good = frame("0058", "290000 68656c6c6f");
   const seeds = [good, HELLO, repeat(HELLO, 2), WITH_SIZE, WITHOUT_SIZE];

@@ -275,7 +275,7 @@ test("the server shows what is new, tells its pages, answers only for this machi
     expect(await statusFor(server.url, "localhost:1")).toBe(200);
     const { port } = new URL(server.url);
     await expect(serveRuns([], { host: "127.0.0.1", port: Number(port) })).rejects.toThrow(
-      /another program does/,
+      /another program uses the port/,
     );
   } finally {
     await server.close();

@@ -1,6 +1,6 @@
-/** Finds a WebGPU implementation: one given by the host, the runtime's own, or Dawn from the `webgpu` package. */
+/** Finds a WebGPU implementation: the host's, the runtime's or Dawn from the `webgpu` package. */
 
-/** Threads of Mesa's software GPU. More than cores measured faster: its workers wait for each other. */
+/** Threads of Mesa's software GPU. More threads than cores measured faster, because its workers wait for each other. */
 const SOFTWARE_GPU_THREADS = "4";
 
 interface Runtime {
@@ -9,14 +9,14 @@ interface Runtime {
   readonly Deno?: unknown;
 }
 
-/** Dawn frees its instance with this object, under work still in flight: keep it for the life of the process. */
+/** Kept for the life of the process: Dawn frees its instance with this object, even under work in flight. */
 let dawnGpu: Promise<GPU | undefined> | undefined;
 
-/** Where to look for WebGPU, best first. */
+/** The best WebGPU implementation; undefined when there is none. */
 export async function findGpu(injected?: GPU): Promise<GPU | undefined> {
   if (injected) return injected;
   const runtime = globalThis as unknown as Runtime;
-  // Deno's own WebGPU answers on a tick of about 10 ms, so Dawn comes first there.
+  // Deno's WebGPU polls about every 10 ms, so Dawn comes first there.
   if (runtime.Deno) return (await loadDawn()) ?? runtime.navigator?.gpu;
   return runtime.navigator?.gpu ?? (await loadDawn());
 }

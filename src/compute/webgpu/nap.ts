@@ -1,10 +1,10 @@
 /**
- * Keeps waiting for a software GPU from eating the core it computes on. While a promise of Dawn's is pending, its
- * Node binding polls in a busy loop; a short sleep in each turn of the event loop gives the core back to the driver's
- * threads (measured on two cores: matmul 9 to 20 GFLOP/s).
+ * Waits for a software GPU without using the core that it computes on. While a promise of Dawn's is pending, its Node
+ * binding polls in a busy loop; a short sleep in each turn of the event loop leaves the core to the driver's threads
+ * (measured on two cores: matmul from 9 to 20 GFLOP/s).
  */
 
-/** Turns without a sleep, so that tiny work returns at once. */
+/** Turns without a sleep, so that short work returns at once. */
 const BUSY_TURNS = 20;
 const FIRST_NAP_MS = 0.05;
 const LONGEST_NAP_MS = 0.5;
@@ -19,7 +19,7 @@ export class Napper {
   private ticking = false;
   private readonly cell: Int32Array | undefined;
 
-  /** @param enabled false where waiting costs nothing (a real GPU) or sleeping is forbidden (a page). */
+  /** @param enabled false where waiting costs nothing (a GPU); pages may not sleep at all */
   constructor(enabled: boolean) {
     const able = enabled && (globalThis as Runtime).setImmediate && typeof SharedArrayBuffer !== "undefined";
     this.cell = able ? new Int32Array(new SharedArrayBuffer(4)) : undefined;

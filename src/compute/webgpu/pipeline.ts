@@ -1,4 +1,4 @@
-/** Compiles kernels, once per set of constants, and turns WebGPU's complaints into errors that quote the shader. */
+/** Compiles kernels, once per set of constants, and turns WebGPU's errors into ones that quote the shader. */
 import { ShaderError } from "../../errors.ts";
 import type { BindingKinds, Constants, Kernel } from "../kernel.ts";
 import { loadShader, sourceLine } from "../shader.ts";
@@ -162,7 +162,7 @@ function keyOf(bindings: BindingKinds): string {
     .join("");
 }
 
-/** WebGPU's message about a submit, with the kernel it names where it names one. */
+/** WebGPU's error about a submit, with the kernel if it names one. */
 export function validationError(message: string): ShaderError {
   const kernel = /\[ComputePipeline "([^"]+)"\]/.exec(message)?.[1] ?? "unknown";
   return new ShaderError(`Cannot run the recorded GPU work: ${message.trim()}`, { kernel });

@@ -1,6 +1,6 @@
 /**
- * A cache of what was used of late. Two generations: when the younger is full it becomes the older, whose leftovers go.
- * What is used within `size` other values is found again; twice `size` are held at most.
+ * A cache of recently used values in two generations: when the younger is full, it replaces the older. A value used
+ * again within `size` other values is found; at most twice `size` values are held.
  */
 export class RecentCache<V> {
   private readonly size: number;

@@ -59,7 +59,7 @@ const SHAPES: [string, Shape][] = [
   ["width 128", { lengths: [5, 30], heads: 2, keyHeads: 1, width: 128 }],
 ];
 
-/** Adapters that the kernels are chosen for. */
+/** Traits of adapters, one for each family of kernels. */
 const limits = { maxWorkgroupStorageBytes: 32_768 };
 const ADAPTERS = {
   "a software driver": { family: "scalar", subgroupSize: 0, limits },
@@ -74,7 +74,7 @@ function choose(adapter: AdapterName, { heads, keyHeads, width }: Shape) {
   return chooseAttention(ADAPTERS[adapter], { heads, keyHeads, headWidth: width });
 }
 
-/** Kernels of 8 lanes run only where the machine has them. */
+/** Kernels for subgroups of 8 lanes run only on machines that have them. */
 function skipWithoutLanes(adapter: AdapterName, skip: (note: string) => void): void {
   if (adapter === "8 lanes" && devices.gpu.info.subgroupSize !== 8)
     skip("this machine's subgroups are not 8 lanes wide");
@@ -139,7 +139,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
     expectGradient(qkv, keys.keyValueGrad, { loss, name: "qkv", stride: qkv.length > 200 ? 89 : 1 });
   });
 
-  test("q, k and v in buffers of their own give the same", async () => {
+  test("q, k and v in separate buffers give the same", async () => {
     const { tokens, stride, sequenceStart, params } = batch(SHAPES[3]![1]);
     const { forward, constants } = choose(adapter, SHAPES[3]![1]);
     const qkv = noise(tokens * stride);
@@ -356,7 +356,7 @@ describe("cache", () => {
     if (rows > 0) expect(got.keys).not.toEqual(step.buffers.keys);
   });
 
-  test("a slot's prefix goes to several others and no further", async () => {
+  test("copies a slot's prefix to several others, and nothing beyond it", async () => {
     const [slots, max_length, width] = [5, 7, 8];
     const slot = max_length * width;
     const keys = noise(slots * slot);

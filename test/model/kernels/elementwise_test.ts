@@ -46,7 +46,7 @@ describe("embedding", () => {
     });
   });
 
-  test("two windows of the table equal one", async () => {
+  test("two windows of the table equal the whole", async () => {
     const tokens = integers(50, 10, 5);
     const table = noise(10 * 8);
     const params = { tokens: 50, width: 8 };
@@ -175,7 +175,7 @@ describe("adamw", () => {
     for (const [i, sign] of [-1, 1, -1, 1].entries()) expect(got.parameter[i]).toBeCloseTo(sign * 1e-2, 6);
   });
 
-  test("a norm that is not finite leaves everything as it was", async () => {
+  test("a norm that is not finite changes nothing", async () => {
     const parameter = noise(64, 2);
     const got = await runOnBoth(devices, adamw, {
       buffers: {

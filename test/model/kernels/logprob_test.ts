@@ -19,7 +19,7 @@ const CASES: [Shape, number][] = [
   [{ rows: 3, vocabulary: 32_771, stride: 32_776 }, 1],
 ];
 
-/** Columns between the vocabulary and the stride hold what must never count. */
+/** Columns between the vocabulary and the stride hold values that must not count. */
 function logitsOf({ rows, vocabulary, stride }: Shape, scale = 5): Float32Array {
   return noise(rows * stride).map((x, i) => (i % stride < vocabulary ? x * scale : 1e4));
 }

@@ -79,7 +79,7 @@ describe("rmsNorm", () => {
     return (out as Float32Array).map((v, i) => v - before[i]!).slice(4, 4 + rows.width);
   }
 
-  test("the gradient is added to the residual's", async () => {
+  test("the gradient is added to that of the residual stream", async () => {
     const rows = plainRows(9, 16);
     const buffers = { x: noise(144), weight: noise(16, 2), inverseRms: noise(9, 3), yGrad: noise(144, 4) };
     const run = (accumulate: number, xGrad: Float32Array) =>

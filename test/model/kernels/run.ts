@@ -1,4 +1,4 @@
-/** Runs a kernel on the GPU and as its reference, on the same data, and compares every buffer it writes. */
+/** Runs a kernel on the GPU and as its reference on the same data, and compares every buffer that it writes. */
 import { afterAll, beforeAll, expect } from "vitest";
 import { CpuDevice } from "../../../src/compute/cpu.ts";
 import type { Buffer, Data, Device } from "../../../src/compute/device.ts";
@@ -50,7 +50,7 @@ export async function runOn<B extends BindingKinds, P extends ParamTypes>(
 
 /**
  * Runs on both devices and checks the kernel's own tolerance, and that buffers it only reads are untouched.
- * @returns what the GPU gave.
+ * @returns the GPU's results.
  */
 export async function runOnBoth<B extends BindingKinds, P extends ParamTypes>(
   devices: { readonly gpu: Device; readonly cpu: Device },
@@ -91,7 +91,7 @@ export function integers(length: number, below: number, seed = 1): Uint32Array {
   return Uint32Array.from(noise(length, seed), (x) => Math.min(below - 1, Math.floor(((x + 1) / 2) * below)));
 }
 
-/** A buffer nobody has written: NaN as f32. */
+/** An unwritten buffer: NaN as f32. */
 export function unwritten(length: number): Float32Array {
   return new Float32Array(new Uint32Array(length).fill(0xffff_ffff).buffer);
 }

@@ -111,7 +111,7 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
       expect(logprobs[i * 5 + 2]).toBeCloseTo(Math.log(weights[token]! / total), 4);
   });
 
-  test("a row's draw depends on its own seed and position only", async () => {
+  test("a row's draw depends only on its seed and position", async () => {
     const all = setUp({ rows: 7, vocabulary: 100, temperature: 1 });
     const { next } = await runOnBoth(devices, sample, all);
     const one = setUp({ rows: 1, vocabulary: 100, temperature: 1 });
