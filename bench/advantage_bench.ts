@@ -3,9 +3,10 @@
  * members do or do not), and generalised advantages over a million tokens, against tight JavaScript loops.
  */
 
-import { type AdvantageBuffers, recordAdvantages } from "../src/algorithm/advantage/device.ts";
+import { recordAdvantages } from "../src/algorithm/advantage/device.ts";
 import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
-import { countRows } from "../src/algorithm/loss/aggregation.ts";
+import type { AdvantageBuffers } from "../src/algorithm/advantage/recorder.ts";
+import { countRows } from "../src/algorithm/rows.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { mulberry32 } from "../src/random.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";

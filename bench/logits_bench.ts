@@ -2,7 +2,9 @@
  * Log-prob, entropy and sum of squared probabilities from logits, and their gradient, against a two-pass JavaScript
  * loop: 512 rows of 32,768 and 200 of 150,016. Then the fused head against the same work with all logits in memory.
  */
-import { recordHeadLogprobs, recordLogprobs } from "../src/algorithm/logprobs/logits.ts";
+
+import { recordHeadLogprobs } from "../src/algorithm/logprobs/head.ts";
+import { recordLogprobs } from "../src/algorithm/logprobs/logits.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
 import { mulberry32 } from "../src/random.ts";

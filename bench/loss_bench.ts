@@ -5,11 +5,12 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { countRows } from "../src/algorithm/loss/aggregation.ts";
-import { type LossBuffers, recordPolicyLoss } from "../src/algorithm/loss/device.ts";
-import { rowsOfTokens } from "../src/algorithm/loss/host.ts";
+import { recordPolicyLoss } from "../src/algorithm/loss/device.ts";
+import type { LossBuffers } from "../src/algorithm/loss/seats.ts";
+import { countRows } from "../src/algorithm/rows.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
+import { rowsOfTokens } from "../src/data/offsets.ts";
 import { mulberry32 } from "../src/random.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 

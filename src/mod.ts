@@ -12,7 +12,7 @@
 export { type CustomEstimator, defineEstimator, type Group } from "./algorithm/advantage/custom.ts";
 export { registerEstimator } from "./algorithm/advantage/registry.ts";
 export { type CustomLoss, defineLoss } from "./algorithm/loss/custom.ts";
-export { registerLoss } from "./algorithm/loss/resolve.ts";
+export { registerLoss } from "./algorithm/loss/registry.ts";
 export { type OpenBackend, registerBackend } from "./backend/backends.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions, type OpenLocalOptions } from "./backend/local/backend.ts";

@@ -9,6 +9,13 @@ export function sum(values: Numbers): number {
   return total;
 }
 
+/** Sums of every `stride`-th number: from 0 on, from 1 on, ...; [stride]. */
+export function addStrided(values: ArrayLike<number>, stride: number): number[] {
+  const sums = new Array<number>(stride).fill(0);
+  for (let i = 0; i < values.length; i++) sums[i % stride]! += values[i]!;
+  return sums;
+}
+
 /** 0 for no values. */
 export function mean(values: Numbers): number {
   return values.length > 0 ? sum(values) / values.length : 0;

@@ -11,55 +11,46 @@
  *     const { loss: value, metrics } = loss.decode(data.slice(0, loss.reads.length));
  *     loss.release();
  *
- * `spec` is a `LossSpec` of backend.ts (plus `loss_scale_factor`, `dp_size`, `compat`). `advantages` is f32 with its
- * level, { level: "row", values: [N] } or { level: "token", values: [T] }; for `cross_entropy` it holds the weights. Rows are whole sequences with the prompt masked out, or responses alone.
- * Tinker's losses are `ppo`, `importance_sampling`, `cross_entropy`, `tinker.cispo`, `tinker.dro` (bare `cispo` and
- * `dro` are verl's); TRL's are `trl.NAME`.
+ * `spec` is a `LossSpec` of contract/backend.ts (plus `loss_scale_factor`, `dp_size`, `compat`). `advantages` is f32 with
+ * its level, { level: "row", values: [N] } or { level: "token", values: [T] }; for `cross_entropy` it holds the weights.
+ * Rows are whole sequences with the prompt masked out, or responses alone. Bare names of losses are verl's, or Tinker's
+ * where verl has none (`ppo`, `importance_sampling`, `cross_entropy`); all of Tinker's are `tinker.NAME`, TRL's `trl.NAME`.
  */
 
-export * from "../data/rollouts/builder.ts";
+export { rowAt, rowsOfTokens, unpack } from "../data/offsets.ts";
+export { packRollouts, RolloutsBuilder } from "../data/rollouts/builder.ts";
+export { checkRollouts } from "../data/rollouts/check.ts";
 export * from "../data/rollouts/read.ts";
+export * from "../data/rollouts/rollouts.ts";
 export { type CustomEstimator, defineEstimator, type Group } from "./advantage/custom.ts";
-export type { SettingsSchema } from "./advantage/definition.ts";
-export {
-  type AdvantageBuffers,
-  type AdvantageInput,
-  type RecordedAdvantages,
-  recordAdvantages,
-} from "./advantage/device.ts";
+export type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./advantage/definition.ts";
+export { type RecordedAdvantages, recordAdvantages } from "./advantage/device.ts";
 export { type Groups, numberGroups, packGroups } from "./advantage/groups.ts";
 export { advantages, groupAdvantages, perToken } from "./advantage/host.ts";
 export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage/level.ts";
 export { advantageMetrics, type GroupSummary, summarizeGroups } from "./advantage/metrics.ts";
-export {
-  type AdvantageBatch,
-  type Estimate,
-  type Estimator,
-  type EstimatorSettings,
-  estimatorNames,
-  findEstimator,
-  registerEstimator,
-} from "./advantage/registry.ts";
+export type { AdvantageBuffers, AdvantageInput } from "./advantage/recorder.ts";
+export { estimatorNames, findEstimator, registerEstimator } from "./advantage/registry.ts";
 export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction/config.ts";
 export { type RecordedCorrection, recordCorrection } from "./correction/device.ts";
-export {
-  type Correction,
-  type CorrectionBatch,
-  rolloutCorrection,
-} from "./correction/host.ts";
+export { type Correction, rolloutCorrection } from "./correction/host.ts";
 export { offPolicyMetrics, probabilityMetrics } from "./correction/metrics.ts";
-export * from "./kl/estimate.ts";
-export { type KlBatch, type KlSpec, klInReward, klLoss, type RecordedKl, recordKl } from "./kl/loss.ts";
+export type { CorrectionBatch } from "./correction/rows.ts";
+export { adaptiveKlController, fixedKlController, type KlController } from "./kl/controller.ts";
+export { K3_BOUND, KL_NAMES, type KlEstimate, klCode, klEstimate } from "./kl/estimate.ts";
+export { type KlBatch, type KlSpec, klLoss, type RecordedKl, recordKl } from "./kl/loss.ts";
+export { type KlRewardBatch, klInReward } from "./kl/reward.ts";
+export { type HeadInput, type RecordedHeadLogprobs, recordHeadLogprobs } from "./logprobs/head.ts";
+export { type RecordedLogprobs, recordLogprobs } from "./logprobs/logits.ts";
+export type { StatisticsGradient, TokenStatistics } from "./logprobs/statistics.ts";
 export {
-  type HeadInput,
-  type RecordedHeadLogprobs,
-  type RecordedLogprobs,
-  recordHeadLogprobs,
-  recordLogprobs,
-  type StatisticsGradient,
-  type TokenStatistics,
-} from "./logprobs/logits.ts";
-export * from "./loss/aggregation.ts";
+  AGGREGATION_MODES,
+  type AggregationMode,
+  type Normalisers,
+  type TokenWeights,
+  tokenWeights,
+  weightOfRow,
+} from "./loss/aggregation.ts";
 export { type CustomLoss, defineLoss } from "./loss/custom.ts";
 export type {
   LossDefinition,
@@ -70,20 +61,15 @@ export type {
   TokenLoss,
 } from "./loss/definition.ts";
 export {
-  type LossBuffers,
+  type DeviceLossBatch,
   type RecordedLoss,
   type RecordOptions,
   recordPolicyLoss,
 } from "./loss/device.ts";
-export { type HostLoss, type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
-export {
-  findLoss,
-  isHostOnly,
-  type LossResult,
-  lossNames,
-  type PolicyLossSpec,
-  registerLoss,
-} from "./loss/resolve.ts";
+export { type HostLoss, type LossBatch, policyLoss } from "./loss/host.ts";
+export { findLoss, lossNames, registerLoss } from "./loss/registry.ts";
+export { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
+export type { LossBuffers } from "./loss/seats.ts";
 export { type TrlWeightBatch, type TrlWeightOptions, trlWeights } from "./loss/trl_weights.ts";
 export {
   type RecordedValueLoss,
@@ -92,7 +78,9 @@ export {
   type ValueLossSpec,
   valueLoss,
 } from "./loss/value_loss.ts";
+export { COUNT_EPSILON, countRows, filledRows, type RowCounts, trainedTokens } from "./rows.ts";
 export {
+  type AdvantageRunOptions,
   advantageBatch,
   computeAdvantages,
   computeKl,
@@ -103,3 +91,4 @@ export {
   type TokenAdvantages,
   type TokenLosses,
 } from "./run.ts";
+export type { SettingsSchema } from "./settings.ts";

@@ -1,37 +1,37 @@
 /** The engine in one call: packed rollouts in host memory, results back. With a device on it, else in float64 here. */
-
-import { type Buffer, type Data, type Device, readFloats } from "../compute/device.ts";
-import type { Floats, Rollouts } from "../data/rollouts/builder.ts";
+import { type Buffer, type Device, type ReadRequest, readFloats } from "../compute/device.ts";
+import { rowsOfTokens } from "../data/offsets.ts";
 import type { RolloutsPart } from "../data/rollouts/read.ts";
+import type { Floats, Rollouts } from "../data/rollouts/rollouts.ts";
 import { ConfigError } from "../errors.ts";
 import type { AdvantageBatch, Estimate, EstimatorSettings } from "./advantage/definition.ts";
-import { hasKernel, recordAdvantages } from "./advantage/device.ts";
+import { hasAdvantageKernel, recordAdvantages } from "./advantage/device.ts";
 import { packGroups } from "./advantage/groups.ts";
 import { advantages, perToken } from "./advantage/host.ts";
 import { checkAdvantages } from "./advantage/level.ts";
 import { findEstimator } from "./advantage/registry.ts";
-import { type KlSpec, klLoss, recordKl } from "./kl/loss.ts";
-import { countRows } from "./loss/aggregation.ts";
+import { type KlBatch, type KlSpec, klLoss, recordKl } from "./kl/loss.ts";
 import { recordPolicyLoss } from "./loss/device.ts";
-import { type LossBatch, policyLoss, rowsOfTokens } from "./loss/host.ts";
+import { type LossBatch, policyLoss } from "./loss/host.ts";
 import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
+import { countRows } from "./rows.ts";
 
 /** Where to run; absent: in float64 on the host. */
 export interface RunOptions {
   readonly device?: Device | undefined;
 }
 
-/** The estimators' view of packed rollouts. Without groups, each row is a group of its own. */
+/**
+ * The estimators' view of packed rollouts. Without groups, each row is a group.
+ * @throws {ConfigError} for rollouts without rewards
+ */
 export function advantageBatch(rollouts: Rollouts): AdvantageBatch {
-  const { offsets, mask, tokens, rewards, groupOfRow, groupNames } = rollouts;
+  const { offsets, mask, tokens, rewards, groupOfRow, groupNames, rewardComponents } = rollouts;
   if (!rewards)
     throw new ConfigError(
-      "Cannot estimate advantages as the rollouts hold no reward: give reward or token_rewards.",
-      {
-        path: "reward",
-      },
+      "Cannot estimate advantages: the rollouts hold no reward. Give reward or token_rewards in every row.",
+      { path: "reward" },
     );
-  const components = rollouts.rewardComponents;
   return {
     offsets,
     mask,
@@ -45,11 +45,14 @@ export function advantageBatch(rollouts: Rollouts): AdvantageBatch {
     oldLogprobs: tokens.old_logprobs,
     sumPiSquared: tokens.sum_pi_squared,
     rolloutIsWeights: tokens.rollout_is_weights,
-    rewardComponents: Object.keys(components).length > 0 ? components : undefined,
+    rewardComponents: Object.keys(rewardComponents).length > 0 ? rewardComponents : undefined,
   };
 }
 
-/** The losses' view of packed rollouts: `logprobs` and `advantages` must be there. */
+/**
+ * The losses' view of packed rollouts.
+ * @throws {ConfigError} for rollouts without `logprobs` or `advantages`
+ */
 export function lossBatch(rollouts: Rollouts): LossBatch {
   const { offsets, mask, tokens } = rollouts;
   return {
@@ -63,35 +66,39 @@ export function lossBatch(rollouts: Rollouts): LossBatch {
   };
 }
 
-/** @throws ConfigError when the rollouts do not hold the field. */
+/** @throws {ConfigError} when the rollouts do not hold the field */
 export function field(rollouts: Rollouts, name: keyof Rollouts["tokens"]): Floats {
   const values = rollouts.tokens[name];
   if (values) return values;
-  throw new ConfigError(`Cannot compute this as the rollouts hold no ${name}: give it at every token.`, {
+  throw new ConfigError(`Cannot compute this: the rollouts hold no ${name}. Give it at every token.`, {
     path: name,
   });
 }
 
 export interface TokenAdvantages {
-  /** What the estimator gave. */
+  /** What the estimator returned. */
   readonly estimate: Estimate;
   /** Both [T]; rows spread over their trained tokens, 0 elsewhere. */
   readonly advantages: Float64Array;
   readonly returns: Float64Array;
 }
 
+/** Settings of the estimator, and where to run. */
+export interface AdvantageRunOptions extends RunOptions {
+  readonly settings?: EstimatorSettings | undefined;
+}
+
 /**
- * Advantages of a packed batch.
- * @throws ConfigError for an unknown estimator or setting, or a field that it needs and the batch lacks
+ * Advantages of a packed batch. Estimators without a kernel run on the host.
+ * @throws {ConfigError} for an unknown estimator or setting, or a field that it needs and the batch lacks
  */
 export async function computeAdvantages(
   batch: AdvantageBatch,
   name: string,
-  options: RunOptions & { readonly settings?: EstimatorSettings } = {},
+  { device, settings }: AdvantageRunOptions = {},
 ): Promise<TokenAdvantages> {
-  const { device, settings } = options;
   const estimate =
-    device && hasKernel(name, batch)
+    device && hasAdvantageKernel(name, batch)
       ? await deviceAdvantages(device, batch, { name, settings })
       : advantages(batch, name, settings);
   return { estimate, ...perToken(batch, estimate) };
@@ -99,19 +106,17 @@ export async function computeAdvantages(
 
 /**
  * Advantages of rollouts that come in parts of whole groups (`streamJsonl`), in bounded memory.
- * @throws ConfigError for an estimator whose statistics span the batch
+ * @throws {ConfigError} for an estimator whose statistics span the batch
  */
 export async function* streamAdvantages(
   parts: AsyncIterable<RolloutsPart>,
   name: string,
-  options: RunOptions & { readonly settings?: EstimatorSettings } = {},
+  options: AdvantageRunOptions = {},
 ): AsyncGenerator<TokenAdvantages & RolloutsPart> {
   if (findEstimator(name).scope === "batch")
     throw new ConfigError(
-      `Cannot stream ${name} as its statistics span the whole batch: read the file at once.`,
-      {
-        path: "adv_estimator",
-      },
+      `Cannot stream ${name}: its statistics span the whole batch. Read the whole file at once.`,
+      { path: "adv_estimator" },
     );
   for await (const part of parts)
     yield { ...part, ...(await computeAdvantages(advantageBatch(part.rollouts), name, options)) };
@@ -120,7 +125,7 @@ export async function* streamAdvantages(
 async function deviceAdvantages(
   device: Device,
   batch: AdvantageBatch,
-  { name, settings }: { name: string; settings?: EstimatorSettings | undefined },
+  { name, settings }: { name: string; settings: EstimatorSettings | undefined },
 ): Promise<Estimate> {
   const inputs = new Inputs(device);
   const recorded = recordAdvantages(device, name, {
@@ -158,8 +163,9 @@ export interface TokenLosses extends LossResult {
 }
 
 /**
- * Value, gradient and metrics of a policy loss.
- * @throws ConfigError for an unknown loss, setting or mode, an input that it needs and the batch lacks, or input that is not finite
+ * Value, gradient and metrics of a policy loss. A user's loss without WGSL runs on the host.
+ * @throws {ConfigError} for an unknown loss, setting or mode, an input that the loss needs and the batch lacks, or input
+ * that is not finite
  */
 export async function computePolicyLoss(
   batch: LossBatch,
@@ -168,66 +174,59 @@ export async function computePolicyLoss(
 ): Promise<TokenLosses> {
   if (!device || isHostOnly(spec)) return policyLoss(batch, spec);
   const counts = countRows(batch.offsets, batch.mask);
-  const size = { rows: counts.trained.length, tokens: counts.tokens };
-  const { level, values } = checkAdvantages(batch.advantages, size);
+  const { level, values } = checkAdvantages(batch.advantages, {
+    rows: counts.trained.length,
+    tokens: counts.tokens,
+  });
   const inputs = new Inputs(device);
   const recorded = recordPolicyLoss(device, spec, {
     buffers: {
+      ...inputs.rows(batch),
       logprobs: inputs.floats(batch.logprobs, "logprobs"),
       oldLogprobs: inputs.optional(batch.oldLogprobs, "old log-probs"),
       refLogprobs: inputs.optional(batch.refLogprobs, "reference log-probs"),
       advantages: { level, values: inputs.floats(values, "advantages") },
       isWeights: inputs.optional(batch.rolloutIsWeights, "importance weights"),
       entropy: inputs.optional(batch.entropy, "entropy"),
-      mask: inputs.ints(batch.mask, "mask"),
-      offsets: inputs.ints(batch.offsets, "offsets"),
-      trajectoryOfToken: inputs.ints(rowsOfTokens(batch.offsets), "row of token"),
     },
     counts,
   });
-  try {
-    const wanted = [recorded.dlogprobs, ...(recorded.dentropy ? [recorded.dentropy] : [])];
-    const reads = wanted.map((buffer) => ({ buffer, type: "f32" as const, length: counts.tokens }));
-    const data = await device.read([...recorded.reads, ...reads]);
-    const [dlogprobs, dentropy] = data.slice(recorded.reads.length) as [Float32Array, Float32Array?];
-    return { ...recorded.decode(data.slice(0, recorded.reads.length)), dlogprobs, dentropy };
-  } finally {
-    recorded.release();
-    inputs.release();
-  }
+  const gradients = [recorded.dlogprobs, ...(recorded.dentropy ? [recorded.dentropy] : [])];
+  const [result, [dlogprobs, dentropy]] = await inputs.read(recorded, gradients, counts.tokens);
+  return { ...result, dlogprobs: dlogprobs!, dentropy };
 }
 
-/** KL to the reference policy: estimates [T], their aggregate, its gradient [T]. */
+/**
+ * KL to the reference policy.
+ * @returns estimates [T], their aggregate, its gradient [T]; both 0 where mask = 0
+ * @throws {ConfigError} for a KL estimator or aggregation that is not published, or a batch without a trained token
+ */
 export async function computeKl(
-  batch: Parameters<typeof klLoss>[0],
+  batch: KlBatch,
   spec: KlSpec,
   { device }: RunOptions = {},
 ): Promise<{ values: Floats; loss: number; dlogprobs: Floats }> {
   if (!device) return klLoss(batch, spec);
-  const inputs = new Inputs(device);
   const counts = countRows(batch.offsets, batch.mask);
+  const inputs = new Inputs(device);
   const recorded = recordKl(device, spec, {
     buffers: {
+      ...inputs.rows(batch),
       logprobs: inputs.floats(batch.logprobs, "logprobs"),
       refLogprobs: inputs.floats(batch.refLogprobs, "reference log-probs"),
-      mask: inputs.ints(batch.mask, "mask"),
-      trajectoryOfToken: inputs.ints(rowsOfTokens(batch.offsets), "row of token"),
     },
     counts,
   });
-  try {
-    const reads = [recorded.values, recorded.dlogprobs].map((buffer) => ({
-      buffer,
-      type: "f32" as const,
-      length: counts.tokens,
-    }));
-    const data = await device.read([...recorded.reads, ...reads]);
-    const [sums, values, dlogprobs] = data as [Float32Array, Float32Array, Float32Array];
-    return { values, loss: recorded.decode([sums]).loss, dlogprobs };
-  } finally {
-    recorded.release();
-    inputs.release();
-  }
+  const wanted = [recorded.values, recorded.dlogprobs];
+  const [{ loss }, [values, dlogprobs]] = await inputs.read(recorded, wanted, counts.tokens);
+  return { values: values!, loss, dlogprobs: dlogprobs! };
+}
+
+/** What a recording leaves to be read. */
+interface Recording<R> {
+  readonly reads: readonly ReadRequest[];
+  decode(data: readonly Float32Array[]): R;
+  release(): void;
 }
 
 /** Uploads that live for one call. */
@@ -251,11 +250,37 @@ class Inputs {
     return data && this.floats(data, label);
   }
 
+  /** How the rows of a batch lie. */
+  rows({ offsets, mask }: Pick<LossBatch, "offsets" | "mask">) {
+    return {
+      mask: this.ints(mask, "mask"),
+      offsets: this.ints(offsets, "offsets"),
+      trajectoryOfToken: this.ints(rowsOfTokens(offsets), "row of token"),
+    };
+  }
+
+  /** The result of a recording and further f32 buffers of `length`, in one read; then releases both sides' buffers. */
+  async read<R>(
+    recorded: Recording<R>,
+    buffers: readonly Buffer[],
+    length: number,
+  ): Promise<[R, readonly Float32Array[]]> {
+    try {
+      const more = buffers.map((buffer) => ({ buffer, type: "f32" as const, length }));
+      const data = (await this.device.read([...recorded.reads, ...more])) as Float32Array[];
+      const own = recorded.reads.length;
+      return [recorded.decode(data.slice(0, own)), data.slice(own)];
+    } finally {
+      recorded.release();
+      this.release();
+    }
+  }
+
   release(): void {
     this.device.release(...this.buffers);
   }
 
-  private upload(data: Data, label: string): Buffer {
+  private upload(data: Float32Array | Uint32Array, label: string): Buffer {
     const buffer = this.device.upload(data, label);
     this.buffers.push(buffer);
     return buffer;

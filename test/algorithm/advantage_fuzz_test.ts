@@ -2,12 +2,12 @@ import { describe, expect, test } from "vitest";
 import { packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages, groupAdvantages } from "../../src/algorithm/advantage/host.ts";
 import { estimatorNames } from "../../src/algorithm/advantage/registry.ts";
-import { countRows } from "../../src/algorithm/loss/aggregation.ts";
+import { countRows } from "../../src/algorithm/rows.ts";
 import { advantageBatch, computeAdvantages, streamAdvantages } from "../../src/algorithm/run.ts";
 import { packRollouts } from "../../src/data/rollouts/builder.ts";
 import { streamJsonl } from "../../src/data/rollouts/read.ts";
 import { mulberry32 } from "../../src/random.ts";
-import { DEVICES } from "./devices.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import { furthest } from "./golden.ts";
 import { randomBatch } from "./random_batch.ts";
 
@@ -17,7 +17,7 @@ const NAMES = estimatorNames();
 /** Whitening equal values divides by 1e-4, the root of verl's epsilon, and magnifies rounding as much. */
 const WHITENED_NOTHING = { relative: 0, absolute: 2e-2 };
 
-describe.each(DEVICES)("random ragged batches on $name equal float64", ({ device }) => {
+overDevices("random ragged batches equal float64", (device) => {
   test(`${ROUNDS} of every estimator`, { timeout: 600_000 }, async () => {
     for (let round = 0; round < ROUNDS; round++) {
       const name = NAMES[round % NAMES.length]!;

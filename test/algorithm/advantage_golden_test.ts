@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { type AdvantageBuffers, recordAdvantages } from "../../src/algorithm/advantage/device.ts";
+import type { AdvantageBatch } from "../../src/algorithm/advantage/definition.ts";
+import { recordAdvantages } from "../../src/algorithm/advantage/device.ts";
 import { numberGroups, packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages, groupAdvantages, perToken } from "../../src/algorithm/advantage/host.ts";
-import type { AdvantageBatch } from "../../src/algorithm/advantage/registry.ts";
-import { countRows } from "../../src/algorithm/loss/aggregation.ts";
+import type { AdvantageBuffers } from "../../src/algorithm/advantage/recorder.ts";
+import { countRows } from "../../src/algorithm/rows.ts";
 import { type Buffer, type Device, readFloats } from "../../src/compute/device.ts";
-import { DEVICES } from "./devices.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import {
   BATCHES,
   F32,
@@ -82,7 +83,7 @@ const uploadable = (device: Device, batch: AdvantageBatch): AdvantageBuffers => 
   };
 };
 
-describe.each(DEVICES)("advantages on $name equal the published ones", ({ device }) => {
+overDevices("advantages equal the published ones", (device) => {
   describe.each(BATCHES)("on %s", (name) => {
     const rows = readRows(name);
     const cases = readGolden<AdvantageCase[]>(`${name}.advantages.json`);

@@ -8,7 +8,7 @@ import { recordCorrection } from "../../src/algorithm/correction/device.ts";
 import { rolloutCorrection } from "../../src/algorithm/correction/host.ts";
 import { offPolicyMetrics } from "../../src/algorithm/correction/metrics.ts";
 import { readFloats } from "../../src/compute/device.ts";
-import { DEVICES } from "./devices.ts";
+import { devices, overDevices } from "../fixtures/devices.ts";
 import { BATCHES, F32, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
 
 interface CorrectionCase extends CorrectionConfig {
@@ -39,7 +39,7 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
       expect(furthest([got.metrics[key]!], [value], F64), key).toBeUndefined();
   });
 
-  describe.each(DEVICES)("weights and mask on $name", ({ device }) => {
+  overDevices("weights and mask", (device) => {
     test.each(cases.filter((c) => !c.rollout_is_batch_normalize).map((c) => ({ title: title(c), c })))(
       "$title",
       async ({ c }) => {
@@ -96,7 +96,7 @@ describe.each<CorrectionConfig>([
     if (config.rollout_is) expect([...weights!]).toEqual([1, 1, 1]);
   });
 
-  test.each(DEVICES)("on $name", async ({ device }) => {
+  test.each(devices.map((device) => ({ kind: device.info.kind, device })))("on $kind", async ({ device }) => {
     const buffers = {
       logprobs: device.upload(AT_BOUND.logprobs, "logprobs"),
       rolloutLogprobs: device.upload(AT_BOUND.rolloutLogprobs, "rollout"),
@@ -118,7 +118,7 @@ test.each(Object.keys(CORRECTION_PRESETS))("the preset %s can be planned", (name
 
 test.each([
   [{ rollout_is: "row" as never }, /token, sequence or null/],
-  [{ rollout_rs: "seq_max_k1", rollout_rs_threshold: 2 }, /use token_k1/],
+  [{ rollout_rs: "seq_max_k1", rollout_rs_threshold: 2 }, /Use token_k1/],
   [{ rollout_rs: "token_k1" }, /rollout_rs_threshold/],
   [{ rollout_rs: "token_k2", rollout_rs_threshold: "0.1_0.2" }, /from below/],
   [{ rollout_is: "token" as const, rollout_is_threshold: "5_0.5" }, /above 0/],

@@ -6,8 +6,8 @@ import { defineLoss } from "../../src/algorithm/loss/custom.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
 import { ShaderError } from "../../src/errors.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import { deviceLoss } from "./device_loss.ts";
-import { DEVICES } from "./devices.ts";
 import { F32, furthest, lossBatch, readRows } from "./golden.ts";
 
 const SMOOTH = `// L = -A tanh(sharpness (r - 1)) / sharpness
@@ -55,7 +55,7 @@ await defineLoss({
 const batch = lossBatch(readRows("pairs"), true);
 const spec = { name: "smooth", loss_agg_mode: "seq-mean-token-mean", settings: { sharpness: 2 } };
 
-describe.each(DEVICES)("a user's loss on $name", ({ name, device }) => {
+overDevices("a user's loss", (device) => {
   test.each([2, 7])("equals its host form, settings and metrics too (sharpness %f)", async (sharpness) => {
     const own = { ...spec, settings: { sharpness } };
     const want = policyLoss(batch, own);
@@ -65,12 +65,17 @@ describe.each(DEVICES)("a user's loss on $name", ({ name, device }) => {
     expect(furthest([got.metrics.share_up!], [want.metrics.share_up!], F32)).toBeUndefined();
   });
 
-  test.runIf(name === "webgpu")("is quoted with its own line number when it does not compile", async () => {
-    const error = await deviceLoss(device, batch, { ...spec, name: "broken", settings: {} }).catch((e) => e);
-    expect(error).toBeInstanceOf(ShaderError);
-    expect(error.line).toBe(4);
-    expect(error.message).toContain("let slope = t.advantage * undefined_name;");
-  });
+  test.runIf(device.info.kind === "webgpu")(
+    "is quoted with its own line number when it does not compile",
+    async () => {
+      const error = await deviceLoss(device, batch, { ...spec, name: "broken", settings: {} }).catch(
+        (e) => e,
+      );
+      expect(error).toBeInstanceOf(ShaderError);
+      expect(error.line).toBe(4);
+      expect(error.message).toContain("let slope = t.advantage * undefined_name;");
+    },
+  );
 
   test("written for the host alone runs there, and is refused where nothing may wait", async () => {
     const own = { name: "host_only", loss_agg_mode: "token-mean" };
@@ -108,7 +113,7 @@ describe("a user's estimator", () => {
   test("gets groups and its settings", () => {
     expect(Array.from(advantages(three, "median", { scale: 2 }).values)).toEqual([6, -2, 0]);
   });
-  test("is told when it gives the wrong number of advantages", () => {
-    expect(() => advantages(three, "short")).toThrow(/short as it must give 3 advantages for group 0: 1/);
+  test("must give one advantage per row", () => {
+    expect(() => advantages(three, "short")).toThrow(/short: group 0 needs 3 advantages, and there are 1/);
   });
 });

@@ -1,9 +1,11 @@
 /** Runs a host batch through the recorded loss, as a caller with data in memory would. */
-import { countRows } from "../../src/algorithm/loss/aggregation.ts";
+
 import { type RecordOptions, recordPolicyLoss } from "../../src/algorithm/loss/device.ts";
-import { type LossBatch, rowsOfTokens } from "../../src/algorithm/loss/host.ts";
+import type { LossBatch } from "../../src/algorithm/loss/host.ts";
 import type { LossResult, PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
+import { countRows } from "../../src/algorithm/rows.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
+import { rowsOfTokens } from "../../src/data/offsets.ts";
 
 export async function deviceLoss(
   device: Device,

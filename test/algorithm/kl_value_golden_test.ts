@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl/estimate.ts";
-import { klInReward, klLoss, recordKl } from "../../src/algorithm/kl/loss.ts";
-import { countRows } from "../../src/algorithm/loss/aggregation.ts";
-import { rowsOfTokens } from "../../src/algorithm/loss/host.ts";
+import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl/controller.ts";
+import { klLoss, recordKl } from "../../src/algorithm/kl/loss.ts";
+import { klInReward } from "../../src/algorithm/kl/reward.ts";
 import { recordValueLoss, valueLoss } from "../../src/algorithm/loss/value_loss.ts";
+import { countRows } from "../../src/algorithm/rows.ts";
 import { readFloats } from "../../src/compute/device.ts";
-import { DEVICES } from "./devices.ts";
+import { rowsOfTokens } from "../../src/data/offsets.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import { BATCHES, F32, F64, furthest, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
 
 interface KlCase {
@@ -57,7 +58,7 @@ describe.each(BATCHES)("on %s", (name) => {
     expect(furthest(got.dvalues, value.dvpreds.flat(), F64)).toBeUndefined();
   });
 
-  describe.each(DEVICES)("on $name", ({ device }) => {
+  overDevices("recorded", (device) => {
     const floats = (data: ArrayLike<number>) => device.upload(Float32Array.from(data), "input");
     const shared = () => ({
       mask: device.upload(mask, "mask"),

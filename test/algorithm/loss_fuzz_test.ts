@@ -1,11 +1,12 @@
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { KL_NAMES } from "../../src/algorithm/kl/estimate.ts";
 import { AGGREGATION_MODES } from "../../src/algorithm/loss/aggregation.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
-import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
+import { lossNames } from "../../src/algorithm/loss/registry.ts";
+import type { PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
 import { mulberry32 } from "../../src/random.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import { deviceLoss } from "./device_loss.ts";
-import { DEVICES } from "./devices.ts";
 import { furthest } from "./golden.ts";
 import { type RandomBatch, randomBatch } from "./random_batch.ts";
 
@@ -69,13 +70,13 @@ function trial(round: number, device: string): { spec: PolicyLossSpec; batch: Ra
   return { spec, batch };
 }
 
-describe.each(DEVICES)("random ragged batches on $name equal float64", ({ name, device }) => {
+overDevices("random ragged batches equal float64", (device) => {
   test(`${ROUNDS} of every loss, aggregation, KL and entropy term together`, {
     timeout: 600_000,
   }, async () => {
     let compared = 0;
     for (let round = 0; round < ROUNDS; round++) {
-      const { spec, batch } = trial(round, name);
+      const { spec, batch } = trial(round, device.info.kind);
       if (batch.mask.length === batch.offsets.length - 1 || isNearBound(batch)) continue;
       if (bindsTooMuch(batch, spec)) {
         await expect(deviceLoss(device, batch, spec)).rejects.toThrow(/advantages per row/);

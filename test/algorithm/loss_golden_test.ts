@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
 import type { PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import { deviceLoss } from "./device_loss.ts";
-import { DEVICES } from "./devices.ts";
 import { BATCHES, F32, F64, furthest, lossBatch, readGolden, readRows } from "./golden.ts";
 
 interface LossCase {
@@ -43,7 +43,7 @@ describe.each(BATCHES)("policy losses in float64 equal the published ones on %s"
   });
 });
 
-describe.each(DEVICES)("policy losses on $name equal the published ones", ({ device }) => {
+overDevices("policy losses equal the published ones", (device) => {
   describe.each(BATCHES)("on %s", (name) => {
     const rows = readRows(name);
     const cases = readGolden<LossCase[]>(`${name}.losses.json`);

@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { AGGREGATION_MODES } from "../../src/algorithm/loss/aggregation.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss/host.ts";
-import { lossNames, type PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
+import { lossNames } from "../../src/algorithm/loss/registry.ts";
+import type { PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
+import { overDevices } from "../fixtures/devices.ts";
 import { deviceLoss } from "./device_loss.ts";
-import { DEVICES } from "./devices.ts";
 import { F32, furthest } from "./golden.ts";
 import { randomBatch } from "./random_batch.ts";
 
@@ -90,7 +91,7 @@ describe("edges", () => {
   });
 });
 
-describe.each(DEVICES)("on $name", ({ name, device }) => {
+overDevices("the recorded loss", (device) => {
   test("windows of 64 tokens give what one window gives", async () => {
     const batch = randomBatch(77, { rows: 40, longest: 60 });
     const many = {
@@ -147,7 +148,7 @@ describe.each(DEVICES)("on $name", ({ name, device }) => {
     },
   );
 
-  test.runIf(name === "webgpu")(
+  test.runIf(device.info.kind === "webgpu")(
     "more than 65,535 workgroups of rows, with a loss that couples them",
     async () => {
       const rows = 65_536 * 64 + 3;

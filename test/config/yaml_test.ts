@@ -72,7 +72,7 @@ describe("names of the engine", () => {
   test("every built-in estimator and loss is an allowed value", async () => {
     await import("../../src/algorithm/mod.ts");
     const { estimatorNames } = await import("../../src/algorithm/advantage/registry.ts");
-    const { lossNames } = await import("../../src/algorithm/loss/resolve.ts");
+    const { lossNames } = await import("../../src/algorithm/loss/registry.ts");
     const allowed = (path: keyof typeof RLLM_FIELDS) => (RLLM_FIELDS[path] as Field).choices ?? [];
     expect(
       [...estimatorNames()].filter((name) => !allowed("rllm.algorithm.adv_estimator").includes(name)),

@@ -1,6 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { checkRollouts, packRollouts, rowAt, unpack } from "../../src/data/rollouts/builder.ts";
+import { rowAt, unpack } from "../../src/data/offsets.ts";
+import { packRollouts } from "../../src/data/rollouts/builder.ts";
+import { checkRollouts } from "../../src/data/rollouts/check.ts";
 import { jsonlRows, linesOf, readJsonl, readParquet, streamJsonl } from "../../src/data/rollouts/read.ts";
 
 const ROWS = [
@@ -34,12 +36,12 @@ describe("packing", () => {
   });
   test.each([
     [[{ mask: [1, 1], logprobs: [0] }], /logprobs has 1 tokens where mask has 2/],
-    [[{ mask: [2] }], /mask must be 0 or 1 at every token: 2 at token 0/],
-    [[{ logprobs: [0, Number.NaN] }], /logprobs must be a finite number: NaN at token 1/],
-    [[{ reward: Number.POSITIVE_INFINITY }], /reward must be a finite number: Infinity/],
-    [[{ reward: 1 }, { group: "a", reward: 1 }], /row 1: it names a group, as no row before did/],
+    [[{ mask: [2] }], /mask must be 0 or 1 at every token \(2 at token 0\)/],
+    [[{ logprobs: [0, Number.NaN] }], /logprobs must be a finite number \(NaN at token 1\)/],
+    [[{ reward: Number.POSITIVE_INFINITY }], /reward must be a finite number \(Infinity\)/],
+    [[{ reward: 1 }, { group: "a", reward: 1 }], /row 1: it names a group, and the rows before it do not/],
     [[{ mask: [1], values: [1] }, { mask: [1] }], /row 1: it has no values/],
-    [[{ reward: 1 }, { reward: 1, values: [1] }], /row 1: it has values, which the rows before it have not/],
+    [[{ reward: 1 }, { reward: 1, values: [1] }], /row 1: it has values, which the rows before it lack/],
     [[{ logprobs: 3 as never }], /must be a list of numbers/],
   ])("refuses %j", (rows, message) => {
     expect(() => packRollouts(rows)).toThrow(message);
@@ -54,12 +56,12 @@ describe("typed arrays", () => {
   test("are refused with row and token of the first number that is not finite", () => {
     const tokens = { logprobs: Float32Array.of(-1, -2, Number.NaN) };
     expect(() => checkRollouts({ ...packed, tokens })).toThrow(
-      /logprobs must be finite: NaN at row 2, token 0/,
+      /logprobs must be finite \(NaN at row 2, token 0\)/,
     );
   });
   test("are refused when lengths disagree or offsets fall", () => {
     expect(() => checkRollouts({ ...packed, mask: Uint32Array.of(1) })).toThrow(
-      /mask must have 3 numbers: 1/,
+      /mask must have 3 numbers \(1\)/,
     );
     expect(() => checkRollouts({ ...packed, offsets: Uint32Array.of(0, 3, 2, 3) })).toThrow(/must not fall/);
   });

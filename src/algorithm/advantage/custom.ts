@@ -1,10 +1,13 @@
 /** A user's own estimator: groups in, advantages per group out. */
+import { mapRows } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
-import type { SettingsSchema } from "./definition.ts";
-import { trainedLengths } from "./estimators/grpo.ts";
-import { type AdvantageBatch, type EstimatorSettings, registerEstimator } from "./registry.ts";
+import { countRows } from "../rows.ts";
+import type { SettingsSchema } from "../settings.ts";
+import { type AdvantageBatch, type EstimatorSettings, perRow } from "./definition.ts";
+import { pick } from "./groups.ts";
+import { registerEstimator } from "./registry.ts";
 
-/** One group of trajectories as a custom estimator sees it; lists run over its rows. */
+/** One group of trajectories; lists run over its rows. */
 export interface Group {
   /** Index in the batch. */
   readonly index: number;
@@ -27,54 +30,50 @@ export interface CustomEstimator<S extends EstimatorSettings> {
 
 /**
  * Registers an estimator under its name, for the trainer, configurations and the CLI.
- * @throws ConfigError when the name is taken; on use, when it gives too few or too many numbers or one that is not finite
+ * @throws {ConfigError} when the name is taken; on use, for the wrong number of advantages or one that is not finite
  */
 export function defineEstimator<S extends EstimatorSettings>(estimator: CustomEstimator<S>): void {
+  const { name, schema, settings = {} as S } = estimator;
   registerEstimator<S>({
-    name: estimator.name,
-    settings: estimator.settings ?? ({} as S),
-    ...(estimator.schema && { schema: estimator.schema }),
+    name,
+    settings,
+    ...(schema && { schema }),
     scope: "batch",
     estimate: (batch, settings) => {
       const groups = groupsOf(batch);
       const given = estimator.estimate(groups, settings, batch);
       const estimates = new Float64Array(batch.scores.length);
-      for (const group of groups) {
-        const values = checked(given[group.index], group, estimator.name);
-        for (const [k, row] of group.rows.entries()) estimates[row] = values[k]!;
-      }
-      return { level: "row", values: estimates };
+      for (const group of groups)
+        for (const [row, advantage] of checked(given[group.index], group, name)) estimates[row] = advantage;
+      return perRow(estimates);
     },
   });
 }
 
-function groupsOf(batch: AdvantageBatch): Group[] {
-  const { offsets, members } = batch.groups;
-  const lengths = trainedLengths(batch);
-  return Array.from({ length: offsets.length - 1 }, (_, index) => {
-    const rows = Array.from(members.subarray(offsets[index]!, offsets[index + 1]!));
-    return {
-      index,
-      rows,
-      rewards: rows.map((row) => batch.scores[row]!),
-      lengths: rows.map((row) => lengths[row]!),
-    };
+function groupsOf({ groups, scores, offsets, mask }: AdvantageBatch): Group[] {
+  const { trained } = countRows(offsets, mask);
+  return mapRows(groups.offsets, (index, first, end) => {
+    const rows = groups.members.subarray(first, end);
+    return { index, rows: Array.from(rows), rewards: pick(scores, rows), lengths: pick(trained, rows) };
   });
 }
 
+/** The group's rows with their advantages. */
 function checked(
   values: readonly number[] | undefined,
   { index, rows }: Group,
-  name: string,
-): readonly number[] {
+  estimator: string,
+): [row: number, advantage: number][] {
+  const fail = (why: string) =>
+    new ConfigError(`Cannot use the estimator ${estimator}: ${why}. Correct its estimate().`, {
+      kind: "code",
+    });
   if (values?.length !== rows.length)
-    throw new ConfigError(
-      `Cannot use the estimator ${name} as it must give ${rows.length} advantages for group ${index}: ${values?.length ?? "none"}.`,
-    );
-  const wrong = values.findIndex((x) => !Number.isFinite(x));
-  if (wrong >= 0)
-    throw new ConfigError(
-      `Cannot use the estimator ${name} as advantages must be finite: ${values[wrong]} for row ${rows[wrong]} of group ${index}.`,
-    );
-  return values;
+    throw fail(`group ${index} needs ${rows.length} advantages, and there are ${values?.length ?? "none"}`);
+  return values.map((advantage, k) => {
+    const row = rows[k]!;
+    if (!Number.isFinite(advantage))
+      throw fail(`advantages must be finite (${advantage} for row ${row} of group ${index})`);
+    return [row, advantage];
+  });
 }

@@ -1,11 +1,12 @@
 /** What an advantage estimator is, and what it needs of a batch. */
 import type { Advantages } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
+import type { SettingsSchema } from "../settings.ts";
 import type { Groups } from "./groups.ts";
 
 /** A packed batch as estimators see it. Per-row arrays are [N], per-token ones [T]. */
 export interface AdvantageBatch {
-  /** [N+1] */
+  /** [N+1]. */
   readonly offsets: Uint32Array;
   /** 1 = trained on. */
   readonly mask: Uint32Array;
@@ -18,7 +19,7 @@ export interface AdvantageBatch {
   readonly values?: ArrayLike<number> | undefined;
   /** Reward of the greedy rollout of each row's prompt (`remax`), [N]. */
   readonly rewardBaselines?: ArrayLike<number> | undefined;
-  /** `optimal_token_baseline` and its multi-turn form. */
+  /** For `optimal_token_baseline` and its multi-turn form, like the two fields that follow. */
   readonly oldLogprobs?: ArrayLike<number> | undefined;
   readonly sumPiSquared?: ArrayLike<number> | undefined;
   readonly rolloutIsWeights?: ArrayLike<number> | undefined;
@@ -28,16 +29,11 @@ export interface AdvantageBatch {
 
 /** The advantages of a batch, with their returns. */
 export interface Estimate extends Advantages<Float64Array> {
-  /** At the same level. Absent: as the advantages. */
+  /** At the same level. Absent: equal to the advantages. */
   readonly returns?: Float64Array | undefined;
 }
 
 export type EstimatorSettings = Readonly<Record<string, unknown>>;
-
-/** Checks settings and fills in their defaults, or throws and says what is wrong. A zod schema is one. */
-export interface SettingsSchema<S> {
-  parse(given: unknown): S;
-}
 
 export interface Estimator<S extends EstimatorSettings = EstimatorSettings> {
   readonly name: string;
@@ -45,57 +41,22 @@ export interface Estimator<S extends EstimatorSettings = EstimatorSettings> {
   readonly settings: S;
   /** Checks settings in place of the table. */
   readonly schema?: SettingsSchema<S>;
-  /** @returns rewards in, advantages out, in float64. */
+  /** Rewards in, advantages out, in float64. */
   estimate(batch: AdvantageBatch, settings: S): Estimate;
-  /** How many trained tokens couple through statistics: a `group`'s rows, or the whole `batch` (no streaming). */
+  /** How far statistics couple rows: not at all, within a `group`, or over the `batch` (which rules out streaming). */
   readonly scope: "row" | "group" | "batch";
 }
 
-/**
- * Puts the given settings over the defaults.
- * @throws ConfigError for a setting that the estimator does not know, or one of another type.
- */
-export function estimatorSettings(estimator: Estimator, given: EstimatorSettings): EstimatorSettings {
-  const part = `the estimator ${estimator.name}`;
-  if (estimator.schema) return parseSettings(estimator.schema, given, part);
-  for (const [key, value] of Object.entries(given)) {
-    if (!Object.hasOwn(estimator.settings, key))
-      throw new ConfigError(
-        `Cannot set ${key} of ${part}: it has ${Object.keys(estimator.settings).join(", ") || "no settings"}.`,
-        { path: key },
-      );
-    if (typeof value !== typeof estimator.settings[key])
-      throw new ConfigError(
-        `Cannot set ${key} of ${part} as it takes a ${typeof estimator.settings[key]}: ${value}.`,
-        { path: key },
-      );
-  }
-  return { ...estimator.settings, ...given };
+/** An estimate of one advantage per row, [N]. */
+export function perRow(values: Float64Array): Estimate {
+  return { level: "row", values };
 }
 
-/** @throws ConfigError in the schema's words; zod's carry one message per setting. */
-export function parseSettings<S>(schema: SettingsSchema<S>, given: unknown, part: string): S {
-  try {
-    return schema.parse(given);
-  } catch (error) {
-    const { issues, message } = error as {
-      message: string;
-      issues?: readonly { path: readonly PropertyKey[]; message: string }[];
-    };
-    const told = issues?.map((issue) => `${issue.path.join(".")}: ${issue.message}`).join("; ") ?? message;
-    throw new ConfigError(`Cannot take the settings of ${part} as its schema refuses them: ${told}.`, {
-      path: issues?.[0]?.path.join("."),
-    });
-  }
-}
-
+/** @throws {ConfigError} for a field that the estimator needs and the batch lacks. */
 export function needs<T>(value: T | undefined, estimator: string, field: string): T {
-  if (value === undefined)
-    throw new ConfigError(
-      `Cannot estimate ${estimator} as it needs ${field}, which the batch does not hold.`,
-      {
-        path: field,
-      },
-    );
-  return value;
+  if (value !== undefined) return value;
+  throw new ConfigError(
+    `Cannot estimate ${estimator}: it needs ${field}, which the batch does not hold. Give ${field}, or choose another estimator.`,
+    { path: field },
+  );
 }

@@ -1,8 +1,15 @@
 /** Kernels of the advantage estimators. Their references call the float64 functions of the estimators. */
-import { defineKernel, folded } from "../../compute/kernel.ts";
-import { discountedReturns, gaeRow, lastTrained } from "./estimators/gae.ts";
-import { groupNorm, leaveOneOut, lengthWeighted, passAtK } from "./estimators/grpo.ts";
+import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
+import { forEachRow } from "../../data/offsets.ts";
+import { addStrided } from "../../statistics.ts";
+import { gaeRow } from "./estimators/gae.ts";
+import { groupNorm } from "./estimators/grpo.ts";
+import { passAtK } from "./estimators/grpo_passk.ts";
+import { lengthWeighted } from "./estimators/opo.ts";
 import { baselineAdvantages, runningPower } from "./estimators/optimal_token_baseline.ts";
+import { discountedReturns, lastTrained } from "./estimators/returns.ts";
+import { leaveOneOut } from "./estimators/rloo.ts";
+import { pick } from "./groups.ts";
 
 const TOLERANCE = { relative: 2e-5, absolute: 2e-6 };
 const GROUPS_PER_WORKGROUP = 64;
@@ -10,28 +17,24 @@ const ROWS_PER_WORKGROUP = 64;
 const MAX_GROUP_WORKGROUPS = 256;
 const SUM_GROUPS = 64;
 
-/** What a group does with its scores. */
+/** What a group does with its scores: grpo, rloo, grpo_passk, opo. */
 export const GROUP_MODE = { norm: 0, others: 1, best: 2, length: 3 } as const;
 
 const groupGrid = ({ groups }: { groups: number }) =>
   [Math.min(Math.ceil(groups / GROUPS_PER_WORKGROUP), MAX_GROUP_WORKGROUPS)] as const;
 
-interface GroupOptions {
-  readonly MODE: number;
-  readonly BY_DEVIATION: number;
-  readonly ALONE_IS_ZERO?: number;
-}
+type GroupFunction = (scores: number[], lengths: number[]) => readonly number[];
 
-function groupFunction(options: GroupOptions, { ddof, epsilon }: { ddof: number; epsilon: number }) {
-  const singleton = options.ALONE_IS_ZERO ? ("zero" as const) : ("reward" as const);
-  const norm = { byDeviation: options.BY_DEVIATION === 1, ddof, epsilon, singleton };
-  const byMode: Record<number, (scores: number[], lengths: number[]) => number[]> = {
-    0: (scores) => groupNorm(scores, norm),
-    1: (scores) => leaveOneOut(scores, singleton),
-    2: (scores) => passAtK(scores, norm),
-    3: (scores, lengths) => lengthWeighted(scores, lengths),
-  };
-  return byMode[options.MODE];
+function groupFunction(
+  constants: Constants,
+  { ddof, epsilon }: { ddof: number; epsilon: number },
+): GroupFunction {
+  const singleton = constants.ALONE_IS_ZERO ? "zero" : "reward";
+  const norm = { byDeviation: constants.BY_DEVIATION === 1, ddof, epsilon, singleton } as const;
+  if (constants.MODE === GROUP_MODE.length) return lengthWeighted;
+  if (constants.MODE === GROUP_MODE.best) return (scores) => passAtK(scores, norm);
+  if (constants.MODE === GROUP_MODE.others) return (scores) => leaveOneOut(scores, singleton);
+  return (scores) => groupNorm(scores, norm);
 }
 
 export const advantageGroup = defineKernel({
@@ -48,17 +51,16 @@ export const advantageGroup = defineKernel({
   tolerance: TOLERANCE,
   grid: groupGrid,
   reference({ scores, group_offsets, members, lengths, advantages }, params, constants) {
-    const of = groupFunction(constants as unknown as GroupOptions, params);
-    for (let group = 0; group < params.groups; group++) {
-      const [first, end] = [group_offsets[group], group_offsets[group + 1]];
-      if (first === end) continue;
+    const of = groupFunction(constants, params);
+    const byLength = constants.MODE === GROUP_MODE.length;
+    forEachRow(group_offsets.subarray(0, params.groups + 1), (_, first, end) => {
+      if (first === end) return;
       const rows = constants.ORDERED
-        ? Uint32Array.from({ length: end! - first! }, (_, k) => first! + k)
+        ? Uint32Array.from({ length: end - first }, (_, k) => first + k)
         : members.subarray(first, end);
-      const pick = (from: ArrayLike<number>) => Array.from(rows, (row) => from[row]!);
-      const values = of!(pick(scores), constants.MODE === GROUP_MODE.length ? pick(lengths) : []);
+      const values = of(pick(scores, rows), byLength ? pick(lengths, rows) : []);
       for (const [k, row] of rows.entries()) advantages[row] = values[k]!;
-    }
+    });
   },
 });
 
@@ -73,18 +75,17 @@ export const advantageFixed = defineKernel({
   tolerance: TOLERANCE,
   grid: groupGrid,
   reference({ scores, advantages }, params, constants) {
-    const of = groupFunction(constants as unknown as GroupOptions, params);
+    const of = groupFunction(constants, params);
     const size = constants.VECTORS! * 4;
     for (let first = 0; first < params.groups * size; first += size)
-      advantages.set(of!(Array.from(scores.subarray(first, first + size)), []), first);
+      advantages.set(of(Array.from(scores.subarray(first, first + size)), []), first);
   },
 });
 
-/** Triples of {@link advantageSums}, added up. */
+/** Triples of {@link advantageSums} (weights, values, squares), added up. */
 function totals(sums: Float32Array): [number, number, number] {
-  const total: [number, number, number] = [0, 0, 0];
-  for (let i = 0; i < 3 * SUM_GROUPS; i++) total[i % 3]! += sums[i]!;
-  return total;
+  const [n, sum, squares] = addStrided(sums.subarray(0, 3 * SUM_GROUPS), 3);
+  return [n!, sum!, squares!];
 }
 
 export const SUMS_BYTES = 3 * SUM_GROUPS * 4;
@@ -99,17 +100,22 @@ export const advantageSums = defineKernel({
   reference({ values, weights, sums }, { count, count_epsilon }, constants) {
     const [n, sum] = constants.PASS === 1 ? totals(sums) : [0, 0];
     const centre = constants.PASS === 1 ? sum / (n + count_epsilon) : 0;
-    const parts = [0, 0, 0];
+    const weightOf = (i: number, value: number) =>
+      constants.NONZERO ? Number(value !== 0) : constants.WEIGHTED ? weights[i]! : 1;
+    let [weight, total, squares] = [0, 0, 0];
     for (let i = 0; i < count; i++) {
-      const weight = constants.NONZERO ? Number(values[i] !== 0) : constants.WEIGHTED ? weights[i] : 1;
-      if (weight === 0) continue;
-      parts[0]! += weight!;
-      parts[1]! += weight! * values[i]!;
-      parts[2]! += weight! * (values[i]! - centre) ** 2;
+      const value = values[i]!;
+      const own = weightOf(i, value);
+      if (own === 0) continue;
+      weight += own;
+      total += own * value;
+      squares += own * (value - centre) ** 2;
     }
-    const written = constants.PASS === 1 ? [2] : [0, 1];
-    for (const k of written)
-      for (let group = 0; group < SUM_GROUPS; group++) sums[3 * group + k] = group === 0 ? parts[k]! : 0;
+    // The first pass writes the first two of each triple, the second the last. One workgroup of the reference adds all.
+    for (let group = 0; group < SUM_GROUPS; group++) {
+      if (constants.PASS === 1) sums[3 * group + 2] = group === 0 ? squares : 0;
+      else sums.set(group === 0 ? [weight, total] : [0, 0], 3 * group);
+    }
   },
 });
 
@@ -159,35 +165,27 @@ export const advantageRows = defineKernel({
   tolerance: TOLERANCE,
   grid: ({ rows }) => folded(Math.ceil(rows / ROWS_PER_WORKGROUP)),
   reference({ rewards, mask, offsets, values, advantages, returns }, params, constants) {
-    const rewardAt = (t: number, row: number) =>
-      constants.TOKEN_REWARDS
-        ? rewards[t]!
-        : t === lastTrained(mask, offsets[row]!, offsets[row + 1]!)
-          ? rewards[row]!
-          : 0;
-    for (let row = 0; row < params.rows; row++) {
-      const range = {
-        first: offsets[row]!,
-        end: offsets[row + 1]!,
-        mask,
-        reward: (t: number) => rewardAt(t, row),
-      };
-      if (constants.MODE === ROWS_MODE.gae) {
-        gaeRow(range, values, params, { advantages, returns });
-        continue;
-      }
-      if (constants.MODE === ROWS_MODE.toGo) {
-        discountedReturns(range, { gamma: 1, atMasked: "carry and show" }, returns);
-        for (let t = range.first; t < range.end; t++)
-          advantages[t] = returns[t]! - (constants.BASELINE && mask[t] !== 0 ? values[row]! : 0);
-        continue;
-      }
-      const atMasked = constants.MODE === ROWS_MODE.reset ? ("reset" as const) : ("carry" as const);
-      discountedReturns(range, { gamma: params.gamma, atMasked }, returns);
-      for (let t = range.first; t < range.end; t++) advantages[t] = returns[t]!;
-    }
+    const byToken = constants.TOKEN_REWARDS === 1;
+    forEachRow(offsets.subarray(0, params.rows + 1), (row, first, end) => {
+      const last = lastTrained(mask, first, end);
+      const reward = (t: number) => (byToken ? rewards[t]! : t === last ? rewards[row]! : 0);
+      const range = { row, first, end, mask, reward };
+      if (constants.MODE === ROWS_MODE.gae) return gaeRow(range, values, params, { advantages, returns });
+      const options = returnsOptions(constants.MODE!, params.gamma);
+      discountedReturns(range, options, returns);
+      const baseline = constants.MODE === ROWS_MODE.toGo && constants.BASELINE ? values[row]! : 0;
+      for (let t = first; t < end; t++) advantages[t] = returns[t]! - (mask[t] === 0 ? 0 : baseline);
+    });
   },
 });
+
+function returnsOptions(mode: number, gamma: number): Parameters<typeof discountedReturns>[1] {
+  if (mode === ROWS_MODE.toGo) return { gamma: 1, atMasked: "carry and show" };
+  return { gamma, atMasked: mode === ROWS_MODE.reset ? "reset" : "carry" };
+}
+
+/** Fills the columns that a row does not have. */
+const NO_TOKEN = 0xffff_ffff;
 
 export const advantagePower = defineKernel({
   name: "advantage/power",
@@ -213,12 +211,11 @@ export const advantagePower = defineKernel({
       rolloutIsWeights: constants.WEIGHT ? is_weights : undefined,
     };
     power.set(runningPower(batch));
-    for (let row = 0; row < rows; row++) {
-      let next = offsets[row]!;
-      for (let t = offsets[row]!; t < offsets[row + 1]!; t++)
-        if (!constants.COMPACT || mask[t] !== 0) columns[next++] = t;
-      columns.fill(0xffff_ffff, next, offsets[row + 1]);
-    }
+    forEachRow(batch.offsets, (_, first, end) => {
+      let next = first;
+      for (let t = first; t < end; t++) if (!constants.COMPACT || mask[t] !== 0) columns[next++] = t;
+      columns.fill(NO_TOKEN, next, end);
+    });
   },
 });
 
@@ -242,7 +239,7 @@ export const advantageBaseline = defineKernel({
     const batch = {
       offsets,
       mask,
-      groups: { offsets: group_offsets.subarray(0, groups + 1), members, fixedSize: 0, ordered: false },
+      groups: { offsets: group_offsets.subarray(0, groups + 1), members },
     };
     const options = { compact: constants.COMPACT === 1, zeroTail: constants.ZERO_TAIL === 1 };
     baselineAdvantages(batch, { returns, power, advantages }, options);

@@ -2,45 +2,44 @@
 import type { Advantages } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 
-/** What the values are counted against. */
+/** The batch that advantages must fit. */
 export interface AdvantageCheck<V> {
   /** N. */
   readonly rows: number;
   /** T. */
   readonly tokens: number;
-  /** Number of values, where they are in no array (in a buffer). */
-  readonly length?: (values: V) => number;
+  /** Number of values, where they are not an array (but a buffer). */
+  readonly length?: ((values: V) => number) | undefined;
   /** Who gave them, for messages. */
-  readonly from?: string;
+  readonly from?: string | undefined;
 }
 
+const FORM = 'Give { level: "row" | "token", values }.';
+
 /**
- * Returns advantages whose level and length fit the batch; for callers without types, too.
+ * Returns advantages whose level and length fit the batch; checks what untyped callers give, too.
  * @throws {ConfigError} for a bare array, an unknown level, or a length that the level does not have
  */
-export function checkAdvantages<V>(
-  given: Advantages<V>,
-  { rows, tokens, length = lengthOf, from }: AdvantageCheck<V>,
-): Advantages<V> {
-  const refuse = (why: string) => {
-    const what = from === undefined ? "advantages" : `advantages from ${from}`;
-    throw new ConfigError(`Cannot take ${what}: ${why}.`, { path: "advantages", kind: "code" });
-  };
+export function checkAdvantages<V>(given: Advantages<V>, check: AdvantageCheck<V>): Advantages<V> {
+  const { rows, tokens, length = lengthOf, from } = check;
+  const what = from === undefined ? "advantages" : `advantages from ${from}`;
+  const refuse = (why: string) =>
+    new ConfigError(`Cannot take ${what}: ${why}`, { path: "advantages", kind: "code" });
   if (isBare(given))
-    refuse(`an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`);
+    throw refuse(
+      `an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`,
+    );
   const { level, values } = given ?? {};
   if (level !== "row" && level !== "token")
-    refuse(`there is no level ${JSON.stringify(level) ?? "undefined"}. ${FORM}`);
+    throw refuse(`there is no level ${JSON.stringify(level) ?? "undefined"}. ${FORM}`);
   const wanted = level === "row" ? rows : tokens;
   const found = values === undefined || values === null ? "none" : length(values);
   if (found !== wanted)
-    refuse(
-      `level "${level}" needs one value per ${level} (${wanted}), and there are ${found}. The batch has ${rows} rows and ${tokens} tokens`,
+    throw refuse(
+      `level "${level}" needs one value per ${level} (${wanted}), and there are ${found}. The batch has ${rows} rows and ${tokens} tokens.`,
     );
   return given;
 }
-
-const FORM = 'Give { level: "row" | "token", values }';
 
 function isBare(given: unknown): given is ArrayLike<number> {
   return Array.isArray(given) || ArrayBuffer.isView(given);
@@ -50,7 +49,7 @@ function lengthOf(values: unknown): number {
   return (values as ArrayLike<number>).length;
 }
 
-/** The advantage of a token and its row. */
+/** Reads the advantage of a token and its row. */
 export function advantageReader({
   level,
   values,
@@ -58,7 +57,7 @@ export function advantageReader({
   return level === "token" ? (t) => values[t]! : (_, row) => values[row]!;
 }
 
-/** What the loss multiplies by: the advantages, or in their place the weights of a supervised batch. */
+/** What the loss multiplies by: the advantages, or the weights of a supervised batch, [T], in their place. */
 export function factorsOf<V>({
   advantages,
   weights,

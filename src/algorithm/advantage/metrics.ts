@@ -1,7 +1,10 @@
-/** What a batch of rewards and advantages looks like: numbers for logs, and how hard the prompts were. */
+/** Metrics of rewards and advantages, and how hard the prompts were. */
 import type { Metrics } from "../../contract/backend.ts";
+import { trainedIn } from "../../data/offsets.ts";
 import { largest, mean, populationDeviation, smallest, spread } from "../../statistics.ts";
+import { countRows } from "../rows.ts";
 import type { AdvantageBatch } from "./definition.ts";
+import { memberRows, pick } from "./groups.ts";
 
 /** Whether a group teaches anything: its rewards differ, or all are at the top or at the bottom. */
 export type Difficulty = "informative" | "too_easy" | "too_hard" | "flat";
@@ -17,6 +20,7 @@ export interface GroupSummary {
   readonly advantageMax: number;
 }
 
+/** Deviation of rewards from which on they count as different. */
 const DISTINCT = 1e-8;
 
 function difficultyOf(rewards: readonly number[]): Difficulty | undefined {
@@ -28,11 +32,9 @@ function difficultyOf(rewards: readonly number[]): Difficulty | undefined {
 
 /** One summary per group, in the groups' order. `advantages` are per token, [T]. */
 export function summarizeGroups(batch: AdvantageBatch, advantages: ArrayLike<number>): GroupSummary[] {
-  const { offsets, members } = batch.groups;
-  return Array.from({ length: offsets.length - 1 }, (_, group) => {
-    const rows = Array.from(members.subarray(offsets[group], offsets[group + 1]));
-    const rewards = rows.map((row) => batch.scores[row]!);
-    const trained = rows.flatMap((row) => trainedValues(batch, row, advantages));
+  return memberRows(batch.groups).map((rows) => {
+    const rewards = pick(batch.scores, rows);
+    const trained = trainedValues(batch, rows, advantages);
     return {
       size: rows.length,
       rewardMean: mean(rewards),
@@ -44,42 +46,43 @@ export function summarizeGroups(batch: AdvantageBatch, advantages: ArrayLike<num
   });
 }
 
-function trainedValues({ offsets, mask }: AdvantageBatch, row: number, values: ArrayLike<number>): number[] {
-  const found: number[] = [];
-  for (let t = offsets[row]!; t < offsets[row + 1]!; t++) if (mask[t] !== 0) found.push(values[t]!);
-  return found;
+/** Values of the rows' trained tokens. */
+function trainedValues(
+  { offsets, mask }: AdvantageBatch,
+  rows: Iterable<number>,
+  values: ArrayLike<number>,
+): number[] {
+  return Array.from(rows, (row) => trainedIn(mask, offsets[row]!, offsets[row + 1]!)).flatMap((tokens) =>
+    tokens.map((t) => values[t]!),
+  );
 }
 
 /**
  * verl's data metrics (`critic/*`) and rLLM's difficulty breakdown (`batch/*`).
  * Rewards are those of rows with a trained token, advantages and returns those of trained tokens.
+ * @param result both [T]
  */
 export function advantageMetrics(
   batch: AdvantageBatch,
   result: { readonly advantages: ArrayLike<number>; readonly returns: ArrayLike<number> },
 ): Metrics {
-  const rows = Array.from({ length: batch.offsets.length - 1 }, (_, row) => row);
-  const filled = rows.filter((row) => trainedValues(batch, row, result.advantages).length > 0);
-  const trained = (values: ArrayLike<number>) => rows.flatMap((row) => trainedValues(batch, row, values));
+  const { trained } = countRows(batch.offsets, batch.mask);
+  const filled = Uint32Array.from(trained.keys()).filter((row) => trained[row] !== 0);
   return {
-    ...spread(
-      "critic/score",
-      filled.map((row) => batch.scores[row]!),
-    ),
-    ...spread("critic/advantages", trained(result.advantages)),
-    ...spread("critic/returns", trained(result.returns)),
+    ...spread("critic/score", pick(batch.scores, filled)),
+    ...spread("critic/advantages", trainedValues(batch, filled, result.advantages)),
+    ...spread("critic/returns", trainedValues(batch, filled, result.returns)),
     ...difficultyMetrics(summarizeGroups(batch, result.advantages)),
   };
 }
 
 function difficultyMetrics(groups: readonly GroupSummary[]): Metrics {
-  const judged = groups.filter(({ difficulty }) => difficulty !== undefined);
-  const total = judged.length;
-  const share = (kind: Difficulty) =>
-    judged.filter(({ difficulty }) => difficulty === kind).length / Math.max(total, 1);
+  const judged = groups.flatMap(({ difficulty }) => difficulty ?? []);
+  const count = (kind: Difficulty) => judged.filter((difficulty) => difficulty === kind).length;
+  const share = (kind: Difficulty) => count(kind) / Math.max(judged.length, 1);
   return {
-    "batch/total": total,
-    "batch/informative": judged.filter(({ difficulty }) => difficulty === "informative").length,
+    "batch/total": judged.length,
+    "batch/informative": count("informative"),
     "batch/fractions/effective": share("informative"),
     "batch/fractions/too_easy": share("too_easy"),
     "batch/fractions/too_hard": share("too_hard"),

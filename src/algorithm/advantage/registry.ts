@@ -1,37 +1,50 @@
 /** Every estimator by name: the built-in ones, and those that users add. */
-import { ConfigError } from "../../errors.ts";
+import { createRegistry } from "../../registry.ts";
 import type { Estimator, EstimatorSettings } from "./definition.ts";
-import { TOKEN_ESTIMATORS } from "./estimators/gae.ts";
-import { ROW_ESTIMATORS } from "./estimators/grpo.ts";
+import { gae } from "./estimators/gae.ts";
+import { gdpo } from "./estimators/gdpo.ts";
+import { gpg } from "./estimators/gpg.ts";
+import { grpo, grpoVectorized, rllmGrpo, trlGrpo } from "./estimators/grpo.ts";
+import { grpoPassk } from "./estimators/grpo_passk.ts";
+import { opo } from "./estimators/opo.ts";
+import { optimalTokenBaseline, tirOptimalTokenBaseline } from "./estimators/optimal_token_baseline.ts";
+import { prpo } from "./estimators/prpo.ts";
+import { reinforce } from "./estimators/reinforce.ts";
+import {
+  reinforcePlusPlus,
+  reinforcePlusPlusBaseline,
+  rllmReinforcePlusPlusBaseline,
+} from "./estimators/reinforce_plus_plus.ts";
+import { remax } from "./estimators/remax.ts";
+import { rloo, rlooVectorized } from "./estimators/rloo.ts";
 
-export type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./definition.ts";
+/** In the order in which names are listed. */
+const BUILT_IN: readonly Estimator[] = [
+  ...[grpo, grpoVectorized, rllmGrpo, trlGrpo, grpoPassk],
+  ...[rloo, rlooVectorized, reinforce, opo, gpg],
+  ...[reinforcePlusPlusBaseline, rllmReinforcePlusPlusBaseline, prpo, gdpo],
+  ...[gae, reinforcePlusPlus, remax, optimalTokenBaseline, tirOptimalTokenBaseline],
+];
 
-const registry = new Map<string, Estimator>(
-  [...ROW_ESTIMATORS, ...TOKEN_ESTIMATORS].map((estimator) => [estimator.name, estimator]),
-);
+const registry = createRegistry<Estimator>("estimator", {
+  setting: "adv_estimator",
+  builtIn: BUILT_IN.map((estimator) => [estimator.name, estimator]),
+  isUnique: true,
+});
 
 /**
  * Adds an estimator under its name.
- * @throws ConfigError when the name is taken.
+ * @throws {ConfigError} when the name is taken
  */
 export function registerEstimator<S extends EstimatorSettings>(estimator: Estimator<S>): void {
-  if (registry.has(estimator.name))
-    throw new ConfigError(`Cannot register the estimator ${estimator.name}: the name is taken.`, {
-      path: "adv_estimator",
-    });
-  registry.set(estimator.name, estimator as unknown as Estimator);
+  registry.register(estimator.name, estimator as unknown as Estimator);
 }
 
-/** @throws ConfigError for a name that is not registered. */
+/** @throws {ConfigError} for a name that is not registered */
 export function findEstimator(name: string): Estimator {
-  const estimator = registry.get(name);
-  if (estimator) return estimator;
-  throw new ConfigError(
-    `Cannot estimate advantages as ${JSON.stringify(name)}: known are ${estimatorNames().join(", ")}.`,
-    { path: "adv_estimator" },
-  );
+  return registry.find(name);
 }
 
 export function estimatorNames(): readonly string[] {
-  return [...registry.keys()];
+  return registry.names();
 }

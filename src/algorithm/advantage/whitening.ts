@@ -1,36 +1,41 @@
 /** Whitening of advantages over a batch, as verl's masked_whiten does it, in float64. */
 import { ConfigError } from "../../errors.ts";
-import { COUNT_EPSILON } from "../loss/aggregation.ts";
+import { COUNT_EPSILON } from "../rows.ts";
 
-export interface Moments {
-  readonly mean: number;
-  /** 1 / sqrt(variance + 1e-8). */
-  readonly scale: number;
-}
+/** Added to the variance. */
+export const WHITENING_EPSILON = 1e-8;
 
 /**
- * Weighted moments as verl's masked_whiten takes them: weights are trained tokens, the variance is Bessel's.
- * @throws ConfigError when the weights add to one or less.
+ * (x - mean) / sqrt(variance + 1e-8), with weighted moments and Bessel's correction.
+ * @param weights trained tokens of each value: lengths of rows, or the mask of tokens; where 0, the result is 0 for
+ * tokens and shifted like the others for rows
+ * @throws {ConfigError} when the weights add to one or less
+ * @see verl torch_functional.masked_whiten
  */
-export function whitening(values: ArrayLike<number>, weights: ArrayLike<number>): Moments {
-  let count = 0;
-  let sum = 0;
-  for (let i = 0; i < values.length; i++) {
-    count += weights[i]!;
-    if (weights[i] !== 0) sum += values[i]! * weights[i]!;
-  }
-  refuseTooFew(count);
-  const centre = sum / (count + COUNT_EPSILON);
-  let squares = 0;
-  for (let i = 0; i < values.length; i++)
-    if (weights[i] !== 0) squares += (values[i]! - centre) ** 2 * weights[i]!;
-  const variance = ((squares / (count + COUNT_EPSILON)) * count) / (count - 1);
-  return { mean: centre, scale: 1 / Math.sqrt(variance + 1e-8) };
+export function whiten(
+  values: Float64Array,
+  weights: ArrayLike<number>,
+  level: "row" | "token",
+): Float64Array {
+  const { mean, scale } = moments(values, weights);
+  const isMasked = (i: number) => level === "token" && weights[i] === 0;
+  return values.map((x, i) => (isMasked(i) ? 0 : (x - mean) * scale));
 }
 
+function moments(values: Float64Array, weights: ArrayLike<number>): { mean: number; scale: number } {
+  const weighted = (of: (x: number) => number) =>
+    values.reduce((total, x, i) => (weights[i] === 0 ? total : total + of(x) * weights[i]!), 0);
+  const count = weighted(() => 1);
+  refuseTooFew(count);
+  const mean = weighted((x) => x) / (count + COUNT_EPSILON);
+  const variance = ((weighted((x) => (x - mean) ** 2) / (count + COUNT_EPSILON)) * count) / (count - 1);
+  return { mean, scale: 1 / Math.sqrt(variance + WHITENING_EPSILON) };
+}
+
+/** @throws {ConfigError} when there are not two trained tokens, so that there is no variance. */
 export function refuseTooFew(count: number): void {
-  if (count <= 1)
-    throw new ConfigError(
-      `Cannot whiten as at least two trained tokens are needed: ${count}. Use an estimator without whitening, or a larger batch.`,
-    );
+  if (count > 1) return;
+  throw new ConfigError(
+    `Cannot whiten advantages: at least two trained tokens are needed (${count}). Use an estimator without whitening, or a larger batch.`,
+  );
 }

@@ -1,22 +1,22 @@
-/** Settings of the rollout correction under their published names, and its presets. */
+/** Settings of the rollout correction under their published names, the plan they amount to, and verl's presets. */
 import { ConfigError } from "../../errors.ts";
 
 /** Settings as verl's `algorithm.rollout_correction`. */
 export interface CorrectionConfig {
   /** Level of the importance weights; null = none. */
-  readonly rollout_is?: "token" | "sequence" | null;
+  readonly rollout_is?: "token" | "sequence" | null | undefined;
   /** Upper bound of the weights; `"lo_hi"` zeroes weights outside instead (IcePop). Default 2. */
-  readonly rollout_is_threshold?: number | string;
+  readonly rollout_is_threshold?: number | string | undefined;
   /** Divides the weights by their mean. */
-  readonly rollout_is_batch_normalize?: boolean;
+  readonly rollout_is_batch_normalize?: boolean | undefined;
   /** Rejection options, comma-separated: `token_k1`, `seq_sum_k1`, `seq_mean_k3`, `seq_max_k2`, ...; null = none. */
-  readonly rollout_rs?: string | null;
+  readonly rollout_rs?: string | null | undefined;
   /** One threshold for all options, or one each (comma-separated); `"lo_hi"` bounds the ratio of k1. */
-  readonly rollout_rs_threshold?: number | string | null;
+  readonly rollout_rs_threshold?: number | string | null | undefined;
   /** The sampler's log-probs serve as the old ones. */
-  readonly bypass_mode?: boolean;
+  readonly bypass_mode?: boolean | undefined;
   /** Loss of the bypass mode. */
-  readonly loss_type?: "ppo_clip" | "reinforce";
+  readonly loss_type?: "ppo_clip" | "reinforce" | undefined;
 }
 
 export interface Rejection {
@@ -44,12 +44,12 @@ export const REJECTIONS: readonly string[] = [
   "seq_max_k3",
 ];
 
-/** @throws ConfigError for a level, option or threshold that is not known. */
+/** @throws {ConfigError} for a level, option or threshold that is not known. */
 export function planCorrection(config: CorrectionConfig): CorrectionPlan {
   const level = config.rollout_is ?? undefined;
   if (level !== undefined && level !== "token" && level !== "sequence")
     throw new ConfigError(
-      `Cannot correct rollouts as rollout_is must be token, sequence or null: ${JSON.stringify(level)}.`,
+      `Cannot correct rollouts: rollout_is must be token, sequence or null (${JSON.stringify(level)}).`,
       { path: "rollout_is" },
     );
   return {
@@ -70,13 +70,16 @@ function rejectionsOf({ rollout_rs, rollout_rs_threshold }: CorrectionConfig): R
   if (!rollout_rs) return [];
   const names = [...new Set(rollout_rs.split(",").map((name) => name.trim()))];
   if (rollout_rs_threshold === undefined || rollout_rs_threshold === null)
-    throw new ConfigError("Cannot reject rollouts without rollout_rs_threshold: set it beside rollout_rs.", {
-      path: "rollout_rs_threshold",
-    });
+    throw new ConfigError(
+      "Cannot reject rollouts: rollout_rs is set, and rollout_rs_threshold is not. Set both.",
+      {
+        path: "rollout_rs_threshold",
+      },
+    );
   const thresholds = String(rollout_rs_threshold).split(",");
   if (thresholds.length !== 1 && thresholds.length !== names.length)
     throw new ConfigError(
-      `Cannot reject rollouts as rollout_rs_threshold needs 1 or ${names.length} values: ${rollout_rs_threshold}.`,
+      `Cannot reject rollouts: rollout_rs_threshold needs 1 or ${names.length} values (${rollout_rs_threshold}).`,
       { path: "rollout_rs_threshold" },
     );
   return names.map((name, i) => rejectionOf(name, thresholds[thresholds.length === 1 ? 0 : i]!));
@@ -85,45 +88,41 @@ function rejectionsOf({ rollout_rs, rollout_rs_threshold }: CorrectionConfig): R
 function rejectionOf(name: string, threshold: string): Rejection {
   if (!REJECTIONS.includes(name))
     throw new ConfigError(
-      `Cannot reject rollouts by ${JSON.stringify(name)}: use ${REJECTIONS.join(", ")}.`,
-      {
-        path: "rollout_rs",
-      },
+      `Cannot reject rollouts: there is no option ${JSON.stringify(name)}. Use ${REJECTIONS.join(", ")}.`,
+      { path: "rollout_rs" },
     );
-  const parts = name.split("_");
-  const kind = parts[parts.length - 1] as Rejection["kind"];
-  const shape = {
-    name,
-    level: parts[0] === "token" ? ("token" as const) : ("sequence" as const),
-    reduction: (parts[0] === "token" ? "mean" : parts[1]) as Rejection["reduction"],
-    kind,
-  };
+  const match = /^(?:token|seq_(sum|mean|max))_(k[123])$/.exec(name);
+  const reduction = match?.[1] as Rejection["reduction"] | undefined;
+  const kind = match?.[2] as Rejection["kind"];
+  const level = reduction ? "sequence" : "token";
+  return { name, level, reduction: reduction ?? "mean", kind, ...statisticBounds(name, kind, threshold) };
+}
+
+/** Bounds of the statistic: of k1 from those of the ratio, of k2 and k3 from above only. */
+function statisticBounds(
+  name: string,
+  kind: Rejection["kind"],
+  threshold: string,
+): { low: number; high: number } {
   const [low, high] = numbersOf(threshold, "rollout_rs_threshold");
-  if (kind === "k1")
-    return high === undefined
-      ? { ...shape, low: -Math.log(low), high: Math.log(low) }
-      : { ...shape, low: Math.log(low), high: Math.log(high) };
-  if (high !== undefined)
-    throw new ConfigError(
-      `Cannot bound ${name} from below: give one number, not ${JSON.stringify(threshold)}.`,
-      {
-        path: "rollout_rs_threshold",
-      },
-    );
-  return { ...shape, low: Number.NEGATIVE_INFINITY, high: low };
+  if (kind === "k1" && high === undefined) return { low: -Math.log(low), high: Math.log(low) };
+  if (kind === "k1") return { low: Math.log(low), high: Math.log(high!) };
+  if (high === undefined) return { low: Number.NEGATIVE_INFINITY, high: low };
+  throw new ConfigError(
+    `Cannot bound ${name} from below: its statistic is never negative (${threshold}). Give one number.`,
+    { path: "rollout_rs_threshold" },
+  );
 }
 
 /** `x` or `lo_hi`, all above 0. */
 function numbersOf(threshold: number | string, path: string): [number, number | undefined] {
-  const numbers = String(threshold).trim().split("_").map(Number);
-  const [low, high] = numbers;
-  const ordered = high === undefined || low! <= high;
-  if (numbers.length > 2 || numbers.some((x) => !(x > 0)) || !ordered)
-    throw new ConfigError(
-      `Cannot read the threshold ${JSON.stringify(threshold)}: give a number above 0, or two as "lo_hi".`,
-      { path },
-    );
-  return [low!, high];
+  const [low = 0, high, ...more] = String(threshold).trim().split("_").map(Number);
+  const isOrdered = high === undefined || low <= high;
+  if (low > 0 && isOrdered && more.length === 0) return [low, high];
+  throw new ConfigError(
+    `Cannot read the threshold ${JSON.stringify(threshold)}: it is not a number above 0, nor two as "lo_hi".`,
+    { path },
+  );
 }
 
 const GEOMETRIC = { rollout_rs: "seq_mean_k1", rollout_rs_threshold: "0.999_1.001" };
@@ -137,7 +136,10 @@ const NONE: CorrectionConfig = { rollout_is: null, rollout_rs: null };
 const CLIP: CorrectionConfig = { ...NONE, bypass_mode: true, loss_type: "ppo_clip" };
 const REINFORCE: CorrectionConfig = { ...NONE, bypass_mode: true, loss_type: "reinforce" };
 
-/** verl's presets by name. */
+/**
+ * verl's presets by name.
+ * @see verl RolloutCorrectionConfig
+ */
 export const CORRECTION_PRESETS: Readonly<Record<string, CorrectionConfig>> = {
   disabled: NONE,
   decoupled_token_is: { ...NONE, ...weights("token") },
@@ -160,11 +162,12 @@ export const CORRECTION_PRESETS: Readonly<Record<string, CorrectionConfig>> = {
   bypass_pg_token_icepop: { ...REINFORCE, ...ICEPOP },
 };
 
-/** @throws ConfigError for a name that is not a preset. */
+/** @throws {ConfigError} for a name that is not a preset. */
 export function correctionPreset(name: string): CorrectionConfig {
-  if (Object.hasOwn(CORRECTION_PRESETS, name)) return CORRECTION_PRESETS[name]!;
+  const preset = Object.hasOwn(CORRECTION_PRESETS, name) ? CORRECTION_PRESETS[name] : undefined;
+  if (preset) return preset;
   throw new ConfigError(
-    `Cannot correct rollouts by the preset ${JSON.stringify(name)}: use ${Object.keys(CORRECTION_PRESETS).join(", ")}.`,
+    `Cannot correct rollouts: there is no preset ${JSON.stringify(name)}. Use ${Object.keys(CORRECTION_PRESETS).join(", ")}.`,
     { path: "preset" },
   );
 }

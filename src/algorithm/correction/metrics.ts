@@ -1,18 +1,141 @@
-/** How far two policies are apart on the same tokens: perplexities, KL and chi-squared estimates. In float64. */
+/** Metrics of the rollout correction: how far two policies are apart on the same tokens, and what was done about it. */
 import type { Metrics } from "../../contract/backend.ts";
-import { COUNT_EPSILON } from "../loss/aggregation.ts";
+import { mapRows, trainedIn } from "../../data/offsets.ts";
+import { largest, sampleDeviation, smallest, sum } from "../../statistics.ts";
 import { clamp } from "../loss/definition.ts";
-import type { CorrectionBatch } from "./host.ts";
+import { COUNT_EPSILON } from "../rows.ts";
+import type { CorrectionPlan, Rejection } from "./config.ts";
+import type { Judgement } from "./judge.ts";
+import { type CorrectionBatch, type CorrectionRows, logRatios, SAFETY_BOUND } from "./rows.ts";
 
-/** Log-ratios are bounded by it before they are exponentiated. */
-export const SAFETY_BOUND = 20;
+export interface Weights {
+  /** Before truncation, [T]. */
+  readonly raw: Float64Array;
+  readonly weights: Float64Array;
+  /** Log-ratio of each row, [N]. */
+  readonly sums: readonly number[];
+}
 
-/** Trainer's minus sampler's log-prob, [T]. */
-export function logRatios({
-  logprobs,
-  rolloutLogprobs,
-}: Pick<CorrectionBatch, "logprobs" | "rolloutLogprobs">): Float64Array {
-  return Float64Array.from(logprobs, (x, t) => x - rolloutLogprobs[t]!);
+/** `rollout_is_*`: the weights of tokens, and by row. */
+export function weightMetrics(rows: CorrectionRows, { level, bounds }: CorrectionPlan, of: Weights): Metrics {
+  const { low, high, icepop } = bounds;
+  const { raw, weights, sums } = of;
+  const bounded = (t: number) => clamp(weights[t]!, 0, high);
+  const mean = rows.mean(bounded);
+  const rawMeans = rows.rowMeans((t) => raw[t]!);
+  return {
+    rollout_is_mean: rows.mean((t) => weights[t]!),
+    ...(level === "sequence" ? sequenceRange(sums, bounds) : tokenRange(rows, bounds, of)),
+    rollout_is_std: rows.deviation(bounded),
+    rollout_is_eff_sample_size: 1 / rows.mean((t) => (bounded(t) / (mean + COUNT_EPSILON)) ** 2),
+    ...prefixed("rollout_is_seq", {
+      ...rowMetrics(
+        rows.rowMeans((t) => weights[t]!),
+        1,
+      ),
+      fraction_high: fraction(rawMeans, (x) => x > high),
+      fraction_low: fraction(rawMeans, (x) => x < low),
+    }),
+    ...(icepop && { rollout_is_oob_ratio: rows.share((t) => raw[t]! < low || raw[t]! > high) }),
+  };
+}
+
+function tokenRange(rows: CorrectionRows, { low, high }: CorrectionPlan["bounds"], of: Weights): Metrics {
+  const trained = rows.allTrained.map((t) => of.weights[t]!);
+  return {
+    rollout_is_max: largest(trained),
+    rollout_is_min: smallest(trained),
+    rollout_is_ratio_fraction_high: rows.share((t) => of.raw[t]! > high),
+    rollout_is_ratio_fraction_low: rows.share((t) => of.raw[t]! < low),
+  };
+}
+
+function sequenceRange(sums: readonly number[], { low, high }: CorrectionPlan["bounds"]): Metrics {
+  return {
+    rollout_is_max: Math.exp(Math.min(largest(sums), SAFETY_BOUND)),
+    rollout_is_min: Math.exp(smallest(sums)),
+    rollout_is_ratio_fraction_high: fraction(sums, (x) => x > Math.log(high)),
+    rollout_is_ratio_fraction_low: fraction(sums, (x) => x < Math.log(low)),
+  };
+}
+
+/** `rollout_rs_NAME_*` of one rejection. */
+export function rejectionMetrics(rows: CorrectionRows, rejection: Rejection, found: Judgement): Metrics {
+  return prefixed(`rollout_rs_${rejection.name}`, {
+    ...statisticMetrics(rows, rejection, found.statistic),
+    ...shares(rows, (t) => found.kept[t]!),
+    ...(rejection.level === "sequence" && { seq_masked_fraction: shareOfFilled(rows, found.kept) }),
+  });
+}
+
+/** `rollout_rs_masked_fraction` and `rollout_rs_seq_masked_fraction` of all rejections together. */
+export function maskedMetrics(rows: CorrectionRows, mask: Uint32Array): Metrics {
+  return prefixed(
+    "rollout_rs",
+    shares(rows, (t) => mask[t] !== 0),
+  );
+}
+
+/** Shares of the trained tokens and of the rows that lost one. */
+function shares(rows: CorrectionRows, isKept: (t: number) => boolean): Metrics {
+  const hurt = rows.trained.map((tokens) => !tokens.every(isKept));
+  return {
+    masked_fraction: rows.share((t) => !isKept(t)),
+    seq_masked_fraction: fraction(hurt, (isHurt) => isHurt),
+  };
+}
+
+/** A sequence option counts only rows that have trained tokens, in float64. */
+function shareOfFilled({ filled, trained }: CorrectionRows, kept: readonly boolean[]): number {
+  const rejected = filled.filter((row) => !trained[row]!.every((t) => kept[t]));
+  return filled.length > 0 ? rejected.length / filled.length : 0;
+}
+
+function statisticMetrics(
+  rows: CorrectionRows,
+  rejection: Rejection,
+  { level, values }: Judgement["statistic"],
+): Metrics {
+  const { high } = rejection;
+  // Only k1 is bounded from below.
+  const low = rejection.kind === "k1" ? rejection.low : undefined;
+  const byRow = level === "row" ? Array.from(values) : rows.rowMeans((t) => values[t]!);
+  const tokens = level === "row" ? rows.spread(byRow) : values;
+  const trained = rows.allTrained.map((t) => tokens[t]!);
+  const ofFilled = rows.filled.map((row) => byRow[row]!);
+  const share = (isHit: (x: number) => boolean) =>
+    level === "row" ? fraction(ofFilled, isHit) : rows.share((t) => isHit(tokens[t]!));
+  return {
+    mean: rows.mean((t) => tokens[t]!),
+    max: largest(trained),
+    min: smallest(trained),
+    std: rows.deviation((t) => clamp(tokens[t]!, low ?? 0, high)),
+    fraction_high: share((x) => x > high),
+    fraction_low: low === undefined ? 0 : share((x) => x < low),
+    ...prefixed("seq", rowMetrics(ofFilled, 0)),
+    seq_fraction_high: fraction(ofFilled, (x) => x > high),
+    ...(low !== undefined && { seq_fraction_low: fraction(ofFilled, (x) => x < low) }),
+  };
+}
+
+function prefixed(prefix: string, metrics: Metrics): Metrics {
+  return Object.fromEntries(Object.entries(metrics).map(([key, value]) => [`${prefix}_${key}`, value]));
+}
+
+/** Share of rows: the published code takes float32 means of them, so this rounds to float32. */
+function fraction<V>(rows: readonly V[], isHit: (value: V) => boolean): number {
+  return Math.fround(rows.filter(isHit).length / rows.length);
+}
+
+/** Statistics of one number per row; NaN and infinities where there is no row. */
+function rowMetrics(values: readonly number[], centre: number): Metrics {
+  return {
+    mean: sum(values) / values.length,
+    std: values.length > 1 ? sampleDeviation(values) : 0,
+    max: largest(values),
+    min: smallest(values),
+    max_deviation: largest(values.map((x) => Math.abs(x - centre))),
+  };
 }
 
 /** Sums over one row's trained tokens. */
@@ -29,7 +152,7 @@ interface RowSums {
  */
 export function offPolicyMetrics(batch: CorrectionBatch): Metrics {
   const rows = rowSums(batch);
-  const mean = (of: (row: RowSums) => number) => rows.reduce((sum, row) => sum + of(row), 0) / rows.length;
+  const mean = (of: (row: RowSums) => number) => sum(rows.map(of)) / rows.length;
   const training = (row: RowSums) => -row.logprobs / (row.trained + COUNT_EPSILON);
   const rollout = (row: RowSums) => -row.rollout / (row.trained + COUNT_EPSILON);
   const apart = rows.map((row) => training(row) - rollout(row));
@@ -41,73 +164,68 @@ export function offPolicyMetrics(batch: CorrectionBatch): Metrics {
     k3_kl: k3,
     rollout_ppl: mean((row) => Math.exp(rollout(row))),
     rollout_log_ppl: mean(rollout),
-    log_ppl_diff: apart.reduce((sum, x) => sum + x, 0) / apart.length,
-    log_ppl_abs_diff: apart.reduce((sum, x) => sum + Math.abs(x), 0) / apart.length,
-    log_ppl_diff_max: Math.max(...apart),
-    log_ppl_diff_min: Math.min(...apart),
-    ppl_ratio: apart.reduce((sum, x) => sum + Math.exp(x), 0) / apart.length,
+    log_ppl_diff: sum(apart) / apart.length,
+    log_ppl_abs_diff: sum(apart.map(Math.abs)) / apart.length,
+    log_ppl_diff_max: largest(apart),
+    log_ppl_diff_min: smallest(apart),
+    ppl_ratio: sum(apart.map(Math.exp)) / apart.length,
     chi2_token: chi2 - 1,
     chi2_seq: mean((row) => Math.exp(2 * clamp(row.logRatio, -SAFETY_BOUND, SAFETY_BOUND))) - 1,
   };
 }
 
 function rowSums({ offsets, mask, logprobs, rolloutLogprobs }: CorrectionBatch): RowSums[] {
-  return Array.from({ length: offsets.length - 1 }, (_, row) => {
+  return mapRows(offsets, (_, first, end) => {
     const sums = { trained: 0, logprobs: 0, rollout: 0, logRatio: 0 };
-    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
+    for (let t = first; t < end; t++) {
       if (mask[t] === 0) continue;
+      const [logprob, sampled] = [logprobs[t]!, rolloutLogprobs[t]!];
       sums.trained++;
-      sums.logprobs += logprobs[t]!;
-      sums.rollout += rolloutLogprobs[t]!;
-      sums.logRatio += logprobs[t]! - rolloutLogprobs[t]!;
+      sums.logprobs += logprob;
+      sums.rollout += sampled;
+      sums.logRatio += logprob - sampled;
     }
     return sums;
   });
 }
 
 /** Means over trained tokens of rollout - training, e^x - x - 1 and e^2x, with x = training - rollout. */
-function tokenMeans(batch: CorrectionBatch): [number, number, number] {
-  const sums: [number, number, number] = [0, 0, 0];
+function tokenMeans(batch: CorrectionBatch): [kl: number, k3: number, chi2: number] {
+  const ratios = logRatios(batch);
+  let [kl, k3, chi2] = [0, 0, 0];
   let trained = COUNT_EPSILON;
-  for (const [t, x] of logRatios(batch).entries()) {
+  for (const [t, x] of ratios.entries()) {
     if (batch.mask[t] === 0) continue;
     trained++;
-    sums[0] -= x;
-    sums[1] += Math.exp(x) - x - 1;
-    sums[2] += Math.exp(2 * clamp(x, -SAFETY_BOUND, SAFETY_BOUND));
+    kl -= x;
+    k3 += Math.exp(x) - x - 1;
+    chi2 += Math.exp(2 * clamp(x, -SAFETY_BOUND, SAFETY_BOUND));
   }
-  return sums.map((sum) => sum / trained) as [number, number, number];
+  return [kl / trained, k3 / trained, chi2 / trained];
 }
 
 /**
- * How the probabilities of sampler and trainer differ, in debug form.
+ * How the probabilities of sampler and trainer differ at trained tokens.
  * @see verl debug metrics `training/rollout_probs_diff_*`
  */
-export function probabilityMetrics(batch: CorrectionBatch): Metrics {
-  const pairs: [number, number][] = [];
-  for (let t = 0; t < batch.mask.length; t++)
-    if (batch.mask[t] !== 0) pairs.push([Math.exp(batch.logprobs[t]!), Math.exp(batch.rolloutLogprobs[t]!)]);
-  const apart = pairs.map(([p, q]) => Math.abs(p - q));
-  const mean = (values: readonly number[]) => values.reduce((sum, x) => sum + x, 0) / values.length;
-  const centre = mean(apart);
-  const squares = apart.reduce((sum, x) => sum + (x - centre) ** 2, 0);
+export function probabilityMetrics({ mask, logprobs, rolloutLogprobs }: CorrectionBatch): Metrics {
+  const tokens = trainedIn(mask, 0, mask.length);
+  const trainer = tokens.map((t) => Math.exp(logprobs[t]!));
+  const sampler = tokens.map((t) => Math.exp(rolloutLogprobs[t]!));
+  const apart = trainer.map((p, k) => Math.abs(p - sampler[k]!));
   return {
     "training/rollout_probs_diff_valid": 1,
-    "training/rollout_probs_diff_max": apart.reduce((most, x) => Math.max(most, x), 0),
-    "training/rollout_probs_diff_mean": centre,
-    "training/rollout_probs_diff_std": Math.sqrt(squares / (apart.length - 1)),
-    "training/rollout_actor_probs_pearson_corr": correlation(pairs),
+    "training/rollout_probs_diff_max": Math.max(0, largest(apart)),
+    "training/rollout_probs_diff_mean": sum(apart) / apart.length,
+    "training/rollout_probs_diff_std": sampleDeviation(apart),
+    "training/rollout_actor_probs_pearson_corr": correlation(trainer, sampler),
   };
 }
 
-function correlation(pairs: readonly [number, number][]): number {
-  const n = pairs.length;
-  const [x, y] = [0, 1].map((k) => pairs.reduce((sum, pair) => sum + pair[k]!, 0) / n);
-  let [xy, xx, yy] = [0, 0, 0];
-  for (const [p, q] of pairs) {
-    xy += (p - x!) * (q - y!);
-    xx += (p - x!) ** 2;
-    yy += (q - y!) ** 2;
-  }
-  return xy / Math.sqrt(xx * yy);
+/** Pearson's. */
+function correlation(xs: readonly number[], ys: readonly number[]): number {
+  const [x, y] = [sum(xs) / xs.length, sum(ys) / ys.length];
+  const covariance = sum(xs.map((p, k) => (p - x) * (ys[k]! - y)));
+  const squares = (values: readonly number[], centre: number) => sum(values.map((p) => (p - centre) ** 2));
+  return covariance / Math.sqrt(squares(xs, x) * squares(ys, y));
 }

@@ -1,5 +1,8 @@
 /** How per-token losses become one number: the published `loss_agg_mode`s as one weight per trained token. */
+import type { Buffer, Device } from "../../compute/device.ts";
+import { forEachRow } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
+import { COUNT_EPSILON, filledRows, type RowCounts, trainedTokens } from "../rows.ts";
 
 export const AGGREGATION_MODES = [
   "token-mean",
@@ -25,29 +28,23 @@ export interface Normalisers {
   readonly compat?: "verl-2026-01" | undefined;
 }
 
-/** What aggregation needs to know of a batch: how long its rows are and how much of each is trained on. */
-export interface RowCounts {
-  /** Tokens in all rows, T. */
-  readonly tokens: number;
-  /** Trained tokens of each row (mask = 1), [N]. */
-  readonly trained: Uint32Array;
-  /** Tokens of the longest row. */
-  readonly longest: number;
-}
-
 /** The weight of a trained token: `uniform`, or `uniform / (n_i + 1e-8)` in row i where `byRow`. */
 export interface TokenWeights {
   readonly uniform: number;
   readonly byRow: boolean;
 }
 
-/** verl's masked means add it to every count. */
-export const COUNT_EPSILON = 1e-8;
-
 /**
- * Weight of every token's loss under a mode.
- * An empty denominator is refused here: the published code divides by zero and trains on NaN.
- * @throws ConfigError for an unknown mode or a batch without a trained token.
+ * Weight of every token's loss under a mode; the loss is the sum of weight times token loss over trained tokens.
+ *
+ *     token-mean                1 / trained tokens
+ *     token-sum                 1
+ *     seq-mean-token-sum        1 / rows
+ *     seq-mean-token-mean       1 / rows / (trained tokens of the row + 1e-8)
+ *     seq-mean-token-sum-norm   1 / rows / loss_scale_factor
+ *
+ * all times `dp_size`. An empty denominator is an error here: the published code divides by zero and trains on NaN.
+ * @throws {ConfigError} for an unknown mode or a batch without a trained token
  * @see verl core_algos.agg_loss
  */
 export function tokenWeights(mode: string, rows: RowCounts, given: Normalisers = {}): TokenWeights {
@@ -69,7 +66,7 @@ export function tokenWeights(mode: string, rows: RowCounts, given: Normalisers =
   };
   if (!Object.hasOwn(byMode, mode))
     throw new ConfigError(
-      `Cannot aggregate the loss as ${JSON.stringify(mode)}: use ${AGGREGATION_MODES.join(", ")}.`,
+      `Cannot aggregate the loss: there is no mode ${JSON.stringify(mode)}. Use ${AGGREGATION_MODES.join(", ")}.`,
       { path: "loss_agg_mode" },
     );
   return byMode[mode as AggregationMode]();
@@ -80,32 +77,33 @@ export function weightOfRow(weights: TokenWeights, trained: number): number {
   return weights.byRow ? weights.uniform / (trained + COUNT_EPSILON) : weights.uniform;
 }
 
-/** Trained tokens of all rows. */
-export function trainedTokens(rows: RowCounts): number {
-  return rows.trained.reduce((sum, n) => sum + n, 0);
+/** Calls `of` for every trained token, in order, with its weight. */
+export function forEachWeighted(
+  { offsets, mask }: { readonly offsets: Uint32Array; readonly mask: Uint32Array },
+  { weights, rows }: { weights: TokenWeights; rows: RowCounts },
+  of: (t: number, weight: number) => void,
+): void {
+  forEachRow(offsets, (row, first, end) => {
+    const weight = weightOfRow(weights, rows.trained[row]!);
+    for (let t = first; t < end; t++) if (mask[t] !== 0) of(t, weight);
+  });
 }
 
-/** Rows with at least one trained token. */
-export function filledRows(rows: RowCounts): number {
-  return rows.trained.reduce((sum, n) => sum + (n > 0 ? 1 : 0), 0);
+/** Weights by row, [N], uploaded for a kernel; a placeholder where the aggregation does not need them. */
+export function uploadRowWeights(device: Device, weights: TokenWeights, rows: RowCounts): Buffer {
+  const table = weights.byRow ? rowWeights(weights, rows) : new Float32Array(1);
+  return device.upload(table, "row weights");
 }
 
-/** Counts of a packed batch on the host. */
-export function countRows(offsets: Uint32Array, mask: Uint32Array): RowCounts {
-  const rows = offsets.length - 1;
-  const trained = new Uint32Array(rows);
-  let longest = 0;
-  for (let row = 0; row < rows; row++) {
-    longest = Math.max(longest, offsets[row + 1]! - offsets[row]!);
-    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) trained[row]! += mask[t] === 0 ? 0 : 1;
-  }
-  return { tokens: offsets[rows]!, trained, longest };
+/** The weight of a token of each row, [N]. */
+export function rowWeights(weights: TokenWeights, rows: RowCounts): Float32Array {
+  return Float32Array.from(rows.trained, (n) => weightOfRow(weights, n));
 }
 
 function denominator(name: string, value: number): number {
   if (value > 0 && Number.isFinite(value)) return value;
   throw new ConfigError(
-    `Cannot aggregate the loss as ${name} must be above 0: ${value}. The batch has no trained token (mask = 1); drop it before the update.`,
+    `Cannot aggregate the loss: ${name} must be above 0 (${value}). Where the batch has no trained token (mask = 1), drop it before the update.`,
     { path: name },
   );
 }

@@ -2,10 +2,10 @@
 import type { ParamTypes } from "../../compute/kernel.ts";
 import { loadShader } from "../../compute/shader.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { SettingsSchema } from "../advantage/definition.ts";
-import type { LossPlan, LossSettings, ShaderSettings, Token, TokenLoss } from "./definition.ts";
+import type { SettingsSchema } from "../settings.ts";
+import type { LossPlan, LossSettings, MetricNames, Token, TokenLoss } from "./definition.ts";
 import { definePass } from "./kernels.ts";
-import { registerLoss } from "./resolve.ts";
+import { registerLoss } from "./registry.ts";
 
 export interface CustomLoss<S extends LossSettings = LossSettings> {
   readonly name: string;
@@ -13,18 +13,18 @@ export interface CustomLoss<S extends LossSettings = LossSettings> {
   readonly settings: S;
   /** Checks them and fills in defaults: a zod schema, or any object with `parse`. */
   readonly schema?: SettingsSchema<S>;
-  /** Names of the three numbers that are averaged over trained tokens; null is not reported. */
-  readonly metrics?: readonly [string | null, string | null, string | null];
+  /** Names of the three numbers that are averaged over trained tokens. */
+  readonly metrics?: MetricNames;
   /** The loss in float64, for the host. Without `wgsl`, the only form. */
   readonly token?: (t: Token, settings: S) => TokenLoss;
   /**
-   * `fn token_loss(t: Token) -> TokenLoss`, with whatever it calls. Its settings are `params.settings.NAME`;
-   * `Token`, `TokenLoss`, `bounded` and `count` are those of shaders/loss/policy.wgsl. Line numbers in errors are its own.
+   * `fn token_loss(t: Token) -> TokenLoss`, with the functions it calls. Its settings are `params.settings.NAME`;
+   * `Token`, `TokenLoss`, `bounded` and `count` are those of shaders/loss/policy.wgsl. Errors quote its own line numbers.
    */
   readonly wgsl?: string;
 }
 
-/** Sections of loss/policy.wgsl that a user's loss takes the place of. */
+/** Sections of loss/policy.wgsl that a user's loss replaces. */
 const SETTINGS_SECTION = /\/\/--- settings ---[\s\S]*?\/\/--- end of settings ---/;
 const LOSSES_SECTION = /\/\/--- losses ---[\s\S]*?\/\/--- end of losses ---/;
 
@@ -33,50 +33,58 @@ const SCALARS_PER_VECTOR = 4;
 
 /**
  * Registers a loss under its name, for specs, configurations and the CLI.
- * @throws ConfigError when the name is taken, when neither form is given, or when `wgsl` lacks its function
+ * @throws {ConfigError} when the name is taken, when neither form is given, or when `wgsl` lacks its function
  */
 export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): Promise<void> {
-  const { name, settings, wgsl } = loss;
+  const { name, settings, schema, wgsl } = loss;
   if (!wgsl && !loss.token)
-    throw new ConfigError(`Cannot register the loss ${name}: give token, wgsl, or both.`, { path: "loss" });
-  const params = wgsl ? settingParams(settings) : {};
-  const source = wgsl && composeLoss(wgsl, Object.keys(params), await loadShader("loss/policy"));
-  const token = (own: LossSettings) => (t: Token) => hostForm(loss)(t, own as S);
-  const metrics = loss.metrics ?? [null, null, null];
-  const planWith = (own: LossSettings): LossPlan => ({ code: 0, settings: {}, token: token(own), metrics });
-  const types = Object.fromEntries(Object.keys(params).map((key) => [key, "f32"])) as ParamTypes;
-  // The kernel's values carry the settings, so that one pipeline serves all of them.
-  const fromValues = (t: Token, values: ShaderSettings) => hostForm(loss)(t, values as unknown as S);
-  const kernel =
-    source &&
-    definePass({
-      name: `loss ${name}`,
-      source,
-      settings: types,
-      plan: { ...planWith({}), token: fromValues },
+    throw new ConfigError(`Cannot register the loss ${name}: it has no form. Give token, wgsl, or both.`, {
+      path: "loss",
     });
+  const planWith = (own: S): LossPlan => ({
+    code: 0,
+    settings: {},
+    token: (t) => hostForm(loss)(t, own),
+    metrics: loss.metrics ?? [null, null, null],
+  });
+  const custom = wgsl ? await wgslForm(loss, wgsl, planWith) : undefined;
   registerLoss({
     name,
     settings,
-    ...(loss.schema && { schema: loss.schema }),
-    plan: (own) => ({
-      ...planWith(own),
-      custom: kernel ? { kernel: kernel as never, params: { ...params, ...own } } : null,
-    }),
+    ...(schema && { schema }),
+    plan: (own) => ({ ...planWith(own as S), custom: custom?.(own) ?? null }),
   });
+}
+
+/** The fused pass of a WGSL loss, by its settings: their values are params, so that one pipeline serves all of them. */
+async function wgslForm<S extends LossSettings>(
+  loss: CustomLoss<S>,
+  wgsl: string,
+  planWith: (own: S) => LossPlan,
+): Promise<(own: LossSettings) => NonNullable<LossPlan["custom"]>> {
+  const params = settingParams(loss.settings);
+  const names = Object.keys(params);
+  const kernel = definePass({
+    name: `loss ${loss.name}`,
+    source: composeLoss(wgsl, names, await loadShader("loss/policy")),
+    settings: Object.fromEntries(names.map((name) => [name, "f32"])) as ParamTypes,
+    plan: {
+      ...planWith(loss.settings),
+      token: (t, values) => hostForm(loss)(t, values as unknown as S),
+    },
+  });
+  return (own) => ({ kernel: kernel as never, params: { ...params, ...own } });
 }
 
 /**
  * The module of a WGSL loss: the user's text first, so that compilers count its lines from 1, then the frame.
- * @throws ConfigError when the text does not define `token_loss`
+ * @throws {ConfigError} when the text does not define `token_loss`
  */
 export function composeLoss(wgsl: string, settings: readonly string[], frame: string): string {
   if (!/\bfn\s+token_loss\s*\(/.test(wgsl))
     throw new ConfigError(
-      "Cannot join the loss to the fused pass: it must define `fn token_loss(t: Token) -> TokenLoss`.",
-      {
-        path: "wgsl",
-      },
+      "Cannot join the loss to the fused pass: it does not define token_loss. Give `fn token_loss(t: Token) -> TokenLoss`.",
+      { path: "wgsl" },
     );
   const fields = settings.map((name) => `  ${name}: f32,\n`).join("");
   const joined = frame.replace(SETTINGS_SECTION, `struct Settings {\n${fields}}`).replace(LOSSES_SECTION, "");
@@ -98,10 +106,7 @@ function hostForm<S extends LossSettings>({
 }: CustomLoss<S>): (t: Token, settings: S) => TokenLoss {
   if (token) return token;
   throw new UnsupportedError(
-    `Cannot take the loss ${name} on the host: it has a WGSL form alone. Give token too.`,
-    {
-      part: "loss",
-      capability: name,
-    },
+    `Cannot take the loss ${name} on the host: it has only a WGSL form. Give token too.`,
+    { part: "loss", capability: name },
   );
 }

@@ -1,8 +1,8 @@
 /** What a policy loss is: one function of a token, its settings under their published names, and its metrics. */
 import type { Kernel } from "../../compute/kernel.ts";
-import { ConfigError } from "../../errors.ts";
-import { parseSettings, type SettingsSchema } from "../advantage/definition.ts";
-import type { Normalisers, RowCounts } from "./aggregation.ts";
+import type { RowCounts } from "../rows.ts";
+import { mergeSettings, type SettingsSchema } from "../settings.ts";
+import type { Normalisers } from "./aggregation.ts";
 
 /** One trained token as a loss sees it. */
 export interface Token {
@@ -10,7 +10,7 @@ export interface Token {
   /** logprob - oldLogprob. */
   readonly d: number;
   readonly advantage: number;
-  /** What the loss's {@link RowStatistic} found for the token's row; for `selects`, a = 1 where it was selected. */
+  /** The loss's {@link RowStatistic} of the token's row; with a {@link Selection}, a = 1 where the token is selected. */
   readonly a: number;
   readonly b: number;
 }
@@ -21,6 +21,9 @@ export interface TokenLoss {
   readonly slope: number;
   readonly metrics: readonly [number, number, number];
 }
+
+/** A loss as a function of one trained token, in float64. */
+export type TokenFunction = (t: Token, s: ShaderSettings) => TokenLoss;
 
 /** Settings as the fused pass takes them: absolute bounds of the ratio, not distances from 1. */
 export interface ShaderSettings {
@@ -37,7 +40,7 @@ export interface ShaderSettings {
   readonly lambda_neg: number;
 }
 
-/** Numbers found per row before the pass, for losses whose tokens are coupled through their row. */
+/** Two numbers per row, computed before the pass, for losses whose tokens are coupled through their row. */
 export type RowStatistic =
   | "mean-log-ratio"
   | "geometric-mean"
@@ -45,7 +48,7 @@ export type RowStatistic =
   | "sequence-sum-surrogate"
   | "vespo";
 
-/** Tokens chosen by their covariance of log-prob and advantage, before the pass. */
+/** Tokens chosen before the pass by the covariance of their log-prob and advantage. */
 export interface Selection {
   readonly kind: "largest" | "random-between";
   /** Share of the trained tokens; at least one is chosen. */
@@ -61,26 +64,31 @@ export interface Selection {
 
 export type LossSettings = Readonly<Record<string, number>>;
 
-/** A loss with its settings put in. */
+/** The mode and normalisers of a loss that brings its own aggregation. */
+export type Aggregation = (rows: RowCounts) => { readonly mode: string; readonly given: Normalisers };
+
+/** Names of the three averaged numbers; null is not reported. */
+export type MetricNames = readonly [string | null, string | null, string | null];
+
+/** A loss under its settings: what the pass over the tokens computes. */
 export interface LossPlan {
   /** Branch of `token_loss` in loss/policy.wgsl. */
   readonly code: number;
-  readonly settings: Partial<ShaderSettings>;
+  readonly settings: { readonly [K in keyof ShaderSettings]?: number | undefined };
   /** The same branch in float64. */
-  token(t: Token, s: ShaderSettings): TokenLoss;
-  /** A user's loss: its own fused pass and settings. Null: a function of the host alone. */
-  readonly custom?: { readonly kernel: Kernel; readonly params: LossSettings } | null;
+  readonly token: TokenFunction;
+  /** A user's loss: its fused pass and settings. Null: a function of the host alone. */
+  readonly custom?: { readonly kernel: Kernel; readonly params: LossSettings } | null | undefined;
   readonly rows?: RowStatistic | undefined;
   readonly selection?: Selection;
   /** Aggregation that the published loss imposes, whatever `loss_agg_mode` says. */
-  aggregation?(rows: RowCounts): { readonly mode: string; readonly given: Normalisers };
-  /** Names of the three averaged numbers; `null` is not reported. */
-  readonly metrics: readonly [string | null, string | null, string | null];
-  /** Metrics made from the averages. */
-  derived?(metrics: Readonly<Record<string, number>>): Record<string, number>;
+  readonly aggregation?: Aggregation;
+  readonly metrics: MetricNames;
+  /** Metrics computed from the three averages. */
+  readonly derived?: (averages: readonly [number, number, number]) => Record<string, number>;
   /** Where the k3 estimate is cut off. Default verl's 10. */
   readonly klBound?: number;
-  /** Where the row statistic holds the importance weights already: in the slopes, or in values and slopes. */
+  /** Where the row statistic already contains the importance weights: in the slopes, or in values and slopes. */
   readonly weightsInRows?: "slope" | "all" | undefined;
 }
 
@@ -93,6 +101,7 @@ export interface LossDefinition {
   plan(settings: LossSettings): LossPlan;
 }
 
+/** Settings without effect. */
 const EMPTY_SETTINGS: ShaderSettings = {
   low: 0,
   high: 0,
@@ -107,33 +116,20 @@ const EMPTY_SETTINGS: ShaderSettings = {
   lambda_neg: 0,
 };
 
-/** All settings of the pass, those a loss does not use at rest. */
-export function shaderSettings(plan: LossPlan): ShaderSettings {
-  return { ...EMPTY_SETTINGS, ...plan.settings };
+/** In the order of the shader's params. */
+export const SETTING_NAMES = Object.keys(EMPTY_SETTINGS) as readonly (keyof ShaderSettings)[];
+
+/** All settings of the pass; those that a loss does not use have no effect. */
+export function shaderSettings(plan: Pick<LossPlan, "settings">): ShaderSettings {
+  return { ...EMPTY_SETTINGS, ...plan.settings } as ShaderSettings;
 }
 
 /**
- * Puts the given settings over the defaults.
- * @throws ConfigError for a setting that the loss does not know or that is not a finite number.
+ * The plan of a loss with the given settings over its defaults.
+ * @throws {ConfigError} for a setting that the loss does not know, one that is not a number, or what the loss refuses
  */
 export function planLoss(definition: LossDefinition, given: LossSettings): LossPlan {
-  const { schema, name } = definition;
-  if (schema) return definition.plan(parseSettings(schema, given, `the loss ${name}`));
-  for (const [key, value] of Object.entries(given)) {
-    if (!Object.hasOwn(definition.settings, key))
-      throw new ConfigError(
-        `Cannot set ${key} of the loss ${definition.name}: it has ${Object.keys(definition.settings).join(", ") || "no settings"}.`,
-        { path: key },
-      );
-    if (typeof value !== "number" || Number.isNaN(value))
-      throw new ConfigError(
-        `Cannot set ${key} of the loss ${definition.name} as it takes a number: ${value}.`,
-        {
-          path: key,
-        },
-      );
-  }
-  return definition.plan({ ...definition.settings, ...given });
+  return definition.plan(mergeSettings("loss", definition, given));
 }
 
 /** 1 where the condition holds: what a fraction is the mean of. */

@@ -1,22 +1,20 @@
 /** Records the policy loss on a device: everything stays in GPU buffers, only the partial sums are read back. */
-
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
-import type { Advantages } from "../../contract/backend.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { checkAdvantages } from "../advantage/level.ts";
-import { type RowCounts, trainedTokens, weightOfRow } from "./aggregation.ts";
-import { missing } from "./host.ts";
+import { F32_BYTES, finiteF32 } from "../f32.ts";
+import { type RowCounts, trainedTokens } from "../rows.ts";
+import { rowWeights } from "./aggregation.ts";
+import { type LossPlan, SETTING_NAMES, type Selection, type ShaderSettings } from "./definition.ts";
+import { checkTerms } from "./host.ts";
 import {
   ENTROPY_GROUPS,
-  finiteF32,
   lossEntropy,
   lossPolicy,
   lossRows,
   PASS_CONSTANTS,
   PASS_GROUPS,
   ROW_STATISTICS,
-  SETTING_NAMES,
-  SLOT,
 } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
 import {
@@ -26,79 +24,49 @@ import {
   type ResolvedLoss,
   resolveLoss,
 } from "./resolve.ts";
+import { type LossBuffers, type Seats, seatStreams } from "./seats.ts";
 import { recordSelection } from "./selection_kernels.ts";
-
-/** A packed batch on the device. Per-token buffers hold T elements. */
-export interface LossBuffers {
-  readonly logprobs: Buffer;
-  /** Policy at the start of the update. Absent: the current log-probs, detached (ratio 1). */
-  readonly oldLogprobs?: Buffer | undefined;
-  readonly refLogprobs?: Buffer | undefined;
-  /** f32; the weights of `cross_entropy`. */
-  readonly advantages: Advantages<Buffer>;
-  /** u32, 1 = trained on. */
-  readonly mask: Buffer;
-  /** f32, multiplied into the loss. */
-  readonly isWeights?: Buffer | undefined;
-  /** u32 [N+1]. */
-  readonly offsets: Buffer;
-  /** u32 [T]: row of each token. */
-  readonly trajectoryOfToken: Buffer;
-  /** f32: needed for an entropy bonus; given without one, only the metric is taken. */
-  readonly entropy?: Buffer | undefined;
-}
+import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
 
 export interface RecordedLoss {
   /** f32 [T], d(loss)/d(logprob); 0 where mask = 0. */
   readonly dlogprobs: Buffer;
   /** f32 [T], d(loss)/d(entropy), where the batch holds entropies; 0 where mask = 0. */
   readonly dentropy?: Buffer | undefined;
-  /** What to read back, with whatever else the caller reads at the end of its step. */
+  /** What {@link decode} needs, to be read together with whatever else the caller reads at the end of its step. */
   readonly reads: readonly ReadRequest[];
   /**
-   * Loss and metrics from what `reads` brought.
-   * @throws ConfigError when trained tokens held non-finite values.
+   * Loss and metrics.
+   * @param data what `reads` returned
+   * @throws {ConfigError} when trained tokens held values that are not finite
    */
   decode(data: readonly Data[]): LossResult;
-  /** Gives the buffers above back. */
+  /** Releases the buffers above and the workspace. */
   release(): void;
 }
 
 export interface RecordOptions {
   /** Tokens per dispatch, a multiple of 64. Default: what one binding holds. */
-  readonly windowTokens?: number;
+  readonly windowTokens?: number | undefined;
 }
 
-const F32_BYTES = 4;
-/** Elements per slice alignment. */
-const ALIGNMENT = 64;
-const TABLE_COLUMNS = 4;
+export interface DeviceLossBatch extends RecordOptions {
+  readonly buffers: LossBuffers;
+  /** As {@link countRows} gives them. */
+  readonly counts: RowCounts;
+}
 
 /**
  * Records value, gradient and metrics of a policy loss. Nothing waits: submit or read when the step is complete.
  * @param spec the loss under its published name; see {@link PolicyLossSpec}
- * @param batch buffers, and the counts of the rows as {@link countRows} gives them
- * @throws ConfigError for an unknown loss, setting or mode, an input that the loss needs and the batch lacks, or
+ * @throws {ConfigError} for an unknown loss, setting or mode, an input that the loss needs and the batch lacks, or
  * advantages whose buffer does not hold what their level says
+ * @throws {UnsupportedError} for a loss that is a function of the host, or inputs that do not fit one kernel
  */
-export function recordPolicyLoss(
-  device: Device,
-  spec: PolicyLossSpec,
-  batch: { readonly buffers: LossBuffers; readonly counts: RowCounts } & RecordOptions,
-): RecordedLoss {
+export function recordPolicyLoss(device: Device, spec: PolicyLossSpec, batch: DeviceLossBatch): RecordedLoss {
   const loss = resolveLoss(spec, batch.counts);
-  if (loss.klCode !== 0 && !batch.buffers.refLogprobs) throw missing("refLogprobs", "the KL term");
-  if (loss.entropyCoef !== 0 && !batch.buffers.entropy) throw missing("entropy", "the entropy bonus");
+  checkTerms(loss, batch.buffers);
   return new Recording(device, loss, batch).record();
-}
-
-interface Layout {
-  readonly rowStride: number;
-  readonly partialsAt: number;
-  readonly windows: number;
-  readonly entropyAt: number;
-  readonly thresholdAt: number;
-  readonly length: number;
 }
 
 /** One call of {@link recordPolicyLoss}. */
@@ -108,45 +76,37 @@ class Recording {
   private readonly buffers: LossBuffers;
   private readonly counts: RowCounts;
   private readonly kernel: typeof lossPolicy;
-  private readonly windowTokens: number;
+  private readonly windows: readonly Window[];
   private readonly layout: Layout;
   private readonly workspace: Buffer;
   private readonly dlogprobs: Buffer;
-  private readonly advantages: Advantages<Buffer>;
+  private readonly isPerToken: boolean;
 
-  constructor(
-    device: Device,
-    loss: ResolvedLoss,
-    batch: { readonly buffers: LossBuffers; readonly counts: RowCounts } & RecordOptions,
-  ) {
+  constructor(device: Device, loss: ResolvedLoss, { buffers, counts, windowTokens }: DeviceLossBatch) {
+    const { tokens, trained } = counts;
+    const size = windowTokens ?? maxWindow(device);
+    const length = (buffer: Buffer) => buffer.byteLength / F32_BYTES;
     this.device = device;
     this.loss = loss;
-    this.buffers = batch.buffers;
-    this.counts = batch.counts;
+    this.buffers = buffers;
+    this.counts = counts;
     this.kernel = passKernel(loss);
-    const { tokens, trained } = batch.counts;
-    this.windowTokens = batch.windowTokens ?? maxWindow(device);
-    this.advantages = checkAdvantages(batch.buffers.advantages, {
-      rows: trained.length,
-      tokens,
-      length: (buffer) => buffer.byteLength / F32_BYTES,
-    });
-    this.layout = layOut(tokens, trained.length, this.windowTokens);
+    this.windows = windowsOf(tokens, size);
+    this.isPerToken =
+      checkAdvantages(buffers.advantages, { rows: trained.length, tokens, length }).level === "token";
+    this.layout = layOut(tokens, trained.length, size);
     this.workspace = device.alloc(this.layout.length * F32_BYTES, "loss workspace");
     this.dlogprobs = device.alloc(tokens * F32_BYTES, "dlogprobs");
-  }
-
-  private get perToken(): boolean {
-    return this.advantages.level === "token";
   }
 
   record(): RecordedLoss {
     const { plan } = this.loss;
     if (plan.rows || plan.selection) this.refuseSeveralBindings();
     this.fillTable();
-    if (plan.rows) this.recordRows();
+    if (plan.rows) this.recordRows(plan.rows);
     if (plan.selection) this.recordSelection(plan.selection);
-    for (const [index, window] of this.windows().entries()) this.recordPass(index, window);
+    const seats = seatStreams(this.loss, this.buffers);
+    for (const [index, window] of this.windows.entries()) this.recordPass(seats, index, window);
     const dentropy = this.buffers.entropy && this.recordEntropy(this.buffers.entropy);
     return {
       dlogprobs: this.dlogprobs,
@@ -168,77 +128,60 @@ class Recording {
   private fillTable(): void {
     const { weight, termWeight } = this.loss;
     const byRow = weight.byRow ? weight : termWeight;
-    if (byRow.byRow)
-      this.device.write(
-        this.workspace,
-        Float32Array.from(this.counts.trained, (n) => weightOfRow(byRow, n)),
-      );
-    if (this.perToken) return;
+    if (byRow.byRow) this.device.write(this.workspace, rowWeights(byRow, this.counts));
+    if (this.isPerToken) return;
     const bytes = this.counts.trained.length * F32_BYTES;
     const column = this.workspace.slice(this.layout.rowStride * F32_BYTES, bytes);
-    this.device.copy(this.advantages.values, column, bytes);
+    this.device.copy(this.buffers.advantages.values, column, bytes);
   }
 
-  private recordRows(): void {
-    const { buffers, loss, layout } = this;
-    const { low, high, delta } = loss.settings;
+  private recordRows(statistic: NonNullable<LossPlan["rows"]>): void {
+    const { workspace, isPerToken } = this;
+    const { logprobs, oldLogprobs, isWeights, mask, offsets, advantages } = this.buffers;
+    const { low, high, delta } = this.loss.settings;
     this.device.dispatch(lossRows, {
       buffers: {
-        logprobs: buffers.logprobs,
-        old: buffers.oldLogprobs ?? buffers.logprobs,
-        mask: buffers.mask,
-        offsets: buffers.offsets,
-        advantages: this.perToken ? this.advantages.values : buffers.logprobs,
-        is_weights: buffers.isWeights ?? buffers.logprobs,
-        workspace: this.workspace,
+        logprobs,
+        old: oldLogprobs ?? logprobs,
+        mask,
+        offsets,
+        advantages: isPerToken ? advantages.values : logprobs,
+        is_weights: isWeights ?? logprobs,
+        workspace,
       },
-      params: { rows: this.counts.trained.length, row_stride: layout.rowStride, low, high, delta },
+      params: { rows: this.counts.trained.length, row_stride: this.layout.rowStride, low, high, delta },
       constants: {
-        STATISTIC: ROW_STATISTICS.indexOf(loss.plan.rows!),
-        OLD: flag(buffers.oldLogprobs),
-        TOKEN_ADVANTAGE: flag(this.perToken),
-        WEIGHT: flag(buffers.isWeights),
+        STATISTIC: ROW_STATISTICS.indexOf(statistic),
+        OLD: flag(oldLogprobs),
+        TOKEN_ADVANTAGE: flag(isPerToken),
+        WEIGHT: flag(isWeights),
       },
     });
   }
 
-  private recordSelection(selection: NonNullable<ResolvedLoss["plan"]["selection"]>): void {
-    recordSelection(this.device, selection, {
-      buffers: this.buffers,
-      counts: this.counts,
-      keys: this.dlogprobs,
-      workspace: this.workspace,
-      rowStride: this.layout.rowStride,
-      thresholdAt: this.layout.thresholdAt,
-    });
+  private recordSelection(selection: Selection): void {
+    const { buffers, counts, workspace, dlogprobs: keys } = this;
+    const { rowStride, thresholdAt } = this.layout;
+    recordSelection(this.device, selection, { buffers, counts, keys, workspace, rowStride, thresholdAt });
   }
 
   private refuseSeveralBindings(): void {
     const { tokens } = this.counts;
     const held = maxWindow(this.device);
-    if (tokens > held)
-      throw new UnsupportedError(
-        `Cannot take the loss ${this.loss.name} over ${tokens} tokens at once: it couples tokens, and one binding holds ${held}. Split the batch by rows.`,
-        { part: "loss", capability: "coupled losses over several bindings" },
-      );
+    if (tokens <= held) return;
+    throw new UnsupportedError(
+      `Cannot take the loss ${this.loss.name} over ${tokens} tokens at once: it couples tokens, and one binding holds ${held}. Split the batch by rows.`,
+      { part: "loss", capability: "coupled losses over several bindings" },
+    );
   }
 
-  private windows(): { first: number; tokens: number }[] {
-    const windows: { first: number; tokens: number }[] = [];
-    for (let first = 0; first < this.counts.tokens; first += this.windowTokens)
-      windows.push({ first, tokens: Math.min(this.windowTokens, this.counts.tokens - first) });
-    return windows;
-  }
-
-  private recordPass(index: number, { first, tokens }: { first: number; tokens: number }): void {
-    const { loss, buffers, layout } = this;
+  private recordPass({ slots, riding, constants }: Seats, index: number, { first, tokens }: Window): void {
+    const { loss, buffers, layout, workspace } = this;
     const window = (buffer: Buffer) =>
       tokens === this.counts.tokens ? buffer : buffer.slice(first * F32_BYTES, tokens * F32_BYTES);
-    const dlogprobs = window(this.dlogprobs);
-    const seats = this.seat();
-    if (seats.riding) this.device.copy(window(seats.riding), dlogprobs, tokens * F32_BYTES);
-    const logprobs = window(buffers.logprobs);
-    const slot = (k: number) => (seats.slots[k] ? window(seats.slots[k]) : logprobs);
+    const [logprobs, dlogprobs] = [window(buffers.logprobs), window(this.dlogprobs)];
+    if (riding) this.device.copy(window(riding), dlogprobs, tokens * F32_BYTES);
+    const slot = (k: number) => (slots[k] ? window(slots[k]) : logprobs);
     this.device.dispatch(this.kernel, {
       buffers: {
         logprobs,
@@ -247,7 +190,7 @@ class Recording {
         slot1: slot(0),
         slot2: slot(1),
         slot3: slot(2),
-        workspace: this.workspace,
+        workspace,
         dlogprobs,
       },
       params: {
@@ -261,7 +204,7 @@ class Recording {
         kl_bound: finiteF32(loss.klBound),
         ...settingParams(loss),
       },
-      constants: { ...this.constants(), ...seats.constants },
+      constants: { ...this.constants(), ...constants },
     });
   }
 
@@ -274,44 +217,23 @@ class Recording {
       MASKED: flag(trainedTokens(this.counts) < this.counts.tokens),
       ROW_WEIGHTED: flag(weight.byRow),
       KL_ROW_WEIGHTED: flag(klCode !== 0 && termWeight.byRow),
-      ROW_ADVANTAGE: flag(!this.perToken),
+      ROW_ADVANTAGE: flag(!this.isPerToken),
       ROW_COUPLED: flag(plan.rows),
       WEIGHTED_SLOPE: flag(plan.weightsInRows !== "slope"),
     };
   }
 
-  /** Gives each optional stream a slot. The fourth rides in the output; a selection's keys already lie there. */
-  private seat() {
-    const { oldLogprobs, isWeights, refLogprobs } = this.buffers;
-    const { plan, klCode } = this.loss;
-    const wanted: [string, Buffer | undefined][] = [
-      ["OLD", oldLogprobs],
-      ["ADVANTAGE", this.perToken ? this.advantages.values : undefined],
-      ["WEIGHT", plan.weightsInRows === "all" ? undefined : isWeights],
-      ["REF", klCode !== 0 ? refLogprobs : undefined],
-    ];
-    const seated = wanted.filter(([, buffer]) => buffer !== undefined) as [string, Buffer][];
-    if (seated.length > 3 && plan.selection)
-      throw new UnsupportedError(
-        `Cannot take the loss ${this.loss.name} with old and reference log-probs, importance weights and per-token advantages together: a kernel binds 8 buffers. Give the advantages per row.`,
-        { part: "loss", capability: "five optional streams" },
-      );
-    const constants: Record<string, number> = plan.selection ? { SELECT: SLOT.inOutput } : {};
-    for (const [k, [name]] of seated.entries()) constants[name] = k < 3 ? k + 1 : SLOT.inOutput;
-    return { slots: seated.slice(0, 3).map(([, buffer]) => buffer), riding: seated[3]?.[1], constants };
-  }
-
   private recordEntropy(entropy: Buffer): Buffer {
-    const { loss, counts, buffers, device } = this;
+    const { loss, counts, buffers, device, workspace } = this;
     const dentropy = device.alloc(counts.tokens * F32_BYTES, "dentropy");
-    for (const [index, { first, tokens }] of this.windows().entries()) {
+    for (const [index, { first, tokens }] of this.windows.entries()) {
       const window = (buffer: Buffer) => buffer.slice(first * F32_BYTES, tokens * F32_BYTES);
       device.dispatch(lossEntropy, {
         buffers: {
           entropy: window(entropy),
           mask: window(buffers.mask),
           row_of_token: window(buffers.trajectoryOfToken),
-          workspace: this.workspace,
+          workspace,
           dentropy: window(dentropy),
         },
         params: {
@@ -327,31 +249,10 @@ class Recording {
   }
 
   private decode(data: Data): LossResult {
-    const { partialsAt, windows } = this.layout;
-    const entropyAt = this.layout.entropyAt - partialsAt;
-    const groups = windows * PASS_GROUPS;
-    const sums = new Float64Array(SUM_COUNT);
-    for (let group = 0; group < groups; group++)
-      for (let k = 0; k < SUM_COUNT; k++) sums[k]! += data[group * SUM_COUNT + k]!;
-    if (!this.buffers.entropy) return lossResult(this.loss, sums, this.counts);
-    let entropy = 0;
-    for (let group = 0; group < windows * ENTROPY_GROUPS; group++) entropy += data[entropyAt + group]!;
-    return lossResult(this.loss, sums, this.counts, entropy);
+    const { sums, entropy } = addPartials(data, this.layout);
+    const measured = this.buffers.entropy ? entropy : undefined;
+    return lossResult(this.loss, sums, { rows: this.counts, entropy: measured });
   }
-}
-
-/** Tokens that one binding holds, in whole slices. */
-function maxWindow(device: Device): number {
-  return Math.floor(device.info.limits.maxBindingBytes / F32_BYTES / ALIGNMENT) * ALIGNMENT;
-}
-
-function layOut(tokens: number, rows: number, windowTokens: number): Layout {
-  const rowStride = Math.max(Math.ceil(rows / ALIGNMENT) * ALIGNMENT, ALIGNMENT);
-  const windows = Math.ceil(tokens / windowTokens);
-  const partialsAt = TABLE_COLUMNS * rowStride;
-  const entropyAt = partialsAt + windows * PASS_GROUPS * SUM_COUNT;
-  const thresholdAt = entropyAt + windows * ENTROPY_GROUPS;
-  return { rowStride, partialsAt, windows, entropyAt, thresholdAt, length: thresholdAt + ALIGNMENT };
 }
 
 function passKernel({ name, plan }: ResolvedLoss): typeof lossPolicy {
@@ -363,14 +264,10 @@ function passKernel({ name, plan }: ResolvedLoss): typeof lossPolicy {
   return (plan.custom?.kernel ?? lossPolicy) as typeof lossPolicy;
 }
 
-function settingParams({ settings, plan }: ResolvedLoss) {
-  if (plan.custom) return plan.custom.params as ReturnType<typeof builtInParams>;
-  return builtInParams(settings);
-}
-
-function builtInParams(settings: ResolvedLoss["settings"]) {
-  const values = Object.fromEntries(SETTING_NAMES.map((name) => [name, finiteF32(settings[name])]));
-  return { ...values, spare: 0 } as Record<(typeof SETTING_NAMES)[number] | "spare", number>;
+function settingParams({ settings, plan }: ResolvedLoss): Record<keyof ShaderSettings | "spare", number> {
+  if (plan.custom) return plan.custom.params as ReturnType<typeof settingParams>;
+  const values = SETTING_NAMES.map((name) => [name, finiteF32(settings[name])]);
+  return { ...Object.fromEntries(values), spare: 0 };
 }
 
 function flag(present: unknown): number {

@@ -1,9 +1,11 @@
-/** The policy loss on the host, in float64: the oracle of the GPU's, and the way without a device. */
+/** The policy loss on the host, in float64: the reference of the GPU's, and the way without a device. */
 import type { Advantages } from "../../contract/backend.ts";
+import { mapRows, rowsOfTokens, totalTokens } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
-import { countRows, weightOfRow } from "./aggregation.ts";
-import { type PassOptions, passToken, type RowTable, rowStatistic, type Streams, SUM_COUNT } from "./pass.ts";
+import { countRows, type RowCounts } from "../rows.ts";
+import { weightOfRow } from "./aggregation.ts";
+import { type PassOptions, passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
 import {
   type LossResult,
   lossResult,
@@ -11,6 +13,7 @@ import {
   type ResolvedLoss,
   resolveLoss,
 } from "./resolve.ts";
+import { rowStatistic } from "./row_statistics.ts";
 import { selectTokens } from "./selection.ts";
 
 /** Packed rows, tokens end to end. Per-token arrays are [T]. */
@@ -32,90 +35,100 @@ export interface LossBatch {
 export interface HostLoss extends LossResult {
   /** d(loss)/d(logprob), [T]; 0 where mask = 0. */
   readonly dlogprobs: Float64Array;
-  /** d(loss)/d(entropy), [T], where the spec has an entropy bonus. */
+  /** d(loss)/d(entropy), [T], where the spec has an entropy bonus; 0 where mask = 0. */
   readonly dentropy?: Float64Array | undefined;
 }
 
 /**
  * Value, gradient and metrics of a policy loss, in float64 on the host.
- * @throws ConfigError for an unknown loss, setting or mode, a batch without trained tokens, or non-finite input.
+ * @throws {ConfigError} for an unknown loss, setting or mode, an input that the loss needs and the batch lacks, a batch
+ * without trained tokens, or input that is not finite at a trained token
  * @see verl core_algos, Tinker's losses, TRL GRPOTrainer
  */
 export function policyLoss(batch: LossBatch, spec: PolicyLossSpec): HostLoss {
   const rows = countRows(batch.offsets, batch.mask);
   const loss = resolveLoss(spec, rows);
-  if (loss.klCode !== 0 && !batch.refLogprobs) throw missing("refLogprobs", "the KL term");
+  checkTerms(loss, batch);
   const streams = hostStreams(batch);
-  const table = rowTable(batch, loss, streams, rows.trained);
+  const inputs = { streams, table: rowTable(batch, loss, { streams, rows }) };
   const options = passOptions(loss, selectTokens(loss.plan.selection, streams, rows.tokens));
   const sums = new Float64Array(SUM_COUNT);
   const dlogprobs = new Float64Array(rows.tokens);
   for (let t = 0; t < rows.tokens; t++)
-    if (batch.mask[t] !== 0) dlogprobs[t] = passToken(t, streams, table, options, sums);
-  const bonus = entropyTerm(batch, loss, table, streams);
-  return { ...lossResult(loss, sums, rows, bonus?.entropy), dlogprobs, dentropy: bonus?.dentropy };
+    if (batch.mask[t] !== 0) dlogprobs[t] = passToken(t, inputs, options, sums);
+  const bonus = entropyTerm(batch, loss, inputs);
+  const result = lossResult(loss, sums, { rows, entropy: bonus?.entropy });
+  return { ...result, dlogprobs, dentropy: bonus?.dentropy };
+}
+
+/** @throws {ConfigError} where a KL term lacks reference log-probs, or an entropy bonus entropies */
+export function checkTerms(
+  loss: ResolvedLoss,
+  batch: { readonly refLogprobs?: unknown; readonly entropy?: unknown },
+): void {
+  if (loss.klCode !== 0 && !batch.refLogprobs) throw missing("refLogprobs", "the KL term");
+  if (loss.entropyCoef !== 0 && !batch.entropy) throw missing("entropy", "the entropy bonus");
+}
+
+function missing(field: string, term: string): ConfigError {
+  return new ConfigError(
+    `Cannot take the loss: ${term} needs ${field}, which the batch does not hold. Give ${field}, or leave ${term} out.`,
+    { path: field },
+  );
 }
 
 function hostStreams(batch: LossBatch): Streams {
   const { offsets } = batch;
-  const rows = offsets.length - 1;
   const rowOfToken = rowsOfTokens(offsets);
-  const advantages = checkAdvantages(batch.advantages, { rows, tokens: offsets[rows]! });
+  const size = { rows: offsets.length - 1, tokens: totalTokens(offsets) };
   return {
     logprobs: batch.logprobs,
     mask: batch.mask,
     old: batch.oldLogprobs,
     isWeights: batch.rolloutIsWeights,
     ref: batch.refLogprobs,
-    advantage: advantageReader(advantages),
+    advantage: advantageReader(checkAdvantages(batch.advantages, size)),
     row: (t) => rowOfToken[t]!,
   };
 }
 
-/** Row of every token, [T]. */
-export function rowsOfTokens(offsets: Uint32Array): Uint32Array {
-  const rows = new Uint32Array(offsets[offsets.length - 1]!);
-  for (let row = 0; row + 1 < offsets.length; row++) rows.fill(row, offsets[row], offsets[row + 1]);
-  return rows;
+function rowTable(
+  { offsets }: LossBatch,
+  { weight, termWeight, plan, settings }: ResolvedLoss,
+  { streams, rows }: { streams: Streams; rows: RowCounts },
+): RowTable {
+  // A KL or entropy term that is aggregated by row shares the loss's weights, as in TRL.
+  const byRow = weight.byRow ? weight : termWeight;
+  const kind = plan.rows;
+  const numbers = kind
+    ? mapRows(offsets, (row, first, end) => rowStatistic(kind, { row, first, end }, { streams, settings }))
+    : [];
+  return {
+    weight: Float64Array.from(rows.trained, (n) => weightOfRow(byRow, n)),
+    a: Float64Array.from(numbers, ({ a }) => a),
+    b: Float64Array.from(numbers, ({ b }) => b),
+  };
 }
 
-function rowTable(batch: LossBatch, loss: ResolvedLoss, streams: Streams, trained: Uint32Array): RowTable {
-  const byRow = loss.weight.byRow ? loss.weight : loss.termWeight;
-  const weight = Float64Array.from(trained, (n) => weightOfRow(byRow, n));
-  const a = new Float64Array(trained.length);
-  const b = new Float64Array(trained.length);
-  const kind = loss.plan.rows;
-  for (let row = 0; kind && row < trained.length; row++) {
-    const range = { row, first: batch.offsets[row]!, end: batch.offsets[row + 1]! };
-    ({ a: a[row], b: b[row] } = rowStatistic(kind, range, streams, loss.settings));
-  }
-  return { weight, a, b };
-}
-
-/** The pass's options of a resolved loss. */
-export function passOptions(loss: ResolvedLoss, selected: (t: number) => boolean): PassOptions {
+function passOptions(loss: ResolvedLoss, selected: (t: number) => boolean): PassOptions {
   const { plan, settings, weight, termWeight: klWeight, klCode, klCoef, klBound } = loss;
   return { plan, settings, weight, klWeight, klCode, klCoef, klBound, selected };
 }
 
-function entropyTerm(batch: LossBatch, loss: ResolvedLoss, table: RowTable, streams: Streams) {
-  if (!batch.entropy) {
-    if (loss.entropyCoef !== 0) throw missing("entropy", "the entropy bonus");
-    return undefined;
-  }
-  const dentropy = new Float64Array(batch.mask.length);
-  let entropy = 0;
+/** The aggregated entropy, and d(loss)/d(entropy) where it has a coefficient. */
+function entropyTerm(
+  { mask, entropy }: LossBatch,
+  { termWeight, entropyCoef }: ResolvedLoss,
+  { streams, table }: { streams: Streams; table: RowTable },
+) {
+  if (!entropy) return undefined;
+  const dentropy = new Float64Array(mask.length);
+  let total = 0;
   for (let t = 0; t < dentropy.length; t++) {
-    if (batch.mask[t] === 0) continue;
-    const weight = loss.termWeight.byRow ? table.weight[streams.row(t)] : loss.termWeight.uniform;
-    entropy += weight! * batch.entropy[t]!;
-    dentropy[t] = -loss.entropyCoef * weight!;
+    if (mask[t] === 0) continue;
+    const weight = termWeight.byRow ? table.weight[streams.row(t)]! : termWeight.uniform;
+    total += weight * entropy[t]!;
+    dentropy[t] = -entropyCoef * weight;
   }
-  return { entropy, dentropy: loss.entropyCoef !== 0 ? dentropy : undefined };
-}
-
-export function missing(field: string, by: string): ConfigError {
-  return new ConfigError(`Cannot take the loss: ${by} needs ${field}, which the batch does not hold.`, {
-    path: field,
-  });
+  return { entropy: total, dentropy: entropyCoef !== 0 ? dentropy : undefined };
 }

@@ -1,8 +1,18 @@
 /** The kernels of the loss: row statistics, the fused pass, the entropy bonus. */
 import { type Constants, defineKernel, folded, type ParamTypes } from "../../compute/kernel.ts";
-import type { LossDefinition, LossPlan, LossSettings, RowStatistic, ShaderSettings } from "./definition.ts";
-import { planLoss, shaderSettings } from "./definition.ts";
-import { passToken, type RowTable, rowStatistic, type Streams, SUM_COUNT } from "./pass.ts";
+import { forEachRow } from "../../data/offsets.ts";
+import {
+  type LossDefinition,
+  type LossPlan,
+  type LossSettings,
+  planLoss,
+  type RowStatistic,
+  SETTING_NAMES,
+  type ShaderSettings,
+  shaderSettings,
+} from "./definition.ts";
+import { passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
+import { rowStatistic } from "./row_statistics.ts";
 import { TINKER_LOSSES } from "./tinker.ts";
 import { TRL_LOSSES } from "./trl.ts";
 import { VERL_LOSSES } from "./verl.ts";
@@ -16,7 +26,7 @@ export const ENTROPY_GROUPS = 64;
 const ENTROPY_THREADS = 256;
 const ROWS_PER_GROUP = 64;
 
-/** Where a stream lies: not given, one of the three slots, or the output, which is read before it is written. */
+/** Where a stream is bound: nowhere, in one of the slots 1 to 3, or in the output, which is read before it is written. */
 export const SLOT = { absent: 0, inOutput: 4 } as const;
 
 export const ROW_STATISTICS: readonly RowStatistic[] = [
@@ -27,21 +37,7 @@ export const ROW_STATISTICS: readonly RowStatistic[] = [
   "vespo",
 ];
 
-export const SETTING_NAMES = [
-  "low",
-  "high",
-  "cap",
-  "tau_pos",
-  "tau_neg",
-  "beta",
-  "delta",
-  "k_pos",
-  "lambda_pos",
-  "k_neg",
-  "lambda_neg",
-] as const satisfies readonly (keyof ShaderSettings)[];
-
-/** One plan per branch of the shader: the reference runs the same function of a token. */
+/** A plan for each branch of the shader: the reference runs the same function of a token. */
 const planOfCode = new Map<number, LossPlan>();
 for (const loss of [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES]) addPlans(loss);
 
@@ -53,13 +49,6 @@ function addPlans(loss: LossDefinition): void {
     const plan = planLoss(loss, { ...needed, ...variant });
     planOfCode.set(plan.code, plan);
   }
-}
-
-const F32_INFINITY = 3.4e38;
-
-/** A number as f32 can hold it. */
-export function finiteF32(x: number): number {
-  return Math.min(x, F32_INFINITY);
 }
 
 const PASS_BINDINGS = {
@@ -84,20 +73,12 @@ export const PASS_PARAMS = {
   kl_bound: "f32",
 } as const;
 
-const SETTING_PARAMS = {
-  low: "f32",
-  high: "f32",
-  cap: "f32",
-  tau_pos: "f32",
-  tau_neg: "f32",
-  beta: "f32",
-  delta: "f32",
-  k_pos: "f32",
-  lambda_pos: "f32",
-  k_neg: "f32",
-  lambda_neg: "f32",
-  spare: "f32",
-} as const;
+type SettingParams = Readonly<Record<keyof ShaderSettings | "spare", "f32">>;
+
+/** The built-in losses' settings, padded to whole vectors of four. */
+const SETTING_PARAMS = Object.fromEntries(
+  [...SETTING_NAMES, "spare"].map((name) => [name, "f32"]),
+) as SettingParams;
 
 export const PASS_CONSTANTS = {
   LOSS: 0,
@@ -126,7 +107,7 @@ export function definePass(options: {
     name: options.name,
     source: options.source,
     bindings: PASS_BINDINGS,
-    params: { ...PASS_PARAMS, ...((options.settings as typeof SETTING_PARAMS) ?? SETTING_PARAMS) },
+    params: { ...PASS_PARAMS, ...((options.settings as SettingParams) ?? SETTING_PARAMS) },
     constants: PASS_CONSTANTS,
     tolerance: { relative: 2e-5, absolute: 2e-6 },
     grid: () => [PASS_GROUPS],
@@ -140,53 +121,62 @@ export const lossPolicy = definePass({ name: "loss/policy" });
 type PassBuffers = {
   readonly [K in keyof typeof PASS_BINDINGS]: K extends "mask" | "row_of_token" ? Uint32Array : Float32Array;
 };
-type PassValues = { readonly [K in keyof typeof PASS_PARAMS | keyof typeof SETTING_PARAMS]: number };
+type PassValues = { readonly [K in keyof typeof PASS_PARAMS | keyof SettingParams]: number };
 
 function referencePass(buffers: PassBuffers, params: PassValues, constants: Constants, plan: LossPlan): void {
   const { workspace, dlogprobs, mask } = buffers;
-  const { row_stride, tokens } = params;
-  const stream = (slot: number) =>
-    ({ 1: buffers.slot1, 2: buffers.slot2, 3: buffers.slot3, 4: dlogprobs })[slot] as
-      | Float32Array
-      | undefined;
-  const column = (index: number) => workspace.subarray(index * row_stride, (index + 1) * row_stride);
-  const given = stream(constants.ADVANTAGE!);
-  const rowAdvantage = column(1);
-  const streams: Streams = {
-    logprobs: buffers.logprobs,
-    mask,
-    old: stream(constants.OLD!),
-    isWeights: stream(constants.WEIGHT!),
-    ref: stream(constants.REF!),
-    advantage: given ? (t) => given[t]! : (_, row) => (constants.ROW_ADVANTAGE ? rowAdvantage[row]! : 0),
-    row: (t) => buffers.row_of_token[t]!,
-  };
-  const table: RowTable = { weight: column(0), a: column(2), b: column(3) };
-  const keys = bitsOf(stream(constants.SELECT!));
-  const threshold = bitsOf(workspace)![params.threshold_at]!;
+  const { tokens } = params;
+  const slots = [undefined, buffers.slot1, buffers.slot2, buffers.slot3, dlogprobs];
+  const stream = (name: keyof typeof PASS_CONSTANTS) => slots[constants[name]!];
+  const keys = bitsOf(stream("SELECT"));
+  const threshold = bitsOf(workspace)[params.threshold_at]!;
+  const inputs = passInputs(buffers, params, { stream, byRow: constants.ROW_ADVANTAGE === 1 });
   const options = {
     plan,
     settings: params,
-    weight: { uniform: params.weight, byRow: constants.ROW_WEIGHTED! === 1 },
-    klWeight: { uniform: params.kl_weight, byRow: constants.KL_ROW_WEIGHTED! === 1 },
+    weight: { uniform: params.weight, byRow: constants.ROW_WEIGHTED === 1 },
+    klWeight: { uniform: params.kl_weight, byRow: constants.KL_ROW_WEIGHTED === 1 },
     klCode: constants.KL!,
     klCoef: params.kl_coef,
     klBound: params.kl_bound,
-    selected: (t: number) => keys! !== undefined && keys[t]! >= threshold,
+    selected: (t: number) => keys.length > 0 && keys[t]! >= threshold,
   };
   const sums = Array.from({ length: PASS_GROUPS }, () => new Float64Array(SUM_COUNT));
-  // Which workgroup adds a token: sums are kept apart as the shader keeps them.
+  // Which workgroup adds a token: the reference keeps sums apart like the shader.
   const span = Math.ceil(Math.ceil(tokens / 4) / (PASS_THREADS * PASS_GROUPS)) * PASS_LANES;
   for (let t = 0; t < tokens; t++) {
     const group = Math.floor((Math.floor(t / 4 / span) * PASS_LANES) / PASS_THREADS);
-    dlogprobs[t] =
-      constants.MASKED && mask[t] === 0 ? 0 : passToken(t, streams, table, options, sums[group]!);
+    const isSkipped = constants.MASKED && mask[t] === 0;
+    dlogprobs[t] = isSkipped ? 0 : passToken(t, inputs, options, sums[group]!);
   }
   for (const [group, part] of sums.entries()) workspace.set(part, params.partials_at + group * SUM_COUNT);
 }
 
-function bitsOf(floats: Float32Array | undefined): Uint32Array | undefined {
-  return floats && new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
+type StreamName = "OLD" | "ADVANTAGE" | "WEIGHT" | "REF" | "SELECT";
+
+function passInputs(
+  { logprobs, mask, row_of_token, workspace }: PassBuffers,
+  { row_stride }: PassValues,
+  { stream, byRow }: { stream: (name: StreamName) => Float32Array | undefined; byRow: boolean },
+): { streams: Streams; table: RowTable } {
+  const column = (index: number) => workspace.subarray(index * row_stride, (index + 1) * row_stride);
+  const given = stream("ADVANTAGE");
+  const rowAdvantage = column(1);
+  const streams = {
+    logprobs,
+    mask,
+    old: stream("OLD"),
+    isWeights: stream("WEIGHT"),
+    ref: stream("REF"),
+    advantage: (t: number, row: number) => (given ? given[t]! : byRow ? rowAdvantage[row]! : 0),
+    row: (t: number) => row_of_token[t]!,
+  };
+  return { streams, table: { weight: column(0), a: column(2), b: column(3) } };
+}
+
+/** The bits of floats; none of an absent stream. */
+function bitsOf(floats: Float32Array = new Float32Array()): Uint32Array {
+  return new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
 }
 
 export const lossRows = defineKernel({
@@ -205,24 +195,23 @@ export const lossRows = defineKernel({
   tolerance: { relative: 2e-5, absolute: 2e-6 },
   grid: ({ rows }) => folded(Math.ceil(rows / ROWS_PER_GROUP)),
   reference(buffers, params, constants) {
-    const { workspace, offsets, advantages } = buffers;
+    const { workspace, advantages, logprobs, mask } = buffers;
     const { row_stride } = params;
     const streams: Streams = {
-      logprobs: buffers.logprobs,
-      mask: buffers.mask,
+      logprobs,
+      mask,
       old: constants.OLD ? buffers.old : undefined,
       isWeights: constants.WEIGHT ? buffers.is_weights : undefined,
       advantage: (t, row) => (constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row]!),
       row: () => 0,
     };
-    const settings = { ...shaderSettings({ settings: {} } as LossPlan), ...params };
-    const kind = ROW_STATISTICS[constants.STATISTIC!];
-    for (let row = 0; row < params.rows; row++) {
-      const range = { row, first: offsets[row]!, end: offsets[row + 1]! };
-      const { a, b } = rowStatistic(kind!, range, streams, settings);
+    const settings = { ...shaderSettings({ settings: {} }), ...params };
+    const kind = ROW_STATISTICS[constants.STATISTIC!]!;
+    forEachRow(buffers.offsets.subarray(0, params.rows + 1), (row, first, end) => {
+      const { a, b } = rowStatistic(kind, { row, first, end }, { streams, settings });
       workspace[2 * row_stride + row] = a;
       workspace[3 * row_stride + row] = b;
-    }
+    });
   },
 });
 
@@ -242,10 +231,11 @@ export const lossEntropy = defineKernel({
   reference({ entropy, mask, row_of_token, workspace, dentropy }, params, constants) {
     const sums = new Float64Array(ENTROPY_GROUPS);
     for (let t = 0; t < params.tokens; t++) {
-      const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]!] : params.weight;
+      const isTrained = mask[t] !== 0;
+      const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]!]! : params.weight;
       const group = Math.floor((t % (ENTROPY_THREADS * ENTROPY_GROUPS)) / ENTROPY_THREADS);
-      sums[group]! += mask[t] === 0 ? 0 : weight! * entropy[t]!;
-      dentropy[t] = mask[t] === 0 ? 0 : -params.coef * weight!;
+      sums[group]! += isTrained ? weight * entropy[t]! : 0;
+      dentropy[t] = isTrained ? -params.coef * weight : 0;
     }
     workspace.set(sums, params.partials_at);
   },

@@ -1,69 +1,24 @@
-/** From a {@link LossSpec} to numbers: the plan of a loss, its weights, its KL and entropy terms, its metrics. */
+/** A loss spec resolved against a batch: its plan, its weights, its KL and entropy terms; and its result and metrics. */
 import type { LossSpec, Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import { K3_BOUND, klCode } from "../kl/estimate.ts";
-import {
-  COUNT_EPSILON,
-  type Normalisers,
-  type RowCounts,
-  type TokenWeights,
-  tokenWeights,
-  trainedTokens,
-} from "./aggregation.ts";
-import {
-  type LossDefinition,
-  type LossPlan,
-  planLoss,
-  type ShaderSettings,
-  shaderSettings,
-} from "./definition.ts";
+import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
+import { type Normalisers, type TokenWeights, tokenWeights } from "./aggregation.ts";
+import { type LossPlan, planLoss, type ShaderSettings, shaderSettings } from "./definition.ts";
 import { SUMS } from "./pass.ts";
-import { TINKER_LOSSES } from "./tinker.ts";
-import { TRL_LOSSES } from "./trl.ts";
-import { VERL_LOSSES } from "./verl.ts";
+import { findLoss } from "./registry.ts";
 
-const registry = new Map<string, LossDefinition>(
-  [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES].map((loss) => [loss.name, loss]),
-);
-
-/** Names of every loss, the user's own included. */
-export function lossNames(): readonly string[] {
-  return [...registry.keys()];
-}
-
-/** @throws ConfigError for a name that is not registered. */
-export function findLoss(name: string): LossDefinition {
-  const loss = registry.get(name);
-  if (loss) return loss;
-  throw new ConfigError(
-    `Cannot take the loss ${JSON.stringify(name)}: known are ${lossNames().join(", ")}.`,
-    {
-      path: "loss",
-    },
-  );
-}
-
-/**
- * Adds a loss under its name.
- * @throws ConfigError when the name is taken.
- */
-export function registerLoss(loss: LossDefinition): void {
-  if (registry.has(loss.name))
-    throw new ConfigError(`Cannot register the loss ${loss.name}: the name is taken.`, { path: "loss" });
-  registry.set(loss.name, loss);
-}
+/** The part of a {@link LossSpec} that a loss needs, and normalisers that only direct callers of the engine set. */
+export type PolicyLossSpec = Pick<LossSpec, "name" | "loss_agg_mode"> & {
+  readonly [K in Exclude<keyof LossSpec, "name" | "loss_agg_mode">]?: LossSpec[K] | undefined;
+} & Normalisers;
 
 /** True for a user's loss that is a TypeScript function alone. */
 export function isHostOnly(spec: PolicyLossSpec): boolean {
   return planLoss(findLoss(spec.name), spec.settings ?? {}).custom === null;
 }
 
-/** The part of a {@link LossSpec} that a loss needs, and the normalisers that only the engine's callers use. */
-export type PolicyLossSpec = Pick<LossSpec, "name" | "loss_agg_mode"> &
-  Partial<Omit<LossSpec, "name" | "loss_agg_mode">> &
-  Normalisers;
-
-/** A spec met by a batch: everything the pass needs to know. */
+/** Everything that the pass over the tokens needs to know of a spec. */
 export interface ResolvedLoss {
   readonly name: string;
   readonly plan: LossPlan;
@@ -77,7 +32,10 @@ export interface ResolvedLoss {
   readonly entropyCoef: number;
 }
 
-/** @throws ConfigError for what the loss, its settings or its aggregation refuse. */
+/**
+ * Resolves a spec for a batch of these rows.
+ * @throws {ConfigError} for an unknown loss, setting or mode, a setting that the loss refuses, or an empty denominator
+ */
 export function resolveLoss(spec: PolicyLossSpec, rows: RowCounts): ResolvedLoss {
   const plan = planLoss(findLoss(spec.name), spec.settings ?? {});
   const termWeight = tokenWeights(spec.loss_agg_mode, rows, spec);
@@ -86,19 +44,13 @@ export function resolveLoss(spec: PolicyLossSpec, rows: RowCounts): ResolvedLoss
     name: spec.name,
     plan,
     settings: shaderSettings(plan),
-    weight: imposed ? tokenWeights(imposed.mode, rows, { ...given(spec), ...imposed.given }) : termWeight,
+    weight: imposed ? tokenWeights(imposed.mode, rows, { ...spec, ...imposed.given }) : termWeight,
     termWeight,
     klCode: spec.kl && spec.kl.coef !== 0 ? klCode(spec.kl.type) : 0,
     klCoef: spec.kl?.coef ?? 0,
     klBound: plan.klBound ?? K3_BOUND,
     entropyCoef: spec.entropy_coeff ?? 0,
   };
-}
-
-/** Only what is set: an `undefined` must not hide an imposed normaliser. */
-function given(spec: PolicyLossSpec): Normalisers {
-  const { dp_size, batch_num_tokens, global_batch_size, loss_scale_factor, compat } = spec;
-  return { dp_size, batch_num_tokens, global_batch_size, loss_scale_factor, compat };
 }
 
 export interface LossResult {
@@ -109,39 +61,41 @@ export interface LossResult {
 
 /**
  * Loss and published metrics from the sums of the pass.
+ * @param sums in the order of {@link SUMS}
  * @param entropy the aggregated entropy, where it was computed
- * @throws ConfigError when trained tokens held non-finite values.
+ * @throws {ConfigError} when trained tokens held values that are not finite
  */
 export function lossResult(
   loss: ResolvedLoss,
-  sums: ArrayLike<number>,
-  rows: RowCounts,
-  entropy?: number,
+  sums: Float64Array,
+  { rows, entropy }: { rows: RowCounts; entropy?: number | undefined },
 ): LossResult {
-  refuseBroken(sums[SUMS.broken]!, loss.name);
+  const at = (k: number) => sums[k]!;
+  refuseBroken(at(SUMS.broken), loss.name);
   const count = trainedTokens(rows) + COUNT_EPSILON;
-  const metrics: Metrics = {};
-  for (const [k, name] of loss.plan.metrics.entries())
-    if (name) metrics[name] = sums[SUMS.metrics + k]! / count + 0;
-  Object.assign(metrics, loss.plan.derived?.(metrics));
-  let total = sums[SUMS.loss]!;
+  // Adding 0 makes -0 a 0.
+  const average = (k: number) => at(SUMS.metrics + k) / count + 0;
+  const averages = [average(0), average(1), average(2)] as const;
+  const named = loss.plan.metrics.flatMap((name, k) => (name ? [[name, averages[k]!] as const] : []));
+  const metrics: Metrics = { ...Object.fromEntries(named), ...loss.plan.derived?.(averages) };
+  let total = at(SUMS.loss);
   const terms: Metrics = {};
   if (loss.klCode !== 0) {
-    total += loss.klCoef * sums[SUMS.klLoss]!;
-    terms["actor/kl_loss"] = sums[SUMS.klLoss]!;
+    total += loss.klCoef * at(SUMS.klLoss);
+    terms["actor/kl_loss"] = at(SUMS.klLoss);
     terms["actor/kl_coef"] = loss.klCoef;
   }
   if (entropy !== undefined) {
     total -= loss.entropyCoef * entropy;
     terms["actor/entropy"] = entropy;
   }
-  if (Object.keys(terms).length > 0) terms["actor/pg_loss"] = sums[SUMS.loss]!;
+  if (Object.keys(terms).length > 0) terms["actor/pg_loss"] = at(SUMS.loss);
   return { loss: total, metrics: { ...metrics, ...terms } };
 }
 
 function refuseBroken(count: number, name: string): void {
-  if (count > 0)
-    throw new ConfigError(
-      `Cannot take the loss ${name} as its inputs must be finite: ${count} trained tokens hold a NaN or an infinity. checkRollouts names the first.`,
-    );
+  if (count === 0) return;
+  throw new ConfigError(
+    `Cannot take the loss ${name}: ${count} trained tokens hold a NaN or an infinity. Correct the inputs; checkRollouts() names the first.`,
+  );
 }

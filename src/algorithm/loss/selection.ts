@@ -1,48 +1,60 @@
 /** Chooses tokens by the covariance of their log-prob and advantage (clip_cov, kl_cov). */
-import type { Selection } from "./definition.ts";
-import { clamp } from "./definition.ts";
+import { trainedIn } from "../../data/offsets.ts";
+import { sum } from "../../statistics.ts";
+import { COUNT_EPSILON } from "../rows.ts";
+import { clamp, type Selection } from "./definition.ts";
 import type { Streams } from "./pass.ts";
 
-/** A well-mixed u32 of a token index and a seed: the order in which candidates are drawn. PCG's output function. */
+/** A well-mixed u32 of a token index and a seed, by PCG's output function: candidates are drawn in its order. */
 export function hashToken(t: number, seed: number): number {
   const state = (Math.imul(t ^ Math.imul(seed, 0x9e3779b9), 747796405) + 2891336453) >>> 0;
   const word = Math.imul(((state >>> ((state >>> 28) + 4)) ^ state) >>> 0, 277803737) >>> 0;
   return ((word >>> 22) ^ word) >>> 0;
 }
 
-/** Tells whether a token is selected. Without a selection, none is. */
+/** How many of the trained tokens a selection takes. */
+export function selectedCount({ ratio }: Selection, trained: number): number {
+  return Math.max(Math.floor(ratio * trained), 1);
+}
+
+/** The test of whether a token is selected. Without a selection, none is. */
 export function selectTokens(
   selection: Selection | undefined,
   s: Streams,
   tokens: number,
 ): (t: number) => boolean {
   if (!selection) return () => false;
-  const trained: number[] = [];
-  for (let t = 0; t < tokens; t++) if (s.mask[t] !== 0) trained.push(t);
-  const covariance = covariances(s, trained, selection.kind === "largest" ? 0 : 1e-8);
-  const wanted = Math.max(Math.floor(selection.ratio * trained.length), 1);
-  if (selection.kind === "largest") {
-    const order = trained.map((_, i) => i).sort((i, j) => covariance[j]! - covariance[i]! || i - j);
-    const chosen = new Set(order.slice(0, wanted).map((i) => trained[i]));
-    return (t) => chosen.has(t);
-  }
-  const candidates = trained.filter(
-    (t, i) =>
-      covariance[i]! > selection.lower && covariance[i]! < selection.upper && !isClipped(t, s, selection),
-  );
-  candidates.sort((t, u) => hashToken(u, selection.seed) - hashToken(t, selection.seed));
-  const chosen = new Set(candidates.slice(0, wanted));
+  const trained = trainedIn(s.mask, 0, tokens);
+  const order = selection.kind === "largest" ? largestFirst(s, trained) : randomOrder(s, trained, selection);
+  const chosen = new Set(order.slice(0, selectedCount(selection, trained.length)));
   return (t) => chosen.has(t);
 }
 
-/** Products of the distances from the means, of trained tokens. `epsilon` is added to the count, as in masked means. */
-function covariances(s: Streams, trained: readonly number[], epsilon: number): Float64Array {
+/** By covariance; the first of equal ones first. */
+function largestFirst(s: Streams, trained: readonly number[]): number[] {
+  const covariance = covariances(s, trained, 0);
+  return [...trained].sort((t, u) => covariance(u) - covariance(t) || t - u);
+}
+
+/** The candidates by their hash. */
+function randomOrder(s: Streams, trained: readonly number[], selection: Selection): number[] {
+  const covariance = covariances(s, trained, COUNT_EPSILON);
+  const { lower, upper, seed } = selection;
+  const isCandidate = (t: number) =>
+    covariance(t) > lower && covariance(t) < upper && !isClipped(t, s, selection);
+  return trained.filter(isCandidate).sort((t, u) => hashToken(u, seed) - hashToken(t, seed));
+}
+
+/**
+ * (A - mean A) (logprob - mean logprob) of a trained token.
+ * @param epsilon added to the count of the means
+ */
+function covariances(s: Streams, trained: readonly number[], epsilon: number): (t: number) => number {
   const advantage = (t: number) => s.advantage(t, s.row(t));
-  const mean = (f: (t: number) => number) =>
-    trained.reduce((sum, t) => sum + f(t), 0) / (trained.length + epsilon);
-  const meanAdvantage = mean(advantage);
-  const meanLogprob = mean((t) => s.logprobs[t]!);
-  return Float64Array.from(trained, (t) => (advantage(t) - meanAdvantage) * (s.logprobs[t]! - meanLogprob));
+  const logprob = (t: number) => s.logprobs[t]!;
+  const mean = (of: (t: number) => number) => sum(trained.map(of)) / (trained.length + epsilon);
+  const [meanAdvantage, meanLogprob] = [mean(advantage), mean(logprob)];
+  return (t) => (advantage(t) - meanAdvantage) * (logprob(t) - meanLogprob);
 }
 
 /** clip_cov leaves out tokens whose clipped objective is already the worse one. */

@@ -1,15 +1,19 @@
-/** Chooses the tokens of clip_cov and kl_cov on the device: covariance keys, then a radix search for the smallest one. */
+/** Chooses the tokens of clip_cov and kl_cov on the device: covariance keys, then a radix search for the smallest of them. */
 
 import type { Buffer, Device } from "../../compute/device.ts";
 import { defineKernel } from "../../compute/kernel.ts";
 import type { Advantages } from "../../contract/backend.ts";
-import { COUNT_EPSILON, type RowCounts, trainedTokens } from "./aggregation.ts";
-import type { Selection } from "./definition.ts";
-import { clamp } from "./definition.ts";
-import { hashToken } from "./selection.ts";
+import { addStrided } from "../../statistics.ts";
+import { F32_BYTES } from "../f32.ts";
+import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
+import { clamp, type Selection } from "./definition.ts";
+import { hashToken, selectedCount } from "./selection.ts";
 
 const GROUPS = 64;
+/** Keys by one of their bytes; then the bytes found so far, and how many keys are still wanted. */
 const COUNTERS = 256;
+const PREFIX_AT = COUNTERS;
+const WANTED_AT = COUNTERS + 1;
 const EXACT = { relative: 0, absolute: 0 };
 
 export const selectionMeans = defineKernel({
@@ -26,18 +30,16 @@ export const selectionMeans = defineKernel({
   constants: { TOKEN_ADVANTAGE: 0 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
   grid: () => [GROUPS],
-  reference(
-    { logprobs, mask, row_of_token, advantages, workspace, scratch },
-    { tokens, row_stride },
-    constants,
-  ) {
-    const sums = new Float64Array(2 * GROUPS);
+  reference(buffers, { tokens, row_stride }, constants) {
+    const { logprobs, mask, row_of_token, advantages, workspace, scratch } = buffers;
+    let [advantage, logprob] = [0, 0];
     for (let t = 0; t < tokens; t++) {
       if (mask[t] === 0) continue;
-      sums[0]! += constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row_of_token[t]!]!;
-      sums[1]! += logprobs[t]!;
+      advantage += constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row_of_token[t]!]!;
+      logprob += logprobs[t]!;
     }
-    scratch.set(sums);
+    scratch.fill(0, 0, 2 * GROUPS);
+    scratch.set([advantage, logprob]);
   },
 });
 
@@ -47,7 +49,8 @@ const float = new Float32Array(bits.buffer);
 /** Bits of an f32, reordered so that u32 order is float order. */
 function ordered(x: number): number {
   float[0] = x;
-  return (bits[0]! ^ (bits[0]! >>> 31 ? 0xffffffff : 0x80000000)) >>> 0;
+  const [u = 0] = bits;
+  return (u ^ (u >>> 31 ? 0xffffffff : 0x80000000)) >>> 0;
 }
 
 export const selectionKeys = defineKernel({
@@ -77,19 +80,17 @@ export const selectionKeys = defineKernel({
   grid: () => [GROUPS],
   reference(buffers, params, constants) {
     const { logprobs, old, mask, row_of_token, advantages, workspace, scratch, keys } = buffers;
-    const mean = [0, 1].map((k) => {
-      let sum = 0;
-      for (let group = 0; group < GROUPS; group++) sum += scratch[2 * group + k]!;
-      return sum / params.count;
-    });
+    const sums = addStrided(scratch.subarray(0, 2 * GROUPS), 2);
+    const [meanAdvantage, meanLogprob] = sums.map((sum) => sum / params.count) as [number, number];
     for (let t = 0; t < params.tokens; t++) {
-      const a = constants.TOKEN_ADVANTAGE ? advantages[t] : workspace[params.row_stride + row_of_token[t]!];
-      const cov = (a! - mean[0]!) * (logprobs[t]! - mean[1]!);
-      const r = constants.OLD ? Math.exp(logprobs[t]! - old[t]!) : 1;
-      const clipped = -a! * clamp(r, params.low, params.high) > -a! * r;
-      const candidate = cov > params.lower && cov < params.upper && !clipped;
-      const key = constants.RANDOM ? (candidate ? Math.max(hashToken(t, params.seed), 1) : 0) : ordered(cov);
-      keys[t] = mask[t] === 0 ? 0 : key;
+      const [row, logprob] = [row_of_token[t]!, logprobs[t]!];
+      const advantage = constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[params.row_stride + row]!;
+      const covariance = (advantage - meanAdvantage) * (logprob - meanLogprob);
+      const r = constants.OLD ? Math.exp(logprob - old[t]!) : 1;
+      const isClipped = -advantage * clamp(r, params.low, params.high) > -advantage * r;
+      const isCandidate = covariance > params.lower && covariance < params.upper && !isClipped;
+      const drawn = isCandidate ? Math.max(hashToken(t, params.seed), 1) : 0;
+      keys[t] = mask[t] === 0 ? 0 : constants.RANDOM ? drawn : ordered(covariance);
     }
   },
 });
@@ -101,9 +102,12 @@ export const selectionHistogram = defineKernel({
   tolerance: EXACT,
   grid: () => [GROUPS],
   reference({ keys, counts }, { tokens, shift }) {
-    const above = (key: number) => key / 2 ** (shift + 8) - ((key / 2 ** (shift + 8)) % 1);
-    for (let t = 0; t < tokens; t++)
-      if (keys[t] !== 0 && above(keys[t]!) === above(counts[256]!)) counts[(keys[t]! >>> shift) & 255]!++;
+    const above = (key: number) => Math.floor(key / 2 ** (shift + 8));
+    const prefix = above(counts[PREFIX_AT]!);
+    for (let t = 0; t < tokens; t++) {
+      const key = keys[t]!;
+      if (key !== 0 && above(key) === prefix) counts[(key >>> shift) & 255]!++;
+    }
   },
 });
 
@@ -114,15 +118,15 @@ export const selectionThreshold = defineKernel({
   tolerance: EXACT,
   grid: () => [1],
   reference({ counts, workspace }, { shift, wanted: total, threshold_at }) {
-    let wanted = shift === 24 ? total : counts[257];
+    let wanted = shift === 24 ? total : counts[WANTED_AT]!;
     let byte = COUNTERS - 1;
-    for (; byte > 0 && counts[byte]! < wanted!; byte--) wanted! -= counts[byte]!;
-    if (byte === 0 && counts[0]! < wanted!) wanted! -= counts[0]!;
+    for (; byte > 0 && counts[byte]! < wanted; byte--) wanted -= counts[byte]!;
+    if (byte === 0 && counts[0]! < wanted) wanted -= counts[0]!;
     counts.fill(0, 0, COUNTERS);
-    counts[256] = (counts[256]! | (byte << shift)) >>> 0;
-    counts[257] = wanted!;
+    const prefix = (counts[PREFIX_AT]! | (byte << shift)) >>> 0;
+    counts.set([prefix, wanted], PREFIX_AT);
     if (shift === 0)
-      new Uint32Array(workspace.buffer, workspace.byteOffset)[threshold_at] = Math.max(counts[256], 1);
+      new Uint32Array(workspace.buffer, workspace.byteOffset)[threshold_at] = Math.max(prefix, 1);
   },
 });
 
@@ -143,37 +147,29 @@ interface SelectionInput {
   readonly thresholdAt: number;
 }
 
-/** Records the choice: keys and their threshold. Tokens tied with the last one chosen are chosen too. */
+/** Records keys and their threshold. Tokens that tie with the last one chosen are chosen too. */
 export function recordSelection(device: Device, selection: Selection, input: SelectionInput): void {
   const { buffers, counts, workspace, keys, rowStride } = input;
   const { tokens } = counts;
   const trained = trainedTokens(counts);
-  const random = selection.kind === "random-between";
-  const scratch = device.alloc(2 * GROUPS * 4, "selection means");
-  const counters = device.alloc((COUNTERS + 2) * 4, "selection counters");
+  const isRandom = selection.kind === "random-between";
+  const scratch = device.alloc(2 * GROUPS * F32_BYTES, "selection means");
+  const counters = device.alloc((COUNTERS + 2) * F32_BYTES, "selection counters");
   const { logprobs, mask, trajectoryOfToken: row_of_token, oldLogprobs } = buffers;
   const isPerToken = buffers.advantages.level === "token";
   const advantages = isPerToken ? buffers.advantages.values : logprobs;
-  const constants = { TOKEN_ADVANTAGE: isPerToken ? 1 : 0 };
+  const constants = { TOKEN_ADVANTAGE: Number(isPerToken) };
   const common = { logprobs, mask, row_of_token, advantages, workspace, scratch };
   device.clear(counters);
   device.dispatch(selectionMeans, { buffers: common, params: { tokens, row_stride: rowStride }, constants });
   const { seed, lower, upper, low, high } = selection;
+  const count = trained + (isRandom ? COUNT_EPSILON : 0);
   device.dispatch(selectionKeys, {
     buffers: { ...common, old: oldLogprobs ?? logprobs, keys },
-    params: {
-      tokens,
-      row_stride: rowStride,
-      seed,
-      count: trained + (random ? COUNT_EPSILON : 0),
-      lower,
-      upper,
-      low,
-      high,
-    },
-    constants: { ...constants, RANDOM: random ? 1 : 0, OLD: oldLogprobs ? 1 : 0 },
+    params: { tokens, row_stride: rowStride, seed, count, lower, upper, low, high },
+    constants: { ...constants, RANDOM: Number(isRandom), OLD: Number(oldLogprobs !== undefined) },
   });
-  const wanted = Math.max(Math.floor(selection.ratio * trained), 1);
+  const wanted = selectedCount(selection, trained);
   for (const shift of [24, 16, 8, 0]) {
     device.dispatch(selectionHistogram, { buffers: { keys, counts: counters }, params: { tokens, shift } });
     const params = { shift, wanted, threshold_at: input.thresholdAt };

@@ -1,41 +1,50 @@
-/** Tinker's losses: sums over tokens, thresholds as absolute ratios. */
-import type {
-  LossDefinition,
-  LossPlan,
-  LossSettings,
-  ShaderSettings,
-  Token,
-  TokenLoss,
+/**
+ * Tinker's losses: sums over tokens, thresholds as absolute ratios. A is the advantage, d = logprob - oldLogprob, r = e^d.
+ * @see https://tinker-docs.thinkingmachines.ai/losses
+ */
+import {
+  clamp,
+  count,
+  type LossDefinition,
+  type LossPlan,
+  type LossSettings,
+  type MetricNames,
+  type TokenFunction,
 } from "./definition.ts";
-import { clamp, count } from "./definition.ts";
 import { surrogate } from "./trl.ts";
 import { dro } from "./verl.ts";
 
-function crossEntropy(t: Token): TokenLoss {
-  return { value: -t.logprob * t.advantage, slope: -t.advantage, metrics: [0, 0, 0] };
-}
+/** L = -w logprob, with the weight w in the place of the advantage. */
+const crossEntropy: TokenFunction = (t) => ({
+  value: -t.logprob * t.advantage,
+  slope: -t.advantage,
+  metrics: [0, 0, 0],
+});
 
-function importanceSampling(t: Token): TokenLoss {
+/** L = -A r. */
+const importanceSampling: TokenFunction = (t) => {
   const plain = -t.advantage * Math.exp(t.d);
   return { value: plain, slope: plain, metrics: [0, -t.d, 0] };
-}
+};
 
-function ppo(t: Token, s: ShaderSettings): TokenLoss {
-  return surrogate(t, t.d, s);
-}
+/** L = max(-A r, -A clip(r, low, high)). */
+const ppo: TokenFunction = (t, s) => surrogate(t, t.d, s);
 
-function cispo(t: Token, s: ShaderSettings): TokenLoss {
+/** L = -A detach(clip(r, low, high)) logprob. */
+const cispo: TokenFunction = (t, s) => {
   const r = Math.exp(t.d);
   const fixed = clamp(r, s.low, s.high);
   const slope = -fixed * t.advantage;
   return { value: slope * t.logprob, slope, metrics: [count(r !== fixed), -t.d, 0] };
-}
+};
 
-const thresholds = (s: LossSettings) => ({ low: s.clip_low_threshold!, high: s.clip_high_threshold! });
+const KL_METRIC: MetricNames = [null, "actor/ppo_kl", null];
 
-/** `ppo` counts its two sides apart; the published fraction is their sum. */
-const clippedEitherSide = (m: Readonly<Record<string, number>>) => ({
-  "actor/pg_clipfrac": m["actor/pg_clipfrac_low"]! + m["actor/pg_clipfrac_high"]!,
+const thresholds = (s: LossSettings) => ({ low: s.clip_low_threshold, high: s.clip_high_threshold });
+
+/** `ppo` counts its two sides separately; the published fraction is their sum. */
+const clippedEitherSide: NonNullable<LossPlan["derived"]> = ([low, , high]) => ({
+  "actor/pg_clipfrac": low + high,
 });
 
 interface TinkerLoss {
@@ -50,12 +59,7 @@ const LOSSES: Readonly<Record<string, TinkerLoss>> = {
   },
   importance_sampling: {
     settings: {},
-    plan: () => ({
-      code: 12,
-      settings: {},
-      token: importanceSampling,
-      metrics: [null, "actor/ppo_kl", null],
-    }),
+    plan: () => ({ code: 12, settings: {}, token: importanceSampling, metrics: KL_METRIC }),
   },
   ppo: {
     settings: { clip_low_threshold: 0.8, clip_high_threshold: 1.2 },
@@ -78,12 +82,7 @@ const LOSSES: Readonly<Record<string, TinkerLoss>> = {
   },
   dro: {
     settings: { beta: 0.05 },
-    plan: (s) => ({
-      code: 10,
-      settings: { beta: s.beta! },
-      token: dro,
-      metrics: [null, "actor/ppo_kl", null],
-    }),
+    plan: (s) => ({ code: 10, settings: { beta: s.beta }, token: dro, metrics: KL_METRIC }),
   },
 };
 

@@ -1,58 +1,64 @@
-/** TRL's losses (GRPOTrainer and RLOOTrainer, 1.10), one function of a token each, in float64. */
-import type { Normalisers, RowCounts } from "./aggregation.ts";
-import type {
-  LossDefinition,
-  LossPlan,
-  LossSettings,
-  ShaderSettings,
-  Token,
-  TokenLoss,
+/**
+ * TRL's losses (GRPOTrainer and RLOOTrainer, 1.10), one function of a token each, in float64.
+ * A is the advantage, d = logprob - oldLogprob, r = e^d; log-ratios are not bounded.
+ */
+import {
+  type Aggregation,
+  clamp,
+  count,
+  type LossDefinition,
+  type LossPlan,
+  type MetricNames,
+  type ShaderSettings,
+  type Token,
+  type TokenFunction,
+  type TokenLoss,
 } from "./definition.ts";
-import { clamp, count } from "./definition.ts";
 import { softGate } from "./verl.ts";
 
-/** Clipped objective on a log-ratio: L = -min(min(r, delta) A, clip(r) A). Metrics: low, -d, high. */
+/** L = -min(min(r, delta) A, clip(r, low, high) A) with r = e^logRatio. Metrics: clipped below, -d, clipped above. */
 export function surrogate(t: Token, logRatio: number, s: ShaderSettings): TokenLoss {
   const raw = Math.exp(logRatio);
   const r = Math.min(raw, s.delta);
   const plain = -t.advantage * r;
   const clipped = -t.advantage * clamp(raw, s.low, s.high);
-  const flows = plain > clipped ? raw <= s.delta : raw >= s.low && raw <= s.high;
+  const passes = plain > clipped ? raw <= s.delta : raw >= s.low && raw <= s.high;
   return {
     value: Math.max(plain, clipped),
-    slope: flows ? -t.advantage * raw : 0,
+    slope: passes ? -t.advantage * raw : 0,
     metrics: [count(r < s.low && t.advantage < 0), -t.d, count(r > s.high && t.advantage > 0)],
   };
 }
 
-function token(t: Token, s: ShaderSettings): TokenLoss {
-  return surrogate(t, t.d, s);
-}
+const token: TokenFunction = (t, s) => surrogate(t, t.d, s);
 
-function sequence(t: Token, s: ShaderSettings): TokenLoss {
-  return { ...surrogate(t, t.a, s), slope: t.b };
-}
+/** The ratio of the whole sequence: its log-ratio is a, its slope b. */
+const sequence: TokenFunction = (t, s) => ({ ...surrogate(t, t.a, s), slope: t.b });
 
-function cispo(t: Token, s: ShaderSettings): TokenLoss {
+/** L = -A detach(min(r, high)) logprob. */
+const cispo: TokenFunction = (t, s) => {
   const r = Math.exp(t.d);
   const slope = -Math.min(r, s.high) * t.advantage;
   return { value: slope * t.logprob, slope, metrics: [0, -t.d, count(r > s.high && t.advantage > 0)] };
-}
+};
 
-function sapo(t: Token, s: ShaderSettings): TokenLoss {
-  return { ...softGate(t.advantage, Math.exp(t.d), s), metrics: [0, -t.d, 0] };
-}
+/** {@link softGate}. */
+const sapo: TokenFunction = (t, s) => ({
+  ...softGate(t.advantage, Math.exp(t.d), s),
+  metrics: [0, -t.d, 0],
+});
 
-function vespo(t: Token, s: ShaderSettings): TokenLoss {
+/** L = -A phi logprob, with the sequence's log-ratio a and phi = e^(lambda + k a - lambda e^a) detached. */
+const vespo: TokenFunction = (t, s) => {
   const [k, lambda] = t.advantage >= 0 ? [s.k_pos, s.lambda_pos] : [s.k_neg, s.lambda_neg];
   const phi = Math.exp(lambda + k * t.a - lambda * Math.exp(t.a));
   const slope = -phi * t.advantage;
   return { value: slope * t.logprob, slope, metrics: [phi, -t.d, 0] };
-}
+};
 
-const TRL_SETTINGS: LossSettings = {
+const TRL_SETTINGS = {
   epsilon: 0.2,
-  /** -1: as `epsilon`. */
+  /** -1: the same as `epsilon`. */
   epsilon_high: -1,
   /** 0: no upper bound for negative advantages (TRL's None). */
   delta: 0,
@@ -70,23 +76,30 @@ const TRL_SETTINGS: LossSettings = {
   num_items_in_batch: 0,
 };
 
-type Aggregation = (rows: RowCounts) => { mode: string; given: Normalisers };
+type TrlSettings = typeof TRL_SETTINGS;
+
+const NO_METRICS: MetricNames = [null, null, null];
+/** TRL does not cut k3 off. */
+const klBound = Number.POSITIVE_INFINITY;
 
 const rowMean: Aggregation = (rows) => ({
   mode: "seq-mean-token-mean",
   given: { global_batch_size: rows.trained.length },
 });
 
-function clipped(s: LossSettings): Partial<ShaderSettings> {
-  const high = s.epsilon_high! < 0 ? s.epsilon : s.epsilon_high;
-  return { low: 1 - s.epsilon!, high: 1 + high!, ...(s.delta! > 0 ? { delta: s.delta } : {}) };
-}
+const upper = (s: TrlSettings) => (s.epsilon_high < 0 ? s.epsilon : s.epsilon_high);
 
-const regionMean = (m: Readonly<Record<string, number>>) => ({
-  "clip_ratio/region_mean": m["clip_ratio/low_mean"]! + m["clip_ratio/high_mean"]!,
+const clipped = (s: TrlSettings): LossPlan["settings"] => ({
+  low: 1 - s.epsilon,
+  high: 1 + upper(s),
+  ...(s.delta > 0 && { delta: s.delta }),
 });
 
-function clippedPlan(s: LossSettings, aggregation: Aggregation): LossPlan {
+const regionMean: NonNullable<LossPlan["derived"]> = ([low, , high]) => ({
+  "clip_ratio/region_mean": low + high,
+});
+
+function clippedPlan(s: TrlSettings, aggregation: Aggregation): LossPlan {
   const bySequence = s.importance_sampling_level === 1;
   return {
     code: bySequence ? 16 : 15,
@@ -97,18 +110,18 @@ function clippedPlan(s: LossSettings, aggregation: Aggregation): LossPlan {
     aggregation,
     metrics: ["clip_ratio/low_mean", null, "clip_ratio/high_mean"],
     derived: regionMean,
-    klBound: Number.POSITIVE_INFINITY,
+    klBound,
   };
 }
 
 const allTokens =
-  (s: LossSettings): Aggregation =>
+  (s: TrlSettings): Aggregation =>
   () => ({
     mode: "token-mean",
-    given: s.num_items_in_batch! > 0 ? { batch_num_tokens: s.num_items_in_batch } : {},
+    given: s.num_items_in_batch > 0 ? { batch_num_tokens: s.num_items_in_batch } : {},
   });
 
-const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
+const PLANS: Readonly<Record<string, (s: TrlSettings) => LossPlan>> = {
   grpo: (s) => clippedPlan(s, rowMean),
   bnpo: (s) => clippedPlan(s, () => ({ mode: "token-mean", given: {} })),
   dr_grpo: (s) =>
@@ -120,7 +133,7 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
       },
     })),
   dapo: (s) => clippedPlan(s, allTokens(s)),
-  // mean over rows of L n: every row weighs as many tokens as it has.
+  // The mean over rows of L n: every row weighs as many tokens as it has.
   luspo: (s) =>
     clippedPlan({ ...s, importance_sampling_level: 1 }, (rows) => ({
       mode: "seq-mean-token-sum",
@@ -128,34 +141,34 @@ const PLANS: Readonly<Record<string, (s: LossSettings) => LossPlan>> = {
     })),
   cispo: (s) => ({
     code: 17,
-    settings: { high: s.epsilon_high! < 0 ? s.epsilon! : s.epsilon_high! },
+    settings: { high: upper(s) },
     token: cispo,
     aggregation: allTokens(s),
     metrics: [null, null, "cispo_clip_ratio"],
-    klBound: Number.POSITIVE_INFINITY,
+    klBound,
   }),
   sapo: (s) => ({
     code: 18,
-    settings: { tau_pos: s.sapo_temperature_pos!, tau_neg: s.sapo_temperature_neg! },
+    settings: { tau_pos: s.sapo_temperature_pos, tau_neg: s.sapo_temperature_neg },
     token: sapo,
     aggregation: rowMean,
-    metrics: [null, null, null],
-    klBound: Number.POSITIVE_INFINITY,
+    metrics: NO_METRICS,
+    klBound,
   }),
   vespo: (s) => ({
     code: 19,
     settings: {
-      k_pos: s.vespo_k_pos!,
-      lambda_pos: Math.max(s.vespo_lambda_pos!, 1e-4),
-      k_neg: s.vespo_k_neg!,
-      lambda_neg: Math.max(s.vespo_lambda_neg!, 1e-4),
+      k_pos: s.vespo_k_pos,
+      lambda_pos: Math.max(s.vespo_lambda_pos, 1e-4),
+      k_neg: s.vespo_k_neg,
+      lambda_neg: Math.max(s.vespo_lambda_neg, 1e-4),
     },
     token: vespo,
     rows: "vespo",
     weightsInRows: "all",
     aggregation: allTokens(s),
-    metrics: [null, null, null],
-    klBound: Number.POSITIVE_INFINITY,
+    metrics: NO_METRICS,
+    klBound,
   }),
   // RLOOTrainer: the ratio of the whole sequence (a sum, not a mean), averaged over rows.
   rloo: (s) => ({

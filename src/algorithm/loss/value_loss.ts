@@ -1,20 +1,12 @@
-/** The critic's clipped value loss. */
-
+/** The critic's clipped value loss, on the host and on a device. */
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import { defineKernel } from "../../compute/kernel.ts";
 import type { Metrics } from "../../contract/backend.ts";
-import { addStrided, uploadRowWeights } from "../kl/loss.ts";
-import {
-  COUNT_EPSILON,
-  countRows,
-  type Normalisers,
-  type RowCounts,
-  tokenWeights,
-  trainedTokens,
-  weightOfRow,
-} from "./aggregation.ts";
+import { addStrided } from "../../statistics.ts";
+import { F32_BYTES } from "../f32.ts";
+import { COUNT_EPSILON, countRows, type RowCounts, trainedTokens } from "../rows.ts";
+import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } from "./aggregation.ts";
 import { clamp } from "./definition.ts";
-import { rowsOfTokens } from "./host.ts";
 import type { LossResult } from "./resolve.ts";
 
 export interface ValueLossSpec extends Normalisers {
@@ -23,31 +15,55 @@ export interface ValueLossSpec extends Normalisers {
   readonly cliprange_value: number;
 }
 
+/** Per-token arrays are [T]. */
 export interface ValueBatch {
   readonly offsets: Uint32Array;
   readonly mask: Uint32Array;
-  /** Predictions now, predictions at rollout time, and their targets; [T]. */
+  /** Predictions now, predictions at rollout time, and their targets. */
   readonly values: ArrayLike<number>;
   readonly oldValues: ArrayLike<number>;
   readonly returns: ArrayLike<number>;
 }
 
-function tokenValueLoss(value: number, old: number, target: number, clip: number) {
+/** L = max((v - G)^2, (clip(v, old - clip, old + clip) - G)^2) / 2, with its slope in v. */
+function tokenValueLoss(value: number, { old, target, clip }: { old: number; target: number; clip: number }) {
   const plain = value - target;
   const clipped = clamp(value, old - clip, old + clip) - target;
-  const larger = clipped ** 2 > plain ** 2;
-  const inside = value >= old - clip && value <= old + clip;
-  return { loss: 0.5 * Math.max(plain ** 2, clipped ** 2), slope: !larger || inside ? plain : 0, larger };
+  const isClipped = clipped ** 2 > plain ** 2;
+  const isInside = value >= old - clip && value <= old + clip;
+  return {
+    loss: 0.5 * Math.max(plain ** 2, clipped ** 2),
+    slope: !isClipped || isInside ? plain : 0,
+    isClipped,
+  };
 }
 
-function valueMetrics(
-  [loss = 0, larger = 0, values = 0]: readonly number[],
+/** Weighted loss, clipped tokens and predictions, each added over the trained tokens. */
+type ValueSums = [loss: number, clipped: number, values: number];
+
+/** Adds one trained token to `sums` and returns its gradient. */
+function addToken(
+  t: number,
+  { values, oldValues, returns }: Pick<ValueBatch, "values" | "oldValues" | "returns">,
+  { weight, clip }: { weight: number; clip: number },
+  sums: ValueSums,
+): number {
+  const value = values[t]!;
+  const { loss, slope, isClipped } = tokenValueLoss(value, { old: oldValues[t]!, target: returns[t]!, clip });
+  sums[0] += weight * loss;
+  sums[1] += Number(isClipped);
+  sums[2] += value;
+  return weight * slope;
+}
+
+function valueResult(
+  [loss, clipped, values]: ValueSums,
   trained: number,
 ): { loss: number; metrics: Metrics } {
   const count = trained + COUNT_EPSILON;
   const metrics = {
     "critic/vf_loss": loss,
-    "critic/vf_clipfrac": larger / count,
+    "critic/vf_clipfrac": clipped / count,
     "critic/vpred_mean": values / count,
   };
   return { loss, metrics };
@@ -55,6 +71,7 @@ function valueMetrics(
 
 /**
  * Value loss of a packed batch in float64, with its gradient in the predictions [T].
+ * @throws {ConfigError} for an unknown aggregation, or a batch without a trained token
  * @see verl core_algos.compute_value_loss
  */
 export function valueLoss(
@@ -63,26 +80,15 @@ export function valueLoss(
 ): LossResult & { readonly dvalues: Float64Array } {
   const rows = countRows(batch.offsets, batch.mask);
   const weights = tokenWeights(spec.loss_agg_mode, rows, spec);
-  const rowOfToken = rowsOfTokens(batch.offsets);
   const dvalues = new Float64Array(rows.tokens);
-  const sums = [0, 0, 0];
-  for (let t = 0; t < rows.tokens; t++) {
-    if (batch.mask[t] === 0) continue;
-    const weight = weightOfRow(weights, rows.trained[rowOfToken[t]!]!);
-    const token = tokenValueLoss(
-      batch.values[t]!,
-      batch.oldValues[t]!,
-      batch.returns[t]!,
-      spec.cliprange_value,
-    );
-    dvalues[t] = weight * token.slope;
-    sums[0]! += weight * token.loss;
-    sums[1]! += Number(token.larger);
-    sums[2]! += batch.values[t]!;
-  }
-  return { ...valueMetrics(sums, trainedTokens(rows)), dvalues };
+  const sums: ValueSums = [0, 0, 0];
+  forEachWeighted(batch, { weights, rows }, (t, weight) => {
+    dvalues[t] = addToken(t, batch, { weight, clip: spec.cliprange_value }, sums);
+  });
+  return { ...valueResult(sums, trainedTokens(rows)), dvalues };
 }
 
+/** Workgroups, whatever the size: sums are added in one order on every device. */
 const GROUPS = 64;
 
 export const lossValue = defineKernel({
@@ -101,20 +107,13 @@ export const lossValue = defineKernel({
   constants: { ROW_WEIGHTED: 0 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
   grid: () => [GROUPS],
-  reference(
-    { values, old_values, returns, mask, row_of_token, row_weights, dvalues, partials },
-    params,
-    constants,
-  ) {
-    const sums = [0, 0, 0];
-    for (let t = 0; t < params.tokens; t++) {
-      const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]!] : params.weight;
-      const token = tokenValueLoss(values[t]!, old_values[t]!, returns[t]!, params.clip);
-      dvalues[t] = mask[t] === 0 ? 0 : weight! * token.slope;
-      if (mask[t] === 0) continue;
-      sums[0]! += weight! * token.loss;
-      sums[1]! += Number(token.larger);
-      sums[2]! += values[t]!;
+  reference(buffers, { tokens, weight: uniform, clip }, constants) {
+    const { mask, row_of_token, row_weights, dvalues, partials } = buffers;
+    const batch = { ...buffers, oldValues: buffers.old_values };
+    const sums: ValueSums = [0, 0, 0];
+    for (let t = 0; t < tokens; t++) {
+      const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]!]! : uniform;
+      dvalues[t] = mask[t] === 0 ? 0 : addToken(t, batch, { weight, clip }, sums);
     }
     partials.fill(0, 0, 3 * GROUPS);
     partials.set(sums);
@@ -129,7 +128,10 @@ export interface RecordedValueLoss {
   release(): void;
 }
 
-/** Records {@link valueLoss} on a device. Nothing waits. */
+/**
+ * Records {@link valueLoss} on a device. Nothing waits.
+ * @throws {ConfigError} like {@link valueLoss}
+ */
 export function recordValueLoss(
   device: Device,
   spec: ValueLossSpec,
@@ -147,8 +149,8 @@ export function recordValueLoss(
   const { buffers, counts } = batch;
   const weights = tokenWeights(spec.loss_agg_mode, counts, spec);
   const row_weights = uploadRowWeights(device, weights, counts);
-  const dvalues = device.alloc(counts.tokens * 4, "dvalues");
-  const partials = device.alloc(3 * GROUPS * 4, "value loss sums");
+  const dvalues = device.alloc(counts.tokens * F32_BYTES, "dvalues");
+  const partials = device.alloc(3 * GROUPS * F32_BYTES, "value loss sums");
   const { values, oldValues: old_values, returns, mask, trajectoryOfToken: row_of_token } = buffers;
   device.dispatch(lossValue, {
     buffers: { values, old_values, returns, mask, row_of_token, row_weights, dvalues, partials },
@@ -159,7 +161,7 @@ export function recordValueLoss(
   return {
     dvalues,
     reads: [{ buffer: partials, type: "f32" }],
-    decode: ([data]) => valueMetrics(addStrided(data!, 3), trainedTokens(counts)),
+    decode: ([data]) => valueResult(addStrided(data!, 3) as ValueSums, trainedTokens(counts)),
     release: () => device.release(dvalues, partials),
   };
 }

@@ -1,7 +1,7 @@
 /** `grpu compute loss`: a policy loss over a file of rollouts, with its gradient. */
 
 import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
-import type { Rollouts } from "../../data/rollouts/builder.ts";
+import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, IMPORT } from "../options.ts";
 import {

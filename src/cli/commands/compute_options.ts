@@ -1,6 +1,6 @@
 /** Options that the commands of `grpu compute` share, and what they hold. */
 import type { Device } from "../../compute/device.ts";
-import type { Precision, Rollouts } from "../../data/rollouts/builder.ts";
+import type { Precision, Rollouts } from "../../data/rollouts/rollouts.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io, Option } from "../command.ts";
 import { importsOf } from "../options.ts";

@@ -1,6 +1,6 @@
 /** What the commands of `grpu compute` print: JSON by row, or tables for people. */
 
-import type { Rollouts } from "../../data/rollouts/builder.ts";
+import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import type { Io } from "../command.ts";
 
 /** Per-token numbers as one list per row. */
@@ -8,7 +8,7 @@ export async function rowsOf<K extends string>(
   rollouts: Rollouts,
   values: Record<K, ArrayLike<number>>,
 ): Promise<Record<K, number[][]>> {
-  const { unpack } = await import("../../data/rollouts/builder.ts");
+  const { unpack } = await import("../../data/offsets.ts");
   const entries = Object.entries<ArrayLike<number>>(values).map(([name, flat]) => [
     name,
     unpack(flat, rollouts.offsets),

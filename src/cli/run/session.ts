@@ -61,7 +61,7 @@ export async function openSession(
   for (const file of given.files) requireFile(file);
   const { estimatorNames } = await import("../../algorithm/advantage/registry.ts");
   await import("../../algorithm/advantage/host.ts");
-  const { lossNames } = await import("../../algorithm/loss/resolve.ts");
+  const { lossNames } = await import("../../algorithm/loss/registry.ts");
   const { config, origins, warnings, schema } = composeConfig({
     files: given.files,
     overrides: [...given.overrides, ...overrides],

@@ -1,6 +1,7 @@
 /** Rollouts from JSONL and Parquet. Text and bytes come from the caller, so that a page can read them too. */
 import { ConfigError, type Source } from "../../errors.ts";
-import { type Precision, type RolloutRow, type Rollouts, RolloutsBuilder } from "./builder.ts";
+import { RolloutsBuilder } from "./builder.ts";
+import type { Precision, RolloutRow, Rollouts } from "./rollouts.ts";
 
 export interface ReadOptions {
   /** Name of the file, for messages. */

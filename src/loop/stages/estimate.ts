@@ -1,10 +1,11 @@
 /** Advantages by the published estimators, on the host or on the training device. */
-import { estimatorSettings } from "../../algorithm/advantage/definition.ts";
+import type { EstimatorSettings } from "../../algorithm/advantage/definition.ts";
 import { hasAdvantageKernel, recordAdvantages } from "../../algorithm/advantage/device.ts";
 import { packGroups } from "../../algorithm/advantage/groups.ts";
 import { advantages } from "../../algorithm/advantage/host.ts";
-import { type EstimatorSettings, estimatorNames, findEstimator } from "../../algorithm/advantage/registry.ts";
-import { countRows } from "../../algorithm/loss/aggregation.ts";
+import { estimatorNames, findEstimator } from "../../algorithm/advantage/registry.ts";
+import { countRows } from "../../algorithm/rows.ts";
+import { mergeSettings } from "../../algorithm/settings.ts";
 import type { Device } from "../../compute/device.ts";
 import type { Advantages } from "../../contract/backend.ts";
 import type { AdvantageOptions, EstimateAdvantages } from "../contract.ts";
@@ -50,7 +51,7 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
 
 function checkEstimator(name: string, args: Readonly<Record<string, unknown>>): void {
   const { name: known, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
-  estimatorSettings(findEstimator(known), settings);
+  mergeSettings("estimator", findEstimator(known), settings);
 }
 
 function choose({ name, norm_adv_by_std_in_grpo, settings = {} }: AdvantageOptions): {

@@ -1,57 +1,63 @@
-/** The optimal token baseline, and its form for multi-turn rows whose trained tokens are aligned by their count. */
-import type { Groups } from "../groups.ts";
+/** The optimal token baseline, and its form for multi-turn rows, whose trained tokens are aligned by their count. */
+import { forEachRow, totalTokens, trainedIn } from "../../../data/offsets.ts";
+import {
+  type AdvantageBatch,
+  type Estimate,
+  type Estimator,
+  type EstimatorSettings,
+  needs,
+} from "../definition.ts";
+import { type Groups, memberRows } from "../groups.ts";
+import { type Output, rewardsToGo } from "./returns.ts";
 
+/** Added to a column's weight. */
 const EPSILON = 1e-8;
 
 interface Options {
   /** Columns count trained tokens only (multi-turn) instead of all tokens of the row. */
   readonly compact: boolean;
-  /** The row that is longest alone (by trained tokens) has no baseline from the second longest's count on. */
+  /** The row that alone has most trained tokens has no baseline from the second longest's count on. */
   readonly zeroTail: boolean;
 }
-
-type Floats = Float32Array | Float64Array;
 
 interface Rows {
   readonly offsets: Uint32Array;
   readonly mask: Uint32Array;
 }
 
+/** All [T]. */
 interface Table {
   /** Rewards to go. */
-  readonly returns: Floats;
-  readonly power: Floats;
+  readonly returns: Output;
+  readonly power: Output;
   /** Written at trained tokens. */
-  readonly advantages: Floats;
+  readonly advantages: Output;
 }
 
 /**
  * A_t = (G_t - b_t) m_t, with b_t = sum_j G_jt W_jt / (sum_j W_jt + 1e-8) over the group's rows j at column t and
- * W the running power of the score function.
+ * W the {@link runningPower} of the score function. A group of one has no baseline.
  * @see verl core_algos.compute_optimal_token_baseline_advantage
  */
 export function baselineAdvantages(
-  batch: Rows & { readonly groups: Groups },
+  batch: Rows & { readonly groups: Pick<Groups, "offsets" | "members"> },
   table: Table,
   options: Options,
 ): void {
-  const { offsets, members } = batch.groups;
-  for (let group = 0; group + 1 < offsets.length; group++) {
-    const columns = Array.from(members.subarray(offsets[group], offsets[group + 1]), (row) =>
-      columnsOf(batch, row, options.compact),
-    ).filter((tokens) => !options.compact || tokens.length > 0);
-    subtractBaseline(columns, batch.mask, table, options);
+  for (const rows of memberRows(batch.groups)) {
+    const columns = Array.from(rows, (row) => columnsOf(batch, row, options.compact));
+    const held = options.compact ? columns.filter((tokens) => tokens.length > 0) : columns;
+    subtractBaseline(held, batch.mask, { table, zeroTail: options.zeroTail });
   }
 }
 
 /** Tokens of a row by column. */
 function columnsOf({ offsets, mask }: Rows, row: number, compact: boolean): number[] {
-  const tokens: number[] = [];
-  for (let t = offsets[row]!; t < offsets[row + 1]!; t++) if (!compact || mask[t] !== 0) tokens.push(t);
-  return tokens;
+  const [first, end] = [offsets[row]!, offsets[row + 1]!];
+  return compact ? trainedIn(mask, first, end) : Array.from({ length: end - first }, (_, k) => first + k);
 }
 
-/** W_t: the running sum, over a row's trained tokens, of (1 - 2 p_old + sum pi^2) times the squared weight. */
+/** W_t: the running sum, over a row's trained tokens, of (1 - 2 p_old + sum pi^2) times the squared weight, [T]. */
 export function runningPower(
   batch: Rows & {
     readonly oldLogprobs: ArrayLike<number>;
@@ -60,43 +66,73 @@ export function runningPower(
   },
 ): Float64Array {
   const { offsets, mask, oldLogprobs, sumPiSquared, rolloutIsWeights } = batch;
-  const power = new Float64Array(offsets[offsets.length - 1]!);
-  for (let row = 0; row + 1 < offsets.length; row++) {
+  const power = new Float64Array(totalTokens(offsets));
+  forEachRow(offsets, (_, first, end) => {
     let sum = 0;
-    for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
+    for (let t = first; t < end; t++) {
       const weight = rolloutIsWeights ? rolloutIsWeights[t]! ** 2 : 1;
       if (mask[t] !== 0) sum += (1 - 2 * Math.exp(oldLogprobs[t]!) + sumPiSquared[t]!) * weight;
       power[t] = sum;
     }
-  }
+  });
   return power;
 }
 
+/** @param columns the tokens of each of the group's rows by column */
 function subtractBaseline(
   columns: readonly number[][],
   mask: Uint32Array,
-  table: Table,
-  options: Options,
+  { table, zeroTail }: { table: Table; zeroTail: boolean },
 ): void {
   const { returns, power, advantages } = table;
-  const lengths = columns.map((tokens) => trainedCount(tokens, mask));
-  const [first, second] = lengths.toSorted((x, y) => y - x);
-  const lonely = options.zeroTail && first! > second! ? columns[lengths.indexOf(first!)] : undefined;
-  const alone = columns.length < 2;
-  const longest = Math.max(0, ...columns.map((tokens) => tokens.length));
-  for (let column = 0; column < longest; column++) {
-    const tokens = columns.filter((row) => column < row.length).map((row) => row[column]!);
+  const tail = zeroTail ? lonelyTail(columns, mask) : undefined;
+  const width = Math.max(0, ...columns.map((tokens) => tokens.length));
+  for (let column = 0; column < width; column++) {
+    const tokens = columns.flatMap((row) => row[column] ?? []);
     const trained = tokens.filter((t) => mask[t] !== 0);
     const weight = trained.reduce((sum, t) => sum + power[t]!, 0) + EPSILON;
     const weighted = trained.reduce((sum, t) => sum + returns[t]! * power[t]!, 0);
-    const baseline = alone ? 0 : weighted / weight;
-    for (const t of trained) advantages[t] = returns[t]! - baseline;
-    const tail = column >= second! ? lonely?.[column] : undefined;
-    if (tail !== undefined && mask[tail] !== 0) advantages[tail] = returns[tail]!;
+    const baseline = columns.length < 2 ? 0 : weighted / weight;
+    for (const t of trained)
+      advantages[t] = returns[t]! - (tail && tail.row[column] === t && column >= tail.from ? 0 : baseline);
   }
 }
 
-/** Trained tokens of a row. */
-function trainedCount(tokens: readonly number[], mask: Uint32Array): number {
-  return tokens.reduce((n, t) => n + (mask[t] === 0 ? 0 : 1), 0);
+/** The row with most trained tokens, where it is alone with that number, and the second longest's number. */
+function lonelyTail(
+  columns: readonly number[][],
+  mask: Uint32Array,
+): { row: readonly number[]; from: number } | undefined {
+  const lengths = columns.map((tokens) => tokens.filter((t) => mask[t] !== 0).length);
+  const [first = 0, second] = lengths.toSorted((x, y) => y - x);
+  if (second === undefined || first <= second) return undefined;
+  return { row: columns[lengths.indexOf(first)]!, from: second };
 }
+
+function estimate(batch: AdvantageBatch, compact: boolean, settings: EstimatorSettings): Estimate {
+  const returns = rewardsToGo(batch);
+  const advantages = new Float64Array(returns.length);
+  const power = runningPower({
+    ...batch,
+    oldLogprobs: needs(batch.oldLogprobs, "optimal_token_baseline", "old_logprobs"),
+    sumPiSquared: needs(batch.sumPiSquared, "optimal_token_baseline", "sum_pi_squared"),
+  });
+  const options = { compact, zeroTail: settings.handle_zero_tail === true };
+  baselineAdvantages(batch, { returns, power, advantages }, options);
+  return { level: "token", values: advantages, returns };
+}
+
+export const optimalTokenBaseline: Estimator = {
+  name: "optimal_token_baseline",
+  settings: { handle_zero_tail: true },
+  scope: "group",
+  estimate: (batch, settings) => estimate(batch, false, settings),
+};
+
+/** @see verl core_algos.compute_multi_turn_optimal_token_baseline_advantage */
+export const tirOptimalTokenBaseline: Estimator = {
+  name: "tir_optimal_token_baseline",
+  settings: { handle_zero_tail: true },
+  scope: "group",
+  estimate: (batch, settings) => estimate(batch, true, settings),
+};

@@ -1,0 +1,19 @@
+/** GPG: centred scores, scaled up by the share of rows that have a reward at all. */
+import { type Estimator, perRow } from "../definition.ts";
+import { byGroup } from "../groups.ts";
+import { centred } from "./grpo.ts";
+
+/**
+ * A_i = alpha (s_i - mean of the group) / f_norm, with alpha = rows / rows whose score is not 0.
+ * @see https://arxiv.org/abs/2504.02546, verl core_algos.compute_gpg_outcome_advantage
+ */
+export const gpg: Estimator = {
+  name: "gpg",
+  settings: { f_norm: 1 },
+  scope: "batch",
+  estimate(batch, { f_norm }) {
+    const scores = Array.from(batch.scores);
+    const alpha = scores.length / Math.max(scores.filter((s) => s !== 0).length, 1);
+    return perRow(byGroup(batch, centred).map((a) => (alpha * a) / (f_norm as number)));
+  },
+};

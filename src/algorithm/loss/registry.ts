@@ -1,0 +1,30 @@
+/** Every loss by name: verl's, Tinker's, TRL's, and those that users add. */
+import { createRegistry } from "../../registry.ts";
+import type { LossDefinition } from "./definition.ts";
+import { TINKER_LOSSES } from "./tinker.ts";
+import { TRL_LOSSES } from "./trl.ts";
+import { VERL_LOSSES } from "./verl.ts";
+
+const registry = createRegistry<LossDefinition>("loss", {
+  setting: "loss",
+  builtIn: [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES].map((loss) => [loss.name, loss]),
+  isUnique: true,
+});
+
+/** Names of every loss, the user's included. */
+export function lossNames(): readonly string[] {
+  return registry.names();
+}
+
+/** @throws {ConfigError} for a name that is not registered */
+export function findLoss(name: string): LossDefinition {
+  return registry.find(name);
+}
+
+/**
+ * Adds a loss under its name.
+ * @throws {ConfigError} when the name is taken
+ */
+export function registerLoss(loss: LossDefinition): void {
+  registry.register(loss.name, loss);
+}

@@ -1,0 +1,59 @@
+/** Where the parts of a loss lie in its f32 workspace on the device, and how its sums are read back. */
+import type { Data, Device } from "../../compute/device.ts";
+import { addStrided, sum } from "../../statistics.ts";
+import { F32_BYTES } from "../f32.ts";
+import { ENTROPY_GROUPS, PASS_GROUPS } from "./kernels.ts";
+import { SUM_COUNT } from "./pass.ts";
+
+/** Elements per slice alignment. */
+const ALIGNMENT = 64;
+/** Columns of the row table: weight, advantage, and the row statistic's a and b. */
+const TABLE_COLUMNS = 4;
+
+/** All in elements: row table, partial sums by window and workgroup, partial entropies, the selection's threshold. */
+export interface Layout {
+  readonly rowStride: number;
+  readonly partialsAt: number;
+  readonly windows: number;
+  readonly entropyAt: number;
+  readonly thresholdAt: number;
+  readonly length: number;
+}
+
+export function layOut(tokens: number, rows: number, windowTokens: number): Layout {
+  const rowStride = Math.max(Math.ceil(rows / ALIGNMENT) * ALIGNMENT, ALIGNMENT);
+  const windows = Math.ceil(tokens / windowTokens);
+  const partialsAt = TABLE_COLUMNS * rowStride;
+  const entropyAt = partialsAt + windows * PASS_GROUPS * SUM_COUNT;
+  const thresholdAt = entropyAt + windows * ENTROPY_GROUPS;
+  return { rowStride, partialsAt, windows, entropyAt, thresholdAt, length: thresholdAt + ALIGNMENT };
+}
+
+/** Tokens that one binding holds, in whole slices. */
+export function maxWindow(device: Device): number {
+  return Math.floor(device.info.limits.maxBindingBytes / F32_BYTES / ALIGNMENT) * ALIGNMENT;
+}
+
+/** A part of the tokens that is dispatched at once. */
+export interface Window {
+  readonly first: number;
+  readonly tokens: number;
+}
+
+export function windowsOf(tokens: number, windowTokens: number): Window[] {
+  return Array.from({ length: Math.ceil(tokens / windowTokens) }, (_, index) => {
+    const first = index * windowTokens;
+    return { first, tokens: Math.min(windowTokens, tokens - first) };
+  });
+}
+
+/**
+ * Adds up the partial sums.
+ * @param data the workspace from `partialsAt` to `thresholdAt`
+ * @returns sums in the order of SUMS, and the aggregated entropy: 0 where none was computed
+ */
+export function addPartials(data: Data, { windows }: Layout): { sums: Float64Array; entropy: number } {
+  const end = windows * PASS_GROUPS * SUM_COUNT;
+  const sums = Float64Array.from(addStrided(data.subarray(0, end), SUM_COUNT));
+  return { sums, entropy: sum(data.subarray(end, end + windows * ENTROPY_GROUPS)) };
+}
