@@ -40,7 +40,7 @@ import {
 } from "./yaml/tree.ts";
 
 export interface ComposeOptions {
-  /** YAML files of the user's; a later one wins. */
+  /** The user's YAML files; a later one wins. */
   readonly files?: readonly string[];
   /** `key=value`, `rllm/backend=NAME`, ...; a later one wins, and all of them win over files. */
   readonly overrides?: readonly string[];
@@ -66,7 +66,7 @@ export interface Composed {
   readonly schema: Schema;
 }
 
-/** Composed as far as it went, with everything that is wrong. */
+/** A configuration composed as far as possible, with its problems. */
 export interface Attempt extends Composed {
   readonly problems: readonly Problem[];
 }
@@ -99,7 +99,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
   if (backend !== "verl") problems.push(...refuseTreeChoices(choices, backend));
   const schema = schemaOf(backend, native);
   if (problems.some(({ path }) => path === "rllm/backend")) {
-    // Without its backend a configuration cannot be judged: every setting of it would look unknown.
+    // Without its backend a configuration cannot be checked: every setting would look unknown.
     return { config: tree, origins, warnings: [], backend, schema, problems };
   }
   const otherTree = otherVerlTree(options.readConfig, choices.get("verl")?.choice);
@@ -111,7 +111,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
   for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
   const chosenName = choices.get("rllm/backend")?.own ?? backend;
   if (getAt(tree, "rllm.backend") !== chosenName) {
-    // A file named another backend than the command line chose.
+    // A file names another backend than the command line.
     setAt(tree, "rllm.backend", chosenName);
     origins.set("rllm.backend", {
       level: LEVEL.override,
@@ -120,7 +120,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
   }
   const engine = choices.get("model_engine");
   if (engine !== undefined && backend === "verl") {
-    // A file named another engine than the command line chose.
+    // A file names another engine than the command line.
     setAt(tree, "model_engine", engine.choice);
     origins.set("model_engine", { level: LEVEL.override, text: engine.by });
   }
@@ -146,7 +146,7 @@ function readUserLayers({ files = [], readFile }: ComposeOptions, problems: Prob
     const text = readFile?.(file);
     if (text === undefined || chain.includes(file)) {
       const why = text === undefined ? "there is no such file" : "it includes itself";
-      problems.push({ severity: "error", message: `Cannot read the configuration as ${why}: ${file}` });
+      problems.push({ severity: "error", message: `Cannot read the configuration ${file}: ${why}.` });
       return;
     }
     const layer = readLayer(text, { file, level: LEVEL.file });
@@ -198,7 +198,7 @@ interface ResolveContext {
 function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tree {
   const { at } = interpolator(tree, env);
   const resolved: Tree = {};
-  const told = new Set<string>();
+  const reported = new Set<string>();
   for (const [path, value] of leaves(tree)) {
     if (!hasInterpolation(value)) {
       setAt(resolved, path, Array.isArray(value) ? [...value] : value);
@@ -211,12 +211,12 @@ function resolveTree(tree: Tree, { env, origins, problems }: ResolveContext): Tr
       const message = (error as Error).message.replace(/ \([^()]*\)$/, "");
       setAt(resolved, path, value);
       const isFollowUp =
-        told.has(message) && (message.includes("refers to itself") || (origin?.level ?? 0) < LEVEL.file);
-      told.add(message);
+        reported.has(message) && (message.includes("refers to itself") || (origin?.level ?? 0) < LEVEL.file);
+      reported.add(message);
       if (isFollowUp) continue;
       problems.push({
         severity: "error",
-        message: `${message} (in ${path})`,
+        message: `${message} (in ${path}).`,
         path,
         file: origin?.file,
         line: origin?.line,
@@ -237,9 +237,9 @@ interface CheckContext {
 
 function checkResolved(config: Tree, context: CheckContext): void {
   const { schema, origins, options, problems } = context;
-  const told = new Set(problems.map((problem) => problem.path));
+  const reported = new Set(problems.map((problem) => problem.path));
   const tell = (severity: Problem["severity"], path: string, message: string) => {
-    if (told.has(path) && severity === "error") return;
+    if (reported.has(path) && severity === "error") return;
     const origin = originOf(origins, path);
     problems.push({ severity, message, path, file: origin?.file, line: origin?.line });
   };
@@ -259,15 +259,15 @@ function checkResolved(config: Tree, context: CheckContext): void {
     if (refusal === undefined) continue;
     const by = origin.from === undefined ? "" : ` (set by ${origin.from})`;
     const cause = options.allowUnsupported
-      ? "; it has no effect"
-      : "; remove it, or go on without it by --allow-unsupported";
+      ? ". It has no effect."
+      : ". Remove it, or ignore it with --allow-unsupported.";
     tell(options.allowUnsupported ? "warning" : "error", path, refusal + by + cause);
   }
   if (!options.allowMissing && !TRAINS.includes(schema.backend)) {
     tell(
       "error",
       "rllm.backend",
-      `Cannot train on ${schema.backend} as this version only has ${TRAINS.join(", ")}: choose rllm/backend=${TRAINS[0]}`,
+      `Cannot train on ${schema.backend}: this version trains on ${TRAINS.join(" and ")}. Choose rllm/backend=${TRAINS[0]}.`,
     );
   }
   const rules = { backend: schema.backend, isReady: !options.allowMissing, more: VERL_RULES };
@@ -283,7 +283,7 @@ function isNeeded(path: string, config: Tree): boolean {
 function missing(schema: Schema, path: string): string {
   const rows = schema.backend === "tinker" ? TINKER_SHARED : [];
   const shared = rows.find(({ native }) => native === path)?.rllm;
-  return `Cannot run as ${path} is mandatory and not set; write ${path}=VALUE${shared ? ` (or ${shared}=VALUE)` : ""}`;
+  return `Cannot run: ${path} is mandatory and not set. Write ${path}=VALUE${shared ? `, or ${shared}=VALUE` : ""}.`;
 }
 
 interface Written {
@@ -292,11 +292,11 @@ interface Written {
   readonly config: Tree;
 }
 
-/** Why the backend cannot honour a value. The default asks for nothing. */
+/** Why the backend cannot honour a value; undefined for the default, which asks for nothing. */
 function refuse(path: string, { schema, value, config }: Written): string | undefined {
   if (statusOf(path, schema.backend) !== "refused") return undefined;
   const usual = schema.fields.get(path)?.default;
   const resolved = hasInterpolation(usual) ? interpolator(config, {}).resolve(usual as Value, path) : usual;
   if (equalValues(resolved, value)) return undefined;
-  return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend as ${reasonOn(path, schema.backend)}`;
+  return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend: ${reasonOn(path, schema.backend)}`;
 }

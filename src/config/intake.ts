@@ -1,4 +1,4 @@
-/** Takes in what the user wrote: every setting is known, fits its type, and is not a masked secret. */
+/** Checks what the user wrote: every setting is known, fits its type, and is not a masked secret. */
 
 import { fitValue, type Registered } from "./fields/fit.ts";
 import { movedInVerl, RENAMES } from "./fields/rename.ts";
@@ -31,7 +31,7 @@ export interface Intake {
 
 type Tell = (severity: Problem["severity"], path: string, message: string) => void;
 
-/** The settings of a user's file that are right; what is wrong is told and left out. */
+/** Returns the valid settings of a user's file; reports and drops the rest. */
 export function checkUserTree(layer: Layer, intake: Intake): Layer {
   const tree: Tree = {};
   const lines = new Map(layer.lines);
@@ -41,7 +41,7 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
   for (const [path, value] of leaves(layer.tree)) {
     const renamed = RENAMES[path];
     if (renamed) {
-      tell("warning", path, `${path} is now ${renamed}; the old name still works`);
+      tell("warning", path, `${path} is now ${renamed}. The old name still works.`);
       lines.set(renamed, lineOf(layer.lines, path) ?? 1);
     }
     const target = renamed ?? path;
@@ -60,7 +60,7 @@ interface TakeContext extends Intake {
   readonly typed?: string | undefined;
   /** `+key`, or `# @added key` in a file: a key that no table has passes. */
   readonly mayAdd?: boolean;
-  /** What stands already, with the keys that earlier overrides added. */
+  /** The tree so far, with the keys that earlier overrides added. */
   readonly tree?: Tree;
 }
 
@@ -80,7 +80,7 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
     tell(
       "error",
       path,
-      `Cannot set ${path} as this is a masked secret: ${MASK}; write the value, or \${oc.env:NAME}`,
+      `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`,
     );
     return undefined;
   }
@@ -89,24 +89,24 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
   const fit = fitValue(path, field, isText ? (context.typed ?? value) : value, context.registered);
   if (fit.warning) tell("warning", path, fit.warning);
   if (fit.problem === undefined) return fit.value;
-  tell("error", path, isSecret(path) ? `Cannot set ${path} as it is no text` : fit.problem);
+  tell("error", path, isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
   return undefined;
 }
 
-/** The rule for keys that no table has: `key=` refuses them, as they are typing errors; `+key=` adds them. */
+/** The rule for keys that no table has: `key=` refuses them as typing errors, `+key=` adds them. */
 function takeUnknown(path: string, value: Value, context: TakeContext): Value | undefined {
   const { schema, tell, mayAdd } = context;
   const above = valueAbove(schema, path);
   if (above !== undefined) {
-    tell("error", path, `Cannot set ${path} as ${above} is a value, not a section`);
+    tell("error", path, `Cannot set ${path}: ${above} is a value, not a section.`);
     return undefined;
   }
   if (!schema.sections.has(path) && getAt(context.tree, path) !== undefined) return value;
   if ((mayAdd || isDictOfEngine(path, context)) && !schema.sections.has(path)) {
     const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
     const whose = isNative
-      ? "is not in verl's tree: passed on as it is, unchecked"
-      : "is a key of your own: nothing here reads it";
+      ? "is not in verl's tree. It is passed on unchecked."
+      : "is not a known setting. Nothing here reads it.";
     tell("warning", path, `${path} ${whose}`);
     return value;
   }
@@ -115,7 +115,7 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
     tell(
       "error",
       path,
-      `Cannot set ${path} as it is a section, not a setting: ${showSetting(path, value)}; set for instance ${example}`,
+      `Cannot set ${path}: it is a section, not a setting (${showSetting(path, value)}). Set for instance ${example}.`,
     );
     return undefined;
   }
@@ -135,7 +135,7 @@ function isDictOfEngine(path: string, { schema, tree }: TakeContext): boolean {
   return isInFile && schema.backend === "verl" && dict !== undefined && schema.sections.has(dict);
 }
 
-/** The setting that a path would lie below, were it a section. */
+/** The setting above a path, which would have to be a section. */
 function valueAbove(schema: Schema, path: string): string | undefined {
   for (let dot = path.lastIndexOf("."); dot > 0; dot = path.lastIndexOf(".", dot - 1)) {
     if (schema.fields.has(path.slice(0, dot))) return path.slice(0, dot);
@@ -147,13 +147,13 @@ function valueAbove(schema: Schema, path: string): string | undefined {
 function otherName(schema: Schema, path: string): string | undefined {
   const moved = schema.backend === "verl" ? movedInVerl(path) : undefined;
   if (moved && fieldAt(schema, moved)) {
-    return `Cannot set ${path} as this version of verl has it elsewhere; set ${moved}`;
+    return `Cannot set ${path}: this version of verl has it elsewhere. Set ${moved}.`;
   }
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
   const clip = [VERL_CLIP.ratio, VERL_CLIP.low].some((name) => name === path) ? VERL_CLIP.rllm : undefined;
   const rllm = clip ?? rows.find((row) => row.native === path)?.rllm;
   if (rllm === undefined) return undefined;
-  return `Cannot set ${path} as the ${schema.backend} backend has no such setting; the portable name is ${rllm}`;
+  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${rllm}, the portable name.`;
 }
 
 function holdsMask(path: string, value: Value): boolean {
@@ -184,20 +184,20 @@ export function applyOverride(override: Override, context: ApplyContext): void {
     return;
   }
   if (path !== override.key && RENAMES[override.key]) {
-    tell("warning", path, `${override.key} is now ${path}; the old name still works`);
+    tell("warning", path, `${override.key} is now ${path}. The old name still works.`);
   }
   if (override.kind === "add" && getAt(tree, path) !== undefined && !isTree(getAt(tree, path))) {
     tell(
       "error",
       path,
-      `Cannot add ${path} as it exists: ${maskOverride(override.text, path)}; leave out the +`,
+      `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`,
     );
     return;
   }
   const { at, value: given } = intoList(tree, path, override.value as Value, tell) ?? {};
   if (at === undefined || given === undefined) return;
   const written = override.text.slice(override.text.indexOf("=") + 1).trim();
-  // A cast made another value of what was written.
+  // A cast changes the value that was written.
   const typed = written.includes("(") || at !== path ? undefined : written;
   const mayAdd = override.kind === "add" || override.kind === "force";
   const value = takeValue(at, given, { ...context, tell, typed, mayAdd });
@@ -208,7 +208,7 @@ export function applyOverride(override: Override, context: ApplyContext): void {
   mergeTree(tree, layer, origins, () => ({ level: LEVEL.override, text }));
 }
 
-/** Lists are set whole: `list.0=x` becomes the list with another item. */
+/** A list is set as a whole: `list.0=x` becomes the list with one item replaced. */
 function intoList(
   tree: Tree,
   path: string,
@@ -223,7 +223,7 @@ function intoList(
   const place = keys[splitPath(at).length]!;
   if (!/^\d+$/.test(place) || Number(place) >= list.length) {
     const count = `${list.length} item${list.length === 1 ? "" : "s"}`;
-    tell("error", path, `Cannot set ${path} as the list has ${count}; write ${at}=[...]`);
+    tell("error", path, `Cannot set ${path}: the list has ${count}. Write ${at}=[...].`);
     return undefined;
   }
   setAt(list as unknown as Tree, path.slice(at.length + 1), value);
@@ -235,17 +235,17 @@ function deleteSetting(override: Override, path: string, context: ApplyContext &
   const old = getAt(tree, path);
   const isDeclared = schema.fields.has(path) || schema.sections.has(path);
   if (old === undefined) {
-    tell("error", path, `Cannot delete ${path} as it is not set`);
+    tell("error", path, `Cannot delete ${path}: it is not set.`);
   } else if (override.value !== undefined && JSON.stringify(old) !== JSON.stringify(override.value)) {
     tell(
       "error",
       path,
-      `Cannot delete ${path} as its value is not ${showSetting(path, override.value)}: ${showSetting(path, old)}`,
+      `Cannot delete ${path}: its value is not ${showSetting(path, override.value)} (${showSetting(path, old)}).`,
     );
   } else if (isDeclared && (schema.backend !== "verl" || path.startsWith("rllm."))) {
-    tell("error", path, `Cannot delete ${path} as it is read by name; set it to another value instead`);
+    tell("error", path, `Cannot delete ${path}: the code reads it by name. Set it to another value.`);
   } else if (Array.isArray(getAt(tree, joinPath(...splitPath(path).slice(0, -1))))) {
-    tell("error", path, `Cannot delete ${path} as it is an item of a list; set the list whole`);
+    tell("error", path, `Cannot delete ${path}: it is an item of a list. Set the whole list.`);
   } else {
     forgetOrigins(origins, path, old);
     deleteAt(tree, path);

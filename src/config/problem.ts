@@ -1,4 +1,4 @@
-/** What is wrong with a configuration, collected so that all of it is told at once. */
+/** Problems of a configuration, collected so that one error reports all of them. */
 import { ConfigError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
 
@@ -19,7 +19,7 @@ export function formatProblem({ file, line, severity, message }: Problem): strin
 }
 
 /**
- * Ends with one error that holds every problem of severity `error`; returns when there is none.
+ * Throws one error that lists every problem of severity `error`; returns when there is none.
  *
  * @throws {ConfigError} whose place is that of the first problem.
  */
@@ -31,7 +31,7 @@ export function throwProblems(problems: readonly Problem[]): void {
     throw new ConfigError(first!.message, { file: first!.file, line: first!.line, kind: "config" });
   }
   const list = errors.map((problem) => `  ${formatProblem(problem)}`).join("\n");
-  throw new ConfigError(`Cannot use this configuration as it has ${errors.length} problems:\n${list}`, {
+  throw new ConfigError(`Cannot use this configuration: it has ${errors.length} problems.\n${list}`, {
     kind: "config",
   });
 }

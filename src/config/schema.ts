@@ -89,12 +89,12 @@ export function fieldAt(schema: Schema, path: string): Field | "open" | undefine
 export function explainUnknown(schema: Schema, path: string): string {
   const elsewhere = BACKENDS.filter((name) => name !== schema.backend && path in BACKEND_FIELDS[name]);
   if (elsewhere.length > 0) {
-    return `Cannot set ${path} as the ${schema.backend} backend has no such setting; it belongs to rllm/backend=${elsewhere.join("|")}`;
+    return `Cannot set ${path}: the ${schema.backend} backend has no such setting. It belongs to rllm/backend=${elsewhere.join("|")}.`;
   }
   if (path === "hydra" || path.startsWith("hydra.")) {
-    return `Cannot set ${path} as it configures Hydra, which is not used here; remove it`;
+    return `Cannot set ${path}: it configures Hydra, which is not used here. Remove it.`;
   }
   const close = nearestPath(path, [...schema.fields.keys()]) ?? nearest(path, schema.sections);
-  const advice = close ? `; nearest: ${close}` : "; list them with: grpu config show";
-  return `Cannot set ${path} as there is no such setting${advice}`;
+  const advice = close ? `Did you mean ${close}?` : "List them with: grpu config show";
+  return `Cannot set ${path}: there is no such setting. ${advice}`;
 }

@@ -12,7 +12,7 @@ export interface SourceValue {
   readonly comment?: Comment | undefined;
   /** Given as `+key=value`, which also adds what the system does not have. */
   readonly isAdded?: boolean;
-  /** Why the value cannot be told, in a script. */
+  /** Why the value in a script is not known. */
   readonly unread?: string;
 }
 
@@ -27,7 +27,7 @@ export interface Source {
   readonly system: System;
   readonly values: Map<string, SourceValue>;
   readonly problems: Problem[];
-  /** What reading took for granted or left out. */
+  /** What reading assumed or left out. */
   readonly notes?: readonly Note[];
   /** Comment at the head of the file. */
   readonly head?: string | undefined;
@@ -63,9 +63,9 @@ export interface OutValue {
 export interface ConvertOptions {
   /** Trinity's two config builders: the one its guide describes, and the one for verl 0.8. */
   readonly target?: "legacy" | "new";
-  /** Whether steps are copied as they are, like the guide does, or scaled by `sync_interval`. */
+  /** Copies steps unchanged, as the guide does, or scales them by `sync_interval`. */
   readonly cadence?: "copy" | "scale";
-  /** Write down what has another default in the other system. */
+  /** Write settings whose defaults differ in the other system. */
   readonly pin?: boolean;
   /** verl's own defaults, by path. */
   readonly verlDefaults?: ReadonlyMap<string, Value>;

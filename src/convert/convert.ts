@@ -1,4 +1,4 @@
-/** One entry for every pair of systems; Trinity and rLLM meet in verl's names. */
+/** Converts between any two systems; Trinity and rLLM convert through verl's names. */
 
 import { isOlderVerl } from "../config/fields/rename.ts";
 import { nearestPath, type Problem } from "../config/problem.ts";
@@ -17,7 +17,7 @@ export interface ConvertRequest extends ConvertOptions {
   readonly readConfig: (name: string) => string | undefined;
 }
 
-/** Converts what a source sets. Problems are returned, never thrown; with any error the values are not to be used. */
+/** Converts what a source sets. Returns problems, never throws; do not use the values when there is an error. */
 export function convert(source: Source, { to, readConfig, ...options }: ConvertRequest): Converted {
   const unknown = unknownSettings(source, readConfig);
   const verlDefaults = new Map([...verlLeaves(readConfig)].map(([path, { value }]) => [path, value]));
@@ -63,7 +63,7 @@ function same(
   };
 }
 
-/** Keeps one line per setting over two steps: what the first renamed, the second may drop. */
+/** Keeps one line per setting over two steps: the second may drop what the first renamed. */
 function joinNotes(first: readonly Note[], second: readonly Note[]): Note[] {
   const before = new Map(
     first.filter((note) => note.to !== undefined).map((note) => [note.to as string, note]),
@@ -81,7 +81,7 @@ function unknownSettings(source: Source, readConfig: ConvertRequest["readConfig"
   for (const [path, { file, line, isAdded }] of source.values) {
     if (isKnown(path) || (isAdded && source.system !== "trinity")) continue;
     const close = nearestPath(path, all);
-    const message = `Cannot find ${path} among ${source.system}'s settings${close ? `; nearest: ${close}` : ""}`;
+    const message = `Cannot find ${path} among ${source.system}'s settings.${close ? ` Did you mean ${close}?` : ""}`;
     problems.push({ severity: "error", message, path, file, line });
   }
   return problems;
@@ -115,7 +115,7 @@ export function knownSettings(
   return { isKnown, all: [...paths] };
 }
 
-/** The part of a profile that is about one system, with its sections opened: `trinity: {a.b: 1}` or `{a: {b: 1}}`. */
+/** The part of a profile for one system, flattened: `trinity: {a.b: 1}` or `{a: {b: 1}}`. */
 export function readProfile(tree: Tree, system: System): Map<string, Value> {
   const section = tree[system];
   if (section === undefined || section === null) return new Map();

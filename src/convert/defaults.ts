@@ -1,6 +1,6 @@
 /**
- * Settings that mean different things when nobody sets them. A conversion of what somebody set does not touch them:
- * they are told, or written down with `pin`.
+ * Settings whose defaults differ between two systems. Where nobody sets them, a conversion reports them, or writes them
+ * with `pin`.
  */
 import { RLLM_FIELDS } from "../config/fields/rllm.ts";
 import { VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED } from "../config/sync/tables.ts";
@@ -159,7 +159,7 @@ export function pairsWithRllm(
   });
 }
 
-/** Tells, or pins, every pair that neither the source nor the conversion has set. */
+/** Reports, or writes with `pin`, every pair that neither the source nor the conversion has set. */
 export function settleDefaults(build: Build, pairs: readonly DefaultPair[]): void {
   for (const pair of pairs) {
     if (pair.when !== undefined && !build.has(pair.when) && !hasList(build, pair.when)) continue;

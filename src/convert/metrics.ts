@@ -141,7 +141,7 @@ export function readMetricRows(text: string): ReadRows {
       isNested ||= data !== undefined;
       rows.push({ step, values: typeof data === "object" && data !== null ? data : flat });
     } catch (error) {
-      problems.push({ line: i + 1, message: `Cannot read the metrics as ${(error as Error).message}` });
+      problems.push({ line: i + 1, message: `Cannot read the metrics: ${(error as Error).message}.` });
     }
   });
   return { rows, problems, isNested };

@@ -1,4 +1,4 @@
-/** Tells what a conversion did. */
+/** The report of a conversion. */
 import { inline } from "../config/fields/render.ts";
 import { maskValue } from "../config/secret.ts";
 import type { Note, System } from "./contract.ts";
@@ -11,11 +11,11 @@ export function formatNote({ kind, from, to, value, message, line }: Note): stri
   return `${kind}: ${what}${what ? shown : ""}${what && message ? ": " : ""}${message ?? ""}${place}`;
 }
 
-/** What had no counterpart, as a profile: given back with `--profile`, the way back returns what was taken. */
+/** Settings without a counterpart, as a profile: converting back with `--profile` restores them. */
 export function writeReport(notes: readonly Note[], { from, to }: { from: System; to: System }): string {
   const lines = [
-    `# What had no counterpart from ${from} to ${to}.`,
-    `# Converting back, give this file with --profile: nothing is lost then.`,
+    `# Settings of ${from} without a counterpart in ${to}.`,
+    `# Give this file with --profile to convert back without loss.`,
     `${from}:`,
   ];
   const dropped = notes.filter(

@@ -1,4 +1,4 @@
-/** rLLM's settings and verl's: the shared rows, both ways. Everything native to verl keeps its name. */
+/** Converts between rLLM's settings and verl's, both ways. Settings native to verl keep their names. */
 import { LOCAL_FIELDS } from "../config/fields/local.ts";
 import { isOlderVerl, movedInVerl } from "../config/fields/rename.ts";
 import { reasonOn } from "../config/fields/support.ts";
@@ -96,7 +96,7 @@ function put(build: Build, path: string, value: Value): void {
   if (!build.values.has(path)) build.put(path, value, { kind: "exact", from: [path] });
 }
 
-/** Copies a setting under its other name. A portable value goes before a native one. */
+/** Copies a setting under its other name. A portable value wins over a native one. */
 function move(build: Build, from: string, to: string): void {
   if (!build.has(from)) return;
   const value = build.take(from) as Value;
@@ -160,12 +160,12 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   return build;
 }
 
-/** A setting of verl's own, as verl 0.8.0 has it, which rLLM requires. */
+/** A native setting under its name in verl 0.8.0, which rLLM requires. */
 function putNative(build: Build, path: string, value: Value): void {
   const impossible = IMPOSSIBLE.find((it) => it.path === path && it.value === value);
   if (impossible) {
     build.take(path);
-    if (impossible.isChange) build.fail(`Cannot convert ${path}=${value}: ${impossible.why}`, path);
+    if (impossible.isChange) build.fail(`Cannot convert ${path}=${value}: ${impossible.why}.`, path);
     else build.drop(path, impossible.why);
     return;
   }
@@ -180,12 +180,12 @@ function putNative(build: Build, path: string, value: Value): void {
   else put(build, path, value);
 }
 
-/** What rLLM's loop does itself, in another way than verl's trainer. */
+/** What rLLM's loop does itself, differently from verl's trainer. */
 const IMPOSSIBLE: readonly {
   readonly path: string;
   readonly value: Value;
   readonly why: string;
-  /** The run would learn something else without it. */
+  /** Without it the run would learn something else. */
   readonly isChange?: boolean;
 }[] = [
   {

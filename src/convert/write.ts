@@ -118,10 +118,10 @@ function overrideKey(key: string): string {
   try {
     if (Object.keys(parseValue(`{${text}:0}`) as Tree)[0] === key) return text;
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new ConfigError(
-    `Cannot write the name ${JSON.stringify(key)} in an override: Hydra has no way to; write a YAML file`,
+    `Cannot write the name ${JSON.stringify(key)} in an override: Hydra's grammar cannot. Write a YAML file.`,
   );
 }
 

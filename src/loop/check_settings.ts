@@ -1,4 +1,4 @@
-/** Refuses, before anything runs, names and arguments that the first step would stumble over. */
+/** Refuses, before anything runs, names and arguments that would fail in the first step. */
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
@@ -9,7 +9,7 @@ import { REJECTION_MODES } from "./stages/reject.ts";
 import { algorithmOf } from "./stages/roles.ts";
 
 /**
- * Checks the estimator, the loss and their arguments, of the run and of every role of its own, and the names of hooks.
+ * Checks the estimator, the loss and their arguments for the run and for each role, and the names of hooks.
  * @throws {ConfigError} that names the setting and what it could be.
  */
 export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantages): void {
@@ -26,12 +26,12 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
 }
 
 /**
- * @throws {ConfigError} when thinking shall be disabled and the model's chat template has no switch for it.
+ * @throws {ConfigError} when thinking is disabled but the model's chat template has no switch for it.
  */
 export function checkThinking({ disable_thinking }: LoopSettings, tokenizer: Tokenizer | undefined): void {
   if (!disable_thinking || tokenizer?.chatTemplate?.includes("enable_thinking")) return;
   throw new ConfigError(
-    "Cannot disable thinking as the model's chat template has no enable_thinking: remove the setting, or give another template with model.chat_template",
+    "Cannot disable thinking: the model's chat template has no enable_thinking. Remove the setting, or give another template with model.chat_template.",
     { path: "rllm.disable_thinking" },
   );
 }

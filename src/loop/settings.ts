@@ -30,7 +30,7 @@ export const STAGE_ORDER: readonly string[] = DEFAULTS.pipeline.stages;
 
 /**
  * The defaults with the given parts laid over them.
- * @throws {ConfigError} for a name that there is not, or a value that does not fit its setting.
+ * @throws {ConfigError} for an unknown name, or a value that does not fit its setting.
  */
 export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
   const tree = given as unknown as Value;
@@ -51,7 +51,7 @@ function refuseUnknown(known: Tree, given: Value | undefined, path: string): voi
   if (given === undefined || SETTINGS.has(path)) return;
   if (!isTree(given)) {
     const name = path || "settings";
-    throw new ConfigError(`Cannot set ${name} as it takes an object: ${JSON.stringify(given)}`, {
+    throw new ConfigError(`Cannot set ${name}: it takes an object (${JSON.stringify(given)}).`, {
       path: name,
     });
   }
@@ -64,8 +64,8 @@ function refuseUnknown(known: Tree, given: Value | undefined, path: string): voi
 
 function unknownName(path: string, key: string, names: readonly string[]): ConfigError {
   const close = nearest(key, names);
-  const advice = close ? `; did you mean ${close}?` : `: ${names.join(", ")}`;
-  return new ConfigError(`Cannot set ${path} as there is no such setting${advice}`, { path });
+  const advice = close ? `Did you mean ${close}?` : `Names: ${names.join(", ")}.`;
+  return new ConfigError(`Cannot set ${path}: there is no such setting. ${advice}`, { path });
 }
 
 export function samplingParams(settings: SamplingSettings, stopTokenIds: readonly number[]): SamplingParams {

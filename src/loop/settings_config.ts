@@ -27,7 +27,7 @@ function refuseOtherSampling(config: Tree, section: string): void {
   if (other === undefined) return;
   const names = known.map((path) => path.slice(section.length + 1));
   throw new ConfigError(
-    `Cannot sample with a setting that the sampler does not have: ${other.slice(section.length + 1)}. It has ${names.join(", ")}.`,
+    `Cannot sample: the sampler has no setting ${other.slice(section.length + 1)}. It has ${names.join(", ")}.`,
     { path: other },
   );
 }

@@ -77,7 +77,7 @@ describe("config show", () => {
     const { code, out, err } = await grpu(["config", "show", "rllm.rolout.n=4", "rllm.rollout.n_val=x"]);
     expect([code, out]).toEqual([3, ""]);
     expect(err).toBe(
-      'error: Cannot set rllm.rolout.n as there is no such setting; nearest: rllm.rollout.n\nerror: Cannot set rllm.rollout.n_val as it takes int >= 1: "x"\n2 problems\n',
+      'error: Cannot set rllm.rolout.n: there is no such setting. Did you mean rllm.rollout.n?\nerror: Cannot set rllm.rollout.n_val: it takes int >= 1 ("x").\n2 problems\n',
     );
   });
 
@@ -92,7 +92,7 @@ describe("config show", () => {
       (await grpu(["config", "show", "examples/arithmetic/run.yaml", "--section", "task.name"])).out,
     ).toBe("task:\n  name: arithmetic\n");
     expect((await grpu(["config", "show", "nope.yaml"])).err).toBe(
-      "error: Cannot read the configuration as there is no such file: nope.yaml\n",
+      "error: Cannot read the configuration nope.yaml: there is no such file.\n",
     );
   });
 
@@ -112,17 +112,17 @@ describe("overrides", () => {
     const wrong = await grpu(["config", "validate", "rllm/backend=tinkr"]);
     expect([wrong.code, wrong.out]).toEqual([
       3,
-      expect.stringMatching(/^overrides: error: .*did you mean rllm\/backend=tinker\?\n$/),
+      expect.stringMatching(/^overrides: error: .*Did you mean rllm\/backend=tinker\?\n$/),
     ]);
     const good = file("over.yaml", "rllm: {rollout: {n: 2}}\n");
     const over = await grpu(["config", "validate", good, "rllm.rollout.n=no"]);
     expect([over.code, over.out]).toEqual([
       3,
-      expect.stringContaining('rllm.rollout.n as it takes int >= 1: "no"'),
+      expect.stringContaining('rllm.rollout.n: it takes int >= 1 ("no")'),
     ]);
     const verl = file("over.args", "algorithm.adv_estimator=grpo\n");
     expect((await grpu(["config", "validate", verl, "trainer.nnode=2"])).out).toContain(
-      "nearest: trainer.nnodes",
+      "Did you mean trainer.nnodes?",
     );
   });
 
@@ -176,7 +176,7 @@ describe("config validate", () => {
     });
     expect(code).toBe(3);
     expect(out).toContain(
-      "standard input:2: error: Cannot set trainer.nodes as verl has no such setting; nearest: trainer.nnodes",
+      "standard input:2: error: Cannot set trainer.nodes: verl has no such setting. Did you mean trainer.nnodes?",
     );
   });
 });
@@ -354,7 +354,7 @@ describe("config support and metrics convert", () => {
     const broken = await grpu(["metrics", "convert", "--from", "verl", "--to", "trinity", "-"], {
       stdin: "{}\n",
     });
-    expect(broken.err).toContain('Cannot read the metrics as it has no number "step" (-:1)');
+    expect(broken.err).toContain('Cannot read the metrics: it has no number "step". (-:1)');
   });
 });
 

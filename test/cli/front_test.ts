@@ -36,7 +36,7 @@ test.each([
     /no such file.*Did you mean examples\/arithmetic\/run.yaml\?/,
     4,
   ],
-  [["train", "examples/arithmetic/run.yaml", "rllm.rollout.nn=3"], /nearest: rllm.rollout.n/, 3],
+  [["train", "examples/arithmetic/run.yaml", "rllm.rollout.nn=3"], /Did you mean rllm.rollout.n\?/, 3],
   [["train", "examples/arithmetic/run.yaml", "task.name=arithmetc"], /arithmetc/, 3],
   [
     ["train", "examples/arithmetic/run.yaml", "--import", "examples/stories/rewards.ts"],

@@ -47,9 +47,11 @@ describe("layers", () => {
     expect(getAt(config, "rllm.backend")).toBe("verl");
     expect(origins.get("rllm.backend")?.text).toBe("override rllm/backend=verl");
     const both = { "a.yaml": "defaults: [{rllm/backend: verl}]\nrllm: {backend: tinker}\n" };
-    expect(complaints([], { texts: both })[0]).toContain("as defaults chooses rllm/backend=verl: keep one");
+    expect(complaints([], { texts: both })[0]).toContain(
+      "defaults has rllm/backend=verl, the file has rllm.backend=tinker. Keep one.",
+    );
     expect(complaints(["rllm/backend=verl", "rllm/backend=tinker"])[0]).toBe(
-      "Cannot choose the backend twice: verl and tinker; keep one",
+      "Cannot choose the backend: there are two choices (verl, tinker). Keep one.",
     );
   });
 
@@ -57,7 +59,7 @@ describe("layers", () => {
     const set = ["rllm/backend=verl"];
     expect(complaints(set)).toEqual([]);
     expect(complaints(set, { allowMissing: false })).toContain(
-      "Cannot train on verl as this version only has local, tinker: choose rllm/backend=local",
+      "Cannot train on verl: this version trains on local and tinker. Choose rllm/backend=local.",
     );
     expect(complaints([], { allowMissing: false })).toEqual([]);
   });
@@ -80,7 +82,7 @@ describe("layers", () => {
     expect([getAt(config, "rllm.rollout.n"), getAt(config, "rllm.rollout.n_val")]).toEqual([3, 5]);
     const loop = { "a.yaml": "defaults: [b]\n", "b.yaml": "defaults: [a]\n" };
     expect(complaints([], { texts: loop, files: ["a.yaml"] })[0]).toBe(
-      "Cannot read the configuration as it includes itself: a.yaml",
+      "Cannot read the configuration a.yaml: it includes itself.",
     );
   });
 
@@ -101,16 +103,16 @@ describe("layers", () => {
 
     test("what does not exist is refused with what does", () => {
       expect(complaints(verl("verl=0.8"))).toEqual([
-        "Cannot choose verl=0.8 as the choices are 0.8.0, 0.9.1; did you mean verl=0.8.0?",
+        "Cannot choose verl=0.8: the choices are 0.8.0, 0.9.1. Did you mean verl=0.8.0?",
       ]);
       expect(complaints(verl("verl=0.9.1", "model_engine=mindspeed"))).toEqual([
-        "Cannot choose model_engine=mindspeed: verl 0.9.1 has dp, megatron, torchtitan, veomni",
+        "Cannot choose model_engine=mindspeed: verl 0.9.1 has dp, megatron, torchtitan, veomni.",
       ]);
       expect(complaints(["verl=0.9.1"])).toEqual([
-        "Cannot choose verl=0.9.1: the local backend has no tree of verl's; remove it, or choose rllm/backend=verl",
+        "Cannot choose verl=0.9.1: the local backend has no verl tree. Remove it, or choose rllm/backend=verl.",
       ]);
       expect(complaints(verl("critic.model.fsdp_config.param_offload=true"))).toEqual([
-        "Cannot set critic.model.fsdp_config.param_offload as this version of verl has it elsewhere; set critic.fsdp.param_offload",
+        "Cannot set critic.model.fsdp_config.param_offload: this version of verl has it elsewhere. Set critic.fsdp.param_offload.",
       ]);
     });
 
@@ -123,11 +125,11 @@ describe("layers", () => {
       const { config, warnings } = compose(set, { texts, files: ["a.yaml"] });
       expect(getAt(config, dict)).toMatchObject({ moe_grouped_gemm: true, attention_backend: "flash" });
       expect(warnings.map(({ message }) => message)).toContain(
-        `${dict}.moe_grouped_gemm is not in verl's tree: passed on as it is, unchecked`,
+        `${dict}.moe_grouped_gemm is not in verl's tree. It is passed on unchecked.`,
       );
-      expect(complaints(set, { texts, files: ["b.yaml"] })[0]).toContain("as there is no such setting");
+      expect(complaints(set, { texts, files: ["b.yaml"] })[0]).toContain(": there is no such setting");
       expect(complaints([...set, `${dict}.moe_grouped_gemm=true`])[0]).toContain(
-        "as there is no such setting",
+        ": there is no such setting",
       );
     });
 
@@ -142,7 +144,7 @@ describe("layers", () => {
       ];
       for (const [set, choice] of cases) {
         const told = complaints(verl(...set))[0];
-        if (choice === "") expect(told).toContain("as there is no such setting");
+        if (choice === "") expect(told).toContain(": there is no such setting");
         else expect(told).toContain(`this tree of verl's has no such setting. Choose ${choice}.`);
       }
     });
@@ -223,8 +225,8 @@ describe("defaults of the guide", () => {
     });
     expect(getAt(config, "rllm.episode_logging")).toEqual({ log_episodes: true, episode_log_dir: "x" });
     expect(warnings.map(({ message }) => message).filter((message) => message.includes("old name"))).toEqual([
-      "episode_log_dir is now rllm.episode_logging.episode_log_dir; the old name still works",
-      "rllm.log_episodes is now rllm.episode_logging.log_episodes; the old name still works",
+      "episode_log_dir is now rllm.episode_logging.episode_log_dir. The old name still works.",
+      "rllm.log_episodes is now rllm.episode_logging.log_episodes. The old name still works.",
     ]);
   });
 });
@@ -237,7 +239,7 @@ describe("published quirks, as they are here", () => {
       warnings: [],
     });
     expect(complaints(["rllm.algorithm.adv_estimator=mime"], { registered })[0]).toContain(
-      "did you mean mine?",
+      "Did you mean mine?",
     );
     expect(attempt(["rllm.algorithm.adv_estimator=mine"]).warnings[0]!.message).toContain(
       "must be registered by a module",
@@ -246,14 +248,14 @@ describe("published quirks, as they are here", () => {
 
   test("2: a group size that min_trajs_per_group drops is told", () => {
     expect(compose(["rllm.rollout.n=1"]).warnings[0]!.message).toBe(
-      "rllm.rollout.n=1 trains nothing as rllm.rejection_sample.min_trajs_per_group=2 drops every group: raise the first or lower the second",
+      "rllm.rollout.n=1 trains nothing: rllm.rejection_sample.min_trajs_per_group=2 drops every group. Raise the first or lower the second.",
     );
     expect(compose(["rllm.rollout.n=1", "rllm.rejection_sample.min_trajs_per_group=1"]).warnings).toEqual([]);
   });
 
   test("4: rejection mode group exists", () => {
     expect(complaints(["rllm.rejection_sample.mode=group"])).toEqual([]);
-    expect(complaints(["rllm.rejection_sample.multiplier=2"])[0]).toContain("as rejection sampling is off");
+    expect(complaints(["rllm.rejection_sample.multiplier=2"])[0]).toContain("rejection sampling is off");
     expect(complaints(["rllm.rejection_sample.multiplier=2", "rllm.rejection_sample.enable=true"])).toEqual(
       [],
     );
@@ -292,7 +294,7 @@ describe("published quirks, as they are here", () => {
       expect(complaints(set), key).toEqual([]);
     }
     expect(complaints(["rllm/backend=tinker", "rllm.algorithm.router_replay=R3"])[0]).toContain(
-      "on the tinker backend as",
+      "on the tinker backend:",
     );
   });
 
@@ -303,7 +305,7 @@ describe("published quirks, as they are here", () => {
 
   test("17: a setting that rLLM never reads acts, and one that nothing here reads is refused", () => {
     expect(complaints(["rllm.filter_token_mismatch=false"])).toEqual([]);
-    expect(complaints(["rllm.remote_runtime.enabled=true"])[0]).toContain("on the local backend as");
+    expect(complaints(["rllm.remote_runtime.enabled=true"])[0]).toContain("on the local backend:");
   });
 
   test("a setting that is forwarded is the one that acts", () => {
@@ -314,11 +316,11 @@ describe("published quirks, as they are here", () => {
 
   test("use_rllm is refused instead of ignored", () => {
     expect(complaints(["rllm.algorithm.use_rllm=true"])).toEqual([
-      "Cannot set rllm.algorithm.use_rllm=true on the local backend as deprecated: advantages always come from this loop; " +
-        "remove it, or go on without it by --allow-unsupported",
+      "Cannot set rllm.algorithm.use_rllm=true on the local backend: rLLM deprecated it; advantages always come from this loop. " +
+        "Remove it, or ignore it with --allow-unsupported.",
     ]);
     const allowed = compose(["rllm.algorithm.use_rllm=true"], { allowUnsupported: true });
-    expect(allowed.warnings[0]!.message).toContain("it has no effect");
+    expect(allowed.warnings[0]!.message).toContain("It has no effect");
   });
 
   test("asynchronous training needs raise_on_error=false, and says so", () => {
@@ -330,9 +332,9 @@ describe("published quirks, as they are here", () => {
   test("verl: what its unified backend refuses is refused here", () => {
     const verl = (...set: string[]) => complaints(["rllm/backend=verl", ...set])[0];
     expect(verl("actor_rollout_ref.rollout.mode=sync")).toContain(
-      "needs actor_rollout_ref.rollout.mode=async: sync",
+      "needs actor_rollout_ref.rollout.mode=async (sync)",
     );
-    expect(verl("algorithm.use_kl_in_reward=true")).toContain("use rllm.algorithm.kl_beta");
+    expect(verl("algorithm.use_kl_in_reward=true")).toContain("Use rllm.algorithm.kl_beta");
     expect(verl("reward.reward_model.enable=true")).toContain("rewards come from the loop's evaluator");
     expect(verl("rllm.algorithm.router_replay=R2")).toContain("megatron");
     expect(

@@ -47,7 +47,7 @@ function ourAnswer({ backend, set }: OverrideSet): Answer & { readonly warnings:
   const typed = new Set(set.map((text) => text.replace(/^\++/, "").split("=")[0]));
   const refused = problems.find(
     ({ path, message }) =>
-      path === undefined || (typed.has(path) && /as it takes|no such setting/.test(message)),
+      path === undefined || (typed.has(path) && /: it takes|no such setting/.test(message)),
   );
   // On tinker theirs says nothing where two typed values differ; ours tells it.
   const kinds = warnings.flatMap(({ message }): Warning[] => {

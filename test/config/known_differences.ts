@@ -96,11 +96,11 @@ export const KNOWN_REFUSALS: readonly {
 }[] = [
   {
     reason: "on tinker this loop reads the value itself, and refuses one that it cannot run with",
-    holds: ({ backend, ours }) => backend === "tinker" && /not null: null$/.test(ours ?? ""),
+    holds: ({ backend, ours }) => backend === "tinker" && /, not null\.$/.test(ours ?? ""),
   },
   {
     reason:
-      "verl's top_k alone ends theirs with an exception, as base.yaml has no place for it; ours makes one",
+      "verl's top_k alone ends theirs with an exception because base.yaml has no place for it; ours makes one",
     holds: ({ ours, theirs }) =>
       ours === undefined && /^ConfigAttributeError: Key 'top_k' is not in struct/.test(theirs ?? ""),
   },

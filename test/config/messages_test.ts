@@ -80,7 +80,7 @@ test("broken YAML, missing file, wrong root", () => {
   expect(told([], { "a.yaml": "- 1\n" })).toMatchSnapshot();
   const { problems } = attempt([], { files: ["nope.yaml"] });
   expect(problems.map(formatProblem)).toEqual([
-    "error: Cannot read the configuration as there is no such file: nope.yaml",
+    "error: Cannot read the configuration nope.yaml: there is no such file.",
   ]);
 });
 
@@ -92,10 +92,10 @@ test("mandatory settings are refused by name", () => {
 test("one problem is one sentence with its place, several are a list", () => {
   const texts = { "a.yaml": "rllm:\n  rollout:\n    n: x\n" };
   expect(() => compose([], { texts })).toThrow(
-    'Cannot set rllm.rollout.n as it takes int >= 1: "x" (a.yaml:3)',
+    'Cannot set rllm.rollout.n: it takes int >= 1 ("x"). (a.yaml:3)',
   );
   expect(() => compose(["nope=1"], { texts })).toThrow(
-    /^Cannot use this configuration as it has 2 problems:\n {2}a\.yaml:3: error: Cannot set/,
+    /^Cannot use this configuration: it has 2 problems\.\n {2}a\.yaml:3: error: Cannot set/,
   );
 });
 

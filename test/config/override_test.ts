@@ -76,16 +76,16 @@ describe("keys", () => {
       ),
     ).toEqual({});
     expect(complaints(["~rllm.algorithm.traj_group_adv_estimator_map.x"])).toEqual([
-      "Cannot delete rllm.algorithm.traj_group_adv_estimator_map.x as it is not set",
+      "Cannot delete rllm.algorithm.traj_group_adv_estimator_map.x: it is not set.",
     ]);
     expect(
       complaints([
         "+rllm.algorithm.traj_group_adv_estimator_map.x=1",
         "~rllm.algorithm.traj_group_adv_estimator_map.x=2",
       ])[0],
-    ).toContain("its value is not 2: 1");
+    ).toContain("its value is not 2 (1)");
     expect(complaints(["+rllm.rollout.n=4"])).toEqual([
-      "Cannot add rllm.rollout.n as it exists: +rllm.rollout.n=4; leave out the +",
+      "Cannot add rllm.rollout.n: it exists (+rllm.rollout.n=4). Leave out the +.",
     ]);
   });
 
@@ -110,15 +110,15 @@ describe("keys", () => {
     const told = (...set: string[]) => on(...set).problems.map(({ message }) => message);
 
     test("is refused, and added with + or ++", () => {
-      expect(told("own.key=1").join()).toContain("Cannot set own.key as there is no such setting; ");
+      expect(told("own.key=1").join()).toContain("Cannot set own.key: there is no such setting. ");
       for (const sign of ["+", "++"]) {
         const { config, problems, warnings } = on(`${sign}own.key=1`);
         expect(problems).toEqual([]);
         expect(getAt(config, "own.key")).toBe(1);
         expect(warnings.map(({ message }) => message)).toContain(
           backend === "verl"
-            ? "own.key is not in verl's tree: passed on as it is, unchecked"
-            : "own.key is a key of your own: nothing here reads it",
+            ? "own.key is not in verl's tree. It is passed on unchecked."
+            : "own.key is not a known setting. Nothing here reads it.",
         );
       }
     });
@@ -127,13 +127,13 @@ describe("keys", () => {
       expect(getAt(on("+own.key=1", "own.key=2").config, "own.key")).toBe(2);
       expect(getAt(on("+own.key=1", "~own.key").config, "own")).toEqual({});
       expect(told("own.key=2", "+own.key=1")[0]).toContain("Cannot set own.key");
-      expect(told("+own.key=1", "+own.key=1")[0]).toContain("Cannot add own.key as it exists");
+      expect(told("+own.key=1", "+own.key=1")[0]).toContain("Cannot add own.key: it exists");
       expect(getAt(on("+own={a: 1}", "+own={b: 2}").config, "own")).toEqual({ a: 1, b: 2 });
     });
 
     test("cannot stand below a value", () => {
       expect(told("+rllm.rollout.n.x=1")).toEqual([
-        "Cannot set rllm.rollout.n.x as rllm.rollout.n is a value, not a section",
+        "Cannot set rllm.rollout.n.x: rllm.rollout.n is a value, not a section.",
       ]);
     });
   });
@@ -147,14 +147,14 @@ describe("keys", () => {
       "report",
     ]);
     expect(complaints(["rllm.trainer.logger.0=nope"])[0]).toContain(
-      "Cannot set rllm.trainer.logger as it takes",
+      "Cannot set rllm.trainer.logger: it takes",
     );
     expect(complaints(["rllm.trainer.logger.1=jsonl"])).toEqual([
-      "Cannot set rllm.trainer.logger.1 as the list has 1 item; write rllm.trainer.logger=[...]",
+      "Cannot set rllm.trainer.logger.1: the list has 1 item. Write rllm.trainer.logger=[...].",
     ]);
     expect(complaints(["rllm.trainer.logger=7"])[0]).toContain("it takes a list");
     expect(complaints(["~rllm.trainer.logger.0"])).toEqual([
-      "Cannot delete rllm.trainer.logger.0 as it is an item of a list; set the list whole",
+      "Cannot delete rllm.trainer.logger.0: it is an item of a list. Set the whole list.",
     ]);
     const verl = compose(["rllm/backend=verl", "trainer.logger=wandb"]).config;
     expect([getAt(verl, "trainer.logger"), getAt(verl, "rllm.trainer.logger")]).toEqual([
@@ -237,8 +237,8 @@ describe("YAML", () => {
   test.each([
     ["d: {<<: [{x: 1}, {x: 2, y: 3}]}\n", { d: { x: 1, y: 3 } }, undefined],
     ["d: {<<: text}\n", { d: {} }, /Cannot merge with <</],
-    ["a: &t\n  b: 1\n  c: {<<: *t}\n", { a: { b: 1, c: {} } }, /a\.c\.<<: the anchor t is around it/],
-    ["f: &l [1, *l]\n", { f: [1, null] }, /f\.1: the anchor l is around it/],
+    ["a: &t\n  b: 1\n  c: {<<: *t}\n", { a: { b: 1, c: {} } }, /a\.c\.<<: it lies inside its own anchor t/],
+    ["f: &l [1, *l]\n", { f: [1, null] }, /f\.1: it lies inside its own anchor l/],
   ])("%j is %j", (text, tree, problem) => {
     const read = readYaml(text, "x");
     expect(read.tree).toEqual(tree);

@@ -133,10 +133,10 @@ describe("support table", () => {
         const told = attempt([`rllm/backend=${backend}`, other])
           .problems.map(({ message }) => message)
           .join("\n");
-        expect(told).toContain(`Cannot set ${other} on the ${backend} backend as ${reasonOn(path, backend)}`);
+        expect(told).toContain(`Cannot set ${other} on the ${backend} backend: ${reasonOn(path, backend)}`);
         const allowed = attempt([`rllm/backend=${backend}`, other], { allowUnsupported: true });
         expect(allowed.warnings.map(({ message }) => message).join("\n")).toContain(
-          `${reasonOn(path, backend)}; it has no effect`,
+          `${reasonOn(path, backend)}. It has no effect`,
         );
         expect(attempt([`rllm/backend=${backend}`, `${path}=${field.default}`]).problems).toEqual([]);
       }
@@ -175,7 +175,7 @@ describe("every row is true of the code", () => {
     const untrue = settings.filter(({ path, override }) => {
       const told = attempt([`rllm/backend=${backend}`, override]).problems.map(({ message }) => message);
       const isRefused = told.some((message) =>
-        message.includes(`on the ${backend} backend as ${reasonOn(path, backend)}`),
+        message.includes(`on the ${backend} backend: ${reasonOn(path, backend)}`),
       );
       return isRefused !== (statusOf(path, backend) === "refused");
     });

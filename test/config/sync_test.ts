@@ -270,7 +270,7 @@ const CASES: readonly Case[] = [
     set: [`${ROLLOUT}.do_sample=false`, "rllm.rollout.train.temperature=0.7"],
     gives: { [`${ROLLOUT}.temperature`]: 0, "rllm.rollout.train.temperature": 0 },
     warns: [
-      `rllm.rollout.train.temperature=0.7 has no effect as ${ROLLOUT}.do_sample=false; using temperature 0`,
+      `rllm.rollout.train.temperature=0.7 has no effect because ${ROLLOUT}.do_sample=false. Using temperature 0.`,
     ],
   },
   ...["megatron", "veomni"].map((engine) => ({
@@ -422,7 +422,7 @@ describe("Tinker", () => {
     expect(getAt(tinker("rllm.rollout.n=4").config, "training.group_size")).toBe(4);
     expect(getAt(tinker().config, "training.group_size")).toBe("???");
     expect(() => compose(["rllm/backend=tinker"], { allowMissing: false })).toThrow(
-      /training\.group_size is mandatory and not set; write training\.group_size=VALUE \(or rllm\.rollout\.n=VALUE\)/,
+      /training\.group_size is mandatory and not set\. Write training\.group_size=VALUE, or rllm\.rollout\.n=VALUE\./,
     );
   });
 

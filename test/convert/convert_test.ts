@@ -268,17 +268,17 @@ describe("verl to Trinity", () => {
     [
       "a straight-through KL",
       ["algorithm.adv_estimator=grpo", `${ACTOR}.use_kl_loss=true`, `${ACTOR}.kl_loss_type=k3+`],
-      /k3\+ as Trinity has no such estimator/,
+      /k3\+: Trinity has no such estimator/,
     ],
     [
-      "a batch that is no multiple",
+      "a batch that is not a multiple",
       ["algorithm.adv_estimator=grpo", "data.train_batch_size=100", `${ACTOR}.ppo_mini_batch_size=64`],
-      /100 is no multiple of .*64/,
+      /100 is not a multiple of .*64/,
     ],
     [
       "a batch that only the environment knows",
       ["algorithm.adv_estimator=grpo", "data.train_batch_size=${oc.env:BATCH}"],
-      /data\.train_batch_size is no number here .*--env NAME=VALUE/,
+      /data\.train_batch_size is not a number .*--env NAME=VALUE/,
     ],
     [
       "an engine that Trinity lacks",
@@ -293,12 +293,12 @@ describe("verl to Trinity", () => {
         "trainer.n_gpus_per_node=2",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
       ],
-      /none is left to train: 1 x 2 = 2 GPUs: explorer 2, auxiliary 0, trainer 0/,
+      /none is left to train \(1 x 2 = 2 GPUs: explorer 2, auxiliary 0, trainer 0\)/,
     ],
     [
       "part of a node",
       ["algorithm.adv_estimator=grpo", "trainer.nnodes=3", "trainer.n_gpus_per_node=8"],
-      /needs whole ones: 3 x 8 = 24 GPUs: explorer 1/,
+      /needs whole nodes \(3 x 8 = 24 GPUs: explorer 1/,
     ],
     [
       "one sequence is more than a pass",
@@ -308,12 +308,12 @@ describe("verl to Trinity", () => {
         "data.max_response_length=512",
         `${ACTOR}.ppo_max_token_len_per_gpu=1000`,
       ],
-      /1000 x 1 GPUs is less than one sequence: 1024 tokens/,
+      /1000 x 1 GPUs is less than one sequence \(1024 tokens\)/,
     ],
     [
       "a misspelt setting",
       ["algorithm.adv_estimater=grpo"],
-      /algorithm\.adv_estimater among verl's settings; nearest: algorithm\.adv_estimator/,
+      /algorithm\.adv_estimater among verl's settings\. Did you mean algorithm\.adv_estimator\?/,
     ],
   ];
   for (const [name, set, rule] of refused) {
@@ -464,10 +464,10 @@ describe("Trinity to verl", () => {
       [1, 2, 3],
     );
     expect(checks.join("\n")).toContain(
-      "save_interval=6 is no multiple of sync_interval=4: trainer.save_freq is rounded to 2",
+      "save_interval=6 is not a multiple of sync_interval=4. trainer.save_freq is rounded to 2",
     );
     expect(checks.join("\n")).toContain(
-      "eval_interval=7 is no multiple of sync_interval=4: trainer.test_freq is rounded to 1",
+      "eval_interval=7 is not a multiple of sync_interval=4. trainer.test_freq is rounded to 1",
     );
     const copied = run(yaml(text, "trinity"), "verl");
     expect(copied.out["trainer.save_freq"]).toBe(6);
@@ -482,8 +482,8 @@ describe("Trinity to verl", () => {
       "trinity",
     );
     expect(run(source, "verl").errors[0]).toBe(
-      "Cannot convert rollout_args.temperature as verl has one actor_rollout_ref.rollout.temperature and the tasksets differ: 0.7, 1; " +
-        "make them equal, or give actor_rollout_ref.rollout.temperature in the profile",
+      "Cannot convert rollout_args.temperature: verl has one actor_rollout_ref.rollout.temperature and the tasksets differ (0.7, 1). " +
+        "Make them equal, or give actor_rollout_ref.rollout.temperature in the profile.",
     );
     const profile = new Map<string, Value>([["actor_rollout_ref.rollout.temperature", 0.9]]);
     const { out, errors } = run(source, "verl", { profile });
@@ -493,8 +493,8 @@ describe("Trinity to verl", () => {
   const refused: [text: string, rule: RegExp][] = [
     [`${BASE}  train_batch_size: 31\n`, /train_batch_size=31 is not batch_size x repeat_times = 8 x 4 = 32/],
     ["algorithm: {algorithm_type: opmd}\n", /opmd: verl has no such estimator/],
-    [`${BASE}  explorer_input: {taskset: {path: /a, storage_type: sql}}\n`, /verl reads files only/],
-    [`${BASE}  batch_sise: 3\n`, /nearest: buffer\.batch_size/],
+    [`${BASE}  explorer_input: {taskset: {path: /a, storage_type: sql}}\n`, /verl reads only files/],
+    [`${BASE}  batch_sise: 3\n`, /Did you mean buffer\.batch_size\?/],
   ];
   for (const [text, rule] of refused)
     test(`refused: ${rule.source}`, () =>
@@ -811,11 +811,11 @@ describe("diff and validate", () => {
       .filter(({ severity }) => severity === "error")
       .map(({ line, message }) => `${line ?? ""} ${message}`);
     expect(errors).toHaveLength(5);
-    expect(errors.join("\n")).toMatch(/1 Cannot set mode .*did you mean both\?/);
+    expect(errors.join("\n")).toMatch(/1 Cannot set mode: .*Did you mean both\?/);
     expect(errors.join("\n")).toContain(
-      "6 Cannot set buffer.batch_size as it takes int >= 1, and this is text",
+      '6 Cannot set buffer.batch_size: it takes int >= 1 ("8"). Remove the quotes',
     );
-    expect(errors.join("\n")).toContain("Cannot explore taskset and tasksets at once");
+    expect(errors.join("\n")).toContain("Cannot explore both taskset and tasksets");
     expect(errors.join("\n")).toContain("none is left to train");
   });
 });

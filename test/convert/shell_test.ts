@@ -240,7 +240,7 @@ describe("a launch script", () => {
     [
       "the output of a program",
       `X=run_$(date +%m%d)\n${RUN} a.b=1 a.name=$X`,
-      /a\.name: the value depends on the output of `date \+%m%d` \(line 1\)\. Give it behind the script: a\.name=VALUE/,
+      /a\.name: the value depends on the output of `date \+%m%d` \(line 1\)\. Give it after the script: a\.name=VALUE/,
       2,
     ],
     [
@@ -400,13 +400,13 @@ describe("what a script starts", () => {
 
   test("another program than the trainer is refused by its name", () => {
     const { problems, values } = read("torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=x");
-    expect(problems[0]!.message).toContain("verl.trainer.fsdp_sft_trainer reads: it is no RL training");
+    expect(problems[0]!.message).toContain("verl.trainer.fsdp_sft_trainer reads: it is not RL training");
     expect(values.size).toBe(0);
   });
 
   test("a configuration file below the overrides must be given, and lies below them", () => {
     const script = `${RUN} --config-path=conf --config-name='my_grpo' data.train_batch_size=8`;
-    expect(read(script).problems[0]!.message).toContain("Give it first: my_grpo.yaml, then the script");
+    expect(read(script).problems[0]!.message).toContain("Give both files: my_grpo.yaml, then the script.");
     const { problems, values } = read(script, "conf/my_grpo.yaml");
     expect([problems, values.get("data.seed")?.value]).toEqual([[], 1]);
     expect(read(`${RUN} --config-name=ppo_trainer data.seed=2`).problems).toEqual([]);
@@ -436,7 +436,7 @@ describe("what a script starts", () => {
 
   test("a word that is no setting is refused", () => {
     expect(read(`${RUN} data.seed=2 seed`).problems[0]!.message).toBe(
-      'Cannot read "seed": it is no setting (key=value)',
+      'Cannot read "seed": it is not a setting. Write key=value.',
     );
   });
 

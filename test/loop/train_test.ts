@@ -88,12 +88,12 @@ test.each<[string, object, RegExp]>([
   [
     "an unknown setting",
     { settings: { trainer: { total_batchs: 3 } } },
-    /trainer.total_batchs.*did you mean total_batches/,
+    /trainer.total_batchs.*Did you mean total_batches/,
   ],
   [
     "an unknown section",
     { settings: { reward: {} } },
-    /Cannot set reward as there is no such setting: data, /,
+    /Cannot set reward: there is no such setting. Names: data, /,
   ],
   [
     "a text for a number",
@@ -115,7 +115,7 @@ test.each<[string, object, RegExp]>([
     { settings: { data: { train_batch_size: 0 } } },
     /train_batch_size.*it takes int >= 1.*0/,
   ],
-  ["no settings", { settings: 3 }, /Cannot set settings as it takes an object: 3/],
+  ["no settings", { settings: 3 }, /Cannot set settings: it takes an object \(3\)/],
   ["no backend", { backend: undefined }, /Cannot train without backend/],
   ["no tasks", { tasks: { train: [] } }, /Cannot train without tasks: \{ train/],
   ["no rollout", { rollout: undefined }, /Cannot train without rollout: a function/],

@@ -28,10 +28,11 @@ export function fitValue(path: string, field: Field, value: Value, registered: R
 export function fitResolved(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
   const bad = (rule: string): Fit => ({
     value,
-    problem: `Cannot set ${path} as ${rule}: ${showValue(value)}`,
+    problem: `Cannot set ${path}: ${rule} (${showValue(value)}).${adviceOn(field, value)}`,
   });
   if (value === null) {
-    return field.nullable ? { value } : bad(`it takes ${describeType(field)}, not null`);
+    const problem = `Cannot set ${path}: it takes ${describeType(field)}, not null.`;
+    return field.nullable ? { value } : { value, problem };
   }
   if (field.type === "any") return { value };
   if (field.type === "str" && (typeof value === "number" || typeof value === "boolean")) {
@@ -71,31 +72,27 @@ function fitText(path: string, field: Field, value: string, registered: Register
   if (names?.includes(value)) return { value };
   const close = nearest(value, field.choices);
   const meant = close ? ` (nearest built in: ${close})` : "";
-  const warning = `${path}=${value} is not built in${meant}: it must be registered by a module given with --import`;
+  const warning = `${path}=${value} is not built in${meant}: it must be registered by a module given with --import.`;
   return { value, warning };
 }
 
 function refuseChoice(path: string, field: Field, value: string, registered: Registered): string {
   const allowed = [...new Set([...(field.choices ?? []), ...(registered[path] ?? [])])];
   const close = nearest(value, allowed);
-  const meant = close ? `; did you mean ${close}?` : "";
-  return `Cannot set ${path} as it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""}: ${JSON.stringify(value)}${meant}`;
+  const meant = close ? ` Did you mean ${close}?` : "";
+  return `Cannot set ${path}: it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""} (${JSON.stringify(value)}).${meant}`;
 }
 
 function typeMismatch(field: Field, value: Value): string | undefined {
   const wanted = describeType(field);
   switch (field.type) {
     case "int":
-      if (typeof value === "number" && Number.isInteger(value)) return undefined;
-      return `it takes ${wanted}${hint(value)}`;
+      return Number.isInteger(value) ? undefined : `it takes ${wanted}`;
     case "number":
     case "float":
-      return typeof value === "number" ? undefined : `it takes ${wanted}${hint(value)}`;
-    case "bool": {
-      if (typeof value === "boolean") return undefined;
-      const isOld = typeof value === "string" && /^(yes|no|on|off|y|n)$/i.test(value);
-      return `it takes ${wanted}${isOld ? " (YAML 1.2 reads only true and false)" : hint(value)}`;
-    }
+      return typeof value === "number" ? undefined : `it takes ${wanted}`;
+    case "bool":
+      return typeof value === "boolean" ? undefined : `it takes ${wanted}`;
     case "str":
       return typeof value === "string" ? undefined : `it takes ${wanted}`;
     case "list":
@@ -107,9 +104,11 @@ function typeMismatch(field: Field, value: Value): string | undefined {
   }
 }
 
-function hint(value: Value): string {
+function adviceOn({ type }: Field, value: Value): string {
   if (typeof value !== "string") return "";
-  return value !== "" && !Number.isNaN(Number(value)) ? ", and this is text (remove the quotes)" : "";
+  if (type === "bool" && /^(yes|no|on|off|y|n)$/i.test(value)) return " YAML 1.2 reads only true and false.";
+  const isNumber = value !== "" && !Number.isNaN(Number(value));
+  return isNumber && ["int", "number", "float"].includes(type) ? " Remove the quotes: this is text." : "";
 }
 
 function showValue(value: Value): string {

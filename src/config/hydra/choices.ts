@@ -25,7 +25,7 @@ export function collectChoices(
 ): Map<string, Choice> {
   const choices = new Map<string, Choice>();
   const choose: Choose = (group, choice) => {
-    // verl's own name for its tree, in files that were written for Hydra.
+    // verl's name for its tree, in files written for Hydra.
     if (group === "ppo_trainer") return;
     if (group === BACKEND && backends.includes(choice.choice)) {
       choices.set(group, { ...choice, choice: BASE_OF_OWN, own: choice.choice });
@@ -56,7 +56,7 @@ function chooseInFile(layer: Layer, choose: Choose, problems: Problem[]): void {
   if (typeof value !== "string" || hasInterpolation(value) || value === chosen) return;
   if (chosen === undefined) choose(BACKEND, { choice: value, ...at("rllm.backend") });
   else {
-    const message = `Cannot run on rllm.backend=${value} as defaults chooses rllm/backend=${chosen}: keep one`;
+    const message = `Cannot choose the backend: defaults has rllm/backend=${chosen}, the file has rllm.backend=${value}. Keep one.`;
     problems.push({ severity: "error", message, ...at("rllm.backend") });
   }
 }
@@ -70,7 +70,7 @@ function chooseOnCommandLine(overrides: readonly Override[], choose: Choose, pro
     const choice = String(value);
     if (group === BACKEND) {
       if (typed !== undefined && typed !== choice) {
-        const message = `Cannot choose the backend twice: ${typed} and ${choice}; keep one`;
+        const message = `Cannot choose the backend: there are two choices (${typed}, ${choice}). Keep one.`;
         problems.push({ severity: "error", message });
       }
       typed = choice;

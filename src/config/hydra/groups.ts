@@ -22,7 +22,7 @@ export const GROUPS: Readonly<Record<string, readonly string[]>> = {
   model_engine: MODEL_ENGINES,
 };
 
-/** A choice that somebody made, with the words that made it. */
+/** A choice of the user, with the words that made it. */
 export interface Choice {
   readonly choice: string;
   readonly by: string;
@@ -32,25 +32,25 @@ export interface Choice {
   readonly own?: string;
 }
 
-/** What is wrong with choosing `choice` in `group`, if anything. */
+/** The problem with choosing `choice` in `group`; undefined when there is none. */
 export function checkChoice(group: string, { choice, file, line }: Choice): Problem | undefined {
   const allowed = GROUPS[group];
   const problem = (message: string): Problem => ({ severity: "error", message, path: group, file, line });
   if (!allowed) {
     if (group.startsWith("hydra/"))
-      return problem(`Cannot choose ${group}=${choice} as Hydra is not used here; remove it`);
+      return problem(`Cannot choose ${group}=${choice}: Hydra is not used here. Remove it.`);
     const close = nearest(group, Object.keys(GROUPS));
-    const advice = close ? `; nearest: ${close}` : `; groups: ${Object.keys(GROUPS).join(", ")}`;
-    return problem(`Cannot choose ${group}=${choice} as there is no such group${advice}`);
+    const advice = close ? `Did you mean ${close}?` : `Groups: ${Object.keys(GROUPS).join(", ")}.`;
+    return problem(`Cannot choose ${group}=${choice}: there is no such group. ${advice}`);
   }
   if (allowed.includes(choice)) return undefined;
   const trinity =
-    choice === "trinity" ? "; for Trinity-RFT, run: grpu config convert --from rllm --to trinity" : "";
+    choice === "trinity" ? " For Trinity-RFT, run: grpu config convert --from rllm --to trinity." : "";
   const plugIn = group === "rllm/backend" ? ", or one that a module given with --import registers" : "";
   const close = nearest(choice, allowed);
-  const meant = close ? `; did you mean ${group}=${close}?` : "";
+  const meant = close ? ` Did you mean ${group}=${close}?` : "";
   return problem(
-    `Cannot choose ${group}=${choice} as the choices are ${allowed.join(", ")}${plugIn}${meant}${trinity}`,
+    `Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}${trinity}`,
   );
 }
 
@@ -58,10 +58,8 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
 export function refuseTreeChoices(choices: ReadonlyMap<string, Choice>, backend: string): Problem[] {
   return ["verl", "model_engine"].flatMap((group) => {
     const chosen = choices.get(group);
-    const advice = "remove it, or choose rllm/backend=verl";
-    return chosen
-      ? [badChoice(group, chosen, `the ${backend} backend has no tree of verl's; ${advice}`)]
-      : [];
+    const advice = "Remove it, or choose rllm/backend=verl";
+    return chosen ? [badChoice(group, chosen, `the ${backend} backend has no verl tree. ${advice}`)] : [];
   });
 }
 
@@ -72,7 +70,7 @@ function checkEngine(chosen: Choice | undefined, version: string): Problem[] {
 }
 
 function badChoice(group: string, { choice, file, line }: Choice, why: string): Problem {
-  return { severity: "error", message: `Cannot choose ${group}=${choice}: ${why}`, path: group, file, line };
+  return { severity: "error", message: `Cannot choose ${group}=${choice}: ${why}.`, path: group, file, line };
 }
 
 export interface PackagedRequest {
@@ -81,7 +79,7 @@ export interface PackagedRequest {
   readonly choices: ReadonlyMap<string, Choice>;
   readonly tree: Tree;
   readonly origins: Origins;
-  /** A copy of verl's own tree is laid here as well, for its types. */
+  /** Receives a copy of verl's own tree, for its types. */
   readonly native: Tree;
 }
 
@@ -93,7 +91,7 @@ export function layPackaged(request: PackagedRequest): Problem[] {
     if (text === undefined) {
       problems.push({
         severity: "error",
-        message: `Cannot read the packaged file as it is missing: config/${name}`,
+        message: `Cannot read config/${name}: the file is missing from the package. Install grpu again.`,
       });
       return;
     }

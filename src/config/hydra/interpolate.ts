@@ -12,7 +12,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 export interface Interpolator {
   /** The value at a path with everything in it resolved; undefined when there is none. */
   at(path: string): Value | undefined;
-  /** A value as it would read at a path (relative interpolations need to know where they stand). */
+  /** A value as it reads at a path; relative interpolations depend on their place. */
   resolve(value: Value, path: string): Value;
 }
 
@@ -67,7 +67,7 @@ class TreeReader {
       const members = this.chain.slice(this.chain.indexOf(path));
       const first = members.indexOf([...members].sort()[0]!);
       const cycle = [...members.slice(first), ...members.slice(0, first + 1)].join(" -> ");
-      throw new ConfigError(`Cannot resolve the interpolation as it refers to itself: ${cycle}`, { path });
+      throw new ConfigError(`Cannot resolve the interpolation: it refers to itself: ${cycle}`, { path });
     }
     this.chain.push(path);
     try {
@@ -97,10 +97,10 @@ class TreeReader {
     const absolute = absolutePath(target, path);
     const value = this.at(absolute);
     if (value === undefined) {
-      throw new ConfigError(`Cannot resolve \${${body}} as there is no setting ${absolute}`, { path });
+      throw new ConfigError(`Cannot resolve \${${body}}: there is no setting ${absolute}`, { path });
     }
     if (value === MANDATORY) {
-      throw new ConfigError(`Cannot resolve \${${body}} as ${absolute} is mandatory and not set`, { path });
+      throw new ConfigError(`Cannot resolve \${${body}}: ${absolute} is mandatory and not set`, { path });
     }
     return value;
   }
@@ -111,7 +111,7 @@ class TreeReader {
       return source.includes("${") ? this.resolveText(source, path) : readArgument(source);
     };
     const fail = (rule: string): never => {
-      throw new ConfigError(`Cannot resolve \${${body}} as ${rule}`, { path });
+      throw new ConfigError(`Cannot resolve \${${body}}: ${rule}`, { path });
     };
     switch (name) {
       case "oc.env": {
@@ -166,7 +166,7 @@ function splitText(text: string, path: string): Part[] {
     } else if (text.startsWith("${", i)) {
       const end = closingBrace(text, i + 1);
       if (end < 0)
-        throw new ConfigError(`Cannot resolve the interpolation as it has no closing }: ${text}`, { path });
+        throw new ConfigError(`Cannot resolve the interpolation: it has no closing }: ${text}`, { path });
       if (plain !== "") parts.push(plain);
       plain = "";
       parts.push({ body: text.slice(i + 2, end) });

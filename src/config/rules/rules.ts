@@ -1,18 +1,18 @@
-/** Rules that hold between settings. Each is a function of the resolved configuration; all of them are asked. */
+/** Rules between settings. Each is a function of the resolved configuration; all of them are checked. */
 import type { BackendName } from "../schema.ts";
 import { getAt, type Tree, type Value } from "../yaml/tree.ts";
 
 export interface Finding {
   readonly severity: "error" | "warning";
   readonly message: string;
-  /** The setting that is told to the user, first. */
+  /** The setting that the message is about. */
   readonly path: string;
 }
 
 type Read = (path: string) => Value | undefined;
 interface Rule {
   readonly backends: readonly BackendName[] | "all";
-  /** Asked only when the configuration is about to run, not when it is looked at. */
+  /** Checked only when the configuration is about to run, not when it is shown. */
   readonly onlyReady?: boolean;
   readonly check: (read: Read) => Finding | undefined;
 }
@@ -28,8 +28,8 @@ const RULES: readonly Rule[] = [
       read("rllm.rejection_sample.multiplier") !== 1 && read("rllm.rejection_sample.enable") !== true
         ? error(
             "rllm.rejection_sample.multiplier",
-            `Cannot set rllm.rejection_sample.multiplier=${read("rllm.rejection_sample.multiplier")} as rejection sampling is off: ` +
-              "set rllm.rejection_sample.enable=true, or multiplier=1",
+            `Cannot set rllm.rejection_sample.multiplier=${read("rllm.rejection_sample.multiplier")}: rejection sampling is off. ` +
+              "Set rllm.rejection_sample.enable=true, or multiplier=1.",
           )
         : undefined,
   },
@@ -44,8 +44,8 @@ const RULES: readonly Rule[] = [
         return undefined;
       return warning(
         "rllm.rollout.n",
-        `rllm.rollout.n=${n} trains nothing as rllm.rejection_sample.min_trajs_per_group=${least} drops every group: ` +
-          "raise the first or lower the second",
+        `rllm.rollout.n=${n} trains nothing: rllm.rejection_sample.min_trajs_per_group=${least} drops every group. ` +
+          "Raise the first or lower the second.",
       );
     },
   },
@@ -55,7 +55,7 @@ const RULES: readonly Rule[] = [
       read("rllm.async_training.enable") === true && read("rllm.workflow.raise_on_error") === true
         ? error(
             "rllm.workflow.raise_on_error",
-            "Cannot train asynchronously with rllm.workflow.raise_on_error=true as one failed rollout would stop both sides: set it to false",
+            "Cannot train asynchronously with rllm.workflow.raise_on_error=true: one failed rollout would stop both sides. Set it to false.",
           )
         : undefined,
   },
@@ -66,8 +66,8 @@ const RULES: readonly Rule[] = [
       read("rllm.algorithm.rollout_correction.tis_mode") != null
         ? error(
             "rllm.algorithm.rollout_correction.tis_mode",
-            "Cannot correct by importance weights in bypass mode as both log-probs are the sampler's: " +
-              "set rllm.algorithm.rollout_correction.bypass_mode=false, or tis_mode=null",
+            "Cannot correct by importance weights in bypass mode: both log-probs are the sampler's. " +
+              "Set rllm.algorithm.rollout_correction.bypass_mode=false, or tis_mode=null.",
           )
         : undefined,
   },
@@ -84,7 +84,7 @@ const RULES: readonly Rule[] = [
         return undefined;
       return error(
         "model.init.kv_heads",
-        `Cannot build the model as kv_heads must divide heads: ${kv} and ${heads}`,
+        `Cannot build the model: kv_heads does not divide heads (${kv}, ${heads}). Change one of the two.`,
       );
     },
   },
@@ -95,13 +95,13 @@ const RULES: readonly Rule[] = [
       if (mode === "resume_path" && from === null) {
         return error(
           "training.resume_from_path",
-          "Cannot resume as training.resume_mode=resume_path has no training.resume_from_path: set it",
+          "Cannot resume: training.resume_mode=resume_path needs a training.resume_from_path. Set it.",
         );
       }
       if (mode === "resume_path" || from === null) return undefined;
       return error(
         "training.resume_from_path",
-        `Cannot resume from training.resume_from_path=${from} as training.resume_mode is ${mode}: set it to resume_path`,
+        `Cannot resume from training.resume_from_path=${from}: training.resume_mode is ${mode}. Set it to resume_path.`,
       );
     },
   },
@@ -114,7 +114,7 @@ const RULES: readonly Rule[] = [
       if (most === undefined || Number.isNaN(whole) || whole <= most) return undefined;
       return warning(
         "training.max_length",
-        `training.max_length=${most} is less than prompt and response together (${whole}): responses end early`,
+        `training.max_length=${most} is less than prompt and response together (${whole}). Responses end early.`,
       );
     },
   },
@@ -124,7 +124,7 @@ const RULES: readonly Rule[] = [
       Number(read("rllm.rollout.train.temperature")) !== 1
         ? error(
             "rllm.rollout.train.temperature",
-            `Cannot train on samples at temperature ${read("rllm.rollout.train.temperature")} as Tinker's losses compare log-probs at temperature 1: set it to 1`,
+            `Cannot train on samples at temperature ${read("rllm.rollout.train.temperature")}: Tinker's losses compare log-probs at temperature 1. Set it to 1.`,
           )
         : undefined,
   },
@@ -134,7 +134,7 @@ const RULES: readonly Rule[] = [
       read("rllm.algorithm.router_replay") !== "disabled"
         ? error(
             "rllm.algorithm.router_replay",
-            `Cannot replay expert routing as Tinker does not report it: ${read("rllm.algorithm.router_replay")}; set disabled`,
+            `Cannot replay expert routing: Tinker does not report it (${read("rllm.algorithm.router_replay")}). Set it to disabled.`,
           )
         : undefined,
   },

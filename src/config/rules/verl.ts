@@ -1,4 +1,4 @@
-/** What verl and the unified loop on it would refuse, told before a cluster is started. */
+/** What verl, or the unified loop on it, would refuse: reported before a cluster starts. */
 
 import type { Value } from "../yaml/tree.ts";
 import type { Finding, Rule } from "./rules.ts";
@@ -22,7 +22,7 @@ export const VERL_RULES: readonly Rule[] = [
       ? undefined
       : error(
           `${ROLLOUT}.mode`,
-          `Cannot roll out as the unified loop needs ${ROLLOUT}.mode=async: ${read(`${ROLLOUT}.mode`)}`,
+          `Cannot roll out: the unified loop needs ${ROLLOUT}.mode=async (${read(`${ROLLOUT}.mode`)}).`,
         ),
   ),
   rule((read) => {
@@ -34,14 +34,14 @@ export const VERL_RULES: readonly Rule[] = [
     if (group === null || group === mini) return undefined;
     return error(
       "rllm.async_training.fwd_bwd_group_size",
-      `Cannot split a mini-batch on verl as rllm.async_training.fwd_bwd_group_size=${group} must equal mini_batch_size=${mini}: set it to null`,
+      `Cannot split a mini-batch on verl: rllm.async_training.fwd_bwd_group_size=${group} must equal mini_batch_size=${mini}. Set it to null.`,
     );
   }),
   rule((read) =>
     read("rllm.async_training.partial_rollout") === true && read("rllm.remote_runtime.enabled") === true
       ? error(
           "rllm.async_training.partial_rollout",
-          "Cannot interrupt rollouts as the remote runtime cannot continue them: set rllm.async_training.partial_rollout=false",
+          "Cannot interrupt rollouts: the remote runtime cannot continue them. Set rllm.async_training.partial_rollout=false.",
         )
       : undefined,
   ),
@@ -49,7 +49,7 @@ export const VERL_RULES: readonly Rule[] = [
     read("algorithm.use_kl_in_reward") === true
       ? error(
           "algorithm.use_kl_in_reward",
-          "Cannot put KL into the reward as the unified loop computes advantages before verl sees rewards: use rllm.algorithm.kl_beta",
+          "Cannot put KL into the reward: the unified loop computes advantages before verl sees rewards. Use rllm.algorithm.kl_beta.",
         )
       : undefined,
   ),
@@ -58,7 +58,7 @@ export const VERL_RULES: readonly Rule[] = [
     return path
       ? error(
           path,
-          `Cannot use ${path}=true as rewards come from the loop's evaluator: score there, and set it to false`,
+          `Cannot use ${path}=true: rewards come from the loop's evaluator. Score there, and set it to false.`,
         )
       : undefined;
   }),
@@ -69,7 +69,7 @@ export const VERL_RULES: readonly Rule[] = [
       return undefined;
     return error(
       "rllm.algorithm.router_replay",
-      `Cannot replay expert routing (${mode}) as only verl's megatron and veomni engines can: ${ACTOR}.strategy=${strategy}; choose model_engine=megatron`,
+      `Cannot replay expert routing (${mode}): only verl's megatron and veomni engines can (${ACTOR}.strategy=${strategy}). Choose model_engine=megatron.`,
     );
   }),
   readyRule((read) => {
@@ -77,8 +77,8 @@ export const VERL_RULES: readonly Rule[] = [
     if (batch === undefined || mini === undefined || batch >= mini) return undefined;
     return warning(
       `${ACTOR}.ppo_mini_batch_size`,
-      `${ACTOR}.ppo_mini_batch_size=${mini} is more than the ${batch} prompts of a batch (rllm.data.train_batch_size): ` +
-        "the loop makes one update per batch; verl's own trainer would refuse it",
+      `${ACTOR}.ppo_mini_batch_size=${mini} is more than the ${batch} prompts of a batch (rllm.data.train_batch_size). ` +
+        "The loop makes one update per batch; verl's own trainer would refuse it.",
     );
   }),
   rule((read) => {
@@ -88,8 +88,8 @@ export const VERL_RULES: readonly Rule[] = [
     if ((batch * n) % gpus === 0) return undefined;
     return error(
       "data.train_batch_size",
-      `Cannot spread ${batch} prompts x ${n} rollouts = ${batch * n} rows as they do not divide by ${gpus} GPUs ` +
-        "(trainer.nnodes x trainer.n_gpus_per_node): change one of the four, or set use_dynamic_bsz=true",
+      `Cannot spread ${batch} prompts x ${n} rollouts = ${batch * n} rows: they do not divide by ${gpus} GPUs ` +
+        "(trainer.nnodes x trainer.n_gpus_per_node). Change one of the four, or set use_dynamic_bsz=true.",
     );
   }),
   rule((read) => {
@@ -100,7 +100,7 @@ export const VERL_RULES: readonly Rule[] = [
     if (sp <= 1 || packs === true) return undefined;
     return error(
       `${ACTOR}.ulysses_sequence_parallel_size`,
-      "Cannot split sequences over GPUs as that needs actor_rollout_ref.model.use_remove_padding=true",
+      "Cannot split sequences over GPUs: that needs actor_rollout_ref.model.use_remove_padding=true. Set it.",
     );
   }),
   readyRule((read) => {
@@ -112,20 +112,20 @@ export const VERL_RULES: readonly Rule[] = [
     if (both != null && one != null) {
       return error(
         `${ACTOR}.ppo_micro_batch_size`,
-        `Cannot set ${ACTOR}.ppo_micro_batch_size beside _per_gpu: keep the second`,
+        `Cannot set both ${ACTOR}.ppo_micro_batch_size and _per_gpu. Keep the second.`,
       );
     }
     if (isDynamic || both != null || one != null) return undefined;
     return warning(
       `${ACTOR}.ppo_micro_batch_size_per_gpu`,
-      `verl needs ${ACTOR}.ppo_micro_batch_size_per_gpu, or use_dynamic_bsz=true: neither is set`,
+      `verl needs ${ACTOR}.ppo_micro_batch_size_per_gpu or use_dynamic_bsz=true. Neither is set.`,
     );
   }),
   rule((read) =>
     read(`${ROLLOUT}.val_kwargs.do_sample`) === true && num(read, `${ROLLOUT}.val_kwargs.temperature`) === 0
       ? warning(
           `${ROLLOUT}.val_kwargs.temperature`,
-          `${ROLLOUT}.val_kwargs.do_sample=true with temperature 0 takes the most likely token all the same`,
+          `${ROLLOUT}.val_kwargs.do_sample=true with temperature 0 still takes the most likely token.`,
         )
       : undefined,
   ),

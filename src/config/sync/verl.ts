@@ -1,4 +1,4 @@
-/** The rules of verl's synchronisation that are more than a mirrored value, in the published order. */
+/** The rules of verl's synchronisation that do more than mirror a value, in the published order. */
 import { LEVEL } from "../yaml/layer.ts";
 import { getAt, type Value } from "../yaml/tree.ts";
 import { type Draft, syncRow, syncShared, warnNative } from "./sync.ts";
@@ -45,7 +45,7 @@ function deriveKlLoss(draft: Draft): void {
     draft.mirror(isNumber(beta) && beta > 0, "rllm.algorithm.kl_beta", use);
   } else if (draft.read(use) === true && !(isNumber(beta) && beta > 0)) {
     draft.warn(
-      `${use}=true has no effect as rllm.algorithm.kl_beta is ${beta}; set rllm.algorithm.kl_beta`,
+      `${use}=true has no effect because rllm.algorithm.kl_beta is ${beta}. Set rllm.algorithm.kl_beta.`,
       use,
     );
   }
@@ -83,7 +83,7 @@ function syncClip(draft: Draft): void {
     const kept = draft.read(other);
     if (driver === ratio && kept !== null && kept !== value) {
       draft.warn(
-        `${ratio}=${value} does not move ${low}, which stays ${kept}; use ${rllm}=${value} for both`,
+        `${ratio}=${value} does not move ${low}, which stays ${kept}. Use ${rllm}=${value} for both.`,
         ratio,
       );
     }
@@ -99,7 +99,7 @@ function freezeGreedy(draft: Draft, at: { doSample: string; native: string; rllm
     const path = `${side}.temperature`;
     const value = draft.read(path);
     if (draft.isTyped(path) && value !== 0) {
-      draft.warn(`${path}=${value} has no effect as ${at.doSample}=false; using temperature 0`, path);
+      draft.warn(`${path}=${value} has no effect because ${at.doSample}=false. Using temperature 0.`, path);
     }
     draft.mirror(0, at.doSample, path);
   }

@@ -64,7 +64,7 @@ export function readLayer(
 function readDefaults(list: Value | undefined, fail: (message: string) => void): DefaultEntry[] {
   if (list === undefined) return [];
   if (!Array.isArray(list)) {
-    fail("Cannot read defaults as it is no list");
+    fail("Cannot read defaults: it is not a list.");
     return [];
   }
   const entries: DefaultEntry[] = [];
@@ -78,7 +78,8 @@ function readDefaults(list: Value | undefined, fail: (message: string) => void):
         .replace(/^\//, "")
         .replace(/@_global_$/, "");
       entries.push({ kind: "group", group, choice: String(item[key!]) });
-    } else fail(`Cannot read an entry of defaults as it is no file and no group: ${JSON.stringify(item)}`);
+    } else
+      fail(`Cannot read an entry of defaults: it is neither a file nor a group (${JSON.stringify(item)}).`);
   }
   return entries;
 }

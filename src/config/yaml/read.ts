@@ -31,7 +31,7 @@ const MOST_VALUES = 100_000;
 
 /**
  * Reads YAML 1.2 (`1e-6` is a number, `yes` is a string) with Hydra's `# @package` line and `<<` merge keys.
- * Never throws: everything that is wrong is in `problems`, each with its line.
+ * Never throws: `problems` has every error with its line.
  */
 export function readYaml(text: string, file: string): ReadYaml {
   const reader = new YamlReader(text, file);
@@ -62,7 +62,7 @@ class YamlReader {
     this.file = file;
     this.document = parseDocument(text, { lineCounter: this.counter, version: "1.2", prettyErrors: false });
     for (const issue of [...this.document.errors, ...this.document.warnings]) {
-      this.fail(`Cannot read the YAML as ${lowerFirst(issue.message)}`, issue.pos[0]);
+      this.fail(`Cannot read the YAML: ${lowerFirst(issue.message)}.`, issue.pos[0]);
     }
   }
 
@@ -71,26 +71,26 @@ class YamlReader {
     if (isMap(root)) return this.readNode(root, "", 0) as Tree;
     const isEmpty = root === null || (isScalar(root) && root.value === null);
     if (!isEmpty && this.problems.length === 0)
-      this.fail("Cannot read the YAML as its root is no mapping of settings", 0);
+      this.fail("Cannot read the YAML: its root is not a mapping of settings.", 0);
     return {};
   }
 
   private readNode(node: unknown, path: string, depth: number): Value {
     if (depth > DEEPEST_NESTING) {
-      this.fail(`Cannot read ${path} as it nests deeper than ${DEEPEST_NESTING} levels`);
+      this.fail(`Cannot read ${path}: it nests deeper than ${DEEPEST_NESTING} levels.`);
       return null;
     }
     if (++this.count > MOST_VALUES) {
       if (this.count === MOST_VALUES + 1)
-        this.fail(`Cannot read the file as it holds more than ${MOST_VALUES} values`);
+        this.fail(`Cannot read the file: it holds more than ${MOST_VALUES} values.`);
       return null;
     }
     if (isAlias(node)) {
       const target = node.resolve(this.document);
       if (target === undefined)
-        this.fail(`Cannot read ${path} as there is no anchor ${node.source}`, node.range?.[0]);
+        this.fail(`Cannot read ${path}: there is no anchor ${node.source}.`, node.range?.[0]);
       if (target === undefined || !this.open.has(target)) return this.readNode(target, path, depth + 1);
-      this.fail(`Cannot read ${path}: the anchor ${node.source} is around it.`, node.range?.[0]);
+      this.fail(`Cannot read ${path}: it lies inside its own anchor ${node.source}.`, node.range?.[0]);
       return null;
     }
     if (isScalar(node)) return this.readScalar(node, path);
@@ -119,7 +119,7 @@ class YamlReader {
       const key = isScalar(item.key) ? String(item.key.value) : undefined;
       const offset = (item.key as Node)?.range?.[0];
       if (key === undefined || key === "__proto__") {
-        this.fail(`Cannot read a key under ${path || "the root"} as it is no plain name`, offset);
+        this.fail(`Cannot read a key under ${path || "the root"}: it is not a plain name.`, offset);
         continue;
       }
       const itemPath = path === "" ? joinPath(key) : `${path}.${joinPath(key)}`;
@@ -143,13 +143,13 @@ class YamlReader {
     const { value, source = "" } = node;
     if (/^[-+]?\d+$/.test(source) && typeof value === "number" && !Number.isSafeInteger(value)) {
       this.fail(
-        `Cannot read ${path} as the number is not exact beyond 2^53: ${source}; quote it`,
+        `Cannot read ${path}: beyond 2^53 the number is not exact (${source}). Quote it.`,
         node.range?.[0],
       );
     }
     if (value === null || ["string", "number", "boolean"].includes(typeof value)) return value as Value;
     if (value !== undefined)
-      this.fail(`Cannot read ${path} as it is no plain value: ${String(value)}`, node.range?.[0]);
+      this.fail(`Cannot read ${path}: it is not a plain value (${String(value)}).`, node.range?.[0]);
     return null;
   }
 

@@ -115,5 +115,5 @@ export function equalValues(a: Value | undefined, b: Value | undefined): boolean
 
 function assertPlainKey(key: string, path: string): void {
   if (key === "__proto__")
-    throw new ConfigError("Cannot use __proto__ as it is no setting: rename the key", { path });
+    throw new ConfigError("Cannot use __proto__ as a setting. Rename the key.", { path });
 }

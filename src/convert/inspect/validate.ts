@@ -1,4 +1,4 @@
-/** Checks a file on its own, of whichever system it is. */
+/** Checks one file of any system. */
 
 import type { ComposeOptions } from "../../config/compose.ts";
 import { tryCompose } from "../../config/compose.ts";
@@ -79,7 +79,7 @@ function validateComposed(
 }
 
 function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
-  const problems: Problem[] = [...source.problems, ...toldWarnings(source)];
+  const problems: Problem[] = [...source.problems, ...readingWarnings(source)];
   const { isKnown, all } = knownSettings(source.system, readConfig);
   const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
   for (const [path, { value, file, line, isAdded, unread }] of source.values) {
@@ -92,7 +92,7 @@ function validateSource(source: Source, { readConfig, registered }: ValidateOpti
       const close = nearestPath(path, all);
       tell(
         "error",
-        `Cannot set ${path} as ${source.system} has no such setting${close ? `; nearest: ${close}` : ""}`,
+        `Cannot set ${path}: ${source.system} has no such setting.${close ? ` Did you mean ${close}?` : ""}`,
       );
       continue;
     }
@@ -100,18 +100,18 @@ function validateSource(source: Source, { readConfig, registered }: ValidateOpti
     const field: Field | undefined = native ? verlField(path, native.value) : trinityField(path);
     if (!field) continue;
     const fit = fitValue(path, field, value, registered);
-    if (fit.problem) tell("error", isSecret(path) ? `Cannot set ${path} as it is no text` : fit.problem);
+    if (fit.problem) tell("error", isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
   }
   if (source.system === "trinity") problems.push(...validateTrinity(source));
   return problems;
 }
 
-/** What reading a script took for granted. */
-function toldWarnings({ notes = [] }: Source): Problem[] {
+/** The assumptions that reading a script made. */
+function readingWarnings({ notes = [] }: Source): Problem[] {
   return notes.map(({ message = "", line }): Problem => ({ severity: "warning", message, line }));
 }
 
-/** GPU split, lengths, cadence and batch arithmetic of a Trinity file as it stands. */
+/** Checks GPU split, lengths, cadence and batch arithmetic of a Trinity file. */
 function validateTrinity(source: Source): Problem[] {
   const build = new Build({ ...source, problems: [] }, {});
   for (const [path, { value }] of source.values) build.values.set(path, { value, from: [path] });
@@ -119,7 +119,7 @@ function validateTrinity(source: Source): Problem[] {
   const paths = [...source.values.keys()];
   const one = paths.find((path) => path.startsWith("buffer.explorer_input.taskset."));
   if (one && paths.some((path) => path.startsWith("buffer.explorer_input.tasksets."))) {
-    build.fail("Cannot explore taskset and tasksets at once: keep one of them", one);
+    build.fail("Cannot explore both taskset and tasksets. Keep one.", one);
   }
   const checks = build.notes
     .filter(({ kind, message }) => kind === "check" && !/verl|^\d+ x \d+ = /.test(message ?? ""))

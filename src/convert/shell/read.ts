@@ -46,7 +46,7 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
   } catch (error) {
     if (error instanceof Refusal) {
       return refuse(
-        `Cannot follow the script: ${error.message.trim().replace(/,$/, "")}. Write the settings as key=value lines`,
+        `Cannot follow the script: ${error.message.trim().replace(/,$/, "")}. Write the settings as key=value lines.`,
         error.line,
       );
     }
@@ -97,7 +97,7 @@ function readLaunch(session: Session, { words, line, when, exported }: Launch): 
   const strange = found.others.filter((word) => !optional.includes(word));
   const problems: Problem[] = strange.map((word) => ({
     severity: "error",
-    message: `Cannot read ${whyUnread(session, word.text) ?? `"${shown(word.text)}"`}: it is no setting (key=value)`,
+    message: `Cannot read ${whyUnread(session, word.text) ?? `"${shown(word.text)}"`}: it is not a setting. Write key=value.`,
     line: word.line,
   }));
   return {

@@ -1,16 +1,16 @@
-/** What a launch script starts: whether its settings are the system's, and the configuration below its overrides. */
+/** What a launch script starts: whether the settings belong to the system, and the configuration under its overrides. */
 import type { Problem } from "../../config/problem.ts";
 import type { Value } from "../../config/yaml/tree.ts";
 import type { Note, System } from "../contract.ts";
 import type { ShellRun } from "../shell/read.ts";
 
-/** Programs of verl that train by imitation, sample or score: their settings have other names and meanings. */
+/** verl's programs for supervised training, sampling and scoring: their settings have other names and meanings. */
 const NOT_RL = /(?:^|[./])(?:fsdp_sft_trainer|sft_trainer\w*|main_generation\w*|main_eval)(?:\.py)?$/;
 
 /** Why the settings of a program are not those of a training run. */
 export function programProblem(program: string | undefined, system: System): string | undefined {
   if (system !== "verl" || program === undefined || !NOT_RL.test(program)) return undefined;
-  return `Cannot convert what ${program} reads: it is no RL training. Only settings of verl.trainer.main_ppo are converted`;
+  return `Cannot convert what ${program} reads: it is not RL training. Convert the settings of verl.trainer.main_ppo instead.`;
 }
 
 export interface ConfigBelow {
@@ -29,7 +29,7 @@ interface Place {
   readonly names: readonly string[];
 }
 
-/** What `--config-name` puts below the overrides of a script. */
+/** The settings that `--config-name` puts under the overrides of a script. */
 export function configBelow({ configName }: ShellRun, { system, names }: Place): ConfigBelow {
   if (system === "trinity" || configName === undefined || DEFAULTS.includes(configName.text)) return NOTHING;
   const { text: name, line } = configName;
@@ -40,12 +40,12 @@ export function configBelow({ configName }: ShellRun, { system, names }: Place):
   const isGiven = names.some((file) => file.replace(/^.*\//, "").replace(/\.ya?ml$/, "") === name);
   if (isGiven) return NOTHING;
   const message =
-    `Cannot read the settings of --config-name=${name}: that file lies below the overrides of this script. ` +
-    `Give it first: ${name}.yaml, then the script`;
+    `Cannot read the settings of --config-name=${name}: that file comes before the overrides of this script. ` +
+    `Give both files: ${name}.yaml, then the script.`;
   return { settings: [], problem: { severity: "error", message, line } };
 }
 
-/** What the defaults list of a YAML file puts below its settings. Reports files and groups that do not ship here. */
+/** The settings that the defaults list of a YAML file puts under its own. Reports files and groups that do not ship here. */
 export function defaultsBelow(defaults: Value | undefined, line?: number): ConfigBelow {
   const names = (Array.isArray(defaults) ? defaults : []).filter(
     (it): it is string => typeof it === "string",
@@ -53,7 +53,7 @@ export function defaultsBelow(defaults: Value | undefined, line?: number): Confi
   const others = names.filter(
     (name) => name !== "_self_" && !DEFAULTS.includes(name) && !MEGATRON.includes(name),
   );
-  const message = `defaults: ${others.join(", ")}: their settings are not read. Give those files first`;
+  const message = `defaults: ${others.join(", ")}: their settings are not read. Give those files first.`;
   return {
     settings: names.some((name) => MEGATRON.includes(name)) ? [["model_engine", "megatron"]] : [],
     note: others.length > 0 ? { kind: "check", message, line } : undefined,

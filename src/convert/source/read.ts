@@ -1,4 +1,4 @@
-/** What somebody set, in the names of their system: from YAML, from `key=value` lines, or from a shell script. */
+/** Reads settings under the names of their system: from YAML, `key=value` lines, or a shell script. */
 import { isMap, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument } from "yaml";
 import { parseOverride } from "../../config/hydra/override.ts";
 import type { Problem } from "../../config/problem.ts";
@@ -50,7 +50,7 @@ function readYamlSource(
   const read = readYaml(text, name);
   problems.push(...read.problems);
   const { comments, head } = readComments(text);
-  // What Hydra reads for itself.
+  // Hydra's own sections.
   const { defaults, hydra: _, ...tree } = read.tree;
   if (system !== "trinity") {
     putBelow(defaultsBelow(defaults, read.lines.get("defaults")), name, { values, problems, notes, system });
@@ -126,7 +126,7 @@ function readOverride(word: ShellWord, file: string, { values, problems, notes, 
       else
         notes.push({
           kind: "check",
-          message: `${word.text} chooses another configuration below; its settings are not read`,
+          message: `${word.text} chooses another base configuration. Its settings are not read.`,
           line,
         });
       return;
@@ -135,7 +135,7 @@ function readOverride(word: ShellWord, file: string, { values, problems, notes, 
       if (!values.delete(override.key)) {
         notes.push({
           kind: "check",
-          message: `${word.text} removes a default, which is not carried over`,
+          message: `${word.text} removes a default. The removal is not converted.`,
           line,
         });
       }
@@ -148,13 +148,13 @@ function readOverride(word: ShellWord, file: string, { values, problems, notes, 
   }
 }
 
-/** The setting that says the same as a choice of a group. */
+/** The setting that is equivalent to a choice of a group. */
 function groupSetting(group: string, system: System): string | undefined {
   if (group === "model_engine") return group;
   return system === "rllm" && group === "rllm/backend" ? "rllm.backend" : undefined;
 }
 
-/** One problem for each reason that keeps settings from being known. */
+/** One problem for each reason why settings are not known. */
 function unreadProblems(values: ReadonlyMap<string, SourceValue>): Problem[] {
   const byReason = new Map<string, string[]>();
   for (const [path, { unread }] of values) {
@@ -165,12 +165,12 @@ function unreadProblems(values: ReadonlyMap<string, SourceValue>): Problem[] {
     const more = paths.length > 3 ? ` and ${paths.length - 3} more` : "";
     const message =
       `Cannot read ${paths.slice(0, 3).join(", ")}${more}: the value depends on ${reason}. ` +
-      `Give it behind the script: ${paths[0]}=VALUE`;
+      `Give it after the script: ${paths[0]}=VALUE.`;
     return { severity: "error", message, path: paths[0], file: first?.file, line: first?.line };
   });
 }
 
-/** Comments by the path of the setting they stand at. */
+/** Comments by the path of their setting. */
 export function readComments(text: string): { comments: Map<string, Comment>; head?: string | undefined } {
   const document = parseDocument(text, { lineCounter: new LineCounter(), prettyErrors: false });
   const comments = new Map<string, Comment>();

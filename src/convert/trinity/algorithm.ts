@@ -1,4 +1,4 @@
-/** What Trinity's `algorithm` section says of verl's estimator, KL and loss. */
+/** Writes verl's estimator, KL and loss as Trinity's `algorithm` section. */
 import type { Build } from "../build.ts";
 import {
   ADVANTAGE_ARGS,
@@ -21,7 +21,7 @@ export function putAlgorithm(build: Build): void {
       ? `Trinity has the advantage_fn ${advantage}, and no algorithm type or workflow that rolls out its greedy baseline`
       : `Trinity has no such estimator (it has ${ESTIMATORS.map(([name]) => name).join(", ")})`;
     build.fail(
-      `Cannot convert ${path}=${estimator}: ${why}. Give algorithm.algorithm_type and algorithm.advantage_fn in the profile`,
+      `Cannot convert ${path}=${estimator}: ${why}. Give algorithm.algorithm_type and algorithm.advantage_fn in the profile.`,
       path,
     );
   }
@@ -38,7 +38,7 @@ export function putAlgorithm(build: Build): void {
   }
 }
 
-/** Leaves out arguments that a function of Trinity does not take; there they have no effect in verl either. */
+/** Leaves out arguments that a Trinity function does not take; they have no effect in verl there either. */
 function dropArguments(
   build: Build,
   section: string,
@@ -115,7 +115,7 @@ function putKlSide(build: Build, side: KlSide): void {
   const isLoss = side.fn.endsWith("loss_fn");
   const isOn = build.take(side.use) === true;
   if (!isOn) {
-    // Trinity's own default for the loss is k2: off must be said.
+    // Trinity's default for the loss is k2, so off must be written.
     if (isLoss || build.has(side.use)) build.put(side.fn, "none", { kind: "merged", from: [side.use] });
     for (const path of [side.kind, side.coefficient]) {
       if (build.has(path)) build.drop(path, `${side.use} is false, so it has no effect`);
@@ -126,7 +126,7 @@ function putKlSide(build: Build, side: KlSide): void {
   const fn = KL_TO_TRINITY[kind];
   if (fn === undefined) {
     build.fail(
-      `Cannot convert ${side.kind}=${kind} as Trinity has no such estimator: ${Object.keys(KL_TO_TRINITY).join(", ")}`,
+      `Cannot convert ${side.kind}=${kind}: Trinity has no such estimator. Choose one of ${Object.keys(KL_TO_TRINITY).join(", ")}.`,
       side.kind,
     );
     return;

@@ -71,14 +71,14 @@ function checkLengths(build: Build, out: Out): void {
   const most = Number(out("model.max_model_len") ?? out("explorer.rollout_model.max_model_len"));
   if (most < whole) {
     build.fail(
-      `Cannot convert as max_model_len=${most} is less than prompt and response together: ${prompt} + ${response}`,
+      `Cannot convert: max_model_len=${most} is less than prompt and response together (${prompt} + ${response}). Raise it.`,
     );
   }
   const tokens = Number(out("trainer.max_token_len_per_gpu"));
   const parallel = Number(out("trainer.ulysses_sequence_parallel_size") ?? 1);
   if (tokens * parallel < whole) {
     build.fail(
-      `Cannot convert as trainer.max_token_len_per_gpu=${tokens} x ${parallel} GPUs is less than one sequence: ${whole} tokens`,
+      `Cannot convert: trainer.max_token_len_per_gpu=${tokens} x ${parallel} GPUs is less than one sequence (${whole} tokens). Raise it.`,
       "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
     );
   }

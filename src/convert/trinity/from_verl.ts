@@ -45,8 +45,8 @@ function putBatches(build: Build): number {
   const interval = batch / mini;
   if (!Number.isInteger(interval) || interval < 1) {
     build.fail(
-      `Cannot compute synchronizer.sync_interval as data.train_batch_size=${batch} is no multiple of ` +
-        `${miniPath}=${mini}: change one`,
+      `Cannot compute synchronizer.sync_interval: data.train_batch_size=${batch} is not a multiple of ` +
+        `${miniPath}=${mini}. Change one.`,
       build.has(miniPath) ? miniPath : "data.train_batch_size",
     );
     return 1;
@@ -68,14 +68,14 @@ function putBatches(build: Build): number {
   return interval;
 }
 
-/** Numbers that Trinity's are computed from must be known here. */
+/** Trinity's numbers are computed from these, so they must be known. */
 function refuseOpenNumbers(build: Build, paths: readonly string[]): void {
   for (const path of paths) {
     const value = build.peek(path);
     if (value === undefined || typeof value === "number") continue;
     build.fail(
-      `Cannot compute Trinity's batches: ${path} is no number here (${JSON.stringify(value)}). ` +
-        "Give its variable (--env NAME=VALUE) or the setting behind the file",
+      `Cannot compute Trinity's batches: ${path} is not a number (${JSON.stringify(value)}). ` +
+        "Give its variable (--env NAME=VALUE), or the setting after the file.",
       path,
     );
   }
@@ -90,7 +90,7 @@ function putRow(build: Build, row: Row, interval: number): void {
     else if (row.trinity === "algorithm.policy_loss_fn" && !build.options.profile.has(row.trinity)) {
       const known = row.values.map(([verl]) => verl).join(", ");
       build.fail(
-        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${known}). Give ${row.trinity} in the profile`,
+        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${known}). Give ${row.trinity} in the profile.`,
         row.verl,
       );
     } else build.drop(row.verl, `Trinity has no counterpart for ${JSON.stringify(value)}`);
@@ -152,7 +152,7 @@ function putSteps(build: Build, interval: number): void {
   }
 }
 
-/** Steps that are copied come `sync_interval` times as often as in verl. */
+/** Copied steps occur `sync_interval` times as often as in verl. */
 function checkCopiedSteps(build: Build, interval: number): void {
   if (interval === 1 || build.options.cadence === "scale") return;
   const total = build.values.get("buffer.total_steps")?.value;
@@ -222,7 +222,7 @@ function putConstants(build: Build): void {
   }
 }
 
-/** What has no row goes to trainer_config under its own path, where Trinity's builder takes it. */
+/** A setting without a row goes to trainer_config under its own path, if Trinity's builder accepts it there. */
 function putRest(build: Build): void {
   const { target } = build.options;
   for (const [path, { value }] of build.rest()) {
@@ -245,7 +245,7 @@ function putEngine(build: Build, path: string): void {
   const value = build.take(path) as Value;
   if (!isReference(value) && !ENGINES.includes(String(value))) {
     build.fail(
-      `Cannot convert ${path}=${value}: Trinity samples with ${ENGINES.join(", ")}. Choose one`,
+      `Cannot convert ${path}=${value}: Trinity samples with ${ENGINES.join(", ")}. Choose one.`,
       path,
     );
   }

@@ -1,4 +1,4 @@
-/** How Trinity shares its GPUs: verl samples and trains on the same ones, Trinity on different ones. */
+/** How Trinity splits its GPUs: verl samples and trains on the same ones, Trinity on different ones. */
 import type { Value } from "../../config/yaml/tree.ts";
 import type { Build } from "../build.ts";
 
@@ -46,7 +46,7 @@ export function isWhole({ trainer, perNode }: GpuPlan): boolean {
 
 /**
  * Writes how many engines sample: the fewest that leave the trainer GPUs that it accepts, and that divide its batch
- * where some number does. The profile goes before it.
+ * if any number does. A value in the profile wins.
  */
 export function putEngines(build: Build): void {
   const path = `${ENGINE}.engine_num`;
@@ -75,21 +75,21 @@ export function checkGpus(build: Build, out: Out): void {
   const sum = `${nodes} x ${perNode} = ${nodes * perNode} GPUs: explorer ${explorer}, auxiliary ${auxiliary}, trainer ${trainer}`;
   if (trainer < 1) {
     build.fail(
-      `Cannot split the GPUs: none is left to train: ${sum}. Trinity trains on other GPUs than it samples on: ` +
-        "give it more (cluster.gpu_per_node), or fewer or smaller engines (engine_num, tensor_parallel_size)",
+      `Cannot split the GPUs: none is left to train (${sum}). Trinity trains and samples on different GPUs. ` +
+        "Give it more (cluster.gpu_per_node), or fewer or smaller engines (engine_num, tensor_parallel_size).",
     );
     return;
   }
   build.check(sum);
   if (!isWhole(plan)) {
     build.fail(
-      `Cannot split the GPUs: a trainer on several nodes needs whole ones: ${sum}. Change engine_num`,
+      `Cannot split the GPUs: a trainer on several nodes needs whole nodes (${sum}). Change engine_num.`,
     );
   }
   const batch = Number(out("buffer.train_batch_size"));
   if (batch % trainer !== 0) {
     build.check(
-      `buffer.train_batch_size=${batch} does not divide by ${trainer} trainer GPUs: change engine_num or the batch`,
+      `buffer.train_batch_size=${batch} does not divide by ${trainer} trainer GPUs. Change engine_num or the batch.`,
     );
   }
 }

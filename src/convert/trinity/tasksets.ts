@@ -180,7 +180,7 @@ function putFileList(build: Build, sets: readonly Taskset[], verl: string): void
     const storage = build.take(`${set.at}.storage_type`) ?? "file";
     if (storage !== "file")
       build.fail(
-        `Cannot convert ${set.at}.storage_type=${storage} as verl reads files only`,
+        `Cannot convert ${set.at}.storage_type=${storage}: verl reads only files. Export the rows to a file.`,
         `${set.at}.storage_type`,
       );
     const subset = build.take(`${set.at}.subset_name`);
@@ -218,8 +218,8 @@ function putAgreed(build: Build, { sets, key, verl, fallback }: Agreed): void {
   for (const set of holders) build.take(`${set.at}.${key}`);
   if (values.some((value) => !equalValues(value, values[0]))) {
     build.fail(
-      `Cannot convert ${key} as verl has one ${verl} and the tasksets differ: ${values.map((value) => JSON.stringify(value ?? null)).join(", ")}; ` +
-        `make them equal, or give ${verl} in the profile`,
+      `Cannot convert ${key}: verl has one ${verl} and the tasksets differ (${values.map((value) => JSON.stringify(value ?? null)).join(", ")}). ` +
+        `Make them equal, or give ${verl} in the profile.`,
       `${holders[0]!.at}.${key}`,
     );
     if (build.options.profile.has(verl)) build.problems.pop();
@@ -247,7 +247,7 @@ function takeSelector(build: Build, sets: readonly Taskset[]): void {
   }
 }
 
-/** A training temperature per taskset: verl has one, so they must come to the same. */
+/** verl has one training temperature, so those of the tasksets must agree. */
 function takeSampling(build: Build, sets: readonly Taskset[]): void {
   for (const name of ["temperature", "top_p", "top_k"]) {
     const key = `rollout_args.${name}`;

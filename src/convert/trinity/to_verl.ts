@@ -1,4 +1,4 @@
-/** A Trinity-RFT configuration as verl's settings: the inverse of to_trinity.ts. */
+/** Converts a Trinity-RFT configuration to verl's settings: the inverse of from_verl.ts. */
 import type { Value } from "../../config/yaml/tree.ts";
 import { Build } from "../build.ts";
 import type { Converted, ConvertOptions, Source } from "../contract.ts";
@@ -51,8 +51,8 @@ function putBatches(build: Build): number {
   const experiences = build.take("buffer.train_batch_size");
   if (experiences !== undefined && Number(experiences) !== batch * repeat) {
     build.fail(
-      `Cannot convert as buffer.train_batch_size=${experiences} is not batch_size x repeat_times = ${batch} x ${repeat} = ${batch * repeat}: ` +
-        "verl trains on exactly what it rolls out",
+      `Cannot convert: buffer.train_batch_size=${experiences} is not batch_size x repeat_times = ${batch} x ${repeat} = ${batch * repeat}. ` +
+        "Make them equal: verl trains on exactly what it rolls out.",
       "buffer.train_batch_size",
     );
   }
@@ -79,7 +79,7 @@ function putEstimator(build: Build): void {
   else if (!build.options.profile.has("algorithm.adv_estimator")) {
     build.fail(
       `Cannot convert ${path}=${name}: verl has no such estimator (known: ${ESTIMATORS.map(([, known]) => known).join(", ")}, ` +
-        `${Object.keys(NEAR_ADVANTAGES).join(", ")}). Give algorithm.adv_estimator in the profile`,
+        `${Object.keys(NEAR_ADVANTAGES).join(", ")}). Give algorithm.adv_estimator in the profile.`,
       path,
     );
   }
@@ -127,14 +127,14 @@ function putClip(build: Build, loss: string): void {
   }
 }
 
-/** Of types that verl only runs with an estimator from the profile. */
+/** The KL default of types that verl only runs with an estimator from the profile. */
 function usualOfOthers(type: string): string {
   return ["asymre", "sppo", "on_policy_distill", "jsd", "sft", "raft"].includes(type) ? "none" : "k2";
 }
 
 function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind: string }): void {
   const given = build.take(fn);
-  // Trinity's algorithms bring a KL loss of their own when none is named.
+  // Trinity's algorithms have a KL loss when none is named.
   const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
   const usual =
     fn === "algorithm.kl_loss_fn" ? (ALGORITHM_TYPES[type]?.kl ?? usualOfOthers(type)) : undefined;
@@ -148,7 +148,7 @@ function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind:
   const verl = KL_TO_VERL[String(name)];
   if (verl === undefined) {
     build.fail(
-      `Cannot convert ${fn}=${name} as it is none of ${Object.keys(KL_TO_VERL).join(", ")}, none`,
+      `Cannot convert ${fn}=${name}: verl has no such estimator. Choose one of ${Object.keys(KL_TO_VERL).join(", ")}, none.`,
       fn,
     );
     return;
@@ -193,13 +193,13 @@ function putCadence(build: Build, row: Row, interval: number): void {
   build.put(row.verl, steps, { kind: "computed", from, message: `${value} / ${interval}` });
   if (steps * interval !== value) {
     build.check(
-      `${row.trinity}=${value} is no multiple of sync_interval=${interval}: ${row.verl} is rounded to ${steps}`,
+      `${row.trinity}=${value} is not a multiple of sync_interval=${interval}. ${row.verl} is rounded to ${steps}.`,
       row.trinity,
     );
   }
 }
 
-/** Steps that are copied come `sync_interval` times as rarely as in Trinity. */
+/** Copied steps occur `sync_interval` times less often than in Trinity. */
 function checkCopiedSteps(build: Build, interval: number): void {
   if (interval === 1 || build.options.cadence === "scale") return;
   const copied = [

@@ -87,7 +87,7 @@ export const ALGORITHM_FIELDS = {
   }),
   "rllm.algorithm.use_rllm": bool(null, "deprecated by rLLM: ignored there, refused here when set", {
     on: "refused refused refused dropped",
-    why: "deprecated: advantages always come from this loop",
+    why: "rLLM deprecated it; advantages always come from this loop",
   }),
   "rllm.algorithm.use_precomputed_advantage": bool(
     false,
