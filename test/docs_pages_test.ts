@@ -3,10 +3,22 @@
  * them type-checked. docs/limits.md, where each block has its own expectation, is run by docs_test.ts.
  */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+import { chromium } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { estimatorNames, lossNames } from "../src/algorithm/mod.ts";
 import { grpu } from "./fixtures/cli.ts";
@@ -21,6 +33,9 @@ interface Block {
   readonly text: string;
 }
 
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(
+  existsSync,
+);
 const PAGES = readdirSync(join(ROOT, "docs")).filter((name) => name.endsWith(".md"));
 const textOf = (page: string) => readFileSync(join(ROOT, "docs", page), "utf8");
 
@@ -133,7 +148,7 @@ describe.each(PAGES.filter((page) => page !== "limits.md"))("%s", (page) => {
   test("every block has a language that is run or read, and every module a command", () => {
     for (const { language, file, text } of blocks) {
       expect(["sh", "ts", "json", "yaml", "python", "html"], text).toContain(language);
-      if (language === "ts" && file)
+      if (language === "ts" && file && file !== "page.ts")
         expect(
           commands.some((command) => command.includes(file)),
           file,
@@ -153,7 +168,7 @@ test("the modules and programs of all pages have no type errors", () => {
     const { imports } = JSON.parse(readFileSync(join(ROOT, "deno.json"), "utf8"));
     const own = Object.entries<string>(imports).filter(([name]) => /^grpu\b/.test(name));
     const paths = Object.fromEntries(own.map(([name, path]) => [name, [join(ROOT, path)]]));
-    const options = { noEmit: true, paths, rootDir: "../.." };
+    const options = { noEmit: true, paths, rootDir: "../..", lib: ["esnext", "dom"] };
     const config = { extends: "../../tsconfig.json", compilerOptions: options, include: ["*.ts"] };
     writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
     const compiler = join(ROOT, "node_modules", "typescript", "bin", "tsc");
@@ -164,6 +179,56 @@ test("the modules and programs of all pages have no type errors", () => {
     rmSync(folder, { recursive: true });
   }
 });
+
+describe.skipIf(!CHROMIUM || "Deno" in globalThis)("the page of library.md", () => {
+  test("computes advantages in headless Chromium, bundled as the page says", {
+    timeout: 60_000,
+  }, async () => {
+    await build({
+      entryPoints: [join(dir, "page.ts")],
+      outfile: join(dir, "page.js"),
+      bundle: true,
+      format: "esm",
+      logLevel: "silent",
+      // As an installed package: through package.json's exports.
+      nodePaths: [join(ROOT, "node_modules")],
+      plugins: [
+        {
+          name: "grpu",
+          setup: (it) => it.onResolve({ filter: /^grpu/ }, ({ path }) => ({ path: doorOf(path) })),
+        },
+      ],
+    });
+    const server = createServer(({ url }, reply) => {
+      const isScript = url === "/page.js";
+      reply.setHeader("content-type", isScript ? "text/javascript" : "text/html");
+      reply.end(readFileSync(join(dir, isScript ? "page.js" : "index.html")));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const args = [
+      "--no-sandbox",
+      "--enable-unsafe-webgpu",
+      "--use-webgpu-adapter=swiftshader",
+      "--enable-unsafe-swiftshader",
+    ];
+    const browser = await chromium.launch({ executablePath: CHROMIUM!, args });
+    try {
+      const page = await browser.newPage();
+      await page.goto(`http://localhost:${(server.address() as AddressInfo).port}/`);
+      await page.waitForFunction('document.body.textContent.includes(":")');
+      expect(await page.textContent("body")).toContain("webgpu: 0.707,0.707,-0.707");
+    } finally {
+      await browser.close();
+      server.close();
+    }
+  });
+});
+
+/** The compiled file behind a door of the package. */
+function doorOf(name: string): string {
+  const { exports } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+  return join(ROOT, exports[name.replace(/^grpu/, ".")].default);
+}
 
 test("the index names every page", () => {
   const index = textOf("README.md");

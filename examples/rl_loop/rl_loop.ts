@@ -11,9 +11,7 @@ import { mkdir } from "node:fs/promises";
 import {
   type Backend,
   byteTokenizer,
-  LanguageModel,
   LocalBackend,
-  openDevice,
   openModelFolder,
   type SampledSequence,
   TinkerBackend,
@@ -55,14 +53,8 @@ if (!folder) throw new Error("usage: rl_loop.ts MODEL_DIR [--tinker URL]");
 const backend = flag === "--tinker" ? await openTinker(folder, baseUrl) : await openLocal(folder);
 const tokenizer = backend.tokenizer ?? byteTokenizer();
 
-async function openLocal(folder: string): Promise<Backend> {
-  const device = await openDevice();
-  const files = await openModelFolder(folder);
-  const targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
-  // Tinker scales every adapter by 32 / rank.
-  const lora = { rank: config.lora_rank, alpha: 32, targets };
-  const model = await LanguageModel.load(device, files, { lora, seed: 0 });
-  return new LocalBackend({ model, tokenizer: files.tokenizer, name: folder });
+function openLocal(folder: string): Promise<Backend> {
+  return LocalBackend.open(folder, { lora: { rank: config.lora_rank }, seed: 0 });
 }
 
 async function openTinker(folder: string, baseUrl = "http://127.0.0.1:8000"): Promise<Backend> {
