@@ -3,20 +3,13 @@
 // keys, values [slots, max_length, key_heads D]; q at a stride and an offset per row; result [rows, heads D].
 // Grid: a thread per (row, HEADS heads): one that shares a key head, or two that share their loads of it.
 
-//#include "parts/threads.wgsl"
 //#include "decode/parts/cached_attention.wgsl"
 //#include "decode/parts/keys_one_by_one.wgsl"
 
 // The widest head is 128, or two of 128 together.
 const MAX_QUADS = 64u;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
-  let bundles = params.heads / HEADS;
-  if (index >= params.rows * bundles) { return; }
-  let row = index / bundles;
-  let head = (index - row * bundles) * HEADS;
+fn attend_row(row: u32, head: u32) {
   let q_at = q_start(row, head);
   var query: Heads;
   for (var d = 0u; d < HEAD_QUADS * HEADS; d++) {

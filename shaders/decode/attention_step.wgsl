@@ -4,7 +4,6 @@
 // Keys come one after another as in decode/attention_decode.wgsl, the row's own last: the bits are the same. D is a multiple of
 // 8. Grid: a thread per (row, HEADS heads): one that shares a key head, or two that do.
 
-//#include "parts/threads.wgsl"
 //#include "decode/parts/keys_one_by_one.wgsl"
 
 struct Params { rows: u32, heads: u32, key_heads: u32, max_length: u32, shift: u32, scale: f32 }
@@ -20,13 +19,7 @@ struct Params { rows: u32, heads: u32, key_heads: u32, max_length: u32, shift: u
 
 const MAX_QUADS = 16u;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
-  let bundles = params.heads / HEADS;
-  if (index >= params.rows * bundles) { return; }
-  let row = index / bundles;
-  let head = (index - row * bundles) * HEADS;
+fn attend_row(row: u32, head: u32) {
   let sharing = params.heads / params.key_heads;
   let key_head = head / sharing;
   let position = positions[row] + params.shift;

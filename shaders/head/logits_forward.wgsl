@@ -56,8 +56,7 @@ fn compute_row(index: u32) {
     state = absorb(state, array(logits[at] * scale, logits[at + 1u] * scale, logits[at + 2u] * scale, logits[at + 3u] * scale));
   }
   for (var quad = full; quad * 4u < params.columns; quad++) {
-    let used = columns_of(quad) < vec4u(params.columns);
-    let x = select(vec4(LOWEST), logits[start + quad] * scale, used);
+    let x = select(vec4(LOWEST), logits[start + quad] * scale, used(quad));
     state = absorb(state, array(x, vec4(LOWEST), vec4(LOWEST), vec4(LOWEST)));
   }
   // The target's own logit waits in `logprobs` until the state is finished.

@@ -24,17 +24,17 @@ struct Params {
 
 fn compute_row(index: u32) {
   let quads = params.width / 4u;
-  let x_start = row_start(index, params.x_stride, params.x_offset);
-  let y_start = row_start(index, params.y_stride, params.y_offset);
+  let x_at = x_start(index);
+  let y_at = y_start(index);
   var squares = vec4f();
   for (var q = 0u; q < quads; q++) {
-    let value = x[x_start + q];
+    let value = x[x_at + q];
     squares += value * value;
   }
   let mean = dot(squares, vec4f(1.0)) / f32(params.width);
   let r = 1.0 / sqrt(mean + params.epsilon);
   inverse_rms[index] = r;
   for (var q = 0u; q < quads; q++) {
-    y[y_start + q] = x[x_start + q] * r * weight[q];
+    y[y_at + q] = x[x_at + q] * r * weight[q];
   }
 }

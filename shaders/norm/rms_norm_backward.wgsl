@@ -24,19 +24,19 @@ struct Params {
 
 fn compute_row(index: u32) {
   let quads = params.width / 4u;
-  let x_start = row_start(index, params.x_stride, params.x_offset);
-  let y_start = row_start(index, params.y_stride, params.y_offset);
+  let x_at = x_start(index);
+  let y_at = y_start(index);
   let r = inverse_rms[index];
   var products = vec4f();
   for (var q = 0u; q < quads; q++) {
-    products += y_grad[y_start + q] * weight[q] * x[x_start + q];
+    products += y_grad[y_at + q] * weight[q] * x[x_at + q];
   }
   let pull = dot(products, vec4f(1.0)) * r * r / f32(params.width);
   for (var q = 0u; q < quads; q++) {
-    var value = r * (y_grad[y_start + q] * weight[q] - x[x_start + q] * pull);
+    var value = r * (y_grad[y_at + q] * weight[q] - x[x_at + q] * pull);
     if (params.accumulate != 0u) {
-      value += x_grad[x_start + q];
+      value += x_grad[x_at + q];
     }
-    x_grad[x_start + q] = value;
+    x_grad[x_at + q] = value;
   }
 }

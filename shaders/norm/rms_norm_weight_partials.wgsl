@@ -36,8 +36,8 @@ fn main(thread: Thread) {
   let end = min((block + 1u) * per_block, params.rows);
   var sum = vec4f();
   for (var row = block * per_block; row < end; row++) {
-    let x_at = row_start(row, params.x_stride, params.x_offset) + quad;
-    let y_at = row_start(row, params.y_stride, params.y_offset) + quad;
+    let x_at = x_start(row) + quad;
+    let y_at = y_start(row) + quad;
     sum += y_grad[y_at] * x[x_at] * inverse_rms[row];
   }
   partials[(block * params.partials_stride + params.partials_offset) / 4u + quad] = sum;

@@ -1,4 +1,4 @@
-// Parameters and buffers of attention.
+// Parameters and further buffers of attention.
 
 //#include "attention/parts/heads.wgsl"
 
@@ -15,9 +15,6 @@ struct Params {
   scale: f32,
 }
 
-@group(0) @binding(0) var<storage, read> q: array<vec4f>;
-@group(0) @binding(1) var<storage, read> k: array<vec4f>;
-@group(0) @binding(2) var<storage, read> v: array<vec4f>;
 @group(0) @binding(3) var<storage, read> sequence_start: array<u32>;
 @group(0) @binding(4) var<storage, read_write> result: array<vec4f>;
 @group(0) @binding(5) var<storage, read_write> statistics: array<f32>;

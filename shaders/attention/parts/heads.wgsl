@@ -2,6 +2,10 @@
 
 //#include "attention/parts/softmax.wgsl"
 
+@group(0) @binding(0) var<storage, read> q: array<vec4f>;
+@group(0) @binding(1) var<storage, read> k: array<vec4f>;
+@group(0) @binding(2) var<storage, read> v: array<vec4f>;
+
 override HEAD_QUADS: u32 = 2u;
 
 // The first vec4 of a head of a token.

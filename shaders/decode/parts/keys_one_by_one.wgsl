@@ -1,6 +1,7 @@
 // Attention of HEADS query heads that share a key head, over keys in the cache, one after another.
-// A kernel defines MAX_QUADS (vec4s of its heads at most; loops unroll, and what they do not touch is dropped) and binds
-// keys and values.
+// A kernel defines MAX_QUADS (vec4s of its heads at most; loops unroll, and what they do not touch is dropped), binds keys
+// and values, and defines attend_row(row, head) for HEADS heads from `head` on. Grid: a thread per (row, HEADS heads).
+//#include "parts/threads.wgsl"
 
 //#include "attention/parts/softmax.wgsl"
 
@@ -8,6 +9,14 @@ override HEAD_QUADS: u32 = 2u;
 override HEADS: u32 = 1u;
 
 alias Heads = array<vec4f, MAX_QUADS>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  let index = thread_index(thread);
+  let bundles = params.heads / HEADS;
+  let row = index / bundles;
+  if (row < params.rows) { attend_row(row, (index - row * bundles) * HEADS); }
+}
 
 struct Weights {
   // Of the sum so far.
