@@ -1,6 +1,6 @@
 /**
- * OpenAI's API in this process: a `fetch` that any client library takes in place of the network's, and a client
- * object for those who want none. Both call the same engine.
+ * OpenAI's API in this process: a `fetch` for any client library, and a client object for code without one. Both call
+ * the same engine.
  */
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
@@ -16,19 +16,19 @@ import {
   textCompletion,
 } from "./response.ts";
 
-/** What answers requests: a policy in a rollout, or a served model. */
+/** Answers requests: a policy in a rollout, or a served model. */
 export interface ChatEngine {
   /** Name of the model, in answers and in `/v1/models`. */
   readonly model: string;
   readonly tokenizer: Tokenizer;
-  /** Draws `request.n` replies. */
+  /** Samples `request.n` replies. */
   chat(request: ChatRequest): Promise<readonly DrawnChat[]>;
   complete(request: TextRequest): Promise<readonly Drawn[]>;
 }
 
 export type FetchFunction = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
-/** The address that {@link createFetch} answers under. Nothing listens there. */
+/** The base URL of {@link createFetch}. No server listens there. */
 export const LOCAL_BASE_URL = "http://policy.local/v1";
 
 type Route = (engine: ChatEngine, body: unknown) => Promise<Response>;
@@ -57,7 +57,7 @@ export function createFetch(engine: ChatEngine): FetchFunction {
 
 function noRoute({ method }: Request, path: string): ApiError {
   const known = Object.keys(ROUTES).join(", ");
-  return new ApiError(`Cannot answer ${method} /v1/${path} as there is no such route. There are: ${known}`, {
+  return new ApiError(`Cannot answer ${method} /v1/${path}: there is no such route. Known: ${known}.`, {
     status: 404,
     code: "unknown_url",
   });
@@ -67,16 +67,16 @@ async function readBody(request: Request): Promise<unknown> {
   try {
     return await request.json();
   } catch (cause) {
-    throw new ApiError(`Cannot read the body as it is not JSON: ${(cause as Error).message}`);
+    throw new ApiError(`Cannot read the body: it is not JSON (${(cause as Error).message}).`);
   }
 }
 
-/** The error as a response in the published form. Faults of the caller are 400, all others 500. */
+/** The error as a response in OpenAI's form: 400 for the caller's faults, 500 for all others. */
 export function errorResponse(error: unknown): Response {
   const { status, type, code, param, message } = toApiError(error);
   return Response.json(
     { error: { message, type, param, code } },
-    // The official clients try a 500 again unless they are told not to.
+    // The official clients retry a 500 without this header.
     { status, headers: { "x-should-retry": "false" } },
   );
 }
@@ -117,7 +117,7 @@ function streamed(chunks: readonly object[]): Response {
   return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
 }
 
-/** A request of {@link ChatClient}: OpenAI's body; `model` may be left out. */
+/** A request of {@link ChatClient}: OpenAI's body; `model` is optional. */
 export type ChatCompletionRequest = { readonly messages: readonly object[] } & Readonly<
   Record<string, unknown>
 >;
@@ -134,7 +134,7 @@ export interface ChatClient {
   };
 }
 
-/** A client whose errors are the engine's own, and {@link ApiError} for a request that cannot be read. */
+/** A client that throws the engine's errors, and {@link ApiError} for a request that cannot be read. */
 export function createClient(engine: ChatEngine): ChatClient {
   async function create(body: ChatCompletionRequest): Promise<never> {
     const request = readChatRequest(body);

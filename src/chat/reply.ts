@@ -1,7 +1,7 @@
-/** What a model's text says in a conversation: its reasoning, its answer, its tool calls. */
+/** Parses a model's reply: its reasoning, its answer, its tool calls. */
 import type { ChatMessage, ToolCall } from "../contract/text.ts";
 
-/** How a family of models writes tool calls. */
+/** The syntax of tool calls in a family of models. */
 export type ToolFormat = "hermes" | "llama3";
 
 /** A reply as a message, with its tool calls' arguments as JSON text, as on the wire. */
@@ -10,8 +10,8 @@ export interface AssistantMessage extends ChatMessage {
 }
 
 /**
- * The format that a chat template teaches: Hermes and Qwen put JSON between `<tool_call>` tags, Llama 3 answers with
- * the JSON alone. `undefined` where the template has no tools, or writes them in a way that is not read here.
+ * The tool-call format of a chat template: Hermes and Qwen put JSON between `<tool_call>` tags, Llama 3 writes only the
+ * JSON. `undefined` for a template without tools, and for any other format.
  */
 export function toolFormatOf(chatTemplate: string): ToolFormat | undefined {
   if (chatTemplate.includes("<function=")) return undefined;
@@ -20,9 +20,9 @@ export function toolFormatOf(chatTemplate: string): ToolFormat | undefined {
 }
 
 export interface ParseOptions {
-  /** `text` when the model was given tools and writes them in this format. */
+  /** The model's tool-call format. Absent: the reply has no tool calls. */
   readonly format?: ToolFormat | undefined;
-  /** Begins every call's id, which the caller keeps unique. */
+  /** Prefix of the calls' ids; the caller keeps it unique. */
   readonly id: string;
 }
 
@@ -41,7 +41,7 @@ export function parseReply(text: string, { format, id }: ParseOptions): Assistan
 const OPEN = "<think>";
 const CLOSE = "</think>";
 
-/** Reasoning ends at `</think>`; its opening tag may have been part of the prompt. */
+/** Reasoning ends at `</think>`; the prompt may contain the opening tag. */
 export function splitReasoning(text: string): { reasoning?: string; rest: string } {
   const end = text.indexOf(CLOSE);
   const isOpen = text.trimStart().startsWith(OPEN);
@@ -77,7 +77,7 @@ function readHermes(text: string): Read {
 
 const PYTHON_TAG = "<|python_tag|>";
 
-/** One JSON object, or several with `;` between them. */
+/** One JSON object, or several separated by `;`. */
 function readLlama(text: string): Read {
   const body = text.trim().replace(PYTHON_TAG, "");
   const whole = asCall(parseJson(body));

@@ -1,11 +1,11 @@
-/** Bodies of OpenAI's chat and completion requests, read strictly: what would not act is refused, by its name. */
+/** Bodies of OpenAI's chat and completion requests. Parameters without an effect here are refused. */
 import { z } from "zod";
 import type { SamplingParams } from "../contract/backend.ts";
 import type { ChatMessage } from "../contract/text.ts";
 import { readMessages } from "../data/messages.ts";
 import { ConfigError } from "../errors.ts";
 
-/** An error as OpenAI's API publishes it: `{"error": {message, type, param, code}}`. */
+/** An error of OpenAI's API: `{"error": {message, type, param, code}}`. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
   readonly status: number;
@@ -24,24 +24,24 @@ export class ApiError extends Error {
   }
 }
 
-/** What both kinds of request may ask for. */
+/** The common part of both kinds of request. */
 export interface SamplingRequest {
-  /** Only what the request says. */
+  /** Only those that the request sets. */
   readonly params: Partial<Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">>;
   readonly stop: readonly string[];
   readonly n: number;
   readonly logprobs: boolean;
   readonly stream: boolean;
-  /** A last chunk with the token counts. */
+  /** Stream a last chunk with the token counts. */
   readonly includeUsage: boolean;
-  /** vLLM's extension: ids beside the text. */
+  /** vLLM's extension: token ids in addition to the text. */
   readonly returnTokenIds: boolean;
 }
 
 export interface ChatRequest extends SamplingRequest {
   readonly messages: readonly ChatMessage[];
   readonly tools?: readonly unknown[];
-  /** More names for the chat template (vLLM's `chat_template_kwargs`). */
+  /** Further variables of the chat template (vLLM's `chat_template_kwargs`). */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
@@ -61,9 +61,9 @@ const SAMPLING = {
   stream: z.boolean().nullish(),
   stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
   return_token_ids: z.boolean().nullish(),
-  // Of no consequence at these values; a policy draws from its own seed.
-  presence_penalty: z.literal(0, "it is not applied here").nullish(),
-  frequency_penalty: z.literal(0, "it is not applied here").nullish(),
+  // Without effect at these values; a policy samples with its own seed.
+  presence_penalty: z.literal(0, "only 0 is supported").nullish(),
+  frequency_penalty: z.literal(0, "only 0 is supported").nullish(),
   seed: z.number().nullish(),
   user: z.string().nullish(),
 };
@@ -73,14 +73,14 @@ const CHAT = z.strictObject({
   messages: z.unknown().optional(),
   max_completion_tokens: count,
   logprobs: z.boolean().nullish(),
-  top_logprobs: z.literal(0, "only the sampled token's log-prob is known").nullish(),
+  top_logprobs: z.literal(0, "only the sampled token's log-prob is available").nullish(),
   tools: z.array(z.looseObject({ type: z.literal("function") })).nullish(),
-  tool_choice: z.enum(["auto", "none"], "calls cannot be forced: use auto or none").nullish(),
+  tool_choice: z.enum(["auto", "none"], "only auto and none are supported").nullish(),
   parallel_tool_calls: z.boolean().nullish(),
-  response_format: z.object({ type: z.literal("text", "output is not constrained here") }).nullish(),
+  response_format: z.object({ type: z.literal("text", "only text is supported") }).nullish(),
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
   metadata: z.unknown().optional(),
-  store: z.literal(false, "nothing is stored").nullish(),
+  store: z.literal(false, "only false is supported").nullish(),
 });
 
 const TEXT = z.strictObject({
@@ -89,12 +89,12 @@ const TEXT = z.strictObject({
     [z.string(), z.array(z.number().int().min(0)).min(1)],
     "it must be one text, or its token ids",
   ),
-  logprobs: z.number().int().min(0).max(1, "only the sampled token's log-prob is known").nullish(),
-  echo: z.literal(false, "prompts are not repeated").nullish(),
-  best_of: z.literal(1, "all choices are returned").nullish(),
+  logprobs: z.number().int().min(0).max(1, "only the sampled token's log-prob is available").nullish(),
+  echo: z.literal(false, "only false is supported").nullish(),
+  best_of: z.literal(1, "only 1 is supported").nullish(),
 });
 
-/** @throws {ApiError} naming the parameter that is wrong, or that has no effect here. */
+/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function readChatRequest(body: unknown): ChatRequest {
   const read = check(CHAT, body);
   return {
@@ -106,7 +106,7 @@ export function readChatRequest(body: unknown): ChatRequest {
   };
 }
 
-/** @throws {ApiError} naming the parameter that is wrong, or that has no effect here. */
+/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function readTextRequest(body: unknown): TextRequest {
   const read = check(TEXT, body);
   return { ...samplingOf(read), prompt: read.prompt, logprobs: typeof read.logprobs === "number" };
@@ -117,8 +117,8 @@ function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
   if (success) return data;
   const [issue] = error.issues;
   const param = issue!.code === "unrecognized_keys" ? issue.keys[0] : issue!.path.join(".");
-  const rule = issue!.code === "unrecognized_keys" ? "there is no such parameter here" : issue!.message;
-  throw new ApiError(`Cannot use ${param || "the body"} as ${rule}`, { param });
+  const rule = issue!.code === "unrecognized_keys" ? "there is no such parameter" : issue!.message;
+  throw new ApiError(`Cannot use ${param || "the body"}: ${rule}.`, { param });
 }
 
 function checkMessages(value: unknown): ChatMessage[] {

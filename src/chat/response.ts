@@ -1,13 +1,13 @@
-/** OpenAI's published response shapes, whole and as a stream of chunks. */
+/** OpenAI's response shapes, complete and as a stream of chunks. */
 import type { Tokenizer, ToolCall } from "../contract/text.ts";
 import type { AssistantMessage } from "./reply.ts";
 import type { SamplingRequest } from "./request.ts";
 
-/** One drawn continuation, as an answer needs it. */
+/** One sampled continuation, as a response needs it. */
 export interface Drawn {
   readonly prompt_ids: readonly number[];
   readonly response_ids: readonly number[];
-  /** Of each response token. */
+  /** One per response token. */
   readonly logprobs: readonly number[];
   readonly finish_reason: "stop" | "length";
   readonly model_response: string;
@@ -19,7 +19,7 @@ export interface DrawnChat extends Drawn {
 }
 
 export interface AnswerOptions {
-  /** Unique, without the kind's prefix. */
+  /** Unique; without a prefix such as `chatcmpl-`. */
   readonly id: string;
   readonly model: string;
   /** Seconds since 1970. */
@@ -116,7 +116,7 @@ function chatChoice(drawn: DrawnChat, it: { index: number; options: AnswerOption
   };
 }
 
-/** One delta per part of each choice: the text is drawn in one go. */
+/** One delta per part of each choice, because a reply is sampled as a whole. */
 export function chatChunks(drawn: readonly DrawnChat[], options: AnswerOptions): ChatCompletionChunk[] {
   const { id, created, model, choices, usage } = chatCompletion(drawn, options);
   const { includeUsage } = options.request;

@@ -1,16 +1,16 @@
-/** Stop strings: where a reply ends before the model ended it. */
+/** Stop strings: texts that end a reply. */
 import type { SampledSequence } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 
 export interface Stopped {
   readonly sequence: SampledSequence;
-  /** Decoded, up to and without the stop string. */
+  /** Decoded, up to the stop string and without it. */
   readonly text: string;
 }
 
 /**
- * Cuts a sequence after the token that completes the first stop string. What comes before it was drawn from the same
- * probabilities, so the cut sequence is what sampling with that stop would have given.
+ * Cuts a sequence after the token that completes the first stop string. The tokens before it come from the same
+ * probabilities, so the result equals sampling with that stop.
  */
 export function cutAtStop(
   sequence: SampledSequence,
@@ -34,13 +34,13 @@ export function cutAtStop(
   return { sequence: cut, text: text.slice(0, at) };
 }
 
-/** For a sampler that can end early: whether a stop string is among the last tokens. `undefined` without stop strings. */
+/** For a sampler that can end early: tests the last tokens for a stop string. `undefined` without stop strings. */
 export function endsAtStop(
   stop: readonly string[],
   tokenizer: Tokenizer,
 ): ((tokens: readonly number[]) => boolean) | undefined {
   if (stop.length === 0) return undefined;
-  // A token may be as little as one byte of four.
+  // A token may hold one byte of a four-byte character.
   const reach = 4 * (Math.max(...stop.map((each) => each.length)) + 1);
   return (tokens) => firstStop(tokenizer.decode(tokens.slice(-reach)), stop) >= 0;
 }

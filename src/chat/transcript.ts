@@ -1,10 +1,10 @@
 /**
- * The tokens of a conversation that goes on. What a model wrote is never tokenised again: a later prompt holds the very
- * tokens that were sampled, so that the turns of an episode are one row of training where the chat template lets them.
+ * The tokens of a conversation over several turns. A model's reply is never tokenised again: later prompts contain its
+ * sampled tokens, so that the turns of an episode merge into one training row where the chat template allows it.
  *
- * A later prompt is rendered with a mark in place of each reply that is known, and cut at the marks. Where the text
- * before a mark begins with the prompt which that reply answered, prompt and reply are taken as they were; where the
- * template rewrote history (dropped reasoning, say) the reply's own tokens stand between newly encoded pieces.
+ * A later prompt is rendered with a mark instead of each known reply, then split at the marks. If the text before a mark
+ * starts with the prompt of that reply, the tokens of prompt and reply are reused. If the template rewrites history (drops
+ * reasoning, for example), the reply's tokens are placed between newly encoded pieces.
  */
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import { readMessages } from "../data/messages.ts";
@@ -13,17 +13,17 @@ import { splitReasoning } from "./reply.ts";
 
 export interface TranscriptOptions {
   readonly tokenizer: Tokenizer;
-  /** Keeps the reasoning of earlier replies in later prompts, whatever the template does with it. Default false. */
+  /** Keeps the reasoning of earlier replies in later prompts, for any template. Default false. */
   readonly accumulateReasoning?: boolean | undefined;
 }
 
 export interface RenderedPrompt {
-  /** As templates read them. */
+  /** In the form that templates read. */
   readonly messages: readonly ChatMessage[];
   readonly ids: readonly number[];
-  /** As the template wrote it, with marks for known replies. Of use to {@link Transcript.record} alone. */
+  /** The rendered text, with marks for known replies. For {@link Transcript.record}. */
   readonly text: string;
-  /** As JSON: what it was rendered with. */
+  /** The options of the rendering, as JSON. */
   readonly options: string;
 }
 
@@ -51,8 +51,8 @@ export class Transcript {
 
   /**
    * The prompt of a conversation.
-   * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for messages that are none, or that
-   * the template refuses.
+   * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for malformed messages, and for those
+   * that the template refuses
    */
   prompt(given: readonly ChatMessage[], options: ChatOptions = {}): RenderedPrompt {
     const messages = readMessages(given);
@@ -63,7 +63,7 @@ export class Transcript {
     return { messages, text, ids: this.encode(text), options: JSON.stringify(options) };
   }
 
-  /** Remembers a reply: `message` is what the caller was given and will send back in its next request. */
+  /** Remembers a reply. `message` is the one that the caller receives, and sends back in its next request. */
   record(prompt: RenderedPrompt, it: { responseIds: readonly number[]; message: ChatMessage }): void {
     const [message] = readMessages([it.message]);
     const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds));
@@ -84,7 +84,7 @@ export class Transcript {
     return known;
   }
 
-  /** `undefined` when the template does not show each mark once, in order. */
+  /** `undefined` unless the template shows each mark once, in order. */
   private renderMarked(
     messages: readonly ChatMessage[],
     { known, options }: { known: ReadonlyMap<number, Reply>; options: ChatOptions },
@@ -104,7 +104,7 @@ export class Transcript {
     return { messages, text, ids: this.splice(parts, { known, options: written }), options: written };
   }
 
-  /** `parts` alternates between pieces of text and the indexes of the replies between them. */
+  /** `parts` alternates between pieces of text and indexes of replies. */
   private splice(
     parts: readonly string[],
     { known, options }: { known: ReadonlyMap<number, Reply>; options: string },
@@ -132,7 +132,7 @@ export class Transcript {
     return ids;
   }
 
-  /** Whether the prompt goes on from where the reply ended. */
+  /** Whether the prompt continues directly after the reply's own prompt. */
   private isContinued(
     before: string,
     { reply, index, options }: { reply: Reply; index: number; options: string },
@@ -144,7 +144,7 @@ export class Transcript {
     return reply.reasoning === undefined ? between === "" : between.includes(reasoningMark(index));
   }
 
-  /** The tokens of a piece after a reply, whose end token the reply may have written itself. */
+  /** The tokens of a piece after a reply. Drops its end token if the reply contains it already. */
   private continuation(piece: string, previous: Reply | undefined): number[] {
     const ids = this.encode(piece);
     const ends = (id: number | undefined) => id !== undefined && this.tokenizer.eosTokenIds.includes(id);
@@ -154,7 +154,7 @@ export class Transcript {
   private withoutReasoning(responseIds: readonly number[]): readonly number[] {
     const { tokenizer } = this;
     const { rest } = splitReasoning(tokenizer.decode(responseIds));
-    // The text from token k on grows shorter with k.
+    // The text from token k on becomes shorter with k.
     let [low, high] = [0, responseIds.length];
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -169,10 +169,13 @@ export class Transcript {
 
   private format(messages: readonly ChatMessage[], options: ChatOptions): string {
     if (this.tokenizer.formatChat) return this.tokenizer.formatChat(messages, options);
-    throw new UnsupportedError("Cannot format a conversation as the tokenizer has no chat template", {
-      part: "tokenizer",
-      capability: "chat",
-    });
+    throw new UnsupportedError(
+      "Cannot format a conversation: the tokenizer has no chat template. Set model.chat_template.",
+      {
+        part: "tokenizer",
+        capability: "chat",
+      },
+    );
   }
 
   private encode(text: string): number[] {
@@ -180,7 +183,7 @@ export class Transcript {
   }
 }
 
-/** What must be equal for a reply to be the same one: its text and calls, and all that came before. */
+/** Identifies a reply by its text, its tool calls and all earlier messages. */
 function historyKey(messages: readonly ChatMessage[]): string {
   return JSON.stringify(
     messages.map(({ role, content, tool_calls = [] }) => [
@@ -191,7 +194,7 @@ function historyKey(messages: readonly ChatMessage[]): string {
   );
 }
 
-/** `undefined` where a template refuses, as some do when a reply lost its tool calls to a mark. */
+/** `undefined` when the template refuses, as some do when a mark replaces tool calls. */
 function attempt<T>(run: () => T): T | undefined {
   try {
     return run();

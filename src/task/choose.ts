@@ -1,4 +1,4 @@
-/** Which rollout a configuration asks for. */
+/** The rollout that a configuration chooses. */
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { agents, environments, workflows } from "./registered.ts";
@@ -15,12 +15,12 @@ import {
 import { checkArgs, type WorkflowOptions } from "./workflow.ts";
 import { multiTurn } from "./workflows.ts";
 
-/** What the configuration says, under its own names. */
+/** The settings of the choice, under the names of the configuration. */
 export interface RolloutSettings {
   readonly environment: Environment;
   /** `task.reward`, or the environment's own. */
   readonly reward?: RewardFunction | undefined;
-  /** An evaluator gives the reward: one call of the model is left unjudged. */
+  /** An evaluator gives the reward, so a single call needs no reward function. */
   readonly isJudgedLater: boolean;
   /** `task.args`. */
   readonly args: Args;
@@ -40,19 +40,19 @@ export interface RolloutSettings {
 
 export interface ChosenRollout {
   readonly rollout: Rollout;
-  /** Every rollout begins with its task's own prompt, so one that is too long can never train. */
+  /** Every rollout starts with its task's prompt, so a prompt that is too long can never train. */
   readonly asksPrompt: boolean;
   readonly examples: (task: Task) => readonly Example[];
 }
 
-/** rLLM's defaults for the names of its agent and environment: here they stand for none. */
+/** rLLM's default names of agent and environment; here they mean none. */
 const NO_AGENT = "math_agent";
 const NO_ENVIRONMENT = "custom";
 
 /**
- * With `use_workflow` the named workflow; else the named agent; else the game of the named environment; else what the
- * task's own environment does: its rollout, its game, or one call that the reward judges.
- * @throws {ConfigError} for a name that nothing registered, or arguments that nothing reads.
+ * The named workflow with `use_workflow`; else the named agent; else the game of the named environment; else that of the
+ * task's environment: its rollout, its game, or one call that the reward judges.
+ * @throws {ConfigError} for an unknown name, and for arguments that nothing reads
  */
 export function chooseRollout(settings: RolloutSettings): ChosenRollout {
   const { environment, args, workflow } = settings;
@@ -84,7 +84,7 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
   checkArgs(agent.agent_args, {
     known: [],
     path: "rllm.agent.agent_args",
-    owner: "no agent is named, and so it",
+    owner: "the run names no agent and",
   });
   const playing = isChosen(env.name, NO_ENVIRONMENT, environments.has)
     ? environments.find(env.name, "rllm.env.name")
@@ -96,7 +96,7 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
   checkArgs(env.env_args, {
     known: [],
     path: "rllm.env.env_args",
-    owner: `the environment ${playing.name} plays no game, and so it`,
+    owner: `the environment ${playing.name} plays no game and`,
   });
   if (isJudgedLater && !environment.rollout)
     return {
@@ -108,7 +108,7 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
   return { rollout: own ?? singleTurn(environment.name, reward), asksPrompt: own === undefined };
 }
 
-/** A name that is not the default, or that a module registered for itself. */
+/** True for any name but the default, and for the default when a module registers it. */
 function isChosen(name: string, none: string, isKnown: (name: string) => boolean): boolean {
   return name !== none || isKnown(name);
 }
@@ -138,7 +138,7 @@ function gameOf(environment: Environment, args: Args): WorkflowOptions["game"] {
   return (task) => {
     if (environment.play) return environment.play(task, args);
     throw new ConfigError(
-      `Cannot play in turns as the environment ${environment.name} has no game: give it play(task, args)`,
+      `Cannot play in turns: the environment ${environment.name} has no game. Give it play(task, args).`,
       {
         path: "rllm.env.name",
       },
@@ -149,12 +149,12 @@ function gameOf(environment: Environment, args: Args): WorkflowOptions["game"] {
 function rewardOf({ environment, reward, args }: RolloutSettings): Reward {
   if (reward) return (response, task) => reward(response, task, args);
   throw new ConfigError(
-    `Cannot judge the task ${environment.name} as it has no reward of its own: set task.reward or task.evaluator, or register yours in a module given by --import.`,
+    `Cannot judge the task ${environment.name}: it has no reward. Set task.reward or task.evaluator, or register your own in a module given by --import.`,
     { path: "task.reward" },
   );
 }
 
-/** What only a workflow reads must not be set without one. */
+/** Refuses settings that only a workflow reads. */
 function checkUnused({ workflow }: RolloutSettings): void {
   const { agent_cls, env_cls, agent_args, env_args, args, name } = workflow;
   const given = { ...(agent_cls && { agent_cls }), ...(env_cls && { env_cls }), ...args };
@@ -165,7 +165,7 @@ function checkUnused({ workflow }: RolloutSettings): void {
   const [first] = [...Object.keys(given), ...inner];
   const path = first === undefined ? "rllm.workflow.name" : `rllm.workflow.workflow_args.${first}`;
   if (first === undefined && name === "single_turn_workflow") return;
-  throw new ConfigError(`Cannot use ${path} as no workflow is used: set rllm.workflow.use_workflow=true`, {
+  throw new ConfigError(`Cannot use ${path}: no workflow is used. Set rllm.workflow.use_workflow=true.`, {
     path,
   });
 }

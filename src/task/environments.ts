@@ -1,4 +1,4 @@
-/** Environments that come with grpu: small enough for a model of a tenth of a million parameters to learn in minutes. */
+/** Built-in environments, small enough for a model of 100,000 parameters to learn in minutes. */
 import type { Task } from "../data/types.ts";
 import { randomStream, seedOf } from "../random.ts";
 import { registerEnvironment } from "./registered.ts";
@@ -13,15 +13,15 @@ registerEnvironment({
   alphabet: "0123456789+=",
   args: [],
   reward: exactMatch,
-  // Each row has the answers of three pupils, two of whom count one short: imitating them gets one answer in three right.
-  // Rows of one's own may have an answer alone.
+  // Each row has three worked answers, two of which are one too low: imitation gets one answer in three right. A user's
+  // rows may have only an answer.
   examples: (task) =>
     Array.isArray(task.metadata.worked)
       ? task.metadata.worked.map((response) => ({ prompt: promptOf(task), response: String(response) }))
       : answerOf(task),
 });
 
-/** One prompt and one response, judged by the reward that `task.reward` names. */
+/** One prompt and one response; `task.reward` judges it. */
 registerEnvironment({
   name: "single_turn",
   describe: "one prompt, one response, judged by task.reward",
@@ -43,11 +43,11 @@ registerEnvironment({
   alphabet: `${HEX_DIGITS}?<>=`,
   args: [],
   play: (task) => guessDigit(String(task.metadata.answer)),
-  // Worked games of pupils, one in four of whom heeds what was answered; the others guess anything.
+  // Worked games: one in four uses the observations, the others guess at random.
   examples: (task) => Array.from({ length: 32 }, (_, i) => workedGuess(task, i)),
 });
 
-/** `<`: the digit is below the guess. 1 for the right guess, 0 for any other. */
+/** `<` means that the digit is below the guess. Reward 1 for the right guess, 0 for any other. */
 function guessDigit(hidden: string): Game {
   return {
     reset: () => "?",
@@ -58,7 +58,7 @@ function guessDigit(hidden: string): Game {
   };
 }
 
-/** No digit at all is told that it is none. */
+/** `?` for a guess that is not a digit. */
 function compare(hidden: string, guess: string): string {
   const at = guess.length === 1 ? HEX_DIGITS.indexOf(guess) : -1;
   if (at < 0) return "?";

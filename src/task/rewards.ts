@@ -1,8 +1,8 @@
-/** Rewards that come with grpu. */
+/** Built-in rewards. */
 import type { Task } from "../data/types.ts";
 import { registerReward } from "./registered.ts";
 
-/** 1 when the response is the row's `answer`, apart from white space around it. */
+/** 1 when the response equals the row's `answer`; ignores surrounding white space. */
 export function exactMatch(response: string, task: Task): number {
   return response.trim() === String(task.metadata.answer).trim() ? 1 : 0;
 }

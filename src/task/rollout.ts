@@ -1,9 +1,7 @@
 /**
- * What a user writes: a rollout (how a task is attempted), a reward or an evaluator (what the attempt was worth), and an
- * environment, which joins data, reward and rollout under a name. Plain functions and objects; see registered.ts for how
- * a name finds them.
+ * What a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an environment,
+ * which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps names to them.
  */
-
 import type { ChatClient, FetchFunction } from "../chat/endpoint.ts";
 import type { AssistantMessage } from "../chat/reply.ts";
 import type { SamplingParams } from "../contract/backend.ts";
@@ -12,51 +10,50 @@ import type { Episode, Step, Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 
 /**
- * The model as a rollout sees it: as a function of tokens or messages, or as OpenAI's API in this process. Every call
- * is recorded as a step, tokens and log-probs as they were sampled. Calls of rollouts that run at the same time are
- * drawn in one batch.
+ * The model as a rollout sees it: a function of tokens or messages, or OpenAI's API in this process. Every call is
+ * recorded as a step, with tokens and log-probs exactly as sampled. Concurrent rollouts are sampled in one batch.
  */
 export interface Policy {
-  /** The agent whose steps are recorded here: "" for the rollout's own, see {@link Policy.agent}. */
+  /** The agent whose steps are recorded here: "" for the rollout itself, see {@link Policy.agent}. */
   readonly name: string;
   /** The model's name, for requests. */
   readonly model: string;
   readonly tokenizer: Tokenizer;
-  /** How calls are sampled unless they say otherwise. */
+  /** Default sampling parameters of a call. */
   readonly params: SamplingParams;
   readonly isValidation: boolean;
   /** Aborts when the run is stopped or the rollout has taken too long. */
   readonly signal: AbortSignal;
-  /** Calls recorded so far, in order of their beginning. */
+  /** Calls recorded so far, in order of their start. */
   readonly steps: readonly Step[];
-  /** A client with `chat.completions.create`. Its temperature, top_p and top_k are the run's, whatever a request says. */
+  /** A client with `chat.completions.create`. The run's temperature, top_p and top_k override those of a request. */
   readonly client: ChatClient;
-  /** For libraries that take a `fetch`: serves `/v1/chat/completions`, `/v1/completions` and `/v1/models` here. */
+  /** For libraries that take a `fetch`: serves `/v1/chat/completions`, `/v1/completions` and `/v1/models`. */
   readonly fetch: FetchFunction;
-  /** The base URL that goes with {@link Policy.fetch}. */
+  /** The base URL for {@link Policy.fetch}. */
   readonly baseURL: string;
   /**
-   * Continues a prompt. A step's response appended to its own prompt continues the conversation on the same tokens.
-   * @throws {Termination} when the prompt is longer than `data.max_prompt_length`.
+   * Continues a prompt. To continue a conversation on the same tokens, append a step's response to its prompt.
+   * @throws {Termination} when the prompt is longer than `data.max_prompt_length`
    */
   complete(prompt: string | readonly number[], params?: Partial<SamplingParams>): Promise<Completion>;
   /**
-   * Replies to a conversation, rendered by the model's chat template. Earlier replies keep the tokens they were sampled as.
-   * @throws {Termination} as `complete`; {UnsupportedError} when the model has no chat template.
+   * Replies to a conversation, rendered by the model's chat template. Earlier replies keep their sampled tokens.
+   * @throws {Termination} as `complete`; {UnsupportedError} when the model has no chat template
    */
   chat(messages: readonly ChatMessage[], options?: ChatCallOptions): Promise<ChatReply>;
-  /** Adds to the last recorded step what came of it. */
+  /** Adds the outcome to the last recorded step. */
   annotate(notes: Partial<Pick<Step, "reward" | "done" | "action" | "observation" | "metadata">>): void;
-  /** Another agent on the same model: its calls are a trajectory of that name, compared with others of its name. */
+  /** Another agent on the same model: its calls are a trajectory of that name, compared with others of the name. */
   agent(name: string): Policy;
-  /** The steps recorded here as a trajectory. `reward` defaults to the sum of the steps' own. */
+  /** The steps recorded here as a trajectory. `reward` defaults to the sum of the steps' rewards. */
   trajectory(reward?: number, more?: Omit<RolloutTrajectory, "name" | "steps" | "reward">): RolloutTrajectory;
 }
 
-/** What a call of {@link Policy.chat} may say. */
+/** Options of {@link Policy.chat}. */
 export interface ChatCallOptions extends Pick<ChatOptions, "tools" | "variables"> {
   readonly params?: Partial<SamplingParams>;
-  /** The reply ends where one of these begins. */
+  /** The reply ends before the first of these. */
   readonly stop?: readonly string[];
 }
 
@@ -65,12 +62,12 @@ export interface Completion extends Step {
   readonly finish_reason: "stop" | "length";
 }
 
-/** A model call's reply as a message, with its reasoning and tool calls apart. */
+/** A model call with its reply as a message, which separates reasoning and tool calls. */
 export interface ChatReply extends Completion {
   readonly message: AssistantMessage;
 }
 
-/** Thrown by a rollout to end its episode for a reason that is no error. */
+/** Thrown by a rollout to end its episode for a reason other than an error. */
 export class Termination extends Error {
   override readonly name = "Termination";
   readonly reason: TerminationReason;
@@ -90,7 +87,7 @@ export interface RolloutTrajectory {
   readonly signals?: Readonly<Record<string, number>> | undefined;
 }
 
-/** What a rollout returns; the loop adds ids. */
+/** The full result of a rollout; the loop adds ids. */
 export interface RolloutResult {
   readonly trajectories: readonly RolloutTrajectory[];
   /** Default: the sum of the trajectories' rewards is above 0. */
@@ -102,16 +99,16 @@ export interface RolloutResult {
 }
 
 /**
- * What a rollout came to: the trajectories themselves; or what all that was recorded was worth; or nothing, where a
- * reward or an evaluator shall say.
+ * What a rollout returns: trajectories; or a judgement of everything recorded; or nothing, when a reward or an evaluator
+ * judges later.
  */
 // biome-ignore lint/suspicious/noConfusingVoidType: a function without a return statement is a rollout too.
 export type Outcome = RolloutResult | Judgement | undefined | void;
 
-/** Attempts a task: calls the policy as often as it likes and says what came of it. */
+/** Attempts a task with any number of policy calls. */
 export type Rollout = (task: Task, policy: Policy) => Outcome | Promise<Outcome>;
 
-/** What an answer was worth. */
+/** A judgement with details. */
 export interface Evaluation {
   readonly reward: number;
   /** Default: the reward is above 0. */
@@ -131,25 +128,25 @@ export type Args = Readonly<Record<string, unknown>>;
 /** Judges a response. `args` is `task.args`. */
 export type RewardFunction = (response: string, task: Task, args: Args) => Judgement | Promise<Judgement>;
 
-/** A reward that has its arguments. */
+/** A reward with its arguments bound. */
 export type Reward = (response: string, task: Task) => Judgement | Promise<Judgement>;
 
 /**
- * Judges a whole episode, after its rollout: its reward goes to the trajectories that have none, its signals to all.
+ * Judges a whole episode after its rollout. Its reward goes to trajectories without one, its signals to all.
  * `args` is `task.args`.
  */
 export type Evaluator = (task: Task, episode: Episode, args: Args) => Judgement | Promise<Judgement>;
 
-/** An evaluator that has its arguments. */
+/** An evaluator with its arguments bound. */
 export type Evaluate = (task: Task, episode: Episode) => Judgement | Promise<Judgement>;
 
-/** A prompt with the answer it should get: what the supervised warm-up learns from. */
+/** A prompt with its correct response, for the supervised warm-up. */
 export interface Example {
   readonly prompt: string | readonly ChatMessage[];
   readonly response: string;
 }
 
-/** What came of an action. */
+/** The outcome of an action. */
 export interface Turn {
   readonly observation: string;
   readonly reward: number;
@@ -157,9 +154,9 @@ export interface Turn {
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 
-/** One task as a game of turns: an observation in, an action out. */
+/** One task as a game: an action for each observation. */
 export interface Game {
-  /** The first observation, or a whole conversation to begin with. */
+  /** The first observation, or a whole conversation to start from. */
   reset(): string | readonly ChatMessage[] | Promise<string | readonly ChatMessage[]>;
   step(action: string): Turn | Promise<Turn>;
 }
@@ -168,24 +165,24 @@ export interface Game {
 export interface Environment {
   readonly name: string;
   readonly describe: string;
-  /** Rows that come with it: files of one JSON object a line, beside the module, or `examples/NAME/FILE` of the package. */
+  /** JSONL files with its rows, relative to the module, or `examples/NAME/FILE` of the package. */
   readonly train_files?: string;
   readonly val_files?: string;
-  /** Characters that its texts are made of, for a model from scratch. */
+  /** The characters of its texts, for a model from scratch. */
   readonly alphabet?: string;
-  /** Names of the arguments that it reads; any other is then an error. */
+  /** Names of its arguments; others are then errors. */
   readonly args?: readonly string[];
-  /** Reward used where `task.reward` names none. */
+  /** Default of `task.reward`. */
   readonly reward?: RewardFunction;
   /** A game for a task, played by the multi-turn workflow. `args` is `task.args` and `rllm.env.env_args`. */
   play?(task: Task, args: Args): Game;
-  /** Default: the game, where there is one; else one call of the model, then the reward. */
+  /** Default: the game, if there is one; else one call of the model, then the reward. */
   rollout?(reward: Reward, args: Args): Rollout;
   /** Worked answers of a task, for the supervised warm-up. */
   examples?(task: Task, args: Args): readonly Example[];
 }
 
-/** The prompt of a task as it was given: a conversation or a text. */
+/** The prompt of a task: a conversation or a text. */
 export function promptOf(task: Task): string | readonly ChatMessage[] {
   return task.messages ?? task.instruction;
 }
@@ -195,12 +192,12 @@ export function answer(task: Task, policy: Policy): Promise<Completion> {
   return task.messages ? policy.chat(task.messages) : policy.complete(task.instruction);
 }
 
-/** The answer in a call: without reasoning, where the reply was a message. */
+/** The text of a reply; without reasoning for a chat message. */
 export function textOf(step: Step): string {
   return step.chat_completions?.at(-1)?.content ?? step.model_response;
 }
 
-/** The rollout of one model call: the task's prompt, the reward judges the response. */
+/** A rollout of one model call on the task's prompt; the reward judges the response. */
 export function singleTurn(name: string, reward: Reward): Rollout {
   return async (task, policy) => {
     const completion = await answer(task, policy);
@@ -220,17 +217,17 @@ export function singleTurn(name: string, reward: Reward): Rollout {
   };
 }
 
-/** @throws {ConfigError} for what is no judgement. */
+/** @throws {ConfigError} for a value that is neither a number nor an {@link Evaluation} */
 export function evaluationOf(judgement: Judgement): Evaluation {
   if (typeof judgement === "number") return { reward: judgement };
   if (typeof judgement?.reward === "number") return judgement;
   throw new ConfigError(
-    `Cannot take a judgement as it must be a number, or an object with a number named reward: ${shown(judgement)}`,
+    `Cannot use a judgement: it must be a number, or an object with a number named reward (${shown(judgement)}). Correct the reward function.`,
     { kind: "code" },
   );
 }
 
-/** @throws {ConfigError} for trajectories that are none. */
+/** @throws {ConfigError} for trajectories without a list of steps */
 export function isResult(outcome: Outcome): outcome is RolloutResult {
   if (typeof outcome !== "object" || outcome === null || !("trajectories" in outcome)) return false;
   const { trajectories } = outcome;
@@ -239,7 +236,7 @@ export function isResult(outcome: Outcome): outcome is RolloutResult {
     : outcome;
   if (wrong === undefined) return true;
   throw new ConfigError(
-    `Cannot take the rollout's trajectories as each must have steps, a list of model calls (policy.trajectory() makes one): ${shown(wrong)}`,
+    `Cannot use the rollout's trajectories: each needs a list of steps (${shown(wrong)}). Make them with policy.trajectory().`,
     { kind: "code" },
   );
 }

@@ -1,4 +1,4 @@
-/** Workflows: rollouts that are made from arguments, so that a configuration can choose and set one. */
+/** Workflows: rollouts with arguments that a configuration chooses and sets. */
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import type { Args, Environment, Example, Game, Outcome, Policy, Reward, Rollout } from "./rollout.ts";
@@ -6,32 +6,32 @@ import type { Args, Environment, Example, Game, Outcome, Policy, Reward, Rollout
 /** A rollout with arguments: `rllm.agent.agent_args`. */
 export type AgentFunction = (task: Task, policy: Policy, args: Args) => Outcome | Promise<Outcome>;
 
-/** What a workflow is made from. */
+/** The parts that a workflow may use. */
 export interface WorkflowOptions {
   readonly environment: Environment;
-  /** The reward of the task. @throws {ConfigError} where it has none. */
+  /** The reward of the task. @throws {ConfigError} when it has none */
   readonly reward: () => Reward;
-  /** The game of a task. @throws {ConfigError} where the environment has none. */
+  /** The game of a task. @throws {ConfigError} when the environment has none */
   readonly game: (task: Task) => Game;
-  /** The agent that `agent_cls` or `rllm.agent.name` names. @throws {ConfigError} where neither does. */
+  /** The agent of `agent_cls` or `rllm.agent.name`. @throws {ConfigError} when neither names one */
   readonly agent: () => Rollout;
   /** `rllm.agent.max_steps`. */
   readonly maxSteps: number;
-  /** `rllm.workflow.workflow_args`, without the settings that the loop reads. */
+  /** `rllm.workflow.workflow_args` without the loop's settings. */
   readonly args: Args;
 }
 
 export interface Workflow {
   readonly name: string;
   readonly describe: string;
-  /** Names of the arguments that it reads; absent: any. */
+  /** Names of its arguments. Absent: any. */
   readonly args?: readonly string[];
   rollout(options: WorkflowOptions): Rollout;
-  /** Worked answers of its own for the supervised warm-up, beside those of the environment. */
+  /** Further worked answers for the supervised warm-up, in addition to those of the environment. */
   examples?(task: Task, options: WorkflowOptions): readonly Example[];
 }
 
-/** @throws {ConfigError} naming an argument that is not in `known`. */
+/** @throws {ConfigError} for an argument that is not in `known` */
 export function checkArgs(
   args: Args,
   { known, path, owner }: { known: readonly string[]; path: string; owner: string },
@@ -39,16 +39,16 @@ export function checkArgs(
   const other = Object.keys(args).find((name) => !known.includes(name));
   if (other === undefined) return;
   const has = known.length > 0 ? `It has ${known.join(", ")}.` : "It has none.";
-  throw new ConfigError(`Cannot use the argument ${other} as ${owner} does not read it. ${has}`, {
+  throw new ConfigError(`Cannot use the argument ${other}: ${owner} does not read it. ${has}`, {
     path: `${path}.${other}`,
   });
 }
 
-/** A whole number of at least 1 among the arguments. @throws {ConfigError} for any other value. */
+/** An argument that must be a whole number of at least 1. @throws {ConfigError} for any other value */
 export function countArg(args: Args, name: string, otherwise: number): number {
   const value = args[name] ?? otherwise;
   if (Number.isInteger(value) && Number(value) >= 1) return Number(value);
   throw new ConfigError(
-    `Cannot use ${name} as it must be a whole number of at least 1: ${JSON.stringify(value)}`,
+    `Cannot use ${name}: it must be a whole number of at least 1 (${JSON.stringify(value)}).`,
   );
 }

@@ -1,4 +1,4 @@
-/** The workflows that come with grpu, as plain functions: write your own in the same way. */
+/** The built-in workflows, as plain functions: write your own in the same way. */
 import type { ChatMessage } from "../contract/text.ts";
 import type { Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -22,13 +22,13 @@ export interface MultiTurnOptions {
   readonly name: string;
   readonly game: (task: Task) => Game;
   readonly maxSteps: number;
-  /** All turns share the run's `max_tokens`: what one writes, the later ones have less. Default false. */
+  /** All turns share the run's `max_tokens`. Default false. */
   readonly cumulative?: boolean;
 }
 
 /**
- * A game played in turns: the observation is the user's message, the reply the action. Each step has the reward that
- * its action got; the trajectory has their sum. Ends when the game does, after `maxSteps`, or with a cut reply.
+ * Plays a game in turns: the observation is the user's message, the reply is the action. Each step has the reward of its
+ * action, the trajectory their sum. Ends with the game, after `maxSteps`, or with a truncated reply.
  */
 export function multiTurn({ name, game, maxSteps, cumulative = false }: MultiTurnOptions): Rollout {
   return async (task, policy) => {
@@ -62,16 +62,16 @@ function ended(player: Policy, termination_reason: TerminationReason): RolloutRe
 
 export interface SolverJudgeOptions {
   readonly reward: Reward;
-  /** Solutions of one task that the judge chooses from. */
+  /** Number of solutions that the judge chooses from. */
   readonly solutions: number;
-  /** The judge's prompt: `{problem}`, `{solutions}` (numbered lines), `{1}`, `{2}`, ... stand for their texts. */
+  /** The judge's prompt, with `{problem}`, `{solutions}` (numbered lines), `{1}`, `{2}`, ... for their texts. */
   readonly judgePrompt: string;
 }
 
 /**
- * Solvers answer the task side by side, then a judge answers with the number of the solution it takes for right. Each
- * solver has the reward of its solution, the judge that of its choice (0 for no choice): two roles, each compared
- * with its own, which `rllm.algorithm.traj_group_adv_estimator_map` may give estimators of their own.
+ * Solvers answer the task in parallel, then a judge answers with the number of the solution that it considers right. Each
+ * solver gets the reward of its solution, the judge that of its choice (0 for none). Solver and judge are two roles, which
+ * `rllm.algorithm.traj_group_adv_estimator_map` can give different estimators.
  */
 export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptions): Rollout {
   return async (task, policy) => {
@@ -96,7 +96,7 @@ export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptio
   };
 }
 
-/** The task with another prompt, of the same form. */
+/** The task with another prompt, a text or a conversation as before. */
 function asking(task: Task, prompt: string): Task {
   return {
     ...task,
@@ -121,7 +121,7 @@ const JUDGE_PROMPT =
 function judgeOptions({ reward, args }: WorkflowOptions): SolverJudgeOptions {
   const { judge_prompt = JUDGE_PROMPT } = args;
   if (typeof judge_prompt !== "string") {
-    throw new ConfigError("Cannot use judge_prompt as it must be a text", {
+    throw new ConfigError("Cannot use judge_prompt: it must be a text. Give it a string.", {
       path: "rllm.workflow.workflow_args.judge_prompt",
     });
   }
@@ -160,7 +160,7 @@ registerWorkflow({
   describe: "n_solutions solvers answer, a judge picks one; each role has its own reward",
   args: ["n_solutions", "judge_prompt"],
   rollout: (options) => solverJudge(judgeOptions(options)),
-  // A judge that answers in the right form and knows nothing.
+  // Teaches the judge the form of an answer, not the choice.
   examples(task, options) {
     const { solutions, judgePrompt } = judgeOptions(options);
     const answers = options.environment.examples?.(task, {}) ?? [];

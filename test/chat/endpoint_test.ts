@@ -147,10 +147,14 @@ describe("the openai package", () => {
       param: "temperature",
     });
     await expect(create({ tempratur: 1 })).rejects.toThrow(
-      /Cannot use tempratur as there is no such parameter/,
+      /Cannot use tempratur: there is no such parameter/,
     );
-    await expect(create({ tool_choice: "required" })).rejects.toThrow(/calls cannot be forced/);
-    await expect(create({ response_format: { type: "json_object" } })).rejects.toThrow(/not constrained/);
+    await expect(create({ tool_choice: "required" })).rejects.toThrow(
+      /Cannot use tool_choice: only auto and none/,
+    );
+    await expect(create({ response_format: { type: "json_object" } })).rejects.toThrow(
+      /Cannot use response_format.*: only text is supported/,
+    );
     await expect(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] })).rejects.toThrow(
       /message 0 as its content must be a text/,
     );

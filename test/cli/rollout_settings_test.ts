@@ -146,7 +146,7 @@ test("a workflow by name reads its own arguments", async () => {
 });
 
 test.each([
-  [["task.name=arithmetic", "task.args={a: 1}"], /argument a as the environment arithmetic does not read it/],
+  [["task.name=arithmetic", "task.args={a: 1}"], /argument a: the environment arithmetic does not read it/],
   [
     ["task.reward=longer", "rllm.agent.name=nobody"],
     /the agent "nobody": nothing registers that name\. Known: silent/,

@@ -99,15 +99,19 @@ describe("outcomes", () => {
 
 describe("what is no outcome is refused in words", () => {
   test.each<[string, unknown, RegExp]>([
-    ["a text", "x", /a number, or an object with a number named reward: "x"/],
-    ["null", null, /named reward: null/],
-    ["an empty object", {}, /named reward: \{\}/],
-    ["a reward that is a text", { reward: "1" }, /named reward: \{"reward":"1"\}/],
-    ["trajectories that are no list", { trajectories: 3 }, /each must have steps.*: \{"trajectories":3\}/],
+    ["a text", "x", /a number, or an object with a number named reward \("x"\)/],
+    ["null", null, /named reward \(null\)/],
+    ["an empty object", {}, /named reward \(\{\}\)/],
+    ["a reward that is a text", { reward: "1" }, /named reward \(\{"reward":"1"\}\)/],
+    [
+      "trajectories that are no list",
+      { trajectories: 3 },
+      /each needs a list of steps \(\{"trajectories":3\}\)/,
+    ],
     [
       "a trajectory without steps",
       { trajectories: [{ reward: 1 }] },
-      /each must have steps.*: \{"reward":1\}/,
+      /each needs a list of steps \(\{"reward":1\}\)/,
     ],
   ])("%s", async (_, outcome, message) => {
     const episode = await attempt({ rollout: () => outcome as number });

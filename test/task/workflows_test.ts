@@ -197,7 +197,7 @@ describe("chooseRollout()", () => {
   test("an evaluator takes the place of a missing reward", async () => {
     const environment = environments.find("single_turn");
     expect(await play(settings({ environment, isJudgedLater: true }))).toBeUndefined();
-    expect(() => chooseRollout(settings({ environment }))).toThrow(/set task\.reward or task\.evaluator/);
+    expect(() => chooseRollout(settings({ environment }))).toThrow(/Set task\.reward or task\.evaluator/);
   });
 
   const refused: [string, Parameters<typeof settings>[0], RegExp][] = [
@@ -210,28 +210,28 @@ describe("chooseRollout()", () => {
     [
       "a workflow that is not used",
       { workflow: { name: "mine_workflow" } },
-      /no workflow is used: set rllm\.workflow\.use_workflow=true/,
+      /no workflow is used\. Set rllm\.workflow\.use_workflow=true/,
     ],
     [
       "arguments without a workflow",
       { workflow: { args: { factor: 1 } } },
-      /workflow_args\.factor as no workflow is used/,
+      /workflow_args\.factor: no workflow is used/,
     ],
     [
       "arguments that it does not read",
       { workflow: { use_workflow: true, args: { factor: 1 } } },
-      /factor as single_turn_workflow does not read it/,
+      /factor: single_turn_workflow does not read it/,
     ],
-    ["arguments of no agent", { agent: { agent_args: { a: 1 } } }, /argument a as no agent is named/],
+    ["arguments of no agent", { agent: { agent_args: { a: 1 } } }, /argument a: the run names no agent/],
     [
       "arguments of no game",
       { env: { env_args: { a: 1 } } },
-      /argument a as the environment arithmetic plays no game/,
+      /argument a: the environment arithmetic plays no game/,
     ],
     [
       "no whole number",
       { workflow: { use_workflow: true, name: "solver_judge_workflow", args: { n_solutions: 0.5 } } },
-      /n_solutions as it must be a whole number/,
+      /n_solutions: it must be a whole number/,
     ],
   ];
   test.each(refused)("%s is refused", (_, given, message) => {
