@@ -17,7 +17,7 @@ export { type OpenBackend, registerBackend } from "./backend/backends.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions, type OpenLocalOptions } from "./backend/local/backend.ts";
 export { TinkerBackend, type TinkerOptions } from "./backend/tinker/backend.ts";
-export type { ModelInfo, WantedModel } from "./backend/tinker/model.ts";
+export type { ModelInfo, WantedModel } from "./backend/tinker/create_model.ts";
 export type { Device } from "./compute/device.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
 export type * from "./contract/backend.ts";

@@ -6,7 +6,7 @@ import { registerEstimator } from "../../src/algorithm/advantage/registry.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss/host.ts";
 import { trlWeights } from "../../src/algorithm/loss/trl_weights.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
-import { hostLoss, serviceLoss } from "../../src/backend/tinker/loss.ts";
+import { hostLoss, serviceLoss } from "../../src/backend/tinker/service_loss.ts";
 import type { Advantages, TrainBatch } from "../../src/contract/backend.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";

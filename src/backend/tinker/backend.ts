@@ -16,7 +16,12 @@ import type {
 } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, RemoteError, UnsupportedError } from "../../errors.ts";
-import { checkedOutput, chunked, joinMetrics } from "./chunks.ts";
+import { readRecord, writeRecord } from "./checkpoint_record.ts";
+import { type ModelInfo, makeModel, type WantedModel } from "./create_model.ts";
+import { checkedOutput, chunked, joinMetrics } from "./datums.ts";
+import { WIRES } from "./encodings.ts";
+import type { TrainingOutput } from "./protobuf_messages.ts";
+import { TinkerSampling } from "./sampling.ts";
 import {
   atTokens,
   datumsOf,
@@ -25,15 +30,10 @@ import {
   type ServiceLoss,
   serviceLoss,
   slopesAsWeights,
-} from "./loss.ts";
-import type { TrainingOutput } from "./messages.ts";
-import { trainingMetrics } from "./metrics.ts";
-import { type ModelInfo, makeModel, type WantedModel } from "./model.ts";
-import { readRecord, writeRecord } from "./record.ts";
-import { TinkerSampling } from "./sampling.ts";
+} from "./service_loss.ts";
 import { check, type ResultType, type SessionOptions, TinkerSession } from "./session.ts";
+import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
-import { WIRES } from "./wire.ts";
 
 export interface TinkerOptions extends TransportOptions, SessionOptions, WantedModel {
   /** Or what finds it for the model that the service made. Absent: rollouts on token ids alone. */

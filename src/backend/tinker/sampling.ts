@@ -1,10 +1,10 @@
 /** Samples and log-probs from weights that the service holds still. */
 import type { PackedTokens, SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { RemoteError } from "../../errors.ts";
-import { inParallel } from "./chunks.ts";
-import type { Samples } from "./messages.ts";
+import { inParallel } from "./datums.ts";
+import { WIRES } from "./encodings.ts";
+import type { Samples } from "./protobuf_messages.ts";
 import { ResultGone, type TinkerSession } from "./session.ts";
-import { WIRES } from "./wire.ts";
 
 const CONCURRENCY = 256;
 /** Requests for samples that the service lost are sent again so often. */

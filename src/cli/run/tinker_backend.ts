@@ -2,7 +2,7 @@
 import { existsSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { TinkerBackend } from "../../backend/tinker/backend.ts";
-import type { ModelInfo } from "../../backend/tinker/model.ts";
+import type { ModelInfo } from "../../backend/tinker/create_model.ts";
 import { tinkerSetting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import type { Tokenizer } from "../../contract/text.ts";

@@ -15,7 +15,7 @@ import {
 } from "../../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../../contract/backend.ts";
 import { UnsupportedError } from "../../errors.ts";
-import type { Datum } from "./messages.ts";
+import type { Datum } from "./protobuf_messages.ts";
 
 /** What a forward_backward asks for. */
 export interface ServiceLoss {

@@ -8,7 +8,7 @@ import {
   type ForwardBackwardRequest,
   type Samples,
   type TrainingOutput,
-} from "./messages.ts";
+} from "./protobuf_messages.ts";
 import { check, type WireName } from "./session.ts";
 import type { Reply } from "./transport.ts";
 

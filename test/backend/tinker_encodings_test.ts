@@ -1,6 +1,6 @@
 /** The JSON that older servers speak: what is asked, and what is read of the answers. */
 import { describe, expect, test } from "vitest";
-import { WIRES } from "../../src/backend/tinker/wire.ts";
+import { WIRES } from "../../src/backend/tinker/encodings.ts";
 
 const { json } = WIRES;
 const reply = (body: unknown) => ({ status: 200, json: body, bytes: new Uint8Array() });

@@ -1,7 +1,7 @@
 /** A pass in requests of the size that the service wants, and their results as one. Many requests at once. */
 import type { Metrics } from "../../contract/backend.ts";
 import { RemoteError } from "../../errors.ts";
-import { bytesOfDatum, type Datum, type TrainingOutput } from "./messages.ts";
+import { bytesOfDatum, type Datum, type TrainingOutput } from "./protobuf_messages.ts";
 import type { Flags } from "./session.ts";
 
 /** Runs of data that fit into a request, by the service's bounds. */

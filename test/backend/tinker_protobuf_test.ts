@@ -5,7 +5,7 @@ import {
   decodeTrainingOutput,
   encodeForwardBackward,
   type ForwardBackwardRequest,
-} from "../../src/backend/tinker/messages.ts";
+} from "../../src/backend/tinker/protobuf_messages.ts";
 import { RemoteError } from "../../src/errors.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { sdkMessage } from "../fixtures/tinker_messages.ts";
