@@ -1,8 +1,8 @@
-/** The JSON that older servers speak: what is asked, and what is read of the answers. */
+/** The JSON encoding of older servers: requests and results. */
 import { describe, expect, test } from "vitest";
-import { WIRES } from "../../src/backend/tinker/encodings.ts";
+import { ENCODINGS } from "../../src/backend/tinker/encodings.ts";
 
-const { json } = WIRES;
+const { json } = ENCODINGS;
 const reply = (body: unknown) => ({ status: 200, json: body, bytes: new Uint8Array() });
 const request = {
   modelId: "m",
@@ -31,7 +31,7 @@ const input = {
 };
 
 describe("JSON", () => {
-  test("asks for a gradient at one address, for log-probs alone at another", () => {
+  test("sends forward_backward and forward to separate paths", () => {
     const { path, body } = json.forwardBackward(request);
     expect(path).toBe("/api/v1/forward_backward");
     // As it goes over the wire.
@@ -49,7 +49,7 @@ describe("JSON", () => {
     });
   });
 
-  test("is read where it holds what it must, and named where it does not", () => {
+  test("is read if complete; otherwise the error names the missing field", () => {
     const output = {
       loss_fn_outputs: [{ logprobs: { data: [-1, -0.5], dtype: "float32" } }],
       metrics: { "loss:sum": 2 },

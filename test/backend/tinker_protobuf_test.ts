@@ -1,4 +1,4 @@
-/** The client's binary messages beside the official SDK's own, byte for byte. */
+/** The client's protobuf messages equal those of the official SDK, byte for byte. */
 import { describe, expect, test } from "vitest";
 import {
   decodeSamples,
@@ -42,7 +42,7 @@ describe("a forward_backward request", () => {
     expect(hex(encodeForwardBackward(request))).toBe(hex(sdkMessage("ppo")));
   });
 
-  test("may lie on a part of an array, and be forward only", () => {
+  test("may view a part of an array, and be forward only", () => {
     const { tokens, inputs } = request.data[0]!;
     const padded = new Int32Array(5);
     padded.set(tokens, 1);
@@ -75,7 +75,7 @@ test.each([
   expect(decodeSamples(sdkMessage(name))).toEqual({ sequences: SEQUENCES, promptLogprobs });
 });
 
-describe("a damaged answer ends in a RemoteError and nothing else", () => {
+describe("a damaged result ends in a RemoteError", () => {
   const readers = { training_output: decodeTrainingOutput, samples_with_prompt: decodeSamples };
   test.each(Object.entries(readers))("%s", (name, read) => {
     const good = sdkMessage(name);

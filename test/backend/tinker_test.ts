@@ -1,4 +1,4 @@
-/** The client backend against our own server, in one process: what goes through the wire equals what stays here. */
+/** The Tinker backend against our own server in one process equals the local backend. */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -162,7 +162,7 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
     remote.close();
   }
 
-  test("fused steps give what single calls do", async () => {
+  test("fused steps equal single calls", async () => {
     const [single, fused] = [await connect(), await connect({ fuse: true })];
     const batch = batchOf();
     const calls = [
@@ -180,7 +180,7 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
 });
 
 describe.skipIf(!hasShared)("the tinker backend", () => {
-  test("samples from the weights of the moment, with log-probs that the trainer agrees with", async () => {
+  test("samples from the current weights, with log-probs that equal the trainer's", async () => {
     const backend = await connect();
     const params = { max_tokens: 12, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
     const requests = [3, 4, 5].map((seed) => ({ prompt_ids: [1, 403], params, seed }));
@@ -200,7 +200,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     backend.close();
   });
 
-  test("leaves room for the token that the service draws behind a row when it is asked for its log-probs", async () => {
+  test("leaves room for the token that the service samples after a row to compute its log-probs", async () => {
     const backend = await connect();
     const { contextLength } = backend.model;
     const row = Uint32Array.from({ length: contextLength }, (_, t) => (t === 0 ? 1 : 300 + (t % 100)));
@@ -208,13 +208,13 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     const [current, reference] = await Promise.all(
       (["current", "reference"] as const).map((policy) => backend.logprobs(rows, { policy, temperature: 1 })),
     );
-    // A new adapter changes nothing.
+    // A new adapter is the identity.
     expect(largestGap(current!.logprobs, reference!.logprobs)).toBeLessThan(1e-4);
     expect(current!.logprobs.at(-1)).toBeLessThan(0);
     backend.close();
   });
 
-  test("samples from published weights while training goes on", async () => {
+  test("samples from published weights while training continues", async () => {
     const backend = await connect();
     const params = { max_tokens: 6, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
     const sample = (weights: "current" | "published") =>
@@ -239,14 +239,14 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     await backend.forwardBackward(batch, spec({}));
     await backend.optimStep(ADAM);
     const { logprobs } = await backend.logprobs(batch, { policy: "reference", temperature: 1 });
-    // A new adapter changes nothing.
+    // A new adapter is the identity.
     const base = await local.logprobs(batch, { policy: "current", temperature: 1 });
     expect(largestGap(logprobs, base.logprobs)).toBeLessThan(1e-4);
     backend.close();
     local.close();
   });
 
-  test("goes on from a checkpoint as if it had never stopped", async () => {
+  test("resumes from a checkpoint as if it had never stopped", async () => {
     const [whole, first] = [await connect(), await connect()];
     const step = async (backend: TinkerBackend) => {
       await backend.forwardBackward(batchOf(), spec({}));
@@ -269,7 +269,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     whole.close();
   });
 
-  test("begins from a checkpoint of the service's, or its run's last one, and loads no second one after it", async () => {
+  test("starts from a checkpoint on the service, or from the last one of a run, and loads no other", async () => {
     const first = await connect();
     await first.forwardBackward(batchOf(), spec({}));
     await first.optimStep(ADAM);
@@ -296,7 +296,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     first.close();
   });
 
-  test("cuts a long batch into requests of the service's size", async () => {
+  test("splits a long batch into requests of the service's size", async () => {
     let posts = 0;
     const counting: TinkerOptions["fetch"] = async (url, init) => {
       if (url.endsWith("/forward_backward")) posts++;
@@ -326,7 +326,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     backend.close();
   });
 
-  test("can be stopped while it opens, and once open goes on to what is to be saved", async () => {
+  test("can be aborted while it opens; once open it can still save", async () => {
     const stop = new AbortController();
     const away: TinkerOptions["fetch"] = async () => {
       queueMicrotask(() => stop.abort(new Error("Ctrl-C")));
@@ -340,7 +340,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     backend.close();
   });
 
-  test("tells what is saved when the service was started anew and knows the model no more", async () => {
+  test("names the checkpoint when the service was restarted and no longer has the model", async () => {
     const anew = new TinkerService({
       engine: new ToyEngine(),
       checkpoints: await Checkpoints.open(join(root, "anew")),
@@ -361,11 +361,11 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     anew.close();
   });
 
-  test("tells what is saved when the service refuses", async () => {
+  test("names the checkpoint when the service refuses", async () => {
     const backend = await connect();
     const far = batchOf({ tokens: Uint32Array.from(ROWS.flat(), () => 100_000) });
     await expect(backend.forwardBackward(far, spec({}))).rejects.toThrow(
-      /100000.*No checkpoint had been saved/s,
+      /100000.*No checkpoint has been saved/s,
     );
     await expect(connect({ apiKey: "tml-other" })).rejects.toThrow(/401/);
     await expect(connect({ apiKey: "tml-other" })).rejects.not.toThrow(/tml-other/);

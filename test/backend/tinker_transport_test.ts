@@ -1,11 +1,12 @@
-/** What the client does when the service or the way to it fails: nothing is lost, nothing is asked for without end. */
-import { describe, expect, test } from "vitest";
+/** The client while the service or the network fails: no request is lost, and no retry goes on without end. */
+import { describe, expect, test, vi } from "vitest";
 import { z } from "zod";
+import type { Clock } from "../../src/backend/tinker/clock.ts";
 import { TinkerSession } from "../../src/backend/tinker/session.ts";
-import { type Clock, Transport, type TransportOptions } from "../../src/backend/tinker/transport.ts";
+import { Transport, type TransportOptions } from "../../src/backend/tinker/transport.ts";
 import { RemoteError } from "../../src/errors.ts";
 
-/** A clock that runs on at once, and remembers how long it was slept on. */
+/** A clock on which sleeping takes no time; it records the sleeps. */
 function quickClock(): Clock & { readonly slept: number[] } {
   let now = 0;
   const slept: number[] = [];
@@ -77,7 +78,7 @@ describe("a request", () => {
     expect(seen[0]!.headers.get("x-api-key")).toBe("tml-secret");
   });
 
-  test("waits as long as the service asks, else longer each time", async () => {
+  test("pauses as long as the service asks, otherwise longer each time", async () => {
     const asked = service([
       status(429, "", { "retry-after-ms": "70" }),
       status(503, "", { "retry-after": "3" }),
@@ -94,16 +95,14 @@ describe("a request", () => {
     });
   });
 
-  test("gives a service that never recovers up, and says after how long and why", async () => {
+  test("fails for a service that never recovers, with the time and the reason", async () => {
     const { transport, clock, notices } = service([status(503, "down for repair")], { patienceMs: 30_000 });
-    await expect(transport.call("/path")).rejects.toThrow(/503: down for repair.*tried for \d+ s/);
+    await expect(transport.call("/path")).rejects.toThrow(/503: down for repair.*Tried for \d+ s/);
     expect(clock.now()).toBeLessThanOrEqual(30_000);
-    expect(notices).toEqual([
-      expect.stringContaining("http://service fails, and is asked again: down for repair"),
-    ]);
+    expect(notices).toEqual([expect.stringContaining("http://service fails; trying again: down for repair")]);
   });
 
-  test("waits an hour for a paused account, and says so once a minute", async () => {
+  test("waits an hour for a paused account and reports it once a minute", async () => {
     const { transport, notices, clock } = service([status(402, "pay first")]);
     await expect(transport.call("/path")).rejects.toThrow("402: pay first");
     expect(new Set(notices)).toEqual(new Set([expect.stringContaining("pay first")]));
@@ -111,7 +110,7 @@ describe("a request", () => {
     expect(clock.now()).toBeGreaterThan(59 * 60_000);
   });
 
-  test("that hundreds make tells what they meet once", async () => {
+  test("of hundreds at once reports a failure once", async () => {
     const stopped: Clock = { now: () => 0, sleep: async () => {} };
     const { transport, notices } = service([...Array(300).fill(status(402, "pay first")), ok()], {
       clock: stopped,
@@ -120,7 +119,7 @@ describe("a request", () => {
     expect(notices).toHaveLength(1);
   });
 
-  test("is not given up for a service that has too much to do for half an hour, and says why it takes so long", async () => {
+  test("waits half an hour for a busy service and reports the reason", async () => {
     const busy = Array(180).fill(status(429, "queue full", { "retry-after": "10" }));
     const { transport, notices, clock } = service([...busy, ok({ fine: 1 })]);
     expect((await transport.call("/path")).json).toEqual({ fine: 1 });
@@ -128,22 +127,42 @@ describe("a request", () => {
     expect(notices[0]).toContain("queue full");
   });
 
-  test("that is paced waits when another of its kind was refused; others do not", async () => {
+  test("that is paced waits when another paced one got 429; others do not", async () => {
     const { transport, clock } = service([status(429, "busy", { "retry-after-ms": "20" }), ok()]);
     await transport.call("/sample", { isPaced: true });
     expect(clock.now()).toBe(1000);
-    const second = service([status(429, "busy", { "retry-after-ms": "20" }), ok()]);
-    const [, other] = [
-      second.transport.call("/sample", { isPaced: true }),
-      await second.transport.call("/train"),
-    ];
-    expect(other.status).toBe(200);
-    expect(second.clock.now()).toBeLessThan(1000);
-    await second.transport.call("/sample", { isPaced: true });
-    expect(second.clock.now()).toBeGreaterThanOrEqual(1000);
+    let now = 0;
+    const sleepers: (() => void)[] = [];
+    const held: Clock = {
+      now: () => now,
+      sleep(ms) {
+        const until = now + ms;
+        return new Promise((resolve) => {
+          sleepers.push(() => {
+            now = Math.max(now, until);
+            resolve();
+          });
+        });
+      },
+    };
+    const second = service([status(429, "busy", { "retry-after-ms": "20" }), ok()], { clock: held });
+    const times: number[] = [];
+    const sample = () => second.transport.call("/sample", { isPaced: true }).then(() => void times.push(now));
+    const first = sample();
+    await vi.waitFor(() => expect(sleepers).toHaveLength(1));
+    const next = sample();
+    // Answered although no sleeper has been woken.
+    expect((await second.transport.call("/train")).status).toBe(200);
+    expect([now, times]).toEqual([0, []]);
+    while (times.length < 2) {
+      for (const wake of sleepers.splice(0)) wake();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await Promise.all([first, next]);
+    expect(times).toEqual([1000, 1000]);
   });
 
-  test("is not tried for long once somebody waits for the end", async () => {
+  test("stops its retries soon after shutdown has begun", async () => {
     const hurry = new AbortController();
     let calls = 0;
     const down = () => {
@@ -161,7 +180,7 @@ describe("a request", () => {
     expect((await passing.transport.call("/x")).json).toEqual({ fine: 1 });
   });
 
-  test("has its whole patience with failures after a pause of the account", async () => {
+  test("has its full patience with failures after a pause of the account", async () => {
     const { transport } = service([
       ...Array(100).fill(status(402, "pay first")),
       status(502, "starting"),
@@ -171,14 +190,14 @@ describe("a request", () => {
     expect((await transport.call("/path")).json).toEqual({ fine: 1 });
   });
 
-  test("that meets pauses and failures by turns ends", async () => {
+  test("that alternates between pauses and failures ends", async () => {
     let calls = 0;
     const { transport, clock } = service([() => (calls++ % 2 ? status(402) : status(500))]);
     await expect(transport.call("/path")).rejects.toThrow(RemoteError);
     expect(clock.now()).toBeLessThan(70 * 60_000);
   });
 
-  test("ends when it takes too long, and when its signal aborts", async () => {
+  test("ends at its timeout, and when its signal aborts", async () => {
     const hung: TransportOptions["fetch"] = (_, { signal }) =>
       new Promise((_resolve, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
     const { transport } = service([ok()], { fetch: hung, patienceMs: 1000 });
@@ -187,7 +206,7 @@ describe("a request", () => {
     await expect(transport.call("/path", { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
   });
 
-  test("never tells the key", async () => {
+  test("never shows the key", async () => {
     const { transport } = service([status(401, "wrong key")]);
     await expect(transport.call("/path")).rejects.not.toThrow(/tml-secret/);
     await expect(transport.call("/path")).rejects.toThrow(/http:\/\/service\/path.*401: wrong key/);
@@ -206,7 +225,7 @@ async function openSession(steps: readonly Step[]) {
 describe("a result", () => {
   const pending = () => Response.json({ type: "try_again", queue_state: "active" }, { status: 408 });
 
-  test("is asked for until it is there, without a hot loop", async () => {
+  test("is polled until it exists, without a hot loop", async () => {
     const { session, seen, clock } = await openSession([
       pending,
       pending,
@@ -225,16 +244,16 @@ describe("a result", () => {
     expect(JSON.parse(polls[0]!.body)).toEqual({ request_id: "r", allow_metadata_only: false });
   });
 
-  test("may be a failure, which is told and not asked for again", async () => {
+  test("may be a failure, which is reported and not retried", async () => {
     const { session, seen } = await openSession([ok({ error: "token 9 is out of range", category: "user" })]);
     const failed = session.result("r", { type: "ForwardBackward" });
     await expect(failed).rejects.toThrow(
-      "could not finish ForwardBackward: token 9 is out of range (user error)",
+      "Cannot finish ForwardBackward on the service: token 9 is out of range (user error)",
     );
     expect(seen).toHaveLength(3);
   });
 
-  test("of a paused queue is waited for as long as it takes, and the reason told", async () => {
+  test("of a paused queue is waited for without limit, and the reason is reported", async () => {
     const paused = () =>
       Response.json(
         { type: "try_again", queue_state: "paused_capacity", queue_state_reason: "full" },
@@ -248,20 +267,20 @@ describe("a result", () => {
     expect(notices.length).toBeLessThanOrEqual(1 + 67);
   });
 
-  test("that never comes is given up", async () => {
+  test("that never arrives fails after the patience", async () => {
     const { session, notices } = await openSession([pending]);
     await expect(session.result("r", { type: "OptimStep" })).rejects.toThrow(
-      "not finished OptimStep in 60 minutes",
+      "result of OptimStep: the service has not finished it in 60 minutes",
     );
-    expect(notices[1]).toBe("the service is still at work on OptimStep");
+    expect(notices[1]).toBe("the service is still working on OptimStep");
     expect(notices.length).toBeLessThanOrEqual(1 + 56);
   });
 
   test.each([
-    ["gone", status(410, "dropped"), "no longer has the result"],
-    ["in JSON where bytes are read", ok({ loss_fn_outputs: [] }), "JSON"],
+    ["gone", status(410, "dropped"), "the service no longer has it"],
+    ["JSON instead of protobuf", ok({ loss_fn_outputs: [] }), "JSON"],
     ["unknown to the service", status(404, "no such request"), "404: no such request"],
-    ["refused as often as is forgiven", status(400, "bad"), "bad"],
+    ["refused three times", status(400, "bad"), "bad"],
   ])("may be %s", async (_, answer, message) => {
     const { session } = await openSession([answer]);
     await expect(session.result("r", { type: "Sample" })).rejects.toThrow(message);
@@ -269,7 +288,7 @@ describe("a result", () => {
 });
 
 describe("a session", () => {
-  test("tells who it is and passes the service's word on", async () => {
+  test("sends its version and shows the service's messages", async () => {
     const { seen, notices, session } = await openSession([ok()]);
     expect(seen.map(({ url }) => url)).toEqual([
       "http://service/api/v1/client/config",
@@ -280,7 +299,7 @@ describe("a session", () => {
     expect(session.flags).toMatchObject({ fwdbwd_max_chunk_len: 7, fwdbwd_max_chunk_bytes_count: 5_000_000 });
   });
 
-  test("names what an answer lacks", async () => {
+  test("names the field that a reply lacks", async () => {
     const { session } = await openSession([ok({ other: 1 })]);
     const shape = z.object({ sampling_session_id: z.string() });
     await expect(session.ask("/x", { body: {}, shape })).rejects.toThrow(/\/x at sampling_session_id/);

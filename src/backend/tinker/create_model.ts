@@ -1,31 +1,32 @@
-/** The beginning of a run on a Tinker service: which model it offers, and under which name; and a new one made there. */
+/** Creates a training client's model on the service, under the name by which the service offers it. */
 import { z } from "zod";
-import { check, type TinkerSession } from "./session.ts";
+import { check } from "./reply.ts";
+import type { TinkerSession } from "./session.ts";
 
 export interface WantedModel {
-  /** As the service names it. */
+  /** The service's name of the model. */
   readonly baseModel: string;
-  /** Its folder on this machine, by which a server here may know it. */
+  /** The model's folder, which a server on this machine may use as its name. */
   readonly baseModelFolder?: string;
-  /** Rank 0 asks for all weights, where a server can. */
+  /** Rank 0 trains all weights, if the server supports it. */
   readonly lora: { readonly rank: number; readonly seed?: number } & Readonly<
     Record<"train_attn" | "train_mlp" | "train_unembed", boolean>
   >;
 }
 
-export interface MadeModel {
+export interface CreatedModel {
   readonly modelId: string;
-  /** The name that the service offers it by. */
+  /** The name by which the service offers it. */
   readonly baseModel: string;
-  /** Tokens of a sequence, by the service's word; no bound where it gives none. */
+  /** Longest sequence in tokens; Infinity if the service gives no limit. */
   readonly longest: number;
   readonly info: ModelInfo;
 }
 
-/** What the service says of a model that it has made. */
+/** The service's description of a model. */
 export interface ModelInfo {
   readonly name: string;
-  /** Where the official SDK loads the tokenizer from: a name, or with a local server a folder. */
+  /** Where the official SDK loads the tokenizer from: a name, or a folder of a local server. */
   readonly tokenizerId?: string | undefined;
 }
 
@@ -40,10 +41,10 @@ const CAPABILITIES = z.object({
 });
 type Offered = z.output<typeof CAPABILITIES>;
 
-export async function makeModel(session: TinkerSession, wanted: WantedModel): Promise<MadeModel> {
+export async function createModel(session: TinkerSession, wanted: WantedModel): Promise<CreatedModel> {
   const offered = await session.get("/api/v1/get_server_capabilities", CAPABILITIES);
   const baseModel = nameOf(wanted, offered);
-  const modelId = await createModel(session, { ...wanted, baseModel });
+  const modelId = await requestModel(session, { ...wanted, baseModel });
   const { model_data } = await session.ask("/api/v1/get_info", {
     body: { model_id: modelId, type: "get_info" },
     shape: INFO,
@@ -55,7 +56,7 @@ export async function makeModel(session: TinkerSession, wanted: WantedModel): Pr
   return { modelId, baseModel, longest: contextLengthOf(offered, [baseModel, info.name]), info };
 }
 
-async function createModel(session: TinkerSession, { baseModel, lora }: WantedModel): Promise<string> {
+async function requestModel(session: TinkerSession, { baseModel, lora }: WantedModel): Promise<string> {
   const { rank, seed, train_attn, train_mlp, train_unembed } = lora;
   const body = {
     session_id: session.id,
@@ -69,7 +70,7 @@ async function createModel(session: TinkerSession, { baseModel, lora }: WantedMo
   return check("create_model", { reply, shape: MODEL }).model_id;
 }
 
-/** The folder where the service offers the model by that name alone. */
+/** The folder if the service offers the model only under that name. */
 function nameOf({ baseModel, baseModelFolder }: WantedModel, { supported_models }: Offered): string {
   const offers = (name: string) => supported_models.some(({ model_name }) => model_name === name);
   return baseModelFolder && !offers(baseModel) && offers(baseModelFolder) ? baseModelFolder : baseModel;

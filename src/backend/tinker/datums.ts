@@ -1,16 +1,64 @@
-/** A pass in requests of the size that the service wants, and their results as one. Many requests at once. */
-import type { Metrics } from "../../contract/backend.ts";
-import { RemoteError } from "../../errors.ts";
-import { bytesOfDatum, type Datum, type TrainingOutput } from "./protobuf_messages.ts";
+/** The rows of a batch as Tinker's data, split into requests of the size that the service accepts. */
+import type { PackedTokens } from "../../contract/backend.ts";
 import type { Flags } from "./session.ts";
 
-/** Runs of data that fit into a request, by the service's bounds. */
+/** One row: its input tokens, and arrays with one element per predicted token. */
+export interface Datum {
+  /** [L]. */
+  readonly tokens: Int32Array;
+  /** `target_tokens` as int64, the others as float32, [L] each. */
+  readonly inputs: Readonly<Record<string, BigInt64Array | Float32Array>>;
+}
+
+type Rows = Pick<PackedTokens, "tokens" | "offsets">;
+
+/** Rows of one token have no target and are left out. */
+function rowsWithTargets({ offsets }: Rows): number[] {
+  return Array.from({ length: offsets.length - 1 }, (_, row) => row).filter(
+    (row) => offsets[row + 1]! - offsets[row]! > 1,
+  );
+}
+
+/**
+ * Every token but a row's last is an input, every token but its first a target.
+ * @param inputs by name, [T] over the tokens of the batch
+ */
+export function datumsOf(batch: Rows, inputs: Readonly<Record<string, Float32Array>>): Datum[] {
+  const { tokens, offsets } = batch;
+  return rowsWithTargets(batch).map((row) => {
+    const [first, end] = [offsets[row]!, offsets[row + 1]!];
+    const parts = Object.entries(inputs).map(
+      ([name, values]) => [name, values.slice(first + 1, end)] as const,
+    );
+    return {
+      tokens: Int32Array.from(tokens.subarray(first, end - 1)),
+      inputs: { target_tokens: asInt64(tokens.subarray(first + 1, end)), ...Object.fromEntries(parts) },
+    };
+  });
+}
+
+/** Written as 32-bit halves, low before high. */
+function asInt64(ids: Uint32Array): BigInt64Array {
+  const halves = new Uint32Array(2 * ids.length);
+  for (let i = 0; i < ids.length; i++) halves[2 * i] = ids[i]!;
+  return new BigInt64Array(halves.buffer);
+}
+
+/** Values at the targets of the datums, back at the tokens of the batch: [T], 0 at first tokens. */
+export function atTokens(datums: readonly Float32Array[], batch: Rows): Float32Array {
+  const all = new Float32Array(batch.tokens.length);
+  const rows = rowsWithTargets(batch);
+  for (const [i, values] of datums.entries()) all.set(values, batch.offsets[rows[i]!]! + 1);
+  return all;
+}
+
+/** Splits data into requests within the service's limits. */
 export function* chunked(datums: readonly Datum[], flags: Flags): Generator<readonly Datum[]> {
   const { fwdbwd_max_chunk_len: most, fwdbwd_max_chunk_bytes_count: mostBytes } = flags;
   let chunk: Datum[] = [];
   let bytes = 0;
   for (const datum of datums) {
-    const size = bytesOfDatum(datum);
+    const size = encodedBytes(datum);
     if (chunk.length > 0 && (chunk.length >= most || bytes + size > mostBytes)) {
       yield chunk;
       [chunk, bytes] = [[], 0];
@@ -21,54 +69,7 @@ export function* chunked(datums: readonly Datum[], flags: Flags): Generator<read
   if (chunk.length > 0) yield chunk;
 }
 
-/** @throws {RemoteError} for results that do not belong to the data. */
-export function checkedOutput(output: TrainingOutput, data: readonly Datum[]): TrainingOutput {
-  const fits =
-    output.logprobs.length === data.length &&
-    data.every(({ tokens }, i) => tokens.length === output.logprobs[i]!.length);
-  if (fits) return output;
-  throw new RemoteError(
-    `The service sent log-probs of ${output.logprobs.length} rows where ${data.length} were asked for, or rows of another length.`,
-    { retryable: false },
-  );
-}
-
-/** Chunks' metrics as one: the part of a name after the colon says how. */
-export function joinMetrics(outputs: readonly TrainingOutput[]): Metrics {
-  const rows = outputs.reduce((sum, { logprobs }) => sum + logprobs.length, 0);
-  const joined: Metrics = {};
-  for (const { metrics, logprobs } of outputs)
-    for (const [name, value] of Object.entries(metrics)) {
-      const before = joined[name];
-      if (name.endsWith(":sum")) joined[name] = (before ?? 0) + value;
-      else if (name.endsWith(":mean")) joined[name] = (before ?? 0) + (value * logprobs.length) / rows;
-      else if (name.endsWith(":min")) joined[name] = Math.min(before ?? value, value);
-      else joined[name] = name.endsWith(":max") ? Math.max(before ?? value, value) : (before ?? value);
-    }
-  return joined;
-}
-
-/** `Promise.all` of `map` with at most `most` running; the first failure stops the others. */
-export async function inParallel<T, R>(
-  items: readonly T[],
-  of: { most: number; signal?: AbortSignal | undefined; map: (item: T, signal: AbortSignal) => Promise<R> },
-): Promise<R[]> {
-  const own = new AbortController();
-  const signal = of.signal ? AbortSignal.any([of.signal, own.signal]) : own.signal;
-  const results = new Array<R>(items.length);
-  let next = 0;
-  const worker = async () => {
-    while (next < items.length) {
-      const i = next++;
-      // A signal each: hundreds of listeners on one would be taken for a leak.
-      results[i] = await of.map(items[i]!, AbortSignal.any([signal]));
-    }
-  };
-  try {
-    await Promise.all(Array.from({ length: Math.min(of.most, items.length) }, worker));
-  } catch (error) {
-    own.abort(error);
-    throw error;
-  }
-  return results;
+/** Estimated size of an encoded datum. */
+function encodedBytes({ tokens, inputs }: Datum): number {
+  return Object.values(inputs).reduce((sum, { byteLength }) => sum + byteLength + 32, tokens.byteLength + 16);
 }

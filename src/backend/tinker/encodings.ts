@@ -1,31 +1,31 @@
-/** How a request to train and the results of training and sampling are written: protobuf, or the JSON of older servers. */
+/** Encodings of training requests and of the results of training and sampling: protobuf, or the JSON of older servers. */
 import { z } from "zod";
+import type { Datum } from "./datums.ts";
 import {
-  type Datum,
   decodeSamples,
   decodeTrainingOutput,
   encodeForwardBackward,
   type ForwardBackwardRequest,
   type Samples,
-  type TrainingOutput,
 } from "./protobuf_messages.ts";
-import { check, type WireName } from "./session.ts";
-import type { Reply } from "./transport.ts";
+import { check, type Reply } from "./reply.ts";
+import type { WireName } from "./results.ts";
+import type { TrainingOutput } from "./training_output.ts";
 
-export interface Wire {
+export interface Encoding {
   forwardBackward(request: ForwardBackwardRequest): {
     readonly path: string;
     readonly body: object | Uint8Array;
   };
-  /** @throws {RemoteError} for an answer that is none. */
+  /** @throws {RemoteError} for a result of another shape. */
   trainingOutput(reply: Reply): TrainingOutput;
-  /** @throws {RemoteError} for an answer that is none. */
+  /** @throws {RemoteError} for a result of another shape. */
   samples(reply: Reply): Samples;
 }
 
 const FORWARD_BACKWARD = "/api/v1/forward_backward";
 
-const protobuf: Wire = {
+const protobuf: Encoding = {
   forwardBackward: (request) => ({ path: FORWARD_BACKWARD, body: encodeForwardBackward(request) }),
   trainingOutput: ({ bytes }) => decodeTrainingOutput(bytes),
   samples: ({ bytes }) => decodeSamples(bytes),
@@ -46,8 +46,8 @@ const SAMPLES = z.object({
   prompt_logprobs: z.array(z.number().nullable()).nullish(),
 });
 
-/** What SkyRL reads, and the official SDK wrote until 0.24: a forward pass alone has an address of its own. */
-const json: Wire = {
+/** For SkyRL; the official SDK wrote it until 0.24. A forward pass has a separate path. */
+const json: Encoding = {
   forwardBackward({ modelId, seqId, data, lossFn, config, forwardOnly }) {
     const hasConfig = Object.keys(config).length > 0;
     const input = {
@@ -93,4 +93,4 @@ function datumJson({ tokens, inputs }: Datum) {
   };
 }
 
-export const WIRES: Readonly<Record<WireName, Wire>> = { protobuf, json };
+export const ENCODINGS: Readonly<Record<WireName, Encoding>> = { protobuf, json };

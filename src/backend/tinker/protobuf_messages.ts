@@ -1,14 +1,8 @@
-/** Tinker's binary messages from the client's side: what it sends, and what it reads of the answers. */
+/** Tinker's protobuf messages from the client's side: requests encoded, results decoded. */
 import { RemoteError } from "../../errors.ts";
-import { bytesOf, type Field, fields, packVarints, Writer } from "../../protobuf.ts";
-
-/** One row: inputs, and arrays that say something of the token after each of them. */
-export interface Datum {
-  /** [L]. */
-  readonly tokens: Int32Array;
-  /** `target_tokens` int64, all others float32; [L] each. */
-  readonly inputs: Readonly<Record<string, BigInt64Array | Float32Array>>;
-}
+import { alignedCopy, bytesOf, fields, mapEntry, packVarints, Writer } from "../../protobuf.ts";
+import type { Datum } from "./datums.ts";
+import type { TrainingOutput } from "./training_output.ts";
 
 export interface ForwardBackwardRequest {
   readonly modelId: string;
@@ -47,26 +41,14 @@ function encodeTensor(values: BigInt64Array | Float32Array): Writer {
     .bytes(4, packVarints([values.length]));
 }
 
-/** About what a row takes on the wire. */
-export function bytesOfDatum({ tokens, inputs }: Datum): number {
-  return Object.values(inputs).reduce((sum, { byteLength }) => sum + byteLength + 32, tokens.byteLength + 16);
-}
-
-export interface TrainingOutput {
-  /** Of every datum, in their order: of its targets, [L]. */
-  readonly logprobs: readonly Float32Array[];
-  /** `name:reduction`, for instance `loss:sum`. */
-  readonly metrics: Readonly<Record<string, number>>;
-}
-
-/** Reads a ForwardBackwardOutput. @throws {RemoteError} for bytes that are none, or hold no log-probs. */
+/** Decodes a ForwardBackwardOutput. @throws {RemoteError} for damaged bytes, and for a result without log-probs. */
 export function decodeTrainingOutput(bytes: Uint8Array): TrainingOutput {
   const logprobs: Float32Array[] = [];
   const metrics: Record<string, number> = {};
   for (const field of fields(bytes))
     if (field.number === 2) logprobs.push(...decodeRecord(field.bytes));
     else if (field.number === 3) {
-      const { key, value } = entry(field.bytes);
+      const { key, value } = mapEntry(field.bytes);
       metrics[key] = value?.double ?? 0;
     }
   return { logprobs, metrics };
@@ -75,34 +57,34 @@ export function decodeTrainingOutput(bytes: Uint8Array): TrainingOutput {
 function decodeRecord(bytes: Uint8Array): Float32Array[] {
   for (const field of fields(bytes)) {
     if (field.number !== 2) continue;
-    const { key, value } = entry(field.bytes);
+    const { key, value } = mapEntry(field.bytes);
     if (key === "logprobs" && value) return decodeBatched(value.bytes);
   }
-  throw unreadable("a training result has no logprobs");
+  throw unreadable("a training result has no log-probs");
 }
 
-/** One array per datum, cut at byte offsets. */
+/** One array per datum, split at byte offsets. */
 function decodeBatched(bytes: Uint8Array): Float32Array[] {
   let [data, offsets, dtype]: [Uint8Array, Uint8Array, bigint] = [new Uint8Array(), new Uint8Array(), 0n];
   for (const field of fields(bytes))
     if (field.number === 1) data = field.bytes;
     else if (field.number === 2) offsets = field.bytes;
     else if (field.number === 3) dtype = field.varint;
-  if (offsets.byteLength % 8 !== 0) throw unreadable("the offsets of a batch are cut off");
-  const at = Array.from(new BigInt64Array(aligned(offsets)), Number);
+  if (offsets.byteLength % 8 !== 0) throw unreadable("the offsets of a batch are truncated");
+  const at = Array.from(new BigInt64Array(alignedCopy(offsets)), Number);
   return at.slice(1).map((end, i) => {
     if (at[i]! < 0 || at[i]! > end || end > data.byteLength)
-      throw unreadable("a batch ends before its offsets");
+      throw unreadable("an offset is outside its batch");
     return floats(data.subarray(at[i], end), Number(dtype));
   });
 }
 
 function floats(bytes: Uint8Array, dtype: number): Float32Array {
-  if (dtype === FLOAT32 && bytes.byteLength % 4 === 0) return new Float32Array(aligned(bytes));
+  if (dtype === FLOAT32 && bytes.byteLength % 4 === 0) return new Float32Array(alignedCopy(bytes));
   if (dtype !== BFLOAT16 || bytes.byteLength % 2 !== 0)
     throw unreadable(`log-probs must be float32 or bfloat16 (dtype ${dtype}, ${bytes.byteLength} bytes)`);
   // bfloat16 is the upper half of a float32.
-  const halves = new Uint16Array(aligned(bytes));
+  const halves = new Uint16Array(alignedCopy(bytes));
   return new Float32Array(Uint32Array.from(halves, (half) => half << 16).buffer);
 }
 
@@ -114,11 +96,11 @@ export interface SampledTokens {
 
 export interface Samples {
   readonly sequences: readonly SampledTokens[];
-  /** Of the prompt's tokens; NaN where there is none. */
+  /** One per prompt token; NaN where there is none. */
   readonly promptLogprobs?: Float32Array | undefined;
 }
 
-/** Reads a SampleResponse. @throws {RemoteError} for bytes that are none. */
+/** Decodes a SampleResponse. @throws {RemoteError} for damaged bytes. */
 export function decodeSamples(bytes: Uint8Array): Samples {
   const sequences: SampledTokens[] = [];
   let promptLogprobs: Float32Array | undefined;
@@ -135,30 +117,16 @@ function decodeSequence(bytes: Uint8Array): SampledTokens {
     if (field.number === 1) stopReason = field.varint === 1n ? "length" : "stop";
     else if (field.number === 2) tokens = field.bytes;
     else if (field.number === 3) logprobs = field.bytes;
-  if (tokens.byteLength % 4 !== 0) throw unreadable("the tokens of a sample are cut off");
+  if (tokens.byteLength % 4 !== 0) throw unreadable("the tokens of a sample are truncated");
   const sequence = {
     stopReason,
-    tokens: [...new Int32Array(aligned(tokens))],
+    tokens: [...new Int32Array(alignedCopy(tokens))],
     logprobs: [...floats(logprobs, FLOAT32)],
   };
   if (sequence.tokens.length === sequence.logprobs.length) return sequence;
   throw unreadable(`a sample of ${sequence.tokens.length} tokens has ${sequence.logprobs.length} log-probs`);
 }
 
-function entry(bytes: Uint8Array): { key: string; value?: Field | undefined } {
-  let key = "";
-  let value: Field | undefined;
-  for (const field of fields(bytes))
-    if (field.number === 1) key = new TextDecoder().decode(field.bytes);
-    else if (field.number === 2) value = field;
-  return { key, value };
-}
-
-/** A copy that typed arrays may lie on. */
-function aligned(bytes: Uint8Array): ArrayBuffer {
-  return bytes.slice().buffer as ArrayBuffer;
-}
-
 function unreadable(why: string): RemoteError {
-  return new RemoteError(`Cannot read the service's answer as ${why}.`, { retryable: false });
+  return new RemoteError(`Cannot read the service's result: ${why}.`, { retryable: false });
 }

@@ -1,11 +1,11 @@
-/** A training pass's figures, under the names of rLLM and of Tinker's cookbook. */
+/** The metrics of a training pass, under the names of rLLM and of Tinker's cookbook. */
 import type { LossResult } from "../../algorithm/mod.ts";
 import type { Metrics, TrainBatch } from "../../contract/backend.ts";
 
 /**
- * The loss's own metrics; the service's as `train/<name>/<reduction>`; and of sampler and trainer
- * `optim/kl_sample_train_v1` (mean of q - p), `_v2` (half the mean square) and `optim/entropy` (mean of -q), where q
- * are the sampled log-probs.
+ * The metrics of the loss; those of the service as `train/<name>/<reduction>`; and `optim/kl_sample_train_v1` (mean of
+ * q - p), `_v2` (half the mean square) and `optim/entropy` (mean of -q) over trained tokens, where q are the sampler's
+ * log-probs and p the trainer's.
  * @see tinker-cookbook compute_kl_sample_train
  */
 export function trainingMetrics(
@@ -18,7 +18,7 @@ export function trainingMetrics(
   ]);
   return {
     "actor/loss": of.loss.loss,
-    // Without other terms it is all of the loss.
+    // Replaced by the loss's own value if it has further terms.
     "actor/pg_loss": of.loss.loss,
     ...of.loss.metrics,
     ...Object.fromEntries(theirs),

@@ -1,0 +1,110 @@
+/** One HTTP request to the service, and the meaning of its failure. */
+import { detailOf, parseJson, type Reply } from "./reply.ts";
+
+export interface Call {
+  readonly method?: "GET" | "POST";
+  /** JSON, or a protobuf message. */
+  readonly body?: object | Uint8Array;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Of one attempt. Default 60 s. */
+  readonly timeoutMs?: number;
+  /** Waits together with all other paced calls when the service answers one of them with 429. */
+  readonly isPaced?: boolean;
+  /** Statuses to return as replies instead of failures. */
+  readonly answers?: readonly number[];
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A failed attempt, and whether and when to try again. */
+export interface Failure {
+  readonly status?: number;
+  readonly message: string;
+  readonly retryable: boolean;
+  readonly pauseMs?: number | undefined;
+}
+
+export interface Destination {
+  readonly url: string;
+  /** Sent as X-API-Key. */
+  readonly apiKey: string;
+  /** The same for all attempts of one call. */
+  readonly idempotencyKey: string;
+  readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
+}
+
+export const PAYMENT_REQUIRED = 402;
+export const TOO_MANY_REQUESTS = 429;
+const RETRYABLE: ReadonlySet<number> = new Set([408, 409, PAYMENT_REQUIRED, TOO_MANY_REQUESTS]);
+const TIMEOUT_MS = 60_000;
+const BILLING_PAUSE_MS = 5_000;
+const LONGEST_ASKED_PAUSE_MS = 60_000;
+
+/** @throws the reason of the call's signal when it aborts. */
+export async function attempt(call: Call, to: Destination): Promise<Reply | Failure> {
+  const { signal, answers = [] } = call;
+  signal?.throwIfAborted();
+  // AbortSignal.timeout does not keep Node alive.
+  const deadline = new AbortController();
+  const timer = setTimeout(() => deadline.abort(), call.timeoutMs ?? TIMEOUT_MS);
+  try {
+    const response = await (to.fetch ?? fetch)(to.url, {
+      ...requestOf(call, to),
+      signal: signal ? AbortSignal.any([signal, deadline.signal]) : deadline.signal,
+    });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    if (response.ok || answers.includes(response.status)) return replyOf(response, bytes);
+    return failureOf(response, bytes);
+  } catch (error) {
+    signal?.throwIfAborted();
+    const message = deadline.signal.aborted
+      ? "it did not answer in time"
+      : `it cannot be reached: ${reasonOf(error)}`;
+    return { message, retryable: true };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function requestOf({ method = "POST", body, headers }: Call, to: Destination): RequestInit {
+  const isBinary = body instanceof Uint8Array;
+  return {
+    method,
+    headers: {
+      "X-API-Key": to.apiKey,
+      ...(method === "POST" && {
+        "Content-Type": isBinary ? "application/x-protobuf" : "application/json",
+        "X-Idempotency-Key": to.idempotencyKey,
+      }),
+      ...headers,
+    },
+    ...(body && { body: isBinary ? (body as Uint8Array<ArrayBuffer>) : JSON.stringify(body) }),
+  };
+}
+
+function replyOf(response: Response, bytes: Uint8Array): Reply {
+  const isJson = response.headers.get("content-type")?.includes("json") ?? false;
+  return { status: response.status, bytes, json: isJson ? parseJson(bytes) : undefined };
+}
+
+function failureOf({ status, statusText, headers }: Response, bytes: Uint8Array): Failure {
+  const wish = headers.get("x-should-retry");
+  // An empty 400 comes from a proxy, not from the service.
+  const isRetryable = RETRYABLE.has(status) || status >= 500 || (status === 400 && bytes.byteLength === 0);
+  return {
+    status,
+    message: detailOf(bytes) || statusText || "no reason given",
+    retryable: wish === null ? isRetryable : wish === "true",
+    pauseMs: status === PAYMENT_REQUIRED ? BILLING_PAUSE_MS : askedPause(headers),
+  };
+}
+
+function askedPause(headers: Headers): number | undefined {
+  const ms = Number(headers.get("retry-after-ms") ?? Number.NaN);
+  const asked = Number.isFinite(ms) ? ms : 1000 * Number(headers.get("retry-after") ?? Number.NaN);
+  return asked > 0 && asked <= LONGEST_ASKED_PAUSE_MS ? asked : undefined;
+}
+
+function reasonOf(error: unknown): string {
+  const cause = (error as { cause?: unknown }).cause ?? error;
+  return cause instanceof Error ? cause.message : String(cause);
+}
