@@ -119,7 +119,9 @@ function isPending({ status, json }: Reply): boolean {
 }
 
 function failed(type: ResultType, why: string): RemoteError {
-  return new RemoteError(`Cannot finish ${type} on the service: ${why.replace(/\.$/, "")}.`, { retryable: false });
+  return new RemoteError(`Cannot finish ${type} on the service: ${why.replace(/\.$/, "")}.`, {
+    retryable: false,
+  });
 }
 
 function gone(type: ResultType): ResultGone {
