@@ -8,7 +8,7 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 
 test("the example of embedding prints advantages, a loss and a device", async () => {
   const readme = readFileSync(join(root, "README.md"), "utf8");
-  const example = /```ts\n([\s\S]*?)```/.exec(readme)?.[1] ?? "";
+  const example = /## Embed the engine[\s\S]*?```ts\n([\s\S]*?)```/.exec(readme)?.[1] ?? "";
   expect(example).toContain('from "grpu/algorithm"');
   const dir = mkdtempSync(join(root, "test", "readme-"));
   const printed: unknown[] = [];
@@ -29,6 +29,13 @@ test("the example of embedding prints advantages, a loss and a device", async ()
   expect(result.loss).toBeCloseTo(expected, 5);
   expect(result.dlogprobs).toHaveLength(3);
   expect(result.on).toMatch(/\w/);
+});
+
+test("the library's run is that of docs/library.md, which a test runs", () => {
+  const run = /## Use it as a library[\s\S]*?(```ts\n[\s\S]*?```)/;
+  const [, block] = run.exec(readFileSync(join(root, "README.md"), "utf8")) ?? [];
+  expect(block).toContain("await train(");
+  expect(readFileSync(join(root, "docs/library.md"), "utf8")).toContain(block);
 });
 
 test("the files that AGENTS.md names exist", () => {
