@@ -76,7 +76,7 @@ function startsWith(tokens: readonly number[], prefix: readonly number[]): boole
 }
 
 /** Packs every trajectory of every group. The first token of a row is never trained on: nothing comes before it. */
-export function packGroups(groups: readonly TrajectoryGroup[]): PackedRows {
+export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows {
   const trajectories: RewardedTrajectory[] = [];
   const groupOfTrajectory: number[] = [];
   const trajectoryOfRow: number[] = [];

@@ -4,6 +4,7 @@
  */
 import type { Advantages, Backend, Metrics } from "../contract/backend.ts";
 import type { DataMark } from "../data/dataset.ts";
+import type { BatchOrder } from "../data/order.ts";
 import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, Trajectory, TrajectoryGroup } from "../data/types.ts";
 import type { CheckpointStore } from "../log/checkpoint/store.ts";
@@ -203,6 +204,8 @@ export interface Run {
   readonly backend: Backend;
   readonly settings: LoopSettings;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
+  /** Which training tasks each step takes. */
+  readonly order: BatchOrder;
   /** Attempts a task. */
   readonly rollout: Rollout;
   /** Judges each episode after its rollout: a reward for trajectories that have none, signals, metrics. */
@@ -234,7 +237,7 @@ type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal
 
 /** What `train` needs; the rest has defaults. */
 export interface TrainOptions
-  extends Omit<Run, "settings" | "generation" | Choices>,
+  extends Omit<Run, "settings" | "order" | "generation" | Choices>,
     Partial<Pick<Run, Choices>> {
   readonly settings?: Partly<LoopSettings>;
 }

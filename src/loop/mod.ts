@@ -5,7 +5,7 @@
  * what stages receive.
  * @module
  */
-export { mergeSteps, type PackedRows, packGroups as packTrajectories } from "../data/pack.ts";
+export { mergeSteps, type PackedRows, packTrajectories } from "../data/pack.ts";
 export type {
   Accepted,
   AdvantageOptions,

@@ -9,6 +9,7 @@ import { Failures } from "./rollout/failures.ts";
 import { loopSettings } from "./settings.ts";
 import { estimateAdvantages } from "./stages/estimate.ts";
 import { STAGES } from "./stages.ts";
+import { trainingOrder } from "./state.ts";
 import { trainStep } from "./step.ts";
 
 /** @throws {ConfigError} for missing parts, unknown settings and pipelines that cannot work. */
@@ -30,6 +31,7 @@ export function runFrom(options: TrainOptions): Run {
     failures: new Failures(warn),
     ...options,
     settings,
+    order: trainingOrder(options.tasks.train, settings),
   };
   const generation = settings.async_training.enable ? new AsyncGeneration(run) : undefined;
   return withStep({ ...run, ...(generation && { generation, stages: generation.stages(stages) }) }, options);

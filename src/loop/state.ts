@@ -1,7 +1,7 @@
 /** The first state of a run, and which tasks each step trains on. */
-import { batchesPerEpoch, batchRows } from "../data/order.ts";
+import { BatchOrder } from "../data/order.ts";
 import type { Task } from "../data/types.ts";
-import type { Held, LoopState } from "./contract.ts";
+import type { Held, LoopState, Run } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
 
 export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
@@ -21,8 +21,9 @@ export function batchSizeOf({ data, rejection_sample, async_training }: LoopSett
   return size * rejection_sample.multiplier;
 }
 
-function order(tasks: readonly Task[], settings: LoopSettings) {
-  return { size: tasks.length, batchSize: batchSizeOf(settings), seed: settings.data.seed };
+/** The order of a run's training tasks. */
+export function trainingOrder(tasks: readonly Task[], settings: LoopSettings): BatchOrder {
+  return new BatchOrder({ size: tasks.length, batchSize: batchSizeOf(settings), seed: settings.data.seed });
 }
 
 /**
@@ -32,24 +33,15 @@ function order(tasks: readonly Task[], settings: LoopSettings) {
 export function totalSteps(tasks: readonly Task[], settings: LoopSettings): number {
   const { total_batches, total_epochs, val_only } = settings.trainer;
   if (val_only) return 0;
-  const perEpoch = batchesPerEpoch(order(tasks, settings));
+  const { perEpoch } = trainingOrder(tasks, settings);
   return total_batches > 0 ? total_batches : perEpoch * total_epochs;
 }
 
-/** The tasks of the step after `state`, and their epoch. */
-export function nextBatch(
-  tasks: readonly Task[],
-  { state, settings }: { state: LoopState; settings: LoopSettings },
-): { batch: Task[]; epoch: number } {
-  const { rows, epoch } = batchRows(order(tasks, settings), state.step);
-  return { batch: Array.from(rows, (row) => tasks[row]!), epoch };
-}
-
-/** The tasks of batch number `batch`, from 0. */
+/** The tasks of batch `number`, from 0, and their epoch. */
 export function taskBatch(
-  tasks: readonly Task[],
-  { batch, settings }: { batch: number; settings: LoopSettings },
-): Task[] {
-  const { rows } = batchRows(order(tasks, settings), batch);
-  return Array.from(rows, (row) => tasks[row]!);
+  { tasks, order }: Pick<Run, "tasks" | "order">,
+  number: number,
+): { batch: Task[]; epoch: number } {
+  const { rows, epoch } = order.batch(number);
+  return { batch: Array.from(rows, (row) => tasks.train[row]!), epoch };
 }

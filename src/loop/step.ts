@@ -2,7 +2,7 @@
 import type { Metrics } from "../contract/backend.ts";
 import type { Task } from "../data/types.ts";
 import type { LoopState, Run, StageContext, Staged } from "./contract.ts";
-import { nextBatch, totalSteps } from "./state.ts";
+import { taskBatch, totalSteps } from "./state.ts";
 import { afterStep } from "./untrained.ts";
 
 /** One step over the eight stages. Returns the state after it. */
@@ -36,7 +36,7 @@ export interface StartedStep {
 }
 
 export function startStep(run: Run, state: LoopState): StartedStep {
-  const { batch: tasks, epoch } = nextBatch(run.tasks.train, { state, settings: run.settings });
+  const { batch: tasks, epoch } = taskBatch(run, state.step);
   const context = { ...stageContext(run, state), step: state.step + 1, epoch };
   const metrics: Metrics = {};
   let since = performance.now();

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { batchesPerEpoch, batchRows } from "../../src/data/order.ts";
-import { mergeSteps, packGroups } from "../../src/data/pack.ts";
+import { BatchOrder } from "../../src/data/order.ts";
+import { mergeSteps, packTrajectories } from "../../src/data/pack.ts";
 import { tasksFromJsonl, tasksFromParquet } from "../../src/data/rows.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 
@@ -48,8 +48,8 @@ test("mergeSteps() leaves out steps without a token", () => {
   expect(mergeSteps([step([], [])])).toEqual([]);
 });
 
-test("packGroups() lays rows end to end and remembers whose they are", () => {
-  const packed = packGroups([
+test("packTrajectories() lays rows end to end and remembers whose they are", () => {
+  const packed = packTrajectories([
     group("a", [[step([1], [2])], [step([1], [3]), step([5], [6, 7])]]),
     group("b", [[step([8, 9], [4])]]),
   ]);
@@ -61,12 +61,12 @@ test("packGroups() lays rows end to end and remembers whose they are", () => {
   expect(packed.givenAdvantages).toBeUndefined();
 });
 
-test("packGroups() never trains on a row's first token", () => {
-  expect([...packGroups([group("a", [[step([], [1, 2])]])]).mask]).toEqual([0, 1]);
+test("packTrajectories() never trains on a row's first token", () => {
+  expect([...packTrajectories([group("a", [[step([], [1, 2])]])]).mask]).toEqual([0, 1]);
 });
 
-test("packGroups() keeps advantages that steps brought along, and where they lie", () => {
-  const packed = packGroups([
+test("packTrajectories() keeps advantages that steps brought along, and where they lie", () => {
+  const packed = packTrajectories([
     group("a", [[step([1], [2, 3], [0.5, -1])], [step([1], [2], 0)], [step([1], [2])]]),
   ]);
   const { values, isGiven } = packed.givenAdvantages!;
@@ -74,24 +74,32 @@ test("packGroups() keeps advantages that steps brought along, and where they lie
   expect([...isGiven]).toEqual([0, 1, 1, 0, 1, 0, 0]);
 });
 
-test("packGroups() has no advantages where only a token that is not trained on was given one", () => {
-  expect(packGroups([group("a", [[step([], [1], 5)], [step([1], [2])]])]).givenAdvantages).toBeUndefined();
+test("packTrajectories() has no advantages where only a token that is not trained on was given one", () => {
+  expect(
+    packTrajectories([group("a", [[step([], [1], 5)], [step([1], [2])]])]).givenAdvantages,
+  ).toBeUndefined();
 });
 
 test("an epoch's batches hold each row at most once, and epochs differ", () => {
-  const order = { size: 10, batchSize: 3, seed: 4 };
-  expect(batchesPerEpoch(order)).toBe(3);
-  const epoch = (number: number) => [0, 1, 2].map((i) => [...batchRows(order, number * 3 + i).rows]);
+  const order = new BatchOrder({ size: 10, batchSize: 3, seed: 4 });
+  expect(order.perEpoch).toBe(3);
+  const epoch = (number: number) => [0, 1, 2].map((i) => [...order.batch(number * 3 + i).rows]);
   expect(new Set(epoch(0).flat()).size).toBe(9);
   expect(epoch(0)).not.toEqual(epoch(1));
-  expect(batchRows(order, 5).epoch).toBe(1);
-  expect([...batchRows(order, 7).rows]).toEqual([...batchRows(order, 7).rows]);
+  expect(order.batch(5).epoch).toBe(1);
+});
+
+test("a batch depends on its number alone, not on the batches drawn before it", () => {
+  const options = { size: 10, batchSize: 3, seed: 4 };
+  const order = new BatchOrder(options);
+  for (const number of [7, 2, 8, 2, 7])
+    expect([...order.batch(number).rows]).toEqual([...new BatchOrder(options).batch(number).rows]);
 });
 
 test("a batch larger than the data is refused", () => {
-  expect(() => batchesPerEpoch({ size: 3, batchSize: 4, seed: 0 })).toThrow(
-    /one needs 4 rows: the training data has 3/,
-  );
+  const order = new BatchOrder({ size: 3, batchSize: 4, seed: 0 });
+  for (const draw of [() => order.perEpoch, () => order.batch(0)])
+    expect(draw).toThrow(/one needs 4 rows, and the training data has 3/);
 });
 
 test("tasksFromJsonl() keeps the row, its id and its source", () => {

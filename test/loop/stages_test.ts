@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Advantages, Backend } from "../../src/contract/backend.ts";
-import { packGroups } from "../../src/data/pack.ts";
+import { packTrajectories } from "../../src/data/pack.ts";
 import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import type { StageContext } from "../../src/loop/contract.ts";
 import { shapeRewards } from "../../src/loop/rollout/episode.ts";
@@ -193,7 +193,7 @@ describe("reject", () => {
 
 describe("advantages", () => {
   const of = async (groups: TrajectoryGroup[], settings: Partly<LoopSettings> = {}) =>
-    advantages(packGroups(groups), context(settings));
+    advantages(packTrajectories(groups), context(settings));
 
   /** What rLLM's own code gives for [1,0,0,0], [1,1,0,0], [0.5] and [1,1,1,1] in one step. */
   test.each([
@@ -252,14 +252,14 @@ describe("advantages", () => {
   });
 
   test("a batch stage of one's own cannot bring NaN either", async () => {
-    const rows = packGroups([group([1, 0], "judge", [step(0, [0.5, Number.NaN])])]);
+    const rows = packTrajectories([group([1, 0], "judge", [step(0, [0.5, Number.NaN])])]);
     await expect(advantages(rows, context(precomputed))).rejects.toThrow(
       /trajectory judge\/0: .*\(NaN, at token 2 of the row\)/,
     );
   });
 
   test("what lies where no advantage is given does not count", async () => {
-    const rows = packGroups([group([1, 0], "judge", [step(0, 5)])]);
+    const rows = packTrajectories([group([1, 0], "judge", [step(0, 5)])]);
     const isGiven = Uint8Array.of(0, 1, 0, 0, 1, 1);
     const { value } = await advantages(
       { ...rows, givenAdvantages: { values: new Float32Array(6).fill(5), isGiven } },
@@ -270,18 +270,18 @@ describe("advantages", () => {
 
   test("advantages of 0 are not missing ones, and missing ones are 0", async () => {
     const own = group([1, 0], "judge", [step(0, 0), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
-    const rows = packGroups([own]);
+    const rows = packTrajectories([own]);
     expect([...rows.givenAdvantages!.isGiven].slice(0, 6)).toEqual([0, 1, 1, 0, 0, 0]);
     expect([...(await advantages(rows, context(precomputed))).value.advantages.values]).toEqual(
       new Array(12).fill(0),
     );
-    expect(packGroups([group([1, 0])]).givenAdvantages).toBeUndefined();
+    expect(packTrajectories([group([1, 0])]).givenAdvantages).toBeUndefined();
   });
 
   test("advantages that the estimator overwrites are said once", async () => {
     const said: string[] = [];
     const warn = (message: string) => void said.push(message);
-    const rows = packGroups([group([1, 0], "judge", [step(0, 5)])]);
+    const rows = packTrajectories([group([1, 0], "judge", [step(0, 5)])]);
     const { value } = await advantages(rows, context({}, { warn }));
     expect([...value.advantages.values].map(Math.round)).toEqual([1, -1]);
     expect(said).toEqual([
@@ -322,19 +322,21 @@ describe("advantages", () => {
     ["a token too few", perToken(1, 2, 3), /level "token" needs one value per token \(4\), and there are 3/],
   ])("an estimator that gives %s is refused", async (_, given, message) => {
     const estimate = () => given as Advantages;
-    await expect(advantages(packGroups([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(message);
+    await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
+      message,
+    );
   });
 
   test("an estimator that gives NaN is refused with the trajectory's name", async () => {
     const estimate = () => perRow(0, Number.NaN);
-    await expect(advantages(packGroups([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
+    await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
       /trajectory solver\/1: it must be finite \(NaN\)/,
     );
   });
 });
 
 test("update() refuses advantages that a stage gave as a bare array", async () => {
-  const rows = packGroups([group([1, 0])]);
+  const rows = packTrajectories([group([1, 0])]);
   const bare = { ...rows, advantages: Float32Array.of(1, -1) as unknown as Advantages };
   await expect(update(bare, context())).rejects.toThrow(/Cannot take advantages: an array of 2 numbers/);
 });
@@ -347,14 +349,14 @@ test.each([
     /trajectory solver\/1: .* finite \(-Infinity, at token 2/,
   ],
 ])("update() refuses an advantage %s that a stage made infinite", async (_, advantages, message) => {
-  const rows = { ...packGroups([group([1, 0])]), advantages };
+  const rows = { ...packTrajectories([group([1, 0])]), advantages };
   await expect(update(rows, context())).rejects.toThrow(message);
 });
 
 test.each(["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] as const)(
   "update() refuses %s that are not finite at a trained token, and no others",
   async (name) => {
-    const rows = { ...packGroups([group([1, 0])]), advantages: perRow(1, -1) };
+    const rows = { ...packTrajectories([group([1, 0])]), advantages: perRow(1, -1) };
     const backend = { forwardBackward: async () => ({}), optimStep: async () => ({}) } as unknown as Backend;
     const run = (...values: number[]) =>
       update(

@@ -134,7 +134,7 @@ test("fewer rows than a batch are refused before anything runs", async () => {
     settings: { ...LETTER_SETTINGS, data: { train_batch_size: 17 }, warmup: { steps: 2 } },
     examples: [{ prompt: "a", response: "a" }],
   });
-  await expect(train(run)).rejects.toThrow(/one needs 17 rows: the training data has 16/);
+  await expect(train(run)).rejects.toThrow(/one needs 17 rows, and the training data has 16/);
   expect(log.records).toEqual([]);
 });
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Advantages, Backend, LossSpec, OptimParams, TrainBatch } from "../../src/contract/backend.ts";
-import { packGroups } from "../../src/data/pack.ts";
+import { packTrajectories } from "../../src/data/pack.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import type { StageContext } from "../../src/loop/contract.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
@@ -54,7 +54,7 @@ async function batchesOf(rows: Parameters<typeof update>[0], settings: Partly<Lo
 }
 
 /** Rows of 2, 3, 2 and 3 tokens, of which the first is the prompt's. */
-const ROWS = packGroups([group("a", [1, 2]), group("b", [1, 2])]);
+const ROWS = packTrajectories([group("a", [1, 2]), group("b", [1, 2])]);
 const EACH_TOKEN = perToken(0, 10, 0, 20, 21, 0, 30, 0, 40, 41);
 
 test.each<[string, Advantages, Advantages[]]>([

@@ -121,10 +121,10 @@ export class AsyncGeneration implements Generation {
   }
 
   private start(number: number): void {
-    const { tasks, settings } = this.run;
+    const { settings } = this.run;
     const batch = Math.floor(number / this.batchSize);
     const task_index = number % this.batchSize;
-    const task = taskBatch(tasks.train, { batch, settings })[task_index]!;
+    const task = taskBatch(this.run, batch).batch[task_index]!;
     const count = attemptsPerTask(settings, false);
     const group = this.buffer.start(number, { version: this.window.version, attempts: count });
     const context = this.attemptContext(batch + 1);

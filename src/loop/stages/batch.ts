@@ -1,6 +1,6 @@
 /** Stage 4, batch: packs groups into rows of tokens. */
 import type { Metrics } from "../../contract/backend.ts";
-import { type PackedRows, packGroups, rowCount } from "../../data/pack.ts";
+import { type PackedRows, packTrajectories, rowCount } from "../../data/pack.ts";
 import type { Step, TerminationReason, TrajectoryGroup } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { spread } from "../../statistics.ts";
@@ -8,7 +8,7 @@ import type { StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 
 /**
- * Checks the steps, and merges those of each trajectory into rows (see `packGroups`).
+ * Checks the steps, and merges those of each trajectory into rows (see `packTrajectories`).
  * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's advantage that is not
  * finite, with its trajectory and token
  */
@@ -17,7 +17,7 @@ export function batch(groups: readonly TrajectoryGroup[], { settings }: StageCon
     for (const { uid, steps } of trajectories)
       for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
   }
-  const packed = packGroups(groups);
+  const packed = packTrajectories(groups);
   const rows = maskByReason(packed, reasonsToMask(settings));
   return { value: rows, metrics: rowMetrics(rows) };
 }
