@@ -1,8 +1,14 @@
 /**
- * The decoder's forward and backward pass over packed sequences, recorded on a device.
+ * The decoder's page: the architecture from top to bottom, recorded on a device over packed sequences.
+ *
+ *     x = embedding[tokens]
+ *     each layer:  x += attention(norm(x));  x += mlp(norm(x))
+ *     log-probabilities = log softmax(norm(x) head^T): head.ts, for the rows that are needed
  *
  * Legend: T tokens, R rows whose next token counts, C channels, H query heads, KV key/value heads, D head width,
  * Q = H D, F feed-forward width, V vocabulary. Activations are row-major, [T, width].
+ *
+ * The backward pass is train/backward.ts; one decoding step over a cache is generate/decode_step.ts.
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { type ModelConfig, ropeFrequencies } from "./files/config.ts";
@@ -11,61 +17,45 @@ import { addScaled } from "./kernels/elementwise.ts";
 import { plainRows, rmsNorm } from "./kernels/norm.ts";
 import { rope, ropeTable } from "./kernels/rope.ts";
 import { swiglu } from "./kernels/swiglu.ts";
+import type { PackedInput } from "./packed_input.ts";
+import { attentionParams, keyRows, qkvBuffers, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
 import { Scratch } from "./scratch.ts";
 import { EMBEDDING, type Weights } from "./weights.ts";
 
-/** Packed sequences on the device, with what attention needs to know of them. */
-export interface PackedInput {
-  readonly count: number;
-  /** [T] each, u32. */
-  readonly tokens: Buffer;
-  readonly positions: Buffer;
-  readonly sequenceStart: Buffer;
-  readonly sequenceEnd: Buffer;
-  /** The tokens as they came, for the embedding's gradient. */
-  readonly ids: Uint32Array;
-}
+export const INPUT_NORM = "input_layernorm.weight";
+export const MIDDLE_NORM = "post_attention_layernorm.weight";
+export const FINAL_NORM = "model.norm.weight";
 
-/** Uploads sequences tokens[offsets[i] .. offsets[i+1]). */
-export function packInput(
-  scratch: Scratch,
-  rows: { tokens: Uint32Array; offsets: Uint32Array },
-): PackedInput {
-  const { tokens, offsets } = rows;
-  const count = tokens.length;
-  const [positions, start, end] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
-  for (let i = 0; i + 1 < offsets.length; i++)
-    for (let t = offsets[i]!; t < offsets[i + 1]!; t++) {
-      positions[t] = t - offsets[i]!;
-      start[t] = offsets[i]!;
-      end[t] = offsets[i + 1]!;
-    }
-  return {
-    count,
-    tokens: scratch.upload(tokens, "tokens"),
-    positions: scratch.upload(positions, "positions"),
-    sequenceStart: scratch.upload(start, "sequence starts"),
-    sequenceEnd: scratch.upload(end, "sequence ends"),
-    ids: tokens,
-  };
-}
+/** What the backward pass needs from attention, and from the MLP, of one layer. */
+export type LayerState = AttentionState & MlpState;
 
-/** What the backward pass needs of one layer. */
-export interface LayerState {
+interface AttentionState extends Projection {
+  /** The layer's input, [T, C]. */
   readonly x: Buffer;
   readonly normed1: Buffer;
   readonly inverse1: Buffer;
-  /** Before q/k normalisation; `qkv` itself where there is none. */
+  /** [T, Q]. */
+  readonly attended: Buffer;
+  readonly statistics: Buffer;
+  /** x + attention, [T, C]. */
+  readonly middle: Buffer;
+}
+
+interface Projection {
+  /** [T, Q + 2 KV D]. */
+  readonly qkv: Buffer;
+  /** Before q/k normalisation; `qkv` where the model has none. */
   readonly qkvRaw: Buffer;
   readonly inverseQ?: Buffer;
   readonly inverseK?: Buffer;
-  readonly qkv: Buffer;
-  readonly attended: Buffer;
-  readonly statistics: Buffer;
-  readonly middle: Buffer;
+}
+
+interface MlpState {
   readonly normed2: Buffer;
   readonly inverse2: Buffer;
+  /** [T, 2 F]. */
   readonly gateUp: Buffer;
+  /** [T, F]. */
   readonly active: Buffer;
 }
 
@@ -76,32 +66,37 @@ export interface ForwardState {
   readonly hidden: Buffer;
 }
 
-/** Called for each layer's q, k, v during a forward pass, to fill a cache. */
+/** Called with each layer's q, k, v during a forward pass, to fill a cache. */
 export type QkvVisitor = (layer: number, qkv: Buffer) => void;
 
-export const INPUT_NORM = "input_layernorm.weight";
-export const MIDDLE_NORM = "post_attention_layernorm.weight";
-export const FINAL_NORM = "model.norm.weight";
+interface LayerInput {
+  readonly name: LayerName;
+  readonly x: Buffer;
+  readonly input: PackedInput;
+  readonly scratch: Scratch;
+}
 
 export class Transformer {
   readonly device: Device;
   readonly config: ModelConfig;
+  /** Name of the output matrix. */
   readonly head: string;
+  /** Q + 2 KV D. */
   readonly qkvWidth: number;
   /** cos and sin by position, [contextLength, D]. */
   readonly angles: Buffer;
-  /** The kernels that suit the adapter and the heads. */
+  /** The attention kernels for this adapter and these heads. */
   readonly attention: AttentionKernels;
-  /** Tokens whose widest activation one binding covers: a pass has no more. */
+  /** Most tokens in a pass: one binding must cover the widest activation. */
   readonly passLength: number;
-  /** Of a sequence: the model's own, or the length of a pass where that is less. */
+  /** Longest sequence: the model's context, or the length of a pass where that is less. */
   readonly contextLength: number;
 
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
     this.config = config;
     this.head = config.tied ? EMBEDDING : "lm_head.weight";
-    this.qkvWidth = (config.heads + 2 * config.kvHeads) * config.headDim;
+    this.qkvWidth = qkvWidth(config);
     this.attention = chooseAttention(device.info, {
       heads: config.heads,
       keyHeads: config.kvHeads,
@@ -115,28 +110,25 @@ export class Transformer {
 
   /** The context length, for messages. */
   get context(): string {
-    const reason =
-      this.contextLength < this.config.contextLength
-        ? ", the most that one binding of this device covers"
-        : "";
+    const isCut = this.contextLength < this.config.contextLength;
+    const reason = isCut ? ", the most that one binding of this device covers" : "";
     return `${this.contextLength} tokens${reason}`;
   }
 
-  /** Runs the layers. With `save`, what a backward pass needs stays alive in `scratch`. */
+  /** Runs the layers. With `save`, the states for a backward pass stay alive in `scratch`. */
   forward(
     weights: Weights,
     run: { input: PackedInput; scratch: Scratch; save: boolean; visit?: QkvVisitor },
   ): ForwardState {
     const { input, scratch } = run;
-    const { hiddenSize: C, layers: count } = this.config;
-    const T = input.count;
-    let x = scratch.floats(T * C, "residual");
-    weights.embed({ tokens: input.tokens, out: x, count: T });
+    const size = input.count * this.config.hiddenSize;
+    let x = scratch.floats(size, "residual");
+    weights.embed({ tokens: input.tokens, out: x, count: input.count });
     const layers: LayerState[] = [];
-    for (let layer = 0; layer < count; layer++) {
-      const out = scratch.floats(T * C, "residual");
+    for (let layer = 0; layer < this.config.layers; layer++) {
+      const out = scratch.floats(size, "residual");
       const inner = run.save ? scratch : new Scratch(this.device);
-      const state = this.layerForward(weights, { layer, x, out, input, scratch: inner });
+      const state = this.layer(weights, { name: layerNames(layer), x, input, scratch: inner, out });
       run.visit?.(layer, state.qkv);
       if (run.save) layers.push(state);
       else {
@@ -148,140 +140,62 @@ export class Transformer {
     return { input, layers, hidden: x };
   }
 
-  private layerForward(
-    weights: Weights,
-    at: { layer: number; x: Buffer; out: Buffer; input: PackedInput; scratch: Scratch },
-  ): LayerState {
-    const { layer, x, input, scratch } = at;
-    const { hiddenSize: C, intermediateSize: F, heads: H, headDim: D } = this.config;
+  private layer(weights: Weights, at: LayerInput & { out: Buffer }): LayerState {
+    const attention = this.attend(weights, at);
+    return { ...attention, ...this.mlp(weights, { ...at, x: attention.middle }) };
+  }
+
+  /** middle = x + attention(norm(x)) W_o^T. */
+  private attend(weights: Weights, { name, x, input, scratch }: LayerInput): AttentionState {
+    const { hiddenSize: C, heads: H, headDim: D } = this.config;
     const T = input.count;
-    const name = layerNames(layer);
-    const { normed: normed1, inverse: inverse1 } = this.norm(weights, {
-      name: name(INPUT_NORM),
-      x,
-      rows: T,
-      scratch,
-    });
-    const heads = this.project(weights, { name, normed: normed1, input, scratch });
+    const { normed, inverse } = this.norm(weights, { name: name(INPUT_NORM), x, rows: T, scratch });
+    const projection = this.project(weights, { name, x: normed, input, scratch });
     const attended = scratch.floats(T * H * D, "attention output");
     const statistics = scratch.floats(T * H * 2, "attention statistics");
     this.device.dispatch(this.attention.forward, {
-      buffers: { ...qkvBuffers(heads.qkv), sequenceStart: input.sequenceStart, out: attended, statistics },
-      params: this.attentionParams(T),
+      buffers: {
+        ...qkvBuffers(projection.qkv),
+        sequenceStart: input.sequenceStart,
+        out: attended,
+        statistics,
+      },
+      params: attentionParams(this.config, T),
       constants: this.attention.constants,
     });
     const middle = scratch.floats(T * C, "residual");
     weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: T, addend: x });
-    const { normed: normed2, inverse: inverse2 } = this.norm(weights, {
-      name: name(MIDDLE_NORM),
-      x: middle,
-      rows: T,
-      scratch,
-    });
-    const gateUp = scratch.floats(T * 2 * F, "gate and up");
-    weights.apply(name("mlp.gate_up.weight"), { x: normed2, y: gateUp, m: T });
-    const active = scratch.floats(T * F, "activation");
-    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: T, width: F } });
-    weights.apply(name("mlp.down_proj.weight"), { x: active, y: at.out, m: T, addend: middle });
-    return {
-      x,
-      normed1,
-      inverse1,
-      ...heads,
-      attended,
-      statistics,
-      middle,
-      normed2,
-      inverse2,
-      gateUp,
-      active,
-    };
+    return { x, normed1: normed, inverse1: inverse, ...projection, attended, statistics, middle };
   }
 
-  /** q, k and v of every token, normalised where the model does, turned by position. */
-  private project(
-    weights: Weights,
-    at: { name: LayerName; normed: Buffer; input: PackedInput; scratch: Scratch },
-  ): Pick<LayerState, "qkv" | "qkvRaw" | "inverseQ" | "inverseK"> {
-    const { name, input, scratch } = at;
+  /** q, k and v of every token: x W_qkv^T (+ bias), q and k normalised by head (Qwen3) and rotated by position. */
+  private project(weights: Weights, { name, x, input, scratch }: LayerInput): Projection {
     const T = input.count;
     const qkvRaw = scratch.floats(T * this.qkvWidth, "qkv");
-    this.projectInto(weights, { name, normed: at.normed, qkv: qkvRaw, rows: T });
+    weights.apply(name("self_attn.qkv.weight"), { x, y: qkvRaw, m: T });
+    if (this.config.qkvBias) this.addBias(weights, { name, qkv: qkvRaw, rows: T });
     const normed = this.config.qkNorm
       ? this.normHeads(weights, { name, qkvRaw, rows: T, scratch })
       : { qkv: qkvRaw };
-    this.turn(normed.qkv, { positions: input.positions, rows: T, shift: 0, sign: 1 });
+    this.rotate(normed.qkv, { positions: input.positions, rows: T, sign: 1 });
     return { qkvRaw, ...normed };
   }
 
-  /** qkv = normed W^T (+ bias). */
-  projectInto(weights: Weights, at: { name: LayerName; normed: Buffer; qkv: Buffer; rows: number }): void {
-    const { name, qkv, rows } = at;
-    weights.apply(name("self_attn.qkv.weight"), { x: at.normed, y: qkv, m: rows });
-    if (this.config.qkvBias) this.addBias(weights, at);
+  /** out = x + (silu(gate) up) W_down^T, where [gate | up] = norm(x) W_gate_up^T. */
+  private mlp(weights: Weights, at: LayerInput & { out: Buffer }): MlpState {
+    const { name, x, scratch } = at;
+    const { intermediateSize: F } = this.config;
+    const T = at.input.count;
+    const { normed, inverse } = this.norm(weights, { name: name(MIDDLE_NORM), x, rows: T, scratch });
+    const gateUp = scratch.floats(T * 2 * F, "gate and up");
+    weights.apply(name("mlp.gate_up.weight"), { x: normed, y: gateUp, m: T });
+    const active = scratch.floats(T * F, "activation");
+    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: T, width: F } });
+    weights.apply(name("mlp.down_proj.weight"), { x: active, y: at.out, m: T, addend: x });
+    return { normed2: normed, inverse2: inverse, gateUp, active };
   }
 
-  addBias(weights: Weights, { name, qkv, rows }: { name: LayerName; qkv: Buffer; rows: number }): void {
-    // A row stride of 0 reads the bias again for every row.
-    this.device.dispatch(addScaled, {
-      buffers: { x: weights.values.get(name("self_attn.qkv.bias")), y: qkv },
-      params: {
-        rows,
-        width: this.qkvWidth,
-        x_stride: 0,
-        x_offset: 0,
-        y_stride: this.qkvWidth,
-        y_offset: 0,
-        scale: 1,
-        accumulate: 1,
-      },
-    });
-  }
-
-  normHeads(
-    weights: Weights,
-    at: { name: LayerName; qkvRaw: Buffer; rows: number; scratch: Scratch },
-  ): { qkv: Buffer; inverseQ: Buffer; inverseK: Buffer } {
-    const { name, qkvRaw, rows, scratch } = at;
-    const { heads, kvHeads, rmsNormEps: epsilon } = this.config;
-    const qkv = scratch.floats(rows * this.qkvWidth, "qkv, normalised");
-    const inverseQ = scratch.floats(rows * heads, "inverse rms");
-    const inverseK = scratch.floats(rows * kvHeads, "inverse rms");
-    for (const [part, inverseRms, layout] of [
-      ["q", inverseQ, this.queryRows(rows)],
-      ["k", inverseK, this.keyRows(rows)],
-    ] as const)
-      this.device.dispatch(rmsNorm, {
-        buffers: {
-          x: qkvRaw,
-          weight: weights.values.get(name(`self_attn.${part}_norm.weight`)),
-          y: qkv,
-          inverseRms,
-        },
-        params: { ...layout, epsilon },
-      });
-    this.copyValues(qkvRaw, qkv, rows);
-    return { qkv, inverseQ, inverseK };
-  }
-
-  /** Rotates q and k by their positions; `sign` -1 undoes it. */
-  turn(qkv: Buffer, at: { positions: Buffer; rows: number; shift: number; sign: 1 | -1 }): void {
-    const { heads, kvHeads, headDim } = this.config;
-    const perToken = heads + kvHeads;
-    this.device.dispatch(rope, {
-      buffers: { positions: at.positions, table: this.angles, x: qkv },
-      params: {
-        rows: at.rows * perToken,
-        width: headDim,
-        per_token: perToken,
-        stride: this.qkvWidth,
-        offset: 0,
-        shift: at.shift,
-        sign: at.sign,
-      },
-    });
-  }
-
+  /** RMSNorm of rows [rows, C]. `inverse`: 1 / rms of each row. */
   norm(
     weights: Weights,
     at: { name: string; x: Buffer; rows: number; scratch: Scratch },
@@ -296,53 +210,58 @@ export class Transformer {
     return { normed, inverse };
   }
 
-  attentionParams(tokens: number) {
-    const { heads, kvHeads, headDim } = this.config;
-    return {
-      tokens,
-      heads,
-      key_heads: kvHeads,
-      q_stride: this.qkvWidth,
-      q_offset: 0,
-      k_stride: this.qkvWidth,
-      k_offset: heads * headDim,
-      v_stride: this.qkvWidth,
-      v_offset: (heads + kvHeads) * headDim,
-      scale: 1 / Math.sqrt(headDim),
-    };
-  }
-
-  queryRows(tokens: number) {
-    const { heads, headDim } = this.config;
-    return this.headRows(tokens * heads, { per_token: heads, width: headDim, offset: 0 });
-  }
-
-  keyRows(tokens: number) {
-    const { heads, kvHeads, headDim } = this.config;
-    return this.headRows(tokens * kvHeads, { per_token: kvHeads, width: headDim, offset: heads * headDim });
-  }
-
-  private headRows(rows: number, at: { per_token: number; width: number; offset: number }) {
-    const { per_token, width, offset } = at;
-    const stride = this.qkvWidth;
-    return { rows, width, per_token, x_stride: stride, x_offset: offset, y_stride: stride, y_offset: offset };
-  }
-
-  /** The v stretch of qkv. */
-  copyValues(from: Buffer, to: Buffer, rows: number): void {
-    const { heads, kvHeads, headDim } = this.config;
-    const offset = (heads + kvHeads) * headDim;
+  /** qkv += bias. */
+  addBias(weights: Weights, { name, qkv, rows }: { name: LayerName; qkv: Buffer; rows: number }): void {
+    const width = this.qkvWidth;
+    // A row stride of 0 reads the bias again for every row.
+    const x = { x_stride: 0, x_offset: 0 };
     this.device.dispatch(addScaled, {
-      buffers: { x: from, y: to },
+      buffers: { x: weights.values.get(name("self_attn.qkv.bias")), y: qkv },
+      params: { rows, width, ...x, y_stride: width, y_offset: 0, scale: 1, accumulate: 1 },
+    });
+  }
+
+  /** RMSNorm of every head of q and k; v is copied. */
+  normHeads(
+    weights: Weights,
+    at: { name: LayerName; qkvRaw: Buffer; rows: number; scratch: Scratch },
+  ): Required<Omit<Projection, "qkvRaw">> {
+    const { name, qkvRaw, rows, scratch } = at;
+    const { heads, kvHeads, rmsNormEps: epsilon } = this.config;
+    const qkv = scratch.floats(rows * this.qkvWidth, "qkv, normalised");
+    const inverseQ = scratch.floats(rows * heads, "inverse rms");
+    const inverseK = scratch.floats(rows * kvHeads, "inverse rms");
+    for (const [part, inverseRms, layout] of [
+      ["q", inverseQ, queryRows(this.config, rows)],
+      ["k", inverseK, keyRows(this.config, rows)],
+    ] as const) {
+      const weight = weights.values.get(name(`self_attn.${part}_norm.weight`));
+      this.device.dispatch(rmsNorm, {
+        buffers: { x: qkvRaw, weight, y: qkv, inverseRms },
+        params: { ...layout, epsilon },
+      });
+    }
+    this.device.dispatch(addScaled, {
+      buffers: { x: qkvRaw, y: qkv },
+      params: valueRows(this.config, rows),
+    });
+    return { qkv, inverseQ, inverseK };
+  }
+
+  /** Rotates q and k by their positions, in place; `sign` -1 is the inverse. */
+  rotate(qkv: Buffer, at: { positions: Buffer; rows: number; sign: 1 | -1 }): void {
+    const { heads, kvHeads, headDim } = this.config;
+    const perToken = heads + kvHeads;
+    this.device.dispatch(rope, {
+      buffers: { positions: at.positions, table: this.angles, x: qkv },
       params: {
-        rows,
-        width: kvHeads * headDim,
-        x_stride: this.qkvWidth,
-        x_offset: offset,
-        y_stride: this.qkvWidth,
-        y_offset: offset,
-        scale: 1,
-        accumulate: 0,
+        rows: at.rows * perToken,
+        width: headDim,
+        per_token: perToken,
+        stride: this.qkvWidth,
+        offset: 0,
+        shift: 0,
+        sign: at.sign,
       },
     });
   }
@@ -352,12 +271,9 @@ export class Transformer {
   }
 }
 
+/** Name of a layer's weight from its last part. */
 export type LayerName = (part: string) => string;
 
 export function layerNames(layer: number): LayerName {
   return (part) => `model.layers.${layer}.${part}`;
-}
-
-export function qkvBuffers(qkv: Buffer): { q: Buffer; k: Buffer; v: Buffer } {
-  return { q: qkv, k: qkv, v: qkv };
 }

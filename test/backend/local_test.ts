@@ -170,8 +170,8 @@ overDevices("LocalBackend", (device) => {
     });
 
     test.each([
-      [{ prompt_ids: [] }, /empty prompt/],
-      [{ prompt_ids: [13] }, /\[0, 13\): 13/],
+      [{ prompt_ids: [] }, /the prompt is empty/],
+      [{ prompt_ids: [13] }, /\[0, 13\) \(13\)/],
       [{ prompt_ids: [1.5] }, /1.5/],
       [{ prompt_ids: new Array(32).fill(1) }, /context of 32 tokens/],
     ])("refuses %o", async (part, message) => {

@@ -124,7 +124,7 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
     );
     await expect(
       model.sample([{ ...REQUESTS[0]!, prompt_ids: [1, 2, 3, 4, 5] }], { weightVersion: 0 }),
-    ).rejects.toThrow("room in the context of 4 tokens, the most that one binding of this device covers: 5");
+    ).rejects.toThrow("room in the context of 4 tokens, the most that one binding of this device covers (5)");
     model.release();
   });
 });

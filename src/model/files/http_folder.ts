@@ -44,14 +44,13 @@ async function openFile(url: URL, options: HttpFolderOptions): Promise<ByteReade
     name: url.href,
     size,
     async read(offset, length) {
-      if (offset + length <= head.length) return head.slice(offset, offset + length);
+      if (length === 0 || offset + length <= head.length) return head.slice(offset, offset + length);
       const answer = await request(url, { options, offset, length });
       const bytes = answer?.status === 206 ? await bytesOf(url, answer) : undefined;
       if (bytes?.length === length) return bytes;
-      throw failed(
-        url,
-        `bytes ${offset} to ${offset + length} are not available (status ${answer?.status ?? 404})`,
-      );
+      const status = answer?.status ?? 404;
+      const rule = `bytes ${offset} to ${offset + length} are not available (status ${status})`;
+      throw failed(url, rule, { status, retryable: false });
     },
   };
 }
@@ -66,7 +65,7 @@ async function request(
   const response = await call(url, { headers, ...(options.signal && { signal: options.signal }) }).catch(
     (cause) => {
       options.signal?.throwIfAborted();
-      throw failed(url, `the server cannot be reached (${(cause as Error).message})`);
+      throw failed(url, `the server cannot be reached (${(cause as Error).message})`, { retryable: true });
     },
   );
   // Development servers answer with their page for a file that does not exist.
@@ -76,13 +75,14 @@ async function request(
   if (response.ok || response.status === 404 || response.status === 410) return undefined;
   // The range of an empty file cannot be satisfied.
   if (response.status === 416 && offset === 0) return new Response(new Uint8Array(0));
-  throw failed(url, `the server answers with status ${response.status}`, response.status);
+  const { status } = response;
+  throw failed(url, `the server answers with status ${status}`, { status, retryable: status >= 500 });
 }
 
 async function bytesOf(url: URL, response: Response): Promise<Uint8Array> {
   return new Uint8Array(
     await response.arrayBuffer().catch((cause) => {
-      throw failed(url, `the connection ended (${(cause as Error).message})`);
+      throw failed(url, `the connection ended (${(cause as Error).message})`, { retryable: true });
     }),
   );
 }
@@ -91,10 +91,10 @@ async function bytesOf(url: URL, response: Response): Promise<Uint8Array> {
 function sizeOf(url: URL, { headers }: Response): number {
   const size = Number(/\/(\d+)$/.exec(headers.get("content-range") ?? "")?.[1] ?? Number.NaN);
   if (Number.isSafeInteger(size)) return size;
-  throw failed(url, "the server does not show the header content-range (access-control-expose-headers)");
+  const rule = "the server does not show the header content-range (access-control-expose-headers)";
+  throw failed(url, rule, { retryable: false });
 }
 
-function failed(url: URL, rule: string, status?: number): RemoteError {
-  const about = { retryable: status === undefined || status >= 500, ...(status !== undefined && { status }) };
+function failed(url: URL, rule: string, about: { status?: number; retryable: boolean }): RemoteError {
   return new RemoteError(`Cannot read the model file ${url.href}: ${rule}.`, about);
 }

@@ -1,5 +1,6 @@
-/** The gradients of a forward pass, recorded on a device. The legend is transformer.ts's. */
+/** The backward pass of transformer.ts, recorded on a device. transformer.ts has the legend of the shapes. */
 import type { Buffer, Device } from "../../compute/device.ts";
+import { addScaled } from "../kernels/elementwise.ts";
 import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
 import {
   columnSum,
@@ -9,6 +10,15 @@ import {
   rmsNormWeightPartials,
 } from "../kernels/norm.ts";
 import { swigluBackward } from "../kernels/swiglu.ts";
+import type { PackedInput } from "../packed_input.ts";
+import {
+  attentionParams,
+  keyRows,
+  keyValueOffsets,
+  qkvBuffers,
+  queryRows,
+  valueRows,
+} from "../qkv_layout.ts";
 import { rowWindows } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import {
@@ -17,8 +27,6 @@ import {
   type LayerState,
   layerNames,
   MIDDLE_NORM,
-  type PackedInput,
-  qkvBuffers,
   type Transformer,
 } from "../transformer.ts";
 import { EMBEDDING, type Weights } from "../weights.ts";
@@ -35,28 +43,15 @@ export class BackwardPass {
 
   /**
    * Gradients of everything below the final norm.
-   * @param hiddenGrad of `state.hidden`, [T, C]; used up.
+   * @param run.hiddenGrad of `state.hidden`, [T, C]; overwritten.
    */
   run(weights: Weights, run: { state: ForwardState; hiddenGrad: Buffer; sink: GradientSink }): void {
     const { state, hiddenGrad, sink } = run;
     for (let layer = state.layers.length - 1; layer >= 0; layer--) {
       const scratch = new Scratch(this.device);
-      this.mlpBackward(weights, {
-        layer,
-        state: state.layers[layer]!,
-        input: state.input,
-        grad: hiddenGrad,
-        sink,
-        scratch,
-      });
-      this.attentionBackward(weights, {
-        layer,
-        state: state.layers[layer]!,
-        input: state.input,
-        grad: hiddenGrad,
-        sink,
-        scratch,
-      });
+      const at = { state: state.layers[layer]!, input: state.input, grad: hiddenGrad, sink, scratch };
+      this.mlpBackward(weights, { ...at, layer });
+      this.attentionBackward(weights, { ...at, layer });
       scratch.release();
     }
     const table = sink.slot(EMBEDDING);
@@ -128,13 +123,14 @@ export class BackwardPass {
     });
   }
 
-  /** Gradient of the projected q, k, v from that of the attention's output. */
+  /** Gradient of q, k and v, before their norms and rotation, from that of the attention's output. */
   private headsBackward(weights: Weights, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
     const { state, input, scratch } = at;
     const T = input.count;
-    const { heads, kvHeads, headDim } = this.model.config;
-    const qkvGrad = scratch.floats(T * this.model.qkvWidth, "gradient");
-    const shared = { params: this.model.attentionParams(T), buffers: qkvBuffers(state.qkv) };
+    const { config, qkvWidth } = this.model;
+    const offsets = keyValueOffsets(config);
+    const qkvGrad = scratch.floats(T * qkvWidth, "gradient");
+    const shared = { params: attentionParams(config, T), buffers: qkvBuffers(state.qkv) };
     this.device.dispatch(this.model.attention.backwardQueries, {
       buffers: {
         ...shared.buffers,
@@ -144,7 +140,7 @@ export class BackwardPass {
         statistics: state.statistics,
         qGrad: qkvGrad,
       },
-      params: { ...shared.params, grad_stride: this.model.qkvWidth, grad_offset: 0 },
+      params: { ...shared.params, grad_stride: qkvWidth, grad_offset: 0 },
       constants: this.model.attention.constants,
     });
     this.device.dispatch(this.model.attention.backwardKeys, {
@@ -157,15 +153,15 @@ export class BackwardPass {
       },
       params: {
         ...shared.params,
-        dk_stride: this.model.qkvWidth,
-        dk_offset: heads * headDim,
-        dv_stride: this.model.qkvWidth,
-        dv_offset: (heads + kvHeads) * headDim,
+        dk_stride: qkvWidth,
+        dk_offset: offsets.k,
+        dv_stride: qkvWidth,
+        dv_offset: offsets.v,
       },
       constants: this.model.attention.constants,
     });
-    this.model.turn(qkvGrad, { positions: input.positions, rows: T, shift: 0, sign: -1 });
-    return this.model.config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;
+    this.model.rotate(qkvGrad, { positions: input.positions, rows: T, sign: -1 });
+    return config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;
   }
 
   private headNormsBackward(weights: Weights, at: LayerBackward & { qkvGrad: Buffer }): Buffer {
@@ -174,8 +170,8 @@ export class BackwardPass {
     const name = layerNames(at.layer);
     const rawGrad = scratch.floats(T * this.model.qkvWidth, "gradient");
     for (const [part, inverse, layout] of [
-      ["q", state.inverseQ!, this.model.queryRows(T)],
-      ["k", state.inverseK!, this.model.keyRows(T)],
+      ["q", state.inverseQ!, queryRows(this.model.config, T)],
+      ["k", state.inverseK!, keyRows(this.model.config, T)],
     ] as const)
       this.normBackward(weights, {
         name: name(`self_attn.${part}_norm.weight`),
@@ -188,10 +184,14 @@ export class BackwardPass {
         sink,
         scratch,
       });
-    this.model.copyValues(at.qkvGrad, rawGrad, T);
+    this.device.dispatch(addScaled, {
+      buffers: { x: at.qkvGrad, y: rawGrad },
+      params: valueRows(this.model.config, T),
+    });
     return rawGrad;
   }
 
+  /** xGrad (+)= the gradient of an RMSNorm, and that of its weight into the sink. */
   normBackward(weights: Weights, at: NormBackward): void {
     const { layout, x, inverse, yGrad, scratch } = at;
     this.device.dispatch(rmsNormBackward, {
@@ -211,7 +211,7 @@ export class BackwardPass {
     });
   }
 
-  /** table[rows[u]] += the sum of the gradient's rows at that group's positions. */
+  /** table[rows[u]] += the sum of the rows of `grad` at the positions of group u. */
   scatterRows(
     grad: Buffer,
     to: {
@@ -241,7 +241,7 @@ interface LayerBackward {
   readonly layer: number;
   readonly state: LayerState;
   readonly input: PackedInput;
-  /** Gradient of the layer's output; becomes that of its input. */
+  /** Gradient of the layer's output, overwritten by that of its input. */
   readonly grad: Buffer;
   readonly sink: GradientSink;
   readonly scratch: Scratch;

@@ -2,8 +2,9 @@
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import type { PackedTokens } from "../../contract/backend.ts";
 import { HeadPass, type Targets } from "../head.ts";
+import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
-import { packInput, type Transformer } from "../transformer.ts";
+import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";

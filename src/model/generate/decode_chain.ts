@@ -1,0 +1,113 @@
+/**
+ * A decoding step of a narrow model with everything between two attentions in one dispatch: on software adapters the
+ * dispatches of so small a model cost more than its arithmetic. The same results as layer by layer.
+ */
+import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
+import { fusesInput } from "../../compute/matmul/matmul.ts";
+import type { ModelConfig } from "../files/config.ts";
+import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
+import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
+import { attentionScale } from "../qkv_layout.ts";
+import { INPUT_NORM, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
+import type { Weights } from "../weights.ts";
+import { cacheBuffers, type StepInput } from "./step_input.ts";
+
+/** Up to this width a chain is faster for any number of rows. */
+const WIDEST_ALONE = 128;
+/** Up to this width it is faster for more than CHAIN_ROWS rows, which keep several cores busy. */
+const WIDEST_CHAINED = 512;
+
+export class DecodeChain {
+  private readonly model: Transformer;
+
+  constructor(model: Transformer) {
+    this.model = model;
+  }
+
+  /** Whether the chain's kernels take these weights: narrow, and all within one binding. */
+  fits({ device, config, layout, transposedLayout }: Weights, rows: number): boolean {
+    if (!fusesInput(device)) return false;
+    const { hiddenSize, intermediateSize, headDim, qkNorm, qkvBias } = config;
+    const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
+    const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;
+    const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
+    const isTogether = layout.shardBytes.length === 1 && transposedLayout?.shardBytes.length === 1;
+    return isNarrow && isWhole && isTogether && !qkNorm && !qkvBias;
+  }
+
+  /** Hidden states of each row's last token, [rows, C]. */
+  run(weights: Weights, at: StepInput): Buffer {
+    const { rows, scratch } = at;
+    const { config, device } = this.model;
+    const { layers, hiddenSize: C, heads, headDim } = config;
+    const { size, ...parts } = layOutState(config, rows.count);
+    const state = scratch.floats(size, "decoding state");
+    const qkv = scratch.floats(rows.count * this.model.qkvWidth, "qkv");
+    const x = state.slice(parts.x_at * 4, rows.count * C * 4);
+    const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
+    const matrices = weights.transposed()!.shards[0]!;
+    const buffers = { matrices, vectors: weights.values.shards[0]!, state, qkv };
+    const between = (layer: number, range: { first: number; last: number }) =>
+      device.dispatch(decodeRows, {
+        buffers,
+        params: { ...this.params(weights, layer), ...parts, ...range, rows: rows.count },
+      });
+    weights.embed({ tokens: rows.next, out: x, count: rows.count });
+    between(-1, { first: STAGE.qkv, last: STAGE.end });
+    for (let layer = 0; layer < layers; layer++) {
+      this.attend({ ...at, layer, qkv, out: attended });
+      between(layer, { first: STAGE.output, last: layer + 1 < layers ? STAGE.end : STAGE.qkv });
+    }
+    return x;
+  }
+
+  /** Writes each row's token into the cache, and attends to its slot. */
+  private attend(at: StepInput & { layer: number; qkv: Buffer; out: Buffer }): void {
+    const { cache, rows, shift, qkv, out } = at;
+    const { config, device, angles, attention } = this.model;
+    device.dispatch(attentionStep, {
+      buffers: { ...cacheBuffers(at), qkv, angles, out },
+      params: {
+        rows: rows.count,
+        heads: config.heads,
+        key_heads: config.kvHeads,
+        max_length: cache.maxLength,
+        shift,
+        scale: attentionScale(config),
+      },
+      constants: attention.decodeConstants,
+    });
+  }
+
+  /** Offsets of the weights of `layer` and of the first ones of the next: -1 has no layer, the last no next one. */
+  private params(weights: Weights, layer: number) {
+    const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
+    const matrix = (of: number, name: string) =>
+      weights.transposedLayout!.entries.get(layerNames(of)(name))!.byteOffset / 16;
+    const vector = (of: number, name: string) => weights.values.entry(layerNames(of)(name)).byteOffset / 4;
+    const [own, next] = [Math.max(layer, 0), Math.min(layer + 1, layers - 1)];
+    return {
+      hidden: hiddenSize,
+      inner: intermediateSize,
+      attended: heads * headDim,
+      qkv: this.model.qkvWidth,
+      o_at: matrix(own, "self_attn.o_proj.weight"),
+      gate_up_at: matrix(own, "mlp.gate_up.weight"),
+      down_at: matrix(own, "mlp.down_proj.weight"),
+      qkv_at: matrix(next, "self_attn.qkv.weight"),
+      norm_at: vector(own, MIDDLE_NORM),
+      next_norm_at: vector(next, INPUT_NORM),
+      epsilon: rmsNormEps,
+    };
+  }
+}
+
+/** Offsets of the parts of a chain's state, in elements. Each part can be bound as a slice. */
+function layOutState({ hiddenSize: C, intermediateSize: F, heads, headDim }: ModelConfig, rows: number) {
+  const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
+  const aligned = (elements: number) => Math.ceil(elements / ALIGNMENT) * ALIGNMENT;
+  const attended_at = aligned(rows * C);
+  const normed_at = attended_at + aligned(rows * heads * headDim);
+  const wide_at = normed_at + aligned(rows * C);
+  return { x_at: 0, attended_at, normed_at, wide_at, size: wide_at + rows * 2 * F };
+}

@@ -1,0 +1,36 @@
+/** What the kernels of a decoding step read and write. */
+import type { Buffer } from "../../compute/device.ts";
+import type { Scratch } from "../scratch.ts";
+import type { KeyValueCache } from "./key_value_cache.ts";
+
+/** The sequences of a chunk of steps, one row each. */
+export interface DecodeRows {
+  readonly count: number;
+  /** Slots of the cache, [rows]. */
+  readonly slots: Buffer;
+  /** Positions of the tokens that the first step reads, [rows]. */
+  readonly positions: Buffer;
+  readonly seeds: Buffer;
+  readonly settings: Buffer;
+  /** The last token of each row, [rows]; a step replaces it. */
+  readonly next: Buffer;
+  /** Results of all steps, [rows, steps]. */
+  readonly tokens: Buffer;
+  readonly logprobs: Buffer;
+  readonly steps: number;
+}
+
+export interface StepInput {
+  readonly cache: KeyValueCache;
+  readonly rows: DecodeRows;
+  /** Number of the step within its chunk, from 0. */
+  readonly shift: number;
+  readonly scratch: Scratch;
+}
+
+/** The cache of one layer, and each row's place in it. */
+export function cacheBuffers(at: { cache: KeyValueCache; layer: number; rows: DecodeRows }) {
+  const { cache, layer, rows } = at;
+  const { slots, positions } = rows;
+  return { slots, positions, keys: cache.keys[layer]!, values: cache.values[layer]! };
+}
