@@ -52,15 +52,15 @@ function trying<T>(act: string, file: string, use: () => T): T {
 }
 
 function missing(path: string, what: string): ConfigError {
-  return new ConfigError(`Cannot read the ${what} as there is no such file: ${path}${nearestFile(path)}`, {
+  return new ConfigError(`Cannot read the ${what}: there is no such file (${path}).${nearestFile(path)}`, {
     kind: "data",
   });
 }
 
-/** `. Did you mean examples/arithmetic/run.yaml?`, or nothing, as where the path itself is there. */
+/** ` Did you mean examples/arithmetic/run.yaml?`; empty where nothing is near, or the path itself exists. */
 export function nearestFile(path: string): string {
   const found = nearestPath(path);
-  return found === undefined || found === path ? "" : `. Did you mean ${found}?`;
+  return found === undefined || found === path ? "" : ` Did you mean ${found}?`;
 }
 
 /** The path whose every part exists and is the part given or the one nearest to it. */

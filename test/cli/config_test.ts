@@ -151,7 +151,7 @@ describe("overrides", () => {
     const bad = await grpu([...to, "--env", "SEED"]);
     expect([bad.code === 0, bad.err]).toEqual([
       false,
-      expect.stringContaining("Cannot read --env: SEED. Write NAME=VALUE"),
+      expect.stringContaining("Cannot read --env: it has no NAME= (SEED). Write NAME=VALUE."),
     ]);
   });
 });
@@ -215,7 +215,7 @@ describe("config explain", () => {
     const { code, err } = await grpu(["config", "explain", "rllm.rollout.m"]);
     expect([code, err]).toEqual([
       2,
-      "grpu: Cannot explain rllm.rollout.m as there is no such setting; nearest: rllm.rollout.n\n",
+      "grpu: Cannot explain rllm.rollout.m: there is no such setting (nearest: rllm.rollout.n). List them with: grpu config show\n",
     ]);
   });
 });
@@ -306,7 +306,7 @@ describe("config convert and diff", () => {
     const { code, err } = await grpu(["config", "diff", "nope.yaml", "nope2.yaml"]);
     expect([code, err]).toEqual([
       4,
-      "grpu: Cannot read the configuration as there is no such file: nope.yaml\n",
+      "grpu: Cannot read the configuration: there is no such file (nope.yaml).\n",
     ]);
   });
 });

@@ -68,7 +68,7 @@ test("several names are read one after the other, registered ones first by name"
 
 test.each([
   ["an empty folder", "none", /holds no \.jsonl and no \.parquet file/],
-  ["a folder of another split", "other", /file names tell other splits: test\.jsonl/],
+  ["a folder of another split", "other", /its files are named for other splits \(test\.jsonl\)/],
   ["a file that is no Parquet", "bad.parquet", /Cannot read the Parquet file/],
   ["a file without rows", "empty.jsonl", /it has no rows/],
 ])("%s is refused", async (_, name, message) => {

@@ -67,7 +67,7 @@ describe("a command that is refused leaves a finished run, or a place without on
     [
       "a checkpoint that is not there",
       () => ["training.resume_mode=resume_path", "training.resume_from_path=/none"],
-      /no checkpoint/,
+      /not a checkpoint/,
     ],
     ["a logger that does not exist", () => ["rllm.trainer.logger=[mlflow]"], /mlflow/],
     [

@@ -142,7 +142,7 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
   });
 
   test.each([
-    ["no key", {}, { TINKER_API_KEY: undefined }, /set TINKER_API_KEY/],
+    ["no key", {}, { TINKER_API_KEY: undefined }, /TINKER_API_KEY is not set in the environment/],
     ["another key", {}, { TINKER_API_KEY: "tml-wrong" }, /401/],
     ["a model that the service lacks", { args: ["model.name=Qwen/None"] }, {}, /Qwen\/None/],
   ])("ends with a reason: %s", async (_, { args = [] }: { args?: string[] }, env, message) => {

@@ -233,8 +233,8 @@ test("grpu report writes one run's page beside it, and several runs' where it is
 });
 
 test.each([
-  [["report"], /as none is named/, 2],
-  [["report", "nowhere"], /no metrics\.jsonl and no config\.yaml: nowhere/, 4],
+  [["report"], /none is named/, 2],
+  [["report", "nowhere"], /no metrics\.jsonl and no config\.yaml \(nowhere\)/, 4],
   [["view", "nowhere"], /no metrics\.jsonl/, 4],
   [["view", ".", "--port", "x"], /no metrics\.jsonl/, 4],
 ])("grpu %j is refused", async (args, message, status) => {

@@ -157,8 +157,8 @@ test.each([0, 1, 6, 7, 8, 13, 14])(
 );
 
 test.each([
-  [{}, /WANDB_API_KEY is not set: set it, or WANDB_MODE=offline/],
-  [{ WANDB_MODE: "sometimes" }, /WANDB_MODE is one of online, offline, disabled: sometimes/],
+  [{}, /WANDB_API_KEY is not set\. Set it, or WANDB_MODE=offline/],
+  [{ WANDB_MODE: "sometimes" }, /unknown value \(sometimes\)\. Use online, offline, disabled/],
 ])("checkWandb(%j) is refused", (env, message) => {
   expect(() => checkWandb(env)).toThrow(message);
 });

@@ -126,7 +126,7 @@ test("a disk that is full leaves the checkpoint before intact and says so", asyn
     await writeFile(join(target, "half"), "written");
     throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
   };
-  await expect(train(run)).rejects.toThrow(/disk is full.*checkpoint before it is whole: .*global_step_3/s);
+  await expect(train(run)).rejects.toThrow(/disk is full.*previous checkpoint is whole: .*global_step_3/s);
   expect((await readdir(folder)).filter((name) => name.includes("step_")).sort()).toEqual([
     "global_step_3",
     "warmup_step_5",
@@ -371,7 +371,7 @@ test("resume modes", async () => {
   await rm(join(folder, "global_step_12"), { recursive: true });
   expect(await step({ resumeMode: "auto" })).toBe(9);
   await expect(step({ resumeMode: "resume_path", resumeFrom: dir })).rejects.toThrow(
-    /no checkpoint of grpu train/,
+    /not a checkpoint of grpu train/,
   );
 });
 

@@ -54,5 +54,8 @@ const CORRECTION_SETTINGS = [
 function refuseUnknown(settings: Readonly<Record<string, unknown>>, known: readonly string[]): void {
   for (const key of Object.keys(settings))
     if (!known.includes(key))
-      throw new ConfigError(`Cannot set ${key}: known are preset, ${known.join(", ")}.`, { path: key });
+      throw new ConfigError(
+        `Cannot set ${key}: rollout correction has no such setting. Known: preset, ${known.join(", ")}.`,
+        { path: key },
+      );
 }

@@ -72,7 +72,7 @@ export async function readRollouts(input: Input, io: Io, device: Device | undefi
   const precision: Precision = device ? "f32" : "f64";
   if (path === "-") return readJsonl(await io.stdin(), { file: "stdin", precision });
   if (!existsSync(path))
-    throw new ConfigError(`Cannot read the rollouts as there is no such file: ${path}.`, { file: path });
+    throw new ConfigError("Cannot read the rollouts: there is no such file.", { file: path });
   if (!path.endsWith(".parquet"))
     return readJsonl(createReadStream(path, "utf8") as AsyncIterable<string>, { file: path, precision });
   const { asyncBufferFromFile } = await import("hyparquet");
@@ -85,7 +85,8 @@ export type Setting = string | number | boolean | null;
 export function settingsOf({ options }: Input): Record<string, Setting> {
   const entries = ((options.set as readonly string[] | undefined) ?? []).map((text): [string, Setting] => {
     const at = text.indexOf("=");
-    if (at < 1) throw new ConfigError(`Cannot read --set ${JSON.stringify(text)}: write key=value.`);
+    if (at < 1)
+      throw new ConfigError(`Cannot read --set: it has no key= (${JSON.stringify(text)}). Write key=value.`);
     return [text.slice(0, at), settingValue(text.slice(at + 1))];
   });
   return Object.fromEntries(entries);

@@ -75,7 +75,7 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
   const { convert } = await import("../../convert/convert.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0)
-    throw new ConfigError("Cannot convert as no file is given: name one, or - for standard input");
+    throw new ConfigError("Cannot convert: no file is given. Name one, or - for standard input.");
   const inputs = await Promise.all(files.map((name) => readInput(name, io)));
   if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
   const [from, to] = [options.from as System, options.to as System];

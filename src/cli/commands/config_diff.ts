@@ -40,7 +40,7 @@ export const diffCommand: Command = {
 async function diff({ args, options }: Input, io: Io): Promise<number> {
   const { diffSources, formatDiff } = await import("../../convert/inspect/diff.ts");
   if (args.length !== 2)
-    throw new ConfigError(`Cannot compare as two files are needed: ${args.length} given`);
+    throw new ConfigError(`Cannot compare: two files are needed (${args.length} given). Name both.`);
   const [a, b] = [await readInput(args[0]!, io), await readInput(args[1]!, io)];
   const shell = shellOptions(options);
   const left = await toSource([a], options.systemA as System | undefined, shell);

@@ -26,7 +26,7 @@ async function explain({ args, options }: Input, io: Io): Promise<number> {
   const { files, overrides } = splitArguments(args);
   const key = files.shift();
   if (key === undefined)
-    throw new ConfigError("Cannot explain as no setting is given: name one, for instance rllm.rollout.n");
+    throw new ConfigError("Cannot explain: no setting is given. Name one, for instance rllm.rollout.n.");
   const about = explainSetting(key, readConfig);
   if (about === undefined && formatSection(key) !== "") {
     io.out(formatSection(key));
@@ -35,7 +35,7 @@ async function explain({ args, options }: Input, io: Io): Promise<number> {
   if (about === undefined) {
     const close = nearestSetting(key, readConfig);
     throw new ConfigError(
-      `Cannot explain ${key} as there is no such setting${close ? `; nearest: ${close}` : ""}`,
+      `Cannot explain ${key}: there is no such setting${close ? ` (nearest: ${close})` : ""}. List them with: grpu config show`,
     );
   }
   const layers = { files: [...asList(options.config), ...files], overrides };

@@ -56,7 +56,10 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
   let config = attempt.config;
   if (section !== undefined) {
     const value = getAt(config, section);
-    if (value === undefined) throw new ConfigError(`Cannot show ${section} as there is no such section`);
+    if (value === undefined)
+      throw new ConfigError(
+        `Cannot show ${section}: there is no such section or setting. List them with: grpu config show`,
+      );
     config = {};
     setAt(config, section, value);
   }

@@ -46,7 +46,8 @@ function userText(path: string): string | undefined {
 export function shellOptions(options: Input["options"]): ShellOptions {
   const env = asList(options.env).map((pair): [string, string] => {
     const match = /^([A-Za-z_]\w*)=([\s\S]*)$/.exec(pair);
-    if (match === null) throw new ConfigError(`Cannot read --env: ${pair}. Write NAME=VALUE`);
+    if (match === null)
+      throw new ConfigError(`Cannot read --env: it has no NAME= (${pair}). Write NAME=VALUE.`);
     return [match[1]!, match[2]!];
   });
   return { env: new Map(env), args: asList(options.arg) };

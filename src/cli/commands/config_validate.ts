@@ -33,7 +33,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
   const { formatProblem } = await import("../../config/problem.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0)
-    throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input");
+    throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input.");
   const system = options.system as System | undefined;
   const shared = { ...configFiles(), env: io.env, system, overrides, shell: shellOptions(options) };
   let errors = 0;

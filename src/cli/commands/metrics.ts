@@ -46,15 +46,15 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
   const syncInterval = Number(options.syncInterval ?? 1);
   if (!Number.isInteger(syncInterval) || syncInterval < 1) {
     throw new ConfigError(
-      `Cannot convert metrics as --sync-interval takes a whole number from 1: ${options.syncInterval}`,
+      `Cannot convert metrics: --sync-interval takes a whole number from 1 (${options.syncInterval}).`,
     );
   }
   if (options.from === options.to) {
-    throw new ConfigError(`Cannot convert metrics as both sides are ${options.from}: give another --to`);
+    throw new ConfigError(`Cannot convert metrics: both sides are ${options.from}. Give another --to.`);
   }
   if (args.length === 0)
     throw new ConfigError(
-      "Cannot convert metrics as no log is given: name a JSONL file, or - for standard input",
+      "Cannot convert metrics: no log is given. Name a JSONL file, or - for standard input.",
     );
   const unmapped: string[] = [];
   const onUnmapped = (name: string) => unmapped.push(name);

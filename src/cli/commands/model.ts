@@ -94,13 +94,13 @@ function readSequences(text: string, file: string): number[][] {
     if (line.trim() === "") return [];
     const tokens = parseTokens(line);
     if (tokens) return [tokens];
-    throw new ConfigError('Cannot score the line as it must be {"tokens": [...]} with one id or more', {
+    throw new ConfigError('Cannot score the line: it is not {"tokens": [...]} with one id or more.', {
       file,
       line: i + 1,
     });
   });
   if (sequences.length > 0) return sequences;
-  throw new ConfigError("Cannot score an empty input", { file });
+  throw new ConfigError("Cannot score the input: it is empty. Write one sequence a line.", { file });
 }
 
 function parseTokens(line: string): number[] | undefined {
@@ -121,7 +121,9 @@ async function generate({ options }: Input, io: Io): Promise<void> {
     .split(",")
     .map((part) => (part.trim() === "" ? Number.NaN : Number(part)));
   if (!prompt_ids.every(isTokenId)) {
-    throw new ConfigError(`Cannot read --tokens as it must be ids like 1,2,3: ${options.tokens}`);
+    throw new ConfigError(
+      `Cannot read --tokens: it is not a list of token ids (${options.tokens}). Write ids like 1,2,3.`,
+    );
   }
   const params = samplingOf(options);
   const seed = number(options.seed, { flag: "--seed", least: 0 });

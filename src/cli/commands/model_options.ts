@@ -48,11 +48,11 @@ export function number(value: Value, { flag, least, most = Number.POSITIVE_INFIN
   const read = typeof value === "string" && value.trim() !== "" ? Number(value) : Number.NaN;
   if (read >= least && read <= most) return read;
   const range = most === Number.POSITIVE_INFINITY ? `at least ${least}` : `in [${least}, ${most}]`;
-  throw new ConfigError(`Cannot use ${flag} as it must be a number ${range}: ${value}`);
+  throw new ConfigError(`Cannot use ${flag}: it takes a number ${range} (${value}).`);
 }
 
 export function integer(value: Value, range: Range): number {
   const read = number(value, range);
   if (Number.isInteger(read)) return read;
-  throw new ConfigError(`Cannot use ${range.flag} as it must be a whole number: ${value}`);
+  throw new ConfigError(`Cannot use ${range.flag}: it takes a whole number (${value}).`);
 }

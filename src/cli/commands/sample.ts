@@ -52,17 +52,20 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   try {
     const { tokenizer } = backend;
     if (!tokenizer) {
-      throw new UnsupportedError(`Cannot sample text as the model has no tokenizer.json: ${folder}`, {
-        part: "sample",
-        capability: "tokenizer",
-      });
+      throw new UnsupportedError(
+        `Cannot sample text: the model has no tokenizer.json (${folder}). Add the file, or use grpu model generate.`,
+        {
+          part: "sample",
+          capability: "tokenizer",
+        },
+      );
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
     const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
     const room = backend.model.contextLength - prompt_ids.length;
     if (room < 1)
       throw new ConfigError(
-        `Cannot continue the prompt as it fills the context of ${backend.model.contextLength} tokens: ${prompt_ids.length}`,
+        `Cannot continue the prompt: its ${prompt_ids.length} tokens fill the context of ${backend.model.contextLength}. Shorten it.`,
       );
     const fitted = {
       ...params,
@@ -100,7 +103,7 @@ function chatPrompt(
 ): readonly number[] {
   if (tokenizer.chatTemplate === undefined) {
     throw new ConfigError(
-      `Cannot use --chat: the model in ${folder} has no chat template. Leave --chat out, and the text is continued as it is; or give a template with --chat-template FILE (plain for a simple one).`,
+      `Cannot use --chat: the model in ${folder} has no chat template. Leave --chat out to continue the text as it is, or give a template with --chat-template FILE (plain for a simple one).`,
     );
   }
   return new Transcript({ tokenizer }).prompt([{ role: "user", content }]).ids;

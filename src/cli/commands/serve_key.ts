@@ -33,7 +33,9 @@ export async function serverKey(options: Input["options"], io: Io): Promise<Serv
   const host = String(options.host);
   const key = await findKey(options, io);
   if (key.value !== undefined && !KEY.test(key.value))
-    throw new ConfigError("Cannot use the key: Tinker's SDK sends keys that begin with tml- alone.");
+    throw new ConfigError(
+      "Cannot use the key: Tinker's SDK sends only keys that begin with tml-. Choose such a key.",
+    );
   if (key.value === undefined && !isLoopback(host))
     throw new ConfigError(
       `Cannot serve beyond this machine without a key (--host ${host}). Give --api-key-file, or leave --host at 127.0.0.1.`,

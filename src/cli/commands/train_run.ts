@@ -109,7 +109,7 @@ function checkLoggers(config: Tree, io: Io): void {
   const other = names.find((name) => !LOGGERS.includes(name) && !loggers.has(name));
   if (!other) return;
   throw new UnsupportedError(
-    `Cannot log to ${other} as there is no such logger yet: use ${LOGGERS.join(", ")}`,
+    `Cannot log to ${other}: there is no such logger. Use ${LOGGERS.join(", ")}, or register one in a module of --import.`,
     { part: "log", capability: other },
   );
 }

@@ -47,5 +47,5 @@ async function view({ args, options }: Input, io: Io): Promise<number> {
 function portOf(given: Input["options"][string]): number {
   const port = Number(given ?? DEFAULT_PORT);
   if (Number.isInteger(port) && port >= 0 && port <= 65535) return port;
-  throw new ConfigError(`Cannot listen as --port takes a whole number from 0 to 65535: ${given}`);
+  throw new ConfigError(`Cannot listen: --port takes a whole number from 0 to 65535 (${given}).`);
 }

@@ -18,7 +18,7 @@ export async function checkpointDir(dir: string, io: Io): Promise<string> {
   const found = await findDir(dir, io);
   const damage = await damageOf(found, { only: WEIGHTS });
   if (damage === undefined) return found;
-  throw new ConfigError(`Cannot open the checkpoint: it is damaged: ${damage}. Take an earlier one.`, {
+  throw new ConfigError(`Cannot open the checkpoint: it is damaged: ${damage}. Use an earlier one.`, {
     file: found,
   });
 }

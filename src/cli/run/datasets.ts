@@ -73,14 +73,14 @@ function dataFiles(folder: string, split: Split): readonly string[] {
   const path = `data.${split}_files`;
   if (paths.length === 0) {
     throw new ConfigError(
-      `Cannot use the folder as data as it holds no .jsonl and no .parquet file: ${folder}`,
+      `Cannot use the folder as data: it holds no .jsonl and no .parquet file (${folder}). Name another folder, or files.`,
       { path },
     );
   }
   const files = filesOfSplit(paths, split);
   if (files.length > 0) return files;
   throw new ConfigError(
-    `Cannot use the folder for ${split} as its file names tell other splits: ${paths.slice(0, 5).join(", ")}. Name files of it instead: ${folder}`,
+    `Cannot use the folder ${folder} for ${split}: its files are named for other splits (${paths.slice(0, 5).join(", ")}). Name files of it instead.`,
     { path },
   );
 }

@@ -33,7 +33,7 @@ export async function openLocalBackend(session: Session, options: OpenOptions = 
   const wanted = setting(config, "rllm.backend");
   if (wanted !== "local") {
     throw new UnsupportedError(
-      `Cannot train on the backend ${wanted} from here yet: use rllm/backend=local`,
+      `Cannot train on the backend ${wanted}: this version has no such backend. Use rllm/backend=local.`,
       {
         part: "cli",
         capability: `rllm/backend=${wanted}`,

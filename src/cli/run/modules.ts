@@ -18,7 +18,7 @@ export async function importModules(paths: readonly string[]): Promise<void> {
     const file = resolve(path);
     if (!existsSync(file)) {
       throw new ConfigError(
-        `Cannot import the module as there is no such file: ${path}${nearestFile(path)}`,
+        `Cannot import the module: there is no such file (${path}).${nearestFile(path)}`,
         {
           kind: "data",
         },
@@ -29,7 +29,7 @@ export async function importModules(paths: readonly string[]): Promise<void> {
     } catch (error) {
       if (error instanceof ConfigError) throw error;
       const { message } = error as Error;
-      throw new ConfigError(`Cannot import the module as it fails while it loads: ${message}`, {
+      throw new ConfigError(`Cannot import the module: it fails while it loads: ${message}`, {
         file: path,
       });
     }

@@ -10,13 +10,13 @@ import { nearestFile } from "../files.ts";
 export function openRuns(dirs: readonly string[]): RunFolder[] {
   if (dirs.length === 0) {
     throw new ConfigError(
-      "Cannot show a run as none is named: give its folder, for instance checkpoints/grpu/arithmetic",
+      "Cannot show a run: none is named. Give its folder, for instance checkpoints/grpu/arithmetic.",
     );
   }
   for (const dir of dirs) {
     if (isRunFolder(dir)) continue;
     throw new ConfigError(
-      `Cannot show the run as the folder has no metrics.jsonl and no config.yaml: ${dir}${nearestFile(dir)} (the logger jsonl or report writes them)`,
+      `Cannot show the run: the folder has no metrics.jsonl and no config.yaml (${dir}).${nearestFile(dir)} The loggers jsonl and report write them.`,
       { kind: "data" },
     );
   }

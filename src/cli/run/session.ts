@@ -89,7 +89,7 @@ export async function openSession(
 function requireFile(path: string): void {
   if (textOf(locate(path)) !== undefined) return;
   throw new ConfigError(
-    `Cannot read the configuration as there is no such file: ${path}${nearestFile(path)} (overrides are written key=value)`,
+    `Cannot read the configuration: there is no such file (${path}).${nearestFile(path)} Overrides are written key=value.`,
     { kind: "data" },
   );
 }
@@ -113,7 +113,7 @@ async function describeTask(
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
-      "Cannot train as there are no tasks: set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
+      "Cannot train: there are no tasks. Set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
       {
         path: "data.train_files",
       },

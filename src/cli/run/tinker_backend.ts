@@ -50,7 +50,7 @@ export async function openTinkerBackend(
 function keyOf({ env }: Io): string {
   if (env.TINKER_API_KEY) return env.TINKER_API_KEY;
   throw new ConfigError(
-    "Cannot train on Tinker without a key: set TINKER_API_KEY in the environment (any that begins with tml- for a local server)",
+    "Cannot train on Tinker: TINKER_API_KEY is not set in the environment. Set it; a local server takes any key that begins with tml-.",
   );
 }
 
@@ -64,7 +64,7 @@ async function findTokenizer(config: Tree, { name, tokenizerId }: ModelInfo): Pr
   const tokenizer = folder && (await openTokenizer(folder));
   if (tokenizer) return tokenizer;
   throw new ConfigError(
-    `Cannot turn text into the tokens of ${name} as there is no tokenizer.json in ${folders.join(", nor in ")}: download the model's tokenizer files into a folder, and set model.tokenizer to it`,
+    `Cannot turn text into the tokens of ${name}: there is no tokenizer.json in ${folders.join(", nor in ")}. Download the model's tokenizer files into a folder, and set model.tokenizer to it.`,
     { path: "model.tokenizer" },
   );
 }

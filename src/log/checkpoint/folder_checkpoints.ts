@@ -98,7 +98,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     }
     if (names.length === 0) return undefined;
     throw new ConfigError(
-      `Cannot resume as no checkpoint in the folder is whole: ${this.dir}. Start afresh with training.resume_mode=disable, which moves the folder aside.`,
+      `Cannot resume: no checkpoint in the folder is whole (${this.dir}). Start a new run with training.resume_mode=disable, which moves the folder aside.`,
       { path: "training.resume_mode" },
     );
   }
@@ -132,7 +132,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   private async tellUnfinished(): Promise<void> {
     for (const name of await this.leftovers(TEMPORARY)) {
       this.options.onSkip?.(
-        `The run ended while it wrote ${name.slice(TEMPORARY.length)}, which is left out: ${this.dir}`,
+        `The run ended while it wrote ${name.slice(TEMPORARY.length)}; that checkpoint is ignored (${this.dir})`,
       );
     }
   }
@@ -171,10 +171,10 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     if (!isDiskFull(error)) return error;
     const latest = await this.latest().catch(() => undefined);
     const before = latest
-      ? `The checkpoint before it is whole: ${join(this.dir, latest)}.`
-      : "There is none before it.";
+      ? `The previous checkpoint is whole: ${join(this.dir, latest)}.`
+      : "No checkpoint precedes it.";
     return new ConfigError(
-      `Cannot save the checkpoint as the disk is full: ${target}. ${before} Free some space and continue with training.resume_mode=auto.`,
+      `Cannot save the checkpoint: the disk is full (${target}). ${before} Free some space and continue with training.resume_mode=auto.`,
       { path: "training.default_local_dir", kind: "data" },
     );
   }
@@ -199,16 +199,19 @@ export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<Sta
   const text = await readFile(file, "utf8").catch(() => undefined);
   if (text === undefined) {
     throw new ConfigError(
-      `Cannot resume as the folder is no checkpoint of grpu train (it has no ${STATE_FILE}): ${dir}`,
+      `Cannot resume: the folder is not a checkpoint of grpu train, because it has no ${STATE_FILE} (${dir}). Name another folder.`,
       { path: "training.resume_from_path" },
     );
   }
   const damage = await damageOf(dir);
-  if (damage) throw new ConfigError(`Cannot resume as the checkpoint is damaged: ${damage}: ${dir}`);
+  if (damage) throw new ConfigError(`Cannot resume: the checkpoint is damaged: ${damage} (${dir})`);
   try {
     return { dir, state: JSON.parse(text) as State };
   } catch {
-    throw new ConfigError("Cannot resume as the checkpoint's state is not JSON", { file });
+    throw new ConfigError(
+      "Cannot resume: the checkpoint's state is not JSON. Resume from an earlier checkpoint.",
+      { file },
+    );
   }
 }
 

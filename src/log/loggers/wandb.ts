@@ -32,16 +32,18 @@ type Mode = (typeof MODES)[number];
 export function checkWandb(env: Environment): Mode {
   const mode = (env.WANDB_MODE || "online") as Mode;
   if (!MODES.includes(mode))
-    throw new ConfigError(`Cannot log to W&B as WANDB_MODE is one of ${MODES.join(", ")}: ${mode}`);
+    throw new ConfigError(
+      `Cannot log to W&B: WANDB_MODE has an unknown value (${mode}). Use ${MODES.join(", ")}.`,
+    );
   if (mode !== "online") return mode;
   if (!env.WANDB_API_KEY) {
     throw new ConfigError(
-      "Cannot log to W&B as WANDB_API_KEY is not set: set it, or WANDB_MODE=offline to keep the run on disk for `wandb sync`",
+      "Cannot log to W&B: WANDB_API_KEY is not set. Set it, or WANDB_MODE=offline to keep the run on disk for `wandb sync`.",
     );
   }
   if (findSdk() === undefined) {
     throw new ConfigError(
-      "Cannot log to W&B as the package @wandb/sdk is not installed: npm install @wandb/sdk (WANDB_MODE=offline needs none)",
+      "Cannot log to W&B: the package @wandb/sdk is not installed. Run `npm install @wandb/sdk`, or set WANDB_MODE=offline.",
     );
   }
   return mode;

@@ -53,14 +53,15 @@ function routes(runs: readonly RunFolder[], pages: Pages): Handler {
     return runs.map((run) => run.data());
   };
   return ({ method, url }) => {
-    if (method !== "GET") throw new Refusal(405, "Cannot do that: this server only shows runs.");
+    if (method !== "GET")
+      throw new Refusal(405, "Cannot change anything: this server only shows runs. Send GET.");
     const { pathname } = new URL(url);
     if (pathname === "/events") return pages.open();
     if (pathname === "/data.json") {
       const body: PageData = { runs: data(), made: Date.now(), live: true };
       return answer("application/json", { body: asJson(body) });
     }
-    if (pathname !== "/") throw new Refusal(404, "There is no such page here.");
+    if (pathname !== "/") throw new Refusal(404, "There is no such page on this server.");
     const nonce = crypto.randomUUID();
     return answer("text/html", {
       body: renderPage(data(), { isLive: true, nonce }),
@@ -90,7 +91,7 @@ class Pages {
 
   open(): Response {
     if (this.streams.size >= MOST_PAGES)
-      throw new Refusal(503, `Cannot tell another page of news: ${MOST_PAGES} are open.`);
+      throw new Refusal(503, `Cannot follow from another page: ${MOST_PAGES} are open. Close one.`);
     let own: ReadableStreamDefaultController<Uint8Array>;
     const stream = new ReadableStream<Uint8Array>({
       start: (controller) => {
