@@ -1,12 +1,7 @@
 /** Composition for tests: packaged files from the disk, the user's files from memory. */
 import { readFileSync } from "node:fs";
-import {
-  type Attempt,
-  type Composed,
-  type ComposeOptions,
-  composeConfig,
-  tryCompose,
-} from "../../src/config/compose.ts";
+import { type Attempt, type Composed, composeConfig, tryCompose } from "../../src/config/compose.ts";
+import type { ComposeOptions } from "../../src/config/compose_options.ts";
 
 export const readConfig = (name: string): string | undefined => {
   try {

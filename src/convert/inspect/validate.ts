@@ -1,7 +1,7 @@
 /** Checks one file of any system. */
 
-import type { ComposeOptions } from "../../config/compose.ts";
 import { tryCompose } from "../../config/compose.ts";
+import type { ComposeOptions } from "../../config/compose_options.ts";
 import type { Field } from "../../config/fields/field.ts";
 import { fitValue } from "../../config/fields/fit.ts";
 import { nearestPath, type Problem } from "../../config/problem.ts";

@@ -1,0 +1,21 @@
+/** What a configuration is composed from. */
+import type { Registered } from "./fields/fit.ts";
+import type { Env } from "./hydra/interpolate.ts";
+
+export interface ComposeOptions {
+  /** The user's YAML files; a later one wins. */
+  readonly files?: readonly string[];
+  /** `key=value`, `rllm/backend=NAME`, ...; a later one wins, and all of them win over files. */
+  readonly overrides?: readonly string[];
+  /** Text of a user's file; undefined when there is none. */
+  readonly readFile?: (path: string) => string | undefined;
+  /** Text of a file that ships with the package, by its name under `config/`. */
+  readonly readConfig: (name: string) => string | undefined;
+  readonly env?: Env;
+  /** Names that plug-ins registered, by setting: with a list, any other unknown name is an error. */
+  readonly registered?: Registered;
+  /** A setting that the backend cannot honour is a warning instead of an error. */
+  readonly allowUnsupported?: boolean;
+  /** Mandatory settings may still be `???`, for looking at a configuration. */
+  readonly allowMissing?: boolean;
+}
