@@ -29,10 +29,10 @@ export const MAX_UNTRAINED_STEPS = int(
 export const KEEP_FIELDS = {
   "training.metric_for_best_model": str(
     null,
-    "validation metric whose best checkpoint is kept besides, for instance val/sums/pass@1; null = none",
+    "validation metric whose best checkpoint is also kept, for instance val/sums/pass@1; null = none",
     {
       loop: true,
-      note: "best_checkpoint.json in the run's folder names it. Candidates are the validations after step 0, of equals the first. The name is that of Hugging Face's trainers.",
+      note: "best_checkpoint.json in the run's folder names it. Candidates are the validations after step 0; the first of equals wins. Hugging Face's trainers use the same name.",
     },
   ),
   "training.greater_is_better": bool(true, "whether the best is the largest value of that metric", {
@@ -43,7 +43,7 @@ export const KEEP_FIELDS = {
 export const RESUME_MODE = oneOf(
   ["auto", "disable", "resume_path"],
   "auto",
-  "continue from the last checkpoint, or not",
+  "whether to continue from the last checkpoint",
 );
 
 export const DATA_FIELDS = {
@@ -55,7 +55,7 @@ export const DATA_FIELDS = {
   "data.prompt_type": oneOf(
     ["plaintext", "messages"],
     "plaintext",
-    "how a prompt that is text is given: as it is, or as one user message",
+    "how a text prompt is passed: unchanged, or as one user message",
   ),
   "data.system_prompt": str(null, "system message of conversations that have none"),
   "data.max_prompt_length": int(2048, "longest prompt, in tokens", {
@@ -85,7 +85,7 @@ export const TASK_FIELDS = {
   "task.args": dict("arguments of the environment, the reward and the evaluator"),
   "task.judge_timeout": float(
     null,
-    "seconds that a call of a reward or an evaluator may take, in a thread of their own; null = no limit, and no thread",
+    "seconds that a reward or evaluator call may take, which then runs in a thread; null = no limit and no thread",
     {
       min: 0.001,
       note: "Agents and games stay in the process: rllm.workflow.workflow_args.timeout bounds them.",
@@ -96,10 +96,10 @@ export const TASK_FIELDS = {
 export const PIPELINE_FIELDS = {
   "pipeline.stages": list(
     ["generate", "transform", "reject", "batch", "process", "advantages", "update", "log"],
-    "stages of a training step, in order; name(stage) wraps one",
+    "stages of a training step, in order; wrapper(stage) wraps one",
     {
       loop: true,
-      note: "Own stages and wrappers are registered by a module given with --import: see docs/limits.md.",
+      note: "A module given with --import registers further stages and wrappers: see docs/limits.md.",
     },
   ),
 } as const;
@@ -108,5 +108,5 @@ export const PIPELINE_FIELDS = {
 export const DRIVEN_SECTIONS = {
   training: "Optimiser, schedule, checkpoints",
   data: "Rows, lengths and batch sizes; the same settings as rllm.data",
-  pipeline: "The training step; a section of grpu's own",
+  pipeline: "The training step; a section that only grpu has",
 } as const;

@@ -17,12 +17,8 @@ import { bool, float, int, oneOf, str } from "./field.ts";
 export const LOCAL_FIELDS = {
   "rllm.backend": str("local", "the backend; choose it with rllm/backend=NAME"),
 
-  device: oneOf(
-    ["auto", "webgpu", "cpu"],
-    "auto",
-    "auto = the GPU where there is one, else the cpu reference",
-  ),
-  memory_budget_bytes: int(null, "most bytes of device memory; null = the adapter's limits", { min: 1 }),
+  device: oneOf(["auto", "webgpu", "cpu"], "auto", "auto = the GPU if there is one, else the CPU reference"),
+  memory_budget_bytes: int(null, "maximum bytes of device memory; null = the adapter's limits", { min: 1 }),
 
   ...TASK_FIELDS,
 
@@ -41,7 +37,7 @@ export const LOCAL_FIELDS = {
   "model.init.alphabet": str(null, "characters of the char tokenizer; null = those of the task"),
   "model.chat_template": str(
     null,
-    "Jinja file, or plain: texts with the end token between; null = the model's own",
+    "Jinja file, or plain: texts joined by the end token; null = the model's own",
   ),
   "model.lora_rank": int(0, "LoRA rank; 0 = all weights train", { min: 0 }),
   "model.lora_alpha": float(32, "LoRA scale: updates are multiplied by alpha / rank", { min: 0 }),
@@ -67,7 +63,7 @@ export const LOCAL_FIELDS = {
     "checkpoints/${rllm.trainer.project_name}/${rllm.trainer.experiment_name}",
     "folder of the checkpoints",
   ),
-  "training.max_ckpt_to_keep": int(null, "newest checkpoints kept; null = all", { min: 1 }),
+  "training.max_ckpt_to_keep": int(null, "number of newest checkpoints kept; null = all", { min: 1 }),
   ...KEEP_FIELDS,
   "training.resume_mode": RESUME_MODE,
   "training.resume_from_path": str(null, "checkpoint to continue from, with resume_mode=resume_path"),
@@ -88,7 +84,7 @@ export const LOCAL_FIELDS = {
 } as const;
 
 export const LOCAL_SECTIONS: Readonly<Record<string, string>> = {
-  task: "What is learned",
+  task: "The task",
   model: "The model that is trained",
   "model.init": "A new model, when model.name is null",
   validation: "Validation",

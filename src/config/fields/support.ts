@@ -11,8 +11,8 @@ import { VERL_NOTES } from "./verl.ts";
 /** The backends that this version can train with; a backend that is built is added here. */
 export const TRAINS: readonly Target[] = ["local", "tinker"];
 
-const NO_COUNTERPART = "Trinity has no such setting; config convert leaves it out and says so";
-const VERLS_OWN = "part of verl's own tree, handed to verl as it is";
+const NO_COUNTERPART = "Trinity has no such setting; config convert leaves it out and reports that";
+const VERLS_OWN = "part of verl's own tree, passed to verl unchanged";
 
 export interface Support {
   readonly status: Status;

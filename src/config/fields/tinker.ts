@@ -30,17 +30,17 @@ export const TINKER_FIELDS = {
   tinker_base_url: str(null, "address of the service; null = TINKER_BASE_URL, else the service's default"),
   fuse_forward_backward_and_optim_step: bool(false, "send both calls before waiting for either"),
 
-  tinker_sdk_version: str("0.25.0", "the SDK's version that the service is told", {
+  tinker_sdk_version: str("0.25.0", "SDK version that the client reports to the service", {
     note: "The service refuses versions that it no longer supports.",
   }),
 
-  tinker_wire: oneOf(["protobuf", "json"], "protobuf", "how requests to train and results are written", {
-    note: "json is for servers that know no other, as SkyRL's.",
+  tinker_wire: oneOf(["protobuf", "json"], "protobuf", "encoding of training requests and results", {
+    note: "json is for servers without protobuf, such as SkyRL's.",
   }),
 
   "model.name": str("Qwen/Qwen3-8B", "base model"),
   "model.tokenizer": str(null, "folder with its tokenizer.json", {
-    note: "null = model.name where it is a folder, else the one that a local server names.",
+    note: "null = model.name if it is a folder, else the one that a local server reports.",
   }),
   "model.lora_rank": int(32, "LoRA rank", { min: 1 }),
   "model.train_unembed": bool(true, "LoRA on the output embedding"),
@@ -57,7 +57,7 @@ export const TINKER_FIELDS = {
   "training.max_length": int(32768, "longest context, in tokens", { min: 1 }),
   "training.num_minibatches": int(1, "minibatches per step", {
     min: 1,
-    note: "rLLM only warns and goes on for anything but 1.",
+    note: "rLLM only warns for any other value than 1.",
   }),
   "training.max_untrained_steps": MAX_UNTRAINED_STEPS,
   "training.default_local_dir": str("/tmp/rllm-tinker-checkpoints", "folder of the checkpoint records", {
@@ -65,7 +65,7 @@ export const TINKER_FIELDS = {
   }),
   "training.resume_mode": RESUME_MODE,
   "training.resume_from_path": str(null, "checkpoint folder to continue from, with resume_mode=resume_path"),
-  "training.max_ckpt_to_keep": int(null, "newest checkpoint records kept; null = all", { min: 1 }),
+  "training.max_ckpt_to_keep": int(null, "number of newest checkpoint records kept; null = all", { min: 1 }),
   ...KEEP_FIELDS,
   "training.resume_from_tinker_id": str(null, "checkpoint or model id of the service to continue from"),
 
@@ -120,7 +120,7 @@ export const TINKER_FIELDS = {
     same: "rllm.workflow.retry_limit",
     onlyExplicit: true,
   }),
-  "agent.max_steps": int(1, "most steps in one trajectory", {
+  "agent.max_steps": int(1, "maximum steps in one trajectory", {
     min: 1,
     same: "rllm.agent.max_steps",
     onlyExplicit: true,
@@ -139,5 +139,5 @@ export const TINKER_SECTIONS: Readonly<Record<string, string>> = {
   sampling: "Sampling (rllm.rollout.train and .val are the portable names)",
   rollout_engine: "Rollout engine",
   ...DRIVEN_SECTIONS,
-  task: "What is learned; a section of grpu's own",
+  task: "The task; a section that only grpu has",
 };

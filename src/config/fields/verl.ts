@@ -6,7 +6,7 @@
 import { any, bool, type Field, int, str } from "./field.ts";
 
 export const VERL_FIELDS = {
-  "actor_rollout_ref.rollout.mode": str("async", "the rollout mode that the unified loop needs"),
+  "actor_rollout_ref.rollout.mode": str("async", "rollout mode; the unified loop needs async"),
   "actor_rollout_ref.rollout.agent.num_workers": int(
     0,
     "agent loop workers; rollouts come from the loop instead",
@@ -133,7 +133,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   [`${ACTOR}.policy_loss.kl_cov_ratio`]: { describe: "kl_cov: share of tokens with the penalty" },
   [`${ACTOR}.policy_loss.ppo_kl_coef`]: { describe: "kl_cov: weight of the penalty" },
   [`${ACTOR}.policy_loss.dro_beta`]: { describe: "dro: weight of the quadratic term", type: "float" },
-  [`${ACTOR}.loss_agg_mode`]: { describe: "how token losses become one number", choices: AGG },
+  [`${ACTOR}.loss_agg_mode`]: { describe: "how token losses are reduced to one number", choices: AGG },
   [`${ACTOR}.loss_scale_factor`]: {
     describe: "divisor of seq-mean-token-sum-norm; null = the response length",
   },
@@ -198,7 +198,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   "data.max_response_length": { describe: "longest response, in tokens", type: "int", min: 1 },
   "data.filter_overlong_prompts": { describe: "drop rows with too long a prompt before training" },
   "data.truncation": {
-    describe: "what happens to the others",
+    describe: "what happens to overlong prompts",
     choices: ["error", "left", "right", "middle"],
   },
   "data.shuffle": { describe: "shuffle the training rows" },
@@ -217,8 +217,8 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   "algorithm.kl_penalty": { describe: "its estimator", choices: KL },
   "algorithm.kl_ctrl.type": { describe: "its controller", choices: ["fixed", "adaptive"] },
   "algorithm.kl_ctrl.kl_coef": { describe: "its weight", min: 0 },
-  "algorithm.kl_ctrl.horizon": { describe: "adaptive: steps over which the weight follows" },
-  "algorithm.kl_ctrl.target_kl": { describe: "adaptive: the KL aimed at" },
+  "algorithm.kl_ctrl.horizon": { describe: "adaptive: steps over which the weight adapts" },
+  "algorithm.kl_ctrl.target_kl": { describe: "adaptive: the target KL" },
   "algorithm.rollout_correction.rollout_is": {
     describe: "importance weights for the sampler's gap; null = off",
     choices: ["token", "sequence"],
@@ -231,7 +231,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   "algorithm.rollout_correction.rollout_rs_threshold": { describe: "its bounds", type: "any" },
   "algorithm.rollout_correction.bypass_mode": { describe: "the sampler's log-probs serve as the old ones" },
   "algorithm.rollout_correction.loss_type": {
-    describe: "loss in bypass mode",
+    describe: "the loss in bypass mode",
     choices: ["ppo_clip", "reinforce"],
   },
   "trainer.total_epochs": { describe: "passes over the training data", type: "int", min: 1 },
@@ -239,8 +239,8 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
     describe: "training steps; null = as many as the epochs hold",
     type: "int",
   },
-  "trainer.project_name": { describe: "project, in logs and paths" },
-  "trainer.experiment_name": { describe: "run, in logs and paths" },
+  "trainer.project_name": { describe: "project name in logs and paths" },
+  "trainer.experiment_name": { describe: "run name in logs and paths" },
   "trainer.logger": { describe: "where metrics go" },
   "trainer.nnodes": { describe: "machines", type: "int", min: 1 },
   "trainer.n_gpus_per_node": { describe: "GPUs on each", type: "int", min: 1 },

@@ -34,7 +34,7 @@ const LOSSES = [
 ];
 
 const ACTOR = "actor_rollout_ref.actor";
-const IN_LOOP = "read where advantages are computed: in the loop";
+const IN_LOOP = "read in the loop, where advantages are computed";
 /** To verl and to Trinity by a rule of their own, not by a name alone. */
 const FORWARDED = "acts acts forwarded forwarded";
 const SCHEDULE = { trinity: "as algorithm.optimizer, which has constant and cosine" };
@@ -64,23 +64,23 @@ export const ALGORITHM_FIELDS = {
   "rllm.algorithm.traj_group_adv_estimator_map": dict(
     "estimator, or {estimator, estimator_args, loss_fn, loss_args}, by trajectory role",
     {
-      note: "Only the Python API of rLLM has it; a key of grpu's own.",
+      note: "Only the Python API of rLLM has it; a key that only grpu has.",
       loop: true,
       why: IN_LOOP,
     },
   ),
   "rllm.algorithm.traj_grouping_hook": str(null, "registered grouping; null = by task and trajectory name", {
-    note: "Only the Python API of rLLM has it; a key of grpu's own.",
+    note: "Only the Python API of rLLM has it; a key that only grpu has.",
     loop: true,
-    why: "read where trajectories are grouped: in the loop",
+    why: "read in the loop, where trajectories are grouped",
   }),
   "rllm.algorithm.estimator_args": dict("settings of the estimator", {
-    note: "A key of grpu's own. What an estimator takes: its published settings, or those its module declares.",
+    note: "A key that only grpu has. An estimator accepts its published settings, or those that its module declares.",
     loop: true,
     why: IN_LOOP,
   }),
   "rllm.algorithm.loss_args": dict("settings of the loss, besides the clip range", {
-    note: "A key of grpu's own. What a loss takes: its published settings, or those its module declares.",
+    note: "A key that only grpu has. A loss accepts its published settings, or those that its module declares.",
     loop: true,
     on: "acts acts refused dropped",
     why: { verl: "verl's losses have settings of their own" },
@@ -93,7 +93,7 @@ export const ALGORITHM_FIELDS = {
     false,
     "take step.advantage as it is and skip the estimator",
     {
-      note: "In a group where any step carries one, a step without counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
+      note: "In a group where any step has one, a step without one counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
       loop: true,
       why: IN_LOOP,
     },
@@ -108,7 +108,7 @@ export const ALGORITHM_FIELDS = {
   "rllm.algorithm.loss_agg_mode": oneOf(
     ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
     null,
-    "how token losses become one number; null = the backend's default",
+    "how token losses are reduced to one number; null = the backend's default",
     { loop: true, verl: `${ACTOR}.loss_agg_mode` },
   ),
   "rllm.algorithm.lr_schedule": oneOf(

@@ -7,7 +7,7 @@ export const GROUP_FIELDS = {
     why: "passes enable_thinking=false to the chat template",
   }),
   "rllm.accumulate_reasoning": bool(false, "keep the reasoning of earlier steps in the prompt", {
-    note: "true also keeps an episode's turns one row of training where a chat template rewrites earlier turns.",
+    note: "true also keeps an episode's turns in one training row where a chat template rewrites earlier turns.",
     loop: true,
   }),
   "rllm.mask_truncated_samples": bool(false, "leave truncated trajectories out of the loss", { loop: true }),
@@ -16,7 +16,9 @@ export const GROUP_FIELDS = {
     loop: true,
   }),
 
-  "rllm.compact_filtering.enable": bool(false, "leave trajectories out by why they ended", { loop: true }),
+  "rllm.compact_filtering.enable": bool(false, "leave out trajectories by their termination reason", {
+    loop: true,
+  }),
   "rllm.compact_filtering.mask_max_prompt_length_exceeded": bool(true, "the prompt was too long", {
     loop: true,
   }),
@@ -40,17 +42,21 @@ export const GROUP_FIELDS = {
     "what is rejected; null = episode when enabled, else none",
     { open: true, note: "group is named by the guide and not implemented in rLLM.", loop: true },
   ),
-  "rllm.rejection_sample.multiplier": int(1, "times as many prompts per batch, to have some to reject", {
-    min: 1,
-    loop: true,
-  }),
+  "rllm.rejection_sample.multiplier": int(
+    1,
+    "factor on the prompts per batch, so that some can be rejected",
+    {
+      min: 1,
+      loop: true,
+    },
+  ),
   "rllm.rejection_sample.min_partial_solve_tasks": int(1, "partly solved tasks a batch needs", {
     min: 0,
     loop: true,
   }),
   "rllm.rejection_sample.min_trajs_per_group": int(2, "smallest group that trains", {
     min: 1,
-    note: "Holds in every mode, so rollout.n below it trains nothing: that is refused.",
+    note: "Applies in every mode: with a smaller rollout.n nothing trains, and a warning says so.",
     loop: true,
   }),
   "rllm.rejection_sample.filter_uniform_groups": bool(false, "drop groups whose rewards are all equal", {

@@ -35,10 +35,10 @@ const DATA = {
 
 const AGENT = {
   "rllm.agent.name": str("math_agent", "name of the agent", {
-    note: "A name given to registerAgent; the default stands for none: the task's own rollout.",
+    note: "A name registered with registerAgent. The default means no agent: the task's own rollout runs.",
     why: FUNCTIONS,
   }),
-  "rllm.agent.max_steps": int(20, "most steps in one trajectory", { min: 1 }),
+  "rllm.agent.max_steps": int(20, "maximum steps in one trajectory", { min: 1 }),
   "rllm.agent.trajectory_timeout": int(null, "seconds one trajectory may take; null = no limit", {
     min: 1,
     why: MAX_TIMEOUT,
@@ -53,7 +53,7 @@ const AGENT = {
   }),
 
   "rllm.env.name": str("custom", "name of the environment", {
-    note: "A registered environment whose game is played; the default stands for that of task.name.",
+    note: "A registered environment whose game is played. The default means that of task.name.",
   }),
   "rllm.env.env_args": dict("further arguments of the environment"),
 } as const;
@@ -85,7 +85,7 @@ const WORKFLOW = {
     "weight of the reward gained since the last step",
     { loop: true },
   ),
-  "rllm.workflow.workflow_args.*": open("own arguments of the workflow"),
+  "rllm.workflow.workflow_args.*": open("further arguments of the workflow"),
   "rllm.workflow.n_parallel_tasks": int(256, "rollouts that run at the same time", {
     min: 1,
     loop: true,
@@ -101,14 +101,18 @@ const WORKFLOW = {
     loop: true,
     note: "Asynchronous training needs false.",
   }),
-  "rllm.workflow.warm_queue_size": int(-1, "prepared sandboxes; 0 = none, below 0 = as many as run", {
-    min: -1,
-    on: "refused refused refused dropped",
-    why: NO_REMOTE,
-  }),
+  "rllm.workflow.warm_queue_size": int(
+    -1,
+    "prepared sandboxes; 0 = none, below 0 = one per parallel rollout",
+    {
+      min: -1,
+      on: "refused refused refused dropped",
+      why: NO_REMOTE,
+    },
+  ),
 } as const;
 
-const MORE_SAMPLING = "further sampling settings (top_k, stop, ...) pass to the backend";
+const MORE_SAMPLING = "further sampling settings (top_k, stop, ...), passed to the backend";
 // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of ours
 const RESPONSE_LENGTH = "${rllm.data.max_response_length}";
 /** `max_tokens` of a program without a configuration. */
@@ -143,7 +147,7 @@ const SAMPLING = {
     loop: true,
     verl: `${ROLLOUT}.top_k`,
   }),
-  "rllm.rollout.train.max_tokens": int(RESPONSE_LENGTH, "most new tokens for training rollouts", {
+  "rllm.rollout.train.max_tokens": int(RESPONSE_LENGTH, "maximum new tokens for training rollouts", {
     min: 1,
     loop: MAX_TOKENS,
     verl: `${ROLLOUT}.response_length`,
@@ -169,7 +173,7 @@ const SAMPLING = {
         loop: true,
         verl: `${ROLLOUT}.val_kwargs.top_k`,
       }),
-      "rllm.rollout.val.max_tokens": int(RESPONSE_LENGTH, "most new tokens for validation rollouts", {
+      "rllm.rollout.val.max_tokens": int(RESPONSE_LENGTH, "maximum new tokens for validation rollouts", {
         min: 1,
         loop: MAX_TOKENS,
         why: { verl: "the loop cuts validation", trinity: "Trinity bounds validation like training" },

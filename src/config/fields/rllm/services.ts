@@ -2,7 +2,7 @@
 import { bool, dict, each, float, int, oneOf, str } from "../field.ts";
 
 export const NO_REMOTE = "remote sandboxes are a Python service; rollouts run in this process";
-const NO_SDK = "no proxy is started: agents get a client from the loop; traces are served by grpu serve";
+const NO_SDK = "grpu starts no proxy; agents get a client from the loop, and grpu serve serves traces";
 const REFUSED = "refused refused refused dropped";
 
 const SDK = each(
@@ -18,7 +18,7 @@ const SDK = each(
       "subprocess",
       "started by the trainer, or by you",
     ),
-    "rllm.sdk.proxy.admin_token": str("my-shared-secret", "token that the proxy's admin calls need", {
+    "rllm.sdk.proxy.admin_token": str("my-shared-secret", "token for the proxy's admin calls", {
       secret: true,
     }),
   },
@@ -38,15 +38,27 @@ const REMOTE_RUNTIME = each(
     "rllm.remote_runtime.harbor.agent_timeout_multiplier": float(null, "factor on the agent's time limit", {
       min: 0,
     }),
-    "rllm.remote_runtime.harbor.verifier_timeout_multiplier": float(null, "factor on the verifier's", {
-      min: 0,
-    }),
-    "rllm.remote_runtime.harbor.agent_setup_timeout_multiplier": float(null, "factor on the set-up's", {
-      min: 0,
-    }),
-    "rllm.remote_runtime.harbor.environment_build_timeout_multiplier": float(null, "factor on the build's", {
-      min: 0,
-    }),
+    "rllm.remote_runtime.harbor.verifier_timeout_multiplier": float(
+      null,
+      "factor on the verifier's time limit",
+      {
+        min: 0,
+      },
+    ),
+    "rllm.remote_runtime.harbor.agent_setup_timeout_multiplier": float(
+      null,
+      "factor on the set-up's time limit",
+      {
+        min: 0,
+      },
+    ),
+    "rllm.remote_runtime.harbor.environment_build_timeout_multiplier": float(
+      null,
+      "factor on the build's time limit",
+      {
+        min: 0,
+      },
+    ),
     "rllm.remote_runtime.session_timeout": float(300, "seconds one session may take", { min: 0 }),
   },
 );

@@ -34,11 +34,11 @@ export const TRAINER_FIELDS = {
     verl: "trainer.logger",
     why: { trinity: "one of tensorboard, wandb, mlflow" },
   }),
-  "rllm.trainer.project_name": str("rllm-training", "project, in logs and paths", {
+  "rllm.trainer.project_name": str("rllm-training", "project name in logs and paths", {
     verl: "trainer.project_name",
     on: "logging logging logging logging",
   }),
-  "rllm.trainer.experiment_name": str("default", "run, in logs and paths", {
+  "rllm.trainer.experiment_name": str("default", "run name in logs and paths", {
     verl: "trainer.experiment_name",
     on: "logging logging logging logging",
   }),
@@ -66,9 +66,8 @@ export const TRAINER_FIELDS = {
   }),
 } as const;
 
-const PASSES = "a batch is worked through in passes that fit the device";
-const EPISODES_WAIT =
-  "groups are made when a batch is taken: what waits are episodes, in episode_offload_dir";
+const PASSES = "a batch is split into passes that fit the device";
+const EPISODES_WAIT = "episodes wait, not groups: set episode_offload_dir";
 const READ_BY_RLLM = { verl: "rLLM's asynchronous trainer reads it" };
 
 export const ASYNC_FIELDS = each(
@@ -115,6 +114,6 @@ export const EPISODE_LOGGING_FIELDS = {
   "rllm.episode_logging.episode_log_dir": str(
     // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of ours
     "logs/${rllm.trainer.project_name}/${rllm.trainer.experiment_name}",
-    "folder they go to",
+    "folder of the episodes",
   ),
 } as const;
