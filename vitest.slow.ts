@@ -9,6 +9,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/attack/fuzz_test.ts",
   "test/cli/agents_learning_test.ts",
   "test/cli/learning_test.ts",
+  "test/consumer_test.ts",
   "test/docs_pages_test.ts",
   "test/examples/rl_loop_test.ts",
   "test/loop/crash_test.ts",
