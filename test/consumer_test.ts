@@ -16,8 +16,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nodeResolve } from "@rollup/plugin-node-resolve";
+import { rollup } from "@rollup/wasm-node";
 import { build as esbuild } from "esbuild";
-import { rollup } from "rollup";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasShared, sharedPath } from "./fixtures/shared.ts";
 
