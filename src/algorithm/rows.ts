@@ -4,6 +4,7 @@ import { forEachRow, totalTokens } from "../data/offsets.ts";
 /** verl's masked means add it to every count. */
 export const COUNT_EPSILON = 1e-8;
 
+/** How many tokens and trained tokens the rows have. */
 export interface RowCounts {
   /** Tokens in all rows, T. */
   readonly tokens: number;

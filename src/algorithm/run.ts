@@ -75,6 +75,7 @@ export function field(rollouts: Rollouts, name: keyof Rollouts["tokens"]): Float
   });
 }
 
+/** Advantages and returns per token, and the estimate they come from. */
 export interface TokenAdvantages {
   /** What the estimator returned. */
   readonly estimate: Estimate;
@@ -155,6 +156,7 @@ async function deviceAdvantages(
   }
 }
 
+/** A policy loss with its gradient per token. */
 export interface TokenLosses extends LossResult {
   /** d(loss)/d(logprob), [T]. */
   readonly dlogprobs: Floats;

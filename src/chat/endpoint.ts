@@ -26,6 +26,7 @@ export interface ChatEngine {
   complete(request: TextRequest): Promise<readonly Drawn[]>;
 }
 
+/** A function with the signature of `fetch`. */
 export type FetchFunction = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
 /** The base URL of {@link createFetch}. No server listens there. */

@@ -59,6 +59,7 @@ export interface TokenLogprob {
   readonly top_logprobs: readonly never[];
 }
 
+/** A reply of `/v1/chat/completions`, with OpenAI's fields and the sampled token ids. */
 export interface ChatCompletion {
   readonly id: string;
   readonly object: "chat.completion";
@@ -70,6 +71,7 @@ export interface ChatCompletion {
   readonly prompt_token_ids?: readonly number[];
 }
 
+/** One event of a streamed reply of `/v1/chat/completions`. */
 export interface ChatCompletionChunk {
   readonly id: string;
   readonly object: "chat.completion.chunk";

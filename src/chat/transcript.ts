@@ -11,12 +11,14 @@ import { readMessages } from "../data/messages.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { splitReasoning } from "./reply.ts";
 
+/** Tokenizer of a {@link Transcript}, and what it keeps of earlier replies. */
 export interface TranscriptOptions {
   readonly tokenizer: Tokenizer;
   /** Keeps the reasoning of earlier replies in later prompts, for any template. Default false. */
   readonly accumulateReasoning?: boolean | undefined;
 }
 
+/** A conversation as text and tokens, in which earlier replies keep the tokens they were sampled as. */
 export interface RenderedPrompt {
   /** In the form that templates read. */
   readonly messages: readonly ChatMessage[];
@@ -39,6 +41,7 @@ const MARK = /\uE000(\d+)\uE001/;
 const contentMark = (index: number) => `\uE000${index}\uE001`;
 const reasoningMark = (index: number) => `\uE002${index}\uE001`;
 
+/** Keeps the tokens of a conversation, so that later turns continue what was sampled. */
 export class Transcript {
   private readonly tokenizer: Tokenizer;
   private readonly accumulates: boolean;

@@ -13,6 +13,7 @@ export interface CpuDeviceOptions {
   readonly memoryBudgetBytes?: number | undefined;
 }
 
+/** The device without a GPU: runs the kernels' references, float64 inside. Exact and slow. */
 export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
   readonly info: DeviceInfo = {
     kind: "cpu",

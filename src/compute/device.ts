@@ -19,8 +19,10 @@ export interface Buffer {
 /** Slices start at multiples of this: WebGPU's default `minStorageBufferOffsetAlignment`. */
 export const SLICE_ALIGNMENT_BYTES = 256;
 
+/** Array types of a buffer's elements. */
 export type Data = Float32Array | Uint32Array | Int32Array;
 
+/** Sizes that kernels must respect on a device. */
 export interface DeviceLimits {
   /** Largest range of one binding; larger arrays are processed in windows. */
   readonly maxBindingBytes: number;
@@ -29,6 +31,7 @@ export interface DeviceLimits {
   readonly maxWorkgroupStorageBytes: number;
 }
 
+/** What a device is, and what it allows. */
 export interface DeviceInfo {
   readonly kind: "webgpu" | "cpu";
   /** One line for people: adapter and driver. */
@@ -46,6 +49,7 @@ export interface DeviceInfo {
   readonly subgroupSize: number;
 }
 
+/** Buffers and parameters of one dispatch of a kernel. */
 export interface DispatchOptions<B extends BindingKinds, P extends ParamTypes> {
   readonly buffers: { readonly [K in keyof B]: Buffer };
   readonly params: Values<P>;
@@ -61,6 +65,7 @@ export interface MemoryUse {
   readonly budget: number;
 }
 
+/** Where kernels run: buffers, dispatches and read-backs. `webgpu` and `cpu` have the same results up to rounding. */
 export interface Device {
   readonly info: DeviceInfo;
   /** Bytes of live buffers and of the pool's free ones. */
@@ -99,6 +104,7 @@ export interface Device {
   destroy(): void;
 }
 
+/** One range of a buffer to read back. */
 export interface ReadRequest {
   readonly buffer: Buffer;
   readonly type: "f32" | "u32" | "i32";

@@ -25,6 +25,7 @@ export type Constants = Readonly<Record<string, number>>;
 /** Workgroup counts. A count above 65,535 in x is folded over y by {@link folded}. */
 export type Grid = readonly [x: number, y?: number, z?: number];
 
+/** A kernel as one value: its WGSL module, bindings, parameters, grid, tolerance, and its reference. */
 export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTypes = ParamTypes> {
   /** Name of the module: `shaders/<name>.wgsl`, entry point `main`. */
   readonly name: string;

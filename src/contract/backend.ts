@@ -17,6 +17,7 @@ export interface SamplingParams {
   readonly stop_token_ids: readonly number[];
 }
 
+/** One sequence to draw: prompt, parameters, seed. */
 export interface SampleRequest {
   readonly prompt_ids: readonly number[];
   readonly params: SamplingParams;
@@ -26,6 +27,7 @@ export interface SampleRequest {
   readonly ends?: ((tokens: readonly number[]) => boolean) | undefined;
 }
 
+/** One drawn sequence with the log-probs of its tokens. */
 export interface SampledSequence {
   readonly tokens: readonly number[];
   /**
@@ -95,6 +97,7 @@ export interface LossSpec {
   readonly global_batch_size?: number;
 }
 
+/** Settings of one AdamW step. */
 export interface OptimParams {
   readonly learning_rate: number;
   readonly beta1: number;
@@ -105,8 +108,10 @@ export interface OptimParams {
   readonly grad_clip_norm: number;
 }
 
+/** Numbers by their published names. */
 export type Metrics = Record<string, number>;
 
+/** What a backend knows of its model. */
 export interface ModelDescription {
   readonly name: string;
   readonly vocabSize: number;
@@ -118,6 +123,7 @@ export interface ModelDescription {
   readonly parameters: number;
 }
 
+/** Samples from a policy and trains it. Everything is tokens in, tokens out. */
 export interface Backend {
   readonly name: string;
   readonly model: ModelDescription;

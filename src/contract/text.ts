@@ -17,6 +17,7 @@ export interface ChatMessage {
   readonly [key: string]: unknown;
 }
 
+/** How a conversation is rendered as text. */
 export interface ChatOptions {
   /** Ends the text where the assistant's reply starts. Default true. */
   readonly addGenerationPrompt?: boolean;
@@ -26,6 +27,7 @@ export interface ChatOptions {
   readonly variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
+/** Text to token ids and back, and conversations to text. */
 export interface Tokenizer {
   readonly vocabSize: number;
   readonly eosTokenIds: readonly number[];

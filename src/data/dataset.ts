@@ -3,10 +3,13 @@ import { ConfigError } from "../errors.ts";
 import { type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
 
+/** Which part of a data set is asked for. */
 export type Split = "train" | "val";
 
+/** One row: the prompt, and whatever a reward needs. */
 export type DatasetRow = Readonly<Record<string, unknown>>;
 
+/** The rows of a data set, in order; they may arrive over time. */
 export type DatasetRows = Iterable<DatasetRow> | AsyncIterable<DatasetRow>;
 
 /** Rows (finitely many), or a function that makes those of a split, at once or later. */

@@ -16,6 +16,7 @@ export const TERMINATION_REASONS = [
   "error",
 ] as const;
 
+/** One of {@link TERMINATION_REASONS}. */
 export type TerminationReason = (typeof TERMINATION_REASONS)[number];
 
 /** One problem to solve. */
@@ -100,6 +101,7 @@ export interface RewardedTrajectory extends Trajectory {
   readonly reward: number;
 }
 
+/** What a group keeps of the episode that a trajectory comes from. */
 export interface GroupMember {
   readonly task_id: string;
   readonly rollout_index: number;

@@ -4,6 +4,7 @@ import type { Episode } from "../data/types.ts";
 /** `warmup` steps are supervised, `train` and `val` count optimiser updates of the loop. */
 export type Phase = "warmup" | "train" | "val";
 
+/** What the loop reports after a step: metrics, and the step's episodes and groups. */
 export interface LogRecord {
   readonly phase: Phase;
   /** Step of the phase; for `val` the training steps done. */
@@ -16,6 +17,7 @@ export interface LogRecord {
   readonly note?: string;
 }
 
+/** Receives every record of a run. Loggers that keep files also rewind them when a run resumes. */
 export interface Logger {
   /** Tells it from the run's other loggers in a checkpoint. Default: its place in the list. */
   readonly name?: string | undefined;

@@ -27,6 +27,7 @@ export interface Held {
   readonly solvePartial: number;
 }
 
+/** What a rejection function chooses from. */
 export interface Candidates {
   readonly episodes: readonly Episode[];
   readonly groups: readonly TrajectoryGroup[];
@@ -34,6 +35,7 @@ export interface Candidates {
   readonly held: Held;
 }
 
+/** Groups that train now, and groups that are held for a later batch. */
 export interface Accepted {
   readonly groups: readonly TrajectoryGroup[];
   readonly held: Held;
@@ -62,6 +64,7 @@ export interface AdvantageRows extends ProcessedRows {
   readonly advantages: Advantages;
 }
 
+/** Estimator and settings for one role of a step. */
 export interface AdvantageOptions {
   readonly name: string;
   readonly norm_adv_by_std_in_grpo: boolean;
@@ -125,6 +128,7 @@ export interface StageContext extends StageParts {
 
 type Stage<T> = Staged<T> | Promise<Staged<T>>;
 
+/** The eight stages of a training step, as functions. */
 export interface Stages {
   /** Attempts every task. */
   generate(tasks: readonly Task[], context: StageContext): Stage<readonly Episode[]>;
@@ -242,6 +246,7 @@ export interface TrainOptions
   readonly settings?: Partly<LoopSettings>;
 }
 
+/** How a call of {@link train} ended. */
 export interface TrainOutcome {
   /** After the last whole step. */
   readonly state: LoopState;

@@ -22,4 +22,5 @@ import { reject } from "./stages/reject.ts";
 import { transform } from "./stages/transform.ts";
 import { update } from "./stages/update.ts";
 
+/** The built-in stages; replace one with `{ ...STAGES, update: mine }`. */
 export const STAGES: Stages = { generate, transform, reject, batch, process, advantages, update, log };

@@ -21,6 +21,7 @@ import { Weights } from "./weights.ts";
 
 export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
+/** What of a model is trained, and how much is computed at a time. */
 export interface LanguageModelOptions {
   /** Trains an adapter only. Absent: all weights train. */
   readonly lora?: LoraOptions | undefined;
@@ -51,6 +52,7 @@ export interface FrozenPolicy {
   release(): void;
 }
 
+/** A decoder with its weights on a device: scores, trains and samples packed sequences. */
 export class LanguageModel {
   readonly config: ModelConfig;
   readonly device: Device;

@@ -12,7 +12,9 @@ export interface LoraConfig {
   readonly modules?: { has(module: string): boolean };
 }
 
+/** Projections of the attention layers that an adapter can be put on. */
 export const ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"] as const;
+/** Projections of the MLP layers that an adapter can be put on. */
 export const MLP_TARGETS = ["gate_proj", "up_proj", "down_proj"] as const;
 /** The output matrix. A model that ties it to the embedding table has no such module. */
 export const UNEMBED_TARGET = "lm_head";
@@ -27,6 +29,7 @@ export const LORA_DEFAULTS = {
 /** A {@link LoraConfig}; {@link LORA_DEFAULTS} for what is absent. */
 export type LoraOptions = Partial<LoraConfig>;
 
+/** Fills in {@link LORA_DEFAULTS} for what is absent. */
 export function loraConfig(options: LoraOptions): LoraConfig {
   return { ...LORA_DEFAULTS, ...options };
 }

@@ -10,6 +10,7 @@ import { moduleOf } from "./lora.ts";
 import type { ModelMark } from "./open_model.ts";
 import type { Weights } from "./weights.ts";
 
+/** What {@link saveModelFolder} and {@link saveAdapterFolder} write. */
 export interface SaveModelOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;

@@ -21,6 +21,7 @@ export interface WorkflowOptions {
   readonly args: Args;
 }
 
+/** A named way to attempt tasks, chosen by `rllm.workflow.name`. */
 export interface Workflow {
   readonly name: string;
   readonly describe: string;

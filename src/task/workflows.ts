@@ -17,6 +17,7 @@ import {
 } from "./rollout.ts";
 import { countArg, type WorkflowOptions } from "./workflow.ts";
 
+/** How {@link multiTurn} plays a game. */
 export interface MultiTurnOptions {
   /** Name of the trajectory. */
   readonly name: string;
@@ -60,6 +61,7 @@ function ended(player: Policy, termination_reason: TerminationReason): RolloutRe
   return { trajectories: [player.trajectory()], termination_reason, metrics };
 }
 
+/** How {@link solverJudge} lets solvers answer and a judge choose. */
 export interface SolverJudgeOptions {
   readonly reward: Reward;
   /** Number of solutions that the judge chooses from. */

@@ -18,6 +18,7 @@ export interface Group {
   readonly lengths: readonly number[];
 }
 
+/** An advantage estimator of your own: rewards of every group in, advantages out. See {@link defineEstimator}. */
 export interface CustomEstimator<S extends EstimatorSettings> {
   readonly name: string;
   /** Settings with their defaults; `rllm.algorithm.estimator_args` and `--set` change them. */

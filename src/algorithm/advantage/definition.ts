@@ -33,8 +33,10 @@ export interface Estimate extends Advantages<Float64Array> {
   readonly returns?: Float64Array | undefined;
 }
 
+/** Settings of an estimator under their published names. */
 export type EstimatorSettings = Readonly<Record<string, unknown>>;
 
+/** An advantage estimator: its name, settings with defaults, what it sees at once, and its function. */
 export interface Estimator<S extends EstimatorSettings = EstimatorSettings> {
   readonly name: string;
   /** Settings with their defaults, under the published names. A setting outside this table is refused. */

@@ -8,6 +8,7 @@ import { refuseSingleton } from "./estimators/grpo_passk.ts";
 import { GROUP_MODE, ROWS_MODE } from "./kernels.ts";
 import { type AdvantageInput, type Recorded, Recorder } from "./recorder.ts";
 
+/** Advantages in GPU buffers, as a recorded estimate leaves them. */
 export interface RecordedAdvantages {
   /** f32, as `recordPolicyLoss` takes them. Per token: 0 where mask = 0, except `remax`. */
   readonly advantages: Advantages<Buffer>;

@@ -1,6 +1,7 @@
 /** Groups of trajectories (the rollouts of one prompt) as lists of rows, end to end. Members need not lie together. */
 import { forEachRow, mapRows } from "../../data/offsets.ts";
 
+/** Rows by group: trajectories of one prompt, which are compared with each other. */
 export interface Groups {
   /** Rows of group g are members[offsets[g] .. offsets[g+1]), in their own order, [G+1]. */
   readonly offsets: Uint32Array;

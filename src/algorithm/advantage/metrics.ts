@@ -9,6 +9,7 @@ import { memberRows, pick } from "./groups.ts";
 /** Whether a group teaches anything: its rewards differ, or all are at the top or at the bottom. */
 export type Difficulty = "informative" | "too_easy" | "too_hard" | "flat";
 
+/** One group's size and rewards, and whether it teaches anything. */
 export interface GroupSummary {
   readonly size: number;
   readonly rewardMean: number;

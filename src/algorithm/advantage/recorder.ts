@@ -49,6 +49,7 @@ export interface AdvantageBuffers {
   readonly rewardComponents?: Readonly<Record<string, Buffer>> | undefined;
 }
 
+/** What {@link recordAdvantages} reads: buffers on the device, and the layout of rows and groups on the host. */
 export interface AdvantageInput {
   readonly buffers: AdvantageBuffers;
   readonly groups: Groups;

@@ -40,11 +40,15 @@ export function registerEstimator<S extends EstimatorSettings>(estimator: Estima
   registry.register(estimator.name, estimator as unknown as Estimator);
 }
 
-/** @throws {ConfigError} for a name that is not registered */
+/**
+ * The estimator of that name.
+ * @throws {ConfigError} for a name that is not registered
+ */
 export function findEstimator(name: string): Estimator {
   return registry.find(name);
 }
 
+/** Names of all estimators, built-in and registered. */
 export function estimatorNames(): readonly string[] {
   return registry.names();
 }

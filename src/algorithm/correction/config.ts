@@ -162,7 +162,10 @@ export const CORRECTION_PRESETS: Readonly<Record<string, CorrectionConfig>> = {
   bypass_pg_token_icepop: { ...REINFORCE, ...ICEPOP },
 };
 
-/** @throws {ConfigError} for a name that is not a preset. */
+/**
+ * The settings of a published preset.
+ * @throws {ConfigError} for a name that is not a preset
+ */
 export function correctionPreset(name: string): CorrectionConfig {
   const preset = Object.hasOwn(CORRECTION_PRESETS, name) ? CORRECTION_PRESETS[name] : undefined;
   if (preset) return preset;

@@ -5,6 +5,7 @@ import { F32_BYTES } from "../f32.ts";
 import { type CorrectionConfig, planCorrection, type Rejection } from "./config.ts";
 import { correctionReject, correctionWeights, KINDS, REDUCTIONS } from "./kernels.ts";
 
+/** Importance weights and mask of a rollout correction, in GPU buffers. */
 export interface RecordedCorrection {
   /** f32 [T], for the loss's `isWeights`; absent without `rollout_is`. */
   readonly weights?: Buffer | undefined;

@@ -8,6 +8,7 @@ import { judge } from "./judge.ts";
 import { maskedMetrics, offPolicyMetrics, rejectionMetrics, weightMetrics } from "./metrics.ts";
 import { type CorrectionBatch, CorrectionRows, SAFETY_BOUND } from "./rows.ts";
 
+/** Importance weights, mask and metrics of a rollout correction. */
 export interface Correction {
   /** Importance weights [T], 0 where the given mask is 0; absent without `rollout_is`. */
   readonly weights?: Float64Array | undefined;

@@ -5,6 +5,7 @@ const MAX_LOG_RATIO = 20;
 /** verl clips the k3 estimate here; beyond it the token gets no gradient. */
 export const K3_BOUND = 10;
 
+/** A token's KL estimate and its slope in the log-prob. */
 export interface KlEstimate {
   readonly value: number;
   /** Derivative in the current log-prob. */
@@ -27,7 +28,10 @@ const STRAIGHT_THROUGH = 8;
 /** Published names: `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`, and each with a `+`. */
 export const KL_NAMES: readonly string[] = [...KL_CODES.keys()].flatMap((name) => [name, `${name}+`]);
 
-/** @throws {ConfigError} for a name that is not published */
+/**
+ * The number by which kernels know a KL estimate.
+ * @throws {ConfigError} for a name that is not published
+ */
 export function klCode(name: string): number {
   const base = name.endsWith("+") ? name.slice(0, -1) : name;
   const code = KL_CODES.get(base);

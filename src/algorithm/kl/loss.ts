@@ -7,6 +7,7 @@ import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } fro
 import { COUNT_EPSILON, countRows, type RowCounts, trainedTokens } from "../rows.ts";
 import { K3_BOUND, klCode, klEstimate } from "./estimate.ts";
 
+/** Which KL estimate a loss takes, and how it is aggregated. */
 export interface KlSpec extends Normalisers {
   /** `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`, or one of them with `+`. */
   readonly kl: string;
@@ -86,6 +87,7 @@ export const klValues = defineKernel({
   },
 });
 
+/** A KL loss in GPU buffers: values and gradient per token. */
 export interface RecordedKl {
   /** f32 [T] each, 0 where mask = 0. */
   readonly values: Buffer;

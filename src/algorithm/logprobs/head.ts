@@ -14,12 +14,14 @@ import {
   type TokenStatistics,
 } from "./statistics.ts";
 
+/** Log-probs from hidden states, in GPU buffers, and the way back. */
 export interface RecordedHeadLogprobs extends TokenStatistics {
   /** Gradients of the hidden states [rows, C] and of the head [V, C]; the caller releases them. */
   backward(gradient: StatisticsGradient): { readonly dhidden: Buffer; readonly dhead: Buffer };
   release(): void;
 }
 
+/** Hidden states, head matrix and targets for log-probs without materialised logits. */
 export interface HeadInput extends Shape {
   /** f32 [rows, C]. */
   readonly hidden: Buffer;

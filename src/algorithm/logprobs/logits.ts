@@ -12,6 +12,7 @@ import {
   type TokenStatistics,
 } from "./statistics.ts";
 
+/** Log-probs from logits, in GPU buffers, and the way back. */
 export interface RecordedLogprobs extends TokenStatistics {
   /** Turns the logits into their gradient, in place. */
   backward(gradient: StatisticsGradient): void;

@@ -4,6 +4,7 @@ import { forEachRow } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
 import { COUNT_EPSILON, filledRows, type RowCounts, trainedTokens } from "../rows.ts";
 
+/** The published ways to make one number of the token losses (`loss_agg_mode`). */
 export const AGGREGATION_MODES = [
   "token-mean",
   "token-sum",
@@ -12,6 +13,7 @@ export const AGGREGATION_MODES = [
   "seq-mean-token-sum-norm",
 ] as const;
 
+/** One of {@link AGGREGATION_MODES}. */
 export type AggregationMode = (typeof AGGREGATION_MODES)[number];
 
 /** Denominators of a whole optimiser step that is split over calls or ranks. Each defaults to this call's own. */

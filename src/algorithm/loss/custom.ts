@@ -7,6 +7,7 @@ import type { LossPlan, LossSettings, MetricNames, Token, TokenLoss } from "./de
 import { definePass } from "./kernels.ts";
 import { registerLoss } from "./registry.ts";
 
+/** A policy loss of your own: one function of a token, in TypeScript and optionally in WGSL. See {@link defineLoss}. */
 export interface CustomLoss<S extends LossSettings = LossSettings> {
   readonly name: string;
   /** Settings with their defaults; `rllm.algorithm.loss_args`, `--set` and a spec's `settings` change them. */

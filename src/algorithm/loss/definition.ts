@@ -62,6 +62,7 @@ export interface Selection {
   readonly high: number;
 }
 
+/** Settings of a loss under their published names. */
 export type LossSettings = Readonly<Record<string, number>>;
 
 /** The mode and normalisers of a loss that brings its own aggregation. */
@@ -92,6 +93,7 @@ export interface LossPlan {
   readonly weightsInRows?: "slope" | "all" | undefined;
 }
 
+/** A policy loss: its name, settings with defaults, and how it plans a pass. */
 export interface LossDefinition {
   readonly name: string;
   /** Settings with their defaults. A setting outside this table is refused. */

@@ -28,6 +28,7 @@ import { type LossBuffers, type Seats, seatStreams } from "./seats.ts";
 import { recordSelection } from "./selection_kernels.ts";
 import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
 
+/** A policy loss in GPU buffers: its gradient per token, and partial sums to read back. */
 export interface RecordedLoss {
   /** f32 [T], d(loss)/d(logprob); 0 where mask = 0. */
   readonly dlogprobs: Buffer;
@@ -45,11 +46,13 @@ export interface RecordedLoss {
   release(): void;
 }
 
+/** How a loss is recorded. */
 export interface RecordOptions {
   /** Tokens per dispatch, a multiple of 64. Default: what one binding holds. */
   readonly windowTokens?: number | undefined;
 }
 
+/** What {@link recordPolicyLoss} reads: buffers on the device, and the layout of rows on the host. */
 export interface DeviceLossBatch extends RecordOptions {
   readonly buffers: LossBuffers;
   /** As {@link countRows} gives them. */

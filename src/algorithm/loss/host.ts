@@ -32,6 +32,7 @@ export interface LossBatch {
   readonly entropy?: ArrayLike<number> | undefined;
 }
 
+/** A policy loss computed on the host, in float64. */
 export interface HostLoss extends LossResult {
   /** d(loss)/d(logprob), [T]; 0 where mask = 0. */
   readonly dlogprobs: Float64Array;

@@ -16,7 +16,10 @@ export function lossNames(): readonly string[] {
   return registry.names();
 }
 
-/** @throws {ConfigError} for a name that is not registered */
+/**
+ * The loss of that name.
+ * @throws {ConfigError} for a name that is not registered
+ */
 export function findLoss(name: string): LossDefinition {
   return registry.find(name);
 }

@@ -53,6 +53,7 @@ export function resolveLoss(spec: PolicyLossSpec, rows: RowCounts): ResolvedLoss
   };
 }
 
+/** A loss and its published metrics. */
 export interface LossResult {
   /** The whole loss: policy + kl_coef KL - entropy_coeff entropy. */
   readonly loss: number;

@@ -9,6 +9,7 @@ import { sum } from "../../statistics.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import { clamp } from "./definition.ts";
 
+/** Which of TRL's token weights and masks apply. */
 export interface TrlWeightOptions {
   /** Keeps this share of the trained tokens, those of highest entropy. Default 1: all. */
   readonly top_entropy_quantile?: number | undefined;

@@ -9,6 +9,7 @@ import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } fro
 import { clamp } from "./definition.ts";
 import type { LossResult } from "./resolve.ts";
 
+/** Clip range and aggregation of a critic's loss. */
 export interface ValueLossSpec extends Normalisers {
   readonly loss_agg_mode: string;
   /** How far the prediction may move from the old value. verl's default is 0.5. */
@@ -120,6 +121,7 @@ export const lossValue = defineKernel({
   },
 });
 
+/** A critic's loss in GPU buffers. */
 export interface RecordedValueLoss {
   /** f32 [T], d(loss)/d(value); 0 where mask = 0. */
   readonly dvalues: Buffer;

@@ -36,6 +36,7 @@ import { Scratch } from "../../model/scratch.ts";
 import type { Weights } from "../../model/weights.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 
+/** What a {@link LocalBackend} is made of, for programs that build the model themselves. */
 export interface LocalBackendOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;
@@ -47,11 +48,16 @@ export interface LocalBackendOptions {
   readonly fixedTo?: string;
 }
 
+/** How {@link LocalBackend.open} opens a model: an adapter or all weights, the seed, the device. */
 export interface OpenLocalOptions extends LanguageModelOptions {
   /** Default: {@link openDevice}'s choice. */
   readonly device?: Device;
 }
 
+/**
+ * Trains and samples on this machine: a language model and the policy losses on one device. {@link LocalBackend.open}
+ * opens a folder.
+ */
 export class LocalBackend implements Backend {
   readonly name = "local";
   readonly tokenizer: Tokenizer | undefined;

@@ -24,6 +24,7 @@ import { type Collect, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
+/** Address, key, model and limits of a {@link TinkerBackend}. */
 export interface TinkerOptions extends TransportOptions, SessionOptions, WantedModel {
   /** Or a function that finds it for the service's model. Absent: rollouts work on token ids alone. */
   readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>) | undefined;
@@ -58,6 +59,7 @@ interface OpenedBackend {
   readonly tokenizer?: Tokenizer | undefined;
 }
 
+/** Trains and samples on a service that speaks Tinker's protocol. {@link TinkerBackend.open} connects. */
 export class TinkerBackend implements Backend {
   readonly name = "tinker";
   readonly tokenizer: Tokenizer | undefined;

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { check } from "./reply.ts";
 import type { TinkerSession } from "./session.ts";
 
+/** Which model a service should create for training, and its adapter. */
 export interface WantedModel {
   /** The service's name of the model. */
   readonly baseModel: string;

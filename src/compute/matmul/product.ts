@@ -10,6 +10,7 @@ export interface Matrix {
   readonly stride?: number | undefined;
 }
 
+/** C = alpha op(A) op(B), added to nothing, to C or to an addend; op is the identity or the transpose. */
 export interface MatmulOptions {
   readonly m: number;
   readonly n: number;

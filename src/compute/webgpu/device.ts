@@ -21,6 +21,7 @@ const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16",
 const STORAGE_BUFFERS = 8;
 const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE: 0x80 };
 
+/** The GPU to use, and how much of its memory. */
 export interface WebGpuDeviceOptions {
   /** The host's GPU; else `navigator.gpu`, else the `webgpu` package. */
   readonly gpu?: Gpu;
@@ -28,6 +29,7 @@ export interface WebGpuDeviceOptions {
   readonly memoryBudgetBytes?: number | undefined;
 }
 
+/** The device on WebGPU, in Node, Deno and pages. {@link openDevice} opens it where an adapter answers. */
 export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
   readonly info: DeviceInfo;
   /** The WebGPU device, for hosts that share it. */

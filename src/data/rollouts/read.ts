@@ -3,6 +3,7 @@ import { ConfigError, type Source } from "../../errors.ts";
 import { RolloutsBuilder } from "./builder.ts";
 import type { Precision, RolloutRow, Rollouts } from "./rollouts.ts";
 
+/** How a file of rollouts is read. */
 export interface ReadOptions {
   /** Name of the file, for messages. */
   readonly file?: string;
@@ -83,6 +84,7 @@ function plainRow(row: Readonly<Record<string, unknown>>): RolloutRow {
   return Object.fromEntries(entries.map(([name, value]) => [name, plain(value)])) as RolloutRow;
 }
 
+/** Some whole groups of a file of rollouts that is read in parts. */
 export interface RolloutsPart {
   readonly rollouts: Rollouts;
   /** Place of each of the part's rows in the file, from 0. */

@@ -15,10 +15,12 @@ export const TOKEN_FIELDS = [
   "rollout_is_weights",
 ] as const;
 
+/** One of {@link TOKEN_FIELDS}. */
 export type TokenField = (typeof TOKEN_FIELDS)[number];
 
 /** f32 is what the device takes; f64 is for float64 references. */
 export type Precision = "f32" | "f64";
+/** Numbers per token or row, in float32 or float64. */
 export type Floats = Float32Array | Float64Array;
 
 /** N trajectories with T tokens in all. */

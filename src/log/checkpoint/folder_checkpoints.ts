@@ -9,6 +9,7 @@ import { ConfigError } from "../../errors.ts";
 import { damageOf, sealFolder, syncDirectory, syncFile } from "./seal.ts";
 import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./store.ts";
 
+/** Where a run resumes from, and how many checkpoints it keeps. */
 export interface FolderCheckpointsOptions {
   /** `auto` (the default): the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
   readonly resumeMode?: "auto" | "disable" | "resume_path";
@@ -193,7 +194,10 @@ function rank(name: string): number {
   return Number(step) - (phase === "warmup" ? 1e12 : 0);
 }
 
-/** @throws {ConfigError} when the folder is no checkpoint, or not as it was written. */
+/**
+ * Reads a checkpoint's state and verifies its files.
+ * @throws {ConfigError} when the folder is no checkpoint, or not as it was written
+ */
 export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<State>> {
   const file = join(dir, STATE_FILE);
   const text = await readFile(file, "utf8").catch(() => undefined);

@@ -9,6 +9,7 @@ import type { Episode, Step, Trajectory } from "../../data/types.ts";
 import { makeFolders } from "../folder/make_folders.ts";
 import type { Logger, LogRecord } from "../logger.ts";
 
+/** Writes every episode as a JSON file, in rLLM's folder layout. */
 export class EpisodeFiles implements Logger {
   private readonly dir: string;
 

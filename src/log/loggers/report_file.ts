@@ -7,6 +7,7 @@ import { renderPage } from "../page/render.ts";
 import { RunFolder } from "../page/run_folder.ts";
 import { REPORT_FILE, RUN_FILE, type RunFacts } from "../run_files.ts";
 
+/** Texts at the top of the page that {@link ReportFile} writes. */
 export interface ReportOptions {
   /** Default: the folder's name. */
   readonly title?: string | undefined;

@@ -14,6 +14,7 @@ import { stepOf, WandbFile, type WandbRun } from "./wandb_file.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
+/** Project, run and environment for Weights & Biases. */
 export interface WandbOptions extends Omit<WandbRun, "id" | "entity"> {
   /** The run's folder: `wandb/` in it holds what W&B keeps. */
   readonly dir: string;
@@ -59,7 +60,10 @@ function findSdk(): string | undefined {
   return undefined;
 }
 
-/** @throws {ConfigError} as `checkWandb`. */
+/**
+ * Opens the loggers for Weights & Biases.
+ * @throws {ConfigError} as `checkWandb`
+ */
 export function openWandb(options: WandbOptions): readonly Logger[] {
   const { env, dir, tell } = options;
   const mode = checkWandb(env);

@@ -2,6 +2,7 @@
 import { ConfigError, RemoteError } from "../../errors.ts";
 import type { ByteReader, FolderReader } from "./reader.ts";
 
+/** How {@link httpFolder} fetches. */
 export interface HttpFolderOptions {
   /** Default: the global `fetch`. */
   readonly fetch?: typeof fetch;
