@@ -51,7 +51,7 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^cli(\/|\.ts$)/,
   /^log\//,
   /^http\/listen\.ts$/,
-  /^serve\/checkpoint\/(checkpoints|state_folder)\.ts$/,
+  /^serve\/checkpoint\/(archive|checkpoints|state_folder)\.ts$/,
   /^compute\/webgpu\/(adapter|nap)\.ts$/,
   /^model\/files\/disk\.ts$/,
   /^node_module\.ts$/,

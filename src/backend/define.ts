@@ -1,40 +1,39 @@
-/** A backend as a plain object: three functions, and defaults for all that it leaves out. */
+/** A backend from three functions, with defaults for everything else. */
 import type { Backend, Metrics, ModelDescription } from "../contract/backend.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 
 type Required = Pick<Backend, "sample" | "forwardBackward" | "optimStep">;
 
-/** What a backend must have, and what it may have. */
+/** The required and the optional parts of a backend. */
 export interface BackendDefinition
   extends Required,
     Partial<Omit<Backend, keyof Required | "model" | "weightVersion">> {
-  /** Default: the tokenizer's vocabulary and ends, no bound on the context, no count of parameters. */
+  /** Default: the tokenizer's vocabulary and end tokens, an unlimited context, 0 parameters. */
   readonly model?: Partial<ModelDescription>;
 }
 
 const REQUIRED: readonly (keyof Required)[] = ["sample", "forwardBackward", "optimStep"];
 
 /**
- * Completes a backend. What is left out:
+ * Completes a backend. Parts that may be absent:
  *
  * | part | without it |
  * |---|---|
- * | `tokenizer` | rollouts on token ids alone, whose `model_response` is empty; text is refused when a rollout asks for it |
+ * | `tokenizer` | rollouts work on token ids, with an empty `model_response`; a rollout that needs text fails |
  * | `model` | see {@link BackendDefinition} |
- * | `logprobs` | refused when they are needed: a KL term, `bypass_mode=false`, several mini-batches |
- * | `save`, `load` | a checkpoint holds no weights (they are the service's); going on from one is refused |
- * | `freezeReference`, `close` | nothing is done |
+ * | `logprobs` | a KL term, `bypass_mode=false` and several mini-batches fail |
+ * | `save`, `load` | checkpoints hold no weights; resuming fails |
+ * | `freezeReference`, `close` | nothing happens |
  *
- * The optimiser steps are counted here, as `weightVersion`. Give a plain object: members of a class's prototype are
- * not copied.
+ * Counts the optimiser steps as `weightVersion`. Takes a plain object: members of a class's prototype are not copied.
  *
- * @throws {ConfigError} that names the function that is missing
+ * @throws {ConfigError} naming the missing function
  */
 export function defineBackend(definition: BackendDefinition): Backend {
   const { name = "custom", tokenizer } = definition;
   for (const part of REQUIRED) {
     if (typeof definition[part] === "function") continue;
-    throw new ConfigError(`Cannot define the backend ${name} as it must have the function ${part}`, {
+    throw new ConfigError(`Cannot define the backend ${name}: it has no function ${part}. Add one.`, {
       path: part,
     });
   }
@@ -50,7 +49,7 @@ export function defineBackend(definition: BackendDefinition): Backend {
   };
   const lacks = (capability: string, advice: string) => async (): Promise<never> => {
     throw new UnsupportedError(
-      `Cannot go on as the backend ${name} has no ${capability}: ${advice}, or give defineBackend one`,
+      `Cannot continue: the backend ${name} has no ${capability}. ${advice}, or pass one to defineBackend.`,
       { part: name, capability },
     );
   };
@@ -60,24 +59,24 @@ export function defineBackend(definition: BackendDefinition): Backend {
     return metrics;
   };
   const fused = definition.forwardBackwardAndOptimStep?.bind(definition);
-  const atOnce = fused && {
+  const fusedStep = fused && {
     forwardBackwardAndOptimStep: async (...args: Parameters<typeof fused>): Promise<Metrics[]> => {
       const metrics = await fused(...args);
       weightVersion++;
       return metrics;
     },
   };
-  const own = {
+  const defaults = {
     logprobs: lacks(
       "logprobs",
-      "set rllm.algorithm.kl_beta=0, rollout_correction.bypass_mode=true and training.num_minibatches=1",
+      "Set rllm.algorithm.kl_beta=0, rollout_correction.bypass_mode=true and training.num_minibatches=1",
     ),
     save: async () => {},
-    load: lacks("load", "start anew with training.resume_mode=disable"),
+    load: lacks("load", "Start again with training.resume_mode=disable"),
     close: () => {},
   };
   return {
-    ...own,
+    ...defaults,
     ...definition,
     name,
     model,
@@ -85,6 +84,6 @@ export function defineBackend(definition: BackendDefinition): Backend {
       return weightVersion;
     },
     optimStep,
-    ...atOnce,
+    ...fusedStep,
   };
 }

@@ -8,7 +8,7 @@ import type { Policy } from "../../src/task/rollout.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
 import { TableBackend } from "../fixtures/table_backend.ts";
 
-/** The table's three functions and its tokenizer: all that a backend must bring to train on text. */
+/** The table's three functions and its tokenizer: the minimum for training on text. */
 function threeFunctions() {
   const table = new TableBackend(LETTERS);
   const backend = defineBackend({
@@ -22,7 +22,7 @@ function threeFunctions() {
 
 const SHORT = { ...LETTER_SETTINGS, trainer: { total_batches: 4, test_freq: 2 } };
 
-test("three functions train exactly as the whole backend does", async () => {
+test("three functions train exactly as the complete backend does", async () => {
   const { table, backend } = threeFunctions();
   const whole = letterRun({ settings: SHORT });
   await train(whole.run);
@@ -36,7 +36,7 @@ test("three functions train exactly as the whole backend does", async () => {
   });
 });
 
-test("optimiser steps that are taken at once with their gradients are counted too", async () => {
+test("fused optimiser steps count too", async () => {
   const { table, backend: plain } = threeFunctions();
   const definition = {
     tokenizer: table.tokenizer,
@@ -82,25 +82,25 @@ test("without a tokenizer, rollouts on token ids train and text is refused", asy
   );
 });
 
-/** Right where the first token of the answer is that of the question. */
+/** 1 if the first token of the answer is that of the question. */
 async function answerIds(task: Task, policy: Policy): Promise<number> {
   const id = LETTERS.indexOf(task.instruction);
   const { response_ids } = await policy.complete([id]);
   return Number(response_ids[0] === id);
 }
 
-test("what is left out is refused when it is needed, not before", async () => {
+test("a missing part fails when it is needed, not before", async () => {
   const of = (algorithm: object) =>
     train(letterRun({ settings: { ...SHORT, algorithm }, backend: threeFunctions().backend }).run);
-  await expect(of({ kl_beta: 0.1 })).rejects.toThrow(/the backend custom has no logprobs: set .*kl_beta=0/);
-  await expect(threeFunctions().backend.load("/nowhere")).rejects.toThrow(/no load: .*resume_mode=disable/);
+  await expect(of({ kl_beta: 0.1 })).rejects.toThrow(/the backend custom has no logprobs\. Set .*kl_beta=0/);
+  await expect(threeFunctions().backend.load("/nowhere")).rejects.toThrow(/no load\. .*resume_mode=disable/);
   await expect(threeFunctions().backend.save("/nowhere")).resolves.toBeUndefined();
 });
 
-test("a missing function and a taken name are told at once", () => {
+test("a missing function and a taken name fail at once", () => {
   const { backend } = threeFunctions();
   expect(() => defineBackend({ ...backend, name: "half", optimStep: undefined as never })).toThrow(
-    /backend half .* must have the function optimStep/,
+    /backend half: it has no function optimStep/,
   );
   expect(() => registerBackend("tinker", () => backend)).toThrow(/backend tinker: the name is taken/);
 });

@@ -39,7 +39,7 @@ describe("refused with a status and what to do", () => {
       "weights_info",
       { tinker_path: "tinker://a:train:0/weights/b" },
       404,
-      /there is none/,
+      /it does not exist/,
     ],
     ["bytes that are not protobuf", "forward_backward", Uint8Array.of(255, 255, 255), 422, /protobuf/],
     [
@@ -241,7 +241,7 @@ describe("failures of accepted requests, in the category user", () => {
     const save = (seq_id: number, overwrite: boolean) =>
       server.result("save_weights", { model_id: id, seq_id, path: "kept", overwrite });
     expect((await save(seq, false)).json.path).toBe(`tinker://${id}/weights/kept`);
-    expect((await save(seq + 1, false)).json.error).toContain("there is a checkpoint of that name");
+    expect((await save(seq + 1, false)).json.error).toContain("there is already a checkpoint of that name");
     expect((await save(seq + 2, true)).json.path).toBe(`tinker://${id}/weights/kept`);
   });
 });

@@ -40,7 +40,7 @@ test("a prompt in several chunks is one row", async () => {
   });
 });
 
-test("text where a loss's number belongs is refused by its key", async () => {
+test("text instead of a number in loss_fn_config is refused by its key", async () => {
   const read = decodeForwardBackward(sdkMessage("ppo_text_in_config"));
   await expect(read).rejects.toThrow(/reduction.*number \(sum\)/);
 });
@@ -61,12 +61,12 @@ describe("encodeSamples() writes the SDK's bytes", () => {
     { tokens: [7], logprobs: [0], finish_reason: "length", weight_version: 0 },
   ] as const;
 
-  test("of sequences alone", () => {
+  test("of sequences only", () => {
     const request = { promptLogprobs: false, topkPromptLogprobs: 0, prompt: [1, 2] };
     expect(hex(encodeSamples(request, { sequences }))).toBe(hex(sdkMessage("samples")));
   });
 
-  test("with what was asked of the prompt", () => {
+  test("with the requested log-probs of the prompt", () => {
     const scores = {
       logprobs: Float32Array.of(Number.NaN, -0.75),
       top: { tokens: Uint32Array.of(0, 0, 5, 6), logprobs: Float32Array.of(0, 0, -0.25, -1.5) },
@@ -77,7 +77,7 @@ describe("encodeSamples() writes the SDK's bytes", () => {
   });
 });
 
-test("a damaged request is refused and nothing else: cut off at every byte, and 4,000 mutations", async () => {
+test("a damaged request is refused: truncated at every byte, and 4,000 mutations", async () => {
   const good = sdkMessage("ppo_config_v2");
   const next = uniform(5);
   const damaged = [

@@ -1,4 +1,4 @@
-/** Who waits for whom: sessions share the device by work, and a server that stops saves before all else. */
+/** Fair sharing of the device between sessions, and a stopping server that saves first. */
 import { describe, expect, test, vi } from "vitest";
 import { backward, draw, openServer, step, type TestServer } from "./tinker_client.ts";
 
@@ -8,7 +8,7 @@ async function sampler(server: TestServer, number = 0): Promise<string> {
   return (await server.post("create_sampling_session", body)).json.sampling_session_id;
 }
 
-/** Holds the device until it is let go, with one request of a further client in hand. */
+/** Holds the device until released, with one request of another client running. */
 async function held(server: TestServer): Promise<() => void> {
   let release = () => {};
   const other = await sampler(server);
@@ -21,7 +21,7 @@ async function held(server: TestServer): Promise<() => void> {
   return release;
 }
 
-/** Batches of samples that the device ran, the one in hand included, before the request's result was there. */
+/** Sampling batches that ran before the request's result, the running one included. */
 async function batchesUntil(server: TestServer, request: string, release: () => void): Promise<number> {
   const { futures } = server.service;
   const settle = futures.settle.bind(futures);
@@ -60,7 +60,7 @@ describe("behind 600 requests of another client", () => {
     expect(await batchesUntil(server, trains.json.request_id, release)).toBeLessThanOrEqual(3);
   });
 
-  test("and its full queue is no reason to refuse others", async () => {
+  test("its full queue does not refuse other clients", async () => {
     const server = await openServer({ limits: { queuedSamples: 600, queuedBySession: 500 } });
     await held(server);
     const [greedy, second, modest] = [await sampler(server), await sampler(server), await sampler(server)];
@@ -75,8 +75,8 @@ describe("behind 600 requests of another client", () => {
   });
 });
 
-describe("a server that stops", () => {
-  test("saves first: what waits is refused, and the batch in hand is given up", async () => {
+describe("a stopping server", () => {
+  test("saves first, refuses waiting requests, and aborts the running batch", async () => {
     const server = await openServer();
     const id = await server.model();
     await server.result("optim_step", step(id, 1));
@@ -87,7 +87,7 @@ describe("a server that stops", () => {
     waiting.push(await server.post("forward_backward", backward(id, { seq: 2 })));
     waiting.push(await server.post("optim_step", step(id, 9)));
     const before = server.engine.calls.length;
-    // The device is not let go: only what is in hand can be given up.
+    // The device stays held, so the running batch must be aborted.
     const stopped = server.service.stop();
     server.engine.gate = Promise.resolve();
     await stopped;
@@ -102,7 +102,7 @@ describe("a server that stops", () => {
     expect(server.service.futures.pending).toBe(0);
   });
 
-  test("saves the step that was in hand", async () => {
+  test("saves the running step", async () => {
     const server = await openServer();
     const id = await server.model();
     let release = () => {};
@@ -118,7 +118,7 @@ describe("a server that stops", () => {
     expect(server.service.checkpoints.list(id)[0]!.name).toBe("unsaved-step-1");
   });
 
-  test("says what it could not save, saves the rest, and stops", async () => {
+  test("logs what it could not save, saves the rest, and stops", async () => {
     const lines: string[] = [];
     const server = await openServer({ log: (line) => lines.push(line) });
     const ids = [await server.model(), await server.model()];
@@ -131,7 +131,7 @@ describe("a server that stops", () => {
     ]);
   });
 
-  test("weights for a sampler are no checkpoint to resume from: the step is kept all the same", async () => {
+  test("saves a step that exists only as sampler weights, which cannot be resumed", async () => {
     const server = await openServer();
     const id = await server.model();
     await server.result("optim_step", step(id, 1));

@@ -1,4 +1,4 @@
-/** What clients may keep and ask for: nothing grows without bound, and no value breaks what comes after it. */
+/** Limits: nothing that clients send grows without bound or breaks later requests. */
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { draw, openServer, step, type TestServer } from "./tinker_client.ts";
 
@@ -39,12 +39,12 @@ describe("a training client that cannot be made leaves nothing behind", () => {
       0, 0, 0,
     ]);
     expect(service.sessions.find(session_id).asked.size).toBe(0);
-    // Its number is free again.
+    // Its number can be used again.
     const again = { session_id, model_seq_id: 0, base_model: "toy", lora_config };
     expect((await server.result("create_model", again)).json.model_id).toBe(`${session_id}:train:0`);
   });
 
-  test("beyond the most there may be, until one is unloaded; a number is used once", async () => {
+  test("is refused beyond the limit until another is unloaded; a number is used once", async () => {
     const server = await openServer({ limits: { models: 2 } });
     const session_id = await server.session();
     const make = async (model_seq_id: number) =>
@@ -63,7 +63,7 @@ describe("a training client that cannot be made leaves nothing behind", () => {
   });
 });
 
-test("samplers of a session: the one used longest ago gives way", async () => {
+test("the least recently used sampler of a session is dropped beyond the limit", async () => {
   const server = await openServer({ limits: { samplers: 3 } });
   const session = await server.session();
   const ids = [];
@@ -80,7 +80,7 @@ test("samplers of a session: the one used longest ago gives way", async () => {
 });
 
 describe("when all sessions are taken", () => {
-  test("one that is silent gives way, one without training first; its training is kept", async () => {
+  test("a silent one is ended, one without training first; unsaved training is kept", async () => {
     vi.useFakeTimers({ toFake: ["Date"] });
     const server = await openServer({ limits: { sessions: 3, idleMs: 60_000 } });
     const trains = await server.session();
@@ -103,7 +103,7 @@ describe("when all sessions are taken", () => {
   });
 });
 
-test("what an ended session had waiting is not run", async () => {
+test("waiting requests of an ended session do not run", async () => {
   const server = await openServer();
   const session = await server.session();
   const id = await sampler(server, session);
@@ -121,7 +121,7 @@ test("what an ended session had waiting is not run", async () => {
   expect(server.engine.calls.filter((call) => call.startsWith("sample"))).toEqual(["sample 1"]);
 });
 
-test("user_metadata that could be neither saved nor shown is refused before anything is changed", async () => {
+test("oversized user_metadata is refused before anything changes", async () => {
   const server = await openServer();
   const session_id = await server.session();
   const model_id = await server.model(session_id);
@@ -158,7 +158,7 @@ describe("values", () => {
     });
   });
 
-  test("a ttl that is changed to 1e15 seconds: 422", async () => {
+  test("a change to a ttl of 1e15 seconds: 422", async () => {
     const server = await openServer();
     const model_id = await server.model();
     await server.result("save_weights", { model_id, seq_id: 1, path: "a" });
@@ -179,7 +179,7 @@ describe("values", () => {
     const server = await openServer();
     const id = await sampler(server, await server.session());
     const { status, json } = await server.post("asample", draw(id, 0, { sampling_params: params }));
-    // Where the body alone says too much, it need not be read to its end.
+    // A body beyond the limits is refused before it is parsed.
     if (status !== 200) return expect([413, 422]).toContain(status);
     expect((await server.retrieve(json.request_id)).json).toEqual({
       error: expect.stringMatching(message),
@@ -188,7 +188,7 @@ describe("values", () => {
   });
 });
 
-test("an archive's address is no good once the checkpoint is gone", async () => {
+test("an archive's URL stops working when its checkpoint is deleted", async () => {
   const server = await openServer();
   const model_id = await server.model();
   await server.result("save_weights", { model_id, seq_id: 1, path: "a" });

@@ -9,7 +9,7 @@ import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { runServeLoad } from "../fixtures/serve_load.ts";
 
-/** Small enough for the cpu device, with the tokens that the load's prompts are of. */
+/** Small enough for the cpu device, with the tokens of the prompts. */
 const CONFIG: ModelConfig = {
   architecture: "llama",
   vocabSize: 512,
@@ -33,7 +33,7 @@ const POLICY_BYTES = 2 ** 19;
 const MOST_COPIES = 8;
 const COPY_BYTES = 200_000;
 
-test("64 clients that sample and two that train: no error, all served alike, results let go", async () => {
+test("64 sampling and two training clients: no error, equal shares, results freed", async () => {
   const root = await mkdtemp(join(tmpdir(), "grpu-serve-load-"));
   const device = await openDevice({ device: "cpu" });
   const folder = join(root, "model");

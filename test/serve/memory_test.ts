@@ -4,7 +4,7 @@ import { backward, draw, openServer, step } from "./tinker_client.ts";
 
 const MEBI = 2 ** 20;
 
-test("a training client's batches are let go when they have run", async () => {
+test("a training client's batches are freed when they have run", async () => {
   const server = await openServer({ limits: { resultBytes: MEBI } });
   const id = await server.model();
   const targets = Array.from({ length: 50_000 }, (_, t) => t % 97);
@@ -22,7 +22,7 @@ test("a training client's batches are let go when they have run", async () => {
   expect((await train(80)) - before).toBeLessThan(8 * MEBI);
 });
 
-test("small results count with what is kept about them, and repeats are forgotten with them", async () => {
+test("small results count with their bookkeeping, and repeats are forgotten with them", async () => {
   const budget = 64 * 1024;
   const server = await openServer({ limits: { resultBytes: budget } });
   const id = await server.model();

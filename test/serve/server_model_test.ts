@@ -124,7 +124,7 @@ class Play {
       ...(isTraining && { overwrite: it.overwrite }),
     });
     if (this.alive(path) && !(isTraining && it.overwrite)) {
-      expect(json.error, path).toContain("there is a checkpoint of that name");
+      expect(json.error, path).toContain("there is already a checkpoint of that name");
       return;
     }
     expect(json.path, json.error).toBe(`tinker://${path}`);

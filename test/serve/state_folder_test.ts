@@ -1,4 +1,4 @@
-/** The server's state folder: what is damaged is kept and named, what fails is tried again, nothing ends the server. */
+/** The state folder: damage is kept and reported, failures are tried again, and neither stops the server. */
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { parsePath } from "../../src/serve/checkpoint/record.ts";
 import { openServer } from "./tinker_client.ts";
 
-/** Calls of these functions fail while a path that they are given matches. */
+/** Calls of these functions fail for matching paths. */
 const refused = vi.hoisted(() => ({ calls: [] as string[], path: /^$/, code: "EROFS" }));
 vi.mock("node:fs/promises", async (original) => {
   const real = await original<typeof import("node:fs/promises")>();
@@ -54,7 +54,7 @@ const content = (text: string) => ({
 });
 const weights = (dir: string) => readFile(join(dir, "adapter_model.safetensors"), "utf8");
 
-/** What the next server finds. */
+/** The state that the next server finds. */
 async function reopened(root: string, before: Checkpoints) {
   before.close();
   const log: string[] = [];
@@ -63,14 +63,14 @@ async function reopened(root: string, before: Checkpoints) {
   return { store, log };
 }
 
-describe("a record that cannot be read", () => {
+describe("an unreadable record", () => {
   test.each<[string, (text: string) => string]>([
     ["one changed byte", (text) => text.replace("{", "[")],
     ["another run's", (text) => text.replaceAll(RUN, "../../x")],
     ["another checkpoint's", (text) => text.replace('"name": "a"', '"name": "b"')],
-    ["a time that is none", (text) => text.replace(/"time": "[^"]*"/, '"time": 7')],
+    ["an invalid time", (text) => text.replace(/"time": "[^"]*"/, '"time": 7')],
     ["metadata of 10,000 levels", (text) => text.replace(/}\s*$/, `, "userMetadata": ${deep(10_000)}}`)],
-    ["nothing", () => ""],
+    ["an empty file", () => ""],
   ])("%s: the weights stay, the log names it, the rest is there", async (_, damage) => {
     const root = await folder();
     const { dir, store: first } = await saved(root, ["a", "c"]);
@@ -81,7 +81,7 @@ describe("a record that cannot be read", () => {
     expect(store.list().map(({ name }) => name)).toEqual(["c"]);
     expect(log).toEqual([expect.stringContaining(join(SESSION, "train-0", "weights", "a"))]);
     await expect(store.sweep()).resolves.toBeUndefined();
-    // Its name may be used again: what it held is set aside then, and stays so.
+    // A save under its name sets the damaged folder aside.
     await store.save(pathOf("a"), content("new"));
     expect(await weights(dir("a"))).toBe("new");
     expect(await weights(dir("a~unreadable"))).toBe("a");
@@ -89,7 +89,7 @@ describe("a record that cannot be read", () => {
     expect(await weights(dir("a~unreadable"))).toBe("a");
   });
 
-  test("of a run: its checkpoints are listed, the pages answer, the run is a bad row", async () => {
+  test("of a run: its checkpoints are listed, the pages answer, the run is listed as corrupted", async () => {
     const root = await folder();
     (await saved(root, ["a"])).store.close();
     await writeFile(join(root, SESSION, "train-0", "run.json"), "{");
@@ -106,7 +106,7 @@ describe("a record that cannot be read", () => {
 
 const deep = (levels: number) => `${'{"a":'.repeat(levels)}1${"}".repeat(levels)}`;
 
-describe("a save that was cut short", () => {
+describe("an interrupted save", () => {
   test.each<[string, (dir: (name: string) => string) => Promise<void>, string | undefined]>([
     ["while writing", (dir) => mkdir(dir(".partial-x")), "old"],
     [
@@ -117,7 +117,7 @@ describe("a save that was cut short", () => {
       },
       "old",
     ],
-    ["after the old one stood aside", (dir) => rename(dir("a"), dir(".partial-x.old")), "old"],
+    ["after the old one was renamed", (dir) => rename(dir("a"), dir(".partial-x.old")), "old"],
     [
       "between the two renames",
       async (dir) => {
@@ -142,8 +142,8 @@ describe("a save that was cut short", () => {
 
 const recordOf = (dir: string) => readFile(join(dir, "checkpoint.json"), "utf8");
 
-describe("a disk that refuses", () => {
-  test("the sweep: the others go, one line is logged, and the next sweep tries again", async () => {
+describe("a disk error", () => {
+  test("in the sweep: other checkpoints are deleted, one line is logged, and the next sweep tries again", async () => {
     const root = await folder();
     const { store, log, dir } = await saved(root, ["a", "b"], 0.001);
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -156,7 +156,7 @@ describe("a disk that refuses", () => {
     expect(await readdir(dir(""))).toEqual([]);
   });
 
-  test("a deletion by a client: the row stays, and the client hears why", async () => {
+  test("in a client's deletion: the checkpoint stays listed, and the client gets the reason", async () => {
     const root = await folder();
     (await saved(root, ["a"])).store.close();
     const server = await openServer({ root });
@@ -170,7 +170,7 @@ describe("a disk that refuses", () => {
     expect((await server.get("checkpoints")).json.checkpoints).toHaveLength(1);
   });
 
-  test("a deletion that ends half-way is gone for clients, and ended later", async () => {
+  test("halfway through a deletion: the checkpoint is gone for clients and deleted later", async () => {
     const root = await folder();
     const { store, dir } = await saved(root, ["a"]);
     refuse(["rm"], { path: /\.deleted-/ });
@@ -182,7 +182,7 @@ describe("a disk that refuses", () => {
     expect(await readdir(dir(""))).toEqual([]);
   });
 
-  test("a save: what was there stays, under its name", async () => {
+  test("in a save: the old checkpoint stays under its name", async () => {
     const root = await folder();
     const { store, dir } = await saved(root, ["a"]);
     refuse(["rename"], { path: /\.partial-[^.]*$/ });
@@ -191,7 +191,7 @@ describe("a disk that refuses", () => {
     expect(await readdir(dir(""))).toEqual(["a"]);
   });
 
-  test("a state folder that cannot be made is named, with the reason", async () => {
+  test("when the state folder is made: the error names it and the reason", async () => {
     const file = join(await folder(), "file");
     await writeFile(file, "");
     const nowhere = ["/proc/grpu-nowhere/x", join(file, "x")];
@@ -200,17 +200,17 @@ describe("a disk that refuses", () => {
   });
 });
 
-test("a run whose record cannot be written is not listed", async () => {
+test("a run without a written record is not listed", async () => {
   const { store } = await saved(await folder(), []);
   const id = `${SESSION}:train:1`;
-  // biome-ignore lint/suspicious/noExplicitAny: a record that no JSON can hold
+  // biome-ignore lint/suspicious/noExplicitAny: a record that is not valid JSON
   const cyclic: any = {};
   cyclic.self = cyclic;
   await expect(store.putRun({ ...run, id, userMetadata: cyclic })).rejects.toThrow();
   expect(store.allRuns().map((it) => it.id)).toEqual([RUN]);
 });
 
-test("others may read neither the state folder nor what is in it", async () => {
+test("other users can read neither the state folder nor its content", async () => {
   const root = join(await folder(), "state");
   await mkdir(join(root, SESSION), { recursive: true });
   await chmod(root, 0o755);
@@ -225,7 +225,7 @@ test("others may read neither the state folder nor what is in it", async () => {
     expect(((await stat(file)).mode & 0o777).toString(8), file).toBe("600");
 });
 
-test("a folder that holds other things keeps its mode", async () => {
+test("a folder with other content keeps its mode", async () => {
   const root = await folder();
   await chmod(root, 0o755);
   await writeFile(join(root, "notes.txt"), "");
@@ -234,18 +234,18 @@ test("a folder that holds other things keeps its mode", async () => {
   expect(((await stat(join(root, SESSION))).mode & 0o777).toString(8)).toBe("700");
 });
 
-test("an expired checkpoint is gone before the sweep", async () => {
+test("an expired checkpoint cannot be found even before the sweep", async () => {
   vi.useFakeTimers({ toFake: ["Date"] });
   onTestFinished(() => void vi.useRealTimers());
   const { store } = await saved(await folder(), ["a"], 60);
   expect(store.find(pathOf("a")).record.name).toBe("a");
   vi.setSystemTime(Date.now() + 60_000);
-  expect(() => store.find(pathOf("a"))).toThrow(/there is none, or it has expired/);
+  expect(() => store.find(pathOf("a"))).toThrow(/it does not exist or has expired/);
   expect(store.list()).toEqual([]);
   expect(store.has(pathOf("a"))).toBe(false);
 });
 
-test("a second server is refused the folder as long as the first one has it", async () => {
+test("a second server cannot open the folder while the first one uses it", async () => {
   const root = await folder();
   const { store } = await saved(root, ["a"]);
   const second = Checkpoints.open(root);

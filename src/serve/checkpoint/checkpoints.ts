@@ -1,8 +1,5 @@
-/**
- * Checkpoints by their tinker:// paths, on disk: what one server has saved the next one finds. A record is shown only
- * after it has been written.
- */
-import { mkdir, mkdtemp, open, readdir } from "node:fs/promises";
+/** Checkpoints on disk by their tinker:// paths, found again by the next server. Records are listed once they are written. */
+import { mkdir, mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { FolderLock } from "../../log/folder/lock.ts";
 import { writeFolder } from "../../model/files/disk.ts";
@@ -28,22 +25,18 @@ import {
   replaceFolder,
   type State,
 } from "./state_folder.ts";
-import { tarHeader, tarPadding, tarTrailer } from "./tar.ts";
-
-/** Not part of the weights that others read. */
-const PRIVATE = /^(checkpoint\.json|base\.json|optimizer\.safetensors)$/;
 
 export class Checkpoints {
   readonly root: string;
-  /** What could not be read, and stays on disk as it is. */
+  /** Unreadable records; they stay on disk unchanged. */
   readonly damage: readonly Damage[];
   private readonly runs: Map<string, RunRecord>;
   private readonly records: Map<string, CheckpointRecord>;
   private readonly log: (line: string) => void;
   private readonly lock: FolderLock;
-  /** Folders that are left to delete. */
+  /** Folders that could not be deleted yet. */
   private readonly leftOver = new Set<string>();
-  private readonly said = new Set<string>();
+  private readonly logged = new Set<string>();
   private changes: Promise<unknown> = Promise.resolve();
 
   private constructor(root: string, of: State & { log: (line: string) => void; lock: FolderLock }) {
@@ -56,9 +49,9 @@ export class Checkpoints {
   }
 
   /**
-   * Opens the folder, made when absent, locks it until {@link close}, and reads what is there.
-   * @param options.log one line for each thing that cannot be read or deleted.
-   * @throws ConfigError where there can be no such folder, or another server uses it.
+   * Creates the folder if it is absent, locks it until {@link close}, and reads its records.
+   * @param options.log takes a line for each thing that cannot be read or deleted
+   * @throws ConfigError for a folder that cannot be used, or that another server uses.
    */
   static async open(root: string, options: { log?: (line: string) => void } = {}): Promise<Checkpoints> {
     await openStateFolder(root);
@@ -66,16 +59,16 @@ export class Checkpoints {
     const lock = await FolderLock.take(root, {
       advice: "Stop that server, or give this one another folder.",
       setting: "--checkpoints",
-      // The command line itself may hold a key.
+      // Not the whole command line, which may hold a key.
       command: "grpu serve tinker",
     });
     const store = new Checkpoints(root, { ...(await readState(root)), log, lock });
     for (const { path, reason } of store.damage)
-      log(`cannot read ${path} in ${root}: ${reason}. It stays as it is; mend it and restart the server.`);
+      log(`cannot read ${path} in ${root}: ${reason}. It stays unchanged; repair it and restart the server.`);
     return store;
   }
 
-  /** Lets another server have the folder. Nothing may be saved any more. */
+  /** Unlocks the folder for another server. Nothing may be saved afterwards. */
   close(): void {
     this.lock.releaseNow();
   }
@@ -88,7 +81,7 @@ export class Checkpoints {
     const run = this.runs.get(id);
     if (run) return run;
     const damage = this.damage.find((it) => it.run === id);
-    const why = damage ? `${damage.path} cannot be read (${damage.reason})` : "there is none of that id";
+    const why = damage ? `${damage.path} cannot be read (${damage.reason})` : "no run has that id";
     throw new Refusal(404, `Cannot find the training run ${id}: ${why}.`);
   }
 
@@ -103,7 +96,7 @@ export class Checkpoints {
     this.runs.set(run.id, run);
   }
 
-  /** The newest first; of one run or of all. */
+  /** The checkpoints of one run or of all, newest first. */
   list(run?: string): CheckpointRecord[] {
     const records = [...this.records.values()].filter(
       (record) => (run === undefined || record.run === run) && !isExpired(record),
@@ -116,19 +109,20 @@ export class Checkpoints {
     return record !== undefined && !isExpired(record);
   }
 
-  /** @throws Refusal 404 where there is none, or it has expired. */
+  /** @throws Refusal 404 for a checkpoint that does not exist or has expired. */
   find(path: CheckpointPath): { readonly dir: string; readonly record: CheckpointRecord } {
     const record = this.records.get(formatPath(path));
     if (record && !isExpired(record)) return { dir: this.folder(path), record };
     throw new Refusal(
       404,
-      `Cannot find the checkpoint ${formatPath(path)}: there is none, or it has expired.`,
+      `Cannot find the checkpoint ${formatPath(path)}: it does not exist or has expired.`,
     );
   }
 
   /**
-   * Saves what `write` puts into an empty folder. It is there whole or not at all; one that it replaces stays until then.
-   * @throws Refusal 400 where there is one of that path already and `overwrite` is not set.
+   * Saves what `write` puts into an empty folder. The checkpoint appears complete or not at all; until then the one that
+   * it replaces stays.
+   * @throws Refusal 400 if the path is taken and `overwrite` is not set.
    */
   async save(
     path: CheckpointPath,
@@ -143,11 +137,11 @@ export class Checkpoints {
     if (!contents.overwrite && this.has(path))
       throw new Refusal(
         400,
-        `Cannot save ${formatPath(path)}: there is a checkpoint of that name. Choose another, or overwrite it.`,
+        `Cannot save ${formatPath(path)}: there is already a checkpoint of that name. Choose another name, or set overwrite.`,
       );
     const parent = join(this.runFolder(path.run), path.kind);
     await this.makeFolder(parent);
-    // For this user alone, as mkdtemp makes folders.
+    // mkdtemp makes folders that only this user can read.
     const partial = await onDisk("save the checkpoint", parent, mkdtemp(join(parent, PARTIAL)));
     try {
       await contents.write(partial);
@@ -164,7 +158,7 @@ export class Checkpoints {
       await this.inTurn(() => this.publish(record, partial));
       return record;
     } finally {
-      this.leave(await deleted(partial));
+      this.deleteLater(await deleted(partial));
     }
   }
 
@@ -172,11 +166,11 @@ export class Checkpoints {
     const [key, dir] = [formatPath(record), this.folder(record)];
     const isKnown = this.records.has(key);
     const replaced = replaceFolder(dir, { by: partial, isKnown });
-    this.leave(await onDisk("save the checkpoint", dir, replaced));
+    this.deleteLater(await onDisk("save the checkpoint", dir, replaced));
     this.records.set(key, record);
   }
 
-  /** Changes what is said of a checkpoint. `ttlSeconds` null: it never expires. */
+  /** Changes the record of a checkpoint. With `ttlSeconds` null it never expires. */
   change(
     path: CheckpointPath,
     to: { isPublic?: boolean; ttlSeconds?: number | null },
@@ -194,45 +188,27 @@ export class Checkpoints {
     });
   }
 
-  /** @throws ConfigError where the disk refuses: the checkpoint is then still there. */
+  /** @throws ConfigError if the disk refuses; the checkpoint then still exists. */
   remove(path: CheckpointPath): Promise<void> {
     return this.inTurn(() => this.removeKnown(this.find(path)));
   }
 
   private async removeKnown({ dir, record }: { dir: string; record: CheckpointRecord }): Promise<void> {
     await this.lock.check();
-    this.leave(await onDisk(`delete ${formatPath(record)}`, dir, removeFolder(dir)));
+    this.deleteLater(await onDisk(`delete ${formatPath(record)}`, dir, removeFolder(dir)));
     this.records.delete(formatPath(record));
   }
 
-  /** Deletes what has expired. What cannot be deleted is said once, and tried again the next time. Never rejects. */
+  /** Deletes expired checkpoints. Failures are logged once and tried again by the next sweep. Never rejects. */
   async sweep(): Promise<void> {
     for (const [key, record] of this.records)
       if (isExpired(record))
         await this.inTurn(async () => {
-          // A client may have changed or replaced it meanwhile.
+          // A client may have changed or replaced it while this waited.
           const now = this.records.get(key);
           if (now && isExpired(now)) await this.removeKnown({ dir: this.folder(now), record: now });
-        }).catch((error: Error) => this.sayOnce(error.message));
+        }).catch((error: Error) => this.logOnce(error.message));
     for (const dir of this.leftOver) if ((await deleted(dir)) === undefined) this.leftOver.delete(dir);
-  }
-
-  /** The checkpoint's weights as others read them (PEFT's files for an adapter), as a tar archive. */
-  async *archive(path: CheckpointPath): AsyncGenerator<Uint8Array> {
-    const { dir } = this.find(path);
-    for (const name of (await readdir(dir)).sort()) {
-      if (PRIVATE.test(name)) continue;
-      const file = await open(join(dir, name));
-      try {
-        const { size } = await file.stat();
-        yield tarHeader(name, size);
-        for await (const chunk of file.createReadStream({ autoClose: false })) yield chunk as Uint8Array;
-        yield tarPadding(size);
-      } finally {
-        await file.close();
-      }
-    }
-    yield tarTrailer();
   }
 
   private async putRecord(record: CheckpointRecord, dir: string): Promise<void> {
@@ -240,22 +216,22 @@ export class Checkpoints {
     await writeFolder(dir, [{ name: RECORD, content: json(record), mode: 0o600 }]);
   }
 
-  /** Changes to what is on disk go one after another. */
+  /** Runs changes on disk one after another. */
   private inTurn<T>(change: () => Promise<T>): Promise<T> {
     const done = this.changes.then(change);
     this.changes = done.catch(() => {});
     return done;
   }
 
-  private leave(dir: string | undefined): void {
+  private deleteLater(dir: string | undefined): void {
     if (dir === undefined) return;
     this.leftOver.add(dir);
-    this.sayOnce(`cannot delete ${dir}: it is tried again every half minute.`);
+    this.logOnce(`cannot delete ${dir}: trying again every half minute.`);
   }
 
-  private sayOnce(line: string): void {
-    if (!this.said.has(line)) this.log(line);
-    this.said.add(line);
+  private logOnce(line: string): void {
+    if (!this.logged.has(line)) this.log(line);
+    this.logged.add(line);
   }
 
   private async makeFolder(dir: string): Promise<void> {

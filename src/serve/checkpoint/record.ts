@@ -1,36 +1,14 @@
-/** What a checkpoint and a training client leave on disk as JSON, and the tinker:// paths that name them. */
+/** The JSON records of checkpoints and training runs on disk, and the tinker:// paths that name them. */
 import { z } from "zod";
-import type { TrainerConfig } from "../../contract/engine.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
 export type CheckpointKind = "weights" | "sampler_weights";
 
-/** What a tinker:// path says. */
+/** The parts of a tinker:// path. */
 export interface CheckpointPath {
   readonly run: string;
   readonly kind: CheckpointKind;
   readonly name: string;
-}
-
-export interface CheckpointRecord extends CheckpointPath {
-  /** ISO 8601, as every time here. */
-  readonly time: string;
-  readonly expiresAt?: string | undefined;
-  readonly isPublic: boolean;
-  readonly bytes: number;
-  readonly step: number;
-  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
-}
-
-/** A training client, as it is remembered. */
-export interface RunRecord {
-  readonly id: string;
-  readonly session: string;
-  readonly baseModel: string;
-  readonly config: TrainerConfig;
-  readonly userMetadata?: Readonly<Record<string, unknown>> | undefined;
-  readonly created: string;
-  readonly lastRequest: string;
 }
 
 /** Highest number of a training client in its session: nine digits, as in {@link parsePath}. */
@@ -38,7 +16,7 @@ export const MOST_MODEL_NUMBER = 999_999_999;
 const RUN = /^([A-Za-z0-9][A-Za-z0-9-]{0,63}):train:(\d{1,9})$/;
 const RUN_FOLDER = /^train-(\d{1,9})$/;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-/** Of what a client wants remembered; characters as JSON. */
+/** Limits of user_metadata; characters as JSON. */
 export const METADATA_LIMITS = { characters: 64 * 1024, levels: 32 };
 
 /** `tinker://RUN/weights/NAME`. */
@@ -57,12 +35,12 @@ export function parsePath(path: string): CheckpointPath {
   );
 }
 
-/** @throws Refusal 400 for a name that is no plain file name. */
+/** @throws Refusal 400 for a name that is not a plain file name. */
 export function checkName(name: string): string {
   if (isName(name)) return name;
   throw new Refusal(
     400,
-    `Cannot save under the name ${JSON.stringify(name.slice(0, 200))}: use 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first.`,
+    `Cannot save under the name ${JSON.stringify(name.slice(0, 200))}: use 1 to 128 letters, digits, dots, dashes and underscores, starting with a letter or digit.`,
   );
 }
 
@@ -70,10 +48,11 @@ export function isName(name: string): boolean {
   return NAME.test(name);
 }
 
-/** Folders of a run below the state folder. @throws Refusal 404 for an id that names no run. */
+/** The folders of a run within the state folder. @throws Refusal 404 for an id of another form. */
 export function foldersOfRun(run: string): readonly [session: string, train: string] {
   const [, session, number] = RUN.exec(run) ?? [];
-  if (session === undefined) throw new Refusal(404, `Cannot find the training run ${run.slice(0, 200)}.`);
+  if (session === undefined)
+    throw new Refusal(404, `Cannot find the training run ${run.slice(0, 200)}: no run has that id.`);
   return [session, `train-${number}`];
 }
 
@@ -85,20 +64,20 @@ export function runOfFolders(session: string, train: string): string | undefined
 }
 
 /**
- * Checks what a client wants remembered with its session, run or checkpoint.
- * @throws Refusal 422 for metadata that is too deep or too long to be shown and saved.
+ * Checks the metadata of a session, run or checkpoint.
+ * @throws Refusal 422 for metadata that is too deep or too long to save.
  */
 export function checkMetadata(metadata: unknown): void {
   if (!isShallow(metadata, METADATA_LIMITS.levels))
     throw new Refusal(
       422,
-      `Cannot keep user_metadata: it is nested deeper than ${METADATA_LIMITS.levels} levels.`,
+      `Cannot accept user_metadata: it is nested deeper than ${METADATA_LIMITS.levels} levels.`,
     );
   const { length } = JSON.stringify(metadata ?? null);
   if (length > METADATA_LIMITS.characters)
     throw new Refusal(
       422,
-      `Cannot keep user_metadata: it may hold ${METADATA_LIMITS.characters} characters as JSON (${length}).`,
+      `Cannot accept user_metadata: it may have ${METADATA_LIMITS.characters} characters as JSON (${length}).`,
     );
 }
 
@@ -110,7 +89,8 @@ function isShallow(value: unknown, levels: number): boolean {
 const metadata = z.record(z.string(), z.unknown()).refine((it) => isShallow(it, METADATA_LIMITS.levels), {
   message: `nested deeper than ${METADATA_LIMITS.levels} levels`,
 });
-const time = z.string().refine((it) => !Number.isNaN(Date.parse(it)), { message: "no time" });
+/** ISO 8601. */
+const time = z.string().refine((it) => !Number.isNaN(Date.parse(it)), { message: "not a time" });
 const count = z.number().int().min(0);
 
 const CHECKPOINT = z.object({
@@ -125,7 +105,7 @@ const CHECKPOINT = z.object({
   userMetadata: metadata.optional(),
 });
 
-const RUN_SHAPE = z.object({
+const RUN_RECORD = z.object({
   id: z.string(),
   session: z.string(),
   baseModel: z.string(),
@@ -141,7 +121,11 @@ const RUN_SHAPE = z.object({
   lastRequest: time,
 });
 
-/** @throws Error that says why the text is no record of the checkpoint at this path. */
+export type CheckpointRecord = Readonly<z.output<typeof CHECKPOINT>>;
+/** A training client. */
+export type RunRecord = Readonly<z.output<typeof RUN_RECORD>>;
+
+/** @throws Error with the reason why the text is not the record of the checkpoint at this path. */
 export function readCheckpointRecord(text: string, at: CheckpointPath): CheckpointRecord {
   const record = readRecord(CHECKPOINT, text);
   if (formatPath(record) !== formatPath(at))
@@ -149,9 +133,9 @@ export function readCheckpointRecord(text: string, at: CheckpointPath): Checkpoi
   return record;
 }
 
-/** @throws Error that says why the text is no record of this run. */
+/** @throws Error with the reason why the text is not the record of this run. */
 export function readRunRecord(text: string, id: string): RunRecord {
-  const record = readRecord(RUN_SHAPE, text);
+  const record = readRecord(RUN_RECORD, text);
   if (record.id !== id) throw new Error(`it is the record of ${record.id.slice(0, 200)}`);
   return record;
 }

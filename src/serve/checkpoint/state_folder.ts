@@ -1,6 +1,7 @@
 /**
- * The server's state folder: `SESSION/train-N/run.json`, and a folder for each checkpoint with `checkpoint.json`, which
- * is written last. A name with a dot in front is work that was cut short, `NAME~unreadable` one that was set aside.
+ * The server's state folder: `SESSION/train-N/run.json`, and a folder per checkpoint with `checkpoint.json`, which is
+ * written last. A name with a leading dot is unfinished work; `NAME~unreadable` is a damaged checkpoint whose name was
+ * needed.
  */
 import { chmod, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
@@ -21,20 +22,20 @@ import {
 export const RECORD = "checkpoint.json";
 export const RUN_RECORD = "run.json";
 const KINDS: readonly CheckpointKind[] = ["weights", "sampler_weights"];
-/** A save that is under way, then what it replaces. */
+/** An unfinished save, and the suffix of the checkpoint that it replaces. */
 export const PARTIAL = ".partial-";
 const REPLACED = ".old";
 const DELETED = ".deleted-";
 const UNREADABLE = "~unreadable";
-/** Names in the state folder that the server gives: sessions, and the lock. */
+/** The server's own names in the state folder: sessions, and the lock. */
 const OURS = /^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\.owner\.json.*)$/;
 
-/** Something in the state folder that could not be read: it stays as it is. */
+/** Something unreadable in the state folder, which stays unchanged. */
 export interface Damage {
   /** Relative to the state folder. */
   readonly path: string;
   readonly reason: string;
-  /** The training run whose record it is. */
+  /** The training run, if this is its record. */
   readonly run?: string;
 }
 
@@ -44,15 +45,15 @@ export interface State {
   readonly damage: Damage[];
 }
 
-/** Makes the state folder, for this user alone. @throws ConfigError that names it, where that cannot be. */
+/** Makes the state folder, readable for this user alone. @throws ConfigError that names the folder. */
 export async function openStateFolder(root: string): Promise<void> {
   makeFolders(root, { act: "keep checkpoints", mode: 0o700 });
   const entries = await onDisk("read the checkpoints", root, readdir(root));
-  // A folder that holds other things too (a home, say) keeps its mode; what is the server's in it gets its own.
+  // A folder with other content (a home, for instance) keeps its mode; only the server's folders in it change theirs.
   if (entries.every((name) => OURS.test(name))) await chmod(root, 0o700).catch(() => {});
 }
 
-/** Reads what is there, and finishes what was cut short. Nothing that cannot be read is changed. */
+/** Reads all records and finishes unfinished work. Unreadable folders are not changed. */
 export async function readState(root: string): Promise<State> {
   const state: State = { runs: new Map(), records: new Map(), damage: [] };
   const list = (dir: string) => foldersIn(dir, (reason) => state.damage.push(damageAt(root, dir, reason)));
@@ -82,7 +83,7 @@ async function readRun(state: State, at: Place): Promise<void> {
     const dir = join(at.dir, kind);
     const each = async (name: string, read: (dir: string) => Promise<void>) =>
       read(join(dir, name)).catch((cause) => state.damage.push(damageAt(at.root, join(dir, name), cause)));
-    // What stands aside is older than what was to replace it, and comes after it in this order.
+    // In this order a finished save comes before the older checkpoint that it replaces.
     for (const name of (await at.list(dir)).filter((it) => it.startsWith(".")).sort())
       await each(name, (it) => finish(it, { ...at, kind }));
     for (const name of (await at.list(dir)).filter((it) => !it.startsWith(".")))
@@ -95,11 +96,11 @@ async function readRun(state: State, at: Place): Promise<void> {
 
 async function readRecord(dir: string, { run, kind }: { run: string; kind: CheckpointKind }) {
   const name = basename(dir);
-  if (!isName(name)) throw new Error("it was set aside, or has a name that no checkpoint has");
+  if (!isName(name)) throw new Error("it was set aside, or its name is not a checkpoint's");
   return readCheckpointRecord(await readFile(join(dir, RECORD), "utf8"), { run, kind, name });
 }
 
-/** Ends a deletion, or a save: a whole checkpoint takes its place where that is free. One without a record is no loss. */
+/** Finishes a deletion or a save: a complete checkpoint moves to its place if that is free; any other folder is deleted. */
 async function finish(dir: string, of: { run: string; kind: CheckpointKind }): Promise<void> {
   const name = basename(dir);
   if (name.startsWith(DELETED)) return rm(dir, { recursive: true, force: true });
@@ -118,11 +119,11 @@ async function finish(dir: string, of: { run: string; kind: CheckpointKind }): P
 function damageAt(root: string, path: string, cause: unknown): Damage {
   const { code, message } = cause as NodeJS.ErrnoException;
   const missing = basename(path) === RUN_RECORD ? "it is missing" : `it has no ${RECORD}`;
-  const known: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user may not read it" };
+  const known: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user must not read it" };
   return { path: relative(root, path) || ".", reason: known[code ?? ""] ?? code ?? message };
 }
 
-/** Names of the folders in a folder; none where there is no such folder. */
+/** Names of the folders in a folder; none if it does not exist. */
 async function foldersIn(dir: string, failed: (cause: unknown) => void): Promise<string[]> {
   const entries = await readdir(dir, { withFileTypes: true }).catch((cause) => {
     if (cause.code !== "ENOENT") failed(cause);
@@ -139,7 +140,7 @@ async function exists(path: string): Promise<boolean> {
   return (await stat(path).catch(unlessMissing)) !== undefined;
 }
 
-/** Keeps a finished checkpoint's files from others, and adds them up. */
+/** Makes a finished checkpoint's files readable for this user alone. @returns their size in bytes. */
 export async function closeFiles(dir: string): Promise<number> {
   let sum = 0;
   for (const name of await readdir(dir)) {
@@ -150,8 +151,8 @@ export async function closeFiles(dir: string): Promise<number> {
 }
 
 /**
- * Puts `by` in the place of `dir`. What stood there goes once the new one is in place where the server knows it
- * (`isKnown`), and is set aside otherwise.
+ * Replaces the folder `dir` with `by`. The old folder is then deleted if the server knows its content (`isKnown`), and
+ * set aside otherwise.
  * @returns the folder that could not be deleted, if any.
  */
 export async function replaceFolder(
@@ -177,8 +178,8 @@ async function freeName(wanted: string): Promise<string> {
 }
 
 /**
- * Takes a folder away whole, then deletes it.
- * @returns the folder that is left to delete, if any. @throws the disk's error where it stays as it was.
+ * Renames a folder, then deletes it, so that it disappears at once.
+ * @returns the folder that could not be deleted, if any. @throws the disk's error if the folder is unchanged.
  */
 export async function removeFolder(dir: string): Promise<string | undefined> {
   const name = `${DELETED}${basename(dir)}-${crypto.randomUUID().slice(0, 8)}`;
@@ -187,7 +188,7 @@ export async function removeFolder(dir: string): Promise<string | undefined> {
   return deleted(doomed);
 }
 
-/** @returns the folder, where it cannot be deleted. */
+/** @returns the folder if it cannot be deleted. */
 export async function deleted(dir: string): Promise<string | undefined> {
   return rm(dir, { recursive: true, force: true }).then(
     () => undefined,
@@ -195,7 +196,7 @@ export async function deleted(dir: string): Promise<string | undefined> {
   );
 }
 
-/** @throws ConfigError in words where the disk refuses. */
+/** @throws ConfigError that describes the disk's error. */
 export async function onDisk<T>(act: string, file: string, work: Promise<T>): Promise<T> {
   return work.catch((cause) => {
     throw fileError(cause, { act, file }) ?? cause;

@@ -1,7 +1,7 @@
-/** The parts of a tar archive (POSIX ustar) of plain files. */
+/** The parts of a tar archive (POSIX ustar) of regular files. */
 
 const BLOCK = 512;
-/** Sizes from here on do not fit the octal field and are written in base 256. */
+/** Sizes from here on exceed the octal field and are written in base 256. */
 const OCTAL_SIZE_LIMIT = 8 ** 11;
 
 /** @param name at most 100 bytes of ASCII. */
@@ -30,7 +30,7 @@ function putSize(header: Uint8Array, size: number): void {
   for (let i = 11, rest = size; i > 0; i--, rest = Math.floor(rest / 256)) header[124 + i] = rest % 256;
 }
 
-/** What fills up a file's last block. */
+/** Fills the last block of a file. */
 export function tarPadding(size: number): Uint8Array {
   return new Uint8Array((BLOCK - (size % BLOCK)) % BLOCK);
 }

@@ -1,5 +1,6 @@
 /** The routes that list, publish, expire, delete and export checkpoints. */
 import type { Context } from "hono";
+import { archive } from "../checkpoint/archive.ts";
 import { type CheckpointPath, parsePath } from "../checkpoint/record.ts";
 import { type RequestContext, type Routes, readRequest } from "../protocol/bodies.ts";
 import { Refusal } from "../protocol/outcome.ts";
@@ -62,12 +63,12 @@ function addArchives(app: Routes, { checkpoints }: TinkerService): void {
     const known = archives.get(c.req.param("token"));
     if (!known || known.until < Date.now())
       throw new Refusal(404, "Cannot find the archive: its URL is wrong or has expired. Request a new one.");
-    checkpoints.find(known.path);
+    const { dir } = checkpoints.find(known.path);
     const headers = {
       "Content-Type": "application/x-tar",
       "Content-Disposition": `attachment; filename="${known.path.name}.tar"`,
     };
-    return new Response(streamOf(checkpoints.archive(known.path)), { headers });
+    return new Response(streamOf(archive(dir)), { headers });
   });
 }
 
