@@ -1,4 +1,4 @@
-/** Data sets that a module makes, and what tells one data set from another. */
+/** Data sets that a module makes, and the mark by which a checkpoint recognises its data. */
 import { ConfigError } from "../errors.ts";
 import { type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
@@ -12,25 +12,25 @@ export type DatasetRow = Readonly<Record<string, unknown>>;
 /** The rows of a data set, in order; they may arrive over time. */
 export type DatasetRows = Iterable<DatasetRow> | AsyncIterable<DatasetRow>;
 
-/** Rows (finitely many), or a function that makes those of a split, at once or later. */
+/** Finitely many rows, or a function of the split that returns them or a promise of them. */
 export type Dataset = DatasetRows | ((split: Split) => DatasetRows | Promise<DatasetRows>);
 
 export interface DatasetOptions extends PromptOptions {
-  /** The registered name: in messages and ids, and the source of rows that name none. */
+  /** The registered name: used in messages and ids, and as the source of rows that name none. */
   readonly name: string;
   readonly split: Split;
 }
 
 /**
- * One task a row.
- * @throws {ConfigError} naming the row that is no object or has no prompt, or when there is no row.
+ * Makes one task of each row.
+ * @throws {ConfigError} for a row that is not an object or has no prompt, naming the row; for a data set without rows
  */
 export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions): Promise<Task[]> {
   const { name, split, ...prompt } = options;
   const rows = typeof dataset === "function" ? await dataset(split) : dataset;
   if (!isIterable(rows)) {
     throw new ConfigError(
-      `Cannot use the data set ${name} as it must give an array or an iterable of rows: ${typeof rows}`,
+      `Cannot use the data set ${name}: it must be an array or an iterable of rows (${typeof rows}).`,
       { path: `data.${split}_files` },
     );
   }
@@ -38,7 +38,7 @@ export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions
   for await (const row of rows) {
     const index = tasks.length;
     if (typeof row !== "object" || row === null) {
-      throw new ConfigError(`Cannot read the row as it is no object: ${String(row)}`, {
+      throw new ConfigError(`Cannot read the row: it is not an object (${String(row)}).`, {
         file: name,
         line: index + 1,
       });
@@ -46,9 +46,10 @@ export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions
     tasks.push(taskFromRow(row, { ...prompt, file: name, line: index + 1, index }));
   }
   if (tasks.length > 0) return tasks;
-  throw new ConfigError(`Cannot use the data set ${name} as it has no rows for ${split}`, {
-    path: `data.${split}_files`,
-  });
+  throw new ConfigError(
+    `Cannot use the data set ${name}: it has no rows for ${split}. Return at least one, or name other files.`,
+    { path: `data.${split}_files` },
+  );
 }
 
 function isIterable(value: unknown): value is DatasetRows {
@@ -57,15 +58,16 @@ function isIterable(value: unknown): value is DatasetRows {
   );
 }
 
-/** What a checkpoint keeps of the data it was trained on: the order of a run is a function of these rows. */
+/** Kept in checkpoints: the order of a run is a function of its rows, so a resumed run must see the same ones. */
 export interface DataMark {
   readonly rows: number;
-  /** Of every task's id, prompt and fields, in order. */
+  /** Of every task's id, prompt and fields, in order; 16 hexadecimal digits. */
   readonly hash: string;
 }
 
+/** The mark of tasks: equal for equal tasks in the same order. */
 export function markOf(tasks: readonly Task[]): DataMark {
-  // FNV-1a over two lanes: 64 bits, in a page as well.
+  // FNV-1a in two 32-bit lanes: pages have no synchronous hash.
   let [a, b] = [0x811c9dc5, 0x01000193];
   for (const task of tasks) {
     const text = JSON.stringify(task, (_, value) => (typeof value === "bigint" ? `${value}n` : value));

@@ -12,13 +12,13 @@ type Name = keyof typeof KEYWORDS;
 
 const NAMES = Object.keys(KEYWORDS) as Name[];
 
-/** A validation set is a `validation` split or, where there is none, a `test` split. */
+/** Split names by preference: a folder without `validation` validates on `test`. */
 const WANTED: Readonly<Record<Split, readonly Name[]>> = { train: ["train"], val: ["validation", "test"] };
 
 /**
- * The files of a split. Where no name tells a split, all of them.
+ * The files of a split, or all files where no name contains a split.
  * @param paths relative to the folder, with forward slashes
- * @returns nothing when the names tell splits and the wanted one is not among them
+ * @returns an empty list when names contain splits, and not the wanted one
  */
 export function filesOfSplit(paths: readonly string[], split: Split): readonly string[] {
   const named = new Map(paths.map((path) => [path, splitName(path)]));
@@ -27,7 +27,7 @@ export function filesOfSplit(paths: readonly string[], split: Split): readonly s
   return paths.filter((path) => found !== undefined && named.get(path) === found);
 }
 
-/** A folder's name goes before a file's: `train/test_questions.jsonl` is training data. */
+/** The first part of the path that names a split counts: `train/test_questions.jsonl` is training data. */
 function splitName(path: string): Name | undefined {
   const parts = path.replace(/\.[^./]*$/, "").split("/");
   for (const part of parts) {
@@ -37,7 +37,7 @@ function splitName(path: string): Name | undefined {
   return undefined;
 }
 
-/** As a word of its own: `train-00000-of-00002`, `my_train`, not `trainer`. */
+/** Matches whole words: `train-00000-of-00002`, `my_train`, not `trainer`. */
 function hasKeyword(part: string, keywords: readonly string[]): boolean {
   const words = part.toLowerCase().split(/[-._ 0-9]+/);
   return keywords.some((keyword) => words.includes(keyword));

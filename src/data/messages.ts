@@ -1,16 +1,16 @@
-/** Messages of a conversation as they come from outside: rows of a data file, bodies of requests. */
+/** Reads the messages of a conversation from a data file or a request. */
 import type { ChatMessage, ToolCall } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 
 /**
  * Messages in the form that chat templates read: content is text (parts are joined), the arguments of tool calls are
- * values, and `developer` is `system`.
- * @throws {ConfigError} naming the message that is none.
+ * values instead of JSON text, and the role `developer` becomes `system`.
+ * @throws {ConfigError} for anything but a list of messages, naming the wrong one
  */
 export function readMessages(value: unknown): ChatMessage[] {
   if (!Array.isArray(value) || value.length === 0) {
     throw new ConfigError(
-      `Cannot read the messages as they must be a list with at least one: ${brief(value)}`,
+      `Cannot read the messages: they must be a list with at least one message (${brief(value)}).`,
     );
   }
   return value.map(readMessage);
@@ -18,16 +18,16 @@ export function readMessages(value: unknown): ChatMessage[] {
 
 function readMessage(value: unknown, index: number): ChatMessage {
   const fail = (rule: string, at: unknown): never => {
-    throw new ConfigError(`Cannot read message ${index} as ${rule}: ${brief(at)}`);
+    throw new ConfigError(`Cannot read message ${index}: ${rule} (${brief(at)}).`);
   };
   if (typeof value !== "object" || value === null) return fail("it must be {role, content}", value);
   const { role, content, tool_calls, ...others } = value as Record<string, unknown>;
-  if (typeof role !== "string") return fail("its role must be a text", role);
+  if (typeof role !== "string") return fail("its role must be a string", role);
   const calls = tool_calls === undefined || tool_calls === null ? undefined : readCalls(tool_calls);
   if (calls === null)
     return fail("its tool_calls must be a list of {function: {name, arguments}}", tool_calls);
   const text = textOf(content, { isOptional: role === "assistant" });
-  if (text === undefined) return fail("its content must be a text, or parts of type text", content);
+  if (text === undefined) return fail("its content must be a string, or parts of type text", content);
   return {
     ...others,
     role: role === "developer" ? "system" : role,
@@ -44,7 +44,7 @@ function textOf(content: unknown, { isOptional }: { isOptional: boolean }): stri
   return texts.every((text) => typeof text === "string") ? texts.join("") : undefined;
 }
 
-/** `null` when the calls are no calls. */
+/** Null for anything but a list of calls. */
 function readCalls(value: unknown): ToolCall[] | null {
   if (!Array.isArray(value)) return null;
   const calls = value.map((call): ToolCall | null => {
@@ -55,7 +55,7 @@ function readCalls(value: unknown): ToolCall[] | null {
   return calls.every((call) => call !== null) ? calls : null;
 }
 
-/** Arguments travel as JSON text and are rendered as values. What is no JSON stays as it is. */
+/** Arguments arrive as JSON text and are rendered as values. Other text stays text. */
 function parsed(value: unknown): unknown {
   if (typeof value !== "string") return value ?? {};
   try {

@@ -1,5 +1,12 @@
 /** Rows packed end to end: row i holds the tokens offsets[i] .. offsets[i+1]; offsets is [N+1]. */
 
+/** Offsets of rows of these lengths, [N+1]. */
+export function offsetsOf(lengths: readonly number[]): Uint32Array {
+  const offsets = new Uint32Array(lengths.length + 1);
+  for (const [row, length] of lengths.entries()) offsets[row + 1] = offsets[row]! + length;
+  return offsets;
+}
+
 /** Calls `of` for every row, in order, with its tokens first <= t < end. */
 export function forEachRow(
   offsets: ArrayLike<number>,

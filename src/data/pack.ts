@@ -1,16 +1,17 @@
 /**
- * Trajectories into rows of tokens. A multi-step trajectory whose every prompt repeats what came before becomes one
- * row: each prefix is read once, and only response tokens are trained on. Where a prompt departs from what came before
- * (an edited history, say) a new row begins.
+ * Packs trajectories into rows of tokens. A multi-step trajectory in which every prompt repeats all tokens before it
+ * becomes one row: each prefix is computed once, and only response tokens are trained on. A prompt that differs from the
+ * tokens before it (an edited history) starts a new row.
  */
 import type { PackedTokens } from "../contract/backend.ts";
+import { offsetsOf, totalTokens } from "./offsets.ts";
 import type { RewardedTrajectory, Step, TrajectoryGroup } from "./types.ts";
 
 /** The rows of one batch, end to end. Per-token arrays are [T], per-row arrays [N]. */
 export interface PackedRows extends PackedTokens {
   /** 1 = a response token. */
   readonly mask: Uint32Array;
-  /** As sampled; 0 where the mask is 0. */
+  /** Of the sampler; 0 where mask = 0. */
   readonly rolloutLogprobs: Float32Array;
   /** Index into `trajectories`, [N]. */
   readonly trajectoryOfRow: Uint32Array;
@@ -21,7 +22,7 @@ export interface PackedRows extends PackedTokens {
   /** Step of the trajectory that each token came with, [T]. */
   readonly stepOfToken: Uint32Array;
   /** Advantages that steps carried; absent when no trained token has one. */
-  readonly givenAdvantages?: GivenAdvantages;
+  readonly givenAdvantages?: GivenAdvantages | undefined;
 }
 
 /** Advantages that steps carried, by token. */
@@ -75,7 +76,7 @@ function startsWith(tokens: readonly number[], prefix: readonly number[]): boole
   return prefix.length <= tokens.length && prefix.every((token, i) => token === tokens[i]);
 }
 
-/** Packs every trajectory of every group. The first token of a row is never trained on: nothing comes before it. */
+/** Packs every trajectory of every group. The first token of a row is never trained on: nothing predicts it. */
 export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows {
   const trajectories: RewardedTrajectory[] = [];
   const groupOfTrajectory: number[] = [];
@@ -101,22 +102,20 @@ export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows
 }
 
 function concatenate(rows: readonly Row[]) {
-  const offsets = new Uint32Array(rows.length + 1);
-  rows.forEach((row, i) => {
-    offsets[i + 1] = offsets[i]! + row.tokens.length;
-  });
-  const total = offsets[rows.length]!;
+  const offsets = offsetsOf(rows.map((row) => row.tokens.length));
+  const total = totalTokens(offsets);
   const tokens = new Uint32Array(total);
   const mask = new Uint32Array(total);
   const rolloutLogprobs = new Float32Array(total);
   const stepOfToken = new Uint32Array(total);
-  rows.forEach((row, i) => {
-    tokens.set(row.tokens, offsets[i]);
-    mask.set(row.mask, offsets[i]);
-    rolloutLogprobs.set(row.logprobs, offsets[i]);
-    stepOfToken.set(row.steps, offsets[i]);
-    mask[offsets[i]!] = 0;
-  });
+  for (const [i, row] of rows.entries()) {
+    const first = offsets[i]!;
+    tokens.set(row.tokens, first);
+    mask.set(row.mask, first);
+    rolloutLogprobs.set(row.logprobs, first);
+    stepOfToken.set(row.steps, first);
+    mask[first] = 0;
+  }
   const given = rows.flatMap((row) => row.advantages);
   const isGiven = Uint8Array.from(given, (advantage) => (advantage === undefined ? 0 : 1));
   const values = Float32Array.from(given, (advantage) => advantage ?? 0);

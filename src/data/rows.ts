@@ -1,4 +1,4 @@
-/** Rows of a data file into tasks. */
+/** Makes tasks of the rows of a data file. */
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import { readMessages } from "./messages.ts";
@@ -6,16 +6,16 @@ import type { Task } from "./types.ts";
 
 /** How a row's prompt is read. */
 export interface PromptOptions {
-  /** Field that holds it: a text, or a list of messages. Default `prompt`; `instruction` and `question` are tried after it. */
+  /** Field that holds the prompt, as text or a list of messages; then `instruction` and `question` are tried. Default `prompt`. */
   readonly promptKey?: string;
-  /** `messages` makes one user message of a prompt that is text. Default `plaintext`. */
+  /** `messages` turns a text prompt into one user message. Default `plaintext`. */
   readonly promptType?: "plaintext" | "messages";
-  /** Put before conversations that have no system message. */
+  /** Inserted before conversations without a system message. */
   readonly systemPrompt?: string | undefined;
 }
 
 export interface RowOptions extends PromptOptions {
-  /** For messages, and the source of rows that name none. */
+  /** Used in error messages, and as the source of rows that name none. */
   readonly file: string;
   /** `data_source` of rows that name none. Default: the file's name. */
   readonly source?: string | undefined;
@@ -26,8 +26,8 @@ type Row = Readonly<Record<string, unknown>>;
 const OTHER_PROMPT_KEYS = ["instruction", "question"];
 
 /**
- * One JSON object a line; empty lines are skipped.
- * @throws {ConfigError} naming the line that is no JSON object or has no prompt.
+ * One task per line, each a JSON object; empty lines are skipped.
+ * @throws {ConfigError} for a line that is not a JSON object or has no prompt, naming it; for a file without rows
  */
 export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
   const tasks: Task[] = [];
@@ -37,24 +37,29 @@ export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
     tasks.push(taskFromRow(row, { ...options, line: i + 1, index: tasks.length }));
   });
   if (tasks.length > 0) return tasks;
-  throw new ConfigError("Cannot use the data file as it has no rows", { file: options.file });
+  throw noRows(options.file);
+}
+
+function noRows(file: string): ConfigError {
+  return new ConfigError("Cannot use the data file: it has no rows. Add some, or name another file.", {
+    file,
+  });
 }
 
 /**
- * One task a row of a Parquet file (compressions as hyparquet reads them: none, Snappy).
- * @throws {ConfigError} naming the row that has no prompt.
+ * One task per row of a Parquet file, uncompressed or with Snappy.
+ * @throws {ConfigError} for a row without a prompt, naming it; for a file that is not Parquet or has no rows
  */
 export async function tasksFromParquet(file: ArrayBuffer, options: RowOptions): Promise<Task[]> {
   if (!isParquet(file))
-    throw new ConfigError("Cannot read the file as Parquet: it must begin and end with PAR1", {
+    throw new ConfigError("Cannot read the file as Parquet: it does not begin and end with PAR1.", {
       file: options.file,
     });
   const { parquetReadObjects } = await import("hyparquet");
   const rows = await parquetReadObjects({ file }).catch((cause: Error) => {
-    throw new ConfigError(`Cannot read the Parquet file: ${cause.message}`, { file: options.file });
+    throw new ConfigError(`Cannot read the Parquet file: ${cause.message}.`, { file: options.file });
   });
-  if (rows.length === 0)
-    throw new ConfigError("Cannot use the data file as it has no rows", { file: options.file });
+  if (rows.length === 0) throw noRows(options.file);
   return rows.map((row, index) => taskFromRow(plain(row) as Row, { ...options, line: index + 1, index }));
 }
 
@@ -76,13 +81,16 @@ function parseRow(line: string, at: { file: string; line: number }): Row {
   try {
     row = JSON.parse(line);
   } catch (cause) {
-    throw new ConfigError(`Cannot read the row as it is not JSON: ${(cause as Error).message}`, at);
+    throw new ConfigError(`Cannot read the row: it is not JSON (${(cause as Error).message}).`, at);
   }
   if (typeof row === "object" && row !== null && !Array.isArray(row)) return row as Row;
-  throw new ConfigError(`Cannot read the row as it is no JSON object: ${line.slice(0, 80)}`, at);
+  throw new ConfigError(`Cannot read the row: it is not a JSON object (${line.slice(0, 80)}).`, at);
 }
 
-/** @throws {ConfigError} when the row has no prompt, or one that is no list of messages. */
+/**
+ * The task of one row.
+ * @throws {ConfigError} for a row without a prompt, or with a list that holds anything but messages
+ */
 export function taskFromRow(row: Row, options: RowOptions & { line?: number; index: number }): Task {
   const { file, line, index, promptKey = "prompt" } = options;
   const key = [promptKey, ...OTHER_PROMPT_KEYS].find(
@@ -91,7 +99,7 @@ export function taskFromRow(row: Row, options: RowOptions & { line?: number; ind
   if (key === undefined) {
     const fields = Object.keys(row).join(", ");
     throw new ConfigError(
-      `Cannot make a task of the row as it has no field "${promptKey}" with a text or messages (it has ${fields}). Name the field with data.prompt_key.`,
+      `Cannot make a task of the row: it has no field "${promptKey}" with text or messages (it has ${fields}). Name the field with data.prompt_key.`,
       { file, line },
     );
   }
@@ -105,7 +113,7 @@ export function taskFromRow(row: Row, options: RowOptions & { line?: number; ind
   };
 }
 
-/** `undefined` for a text that stays one. */
+/** Undefined for a prompt that stays text. */
 function messagesOf(prompt: unknown, options: RowOptions & { line?: number }): ChatMessage[] | undefined {
   const { promptType, systemPrompt, file, line } = options;
   if (typeof prompt === "string" && promptType !== "messages") return undefined;

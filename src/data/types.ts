@@ -21,21 +21,21 @@ export type TerminationReason = (typeof TERMINATION_REASONS)[number];
 
 /** One problem to solve. */
 export interface Task {
-  /** Names the task in logs and errors. Two rows with one id are still two tasks. */
+  /** Names the task in logs and errors. Rows that share an id are separate tasks. */
   readonly id: string;
-  /** The prompt as text; of a conversation, its last user message. */
+  /** The prompt as text; the last user message of a conversation. */
   readonly instruction: string;
   /** The prompt as a conversation, for the model's chat template. */
   readonly messages?: readonly ChatMessage[];
-  /** The whole row: the answer, the source, whatever the evaluator needs. */
+  /** The whole row: the answer, the source, and everything else that the evaluator needs. */
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/** One call of the model: what it read, what it wrote, and what that was worth. */
+/** One call of the model: prompt, response and reward. */
 export interface Step {
   readonly prompt_ids: readonly number[];
   readonly response_ids: readonly number[];
-  /** Of each response token, as sampled. */
+  /** Log-prob of each response token at sampling time. */
   readonly logprobs: readonly number[];
   readonly prompt?: string;
   /** The conversation that was rendered, and the reply. */
@@ -47,23 +47,23 @@ export interface Step {
   readonly reward: number;
   readonly done: boolean;
   /**
-   * Given by the workflow instead of an estimator: one for the step, or one per response token, each a finite number.
-   * Absent or null: none; 0 is an advantage like any other. Counts with `use_precomputed_advantage` alone.
+   * Advantage from the workflow instead of an estimator: one for the step, or one per response token, each finite.
+   * Absent or null: none; 0 is an advantage. Used only with `use_precomputed_advantage`.
    */
   readonly advantage?: number | readonly number[] | null | undefined;
-  /** Optimiser steps the weights had seen. */
+  /** Optimiser steps in the weights that sampled it. */
   readonly weight_version?: number;
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 
 /** One agent's run through an episode. */
 export interface Trajectory {
-  /** Unique in the run, and readable: it is what errors name. */
+  /** Unique in the run; errors name the trajectory by it. */
   readonly uid: string;
   /** The agent's name: the role under which rewards and advantages are reported. */
   readonly name: string;
   readonly steps: readonly Step[];
-  /** Null: the reward of the last step counts. */
+  /** Null: the reward of the last step. */
   readonly reward: number | null;
   readonly signals?: Readonly<Record<string, number>> | undefined;
   readonly metadata?: Readonly<Record<string, unknown>>;
@@ -71,10 +71,10 @@ export interface Trajectory {
 
 /** One attempt at a task. */
 export interface Episode {
-  /** `<task id>:<rollout index>`, for people; the two parts are fields of their own. */
+  /** `<task id>:<rollout index>`, for people; programs read the two fields. */
   readonly id: string;
   readonly task: Task;
-  /** Place of the task in the batch: what groups attempts, so that equal ids never merge. */
+  /** Place of the task in the batch. Attempts are grouped by it, because ids may repeat. */
   readonly task_index: number;
   readonly rollout_index: number;
   readonly termination_reason: TerminationReason;
@@ -96,7 +96,7 @@ export interface TrajectoryGroup {
   readonly metadata: readonly GroupMember[];
 }
 
-/** A trajectory whose reward is known to be a finite number. */
+/** A trajectory with a finite reward. */
 export interface RewardedTrajectory extends Trajectory {
   readonly reward: number;
 }

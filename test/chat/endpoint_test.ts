@@ -156,7 +156,7 @@ describe("the openai package", () => {
       /Cannot use response_format.*: only text is supported/,
     );
     await expect(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] })).rejects.toThrow(
-      /message 0 as its content must be a text/,
+      /message 0: its content must be a string/,
     );
     expect(refused()).toBeUndefined();
     const missing: Response = await fetch(`${baseURL}/embeddings`, { method: "POST", body: "{}" });

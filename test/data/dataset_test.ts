@@ -22,9 +22,9 @@ test.each<[string, Dataset]>([
 });
 
 test.each<[string, unknown, RegExp]>([
-  ["no row", [], /data set sums as it has no rows for train/],
-  ["no iterable", 7, /must give an array or an iterable of rows: number/],
-  ["a row that is no object", [ROWS[0], "x"], /no object: x \(sums:2\)/],
+  ["no row", [], /data set sums: it has no rows for train/],
+  ["a number", 7, /must be an array or an iterable of rows \(number\)/],
+  ["a row that is not an object", [ROWS[0], "x"], /not an object \(x\)\. \(sums:2\)/],
   ["a row without a prompt", [{ text: "x" }], /no field "prompt" .*\(it has text\).* \(sums:1\)/],
 ])("tasksFromDataset() refuses %s", async (_, dataset, message) => {
   await expect(tasksFromDataset(dataset as Dataset, { name: "sums", split: "train" })).rejects.toThrow(

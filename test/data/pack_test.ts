@@ -116,8 +116,8 @@ test("tasksFromJsonl() keeps the row, its id and its source", () => {
 });
 
 test.each([
-  ["not json", /line.*|not JSON.*sums.jsonl:2/],
-  ["[1]", /no JSON object: \[1\].*sums.jsonl:2/],
+  ["not json", /it is not JSON.*sums.jsonl:2/],
+  ["[1]", /not a JSON object \(\[1\]\).*sums.jsonl:2/],
   ['{"text":"x"}', /no field "prompt" .*\(it has text\).*sums.jsonl:2/s],
 ])("tasksFromJsonl() names the line of %s", (line, message) => {
   expect(() => tasksFromJsonl(`{"prompt":"a"}\n${line}`, { file: "sums.jsonl" })).toThrow(message);
@@ -143,7 +143,7 @@ test("a prompt may be a conversation, or become one", () => {
     ["why?", [system, plain]],
   ]);
   expect(() => tasksFromJsonl('{"prompt":[{"role":"user"}]}', { file: "c.jsonl" })).toThrow(
-    /message 0 as its content must be a text.*c\.jsonl:1/s,
+    /message 0: its content must be a string.*c\.jsonl:1/s,
   );
 });
 
@@ -160,7 +160,7 @@ test("tasksFromParquet() reads rows as from JSONL", async () => {
     /no field "prompt".*lists.parquet:1/s,
   );
   await expect(tasksFromParquet(new ArrayBuffer(9), { file: "x.parquet" })).rejects.toThrow(
-    /must begin and end with PAR1.*x.parquet/s,
+    /does not begin and end with PAR1.*x.parquet/s,
   );
   const cutOff = new Uint8Array(file.slice(0));
   cutOff.fill(0, 4, -8);

@@ -86,7 +86,7 @@ describe("JSONL", () => {
     await expect(readJsonl('{"reward":1}\n{"reward":NaN}', { file: "r.jsonl" })).rejects.toThrow(
       /as JSON.*r\.jsonl:2/s,
     );
-    await expect(readJsonl("[1]", { file: "r.jsonl" })).rejects.toThrow(/must be a JSON object.*r\.jsonl:1/s);
+    await expect(readJsonl("[1]", { file: "r.jsonl" })).rejects.toThrow(/not a JSON object.*r\.jsonl:1/s);
   });
   test("linesOf gives a last line without a line break", async () => {
     const lines: string[] = [];
@@ -116,7 +116,7 @@ describe("streaming", () => {
 
   test("needs groups", async () => {
     const parts = streamJsonl(() => '{"reward":1}', { tokensPerPart: 20 });
-    await expect(parts.next()).rejects.toThrow(/without groups/);
+    await expect(parts.next()).rejects.toThrow(/has no group/);
   });
 });
 

@@ -50,7 +50,7 @@ export class RolloutsBuilder {
   private readonly columns = new Map<string, Growing>();
   private hasGroups = false;
 
-  constructor(options: { readonly precision?: Precision } = {}) {
+  constructor(options: { readonly precision?: Precision | undefined } = {}) {
     this.precision = options.precision ?? "f32";
   }
 
@@ -194,7 +194,7 @@ function rowSums(values: Floats, offsets: Uint32Array): Float64Array {
 /** Packs rows that are already in memory. */
 export function packRollouts(
   rows: Iterable<RolloutRow>,
-  options: { readonly precision?: Precision } = {},
+  options: { readonly precision?: Precision | undefined } = {},
 ): Rollouts {
   const builder = new RolloutsBuilder(options);
   for (const row of rows) builder.add(row);

@@ -1,4 +1,4 @@
-/** Rollouts from JSONL and Parquet. Text and bytes come from the caller, so that a page can read them too. */
+/** Reads rollouts from JSONL and Parquet. The caller opens the text or bytes, so that this runs in a page too. */
 import { ConfigError, type Source } from "../../errors.ts";
 import { RolloutsBuilder } from "./builder.ts";
 import type { Precision, RolloutRow, Rollouts } from "./rollouts.ts";
@@ -6,14 +6,15 @@ import type { Precision, RolloutRow, Rollouts } from "./rollouts.ts";
 /** How a file of rollouts is read. */
 export interface ReadOptions {
   /** Name of the file, for messages. */
-  readonly file?: string;
-  readonly precision?: Precision;
+  readonly file?: string | undefined;
+  /** Default `f32`. */
+  readonly precision?: Precision | undefined;
 }
 
-/** Text in pieces: a whole file, or a stream's chunks cut anywhere. */
+/** A whole text, or a stream's chunks, which may end anywhere. */
 export type TextChunks = string | Iterable<string> | AsyncIterable<string>;
 
-/** Cuts chunks into lines; a last line without a line break counts. */
+/** Splits chunks into lines; the last line needs no line break. */
 export async function* linesOf(chunks: TextChunks): AsyncGenerator<string> {
   let rest = "";
   for await (const chunk of typeof chunks === "string" ? [chunks] : chunks) {
@@ -25,8 +26,8 @@ export async function* linesOf(chunks: TextChunks): AsyncGenerator<string> {
 }
 
 /**
- * Rows of a JSONL file with where they came from; blank lines are skipped.
- * @throws ConfigError for a line that is not a JSON object
+ * Rows of a JSONL file with their file and line; blank lines are skipped.
+ * @throws {ConfigError} for a line that is not a JSON object
  */
 export async function* jsonlRows(
   chunks: TextChunks,
@@ -51,11 +52,14 @@ function parseRow(text: string, source: Source): RolloutRow {
     );
   }
   if (typeof row !== "object" || row === null || Array.isArray(row))
-    throw new ConfigError("Cannot read the line as a rollout: it must be a JSON object.", source);
+    throw new ConfigError("Cannot read the line as a rollout: it is not a JSON object.", source);
   return row as RolloutRow;
 }
 
-/** Reads a whole JSONL file. */
+/**
+ * Reads a whole JSONL file.
+ * @throws {ConfigError} for a line that is not JSON, or a row that {@link RolloutsBuilder.add} refuses
+ */
 export async function readJsonl(chunks: TextChunks, options: ReadOptions = {}): Promise<Rollouts> {
   const builder = new RolloutsBuilder(options);
   for await (const { row, source } of jsonlRows(chunks, options.file)) builder.add(row, source);
@@ -68,7 +72,10 @@ export interface ByteRanges {
   slice(start: number, end?: number): ArrayBuffer | Promise<ArrayBuffer>;
 }
 
-/** Reads a Parquet file with the fields of the JSONL lines as columns (lists of numbers for per-token ones). */
+/**
+ * Reads a Parquet file with the fields of the JSONL lines as columns; per-token ones hold lists of numbers.
+ * @throws {ConfigError} for a row that {@link RolloutsBuilder.add} refuses
+ */
 export async function readParquet(file: ByteRanges, options: ReadOptions = {}): Promise<Rollouts> {
   const { parquetReadObjects } = await import("hyparquet");
   const builder = new RolloutsBuilder(options);
@@ -77,7 +84,7 @@ export async function readParquet(file: ByteRanges, options: ReadOptions = {}): 
   return builder.build();
 }
 
-/** Columns that are null are absent; 64-bit integers become numbers. */
+/** Drops columns that are null; 64-bit integers become numbers. */
 function plainRow(row: Readonly<Record<string, unknown>>): RolloutRow {
   const plain = (value: unknown) => (typeof value === "bigint" ? Number(value) : value);
   const entries = Object.entries(row).filter(([, value]) => value !== null && value !== undefined);
@@ -91,37 +98,30 @@ export interface RolloutsPart {
   readonly rows: readonly number[];
 }
 
-interface PendingGroup {
-  readonly rows: { row: RolloutRow; source: Source; index: number }[];
+interface PlacedRow {
+  readonly row: RolloutRow;
+  readonly source: Source;
+  /** Place in the file. */
+  readonly index: number;
 }
 
 /**
- * Reads rollouts larger than memory in parts of whole groups. The file is read twice: once to count each group's
- * rows, once to give a group out as soon as its last row has come.
- * Memory: one part, and the groups that are open at one time.
+ * Reads rollouts larger than memory in parts of whole groups. It reads the file twice: once to count the rows of each
+ * group, once to emit a group as soon as its last row is there.
+ * Memory: one part, and the groups that are incomplete at one time.
  * @param open starts the text from its beginning each time it is called
+ * @throws {ConfigError} for a row without a group, or one that {@link RolloutsBuilder.add} refuses
  */
 export async function* streamJsonl(
   open: () => TextChunks,
   options: ReadOptions & { readonly tokensPerPart: number },
 ): AsyncGenerator<RolloutsPart> {
-  const missing = await countGroups(open(), options.file);
-  const openGroups = new Map<string, PendingGroup>();
   let builder = new RolloutsBuilder(options);
   let rows: number[] = [];
-  let index = 0;
-  for await (const { row, source } of jsonlRows(open(), options.file)) {
-    const name = String(row.group);
-    const group = openGroups.get(name) ?? { rows: [] };
-    openGroups.set(name, group);
-    group.rows.push({ row, source, index: index++ });
-    const left = missing.get(name)! - 1;
-    missing.set(name, left);
-    if (left > 0) continue;
-    openGroups.delete(name);
-    for (const member of group.rows) {
-      builder.add(member.row, member.source);
-      rows.push(member.index);
+  for await (const group of wholeGroups(open, options.file)) {
+    for (const { row, source, index } of group) {
+      builder.add(row, source);
+      rows.push(index);
     }
     if (builder.tokenCount < options.tokensPerPart) continue;
     yield { rollouts: builder.build(), rows };
@@ -131,11 +131,27 @@ export async function* streamJsonl(
   if (rows.length > 0) yield { rollouts: builder.build(), rows };
 }
 
-async function countGroups(chunks: TextChunks, file?: string): Promise<Map<string, number>> {
+/** Each group once its last row is read. */
+async function* wholeGroups(open: () => TextChunks, file: string | undefined): AsyncGenerator<PlacedRow[]> {
+  const sizes = await countGroups(open(), file);
+  const incomplete = new Map<string, PlacedRow[]>();
+  let index = 0;
+  for await (const { row, source } of jsonlRows(open(), file)) {
+    const name = String(row.group);
+    const group = incomplete.get(name) ?? [];
+    incomplete.set(name, group);
+    group.push({ row, source, index: index++ });
+    if (group.length < (sizes.get(name) ?? 0)) continue;
+    incomplete.delete(name);
+    yield group;
+  }
+}
+
+async function countGroups(chunks: TextChunks, file: string | undefined): Promise<Map<string, number>> {
   const counts = new Map<string, number>();
   for await (const { row, source } of jsonlRows(chunks, file)) {
     if (row.group === undefined)
-      throw new ConfigError("Cannot stream rollouts without groups: give every row a group.", {
+      throw new ConfigError("Cannot stream rollouts: the row has no group. Give every row one.", {
         ...source,
         path: "group",
       });
