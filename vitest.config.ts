@@ -20,9 +20,11 @@ export default defineConfig({
     include: isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"],
     // Interop needs Python: `npm run test:interop`.
     exclude: ["**/node_modules/**", "test/interop/**", ...(isSlow ? [] : SLOW_TESTS)],
-    // A software GPU compiles wide attention kernels for up to a minute the first time, on a busy machine.
-    testTimeout: 300_000,
+    // A test takes seconds, and a busy machine makes it ten times that; whole training runs are among the slow ones.
+    testTimeout: isSlow ? 300_000 : 60_000,
     hookTimeout: 120_000,
+    // Of this process alone: what tests start (the command line, servers) does not count.
+    coverage: { provider: "v8", include: ["src/**/*.ts"], reporter: ["text-summary"] },
     // A GPU device per file; two files at once fill two cores without starving the driver's threads.
     pool: "forks",
     maxWorkers: 2,
