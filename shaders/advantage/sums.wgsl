@@ -51,8 +51,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
       sum += vec2(dot(weight, d * d), 0.0);
     }
   }
-  let total = sum_of_threads(thread, sum);
+  sum_threads(thread, sum);
   if (thread == 0u) {
+    let total = shared_sums[0];
     if (PASS == 0u) {
       sums[3u * group.x] = total.x;
       sums[3u * group.x + 1u] = total.y;

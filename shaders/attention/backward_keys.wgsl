@@ -10,8 +10,8 @@ fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
   let end = sequence_end[token];
   let group_heads = params.heads / params.key_heads;
-  let k_at = k_start(token, head);
-  let v_at = v_start(token, head);
+  let k_at = k_start(token, head * HEAD_QUADS);
+  let v_at = v_start(token, head * HEAD_QUADS);
   var key: array<vec4f, MAX_QUADS>;
   var value: array<vec4f, MAX_QUADS>;
   var key_sum: array<vec4f, MAX_QUADS>;
@@ -23,7 +23,7 @@ fn attend(block: Block, token: u32, lane: u32) {
   let queries_end = sequence_end[block.last];
   for (var t = block.first; t < queries_end; t++) {
     let visible = t >= token && t < end;
-    let q_at = q_start(t, head * group_heads);
+    let q_at = q_start(t, head * group_heads * HEAD_QUADS);
     let row = t * params.heads + head * group_heads;
     for (var h = 0u; h < group_heads; h++) {
       var scores = vec4f();

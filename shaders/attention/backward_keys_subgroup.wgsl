@@ -25,8 +25,8 @@ fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
   let later = sequence_end[token] - token;
   let group_heads = params.heads / params.key_heads;
-  let k_at = k_start(token, head);
-  let v_at = v_start(token, head);
+  let k_at = k_start(token, head * HEAD_QUADS);
+  let v_at = v_start(token, head * HEAD_QUADS);
   var key: array<vec4f, MAX_QUADS>;
   var value: array<vec4f, MAX_QUADS>;
   var key_sum: array<vec4f, MAX_QUADS>;
@@ -42,7 +42,7 @@ fn attend(block: Block, token: u32, lane: u32) {
     let low_seen = vec4u(t - token) + LOW < vec4u(later);
     let high_seen = vec4u(t - token) + HIGH < vec4u(later);
     for (var h = head * group_heads; h < (head + 1u) * group_heads; h++) {
-      let q_at = q_start(own_token, h);
+      let q_at = q_start(own_token, h * HEAD_QUADS);
       let row = own_token * params.heads + h;
       let kept = statistics[row];
       let log_sum = kept.x * LOG2_E;

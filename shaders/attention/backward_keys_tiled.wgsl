@@ -22,8 +22,8 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let later = sequence_end[token] - token;
   let queries_end = sequence_end[block.last];
   let group_heads = params.heads / params.key_heads;
-  let k_at = k_start(token, head);
-  let v_at = v_start(token, head);
+  let k_at = k_start(token, head * HEAD_QUADS);
+  let v_at = v_start(token, head * HEAD_QUADS);
   for (var d = lane; d < HEAD_QUADS; d += LANES) {
     keys[row * PITCH + d] = k[k_at + d] * (params.scale * LOG2_E);
     values[row * PITCH + d] = v[v_at + d];
@@ -36,7 +36,7 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
         let tile_row = i / HEAD_QUADS;
         let d = i - tile_row * HEAD_QUADS;
         let from_token = min(t + tile_row, queries_end - 1u);
-        queries[tile_row * PITCH + d] = q[q_start(from_token, h) + d];
+        queries[tile_row * PITCH + d] = q[q_start(from_token, h * HEAD_QUADS) + d];
         grads[tile_row * PITCH + d] = out_grad[(from_token * params.heads + h) * HEAD_QUADS + d];
       }
       workgroupBarrier();

@@ -8,9 +8,9 @@
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
   let start = sequence_start[token];
-  let key_head = key_head_of(head);
+  let shared_at = shared_start(head);
   let row = token * params.heads + head;
-  let q_at = q_start(token, head);
+  let q_at = q_start(token, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
   var grad: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
@@ -23,8 +23,8 @@ fn attend(block: Block, token: u32, lane: u32) {
   let delta = dot(deltas, vec4f(1.0));
   let log_sum = statistics[row * 2u] * LOG2_E;
   for (var key = sequence_start[block.first]; key <= block.last; key++) {
-    let k_at = k_start(key, key_head);
-    let v_at = v_start(key, key_head);
+    let k_at = k_start(key, shared_at);
+    let v_at = v_start(key, shared_at);
     var scores = vec4f();
     var weight_grads = vec4f();
     for (var d = 0u; d < HEAD_QUADS; d++) {

@@ -15,9 +15,9 @@ const MAX_QUADS = 64u;
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head * HEADS;
   let start = sequence_start[token];
-  let key_head = key_head_of(head);
+  let shared_at = shared_start(head);
   let row = token * params.heads + head;
-  let q_at = q_start(token, head);
+  let q_at = q_start(token, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
   var grad: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
@@ -35,8 +35,8 @@ fn attend(block: Block, token: u32, lane: u32) {
   }
   for (var key = sequence_start[block.first]; key <= block.last; key += LANES) {
     let own_key = min(key + lane, block.last);
-    let k_at = k_start(own_key, key_head);
-    let v_at = v_start(own_key, key_head);
+    let k_at = k_start(own_key, shared_at);
+    let v_at = v_start(own_key, shared_at);
     // Spelt out: Dawn on lavapipe does not clear an array declared in a loop without a value.
     var score = array(vec4f(), vec4f(), vec4f(), vec4f());
     for (var d = 0u; d < HEAD_QUADS; d++) {

@@ -17,9 +17,9 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
   let start = sequence_start[token];
-  let key_head = key_head_of(head);
+  let shared_at = shared_start(head);
   let to = token * params.heads + head;
-  let q_at = q_start(token, head);
+  let q_at = q_start(token, head * HEAD_QUADS);
   var deltas = vec4f();
   for (var d = lane; d < HEAD_QUADS; d += LANES) {
     let grad = out_grad[to * HEAD_QUADS + d];
@@ -36,7 +36,7 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let log_sum = statistics[to * 2u] * LOG2_E;
   var sum: array<vec4f, MAX_OWN>;
   for (var key = sequence_start[block.first]; key <= block.last; key += LANES) {
-    load_keys(thread, key, block.last, key_head);
+    load_keys(thread, key, block.last, shared_at);
     workgroupBarrier();
     var products = vec4f();
     var weight_grads = vec4f();

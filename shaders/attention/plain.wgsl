@@ -10,8 +10,8 @@
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
   let start = sequence_start[token];
-  let key_head = key_head_of(head);
-  let q_at = q_start(token, head);
+  let shared_at = shared_start(head);
+  let q_at = q_start(token, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
   for (var d = 0u; d < HEAD_QUADS; d++) {
@@ -20,8 +20,8 @@ fn attend(block: Block, token: u32, lane: u32) {
   var highest = LOWEST;
   var total = 0.0;
   for (var key = sequence_start[block.first]; key <= block.last; key++) {
-    let k_at = k_start(key, key_head);
-    let v_at = v_start(key, key_head);
+    let k_at = k_start(key, shared_at);
+    let v_at = v_start(key, shared_at);
     var score = 0.0;
     for (var d = 0u; d < HEAD_QUADS; d++) {
       score += dot(query[d], k[k_at + d]);

@@ -17,8 +17,8 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let thread = row * LANES + lane;
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
-  let key_head = key_head_of(head);
-  let q_at = q_start(token, head);
+  let shared_at = shared_start(head);
+  let q_at = q_start(token, head * HEAD_QUADS);
   for (var d = lane; d < HEAD_QUADS; d += LANES) {
     queries[row * PITCH + d] = q[q_at + d] * (params.scale * LOG2_E);
   }
@@ -35,7 +35,7 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
     // Keys below it are those that the token sees; none in another sequence's round.
     let seen = select(0u, token + 1u, token >= segment && token < end);
     for (var key = start; key < end; key += LANES) {
-      load_keys(thread, key, end - 1u, key_head);
+      load_keys(thread, key, end - 1u, shared_at);
       workgroupBarrier();
       var products = vec4f();
       for (var d = 0u; d < quads; d++) {

@@ -44,7 +44,7 @@ fn find_best(start: u32) -> Best {
 
 // Sum over the threads, the same in all of them.
 fn together(value: vec3f) -> vec3f {
-  sum_of_threads(lane, value);
+  sum_threads(lane, value);
   workgroupBarrier();
   let sum = shared_sums[0];
   workgroupBarrier();

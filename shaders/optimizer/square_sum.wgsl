@@ -21,8 +21,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
     let value = x[i];
     squares += value * value;
   }
-  let sum = sum_of_threads(lane, dot(squares, vec4f(1.0)));
+  sum_threads(lane, dot(squares, vec4f(1.0)));
   if (lane == 0u) {
-    partials[params.partials_offset + group.x] = sum;
+    partials[params.partials_offset + group.x] = shared_sums[0];
   }
 }

@@ -3,8 +3,8 @@
 
 var<workgroup> shared_sums: array<Sum, THREADS>;
 
-// For the first thread.
-fn sum_of_threads(thread: u32, own: Sum) -> Sum {
+// Leaves the sum in shared_sums[0], for the first thread.
+fn sum_threads(thread: u32, own: Sum) {
   shared_sums[thread] = own;
   for (var half = THREADS / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
@@ -12,5 +12,4 @@ fn sum_of_threads(thread: u32, own: Sum) -> Sum {
       shared_sums[thread] += shared_sums[thread + half];
     }
   }
-  return shared_sums[0];
 }

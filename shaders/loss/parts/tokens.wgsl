@@ -12,6 +12,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
   var own = Sum();
   let span = span_of(group.x * THREADS + thread, params.tokens);
   for (var t = span.first; t < span.end; t += LANES) { own += term(t); }
-  let sum = sum_of_threads(thread, own);
-  if (thread == 0u) { store(group.x, sum); }
+  sum_threads(thread, own);
+  if (thread == 0u) { store(group.x, shared_sums[0]); }
 }
