@@ -1,4 +1,7 @@
-/** Protocol buffers' wire form: just what Tinker's messages need, for the client and for the server. */
+/**
+ * The wire format of protocol buffers, as far as Tinker's messages and the TensorBoard and W&B logs need it.
+ * @see https://protobuf.dev/programming-guides/encoding
+ */
 import { RemoteError } from "./errors.ts";
 
 export type Field = {
@@ -10,16 +13,16 @@ export type Field = {
 
 const NOTHING: Uint8Array = new Uint8Array();
 
-/** How many more fields may be read, of a message and of those within it. */
+/** A budget of fields to read, shared by a message and its nested messages. */
 export interface FieldCount {
   left: number;
 }
 
-/** The fields of a message in their order. @throws {RemoteError} for bytes that are no message, and beyond `count`. */
+/** The fields of a message in order. @throws {RemoteError} for a damaged message, and for one with more fields than `count`. */
 export function* fields(message: Uint8Array, count?: FieldCount): Generator<Field> {
   const reader = new Reader(message);
   while (!reader.isAtEnd) {
-    if (count && count.left-- <= 0) throw damaged("it holds too many fields");
+    if (count && count.left-- <= 0) throw damaged("it has too many fields");
     const key = Number(reader.varint());
     const number = key >>> 3;
     if (number === 0 || key > 0xffffffff) throw damaged("a field has no number");
@@ -28,7 +31,7 @@ export function* fields(message: Uint8Array, count?: FieldCount): Generator<Fiel
     else if ((key & 7) === 1) double = reader.float(8, number);
     else if ((key & 7) === 2) bytes = reader.bytes(Number(reader.varint()), number);
     else if ((key & 7) === 5) double = reader.float(4, number);
-    else throw damaged(`field ${number} is of wire type ${key & 7}`);
+    else throw damaged(`field ${number} has the unsupported wire type ${key & 7}`);
     yield { number, varint, bytes, double };
   }
 }
@@ -59,7 +62,7 @@ class Reader {
     return this.at >= this.message.length;
   }
 
-  /** Plain up to 28 bits, as most are. */
+  /** A number up to 28 bits, which avoids a bigint in most cases. */
   varint(): number | bigint {
     let value = 0;
     for (let shift = 0; shift < 28; shift += 7) {
@@ -81,13 +84,13 @@ class Reader {
   }
 
   private byte(): number {
-    if (this.isAtEnd) throw damaged("a number is cut off");
+    if (this.isAtEnd) throw damaged("a number is truncated");
     return this.message[this.at++]!;
   }
 
-  /** @param number of the field, for the error. */
+  /** @param number of the field, for errors */
   bytes(length: number, number: number): Uint8Array {
-    if (length < 0 || this.at + length > this.message.length) throw damaged(`field ${number} is cut off`);
+    if (length < 0 || this.at + length > this.message.length) throw damaged(`field ${number} is truncated`);
     this.at += length;
     return this.message.subarray(this.at - length, this.at);
   }
@@ -100,16 +103,17 @@ class Reader {
 }
 
 function damaged(why: string): RemoteError {
-  return new RemoteError(`Cannot read what came as it must be a protobuf message: ${why}.`, {
+  return new RemoteError(`Cannot read the protobuf message: ${why}.`, {
     retryable: false,
   });
 }
 
-/** Puts a message together. A message within a message is copied once, with the outermost. */
+/** Writes a message. Nested messages are copied once, by the outermost {@link Writer.finish}. */
 export class Writer {
   private readonly parts: Uint8Array[] = [];
   private byteLength = 0;
 
+  /** Leaves out 0, the default. */
   varint(number: number, value: number | bigint): this {
     return value ? this.push(encodeVarint(number << 3)).push(encodeVarint(value)) : this;
   }
@@ -155,7 +159,7 @@ export class Writer {
   }
 }
 
-/** Numbers packed end to end, without keys. */
+/** The numbers of a packed repeated field. */
 export function packVarints(values: readonly number[]): Uint8Array {
   return Uint8Array.from(values.flatMap((value) => [...encodeVarint(value)]));
 }
@@ -172,11 +176,11 @@ export function packedVarints(bytes: Uint8Array): bigint[] {
     values.push(BigInt.asIntN(64, value));
     [value, shift] = [0n, 0n];
   }
-  if (shift > 0n) throw damaged("a packed number is cut off");
+  if (shift > 0n) throw damaged("a packed number is truncated");
   return values;
 }
 
-/** One array of all parts. */
+/** Concatenates the parts. */
 export function joined(parts: readonly Uint8Array[]): Uint8Array {
   const whole = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
   let at = 0;
@@ -192,7 +196,7 @@ export function alignedCopy(bytes: Uint8Array): ArrayBuffer {
   return bytes.slice().buffer as ArrayBuffer;
 }
 
-/** The bytes that an array lies on. */
+/** The bytes of a typed array, without a copy. */
 export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
   return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }

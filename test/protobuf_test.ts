@@ -50,11 +50,11 @@ test("a message in the middle of a buffer is read where it lies", () => {
 
 describe("damaged messages end in a RemoteError", () => {
   test.each([
-    ["a key is cut off", "80"],
-    ["a number is cut off", "0880"],
+    ["a key is truncated", "80"],
+    ["a number is truncated", "0880"],
     ["a number has eleven bytes", "08ffffffffffffffffffff01"],
-    ["a double is cut off", "0900000000"],
-    ["a float is cut off", "0d000000"],
+    ["a double is truncated", "0900000000"],
+    ["a float is truncated", "0d000000"],
     ["bytes are fewer than said", "0a05616263"],
     ["a length beyond 2^53", "0affffffffffffffff7f"],
     ["a negative length", "0affffffffffffffffff01"],

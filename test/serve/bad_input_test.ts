@@ -9,7 +9,7 @@ const isAlive = async (server: TestServer) => {
 };
 
 /** A batch with a readable address and truncated data. */
-const cutOff = (modelId: string, seq = 1) => backward(modelId, { seq }).subarray(0, modelId.length + 25);
+const truncated = (modelId: string, seq = 1) => backward(modelId, { seq }).subarray(0, modelId.length + 25);
 
 describe("refused with a status and what to do", () => {
   test.each<[string, string, unknown, number, RegExp]>([
@@ -45,7 +45,7 @@ describe("refused with a status and what to do", () => {
     [
       "a batch of an unknown model, whose rest is damaged",
       "forward_backward",
-      cutOff("m"),
+      truncated("m"),
       404,
       /the model m/,
     ],
@@ -68,7 +68,7 @@ describe("refused with a status and what to do", () => {
   });
 
   test.each<[string, (id: string) => [string, string | Uint8Array, Record<string, string>?]]>([
-    ["JSON that is cut off", (id) => ["optim_step", `{"model_id":"${id}","seq_id":1,"adam_params":{`]],
+    ["truncated JSON", (id) => ["optim_step", `{"model_id":"${id}","seq_id":1,"adam_params":{`]],
     [
       "JSON that is too deep",
       (id) => ["optim_step", `{"x":${"[".repeat(99)},"seq_id": 1,"model_id": "${id}"}`],
@@ -85,10 +85,10 @@ describe("refused with a status and what to do", () => {
       "a batch of another content type",
       (id) => ["forward_backward", backward(id, { seq: 1 }), { "content-type": "application/json" }],
     ],
-    ["a batch that is cut off", (id) => ["forward_backward", cutOff(id)]],
+    ["a truncated batch", (id) => ["forward_backward", truncated(id)]],
     [
       "a batch beyond the limit",
-      (id) => ["forward_backward", Buffer.concat([cutOff(id), Buffer.alloc(2 ** 21)])],
+      (id) => ["forward_backward", Buffer.concat([truncated(id), Buffer.alloc(2 ** 21)])],
     ],
   ])("%s does not hold up the requests behind it", async (_, of) => {
     const server = await openServer({ bodyBytes: 2 ** 21 });
@@ -117,10 +117,10 @@ describe("refused with a status and what to do", () => {
     expect((await server.result("optim_step", step(id, 2))).json.metrics).toBeDefined();
   });
 
-  test("a batch that is cut off", async () => {
+  test("a truncated batch", async () => {
     const server = await openServer();
-    const { status, json } = await server.post("forward_backward", cutOff(await server.model()));
-    expect([status, json.detail]).toEqual([422, expect.stringMatching(/cut off/)]);
+    const { status, json } = await server.post("forward_backward", truncated(await server.model()));
+    expect([status, json.detail]).toEqual([422, expect.stringMatching(/truncated/)]);
   });
 
   test("a body beyond the limit, with and without a declared length, and as zstd", async () => {

@@ -1,6 +1,6 @@
 /** Fair sharing of the device between sessions, and a stopping server that saves first. */
 import { describe, expect, test, vi } from "vitest";
-import { backward, draw, openServer, step, type TestServer } from "./tinker_client.ts";
+import { backward, draw, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 async function sampler(server: TestServer, number = 0): Promise<string> {
   const session_id = await server.session();
@@ -10,12 +10,9 @@ async function sampler(server: TestServer, number = 0): Promise<string> {
 
 /** Holds the device until released, with one request of another client running. */
 async function held(server: TestServer): Promise<() => void> {
-  let release = () => {};
   const other = await sampler(server);
   await server.result("asample", draw(other, 0));
-  server.engine.gate = new Promise((resolve) => {
-    release = resolve;
-  });
+  const release = holdEngine(server);
   await server.post("asample", draw(other, 1));
   await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
   return release;

@@ -1,6 +1,6 @@
 /** Limits: nothing that clients send grows without bound or breaks later requests. */
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { draw, openServer, step, type TestServer } from "./tinker_client.ts";
+import { draw, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 afterEach(() => void vi.useRealTimers());
 
@@ -107,10 +107,7 @@ test("waiting requests of an ended session do not run", async () => {
   const server = await openServer();
   const session = await server.session();
   const id = await sampler(server, session);
-  let open = () => {};
-  server.engine.gate = new Promise((resolve) => {
-    open = resolve;
-  });
+  const open = holdEngine(server);
   await server.post("asample", draw(id, 0));
   await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
   for (let seq = 1; seq < 200; seq++) await server.post("asample", draw(id, seq));

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import { backward, draw, openServer, step, type TestServer } from "./tinker_client.ts";
+import { backward, draw, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 /** The engine's calls after the model was made. */
 const trained = ({ engine }: TestServer) => engine.calls.filter((call) => !call.startsWith("create"));
@@ -100,10 +100,7 @@ describe("results", () => {
   test("that are not ready are answered with 408 and the state of the queue after the hold", async () => {
     const server = await openServer({ holdMs: 30 });
     const id = await server.model();
-    let open = () => {};
-    server.engine.gate = new Promise((resolve) => {
-      open = resolve;
-    });
+    const open = holdEngine(server);
     const { json } = await server.post("optim_step", step(id, 1));
     const started = performance.now();
     const early = await server.retrieve(json.request_id);
@@ -168,10 +165,7 @@ describe("samplers", () => {
     const server = await openServer();
     const session = await server.session();
     const id = await sampler(server, session);
-    let open = () => {};
-    server.engine.gate = new Promise((resolve) => {
-      open = resolve;
-    });
+    const open = holdEngine(server);
     const sent = [];
     for (let seq = 0; seq < 20; seq++)
       sent.push(await server.post("asample", draw(id, seq, { num_samples: 2 })));
@@ -251,10 +245,7 @@ describe("samplers", () => {
   test("a waiting request can be cancelled", async () => {
     const server = await openServer();
     const id = await sampler(server, await server.session());
-    let open = () => {};
-    server.engine.gate = new Promise((resolve) => {
-      open = resolve;
-    });
+    const open = holdEngine(server);
     await server.post("asample", draw(id, 0));
     await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
     const { json } = await server.post("asample", draw(id, 1));

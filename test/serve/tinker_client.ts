@@ -106,6 +106,15 @@ export async function openServer(
   };
 }
 
+/** Makes the engine wait before each call. @returns what lets it go on */
+export function holdEngine({ engine }: TestServer): () => void {
+  let open = () => {};
+  engine.gate = new Promise((resolve) => {
+    open = resolve;
+  });
+  return open;
+}
+
 /** A forward_backward request of one datum, as the SDK encodes it. */
 export function backward(
   modelId: string,
