@@ -12,8 +12,8 @@ const io = processIo();
 let hasEnded = false;
 process.on("exit", (code) => {
   if (hasEnded || code !== EXIT_FAILED || io.signal.aborted) return;
-  io.err("grpu: Cannot finish the command: it waits for something that never comes. ");
-  io.err("Does a module given by --import await a promise that never settles?\n");
+  io.err("grpu: Cannot finish the command: it waits for a promise that never settles. ");
+  io.err("Check whether a module of --import awaits a promise that never settles.\n");
 });
 // Not awaited here: a module that is thrown out of its evaluation would end the process with a status of the runtime's.
 void runProgram(PROGRAM, process.argv.slice(2), io).then((code) => {

@@ -94,7 +94,8 @@ function addCommand(parent: Parser, command: Command, it: { program: Program; io
   parser.argument("[args...]", "").allowExcessArguments(true);
   parser.configureHelp({ visibleArguments: () => [], subcommandTerm: (each) => each.name() });
   for (const option of command.options ?? []) parser.addOption(toParserOption(option));
-  parser.addHelpText("after", (command.notes ? `\n${command.notes}\n` : "") + examplesText(command.examples));
+  const notes = command.notes ? `\n${wrapped(command.notes, helpWidth(it.io))}\n` : "";
+  parser.addHelpText("after", notes + examplesText(command.examples));
   parser.action(async (args: string[], options: Input["options"]) => {
     if (!command.args && args.length > 0)
       parser.error(`error: ${command.path} takes no argument: ${args[0]}`);
@@ -111,11 +112,18 @@ function settle(parser: Parser, { io, name }: { io: Io; name: string }): Parser 
       writeOut: (text) => io.out(text),
       writeErr: (text) => io.err(text),
       outputError: (text, write) => write(`${name}: ${text.replace(/^error: /, "")}`),
-      getOutHelpWidth: () => Math.min(io.columns, 110),
-      getErrHelpWidth: () => Math.min(io.columns, 110),
+      getOutHelpWidth: () => helpWidth(io),
+      getErrHelpWidth: () => helpWidth(io),
       getOutHasColors: () => false,
       getErrHasColors: () => false,
     });
+}
+
+const helpWidth = ({ columns }: Io) => Math.min(columns, 110);
+
+/** Folds each line at spaces. */
+function wrapped(text: string, width: number): string {
+  return text.replace(new RegExp(`(.{1,${width - 1}})( +|$)`, "gm"), (_, line, gap) => line + (gap && "\n"));
 }
 
 function toParserOption(option: Option): ParserOption {

@@ -12,13 +12,13 @@ export const IMPORT: Option = {
 export const DEVICE: Option = {
   flag: "--device",
   value: "NAME",
-  describe: "auto takes the GPU where there is one",
+  describe: "where to compute; auto takes a GPU if there is one",
   choices: ["auto", "webgpu", "cpu"],
 };
 
 export const ALLOW_UNSUPPORTED: Option = {
   flag: "--allow-unsupported",
-  describe: "warn of settings that the backend cannot honour instead of refusing them",
+  describe: "warn about settings that the backend cannot honour, instead of refusing them",
 };
 
 export function importsOf({ options }: Input): readonly string[] {

@@ -36,8 +36,8 @@ export const PROGRAM: Program = {
     model: "score and continue tokens with a model",
     compute: "advantages, losses and corrections of recorded rollouts",
     config: "show, check, explain and convert configurations",
-    metrics: "what the metrics mean",
-    serve: "servers for other programs to train and sample with",
+    metrics: "convert metric logs between verl and Trinity-RFT",
+    serve: "let other programs train and sample here",
   },
   examples: [
     "grpu train examples/arithmetic/run.yaml",

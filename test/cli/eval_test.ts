@@ -28,7 +28,7 @@ describe("grpu eval", () => {
     });
     const one = [...args, "task.reward=stopping", "rllm.workflow.n_parallel_tasks=1"];
     const { code, out, err } = await grpu([...one, ...(isJson ? ["--json"] : [])], { signal: stop.signal });
-    expect(err).toMatch(/these scores are partial, of [34] of 6 attempts/);
+    expect(err).toMatch(/these scores cover [34] of 6 attempts/);
     if (isJson) {
       const scores = JSON.parse(out);
       expect(scores).toMatchObject({ partial: true, total: 6 });

@@ -116,7 +116,7 @@ describe("a command that is refused leaves a finished run, or a place without on
   test("a reward that throws, and writes to the run's folder first: what it wrote is kept beside", async () => {
     const body = `fs.writeFileSync(${JSON.stringify(join(run, "debug.txt"))}, response); throw new Error("no reward");`;
     const { err } = await smallRun(run, rewardModule(dir, { name: "writer", body }));
-    expect(err).toContain(`What other code wrote meanwhile is in ${run}.2\n`);
+    expect(err).toContain(`Files that other code wrote meanwhile are in ${run}.2\n`);
     expect(treeOf(run)).toEqual(before);
     expect(readdirSync(`${run}.2`)).toEqual(["debug.txt"]);
     rmSync(`${run}.2`, { recursive: true });
@@ -135,7 +135,7 @@ describe("a command that is refused leaves a finished run, or a place without on
 
   test("Ctrl-C before the first attempts are scored", async () => {
     const interrupt = new AbortController();
-    const err = (text: string) => void (/is now in/.test(text) && interrupt.abort());
+    const err = (text: string) => void (/Moved the earlier run/.test(text) && interrupt.abort());
     const { code } = await smallRun(run, [], { signal: interrupt.signal, err });
     expect(code).toBe(130);
     expect(treeOf(run)).toEqual(before);
@@ -184,7 +184,7 @@ test("a checkpoint of another run is continued in a folder of its own, from whic
   await smallRun(place, ["rllm.trainer.total_batches=1"]);
   const { err, code } = await smallRun(place, [...resumeFirst(), "training.learning_rate=0.5"]);
   expect(code).toBe(0);
-  expect(err).toContain(`The earlier run in ${place} is now in ${place}.1`);
+  expect(err).toContain(`Moved the earlier run from ${place} to ${place}.1`);
   expect(err).toContain("training.learning_rate was 0.0015 and is now 0.5");
   const steps = readFileSync(join(place, "metrics.jsonl"), "utf8").match(/"phase":"train","step":\d+/g);
   expect(steps).toEqual(['"phase":"train","step":2']);
@@ -205,7 +205,7 @@ test("a run's stored configuration trains again, with the keys that were added o
     ...["train", join(first, "config.yaml"), "--device", "cpu"],
     `training.default_local_dir=${again}`,
   ]);
-  expect(err).toContain("my.own is a key of your own");
+  expect(err).toContain("my.own is not a known setting");
   expect(code).toBe(0);
   expect(readFileSync(join(again, "config.yaml"), "utf8")).toBe(stored.replace(first, again));
 });

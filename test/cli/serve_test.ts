@@ -41,7 +41,7 @@ describe("a server that is ended behind 600 requests", () => {
   }
   test.each<[string, End]>([
     [
-      "an error that nothing caught ends it, and the step is kept",
+      "an uncaught error stops the server, and the step is saved",
       { signals: 0, saveMs: 300, kept: true, status: 1, mostMs: 10_000, fault: true },
     ],
     ["keeps its unsaved step", { signals: 1, saveMs: 300, kept: true, status: 0, mostMs: 10_000 }],

@@ -93,14 +93,14 @@ test.concurrent.each<[string, string, NodeJS.Signals, number]>([
 test("what swallows the interruption too is killed", async () => {
   const code = `registerReward("mine", () => { ${HANG} process.on("exit", () => { for (;;); }); for (;;); });`;
   const ended = await interrupted(code, { ready: /hanging/, signals: ["SIGINT", "SIGINT"] });
-  expect(ended.err).toMatch(/does not answer to signals; it is killed/);
+  expect(ended.err).toMatch(/does not react to signals and is killed/);
   expect(ended.signal).toBe("SIGKILL");
 }, 60_000);
 
 test("one signal in code that never yields says how to end it", async () => {
   const code = `let end = 0; registerReward("mine", () => { ${HANG} end ||= Date.now() + 3000; while (Date.now() < end); return 1; });`;
   const ended = await interrupted(code, { ready: /hanging/, signals: ["SIGINT"] });
-  expect(ended.err).toMatch(/a function is running that does not yield; once more Ctrl-C ends the process/);
+  expect(ended.err).toMatch(/a function does not return; press Ctrl-C again to end the process/);
   expect(ended.status).toBe(130);
 }, 120_000);
 
@@ -114,7 +114,7 @@ test("one signal ends a run whose reward hangs in its thread", async () => {
 test("one signal between steps saves, and says how to go on", async () => {
   const code = 'registerReward("mine", (response) => response.length / 4);';
   const ended = await interrupted(code, { ready: /step 2\//, signals: ["SIGTERM"] });
-  expect(ended.err).toMatch(/stopped after step \d+; go on with: .*resume_mode=auto/);
+  expect(ended.err).toMatch(/stopped after step \d+; continue with: .*resume_mode=auto/);
   expect(ended.err).not.toMatch(/does not yield/);
   expect(ended.status).toBe(143);
 }, 60_000);
@@ -123,12 +123,12 @@ test.concurrent.each([
   ["a floating promise", "Promise.reject(new RangeError('lost'));"],
   ["a timer", "setTimeout(() => { throw new RangeError('lost'); });"],
 ])(
-  "an error that nothing caught, in %s, is shown; the run is saved and ends with status 1",
+  "an uncaught error in %s is printed; the run is saved and ends with status 1",
   async (_, fault) => {
     const code = `let n = 0; registerReward("mine", (response) => { if (n++ === 20) ${fault} return response.length / 4; });`;
     const { status, err } = await interrupted(code, { ready: /nothing else/, signals: [] });
-    expect(err).toMatch(/an error that nothing caught ends the command: RangeError: lost\n +at /);
-    expect(err).toMatch(/stopped after step \d+; go on with: .*resume_mode=auto/);
+    expect(err).toMatch(/an uncaught error ends the command: RangeError: lost\n +at /);
+    expect(err).toMatch(/stopped after step \d+; continue with: .*resume_mode=auto/);
     expect(status).toBe(1);
   },
   60_000,

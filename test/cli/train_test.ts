@@ -152,7 +152,7 @@ test("Ctrl-C saves and leaves; resume_mode=auto ends with the same metrics", asy
   ];
   expect((await grpu(args, io)).code).toBe(130);
   expect(written).toMatch(
-    /stopped after step 3; go on with: {2}grpu train .* 'model.init=\{.*\}' .* training.resume_mode=auto --device cpu\n/,
+    /stopped after step 3; continue with: {2}grpu train .* 'model.init=\{.*\}' .* training.resume_mode=auto --device cpu\n/,
   );
   expect(existsSync(join(dir, "stopped", "global_step_3", "loop.json"))).toBe(true);
   const resumed = await grpu([...args, "training.resume_mode=auto"]);
@@ -182,14 +182,14 @@ test("log_episodes writes every episode in the published folder form", async () 
 
 test("a fresh start sets the earlier run aside", async () => {
   const { err } = await trainInto("again");
-  expect(err).toContain(`is now in ${join(dir, "again")}.1`);
+  expect(err).toMatch(/Moved the earlier run from .* to .*again\.1/);
   expect(existsSync(join(dir, "again.1", "report.html"))).toBe(true);
 });
 
 test("a model that cannot be opened leaves the earlier run where it is", async () => {
   const { err } = await trainInto("again", ["model.name=/nowhere"]);
   expect(err).toMatch(/does not exist/);
-  expect(err).not.toContain("is now in");
+  expect(err).not.toContain("Moved the earlier run");
   expect(existsSync(join(dir, "again", "report.html"))).toBe(true);
 });
 
@@ -256,7 +256,7 @@ test("a reward that is NaN stops the run with the trajectory's name", async () =
 });
 
 test.each([
-  ["rllm.async_training.enable=true", /raise_on_error=true as one failed rollout would stop both sides/],
+  ["rllm.async_training.enable=true", /raise_on_error=true: one failed rollout would stop both sides/],
   ["rllm.trainer.logger=[console,wandb]", /WANDB_API_KEY is not set\. Set it, or WANDB_MODE=offline/],
   ["rllm.trainer.logger=[console,mlflow]", /mlflow: there is no such logger/],
   ["rllm/backend=tinker", /tinker/],
@@ -265,7 +265,7 @@ test.each([
   ["data.train_files=nowhere.parquet", /no such file \(nowhere\.parquet\)/],
   ["data.train_files=nowhere.jsonl", /no such file \(nowhere\.jsonl\)/],
   ["model.name=/nowhere", /model folder: it does not exist.*\/nowhere/],
-  ["rllm.algorithm.adv_estimator=gpro", /it takes grpo, (?!.*, grpo,).*did you mean grpo/],
+  ["rllm.algorithm.adv_estimator=gpro", /it takes grpo, (?!.*, grpo,).*Did you mean grpo/],
   ["training.default_local_dir=package.json", /a file of that name is in the way.*package\.json/],
   ["rllm.rollout.train.stop=x", /stop/],
 ])("%s is refused", async (override, message) => {

@@ -117,10 +117,10 @@ function checkEnding({ line, status, signal, err, out, isHung }: Ended, mistake:
   expect(err, `an error that is not ours: ${what}`).not.toMatch(
     /GRPU_DEBUG=1|\[object Object\]|DeprecationWarning/,
   );
-  const explained = /failed: |nothing caught ends the command: /;
+  const explained = /failed: |uncaught error ends the command: /;
   if (/\n {4}at /.test(err)) expect(err, `a stack without a word: ${what}`).toMatch(explained);
   if (status === 0 || status === 130 || status === 143) return;
-  expect(err + out, `nothing said: ${what}`).toMatch(/grpu: |error: |nothing caught/);
+  expect(err + out, `nothing said: ${what}`).toMatch(/grpu: |error: |uncaught/);
 }
 
 async function commit(mistake: Mistake, dir: string): Promise<void> {

@@ -5,7 +5,7 @@ import { metricLines, printJson, rowsOf } from "./compute_output.ts";
 
 export const correctionCommand: Command = {
   path: "compute rollout-correction",
-  summary: "weigh and reject tokens whose sampler differs from the trainer",
+  summary: "weight and reject tokens where the sampler's policy differs from the trainer's",
   options: [INPUT, SET, JSON_OUTPUT],
   examples: [
     "grpu compute rollout-correction --input rollouts.jsonl --set rollout_is=token --json",

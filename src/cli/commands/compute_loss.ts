@@ -20,7 +20,7 @@ import { metricLines, printJson, rowsOf } from "./compute_output.ts";
 
 export const lossCommand: Command = {
   path: "compute loss",
-  summary: "take a policy loss over rollouts, with its gradient and metrics",
+  summary: "compute a policy loss over rollouts, with its gradient and metrics",
   options: [
     INPUT,
     {
@@ -34,7 +34,7 @@ export const lossCommand: Command = {
     {
       flag: "--rollout-is",
       value: "LEVEL",
-      describe: "multiply in importance weights exp(old - rollout), cut at rollout_is_threshold (2)",
+      describe: "multiply by importance weights exp(old - rollout), clipped at rollout_is_threshold (2)",
       choices: ["token", "sequence"],
     },
     DEVICE,

@@ -21,7 +21,7 @@ export const JSON_OUTPUT: Option = { flag: "--json", describe: "print one JSON o
 export const AGGREGATION: Option = {
   flag: "--agg",
   value: "MODE",
-  describe: "how token losses become one number",
+  describe: "how token losses are aggregated",
   choices: [
     "token-mean",
     "token-sum",
@@ -32,8 +32,7 @@ export const AGGREGATION: Option = {
   default: "token-mean",
 };
 
-export const FIELDS = `Each line of the input is one trajectory: group, reward, and per token mask (1 = trained on), token_rewards,
-logprobs, old_logprobs, rollout_logprobs, ref_logprobs, values, entropy, sum_pi_squared, advantages.`;
+export const FIELDS = `Each line of the input is one trajectory: group, reward, and per token mask (1 = trained on), token_rewards, logprobs, old_logprobs, rollout_logprobs, ref_logprobs, values, entropy, sum_pi_squared, advantages.`;
 
 export async function importUserModules(input: Input): Promise<void> {
   const paths = importsOf(input);

@@ -26,22 +26,26 @@ export const convertCommand: Command = {
     {
       flag: "--from",
       value: "SYSTEM",
-      describe: "whose configuration it is",
+      describe: "the system it is written for",
       choices: SYSTEMS,
       required: true,
     },
-    { flag: "--to", value: "SYSTEM", describe: "whose to write", choices: SYSTEMS, required: true },
-    { flag: "--out", value: "FILE", describe: "output; .yaml, .sh or .args decide the form" },
+    { flag: "--to", value: "SYSTEM", describe: "the system to write for", choices: SYSTEMS, required: true },
+    {
+      flag: "--out",
+      value: "FILE",
+      describe: "output file; its ending (.yaml, .sh, .args) decides the form",
+    },
     { flag: "--format", value: "NAME", describe: "form of the output", choices: ["yaml", "args"] },
     {
       flag: "--profile",
       value: "FILE",
-      describe: "YAML with values that have no source: {trinity: {path: value}}",
+      describe: "YAML with values that the input lacks: {trinity: {path: value}}",
     },
     {
       flag: "--report",
       value: "FILE",
-      describe: "write what had no counterpart, as a profile for the way back",
+      describe: "write settings without a counterpart to FILE, a profile for the conversion back",
     },
     {
       flag: "--target",
@@ -58,8 +62,8 @@ export const convertCommand: Command = {
       default: "copy",
     },
     ...SHELL,
-    { flag: "--pin-defaults", describe: "write down what has another default in the other system" },
-    { flag: "--verbose", describe: "tell about every setting" },
+    { flag: "--pin-defaults", describe: "write settings whose default differs in the other system" },
+    { flag: "--verbose", describe: "report every setting" },
   ],
   examples: [
     "grpu config convert --from verl --to trinity run_grpo.sh --profile cluster.yaml --out grpo.yaml",
@@ -67,7 +71,7 @@ export const convertCommand: Command = {
     "grpu config convert --from rllm --to verl run.yaml rllm.rollout.n=4",
   ],
   notes:
-    "IN is YAML, a file of key=value lines, a shell script, or - for standard input; several are laid over each other.",
+    "IN is YAML, a file of key=value lines, a shell script, or - for standard input; a later one overrides an earlier one.",
   run: convertFiles,
 };
 

@@ -21,19 +21,19 @@ export const diffCommand: Command = {
     {
       flag: "--system-a",
       value: "NAME",
-      describe: "whose configuration A is (else guessed)",
+      describe: "the system of A; default: guessed from its keys",
       choices: SYSTEMS,
     },
     {
       flag: "--system-b",
       value: "NAME",
-      describe: "whose configuration B is (else guessed)",
+      describe: "the system of B; default: guessed from its keys",
       choices: SYSTEMS,
     },
     ...SHELL,
   ],
   examples: ["grpu config diff verl.sh trinity.yaml"],
-  notes: "Exits with 0 when both mean the same, with 1 otherwise.",
+  notes: "Exits with 0 if both mean the same, with 1 otherwise.",
   run: diff,
 };
 

@@ -6,7 +6,7 @@ import { asList, CONFIG, configFiles, printProblems } from "./config_sources.ts"
 
 export const explainCommand: Command = {
   path: "config explain",
-  summary: "type, default, meaning, other names and support of a setting, or what is in a section",
+  summary: "print a setting's type, default, meaning, other names and support, or list a section",
   args: "<KEY> [config.yaml] [key=value ...]",
   options: [CONFIG, { flag: "--json", describe: "print JSON" }],
   examples: [
@@ -14,7 +14,7 @@ export const explainCommand: Command = {
     "grpu config explain rllm.rollout.n run.yaml rllm/backend=tinker",
     "grpu config explain buffer.batch_size",
   ],
-  notes: "With files or overrides, also the value that a run with them has, and where it comes from.",
+  notes: "With files or overrides, also prints the value in a run with them, and its source.",
   run: explain,
 };
 

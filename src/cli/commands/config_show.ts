@@ -19,11 +19,11 @@ export const showCommand: Command = {
   options: [
     CONFIG,
     FORMAT,
-    { flag: "--origin", describe: "say where each value came from" },
+    { flag: "--origin", describe: "add the source of each value as a comment" },
     { flag: "--section", value: "PATH", describe: "only this section or setting" },
     {
       flag: "--allow-unsupported",
-      describe: "warn of settings that the backend cannot honour, instead of refusing",
+      describe: "warn about settings that the backend cannot honour, instead of refusing them",
     },
   ],
   examples: [
@@ -32,7 +32,7 @@ export const showCommand: Command = {
     "grpu config show --config run.yaml --section rllm.algorithm",
   ],
   notes:
-    "Later wins: defaults, backend, files, overrides. Secrets are masked; unset mandatory settings show as ???.",
+    "Later sources win: defaults, backend, files, overrides. Secrets are masked; mandatory settings without a value show as ???.",
   run: show,
 };
 

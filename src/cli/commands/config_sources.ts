@@ -13,14 +13,14 @@ export const SYSTEMS = ["verl", "rllm", "trinity"];
 export const CONFIG: Option = {
   flag: "--config",
   value: "FILE",
-  describe: "YAML laid over the defaults; may repeat",
+  describe: "YAML file that overrides the defaults; may repeat",
   repeat: true,
 };
 export const SHELL: readonly Option[] = [
   {
     flag: "--env",
     value: "NAME=VALUE",
-    describe: "environment that a shell script reads; may repeat",
+    describe: "environment variable for a shell script; may repeat",
     repeat: true,
   },
   { flag: "--arg", value: "VALUE", describe: "$1, $2, ... of a shell script; may repeat", repeat: true },

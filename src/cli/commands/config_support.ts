@@ -2,7 +2,7 @@ import type { Command, Input, Io } from "../command.ts";
 
 export const supportCommand: Command = {
   path: "config support",
-  summary: "what each backend does with each setting",
+  summary: "list what each backend does with each setting",
   options: [
     {
       flag: "--backend",
@@ -28,7 +28,7 @@ async function support({ options }: Input, io: Io): Promise<number> {
     return 0;
   }
   const planned = targets.filter((target) => target !== "trinity" && !TRAINS.includes(target));
-  if (planned.length > 0) io.err(`not built in this version, as designed: ${planned.join(", ")}\n`);
+  if (planned.length > 0) io.err(`designed, and not built in this version: ${planned.join(", ")}\n`);
   const rows = table.filter(({ on }) => targets.some((target) => on[target].status !== "-"));
   const width = Math.max(...rows.map(({ pattern }) => pattern.length)) + 2;
   io.out(`${"setting".padEnd(width)}${targets.map((target) => target.padEnd(11)).join("")}why\n`);

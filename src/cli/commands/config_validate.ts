@@ -8,13 +8,13 @@ import { configFiles, readInput, SHELL, SYSTEMS, shellOptions } from "./config_s
 
 export const validateCommand: Command = {
   path: "config validate",
-  summary: "check files; tells every problem with its line",
+  summary: "check files and print every problem with its line",
   args: "<FILE ...> [key=value ...]",
   options: [
     {
       flag: "--system",
       value: "NAME",
-      describe: "whose configuration it is (else guessed)",
+      describe: "the system it is written for; default: guessed from its keys",
       choices: SYSTEMS,
     },
     ...SHELL,
@@ -24,7 +24,7 @@ export const validateCommand: Command = {
     "grpu config validate run.yaml rllm/backend=tinker rllm.rollout.n=4",
     "grpu config validate --system verl train.sh",
   ],
-  notes: "Overrides are laid over each file, as grpu train lays them.",
+  notes: "Overrides apply to each file, as they do with grpu train.",
   run: validate,
 };
 

@@ -6,7 +6,7 @@ import { DEVICE } from "../options.ts";
 
 export const deviceCommand: Command = {
   path: "device",
-  summary: "show the GPU (or what stands in for it) and measure it",
+  summary: "show the GPU, or what replaces it, and measure its speed",
   options: [DEVICE, { flag: "--json", describe: "print one JSON object" }],
   examples: ["grpu device", "grpu device --device cpu", "grpu device --json"],
   async run(input, io) {

@@ -7,7 +7,7 @@ import { ALLOW_UNSUPPORTED, DEVICE, deviceOverride, IMPORT, importsOf } from "..
 
 export const evalCommand: Command = {
   path: "eval",
-  summary: "score a model on a task's held-out rows",
+  summary: "score a model on a task's held-out data",
   args: "[config.yaml] [key=value ...]",
   options: [
     {
@@ -26,7 +26,7 @@ export const evalCommand: Command = {
     "grpu eval examples/arithmetic/run.yaml --checkpoint checkpoints/grpu/arithmetic/global_step_60",
     "grpu eval examples/arithmetic/run.yaml --checkpoint DIR --n 8 rllm.rollout.val.temperature=0.6 --json",
   ],
-  notes: "Ctrl-C prints the scores of the attempts that have ended, marked as partial (status 130).",
+  notes: "Ctrl-C prints the scores of the finished attempts, marked as partial (status 130).",
   run: evaluate,
 };
 
@@ -83,7 +83,7 @@ function scoreLogger(io: Io, { isJson, total }: { isJson: boolean; total: number
     partial: ({ metrics, episodes = [] }) => {
       const of = `${episodes.length} of ${total} attempts`;
       print(metrics, { partial: true, attempts: episodes.length, total });
-      io.err(`stopped: these scores are partial, of ${of}\n`);
+      io.err(`stopped: these scores cover ${of}\n`);
     },
     warn: (message) => {
       progress.finish();

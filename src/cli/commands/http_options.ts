@@ -7,7 +7,7 @@ import { integer } from "./model_options.ts";
 export const ALLOW_HOST: Option = {
   flag: "--allow-host",
   value: "NAME",
-  describe: "a further name that the server is reached by, as behind a proxy; may repeat",
+  describe: "another name by which clients reach the server, for instance behind a proxy; may repeat",
   repeat: true,
 };
 
@@ -17,7 +17,7 @@ export const HTTP_OPTIONS: readonly Option[] = [
     flag: "--cors",
     value: "ORIGIN",
     describe:
-      "origin of web pages that may use the server, as https://app.example; may repeat; none by default",
+      "origin of web pages that may use the server, for instance https://app.example; may repeat; default: none",
     repeat: true,
   },
   {
@@ -29,7 +29,7 @@ export const HTTP_OPTIONS: readonly Option[] = [
   {
     flag: "--bodies-mib",
     value: "N",
-    describe: "memory for all requests that arrive or wait",
+    describe: "memory for all requests that arrive or wait, at least twice --body-mib",
     default: "512",
   },
 ];

@@ -13,14 +13,14 @@ export const metricsCommands: readonly Command[] = [
       {
         flag: "--from",
         value: "SYSTEM",
-        describe: "who wrote the log",
+        describe: "the system that wrote the log",
         choices: ["verl", "trinity"],
         required: true,
       },
       {
         flag: "--to",
         value: "SYSTEM",
-        describe: "whose names to write",
+        describe: "the system whose names to write",
         choices: ["verl", "trinity"],
         required: true,
       },
@@ -36,7 +36,7 @@ export const metricsCommands: readonly Command[] = [
       "grpu metrics convert --from trinity --to verl run_explorer.jsonl run_trainer.jsonl",
     ],
     notes:
-      "Names that the other system does not have are kept and told. To verl, steps of one iteration are averaged.",
+      "Names that the other system lacks are kept and listed. Converting to verl averages the steps of an iteration.",
     run: convertMetrics,
   },
 ];
@@ -78,7 +78,7 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
     if (options.out) writeText(String(options.out), text, "metrics");
     else io.out(text);
   }
-  if (unmapped.length > 0) io.err(`kept without a counterpart: ${unmapped.join(", ")}\n`);
+  if (unmapped.length > 0) io.err(`kept, because they have no counterpart: ${unmapped.join(", ")}\n`);
   return 0;
 }
 

@@ -8,7 +8,7 @@ import { BASE, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 export const modelCommands: readonly Command[] = [
   {
     path: "model score",
-    summary: "log-probabilities and entropies of token sequences",
+    summary: "print log-probabilities and entropies of token sequences",
     options: [
       MODEL,
       BASE,
@@ -18,7 +18,7 @@ export const modelCommands: readonly Command[] = [
         describe: 'JSONL with {"tokens": [...]} a line; - is standard input',
         required: true,
       },
-      { flag: "--temperature", value: "T", describe: "logits are divided by it", default: "1" },
+      { flag: "--temperature", value: "T", describe: "divides the logits", default: "1" },
       DEVICE,
       { flag: "--json", describe: "accepted; the output is always JSONL" },
     ],
@@ -27,25 +27,25 @@ export const modelCommands: readonly Command[] = [
       "echo '{\"tokens\":[1,403,407]}' | grpu model score --model ./stories260k --input -",
     ],
     notes:
-      'Prints {"logprobs": [...], "entropy": [...]} for each line: element t is of tokens[t+1], given tokens[0..t].',
+      'Prints {"logprobs": [...], "entropy": [...]} for each line: element t belongs to tokens[t+1], given tokens[0..t].',
     run: score,
   },
   {
     path: "model generate",
-    summary: "continue a sequence of tokens",
+    summary: "sample tokens that continue a sequence",
     options: [
       MODEL,
       BASE,
       { flag: "--tokens", value: "IDS", describe: "the prompt, as 1,2,3", required: true },
       ...SAMPLING,
-      { flag: "--ignore-eos", describe: "go on after an end token" },
+      { flag: "--ignore-eos", describe: "continue after an end token" },
       DEVICE,
       { flag: "--json", describe: "accepted; the output is always JSON" },
     ],
     examples: [
       "grpu model generate --model ./stories260k --tokens 1,403,407 --max-tokens 20 --temperature 0 --json",
     ],
-    notes: 'Prints {"tokens": [...], "logprobs": [...]} of the new tokens, an end token included.',
+    notes: 'Prints {"tokens": [...], "logprobs": [...]} of the new tokens, including an end token.',
     run: generate,
   },
 ];

@@ -13,15 +13,20 @@ export const MODEL: Option = {
 export const BASE: Option = {
   flag: "--base",
   value: "DIR",
-  describe: "folder of the model that an adapter belongs to; default: the one that it names",
+  describe: "folder of the adapter's base model; default: the one that the adapter names",
 };
 
 export const SAMPLING: readonly Option[] = [
-  { flag: "--max-tokens", value: "N", describe: "most new tokens", default: "64" },
-  { flag: "--temperature", value: "T", describe: "0 always takes the likeliest token", default: "1" },
-  { flag: "--top-p", value: "P", describe: "keep the likeliest tokens of this mass", default: "1" },
-  { flag: "--top-k", value: "K", describe: "keep this many tokens; 0 keeps all", default: "0" },
-  { flag: "--seed", value: "N", describe: "seed of the draws", default: "0" },
+  { flag: "--max-tokens", value: "N", describe: "number of new tokens at most", default: "64" },
+  { flag: "--temperature", value: "T", describe: "0 always takes the most likely token", default: "1" },
+  {
+    flag: "--top-p",
+    value: "P",
+    describe: "sample from the most likely tokens that hold this probability",
+    default: "1",
+  },
+  { flag: "--top-k", value: "K", describe: "sample from this many tokens; 0 is all", default: "0" },
+  { flag: "--seed", value: "N", describe: "seed of the random generator", default: "0" },
 ];
 
 type Value = Input["options"][string];

@@ -19,8 +19,8 @@ export const reportCommand: Command = {
     "grpu report checkpoints/grpu/arithmetic checkpoints/grpu/arithmetic.1 --output compared.html",
   ],
   notes:
-    "RUN is the folder of a run: finished, going on, or killed. The page is one file and opens offline.\n" +
-    "Of several runs it overlays the curves and lists final figures and the settings that differ.",
+    "RUN is the folder of a run: finished, in progress, or crashed. The page is one file and opens offline.\n" +
+    "With several runs it overlays their curves and lists final figures and differing settings.",
   run: writeReport,
 };
 

@@ -13,12 +13,17 @@ export const sampleCommand: Command = {
   options: [
     MODEL,
     BASE,
-    { flag: "--prompt", value: "TEXT", describe: "text to continue; - reads standard input", required: true },
-    { flag: "--chat", describe: "the text is a message, put through the model's chat template" },
+    {
+      flag: "--prompt",
+      value: "TEXT",
+      describe: "text to continue; - reads it from standard input",
+      required: true,
+    },
+    { flag: "--chat", describe: "treat the text as a user message and apply the model's chat template" },
     {
       flag: "--chat-template",
       value: "FILE",
-      describe: "Jinja file for --chat in place of the model's own; plain is a simple one for any model",
+      describe: "Jinja file that replaces the model's template; plain is a simple one for any model",
     },
     ...SAMPLING,
     { flag: "--n", value: "N", describe: "how many continuations", default: "1" },

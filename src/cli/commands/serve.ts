@@ -11,10 +11,10 @@ import { KEY_OPTIONS, serverKey } from "./serve_key.ts";
 const OPTIONS: readonly Option[] = [
   {
     ...MODEL,
-    describe: "folder of the base model, in Hugging Face's layout, or of an adapter to merge into its own",
+    describe: "folder of the base model in Hugging Face's layout, or of an adapter to merge into its base",
   },
   BASE,
-  { flag: "--port", value: "N", describe: "0 takes any free one", default: "8000" },
+  { flag: "--port", value: "N", describe: "port; 0 takes any free one", default: "8000" },
   { flag: "--host", value: "HOST", describe: "address to listen on", default: "127.0.0.1" },
   ...KEY_OPTIONS,
   {
@@ -26,19 +26,19 @@ const OPTIONS: readonly Option[] = [
   {
     flag: "--model-name",
     value: "NAME",
-    describe: "a further name of the base model, as Qwen/Qwen3-0.6B; may repeat",
+    describe: "another name of the base model, for instance Qwen/Qwen3-0.6B; may repeat",
     repeat: true,
   },
   {
     flag: "--session-minutes",
     value: "N",
-    describe: "a session ends after this long without a sign of life",
+    describe: "a session ends after this time without a heartbeat",
     default: "30",
   },
   {
     flag: "--memory-gib",
     value: "N",
-    describe: "device memory that may be used",
+    describe: "limit of device memory",
   },
   ...HTTP_OPTIONS,
   DEVICE,
@@ -47,17 +47,16 @@ const OPTIONS: readonly Option[] = [
 export const serveCommands: readonly Command[] = [
   {
     path: "serve tinker",
-    summary: "a Tinker-compatible server: its Python SDK trains here, unchanged",
+    summary: "serve Tinker's protocol: its Python SDK trains here, unchanged",
     options: OPTIONS,
     examples: [
       "grpu serve tinker --model ./stories260k",
       "grpu serve tinker --model ./Qwen3-0.6B --model-name Qwen/Qwen3-0.6B --port 8080",
       "grpu serve tinker --model ./stories260k --host 0.0.0.0 --api-key-file key.txt",
     ],
-    notes: [
-      "Clients set TINKER_BASE_URL to the address printed. A page for people is at the address itself, figures for",
-      "Prometheus at /metrics. Ctrl-C keeps unsaved training as checkpoints and refuses what waits.",
-    ].join("\n"),
+    notes:
+      "Clients set TINKER_BASE_URL to the printed address. The address itself shows a page for people; /metrics serves Prometheus.\n" +
+      "Ctrl-C saves unsaved training as checkpoints and refuses waiting requests.",
     run: serveTinker,
   },
 ];
@@ -91,7 +90,7 @@ export async function serveUntilStopped(
   try {
     const listening = await listen();
     await aborted(io.signal);
-    io.err("keeping unsaved training; what waits is refused\n");
+    io.err("saving unsaved training; waiting requests are refused\n");
     const stopped = service.stop();
     io.finishing?.(stopped);
     await stopped;

@@ -8,12 +8,13 @@ export const KEY_OPTIONS: readonly Option[] = [
   {
     flag: "--api-key-file",
     value: "FILE",
-    describe: "holds the key that clients must send, made with a new key when absent; else $GRPU_API_KEY",
+    describe:
+      "file with the key that clients must send; created with a new key if absent. Default: $GRPU_API_KEY",
   },
   {
     flag: "--api-key",
     value: "KEY",
-    describe: "the key itself; it shows in the shell's history",
+    describe: "the key itself; the shell's history keeps it",
   },
 ];
 

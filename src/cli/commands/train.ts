@@ -19,8 +19,8 @@ export const trainCommand: Command = {
     "grpu train my.yaml training.resume_mode=auto",
   ],
   notes:
-    "Ctrl-C ends the step in hand, saves a checkpoint and leaves; training.resume_mode=auto goes on from there.\n" +
-    "`grpu config show` lists every setting, `grpu config explain KEY` tells what one does.",
+    "Ctrl-C finishes the current step, saves a checkpoint and exits; training.resume_mode=auto continues from it.\n" +
+    "`grpu config show` lists every setting, `grpu config explain KEY` says what one does.",
   async run(input, io) {
     const { runTraining } = await import("./train_run.ts");
     return runTraining(input, io);

@@ -54,13 +54,13 @@ export function farewell(it: Ending & { session: Session; input: Input; io: Io }
     const isGreaterBetter = setting(session.config, "training.greater_is_better");
     io.err(`best     ${join(dir, best.checkpoint)} (${howGood(best, { run, isGreaterBetter })})\n`);
   } else if (setting(session.config, "training.metric_for_best_model"))
-    io.err("best     none: nothing was validated after the first step\n");
-  if (!outcome.isComplete && model === undefined) io.err("stopped before anything was saved\n");
+    io.err("best     none: no validation ran after the first step\n");
+  if (!outcome.isComplete && model === undefined) io.err("stopped before a checkpoint was saved\n");
   else if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
     const words = [...input.args, "training.resume_mode=auto", ...flags].map(quoted);
     const resume = `${commandName(io)} train ${words.join(" ")}`;
-    io.err(`stopped after step ${outcome.state.step}; go on with:  ${resume}\n`);
+    io.err(`stopped after step ${outcome.state.step}; continue with:  ${resume}\n`);
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   const isModel = ["config.json", "adapter_config.json"].some((file) => existsSync(join(model ?? "", file)));

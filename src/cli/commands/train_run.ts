@@ -166,7 +166,9 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
   say("device", device);
-  const what = setting(config, "rllm.trainer.val_only") ? "validation only" : `${steps} steps`;
+  const what = setting(config, "rllm.trainer.val_only")
+    ? "validation only"
+    : `${steps} ${steps === 1 ? "step" : "steps"}`;
   say("run", `${what}, written to ${dir}`);
   const isWatchable = setting(config, "rllm.trainer.logger").some((name) => /^(jsonl|report)$/.test(name));
   if (isWatchable) say("watch", `${commandName(io)} view ${quoted(dir)}`);

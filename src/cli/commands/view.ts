@@ -8,7 +8,7 @@ const DEFAULT_PORT = 7007;
 
 export const viewCommand: Command = {
   path: "view",
-  summary: "show runs in the browser while they go on",
+  summary: "show runs in the browser, updated while they train",
   args: "<RUN> [RUN ...]",
   options: [
     { flag: "--port", value: "N", describe: `port; 0 takes any free one (default ${DEFAULT_PORT})` },
@@ -20,7 +20,7 @@ export const viewCommand: Command = {
     "grpu view checkpoints/grpu/arithmetic checkpoints/grpu/arithmetic.1 --port 8080",
   ],
   notes:
-    "RUN is the folder of a run, which another process may be writing. Ctrl-C ends the server.\n" +
+    "RUN is the folder of a run; another process may be writing it. Ctrl-C stops the server.\n" +
     "Only this machine can reach it, unless --host says otherwise; there is no password.",
   run: view,
 };
@@ -35,7 +35,7 @@ async function view({ args, options }: Input, io: Io): Promise<number> {
     allowedHosts: allowedHosts(options),
   });
   io.out(`${server.url}\n`);
-  io.err("Ctrl-C ends it.\n");
+  io.err("Ctrl-C stops the server.\n");
   await new Promise<void>((resolve) => {
     if (io.signal.aborted) resolve();
     io.signal.addEventListener("abort", () => resolve());

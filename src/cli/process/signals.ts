@@ -33,7 +33,7 @@ export function listenToSignals(say: (text: string) => void): Signals {
     finishing = undefined;
   };
   const onFault = (error: unknown) => {
-    say(`grpu: an error that nothing caught ends the command: ${stackOf(error)}\n`);
+    say(`grpu: an uncaught error ends the command: ${stackOf(error)}\n`);
     if (interrupt.signal.reason instanceof Fault) process.exit(EXIT_FAILED);
     interrupt.abort(new Fault("An error that nothing caught"));
     setTimeout(() => process.exit(EXIT_FAILED), SAVING_MS).unref();

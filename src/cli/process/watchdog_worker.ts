@@ -34,10 +34,7 @@ function onSignal(number: number): void {
 
 function advise(): void {
   if (seen > 1 || Atomics.load(shared, 0) > 0) return;
-  writeSync(
-    2,
-    "\ngrpu: a function is running that does not yield; once more Ctrl-C ends the process, unsaved\n",
-  );
+  writeSync(2, "\ngrpu: a function does not return; press Ctrl-C again to end the process without saving\n");
 }
 
 /** Throws the main thread out of whatever it runs, so that it sees the signals; then ends the process. */
@@ -56,7 +53,7 @@ function interrupt(): void {
 }
 
 function end(): void {
-  writeSync(2, "grpu: the process does not answer to signals; it is killed\n");
+  writeSync(2, "grpu: the process does not react to signals and is killed\n");
   process.kill(process.pid, "SIGKILL");
 }
 

@@ -121,7 +121,7 @@ export class RunPlace {
         throw fileError(cause, { act: "move the earlier run out of the way", file: this.dir }) ?? cause;
       });
       this.earlier = place;
-      this.io.err(`The earlier run in ${this.dir} is now in ${place}\n`);
+      this.io.err(`Moved the earlier run from ${this.dir} to ${place}\n`);
     }
     await this.write();
   }
@@ -172,9 +172,9 @@ export class RunPlace {
     if (this.earlier !== undefined) {
       const failed = await placeAside(this.lock.folder);
       await this.lock.replaceBy(this.earlier, { keepAs: failed });
-      this.io.err(`The earlier run is in ${this.dir} again, because this one did not begin\n`);
+      this.io.err(`Moved the earlier run back to ${this.dir}, because the new run did not begin\n`);
       await removeOwn(failed);
-      if (existsSync(failed)) this.io.err(`What other code wrote meanwhile is in ${failed}\n`);
+      if (existsSync(failed)) this.io.err(`Files that other code wrote meanwhile are in ${failed}\n`);
     } else if (this.hasWritten && (await this.checkpoints.latest()) === undefined) await removeOwn(this.dir);
   }
 }
