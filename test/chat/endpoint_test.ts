@@ -1,4 +1,4 @@
-/** OpenAI's API in this process, as its own clients and the AI SDK use it. */
+/** OpenAI's API in this process, used by the openai package and the AI SDK. */
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import OpenAI from "openai";
@@ -26,14 +26,14 @@ const ADD = {
   },
 };
 
-/** Calls the tool once, then says what it answered. */
+/** Calls the tool once, then repeats its result. */
 const adder: Script = (prompt) =>
   prompt.includes("tool\n")
     ? `it is ${/tool\n(\d+)/.exec(prompt)?.[1]}${END}`
     : `<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>${END}`;
 
 describe("the openai package", () => {
-  test("gets the published shape, and every call is a step as it was sampled", async () => {
+  test("gets the published shape, and every call is recorded as sampled", async () => {
     const { openai, model, policy, tokenizer } = {
       ...setup(() => `hi the${END}`),
       tokenizer: chatTokenizer(),
@@ -63,7 +63,7 @@ describe("the openai package", () => {
     expect(step!.chat_completions).toEqual([HELLO, { role: "assistant", content: "hi the" }]);
   });
 
-  test("runs a tool loop whose turns are one sequence of tokens", async () => {
+  test("runs a tool loop whose turns form one sequence of tokens", async () => {
     const { openai, model, policy } = setup(adder);
     const messages: OpenAI.ChatCompletionMessageParam[] = [HELLO];
     const first = await openai.chat.completions.create({
@@ -166,7 +166,7 @@ describe("the openai package", () => {
     ]);
   });
 
-  test("a prompt that is too long is a 400 that the attempt knows of", async () => {
+  test("a prompt that is too long is a 400, which the attempt records", async () => {
     const { openai, model, refused, policy } = setup(() => END, { maxPromptLength: 20 });
     const messages = [{ role: "user" as const, content: "x".repeat(30) }];
     await expect(openai.chat.completions.create({ model, messages })).rejects.toMatchObject({
@@ -179,7 +179,7 @@ describe("the openai package", () => {
     });
   });
 
-  test("the run's sampling counts, not the agent's; the difference is told", async () => {
+  test("the run's sampling parameters win over the agent's, with a warning", async () => {
     const warnings: string[] = [];
     const { openai, model, backend, policy } = setup(() => `x${END}`, {
       params: { temperature: 0.7, max_tokens: 9 },
@@ -201,13 +201,13 @@ describe("the openai package", () => {
   test.each([
     ["a template without tools", "{{ messages[0].content }}", /chat template has none/],
     ["a model without a template", undefined, /model has no chat template/],
-  ])("%s is an error that says so", async (_, template, expected) => {
+  ])("%s gives a clear error", async (_, template, expected) => {
     const { openai, model } = setup(() => END, { tokenizer: chatTokenizer(template) });
     const request = { model, messages: [HELLO], ...(template !== undefined && { tools: [ADD] }) };
     await expect(openai.chat.completions.create(request)).rejects.toThrow(expected);
   });
 
-  test("Llama's calls are read, thinking is kept apart and can be switched off", async () => {
+  test("reads Llama's calls, separates thinking, and can switch it off", async () => {
     const llama = setup(() => `{"name": "add", "parameters": {"a": 1}}${END}`, {
       tokenizer: chatTokenizer(HEADERS),
     });
@@ -235,7 +235,7 @@ describe("the openai package", () => {
 });
 
 describe("the AI SDK", () => {
-  test("generates, runs tools to the end, and leaves one sequence of tokens", async () => {
+  test("generates, runs tools to the end, and gives one sequence of tokens", async () => {
     const { ai, policy } = setup(adder);
     const add = tool({
       inputSchema: z.object({ a: z.number(), b: z.number() }),
@@ -274,7 +274,7 @@ describe("the AI SDK", () => {
 });
 
 describe("policy.client", () => {
-  test("answers whole and as chunks, without a library", async () => {
+  test("answers complete and in chunks, without a library", async () => {
     const { policy } = setup(() => `hi${END}`);
     const whole = await policy.client.chat.completions.create({ messages: [HELLO] });
     expect(whole.choices[0]!.message.content).toBe("hi");
@@ -286,7 +286,7 @@ describe("policy.client", () => {
   });
 });
 
-test("agents on one policy are trajectories of their own, with draws of their own", async () => {
+test("agents on one policy have separate trajectories and draws", async () => {
   const { policy, trajectories, backend } = setup(() => `hi${END}`);
   const [solver, other, judge] = [policy.agent("solver"), policy.agent("solver"), policy.agent("judge")];
   await Promise.all([solver.chat([HELLO]), other.chat([HELLO]), policy.complete("x")]);

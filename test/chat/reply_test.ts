@@ -9,7 +9,7 @@ test.each([
   [HEADERS, "llama3"],
   ["{{ messages }}", undefined],
   ["<tool_call><function=x>", undefined],
-])("toolFormatOf() knows the family (%#)", (template, format) => {
+])("toolFormatOf() recognises the family (%#)", (template, format) => {
   expect(toolFormatOf(template)).toBe(format);
 });
 
@@ -75,7 +75,7 @@ describe("cutAtStop()", () => {
     expect(tokens.map((_, i) => ends?.(tokens.slice(0, i + 1))).indexOf(true)).toBe(tokens.length - 1);
     expect(endsAtStop([], tokenizer)).toBeUndefined();
   });
-  test("leaves a sequence without a stop as it is", () => {
+  test("does not change a sequence without a stop", () => {
     const given = sequence("abc");
     expect(cutAtStop(given, { stop: ["x"], tokenizer })).toEqual({ sequence: given, text: "abc" });
   });

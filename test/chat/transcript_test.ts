@@ -5,7 +5,7 @@ import type { ChatMessage } from "../../src/contract/text.ts";
 import { randomStream } from "../../src/random.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 
-/** One token per byte where the tokenizer would merge: what a sampler may well draw. */
+/** One token per byte where the tokenizer would merge, as a sampler may draw. */
 function spelledOut(tokenizer: ReturnType<typeof chatTokenizer>, text: string): number[] {
   return [...text].flatMap((letter) => tokenizer.encode(letter, { addSpecialTokens: false }));
 }
@@ -16,7 +16,7 @@ interface Turn {
   readonly isCut?: boolean;
 }
 
-/** A conversation of these replies: the prompt of every turn, and what the template makes of the whole. */
+/** A conversation of these replies: the prompt of every turn, and the whole rendered by the template. */
 function converse(template: string, turns: readonly Turn[], options: { accumulateReasoning?: boolean } = {}) {
   const tokenizer = chatTokenizer(template);
   const end = tokenizer.eosTokenIds[0];
@@ -45,7 +45,7 @@ describe.each([
   ["ChatML", CHATML],
   ["thinking", THINKING],
 ])("%s", (_, template) => {
-  test("every later prompt begins with the tokens of the earlier ones, and reads as the template says", () => {
+  test("every later prompt starts with the tokens of the earlier ones, and decodes to the template's text", () => {
     const { calls, last, said, tokenizer } = converse(template, PLAIN);
     const prompts = [...calls.map(({ prompt }) => prompt), last];
     calls.forEach(({ prompt, responseIds, said: text }, i) => {
@@ -54,7 +54,7 @@ describe.each([
       expect(tokenizer.decode(prompt, { skipSpecialTokens: false })).toBe(text);
     });
     expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
-    // The test can tell: encoding the text anew gives other tokens.
+    // The test can fail: encoding the text again gives other tokens.
     expect(tokenizer.encode(said, { addSpecialTokens: false })).not.toEqual(last);
   });
 });
@@ -68,7 +68,7 @@ test("a template that trims keeps the sampled white space, and the tokens", () =
 const THOUGHT: Turn[] = [{ text: "<think>\nand in\n</think>\n\nthe 12" }, { text: "<think>on</think>and" }];
 
 describe("reasoning", () => {
-  test("that the template drops is dropped; the answer keeps its tokens", () => {
+  test("is dropped with the template; the answer keeps its tokens", () => {
     const { last, said, tokenizer, calls } = converse(THINKING, THOUGHT);
     expect(tokenizer.decode(last, { skipSpecialTokens: false })).toBe(said);
     expect(said).not.toContain("and in");
@@ -77,7 +77,7 @@ describe("reasoning", () => {
     expect(last.slice(0, calls[0]!.prompt.length)).toEqual(calls[0]!.prompt);
   });
 
-  test("accumulates when told to, on the sampled tokens", () => {
+  test("accumulates on the sampled tokens with accumulateReasoning", () => {
     const { last, calls, tokenizer } = converse(THINKING, THOUGHT, { accumulateReasoning: true });
     for (const { prompt, responseIds } of calls) {
       const whole = [...prompt, ...responseIds];
@@ -86,7 +86,7 @@ describe("reasoning", () => {
     expect(tokenizer.decode(last)).toContain("and in");
   });
 
-  test("stays within a turn where the template keeps it: after a tool's answer", () => {
+  test("stays within a turn, after a tool's result, if the template keeps it", () => {
     const tokenizer = chatTokenizer(THINKING);
     const transcript = new Transcript({ tokenizer });
     const messages: ChatMessage[] = [{ role: "user", content: "the?" }];
@@ -96,7 +96,7 @@ describe("reasoning", () => {
     const message = parseReply(tokenizer.decode(responseIds), { id: "c", format: "hermes" });
     expect(message).toMatchObject({ content: "", reasoning_content: "in" });
     transcript.record(prompt, { responseIds, message });
-    // What an agent sends back: no reasoning, the call's arguments as text.
+    // An agent sends back no reasoning, and the call's arguments as text.
     const { reasoning_content, ...echo } = message;
     const next = transcript.prompt([...messages, echo, { role: "tool", content: "2", tool_call_id: "c_0" }]);
     const whole = [...prompt.ids, ...responseIds];
@@ -105,7 +105,7 @@ describe("reasoning", () => {
   });
 });
 
-test("an answer that shares a token with the reasoning's end is encoded anew, with its end", () => {
+test("an answer that shares a token with the end of the reasoning is encoded again, with its end token", () => {
   const tokenizer = chatTokenizer(THINKING);
   const shared = tokenizer.encode("\na");
   expect(shared).toHaveLength(1);
@@ -123,7 +123,7 @@ test("an answer that shares a token with the reasoning's end is encoded anew, wi
   );
 });
 
-test("accumulated prompts are rendered anew when the tools change", () => {
+test("accumulated prompts are rendered again when the tools change", () => {
   const tokenizer = chatTokenizer(CHATML);
   const transcript = new Transcript({ tokenizer, accumulateReasoning: true });
   const messages: ChatMessage[] = [{ role: "user", content: "in" }];
@@ -138,7 +138,7 @@ test("accumulated prompts are rendered anew when the tools change", () => {
   expect(`,${next.ids}`).toContain(`,${spelledOut(tokenizer, "the")},`);
 });
 
-test("a reply that the agent changed is another text, and is encoded as such", () => {
+test("a reply that the agent changed is encoded as a new text", () => {
   const tokenizer = chatTokenizer(CHATML);
   const transcript = new Transcript({ tokenizer });
   const messages: ChatMessage[] = [{ role: "user", content: "in" }];
@@ -151,7 +151,7 @@ test("a reply that the agent changed is another text, and is encoded as such", (
   );
 });
 
-test("random conversations: prompts extend each other under every template that lets them", () => {
+test("random conversations: prompts extend each other under every template that allows it", () => {
   const random = randomStream(7);
   const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)]!;
   for (let round = 0; round < 60; round++) {
@@ -170,7 +170,7 @@ test("random conversations: prompts extend each other under every template that 
   }
 });
 
-test("a model without a template says what to do", () => {
+test("a model without a template gives an error with advice", () => {
   const transcript = new Transcript({ tokenizer: chatTokenizer() });
   expect(() => transcript.prompt([{ role: "user", content: "in" }])).toThrow(
     /model has no chat template\. .*set model\.chat_template/,

@@ -1,4 +1,4 @@
-/** Rewards with many values, so that every group of a golden run teaches something. */
+/** Rewards with many values, so that every group of a golden run gives a gradient. */
 import { registerReward } from "grpu";
 
 registerReward("even_digits", (response) => {

@@ -1,4 +1,4 @@
-/** The settings of the golden runs: short, each through parts of the loop that the others leave out. */
+/** The settings of the golden runs: short runs, each through other parts of the loop. */
 
 const INIT = "layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32";
 const WARM = ["warmup.steps=40", "warmup.batch_size=16", "warmup.learning_rate=1e-2"];

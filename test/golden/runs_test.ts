@@ -1,6 +1,6 @@
 /**
- * Short runs whose metrics are stored: a change that moves a number anywhere in the loop is seen at once, on both devices.
- * `UPDATE_GOLDEN=1 npx vitest run test/golden` stores what the `cpu` device gives now; say in the commit why it moved.
+ * Short runs with stored metrics: they show any change that moves a number in the loop, on both devices.
+ * `UPDATE_GOLDEN=1 npx vitest run test/golden` stores the metrics of the `cpu` device; give the reason in the commit.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -18,14 +18,14 @@ interface Line {
   readonly [metric: string]: unknown;
 }
 
-/** What depends on the machine, not on the numbers. */
+/** Metrics that depend on the machine. */
 const MEASURED = /^(time|timing|perf|throughput|async.trainer_idle_ratio)|time_s|_per_s|seconds|memory/;
-/** Counts what lies below 1e-8, which depends on how a device rounds a mean. */
+/** Counts values below 1e-8, which depends on how a device rounds a mean. */
 const ROUNDED = /\/fraction_zero$/;
-/** So much warm-up that the devices' weights differ in the fourth digit, and a drawn token with them. */
+/** Runs with enough warm-up that weights differ between devices in the fourth digit, and so does a sampled token. */
 const CPU_ONLY = new Set(["two_roles"]);
 
-/** `cpu` computes in float64 between kernels, so that only rounding to float32 moves; a GPU sums in another order. */
+/** `cpu` computes in float64 within kernels, so that only rounding to float32 differs; a GPU sums in another order. */
 const TOLERANCE: Readonly<Record<string, { readonly relative: number; readonly absolute: number }>> = {
   cpu: { relative: 1e-5, absolute: 1e-7 },
   webgpu: { relative: 2e-3, absolute: 2e-5 },
@@ -67,7 +67,7 @@ function stored(name: string): Line[] {
   return JSON.parse(readFileSync(pathOf(name), "utf8"));
 }
 
-/** Both as text, the stored number standing for one that is near enough, so that a difference names its metric. */
+/** Both as text, with the stored number in place of one that is close enough, so that a difference shows its metric. */
 function settle(found: Line[], wanted: Line[], device: string): Line[] {
   const { relative, absolute } = TOLERANCE[device]!;
   return found.map((line, i) => {
@@ -81,7 +81,7 @@ function settle(found: Line[], wanted: Line[], device: string): Line[] {
   });
 }
 
-/** Compares with what is stored, or stores it. */
+/** Compares with the stored metrics, or stores them. */
 function check(name: string, found: Line[], device: string): void {
   if (UPDATE && device === "cpu") writeFileSync(pathOf(name), `${JSON.stringify(found, null, 1)}\n`);
   const wanted = stored(name);

@@ -8,7 +8,7 @@ import { JobPool } from "../../src/loop/rollout/job_pool.ts";
 import { SyncWindow } from "../../src/loop/rollout/sync_window.ts";
 import { TaskNumbers } from "../../src/loop/rollout/task_numbers.ts";
 
-/** Jobs that end when the test says so. */
+/** Jobs that the test ends. */
 function manualJobs(pool: JobPool) {
   const ends = new Map<string, { resolve: () => void; reject: (error: unknown) => void }>();
   const add = (name: string) =>
@@ -16,11 +16,11 @@ function manualJobs(pool: JobPool) {
   return { add, ends, started: () => [...ends.keys()] };
 }
 
-/** Lets everything run that waits for promises alone. */
+/** Runs everything that waits only for promises. */
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
 describe("JobPool", () => {
-  test("starts jobs in their order, at most `limit` at once", async () => {
+  test("starts jobs in order, at most `limit` at once", async () => {
     const pool = new JobPool(2);
     const { add, ends, started } = manualJobs(pool);
     for (const name of ["a", "b", "c", "d"]) add(name);

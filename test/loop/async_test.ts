@@ -30,7 +30,7 @@ const asyncRun = (
   more: Partly<LoopSettings> = {},
 ) => letterRun({ settings: settingsOf(settings, more), ...options });
 
-/** A rollout that takes its time, by its own numbers. */
+/** A rollout that takes up to `most` ms, from its own random numbers. */
 function slow(most: number, seed = 1): Rollout {
   const next = uniform(seed);
   const inner = singleTurn("copier", exactMatch);
@@ -46,7 +46,7 @@ const withoutTimes = (metrics: Readonly<Record<string, number>>) =>
   Object.fromEntries(Object.entries(metrics).filter(([name]) => !/^(time|perf|async)\//.test(name)));
 
 describe("asynchronous training", () => {
-  test("with threshold 0 and trigger 1 is the synchronous run", async () => {
+  test("with threshold 0 and trigger 1 it equals the synchronous run", async () => {
     const [sync, async_] = [
       letterRun(),
       asyncRun({ staleness_threshold: 0, trigger_parameter_sync_step: 1 }),
@@ -62,7 +62,7 @@ describe("asynchronous training", () => {
     expect(staleness).toEqual(Array(12).fill(0));
   });
 
-  test("takes stages by name, as the synchronous run does", async () => {
+  test("runs a pipeline by name like the synchronous run", async () => {
     const stages = ["generate", "transform", "batch", "process", "advantages", "update", "log"];
     const [sync, async_] = [
       letterRun({ settings: { ...LETTER_SETTINGS, pipeline: { stages } } }),
@@ -78,7 +78,7 @@ describe("asynchronous training", () => {
     { staleness_threshold: 0.5, trigger_parameter_sync_step: 1, bound: 1 },
     { staleness_threshold: 1, trigger_parameter_sync_step: 2, bound: 1 },
     { staleness_threshold: 2.5, trigger_parameter_sync_step: 1, bound: 3 },
-  ])("trains on nothing staler than the threshold allows: %o", async ({ bound, ...settings }) => {
+  ])("trains on no group that is staler than the threshold allows: %o", async ({ bound, ...settings }) => {
     const { run, log } = asyncRun(settings, { rollout: slow(8) });
     const outcome = await train(run);
     expect(outcome.isComplete).toBe(true);
@@ -92,7 +92,7 @@ describe("asynchronous training", () => {
     expect(steps.at(-1)?.["async/total_syncs"]).toBe(Math.floor(11 / settings.trigger_parameter_sync_step));
   });
 
-  test("samples from the weights of the last synchronisation, whatever was trained since", async () => {
+  test("samples from the weights of the last synchronisation, not from newer ones", async () => {
     const { run, log } = asyncRun(
       { staleness_threshold: 0, trigger_parameter_sync_step: 4 },
       { rollout: slow(4) },
@@ -106,8 +106,8 @@ describe("asynchronous training", () => {
     expect(versions).toEqual([0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8].map((version) => [version]));
   });
 
-  test("goes on with rollouts over a synchronisation when they may be partial, and waits for them when not", async () => {
-    /** Two calls with a pause between them, a long one where the letter is `a`. */
+  test("continues partial rollouts over a synchronisation, and waits for whole ones", async () => {
+    /** Two calls with a pause between them, which is long for the letter `a`. */
     const twoTurns: Rollout = async (task, policy) => {
       const first = await policy.complete(task.instruction);
       await sleep(task.instruction === "a" ? 40 : 1);
@@ -173,7 +173,7 @@ describe("asynchronous training", () => {
     expect(log.of("val").at(-1)?.metrics["val/copy/pass@1"]).toBe(1);
   });
 
-  test("counts the groups that the filters left out", async () => {
+  test("counts the groups that the filters drop", async () => {
     const more = {
       trainer: { total_batches: 3, test_freq: 0 },
       rejection_sample: { min_trajs_per_group: 9 },
@@ -183,7 +183,7 @@ describe("asynchronous training", () => {
     expect(log.of("train").map(({ metrics }) => metrics["async/buffer_filtered"])).toEqual([4, 8, 12]);
   });
 
-  test("one bad rollout is counted and no more; hanging ones are timed out", async () => {
+  test("counts a failing rollout, and times out hanging ones", async () => {
     const inner = singleTurn("copier", exactMatch);
     let calls = 0;
     const bad: Rollout = (task, policy) => {
@@ -207,7 +207,7 @@ describe("asynchronous training", () => {
     expect(Math.max(...shares("timeout"))).toBeGreaterThan(0);
   });
 
-  test("a rollout that fails ends the run where it is asked to", async () => {
+  test("a failing rollout ends the run with raise_on_error", async () => {
     const { run } = asyncRun(
       { staleness_threshold: 1 },
       {
@@ -219,7 +219,7 @@ describe("asynchronous training", () => {
     await expect(train(run)).rejects.toThrow("bad luck");
   });
 
-  test("keeps waiting episodes on disk, and leaves nothing there", async () => {
+  test("keeps waiting episodes on disk, and removes them in the end", async () => {
     const dir = join(mkdtempSync(join(tmpdir(), "grpu-async-")), "waiting");
     onTestFinished(() => rmSync(join(dir, ".."), { recursive: true }));
     const [memory, disk] = [asyncRun({}), asyncRun({ episode_offload_dir: dir })];
@@ -234,7 +234,7 @@ describe("asynchronous training", () => {
     await expect(store.take(3)).rejects.toThrow();
   });
 
-  test("a folder of waiting episodes is one run's; what a killed run left there goes", async () => {
+  test("a folder of waiting episodes belongs to one run, which removes files of a killed one", async () => {
     const dir = mkdtempSync(join(tmpdir(), "grpu-async-"));
     onTestFinished(() => rmSync(dir, { recursive: true }));
     writeFileSync(join(dir, "task_8.json"), "[");
@@ -256,7 +256,7 @@ describe("asynchronous training", () => {
     await held.clear();
   });
 
-  test("a stopped run goes on where it was: no task is lost, none is trained on twice", async () => {
+  test("a stopped run resumes: no task is lost, none is trained on twice", async () => {
     const seen: number[][] = [];
     const tasks = { train: letterTasks(16), val: [] };
     const saves = new Map<string, { state: unknown; weights: string }>();
@@ -295,7 +295,7 @@ describe("asynchronous training", () => {
     expect(seen.flat().sort((a, b) => a - b)).toEqual(tasks.train.map((_, i) => i));
   });
 
-  test("refuses a backend that cannot hold its sampler's weights, unless nothing overlaps", async () => {
+  test("refuses a backend without publishWeights, unless nothing overlaps", async () => {
     const without = (it: ReturnType<typeof letterRun>) =>
       train({ ...it.run, backend: Object.assign(it.backend, { publishWeights: undefined }) });
     await expect(without(asyncRun({ staleness_threshold: 1 }))).rejects.toThrow("publishWeights");

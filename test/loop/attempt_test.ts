@@ -1,4 +1,4 @@
-/** One attempt: what rollouts may return, who judges, how it ends. */
+/** One attempt: the outcomes of a rollout, its judgement, its endings. */
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Task } from "../../src/data/types.ts";
 import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
@@ -34,7 +34,7 @@ function attempt(
 }
 
 describe("outcomes", () => {
-  test("a number is what everything that was recorded was worth", async () => {
+  test("a number is the reward of everything recorded", async () => {
     const episode = await attempt({
       rollout: async (task, policy) => {
         await policy.complete(task.instruction);
@@ -49,7 +49,7 @@ describe("outcomes", () => {
     ]);
   });
 
-  test("an evaluation brings metrics and signals", async () => {
+  test("an evaluation adds metrics and signals", async () => {
     const episode = await attempt({
       rollout: async (_, policy) => {
         await policy.complete("x");
@@ -63,7 +63,7 @@ describe("outcomes", () => {
     });
   });
 
-  test("nothing needs an evaluator", async () => {
+  test("a rollout that returns nothing needs an evaluator", async () => {
     const rollout = async () => {};
     expect((await attempt({ rollout })).metadata.error).toMatch(/returned nothing and no evaluator/);
     const judged = await attempt({
@@ -78,7 +78,7 @@ describe("outcomes", () => {
     expect(judged.trajectories[0]).toMatchObject({ reward: 1, signals: { length: 3 } });
   });
 
-  test("an evaluator leaves the rewards that the rollout gave", async () => {
+  test("an evaluator keeps the rewards of the rollout", async () => {
     const episode = await attempt({
       rollout: async (_, policy) => {
         const [a, b] = [policy.agent("a"), policy.agent("b")];
@@ -97,7 +97,7 @@ describe("outcomes", () => {
   });
 });
 
-describe("what is no outcome is refused in words", () => {
+describe("invalid outcomes are refused", () => {
   test.each<[string, unknown, RegExp]>([
     ["a text", "x", /a number, or an object with a number named reward \("x"\)/],
     ["null", null, /named reward \(null\)/],
@@ -142,7 +142,7 @@ describe("endings", () => {
     expect(episode.trajectories).toMatchObject([{ reward: 1, steps: [{ reward: 0.5 }, { reward: 0.5 }] }]);
   });
 
-  test("what calls the model after its time is refused, and counts for nothing", async () => {
+  test("model calls after the deadline are refused and not counted", async () => {
     let late: Promise<unknown> | undefined;
     const episode = await attempt({
       rollout: async (_, policy) => {
@@ -157,7 +157,7 @@ describe("endings", () => {
     expect(await late).toBe("Termination");
   });
 
-  test("a prompt that is too long ends the episode, also for an agent that saw only a 400", async () => {
+  test("a prompt that is too long ends the episode, also for an agent that sees only a 400", async () => {
     const episode = await attempt({
       rollout: async (_, policy) => {
         await turns(policy);
@@ -176,7 +176,7 @@ describe("endings", () => {
     });
   });
 
-  test("a rollout that throws is tried again with other draws, then counted as an error", async () => {
+  test("a rollout that throws is retried with other random numbers, then counted as an error", async () => {
     const seen: number[] = [];
     let tries = 0;
     const episode = await attempt({
@@ -214,7 +214,7 @@ describe("endings", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test("a run that is stopped ends the attempt at once", async () => {
+  test("stopping the run ends the attempt at once", async () => {
     const controller = new AbortController();
     const running = attempt({ rollout: () => new Promise<number>(() => {}), signal: controller.signal });
     setTimeout(() => controller.abort(new Error("stopped")), 5);

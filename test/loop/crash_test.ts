@@ -1,4 +1,4 @@
-/** Kills a run at random moments, many times over: what is left always resumes to the very same end. */
+/** Kills a run many times at random moments: it always resumes to the same end. */
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,9 +11,9 @@ import type { LoopState } from "../../src/loop/contract.ts";
 import { randomStream } from "../../src/random.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
-/** A life that is to be killed from outside lasts up to this long. */
+/** The longest time until a process is killed from outside. */
 const LONGEST_LIFE_MS = 100;
-/** One that kills itself does up to this many file operations: some steps' worth. */
+/** The most file operations of a process that kills itself: a few steps. */
 const MOST_OPERATIONS = 60;
 
 let dir: string;
@@ -21,14 +21,14 @@ let child: string;
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), "grpu-crash-"));
   child = join(dir, "child.mjs");
-  // One file without a compiler in front of it: a life begins in a tenth of a second.
+  // One compiled file, so that a process starts in a tenth of a second.
   await build({ entryPoints: [SOURCE], bundle: true, platform: "node", format: "esm", outfile: child });
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 interface Life {
   readonly wasKilled: boolean;
-  /** Of its weights, when it came to its end. */
+  /** Its weights, if it finished. */
   readonly text: string | undefined;
 }
 
@@ -57,14 +57,14 @@ function live(folder: string, death: { afterMs?: number; afterOperations?: numbe
   });
 }
 
-/** Without what differs between equal runs: times, and what only an asynchronous one tells. */
+/** Without the values that differ between equal runs: times, and those only of asynchronous training. */
 function linesOf(folder: string, file: string): string[] {
   const hide = (key: string, value: unknown) => (/^(time|perf|async)\//.test(key) ? undefined : value);
   const lines = readFileSync(join(folder, file), "utf8").trimEnd().split("\n");
   return lines.map((line) => JSON.stringify(JSON.parse(line), hide));
 }
 
-/** Short where two files differ, which are long. */
+/** Keeps the message short when two long files differ. */
 function expectSameLines(folders: readonly [string, string], file: string): void {
   const [a, b] = folders.map((folder) => linesOf(folder, file));
   expect(b!.length).toBe(a!.length);
@@ -77,7 +77,7 @@ function checkpointsOf(folder: string): string[] {
   return readdirSync(folder).filter((name) => /^(global|warmup)_step_\d+$/.test(name));
 }
 
-/** The step that a resumed run would go on from; every checkpoint there is must be whole. */
+/** The step that a resumed run would continue from; checks that every checkpoint is whole. */
 async function resumableStep(folder: string): Promise<number> {
   for (const name of checkpointsOf(folder)) {
     expect(JSON.parse(readFileSync(join(folder, name, "loop.json"), "utf8")).step).toBeGreaterThanOrEqual(0);
@@ -87,7 +87,7 @@ async function resumableStep(folder: string): Promise<number> {
   return found?.state.step ?? 0;
 }
 
-/** Kills a run so many times. @returns its weights at the end. */
+/** Kills a run `kills` times. @returns its weights at the end */
 async function liveOn(
   folder: string,
   { kills, seed }: { kills: number; seed: number },
@@ -115,9 +115,9 @@ test.each([
   ["sync", 50, 11],
   ["async", 20, 12],
 ])(
-  "a run (%s) killed %d times, in the middle of writes too, ends bit for bit like one left alone",
+  "a run (%s) killed %d times, also in the middle of writes, ends bit for bit like an undisturbed one",
   async (mode, kills, seed) => {
-    // Alone and in step: in asynchronous training the killed one must come to the very same.
+    // One after the other: an asynchronous run that is killed must give the same result.
     const [whole, killed] = [join(dir, `${mode}_whole`), join(dir, `killed_${mode}`)];
     const { text: expected } = await live(whole);
     expect(expected).toBeDefined();
@@ -135,7 +135,7 @@ test.each([
   },
 );
 
-/** A real model on the reference device, through the command line: seconds a life, most of them for starting. */
+/** A real model on the reference device, through the command line. Most of its seconds are start-up. */
 const TRAIN = [
   ...["--import", "tsx", fileURLToPath(new URL("../../src/cli.ts", import.meta.url))],
   ...["train", "examples/arithmetic/run.yaml", "--device", "cpu"],
@@ -145,7 +145,7 @@ const TRAIN = [
   ...["training.max_ckpt_to_keep=2", "training.resume_mode=auto", "rllm.trainer.val_before_train=false"],
 ];
 
-/** Runs the command to its end, or kills it so long after its first words; true when it was killed. */
+/** Runs the command to its end, or kills it that long after its first output. True when killed. */
 function trainCommand(folder: string, killAfterMs?: number): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const args = [...TRAIN, `training.default_local_dir=${folder}`];
@@ -165,7 +165,7 @@ function trainCommand(folder: string, killAfterMs?: number): Promise<boolean> {
   });
 }
 
-test("a real model's run killed four times ends with the same weights and optimiser, byte for byte", async () => {
+test("a real model killed four times ends with the same weights and optimiser, byte for byte", async () => {
   const [whole, killed] = [join(dir, "model"), join(dir, "model_killed")];
   await trainCommand(whole);
   const deaths = await [150, 300, 60, 220].reduce<Promise<boolean[]>>(
@@ -176,7 +176,7 @@ test("a real model's run killed four times ends with the same weights and optimi
   await trainCommand(killed);
   const last = "global_step_60";
   const files = readdirSync(join(whole, last), { recursive: true, encoding: "utf8" }).filter(
-    // These two tell how far the logs had come, whose lines hold times.
+    // Both contain log positions, which depend on times in the lines.
     (name) => name !== "loop.json" && name !== "files.json",
   );
   expect(files.length).toBeGreaterThan(2);

@@ -5,7 +5,7 @@ import { episodeMetrics } from "../../src/loop/rollout/episode_metrics.ts";
 const episode = (metrics: Record<string, unknown>, termination_reason: Episode["termination_reason"]) =>
   ({ id: "t:0", metrics, termination_reason, trajectories: [] }) as unknown as Episode;
 
-test("episodeMetrics() averages a metric over the episodes that report it as a number, and counts how they ended", () => {
+test("episodeMetrics() averages a metric over the episodes that report it as a number, and counts endings", () => {
   const metrics = episodeMetrics([
     episode({ turns: 2, judged: 1 }, "env_done"),
     episode({ turns: 5 }, "error"),
@@ -23,7 +23,7 @@ test("episodeMetrics() averages a metric over the episodes that report it as a n
   });
 });
 
-test("episodeMetrics() of no episode has shares of 0", () => {
+test("episodeMetrics() of no episodes has shares of 0", () => {
   const metrics = episodeMetrics([]);
   expect(metrics["batch/rollouts_failed"]).toBe(0);
   expect(Object.values(metrics).every((value) => value === 0)).toBe(true);

@@ -11,7 +11,7 @@ const LENGTHS = Uint32Array.of(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5);
 const NAMES = ["grpo", "rloo", "reinforce", "reinforce_plus_plus_baseline", "prpo", "opo", "gpg"];
 const TOKEN_NAMES = ["reinforce_plus_plus"];
 
-test("verl's estimators see the trained tokens of a trajectory, rLLM's weigh trajectories alike", () => {
+test("verl's estimators weight trained tokens, rLLM's weight trajectories equally", () => {
   const of = (name: string, lengths?: Uint32Array) =>
     (
       estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), {
@@ -29,7 +29,7 @@ test("verl's estimators see the trained tokens of a trajectory, rLLM's weigh tra
   expect(of("reinforce_plus_plus", Uint32Array.of(1, 3))).toHaveLength(4);
 });
 
-test("arguments of the estimator count, and those it does not take are refused", () => {
+test("an estimator uses its arguments and refuses unknown ones", () => {
   const options = { name: "grpo", norm_adv_by_std_in_grpo: true };
   const of = (settings: Record<string, unknown>) =>
     (estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), { ...options, settings }) as Advantages)
@@ -54,7 +54,7 @@ overDevices("advantages where the loop takes them", (device) => {
         expect(device.memory.live).toBe(before);
       });
 
-  test("none of none", async () => {
+  test("no advantages for no rewards", async () => {
     const none = await estimateAdvantagesOn(device)(new Float32Array(0), new Uint32Array(0), {
       name: "grpo",
       norm_adv_by_std_in_grpo: true,

@@ -1,4 +1,4 @@
-/** Runs that end at random points, and go on, against the run that nothing interrupts. */
+/** Runs that end at random points and resume, compared with an uninterrupted run. */
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ afterEach(() => rm(dir, { recursive: true, force: true }));
 
 const KINDS = ["abort", "abort and throw the reason", "throw"] as const;
 
-/** What happens at the `at`th point of a run, counted from 1. */
+/** An incident at point number `at` of a run, from 1. */
 interface Incident {
   readonly at: number;
   readonly kind: (typeof KINDS)[number];
@@ -84,7 +84,7 @@ const SETTINGS: Partly<LoopSettings> = {
 interface Shape {
   readonly save_freq: number;
   readonly num_minibatches: number;
-  /** Stages by name, as `pipeline.stages` has them. */
+  /** Stages by name, as in `pipeline.stages`. */
   readonly isNamed?: boolean;
   readonly isAsync?: boolean;
 }
@@ -102,11 +102,11 @@ function fileRun(name: string) {
 
 async function linesOf(file: string): Promise<string> {
   const text = await readFile(file, "utf8").catch(() => "");
-  // Counters of asynchronous training begin again with each process.
+  // Counters of asynchronous training restart with each process.
   return text.replace(/"(time|perf|async)\/[^"]*":[^,}]*,?/g, "").trim();
 }
 
-/** One process: a run in the folder, until it ends by itself or by the incident. */
+/** One process: a run in the folder until its end or the incident. */
 async function attempt(folder: string, shape: Shape, incident?: Incident) {
   const interruption = new Interruption(incident);
   const { save_freq, num_minibatches, isNamed = false, isAsync = false } = shape;
@@ -133,7 +133,7 @@ async function attempt(folder: string, shape: Shape, incident?: Incident) {
   return { outcome, points: interruption.points, weights: backend.text(), lines };
 }
 
-/** Stops the run in step 3, in or after a stage, as that stage sees fit. */
+/** Stops the run in step 3, in a stage or after it. */
 async function stopIn(name: keyof Stages, stop: (signal: AbortSignal, context: StageContext) => void) {
   const controller = new AbortController();
   const made = fileRun(`stopped-${name}`);
@@ -162,7 +162,7 @@ async function stopIn(name: keyof Stages, stop: (signal: AbortSignal, context: S
 }
 
 test.each<keyof Stages>(["update", "log"])(
-  "a stop that %s throws keeps the new weights from the old step",
+  "a stop that %s throws does not save new weights under the old step",
   async (name) => {
     const { outcome, steps, said, logged } = await stopIn(name, (signal) => signal.throwIfAborted());
     expect(outcome).toMatchObject({ isComplete: false, state: { step: 2, weightVersion: 2 } });
@@ -173,7 +173,7 @@ test.each<keyof Stages>(["update", "log"])(
 );
 
 test.each<keyof Stages>(["update", "log"])(
-  "a step that has trained comes to its end: %s sees no stop",
+  "a step that has trained finishes: %s sees no stop",
   async (name) => {
     const { outcome, steps, said, logged } = await stopIn(name, (_, context) =>
       context.signal.throwIfAborted(),
@@ -204,7 +204,7 @@ const SHAPES: readonly Shape[] = [
 ];
 
 test.each(SHAPES)(
-  "a run that is interrupted anywhere, and goes on, equals the whole one: %j",
+  "a run that is interrupted anywhere and resumes equals the whole run: %j",
   async (shape) => {
     const whole = await attempt(join(dir, "whole"), shape);
     expect(whole.outcome?.isComplete).toBe(true);

@@ -8,7 +8,7 @@ test("10,000 tasks, 256 at once, one in a hundred failing and one hanging: exact
     parallel: 256,
     steps,
     oneIn: 100,
-    // Longer than the first stack takes: source maps are read for it, here but not outside tests.
+    // Longer than the first stack trace takes, because tests read source maps for it.
     timeoutSeconds: 1,
   });
   expect(outcome).toMatchObject({ isComplete: true, state: { step: steps } });
@@ -17,7 +17,7 @@ test("10,000 tasks, 256 at once, one in a hundred failing and one hanging: exact
     expect(metrics["batch/termination_reason/error"]).toBeCloseTo(0.01, 10);
     expect(metrics["batch/termination_reason/timeout"]).toBeCloseTo(0.01, 10);
     expect(metrics["batch/termination_reason/env_done"]).toBeCloseTo(0.98, 10);
-    // What hung was sampled before it did: its steps count, with the reward that they had been given, none.
+    // A hanging attempt sampled before it hung: its steps count, without a reward.
     expect(metrics["groups/num_trajs_after_filter"]).toBe(9_900);
   }
   const growth = heap.slice(2).map((bytes, i) => bytes - heap[i + 1]!);

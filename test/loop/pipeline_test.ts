@@ -63,7 +63,7 @@ async function runWith(stages: readonly string[], options: Parameters<typeof let
 const withoutTimes = (metrics: Readonly<Record<string, number>>) =>
   Object.fromEntries(Object.entries(metrics).filter(([name]) => !/^(time|perf)\//.test(name)));
 
-test("the published order is the record's, and by name it is the very same step", async () => {
+test("the published order by name equals trainStep", async () => {
   expect(Object.keys(STAGES)).toEqual(STAGE_ORDER);
   const plain = letterRun({ settings: SHORT });
   await train(plain.run);
@@ -76,7 +76,7 @@ test("the published order is the record's, and by name it is the very same step"
   expect(names[1]).toEqual(names[0]);
 });
 
-test("transform in its parts is transform; its parts can change places", async () => {
+test("the parts of transform equal transform, and can be reordered", async () => {
   const whole = await runWith(STAGE_ORDER);
   const split = STAGE_ORDER.flatMap((name) => (name === "transform" ? PARTS : [name]));
   const parts = await runWith(split);
@@ -87,7 +87,7 @@ test("transform in its parts is transform; its parts can change places", async (
   expect((await runWith(swapped)).weights).toBe(whole.weights);
 });
 
-test("a stage can be added, left out, moved and wrapped by name", async () => {
+test("a stage can be added, skipped, moved and wrapped by name", async () => {
   const added = STAGE_ORDER.toSpliced(2, 0, "first_half");
   const { backend, records } = await runWith(added);
   expect(backend.batches[0]!.offsets).toHaveLength(2 * 8 + 1);
@@ -114,7 +114,7 @@ test("two updates of a batch compare with the policy before the first", async ()
   expect(backend.batches[1]!.oldLogprobs).toEqual(backend.batches[0]!.oldLogprobs);
 });
 
-test("a step whose groups are all rejected passes over what needs rows", async () => {
+test("a step whose groups are all rejected skips the stages that need rows", async () => {
   const { backend, records } = await runWith(STAGE_ORDER.toSpliced(6, 0, "look"), {
     rejection: () => [],
     settings: { training: { ...SHORT.training, max_untrained_steps: 0 } },
@@ -126,7 +126,7 @@ test("a step whose groups are all rejected passes over what needs rows", async (
 
 const ROUND = ["generate", "transform", "reject", "batch", "process", "advantages", "update"];
 
-/** Keeps the groups of a round, or none, in turn. */
+/** Keeps all groups of a round or none, as listed. */
 function inTurn(rounds: readonly boolean[]): RejectionFunction {
   let calls = 0;
   return ({ groups }) => (rounds[calls++ % rounds.length] ? groups : []);
@@ -137,13 +137,13 @@ test.each([
   [[false, true], 1],
   [[false, false], 0],
   [[true, true], 2],
-])("of two rounds that keep their groups as %j, %i train in each step", async (rounds, updates) => {
+])("two rounds that keep their groups as %j make %i updates per step", async (rounds, updates) => {
   const { backend, records } = await runWith([...ROUND, ...ROUND, "log"], { rejection: inTurn(rounds) });
   expect(backend.weightVersion).toBe(3 * updates);
   expect(records[0]!.note === undefined).toBe(updates > 0);
 });
 
-test("a second round has the log-probs that it computes, not those of the first", async () => {
+test("a second round uses its own log-probs, not those of the first", async () => {
   const second = ROUND.filter((name) => name !== "process");
   const { backend } = await runWith([...ROUND, ...second, "log"]);
   expect(backend.batches.map(({ oldLogprobs }) => oldLogprobs !== undefined)).toEqual(
@@ -203,7 +203,7 @@ test.each([
   expect(outcome).toMatchObject({ isComplete: false, state });
 });
 
-test("any rounds train what they kept, once for each update", async () => {
+test("any rounds train the groups that they keep, once per update", async () => {
   const round = fc.record({
     isKept: fc.boolean(),
     hasProcess: fc.boolean(),
@@ -271,7 +271,7 @@ test.each([
   expect(() => letterRun({ settings: { pipeline: { stages: names } } })).not.toThrow();
 });
 
-test("the message tells what each stage needs and gives, and nothing has run", async () => {
+test("the error lists what each stage needs and gives, before anything runs", async () => {
   const { run, backend } = letterRun({ settings: { pipeline: { stages: ["generate", "update", "log"] } } });
   await expect(train(run)).rejects.toThrow(
     / {2}generate: tasks -> episodes, eligible\n {2}update: rows, advantages, logprobs\? -> -\n/,
@@ -279,7 +279,7 @@ test("the message tells what each stage needs and gives, and nothing has run", a
   expect(backend.weightVersion).toBe(0);
 });
 
-test("what a stage does not say it gives is refused, and so is the name of a stage of the loop", async () => {
+test("an undeclared output is refused, and so is the name of a built-in stage", async () => {
   await expect(runWith(["generate", "liar", "log"])).rejects.toThrow(
     /Cannot take groups from the stage liar/,
   );

@@ -39,7 +39,7 @@ function fileRun(name: string, options: Options = {}, settings = SETTINGS) {
   return { ...made, folder, checkpoints, lines };
 }
 
-/** Stops a run when its backend is about to draw for the nth time. */
+/** Stops a run before its backend samples for the nth time. */
 function abortAtDraw(backend: TableBackend, draw: number): AbortSignal {
   const controller = new AbortController();
   const sample = backend.sample.bind(backend);
@@ -67,7 +67,7 @@ test.each([1, 2, 4, 7, 13])(
   },
 );
 
-test("a run killed after lines that no checkpoint holds writes them once", async () => {
+test("log lines after the last checkpoint of a killed run are written once", async () => {
   const whole = fileRun("whole");
   await train(whole.run);
   const killed = fileRun("killed");
@@ -86,7 +86,7 @@ test("a run killed after lines that no checkpoint holds writes them once", async
   expect(await resumed.lines()).toBe(await whole.lines());
 });
 
-test("a stop during warm-up resumes within it", async () => {
+test("a run stopped during warm-up resumes within it", async () => {
   const whole = fileRun("whole");
   await train(whole.run);
   const stopped = fileRun("parts");
@@ -116,7 +116,7 @@ test("save_freq counts steps, the last step is always saved, and only the newest
   expect(await readFile(join(folder, "latest_checkpointed_iteration.txt"), "utf8")).toBe("12\n");
 });
 
-test("a disk that is full leaves the checkpoint before intact and says so", async () => {
+test("a full disk leaves the previous checkpoint intact, with a message", async () => {
   const { run, backend, folder } = fileRun("full");
   const save = backend.save.bind(backend);
   let saves = 0;
@@ -138,7 +138,7 @@ test("a disk that is full leaves the checkpoint before intact and says so", asyn
   expect(resumed.backend.text()).toBe(whole.backend.text());
 });
 
-test("the best checkpoint by a metric outlives the newest, and a resumed run knows it", async () => {
+test("the best checkpoint by a metric is kept, and a resumed run knows it", async () => {
   const settings = {
     ...LETTER_SETTINGS,
     trainer: { total_batches: 24, test_freq: 1, save_freq: 6 },
@@ -168,7 +168,7 @@ test("the best checkpoint by a metric outlives the newest, and a resumed run kno
   expect((await readCheckpoint<LoopState>(join(folder, "global_step_24"))).state.best).toEqual(state.best);
 });
 
-/** Validations after the first step as the log has them. */
+/** The logged validations after the first step. */
 async function measured(run: ReturnType<typeof fileRun>, metric: string) {
   const lines = (await run.lines()).split("\n").map((line) => JSON.parse(line.replace(/,}$/, "}")));
   const after = lines.filter(({ phase, step }) => phase === "val" && step > 0);
@@ -181,7 +181,7 @@ test.each([
   ["beats its start", true, true, 1],
   ["beats its start, which was not validated", true, false, 3],
 ])(
-  "a run that %s has the best of its own steps",
+  "a run that %s keeps the best of its own steps",
   async (_, greater_is_better, val_before_train, test_freq) => {
     const metric = "val/copy/pass@1";
     const trainer = { total_batches: 12, test_freq, save_freq: 0, val_before_train };
@@ -200,7 +200,7 @@ test.each([
   },
 );
 
-test("greater_is_better=false keeps the smallest value, and an unknown metric names those there are", async () => {
+test("greater_is_better=false keeps the smallest value; an unknown metric is refused with the known ones", async () => {
   const training = { learning_rate: 8, seed: 1, metric_for_best_model: "val/reward/copier/mean" };
   const trainer = { total_batches: 6, test_freq: 1, save_freq: 0 };
   const least = fileRun(
@@ -253,7 +253,7 @@ test.each([
   },
 );
 
-test("where every checkpoint is damaged, nothing starts afresh unasked", async () => {
+test("when every checkpoint is damaged, the run does not start over by itself", async () => {
   const { run, folder } = fileRun("lost");
   await train(run);
   for (const name of await readdir(folder))
@@ -263,7 +263,7 @@ test("where every checkpoint is damaged, nothing starts afresh unasked", async (
   );
 });
 
-test("what was being written when the run ended is told, and removed when the next checkpoint is saved", async () => {
+test("an unfinished checkpoint is reported, and removed when the next one is saved", async () => {
   const { run, folder } = fileRun("torn");
   await train(run);
   const torn = [".writing-global_step_15", ".deleting-global_step_3"];
@@ -278,7 +278,7 @@ test("what was being written when the run ended is told, and removed when the ne
   expect((await readdir(folder)).filter((name) => name.startsWith("."))).toEqual([]);
 });
 
-test("a checkpoint has its list of checksums before it has its name", async () => {
+test("a checkpoint gets its checksums before its name", async () => {
   const { checkpoints, folder } = fileRun("sealed");
   const listed: string[][] = [];
   const { rename } = fs.promises;
@@ -300,7 +300,7 @@ test("a checkpoint has its list of checksums before it has its name", async () =
   expect(await readdir(join(folder, "global_step_1"))).toEqual(listed[0]);
 });
 
-test("a folder that another process took keeps its checkpoints, and the one being written has no name", async () => {
+test("a folder that another process has taken keeps its checkpoints, and the unfinished one gets no name", async () => {
   const allowed = [true, false];
   const beforeWrite = async () => {
     if (!allowed.shift()) throw new Error("taken");
@@ -324,7 +324,7 @@ test.each([
     (tasks: Task[]) => tasks.map((task, i) => (i === 7 ? { ...task, metadata: { answer: "a" } } : task)),
     /rows with other content/,
   ],
-])("a resumed run whose data has %s says so", async (_, change, message) => {
+])("a resumed run warns of data with %s", async (_, change, message) => {
   const stopped = fileRun("data");
   await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, 7) });
   for (const isChanged of [false, true]) {
@@ -338,7 +338,7 @@ test.each([
   }
 });
 
-test("a logger that is added on resume takes nobody else's place", async () => {
+test("a logger added on resume does not change the others' positions", async () => {
   const stopped = fileRun("loggers");
   await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, 7) });
   const resumed = fileRun("loggers");
@@ -349,7 +349,7 @@ test("a logger that is added on resume takes nobody else's place", async () => {
   expect(await resumed.lines()).toBe(await whole.lines());
 });
 
-test("what a crash left half written is no checkpoint", async () => {
+test("a half-written folder is not a checkpoint", async () => {
   const { run, checkpoints, folder } = fileRun("crash");
   await train(run);
   const temporary = join(folder, ".writing-global_step_99");
@@ -375,7 +375,7 @@ test("resume modes", async () => {
   );
 });
 
-test("resume_path goes on from an earlier checkpoint exactly", async () => {
+test("resume_path continues exactly from an earlier checkpoint", async () => {
   const whole = fileRun("whole");
   await train(whole.run);
   const other = fileRun("other", {
@@ -392,12 +392,12 @@ test.each([
   [["run.3"], "run.4"],
   [["run.9", "run.10", "run.2"], "run.11"],
   [["run.old", "run", "runs.7", "run.1.tar"], "run.1"],
-])("beside %j an earlier run makes way as %s", async (siblings, place) => {
+])("next to %j an earlier run is renamed to %s", async (siblings, place) => {
   for (const name of siblings) await mkdir(join(dir, name));
   expect(await placeAside(join(dir, "run"))).toBe(join(dir, place));
 });
 
-test("the reference of the KL term is frozen at the start alone, not where a run goes on", async () => {
+test("the reference of the KL term is frozen only at the start, not on resume", async () => {
   const frozenAt: number[] = [];
   const open = () => {
     const made = fileRun("kl", {}, { ...SETTINGS, algorithm: { kl_beta: 0.1 } });
@@ -411,7 +411,7 @@ test("the reference of the KL term is frozen at the start alone, not where a run
   expect(frozenAt).toEqual([5]);
 });
 
-test("a run killed before its first checkpoint begins its log again", async () => {
+test("a run killed before its first checkpoint restarts its log", async () => {
   const whole = fileRun("whole");
   await train(whole.run);
   const killed = fileRun("killed");

@@ -96,7 +96,7 @@ describe("transform", () => {
     expect(value.map((it) => it.group_role)).toEqual(roles);
   });
 
-  test("compact filtering leaves out what its reason masks, and counts it before", () => {
+  test("compact filtering removes masked episodes after they are counted", () => {
     const episodes = [episode(0, [1]), episode(0, [0], { termination_reason: "timeout" })];
     const { value, metrics } = transform(episodes, context({ compact_filtering: { enable: true } }));
     expect(value[0]!.trajectories).toHaveLength(1);
@@ -107,13 +107,13 @@ describe("transform", () => {
     expect(transform(episodes, context()).value[0]!.trajectories).toHaveLength(2);
   });
 
-  test("without rewards the last step's counts; some with and some without are refused", () => {
+  test("without a reward the last step's counts; a group with some rewards is refused", () => {
     expect(transform([episode(0, [null])], context()).value[0]!.trajectories[0]!.reward).toBe(0);
     const mixed = [episode(0, [null]), episode(0, [1])];
     expect(() => transform(mixed, context())).toThrow(/t0:solver.*1 of 2/s);
   });
 
-  test("a hook's groups are checked too", () => {
+  test("groups of a hook are checked too", () => {
     const grouping = (episodes: readonly Episode[]) => [
       {
         group_id: "all",
@@ -135,7 +135,7 @@ describe("reject", () => {
   const episodes = [episode(0, [1]), episode(0, [0], { rollout_index: 1 }), episode(1, [1])];
   const held = NOTHING_HELD;
 
-  test("counts tasks by who solved them, and drops groups that are too small", async () => {
+  test("counts tasks by solved attempts, and drops groups that are too small", async () => {
     const { value, metrics } = await reject(
       { episodes, groups: [group([1, 0]), group([1])], held },
       context(),
@@ -149,7 +149,7 @@ describe("reject", () => {
     });
   });
 
-  test("counts no attempt whose trajectories are all in groups that were dropped", async () => {
+  test("does not count attempts with all trajectories in dropped groups", async () => {
     const of = (task: number, reward: number, rollout_index: number) => {
       const made = episode(task, [reward], { rollout_index });
       const uid = `t${task}:${rollout_index}`;
@@ -172,7 +172,7 @@ describe("reject", () => {
     });
   });
 
-  test("mode episode gathers over batches until enough tasks were partly solved", async () => {
+  test("mode episode collects groups until enough tasks are partly solved", async () => {
     const settings = context({ rejection_sample: { enable: true, min_partial_solve_tasks: 2 } });
     const first = (await reject({ episodes, groups: [group([1, 0])], held }, settings)).value;
     expect(first.groups).toEqual([]);
@@ -181,7 +181,7 @@ describe("reject", () => {
     expect(second.held).toEqual(NOTHING_HELD);
   });
 
-  test("mode group drops groups that teach nothing and keeps the rest", async () => {
+  test("mode group drops groups with equal rewards and keeps the rest", async () => {
     const groups = [group([1, 0]), group([1, 1]), group([0, 0])];
     const { value } = await reject(
       { episodes, groups, held },
@@ -195,7 +195,7 @@ describe("advantages", () => {
   const of = async (groups: TrajectoryGroup[], settings: Partly<LoopSettings> = {}) =>
     advantages(packTrajectories(groups), context(settings));
 
-  /** What rLLM's own code gives for [1,0,0,0], [1,1,0,0], [0.5] and [1,1,1,1] in one step. */
+  /** Output of rLLM's code for [1,0,0,0], [1,1,0,0], [0.5] and [1,1,1,1] in one step. */
   test.each([
     ["grpo", true, [1.732047, -0.577349], [0.999998, -0.999998], 0.5, 0],
     ["grpo", false, [0.75, -0.25], [0.5, -0.5], 0.5, 0],
@@ -215,7 +215,7 @@ describe("advantages", () => {
     },
   );
 
-  test("measures each role by itself", async () => {
+  test("has separate metrics for each role", async () => {
     const { metrics } = await of([group([1, 0]), group([3, 3], "judge"), group([0, 0])]);
     expect(metrics).toMatchObject({
       "reward/solver/mean": 0.25,
@@ -251,14 +251,14 @@ describe("advantages", () => {
     expect(() => batch([group([1, 0], "judge", steps)], context(precomputed))).toThrow(message);
   });
 
-  test("a batch stage of one's own cannot bring NaN either", async () => {
+  test("a NaN from a custom batch stage is refused too", async () => {
     const rows = packTrajectories([group([1, 0], "judge", [step(0, [0.5, Number.NaN])])]);
     await expect(advantages(rows, context(precomputed))).rejects.toThrow(
       /trajectory judge\/0: .*\(NaN, at token 2 of the row\)/,
     );
   });
 
-  test("what lies where no advantage is given does not count", async () => {
+  test("values at tokens without a given advantage do not count", async () => {
     const rows = packTrajectories([group([1, 0], "judge", [step(0, 5)])]);
     const isGiven = Uint8Array.of(0, 1, 0, 0, 1, 1);
     const { value } = await advantages(
@@ -268,7 +268,7 @@ describe("advantages", () => {
     expect([...value.advantages.values]).toEqual([0, 5, 0, 0, 5, 5]);
   });
 
-  test("advantages of 0 are not missing ones, and missing ones are 0", async () => {
+  test("an advantage of 0 is not missing, and a missing one is 0", async () => {
     const own = group([1, 0], "judge", [step(0, 0), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
     const rows = packTrajectories([own]);
     expect([...rows.givenAdvantages!.isGiven].slice(0, 6)).toEqual([0, 1, 1, 0, 0, 0]);
@@ -278,7 +278,7 @@ describe("advantages", () => {
     expect(packTrajectories([group([1, 0])]).givenAdvantages).toBeUndefined();
   });
 
-  test("advantages that the estimator overwrites are said once", async () => {
+  test("warns once of advantages that the estimator overwrites", async () => {
     const said: string[] = [];
     const warn = (message: string) => void said.push(message);
     const rows = packTrajectories([group([1, 0], "judge", [step(0, 5)])]);
@@ -305,7 +305,7 @@ describe("advantages", () => {
     expect([...value.advantages.values]).toEqual([0, -0.5, -0.5, 0, 5, 0, 0.5, 0.5, 0, -5]);
   });
 
-  test("normalize_by_steps shares a trajectory's advantage among its steps", async () => {
+  test("normalize_by_steps divides a trajectory's advantage by its steps", async () => {
     const own = group([1, 0]);
     const trajectories = own.trajectories.map((it) => ({ ...it, steps: twoSteps(0, 0) }));
     const stepwise_advantage = { enable: true, normalize_by_steps: true };
@@ -327,7 +327,7 @@ describe("advantages", () => {
     );
   });
 
-  test("an estimator that gives NaN is refused with the trajectory's name", async () => {
+  test("a NaN from an estimator is refused with the trajectory's name", async () => {
     const estimate = () => perRow(0, Number.NaN);
     await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
       /trajectory solver\/1: it must be finite \(NaN\)/,
@@ -335,7 +335,7 @@ describe("advantages", () => {
   });
 });
 
-test("update() refuses advantages that a stage gave as a bare array", async () => {
+test("update() refuses advantages without a level", async () => {
   const rows = packTrajectories([group([1, 0])]);
   const bare = { ...rows, advantages: Float32Array.of(1, -1) as unknown as Advantages };
   await expect(update(bare, context())).rejects.toThrow(/Cannot take advantages: an array of 2 numbers/);
@@ -348,13 +348,13 @@ test.each([
     perToken(0, 1, 1, 0, 1, -Infinity),
     /trajectory solver\/1: .* finite \(-Infinity, at token 2/,
   ],
-])("update() refuses an advantage %s that a stage made infinite", async (_, advantages, message) => {
+])("update() refuses an infinite advantage %s", async (_, advantages, message) => {
   const rows = { ...packTrajectories([group([1, 0])]), advantages };
   await expect(update(rows, context())).rejects.toThrow(message);
 });
 
 test.each(["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] as const)(
-  "update() refuses %s that are not finite at a trained token, and no others",
+  "update() refuses %s that are not finite at a trained token, and only there",
   async (name) => {
     const rows = { ...packTrajectories([group([1, 0])]), advantages: perRow(1, -1) };
     const backend = { forwardBackward: async () => ({}), optimStep: async () => ({}) } as unknown as Backend;
@@ -377,7 +377,7 @@ test("batch() refuses tokens and log-probs that do not match", () => {
   expect(() => batch([infinite], context())).toThrow(/response token 1 is not finite/);
 });
 
-test("mask_truncated_samples takes truncated rows out of the loss", () => {
+test("mask_truncated_samples removes truncated rows from the loss", () => {
   const cut = group([1, 0]);
   const metadata = cut.metadata.map((it, i) =>
     i === 0 ? { ...it, termination_reason: "max_response_length_exceeded" as const } : it,
@@ -387,7 +387,7 @@ test("mask_truncated_samples takes truncated rows out of the loss", () => {
   expect(metrics["response_length/clip_ratio"]).toBe(0.5);
 });
 
-test("overlong_filter takes every trajectory that ran over a limit out of the loss", () => {
+test("overlong_filter removes every trajectory over a limit from the loss", () => {
   const cut = group([1, 0]);
   const metadata = cut.metadata.map((it, i) =>
     i === 1 ? { ...it, termination_reason: "timeout" as const } : it,

@@ -19,7 +19,7 @@ test("train() learns the task", async () => {
   expect(scores.at(-1)).toBe(1);
 });
 
-test("train() repeats itself exactly but for times", async () => {
+test("train() repeats exactly, apart from times", async () => {
   const runs = await Promise.all(
     [1, 2].map(async () => {
       const { run, backend, log } = letterRun();
@@ -30,7 +30,7 @@ test("train() repeats itself exactly but for times", async () => {
   expect(runs[0]).toEqual(runs[1]);
 });
 
-test("train() with another seed draws other rollouts", async () => {
+test("train() with another seed samples other rollouts", async () => {
   const [a, b] = [
     letterRun(),
     letterRun({ settings: { ...LETTER_SETTINGS, training: { learning_rate: 8, seed: 2 } } }),
@@ -40,7 +40,7 @@ test("train() with another seed draws other rollouts", async () => {
   expect(a.backend.text()).not.toBe(b.backend.text());
 });
 
-test("each step, task and attempt draws its own random numbers", async () => {
+test("each step, task and attempt has its own random numbers", async () => {
   const { run, log } = letterRun({
     tasks: { train: letterTasks(4), val: [] },
     settings: {
@@ -123,7 +123,7 @@ test.each<[string, object, RegExp]>([
   await expect(train({ ...letterRun().run, ...options } as TrainOptions)).rejects.toThrow(message);
 });
 
-test("arguments of one's own take any name", async () => {
+test("arguments of a user's code take any name", async () => {
   const algorithm = { loss_fn: "vanilla", loss_args: { clip_ratio_c: 4 } };
   const { run } = letterRun({ settings: { ...LETTER_SETTINGS, algorithm, trainer: { total_batches: 1 } } });
   expect((await train(run)).isComplete).toBe(true);
@@ -160,7 +160,7 @@ test("num_minibatches takes that many optimiser steps and compares with the poli
   expect(backend.batches.every((batch) => batch.oldLogprobs !== undefined)).toBe(true);
 });
 
-test("a stage can be replaced, wrapped and left out", async () => {
+test("a stage can be replaced, wrapped and skipped", async () => {
   const seen: string[] = [];
   const { run, backend } = letterRun({
     settings: { ...LETTER_SETTINGS, trainer: { total_batches: 2, val_before_train: false, test_freq: 0 } },
@@ -182,7 +182,7 @@ test("a stage can be replaced, wrapped and left out", async () => {
   expect(backend.batches[0]!.offsets).toHaveLength(9);
 });
 
-test("stages can be added around a step", async () => {
+test("a custom step can wrap trainStep", async () => {
   const order: number[] = [];
   const { run } = letterRun({
     settings: { ...LETTER_SETTINGS, trainer: { total_batches: 3 } },
@@ -195,7 +195,7 @@ test("stages can be added around a step", async () => {
   expect(order).toEqual([0, 1, 2]);
 });
 
-test("roles can have their own estimator and loss, under common denominators", async () => {
+test("roles can have different estimators and losses, under common denominators", async () => {
   const names: string[] = [];
   const { run, backend } = letterRun({
     settings: {
@@ -236,7 +236,7 @@ test("a NaN reward is refused with the trajectory's name", async () => {
   expect(backend.weightVersion).toBeLessThan(4);
 });
 
-test("one bad rollout is tried again, then counted", async () => {
+test("a failing rollout is retried, then counted", async () => {
   let tries = 0;
   const bad = singleTurn("copier", (_, task) => {
     if (task.id !== "copy-5") return 1;
@@ -273,7 +273,7 @@ test("a rollout that hangs ends in timeout", async () => {
   expect(log.of("train")[0]!.metrics["batch/termination_reason/timeout"]).toBe(1);
 });
 
-test("a failure of the backend is nobody's bad rollout", async () => {
+test("a failure of the backend does not count as a failed rollout", async () => {
   const backend = new TableBackend(LETTERS);
   let calls = 0;
   backend.sample = async () => {
@@ -296,7 +296,7 @@ test("a failure of the backend is nobody's bad rollout", async () => {
   await expect(train(careless.run)).rejects.toThrow("device lost");
 });
 
-test("all rollouts of a step are drawn in one batch", async () => {
+test("all rollouts of a step are sampled in one batch", async () => {
   const backend = new TableBackend(LETTERS);
   const sizes: number[] = [];
   const sample = backend.sample.bind(backend);

@@ -23,7 +23,7 @@ function brokenReward(): number {
   throw new TypeError("x is undefined");
 }
 
-/** A run, with everything it says and the error it ended with. */
+/** A run with its messages and its final error. */
 async function ended(options: Partial<TrainOptions>) {
   const said: string[] = [];
   const made = letterRun({ settings: SETTINGS, ...options, warn: (message) => void said.push(message) });
@@ -37,7 +37,7 @@ async function ended(options: Partial<TrainOptions>) {
 const waits: Rollout = () => new Promise(() => {});
 const same = singleTurn("same", () => 0.5);
 
-describe("a run that trains on nothing ends with an error that says why", () => {
+describe("a run that trains no group ends with the reason", () => {
   test.each<[string, Partial<TrainOptions>, RegExp]>([
     [
       "every reward throws",
@@ -106,7 +106,7 @@ test.each([
   expect(notes).toHaveLength(steps ?? 5);
 });
 
-test("a step that trains begins the count again", async () => {
+test("a step that trains resets the count", async () => {
   let calls = 0;
   const reward = (response: string, task: Parameters<typeof exactMatch>[1]) => {
     if (Math.floor(calls++ / ROLLOUTS) % 3 !== 2) brokenReward();
@@ -126,7 +126,7 @@ test("a step that trains begins the count again", async () => {
   ]);
 });
 
-test("groups that wait for a later step are not counted, and equal rewards are said", () => {
+test("groups that wait for a later step do not count; equal rewards are reported", () => {
   const group = { group_id: "a", group_role: "a", task_id: "a", metadata: [], trajectories: [] };
   const report = { metrics: {}, episodes: [], groups: [] };
   const held = { groups: [group], solvePartial: 1 };
@@ -139,7 +139,7 @@ test("groups that wait for a later step are not counted, and equal rewards are s
   );
 });
 
-test("a step whose rewards are all equal says so, and the run goes on", async () => {
+test("a step with equal rewards is reported, and the run continues", async () => {
   const { error, notes } = await ended({ rollout: same });
   expect(error).toBeUndefined();
   expect(notes).toEqual(Array(5).fill("every advantage is 0: all rewards are 0.5"));
@@ -192,7 +192,7 @@ describe("countOverlong()", () => {
   ])("%i tokens at most leave out %i of 4", (longest, count) => {
     expect(countOverlong(tasks, { ...limits, longest })).toBe(count);
   });
-  test("all too long is an error, by the setting or by the context", () => {
+  test("throws when all prompts are too long, for the setting or for the context", () => {
     expect(() => countOverlong(tasks.slice(1), { ...limits, longest: 3 })).toThrow(
       /Cannot use the train prompts: all 3 are longer than rllm\.data\.max_prompt_length \(3 tokens\)/,
     );
@@ -201,7 +201,7 @@ describe("countOverlong()", () => {
     );
     expect(countOverlong([], { ...limits, longest: 0 })).toBe(0);
   });
-  test("conversations count as they are rendered, and what cannot be encoded is left to its rollout", () => {
+  test("counts rendered conversations, and leaves those that cannot be encoded to their rollouts", () => {
     const chat = { ...tasks[0]!, messages: [{ role: "user" as const, content: "a" }] };
     const refusing = {
       ...tokenizer,

@@ -18,7 +18,7 @@ const step = (response_ids: number[]): Step => ({
   done: true,
 });
 
-/** Trajectories of a role whose responses are as long as `lengths` says. */
+/** Trajectories of a role with responses of these lengths. */
 function group(role: string, lengths: readonly number[]): TrajectoryGroup {
   const trajectories = lengths.map((length, i): RewardedTrajectory => {
     const ids = Array.from({ length }, (_, t) => t + 2);
@@ -27,7 +27,7 @@ function group(role: string, lengths: readonly number[]): TrajectoryGroup {
   return { group_id: role, task_id: "t", group_role: role, trajectories, metadata: [] };
 }
 
-/** Notes what it is trained with. */
+/** Records its training inputs. */
 function recorder() {
   const calls: { batch: TrainBatch; loss: LossSpec }[] = [];
   const steps: { calls: number; params: OptimParams }[] = [];
@@ -70,7 +70,7 @@ test.each<[string, Advantages, Advantages[]]>([
   ["per row", perRow(1, 2, 3, 4), [perRow(2), perRow(3, 4)]],
   ["per token", EACH_TOKEN, [perToken(0, 20, 21), perToken(0, 30, 0, 40, 41)]],
 ])(
-  "rows without a trained token, and those of another loss, take their advantages %s with them",
+  "rows without a trained token, and rows of another loss, keep their own advantages %s",
   async (_, advantages, expected) => {
     const mask = ROWS.mask.slice().fill(0, 0, 2);
     const algorithm = { traj_group_adv_estimator_map: { b: { loss_fn: "cispo" } } };
@@ -93,7 +93,7 @@ test.each([
   expect(learningRateScale(at, 10, schedule)).toBe(scale);
 });
 
-/** log-probs of the old and the reference policy, and the temperatures that they were asked at. */
+/** Log-probs of the old and the reference policy, and the requested temperatures. */
 function scorer(old: readonly number[]) {
   const asked: { policy: string; temperature: number }[] = [];
   const logprobs: Backend["logprobs"] = async ({ tokens }, options) => {
@@ -104,7 +104,7 @@ function scorer(old: readonly number[]) {
   return { backend: { logprobs }, asked };
 }
 
-test("old and reference log-probs are taken at the sampling temperature", async () => {
+test("old and reference log-probs are computed at the sampling temperature", async () => {
   const { backend, asked } = scorer(new Array(10).fill(-1));
   const rollout = { train: { temperature: 0.5 } };
   const algorithm = { kl_beta: 0.1, rollout_correction: { bypass_mode: false } };
@@ -132,7 +132,7 @@ test.each([
   },
 );
 
-test("the parts of a mini-batch share its denominators, and the loss's aggregation is the one that is set", async () => {
+test("the parts of a mini-batch share its denominators and use the configured aggregation", async () => {
   const { backend, calls } = recorder();
   const advantages = perRow(1, 2, 3, 4);
   const algorithm = { traj_group_adv_estimator_map: { b: { loss_fn: "cispo" } } };

@@ -11,7 +11,7 @@ import { train } from "../../src/loop/train.ts";
 import { passAtK, passRates } from "../../src/loop/validate.ts";
 import { LETTER_SETTINGS, letterRun } from "../fixtures/loop.ts";
 
-/** Every way to choose k of the attempts, counted. */
+/** Counts every way to choose k of the attempts. */
 function byCounting(k: number, outcomes: readonly boolean[]): number {
   let [subsets, solved] = [0, 0];
   for (let bits = 0; bits < 1 << outcomes.length; bits++) {
@@ -37,7 +37,7 @@ test("passAtK() is the share of k-subsets with a correct attempt", () => {
   }
 });
 
-test("passAtK() of many attempts does not overflow, and of too few says whether any is correct", () => {
+test("passAtK() of many attempts does not overflow; of too few it is whether any is correct", () => {
   expect(passAtK(100, { attempts: 10_000, correct: 1 })).toBeCloseTo(0.01, 12);
   expect(passAtK(8, { attempts: 3, correct: 1 })).toBe(1);
   expect(passAtK(8, { attempts: 3, correct: 0 })).toBe(0);
@@ -57,7 +57,7 @@ function episode(source: string, at: { task: number; rollout: number; is_correct
   };
 }
 
-test("passRates() are by data source, under the published names", () => {
+test("passRates() groups by data source, under the published names", () => {
   const outcomes = {
     gsm: [
       [1, 0, 0, 0],
@@ -84,7 +84,7 @@ test("passRates() are by data source, under the published names", () => {
   });
 });
 
-/** What is drawn and scored in a run's validations. */
+/** The draws and scores of a run's validations. */
 async function validations(settings: Partly<LoopSettings>) {
   const { run, log } = letterRun({
     settings: {
@@ -100,26 +100,23 @@ async function validations(settings: Partly<LoopSettings>) {
   }));
 }
 
-test.each([1, 3, 4, 8, 100])(
-  "a validation in batches of %i tasks is the same as one of all",
-  async (size) => {
-    const trainer = { total_batches: 8, test_freq: 8 };
-    const whole = await validations({ trainer });
-    const [one, two] = whole[1]!.passes.map(([, rate]) => rate) as [number, number];
-    expect(two).toBeGreaterThan(one);
-    expect(two).toBeLessThan(1);
-    expect(whole[0]!.passes.map(([name]) => name)).toEqual([
-      "val/copy/pass@1",
-      "val/copy/pass@2",
-      "val/copy/pass@4",
-    ]);
-    expect(whole[0]!.responses).toHaveLength(32);
-    const data = { train_batch_size: 4, val_batch_size: size };
-    expect(await validations({ trainer, data })).toEqual(whole);
-  },
-);
+test.each([1, 3, 4, 8, 100])("a validation in batches of %i tasks equals one of all tasks", async (size) => {
+  const trainer = { total_batches: 8, test_freq: 8 };
+  const whole = await validations({ trainer });
+  const [one, two] = whole[1]!.passes.map(([, rate]) => rate) as [number, number];
+  expect(two).toBeGreaterThan(one);
+  expect(two).toBeLessThan(1);
+  expect(whole[0]!.passes.map(([name]) => name)).toEqual([
+    "val/copy/pass@1",
+    "val/copy/pass@2",
+    "val/copy/pass@4",
+  ]);
+  expect(whole[0]!.responses).toHaveLength(32);
+  const data = { train_batch_size: 4, val_batch_size: size };
+  expect(await validations({ trainer, data })).toEqual(whole);
+});
 
-test("validations of the same weights draw the same, at whichever step", async () => {
+test("validations of the same weights draw the same, at any step", async () => {
   const training = { learning_rate: 0, seed: 1 };
   const drawn = await validations({ trainer: { total_batches: 3, test_freq: 1 }, training });
   expect(drawn).toHaveLength(4);
@@ -145,7 +142,7 @@ test("val_only works alone, without val_before_train, and trains nothing", async
   expect(backend.weightVersion).toBe(0);
 });
 
-test("val_only of a resumed run validates the weights of its checkpoint, each time that it is asked", async () => {
+test("val_only of a resumed run validates the checkpoint's weights every time", async () => {
   const dir = mkdtempSync(join(tmpdir(), "grpu-validate-"));
   onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
   const checkpoints = new FolderCheckpoints<LoopState>(dir, { resumeMode: "auto" });
@@ -168,7 +165,7 @@ test("val_only of a resumed run validates the weights of its checkpoint, each ti
   }
 });
 
-test("val_only without held-out tasks is refused, and one that is stopped is not complete", async () => {
+test("val_only without held-out tasks is refused; a stopped one is not complete", async () => {
   const settings = { ...LETTER_SETTINGS, trainer: { val_only: true } };
   const none = letterRun({ settings });
   await expect(train({ ...none.run, tasks: { ...none.run.tasks, val: [] } })).rejects.toThrow(

@@ -32,7 +32,7 @@ function fileRun(name: string, trainer: object, keep?: number) {
 test.each([
   ["at the first validation", {}],
   ["in step 1", { val_before_train: false }],
-])("a run that dies %s resumes without its warm-up, and ends with the same bits", async (what, trainer) => {
+])("a run that dies %s resumes after its warm-up, and ends with the same bits", async (what, trainer) => {
   const name = what.replaceAll(" ", "_");
   const whole = fileRun(`${name}_whole`, trainer);
   await train(whole.run);
@@ -54,7 +54,7 @@ test.each([
   expect(resumed.lines()).toBe(whole.lines());
 });
 
-test("the checkpoint of the warm-up counts among those that are kept, as the oldest", async () => {
+test("the warm-up's checkpoint counts as the oldest of those kept", async () => {
   const { run, folder } = fileRun("kept", {}, 1);
   await train(run);
   expect(existsSync(join(folder, "warmup_step_5"))).toBe(false);

@@ -18,7 +18,7 @@ test.each([
   expect(lastNumber(response, task(answer))).toBe(reward);
 });
 
-test("exactMatch() minds everything but white space around", () => {
+test("exactMatch() ignores only surrounding white space", () => {
   expect(exactMatch(" 42\n", task("42"))).toBe(1);
   expect(exactMatch("42.", task("42"))).toBe(0);
 });

@@ -58,7 +58,7 @@ describe("multiTurn()", () => {
     expect(b!.prompt_ids.slice(0, whole.length)).toEqual(whole);
   });
 
-  test("a reply that is cut ends it, after the game has seen it", async () => {
+  test("a truncated reply ends the game after its last action", async () => {
     const { policy } = setup(() => `12345${END}`, { max_tokens: 3 });
     const result = (await multiTurn({ name: "c", game: () => counting(5), maxSteps: 5 })(
       TASK,
@@ -97,7 +97,7 @@ describe("solverJudge()", () => {
     return { result, asked, rewards: result.trajectories.map(({ name, reward }) => [name, reward]) };
   };
 
-  test("rewards each role on its own", async () => {
+  test("rewards each role separately", async () => {
     const { result, asked, rewards } = await run(["3", "2"], "2");
     expect(asked).toContain("pick 1+1= 3|2\n1. 3\n2. 2");
     expect(rewards).toEqual([
@@ -160,7 +160,7 @@ describe("chooseRollout()", () => {
     return chooseRollout(it).rollout(TASK, policy);
   };
 
-  test("the environment's own, by default", async () => {
+  test("chooses the environment's rollout by default", async () => {
     expect(await play(settings({}))).toMatchObject({ trajectories: [{ name: "arithmetic", reward: 0 }] });
   });
   test("an agent by name, with its arguments", async () => {
@@ -194,7 +194,7 @@ describe("chooseRollout()", () => {
     const judged = { use_workflow: true, name: "solver_judge_workflow", args: { n_solutions: 3 } };
     expect(await play(settings({ workflow: judged }))).toMatchObject({ trajectories: { length: 4 } });
   });
-  test("an evaluator takes the place of a missing reward", async () => {
+  test("an evaluator replaces a missing reward", async () => {
     const environment = environments.find("single_turn");
     expect(await play(settings({ environment, isJudgedLater: true }))).toBeUndefined();
     expect(() => chooseRollout(settings({ environment }))).toThrow(/Set task\.reward or task\.evaluator/);
@@ -239,7 +239,7 @@ describe("chooseRollout()", () => {
   });
 });
 
-test("arithmetic is warmed up with the pupils' answers of its rows, or the one answer of others", () => {
+test("arithmetic warms up with the worked answers of its rows, or with the single answer of other rows", () => {
   const { examples } = environments.find("arithmetic");
   const responses = (metadata: Record<string, unknown>) =>
     examples?.({ ...TASK, metadata }, {}).map(({ response }) => response);
@@ -252,7 +252,7 @@ describe("guess_digit", () => {
   const environment = environments.find("guess_digit");
   const task = (answer: string): Task => ({ id: answer, instruction: "?", metadata: { answer } });
 
-  test("answers with the direction of the digit", async () => {
+  test("observes the direction of the digit", async () => {
     const game = environment.play?.(task("7"), {}) as Game;
     expect(await game.reset()).toBe("?");
     expect(await game.step("f")).toEqual({ observation: "<", reward: 0, done: false });
@@ -261,7 +261,7 @@ describe("guess_digit", () => {
     expect(await game.step("7")).toEqual({ observation: "=", reward: 1, done: true });
   });
 
-  test("its worked games are truthful, and one in four heeds them", () => {
+  test("has correct observations in its worked games, one in four of which uses them", () => {
     for (const answer of "07f") {
       const examples = environment.examples?.(task(answer), {}) ?? [];
       expect(examples).toHaveLength(32);
