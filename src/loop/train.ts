@@ -2,7 +2,7 @@
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
-import type { TrainOptions, TrainOutcome } from "./contract.ts";
+import type { LoopState, Run, TrainOptions, TrainOutcome } from "./contract.ts";
 import { runFrom } from "./run.ts";
 import { totalSteps } from "./state.ts";
 import { checkUntrained } from "./untrained.ts";
@@ -17,58 +17,72 @@ import { warmupStep } from "./warmup.ts";
  */
 export async function train(options: TrainOptions): Promise<TrainOutcome> {
   const run = runFrom(options);
-  const { settings, signal } = run;
-  const { test_freq, save_freq, val_before_train, val_only } = settings.trainer;
+  const { signal, settings } = run;
+  const { val_only } = settings.trainer;
   const total = totalSteps(run.tasks.train, settings);
   if (val_only) checkHeldOut(run.tasks.val);
-
-  let state = await resumeFrom(await run.checkpoints?.find(), run);
-  let saved = state;
-  let hasValidated = false;
-  run.generation?.resume(state);
-  const isValidationDue = () => {
-    if (val_only) return true;
-    if (run.tasks.val.length === 0 || state.validated === state.step) return false;
-    if (state.step === 0) return val_before_train;
-    return test_freq > 0 && (state.step % test_freq === 0 || state.step === total);
-  };
-
+  const start = await resumeFrom(await run.checkpoints?.find(), run);
+  const at: Cursor = { state: start, saved: start };
+  run.generation?.resume(start);
   try {
-    while (state.warmup < settings.warmup.steps && !val_only) {
-      signal.throwIfAborted();
-      state = await seal(await warmupStep(run, state), run);
-    }
-    if (state.warmup > saved.warmup) {
-      await saveRun(run, state);
-      saved = state;
-    }
-    if (state.step === 0 && settings.algorithm.kl_beta > 0 && !val_only) run.backend.freezeReference?.();
-    for (;;) {
-      if (isValidationDue()) {
-        state = await seal(await validate(run, state), run);
-        hasValidated = true;
-      }
-      if (state.step >= total || val_only) break;
-      const isSaveDue = (save_freq > 0 && state.step % save_freq === 0) || isBest(state);
-      if (isSaveDue && state.step > saved.step) {
-        await saveRun(run, state);
-        saved = state;
-      }
-      signal.throwIfAborted();
-      state = await seal(await run.step(run, state), run);
-      if (run.generation) state = { ...state, generation: run.generation.state };
-      checkUntrained(state, { settings, total });
-    }
+    if (val_only) at.state = await seal(await validate(run, start), run);
+    else await trainSteps(run, at, total);
   } catch (error) {
     if (!signal.aborted || error !== signal.reason) throw error;
-    await rewind(run.loggers, state);
+    await rewind(run.loggers, at.state);
   } finally {
     await run.generation?.stop();
     run.failures.finish();
   }
-  if (state !== saved && !val_only) await saveRun(run, state);
+  if (!val_only) await save(run, at);
   for (const logger of run.loggers) await logger.finish?.();
-  return { state, isComplete: val_only ? hasValidated : state.step >= total };
+  return { state: at.state, isComplete: val_only ? at.state !== start : at.state.step >= total };
+}
+
+/** The state after the last whole step, and the last saved state. */
+interface Cursor {
+  state: LoopState;
+  saved: LoopState;
+}
+
+async function trainSteps(run: Run, at: Cursor, total: number): Promise<void> {
+  const { settings, signal } = run;
+  await warmUp(run, at);
+  if (at.state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
+  for (;;) {
+    if (isValidationDue(run, at.state, total)) at.state = await seal(await validate(run, at.state), run);
+    if (at.state.step >= total) return;
+    if (isSaveDue(run, at)) await save(run, at);
+    signal.throwIfAborted();
+    at.state = await seal(await run.step(run, at.state), run);
+    if (run.generation) at.state = { ...at.state, generation: run.generation.state };
+    checkUntrained(at.state, { settings, total });
+  }
+}
+
+async function warmUp(run: Run, at: Cursor): Promise<void> {
+  while (at.state.warmup < run.settings.warmup.steps) {
+    run.signal.throwIfAborted();
+    at.state = await seal(await warmupStep(run, at.state), run);
+  }
+  await save(run, at);
+}
+
+function isValidationDue({ tasks, settings }: Run, state: LoopState, total: number): boolean {
+  const { test_freq, val_before_train } = settings.trainer;
+  if (tasks.val.length === 0 || state.validated === state.step) return false;
+  if (state.step === 0) return val_before_train;
+  return test_freq > 0 && (state.step % test_freq === 0 || state.step === total);
+}
+
+function isSaveDue({ settings }: Run, { state, saved }: Cursor): boolean {
+  const { save_freq } = settings.trainer;
+  return state.step > saved.step && ((save_freq > 0 && state.step % save_freq === 0) || isBest(state));
+}
+
+async function save(run: Run, at: Cursor): Promise<void> {
+  if (at.state !== at.saved) await saveRun(run, at.state);
+  at.saved = at.state;
 }
 
 function checkHeldOut(tasks: readonly Task[]): void {
