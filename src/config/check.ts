@@ -23,7 +23,7 @@ interface CheckContext {
 
 type Tell = (severity: Problem["severity"], path: string, message: string) => void;
 
-/** Adds what is wrong to `problems`; of a setting that has a problem, no further error. */
+/** Adds findings to `problems`; a setting that already has a problem gets no further error. */
 export function checkResolved(config: Tree, context: CheckContext): void {
   const { schema, origins, options, problems } = context;
   const reported = new Set(problems.map((problem) => problem.path));

@@ -1,6 +1,6 @@
 /**
- * From files and overrides to one resolved configuration in which every value knows where it came from.
- * Synchronous, and free of any runtime: files and environment come in as parameters.
+ * Composes files and overrides into one resolved configuration in which every value has its origin.
+ * Synchronous and independent of the runtime: files and environment are parameters.
  */
 
 import { checkResolved } from "./check.ts";

@@ -12,10 +12,10 @@ export interface ComposeOptions {
   /** Text of a file that ships with the package, by its name under `config/`. */
   readonly readConfig: (name: string) => string | undefined;
   readonly env?: Env;
-  /** Names that plug-ins registered, by setting: with a list, any other unknown name is an error. */
+  /** Names that plug-ins registered, by setting; with a list, any other unknown name is an error. */
   readonly registered?: Registered;
-  /** A setting that the backend cannot honour is a warning instead of an error. */
+  /** Report a setting that the backend cannot honour as a warning instead of an error. */
   readonly allowUnsupported?: boolean;
-  /** Mandatory settings may still be `???`, for looking at a configuration. */
+  /** Allow `???` in mandatory settings, for showing a configuration. */
   readonly allowMissing?: boolean;
 }

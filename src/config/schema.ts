@@ -25,8 +25,8 @@ export type LocalFields = typeof RLLM_FIELDS & typeof LOCAL_FIELDS;
 export type Setting = keyof LocalFields & string;
 
 /**
- * Reads a resolved setting by its path, typed by the table it stands in: `setting(config, "rllm.rollout.n")`.
- * The literal path is also what the support table's test looks for, so a setting read this way is seen to act.
+ * Reads a resolved setting by its path, typed by its row: `setting(config, "rllm.rollout.n")`.
+ * The support test looks for the literal path, so a setting that is read this way counts as acting.
  */
 export function setting<K extends Setting>(config: Tree, path: K): ValueOf<LocalFields, K> {
   return getAt(config, path) as ValueOf<LocalFields, K>;
@@ -73,7 +73,7 @@ function rllmFields(backend: BackendName): Fields {
   return fields;
 }
 
-/** The field that a path belongs to: its own, or the dict or open section that it lies in. */
+/** The field of a path: its own, or that of the dict or open section that contains it. */
 export function fieldAt(schema: Schema, path: string): Field | "open" | undefined {
   const own = schema.fields.get(path);
   if (own) return own;
@@ -85,7 +85,7 @@ export function fieldAt(schema: Schema, path: string): Field | "open" | undefine
   return undefined;
 }
 
-/** Says that a setting does not exist here, and where it would: the nearest name, or the backend that has it. */
+/** The message for an unknown setting: the backend that has it, or the nearest name. */
 export function explainUnknown(schema: Schema, path: string): string {
   const elsewhere = BACKENDS.filter((name) => name !== schema.backend && path in BACKEND_FIELDS[name]);
   if (elsewhere.length > 0) {

@@ -13,16 +13,16 @@ const DECLARED = new Set(
   ),
 );
 const SECRET_KEY = /(^|[_-])(token|secret|password|passwd|api_?key|access_?key|private_?key|credentials?)$/i;
-/** Tokens of a vocabulary, not of a service. */
+/** Tokens of a vocabulary, not secrets. */
 const VOCABULARY_KEY = /^(bos|eos|pad|unk|mask|stop|cls|sep|end|start)_token$/i;
-/** True when what stands at a path must not be shown. */
+/** True when the value at a path must not be shown. */
 export function isSecret(path: string): boolean {
   if (DECLARED.has(path)) return true;
   const last = path.slice(path.lastIndexOf(".") + 1);
   return SECRET_KEY.test(last) && !VOCABULARY_KEY.test(last);
 }
 
-/** The value as it may be printed: secret keys masked whole, passwords in addresses and well-known tokens in part. */
+/** A printable value: secret keys masked completely, passwords in addresses and well-known tokens in part. */
 export function maskValue(path: string, value: Value): Value {
   if (isTree(value)) {
     const shown: Tree = {};
@@ -34,13 +34,13 @@ export function maskValue(path: string, value: Value): Value {
   return typeof value === "string" ? maskText(value) : value;
 }
 
-/** An override as it may be quoted. */
+/** An override that is safe to quote. */
 export function maskOverride(text: string, key: string): string {
   const equals = text.indexOf("=");
   return equals > 0 && isSecret(key) ? `${text.slice(0, equals + 1)}${MASK}` : maskText(text);
 }
 
-/** A whole tree as it may be printed. */
+/** A printable tree. */
 export function maskTree(tree: Tree): Tree {
   const shown: Tree = {};
   for (const key of Object.keys(tree)) shown[key] = maskValue(joinPath(key), tree[key]!);

@@ -1,11 +1,11 @@
-/** Prints a configuration: YAML or JSON, secrets masked, with the origin of each value on request. */
+/** Prints a configuration as YAML or JSON: secrets masked, origins of values on request. */
 import { Document } from "yaml";
 import { inline, inlineNumber, inlineText } from "./fields/render.ts";
 import { maskTree } from "./secret.ts";
 import { type Origins, originOf } from "./yaml/layer.ts";
 import { isTree, joinPath, leaves, type Tree, type Value } from "./yaml/tree.ts";
 
-/** A tree as YAML that any YAML 1.1 or 1.2 reader reads back alike. */
+/** A tree as YAML that every YAML 1.1 and 1.2 reader reads back the same. */
 export function toYaml(tree: Tree): string {
   if (Object.keys(tree).length === 0) return "{}\n";
   const lines: string[] = [];
@@ -23,7 +23,7 @@ function writeSection(section: Tree, indent: string, lines: string[]): void {
   }
 }
 
-/** The same as a document, for adding comments before it is written; lists of sections get a line each. */
+/** The same as a document, for adding comments; each section in a list gets its own line. */
 export function toDocument(tree: Tree): Document {
   const options = { version: "1.1", schema: "yaml-1.1", aliasDuplicateObjects: false } as const;
   return new Document(withPortableNumbers(tree), { ...options, customTags: portableNumbers });

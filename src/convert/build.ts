@@ -1,4 +1,4 @@
-/** The working state of one conversion: what was read, what was written from it, and what has to be told. */
+/** The state of one conversion: the source, the values written so far, notes and problems. */
 import type { Problem } from "../config/problem.ts";
 import type { Value } from "../config/yaml/tree.ts";
 import type { Converted, ConvertOptions, Note, NoteKind, OutValue, Source, SourceValue } from "./contract.ts";

@@ -1,4 +1,4 @@
-/** What is read from one system, what is written for another, and what the report says about it. */
+/** The data of a conversion: what is read from one system, what is written for another, and the report. */
 import type { Problem } from "../config/problem.ts";
 import type { Value } from "../config/yaml/tree.ts";
 

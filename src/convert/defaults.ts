@@ -116,7 +116,7 @@ const VERL_TRINITY: readonly TrinityPair[] = [
   },
 ];
 
-/** verl's defaults beside Trinity's, from verl's side or from Trinity's. */
+/** Pairs verl's defaults with Trinity's, from either side. */
 export function pairsWithTrinity(source: "verl" | "trinity", target: "legacy" | "new"): DefaultPair[] {
   const selector = target === "new" ? "data_selector" : "task_selector";
   return VERL_TRINITY.map((pair) => {
@@ -141,7 +141,7 @@ export function pairsWithTrinity(source: "verl" | "trinity", target: "legacy" | 
   });
 }
 
-/** rLLM's defaults beside verl's, where they differ. */
+/** Pairs rLLM's defaults with verl's where they differ. */
 export function pairsWithRllm(
   source: "verl" | "rllm",
   verlDefaults: ReadonlyMap<string, Value>,

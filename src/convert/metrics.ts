@@ -16,7 +16,7 @@ export interface SplitRows {
 export interface MetricOptions {
   /** Trinity steps per iteration of verl. */
   readonly syncInterval: number;
-  /** Called once for each name that the other system does not have; it is kept as it is. */
+  /** Called once for each name that the other system lacks; the name is kept. */
   readonly onUnmapped?: (name: string) => void;
 }
 
@@ -124,7 +124,7 @@ export interface ReadRows {
   readonly rows: readonly MetricRow[];
   /** Lines that are no metric row. */
   readonly problems: readonly { readonly line: number; readonly message: string }[];
-  /** True when values stand under `data`, as verl's file logger writes them. */
+  /** True when the values are under `data`, as verl's file logger writes them. */
   readonly isNested: boolean;
 }
 

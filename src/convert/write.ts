@@ -24,7 +24,7 @@ export interface WriteOptions {
   readonly source: Source;
 }
 
-/** A YAML file in the usual order of the system, each comment at the setting that its own setting became. */
+/** A YAML file in the usual order of the system; each comment moves with its setting. */
 export function writeYaml(values: ReadonlyMap<string, OutValue>, { system, source }: WriteOptions): string {
   const entries = [...values].map(([path, { value }]) => [path, value] as const);
   const tree = system === "trinity" ? inOrder(toTree(entries)) : toTree(entries);
@@ -68,7 +68,7 @@ function attachPair(pair: Pair, path: string, comments: ReadonlyMap<string, Comm
   attach(pair.value, itemPath, comments);
 }
 
-/** Sorts the settings of a Trinity file as its documentation orders them; other keys keep their place at the end. */
+/** Sorts a Trinity file in the order of Trinity's documentation; other keys follow at the end. */
 function inOrder(tree: Tree): Tree {
   const rank = new Map(TRINITY_ORDER.map((path, i) => [path, i]));
   const sort = (value: Value, path: string): Value => {
@@ -84,8 +84,8 @@ function inOrder(tree: Tree): Tree {
 }
 
 /**
- * One `key=value` a line, as verl's command line takes them; `${oc.env:HOME}` is `$HOME` again, and what `source` adds
- * with `+key=value` is added again.
+ * One `key=value` per line, as verl's command line takes them; `${oc.env:HOME}` becomes `$HOME` again, and settings that
+ * `source` adds with `+` get `++`.
  */
 export function writeArgs(values: ReadonlyMap<string, OutValue>, source?: Source): string {
   const sign = (path: string) => (source?.values.get(path)?.isAdded ? "++" : "");
@@ -112,7 +112,7 @@ function overrideItem(value: Value): string {
   return typeof value === "string" ? homeAgain(quote(value)) : overrideText(value);
 }
 
-/** Names cannot be quoted: what is special in them gets a backslash. */
+/** Names cannot be quoted: special characters get a backslash. */
 function overrideKey(key: string): string {
   const text = key.replace(/[\\()[\]{}:=,]|^ | $/g, "\\$&");
   try {
@@ -125,7 +125,7 @@ function overrideKey(key: string): string {
   );
 }
 
-/** True for a text that needs no quotes: the grammar reads it as itself, and a shell sees no continued line. */
+/** True for a text that needs no quotes: the grammar reads it back, and a shell sees no continued line. */
 function readsBack(text: string): boolean {
   try {
     return !/^$|\\$/.test(text) && parseValue(text) === text;
@@ -146,7 +146,7 @@ function homeAgain(text: string): string {
   return text.replaceAll(HOME, "$HOME");
 }
 
-/** Rewrites a YAML file with other values in place: everything else, comments included, stays as it is. */
+/** Replaces values in a YAML file in place; everything else, comments included, stays unchanged. */
 export function rewriteYaml(text: string, values: Iterable<readonly [string, Value]>): string {
   const document = parseDocument(text) as unknown as Document<Node>;
   for (const [path, value] of values) {

@@ -1,7 +1,7 @@
 /**
  * The settings that the loop reads, in the sections and under the names of the configuration: those of `rllm.*`, and
- * `training.*`, `warmup.*` and `pipeline.*`. Names, types and defaults stand in the table of fields (config/fields), in the
- * rows with `loop`; settings_config.ts reads them from a composed configuration.
+ * `training.*`, `warmup.*` and `pipeline.*`. The rows with `loop` in config/fields define names, types and defaults;
+ * settings_config.ts reads them from a composed configuration.
  */
 
 import { fitResolved } from "../config/fields/fit.ts";
@@ -29,7 +29,7 @@ const DEFAULTS = loopTree(() => undefined) as LoopSettings;
 export const STAGE_ORDER: readonly string[] = DEFAULTS.pipeline.stages;
 
 /**
- * The defaults with the given parts laid over them.
+ * Returns the defaults, overridden by the given parts.
  * @throws {ConfigError} for an unknown name, or a value that does not fit its setting.
  */
 export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {

@@ -19,7 +19,7 @@ describe("layers", () => {
     expect(getAt(config, "rllm.trainer.save_freq")).toBe(20);
   });
 
-  test("every value says where it came from", () => {
+  test("every value has its origin", () => {
     const texts = { "run.yaml": "# a run\nrllm:\n  rollout:\n    n: 2\n" };
     const { origins } = compose(["training.seed=7"], { texts });
     expect(origins.get("rllm.rollout.n")?.text).toBe("run.yaml:4");
@@ -41,7 +41,7 @@ describe("layers", () => {
     expect(backendOf("", "rllm.backend=tinker")).toBe("tinker");
   });
 
-  test("the backend's name is the one that was chosen, whatever a file says", () => {
+  test("the command line's backend wins over a file's", () => {
     const texts = { "a.yaml": "rllm: {backend: tinker}\n" };
     const { config, origins } = compose(["rllm/backend=verl"], { texts });
     expect(getAt(config, "rllm.backend")).toBe("verl");
@@ -73,7 +73,7 @@ describe("layers", () => {
     expect(told).not.toContain("hunter2");
   });
 
-  test("a file includes another beside it", () => {
+  test("a file includes another from its folder", () => {
     const texts = {
       "runs/b.yaml": "defaults: [common, _self_]\nrllm: {rollout: {n: 3}}\n",
       "runs/common.yaml": "rllm: {rollout: {n: 2, n_val: 5}}\n",
@@ -101,7 +101,7 @@ describe("layers", () => {
       expect(at("model_engine", "model_engine=veomni", "verl=0.9.1")).toBe("veomni");
     });
 
-    test("what does not exist is refused with what does", () => {
+    test("an unknown choice is refused with the known ones", () => {
       expect(complaints(verl("verl=0.8"))).toEqual([
         "Cannot choose verl=0.8: the choices are 0.8.0, 0.9.1. Did you mean verl=0.8.0?",
       ]);
@@ -167,7 +167,7 @@ describe("layers", () => {
     });
   });
 
-  test("what is shown composes to itself", () => {
+  test("the output of config show composes to the same configuration", () => {
     for (const backend of ["local", "tinker", "verl"]) {
       const first = compose([
         `rllm/backend=${backend}`,
@@ -218,7 +218,7 @@ describe("defaults of the guide", () => {
   for (const [path, value] of cases)
     test(`${path} is ${value}`, () => expect(RLLM_FIELDS[path].default).toBe(value));
 
-  test("the bare names of episode logging still work, and are told", () => {
+  test("the old names of episode logging still work, with a warning", () => {
     const { config, warnings } = compose(["rllm.log_episodes=true"], {
       allowUnsupported: true,
       texts: { "a.yaml": "episode_log_dir: x\n" },
@@ -231,7 +231,7 @@ describe("defaults of the guide", () => {
   });
 });
 
-describe("published quirks, as they are here", () => {
+describe("published quirks and what this package does", () => {
   test("1: a registered estimator works by its name, globally", () => {
     const registered = { "rllm.algorithm.adv_estimator": ["mine"] };
     expect(attempt(["rllm.algorithm.adv_estimator=mine"], { registered })).toMatchObject({
@@ -246,7 +246,7 @@ describe("published quirks, as they are here", () => {
     );
   });
 
-  test("2: a group size that min_trajs_per_group drops is told", () => {
+  test("2: a group size that min_trajs_per_group drops gets a warning", () => {
     expect(compose(["rllm.rollout.n=1"]).warnings[0]!.message).toBe(
       "rllm.rollout.n=1 trains nothing: rllm.rejection_sample.min_trajs_per_group=2 drops every group. Raise the first or lower the second.",
     );
@@ -261,7 +261,7 @@ describe("published quirks, as they are here", () => {
     );
   });
 
-  test("8: val_only stands alone", () => {
+  test("8: val_only works alone", () => {
     expect(complaints(["rllm.trainer.val_only=true", "rllm.trainer.val_before_train=false"])).toEqual([]);
   });
 
@@ -323,13 +323,13 @@ describe("published quirks, as they are here", () => {
     expect(allowed.warnings[0]!.message).toContain("It has no effect");
   });
 
-  test("asynchronous training needs raise_on_error=false, and says so", () => {
+  test("asynchronous training refuses raise_on_error=true", () => {
     expect(complaints(["rllm/backend=verl", "rllm.async_training.enable=true"])[0]).toContain(
       "rllm.workflow.raise_on_error=true",
     );
   });
 
-  test("verl: what its unified backend refuses is refused here", () => {
+  test("verl: refuses the same settings as the published unified backend", () => {
     const verl = (...set: string[]) => complaints(["rllm/backend=verl", ...set])[0];
     expect(verl("actor_rollout_ref.rollout.mode=sync")).toContain(
       "needs actor_rollout_ref.rollout.mode=async (sync)",

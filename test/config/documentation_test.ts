@@ -30,7 +30,7 @@ test("the versions and engines are those that ship", () => {
   expect([...VERL_ENGINES["0.8.0"]!].sort()).toEqual(engine!.slice(1).sort());
 });
 
-test("a file chooses the tree as it is written there", () => {
+test("a file chooses the tree in the documented form", () => {
   const [defaults] = codes(PAGE).filter((code) => code.startsWith("defaults:"));
   const { config } = compose([], { texts: { "a.yaml": `${defaults}\nrllm: {backend: verl}\n` } });
   expect(getAt(config, "actor_rollout_ref.rollout.max_num_seqs")).toBe(256);

@@ -194,7 +194,7 @@ describe("random valid settings", () => {
     });
   }
 
-  test("verl to Trinity and back returns what it took", () => {
+  test("verl to Trinity and back is lossless", () => {
     // Arguments of losses and estimators are completed or left out by function: convert_test.ts has them in a table.
     const byFunction = /policy_loss|advantage_fn_args/;
     const reversible = ROWS.filter(

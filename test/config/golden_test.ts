@@ -77,7 +77,7 @@ describe.skipIf(!present)("worked examples", () => {
     });
   }
 
-  test("what has no source is chosen, and said", () => {
+  test("a setting without a source gets a value and a note", () => {
     const args = readSource([{ name: "ppo.args", text: read("trinity_ppo.verl.args") }], "verl");
     const { problems, values, notes } = convert(args, { to: "trinity", readConfig });
     expect(problems).toEqual([]);

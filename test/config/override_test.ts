@@ -47,7 +47,7 @@ describe("keys", () => {
     });
   });
 
-  test("what is no override says so", () => {
+  test("an invalid override is refused with the reason", () => {
     expect(() => parseOverride("a.b")).toThrow("it has no value (a.b). Write a.b=value");
     expect(() => parseOverride("=1")).toThrow("no setting's name");
     expect(() => parseOverride("~rllm/backend")).toThrow("groups can only be chosen");
@@ -98,7 +98,7 @@ describe("keys", () => {
     });
   });
 
-  test("text settings keep what was typed, or what a cast made of it", () => {
+  test("text settings keep the typed text, or the result of a cast", () => {
     const name = (typed: string) =>
       getAt(compose([`rllm.trainer.experiment_name=${typed}`]).config, "rllm.trainer.experiment_name");
     const cases = { "007": "007", "1_000": "1_000", true: "true", "str(5)": "5", "int(3.7)": "3" };
@@ -207,7 +207,7 @@ describe("interpolations", () => {
   for (const [path, value] of cases)
     test(`${path} is ${JSON.stringify(value)}`, () => expect(at(path)).toEqual(value));
 
-  test("what cannot be resolved says why", () => {
+  test("an unresolvable interpolation is refused with the reason", () => {
     expect(() => at("needs")).toThrow("must is mandatory and not set");
     const bad = (text: string) => () => interpolator({ x: text }, {}).at("x");
     expect(bad("${y}")).toThrow("there is no setting y");
@@ -247,7 +247,7 @@ describe("YAML", () => {
     );
   });
 
-  test("what is wrong names its line", () => {
+  test("every problem has its line", () => {
     const broken = [
       "a: 1\na: 2\n",
       "a: [1\nb: 2\n",

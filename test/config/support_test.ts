@@ -104,7 +104,7 @@ describe("support table", () => {
     }
   });
 
-  test("what is forwarded to verl or Trinity has a name there", () => {
+  test("a setting that is forwarded to verl or Trinity has a name there", () => {
     const forwarded = Object.keys(RLLM_FIELDS).filter(
       (path) => !path.endsWith(".*") && statusOf(path, "verl") === "forwarded",
     );
@@ -182,7 +182,7 @@ describe("every row is true of the code", () => {
     expect(untrue.map(({ override }) => override)).toEqual([]);
   });
 
-  test("what is forwarded to verl changes verl's own tree", () => {
+  test("a setting that is forwarded to verl changes verl's own tree", () => {
     const native = (...overrides: string[]) => {
       const flat = [...leaves(attempt(["rllm/backend=verl", ...overrides]).config)];
       return JSON.stringify(flat.filter(([path]) => !path.startsWith("rllm.")));
@@ -197,7 +197,7 @@ describe("every row is true of the code", () => {
     expect(idle.map(({ override }) => override)).toEqual([]);
   });
 
-  test("conversion to Trinity carries what is forwarded, and leaves out and tells what is dropped", () => {
+  test("conversion to Trinity keeps forwarded settings, and drops and reports dropped ones", () => {
     const files: [string, Value][] = [
       ["data.train_files", "/d/train.parquet"],
       ["data.val_files", "/d/test.parquet"],

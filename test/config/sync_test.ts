@@ -34,7 +34,7 @@ const CASES: readonly Case[] = [
     warns: [deprecated("algorithm.adv_estimator", "rllm.algorithm.adv_estimator", "rloo")],
   },
   {
-    name: "3: both, and they differ: rllm wins, both paths and values are told",
+    name: "3: both, and they differ: rllm wins, the warning names both paths and values",
     set: ["algorithm.adv_estimator=grpo", "rllm.algorithm.adv_estimator=rloo"],
     gives: { "algorithm.adv_estimator": "rloo", "rllm.algorithm.adv_estimator": "rloo" },
     warns: [conflict("algorithm.adv_estimator", "rllm.algorithm.adv_estimator", "rloo", "grpo")],
@@ -266,7 +266,7 @@ const CASES: readonly Case[] = [
     },
   },
   {
-    name: "26b: in training as well, and a temperature that is lost is told",
+    name: "26b: in training as well, and a lost temperature gets a warning",
     set: [`${ROLLOUT}.do_sample=false`, "rllm.rollout.train.temperature=0.7"],
     gives: { [`${ROLLOUT}.temperature`]: 0, "rllm.rollout.train.temperature": 0 },
     warns: [
@@ -448,7 +448,7 @@ describe("Tinker", () => {
     expect(getAt(config, "rllm.disable_thinking")).toBe(true);
   });
 
-  test("a conflict is told, and the portable name wins", () => {
+  test("the portable name wins a conflict, with a warning", () => {
     const { config, warnings } = tinker("training.group_size=4", "rllm.rollout.n=16");
     expect(getAt(config, "training.group_size")).toBe(16);
     expect(warnings[0]!.message).toBe(

@@ -48,7 +48,7 @@ describe("the quick reader", () => {
     });
   }
 
-  test("anything else is left to the full reader", () => {
+  test("anything else needs the full reader", () => {
     for (const text of [
       "- 1\n",
       "a:\n   b: 1\n",

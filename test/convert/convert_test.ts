@@ -182,7 +182,7 @@ describe("verl to Trinity", () => {
     expect({ fn: out[at], range, low, high }).toMatchObject(gives);
   });
 
-  test("arguments that a function of Trinity does not take are left out, and told", () => {
+  test("arguments that a Trinity function does not take are dropped and reported", () => {
     const set = [`${LOSS}=gspo`, `${ACTOR}.clip_ratio_c=10`, "algorithm.gamma=1", "algorithm.lam=0.95"];
     const { out, dropped } = run(args("algorithm.adv_estimator=grpo", ...set), "trinity");
     expect(dropped.sort()).toEqual([`${ACTOR}.clip_ratio_c`, "algorithm.gamma", "algorithm.lam"].sort());
@@ -191,7 +191,7 @@ describe("verl to Trinity", () => {
     expect(ppo.out["algorithm.advantage_fn_args.lam"]).toBe(0.95);
   });
 
-  test("copied steps are told with what they come to", () => {
+  test("copied steps are reported with their meaning", () => {
     const { checks } = run(
       args(
         "algorithm.adv_estimator=grpo",
@@ -320,7 +320,7 @@ describe("verl to Trinity", () => {
     test(`refused: ${name}`, () => expect(run(args(...set), "trinity").errors.join("\n")).toMatch(rule));
   }
 
-  test("the profile answers what has no source, and wins", () => {
+  test("the profile provides settings without a source, and wins", () => {
     const profile = new Map<string, Value>([
       ...ENGINES,
       ["algorithm.algorithm_type", "rec"],
@@ -333,7 +333,7 @@ describe("verl to Trinity", () => {
     expect(checks.join("\n")).not.toContain("sync_offset");
   });
 
-  test("what would not behave as in verl is told", () => {
+  test("settings that behave differently from verl are reported", () => {
     const { result } = run(
       args(
         "algorithm.adv_estimator=grpo",
@@ -457,7 +457,7 @@ describe("Trinity to verl", () => {
     expect(there.out["model.max_model_len"]).toBe(9000);
   });
 
-  test("steps that do not divide are rounded and told: evaluations down as Trinity does, saves to the nearest", () => {
+  test("steps that do not divide are rounded and reported: evaluations down as in Trinity, saves to the nearest", () => {
     const text = `${BASE}synchronizer: {sync_interval: 4}\nexplorer: {eval_interval: 7}\ntrainer: {save_interval: 6, total_steps: 10}\n`;
     const { out, checks } = run(yaml(text, "trinity"), "verl", { cadence: "scale" });
     expect([out["trainer.test_freq"], out["trainer.save_freq"], out["trainer.total_training_steps"]]).toEqual(
@@ -500,7 +500,7 @@ describe("Trinity to verl", () => {
     test(`refused: ${rule.source}`, () =>
       expect(run(yaml(text, "trinity"), "verl").errors.join("\n")).toMatch(rule));
 
-  test("an inexact KL is told", () => {
+  test("an inexact KL is reported", () => {
     expect(
       run(yaml(`${BASE}algorithm2: 1\n`.replace("algorithm2: 1\n", ""), "trinity"), "verl").checks,
     ).toEqual([]);
@@ -514,7 +514,7 @@ describe("Trinity to verl", () => {
 });
 
 describe("rLLM", () => {
-  test("to verl: shared settings change their name, the loop's own are told", () => {
+  test("to verl: shared settings are renamed, those of the loop are reported", () => {
     const source = yaml(
       "rllm:\n  rollout: {n: 4}\n  algorithm: {kl_beta: 0.01, eps_clip: 0.3, eps_clip_high: 0.4}\n  trainer: {total_batches: -1}\n  compact_filtering: {enable: true}\nmodel: {name: Q, lora_rank: 8}\ntraining: {learning_rate: 1e-5}\n",
       "rllm",
@@ -535,7 +535,7 @@ describe("rLLM", () => {
     expect(dropped).toEqual(["rllm.compact_filtering.enable"]);
   });
 
-  test("settings of the local backend that verl has are carried, the others told", () => {
+  test("settings of the local backend that verl has are converted, the others reported", () => {
     const source = yaml(
       "rllm: {data: {train_batch_size: 32}, algorithm: {lr_schedule: linear}}\ntraining: {beta1: 0.8, num_minibatches: 4, eps: 1e-6}\nmodel: {init: {layers: 2}}\nwarmup: {steps: 3}\ntask: {name: arithmetic}\n",
       "rllm",
@@ -551,7 +551,7 @@ describe("rLLM", () => {
     expect(run(source, "trinity").dropped).toContain("rllm.algorithm.lr_schedule");
   });
 
-  test("from verl and back returns what it took", () => {
+  test("from verl and back is lossless", () => {
     const source = args(
       "algorithm.adv_estimator=grpo",
       "data.train_batch_size=64",
@@ -659,7 +659,7 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
     ).toBe("# head\ntrainer:\n  save_freq: 5 # often\n\n  # validation\n  test_freq: 2\n  total_epochs: 3\n");
   });
 
-  test("command lines read back as they were written", () => {
+  test("command lines read back unchanged", () => {
     const values: Record<string, Value> = {
       "a.b": "x, y",
       "a.c": "true",
@@ -739,7 +739,7 @@ describe("diff and validate", () => {
     ).toContain("default differs: trainer.total_epochs -> buffer.total_epochs: 30 here, 1 there");
   });
 
-  test("rLLM's defaults are not verl's, and pinning says so", () => {
+  test("rLLM's defaults differ from verl's, and pinning writes them", () => {
     const source = yaml("rllm: {trainer: {project_name: p}}\n", "rllm");
     expect(run(source, "verl").out).toEqual({ "trainer.project_name": "p" });
     expect(run(source, "verl", { pin: true }).out).toMatchObject({
@@ -775,7 +775,7 @@ describe("diff and validate", () => {
     ).toBe(false);
   });
 
-  test("what Trinity fills in itself is not taken from trainer_config", () => {
+  test("settings that Trinity fills in are not read from trainer_config", () => {
     const text =
       "algorithm: {algorithm_type: grpo}\nbuffer: {batch_size: 8}\ntrainer: {trainer_config: {actor_rollout_ref: {actor: {ppo_mini_batch_size: 99}}}}\n";
     const { out, dropped } = run(yaml(text, "trinity"), "verl");
@@ -789,7 +789,7 @@ describe("diff and validate", () => {
     );
   });
 
-  test("differences are told in verl's names, with their own, defaults of either system included", () => {
+  test("differences are listed under verl's names with both names, defaults included", () => {
     const verl = args("algorithm.adv_estimator=grpo", "data.max_prompt_length=512", "trainer.total_epochs=1");
     const trinity = yaml(
       "algorithm: {algorithm_type: grpo, kl_loss_fn: none}\nbuffer: {batch_size: 256}\nsynchronizer: {sync_interval: 4}\nmodel: {max_prompt_tokens: 1024}\nexplorer: {runner_per_model: 4}\n",
@@ -802,7 +802,7 @@ describe("diff and validate", () => {
     expect(text).not.toContain("total_epochs");
   });
 
-  test("a Trinity file is checked as it stands", () => {
+  test("a Trinity file is checked without a conversion", () => {
     const text =
       "mode: bot\ncluster: {node_num: 1, gpu_per_node: 2}\nexplorer:\n  rollout_model: {engine_num: 2}\nbuffer:\n  batch_size: '8'\n  explorer_input:\n    taskset: {path: /a}\n    tasksets: [{pth: /a}]\n";
     const { system, problems } = validateFile({ name: "t.yaml", text }, { readConfig });

@@ -65,7 +65,7 @@ describe("metric logs", () => {
     ]);
   });
 
-  test("what only Trinity has is kept and told, once", () => {
+  test("names that only Trinity has are kept and reported once", () => {
     const unmapped: string[] = [];
     const explorer = [1, 2].map((step) => ({ step, values: { "rollout/accuracy/mean": 0.5 } }));
     const rows = metricsToVerl(
@@ -76,7 +76,7 @@ describe("metric logs", () => {
     expect(unmapped).toEqual(["rollout/accuracy/mean"]);
   });
 
-  test("both forms of JSONL are read, and written as they were", () => {
+  test("both forms of JSONL are read and written back in the same form", () => {
     const flat = '{"step":1,"actor/lr":1e-6}\n';
     const nested = '{"step":1,"data":{"actor/lr":1e-6}}\n';
     for (const text of [flat, nested]) {

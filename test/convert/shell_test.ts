@@ -221,17 +221,17 @@ describe("a launch script", () => {
     expect(notes.map(({ message }) => message).join("\n")).not.toContain("unset");
   });
 
-  test("what was taken for granted is told once", () => {
+  test("assumptions are reported once", () => {
     const script = `export WANDB_API_KEY=secret\nsource env.sh\nA=\${N:-8}\nB=\${M:-$A}\n${RUN} a.b=$A a.c=$B a.d=$MODEL $EXTRA`;
     const { words, notes } = readShell(script);
     expect(words.map(({ text }) => text)).toEqual(["a.b=8", "a.c=8", "a.d=${oc.env:MODEL}"]);
     const told = notes.map(({ message }) => message).join("\n");
     expect(told).toContain(
-      "taken as unset, so that the script's defaults count: M, N (--env NAME=VALUE sets one)",
+      "treated as unset, so the script's defaults apply: M, N (--env NAME=VALUE sets one)",
     );
-    expect(told).toContain("taken as empty: EXTRA");
+    expect(told).toContain("treated as empty: EXTRA");
     expect(told).toContain("read from the environment where the run starts: MODEL");
-    expect(told).toContain("not settings; set it where the run starts: WANDB_API_KEY");
+    expect(told).toContain("not settings. Set them where the run starts: WANDB_API_KEY");
     expect(told).toContain("what `source env.sh` sets is not read");
     expect(told).not.toContain("secret");
   });
@@ -338,22 +338,17 @@ describe("a launch script", () => {
       /ends before it starts a run; give its arguments with --arg/,
       2,
     ],
-    [
-      "a broken continuation",
-      `${RUN} \\\n  a.b=1 \\ # one\n  a.c=2`,
-      /so that "a\.c=2" is a command of its own/,
-      3,
-    ],
-    ["what bash cannot read", `if true; then\n${RUN} a.b=1`, /bash cannot read it/, 2],
+    ["a broken continuation", `${RUN} \\\n  a.b=1 \\ # one\n  a.c=2`, /so "a\.c=2" is a separate command/, 3],
+    ["text that bash cannot parse", `if true; then\n${RUN} a.b=1`, /bash cannot parse it/, 2],
     [
       "an interpolation without quotes",
       `${RUN} a.b=\${trainer.name}`,
-      /\$\{trainer\.name\} is no expansion that bash/,
+      /\$\{trainer\.name\} is not a known expansion/,
       1,
     ],
     ["division by zero", `X=0\n${RUN} a.b=$((8 / X))`, /divides by 0/, 2],
     ["an endless loop", `while true; do X=1; done\n${RUN} a.b=1`, /more than 100000 commands/, 1],
-    ["an endless recursion", `f() { f; }\nf\n${RUN} a.b=1`, /call each other without end/, 1],
+    ["an endless recursion", `f() { f; }\nf\n${RUN} a.b=1`, /call each other endlessly/, 1],
     [
       "an unset variable under set -u",
       `set -u\nunset X\n${RUN} a.b=$X`,
@@ -363,7 +358,7 @@ describe("a launch script", () => {
     [
       "a loop that an unknown condition leaves",
       `for i in 1 2; do\n[ -f x ] && break\nN=$i\ndone\n${RUN} a.b=$N`,
-      /decides how the script goes on/,
+      /the rest of the script depends on it/,
       2,
     ],
   ];

@@ -1,6 +1,6 @@
 /**
  * Rows that the local and the tinker backend have alike, because the loop here drives both. Rows that differ, if only in
- * a default, stand in local.ts and tinker.ts.
+ * a default, are in local.ts and tinker.ts.
  */
 import { bool, dict, float, int, list, oneOf, str, texts } from "./field.ts";
 

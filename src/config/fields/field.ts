@@ -18,10 +18,10 @@ export type Status = "acts" | "forwarded" | "logging" | "refused" | "dropped" | 
 export type Statuses = `${Status} ${Status} ${Status} ${Status}`;
 export type Reasons = Readonly<Partial<Record<Target, string>>>;
 
-/** `number` is a native setting whose default does not tell whether fractions make sense. */
+/** `number` is a native setting whose default does not show whether it may have a fraction. */
 export type FieldType = "int" | "number" | "float" | "bool" | "str" | "list" | "dict" | "any";
 
-/** One setting. `T` is the type that reading it gives. */
+/** One setting. `T` is the type of its value. */
 export interface Field<T = unknown> {
   readonly type: FieldType;
   /** `???` is mandatory; a text with `${...}` is an interpolation. */
@@ -118,7 +118,7 @@ export function texts(describe: string) {
 export function any(value: Value, describe: string, more?: More) {
   return define<unknown, unknown>("any", value, describe, { nullable: true, ...more });
 }
-/** Marks a section whose further keys pass as they are. */
+/** Marks a section that passes further keys unchanged. */
 export function open(describe: string, more?: More) {
   return define<unknown, unknown>("any", null, describe, more);
 }

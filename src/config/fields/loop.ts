@@ -24,7 +24,7 @@ export interface LoopRow {
   /** In the loop's settings: `rollout.n`. */
   readonly at: string;
   readonly field: Field;
-  /** Where nothing is given. */
+  /** The value where nothing is given. */
   readonly usual: Value;
 }
 
@@ -36,7 +36,7 @@ export const LOOP_ROWS: readonly LoopRow[] = Object.entries(TABLE).flatMap(([pat
   return [{ path, at: path.replace(/^rllm\./, ""), field, usual }];
 });
 
-/** The loop's settings, each as `read` gives it; undefined means the row's default. */
+/** The loop's settings as `read` returns them; undefined means the row's default. */
 export function loopTree(read: (row: LoopRow) => Value | undefined): LoopTree {
   const tree: Tree = {};
   for (const row of LOOP_ROWS) {

@@ -1,4 +1,4 @@
-/** The packaged YAML files as their tables render them. A test holds the files to this, both ways. */
+/** Renders the packaged YAML files from their tables. A test compares both directions. */
 
 import { DEFAULT_VERL } from "../sync/verl_tree.ts";
 import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";

@@ -1,4 +1,4 @@
-/** Names that published files still use for settings that moved. */
+/** Old names of moved settings that published files still use. */
 export const RENAMES: Readonly<Record<string, string>> = {
   log_episodes: "rllm.episode_logging.log_episodes",
   episode_log_dir: "rllm.episode_logging.episode_log_dir",

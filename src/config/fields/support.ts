@@ -48,7 +48,7 @@ function explained({ why, same, describe }: Field, it: { target: Target; status:
 export const statusOf = (path: string, target: Target): Status => supportOn(path, target).status;
 export const reasonOn = (path: string, target: Target): string => supportOn(path, target).reason;
 
-/** The row of a setting, of the dict that it lies in, or of the open section around it. */
+/** The row of a setting, of the dict that contains it, or of the open section around it. */
 function rowAt(fields: Fields, path: string): Field | undefined {
   for (let at = path; at !== ""; at = at.slice(0, Math.max(0, at.lastIndexOf(".")))) {
     const name = [at, `${at}.*`].find((it) => Object.hasOwn(fields, it));

@@ -1,7 +1,7 @@
 /**
  * The `verl` backend. `VERL_FIELDS` are the few settings that `config/rllm/backend/verl.yaml` adds or pins;
- * everything else is verl's own tree (`config/verl/<version>.yaml`), whose values stand in those files.
- * `VERL_NOTES` says what a native setting means, and narrows its type where its default does not show it.
+ * everything else is verl's own tree (`config/verl/<version>.yaml`), which holds the values.
+ * `VERL_NOTES` explains native settings and narrows their types where the default does not show them.
  */
 import { any, bool, type Field, int, str } from "./field.ts";
 

@@ -1,4 +1,4 @@
-/** The functions of Hydra's override grammar that give one value: casts, element by element, and `sort` of a list. */
+/** The functions of Hydra's override grammar that return one value: element-wise casts, and `sort` of a list. */
 import {
   Float,
   type Parsed,
@@ -82,7 +82,7 @@ function refuseCast(name: string): never {
   throw new Refusal(`has a value that is no ${name}`, `Write a value that ${name}() can take`);
 }
 
-/** Python sorts numbers with booleans, and texts, but not the one with the other. */
+/** Python sorts numbers together with booleans, and texts, but not the two kinds together. */
 function sort({ args, named }: Call): Parsed {
   const list = args[0] ?? named.get("list");
   const others = [...named.keys()].filter((key) => key !== "list" && key !== "reverse");

@@ -128,7 +128,7 @@ class TreeReader {
         return readArgument(String(argument(0)));
       case "mul": {
         const factors = args.map((_, i) => argument(i));
-        // A factor that is not set makes a product that is not set.
+        // An unset factor makes the product unset.
         if (args.length === 2 && factors.includes(null)) return null;
         const product = factors.reduce<number>((whole, factor) => whole * Number(factor), 1);
         return args.length === 2 && !Number.isNaN(product) ? product : fail("mul takes two numbers");
@@ -220,7 +220,7 @@ function readArgument(source: string): Value {
   return readWord(source);
 }
 
-/** As Python prints it: that is what a setting inside a longer text becomes there. */
+/** As Python prints it, because OmegaConf inserts that into a longer text. */
 function toText(value: Value): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

@@ -1,4 +1,4 @@
-/** Tokens of a value in Hydra's grammar (1.3): the longest match counts; of two as long, the earlier rule. */
+/** Tokens of a value in Hydra's grammar (1.3): the longest match wins; of equally long ones, the earlier rule. */
 
 export type TokenType =
   | ("(" | ")" | "[" | "]" | "{" | "}" | "," | ":" | "=")
@@ -37,7 +37,7 @@ const RULES: readonly (readonly [type: TokenType, rule: RegExp])[] = (
   ] as const
 ).map(([type, source]) => [type, new RegExp(source, "iy")]);
 
-/** The tokens of a text, up to the first character that starts none: `rest` begins there. */
+/** The tokens of a text up to the first character that starts no token; `rest` begins there. */
 export function readTokens(source: string): { tokens: Token[]; rest: string } {
   const tokens: Token[] = [];
   let at = 0;

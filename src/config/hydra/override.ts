@@ -17,14 +17,14 @@ export interface Override {
   readonly text: string;
 }
 
-/** Groups whose name has no slash to tell them from a setting. */
+/** Groups without a slash in their name, which a setting could have too. */
 const TOP_GROUPS = ["verl", "model_engine"];
 
 const NAME = "(?:[A-Za-z_$](?:[\\w$-]|\\\\\\.)*|0|[1-9]\\d*)(?:\\[\\d+\\])*";
 const KEY = new RegExp(`^(?!\\d+$)${NAME}(?:\\.${NAME})*$`);
 const GROUP = /^\/?[A-Za-z_][\w-]*(?:\/[A-Za-z_][\w-]*)*(?:@[\w.$-]*)?$/;
 
-/** @throws {ConfigError} that quotes the override and says what to write. */
+/** @throws {ConfigError} that quotes the override and suggests a correct one. */
 export function parseOverride(text: string): Override {
   const match = /^(~|\+\+|\+)?([^=]*)(?:=([\s\S]*))?$/.exec(text);
   const [, sign = "", key = "", rawValue] = match ?? [];

@@ -1,6 +1,6 @@
-/** A value of Hydra's override grammar as it was written, before it becomes one of a configuration. */
+/** A value of Hydra's override grammar as written, before it becomes a configuration value. */
 
-/** A number that Hydra reads as a float: JavaScript has no other way to tell `3.0` from `3`. */
+/** A number that Hydra reads as a float; JavaScript cannot otherwise distinguish `3.0` from `3`. */
 export class Float {
   readonly value: number;
   constructor(value: number) {
@@ -8,7 +8,7 @@ export class Float {
   }
 }
 
-/** A text in quotes: casts read it like the same text without them, and nothing else takes it for a number. */
+/** A quoted text: casts read it like unquoted text, and nothing else treats it as a number. */
 export class Quoted {
   readonly text: string;
   constructor(text: string) {
@@ -16,11 +16,11 @@ export class Quoted {
   }
 }
 
-/** A value as it was written. */
+/** A value as written. */
 export type Parsed = string | number | boolean | null | Float | Quoted | readonly Parsed[] | ParsedDict;
 export type ParsedDict = ReadonlyMap<string, Parsed>;
 
-/** What is wrong with a value, in words that follow "it", and what to do. */
+/** Why a value is refused, in words that follow "it", and what to do. */
 export class Refusal extends Error {
   readonly advice: string;
   constructor(rule: string, advice: string) {

@@ -163,7 +163,7 @@ function tokenText({ type, text }: Token): string {
   return type === "escape" ? text.replace(/\\([\s\S])/g, "$1") : text;
 }
 
-/** Backslashes count only where they stand before a quote, the closing one included. */
+/** A backslash counts only before a quote, including the closing one. */
 function unquote(quoted: string): string {
   const [quote, ending] = [quoted[0], quoted.slice(1)];
   const escaped = quote === "'" ? /(\\+)'/g : /(\\+)"/g;
@@ -182,7 +182,7 @@ function keyText(key: Parsed): string {
   return text;
 }
 
-/** The value without its marks: an `int` and a `float` are one kind of number from here on. */
+/** The value without its marks; `int` and `float` become one kind of number. */
 function plain(parsed: Parsed): Value {
   if (parsed instanceof Float) return parsed.value;
   if (parsed instanceof Quoted) return parsed.text;

@@ -1,8 +1,8 @@
 /**
- * Holds a backend's own settings and the portable ones together.
+ * Keeps a backend's own settings and the portable ones equal.
  *
  * The one rule, per shared setting: the side whose value comes from the higher level wins and is mirrored to the
- * other; at the same level the portable side wins. Null is no opinion, unless it is an override; `???` is none.
+ * other; at the same level the portable side wins. Null has no opinion unless it is an override; `???` never has one.
  * Levels: verl's tree < base.yaml < backend yaml < your files < your overrides (layer.ts). For verl this is
  * exactly the published order: rllm on the command line, verl on the command line, rllm's default, verl's default.
  */
@@ -25,7 +25,7 @@ export interface Draft {
   isExplicit(path: string): boolean;
   /** Explicit, and not mirrored from another path. */
   isTyped(path: string): boolean;
-  /** Copies a value and says where it came from. */
+  /** Copies a value and records its origin. */
   mirror(value: Value, from: string, to: string): void;
   warn(message: string, about: string): void;
 }
@@ -84,7 +84,7 @@ export function syncRow(
 ): "rllm" | "native" | undefined {
   const { native, rllm } = row;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
-  // This version of the backend has no such setting.
+  // This version of the backend lacks the setting.
   if (theirs === undefined && getAt(draft.tree, native) === undefined) return undefined;
   const [ourLevel, theirLevel] = [draft.level(rllm), draft.level(native)];
   const speaks = (value: Value | undefined, level: number) =>
@@ -106,14 +106,14 @@ export function syncRow(
   return undefined;
 }
 
-/** Tells that a native path is deprecated, or that both paths were set to different values. */
+/** Warns when a native path is deprecated, or when both paths are set to different values. */
 export function warnNative(draft: Draft, row: SharedKey, options: SyncOptions): void {
   const { native, rllm } = row;
   const { nativeIsDeprecated = false, asNative = (value) => value } = options;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
   const isSame = equalValues(asNative(ours), theirs);
   const isFromFile = (path: string) => draft.level(path) === LEVEL.file;
-  // A file with both names, like the output of `config show`, says nothing new.
+  // A file with both names, like the output of `config show`, needs no warning.
   if (isFromFile(native) && isFromFile(rllm) && (ours === null || isSame)) return;
   if (draft.isExplicit(rllm) && !isSame) {
     const [winner, value, other] =

@@ -62,8 +62,8 @@ function followRouterReplay(draft: Draft): void {
 }
 
 /**
- * `eps_clip` is both lower bounds; of verl's own, `clip_ratio_low` goes before `clip_ratio`, and the one that does not
- * decide keeps its value. The upper bound is `eps_clip_high`, else `eps_clip`.
+ * `eps_clip` sets both lower bounds; of verl's own, `clip_ratio_low` wins over `clip_ratio`, and the other keeps its
+ * value. The upper bound is `eps_clip_high`, else `eps_clip`.
  */
 function syncClip(draft: Draft): void {
   const { rllm, rllmHigh, ratio, low, high } = VERL_CLIP;

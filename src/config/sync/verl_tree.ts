@@ -22,7 +22,7 @@ export const MODEL_ENGINES: readonly string[] = [...new Set(Object.values(VERL_E
 
 type ReadConfig = (name: string) => string | undefined;
 
-/** Packaged files that make up a tree: what all engines share, then what is the engine's own. */
+/** Packaged files of a tree: the settings that all engines share, then the engine's own. */
 export function verlFiles(version: string, engine: string = DEFAULT_ENGINE): string[] {
   return [`verl/${version}.yaml`, `verl/${version}/${engine}.yaml`];
 }
@@ -87,7 +87,7 @@ function choicesByPath(readConfig: ReadConfig, version: string): Map<string, str
   return choices;
 }
 
-/** Splits trees by engine into what all of them hold alike and what is each engine's own. */
+/** Splits trees into the settings that all engines share and those of each engine. */
 export function splitEngines(trees: Readonly<Record<string, Tree>>): {
   shared: Map<string, Value>;
   own: Record<string, Map<string, Value>>;

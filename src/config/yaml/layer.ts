@@ -39,7 +39,7 @@ export type DefaultEntry =
   | { readonly kind: "file"; readonly name: string }
   | { readonly kind: "group"; readonly group: string; readonly choice: string };
 
-/** Reads one file and mounts it at its package: the `# @package` line, else what the caller says. */
+/** Reads one file and mounts it at its package: the `# @package` line, else the caller's `mount`. */
 export function readLayer(
   text: string,
   about: { file: string; level: Level; mount?: string | undefined },
@@ -151,7 +151,7 @@ export function originOf(origins: Origins, path: string): Origin | undefined {
   return undefined;
 }
 
-/** The level of what stands at a path (of a section: its highest), -1 where nothing does. */
+/** The level of the value at a path (of a section: the highest), -1 if there is none. */
 export function levelAt(tree: Tree, origins: Origins, path: string): number {
   const value = getAt(tree, path);
   if (value === undefined) return -1;

@@ -26,7 +26,7 @@ export interface ReadYaml {
 }
 
 const DEEPEST_NESTING = 64;
-/** Aliases multiply: a file of a few lines may describe more than memory holds. */
+/** Aliases multiply: a few lines may expand to more than memory holds. */
 const MOST_VALUES = 100_000;
 
 /**

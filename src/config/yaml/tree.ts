@@ -10,7 +10,7 @@ export interface Tree {
   [key: string]: Value;
 }
 
-/** A setting that somebody must give before a run, as OmegaConf marks it. */
+/** OmegaConf's mark of a setting that must be set before a run. */
 export const MANDATORY = "???";
 
 /** True when a value, or anything in it, refers to other settings: `${...}`. */
@@ -50,7 +50,7 @@ export function getAt(tree: Value | undefined, path: string): Value | undefined 
 }
 
 /**
- * Writes a value, making the sections on the way. A leaf that stands in the way is replaced by a section.
+ * Writes a value and creates missing sections. A leaf in the way is replaced by a section.
  *
  * @throws {ConfigError} for a key that would touch the prototype of an object.
  */

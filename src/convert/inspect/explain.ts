@@ -1,4 +1,4 @@
-/** Everything there is to say about one setting. */
+/** Explains one setting: meaning, type, defaults, other names, backends. */
 
 import type { Attempt } from "../../config/compose.ts";
 import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";

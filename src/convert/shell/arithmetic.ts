@@ -25,13 +25,13 @@ export function evaluate(shell: Shell, expression: ArithmeticExpression | undefi
   }
 }
 
-/** The parser leaves a variable within a sum as it is written. */
+/** The parser does not expand a variable inside a sum. */
 function wordText(shell: Shell, word: Extract<ArithmeticExpression, { type: "ArithmeticWord" }>): string {
   if (word.parts !== undefined || !/[$`]/.test(word.value)) return shell.expandText(word);
   const source = `x "${word.value}"`;
   const [statement] = parse(source).commands;
   const inner = statement?.command.type === "Command" ? statement.command.suffix[0] : undefined;
-  if (inner?.type !== "Word") return shell.refuse(`it counts with ${word.value}`, word.pos);
+  if (inner?.type !== "Word") return shell.refuse(`its arithmetic uses ${word.value}`, word.pos);
   return shell.withSource(source, word.pos, () => shell.expandText(inner));
 }
 
@@ -53,7 +53,7 @@ export function evaluateText(shell: Shell, text: string, pos: number, depth = 0)
   const [statement] = parse(`((${word}))`).commands;
   const inner = statement?.command.type === "ArithmeticCommand" ? statement.command.expression : undefined;
   return inner === undefined || inner.type === "ArithmeticWord"
-    ? shell.refuse(`it counts with "${word}", which is no number,`, pos)
+    ? shell.refuse(`its arithmetic uses "${word}", which is not a number`, pos)
     : shell.withSource(word, pos, () => evaluate(shell, inner));
 }
 
@@ -129,7 +129,7 @@ function compute(shell: Shell, operator: string, [a, b]: readonly [bigint, bigin
     case "%":
       return a % b;
     case "**":
-      return b < 0n ? shell.refuse("it raises to a power below 0", pos) : wrap(a ** b);
+      return b < 0n ? shell.refuse("it raises to a negative power", pos) : wrap(a ** b);
     case "<<":
       return wrap(a << (b & 63n));
     case ">>":
@@ -153,13 +153,13 @@ function compute(shell: Shell, operator: string, [a, b]: readonly [bigint, bigin
     case "!=":
       return yes(a !== b);
     default:
-      return shell.refuse(`it counts with ${operator}`, pos);
+      return shell.refuse(`its arithmetic uses the operator ${operator}`, pos);
   }
 }
 
 function assign(shell: Shell, target: ArithmeticExpression, value: bigint | undefined, pos: number): void {
   const name = target.type === "ArithmeticWord" ? shell.expandText(target).trim() : "";
-  if (!NAME.test(name)) shell.refuse("it assigns to what is no variable", pos);
+  if (!NAME.test(name)) shell.refuse("its arithmetic assigns to something other than a variable", pos);
   const line = shell.lineAt(pos);
   const item =
     value === undefined ? shell.session.unknown(`the sum in ${name}`, line) : { text: String(value), line };

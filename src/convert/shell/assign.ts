@@ -18,12 +18,12 @@ export function assign(shell: Shell, { name, value, append, index, pos }: Assign
   if (index !== undefined) {
     const raw = shell.expandText(index);
     const key = shell.isMap(name) ? raw : evaluateText(shell, raw, index.pos);
-    if (key === undefined) shell.refuse(`it sets an element of ${name} whose index is not known,`, pos);
+    if (key === undefined) shell.refuse(`it sets an element of ${name} with an unknown index`, pos);
     const before = append ? (shell.variableText(`${name}[${key}]`, line) ?? "") : "";
     shell.setElement(name, String(key), { text: before + text, line });
     return;
   }
-  // The text may set the variable itself: X+=${X:=1}.
+  // The text may set the variable: X+=${X:=1}.
   const old = oldOf();
   if (old !== undefined && isList(old))
     shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });

@@ -1,6 +1,6 @@
-/** `{a,b}` and `{1..3}`: what bash expands before anything else, on the text as it is written. */
+/** `{a,b}` and `{1..3}`, which bash expands first, on the raw text. */
 
-/** The words that a word with braces stands for; the word itself where its braces are plain text. */
+/** The words that a word with braces expands to; the word itself if its braces are plain text. */
 export function expandBraces(word: string): string[] {
   for (let i = 0; i < word.length; i = next(word, i)) {
     if (word[i] !== "{" || word[i - 1] === "$") continue;

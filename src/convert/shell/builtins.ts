@@ -1,4 +1,4 @@
-/** What the shell does itself, as far as settings can depend on it. */
+/** Builtins of the shell, as far as settings can depend on them. */
 import { type Command, parse } from "unbash";
 import { evaluate } from "./arithmetic.ts";
 import { assign } from "./assign.ts";
@@ -72,9 +72,9 @@ function setOptions(shell: Shell, { args }: Call): Flow {
 
 function shift(shell: Shell, { args, node }: Call): Flow {
   const count = Number(args[0]?.text ?? 1);
-  if (!Number.isInteger(count)) return shell.refuse("it shifts by what is not known", node.pos);
+  if (!Number.isInteger(count)) return shell.refuse("it shifts by an unknown number", node.pos);
   const { positional, hasOpenArguments } = shell.state;
-  if (hasOpenArguments) return shell.refuse("it shifts arguments whose number is not known", node.pos);
+  if (hasOpenArguments) return shell.refuse("it shifts an unknown number of arguments", node.pos);
   if (count > positional.length) return shell.succeed(false);
   shell.state.positional = positional.slice(count);
   return shell.succeed(true);
@@ -109,12 +109,12 @@ function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
     if (command === "export" || has("x")) shell.state.exported.add(name);
     if (has("A")) shell.maps.add(name);
   };
-  if (has("n")) return shell.refuse("it declares a variable that is a name for another", node.pos);
+  if (has("n")) return shell.refuse("it declares a reference to another variable (declare -n)", node.pos);
   shell.state.status = true;
   for (const { text } of names) {
     const split = /^(\w+)(\+?)=([\s\S]*)$/.exec(text);
     const name = split?.[1] ?? text;
-    if (!/^\w+$/.test(name)) return shell.refuse("it declares a variable whose name is not known", node.pos);
+    if (!/^\w+$/.test(name)) return shell.refuse("it declares a variable with an unknown name", node.pos);
     hide(name);
     if (split) shell.setVariable(name, { text: split[3]!, line });
     else if (frame) shell.state.variables.set(name, undefined);
@@ -126,7 +126,7 @@ function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
       shell.state.variables.set(name, new Map());
   }
   if (has("i") && assignments.length > 0)
-    return shell.refuse("it declares a variable that computes (declare -i)", node.pos);
+    return shell.refuse("it declares a variable that is evaluated as arithmetic (declare -i)", node.pos);
   for (const assignment of assignments) {
     hide(assignment.name);
     assign(shell, assignment);
@@ -139,7 +139,8 @@ function letSums(shell: Shell, { args, node }: Call): Flow {
   for (const { text } of args) {
     const [statement] = parse(`((${text}))`).commands;
     const command = statement?.command;
-    if (command?.type !== "ArithmeticCommand") return shell.refuse("it computes what is no sum", node.pos);
+    if (command?.type !== "ArithmeticCommand")
+      return shell.refuse("it evaluates an invalid arithmetic expression", node.pos);
     value = shell.withSource(`((${text}))`, node.pos, () => evaluate(shell, command.expression));
   }
   return shell.succeed(value === undefined ? undefined : value !== 0n);
@@ -163,11 +164,12 @@ function evalText(shell: Shell, call: Call): Flow {
   const text = call.args.map((word) => word.text).join(" ");
   if (!isKnown(text)) return unknownEffect(shell, call, "eval");
   const script = parse(text);
-  if (script.errors !== undefined) return shell.refuse("it evaluates what bash cannot read", call.node.pos);
+  if (script.errors !== undefined)
+    return shell.refuse("it evaluates a text that bash cannot parse", call.node.pos);
   return shell.withSource(text, call.node.pos, () => shell.runScript(script.commands));
 }
 
-/** Another file, or text that only a run knows, can change every variable. */
+/** Another file, or a text known only in a run, can change every variable. */
 function unknownEffect(shell: Shell, call: Call, command: string): Flow {
   if (isHarmless(call.node.suffix[0])) return shell.succeed(undefined);
   const what = `\`${command} ${commandText(call.args)}\``;
@@ -176,7 +178,7 @@ function unknownEffect(shell: Shell, call: Call, command: string): Flow {
   return shell.succeed(undefined);
 }
 
-/** Conda and virtual environments set `PATH` and variables of their own, never a script's. */
+/** Conda and virtual environments set `PATH` and their own variables, never those of a script. */
 function isHarmless(argument: Command["suffix"][number] | undefined): boolean {
   const text = argument?.type === "Word" ? argument.text : "";
   return /^"?\$\((\S*\/)?(conda|mamba|micromamba) shell\.\S+ hook\)"?$|\/bin\/activate"?$|\/etc\/profile\.d\/conda\.sh"?$/.test(

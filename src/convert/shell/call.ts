@@ -1,4 +1,4 @@
-/** A call of what the shell does itself. */
+/** A call of a builtin. */
 import type { Assignment, Command } from "unbash";
 import type { Flow, Shell } from "./shell.ts";
 import type { Item } from "./text.ts";
@@ -15,11 +15,10 @@ export interface Call {
 
 export type Builtin = (shell: Shell, call: Call) => Flow;
 
-/** Variables that are read from a file or a person. */
+/** Variables that are read from a file or the terminal. */
 export function forget(shell: Shell, { args, line, node }: Call, command: string): Flow {
   const names = args.filter(({ text }) => /^[A-Za-z_]\w*$/.test(text));
-  if (names.length === 0)
-    return shell.refuse(`it reads into a variable that is not named (${command})`, node.pos);
+  if (names.length === 0) return shell.refuse(`it reads into an unnamed variable (${command})`, node.pos);
   for (const { text } of names)
     shell.setVariable(text, shell.session.unknown(`what \`${command}\` reads`, line));
   return shell.succeed(undefined);

@@ -1,4 +1,4 @@
-/** Simple commands: assignments, functions, what the shell does itself, and programs. */
+/** Simple commands: assignments, functions, builtins and programs. */
 import type { Assignment, Command } from "unbash";
 import { assign } from "./assign.ts";
 import { BUILTINS } from "./builtins.ts";
@@ -16,7 +16,8 @@ export function runCommand(shell: Shell, node: Command): Flow {
   if (words.length === 0) return assignAll(shell, assignments);
   const [{ text }, ...args] = words as [Item, ...Item[]];
   const own = shell.state.functions.get(text);
-  if (own === "unknown") return shell.refuseAt(`it calls ${text}, which an unknown condition defines,`, line);
+  if (own === "unknown")
+    return shell.refuseAt(`it calls ${text}, which depends on an unknown condition`, line);
   if (own !== undefined) return withEnvironment(shell, assignments, () => shell.call(own, args, line));
   const builtin = Object.hasOwn(BUILTINS, text) ? BUILTINS[text] : undefined;
   if (builtin) {
@@ -52,7 +53,8 @@ function expandArguments(shell: Shell, name: string, rest: readonly Command["arg
     if (it.type === "Word") return expandFields(shell, [it]);
     const hasBraces =
       it.value.type === "Word" && it.value.parts?.some(({ type }) => type === "BraceExpansion");
-    if (hasBraces) return shell.refuse(`it gives ${name} braces, of which bash makes several words,`, it.pos);
+    if (hasBraces)
+      return shell.refuse(`it passes braces to ${name}, which bash expands to several words`, it.pos);
     if (DECLARATIONS.has(name)) return [];
     const value = it.value.type === "Word" ? shell.expandText(it.value) : "";
     const isPlain = it.index === undefined && it.value.type === "Word";

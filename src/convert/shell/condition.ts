@@ -42,7 +42,7 @@ export function testExpression(shell: Shell, expression: TestExpression): Status
   }
 }
 
-/** Whether a text is what a pattern matches. */
+/** Whether a pattern matches a text. */
 export function matches(text: string, pieces: readonly PatternPiece[]): Status {
   const whole = pieces.map((piece) => piece.text).join("");
   const isPlain = pieces.every((piece) => piece.isQuoted || !/[*?[\]]/.test(piece.text));

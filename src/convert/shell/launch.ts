@@ -22,7 +22,7 @@ export interface Program {
   readonly words: readonly Item[];
 }
 
-/** Splits a command at its program: what stands before belongs to `torchrun`, `ray job submit` and their like. */
+/** Splits a command at its program: words before it belong to `torchrun`, `ray job submit` and the like. */
 export function programOf(words: readonly Item[]): Program {
   const first = words.findIndex(({ text }) => OVERRIDE.test(text) && !text.startsWith("-"));
   const before = first < 0 ? words : words.slice(0, first);

@@ -8,7 +8,7 @@ import { hasUnknown, type Item, isEmpty, isKnown, knownTail } from "./text.ts";
 
 export interface Expansion {
   readonly items: readonly Item[];
-  /** Each item is a word of its own even in double quotes. */
+  /** Each item is a separate word even in double quotes. */
   readonly isList?: boolean;
   /** The word of a default, whose quoted parts are not split. */
   readonly pieces?: readonly PatternPiece[];
@@ -23,7 +23,7 @@ export function expandParameter(shell: Shell, part: Part, isQuoted: boolean): Ex
   const { parameter, prefix, index, operation } = part;
   const subscript = index === undefined ? undefined : indexOf(shell, parameter, index);
   if (operation?.type === "Unknown" || operation?.type === "Transform" || operation?.type === "Names") {
-    return shell.refuse(`${part.text} is no expansion that bash or this reader knows, `, part.pos);
+    return shell.refuse(`${part.text} is not a known expansion`, part.pos);
   }
   if (prefix === "#") return lengthOf(shell, parameter, { line, subscript });
   if (prefix === "!") return indirect(shell, part, { line, subscript });
@@ -79,7 +79,7 @@ function readPlace(
   if (variable !== undefined && isOne) return { items: [variable] };
   const isError = shell.state.isStrict && !isOptional && subscript === undefined;
   return isError
-    ? shell.refuseAt(`${name} is not set, which ends a script with \`set -u\`,`, line)
+    ? shell.refuseAt(`${name} is not set, which ends a script with \`set -u\``, line)
     : { items: [] };
 }
 
@@ -100,7 +100,7 @@ function lengthOf(shell: Shell, name: string, place: Place): Expansion {
   return { items: [{ text: String(first?.text.length ?? 0), line: place.line }] };
 }
 
-/** True for a list that an unknown condition changed: one unknown text stands for all of it. */
+/** True for a list that an unknown condition changed: one unknown text represents all of it. */
 function isOpenList(variable: Variable | undefined): boolean {
   return variable !== undefined && !isList(variable) && hasUnknown(variable.text);
 }
@@ -113,8 +113,9 @@ function indirect(shell: Shell, part: ParameterExpansionPart, place: Place): Exp
     return { items, isList: place.subscript === "@" };
   }
   const name = variable === undefined || isList(variable) ? "" : variable.text;
-  if (!/^\w+$/.test(name)) return shell.refuse(`the variable that ${part.text} names is not known`, part.pos);
-  if (part.operation !== undefined) return shell.refuse(`${part.text} is not read by this reader`, part.pos);
+  if (!/^\w+$/.test(name)) return shell.refuse(`the variable that ${part.text} names is unknown`, part.pos);
+  if (part.operation !== undefined)
+    return shell.refuse(`this reader does not support ${part.text}`, part.pos);
   return readPlace(shell, name, { line: place.line });
 }
 
@@ -140,7 +141,7 @@ function withDefault(shell: Shell, { part, operation, value, isQuoted }: Change<
   if (isMissing === false) return value;
   if (isMissing === undefined) return unknownOf(shell, part);
   if (operator.endsWith("?"))
-    return shell.refuse(`${part.parameter} is not set, and the script demands it`, part.pos);
+    return shell.refuse(`${part.parameter} is not set, and the script requires it`, part.pos);
   const result = other();
   if (!operator.endsWith("=")) return result;
   shell.setVariable(part.parameter, result.items[0]);

@@ -1,6 +1,6 @@
 /** Patterns of the shell (`*`, `?`, `[a-z]`) as regular expressions. */
 
-/** A part of a word, and whether quotes take the meaning of its characters away. */
+/** A part of a word, and whether it is quoted. */
 export interface PatternPiece {
   readonly text: string;
   readonly isQuoted: boolean;

@@ -1,4 +1,4 @@
-/** The settings of the run that a launch script starts, as bash would pass them; nothing is run. */
+/** Reads the settings of the run that a launch script starts, as bash would pass them, without running anything. */
 import { parse } from "unbash";
 import type { Problem } from "../../config/problem.ts";
 import type { Note } from "../contract.ts";
@@ -33,7 +33,7 @@ export interface ShellRun {
   readonly problems: readonly Problem[];
 }
 
-/** Follows a script to the one run that it starts. A script that cannot be followed has a problem that says why. */
+/** Follows a script to the one run that it starts; a problem says why a script cannot be followed. */
 export function readShell(script: string, options: ShellOptions = {}): ShellRun {
   const refuse = (message: string, line?: number): ShellRun => ({
     words: [],
@@ -46,7 +46,7 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
   } catch (error) {
     if (error instanceof Refusal) {
       return refuse(
-        `Cannot follow the script: ${error.message.trim().replace(/,$/, "")}. Write the settings as key=value lines.`,
+        `Cannot follow the script: ${error.message}. Write the settings as key=value lines.`,
         error.line,
       );
     }
@@ -59,11 +59,11 @@ const INTERPRETER = { runScript, runBody, expandPieces };
 /** Every command with overrides that a script starts, in order. @throws {Refusal} with the line. */
 export function launchesOf(script: string, { env = new Map(), args = [] }: ShellOptions = {}): Session {
   const session = new Session(env);
-  if (hasReserved(script)) throw new Refusal("it holds characters for private use (U+E000)", 1);
+  if (hasReserved(script)) throw new Refusal("it contains private-use characters (U+E000)", 1);
   const { commands, errors } = parse(script);
   const shell = new Shell(script, session, INTERPRETER);
   if (errors?.[0])
-    throw new Refusal(`bash cannot read it (${errors[0].message})`, shell.lineAt(errors[0].pos));
+    throw new Refusal(`bash cannot parse it (${errors[0].message})`, shell.lineAt(errors[0].pos));
   shell.state.positional = args.map((text) => ({ text, line: 1 }));
   runScript(shell, commands);
   return session;
@@ -82,7 +82,7 @@ function follow(script: string, options: ShellOptions): { session: Session; laun
     const isTail = programOf(second.words).name === undefined;
     if (isTail)
       throw new Refusal(
-        `a command ends in the line before (a missing \\ or a comment behind it), so that "${shown(second.words[0]!.text)}" is a command of its own`,
+        `a command ends in the line before (a missing \\ or a comment after it), so "${shown(second.words[0]!.text)}" is a separate command`,
         second.line,
       );
     throw new Refusal(`it starts more than one run: lines ${launch.line} and ${second.line}`, second.line);
@@ -140,15 +140,15 @@ function notesOf(session: Session, { optional, line, when, exported }: Told): No
   const open = [...session.open].filter((name) => !absent.has(name));
   if (session.unset.size > 0) {
     check(
-      `taken as unset, so that the script's defaults count: ${list(session.unset)} (--env NAME=VALUE sets one)`,
+      `treated as unset, so the script's defaults apply: ${list(session.unset)} (--env NAME=VALUE sets one)`,
     );
   }
-  if (absent.size > 0) check(`taken as empty: ${list(absent)} (--env NAME=VALUE sets one)`);
+  if (absent.size > 0) check(`treated as empty: ${list(absent)} (--env NAME=VALUE sets one)`);
   if (open.length > 0) check(`read from the environment where the run starts: ${list(open)}`);
   if (exported.length > 0)
-    check(`environment of the run, not settings; set it where the run starts: ${list(exported)}`);
+    check(`environment variables of the run, not settings. Set them where the run starts: ${list(exported)}`);
   for (const reason of when.filter(({ why }) => why === "the condition")) {
-    check("the run starts only where this condition holds, or does not", reason.line);
+    check("the run starts only if this condition is true, or only if it is false", reason.line);
   }
   for (const { message, line: at } of session.remarks) if (at <= line) check(message, at);
   return notes;

@@ -1,7 +1,7 @@
-/** What one reading of a script keeps for all its branches: the environment, the reasons, the runs that it starts. */
+/** State shared by all branches of one reading: the environment, the reasons, the runs that the script starts. */
 import { ALWAYS_SET, environmentMark, type Item, unknownMark } from "./text.ts";
 
-/** A script that cannot be followed, with the line that is the reason. */
+/** Why a script cannot be followed, with its line. */
 export class Refusal extends Error {
   readonly line: number;
   constructor(message: string, line: number) {
@@ -11,7 +11,7 @@ export class Refusal extends Error {
 }
 
 export interface Reason {
-  /** `the output of \`date\``: what cannot be known. */
+  /** The unknown part: `the output of \`date\``. */
   readonly why: string;
   readonly line: number;
 }
@@ -26,10 +26,10 @@ export interface Launch {
   readonly exported: readonly string[];
 }
 
-/** Set by the shell itself, to what only a run can tell. */
+/** Set by the shell itself; the value is known only in a run. */
 const OF_THE_SHELL =
   /^(BASH.*|RANDOM|SRANDOM|SECONDS|EPOCH.*|LINENO|PPID|UID|EUID|OLDPWD|PIPESTATUS|REPLY|FUNCNAME|OSTYPE|MACHTYPE|HOSTTYPE)$/;
-/** More commands than any launch script runs: a loop that does not end. */
+/** More commands than any launch script runs; more mean an endless loop. */
 const MOST_COMMANDS = 100_000;
 
 export class Session {
@@ -84,6 +84,6 @@ export class Session {
   count(line: number): void {
     this.commands++;
     if (this.commands > MOST_COMMANDS)
-      throw new Refusal(`it runs more than ${MOST_COMMANDS} commands, in a loop at`, line);
+      throw new Refusal(`it runs more than ${MOST_COMMANDS} commands in a loop`, line);
   }
 }

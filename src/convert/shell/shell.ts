@@ -1,4 +1,4 @@
-/** A shell that only reads: it follows a script as bash does and starts nothing. */
+/** An interpreter that follows a script as bash does but starts no program. */
 import type {
   ArithmeticExpression,
   CommandExpansionPart,
@@ -15,7 +15,7 @@ import type { Item } from "./text.ts";
 /** How a command ends: with the next one, or by leaving a loop, a function or the script. */
 export type Flow = "next" | "break" | "continue" | "return" | "exit";
 
-/** What holds text to expand. */
+/** Syntax nodes with text to expand. */
 export type Texts = Word | HereDocBody | Extract<ArithmeticExpression, { type: "ArithmeticWord" }>;
 
 /** The two halves of reading, which need each other: statements expand words, and words hold statements (`$(...)`). */
@@ -29,7 +29,7 @@ export interface Interpreter {
   ) => PatternPiece[];
 }
 
-/** Calls that go deeper are a recursion that does not end. */
+/** Deeper calls mean endless recursion. */
 const DEEPEST_CALL = 200;
 
 export class Shell {
@@ -37,7 +37,7 @@ export class Shell {
   readonly session: Session;
   private readonly interpreter: Interpreter;
   private source: string;
-  /** Set while a text is read that does not stand in the script as it is. */
+  /** Set while reading a text that the script does not contain literally. */
   private fixedLine: number | undefined;
 
   constructor(source: string, session: Session, interpreter: Interpreter) {
@@ -50,7 +50,7 @@ export class Shell {
     return this.interpreter.runScript(this, statements);
   }
 
-  /** A word in parts, each quoted or not; quoted parts of a pattern stand for themselves. */
+  /** A word in parts, each quoted or not; quoted parts of a pattern match literally. */
   expandPieces(word: Texts, options?: { isQuoted?: boolean | undefined }): PatternPiece[] {
     return this.interpreter.expandPieces(this, word, options);
   }
@@ -68,7 +68,7 @@ export class Shell {
     return line;
   }
 
-  /** Reads a text that stands for the one at `pos`, whose line its parts have. */
+  /** Reads a text in place of the one at `pos`; its parts have the line of `pos`. */
   withSource<T>(source: string, pos: number, read: () => T): T {
     const [outer, line] = [this.source, this.fixedLine];
     this.fixedLine = this.lineAt(pos);
@@ -152,21 +152,21 @@ export class Shell {
   /** Words are split at spaces; another `IFS` is not followed. */
   checkSeparators(line: number): void {
     const own = this.state.variables.get("IFS");
-    if (own !== undefined) this.refuseAt("it splits words at an IFS of its own", line);
+    if (own !== undefined) this.refuseAt("it changes IFS, which splits words", line);
   }
 
-  /** What a command substitution prints, without the line ends behind it. */
+  /** The output of a command substitution without trailing line ends. */
   capture(script: Script | undefined, node: { readonly pos: number; readonly text: string }): string {
     if (script === undefined) return "";
     const inner = script as NonNullable<CommandExpansionPart["script"]>;
-    if (inner.errors !== undefined) this.refuse("bash cannot read it", node.pos);
+    if (inner.errors !== undefined) this.refuse("bash cannot parse it", node.pos);
     const outer = this.state;
     this.state = outer.clone();
     this.state.output = "";
     const own = inner.source;
     if (own === undefined) this.runScript(inner.commands);
     else this.withSource(own, node.pos, () => this.runScript(inner.commands));
-    // A branch inside puts another state in its place.
+    // A branch inside replaces the state.
     const { output, status } = this.state;
     this.state = outer;
     this.state.status = status;
@@ -180,7 +180,7 @@ export class Shell {
   /** Calls a function of the script. */
   call(body: FunctionBody, words: readonly Item[], line: number): Flow {
     if (this.state.frames.length >= DEEPEST_CALL)
-      this.refuseAt("its functions call each other without end", line);
+      this.refuseAt("its functions call each other endlessly", line);
     const { positional, hasOpenArguments } = this.state;
     this.setArguments(words);
     this.state.frames.push(new Map());
@@ -196,13 +196,13 @@ export class Shell {
     this.state.hasOpenArguments = false;
   }
 
-  /** Gives a name back what it stood for. */
+  /** Restores the value of a name. */
   restore(name: string, kept: Kept): void {
     if (kept === undefined) this.state.variables.delete(name);
     else this.state.variables.set(name, kept.value);
   }
 
-  /** What a name stands for, to be given back. */
+  /** The current value of a name, for `restore`. */
   keep(name: string): Kept {
     const { variables } = this.state;
     return variables.has(name) ? { value: variables.get(name) } : undefined;

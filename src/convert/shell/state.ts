@@ -1,14 +1,14 @@
-/** What a shell remembers: variables, functions, arguments; copied at a branch and merged behind it. */
+/** The state of a shell: variables, functions, arguments; copied at a branch and merged after it. */
 import type { CompoundCommand, CompoundList, Redirected } from "unbash";
 import { hasUnknown, type Item } from "./text.ts";
 
 /** A text, or the elements of an array by index or key. */
 export type Variable = Item | ReadonlyMap<string, Item>;
-/** What a name stood for: undefined where the script had not named it, a value that is undefined where it was unset. */
+/** A kept value: undefined if the script had not used the name, `{ value: undefined }` if the name was unset. */
 export type Kept = { readonly value: Variable | undefined } | undefined;
 export type FunctionBody = CompoundCommand | Redirected | CompoundList;
 
-/** Success of the last command; undefined where only a run can tell. */
+/** Success of the last command; undefined if known only in a run. */
 export type Status = boolean | undefined;
 
 export function isList(variable: Variable): variable is ReadonlyMap<string, Item> {
@@ -20,7 +20,7 @@ export class State {
   functions = new Map<string, FunctionBody | "unknown">();
   exported = new Set<string>();
   positional: readonly Item[] = [];
-  /** An unknown condition decides how many arguments there are: one stands for all. */
+  /** An unknown condition decides the number of arguments: one represents all. */
   hasOpenArguments = false;
   /** What `local` hides, per running function. */
   frames: Map<string, Kept>[] = [];
@@ -45,7 +45,7 @@ export class State {
   }
 }
 
-/** Two ways that a script can have gone, as one: what differs becomes unknown. */
+/** Merges two possible states of a script: differences become unknown. */
 export function mergeStates(a: State, b: State, unknown: () => Item): State {
   const merged = a.clone();
   for (const name of new Set([...a.variables.keys(), ...b.variables.keys()])) {

@@ -1,4 +1,4 @@
-/** Commands in their order, conditions and loops. Where a condition is not known, both ways are followed and merged. */
+/** Statements, conditions and loops. If a condition is unknown, both branches are followed and merged. */
 import type { AndOr, Case, For, If, Pipeline, Statement, While } from "unbash";
 import { evaluate } from "./arithmetic.ts";
 import { runCommand } from "./commands.ts";
@@ -67,7 +67,7 @@ function runNode(shell: Shell, node: Node): Flow {
     case "ArithmeticCommand":
       return shell.succeed(truth(evaluate(shell, node.expression)));
     default:
-      return shell.refuse(`it uses ${node.type.toLowerCase()}, which a run does not decide,`, node.pos);
+      return shell.refuse(`it uses ${node.type.toLowerCase()}, which this reader does not follow`, node.pos);
   }
 }
 
@@ -76,12 +76,12 @@ function truth(value: bigint | undefined, isAbsent = false): boolean | undefined
   return value === undefined ? undefined : value !== 0n;
 }
 
-/** Runs in a copy of the shell: what it sets is gone afterwards, what it starts and prints stays. */
+/** Runs in a copy of the shell: assignments are discarded, starts and output are kept. */
 function runApart(shell: Shell, run: () => Flow): Flow {
   const outer = shell.state;
   shell.state = outer.clone();
   run();
-  // A branch inside puts another state in its place.
+  // A branch inside replaces the state.
   const { status, output } = shell.state;
   shell.state = outer;
   outer.status = status;
@@ -99,7 +99,7 @@ function runPipeline(shell: Shell, { commands, prefixes }: Pipeline): Flow {
       if (i > 0) shell.state.output = printed;
       runApart(shell, () => runNode(shell, command));
     });
-    // What the last one prints depends on what it is fed with.
+    // The output of the last command depends on its input.
     if (shell.state.output !== printed) {
       const { text } = shell.session.unknown("the output of a pipeline", shell.lineAt(commands[0]!.pos));
       shell.state.output = printed + text;
@@ -141,7 +141,7 @@ interface Way {
   readonly flow: Flow;
 }
 
-/** Follows both ways. One that ends the script counts for nothing, because no run starts on it. */
+/** Follows both branches. One that exits is ignored, because no run starts on it. */
 function fork(shell: Shell, reason: Reason, ways: readonly [() => Flow, () => Flow]): Flow {
   const before = shell.state;
   const [a, b] = ways.map((run): Way => {
@@ -157,7 +157,7 @@ function fork(shell: Shell, reason: Reason, ways: readonly [() => Flow, () => Fl
     return left!.flow;
   }
   if (a!.flow !== b!.flow)
-    shell.refuseAt(`${reason.why} is not known, and it decides how the script goes on,`, reason.line);
+    shell.refuseAt(`${reason.why} is unknown, and the rest of the script depends on it`, reason.line);
   shell.state = mergeStates(a!.state, b!.state, () => shell.session.unknown(reason.why, reason.line));
   return a!.flow;
 }
@@ -247,7 +247,7 @@ function runLoop(shell: Shell, { pos, test, body, update }: Loop): Flow {
   }
 }
 
-/** A loop of unknown length: everything that its body changes is unknown, in the body and behind it. */
+/** A loop of unknown length: everything that its body changes is unknown, in the body and after it. */
 function runOpenLoop(shell: Shell, { pos, body, update }: Loop): Flow {
   const reason = { why: "the number of turns of a loop", line: shell.lineAt(pos) };
   const { isCounting } = shell.session;

@@ -1,6 +1,6 @@
 /**
  * Text of a shell that is only partly known. What cannot be known stays in the text as a mark: a variable of the
- * environment (`HOME`), or something that only a run can tell (the output of a program, a branch on an unknown condition).
+ * environment (`HOME`), or something known only in a run (the output of a program, a branch on an unknown condition).
  */
 const OPEN = "\uE000";
 const CLOSE = "\uE001";
@@ -24,17 +24,17 @@ export function environmentMark(name: string): string {
   return `${OPEN}${ENVIRONMENT}${name}${CLOSE}`;
 }
 
-/** A value that reading cannot tell; `reason` is an index into the reader's reasons. */
+/** A value that reading cannot determine; `reason` is an index into the reader's reasons. */
 export function unknownMark(reason: number): string {
   return `${OPEN}${UNKNOWN}${reason}${CLOSE}`;
 }
 
-/** True when the text holds no mark. */
+/** True when the text has no mark. */
 export function isKnown(text: string): boolean {
   return !text.includes(OPEN);
 }
 
-/** True when only a run can tell a part of the text; variables of the environment do not count. */
+/** True when part of the text is known only in a run; variables of the environment do not count. */
 export function hasUnknown(text: string): boolean {
   return text.includes(OPEN + UNKNOWN);
 }

@@ -172,7 +172,7 @@ class Fields {
     this.text = (this.text ?? "") + text;
   }
 
-  /** Elements of a quoted list: the first goes on with the word so far, the last is gone on with. */
+  /** Elements of a quoted list: the first continues the current word, and the next text continues the last. */
   list(items: readonly Item[]): void {
     items.forEach(({ text, line }, i) => {
       if (i > 0) this.break();

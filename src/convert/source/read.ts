@@ -16,7 +16,7 @@ export interface SourceFile {
 
 /**
  * Reads the settings of several files, a later one winning. YAML, `key=value` lines and shell scripts may be mixed.
- * Interpolations stay as they are written; `$HOME` in a script becomes `${oc.env:HOME}`.
+ * Interpolations stay unchanged; `$HOME` in a script becomes `${oc.env:HOME}`.
  */
 export function readSource(files: readonly SourceFile[], system: System, shell: ShellOptions = {}): Source {
   const into: Into = { values: new Map(), problems: [], notes: [], system };

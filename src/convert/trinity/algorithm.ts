@@ -55,7 +55,7 @@ function dropArguments(
 
 const CLIP = "algorithm.policy_loss_fn_args.clip_range";
 
-/** Arguments of a loss replace all of Trinity's defaults, which differ by loss; verl clips by 0.2 whatever the loss. */
+/** Arguments of a loss replace all of Trinity's defaults, which differ by loss; verl clips every loss by 0.2. */
 export function completeArguments(build: Build): void {
   const advantage = String(build.values.get("algorithm.advantage_fn")?.value ?? "");
   dropArguments(build, "algorithm.advantage_fn_args", {

@@ -1,4 +1,4 @@
-/** What Trinity would refuse or silently rewrite, and what does not behave as in verl, told at conversion. */
+/** Reports what Trinity would refuse or silently rewrite, and what behaves differently from verl. */
 import type { Value } from "../../config/yaml/tree.ts";
 import type { Build } from "../build.ts";
 import { checkGpus } from "./gpus.ts";

@@ -1,4 +1,4 @@
-/** Trinity's settings in the order of its documentation: for sorting what is written, and for telling unknown keys. */
+/** Trinity's settings in the order of its documentation: for sorting output and finding unknown keys. */
 const SECTIONS: Readonly<Record<string, string>> = {
   "": "mode project group name checkpoint_root_dir continue_from_checkpoint ignore_validator_suggestions algorithm data_processor model cluster buffer explorer synchronizer trainer monitor service log stages",
   algorithm:

@@ -206,7 +206,7 @@ const plain = (advantage: string, more: Partial<AlgorithmType> = {}): AlgorithmT
   ...more,
 });
 
-/** What Trinity's algorithm types stand for, of those that verl can run. */
+/** The parts of each Trinity algorithm type that verl can run. */
 export const ALGORITHM_TYPES: Readonly<Record<string, AlgorithmType>> = {
   ppo: plain("ppo"),
   grpo: plain("grpo"),
@@ -251,7 +251,7 @@ export const ADVANTAGE_ARGS: Readonly<Record<string, readonly string[]>> = {
   remax: [],
 };
 
-/** Clip ranges of Trinity's losses where none are given. verl's own are 0.2 and 0.2 for every loss. */
+/** Default clip ranges of Trinity's losses. verl's are 0.2 and 0.2 for every loss. */
 export const CLIP_DEFAULTS: Readonly<Record<string, readonly [low: number, high: number]>> = {
   gspo: [0.0003, 0.0004],
   cispo: [1, 0.28],
@@ -277,10 +277,10 @@ export const KL_TO_VERL: Readonly<Record<string, { readonly name: string; readon
   corrected_k3: { name: "low_var_kl", loss: "verl has no importance-corrected k3" },
 };
 
-/** Settings of verl that Trinity computes: what a file says about them under trainer_config is overwritten. */
+/** verl's settings that Trinity computes; it overwrites values for them under trainer_config. */
 export const FILLED_IN =
   /^(?:(?:actor_rollout_ref\.actor|critic)\.ppo_mini_batch_size|actor_rollout_ref\.actor\.use_kl_loss|actor_rollout_ref\.rollout\.(?:n|temperature)|critic\.(?:enable|rollout_n)|data\.train_batch_size)$/;
-/** What its new builder ignores besides, with a warning or without. */
+/** Settings that Trinity's new builder also ignores, with or without a warning. */
 export const FROZEN_IN_NEW =
   /^(?:(?:trainer|algorithm|reward_model)\..*|actor_rollout_ref\.model\.(?:path|trust_remote_code|use_remove_padding|lora_.*|custom_chat_template)|(?:actor_rollout_ref\.actor|critic)\.(?:strategy|use_dynamic_bsz|ppo_max_token_len_per_gpu|loss_agg_mode|grad_clip|ulysses_sequence_parallel_size))$/;
 

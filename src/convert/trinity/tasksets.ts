@@ -51,7 +51,7 @@ export function putTasksets(build: Build): void {
   });
 }
 
-/** A setting of every taskset, with what says it in verl. */
+/** A setting that every taskset has, with verl's equivalent. */
 interface Common {
   readonly key: string;
   readonly value: Value;
@@ -133,7 +133,7 @@ interface Taskset {
   readonly keys: ReadonlyMap<string, Value>;
 }
 
-/** verl's files from Trinity's tasksets. Tasksets that disagree on what verl has once are told. */
+/** Writes verl's files from Trinity's tasksets. Reports tasksets that disagree on a setting that verl has only once. */
 export function takeTasksets(build: Build): void {
   const train = [...readTasksets(build, `${INPUT}.tasksets`), ...readTasksets(build, `${INPUT}.taskset`)];
   const evaluation = readTasksets(build, `${INPUT}.eval_tasksets`);

@@ -178,7 +178,7 @@ function putRow(build: Build, row: Row, interval: number): void {
   else build.drop(row.trinity, `verl has no counterpart for ${JSON.stringify(value)}`);
 }
 
-/** Steps as they are, or as verl counts them: to the nearest, and down for evaluations, as Trinity itself does. */
+/** Steps unchanged, or as verl counts them: rounded to the nearest, evaluations rounded down as in Trinity. */
 function putCadence(build: Build, row: Row, interval: number): void {
   const value = build.peek(row.trinity) as Value;
   const from = [row.trinity];

@@ -35,7 +35,7 @@ const LOSSES = [
 
 const ACTOR = "actor_rollout_ref.actor";
 const IN_LOOP = "read in the loop, where advantages are computed";
-/** To verl and to Trinity by a rule of their own, not by a name alone. */
+/** Reaches verl and Trinity through a special rule, not through a name alone. */
 const FORWARDED = "acts acts forwarded forwarded";
 const SCHEDULE = { trinity: "as algorithm.optimizer, which has constant and cosine" };
 const CLIPPED = {
