@@ -2,12 +2,14 @@ import { describe, expect, test } from "vitest";
 import type { Estimate } from "../../src/algorithm/advantage/definition.ts";
 import { packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages } from "../../src/algorithm/advantage/host.ts";
+import { checkAdvantages } from "../../src/algorithm/advantage/level.ts";
 import { registerEstimator } from "../../src/algorithm/advantage/registry.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss/host.ts";
 import { trlWeights } from "../../src/algorithm/loss/trl_weights.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
 import { hostLoss, serviceLoss } from "../../src/backend/tinker/service_loss.ts";
 import type { Advantages, TrainBatch } from "../../src/contract/backend.ts";
+import type { ConfigError } from "../../src/errors.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";
 
@@ -114,6 +116,11 @@ const REFUSED: readonly [string, unknown, RegExp][] = [
   ["another level", { level: "tokens", values: [1] }, /there is no level "tokens"/],
   ["no level", { values: [1, 2] }, /there is no level undefined/],
   ["no values", { level: "row" }, /level "row" needs one value per row \(2\), and there are none/],
+  [
+    "null for values",
+    { level: "row", values: null },
+    /level "row" needs one value per row \(2\), and there are none/,
+  ],
   ["nothing", undefined, /there is no level undefined/],
 ];
 
@@ -145,6 +152,20 @@ describe.each(REFUSED)("%s is refused", (_, given, message) => {
     expect(() => estimated(batch)).toThrow(message);
     expect(() => estimated(batch)).toThrow(/Cannot take advantages from the estimator careless: /);
   });
+});
+
+test("a refusal names whose advantages they are, and is an error of the caller's code", () => {
+  const refusal = (from?: string) => {
+    try {
+      checkAdvantages(perRow(1), { rows: 2, tokens: 3, from });
+    } catch (error) {
+      return error as ConfigError;
+    }
+    return undefined;
+  };
+  expect(refusal()?.message).toMatch(/^Cannot take advantages: level "row" needs/);
+  expect(refusal("my stage")?.message).toMatch(/^Cannot take advantages from my stage: level "row" needs/);
+  expect(refusal()).toMatchObject({ kind: "code", path: "advantages" });
 });
 
 function estimated(batch: Parameters<typeof advantages>[0]) {

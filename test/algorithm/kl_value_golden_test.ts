@@ -101,6 +101,23 @@ describe.each(BATCHES)("on %s", (name) => {
   });
 });
 
+test("the value loss counts clipped tokens and averages predictions over trained tokens", () => {
+  const batch = {
+    offsets: Uint32Array.of(0, 3),
+    mask: Uint32Array.of(1, 1, 0),
+    values: [2, 0.1, 9],
+    oldValues: [0, 0, 0],
+    returns: [3, 0, 0],
+  };
+  const { loss, dvalues, metrics } = valueLoss(batch, { ...spec, cliprange_value: 0.5 });
+  // The first prediction moved by 2, of which 0.5 count: (0.5 - 3)^2 > (2 - 3)^2.
+  expect(loss).toBeCloseTo((2.5 ** 2 + 0.1 ** 2) / 4, 7);
+  expect(dvalues[0]).toBe(0);
+  expect(dvalues[1]).toBeCloseTo(0.05, 9);
+  expect(metrics["critic/vf_clipfrac"]).toBe(1 / (2 + 1e-8));
+  expect(metrics["critic/vpred_mean"]).toBe(2.1 / (2 + 1e-8));
+});
+
 test("KL in the reward costs beta per nat at trained tokens only, and tells the controller the mean over rows", () => {
   const batch = {
     offsets: Uint32Array.of(0, 2, 3),

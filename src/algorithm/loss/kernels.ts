@@ -9,10 +9,9 @@ import {
   type RowStatistic,
   SETTING_NAMES,
   type ShaderSettings,
-  shaderSettings,
 } from "./definition.ts";
 import { passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
-import { rowStatistic } from "./row_statistics.ts";
+import { type RowStreams, rowStatistic } from "./row_statistics.ts";
 import { TINKER_LOSSES } from "./tinker.ts";
 import { TRL_LOSSES } from "./trl.ts";
 import { VERL_LOSSES } from "./verl.ts";
@@ -197,18 +196,17 @@ export const lossRows = defineKernel({
   reference(buffers, params, constants) {
     const { workspace, advantages, logprobs, mask } = buffers;
     const { row_stride } = params;
-    const streams: Streams = {
+    const streams: RowStreams = {
       logprobs,
       mask,
       old: constants.OLD ? buffers.old : undefined,
       isWeights: constants.WEIGHT ? buffers.is_weights : undefined,
-      advantage: (t, row) => (constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row]!),
-      row: () => 0,
+      advantage: (t: number, row: number) =>
+        constants.TOKEN_ADVANTAGE ? advantages[t]! : workspace[row_stride + row]!,
     };
-    const settings = { ...shaderSettings({ settings: {} }), ...params };
     const kind = ROW_STATISTICS[constants.STATISTIC!]!;
     forEachRow(buffers.offsets.subarray(0, params.rows + 1), (row, first, end) => {
-      const { a, b } = rowStatistic(kind, { row, first, end }, { streams, settings });
+      const { a, b } = rowStatistic(kind, { row, first, end }, { streams, settings: params });
       workspace[2 * row_stride + row] = a;
       workspace[3 * row_stride + row] = b;
     });

@@ -6,11 +6,16 @@ import { clamp, type RowStatistic, type ShaderSettings } from "./definition.ts";
 import type { Streams } from "./pass.ts";
 import { surrogate } from "./trl.ts";
 
+/** Rows are given, so tokens need not name theirs. */
+export type RowStreams = Omit<Streams, "row">;
+/** Bounds of the ratio or the log-ratio. */
+export type RowSettings = Pick<ShaderSettings, "low" | "high" | "delta">;
+
 /** A row's trained tokens, with what they are summed by. */
 interface RowSums {
   readonly row: number;
-  readonly streams: Streams;
-  readonly settings: ShaderSettings;
+  readonly streams: RowStreams;
+  readonly settings: RowSettings;
   /** Trained tokens. */
   readonly n: number;
   sum(of: (t: number) => number): number;
@@ -38,7 +43,7 @@ const STATISTICS: Readonly<Record<RowStatistic, (row: RowSums) => RowNumbers>> =
 export function rowStatistic(
   kind: RowStatistic,
   { row, first, end }: { row: number; first: number; end: number },
-  { streams, settings }: { streams: Streams; settings: ShaderSettings },
+  { streams, settings }: { streams: RowStreams; settings: RowSettings },
 ): RowNumbers {
   const { logprobs, old, isWeights, mask } = streams;
   const trained = trainedIn(mask, first, end);

@@ -104,8 +104,8 @@ function lonelyTail(
   mask: Uint32Array,
 ): { row: readonly number[]; from: number } | undefined {
   const lengths = columns.map((tokens) => tokens.filter((t) => mask[t] !== 0).length);
-  const [first = 0, second] = lengths.toSorted((x, y) => y - x);
-  if (second === undefined || first <= second) return undefined;
+  const [first = 0, second = first] = lengths.toSorted((x, y) => y - x);
+  if (first <= second) return undefined;
   return { row: columns[lengths.indexOf(first)]!, from: second };
 }
 
