@@ -1,6 +1,6 @@
 /**
- * The output end of a pass: chosen rows of the hidden states, the final norm, logits in windows that one binding
- * holds, log-probabilities and entropies; and back. Rows that nobody asks about never meet the vocabulary.
+ * The output end of a pass, forward and backward: selected rows of the hidden states, the final norm, logits in windows
+ * that fit one binding, log-probabilities and entropies. Only the targets' rows are multiplied by the output matrix.
  */
 import type { Buffer } from "../compute/device.ts";
 import { embedding } from "./kernels/embedding.ts";
@@ -13,13 +13,13 @@ import type { GradientSink } from "./train/gradient_sink.ts";
 import { FINAL_NORM, type ForwardState, type Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
-/** Positions whose next token is asked about, distinct and ascending, and that token. */
+/** Distinct ascending positions, and for each the next token whose log-probability is wanted, [R]. */
 export interface Targets {
   readonly positions: Uint32Array;
   readonly tokens: Uint32Array;
 }
 
-/** Logits of one window stay below this, for the caches' sake as much as for the binding limit. */
+/** Logits of one window stay below this, to fit caches as well as a binding. */
 const MAX_WINDOW_BYTES = 64 * 2 ** 20;
 
 /** A run of rows whose logits are computed together. */
@@ -105,7 +105,7 @@ export class HeadPass {
   }
 
   /**
-   * @param grads of log-probs and, where wanted, entropies, [R]
+   * @param grads of the log-probs and, optionally, the entropies, [R].
    * @returns the gradient of the hidden states, [T, C].
    */
   backward(
@@ -118,7 +118,7 @@ export class HeadPass {
     const entropyGrads = grads.entropies ?? this.zeros(this.count);
     const normedGrad = scratch.floats(this.count * C, "gradient");
     for (const window of this.windows) {
-      // One window's logits are still there; of several, only the last one's were.
+      // The logits of a single window are still in the buffer; several windows overwrite each other.
       if (this.windows.length > 1) this.project(window);
       this.windowBackward(window, {
         logprobs: grads.logprobs,
@@ -214,7 +214,7 @@ export function projectLogits(
   });
 }
 
-/** Runs of rows whose logits fit the limit, and whose slices of the hidden states start where slices may. */
+/** Runs of rows whose logits fit the limit, and whose slices of the hidden states are aligned. */
 export function logitWindows(model: Transformer, count: number): Window[] {
   const { vocabSize, hiddenSize } = model.config;
   const limit = Math.min(MAX_WINDOW_BYTES, model.device.info.limits.maxBindingBytes);

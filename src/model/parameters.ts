@@ -1,6 +1,6 @@
 /**
- * Named matrices in device memory, packed into few buffers ("shards"), so that an optimiser walks shards and not
- * hundreds of tensors. Gradients and moments are further sets of the same layout.
+ * Named matrices in device memory, packed into few buffers ("shards"), so that an optimiser dispatches per shard and
+ * not per tensor. Gradients and moments are further sets of the same layout.
  */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 
@@ -18,10 +18,10 @@ export interface Layout {
   readonly shardBytes: readonly number[];
 }
 
-/** Shards stay below this, and below what one binding may cover, so that one dispatch walks a whole shard. */
+/** Shards stay below this and below one binding, so that one dispatch covers a whole shard. */
 const MAX_SHARD_BYTES = 2 ** 26;
 
-/** Packs shapes into shards in their order. A tensor larger than a shard gets one of its own. */
+/** Packs shapes into shards in order. A tensor larger than the limit gets a shard alone. */
 export function layOut(
   device: Device,
   shapes: Iterable<readonly [string, { rows: number; columns: number }]>,
@@ -51,7 +51,7 @@ export class ParameterSet {
     this.device = device;
     this.layout = layout;
     this.shards = layout.shardBytes.map((bytes) => device.alloc(bytes, label));
-    // The gaps between tensors must be numbers: optimisers walk over them.
+    // The gaps between tensors must be numbers, because optimisers process them too.
     for (const shard of this.shards) device.clear(shard);
   }
 
@@ -72,7 +72,7 @@ export class ParameterSet {
 
   entry(name: string): Entry {
     const entry = this.layout.entries.get(name);
-    if (!entry) throw new RangeError(`Cannot find a parameter named ${name}`);
+    if (!entry) throw new RangeError(`Cannot find a parameter named ${name}.`);
     return entry;
   }
 
@@ -84,12 +84,12 @@ export class ParameterSet {
     for (const shard of this.shards) this.device.clear(shard);
   }
 
-  /** Makes this set equal to another of the same layout. */
+  /** Copies the values of another set of the same layout. */
   copyFrom(other: ParameterSet): void {
     for (const [i, shard] of this.shards.entries()) this.device.copy(other.shards[i]!, shard);
   }
 
-  /** Every tensor's elements, in the layout's order. One read-back. */
+  /** Every tensor's elements, in the order of the layout. One read-back. */
   async read(): Promise<Map<string, Float32Array>> {
     const data = await this.device.read(this.shards.map((buffer) => ({ buffer, type: "f32" as const })));
     return new Map(

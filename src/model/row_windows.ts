@@ -1,8 +1,8 @@
-/** Rows of a matrix in runs that one binding covers, for kernels that walk rows. */
+/** Cuts the rows of a matrix into windows that fit one binding. */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 import { UnsupportedError } from "../errors.ts";
 
-/** Rows [first, first + rows), which are what `buffer` holds. */
+/** Rows [first, first + rows), the contents of `buffer`. */
 export interface RowWindow {
   readonly first: number;
   readonly rows: number;
@@ -10,8 +10,9 @@ export interface RowWindow {
 }
 
 /**
- * The windows of a matrix [rows, width] of 4-byte values that begins a buffer: one, the buffer itself, where that fits.
- * @throws {UnsupportedError} where a binding does not hold the few rows between two places at which a slice may start.
+ * The windows of a matrix [rows, width] of 4-byte values at the start of a buffer. Where the buffer fits one binding, it
+ * is the only window.
+ * @throws {UnsupportedError} where one binding cannot hold the rows between two aligned slices.
  */
 export function rowWindows(
   device: Device,
@@ -25,7 +26,7 @@ export function rowWindows(
   const fitting = Math.floor(limit / rowBytes / step) * step;
   if (fitting === 0)
     throw new UnsupportedError(
-      `Cannot work through ${buffer.label} as one binding of this device is smaller than ${step} of its rows: ${step * rowBytes} bytes, at most ${limit}`,
+      `Cannot process ${buffer.label}: one binding of this device is smaller than ${step} of its rows (${limit} of ${step * rowBytes} bytes).`,
       { part: "device", capability: "maxStorageBufferBindingSize" },
     );
   const windows: RowWindow[] = [];
@@ -36,7 +37,7 @@ export function rowWindows(
   return windows;
 }
 
-/** Rows of 4-byte values from one place at which a slice may start to the next. */
+/** Number of rows of 4-byte values between two aligned slices. */
 export function alignedRows(width: number): number {
   return SLICE_ALIGNMENT_BYTES / gcd(SLICE_ALIGNMENT_BYTES, width * 4);
 }

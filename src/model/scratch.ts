@@ -22,7 +22,7 @@ export class Scratch {
     return buffer;
   }
 
-  /** Keeps a buffer that somebody else allocated until `release`. */
+  /** Takes ownership of a buffer allocated elsewhere. */
   adopt(buffer: Buffer): Buffer {
     this.held.add(buffer);
     return buffer;

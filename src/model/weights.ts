@@ -1,8 +1,8 @@
 /**
  * A transformer's weights on a device. Matrices that multiply the same input lie together (q, k, v; gate, up), in
- * Hugging Face's orientation [out, in]; software adapters also hold them transposed, since their products are fast in
+ * Hugging Face's orientation [out, in]; software adapters also hold them transposed, because their products are fast in
  * one orientation only. A LoRA adapter is folded into a copy of the weights, W + (alpha / rank) B A, so that forward
- * passes and sampling cost what they cost without one; its gradients follow from dW.
+ * passes and sampling cost the same as without one.
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { fusesInput, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
@@ -33,7 +33,7 @@ const FUSED: readonly (readonly [RegExp, string])[] = [
   [/mlp\.(gate|up)_proj\.weight$/, "mlp.gate_up.weight"],
 ];
 
-/** Where each tensor of a model folder lies in the fused layout. Vectors are one row; fused biases join end to end. */
+/** The place of each tensor of a model folder in the fused layout. Vectors are one row; fused biases are concatenated. */
 export function fusedParts(config: ModelConfig): Part[] {
   const used = new Map<string, number>();
   return [...weightShapes(config)].map(([tensor, shape]) => {
@@ -51,7 +51,7 @@ export function fusedParts(config: ModelConfig): Part[] {
 function fusedShapes(parts: readonly Part[]): Map<string, { rows: number; columns: number }> {
   const shapes = new Map<string, { rows: number; columns: number }>();
   for (const { fused, row, rows, columns } of parts) {
-    // A vocabulary gets rows of zeros up to whole vec4s of logits, which nobody reads.
+    // The vocabulary is padded with rows of zeros, so that logits are whole vec4s. The padding is never read.
     const padded = isVocabulary(fused) ? Math.ceil(rows / 4) * 4 : row + rows;
     shapes.set(fused, { rows: padded, columns });
   }
@@ -62,7 +62,7 @@ function isVocabulary(name: string): boolean {
   return /(lm_head|embed_tokens)\.weight$/.test(name);
 }
 
-/** True for what multiplies activations, as opposed to norms and biases. */
+/** True for matrices that multiply activations, not for norms and biases. */
 function isMatrix(name: string): boolean {
   return /(proj|qkv|gate_up)\.weight$/.test(name) || isVocabulary(name);
 }
@@ -84,7 +84,7 @@ export class Weights {
   readonly device: Device;
   readonly parts: readonly Part[];
   readonly values: ParameterSet;
-  /** Of transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
+  /** Layout of the transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
   readonly transposedLayout: Layout | undefined;
   private readonly label: string;
   private turned: ParameterSet | undefined;
@@ -108,15 +108,15 @@ export class Weights {
     return this.values.layout;
   }
 
-  /** With the transposed copies, made or not. */
+  /** Bytes on the device, including the transposed copies even before they exist. */
   get byteLength(): number {
     const turned = this.transposedLayout?.shardBytes ?? [];
     return this.values.byteLength + turned.reduce((sum, bytes) => sum + bytes, 0);
   }
 
   /**
-   * Transposed copies of the matrices; none on GPUs. Made, or made anew, by this call, which whoever multiplies by them
-   * makes: the base of an adapter needs none unless it is the reference. Records only.
+   * Transposed copies of the matrices; none on GPUs. This call builds or rebuilds them, so weights that never multiply,
+   * such as an adapter's base, need none. Records only.
    */
   transposed(): ParameterSet | undefined {
     if (!this.transposedLayout) return undefined;
@@ -126,7 +126,7 @@ export class Weights {
     return this.turned;
   }
 
-  /** Says that the values are new, and transposed copies of them old. */
+  /** Invalidates the transposed copies after a change of the values; they are rebuilt on next use. */
   refresh(): void {
     this.isStale = true;
   }
@@ -158,7 +158,7 @@ export class Weights {
       });
   }
 
-  /** Whether an activation of m rows may ride along with their product with this matrix, and gains by it. */
+  /** Whether fusing an activation of m rows with its product by this matrix is possible and faster. */
   fusesInput(name: string, m: number): boolean {
     const { rows: n, columns: k } = this.values.entry(name);
     const isBound = n * k * 4 <= this.device.info.limits.maxBindingBytes;
@@ -170,7 +170,7 @@ export class Weights {
     this.device.write(this.values.get(part.fused), data, part.row * part.columns * 4);
   }
 
-  /** All tensors under their names in a model folder. */
+  /** All tensors by their names in a model folder. @param from another set of the same layout, such as gradients. */
   async readTensors(from: ParameterSet = this.values): Promise<Map<string, Float32Array>> {
     const fused = await from.read();
     return new Map(

@@ -28,7 +28,7 @@ describe("renders as the library does", () => {
 
   test("raise_exception is the template's refusal", () => {
     expect(() => compileTemplate("{{ raise_exception('no roles') }}")({})).toThrow(
-      /^Cannot format the conversation as the chat template refuses it: no roles \(chat_template\)/,
+      /^Cannot format the conversation with the chat template: no roles\. \(chat_template\)/,
     );
   });
 });

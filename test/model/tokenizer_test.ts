@@ -223,10 +223,10 @@ describe("formatChat()", () => {
     expect(() => make({}).formatChat(messages)).toThrow(/model has no chat template/);
     const strict = "{{ raise_exception('roles must alternate') }}";
     expect(() => make({ chat_template: strict }).formatChat(messages)).toThrow(
-      /refuses it: .*roles must alternate/,
+      /with the chat template: .*roles must alternate/,
     );
     expect(() => make({ chat_template: "{% if %}" }).formatChat(messages)).toThrow(
-      /template as it is no Jinja/,
+      /Cannot read the chat template/,
     );
   });
 

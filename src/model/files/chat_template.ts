@@ -1,43 +1,43 @@
 /**
- * A chat template, rendered with a limit: it comes with a model from elsewhere, and may loop for ever or grow without
- * bound. The interpreter counts its own work, so that the limit holds in Node, in Deno and in a page, without a thread,
- * and the same conversation always ends the same way.
+ * Renders chat templates with limits: a template comes with a downloaded model, and may loop forever or grow without
+ * bound. The interpreter counts its work, so the limits hold in Node, Deno and pages without a thread, and the same
+ * conversation always has the same outcome.
  */
 import { Environment, Interpreter, parse, Template, tokenize } from "@huggingface/jinja";
 import { ConfigError } from "../../errors.ts";
 
 export interface TemplateLimits {
-  /** Characters of the template itself. */
+  /** Characters of the template. */
   readonly source: number;
-  /** Evaluations of an expression or a statement; a list counts with its length. */
+  /** Evaluations of expressions and statements; a list counts by its length. */
   readonly steps: number;
-  /** Characters of any text that is made, and items of any list. */
+  /** Characters of any text, and items of any list, that the template makes. */
   readonly length: number;
-  /** For steps that take long; the others end a template first. */
+  /** Catches slow steps; normally the other limits are reached first. */
   readonly ms: number;
 }
 
-/** Some seconds of work. Published templates take about 1,000 steps for a message. */
+/** Some seconds of work. Published templates take about 1,000 steps per message. */
 const LIMITS: TemplateLimits = { source: 2 ** 20, steps: 5_000_000, length: 2 ** 24, ms: 5000 };
-/** Steps between two looks at the clock. */
+/** Steps between two readings of the clock. */
 const STEPS_BETWEEN_LOOKS = 1000;
 /** Characters of text, or items of a list, that count as one step. */
 const STEP_LENGTH = 32;
-/** What one round of a loop counts, whatever it does: the library makes several objects for it. */
+/** Cost of one iteration of a loop, because the library makes several objects for it. */
 const LOOP_STEPS = 10;
 
-/** A template, read once. @throws ConfigError when it is no Jinja that can be read. */
+/** Parses a template. @throws ConfigError for invalid Jinja. */
 export function compileTemplate(
   source: string,
   limits: Partial<TemplateLimits> = {},
 ): (values: Readonly<Record<string, unknown>>) => string {
   const bounds = { ...LIMITS, ...limits };
-  const program = refusing("read the chat template as it is no Jinja", () => {
+  const program = refusing("read the chat template", () => {
     if (source.length > bounds.source) throw new Error(`it holds ${source.length} characters`);
     return parse(tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
   });
   return (values) =>
-    refusing("format the conversation as the chat template refuses it", () => {
+    refusing("format the conversation with the chat template", () => {
       const scope = globals(bounds);
       for (const [name, value] of Object.entries(values)) scope.set(name, value);
       return String(new Bounded(scope, bounds).run(program).value);
@@ -66,9 +66,9 @@ class Bounded extends Base {
   private readonly started = performance.now();
   private steps = 0;
   private nextLook = 0;
-  /** What a value would be as text, in characters. Lists share their items: a small one may print without end. */
+  /** Length of each value as text, in characters. Lists share items, so a small one can print without end. */
   private readonly sizes = new WeakMap<Evaluated, number>();
-  /** The expressions that loops go over, with and without an `if` behind them. */
+  /** The expressions that loops iterate over, with and without an `if` after them. */
   private readonly iterables = new WeakSet<object>();
 
   constructor(scope: Scope, limits: TemplateLimits) {
@@ -96,7 +96,7 @@ class Bounded extends Base {
       throw new Error(`it takes longer than ${this.limits.ms / 1000} s`);
   }
 
-  /** `isFixed` is false for what holds a namespace, which may still change. */
+  /** `isFixed` is false for values that contain a namespace, which may still change. */
   private sizeOf(of: Evaluated): { size: number; isFixed: boolean } {
     const { value, type } = of;
     if (typeof value === "string") return { size: value.length, isFixed: true };
@@ -126,7 +126,7 @@ function tooLong({ length }: Pick<TemplateLimits, "length">): Error {
   return new Error(`it makes a text or a list of more than ${length} characters or items`);
 }
 
-/** What Jinja defines for every template, as the library does it, with lists of a bounded length. */
+/** Jinja's globals as the library defines them, with lists of bounded length. */
 function globals({ length }: TemplateLimits): Scope {
   const scope = new Scopes();
   const values = { true: true, false: false, none: null, True: true, False: false, None: null };
@@ -144,7 +144,8 @@ function globals({ length }: TemplateLimits): Scope {
 function range(bounds: readonly number[], most: number): number[] {
   const numbers = bounds.filter((it) => typeof it === "number");
   const [start, stop, step = 1] = numbers.length > 1 ? numbers : [0, ...numbers];
-  if (stop === undefined || step === 0) throw new Error("range takes one to three numbers, and no step of 0");
+  if (stop === undefined || step === 0)
+    throw new Error("range takes one to three numbers, and a step other than 0");
   const length = Math.max(Math.ceil((stop - start!) / step), 0);
   if (!(length <= most)) throw tooLong({ length: most });
   return Array.from({ length }, (_, i) => start! + i * step);
@@ -154,6 +155,6 @@ function refusing<T>(what: string, run: () => T): T {
   try {
     return run();
   } catch (cause) {
-    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}`, { path: "chat_template" });
+    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}.`, { path: "chat_template" });
   }
 }

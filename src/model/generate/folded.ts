@@ -1,4 +1,4 @@
-/** Adapters side by side on one base: each is folded into a copy of the weights when its turn comes. */
+/** Several adapters on one base: copies of the weights with an adapter folded in, made on demand. */
 import type { LoraAdapter } from "../train/lora_adapter.ts";
 import { Weights } from "../weights.ts";
 
@@ -9,24 +9,24 @@ interface Slot {
 }
 
 /**
- * A few copies of the base weights for any number of adapters. An adapter keeps its copy until others need it: the one
- * used longest ago makes room.
+ * A few copies of the base weights for any number of adapters. When all copies are taken, the least recently used one is
+ * reused.
  */
 export class FoldedWeights {
   private readonly base: Weights;
   private readonly most: number;
-  /** The one used last comes last. */
+  /** The most recently used comes last. */
   private readonly slots: Slot[] = [];
 
-  /** @param options.slots copies held at once, at least 1. */
+  /** @param options.slots most copies, at least 1. */
   constructor(base: Weights, options: { slots: number }) {
     this.base = base;
     this.most = Math.max(options.slots, 1);
   }
 
   /**
-   * base + adapter, as the adapter is now. Records the folding where no copy holds it. The result holds until `slots`
-   * other adapters were asked for.
+   * base + adapter with its current values. Records the folding where no copy has them. The result is valid until `slots`
+   * other adapters have been requested.
    */
   of(adapter: LoraAdapter): Weights {
     const slot = this.slots.find((it) => it.adapter === adapter) ?? this.vacate();
@@ -39,7 +39,7 @@ export class FoldedWeights {
     return slot.weights;
   }
 
-  /** Gives an adapter's copy free. */
+  /** Frees an adapter's copy for others. */
   forget(adapter: LoraAdapter): void {
     const at = this.slots.findIndex((it) => it.adapter === adapter);
     if (at < 0) return;

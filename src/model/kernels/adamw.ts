@@ -6,8 +6,8 @@ import { quads, THREADS, threads } from "./rows.ts";
 export const NORM_PARTIALS = 64;
 
 /**
- * partials[partials_offset + g] = sum of x^2 over workgroup g's share, g < 64. Several buffers, or windows of one, give
- * 64 partials each; {@link clipFactor} adds them all.
+ * partials[partials_offset + g] = sum of x^2 over the elements of workgroup g, g < 64. Each buffer, or window of one, gives
+ * 64 partials; {@link clipFactor} adds them all.
  */
 export const squareSum = defineKernel({
   name: "optimizer/square_sum",
@@ -18,7 +18,7 @@ export const squareSum = defineKernel({
     return [NORM_PARTIALS];
   },
   reference({ x, partials }, { count, partials_offset }) {
-    // Interleaved by vec4 over 64 workgroups of 64 threads, as the shader does it.
+    // Interleaved by vec4 over 64 workgroups of 64 threads, as in the shader.
     const sums = new Float64Array(NORM_PARTIALS);
     for (let i = 0; i < count; i++) sums[(i >> 8) % NORM_PARTIALS]! += x[i]! * x[i]!;
     partials.set(sums, partials_offset);
@@ -31,7 +31,7 @@ export const CLIP_FLOATS = 4;
 
 /**
  * clip = [norm, min(1, max_norm / (norm + 1e-6)), 0]; the factor is 1 where max_norm <= 0. Where the norm is not finite,
- * clip = [norm, 0, 1], and {@link adamw} leaves everything as it was.
+ * clip = [norm, 0, 1], and {@link adamw} changes nothing.
  * @see torch.nn.utils.clip_grad_norm_
  */
 export const clipFactor = defineKernel({
@@ -55,7 +55,7 @@ export const clipFactor = defineKernel({
  * One step over elements [first, first + count) of flat buffers: decay, then
  * mean += mean_rate (g - mean), variance += variance_rate (g^2 - variance),
  * parameter -= rate / correction1 * mean / (sqrt(variance / correction2) + epsilon), g = gradient * clip[1].
- * mean_rate = 1 - beta1 and variance_rate = 1 - beta2, taken in f64: 1 - 0.999 in f32 is off by 5e-5.
+ * mean_rate = 1 - beta1 and variance_rate = 1 - beta2, computed in f64, because 1 - 0.999 in f32 is off by 5e-5.
  * correction = 1 - beta^step. Nothing changes where clip[2] is set.
  * @see https://arxiv.org/abs/1711.05101, torch.optim.AdamW
  */

@@ -1,8 +1,8 @@
 /**
- * Causal attention with grouped queries over packed sequences; no score matrix is kept.
+ * Causal attention with grouped queries over packed sequences, without a score matrix in memory.
  *
  * q [T, H, D], k and v [T, KV, D] lie at a stride and an offset in each token: inside one fused buffer
- * [T, (H + 2 KV) D] or in three. Query head h reads key head floor(h / (H / KV)). Token t sees the tokens
+ * [T, (H + 2 KV) D] or in three. Query head h reads key head floor(h / (H / KV)). Token t attends to
  * sequenceStart[t] .. t. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
@@ -130,8 +130,8 @@ export const attentionBackwardQueries = defineKernel({
 });
 
 /**
- * Gradients of {@link attention} in k and v, into one buffer at two offsets (`dk_`, `dv_`): the k and v stretches of
- * a fused gradient, or two halves of a buffer. sequenceEnd[t] is one past the last token of t's sequence.
+ * Gradients of {@link attention} in k and v, into one buffer at two offsets (`dk_`, `dv_`): the k and v columns of a
+ * fused gradient, or two halves of a buffer. sequenceEnd[t] is one past the last token of t's sequence.
  */
 export const attentionBackwardKeys = defineKernel({
   name: "attention/backward_keys",

@@ -1,4 +1,4 @@
-/** Which attention kernels suit an adapter and a shape of heads. */
+/** Chooses the attention kernels for an adapter and a shape of heads. */
 import type { DeviceInfo } from "../../compute/device.ts";
 import type { Constants } from "../../compute/kernel.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries, headConstants } from "./attention.ts";
@@ -22,7 +22,7 @@ export interface HeadShape {
   readonly headWidth: number;
 }
 
-/** The kernels of one family. Bindings, params and results are the same in all; so are `constants` for each kernel. */
+/** The kernels of one family. All families have the same bindings, params and results. */
 export interface AttentionKernels {
   readonly forward: typeof attention;
   readonly backwardQueries: typeof attentionBackwardQueries;
@@ -32,12 +32,12 @@ export interface AttentionKernels {
   readonly decodeConstants: Constants;
 }
 
-/** Wider heads compile for many seconds on a software driver where loops over them unroll. */
+/** Wider heads take many seconds to compile on software drivers that unroll the loops over them. */
 const WIDEST_UNROLLED = 32;
 
 /**
- * Chooses the family: `tiled` on GPUs and for wide heads, `subgroup` on software drivers with 8 lanes, else a thread per
- * token. One that the adapter's workgroup memory cannot hold is not chosen.
+ * Chooses the family: `tiled` on GPUs and for wide heads, `subgroup` on software drivers with 8 lanes, otherwise one thread per
+ * token. A family that needs more workgroup memory than the adapter has is not chosen.
  * @throws RangeError for a head width that is not a multiple of 4 up to 128.
  */
 export function chooseAttention(info: AdapterTraits, shape: HeadShape): AttentionKernels {

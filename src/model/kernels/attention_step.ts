@@ -3,14 +3,13 @@ import { defineKernel, folded } from "../../compute/kernel.ts";
 import { attentionDecode } from "./cache.ts";
 import { ropeAppend } from "./rope_append.ts";
 
-/** Heads wider than this, or of another width than a multiple of {@link STEP_MULTIPLE}, go by two kernels. */
+/** Wider heads, and widths that are not a multiple of {@link STEP_MULTIPLE}, take two kernels. */
 export const WIDEST_STEP = 32;
 export const STEP_MULTIPLE = 8;
 
 /**
- * What `ropeAppend` and then `attentionDecode` do, but for qkv [rows, (H + 2 KV) D], which stays as it is. A row at or
- * beyond the cache's end attends to itself and the whole cache; nobody reads what comes of it.
- * Constants as `attentionDecode`'s.
+ * Equals `ropeAppend` followed by `attentionDecode`, but does not write qkv [rows, (H + 2 KV) D]. A row at or beyond the
+ * cache's end attends to itself and the whole cache; its result is unused. Constants as for `attentionDecode`.
  */
 export const attentionStep = defineKernel({
   name: "decode/attention_step",

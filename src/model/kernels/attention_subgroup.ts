@@ -1,7 +1,7 @@
 /**
- * Attention for software drivers whose subgroups are 8 lanes wide: lanes load 8 neighbouring keys (or queries), which
- * go round by shuffles. Bindings, params and results are those of `attention.ts`. HEADS is how many heads that share
- * a key head a thread takes, 1 or 2; it must divide H / KV.
+ * Attention for software drivers whose subgroups are 8 lanes wide: lanes load 8 neighbouring keys (or queries) and
+ * share them by shuffles. Bindings, params and results are those of `attention.ts`. HEADS is the number of heads per thread
+ * that share a key head, 1 or 2; it must divide H / KV.
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries } from "./attention.ts";

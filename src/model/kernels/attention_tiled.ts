@@ -37,7 +37,7 @@ export const attentionDecodeTiled = defineKernel({
   grid: ({ rows, heads }) => folded(rows * heads),
 });
 
-/** Workgroup memory that the largest of these kernels takes: two tiles of 16 rows, two of 8, two of scores. */
+/** Workgroup memory of the largest of these kernels: two tiles of 16 rows, two of 8, two of scores. */
 export function tiledStorageBytes(headWidth: number): number {
   return 48 * (headWidth / 4 + 1) * 16 + 2 * 128 * 4;
 }

@@ -1,7 +1,7 @@
 /**
  * The key/value cache of sampling, one pair of buffers per layer: keys, values [slots, max_length, KV D]. A row is an
- * active sequence: it has a slot and a position, and `shift` is added to every position, so that several steps can be
- * recorded from one set of rows.
+ * active sequence with a slot and a position. `shift` is added to every position, so that several steps can be recorded
+ * from one set of rows.
  */
 import { defineKernel, folded } from "../../compute/kernel.ts";
 import { quads, THREADS, threads } from "./rows.ts";
@@ -48,8 +48,8 @@ export const cacheAppend = defineKernel({
 });
 
 /**
- * Copies the first `lengths` positions of one slot to another: the samples of a group share their prompt's prefill.
- * copies [n, 3] = from slot, to slot, positions. No slot may be both read and written. `longest` >= every length.
+ * Copies the first positions of one slot to another, so that the samples of a group share their prompt's prefill.
+ * copies [n, 3] = from slot, to slot, number of positions. No slot may be both read and written. `longest` >= every number.
  */
 export const cacheCopy = defineKernel({
   name: "decode/cache_copy",
@@ -70,7 +70,7 @@ export const cacheCopy = defineKernel({
 });
 
 /**
- * Attention of one new query per row over its slot's cache, positions 0 .. positions[r] + shift (append first).
+ * Attention of one new query per row to its slot of the cache, positions 0 .. positions[r] + shift. Append first.
  * q [rows, H, D] at a stride and an offset, out [rows, H D]. Constants from `headConstants`.
  */
 export const attentionDecode = defineKernel({

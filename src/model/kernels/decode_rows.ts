@@ -1,17 +1,17 @@
-/** What stands between the attention of one layer and that of the next, in one dispatch: decoding is mostly dispatches. */
+/** Everything between the attention of one layer and that of the next in one dispatch, because dispatches dominate decoding. */
 import { defineKernel } from "../../compute/kernel.ts";
 
-/** Rows that a workgroup takes through the stages. */
+/** Rows per workgroup. */
 export const CHAIN_ROWS = 32;
 
-/** The stages, by number: a dispatch runs those from `first` up to, not including, `last`. */
+/** The stages by number: a dispatch runs [first, last). */
 export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
 
 /**
  * For each row: x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
  * `matrices` holds the transposed weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at`
  * elements. `state` holds x [rows, hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner]
- * at their `*_at` elements; the last two are room to work in. hidden, attended, inner and qkv are multiples of 4.
+ * at their `*_at` elements; the last two are scratch space. hidden, attended, inner and qkv are multiples of 4.
  */
 export const decodeRows = defineKernel({
   name: "decode/decode_rows",
@@ -58,7 +58,7 @@ export const decodeRows = defineKernel({
       }
     }
   },
-  // Sums of f32 products of sums.
+  // Products of f32 sums, summed again.
   tolerance: { relative: 1e-4, absolute: 1e-4 },
 });
 

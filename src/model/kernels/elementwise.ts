@@ -32,8 +32,8 @@ export const addScaled = defineKernel({
 });
 
 /**
- * y[c, r] = x[r, c]. x [rows, columns] from `x_offset` on, its rows `x_stride` apart; y [columns, rows] likewise. Any
- * sizes, and any block of a larger matrix.
+ * y[c, r] = x[r, c]. x [rows, columns] starts at `x_offset`, its rows `x_stride` apart; y [columns, rows] likewise. Both
+ * may be blocks of larger matrices.
  */
 export const transpose = defineKernel({
   name: "layer/transpose",

@@ -4,7 +4,7 @@ import { quads, THREADS, threads } from "./rows.ts";
 
 /**
  * out[t, :] = table[tokens[t], :]. tokens [T], out [T, width]. The binding `table` holds rows [first_row, first_row +
- * row_count) of the table; tokens outside leave `out` as it is, so that a table above the binding limit takes several
+ * row_count) of the table; tokens outside leave `out` unchanged, so that a table above the binding limit takes several
  * windows. Also gathers rows of any matrix.
  */
 export const embedding = defineKernel({
@@ -27,7 +27,7 @@ export const embedding = defineKernel({
 
 /**
  * tableGrad[rows[u], :] += sum over i in [offsets[u], offsets[u+1]) of outGrad[positions[i], :].
- * rows [U] distinct, offsets [U+1], positions: {@link groupByToken} makes them. No atomics: one writer per row.
+ * rows [U] are distinct, offsets [U+1]; see {@link groupByToken}. Each row has one writer, so no atomics are needed.
  * Windows of the table as in {@link embedding}.
  */
 export const embeddingBackward = defineKernel({
@@ -66,7 +66,7 @@ export interface TokenGroups {
   readonly positions: Uint32Array;
 }
 
-/** Where each distinct token stands: the CSR that {@link embeddingBackward} walks. */
+/** The positions of each distinct token, as the CSR that {@link embeddingBackward} walks. */
 export function groupByToken(tokens: ArrayLike<number>): TokenGroups {
   const positions = Uint32Array.from({ length: tokens.length }, (_, i) => i);
   positions.sort((a, b) => tokens[a]! - tokens[b]! || a - b);

@@ -1,7 +1,7 @@
 /**
  * Log-probability and entropy of softmax(logits / temperature), fused with the gather of the chosen token, and their
  * gradient. logits [rows, stride], V of them used; rows may be a window of a larger batch that starts at `first_row`
- * of targets and of every per-row buffer, since logits of a whole batch may exceed what one binding covers.
+ * of targets and of every per-row buffer, because the logits of a whole batch may exceed one binding.
  */
 import type { DeviceInfo } from "../../compute/device.ts";
 import { type Constants, defineKernel, folded, type Grid } from "../../compute/kernel.ts";
@@ -15,12 +15,12 @@ const PARAMS = {
   inverse_temperature: "f32",
 } as const;
 
-/** 1 / temperature in f32: what sampler and trainer share, so that their log-probabilities have the same bits. */
+/** 1 / temperature in f32. Sampler and trainer share it, so that their log-probabilities have the same bits. */
 export function inverseTemperature(temperature: number): number {
   return Math.fround(1 / temperature);
 }
 
-/** Vec4s of logits that a thread of the gradient takes; the shader's DEPTH. */
+/** Vec4s of logits per thread of the gradient; DEPTH in the shader. */
 const BACKWARD_DEPTH = 16;
 
 const perRow = ({ rows }: { rows: number }, constants: Constants): Grid =>
@@ -64,7 +64,7 @@ export const logprob = defineKernel({
 });
 
 /**
- * Turns logits into their gradient in place, from a = logprobGrads and b = entropyGrads of each row:
+ * Replaces logits by their gradient, from a = logprobGrads and b = entropyGrads of each row:
  * (a (1[i = y] - p_i) - b p_i (log p_i + entropy)) / temperature. Columns V .. stride become 0.
  */
 export const logprobBackward = defineKernel({
@@ -100,7 +100,7 @@ export const logprobBackward = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-6 },
 });
 
-/** {@link logprob} by a workgroup per row, for GPUs. As many threads as `sampleTiled` has: their sums run in one order. */
+/** {@link logprob} with a workgroup per row, for GPUs. It has as many threads as `sampleTiled`, so sums run in the same order. */
 export const logprobTiled = defineKernel({
   ...logprob,
   name: "head/logprob_tiled",
@@ -115,7 +115,7 @@ export interface LogprobKernels {
   readonly backward: typeof logprobBackward;
 }
 
-/** Rows by threads where barriers are slow, by workgroups on GPUs. Their own constants fit. */
+/** A thread per row where barriers are slow, a workgroup per row on GPUs. Each kernel uses its default constants. */
 export function chooseLogprob({ family }: Pick<DeviceInfo, "family">): LogprobKernels {
   return family === "tiled"
     ? { forward: logprobTiled, backward: logprobBackwardTiled }

@@ -27,13 +27,13 @@ const yLayout = ({ per_token, width, y_stride, y_offset }: Rows) => ({
   offset: y_offset,
 });
 
-/** Params of plain [rows, width] on both sides. */
+/** Params where x and y are plain [rows, width]. */
 export function plainRows(rows: number, width: number): Rows {
   return { rows, width, per_token: 1, x_stride: width, x_offset: 0, y_stride: width, y_offset: 0 };
 }
 
 /**
- * y = x * r * weight with r = 1 / sqrt(mean(x^2) + epsilon), per row. weight [width], inverseRms [rows] keeps r.
+ * y = x * r * weight with r = 1 / sqrt(mean(x^2) + epsilon), per row. weight [width]; inverseRms [rows] stores r.
  * @see https://arxiv.org/abs/1910.07467
  */
 export const rmsNorm = defineKernel({
@@ -62,7 +62,7 @@ export const rmsNorm = defineKernel({
 
 /**
  * Gradient of {@link rmsNorm} in x, laid out as x: g = yGrad * weight; xGrad (+)= r * (g - x * r^2 * mean(g * x)).
- * Added to what is there where `accumulate` is 1, written where 0.
+ * Added to xGrad where `accumulate` is 1, written where 0.
  */
 export const rmsNormBackward = defineKernel({
   name: "norm/rms_norm_backward",
@@ -101,8 +101,8 @@ export const rmsNormBackward = defineKernel({
 export const NORM_BLOCKS = 64;
 
 /**
- * Gradient of {@link rmsNorm} in weight, first half: partials[b, offset + c] = sum over block b of yGrad * x * r.
- * partials [NORM_BLOCKS, partials_stride]: several norms may lie side by side and share one {@link columnSum}.
+ * Gradient of {@link rmsNorm} in weight, first step: partials[b, offset + c] = sum over block b of yGrad * x * r.
+ * partials [NORM_BLOCKS, partials_stride]: several norms can lie side by side and share one {@link columnSum}.
  */
 export const rmsNormWeightPartials = defineKernel({
   name: "norm/rms_norm_weight_partials",

@@ -3,9 +3,9 @@ import { defineKernel } from "../../compute/kernel.ts";
 import { rowStart, THREADS, threads } from "./rows.ts";
 
 /**
- * Turns pairs (d, d + D/2) of every row by the angle of its token's position, in place; `sign` -1 turns back, which
- * is the gradient. positions [T] plus `shift`; table [positions, D] from {@link ropeTable}; rows of width D lie in x
- * as in `RowLayout`: q and k heads side by side in qkv take one dispatch. D is a multiple of 4.
+ * Rotates the pairs (d, d + D/2) of every row by the angle of its token's position, in place; `sign` -1 is the inverse,
+ * which is the gradient. positions [T] plus `shift`; table [positions, D] from {@link ropeTable}; rows of width D lie in x
+ * as in `RowLayout`, so that the q and k heads of a fused qkv take one dispatch. D is a multiple of 4.
  * @see https://arxiv.org/abs/2104.09864
  */
 export const rope = defineKernel({
@@ -41,7 +41,7 @@ export const rope = defineKernel({
   tolerance: { relative: 1e-6, absolute: 1e-6 },
 });
 
-/** cos and sin of position * frequency: row p is [cos 0..D/2-1, sin 0..D/2-1]. frequencies [D/2], radians a token. */
+/** cos and sin of position * frequency: row p is [cos 0..D/2-1, sin 0..D/2-1]. frequencies [D/2], radians per token. */
 export function ropeTable(positions: number, frequencies: ArrayLike<number>): Float32Array {
   const half = frequencies.length;
   const table = new Float32Array(positions * half * 2);

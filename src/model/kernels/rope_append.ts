@@ -1,11 +1,11 @@
-/** Rotary positions and the cache in one dispatch: a decoding step is mostly dispatches. */
+/** Rotary positions and the cache in one dispatch, because dispatches dominate a decoding step. */
 import { defineKernel } from "../../compute/kernel.ts";
 import { THREADS, threads } from "./rows.ts";
 
 /**
- * For each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is turned in place, k is turned and
- * v copied into keys, values [slots, max_length, KV D] at [slots[r], p]. Positions beyond the cache are dropped.
- * angles as `ropeTable` makes them. `width` = D, even.
+ * For each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is rotated in place, k is rotated and
+ * copied with v into keys, values [slots, max_length, KV D] at [slots[r], p]. Positions beyond the cache are dropped.
+ * angles from `ropeTable`. `width` = D, even.
  */
 export const ropeAppend = defineKernel({
   name: "decode/rope_append",

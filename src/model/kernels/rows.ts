@@ -1,8 +1,8 @@
 /**
- * What the kernels of a transformer share: grids of threads, and where rows lie.
+ * Shared by the kernels of a transformer: grids of threads, and the layout of rows.
  *
  * Legend of this folder: T tokens, C channels, H query heads, KV key/value heads, D head width, F feed-forward width,
- * V vocabulary. Widths, strides and offsets are in elements and multiples of 4 (kernels read vec4s), V excepted.
+ * V vocabulary. Widths, strides and offsets are in elements, and multiples of 4 except V, because kernels read vec4s.
  */
 import { type Constants, folded, type Grid } from "../../compute/kernel.ts";
 
@@ -16,7 +16,7 @@ export function threads(units: number, constants: Constants): Grid {
 
 /**
  * `value / 4`, the number of vec4s.
- * @throws RangeError when it is not a whole number: the caller pads its rows.
+ * @throws RangeError when it is not a whole number. Callers pad their rows.
  */
 export function quads(value: number, name: string): number {
   if (value % 4 !== 0) throw new RangeError(`Cannot run a kernel over ${name} not in fours: ${value}`);
@@ -24,8 +24,8 @@ export function quads(value: number, name: string): number {
 }
 
 /**
- * Rows inside a wider buffer: `per_token` rows of `width` lie side by side in each token's stretch of `stride`
- * elements, from `offset` on. Plain [rows, width] is `per_token` 1, `stride` = `width`, `offset` 0.
+ * Rows inside a wider buffer: each token has `stride` elements, with `per_token` rows of `width` side by side from
+ * `offset` on. Plain [rows, width] is `per_token` 1, `stride` = `width`, `offset` 0.
  */
 export interface RowLayout {
   readonly per_token: number;

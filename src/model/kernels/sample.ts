@@ -1,4 +1,4 @@
-/** Draws one token per row of logits: temperature, top-k, top-p, and a random number that depends on nothing else. */
+/** Draws one token per row of logits with temperature, top-k, top-p and a random number of the sequence's seed. */
 import type { DeviceInfo } from "../../compute/device.ts";
 import { defineKernel, folded } from "../../compute/kernel.ts";
 import { uniformAt } from "../../random.ts";
@@ -7,20 +7,20 @@ import { inverseTemperature } from "./logprob.ts";
 /** Floats per row of `settings`: {@link samplingSettings}. */
 export const SETTING_FLOATS = 4;
 
-/** temperature, top_p, top_k, and the inverse temperature (1 when greedy) as the log-probabilities of a trainer have it. */
+/** temperature, top_p, top_k, and the inverse temperature of the log-probabilities (1 when greedy). */
 export function samplingSettings(of: { temperature: number; top_p: number; top_k: number }): number[] {
   const { temperature, top_p, top_k } = of;
   return [temperature, top_p, top_k, temperature === 0 ? 1 : inverseTemperature(temperature)];
 }
 
 /**
- * next[r] = a token drawn from logits[r, 0..V) and its log-probability under softmax(logits / temperature), before
- * top-k and top-p (under softmax(logits) when greedy), the same bits that `logprob` computes. Both also go to tokens[r, shift] and logprobs[r, shift] of the
- * histories [rows, history_stride], so that many steps can be recorded ahead of one read-back.
+ * next[r] = a token drawn from logits[r, 0..V). Its log-probability is that of softmax(logits / temperature) before top-k
+ * and top-p (of softmax(logits) when greedy), bit for bit as in `logprob`. Both are also written to [r, shift] of the
+ * histories tokens, logprobs [rows, history_stride], so that many steps can be recorded before one read-back.
  *
- * Temperature 0 is greedy; of equal logits the lowest id wins. top_k <= 0 and top_p >= 1 are off. As in vLLM: top-k
- * first, then the smallest set whose share of what is left reaches top_p, never empty. Logits equal to the last one
- * kept are kept as well, under both. The random number is Philox 2x32-10 of (seeds[r], positions[r] + shift):
+ * Temperature 0 is greedy; among equal logits the lowest id wins. top_k <= 0 and top_p >= 1 are off. As in vLLM, top-k
+ * comes first, then the smallest set whose share of the remaining mass reaches top_p, never empty. Logits equal to the
+ * last one kept are kept too, under both. The random number is Philox 2x32-10 of (seeds[r], positions[r] + shift):
  * {@link uniformAt}. Rows may be a window of a larger batch from `first_row` on.
  */
 export const sample = defineKernel({
@@ -64,7 +64,7 @@ export const sample = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-5 },
 });
 
-/** {@link sample} by a workgroup per row, for GPUs. */
+/** {@link sample} with a workgroup per row, for GPUs. */
 export const sampleTiled = defineKernel({
   ...sample,
   name: "decode/sample_tiled",
@@ -72,7 +72,7 @@ export const sampleTiled = defineKernel({
   grid: ({ rows }) => folded(rows),
 });
 
-/** A row by a thread where barriers are slow, by a workgroup on GPUs. Their own constants fit. */
+/** A thread per row where barriers are slow, a workgroup per row on GPUs. Each kernel uses its default constants. */
 export function chooseSample({ family }: Pick<DeviceInfo, "family">): typeof sample {
   return family === "tiled" ? sampleTiled : sample;
 }
@@ -87,7 +87,7 @@ interface Draw {
   readonly uniform: number;
 }
 
-/** The reference's draw from one row. */
+/** Draws from one row, in the reference. */
 export function drawToken(logits: ArrayLike<number>, draw: Draw): { token: number; logprob: number } {
   const { greedy, inverse } = draw;
   let best = 0;
@@ -100,7 +100,7 @@ export function drawToken(logits: ArrayLike<number>, draw: Draw): { token: numbe
   return { token, logprob: logits[token]! * inverse - max - Math.log(total) };
 }
 
-/** Inverse of the cumulative sum, in order of ids, over the logits that top-k and top-p leave. */
+/** Inverts the cumulative sum, in the order of ids, over the logits that top-k and top-p keep. */
 function pick(logits: ArrayLike<number>, weights: Float64Array, draw: Draw & { best: number }): number {
   const least = leastKept(logits, weights, draw);
   let mass = 0;

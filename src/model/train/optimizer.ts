@@ -25,9 +25,10 @@ export class AdamW {
   }
 
   /**
-   * One step on the gathered gradients, which are then cleared.
-   * @param after says that the values are new, as soon as the change is recorded: other work may follow before it is done.
-   * @returns the norm of the gradients before clipping. Where it is not finite nothing has changed but the clearing.
+   * One step on the accumulated gradients, which are then cleared.
+   * @param after called as soon as the change of the values is recorded, before it is done.
+   * @returns the norm of the gradients before clipping; NaN where it is not finite, and then only the gradients have
+   *   changed.
    */
   async apply(params: OptimParams, after: () => void): Promise<number> {
     const scratch = new Scratch(this.device);
@@ -45,7 +46,7 @@ export class AdamW {
     }
   }
 
-  /** As before the first step. */
+  /** Returns to the state before the first step. */
   reset(): void {
     for (const set of [this.gradients, this.means, this.variances]) set.clear();
     this.step = 0;
@@ -101,7 +102,7 @@ export class AdamW {
     }
   }
 
-  /** A shard's elements, in runs that one binding covers. */
+  /** A shard's elements in windows that fit one binding. */
   private windows(shard: Buffer): RowWindow[] {
     return rowWindows(this.device, shard, { rows: shard.byteLength / 4, width: 1 });
   }
