@@ -33,7 +33,7 @@ const FORMS = readdirSync(new URL(".github/ISSUE_TEMPLATE/", ROOT)).filter((name
 function missingIn(line: string): string[] {
   const script = /\bnpm (?:run )?(?:-s )?([\w:]+)/.exec(line)?.[1];
   const isCommand = script === undefined || ["publish", "ci", "install"].includes(script);
-  const files = [...line.matchAll(/\b(?:node|bash) (\S+)/g)].map(([, file]) => file!);
+  const files = [...line.matchAll(/\b(?:node|bash) ([^\s-]\S*)/g)].map(([, file]) => file!);
   return [
     ...(isCommand || Object.hasOwn(manifest.scripts, script) ? [] : [`npm script ${script}`]),
     ...files.filter((file) => !existsSync(new URL(file, ROOT))),
@@ -42,7 +42,7 @@ function missingIn(line: string): string[] {
 
 test.each([
   ["npm run check && npm test", []],
-  ["npm run chekc", ["npm script chekc"]],
+  ["npm run trian", ["npm script trian"]],
   ["sudo node scripts/none.mjs --all", ["scripts/none.mjs"]],
   ["bash .ci/run", []],
 ])("a line that calls what is missing is found: %s", (line, missing) => {
