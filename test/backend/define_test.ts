@@ -89,6 +89,27 @@ async function answerIds(task: Task, policy: Policy): Promise<number> {
   return Number(response_ids[0] === id);
 }
 
+test("the model is described by the tokenizer, and by what is given", () => {
+  const { table, backend } = threeFunctions();
+  const { sample, forwardBackward, optimStep } = backend;
+  expect(defineBackend({ sample, forwardBackward, optimStep }).model).toEqual({
+    name: "custom",
+    vocabSize: 0,
+    contextLength: Number.POSITIVE_INFINITY,
+    eosTokenIds: [],
+    parameters: 0,
+    trainableParameters: 0,
+  });
+  expect(backend.model).toMatchObject({
+    vocabSize: table.tokenizer.vocabSize,
+    eosTokenIds: table.tokenizer.eosTokenIds,
+  });
+  const named = { name: "mine", model: { contextLength: 8, parameters: 3 }, tokenizer: table.tokenizer };
+  const { model, close } = defineBackend({ sample, forwardBackward, optimStep, ...named });
+  expect(model).toMatchObject({ name: "mine", vocabSize: 5, contextLength: 8, parameters: 3 });
+  expect(close?.()).toBeUndefined();
+});
+
 test("a missing part fails when it is needed, not before", async () => {
   const of = (algorithm: object) =>
     train(letterRun({ settings: { ...SHORT, algorithm }, backend: threeFunctions().backend }).run);

@@ -180,6 +180,30 @@ describe("a request", () => {
     expect((await passing.transport.call("/x")).json).toEqual({ fine: 1 });
   });
 
+  test("reports a failure after 10 s, and a busy service after a minute", async () => {
+    const failing = service([status(503, "down")], { patienceMs: 60_000 });
+    const times: number[] = [];
+    const options = { patienceMs: 60_000, notify: () => void times.push(clock.now()) };
+    const { transport, clock } = service([status(503, "down", { "retry-after": "5" })], options);
+    await expect(transport.call("/path")).rejects.toThrow("503: down. Tried for 60 s.");
+    expect(times).toEqual([15_000]);
+    await expect(failing.transport.call("/path")).rejects.toThrow(RemoteError);
+    expect(failing.notices).toEqual(["the service at http://service fails; trying again: down"]);
+    const busy = service([status(429, "full", { "retry-after": "30" })], { pausePatienceMs: 90_000 });
+    await expect(busy.transport.call("/path")).rejects.toThrow("429: full. Tried for 90 s.");
+    expect(busy.notices).toEqual([]);
+    const longer = service([status(429, "full", { "retry-after": "30" })], { pausePatienceMs: 120_000 });
+    await expect(longer.transport.call("/path")).rejects.toThrow("Tried for 120 s");
+    expect(longer.notices).toEqual(["the service is busy; trying again: full"]);
+  });
+
+  test("that is refused is not reported as tried", async () => {
+    const { transport } = service([status(401, "wrong key.")]);
+    await expect(transport.call("/path")).rejects.toThrow(
+      /^Cannot call http:\/\/service\/path: it answered 401: wrong key\.$/,
+    );
+  });
+
   test("has its full patience with failures after a pause of the account", async () => {
     const { transport } = service([
       ...Array(100).fill(status(402, "pay first")),
@@ -242,6 +266,14 @@ describe("a result", () => {
       "3",
     ]);
     expect(JSON.parse(polls[0]!.body)).toEqual({ request_id: "r", allow_metadata_only: false });
+  });
+
+  test("is requested as protobuf where it is binary", async () => {
+    const { session, seen } = await openSession([ok({ path: "a" }), new Response(Uint8Array.of(1))]);
+    await session.result("r", { type: "SaveWeights" });
+    await session.result("r", { type: "Sample" });
+    const accepted = seen.slice(OPENING.length).map(({ headers }) => headers.get("accept"));
+    expect(accepted).toEqual([null, "application/x-protobuf"]);
   });
 
   test("may be a failure, which is reported and not retried", async () => {
