@@ -48,7 +48,7 @@ export interface Trainer {
   clearGradients(): void;
   optimStep(params: OptimParams): Promise<Metrics>;
   /** A copy of the current policy. */
-  freeze(): Policy;
+  freeze(): EnginePolicy;
   /** Writes the weights, in the published format, and with `optimizer` its state, into `dir` (made by the caller). */
   save(dir: string, options: { optimizer: boolean }): Promise<void>;
   /** Loads a checkpoint of a trainer of the same shape. Without `optimizer` the optimiser starts from zero. */
@@ -64,7 +64,7 @@ export interface PromptScores {
 }
 
 /** Frozen weights to sample from: later training does not change them. */
-export interface Policy {
+export interface EnginePolicy {
   readonly bytes: number;
   /** Results in the order of the requests. */
   sample(
@@ -95,6 +95,6 @@ export interface Engine {
   readonly decode?: ((ids: readonly number[]) => string) | undefined;
   createTrainer(config: TrainerConfig): Promise<Trainer>;
   /** The base model's policy, or that of the checkpoint in `dir`. */
-  openPolicy(dir?: string): Promise<Policy>;
+  openPolicy(dir?: string): Promise<EnginePolicy>;
   close(): void;
 }

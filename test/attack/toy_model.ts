@@ -1,5 +1,5 @@
 /** A model that costs nothing, so that what a server spends is the server's own. */
-import type { Engine, LossRows, Policy, Trainer, TrainerConfig } from "../../src/contract/engine.ts";
+import type { Engine, EnginePolicy, LossRows, Trainer, TrainerConfig } from "../../src/contract/engine.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
 
 export const CONTEXT = 512;
@@ -28,7 +28,7 @@ export class ToyModel implements Engine {
     return new ToyTrainer(config, this.weightBytes);
   }
 
-  async openPolicy(): Promise<Policy> {
+  async openPolicy(): Promise<EnginePolicy> {
     return new ToyPolicy();
   }
 
@@ -57,7 +57,7 @@ class ToyTrainer implements Trainer {
     return {};
   }
 
-  freeze(): Policy {
+  freeze(): EnginePolicy {
     return new ToyPolicy();
   }
 
@@ -76,7 +76,7 @@ class ToyTrainer implements Trainer {
   release(): void {}
 }
 
-class ToyPolicy implements Policy {
+class ToyPolicy implements EnginePolicy {
   readonly bytes = 10;
 
   async sample(requests: readonly unknown[]) {

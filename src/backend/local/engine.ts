@@ -1,6 +1,6 @@
 /** The engine of the servers on this machine: adapters and full copies of one base model on one device. */
 import type { Device } from "../../compute/device.ts";
-import type { Engine, Policy, Trainer, TrainerConfig } from "../../contract/engine.ts";
+import type { Engine, EnginePolicy, Trainer, TrainerConfig } from "../../contract/engine.ts";
 import { parameterCount } from "../../model/files/config.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
@@ -99,7 +99,7 @@ export class LocalEngine implements Engine {
     return new LocalTrainer(this.base.branch({ lora, seed }), of);
   }
 
-  async openPolicy(dir?: string): Promise<Policy> {
+  async openPolicy(dir?: string): Promise<EnginePolicy> {
     if (dir === undefined) {
       const weights = this.base.base;
       return new LocalPolicy(this.base, { bytes: 0, weights: () => weights, release() {} });
@@ -114,7 +114,7 @@ export class LocalEngine implements Engine {
     });
   }
 
-  private async openAdapter(dir: string): Promise<Policy> {
+  private async openAdapter(dir: string): Promise<EnginePolicy> {
     const lora = await describeAdapter(dir);
     const branch = this.base.branch({ lora });
     try {

@@ -1,10 +1,10 @@
 /** Weights of the local engine to sample and score with, whatever is trained later. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { Policy, PromptScores } from "../../contract/engine.ts";
+import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
 import type { FrozenPolicy, LanguageModel } from "../../model/language_model.ts";
 import type { TopLogprobs } from "../../model/train/top_logprobs.ts";
 
-export class LocalPolicy implements Policy {
+export class LocalPolicy implements EnginePolicy {
   readonly bytes: number;
   private readonly model: LanguageModel;
   private readonly frozen: FrozenPolicy;

@@ -1,6 +1,6 @@
 /** One client's training run on the local engine: an adapter, or a full copy of the model. */
 import type { Metrics, OptimParams } from "../../contract/backend.ts";
-import type { LossRequest, LossRows, Policy, Trainer, TrainerConfig } from "../../contract/engine.ts";
+import type { EnginePolicy, LossRequest, LossRows, Trainer, TrainerConfig } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { LanguageModel } from "../../model/language_model.ts";
 import type { ModelMark } from "../../model/open_model.ts";
@@ -70,7 +70,7 @@ export class LocalTrainer implements Trainer {
     );
   }
 
-  freeze(): Policy {
+  freeze(): EnginePolicy {
     const policy = this.model.freeze();
     this.users++;
     return new LocalPolicy(this.model, {

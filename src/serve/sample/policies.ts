@@ -1,5 +1,5 @@
 /** The policies of samplers: the base model, saved weights, and snapshots of trainers. */
-import type { Engine, Policy } from "../../contract/engine.ts";
+import type { Engine, EnginePolicy } from "../../contract/engine.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint/record.ts";
 import { Refusal } from "../protocol/outcome.ts";
@@ -10,8 +10,8 @@ import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 interface Held {
   readonly queue: SamplingQueue;
   /** Opens the policy again after it was dropped; absent for a snapshot. */
-  readonly reopen?: () => Promise<Policy>;
-  policy?: Policy | undefined;
+  readonly reopen?: () => Promise<EnginePolicy>;
+  policy?: EnginePolicy | undefined;
   readonly session?: string;
 }
 
@@ -93,14 +93,14 @@ export class Policies {
     });
   }
 
-  private reopenable(name: string, reopen: () => Promise<Policy>): SamplingQueue {
+  private reopenable(name: string, reopen: () => Promise<EnginePolicy>): SamplingQueue {
     const held = this.held.get(name);
     if (held) return held.queue;
     return this.hold(name, { reopen }).queue;
   }
 
   /** The queue of a snapshot, which is dropped with its session or to free memory for newer ones. */
-  snapshot(name: string, of: { policy: Policy; session: string }): SamplingQueue {
+  snapshot(name: string, of: { policy: EnginePolicy; session: string }): SamplingQueue {
     const { queue } = this.hold(name, of);
     this.makeRoom(name);
     return queue;
@@ -118,7 +118,7 @@ export class Policies {
     return held;
   }
 
-  private async use(name: string): Promise<Policy> {
+  private async use(name: string): Promise<EnginePolicy> {
     const held = this.held.get(name);
     if (!held) throw dropped(name);
     this.held.delete(name);

@@ -1,6 +1,6 @@
 /** Requests to sample from one policy. Those waiting when its turn comes run as one batch. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { Policy, PromptScores } from "../../contract/engine.ts";
+import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
 import type { WorkQueue } from "../scheduler.ts";
 import type { BatchCost, BatchSize } from "./batch_cost.ts";
 
@@ -21,7 +21,7 @@ export interface SampleJob {
 }
 
 export interface SamplingQueueOptions {
-  readonly open: () => Promise<Policy>;
+  readonly open: () => Promise<EnginePolicy>;
   readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
   /** Measured on the device, shared by all queues. */
   readonly batchCost: BatchCost;
@@ -167,7 +167,7 @@ function sharesOf(batch: readonly SampleJob[]): Map<string, number> {
 
 /** Scores prompts with the same `topk` together. */
 async function scorePrompts(
-  policy: Policy,
+  policy: EnginePolicy,
   batch: readonly SampleJob[],
 ): Promise<Map<SampleJob, PromptScores>> {
   const results = new Map<SampleJob, PromptScores>();
