@@ -3,40 +3,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import type { Io } from "../../src/cli/command.ts";
-import { computeCommands as commands } from "../../src/cli/commands/compute.ts";
-import { runProgram } from "../../src/cli/front.ts";
 import { F32, F64, furthest, readGolden } from "../algorithm/golden.ts";
+import { grpu } from "../fixtures/cli.ts";
 import { devices as opened } from "../fixtures/devices.ts";
 
 const SMALL = fileURLToPath(new URL("../fixtures/math/small.rollouts.jsonl", import.meta.url));
 
-async function run(args: string, stdin = ""): Promise<{ code: number; out: string; err: string }> {
-  const written = { out: "", err: "" };
-  const io: Io = {
-    out: (text) => {
-      written.out += text;
-    },
-    err: (text) => {
-      written.err += text;
-    },
-    isTerminal: false,
-    color: false,
-    columns: 100,
-    env: {},
-    signal: new AbortController().signal,
-    stdin: async () => stdin,
-  };
-  const program = {
-    name: "grpu",
-    version: "0",
-    summary: "",
-    commands,
-    groups: { compute: "" },
-    examples: [],
-  };
-  return { code: await runProgram(program, args.split(" "), io), ...written };
-}
+const run = (args: string, input = "") => grpu(args.split(" "), { input });
 
 async function runJson(args: string, stdin?: string) {
   const { code, out, err } = await run(`${args} --json`, stdin);

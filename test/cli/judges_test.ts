@@ -1,12 +1,9 @@
 /** Rewards and evaluators in a thread with a time limit, in a real process: the thread loads dist/. */
-import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
-
-const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
+import { startTrain } from "../fixtures/train_child.ts";
 
 let dir: string;
 beforeAll(() => {
@@ -15,33 +12,19 @@ beforeAll(() => {
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** One step of 8 rollouts, all at once. */
-const SMALL = [
-  "examples/arithmetic/run.yaml",
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
-  "warmup.steps=0",
-  "rllm.data.train_batch_size=4",
-  "rllm.rollout.n=2",
+const ONE_STEP = [
   "rllm.trainer.total_batches=1",
-  "rllm.trainer.test_freq=0",
-  "rllm.trainer.val_before_train=false",
   "rllm.workflow.raise_on_error=false",
   "rllm.workflow.retry_limit=1",
   "task.judge_timeout=1.5",
-  "--device",
-  "cpu",
 ];
 
 async function trained(name: string, code: string, args: readonly string[] = ["task.reward=mine"]) {
-  const file = join(dir, `${name}.ts`);
   const run = join(dir, name);
-  writeFileSync(file, `import * as grpu from "grpu";\nlet n = 0;\n${code}\n`);
-  const all = [...SMALL, `training.default_local_dir=${run}`, "--import", file, ...args];
-  const child = spawn(process.execPath, [CLI, "train", ...all]);
-  let err = "";
-  child.stderr.on("data", (text) => {
-    err += text;
-  });
-  const status = await new Promise<number | null>((resolve) => child.on("close", resolve));
+  const module = `import * as grpu from "grpu";\nlet n = 0;\n${code}\n`;
+  const started = startTrain(run, module, [...ONE_STEP, ...args]);
+  const { status } = await started.ended;
+  const err = started.err();
   const lines = () => readFileSync(join(run, "metrics.jsonl"), "utf8").trim().split("\n");
   return { status, err, failed: status === 0 ? JSON.parse(lines()[0]!)["batch/rollouts_failed"] : undefined };
 }

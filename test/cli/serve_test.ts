@@ -3,7 +3,6 @@ import { spawn } from "node:child_process";
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -36,45 +35,47 @@ describe("a server that is ended behind 600 requests", () => {
     readonly saveMs: number;
     readonly kept: boolean;
     readonly status: number;
-    readonly mostMs: number;
     readonly fault?: boolean;
   }
   test.each<[string, End]>([
     [
       "an uncaught error stops the server, and the step is saved",
-      { signals: 0, saveMs: 300, kept: true, status: 1, mostMs: 10_000, fault: true },
+      { signals: 0, saveMs: 300, kept: true, status: 1, fault: true },
     ],
-    ["keeps its unsaved step", { signals: 1, saveMs: 300, kept: true, status: 0, mostMs: 10_000 }],
-    [
-      "a second signal lets the save end",
-      { signals: 2, saveMs: 300, kept: true, status: 143, mostMs: 10_000 },
-    ],
+    ["keeps its unsaved step", { signals: 1, saveMs: 300, kept: true, status: 0 }],
+    ["a second signal lets the save end", { signals: 2, saveMs: 300, kept: true, status: 143 }],
     [
       "a second signal waits no longer than a second",
-      { signals: 2, saveMs: 60_000, kept: false, status: 143, mostMs: 10_000 },
+      { signals: 2, saveMs: 60_000, kept: false, status: 143 },
     ],
-  ])("%s", async (name, { signals, saveMs, kept, status, mostMs, fault }) => {
-    const folder = join(root, name.replaceAll(" ", "-"));
-    const child = spawn(process.execPath, [script, folder, String(saveMs), ...(fault ? ["fault"] : [])]);
-    let said = "";
-    child.stderr.on("data", (text) => {
-      said += text;
-    });
-    const ended = new Promise<number | null>((resolve) => void child.on("close", resolve));
-    await Promise.race([new Promise((resolve) => void child.stdout.once("data", resolve)), ended]);
-    const started = performance.now();
-    for (let i = 0; i < signals; i++) {
-      child.kill("SIGTERM");
-      await pause(100);
-    }
-    expect(await ended, said).toBe(status);
-    if (fault) expect(said).toContain("nobody caught this");
-    expect(performance.now() - started).toBeLessThan(mostMs);
-    const [session] = readdirSync(folder).filter((it) => !it.startsWith("."));
-    const weights = join(folder, session!, "train-0", "weights");
-    const whole = readdirSync(weights).filter((it) => !it.startsWith("."));
-    expect(whole).toEqual(kept ? ["unsaved-step-1"] : []);
-  });
+  ])(
+    "%s",
+    async (name, { signals, saveMs, kept, status, fault }) => {
+      const folder = join(root, name.replaceAll(" ", "-"));
+      const child = spawn(process.execPath, [script, folder, String(saveMs), ...(fault ? ["fault"] : [])]);
+      let said = "";
+      const saving = new Promise<void>((resolve) => {
+        child.stderr.on("data", (text) => {
+          said += text;
+          if (/saving unsaved training/.test(said)) resolve();
+        });
+      });
+      const ended = new Promise<number | null>((resolve) => void child.on("close", resolve));
+      await Promise.race([new Promise((resolve) => void child.stdout.once("data", resolve)), ended]);
+      for (let i = 0; i < signals; i++) {
+        if (i > 0) await Promise.race([saving, ended]);
+        child.kill("SIGTERM");
+      }
+      expect(await ended, said).toBe(status);
+      if (fault) expect(said).toContain("nobody caught this");
+      const [session] = readdirSync(folder).filter((it) => !it.startsWith("."));
+      const weights = join(folder, session!, "train-0", "weights");
+      const whole = readdirSync(weights).filter((it) => !it.startsWith("."));
+      expect(whole).toEqual(kept ? ["unsaved-step-1"] : []);
+      // Half of the longest save: a process that waits for it fails.
+    },
+    30_000,
+  );
 });
 
 describe("the key", () => {

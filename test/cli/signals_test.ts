@@ -1,13 +1,9 @@
 /** Signals to a real process, in code of the user's that never yields. */
-import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
-
-const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
+import { startTrain } from "../fixtures/train_child.ts";
 
 let dir: string;
 beforeAll(() => {
@@ -15,52 +11,23 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-const SMALL = [
-  "examples/arithmetic/run.yaml",
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
-  "warmup.steps=0",
-  "rllm.data.train_batch_size=4",
-  "rllm.rollout.n=2",
-  "rllm.trainer.test_freq=0",
-  "rllm.trainer.val_before_train=false",
-  "--device",
-  "cpu",
-];
+/** Printed a second after a signal that the main thread did not handle. */
+const ADVICE = /press Ctrl-C again/;
 
 /** Starts a run whose module holds `code`, sends the signals once it has printed `ready`, and waits for its end. */
 async function interrupted(
   code: string,
   { ready, signals, more = [] }: { ready: RegExp; signals: NodeJS.Signals[]; more?: string[] },
 ) {
-  const file = join(dir, `${Math.random().toString(36).slice(2)}.ts`);
-  writeFileSync(file, `import { registerReward } from "grpu";\n${code}\n`);
-  const run = `training.default_local_dir=${file.replace(".ts", "")}`;
-  const child = spawn(process.execPath, [
-    CLI,
-    "train",
-    ...SMALL,
-    run,
-    "--import",
-    file,
-    "task.reward=mine",
-    ...more,
-  ]);
-  let err = "";
-  const isReady = new Promise<void>((resolve) => {
-    child.stderr.on("data", (text) => {
-      err += text;
-      if (ready.test(err)) resolve();
-    });
-  });
-  const ended = new Promise<{ status: number | null; signal: string | null }>((resolve) => {
-    child.on("close", (status, signal) => resolve({ status, signal }));
-  });
-  await Promise.race([isReady, ended]);
-  for (const signal of signals) {
+  const place = join(dir, Math.random().toString(36).slice(2));
+  const module = `import { registerReward } from "grpu";\n${code}\n`;
+  const { child, err, ended, said } = startTrain(place, module, ["task.reward=mine", ...more]);
+  await said(ready);
+  for (const [i, signal] of signals.entries()) {
+    if (i > 0) await said(ADVICE);
     child.kill(signal);
-    await pause(300);
   }
-  return { ...(await ended), err };
+  return { ...(await ended), err: err() };
 }
 
 const HANG = 'process.stderr.write("hanging\\n");';
@@ -102,7 +69,7 @@ test("one signal in code that never yields says how to end it", async () => {
   const ended = await interrupted(code, { ready: /hanging/, signals: ["SIGINT"] });
   expect(ended.err).toMatch(/a function does not return; press Ctrl-C again to end the process/);
   expect(ended.status).toBe(130);
-}, 120_000);
+}, 60_000);
 
 test("one signal ends a run whose reward hangs in its thread", async () => {
   const code = `registerReward("mine", () => { ${HANG} for (;;); });`;

@@ -288,7 +288,7 @@ test("grpu view ends on Ctrl-C", async () => {
   const interrupt = new AbortController();
   const ended = grpu(["view", folder, "--port", "0"], {
     signal: interrupt.signal,
-    err: () => setTimeout(() => interrupt.abort(), 50),
+    err: () => interrupt.abort(),
   });
   expect(await ended).toMatchObject({
     code: 0,

@@ -13,7 +13,7 @@ import { rejections } from "../../loop/stages/hooks.ts";
 import "../../task/environments.ts";
 import { chooseRollout } from "../../task/choose.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
-import { type Environment, type Evaluate, type Example, promptOf, type Rollout } from "../../task/rollout.ts";
+import type { Environment, Evaluate, Example, Rollout } from "../../task/rollout.ts";
 import type { Io } from "../command.ts";
 import { locate, nearestFile, packagedText, textOf } from "../files.ts";
 import { splitArguments } from "../options.ts";
@@ -134,19 +134,4 @@ async function describeTask(
 /** The folder of a run: checkpoints, metrics, report. */
 export function runFolder(config: Tree): string {
   return setting(config, "training.default_local_dir");
-}
-
-/** Characters for a new model's tokenizer: those of the setting, the environment, or the data. */
-export function alphabetOf({ config, environment, tasks, examples }: Session): string {
-  const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
-  if (given) return given;
-  const texts = [
-    ...[...tasks.train, ...tasks.val].map(promptOf),
-    ...examples.flatMap(({ prompt, response }) => [prompt, response]),
-  ];
-  const plain = texts.map((text) =>
-    typeof text === "string" ? text : text.map(({ content }) => content).join(""),
-  );
-  const letters = new Set(plain.join(""));
-  return [...letters].sort().join("");
 }
