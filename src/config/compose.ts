@@ -3,7 +3,7 @@
  * Synchronous and independent of the runtime: files and environment are parameters.
  */
 
-import { checkResolved } from "./check.ts";
+import { checkResolved } from "./check_resolved.ts";
 import type { ComposeOptions } from "./compose_options.ts";
 import { collectChoices } from "./hydra/choices.ts";
 import { type Choice, layPackaged, refuseTreeChoices } from "./hydra/groups.ts";

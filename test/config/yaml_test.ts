@@ -19,8 +19,8 @@ import {
   verlFiles,
   verlHead,
 } from "../../src/config/sync/verl_tree.ts";
-import { readPlain } from "../../src/config/yaml/plain.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
+import { readPlain } from "../../src/config/yaml/read_plain.ts";
 import { flatten, leaves } from "../../src/config/yaml/tree.ts";
 import { attempt, readConfig } from "./disk.ts";
 

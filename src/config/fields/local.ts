@@ -1,18 +1,19 @@
 /**
  * Settings of the `local` backend: WebGPU on this machine (`config/rllm/backend/local.yaml`).
- * To add one: a row here, or in driven.ts when tinker has it too, then `npx vitest run test/config/yaml_test.ts -u`.
+ * To add one: a row here, or in local_and_tinker.ts when tinker has it too, then `npx vitest run test/config/yaml_test.ts -u`.
  */
+
+import { bool, float, int, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
-  DRIVEN_SECTIONS,
   KEEP_FIELDS,
   MAX_UNTRAINED_STEPS,
   OPTIMISER_FIELDS,
   PIPELINE_FIELDS,
   RESUME_MODE,
+  SHARED_SECTIONS,
   TASK_FIELDS,
-} from "./driven.ts";
-import { bool, float, int, oneOf, str } from "./field.ts";
+} from "./local_and_tinker.ts";
 
 export const LOCAL_FIELDS = {
   "rllm.backend": str("local", "the backend; choose it with rllm/backend=NAME"),
@@ -89,5 +90,5 @@ export const LOCAL_SECTIONS: Readonly<Record<string, string>> = {
   "model.init": "A new model, when model.name is null",
   validation: "Validation",
   warmup: "Supervised warm-up of a new model",
-  ...DRIVEN_SECTIONS,
+  ...SHARED_SECTIONS,
 };

@@ -4,17 +4,17 @@
  */
 
 import { MANDATORY } from "../yaml/tree.ts";
+import { bool, dict, float, int, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
-  DRIVEN_SECTIONS,
   KEEP_FIELDS,
   MAX_UNTRAINED_STEPS,
   OPTIMISER_FIELDS,
   PIPELINE_FIELDS,
   RESUME_MODE,
+  SHARED_SECTIONS,
   TASK_FIELDS,
-} from "./driven.ts";
-import { bool, dict, float, int, oneOf, str } from "./field.ts";
+} from "./local_and_tinker.ts";
 
 const RENDERED_HERE = {
   on: "refused",
@@ -138,6 +138,6 @@ export const TINKER_SECTIONS: Readonly<Record<string, string>> = {
   model: "Base model and LoRA",
   sampling: "Sampling (rllm.rollout.train and .val are the portable names)",
   rollout_engine: "Rollout engine",
-  ...DRIVEN_SECTIONS,
+  ...SHARED_SECTIONS,
   task: "The task; a section that only grpu has",
 };

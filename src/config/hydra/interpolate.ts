@@ -4,8 +4,8 @@
  */
 import { ConfigError } from "../../errors.ts";
 import { getAt, isTree, joinPath, MANDATORY, splitPath, type Tree, type Value } from "../yaml/tree.ts";
-import { pythonFloat } from "./parsed.ts";
-import { readWord } from "./value.ts";
+import { readWord } from "./parse_value.ts";
+import { pythonFloat } from "./parsed_value.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 

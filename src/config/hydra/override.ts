@@ -4,8 +4,8 @@
  */
 import { ConfigError } from "../../errors.ts";
 import type { Value } from "../yaml/tree.ts";
-import { Refusal } from "./parsed.ts";
-import { readValue } from "./value.ts";
+import { readValue } from "./parse_value.ts";
+import { Refusal } from "./parsed_value.ts";
 
 export interface Override {
   /** `set` needs the key to exist, `add` needs it not to, `force` is either, `delete` removes. */

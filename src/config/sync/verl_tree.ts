@@ -4,8 +4,8 @@
  */
 import type { Field, FieldType } from "../fields/field.ts";
 import { VERL_NOTES } from "../fields/verl.ts";
-import { readPlain } from "../yaml/plain.ts";
 import { readYaml } from "../yaml/read.ts";
+import { readPlain } from "../yaml/read_plain.ts";
 import { hasInterpolation, isTree, leaves, MANDATORY, type Tree, type Value } from "../yaml/tree.ts";
 
 /** Model engines (`model_engine`) of each published version that ships here, the default version first. */

@@ -3,8 +3,8 @@
  * layer wins. Each value remembers where it came from.
  */
 import type { Problem } from "../problem.ts";
-import { readPlain } from "./plain.ts";
 import { readYaml } from "./read.ts";
+import { readPlain } from "./read_plain.ts";
 import { getAt, isTree, joinPath, setAt, type Tree, type Value } from "./tree.ts";
 
 export const LEVEL = { native: 0, base: 1, backend: 2, file: 3, override: 4 } as const;

@@ -105,7 +105,7 @@ export const PIPELINE_FIELDS = {
 } as const;
 
 /** One line above each of these sections in the rendered YAML. */
-export const DRIVEN_SECTIONS = {
+export const SHARED_SECTIONS = {
   training: "Optimiser, schedule, checkpoints",
   data: "Rows, lengths and batch sizes; the same settings as rllm.data",
   pipeline: "The training step; a section that only grpu has",

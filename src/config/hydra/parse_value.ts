@@ -6,9 +6,9 @@
  */
 
 import type { Tree, Value } from "../yaml/tree.ts";
-import { callFunction } from "./function.ts";
+import { callFunction } from "./functions.ts";
 import { readTokens, type Token, type TokenType } from "./lexer.ts";
-import { Float, type Parsed, QUOTE_IT, Quoted, Refusal, readFloat, refuseSweep } from "./parsed.ts";
+import { Float, type Parsed, QUOTE_IT, Quoted, Refusal, readFloat, refuseSweep } from "./parsed_value.ts";
 
 /** @throws {Refusal} for everything that Hydra refuses, for sweeps, and for whole numbers beyond 2^53. */
 export function readValue(source: string): Value {

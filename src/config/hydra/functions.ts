@@ -8,7 +8,7 @@ import {
   Refusal,
   readFloat,
   refuseSweep,
-} from "./parsed.ts";
+} from "./parsed_value.ts";
 
 export interface Call {
   readonly args: readonly Parsed[];
