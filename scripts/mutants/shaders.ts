@@ -105,7 +105,7 @@ function statusOf(checkout: string, file: string): string {
 }
 
 function runTests(checkout: string, tests: readonly string[]): { status: number | null; output: string } {
-  const vitest = join(checkout, "node_modules", "vitest", "vitest.ts");
+  const vitest = join(checkout, "node_modules", "vitest", "vitest.mjs");
   const config = join("scripts", "mutants", "vitest.config.ts");
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
