@@ -12,13 +12,17 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nodeResolve } from "@rollup/plugin-node-resolve";
 import { rollup } from "@rollup/wasm-node";
 import { build as esbuild } from "esbuild";
+import type { ConsoleMessage } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { CHROMIUM, openChromium } from "./fixtures/chromium.ts";
 import { hasShared, sharedPath } from "./fixtures/shared.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -51,28 +55,10 @@ function run(command: string, args: readonly string[], cwd = dir): string {
   }
 }
 
-/** Trains on this machine: the model of `../shared`, a reward, and all that the command line writes. */
-const TRAINING = `
-import { LocalBackend, singleTurn, train } from "grpu";
-import { ConsoleLogger, FolderCheckpoints, jsonlFiles, ReportFile } from "grpu/node";
-
-const backend = await LocalBackend.open(process.argv[2]!, { lora: { rank: 4 } });
-const prompts = ["There was a small house.", "It was a cold day.", "Leo was very hungry.", "Ben had a red ball."];
-const tasks = prompts.map((instruction, i) => ({ id: \`story-\${i}\`, instruction, metadata: {} }));
-const { state } = await train({
-  backend,
-  tasks: { train: tasks, val: [] },
-  rollout: singleTurn("writer", (story) => story.length / 100),
-  settings: { data: { train_batch_size: 2 }, rollout: { n: 4, train: { max_tokens: 12 } }, trainer: { total_batches: 2 } },
-  loggers: [new ConsoleLogger(), ...jsonlFiles("out"), new ReportFile("out")],
-  checkpoints: new FolderCheckpoints("out"),
-});
-console.log(JSON.stringify({ steps: state.step }));
-backend.close();
-`;
-
-/** The README's block. */
-const PAGE = /```ts\n([\s\S]*?)```/.exec(readFileSync(join(ROOT, "README.md"), "utf8"))![1]!;
+/** The README's two programs, as they stand. */
+const [TRAINING, PAGE] = [
+  ...readFileSync(join(ROOT, "README.md"), "utf8").matchAll(/```ts\n([\s\S]*?)```/g),
+].map(([, program]) => program!) as [string, string];
 
 /** One name of each other door. */
 const DOORS = `
@@ -115,10 +101,10 @@ describe("declarations compile with every option of tsc --init, libraries checke
   });
 });
 
-test.skipIf(!hasShared)("a program of fifteen lines trains and leaves checkpoints, logs and a report", () => {
-  writeFileSync(join(dir, "training.mjs"), TRAINING.replace("process.argv[2]!", "process.argv[2]"));
-  const printed = run(process.execPath, ["training.mjs", sharedPath("models/stories260k")]);
-  expect(JSON.parse(printed)).toEqual({ steps: 2 });
+test.skipIf(!hasShared)("the training program trains and leaves checkpoints, logs and a report", () => {
+  const program = TRAINING.replace("DIR", sharedPath("models/stories260k")).replaceAll("OUT", "out");
+  writeFileSync(join(dir, "training.mjs"), program);
+  expect(run(process.execPath, ["training.mjs"])).toBe("trained 2 steps\n");
   expect(readdirSync(join(dir, "out"))).toEqual(
     expect.arrayContaining(["global_step_2", "metrics.jsonl", "report.html", "groups.jsonl"]),
   );
@@ -183,6 +169,34 @@ describe("a page", () => {
       expect(printed).toBe(run(process.execPath, ["page.mjs"]));
     },
   );
+
+  test.skipIf(!CHROMIUM)("esbuild: the bundle computes the same in headless Chromium", async () => {
+    await bundleWithEsbuild(out("chromium"));
+    const site = createServer((request, reply) => {
+      const file = join(out("chromium"), request.url!.slice(1));
+      const type = file.endsWith(".js") ? "text/javascript" : "text/html";
+      reply.setHeader("content-type", type);
+      reply.end(type === "text/html" ? "<!doctype html><title>page</title>" : readFileSync(file));
+    });
+    await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", resolve));
+    const browser = await openChromium();
+    try {
+      const page = await browser.newPage();
+      const printed = new Promise<ConsoleMessage>((resolve, reject) => {
+        page.on("console", resolve);
+        page.on("pageerror", reject);
+      });
+      // WebGPU is there for localhost, which is a secure context without a certificate.
+      await page.goto(`http://localhost:${(site.address() as AddressInfo).port}/`);
+      await page.addScriptTag({ url: "/page.js", type: "module" });
+      const { loss } = await (await printed).args()[0]!.jsonValue();
+      const [, onNode] = /loss: (-?[\d.]+)/.exec(run(process.execPath, ["page.mjs"]))!;
+      expect(loss).toBeCloseTo(Number(onNode), 5);
+    } finally {
+      await browser.close();
+      site.close();
+    }
+  });
 
   test("loads under 70 kB of JavaScript before its first kernel, none of it zod", async () => {
     const { metafile } = await bundleWithEsbuild(out("size"));

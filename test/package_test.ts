@@ -1,6 +1,9 @@
 /** The manifests agree: package.json, its lock file and deno.json. */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { importModules } from "../src/cli/run/modules.ts";
 
 const root = new URL("../", import.meta.url);
 const read = (name: string) => JSON.parse(readFileSync(new URL(name, root), "utf8"));
@@ -74,5 +77,22 @@ test("what package.json offers has a source", () => {
   for (const path of offered) {
     const source = path.replace(/^(\.\/)?dist\//, "src/").replace(/\.js$|\.d\.ts$/, ".ts");
     expect(existsSync(new URL(source, root)), `${path} from ${source}`).toBe(true);
+  }
+});
+
+test("a module given by --import has every door", async () => {
+  const dir = mkdtempSync(join(tmpdir(), "grpu-doors-"));
+  try {
+    const names = DOORS.map(([door]) => door.replace(".", "grpu"));
+    const file = join(dir, "doors.ts");
+    const imports = names.map((name, i) => `import * as door${i} from "${name}";`).join("\n");
+    const all = names.map((_, i) => `Object.keys(door${i}).length`).join(", ");
+    writeFileSync(
+      file,
+      `${imports}\nif ([${all}].some((count) => count < 3)) throw new Error("an empty door");\n`,
+    );
+    await importModules([file]);
+  } finally {
+    rmSync(dir, { recursive: true });
   }
 });

@@ -4,23 +4,12 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
-import { type Browser, chromium, type Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { CHROMIUM, openChromium } from "../fixtures/chromium.ts";
 import { F32, furthest, lossBatch, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(
-  existsSync,
-);
-if (!CHROMIUM && process.env.REQUIRE_GPU === "1") throw new Error("REQUIRE_GPU=1, and there is no Chromium");
-if (!CHROMIUM) console.warn("the engine's test in a page is skipped: no Chromium");
-
-const FLAGS = [
-  "--no-sandbox",
-  "--enable-unsafe-webgpu",
-  "--use-webgpu-adapter=swiftshader",
-  "--enable-unsafe-swiftshader",
-];
 
 const TYPES: Record<string, string> = { js: "text/javascript", html: "text/html" };
 
@@ -91,7 +80,7 @@ describe.skipIf(!CHROMIUM || !isNode)("in headless Chromium", () => {
   beforeAll(async () => {
     spawnSync(process.execPath, ["scripts/build.mjs"], { cwd: ROOT, stdio: "inherit" });
     server = await serve();
-    browser = await chromium.launch({ executablePath: CHROMIUM!, headless: true, args: FLAGS });
+    browser = await openChromium();
     page = await browser.newPage();
     await page.goto(`http://localhost:${(server.address() as AddressInfo).port}/`);
   });
