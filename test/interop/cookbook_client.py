@@ -1,4 +1,4 @@
-"""Runs the cookbook's minimal loops against a server and tells their metrics as JSON.
+"""Runs the cookbook's minimal loops against a server and prints their metrics as JSON.
 
 usage: cookbook_client.py BASE_URL MODEL_FOLDER LOG_FOLDER
 
@@ -61,7 +61,7 @@ def lines(path):
 
 
 supervised(5)
-# As if it had been killed before its end: the next run of the folder resumes at the last checkpoint.
+# As if the run had been killed: the next run in the folder resumes at the last checkpoint.
 kept = [row for row in lines(f"{LOGS}/sl/checkpoints.jsonl") if row["name"] != "final"]
 with open(f"{LOGS}/sl/checkpoints.jsonl", "w") as file:
     file.writelines(json.dumps(row) + "\n" for row in kept)

@@ -1,4 +1,4 @@
-/** The cookbook's minimal loops, as they are, against `grpu serve tinker`. */
+/** The cookbook's minimal loops, unchanged, against `grpu serve tinker`. */
 import { execFile } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -21,26 +21,26 @@ test.skipIf(!sdk || !hasShared)("sl_loop and rl_loop train, save and resume", as
   const env = { ...process.env, TINKER_API_KEY: "tml-test", TINKER_TELEMETRY: "0", HF_HUB_OFFLINE: "1" };
   const options = { env, maxBuffer: 2 ** 26, timeout: 500_000 };
   const { stdout } = await promisify(execFile)(sdk!.python!, [CLIENT, server.url, MODEL, logs], options);
-  const told = JSON.parse(stdout.trim().split("\n").at(-1)!);
+  const output = JSON.parse(stdout.trim().split("\n").at(-1)!);
   await rm(logs, { recursive: true });
   expect(await server.stop()).toBe(0);
 
-  const losses = told.sl.map((row: { train_mean_nll: number }) => row.train_mean_nll);
-  expect(told.sl.map((row: { step: number }) => row.step)).toEqual([0, 1, 2, 3, 4, 4, 5]);
+  const losses = output.sl.map((row: { train_mean_nll: number }) => row.train_mean_nll);
+  expect(output.sl.map((row: { step: number }) => row.step)).toEqual([0, 1, 2, 3, 4, 4, 5]);
   expect(losses[4]).toBeLessThan(losses[0] / 3);
-  // The resumed run takes the step that the first one took after its checkpoint.
+  // The resumed run repeats the step after the checkpoint.
   expect(losses[5]).toBeCloseTo(losses[4], 5);
   expect(losses[6]).toBeLessThan(losses[4]);
-  // Resumed at step 4, it saves that one again.
-  expect(told.sl_checkpoints.map(({ name }: { name: string }) => name)).toEqual([
+  // Resumed at step 4, the run saves that step again.
+  expect(output.sl_checkpoints.map(({ name }: { name: string }) => name)).toEqual([
     "000002",
     "000004",
     "000004",
     "final",
   ]);
 
-  const rewards = told.rl.map((row: Record<string, number>) => row["reward/total"]);
+  const rewards = output.rl.map((row: Record<string, number>) => row["reward/total"]);
   expect(rewards).toHaveLength(5);
   expect(rewards[4]).toBeGreaterThan(1.5 * rewards[0]);
-  expect(told.rl_checkpoints.at(-1).sampler_path).toMatch(/^tinker:\/\/.+\/sampler_weights\/final$/);
+  expect(output.rl_checkpoints.at(-1).sampler_path).toMatch(/^tinker:\/\/.+\/sampler_weights\/final$/);
 });

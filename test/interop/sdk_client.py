@@ -1,4 +1,4 @@
-"""Drives a server with the official SDK and tells what happened: one line of JSON for each scenario.
+"""Drives a server with the official SDK and prints one line of JSON per scenario.
 
 usage: sdk_client.py BASE_URL BASE_MODEL SCENARIO...
 """
@@ -24,7 +24,7 @@ ADAM = types.AdamParams(learning_rate=1e-3)
 
 
 def got(value):
-    """Newer SDKs hand out futures where older ones hand out clients."""
+    """Newer SDKs return futures where older ones return clients."""
     return value.result() if hasattr(value, "result") else value
 
 
@@ -60,7 +60,7 @@ def sft():
     client = trainer()
     ids = tokens(client.get_tokenizer())
     weights = np.linspace(-0.5, 1.5, len(ids) - 1)
-    told = client.forward([datum(ids, weights=weights)], "cross_entropy").result()
+    result = client.forward([datum(ids, weights=weights)], "cross_entropy").result()
     again = client.forward([datum(ids, weights=weights)], "cross_entropy").result()
     losses = []
     for _ in range(6):
@@ -71,11 +71,11 @@ def sft():
         step.result()
     return {
         "losses": losses,
-        "weighted": told.metrics["loss:sum"],
-        "by_hand": -float(np.dot(logprobs(told)[0], weights)),
-        "forward_repeats": logprobs(told)[0].tolist() == logprobs(again)[0].tolist(),
+        "weighted": result.metrics["loss:sum"],
+        "by_hand": -float(np.dot(logprobs(result)[0], weights)),
+        "forward_repeats": logprobs(result)[0].tolist() == logprobs(again)[0].tolist(),
         "lengths": [len(x) for x in logprobs(output.result())],
-        "metric_names": sorted(told.metrics),
+        "metric_names": sorted(result.metrics),
         "info": [client.get_info().is_lora, client.get_info().lora_rank, client.get_info().model_data.arch],
     }
 
@@ -118,7 +118,7 @@ def losses():
         found.append(
             {
                 "name": name,
-                "told": output.metrics["loss:sum"],
+                "service": output.metrics["loss:sum"],
                 "trained": trained.metrics["loss:sum"],
                 "by_hand": float(wanted),
                 "grad_norm": step.metrics["grad_norm"],
@@ -220,7 +220,7 @@ def sampling():
     text = tokenizer.decode(greedy.tokens)
     word = text.split()[2]
     by_text = sample(second, 1, max_tokens=12, temperature=0.0, stop=[word]).sequences[0]
-    told = second.sample(
+    result = second.sample(
         prompt=types.ModelInput.from_ints(ids),
         num_samples=1,
         sampling_params=types.SamplingParams(max_tokens=1),
@@ -238,10 +238,10 @@ def sampling():
         "by_id": [[int(t) for t in by_id.tokens], by_id.stop_reason],
         "word": word,
         "by_text": [tokenizer.decode(by_text.tokens), by_text.stop_reason],
-        "prompt_first": told.prompt_logprobs[0],
-        "prompt_logprobs": told.prompt_logprobs[1:],
+        "prompt_first": result.prompt_logprobs[0],
+        "prompt_logprobs": result.prompt_logprobs[1:],
         "trainer_logprobs": numbers(logprobs(trained)[0]),
-        "topk": [[list(map(float, pair)) for pair in row] if row else None for row in told.topk_prompt_logprobs],
+        "topk": [[list(map(float, pair)) for pair in row] if row else None for row in result.topk_prompt_logprobs],
         "old_before": first_scores[1:],
         "old_after": first.compute_logprobs(types.ModelInput.from_ints(ids)).result()[1:],
         "tokenizer_size": len(first.get_tokenizer()),
@@ -255,20 +255,20 @@ def named_sampler():
     client.forward_backward(data, "cross_entropy")
     client.optim_step(ADAM).result()
     path = client.save_weights_for_sampler("named").result().path
-    told = numbers(logprobs(client.forward(data, "cross_entropy").result())[0])
+    result = numbers(logprobs(client.forward(data, "cross_entropy").result())[0])
     sampler = got(service().create_sampling_client(model_path=path))
     base = got(service().create_sampling_client(base_model=MODEL))
     row = types.ModelInput.from_ints(ids)
     return {
         "path": path,
-        "trainer": told,
+        "trainer": result,
         "sampler": sampler.compute_logprobs(row).result()[1:],
         "base": base.compute_logprobs(row).result()[1:],
     }
 
 
 def grpo():
-    """The words of one sample in two are rewarded for a letter: the share of that letter grows."""
+    """Samples are rewarded for a letter: the share of that letter grows."""
     client = trainer(rank=16)
     tokenizer = client.get_tokenizer()
     ids = tokens(tokenizer, "Once upon a time")
@@ -302,11 +302,11 @@ def chunks():
     data = [datum(ids, weights=np.full(3, (i % 7) / 7)) for i in range(1100)]
     output = client.forward_backward(data, "cross_entropy").result()
     by_hand = -sum(float(np.dot(lp, d.loss_fn_inputs["weights"].data)) for lp, d in zip(logprobs(output), data))
-    return {"count": len(output.loss_fn_outputs), "told": output.metrics["loss:sum"], "by_hand": by_hand}
+    return {"count": len(output.loss_fn_outputs), "service": output.metrics["loss:sum"], "by_hand": by_hand}
 
 
 def side_by_side():
-    """Two clients of one session, of different ranks, in turns."""
+    """Two clients of one session with different ranks, alternating."""
     client = service()
     small, large = trainer(2, 1, client), trainer(32, 2, client)
     ids = tokens(small.get_tokenizer())

@@ -9,12 +9,12 @@ import { type Server, startServer } from "./server.ts";
 
 const MODEL = sharedPath("models/stories260k");
 const CLIENT = fileURLToPath(new URL("sdk_client.py", import.meta.url));
-/** Between sampler and trainer, and between one way to the same number and another. */
+/** Tolerance between sampler and trainer, and between two computations of one number. */
 const GAP = 1e-4;
 
-// biome-ignore lint/suspicious/noExplicitAny: what a Python program says of itself
-type Told = any;
-const told = new Map<string, { ok?: Told; error?: string }>();
+// biome-ignore lint/suspicious/noExplicitAny: the JSON output of a Python program
+type Output = any;
+const outputs = new Map<string, { ok?: Output; error?: string }>();
 
 describe.each([...inject("sdks")])("$name", (sdk) => {
   let server: Server;
@@ -24,17 +24,17 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     if (!isReady) return;
     server = await startServer(["--model", MODEL]);
     for (const { scenario, ...result } of await drive(sdk, server.url))
-      told.set(`${sdk.name} ${scenario}`, result);
+      outputs.set(`${sdk.name} ${scenario}`, result);
   });
   afterAll(async () => {
     if (server) expect(await server.stop()).toBe(0);
   });
 
-  /** A test of what one scenario told. */
-  function scenario(name: string, title: string, check: (of: Told) => void): void {
+  /** A test of one scenario's output. */
+  function scenario(name: string, title: string, check: (of: Output) => void): void {
     const isOff = !isReady || (name === "custom" && !sdk.hasTorch);
     test.skipIf(isOff)(title, () => {
-      const result = told.get(`${sdk.name} ${name}`);
+      const result = outputs.get(`${sdk.name} ${name}`);
       if (!result?.ok) expect.fail(result?.error ?? "the scenario did not run");
       check(result.ok);
     });
@@ -53,14 +53,14 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     },
   );
 
-  scenario("losses", "the five losses are the published sums", ({ losses }) => {
+  scenario("losses", "the five losses equal the published sums", ({ losses }) => {
     expect(losses).toHaveLength(6);
-    for (const { name, told: value, trained, by_hand, grad_norm } of losses) {
+    for (const { name, service: value, trained, by_hand, grad_norm } of losses) {
       expect(value, name).toBeCloseTo(by_hand, 6);
       expect(trained, name).toBe(value);
       expect(grad_norm, name).toBeGreaterThan(0);
     }
-    expect(losses[1].told).not.toBeCloseTo(losses[2].told, 2);
+    expect(losses[1].service).not.toBeCloseTo(losses[2].service, 2);
   });
 
   scenario(
@@ -76,7 +76,7 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     },
   );
 
-  scenario("resume", "a resumed run ends as the uninterrupted one", (of) => {
+  scenario("resume", "a resumed run ends like the uninterrupted one", (of) => {
     expect(of.path).toMatch(/^tinker:\/\/.+:train:0\/weights\/half$/);
     expect(of.at_start).toEqual(of.half);
     expect(of.fresh_start).toEqual(of.half);
@@ -98,7 +98,7 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     expect(of.by_text[1]).toBe("stop");
   });
 
-  scenario("sampling", "a sampler keeps its weights while training goes on", (of) => {
+  scenario("sampling", "a sampler keeps its weights while training continues", (of) => {
     expect(of.old_after).toEqual(of.old_before);
     expect(worstGap(of.old_after, of.prompt_logprobs)).toBeGreaterThan(0.1);
   });
@@ -114,23 +114,19 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     }
   });
 
-  scenario(
-    "named_sampler",
-    "weights saved for sampling are the trainer's, and not the base model's",
-    (of) => {
-      expect(of.path).toMatch(/sampler_weights\/named$/);
-      expect(worstGap(of.sampler, of.trainer)).toBeLessThan(GAP);
-      expect(worstGap(of.base, of.trainer)).toBeGreaterThan(0.01);
-    },
-  );
+  scenario("named_sampler", "weights saved for sampling are the trainer's, not the base model's", (of) => {
+    expect(of.path).toMatch(/sampler_weights\/named$/);
+    expect(worstGap(of.sampler, of.trainer)).toBeLessThan(GAP);
+    expect(worstGap(of.base, of.trainer)).toBeGreaterThan(0.01);
+  });
 
   scenario("grpo", "policy gradients with importance sampling raise the reward", ({ rewards }) => {
     expect(rewards.at(-1)).toBeGreaterThan(3 * rewards[0]);
   });
 
-  scenario("chunks", "a batch of several requests comes back whole", (of) => {
+  scenario("chunks", "a batch in several requests returns complete", (of) => {
     expect(of.count).toBe(1100);
-    expect(of.told).toBeCloseTo(of.by_hand, 3);
+    expect(of.service).toBeCloseTo(of.by_hand, 3);
   });
 
   scenario("side_by_side", "adapters of different ranks train side by side", ({ small, large }) => {
@@ -150,7 +146,7 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     expect(of.runs).toContain(of.run);
     expect(of.run_rank).toBe(4);
     expect(of.after_delete).toEqual([`tinker://${of.run}/sampler_weights/served`]);
-    // Newer SDKs have no call for it.
+    // Newer SDKs have no method for it.
     if (of.archive) {
       const { rank, ...files } = of.archive;
       expect(Object.keys(files)).toEqual(["adapter_config.json", "adapter_model.safetensors"]);
@@ -158,28 +154,24 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     }
   });
 
-  scenario(
-    "mistakes",
-    "what is wrong with a request is told as the user's fault, and the server goes on",
-    (of) => {
-      const { alive, other_model, no_checkpoint, ...failed } = of;
-      for (const [name, failure] of Object.entries<Told>(failed)) {
-        expect(failure, name).toMatchObject({
-          type: "RequestFailedError",
-          category: expect.stringMatching(/user/i),
-        });
-        expect(failure.text, name).toContain("Cannot ");
-      }
-      expect(failed.step_after_failure.text).toContain("the gradient is cleared");
-      expect(failed.bad_name.text).toContain("../escape");
-      expect(other_model.text).toContain("this server has another one");
-      expect(no_checkpoint.text).toContain("Cannot find the checkpoint");
-      expect(alive).toBeGreaterThan(0);
-    },
-  );
+  scenario("mistakes", "invalid requests fail in the category user, and the server continues", (of) => {
+    const { alive, other_model, no_checkpoint, ...failed } = of;
+    for (const [name, failure] of Object.entries<Output>(failed)) {
+      expect(failure, name).toMatchObject({
+        type: "RequestFailedError",
+        category: expect.stringMatching(/user/i),
+      });
+      expect(failure.text, name).toContain("Cannot ");
+    }
+    expect(failed.step_after_failure.text).toContain("the gradient is cleared");
+    expect(failed.bad_name.text).toContain("../escape");
+    expect(other_model.text).toContain("this server has another one");
+    expect(no_checkpoint.text).toContain("Cannot find the checkpoint");
+    expect(alive).toBeGreaterThan(0);
+  });
 });
 
-async function drive(sdk: Sdk, url: string): Promise<{ scenario: string; ok?: Told; error?: string }[]> {
+async function drive(sdk: Sdk, url: string): Promise<{ scenario: string; ok?: Output; error?: string }[]> {
   const scenarios = [
     "sft",
     "losses",

@@ -1,4 +1,4 @@
-/** Installs the SDKs that the tests drive the server with, each in an environment of its own under .cache/interop. */
+/** Installs the SDKs of the tests, each in a separate environment under .cache/interop. */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
@@ -10,7 +10,7 @@ export interface Sdk {
   /** `tinker 0.25.0`. */
   readonly name: string;
   readonly python?: string;
-  /** Why there is none. */
+  /** Why it could not be installed. */
   readonly missing?: string;
   readonly hasTorch: boolean;
   readonly hasCookbook: boolean;
@@ -25,7 +25,7 @@ declare module "vitest" {
 const run = promisify(execFile);
 const CACHE = fileURLToPath(new URL("../../.cache/interop", import.meta.url));
 
-/** The oldest release whose wire is the one of today, and whatever is newest. */
+/** The oldest release with today's protocol, and the newest release. */
 const WANTED = [
   { folder: "oldest", packages: ["tinker==0.25.0"], upgrade: false, cookbook: false },
   { folder: "newest", packages: ["tinker"], upgrade: true, cookbook: true },
@@ -56,7 +56,7 @@ async function install(of: (typeof WANTED)[number]): Promise<Sdk> {
       "import sys; assert sys.version_info >= (3, 11), 'the SDK needs Python 3.11'",
     ]);
     await mkdir(CACHE, { recursive: true });
-    // A PyTorch that the machine has serves: its own copy would be large.
+    // The machine's PyTorch is used: another copy would be large.
     await run("python3", ["-m", "venv", "--system-site-packages", folder]);
   }
   const pip = (packages: readonly string[]) =>

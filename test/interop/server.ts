@@ -1,4 +1,4 @@
-/** A server as a user starts it: a process of its own, on a port of its own. */
+/** A server as a user starts it: a separate process on a free port. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -13,7 +13,7 @@ export interface Server {
 
 const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
 
-/** @param args behind `grpu serve tinker --port 0`. */
+/** @param args after `grpu serve tinker --port 0` */
 export async function startServer(args: readonly string[]): Promise<Server> {
   const root = await mkdtemp(join(tmpdir(), "grpu-serve-"));
   const places = args.includes("--checkpoints") ? [] : ["--checkpoints", root];

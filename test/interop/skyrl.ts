@@ -1,4 +1,4 @@
-/** SkyRL's server of Tinker's protocol, on the CPU: installed under .cache/interop where Python and PyTorch are there. */
+/** SkyRL's server of Tinker's protocol, on the CPU. Installed under .cache/interop if Python and PyTorch exist. */
 import { execFile, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -8,24 +8,24 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-/** With an SDK whose types it can read. */
+/** With an SDK whose types it supports. */
 const PACKAGES = ["skyrl[tinker,jax]==0.3.0", "tinker==0.24.1"];
 const FOLDER = fileURLToPath(new URL("../../.cache/interop/skyrl", import.meta.url));
 const INSTALL_MS = 15 * 60_000;
 const START_MS = 3 * 60_000;
 
 export interface SkyRl {
-  /** A folder with a program `uv`: the server wants to be its child, and starts its engine through it. */
+  /** A folder with a program `uv`: the server must be its child, and starts its engine through it. */
   readonly shim: string;
 }
 
 const run = promisify(execFile);
 
-/** @returns why there is none, where it cannot be had. */
+/** @returns the reason if it cannot be installed. */
 export async function installSkyRl(): Promise<SkyRl | string> {
   const python = `${FOLDER}/bin/python`;
   try {
-    // Its requirements would bring a PyTorch of their own, of gigabytes.
+    // Its requirements would install another PyTorch of gigabytes.
     await run("python3", [
       "-c",
       "import sys, torch; assert sys.version_info >= (3, 11), 'it needs Python 3.11'",
@@ -48,7 +48,7 @@ export async function installSkyRl(): Promise<SkyRl | string> {
   return { shim };
 }
 
-/** Its requests hold a TypedDict of `typing`, which pydantic refuses below Python 3.12: there it is another module's. */
+/** Its requests use `typing.TypedDict`, which pydantic refuses below Python 3.12; `typing_extensions` replaces it there. */
 async function mendTypedDict(python: string): Promise<void> {
   const { stdout } = await run(python, ["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
   const text =
@@ -76,7 +76,7 @@ export async function startSkyRl({ shim }: SkyRl, model: string): Promise<SkyRlS
     HF_HUB_OFFLINE: "1",
     JAX_PLATFORMS: "cpu",
   };
-  // In a group of its own, with the engine that it starts.
+  // In a separate process group, with the engine that it starts.
   const child = spawn(`${shim}/uv`, args, { env, cwd: root, detached: true });
   let said = "";
   for (const stream of [child.stdout, child.stderr])
@@ -88,7 +88,7 @@ export async function startSkyRl({ shim }: SkyRl, model: string): Promise<SkyRlS
     try {
       process.kill(-(child.pid as number), "SIGKILL");
     } catch {
-      // It has ended.
+      // It has already ended.
     }
     await rm(root, { recursive: true, force: true });
   };

@@ -1,4 +1,4 @@
-/** Our client on a server that is not ours: SkyRL's, with JAX on the CPU. */
+/** Our client against SkyRL's server, with JAX on the CPU. */
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,10 +8,10 @@ import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { installSkyRl, startSkyRl } from "./skyrl.ts";
 
 const MODEL = sharedPath("models/stories260k");
-const skyrl = hasShared ? await installSkyRl() : "there is no model for it to serve";
+const skyrl = hasShared ? await installSkyRl() : "there is no model to serve";
 if (typeof skyrl === "string") console.warn(`SKIPPED: SkyRL's server: ${skyrl}`);
 
-test.skipIf(typeof skyrl === "string")("trains, validates, saves and goes on there", async () => {
+test.skipIf(typeof skyrl === "string")("trains, validates, saves and resumes there", async () => {
   const server = await startSkyRl(skyrl as Exclude<typeof skyrl, string>, MODEL);
   const root = await mkdtemp(join(tmpdir(), "grpu-skyrl-run-"));
   const env = { TINKER_BASE_URL: server.url, TINKER_API_KEY: "tml-test" };
@@ -40,7 +40,7 @@ test.skipIf(typeof skyrl === "string")("trains, validates, saves and goes on the
   const steps = records.filter(({ phase }) => phase === "train");
   expect(steps.map(({ step }) => step)).toEqual([1, 2, 3]);
   for (const step of steps) {
-    // Sampler and trainer there are two programs of one model.
+    // SkyRL's sampler and trainer are two programs of one model.
     expect(Math.abs(step["optim/kl_sample_train_v1"])).toBeLessThan(0.1);
     expect(step["response_length/mean"]).toBeGreaterThan(1);
   }

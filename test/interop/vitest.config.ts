@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-/** Apart from the other tests: they need Python, and the SDKs from its registry. */
+/** Separate from the other tests, because these need Python and install the SDKs. */
 export default defineConfig({
   test: {
     include: ["test/interop/*_test.ts"],
