@@ -1,8 +1,8 @@
-/** A command as plain data: the front that drives it (commander today) is one small file beside this one. */
+/** A command as plain data. One small file, front.ts, drives commands with commander; another library needs no other change. */
 
 import type { Screen } from "../log/terminal.ts";
 
-/** The outside world, as a command sees it: `err` takes everything for people. Tests pass their own. */
+/** The process as a command sees it: `err` takes everything for people. Tests pass their own. */
 export interface Io extends Screen {
   /** Machine-readable output and nothing else. Adds no newline. */
   out(text: string): void;

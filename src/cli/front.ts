@@ -40,7 +40,7 @@ export async function runProgram(program: Program, argv: readonly string[], io: 
   }
 }
 
-/** The signal's own reason, as it is or as a client of the runtime words it. Any other error is reported, whenever it comes. */
+/** True for the signal's reason and for the AbortError that a client of the runtime makes of it. Other errors are reported. */
 function isInterruption(error: unknown, { aborted, reason }: AbortSignal): boolean {
   if (!aborted) return false;
   const { name, cause } = error as Partial<Error>;
@@ -149,7 +149,7 @@ function exitsText(): string {
 
 const OUR_ERRORS = [ConfigError, ShaderError, UnsupportedError, RemoteError];
 
-/** One message. An error that is not ours is a fault of grpu or of a user's module: it says where to look. */
+/** One message. An error of another class is a fault of grpu or of a user's module, so it mentions the stack. */
 function explain(error: unknown, { name, io }: { name: string; io: Io }): string {
   if (!(error instanceof Error)) return `${name}: ${String(error)}\n`;
   if (io.env.GRPU_DEBUG) return `${name}: ${error.stack}\n`;

@@ -1,4 +1,4 @@
-/** Episodes that wait on disk until they are trained on. */
+/** Keeps episodes on disk until they are trained on. */
 
 import { nodeModule } from "../node_module.ts";
 import { FolderLock } from "./folder/lock.ts";
@@ -30,14 +30,14 @@ export class EpisodeStore<T> {
     this.held.add(number);
   }
 
-  /** What was put, which is then no longer there. */
+  /** Returns and removes what was put. */
   async take(number: number): Promise<T[]> {
     const text = await readFile(this.file(number), "utf8");
     await this.drop(number);
     return JSON.parse(text, showSpecial);
   }
 
-  /** Removes what nobody took, and leaves the folder to others. */
+  /** Removes what was not taken, and releases the folder. */
   async clear(): Promise<void> {
     for (const number of this.held) await this.drop(number);
     const lock = await this.lock?.catch(() => undefined);
@@ -49,7 +49,7 @@ export class EpisodeStore<T> {
     makeFolders(this.dir, { act: "keep episodes on disk" });
     const advice = `Give each run a folder of its own with ${SETTING}=DIR.`;
     const lock = await FolderLock.take(this.dir, { advice, setting: SETTING });
-    // What a run left that was killed.
+    // Files of a run that was killed.
     for (const name of await namesIn(this.dir))
       if (FILE.test(name)) await rm(`${this.dir}/${name}`, { force: true });
     return lock;

@@ -25,7 +25,7 @@ export function duration(seconds: number): string {
   return hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
-/** `label` and a text beside it, folded at spaces to the terminal's width. */
+/** `label`, then a text in a column of its own, folded at spaces to the terminal's width. */
 export function labelled(label: string, text: string, columns: number): string {
   const margin = label.padEnd(8);
   const lines: string[] = [];

@@ -19,16 +19,16 @@ export interface LogRecord {
 
 /** Receives every record of a run. Loggers that keep files also rewind them when a run resumes. */
 export interface Logger {
-  /** Tells it from the run's other loggers in a checkpoint. Default: its place in the list. */
+  /** Identifies the logger in a checkpoint. Default: its index in the list. */
   readonly name?: string | undefined;
   log(record: LogRecord): void | Promise<void>;
   /** How many attempts of a validation have ended. */
   progress?(done: number, total: number): void;
   /** The scores of a validation that was stopped, over the attempts that had ended. */
   partial?(record: LogRecord): void;
-  /** Something the person should know, said once in a run. */
+  /** A warning for the user, at most once in a run. */
   readonly warn?: ((message: string) => void) | undefined;
-  /** What to keep in a checkpoint, so that a resumed run's log goes on from there. */
+  /** The log's position, saved in a checkpoint so that a resumed run's log continues from it. */
   readonly position?: (() => Promise<number>) | undefined;
   /** Drops everything that was logged after `position`. */
   readonly rewind?: ((position: number) => Promise<void>) | undefined;

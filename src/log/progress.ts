@@ -1,4 +1,4 @@
-/** How far a long piece of work is: a line that is redrawn on a terminal, a line now and then elsewhere. */
+/** Progress of a long task: one line that is redrawn on a terminal, a line every ten seconds elsewhere. */
 
 import { duration, shortNumber } from "./format.ts";
 import type { Screen } from "./terminal.ts";

@@ -47,7 +47,7 @@ export interface RunFacts {
   readonly total_steps: number;
   /** ISO 8601. */
   readonly started: string;
-  /** Absent while the run goes on, and after a crash. */
+  /** Absent while the run is in progress, and after a crash. */
   readonly ended?: string;
   readonly complete?: boolean;
 }

@@ -1,4 +1,4 @@
-/** The terminal: what is known of it, and text that must not steer it (prompts, samples, keys of a file, others' errors). */
+/** The terminal's properties, and text made safe for it: prompts, samples, keys and foreign errors may hold control characters. */
 
 /** Where lines for people go. */
 export interface Screen {
@@ -27,13 +27,13 @@ export function processScreen(): Screen {
   };
 }
 
-/** How this program paints: bold, dim, green, cyan and their end. */
+/** Colors that this program prints: bold, dim, green, cyan, reset. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters
 const OWN_COLOR = /\x1b\[(?:0|1|2|32|36)m/;
-/** How it redraws its line; nowhere but where a write begins. */
+/** Its redraw of a line, only at the start of a write. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters
 const OWN_REDRAW = /^\r\x1b\[2K/;
-/** Controls but for tab and line ends (with a carriage return before them), and marks that reorder what is read. */
+/** Control characters except tab, LF and CRLF, and marks that reorder text. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it is about control characters
 const UNSAFE = /\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g;
 

@@ -34,7 +34,7 @@ export const HTTP_OPTIONS: readonly Option[] = [
   },
 ];
 
-/** @throws {ConfigError} for what is no host's name. */
+/** @throws {ConfigError} for an invalid host name. */
 export function allowedHosts(options: Input["options"]): string[] {
   return listOf(options.allowHost).map((name) => {
     if (isHostName(name)) return name.toLowerCase();

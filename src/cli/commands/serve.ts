@@ -78,10 +78,10 @@ async function serveTinker({ options }: Input, io: Io): Promise<number> {
   });
 }
 
-/** How long answers on their way get when the server stops, ms. */
+/** Time for answers in flight when the server stops, ms. */
 const LAST_ANSWERS_MS = 100;
 
-/** Serves until the signal, then keeps what is unsaved. @returns the exit status */
+/** Serves until the signal, then saves unsaved training. @returns the exit status */
 export async function serveUntilStopped(
   service: TinkerService,
   io: Io,

@@ -1,4 +1,4 @@
-/** The key that clients of a server send: where it comes from, and how it is shown without being told. */
+/** The key that clients of a server send: where it comes from, and how to show it without revealing it. */
 import type { Stats } from "node:fs";
 import { ConfigError, fileError } from "../../errors.ts";
 import { isLoopback } from "../../http/origin.ts";
@@ -19,17 +19,17 @@ export const KEY_OPTIONS: readonly Option[] = [
 ];
 
 export interface ServerKey {
-  /** Absent: nothing is asked. */
+  /** Absent: the server asks for none. */
   readonly value: string | undefined;
-  /** As a shell on this machine can say it; the key itself only where it has just been made. */
+  /** A shell expression for the key; the key itself only right after it was created. */
   readonly shown: string;
 }
 
-/** What the SDK takes for a key: it refuses others before it sends them. */
+/** A key that the SDK accepts: it refuses keys of another form before it sends them. */
 const ANY_KEY = "tml-local";
 const KEY = /^tml-[\x21-\x7e]{1,508}$/;
 
-/** @throws ConfigError where a key is needed and missing, or is none that the SDK would send. */
+/** @throws ConfigError if a key is needed and missing, or if the SDK would not send it. */
 export async function serverKey(options: Input["options"], io: Io): Promise<ServerKey> {
   const host = String(options.host);
   const key = await findKey(options, io);

@@ -1,4 +1,4 @@
-/** What `grpu train` does: opens the parts, trains, writes the report, says what to do next. */
+/** `grpu train`: opens the parts, trains, writes the report, prints what to do next. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
@@ -102,7 +102,7 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
 
 const LOGGERS = ["console", "jsonl", "report", "tensorboard", "wandb"];
 
-/** Before a folder is touched or a device opened. */
+/** Called before a folder is touched or a device opened. */
 function checkLoggers(config: Tree, io: Io): void {
   const names = setting(config, "rllm.trainer.logger");
   if (names.includes("wandb") && !loggers.has("wandb")) checkWandb(io.env);
@@ -162,7 +162,7 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
   const say = (label: string, text: string) => io.err(labelled(label, text, width));
   const counts = `${tasks.train.length} training, ${tasks.val.length} held out`;
   say("task", `${environment.name}: ${environment.describe} (${counts})`);
-  // A service does not tell how many.
+  // A service does not report the number.
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
   say("device", device);
@@ -180,7 +180,7 @@ function describeRun({ environment, config }: Session, device: string): string {
   return `${environment.describe}; ${model}; ${device}`;
 }
 
-/** What the run's files hold, read in bounded memory however long it was. */
+/** The run's files, read in bounded memory whatever their length. */
 function readRun(dir: string): RunData {
   const [run] = openRuns([dir]);
   run!.poll();

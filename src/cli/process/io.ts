@@ -12,7 +12,7 @@ export function processIo(): Io {
     if (error.code === "EPIPE") process.exit(0);
     throw error;
   });
-  // Nobody reads the messages any more; the work goes on.
+  // The reader of the messages is gone; the work continues.
   stderr.on("error", () => {});
   const screen = processScreen();
   const io: Io = {

@@ -19,7 +19,7 @@ export interface OpenedTrainer {
 }
 
 /**
- * @param options.checkpoint folder of the weights to go on from; the local backend takes its shape.
+ * @param options.checkpoint folder of the weights to continue from; the local backend takes its shape.
  * @throws {ConfigError} for settings that the backend, or the checkpoint, cannot open with.
  */
 export async function openBackend(

@@ -7,11 +7,11 @@ import { damageOf } from "../../log/checkpoint/seal.ts";
 import { isRunFolder } from "../../log/page/run_folder.ts";
 import type { Io } from "../command.ts";
 
-/** Files of weights: what is sampled. An optimiser's files may be gone, and a text may have been edited. */
+/** Files that sampling reads. An optimiser's files may be gone, and texts may have been edited. */
 const WEIGHTS = /^(model|adapter_model).*\.safetensors$/;
 
 /**
- * `dir`, or the latest step of the run in it; which one is said on standard error.
+ * `dir`, or the latest step of the run in it, which is printed on standard error.
  * @throws {ConfigError} for a run without a checkpoint, and for weights that are not those that were written.
  */
 export async function checkpointDir(dir: string, io: Io): Promise<string> {

@@ -46,7 +46,7 @@ function adapterSettings({ rank, alpha, targets }: LoraConfig): Fixed[] {
   ];
 }
 
-/** True for all of the group, false for none of it. */
+/** True for the whole group, false for none of it, undefined for a part. */
 function wholly(targets: readonly string[], group: readonly string[]): boolean | undefined {
   const count = group.filter((name) => targets.includes(name)).length;
   return count === group.length ? true : count === 0 ? false : undefined;

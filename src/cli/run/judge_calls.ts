@@ -1,4 +1,4 @@
-/** What the two ends of a judging thread say to each other. */
+/** The messages between this process and its judging thread. */
 
 /** A function that a module registered. `environment` is the reward of an environment of its own. */
 export interface Judge {

@@ -21,7 +21,7 @@ export interface OpenedBackend {
 }
 
 export interface OpenOptions {
-  /** Folder of weights to go on from: they say what is opened, and the configuration may not say otherwise. */
+  /** Folder of weights to continue from. They fix what is opened; the configuration must not contradict them. */
   readonly checkpoint?: string | undefined;
   /** False to sample and score only, which needs neither an optimiser's files nor its memory. Default true. */
   readonly isTrained?: boolean;

@@ -3,9 +3,9 @@ import type { Logger } from "../../log/logger.ts";
 
 /** The folder, as far as its loggers are concerned. */
 export interface LoggedPlace {
-  /** The run goes on with what is in the folder. */
+  /** The run continues the one in the folder. */
   readonly isContinued: boolean;
-  /** The run only adds a validation to what is in the folder. */
+  /** The run only adds a validation to the one in the folder. */
   readonly isAddition: boolean;
   /** @throws {RemoteError} when the folder is no longer this process's. */
   write(): Promise<void>;

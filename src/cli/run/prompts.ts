@@ -1,4 +1,4 @@
-/** Prompts that are too long for the model or the settings, said before anything starts. */
+/** Prompts that are too long for the model or the settings, reported before anything starts. */
 
 import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";

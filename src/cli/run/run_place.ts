@@ -37,9 +37,9 @@ export class RunPlace {
   private readonly lock: FolderLock;
   /** Folders above the run's that were made for it, the innermost first. */
   private readonly madeAbove: readonly string[];
-  /** Whether the run goes on with what is in the folder. */
+  /** Whether the run continues the one in the folder. */
   private isContinued = false;
-  /** Whether the run only adds a validation to what is in the folder. */
+  /** Whether the run only adds a validation to the one in the folder. */
   private isAddition = false;
   /** Where the run is that was in the folder before this one. */
   private earlier: string | undefined;
@@ -103,7 +103,7 @@ export class RunPlace {
     this.io.err(`Continuing from ${this.isContinued ? basename(from.dir) : from.dir}\n`);
   }
 
-  /** Takes the configuration as the checkpoint settles it, and says what differs from the run that is continued. */
+  /** Takes the configuration with the checkpoint's shape, and warns about differences from the run that is continued. */
   use({ config, added }: Pick<Session, "config" | "added">): void {
     this.config = config;
     this.added = added;

@@ -24,7 +24,7 @@ export function openRuns(dirs: readonly string[]): RunFolder[] {
   return dirs.map((dir, i) => new RunFolder(dir, { settingsOf, name: names[i] }));
 }
 
-/** The shortest ends of the paths that tell them apart. */
+/** The shortest unique ends of the paths. */
 export function runNames(dirs: readonly string[]): string[] {
   const short = dirs.map((dir) => basename(resolve(dir)));
   if (new Set(short).size === dirs.length) return short;

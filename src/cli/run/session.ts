@@ -50,7 +50,7 @@ export interface SessionOptions {
 
 /**
  * Loads everything that a run reads before it opens a device.
- * @throws {ConfigError} that says which file, key or row to mend.
+ * @throws {ConfigError} that names the file, key or row to correct.
  */
 export async function openSession(
   { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,

@@ -1,4 +1,4 @@
-/** What the configuration says of a task: how it is rolled out and what judges it. */
+/** The settings of a task: how it is rolled out and what judges it. */
 import { setting } from "../../config/schema.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { RolloutSettings } from "../../task/choose.ts";

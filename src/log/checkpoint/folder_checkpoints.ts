@@ -1,7 +1,7 @@
 /**
  * Checkpoints as folders on disk, under rLLM's names: `global_step_<N>/` and `latest_checkpointed_iteration.txt`;
  * `best_checkpoint.json` names the best one. A folder is written under a temporary name, flushed to the disk and
- * renamed, so one that has its name was whole; its list of checksums tells whether it still is.
+ * renamed, so a folder with its final name was complete; its list of checksums shows whether it still is.
  */
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
@@ -14,9 +14,9 @@ export interface FolderCheckpointsOptions {
   /** `auto` (the default): the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
   readonly resumeMode?: "auto" | "disable" | "resume_path";
   readonly resumeFrom?: string | undefined;
-  /** Checkpoints kept, the newest; all if absent. The best one is kept besides. */
+  /** Number of newest checkpoints to keep; all if absent. The best one is kept in addition. */
   readonly keep?: number | undefined;
-  /** Told of every checkpoint that cannot be used, and why. */
+  /** Called for every checkpoint that cannot be used, with the reason. */
   readonly onSkip?: (message: string) => void;
   /** Called before anything in the folder changes; what it throws leaves the folder as it is. */
   readonly beforeWrite?: () => Promise<void>;
@@ -24,7 +24,7 @@ export interface FolderCheckpointsOptions {
 
 /** What `best_checkpoint.json` holds. */
 export interface BestCheckpoint extends Best {
-  /** Name of the folder, beside the file. */
+  /** Name of the folder, in the folder of this file. */
   readonly checkpoint: string;
 }
 
@@ -44,7 +44,7 @@ const NAME = /^(global|warmup)_step_(\d+)$/;
 export class FolderCheckpoints<State> implements CheckpointStore<State> {
   readonly dir: string;
   private readonly options: FolderCheckpointsOptions;
-  /** What `find` answered, until there is something newer. */
+  /** The answer of `find`, until a newer checkpoint is saved. */
   private found?: Promise<Checkpoint<State> | undefined> | undefined;
 
   constructor(dir: string, options: FolderCheckpointsOptions = {}) {
@@ -63,12 +63,12 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       await it.write(temporary);
       await writeFile(join(temporary, STATE_FILE), JSON.stringify(it.state));
       await sealFolder(temporary);
-      // Writing took a while, in which the folder may have become another process's.
+      // Another process may have taken the folder during the write.
       await this.options.beforeWrite?.();
       await discard(target);
       await rename(temporary, target);
       if (it.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...it.best })}\n`);
-      // Last: a crash before it resumes from the checkpoint before, and makes this one again.
+      // Last: after a crash before this line, the run resumes from the previous checkpoint and makes this one again.
       const step = NAME.exec(name);
       if (step?.[1] === "global") await this.point(TRACKER_FILE, `${step[2]}\n`);
     } catch (error) {
@@ -181,7 +181,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   }
 }
 
-/** A backend may have put the system's error into words of its own. */
+/** A backend may have wrapped the system's error in its own message. */
 function isDiskFull(error: unknown): boolean {
   const { code, cause, message } = error as NodeJS.ErrnoException;
   const isFull = code === "ENOSPC" || code === "EDQUOT" || /disk is full/.test(message);
@@ -219,7 +219,7 @@ export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<Sta
   }
 }
 
-/** Takes a folder its name before its files, so that a removal cut short leaves no half of a checkpoint. */
+/** Renames a folder before removing it, so that an interrupted removal leaves no partial checkpoint under its name. */
 async function discard(dir: string): Promise<void> {
   const away = join(dirname(dir), `${DISCARDED}${basename(dir)}`);
   await rm(away, { recursive: true, force: true });

@@ -1,4 +1,4 @@
-/** Whether a checkpoint's files are those that were written: a list of sizes and checksums beside them. */
+/** Seals a checkpoint's files with a list of sizes and checksums, and checks them against it. */
 import { createReadStream } from "node:fs";
 import { open, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,8 +18,8 @@ export async function sealFolder(dir: string): Promise<void> {
 }
 
 /**
- * What is wrong with a sealed folder, in words; undefined when it is whole or was never sealed.
- * @param options.only looks at these files alone, those of them that are there.
+ * Describes the damage of a sealed folder; undefined when it is intact or was never sealed.
+ * @param options.only checks only matching files that exist.
  */
 export async function damageOf(dir: string, options: { only?: RegExp } = {}): Promise<string | undefined> {
   const text = await readFile(join(dir, LIST_FILE), "utf8").catch(() => undefined);

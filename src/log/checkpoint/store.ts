@@ -15,7 +15,7 @@ export interface Best {
 export interface CheckpointContents<State> {
   readonly state: State;
   readonly write: (dir: string) => Promise<void>;
-  /** The checkpoint is the best of the run so far: it is kept, beside the newest, until a better one is made. */
+  /** The checkpoint is the best of the run so far: it is kept, in addition to the newest, until a better one exists. */
   readonly best?: Best | undefined;
 }
 
@@ -26,6 +26,6 @@ export interface CheckpointStore<State> {
    * not at all: when writing fails, the checkpoints before it are as they were.
    */
   save(name: string, contents: CheckpointContents<State>): Promise<void>;
-  /** The checkpoint to go on from; undefined to start afresh. */
+  /** The checkpoint to continue from; undefined to start a new run. */
   find(): Promise<Checkpoint<State> | undefined>;
 }

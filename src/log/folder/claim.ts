@@ -1,4 +1,4 @@
-/** Who gets a folder that several processes want to lock: the first, or whoever replaces an owner that is gone. */
+/** Decides which of several processes gets a folder: the first, or the one that replaces an owner that is gone. */
 import { ConfigError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
 import {
@@ -115,12 +115,12 @@ function nonceOf(found: FoundOwner): string | undefined {
 /** Whether the owner no longer runs. */
 async function isGone(file: string, found: FoundOwner, options: Settled): Promise<boolean> {
   if (typeof found === "object" && (await isFromHere(found))) return !(await isRunning(found));
-  // Far in the future is no sign of life either: a clock is wrong.
+  // A time far in the future does not count as a heartbeat: a clock is wrong.
   if (Math.abs(await ageOf(file)) <= options.staleMs) return false;
   return isSilent(file, options);
 }
 
-/** Watches for heartbeats, whatever the two hosts' clocks say. */
+/** Watches for heartbeats, independent of the two hosts' clocks. */
 async function isSilent(file: string, { heartbeatMs }: Settled): Promise<boolean> {
   const before = await stat(file).catch(() => undefined);
   await pause(WATCHED_HEARTBEATS * heartbeatMs);

@@ -55,7 +55,7 @@ export class FolderLock {
   /**
    * Locks a folder for this process until {@link release}, or until the process exits. A folder that does not exist is
    * made; the one above it must exist.
-   * @throws {ConfigError} when another process, or another part of this one, holds it: says which and since when.
+   * @throws {ConfigError} when another process, or another part of this one, holds it; the message names it.
    */
   static async take(folder: string, options: FolderLockOptions): Promise<FolderLock> {
     const settled = { heartbeatMs: 5_000, staleMs: 60_000, ...options };

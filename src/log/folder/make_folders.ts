@@ -1,4 +1,4 @@
-/** Folders, made in a way that always returns. */
+/** Makes folders, with errors that say what to do. */
 import { fileError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
 
@@ -13,8 +13,8 @@ export interface MakeFolders {
 }
 
 /**
- * Makes a folder, and those above it. (`recursive` of the runtime's own never returns where a file system lets none be
- * made, as below /proc.)
+ * Makes a folder and its parents. (Node's `recursive` never returns on a file system that refuses new folders, such as
+ * /proc.)
  * @returns the folders that it made, the innermost first.
  * @throws {ConfigError} of kind `data` naming the folder that cannot be made.
  */

@@ -81,7 +81,7 @@ export async function ageOf(file: string): Promise<number> {
   return found ? Date.now() - found.mtimeMs : 0;
 }
 
-/** Names in a folder apart from the lock's own; none for a folder that does not exist. */
+/** Names in a folder except the lock's files; empty for a folder that does not exist. */
 export async function namesIn(folder: string): Promise<string[]> {
   const names = await readdir(folder).catch(() => []);
   return names.filter((name) => !name.startsWith(OWNER_FILE));

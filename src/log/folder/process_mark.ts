@@ -11,7 +11,7 @@ export interface ProcessMark {
   readonly host: string;
   /** Boot and PID namespace on Linux: PIDs can be compared only where it is equal. Empty on other systems. */
   readonly space: string;
-  /** When the process started, in the system's own form; tells it from a later one with the same PID. */
+  /** Start of the process, in the system's own form: distinguishes it from a later one with the same PID. */
   readonly born?: string;
 }
 

@@ -38,7 +38,7 @@ export class ConsoleLogger implements Logger {
 
   private logProgress(record: LogRecord): void {
     const now = performance.now();
-    // The first step of a phase pays for compilation: what remains is reckoned from its end.
+    // The first step of a phase includes compilation: the remaining time is estimated from its end.
     if (this.started?.phase !== record.phase)
       this.started = {
         phase: record.phase,
@@ -115,7 +115,7 @@ export class ConsoleLogger implements Logger {
     for (const text of folded([head, ...parts, lost].filter(Boolean), this.screen)) this.line(text);
   }
 
-  /** The redrawn line stays, and what follows starts below it. */
+  /** Keeps the redrawn line; the next one starts below it. */
   private keep(): void {
     if (this.isDrawn) this.screen.err("\n");
     this.isDrawn = false;
@@ -191,7 +191,7 @@ function visibleLength(text: string): number {
   return text.split(COLOR).reduce((sum, part, i) => sum + (i % 2 === 1 ? 0 : part.length), 0);
 }
 
-/** Parts in lines that fit a terminal, the later lines indented; one line where there is none. */
+/** Parts in lines that fit the terminal, the later lines indented; one line without a terminal. */
 function folded(parts: readonly string[], { isTerminal, columns }: Screen): string[] {
   if (!isTerminal) return [parts.join("  ")];
   const lines: string[] = [];

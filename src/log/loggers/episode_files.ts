@@ -1,6 +1,6 @@
 /**
  * Every episode as a JSON file, in rLLM's folder form: `episodes/<mode>_step_<n>_epoch_<e>/episode_hash<h>_id<id>.json`
- * and a `batch_summary.json` beside them. Token ids are left out.
+ * and a `batch_summary.json` in the same folder. Token ids are left out.
  */
 import { createHash } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";

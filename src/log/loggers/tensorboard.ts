@@ -19,7 +19,7 @@ export class TensorBoardFile extends AppendedFile {
   }
 }
 
-/** The first record of a file says which form it has. */
+/** The first record of a file: its format version. */
 function versionEvent(time: number): Uint8Array {
   return new Writer().double(1, time).text(3, "brain.Event:2").finish();
 }

@@ -1,7 +1,7 @@
 /**
  * Weights & Biases. The run is always written to disk in W&B's own format (see wandb_file.ts); online it is streamed
- * besides by `@wandb/sdk`, an optional package. That runs in a worker of its own, as it ends the process on Ctrl-C,
- * prints to standard output and throws where nobody can catch: none of that may end a training run.
+ * in addition by `@wandb/sdk`, an optional package. It runs in a worker, because it ends the process on Ctrl-C, prints
+ * to standard output and throws errors that cannot be caught: none of these may end a training run.
  */
 import { existsSync, readdirSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -18,7 +18,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 export interface WandbOptions extends Omit<WandbRun, "id" | "entity"> {
   /** The run's folder: `wandb/` in it holds what W&B keeps. */
   readonly dir: string;
-  /** WANDB_MODE, WANDB_API_KEY, WANDB_BASE_URL, WANDB_ENTITY are read, as W&B's own clients do. */
+  /** Read for WANDB_MODE, WANDB_API_KEY, WANDB_BASE_URL and WANDB_ENTITY, like W&B's own clients. */
   readonly env: Environment;
   readonly tell: (message: string) => void;
 }
@@ -27,7 +27,7 @@ const MODES = ["online", "offline", "disabled"] as const;
 type Mode = (typeof MODES)[number];
 
 /**
- * Refuses, before anything runs, what the first step would stumble over.
+ * Checks, before anything runs, what the first step needs.
  * @throws {ConfigError} for an unknown mode, and online without a key or without the package.
  */
 export function checkWandb(env: Environment): Mode {
@@ -83,7 +83,7 @@ export function openWandb(options: WandbOptions): readonly Logger[] {
   return [file, new WandbStream({ run, env, folder, tell })];
 }
 
-/** The place that a resumed run goes on with, or a new one, by W&B's own names. */
+/** The folder that a resumed run continues, or a new one, under W&B's own names. */
 function placeOf(parent: string, mode: Mode): { id: string; folder: string; isResumed: boolean } {
   const prefix = mode === "offline" ? "offline-run" : "run";
   const names = existsSync(parent) ? readdirSync(parent).sort() : [];
@@ -171,7 +171,7 @@ class WandbStream implements Logger {
     });
   }
 
-  /** Told once; the run on disk is whole. */
+  /** Reports a failure once; the run on disk is complete. */
   private fail(reason: string): void {
     if (this.failure !== undefined) return;
     this.failure = reason;
@@ -182,7 +182,7 @@ class WandbStream implements Logger {
     );
   }
 
-  /** One row per step, as W&B takes no second one. */
+  /** One row per step, because W&B accepts no second one. */
   log({ phase, step, metrics }: LogRecord): void {
     const at = stepOf(this.options.run, { phase, step });
     if (this.row && this.row.step !== at) this.send();

@@ -27,10 +27,10 @@ export interface WandbRun {
 /** Fields of `Record`. */
 const RECORD = { history: 2, summary: 3, run: 17, exit: 18, header: 21 } as const;
 
-/** The oldest reader of these records, as W&B's own writer states it. */
+/** The oldest reader of these records, from W&B's own writer. */
 const MIN_CONSUMER = "0.70.0";
 
-/** One row per step: what is measured at the same step, such as a validation, goes into one row. */
+/** One row per step: a validation shares the row of the step that it follows. */
 export class WandbFile extends AppendedFile {
   private readonly run: WandbRun;
   private row: { step: number; metrics: Record<string, number> } | undefined;

@@ -22,8 +22,8 @@ export class FollowedFile {
   }
 
   /**
-   * Hands every whole line that is new to `onLine`. `onReset` comes first when the file was cut back, as a resumed run
-   * does, or replaced: all its lines come again. A file that is not there has no lines.
+   * Passes every new complete line to `onLine`. Calls `onReset` first when the file was truncated (by a resumed run) or
+   * replaced: then all its lines follow again. A file that does not exist has no lines.
    */
   poll(onLine: (line: string) => void, onReset: () => void): void {
     const file = openIfThere(this.file);

@@ -1,4 +1,4 @@
-/** What the page of runs shows, as plain JSON: types alone, shared with the page's script. */
+/** The data of the page of runs, as plain JSON: types shared with the page's script. */
 import type { Phase } from "../logger.ts";
 import type { GroupsLine, SampleLine } from "../run_files.ts";
 
@@ -17,7 +17,7 @@ export interface RunData {
   readonly name: string;
   readonly title: string;
   readonly subtitle: string;
-  /** `open`: the run goes on, or crashed. */
+  /** `open`: the run is in progress, or crashed. */
   readonly status: "complete" | "stopped" | "open";
   /** Time of the last write, in ms since 1970. */
   readonly updated: number;

@@ -4,7 +4,7 @@ import { ConfigError } from "../../errors.ts";
 import type { PageData, RunData } from "./page_data.ts";
 
 export interface PageOptions {
-  /** The page asks its server for what is new. */
+  /** The page follows its server's news. */
   readonly isLive?: boolean;
   /** When it was made, in ms since 1970. Default: now. */
   readonly made?: number;

@@ -56,7 +56,7 @@ export class RunFolder {
     this.groupsFile = new FollowedFile(join(dir, GROUPS_FILE));
   }
 
-  /** Reads what is new. Returns a number that grows when anything is. */
+  /** Reads new lines. @returns a number that grows whenever anything changed */
   poll(): number {
     this.follow(this.metrics, {
       read: metricsOf,

@@ -1,4 +1,4 @@
-/** Lines and facts of a run's folder, as they are read back: whatever a file holds, what is returned has its shape. */
+/** Parses lines of a run's files: returns well-formed values, and undefined for damaged lines. */
 
 import type { Phase } from "../logger.ts";
 import type { GroupEntry, GroupsLine, MetricsLine, RunFacts, SampleLine } from "../run_files.ts";
@@ -42,7 +42,7 @@ export function groupsOf(line: string): GroupsLine | undefined {
   return isWhole ? (it as unknown as GroupsLine) : undefined;
 }
 
-/** What `run.json` says, as far as it can be read. */
+/** The valid fields of `run.json`. */
 export function factsOf(text: string): Partial<RunFacts> {
   const it = objectOf(text) ?? {};
   const only = (name: string, type: string) => (typeof it[name] === type ? { [name]: it[name] } : {});

@@ -6,9 +6,9 @@ import type { PageData } from "./page_data.ts";
 import { asJson, renderPage } from "./render.ts";
 import type { RunFolder } from "./run_folder.ts";
 
-/** How often files are looked at, and so the most often that a page is told of news. */
+/** How often files are polled: pages get news at most this often. */
 const POLL_MS = 1000;
-/** Pages that wait for news (server-sent events). */
+/** Pages that follow at the same time (server-sent events). */
 const MOST_PAGES = 256;
 
 export interface ViewOptions {
