@@ -7,7 +7,7 @@
  *     // Wrap a stage: run something before, after or instead.
  *     stages: { ...STAGES, update: async (batch, context) => { inspect(batch); return STAGES.update(batch, context); } }
  *     // Skip a stage: return its input.
- *     stages: { ...STAGES, reject: ({ groups }) => ({ value: { groups, held: [] }, metrics: {} }) }
+ *     stages: { ...STAGES, reject: ({ groups, held }) => ({ value: { groups, held }, metrics: {} }) }
  *
  * To add or reorder stages, name them in `pipeline.stages` (see pipeline/pipeline.ts), or pass another `step` (see
  * `trainStep`: the eight calls in a row).
