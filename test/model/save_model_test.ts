@@ -1,0 +1,94 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import type { ModelConfig } from "../../src/model/files/config.ts";
+import { openModelFolder } from "../../src/model/files/folder.ts";
+import { describeAdapter } from "../../src/model/files/peft.ts";
+import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { LORA_DEFAULTS, loraTargets } from "../../src/model/lora.ts";
+import { saveAdapterFolder, saveModelFolder } from "../../src/model/save_model.ts";
+import { expectClose, floats } from "../fixtures/numbers.ts";
+
+const CONFIG: ModelConfig = {
+  architecture: "llama",
+  vocabSize: 258,
+  hiddenSize: 16,
+  intermediateSize: 24,
+  layers: 2,
+  heads: 2,
+  kvHeads: 1,
+  headDim: 8,
+  contextLength: 16,
+  rmsNormEps: 1e-5,
+  ropeTheta: 10_000,
+  tied: false,
+  qkNorm: false,
+  qkvBias: false,
+  eosTokenIds: [257],
+};
+const ROWS = { tokens: Uint32Array.of(1, 200, 3, 4, 5), offsets: Uint32Array.of(0, 5) };
+
+let dir: string;
+const device = new CpuDevice();
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), "grpu-save-"));
+});
+afterAll(() => {
+  rmSync(dir, { recursive: true });
+  device.destroy();
+});
+
+async function logprobsOf(model: LanguageModel): Promise<Float32Array> {
+  return (await model.logprobs(ROWS, { policy: "current", temperature: 1 })).logprobs;
+}
+
+/** A model whose adapter changes its log-probs. */
+function adapted(): LanguageModel {
+  const model = LanguageModel.create(device, CONFIG, { seed: 3, lora: { rank: 2 } });
+  for (const { name, rows, columns } of model.trainable.layout.entries.values())
+    if (name.endsWith(".B")) model.trainable.write(name, floats(rows * columns, rows, 0.1));
+  model.refresh();
+  return model;
+}
+
+test.each([
+  ["F32", 1e-6],
+  ["BF16", 0.05],
+] as const)(
+  "saveModelFolder() merges the adapter, and the folder gives the same log-probs in %s",
+  async (dtype, absolute) => {
+    const model = adapted();
+    const expected = await logprobsOf(model);
+    const base = (await model.logprobs(ROWS, { policy: "reference", temperature: 1 })).logprobs;
+    expect(Math.max(...expected.map((value, i) => Math.abs(value - base[i]!)))).toBeGreaterThan(0.1);
+    const folder = join(dir, dtype);
+    await saveModelFolder(folder, { model, tokenizer: byteTokenizer(), dtype });
+    const saved = await openModelFolder(folder);
+    expect(saved.config).toMatchObject(CONFIG);
+    expect(saved.tokenizer?.encode("a")).toEqual([97]);
+    expect(saved.tensors.get("lm_head.weight")?.dtype).toBe(dtype);
+    const loaded = await LanguageModel.load(device, saved);
+    expectClose(await logprobsOf(loaded), expected, { relative: 0, absolute });
+  },
+);
+
+test("saveAdapterFolder() writes the adapter with its base and the defaults that it was made with", async () => {
+  const folder = join(dir, "adapter");
+  const base = { folder: "some/base", fingerprint: "abc" };
+  await saveAdapterFolder(folder, { model: adapted(), base });
+  expect(await describeAdapter(folder)).toMatchObject({
+    rank: 2,
+    alpha: LORA_DEFAULTS.alpha,
+    targets: loraTargets({ attn: true, mlp: true, unembed: false }),
+    base: base.folder,
+    fingerprint: base.fingerprint,
+  });
+});
+
+test("saveAdapterFolder() refuses a model without an adapter", async () => {
+  const model = LanguageModel.create(device, CONFIG);
+  await expect(saveAdapterFolder(join(dir, "none"), { model })).rejects.toThrow(/the model has none/);
+});
