@@ -1,4 +1,4 @@
-/** The engine behind the servers, without a server: several trainers on one base, all weights or an adapter. */
+/** The local engine without a server: several trainers on one base, of all weights or of an adapter. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -107,7 +107,7 @@ overDevices("the engine behind the servers", (device: Device) => {
     },
   );
 
-  test("optimiser settings that would break the weights are refused, and change nothing", async () => {
+  test("optimiser settings that would make weights NaN are refused, and change nothing", async () => {
     const { trainer, clear } = await open();
     const it = await trainer(4);
     const before = await score(it);
@@ -129,7 +129,7 @@ overDevices("the engine behind the servers", (device: Device) => {
       }
     expect(await score(it)).toEqual(before);
     it.clearGradients();
-    // A step of 100 makes weights whose next gradient overflows, so it comes last.
+    // Last, because after a step of 100 the next gradient overflows.
     for (const edge of [
       { eps: 1e-30 },
       { beta1: 0, beta2: 0 },

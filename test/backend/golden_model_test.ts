@@ -1,4 +1,4 @@
-/** The local backend against figures that PyTorch and transformers computed (float32), on both devices. */
+/** The local backend against results of PyTorch and transformers (float32), on both devices. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import type { LossSpec, TrainBatch } from "../../src/contract/backend.ts";
@@ -22,7 +22,7 @@ const LOSSES = {
   dro: "tinker.dro",
 } as const;
 
-describe.skipIf(!hasShared)("golden figures", () => {
+describe.skipIf(!hasShared)("golden results", () => {
   for (const name of MODEL_NAMES)
     overDevices(name, (device) => {
       let golden: GoldenModel;
@@ -130,7 +130,7 @@ function lora({ meta }: GoldenModel): LanguageModelOptions {
   return { lora: meta.lora };
 }
 
-/** The stored first values in place of the adapter's own. */
+/** Replaces the adapter's initial values by the stored ones. */
 async function withAdapter(model: LanguageModel, golden: GoldenModel) {
   for (const factor of model.adapter!.values.layout.entries.keys())
     model.adapter!.values.write(factor, await golden.figures.read(`lora.init.${factor}`));

@@ -1,4 +1,4 @@
-/** Weights that are opened to be sampled: from which folders, as which policy, and in how much memory. */
+/** Weights opened for sampling: from each kind of folder, with the right policy, within the expected memory. */
 import { cpSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -73,7 +73,7 @@ async function folders(device: Device) {
 }
 
 overDevices("weights opened to be sampled", (device: Device) => {
-  test("an adapter's checkpoint, with or without its optimiser, draws what the trainer drew, in the memory of its base", async () => {
+  test("an adapter's checkpoint, with or without its optimiser, samples as the trainer did, in the memory of its base", async () => {
     const { dir, base, trained, drawn } = await folders(device);
     const sampler = join(dir, "sampler");
     cpSync(trained, sampler, { recursive: true });
@@ -115,7 +115,7 @@ overDevices("weights opened to be sampled", (device: Device) => {
     };
     const [adapted, merged] = [await open(foreign.adapter), await open(foreign.merged)];
     expect(adapted.tokens).toEqual(merged.tokens);
-    // Its values alone: with gradients and moments it would be four times as much.
+    // Values only: with gradients and moments it would be four times as much.
     expect(adapted.grown).toBe(adapted.bytes);
     expect(adapted.grown).toBeLessThan(merged.grown);
     const grown: number[] = [];
@@ -137,7 +137,7 @@ overDevices("weights opened to be sampled", (device: Device) => {
   });
 });
 
-/** An adapter on a model of the same shape and other weights. */
+/** An adapter on a model of the same shape with different weights. */
 async function strayAdapter(dir: string, device: Device): Promise<string> {
   const [folder, stray] = [join(dir, "other"), join(dir, "stray")];
   await saveLocalCheckpoint(folder, {
@@ -152,7 +152,7 @@ async function strayAdapter(dir: string, device: Device): Promise<string> {
   return stray;
 }
 
-describe("a checkpoint of another shape is refused, with both", () => {
+describe("a checkpoint of another shape is refused, with both shapes", () => {
   const device = gpuDevice;
   const loading = async (lora: LoraConfig | undefined) => {
     if (!device) return undefined;

@@ -20,7 +20,7 @@ import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
 
-/** Small, with a vocabulary that is no multiple of 4. */
+/** Small, with a vocabulary that is not a multiple of 4. */
 const CONFIG: ModelConfig = {
   architecture: "llama",
   vocabSize: 13,
@@ -103,7 +103,7 @@ async function weightsOf({ languageModel }: LocalBackend): Promise<Float32Array[
 
 overDevices("LocalBackend", (device) => {
   describe("sampling", () => {
-    test("a sequence depends on its own seed, prompt and parameters, not on its company", async () => {
+    test("a sequence depends on its seed, prompt and parameters, not on its batch", async () => {
       const backend = open(device);
       const alone = await backend.sample([request([1, 2, 3], 7)]);
       const company = [request([4], 1, { temperature: 0.5 }), request([1, 2, 3], 8), request([1, 2, 3], 7)];
@@ -113,7 +113,7 @@ overDevices("LocalBackend", (device) => {
       backend.languageModel.release();
     });
 
-    test("log-probs are the trainer's at the same temperature", async () => {
+    test("log-probs equal the trainer's at the same temperature", async () => {
       const backend = open(device);
       for (const temperature of [0.6, 1, 1.7]) {
         const prompts = [[1], [2, 3, 4], [5, 6, 7, 8, 9]];
@@ -158,7 +158,7 @@ overDevices("LocalBackend", (device) => {
       backend.languageModel.release();
     });
 
-    test("more requests than the cache has slots, in order, and equal to fewer at a time", async () => {
+    test("more requests than cache slots give the same results, in order", async () => {
       const backend = open(device);
       const requests = Array.from({ length: 300 }, (_, i) =>
         request([i % 13, (i * 7) % 13], i, { max_tokens: 1 + (i % 4) }),
@@ -236,7 +236,7 @@ overDevices("LocalBackend", (device) => {
       });
     }
 
-    test("a user's loss in TypeScript alone trains as its built-in equal does", async () => {
+    test("a user's loss in TypeScript trains like the equivalent built-in one", async () => {
       const name = `own-reinforce-${device.info.kind}`;
       await defineLoss({
         name,
@@ -262,7 +262,7 @@ overDevices("LocalBackend", (device) => {
         expectClose(gradients[0]![i]!, one, { relative: 1e-4, absolute: 1e-6 });
     });
 
-    test("advantages per token mean what they mean per row, also with as many rows as tokens", async () => {
+    test("advantages per token and per row train alike, also with as many rows as tokens", async () => {
       const { tokens, offsets } = pack([
         [1, 2, 3],
         [4, 5],
@@ -388,7 +388,7 @@ overDevices("LocalBackend", (device) => {
       expect(losses[0]).toBe(losses[1]);
     });
 
-    test("advantages whose length is not that of their level are refused", async () => {
+    test("advantages of the wrong length for their level are refused", async () => {
       const backend = open(device);
       for (const advantages of [perRow(1, 2), perToken(1, 2, 3, 4, 5, 6, 7), new Float32Array(7)])
         await expect(
@@ -423,7 +423,7 @@ overDevices("LocalBackend", (device) => {
       backend.languageModel.release();
     });
 
-    test("refuses what it cannot train on, by name", async () => {
+    test("refuses an invalid batch, naming the field", async () => {
       const backend = open(device);
       const good = batch(1);
       const empty = { ...good, mask: new Uint32Array(good.tokens.length) };
@@ -444,7 +444,7 @@ overDevices("LocalBackend", (device) => {
       backend.languageModel.release();
     });
 
-    test("a gradient that is not finite leaves the weights alone and says so", async () => {
+    test("a gradient that is not finite is an error and leaves the weights unchanged", async () => {
       const backend = open(device);
       const before = await weightsOf(backend);
       await backend.forwardBackward(batch(1), LOSS);
@@ -455,7 +455,7 @@ overDevices("LocalBackend", (device) => {
       await backend.forwardBackward(batch(1), LOSS);
       await expect(backend.optimStep(OPTIM)).resolves.toMatchObject({ "actor/lr": 0.01 });
       expect(backend.weightVersion).toBe(1);
-      // Bias correction counts the steps that were taken: a first step after the refused one is a first step.
+      // Bias correction counts completed steps, so the step after the refused one is the first.
       const untouched = open(device);
       await untouched.forwardBackward(batch(1), LOSS);
       await untouched.optimStep(OPTIM);
@@ -499,8 +499,8 @@ overDevices("published weights", (device) => {
   );
 });
 
-describe.skipIf(!gpuDevice)("logits beyond one window", () => {
-  test("give the same log-probs and gradients as one window after another", async () => {
+describe.skipIf(!gpuDevice)("logits that exceed one window", () => {
+  test("give the same log-probs and gradients as those of separate windows", async () => {
     const device = gpuDevice as Device;
     const wide = { ...CONFIG, vocabSize: 40_000, layers: 1, contextLength: 600 };
     const next = uniform(9);

@@ -13,7 +13,7 @@ import { hasShared } from "../fixtures/shared.ts";
 const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "o_proj", "down_proj"] };
 const OPENINGS = ["Once upon a time", "The cat sat", "One day, a", "Lily had a big red ball. She"];
 
-/** Something with two sides, so that the loss has a slope. */
+/** Advantages of both signs, so that the loss has a slope. */
 const alternate: EstimateAdvantages = (rewards) => ({
   level: "row",
   values: rewards.map((_, i) => (i % 2 ? 1 : -1)),
@@ -26,7 +26,7 @@ overDevices("the first on-policy step", (device) => {
     ["all weights, old log-probs from a forward pass", undefined, false],
   ])("has a ratio of exactly 1 and a KL of exactly 0: %s", async (_, lora, bypass_mode) => {
     const folder = await modelFolder("stories260k");
-    // Small passes: rows train in other companies than they were sampled in.
+    // Small passes, so that rows train in other batches than they were sampled in.
     const model = await LanguageModel.load(device, folder, { lora, microBatchTokens: 64 });
     const log = new MemoryLogger();
     const length = device.info.kind === "cpu" ? 4 : 16;

@@ -1,4 +1,4 @@
-/** Adapters that PEFT itself made (fixtures/peft/make.py), against the log-probs that PEFT and transformers give them. */
+/** Adapters made by PEFT (fixtures/peft/make.py), against the log-probs of PEFT and transformers. */
 import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -25,13 +25,13 @@ const EXPECTED = JSON.parse(readFileSync(join(PLACE, "expected.json"), "utf8")) 
 const ROWS = pack(EXPECTED.tokens!);
 const TOLERANCE = { relative: 0, absolute: 1e-4 };
 
-/** Without first tokens, which have nothing before them. */
+/** Without first tokens, which have no log-prob. */
 const scored = (logprobs: Float32Array) => logprobs.filter((_, t) => !ROWS.offsets.includes(t));
 
 describe.skipIf(!hasShared)("an adapter that PEFT made", () => {
   const device = new CpuDevice();
 
-  test.each(["all", "pattern", "layers"])("(%s) is the policy that PEFT makes of it", async (name) => {
+  test.each(["all", "pattern", "layers"])("(%s) is the same policy as in PEFT", async (name) => {
     const model = await loadModel(device, await openModel(join(PLACE, name), { base: BASE }));
     const { logprobs } = await model.logprobs(ROWS, { policy: "current", temperature: 1 });
     expectClose(scored(logprobs), EXPECTED[name]!.flat(), TOLERANCE);
@@ -47,22 +47,25 @@ describe.skipIf(!hasShared)("an adapter that PEFT made", () => {
     );
   });
 
-  test.each(["all", "pattern", "layers"])("(%s) is trained on and saved as the same policy", async (name) => {
-    const dir = mkdtempSync(join(tmpdir(), "grpu-peft-"));
-    onTestFinished(() => rmSync(dir, { recursive: true }));
-    const from = join(PLACE, name);
-    const base = await openBase(from, { base: BASE });
-    const model = await loadModel(device, base, { lora: await describeAdapter(from) });
-    const { openAdapter } = await import("../../src/model/files/peft.ts");
-    model.adapter?.load(await openAdapter(from), from);
-    model.refresh();
-    await saveLocalCheckpoint(dir, { model, base: base.mark });
-    const again = await loadModel(device, await openModel(dir));
-    const { logprobs } = await again.logprobs(ROWS, { policy: "current", temperature: 1 });
-    expectClose(scored(logprobs), EXPECTED[name]!.flat(), TOLERANCE);
-  });
+  test.each(["all", "pattern", "layers"])(
+    "(%s) can be trained further, and is saved as the same policy",
+    async (name) => {
+      const dir = mkdtempSync(join(tmpdir(), "grpu-peft-"));
+      onTestFinished(() => rmSync(dir, { recursive: true }));
+      const from = join(PLACE, name);
+      const base = await openBase(from, { base: BASE });
+      const model = await loadModel(device, base, { lora: await describeAdapter(from) });
+      const { openAdapter } = await import("../../src/model/files/peft.ts");
+      model.adapter?.load(await openAdapter(from), from);
+      model.refresh();
+      await saveLocalCheckpoint(dir, { model, base: base.mark });
+      const again = await loadModel(device, await openModel(dir));
+      const { logprobs } = await again.logprobs(ROWS, { policy: "current", temperature: 1 });
+      expectClose(scored(logprobs), EXPECTED[name]!.flat(), TOLERANCE);
+    },
+  );
 
-  test("with a copy of its base's output matrix opens, and with another one is refused", async () => {
+  test("opens with a copy of its base's output matrix, and is refused with a different one", async () => {
     const dir = mkdtempSync(join(tmpdir(), "grpu-peft-"));
     onTestFinished(() => rmSync(dir, { recursive: true }));
     const { adapter } = await writeForeignAdapter(dir, {

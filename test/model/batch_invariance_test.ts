@@ -1,6 +1,6 @@
 /**
- * A row's tokens and log-probs are the same bits alone and in any company, through prefill, decoding, scoring and
- * training, in every family of kernels. Failures count the values whose bits differ, by stage.
+ * A row's tokens and log-probs have the same bits alone and in any batch, through prefill, decoding, scoring and
+ * training, in every family of kernels. A failure counts the values whose bits differ, by stage.
  */
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
@@ -15,14 +15,14 @@ import { floats, uniform } from "../fixtures/numbers.ts";
 import { hasShared } from "../fixtures/shared.ts";
 
 const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"] };
-/** No power of two, and its inverse is not exact. */
+/** Not a power of two, and its inverse is not exact. */
 const TEMPERATURE = 0.7;
 
 interface Scale {
   readonly companies: number;
-  /** Sizes that companies may have. */
+  /** Batch sizes. */
   readonly companions: readonly number[];
-  /** Most that a row gets. */
+  /** Most new tokens per row. */
   readonly tokens: number;
 }
 const FULL: Scale = { companies: 64, companions: [1, 2, 3, 6, 7, 8, 15, 30, 31, 37, 64], tokens: 20 };
@@ -34,7 +34,7 @@ const WIDE_SCALE: Scale = { companies: 3, companions: [2, 9, 20], tokens: 4 };
 const withInfo = (device: Device, info: Partial<DeviceInfo>) =>
   changed(device, { info: { ...device.info, ...info } });
 
-/** Every family of kernels that this machine runs (with no scale, for models made here alone), and bindings so small that products and tables are cut. */
+/** Every family of kernels that this machine runs, and bindings so small that products and tables are cut. */
 const VARIANTS: readonly (readonly [string, Device, Scale | undefined])[] = [
   ["cpu", new CpuDevice(), SMALL],
   ...(gpuDevice
@@ -66,15 +66,15 @@ const WIDE: ModelConfig = {
   eosTokenIds: [],
 };
 /**
- * So wide that few rows take other kernels than many, and heads another attention; and narrow, so that the kernels of a
- * decoding step's chain take it at any number of rows.
+ * Wide: few rows take other kernels than many, and heads another attention. Narrow: the chained kernels of a decoding
+ * step take it with any number of rows.
  */
 const MADE: readonly (readonly [string, ModelConfig])[] = [
   ["wide, with biases", WIDE],
   ["width 256", { ...WIDE, architecture: "llama", hiddenSize: 256, heads: 8, headDim: 32, qkvBias: false }],
 ];
 
-/** The row whose bits count, and requests to keep it company. */
+/** The row whose bits are compared, and the other requests of its batch. */
 function requestsOf({ vocabSize }: ModelConfig, { tokens, companions }: Scale) {
   const next = uniform(5);
   const whole = (below: number) => Math.floor(next() * below);
@@ -104,7 +104,7 @@ function requestsOf({ vocabSize }: ModelConfig, { tokens, companions }: Scale) {
   return { rows, company };
 }
 
-/** Values that differ in their bits, as "n of m"; absent where none does. */
+/** Number of values whose bits differ, as "n of m"; absent when all are equal. */
 class Differences {
   private readonly counts = new Map<string, { differ: number; of: number }>();
 
@@ -133,7 +133,7 @@ async function scored(model: LanguageModel, sequences: readonly (readonly number
   return { logprobs: (i: number) => of(logprobs, i), entropies: (i: number) => of(entropy, i) };
 }
 
-/** Log-probs as the training pass computes them, of every token but the first ones. */
+/** Log-probs of the training pass, of every token except first ones. */
 async function trained(model: LanguageModel, sequences: readonly (readonly number[])[]): Promise<number[][]> {
   const rows = pack(sequences);
   const mask = new Uint32Array(rows.tokens.length).fill(1);
@@ -195,7 +195,7 @@ describe.each(VARIANTS)("the same bits on %s:", (what, device, scale) => {
       async () => check(await LanguageModel.load(device, await modelFolder(name), { lora }), scale!),
     );
 
-  // Their passes are longer than small bindings cover, and `cpu` has one kernel for every width.
+  // Their passes exceed small bindings, and `cpu` has one kernel for every width.
   test.skipIf(what.endsWith("small bindings") || what === "cpu").each(MADE)(
     "a row alone and in a few companies, %s",
     async (_, config) => {

@@ -1,4 +1,4 @@
-/** Chat templates of models from elsewhere: what the library says, within limits. */
+/** Chat templates of downloaded models: the library's results, within limits. */
 import { Template } from "@huggingface/jinja";
 import { describe, expect, test } from "vitest";
 import { compileTemplate } from "../../src/model/files/chat_template.ts";
@@ -26,7 +26,7 @@ describe("renders as the library does", () => {
     expect(compileTemplate(source)(values)).toBe(new Template(source).render(values));
   });
 
-  test("raise_exception is the template's refusal", () => {
+  test("raise_exception ends with the template's message", () => {
     expect(() => compileTemplate("{{ raise_exception('no roles') }}")({})).toThrow(
       /^Cannot format the conversation with the chat template: no roles\. \(chat_template\)/,
     );
@@ -68,7 +68,7 @@ describe("ends with an error, in a bounded time and memory", () => {
   ])("%s", (_, source) => {
     const started = performance.now();
     expect(() => compileTemplate(source)({ messages })).toThrow(/^Cannot (read|format) .*\(chat_template\)/s);
-    // Seconds, on a busy machine; today's limits take half of one or less.
+    // Generous for a busy machine: the limits take half a second or less.
     expect(performance.now() - started).toBeLessThan(15_000);
   });
 });

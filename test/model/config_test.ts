@@ -109,7 +109,7 @@ test("modelConfigJson() is read back to the same configuration", () => {
   }
 });
 
-test("weightShapes() names what the architecture's flags call for", () => {
+test("weightShapes() has the tensors that the architecture's flags require", () => {
   const names = (change: object) => [...weightShapes(parseModelConfig({ ...LLAMA, ...change })).keys()];
   expect(names({})).toHaveLength(2 + 1 + 2 * 9);
   expect(names({ tie_word_embeddings: true })).not.toContain("lm_head.weight");

@@ -82,7 +82,7 @@ describe("writeModelFolder()", () => {
     expect(await model.read("model.norm.weight", { start: 2, length: 3 })).toHaveLength(3);
   });
 
-  test("refuses weights that are not the configuration's", async () => {
+  test("refuses weights that do not match the configuration", async () => {
     const save = (tensors: TensorSource[]) => writeModelFolder(dir, { config: CONFIG, tensors });
     await expect(save(weights().slice(1))).rejects.toThrow(
       /tensor model\.embed_tokens\.weight must be \[12,8\] \(missing\)/,
@@ -94,7 +94,7 @@ describe("writeModelFolder()", () => {
     expect(existsSync(dir)).toBe(false);
   });
 
-  test("leaves the previous model intact when the disk fills up half-way", async () => {
+  test("leaves the previous model intact when the disk fills up", async () => {
     await writeModelFolder(dir, { config: CONFIG, tensors: weights() });
     const before = readFileSync(join(dir, "model.safetensors"));
     const full = () => Promise.reject(Object.assign(new Error("ENOSPC: no space left"), { code: "ENOSPC" }));
@@ -154,7 +154,7 @@ describe("openModelFolder()", () => {
     await expect(openModelFolder(dir)).rejects.toThrow(/there is no file model-00002-of-00002\.safetensors/);
   });
 
-  test("names what is missing, of the wrong shape, or too much", async () => {
+  test("names a missing, misshapen or unexpected file or tensor", async () => {
     await expect(openModelFolder(dir)).rejects.toThrow(/model folder: it does not exist/);
     mkdirSync(dir);
     await expect(openModelFolder(dir)).rejects.toThrow(/has no config\.json/);
@@ -173,7 +173,7 @@ describe("openModelFolder()", () => {
     await expect(openModelFolder(dir)).rejects.toThrow(/not JSON.*config\.json/);
   });
 
-  test("takes the end tokens of generation_config.json first, and passes over what a forward pass does without", async () => {
+  test("prefers the end tokens of generation_config.json, and ignores tensors that no forward pass reads", async () => {
     const unused = [
       { name: "lm_head.weight", shape: [12, 8], data: new Float32Array(96) },
       { name: "model.layers.0.self_attn.rotary_emb.inv_freq", shape: [3], data: new Float32Array(3) },
@@ -183,7 +183,7 @@ describe("openModelFolder()", () => {
     expect((await openModelFolder(dir)).config.eosTokenIds).toEqual([7, 8]);
   });
 
-  test("reads through an injected reader, as a page would", async () => {
+  test("reads through a custom reader", async () => {
     await writeModel(weights());
     const model = await openModelFolder({
       name: "blobs",
@@ -246,7 +246,7 @@ describe("a LoRA adapter", () => {
     expect(await openAdapter(dir)).toEqual(adapter);
   });
 
-  test("is refused where PEFT's formula is another, or parts do not fit", async () => {
+  test("is refused for PEFT features that change the formula, and for parts that do not fit", async () => {
     await writeAdapterFolder(dir, adapter);
     const path = join(dir, "adapter_config.json");
     const config = JSON.parse(readFileSync(path, "utf8"));

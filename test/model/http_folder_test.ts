@@ -1,4 +1,4 @@
-/** Model folders over HTTP, from a server of each kind that there is. */
+/** Model folders over HTTP, from servers with and without range requests, and from failing ones. */
 import { readFileSync } from "node:fs";
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -68,7 +68,7 @@ describe("httpFolder()", () => {
     expect(await big.read(199_000, 1000)).toEqual(BIG.slice(199_000));
   });
 
-  test("takes the page that a development server sends for a missing file as no file", async () => {
+  test("treats the page that a development server sends for a missing file as a missing file", async () => {
     const page: RequestListener = (_, response) =>
       response.writeHead(200, { "content-type": "text/html; charset=utf-8" }).end("<!doctype html>");
     expect(await httpFolder(await serve(page)).open("config.json")).toBeUndefined();
@@ -95,7 +95,7 @@ describe("httpFolder()", () => {
     await expect(opening).rejects.toMatchObject({ name: "RemoteError", retryable });
   });
 
-  test("refuses a range that comes short", async () => {
+  test("refuses a short range", async () => {
     const cut: RequestListener = (request, response) => {
       const isFirst = request.headers.range === "bytes=0-65535";
       response.writeHead(206, { "content-range": "bytes 0-65535/200000" });

@@ -87,7 +87,7 @@ overDevices("LanguageModel", (device) => {
       },
     );
 
-    test("a frozen policy stays what it was while others take its copy", async () => {
+    test("a frozen policy stays the same while others use its copy of the weights", async () => {
       const base = LanguageModel.create(device, CONFIG, { seed: 3 });
       const model = base.branch({ lora: LARGE, seed: 1 });
       const kept = [];
@@ -109,7 +109,7 @@ overDevices("LanguageModel", (device) => {
     ["by either way", CONFIG, 2],
     ["by way of its factors", { ...CONFIG, hiddenSize: 192, headDim: 48, intermediateSize: 256 }, 4],
     ["of a rank not in fours", { ...CONFIG, hiddenSize: 192, headDim: 48, intermediateSize: 256 }, 3],
-  ])("an adapter's gradients %s follow from those of the weights", async (_, config, rank) => {
+  ])("an adapter's gradients %s match those derived from the weights' gradients", async (_, config, rank) => {
     const targets = ["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"];
     const base = LanguageModel.create(device, config, { seed: 3 });
     const model = base.branch({ lora: { rank, alpha: 3, targets }, seed: 1 });
@@ -150,7 +150,7 @@ overDevices("LanguageModel", (device) => {
     for (const it of [whole, model, base]) it.release();
   });
 
-  test("the base of an adapter is transposed, where it ever is, when it is scored itself", async () => {
+  test("the base of an adapter is transposed only when it is scored itself", async () => {
     const base = LanguageModel.create(device, CONFIG, { seed: 3 });
     const model = base.branch({ lora: SMALL, seed: 1 });
     const turned = base.base.byteLength - base.base.values.byteLength;
@@ -191,7 +191,7 @@ overDevices("LanguageModel", (device) => {
       model.release();
     });
 
-    test("a target outside the vocabulary is refused by its place", async () => {
+    test("a target outside the vocabulary is refused with its position", async () => {
       const model = LanguageModel.create(device, CONFIG);
       const targets = Uint32Array.of(0, 13);
       await expect(model.score({ ...pack([[1, 2]]), targets }, { temperature: 1 })).rejects.toThrow(
@@ -223,7 +223,7 @@ overDevices("LanguageModel", (device) => {
     },
   );
 
-  test("a cache that memory does not hold for all sequences serves some after others", async () => {
+  test("sequences take turns where memory cannot hold a cache for all of them", async () => {
     const requests = Array.from({ length: 12 }, (_, seed) => ({
       prompt_ids: [1, 2, seed],
       params: { temperature: 1, top_p: 1, top_k: -1, max_tokens: 20, stop_token_ids: [] },
@@ -247,7 +247,7 @@ overDevices("LanguageModel", (device) => {
     expect(samples[1]!.map(({ tokens }) => tokens)).toEqual(samples[0]!.map(({ tokens }) => tokens));
   });
 
-  test("the likeliest tokens come best first and sum to one over the vocabulary", async () => {
+  test("the most likely tokens come best first and sum to one over the vocabulary", async () => {
     const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 4 });
     const { tokens, offsets } = rows(6);
     const k = CONFIG.vocabSize;

@@ -8,7 +8,7 @@ import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 afterEach(() => onLoading(undefined));
 
-test.skipIf(!hasShared)("a folder's weights are counted in bytes of its files, to the last one", async () => {
+test.skipIf(!hasShared)("progress counts every byte of a folder's weights", async () => {
   const folder = await openModelFolder(sharedPath("models/stories260k"));
   const seen: Loading[] = [];
   onLoading((loading) => seen.push(loading));
@@ -21,7 +21,7 @@ test.skipIf(!hasShared)("a folder's weights are counted in bytes of its files, t
   expect(seen.at(-1)).toEqual({ name: folder.name, done: total, total });
 });
 
-test("a person sees a line that is redrawn, and cleared at the end", async () => {
+test("a terminal shows one line that is redrawn, and cleared at the end", async () => {
   let text = "";
   const err = (part: string) => {
     text += part;

@@ -1,4 +1,4 @@
-/** A model whose vocabulary, and whose batches, are larger than one binding: the same figures, in windows. */
+/** A model whose vocabulary and batches exceed one binding gives the same numbers, computed in windows. */
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
@@ -10,7 +10,7 @@ import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
 
 const LIMIT_BYTES = 2 ** 14;
-/** The table takes 64 KiB, gate and up 12 KiB, the widest activation 384 bytes a token. */
+/** The table takes 64 KiB, gate and up 12 KiB, the widest activation 384 bytes per token. */
 const CONFIG: ModelConfig = {
   architecture: "qwen3",
   vocabSize: 1021,
@@ -106,8 +106,8 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
     });
   });
 
-  test("sequences that no pass can hold are refused by their place", async () => {
-    // The widest activation of 4 KiB a token leaves 4 tokens to a pass.
+  test("sequences that exceed a pass are refused with their index", async () => {
+    // The widest activation of 4 KiB per token leaves 4 tokens per pass.
     const config = { ...CONFIG, intermediateSize: 512 };
     const model = LanguageModel.create(narrow, config);
     expect(model.contextLength).toBe(4);

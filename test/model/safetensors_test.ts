@@ -94,8 +94,8 @@ describe("openSafetensors() refuses", () => {
 });
 
 describe("read()", () => {
-  test("widens F16 and BF16 exactly, specials included, at odd byte positions", async () => {
-    // An odd number of U8 elements first, so that what follows is misaligned.
+  test("widens F16 and BF16 exactly, NaN and infinities included, at odd byte positions", async () => {
+    // An odd number of U8 elements comes first, so that the next tensor is misaligned.
     const halves = Uint16Array.of(0x3c00, 0xc000, 0x7bff, 0x0001, 0x0400, 0x7c00, 0xfc00, 0x8000, 0x3555);
     const brains = Uint16Array.of(0x3f80, 0xbf81, 0x7f80, 0x0001);
     const data = new Uint8Array(3 + 18 + 8);
@@ -108,7 +108,7 @@ describe("read()", () => {
       brain: { dtype: "BF16", shape: [2, 2], data_offsets: [21, 29] },
     };
     const whole = file(header, data);
-    // A reader that hands out views of one buffer, as a page's would.
+    // A reader that returns views of one buffer.
     const made = await openSafetensors({
       ...reader(whole),
       read: async (o, n) => whole.subarray(o, o + n),
@@ -129,7 +129,7 @@ describe("read()", () => {
     expect([...(await made.readIntegers("bytes"))]).toEqual([1, 2, 255]);
   });
 
-  test("names the tensor where it cannot", async () => {
+  test("names the tensor in its errors", async () => {
     const made = await openSafetensors(
       reader(
         file(
@@ -183,7 +183,7 @@ describe("encodeSafetensors()", () => {
     expect(Math.abs(tiny! - given[4]!)).toBeLessThan(2 ** -133);
   });
 
-  test("refuses data that do not fill the shape, and names that come twice", async () => {
+  test("refuses data that do not fill the shape, and repeated names", async () => {
     await expect(encode([{ name: "w", shape: [3], data: new Float32Array(2) }])).rejects.toThrow(
       /tensor w.*3 elements \(2\)/,
     );
@@ -230,7 +230,7 @@ describe("golden files", () => {
     },
   );
 
-  test.skipIf(!hasShared)("cut short name file and tensor", async () => {
+  test.skipIf(!hasShared)("truncated, are refused with the file and the tensor", async () => {
     const path = join(dir, "cut.safetensors");
     writeFileSync(
       path,

@@ -12,7 +12,7 @@ import {
 } from "../../src/model/files/tokenizer.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
-/** Of a tokenizer's own files: what Hugging Face's reader makes of them. */
+/** A tokenizer's files as Hugging Face's library reads them. */
 function asHub(tokenizer: TextTokenizer): HubTokenizer {
   const files = tokenizer.files();
   return new HubTokenizer(JSON.parse(files["tokenizer.json"]!), JSON.parse(files["tokenizer_config.json"]!));
@@ -66,7 +66,7 @@ describe("the stories model's tokenizer", () => {
     expect(() => createTokenizer(files)).toThrow(why);
   });
 
-  test("names the file when tokenizer.json is not one", () => {
+  test("names the file when tokenizer.json is invalid", () => {
     expect(() =>
       createTokenizer({ tokenizer: { model: { type: "None" } }, name: "m/tokenizer.json" }),
     ).toThrow(/Cannot read the tokenizer: .*m\/tokenizer\.json/);
@@ -91,7 +91,7 @@ function byteLevel(type = "BPE") {
 }
 
 describe("decode() and spaces before punctuation", () => {
-  // What `tokenizers` 0.23.3 and `transformers` 5.23.0 decode for the same files.
+  // Results of `tokenizers` 0.23.3 and `transformers` 5.23.0 for the same files.
   const TEXT = "it is .5 , or not ? he 's here ! do n't";
   const CLEANED = "it is.5, or not? he's here! don't";
   const forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
