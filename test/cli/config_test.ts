@@ -194,6 +194,8 @@ describe("config explain", () => {
     ]) {
       expect(out).toContain(line);
     }
+    const topK = (await grpu(["config", "explain", "rllm.rollout.train.top_k"])).out;
+    expect(topK).toContain("Default   -1  (where it is not set)");
     const freq = (await grpu(["config", "explain", "rllm.trainer.test_freq"])).out;
     expect(freq).toContain(
       "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.",

@@ -52,6 +52,7 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
   const field = own ?? trinity ?? undefined;
   if (field === undefined && trinity === undefined && places.length === 0) return undefined;
   const defaults = places.map(({ value, where }) => ({ value, where }));
+  if (own?.optional) defaults.unshift({ value: inline(own.default), where: "where it is not set" });
   if (own === undefined && trinity) defaults.push({ value: inline(trinity.default), where: "Trinity-RFT" });
   const isOurs = ownField(path) !== undefined || places.length > 0;
   return {
