@@ -51,7 +51,9 @@ export function httpSettings(options: Input["options"]) {
   const bodyBytes = mebibytes("bodyMib", "--body-mib");
   const bodiesBytes = mebibytes("bodiesMib", "--bodies-mib");
   if (bodiesBytes < 2 * bodyBytes)
-    throw new ConfigError("Cannot hold requests: --bodies-mib is less than twice --body-mib. Raise it.");
+    throw new ConfigError(
+      `Cannot hold requests: --bodies-mib must be at least twice --body-mib (${bodiesBytes / 2 ** 20} and ${bodyBytes / 2 ** 20}). Raise --bodies-mib.`,
+    );
   return {
     host: String(options.host),
     allowedHosts: allowedHosts(options),
