@@ -1,6 +1,14 @@
 /** Fair sharing of the device between sessions, and a stopping server that saves first. */
 import { describe, expect, test, vi } from "vitest";
-import { backward, draw, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
+import {
+  backward,
+  draw,
+  eventually,
+  holdEngine,
+  openServer,
+  step,
+  type TestServer,
+} from "./tinker_client.ts";
 
 async function sampler(server: TestServer, number = 0): Promise<string> {
   const session_id = await server.session();
@@ -14,7 +22,7 @@ async function held(server: TestServer): Promise<() => void> {
   await server.result("asample", draw(other, 0));
   const release = holdEngine(server);
   await server.post("asample", draw(other, 1));
-  await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
+  await eventually(() => expect(server.service.policies.queued).toBe(0));
   return release;
 }
 
@@ -107,7 +115,7 @@ describe("a stopping server", () => {
       release = resolve;
     });
     const { json } = await server.post("optim_step", step(id, 1));
-    await vi.waitFor(() => expect(server.service.scheduler.current).toBeDefined());
+    await eventually(() => expect(server.service.scheduler.current).toBeDefined());
     const stopped = server.service.stop();
     release();
     await stopped;

@@ -1,6 +1,6 @@
 /** Limits: nothing that clients send grows without bound or breaks later requests. */
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { draw, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
+import { draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 afterEach(() => void vi.useRealTimers());
 
@@ -97,7 +97,7 @@ describe("when all sessions are taken", () => {
     expect([...server.service.sessions.keys()]).toEqual([trains, lively, expect.any(String)]);
     expect((await server.post("session_heartbeat", { session_id: silent })).status).toBe(404);
     await server.session();
-    await vi.waitFor(() => expect(server.engine.live).toBe(0));
+    await eventually(() => expect(server.engine.live).toBe(0));
     expect(server.service.checkpoints.list(id)[0]!.name).toBe("unsaved-step-1");
     expect((await server.post("create_session", { tags: [] })).status).toBe(429);
   });
@@ -109,7 +109,7 @@ test("waiting requests of an ended session do not run", async () => {
   const id = await sampler(server, session);
   const open = holdEngine(server);
   await server.post("asample", draw(id, 0));
-  await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
+  await eventually(() => expect(server.service.policies.queued).toBe(0));
   for (let seq = 1; seq < 200; seq++) await server.post("asample", draw(id, seq));
   await server.post(`sessions/${session}/finish`, {});
   expect(server.service.policies.queued).toBe(0);

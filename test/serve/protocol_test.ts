@@ -1,5 +1,13 @@
 import { describe, expect, test, vi } from "vitest";
-import { backward, draw, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
+import {
+  backward,
+  draw,
+  eventually,
+  holdEngine,
+  openServer,
+  step,
+  type TestServer,
+} from "./tinker_client.ts";
 
 /** The engine's calls after the model was made. */
 const trained = ({ engine }: TestServer) => engine.calls.filter((call) => !call.startsWith("create"));
@@ -247,7 +255,7 @@ describe("samplers", () => {
     const id = await sampler(server, await server.session());
     const open = holdEngine(server);
     await server.post("asample", draw(id, 0));
-    await vi.waitFor(() => expect(server.service.policies.queued).toBe(0));
+    await eventually(() => expect(server.service.policies.queued).toBe(0));
     const { json } = await server.post("asample", draw(id, 1));
     expect((await server.post("cancel_future", { request_id: json.request_id })).status).toBe(204);
     open();
@@ -280,7 +288,7 @@ describe("sessions", () => {
       await vi.advanceTimersByTimeAsync(50_000);
       expect(server.engine.live).toBe(1);
       await vi.advanceTimersByTimeAsync(100_000);
-      await vi.waitFor(() => expect(server.engine.live).toBe(0));
+      await eventually(() => expect(server.engine.live).toBe(0));
       const later = await server.post("optim_step", step(id, 2));
       expect(later).toMatchObject({
         status: 404,

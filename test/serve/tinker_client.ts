@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { onTestFinished } from "vitest";
+import { onTestFinished, vi } from "vitest";
 import type { App } from "../../src/http/listen.ts";
 import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { type AppOptions, createApp } from "../../src/serve/app.ts";
@@ -104,6 +104,11 @@ export async function openServer(
       return json.model_id;
     },
   };
+}
+
+/** Waits until the check passes: the disk and the engine may be slow on a busy machine. */
+export function eventually(check: () => void): Promise<void> {
+  return vi.waitFor(check, { timeout: 30_000 });
 }
 
 /** Makes the engine wait before each call. @returns what lets it go on */
