@@ -9,7 +9,7 @@ export interface BatchOrderOptions {
   readonly seed: number;
 }
 
-/** The batches of all epochs; each epoch shuffles the rows anew and leaves out what does not fill a batch. */
+/** The batches of all epochs; each epoch shuffles the rows again and drops the rest that does not fill a batch. */
 export class BatchOrder {
   private readonly options: BatchOrderOptions;
   /** The epoch of the last batch: callers that ask for one task at a time would shuffle a large data set for each. */

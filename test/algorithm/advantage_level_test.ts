@@ -34,7 +34,7 @@ const FOUR = {
 const LOSSES = ["vanilla", "geo_mean", "clip_cov", "kl_cov", "trl.luspo"];
 
 describe("as many rows as tokens", () => {
-  test.each(READINGS)("the level %s is read on the host", (_, advantages, slopes) => {
+  test.each(READINGS)("the host reads the level %s", (_, advantages, slopes) => {
     expect([...policyLoss({ ...ROWS, advantages }, SPEC).dlogprobs]).toEqual(slopes);
   });
 
@@ -50,7 +50,7 @@ describe("as many rows as tokens", () => {
       expect([...dlogprobs]).toEqual(slopes);
     });
 
-    test.each(LOSSES)("%s reads both levels as the host does", async (name) => {
+    test.each(LOSSES)("%s reads both levels and equals the host", async (name) => {
       for (const advantages of [perRow(9, 1, 9, -0.5), perToken(1, -0.5, 2, -1)]) {
         const batch = { ...FOUR, advantages };
         const [got, want] = [

@@ -77,7 +77,7 @@ overDevices("a user's loss", (device) => {
     },
   );
 
-  test("written for the host alone runs there, and is refused where nothing may wait", async () => {
+  test("written for the host runs there, and recordPolicyLoss() refuses it", async () => {
     const own = { name: "host_only", loss_agg_mode: "token-mean" };
     const gpg = policyLoss(batch, { name: "gpg", loss_agg_mode: "token-mean" });
     expect((await computePolicyLoss(batch, own, { device })).loss).toBeCloseTo(gpg.loss, 12);
@@ -85,7 +85,7 @@ overDevices("a user's loss", (device) => {
   });
 });
 
-test("a loss of either form must be there, and token_loss in it", async () => {
+test("a loss needs a form, and its WGSL the function token_loss", async () => {
   await expect(defineLoss({ name: "nothing", settings: {} })).rejects.toThrow(/token, wgsl/);
   await expect(defineLoss({ name: "wrong", settings: {}, wgsl: "fn other() {}" })).rejects.toThrow(
     /token_loss/,

@@ -118,7 +118,7 @@ test("the value loss counts clipped tokens and averages predictions over trained
   expect(metrics["critic/vpred_mean"]).toBe(2.1 / (2 + 1e-8));
 });
 
-test("KL in the reward costs beta per nat at trained tokens only, and tells the controller the mean over rows", () => {
+test("KL in the reward costs beta per nat at trained tokens only; the controller gets the mean over rows", () => {
   const batch = {
     offsets: Uint32Array.of(0, 2, 3),
     mask: Uint32Array.of(1, 0, 1),

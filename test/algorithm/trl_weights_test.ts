@@ -18,7 +18,7 @@ test("top_entropy_quantile keeps the tokens at or above the interpolated quantil
   expect(Array.from(trlWeights(batch, {}))).toEqual([1, 1, 0, 1, 1]);
 });
 
-test("off_policy_mask_threshold drops drifted rows of negative advantage alone", () => {
+test("off_policy_mask_threshold drops tokens only in drifted rows, and only those of negative advantage", () => {
   expect(Array.from(trlWeights(batch, { off_policy_mask_threshold: 0.9 }))).toEqual([1, 1, 0, 0, 0]);
   expect(Array.from(trlWeights(batch, { off_policy_mask_threshold: 1.1 }))).toEqual([1, 1, 0, 1, 1]);
   const mixed = { ...batch, advantages: perToken(1, 1, 1, 1, -1) };

@@ -48,7 +48,7 @@ test("mergeSteps() leaves out steps without a token", () => {
   expect(mergeSteps([step([], [])])).toEqual([]);
 });
 
-test("packTrajectories() lays rows end to end and remembers whose they are", () => {
+test("packTrajectories() lays rows end to end and keeps their trajectory and group", () => {
   const packed = packTrajectories([
     group("a", [[step([1], [2])], [step([1], [3]), step([5], [6, 7])]]),
     group("b", [[step([8, 9], [4])]]),
@@ -65,7 +65,7 @@ test("packTrajectories() never trains on a row's first token", () => {
   expect([...packTrajectories([group("a", [[step([], [1, 2])]])]).mask]).toEqual([0, 1]);
 });
 
-test("packTrajectories() keeps advantages that steps brought along, and where they lie", () => {
+test("packTrajectories() keeps the advantages that steps carry, and marks their tokens", () => {
   const packed = packTrajectories([
     group("a", [[step([1], [2, 3], [0.5, -1])], [step([1], [2], 0)], [step([1], [2])]]),
   ]);
@@ -74,7 +74,7 @@ test("packTrajectories() keeps advantages that steps brought along, and where th
   expect([...isGiven]).toEqual([0, 1, 1, 0, 1, 0, 0]);
 });
 
-test("packTrajectories() has no advantages where only a token that is not trained on was given one", () => {
+test("packTrajectories() has no advantages where only an untrained token carries one", () => {
   expect(
     packTrajectories([group("a", [[step([], [1], 5)], [step([1], [2])]])]).givenAdvantages,
   ).toBeUndefined();

@@ -22,7 +22,7 @@ describe("packing", () => {
     expect(Array.from(packed.tokens.logprobs!)).toEqual([-1, -2, -3]);
     expect(unpack(packed.tokens.logprobs!, packed.offsets)).toEqual([[-1, -2], [], [-3]]);
   });
-  test("takes the sum of token rewards where no reward is given", () => {
+  test("sums token rewards where a row has no reward", () => {
     const { rewards } = packRollouts([{ token_rewards: [1, 2] }, { token_rewards: [0.5] }]);
     expect(Array.from(rewards!)).toEqual([3, 0.5]);
   });
@@ -50,7 +50,7 @@ describe("packing", () => {
 
 describe("typed arrays", () => {
   const packed = packRollouts(ROWS);
-  test("pass through unchanged when they are right", () => {
+  test("pass through unchanged when they are consistent", () => {
     expect(checkRollouts(packed)).toBe(packed);
   });
   test("are refused with row and token of the first number that is not finite", () => {
@@ -99,7 +99,7 @@ describe("streaming", () => {
   const many = Array.from({ length: 90 }, (_, i) => ({ group: `g${(i * 7) % 30}`, reward: i, mask: [1, 1] }));
   const text = many.map((row) => JSON.stringify(row)).join("\n");
 
-  test("gives whole groups, each row once, and says where it stood", async () => {
+  test("gives whole groups, each row once with its place in the file", async () => {
     const seen: number[] = [];
     let parts = 0;
     for await (const { rollouts, rows } of streamJsonl(() => text, { tokensPerPart: 20 })) {
@@ -131,6 +131,6 @@ test("Parquet lists, 64-bit masks and strings read as the JSONL of the same rows
   expect(read).toEqual(packRollouts(rows));
 });
 
-test("Parquet that is none is refused by its reader", async () => {
+test("a file that is not Parquet is refused by the reader", async () => {
   await expect(readParquet(new ArrayBuffer(64))).rejects.toThrow(/parquet/i);
 });

@@ -44,7 +44,7 @@ export function groupAdvantages(
   return rewards.map((group) => group.map(() => flat.next().value as number));
 }
 
-/** An estimate per token, [T]: rows spread over their trained tokens, 0 where mask = 0; per-token ones as they are. */
+/** An estimate per token, [T]: rows spread over their trained tokens, 0 where mask = 0; per-token values unchanged. */
 export function perToken(
   batch: Pick<AdvantageBatch, "offsets" | "mask">,
   estimate: Estimate,

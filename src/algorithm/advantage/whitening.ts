@@ -23,12 +23,19 @@ export function whiten(
 }
 
 function moments(values: Float64Array, weights: ArrayLike<number>): { mean: number; scale: number } {
-  const weighted = (of: (x: number) => number) =>
-    values.reduce((total, x, i) => (weights[i] === 0 ? total : total + of(x) * weights[i]!), 0);
-  const count = weighted(() => 1);
+  let [count, total, squares] = [0, 0, 0];
+  for (let i = 0; i < values.length; i++) {
+    const weight = weights[i]!;
+    count += weight;
+    if (weight !== 0) total += values[i]! * weight;
+  }
   refuseTooFew(count);
-  const mean = weighted((x) => x) / (count + COUNT_EPSILON);
-  const variance = ((weighted((x) => (x - mean) ** 2) / (count + COUNT_EPSILON)) * count) / (count - 1);
+  const mean = total / (count + COUNT_EPSILON);
+  for (let i = 0; i < values.length; i++) {
+    const weight = weights[i]!;
+    if (weight !== 0) squares += (values[i]! - mean) ** 2 * weight;
+  }
+  const variance = ((squares / (count + COUNT_EPSILON)) * count) / (count - 1);
   return { mean, scale: 1 / Math.sqrt(variance + WHITENING_EPSILON) };
 }
 

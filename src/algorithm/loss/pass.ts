@@ -21,6 +21,12 @@ export interface RowTable {
   readonly b: ArrayLike<number>;
 }
 
+/** What the pass reads. */
+export interface PassInputs {
+  readonly streams: Streams;
+  readonly table: RowTable;
+}
+
 export interface PassOptions {
   readonly plan: LossPlan;
   readonly settings: ShaderSettings;
@@ -39,22 +45,18 @@ export const SUMS = { loss: 0, metrics: 1, klLoss: 4, kl: 5, broken: 6 } as cons
 export const SUM_COUNT = 8;
 
 /** Adds one trained token to `sums` and returns d(loss)/d(logprob). */
-export function passToken(
-  t: number,
-  { streams, table }: { streams: Streams; table: RowTable },
-  options: PassOptions,
-  sums: Float64Array,
-): number {
+export function passToken(t: number, inputs: PassInputs, options: PassOptions, sums: Float64Array): number {
   const { plan } = options;
+  const { streams, table } = inputs;
   const { isWeights, ref } = streams;
   const row = streams.row(t);
-  const token = tokenAt(t, row, { streams, table, options });
+  const token = tokenAt(t, row, inputs, options);
   const isWeight = isWeights && plan.weightsInRows !== "all" ? isWeights[t]! : 1;
   const weight = options.weight.byRow ? table.weight[row]! : options.weight.uniform;
   const loss = plan.token(token, options.settings);
   let slope = weight * loss.slope * (plan.weightsInRows === "slope" ? 1 : isWeight);
   add(sums, SUMS.loss, weight * isWeight * loss.value);
-  for (const [k, metric] of loss.metrics.entries()) add(sums, SUMS.metrics + k, metric);
+  for (let k = 0; k < 3; k++) add(sums, SUMS.metrics + k, loss.metrics[k]!);
   const reference = ref ? ref[t]! : 0;
   if (options.klCode !== 0) {
     const klWeight = options.klWeight.byRow ? table.weight[row]! : options.klWeight.uniform;
@@ -68,11 +70,7 @@ export function passToken(
   return slope;
 }
 
-function tokenAt(
-  t: number,
-  row: number,
-  { streams, table, options }: { streams: Streams; table: RowTable; options: PassOptions },
-): Token {
+function tokenAt(t: number, row: number, { streams, table }: PassInputs, options: PassOptions): Token {
   const { rows, selection } = options.plan;
   const logprob = streams.logprobs[t]!;
   return {

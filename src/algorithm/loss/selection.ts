@@ -54,7 +54,9 @@ function covariances(s: Streams, trained: readonly number[], epsilon: number): (
   const logprob = (t: number) => s.logprobs[t]!;
   const mean = (of: (t: number) => number) => sum(trained.map(of)) / (trained.length + epsilon);
   const [meanAdvantage, meanLogprob] = [mean(advantage), mean(logprob)];
-  return (t) => (advantage(t) - meanAdvantage) * (logprob(t) - meanLogprob);
+  const covariance = new Float64Array((trained.at(-1) ?? 0) + 1);
+  for (const t of trained) covariance[t] = (advantage(t) - meanAdvantage) * (logprob(t) - meanLogprob);
+  return (t) => covariance[t]!;
 }
 
 /** clip_cov leaves out tokens whose clipped objective is already the worse one. */

@@ -54,7 +54,10 @@ export function baselineAdvantages(
 /** Tokens of a row by column. */
 function columnsOf({ offsets, mask }: Rows, row: number, compact: boolean): number[] {
   const [first, end] = [offsets[row]!, offsets[row + 1]!];
-  return compact ? trainedIn(mask, first, end) : Array.from({ length: end - first }, (_, k) => first + k);
+  if (compact) return trainedIn(mask, first, end);
+  const tokens: number[] = [];
+  for (let t = first; t < end; t++) tokens.push(t);
+  return tokens;
 }
 
 /** W_t: the running sum, over a row's trained tokens, of (1 - 2 p_old + sum pi^2) times the squared weight, [T]. */
@@ -88,13 +91,18 @@ function subtractBaseline(
   const tail = zeroTail ? lonelyTail(columns, mask) : undefined;
   const width = Math.max(0, ...columns.map((tokens) => tokens.length));
   for (let column = 0; column < width; column++) {
-    const tokens = columns.flatMap((row) => row[column] ?? []);
-    const trained = tokens.filter((t) => mask[t] !== 0);
-    const weight = trained.reduce((sum, t) => sum + power[t]!, 0) + EPSILON;
-    const weighted = trained.reduce((sum, t) => sum + returns[t]! * power[t]!, 0);
-    const baseline = columns.length < 2 ? 0 : weighted / weight;
-    for (const t of trained)
-      advantages[t] = returns[t]! - (tail && tail.row[column] === t && column >= tail.from ? 0 : baseline);
+    let [weight, weighted] = [0, 0];
+    const trained: number[] = [];
+    for (const row of columns) {
+      const t = row[column];
+      if (t === undefined || mask[t] === 0) continue;
+      trained.push(t);
+      weight += power[t]!;
+      weighted += returns[t]! * power[t]!;
+    }
+    const baseline = columns.length < 2 ? 0 : weighted / (weight + EPSILON);
+    const lonely = tail && column >= tail.from ? tail.row[column] : undefined;
+    for (const t of trained) advantages[t] = returns[t]! - (t === lonely ? 0 : baseline);
   }
 }
 
