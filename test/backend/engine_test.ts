@@ -84,7 +84,7 @@ overDevices("the engine behind the servers", (device: Device) => {
   );
 
   test.each(ranks)(
-    "rank $rank: a frozen policy stays, beside others and the base model",
+    "rank $rank: a frozen policy stays the same, next to others and the base model",
     async ({ rank }) => {
       const { engine, trainer, clear } = await open();
       const [a, b] = [await trainer(rank), await trainer(4)];

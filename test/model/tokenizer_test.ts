@@ -55,7 +55,11 @@ describe("the stories model's tokenizer", () => {
       { tokenizer: { model: { type: "BPE", vocab: { a: 2 ** 31 }, merges: [] } } },
       /2147483648/,
     ],
-    ["an id that is none", { tokenizer: { model: { type: "BPE", vocab: { a: null }, merges: [] } } }, /null/],
+    [
+      "an id that is not a number",
+      { tokenizer: { model: { type: "BPE", vocab: { a: null }, merges: [] } } },
+      /null/,
+    ],
     ["a huge added id", { tokenizer: { added_tokens: [{ id: 1e308, content: "x" }] } }, /1e\+308/],
     [
       "an alphabet that is no list",
