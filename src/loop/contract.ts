@@ -241,8 +241,10 @@ type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal
 
 /** What `train` needs; the rest has defaults. */
 export interface TrainOptions
-  extends Omit<Run, "settings" | "order" | "generation" | Choices>,
+  extends Omit<Run, "settings" | "order" | "generation" | "tasks" | Choices>,
     Partial<Pick<Run, Choices>> {
+  /** Held-out tasks are validated on; absent: no validation. */
+  readonly tasks: { readonly train: readonly Task[]; readonly val?: readonly Task[] | undefined };
   readonly settings?: Partly<LoopSettings>;
 }
 

@@ -30,6 +30,7 @@ export function runFrom(options: TrainOptions): Run {
     warn,
     failures: new Failures(warn),
     ...options,
+    tasks: { train: options.tasks.train, val: options.tasks.val ?? [] },
     settings,
     order: trainingOrder(options.tasks.train, settings),
   };
@@ -41,7 +42,7 @@ export function runFrom(options: TrainOptions): Run {
 function checkParts({ backend, tasks, rollout }: TrainOptions): void {
   const parts: readonly (readonly [string, boolean, string])[] = [
     ["backend", typeof backend?.sample === "function", "an object; see defineBackend"],
-    ["tasks", Array.isArray(tasks?.train) && Array.isArray(tasks?.val), "{ train: [...], val: [...] }"],
+    ["tasks", Array.isArray(tasks?.train) && Array.isArray(tasks.val ?? []), "{ train: [...], val: [...] }"],
     ["rollout", typeof rollout === "function", "a function of a task and a policy"],
   ];
   for (const [part, isThere, what] of parts)

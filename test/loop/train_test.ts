@@ -117,7 +117,7 @@ test.each<[string, object, RegExp]>([
   ],
   ["no settings", { settings: 3 }, /Cannot set settings: it takes an object \(3\)/],
   ["no backend", { backend: undefined }, /Cannot train without backend/],
-  ["no tasks", { tasks: { train: [] } }, /Cannot train without tasks: \{ train/],
+  ["no tasks", { tasks: { val: [] } as never }, /Cannot train without tasks: \{ train/],
   ["no rollout", { rollout: undefined }, /Cannot train without rollout: a function/],
 ])("%s is refused", async (_, options, message) => {
   await expect(train({ ...letterRun().run, ...options } as TrainOptions)).rejects.toThrow(message);

@@ -67,8 +67,13 @@ export class LocalBackend implements Backend {
   static async open(folder: string, options: OpenLocalOptions = {}): Promise<LocalBackend> {
     const opened = await openModel(folder);
     const device = options.device ?? (await openDevice());
-    const model = await loadModel(device, opened, options);
-    return new LocalBackend({ model, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
+    try {
+      const model = await loadModel(device, opened, options);
+      return new LocalBackend({ model, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
+    } catch (error) {
+      if (!options.device) device.destroy();
+      throw error;
+    }
   }
 
   get model(): ModelDescription {
