@@ -10,9 +10,9 @@
  */
 
 export { type CustomEstimator, defineEstimator, type Group } from "./algorithm/advantage/custom.ts";
-export { registerEstimator } from "./algorithm/advantage/registry.ts";
+export { registerEstimator } from "./algorithm/advantage/estimators.ts";
 export { type CustomLoss, defineLoss } from "./algorithm/loss/custom.ts";
-export { registerLoss } from "./algorithm/loss/registry.ts";
+export { registerLoss } from "./algorithm/loss/losses.ts";
 export { type OpenBackend, registerBackend } from "./backend/backends.ts";
 export { type BackendDefinition, defineBackend } from "./backend/define.ts";
 export { LocalBackend, type LocalBackendOptions, type OpenLocalOptions } from "./backend/local/backend.ts";

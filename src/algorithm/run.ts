@@ -6,13 +6,13 @@ import type { Floats, Rollouts } from "../data/rollouts/rollouts.ts";
 import { ConfigError } from "../errors.ts";
 import type { AdvantageBatch, Estimate, EstimatorSettings } from "./advantage/definition.ts";
 import { hasAdvantageKernel, recordAdvantages } from "./advantage/device.ts";
+import { findEstimator } from "./advantage/estimators.ts";
 import { packGroups } from "./advantage/groups.ts";
 import { advantages, perToken } from "./advantage/host.ts";
 import { checkAdvantages } from "./advantage/level.ts";
-import { findEstimator } from "./advantage/registry.ts";
-import { type KlBatch, type KlSpec, klLoss, recordKl } from "./kl/loss.ts";
 import { recordPolicyLoss } from "./loss/device.ts";
 import { type LossBatch, policyLoss } from "./loss/host.ts";
+import { type KlBatch, type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
 import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
 import { countRows } from "./rows.ts";
 

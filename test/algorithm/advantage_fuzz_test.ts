@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { estimatorNames } from "../../src/algorithm/advantage/estimators.ts";
 import { packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages, groupAdvantages } from "../../src/algorithm/advantage/host.ts";
-import { estimatorNames } from "../../src/algorithm/advantage/registry.ts";
 import { countRows } from "../../src/algorithm/rows.ts";
 import { advantageBatch, computeAdvantages, streamAdvantages } from "../../src/algorithm/run.ts";
 import { packRollouts } from "../../src/data/rollouts/builder.ts";

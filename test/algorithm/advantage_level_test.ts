@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { Estimate } from "../../src/algorithm/advantage/definition.ts";
+import { registerEstimator } from "../../src/algorithm/advantage/estimators.ts";
 import { packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages } from "../../src/algorithm/advantage/host.ts";
 import { checkAdvantages } from "../../src/algorithm/advantage/level.ts";
-import { registerEstimator } from "../../src/algorithm/advantage/registry.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss/host.ts";
 import { trlWeights } from "../../src/algorithm/loss/trl_weights.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl/controller.ts";
-import { klLoss, recordKl } from "../../src/algorithm/kl/loss.ts";
 import { klInReward } from "../../src/algorithm/kl/reward.ts";
+import { klLoss, recordKl } from "../../src/algorithm/loss/kl_loss.ts";
 import { recordValueLoss, valueLoss } from "../../src/algorithm/loss/value_loss.ts";
 import { countRows } from "../../src/algorithm/rows.ts";
 import { readFloats } from "../../src/compute/device.ts";

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { KL_NAMES } from "../../src/algorithm/kl/estimate.ts";
 import { AGGREGATION_MODES } from "../../src/algorithm/loss/aggregation.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
-import { lossNames } from "../../src/algorithm/loss/registry.ts";
+import { lossNames } from "../../src/algorithm/loss/losses.ts";
 import type { PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
 import { mulberry32 } from "../../src/random.ts";
 import { overDevices } from "../fixtures/devices.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { AGGREGATION_MODES } from "../../src/algorithm/loss/aggregation.ts";
 import { type LossBatch, policyLoss } from "../../src/algorithm/loss/host.ts";
-import { lossNames } from "../../src/algorithm/loss/registry.ts";
+import { lossNames } from "../../src/algorithm/loss/losses.ts";
 import type { PolicyLossSpec } from "../../src/algorithm/loss/resolve.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { overDevices } from "../fixtures/devices.ts";

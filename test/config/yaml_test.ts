@@ -71,8 +71,8 @@ describe("the quick reader", () => {
 describe("names of the engine", () => {
   test("every built-in estimator and loss is an allowed value", async () => {
     await import("../../src/algorithm/mod.ts");
-    const { estimatorNames } = await import("../../src/algorithm/advantage/registry.ts");
-    const { lossNames } = await import("../../src/algorithm/loss/registry.ts");
+    const { estimatorNames } = await import("../../src/algorithm/advantage/estimators.ts");
+    const { lossNames } = await import("../../src/algorithm/loss/losses.ts");
     const allowed = (path: keyof typeof RLLM_FIELDS) => (RLLM_FIELDS[path] as Field).choices ?? [];
     expect(
       [...estimatorNames()].filter((name) => !allowed("rllm.algorithm.adv_estimator").includes(name)),

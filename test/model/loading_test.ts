@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from "vitest";
-import { showLoading } from "../../src/cli/run/loading.ts";
+import { showLoading } from "../../src/cli/process/loading.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
 import { type Loading, onLoading, startLoading } from "../../src/model/files/loading.ts";

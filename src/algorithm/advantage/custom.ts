@@ -4,8 +4,8 @@ import { ConfigError } from "../../errors.ts";
 import { countRows } from "../rows.ts";
 import type { SettingsSchema } from "../settings.ts";
 import { type AdvantageBatch, type EstimatorSettings, perRow } from "./definition.ts";
+import { registerEstimator } from "./estimators.ts";
 import { pick } from "./groups.ts";
-import { registerEstimator } from "./registry.ts";
 
 /** One group of trajectories; lists run over its rows. */
 export interface Group {

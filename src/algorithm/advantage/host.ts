@@ -2,9 +2,9 @@
 import { forEachRow } from "../../data/offsets.ts";
 import { mergeSettings } from "../settings.ts";
 import type { AdvantageBatch, Estimate, EstimatorSettings } from "./definition.ts";
+import { findEstimator } from "./estimators.ts";
 import { packGroups } from "./groups.ts";
 import { checkAdvantages } from "./level.ts";
-import { findEstimator } from "./registry.ts";
 
 /**
  * Advantages of a packed batch.

@@ -6,6 +6,7 @@ import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
 import { mergeSettings } from "../settings.ts";
 import { type EstimatorSettings, needs } from "./definition.ts";
 import { groupNormOf } from "./estimators/grpo.ts";
+import { findEstimator } from "./estimators.ts";
 import type { Groups } from "./groups.ts";
 import {
   advantageBaseline,
@@ -21,7 +22,6 @@ import {
   SUMS_BYTES,
   WHITEN_MODE,
 } from "./kernels.ts";
-import { findEstimator } from "./registry.ts";
 import { refuseTooFew, WHITENING_EPSILON } from "./whitening.ts";
 
 /** A packed batch on the device; each estimator needs some of the fields, see {@link recordAdvantages}. */

@@ -5,7 +5,7 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { SettingsSchema } from "../settings.ts";
 import type { LossPlan, LossSettings, MetricNames, Token, TokenLoss } from "./definition.ts";
 import { definePass } from "./kernels.ts";
-import { registerLoss } from "./registry.ts";
+import { registerLoss } from "./losses.ts";
 
 /** A policy loss of your own: one function of a token, in TypeScript and optionally in WGSL. See {@link defineLoss}. */
 export interface CustomLoss<S extends LossSettings = LossSettings> {

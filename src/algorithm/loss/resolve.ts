@@ -5,8 +5,8 @@ import { K3_BOUND, klCode } from "../kl/estimate.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
 import { type Normalisers, type TokenWeights, tokenWeights } from "./aggregation.ts";
 import { type LossPlan, planLoss, type ShaderSettings, shaderSettings } from "./definition.ts";
+import { findLoss } from "./losses.ts";
 import { SUMS } from "./pass.ts";
-import { findLoss } from "./registry.ts";
 
 /** The part of a {@link LossSpec} that a loss needs, and normalisers that only direct callers of the engine set. */
 export type PolicyLossSpec = Pick<LossSpec, "name" | "loss_agg_mode"> & {

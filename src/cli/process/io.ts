@@ -1,7 +1,7 @@
 /** The outside world of a real process: streams, signals, environment. */
 import { forTerminal, processScreen } from "../../log/terminal.ts";
 import type { Io } from "../command.ts";
-import { showLoading } from "../run/loading.ts";
+import { showLoading } from "./loading.ts";
 import { listenToSignals } from "./signals.ts";
 import { startWatchdog } from "./watchdog.ts";
 

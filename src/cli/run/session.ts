@@ -59,9 +59,9 @@ export async function openSession(
   await importModules(imports);
   const given = splitArguments(args);
   for (const file of given.files) requireFile(file);
-  const { estimatorNames } = await import("../../algorithm/advantage/registry.ts");
+  const { estimatorNames } = await import("../../algorithm/advantage/estimators.ts");
   await import("../../algorithm/advantage/host.ts");
-  const { lossNames } = await import("../../algorithm/loss/registry.ts");
+  const { lossNames } = await import("../../algorithm/loss/losses.ts");
   const { config, origins, warnings, schema } = composeConfig({
     files: given.files,
     overrides: [...given.overrides, ...overrides],

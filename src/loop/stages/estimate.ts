@@ -1,9 +1,9 @@
 /** Advantages by the published estimators, on the host or on the training device. */
 import type { EstimatorSettings } from "../../algorithm/advantage/definition.ts";
 import { hasAdvantageKernel, recordAdvantages } from "../../algorithm/advantage/device.ts";
+import { estimatorNames, findEstimator } from "../../algorithm/advantage/estimators.ts";
 import { packGroups } from "../../algorithm/advantage/groups.ts";
 import { advantages } from "../../algorithm/advantage/host.ts";
-import { estimatorNames, findEstimator } from "../../algorithm/advantage/registry.ts";
 import { countRows } from "../../algorithm/rows.ts";
 import { mergeSettings } from "../../algorithm/settings.ts";
 import type { Device } from "../../compute/device.ts";

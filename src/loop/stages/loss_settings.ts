@@ -1,6 +1,6 @@
 /** The loss of a role, with its settings under the names that the loss publishes. */
 import { planLoss } from "../../algorithm/loss/definition.ts";
-import { findLoss } from "../../algorithm/loss/registry.ts";
+import { findLoss } from "../../algorithm/loss/losses.ts";
 import type { LossSpec } from "../../contract/backend.ts";
 import type { LoopSettings } from "../settings.ts";
 

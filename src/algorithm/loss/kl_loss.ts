@@ -3,9 +3,9 @@ import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts"
 import { defineKernel } from "../../compute/kernel.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
-import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } from "../loss/aggregation.ts";
+import { K3_BOUND, klCode, klEstimate } from "../kl/estimate.ts";
 import { COUNT_EPSILON, countRows, type RowCounts, trainedTokens } from "../rows.ts";
-import { K3_BOUND, klCode, klEstimate } from "./estimate.ts";
+import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } from "./aggregation.ts";
 
 /** Which KL estimate a loss takes, and how it is aggregated. */
 export interface KlSpec extends Normalisers {
