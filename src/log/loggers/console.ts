@@ -1,6 +1,7 @@
 /** A run's progress for people: one line that is redrawn on a terminal, plain lines elsewhere. */
 import { duration, shortNumber, sparkline } from "../format.ts";
 import type { Logger, LogRecord } from "../logger.ts";
+import { meanReward } from "../mean_reward.ts";
 import { processScreen, type Screen } from "../terminal.ts";
 
 type Metrics = LogRecord["metrics"];
@@ -159,13 +160,6 @@ export class ConsoleLogger implements Logger {
 }
 
 const STYLES = { bold: 1, dim: 2, green: 32, cyan: 36 } as const;
-
-/** Mean over the roles' mean rewards. */
-export function meanReward(metrics: Metrics): number | undefined {
-  const means = Object.entries(metrics).filter(([name]) => /^reward\/.*\/mean$/.test(name));
-  if (means.length === 0) return undefined;
-  return means.reduce((sum, [, value]) => sum + value, 0) / means.length;
-}
 
 function fixed(value: number | undefined): string {
   return value === undefined ? "-" : value.toFixed(3);

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { Phase } from "../logger.ts";
-import { meanReward } from "../loggers/console.ts";
+import { meanReward } from "../mean_reward.ts";
 import {
   CONFIG_FILE,
   GROUPS_FILE,
