@@ -4,8 +4,8 @@
  * between its steps. Requests with the same prompt share its prefill.
  */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import { gatherRows } from "../head.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
+import { gatherRows } from "../logits.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";

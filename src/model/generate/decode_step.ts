@@ -7,10 +7,10 @@
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
-import { logitStride, logitWindows, type Window } from "../head.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { chooseSample } from "../kernels/sample.ts";
 import { swiglu } from "../kernels/swiglu.ts";
+import { logitStride, logitWindows, type Window } from "../logits.ts";
 import { attentionScale } from "../qkv_layout.ts";
 import { Scratch } from "../scratch.ts";
 import {

@@ -1,14 +1,21 @@
 /** The passes that score and train packed sequences, in micro-batches of whole sequences. */
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import type { PackedTokens } from "../../contract/backend.ts";
-import { HeadPass, type Targets } from "../head.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
-import { checkRows, microBatches, slicePacked, type TargetChoice, targetsOf } from "./targets.ts";
+import { HeadPass } from "./head_pass.ts";
+import {
+  checkRows,
+  microBatches,
+  slicePacked,
+  type TargetChoice,
+  type Targets,
+  targetsOf,
+} from "./targets.ts";
 import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
 
 /** What a loss is computed from: one value per target, [R]. */

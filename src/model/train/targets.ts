@@ -1,8 +1,13 @@
 /** Packed rows cut into passes, and the tokens whose log-probabilities a pass computes. */
 import type { PackedTokens } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Targets } from "../head.ts";
 import type { Transformer } from "../transformer.ts";
+
+/** Distinct ascending positions, and for each the next token whose log-probability is wanted, [R]. */
+export interface Targets {
+  readonly positions: Uint32Array;
+  readonly tokens: Uint32Array;
+}
 
 /**
  * The targets of a pass: every token whose mask is 1, except first tokens (mask [T]), or a given token after every

@@ -2,36 +2,16 @@
  * The output end of a pass, forward and backward: selected rows of the hidden states, the final norm, logits in windows
  * that fit one binding, log-probabilities and entropies. Only the targets' rows are multiplied by the output matrix.
  */
-import type { Buffer } from "../compute/device.ts";
-import { embedding } from "./kernels/embedding.ts";
-import { chooseLogprob, inverseTemperature, type LogprobKernels } from "./kernels/logprob.ts";
-import { plainRows } from "./kernels/norm.ts";
-import { alignedRows } from "./row_windows.ts";
-import type { Scratch } from "./scratch.ts";
-import { BackwardPass } from "./train/backward.ts";
-import type { GradientSink } from "./train/gradient_sink.ts";
-import { FINAL_NORM, type ForwardState, type Transformer } from "./transformer.ts";
-import type { Weights } from "./weights.ts";
-
-/** Distinct ascending positions, and for each the next token whose log-probability is wanted, [R]. */
-export interface Targets {
-  readonly positions: Uint32Array;
-  readonly tokens: Uint32Array;
-}
-
-/** Logits of one window stay below this, to fit caches as well as a binding. */
-const MAX_WINDOW_BYTES = 64 * 2 ** 20;
-
-/** A run of rows whose logits are computed together. */
-export interface Window {
-  readonly first: number;
-  readonly rows: number;
-}
-
-/** Elements from one row of logits to the next: whole vec4s. */
-export function logitStride(vocabSize: number): number {
-  return Math.ceil(vocabSize / 4) * 4;
-}
+import type { Buffer } from "../../compute/device.ts";
+import { chooseLogprob, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
+import { plainRows } from "../kernels/norm.ts";
+import { gatherRows, logitStride, logitWindows, projectLogits, type Window } from "../logits.ts";
+import type { Scratch } from "../scratch.ts";
+import { FINAL_NORM, type ForwardState, type Transformer } from "../transformer.ts";
+import type { Weights } from "../weights.ts";
+import { BackwardPass } from "./backward.ts";
+import type { GradientSink } from "./gradient_sink.ts";
+import type { Targets } from "./targets.ts";
 
 export class HeadPass {
   readonly logprobs: Buffer;
@@ -182,47 +162,4 @@ export class HeadPass {
     this.model.device.clear(buffer);
     return buffer;
   }
-}
-
-/** out[r, :] = from[positions[r], :]. */
-export function gatherRows(
-  model: Transformer,
-  at: { from: Buffer; positions: Uint32Array; scratch: Scratch },
-): Buffer {
-  const { hiddenSize: width } = model.config;
-  const out = at.scratch.floats(at.positions.length * width, "hidden rows");
-  model.device.dispatch(embedding, {
-    buffers: { tokens: at.scratch.upload(at.positions, "row positions"), table: at.from, out },
-    params: { tokens: at.positions.length, width, first_row: 0, row_count: 2 ** 32 - 1 },
-  });
-  return out;
-}
-
-/** logits [rows, logitStride] of a window's rows of the normed hidden states. */
-export function projectLogits(
-  model: Transformer,
-  weights: Weights,
-  io: { normed: Buffer; logits: Buffer; window: Window },
-): void {
-  const { first, rows } = io.window;
-  const width = model.config.hiddenSize * 4;
-  weights.apply(model.head, {
-    x: io.normed.slice(first * width, rows * width),
-    y: io.logits,
-    m: rows,
-    stride: logitStride(model.config.vocabSize),
-  });
-}
-
-/** Runs of rows whose logits fit the limit, and whose slices of the hidden states are aligned. */
-export function logitWindows(model: Transformer, count: number): Window[] {
-  const { vocabSize, hiddenSize } = model.config;
-  const limit = Math.min(MAX_WINDOW_BYTES, model.device.info.limits.maxBindingBytes);
-  const step = alignedRows(hiddenSize);
-  const fitting = Math.floor(limit / (logitStride(vocabSize) * 4) / step) * step;
-  const rows = Math.max(fitting, step);
-  const windows: Window[] = [];
-  for (let first = 0; first < count; first += rows)
-    windows.push({ first, rows: Math.min(rows, count - first) });
-  return windows;
 }
