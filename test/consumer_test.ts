@@ -3,34 +3,25 @@
  * program, and a page through each bundler. The project's only packages are the dependencies that package.json names.
  */
 import { execFileSync, type SpawnSyncReturns } from "node:child_process";
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nodeResolve } from "@rollup/plugin-node-resolve";
 import { rollup } from "@rollup/wasm-node";
 import { build as esbuild } from "esbuild";
 import type { ConsoleMessage } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { CHROMIUM, openChromium } from "./fixtures/chromium.ts";
+import { temporaryFolder } from "./fixtures/folder.ts";
 import { hasShared, sharedPath } from "./fixtures/shared.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const { dependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 
-let dir: string;
+const dir = temporaryFolder("consumer");
 beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-consumer-"));
   run("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", dir], ROOT);
   const archive = readdirSync(dir).find((name) => name.endsWith(".tgz"))!;
   const modules = join(dir, "node_modules");
@@ -43,7 +34,6 @@ beforeAll(() => {
   }
   writeFileSync(join(dir, "package.json"), '{"type":"module"}');
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** Standard output; what the program printed is in the message where it fails. */
 function run(command: string, args: readonly string[], cwd = dir): string {

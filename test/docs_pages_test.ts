@@ -14,14 +14,14 @@ import {
 } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { chromium } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { estimatorNames, lossNames } from "../src/algorithm/mod.ts";
 import { grpu } from "./fixtures/cli.ts";
+import { temporaryFolder } from "./fixtures/folder.ts";
 import { hasShared, sharedPath } from "./fixtures/shared.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -58,10 +58,9 @@ const SMALL_MODEL = [
   "warmup.steps=2",
 ];
 
-let dir: string;
+const dir = temporaryFolder("docs");
 let run: string;
 beforeAll(async () => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-docs-"));
   run = join(dir, "run");
   for (const page of PAGES) {
     for (const { file, text } of blocksOf(page)) if (file) writeFileSync(join(dir, file), text);
@@ -73,7 +72,6 @@ beforeAll(async () => {
   ]);
   expect(made.code, made.err).toBe(0);
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** A shell's words: quotes keep what is inside together. */
 function words(line: string): string[] {

@@ -1,10 +1,10 @@
 /** Runs every block of docs/limits.md as it stands there, and looks whether it did what the page says. */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { grpu } from "./fixtures/cli.ts";
+import { temporaryFolder } from "./fixtures/folder.ts";
 
 const PAGE = readFileSync(fileURLToPath(new URL("../docs/limits.md", import.meta.url)), "utf8");
 
@@ -40,9 +40,8 @@ registerEnvironment({ name: "two_calls", describe: "two calls", train_files: "ex
     return { trajectories: [{ name: "arithmetic", steps: [await worth(first), await worth(second)] }] };
   } });`;
 
-let dir: string;
+const dir = temporaryFolder("docs");
 beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-docs-"));
   for (const { file, text } of BLOCKS) if (file) writeFileSync(join(dir, file), text);
   writeFileSync(join(dir, "two_steps.ts"), TWO_STEPS);
   writeFileSync(
@@ -50,7 +49,6 @@ beforeAll(() => {
     readFileSync(fileURLToPath(new URL("../examples/arithmetic/run.yaml", import.meta.url)), "utf8"),
   );
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** A shell's words: quotes keep what is inside together. */
 function words(line: string): string[] {

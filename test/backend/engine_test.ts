@@ -10,24 +10,9 @@ import type { LossRows, Trainer } from "../../src/contract/engine.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { overDevices } from "../fixtures/devices.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
-const CONFIG: ModelConfig = {
-  architecture: "llama",
-  vocabSize: 20,
-  hiddenSize: 16,
-  intermediateSize: 24,
-  layers: 1,
-  heads: 2,
-  kvHeads: 1,
-  headDim: 8,
-  contextLength: 32,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
-  tied: false,
-  qkNorm: false,
-  qkvBias: false,
-  eosTokenIds: [2],
-};
+const CONFIG: ModelConfig = { ...SMALL_MODEL, layers: 1 };
 const ADAM = { learning_rate: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 0 };
 const ROWS: LossRows = {
   tokens: Uint32Array.of(1, 5, 6, 7, 1, 9),

@@ -1,8 +1,7 @@
 /** Weights opened for sampling: from each kind of folder, with the right policy, within the expected memory. */
 import { cpSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
@@ -14,25 +13,11 @@ import { LanguageModel } from "../../src/model/language_model.ts";
 import type { LoraConfig } from "../../src/model/lora.ts";
 import { loadModel, openModel } from "../../src/model/open_model.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { writeForeignAdapter } from "../fixtures/foreign_adapter.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
-const CONFIG: ModelConfig = {
-  architecture: "llama",
-  vocabSize: 20,
-  hiddenSize: 16,
-  intermediateSize: 24,
-  layers: 2,
-  heads: 2,
-  kvHeads: 1,
-  headDim: 8,
-  contextLength: 32,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
-  tied: true,
-  qkNorm: false,
-  qkvBias: false,
-  eosTokenIds: [2],
-};
+const CONFIG: ModelConfig = { ...SMALL_MODEL, tied: true };
 const LORA: LoraConfig = { rank: 2, alpha: 6, targets: ["q_proj", "v_proj", "down_proj"] };
 const OPTIM = { learning_rate: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 0 };
 const requests = [1, 2, 3].map((seed) => ({
@@ -41,11 +26,7 @@ const requests = [1, 2, 3].map((seed) => ({
   params: { max_tokens: 9, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] },
 }));
 
-let root: string;
-beforeAll(() => {
-  root = mkdtempSync(join(tmpdir(), "grpu-inference-"));
-});
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder("inference");
 
 /** A model folder, and a trained checkpoint of an adapter on it. */
 async function folders(device: Device) {

@@ -19,21 +19,14 @@ import { perRow, perToken } from "../fixtures/advantages.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 /** Small, with a vocabulary that is not a multiple of 4. */
 const CONFIG: ModelConfig = {
-  architecture: "llama",
+  ...SMALL_MODEL,
   vocabSize: 13,
-  hiddenSize: 16,
-  intermediateSize: 24,
-  layers: 2,
   heads: 4,
   kvHeads: 2,
-  headDim: 8,
-  contextLength: 32,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
-  tied: false,
   qkNorm: true,
   qkvBias: true,
   eosTokenIds: [12],

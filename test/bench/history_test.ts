@@ -1,13 +1,12 @@
 /** Saved benchmark runs: files, comparison, and what counts as slower. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { compareRuns, findRun, tableOf } from "../../bench/compare.ts";
 import { compareFigures, type Figure, readFigures, saveFigures } from "../../bench/history.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "grpu-bench-history-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder("bench-history");
 
 const figure = (name: string, value: number, more: Partial<Figure> = {}): Figure => ({
   date: "2026-11-22T10:00:00.000Z",

@@ -1,13 +1,13 @@
 /** A checkpoint opens as the policy that it is, in every command, or not at all. */
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { writeForeignAdapter } from "../fixtures/foreign_adapter.ts";
 import { rewardModule, SMALL_RUN, smallRun, treeOf } from "../fixtures/small_run.ts";
 
-let dir: string;
+const dir = temporaryFolder("shape");
 /** A whole model, and one of the same shape with other weights. */
 let model: string;
 let other: string;
@@ -27,7 +27,6 @@ const VALIDATED = [
 ];
 
 beforeAll(async () => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-shape-"));
   await smallRun(join(dir, "base"));
   await smallRun(join(dir, "other"), ["training.seed=3"]);
   model = join(dir, "base", "global_step_2");
@@ -39,7 +38,6 @@ beforeAll(async () => {
   const { code } = await smallRun(run, [`model.name=${model}`, ...LORA, ...VALIDATED, ...reward]);
   expect(code).toBe(0);
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const step = (number: number) => join(run, `global_step_${number}`);
 const adapterOf = (folder: string) => JSON.parse(readFileSync(join(folder, "adapter_config.json"), "utf8"));

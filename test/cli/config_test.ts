@@ -1,18 +1,17 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations are what is tested
 /** `grpu config ...` and `grpu metrics convert`, as a person types them. */
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
 import { configCommands } from "../../src/cli/commands/config.ts";
 import { metricsCommands } from "../../src/cli/commands/metrics.ts";
 import { runProgram } from "../../src/cli/front.ts";
 import { splitArguments } from "../../src/cli/options.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "grpu-config-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder("config");
 const file = (name: string, text: string) => {
   writeFileSync(join(folder, name), text);
   return join(folder, name);

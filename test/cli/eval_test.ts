@@ -1,22 +1,20 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { Progress } from "../../src/log/progress.ts";
 import { registerReward } from "../../src/task/registered.ts";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
-let dir: string;
+const dir = temporaryFolder("eval");
 let args: string[];
 beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-eval-"));
   const file = join(dir, "val.jsonl");
   const row = (i: number) => `{"prompt":"1${i}+2=","answer":"1${i + 2}"}\n`;
   writeFileSync(file, Array.from({ length: 6 }, (_, i) => row(i)).join(""));
   args = ["eval", "task.name=single_turn", "model.init.alphabet='0123456789+='", "--device", "cpu"];
   args.push("rllm.data.max_prompt_length=8", "rllm.rollout.val.max_tokens=2", `data.val_files=${file}`);
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 describe("grpu eval", () => {
   test.each([true, false])("leaves partial scores on Ctrl-C, marked as such (json %s)", async (isJson) => {

@@ -1,17 +1,13 @@
 /** The agents of examples/README.md train as they stand there; GSM8K's run reads its rows and its answers. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-examples-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("examples");
 
 let runs = 0;
 

@@ -1,27 +1,25 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
 import { type Program, runProgram } from "../../src/cli/front.ts";
 import { EXITS, Fault, Interruption } from "../../src/cli/process/exit.ts";
 import { PROGRAM } from "../../src/cli/program.ts";
 import { ConfigError, fileError, RemoteError } from "../../src/errors.ts";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 
-let dir: string;
+const dir = temporaryFolder("exit");
 beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-exit-"));
   writeRun(join(dir, "run"), { metrics: someMetrics(2) });
   writeFileSync(join(dir, "file"), "");
   writeFileSync(join(dir, "bad.jsonl"), "{\n");
   writeFileSync(join(dir, "bad.yaml"), "rllm: {rollout: {n: none}}\n");
   mkdirSync(join(dir, "empty"));
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 test("--help and the documentation hold the same table", async () => {
   const { out } = await grpu(["--help"]);

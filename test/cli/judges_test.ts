@@ -1,15 +1,11 @@
 /** Rewards and evaluators in a thread with a time limit, in a real process: the thread loads dist/. */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { startTrain } from "../fixtures/train_child.ts";
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-judges-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("judges");
 
 /** One step of 8 rollouts, all at once. */
 const ONE_STEP = [

@@ -1,17 +1,15 @@
 /** Settings that choose the rollout and its judge, from a command line. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
-let dir: string;
+const dir = temporaryFolder("rollouts");
 beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-rollouts-"));
   writeFileSync(join(dir, "mine.ts"), MODULE);
   writeFileSync(join(dir, "rows.jsonl"), '{"prompt":[{"role":"user","content":"1+1="}],"answer":"2"}\n');
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const MODULE = `
 import { registerAgent, registerEnvironment, registerEvaluator, registerReward, registerWorkflow } from "grpu";

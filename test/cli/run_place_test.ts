@@ -1,27 +1,18 @@
 /** What commands do to the folder of a run: a refused one nothing, a second one at the same time nothing. */
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { FolderLock } from "../../src/log/folder/lock.ts";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { rewardModule, smallRun, treeOf } from "../fixtures/small_run.ts";
 
-let dir: string;
+const dir = temporaryFolder("place");
 /** A finished run of two steps, with a checkpoint of each. */
 let run: string;
 let before: ReturnType<typeof treeOf>;
 
 beforeAll(async () => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-place-"));
   run = join(dir, "run");
   expect((await smallRun(run)).code).toBe(0);
   expect(readdirSync(run)).toEqual(expect.arrayContaining(["global_step_1", "global_step_2", "report.html"]));
@@ -32,7 +23,6 @@ beforeAll(async () => {
 beforeEach(() => {
   before = treeOf(run);
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const throws = (name: string) => rewardModule(dir, { name, body: 'throw new Error("no reward");' });
 /** A model without tokenizer.json. */

@@ -1,19 +1,15 @@
 /** A server's end, in a process of its own; and its key, which is told nobody. */
 import { spawn } from "node:child_process";
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
 import { serverKey } from "../../src/cli/commands/serve_key.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
-let root: string;
-beforeAll(() => {
-  root = mkdtempSync(join(tmpdir(), "grpu-serve-"));
-});
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = temporaryFolder("serve");
 
 describe("a server that is ended behind 600 requests", () => {
   let script: string;

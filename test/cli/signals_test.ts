@@ -1,15 +1,11 @@
 /** Signals to a real process, in code of the user's that never yields. */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { startTrain } from "../fixtures/train_child.ts";
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-signals-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("signals");
 
 /** Printed a second after a signal that the main thread did not handle. */
 const ADVICE = /press Ctrl-C again/;

@@ -1,6 +1,5 @@
 /** `grpu train rllm/backend=tinker` against our own server, over a socket: the loop over the wire is the local loop. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
@@ -10,24 +9,23 @@ import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const KEY = "tml-not-to-be-told";
 const FOLDER = sharedPath("models/stories260k");
-let dir: string;
+const dir = temporaryFolder("cli-tinker");
 let service: TinkerService;
 let listening: Listening;
 
 beforeAll(async () => {
   if (!hasShared) return;
-  dir = mkdtempSync(join(tmpdir(), "grpu-cli-tinker-"));
   await startServer();
 });
 
 afterAll(async () => {
-  if (!dir) return;
+  if (!hasShared) return;
   await stopServer();
-  rmSync(dir, { recursive: true, force: true });
 });
 
 async function startServer(): Promise<void> {

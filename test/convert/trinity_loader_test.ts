@@ -1,18 +1,17 @@
 /** Converted files in Trinity-RFT's own loader, which refuses unknown keys and wrong types, where Python has it. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { convert } from "../../src/convert/convert.ts";
 import { readSource } from "../../src/convert/source/read.ts";
 import { writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "../config/disk.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { pythonWith } from "../fixtures/python.ts";
 
 const python = pythonWith("trinity.common.config");
-const folder = mkdtempSync(join(tmpdir(), "grpu-trinity-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder("trinity");
 
 const ACTOR = "actor_rollout_ref.actor";
 const RUNS: Readonly<Record<string, readonly string[]>> = {

@@ -1,11 +1,11 @@
 /** examples/rl_loop, as a reader starts it: on this machine, and over Tinker's protocol with the same numbers. */
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { gpuDevice } from "../fixtures/devices.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { startServer } from "../interop/server.ts";
 
@@ -18,11 +18,7 @@ interface Line {
   readonly "actor/grad_norm"?: number;
 }
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-rl-loop-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("rl-loop");
 
 async function rlLoop(args: readonly string[], output: string): Promise<Line[]> {
   const env = { ...process.env, STEPS: String(STEPS), OUTPUT: output, TINKER_API_KEY: "tml-local" };

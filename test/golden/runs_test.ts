@@ -2,12 +2,12 @@
  * Short runs with stored metrics: they show any change that moves a number in the loop, on both devices.
  * `UPDATE_GOLDEN=1 npx vitest run test/golden` stores the metrics of the `cpu` device; give the reason in the commit.
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { startServer } from "../interop/server.ts";
 import { RUNS, tinkerRun } from "./runs.ts";
@@ -33,11 +33,7 @@ const TOLERANCE: Readonly<Record<string, { readonly relative: number; readonly a
 
 const UPDATE = process.env.UPDATE_GOLDEN === "1";
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-golden-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("golden");
 
 function metricsOf(name: string, device: string): Promise<Line[]> {
   return metricsOfRun(`${name}-${device}`, { args: [...RUNS[name]!, "--device", device] });

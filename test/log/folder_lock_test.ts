@@ -15,31 +15,29 @@ import fs, {
   writeFileSync,
 } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { ConfigError, RemoteError } from "../../src/errors.ts";
 import { FolderLock, type FolderLockOptions } from "../../src/log/folder/lock.ts";
 import { commandOf, type FolderOwner, OWNER_FILE, thisOwner } from "../../src/log/folder/owner.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/lock_child.ts", import.meta.url));
 const OPTIONS: FolderLockOptions = { advice: "Choose another.", heartbeatMs: 20, staleMs: 200 };
 
-let root: string;
+const root = temporaryFolder("lock");
 let script: string;
 let folder: string;
 let children: ChildProcess[] = [];
 const locks: FolderLock[] = [];
 
 beforeAll(async () => {
-  root = mkdtempSync(join(tmpdir(), "grpu-lock-"));
   script = join(root, "child.mjs");
   await build({ entryPoints: [SOURCE], bundle: true, platform: "node", format: "esm", outfile: script });
 });
-afterAll(() => rmSync(root, { recursive: true, force: true }));
 beforeEach(() => {
   folder = mkdtempSync(join(root, "run-"));
 });

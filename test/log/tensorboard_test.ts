@@ -1,16 +1,12 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { crc32c, EVENTS_FILE, TensorBoardFile } from "../../src/log/loggers/tensorboard.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { pythonWith } from "../fixtures/python.ts";
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-tensorboard-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("tensorboard");
 
 const record = (step: number) => ({
   phase: "train" as const,

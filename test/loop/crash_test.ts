@@ -1,14 +1,14 @@
 /** Kills a run many times at random moments: it always resumes to the same end. */
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import type { LoopState } from "../../src/loop/contract.ts";
 import { randomStream } from "../../src/random.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 
 const SOURCE = fileURLToPath(new URL("../fixtures/crash_child.ts", import.meta.url));
 /** The longest time until a process is killed from outside. */
@@ -16,15 +16,13 @@ const LONGEST_LIFE_MS = 100;
 /** The most file operations of a process that kills itself: a few steps. */
 const MOST_OPERATIONS = 60;
 
-let dir: string;
+const dir = temporaryFolder("crash");
 let child: string;
 beforeAll(async () => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-crash-"));
   child = join(dir, "child.mjs");
   // One compiled file, so that a process starts in a tenth of a second.
   await build({ entryPoints: [SOURCE], bundle: true, platform: "node", format: "esm", outfile: child });
 });
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 interface Life {
   readonly wasKilled: boolean;

@@ -1,18 +1,14 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import { MetricsFile } from "../../src/log/loggers/jsonl.ts";
 import type { LoopState } from "../../src/loop/contract.ts";
 import { train } from "../../src/loop/train.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
 
-let dir: string;
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-warm-"));
-});
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const dir = temporaryFolder("warm");
 
 const SETTINGS = { ...LETTER_SETTINGS, warmup: { steps: 5, batch_size: 4, learning_rate: 1 } };
 

@@ -1,16 +1,6 @@
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { type ModelConfig, weightShapes } from "../../src/model/files/config.ts";
 import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
@@ -19,10 +9,10 @@ import { type Adapter, openAdapter, writeAdapterFolder } from "../../src/model/f
 import { encodeSafetensors, type TensorSource } from "../../src/model/files/safetensors_write.ts";
 import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
 import { writeModelFolder } from "../../src/model/files/write_model_folder.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
-const root = mkdtempSync(join(tmpdir(), "grpu-folder-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder("folder");
 let dir = "";
 let made = 0;
 beforeEach(() => {

@@ -9,24 +9,9 @@ import { pack } from "../fixtures/golden_model.ts";
 import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
-const CONFIG: ModelConfig = {
-  architecture: "llama",
-  vocabSize: 13,
-  hiddenSize: 16,
-  intermediateSize: 24,
-  layers: 2,
-  heads: 4,
-  kvHeads: 2,
-  headDim: 8,
-  contextLength: 32,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
-  tied: false,
-  qkNorm: false,
-  qkvBias: false,
-  eosTokenIds: [12],
-};
+const CONFIG: ModelConfig = { ...SMALL_MODEL, vocabSize: 13, heads: 4, kvHeads: 2, eosTokenIds: [12] };
 const SMALL = { rank: 2, alpha: 4, targets: ["q_proj", "v_proj"] };
 const LARGE = { rank: 5, alpha: 32, targets: ["k_proj", "o_proj", "up_proj", "down_proj", "lm_head"] };
 const OPTIM = {

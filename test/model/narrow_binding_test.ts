@@ -8,24 +8,21 @@ import { overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 const LIMIT_BYTES = 2 ** 14;
 /** The table takes 64 KiB, gate and up 12 KiB, the widest activation 384 bytes per token. */
 const CONFIG: ModelConfig = {
+  ...SMALL_MODEL,
   architecture: "qwen3",
   vocabSize: 1021,
   hiddenSize: 32,
   intermediateSize: 48,
-  layers: 2,
   heads: 4,
   kvHeads: 2,
-  headDim: 8,
   contextLength: 64,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
   tied: true,
   qkNorm: true,
-  qkvBias: false,
   eosTokenIds: [],
 };
 const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "down_proj", "lm_head"] };

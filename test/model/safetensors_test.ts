@@ -1,8 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { diskFile } from "../../src/model/files/disk.ts";
 import type { ByteReader } from "../../src/model/files/reader.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
@@ -11,10 +10,10 @@ import {
   type TensorSource,
   type WriteOptions,
 } from "../../src/model/files/safetensors_write.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
-const dir = mkdtempSync(join(tmpdir(), "grpu-safetensors-"));
-afterAll(() => rmSync(dir, { recursive: true }));
+const dir = temporaryFolder("safetensors");
 
 function reader(bytes: Uint8Array, name = "made.safetensors"): ByteReader {
   return { name, size: bytes.length, read: async (offset, length) => bytes.slice(offset, offset + length) };

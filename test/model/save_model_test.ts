@@ -1,7 +1,5 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
@@ -10,34 +8,16 @@ import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../src/model/lora.ts";
 import { saveAdapterFolder, saveModelFolder } from "../../src/model/save_model.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { expectClose, floats } from "../fixtures/numbers.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
-const CONFIG: ModelConfig = {
-  architecture: "llama",
-  vocabSize: 258,
-  hiddenSize: 16,
-  intermediateSize: 24,
-  layers: 2,
-  heads: 2,
-  kvHeads: 1,
-  headDim: 8,
-  contextLength: 16,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
-  tied: false,
-  qkNorm: false,
-  qkvBias: false,
-  eosTokenIds: [257],
-};
+const CONFIG: ModelConfig = { ...SMALL_MODEL, vocabSize: 258, contextLength: 16, eosTokenIds: [257] };
 const ROWS = { tokens: Uint32Array.of(1, 200, 3, 4, 5), offsets: Uint32Array.of(0, 5) };
 
-let dir: string;
+const dir = temporaryFolder("save");
 const device = new CpuDevice();
-beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), "grpu-save-"));
-});
 afterAll(() => {
-  rmSync(dir, { recursive: true });
   device.destroy();
 });
 

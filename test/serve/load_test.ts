@@ -8,24 +8,16 @@ import { openDevice } from "../../src/compute/open.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { runServeLoad } from "../fixtures/serve_load.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 /** Small enough for the cpu device, with the tokens of the prompts. */
 const CONFIG: ModelConfig = {
-  architecture: "llama",
+  ...SMALL_MODEL,
   vocabSize: 512,
-  hiddenSize: 16,
-  intermediateSize: 24,
   layers: 1,
-  heads: 2,
   kvHeads: 2,
-  headDim: 8,
   contextLength: 64,
-  rmsNormEps: 1e-5,
-  ropeTheta: 10_000,
   tied: true,
-  qkNorm: false,
-  qkvBias: false,
-  eosTokenIds: [2],
 };
 
 const POLICY_BYTES = 2 ** 19;

@@ -4,20 +4,11 @@
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { type Mistake, mistakeOf, prepare, SMALL, VAL } from "./mistakes.ts";
 
 const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
@@ -26,17 +17,15 @@ const FIRST = Number(process.env.SOAK_FIRST ?? 0);
 /** Longer than the longest of them takes on a busy machine. */
 const LIMIT_MS = 90_000;
 
-let root: string;
+const root = temporaryFolder("soak");
 let finished: string;
 beforeAll(async () => {
-  root = mkdtempSync(join(tmpdir(), "grpu-soak-"));
   finished = join(root, "finished");
   mkdirSync(finished);
   prepare({ name: "", lines: [] }, finished);
   const { status, err } = await run(["train", ...SMALL], { dir: finished });
   if (status !== 0) throw new Error(`The finished run did not finish: ${err}`);
 }, LIMIT_MS);
-afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 interface Ended {
   readonly line: readonly string[];
