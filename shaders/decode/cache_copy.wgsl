@@ -10,9 +10,7 @@ struct Params { copies: u32, longest: u32, width: u32, max_length: u32 }
 @group(0) @binding(2) var<storage, read_write> values: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let quads = params.width / 4u;
   let stretch = params.longest * quads;
   if (index >= params.copies * stretch) { return; }

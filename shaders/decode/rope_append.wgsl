@@ -15,9 +15,7 @@ struct Params { rows: u32, heads: u32, key_heads: u32, width: u32, max_length: u
 @group(0) @binding(5) var<storage, read_write> values: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let half = params.width / 2u;
   let perRow = params.heads + 2u * params.key_heads;
   let row = index / (perRow * half);

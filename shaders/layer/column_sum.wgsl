@@ -8,9 +8,7 @@ struct Params { rows: u32, width: u32, accumulate: u32 }
 @group(0) @binding(1) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let quads = params.width / 4u;
   if (index >= quads) { return; }
   var sum = vec4f();

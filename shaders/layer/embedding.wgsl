@@ -11,9 +11,7 @@ struct Params { tokens: u32, width: u32, first_row: u32, row_count: u32 }
 @group(0) @binding(2) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let quads = params.width / 4u;
   if (index >= params.tokens * quads) { return; }
   let token = index / quads;

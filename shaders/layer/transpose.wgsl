@@ -9,9 +9,7 @@ struct Params { rows: u32, columns: u32, x_offset: u32, x_stride: u32, y_offset:
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let column = index % params.columns;
   let row = index / params.columns * 4u;
   let end = min(row + 4u, params.rows);

@@ -5,6 +5,8 @@
 //#include "norm/parts/rows.wgsl"
 //#include "parts/threads.wgsl"
 
+override BLOCKS: u32 = 64u;
+
 struct Params {
   rows: u32,
   width: u32,
@@ -23,11 +25,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> partials: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-override BLOCKS: u32 = 64u;
-
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let quads = params.width / 4u;
   if (index >= BLOCKS * quads) { return; }
   let block = index / quads;

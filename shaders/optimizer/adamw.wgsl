@@ -24,9 +24,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> variance: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   if (index >= params.count / 4u) { return; }
   let clipping = clip[0];
   if (clipping.z != 0.0) { return; }

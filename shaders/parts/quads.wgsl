@@ -10,9 +10,7 @@ struct Quad {
   index: u32,
 }
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let quads = params.width / 4u;
   let row = index / quads;
   if (row < params.rows) { compute_quad(Quad(row, index - row * quads, quads, index)); }

@@ -1,4 +1,5 @@
-// A thread of a grid whose workgroups matter only for their size; folded over y above 65,535 of them.
+// A grid whose workgroups matter only for their size; folded over y above 65,535 of them.
+// A kernel defines compute_thread(index), which does nothing for an index beyond its work.
 
 override WORKGROUP: u32 = 64u;
 
@@ -8,6 +9,7 @@ struct Thread {
   @builtin(local_invocation_index) local: u32,
 }
 
-fn thread_index(thread: Thread) -> u32 {
-  return (thread.group.y * thread.groups.x + thread.group.x) * WORKGROUP + thread.local;
+@compute @workgroup_size(WORKGROUP)
+fn main(thread: Thread) {
+  compute_thread((thread.group.y * thread.groups.x + thread.group.x) * WORKGROUP + thread.local);
 }

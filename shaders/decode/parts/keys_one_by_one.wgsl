@@ -10,9 +10,7 @@ override HEADS: u32 = 1u;
 
 alias Heads = array<vec4f, MAX_QUADS>;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(thread: Thread) {
-  let index = thread_index(thread);
+fn compute_thread(index: u32) {
   let bundles = params.heads / HEADS;
   let row = index / bundles;
   if (row < params.rows) { attend_row(row, (index - row * bundles) * HEADS); }
