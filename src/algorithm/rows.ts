@@ -4,6 +4,14 @@ import { forEachRow, totalTokens } from "../data/offsets.ts";
 /** verl's masked means add it to every count. */
 export const COUNT_EPSILON = 1e-8;
 
+/** Packed rows, tokens end to end. */
+export interface MaskedRows {
+  /** [N+1]. */
+  readonly offsets: Uint32Array;
+  /** 1 = trained on, [T]. */
+  readonly mask: Uint32Array;
+}
+
 /** How many tokens and trained tokens the rows have. */
 export interface RowCounts {
   /** Tokens in all rows, T. */

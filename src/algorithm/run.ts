@@ -10,6 +10,7 @@ import { findEstimator } from "./advantage/estimators.ts";
 import { packGroups } from "./advantage/groups.ts";
 import { advantages, perToken } from "./advantage/host.ts";
 import { checkAdvantages } from "./advantage/level.ts";
+import type { CorrectionBatch } from "./correction/rows.ts";
 import { recordPolicyLoss } from "./loss/device.ts";
 import { type LossBatch, policyLoss } from "./loss/host.ts";
 import { type KlBatch, type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
@@ -73,6 +74,16 @@ export function field(rollouts: Rollouts, name: keyof Rollouts["tokens"]): Float
   throw new ConfigError(`Cannot compute this: the rollouts hold no ${name}. Give it at every token.`, {
     path: name,
   });
+}
+
+/** The rollouts' log-probs of trainer and sampler. @throws {ConfigError} where one of them is absent */
+export function correctionBatch(rollouts: Rollouts): CorrectionBatch {
+  return {
+    offsets: rollouts.offsets,
+    mask: rollouts.mask,
+    logprobs: field(rollouts, "old_logprobs"),
+    rolloutLogprobs: field(rollouts, "rollout_logprobs"),
+  };
 }
 
 /** Advantages and returns per token, and the estimate they come from. */

@@ -1,15 +1,12 @@
 /** What an advantage estimator is, and what it needs of a batch. */
 import type { Advantages } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
+import type { MaskedRows } from "../rows.ts";
 import type { SettingsSchema } from "../settings.ts";
 import type { Groups } from "./groups.ts";
 
 /** A packed batch as estimators see it. Per-row arrays are [N], per-token ones [T]. */
-export interface AdvantageBatch {
-  /** [N+1]. */
-  readonly offsets: Uint32Array;
-  /** 1 = trained on. */
-  readonly mask: Uint32Array;
+export interface AdvantageBatch extends MaskedRows {
   readonly groups: Groups;
   /** Outcome reward of each row (the sum of its token rewards). */
   readonly scores: ArrayLike<number>;

@@ -1,16 +1,13 @@
 /** The log-ratios of a batch between its trainer and its sampler, with masked reductions over tokens and rows. */
 import { forEachRow, mapRows, trainedIn } from "../../data/offsets.ts";
 import { sum } from "../../statistics.ts";
-import { COUNT_EPSILON } from "../rows.ts";
+import { COUNT_EPSILON, type MaskedRows } from "../rows.ts";
 
 /** Log-ratios are bounded by it before they are exponentiated. */
 export const SAFETY_BOUND = 20;
 
 /** Per-token arrays are [T]. */
-export interface CorrectionBatch {
-  readonly offsets: Uint32Array;
-  /** 1 = trained on. */
-  readonly mask: Uint32Array;
+export interface CorrectionBatch extends MaskedRows {
   /** The trainer's log-probs: those at the start of the update, or the current ones in bypass mode. */
   readonly logprobs: ArrayLike<number>;
   readonly rolloutLogprobs: ArrayLike<number>;

@@ -1,14 +1,12 @@
 /** KL to the reference policy as a cost in the reward. */
 import type { Metrics } from "../../contract/backend.ts";
 import { forEachRow } from "../../data/offsets.ts";
-import { COUNT_EPSILON } from "../rows.ts";
+import { COUNT_EPSILON, type MaskedRows } from "../rows.ts";
 import type { KlController } from "./controller.ts";
 import { klCode, klEstimate } from "./estimate.ts";
 
 /** Per-token arrays are [T]. */
-export interface KlRewardBatch {
-  readonly offsets: Uint32Array;
-  readonly mask: Uint32Array;
+export interface KlRewardBatch extends MaskedRows {
   readonly tokenRewards: ArrayLike<number>;
   readonly oldLogprobs: ArrayLike<number>;
   readonly refLogprobs: ArrayLike<number>;

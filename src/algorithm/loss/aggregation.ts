@@ -2,7 +2,7 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { forEachRow } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
-import { COUNT_EPSILON, filledRows, type RowCounts, trainedTokens } from "../rows.ts";
+import { COUNT_EPSILON, filledRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
 
 /** The published ways to make one number of the token losses (`loss_agg_mode`). */
 export const AGGREGATION_MODES = [
@@ -81,7 +81,7 @@ export function weightOfRow(weights: TokenWeights, trained: number): number {
 
 /** Calls `of` for every trained token, in order, with its weight. */
 export function forEachWeighted(
-  { offsets, mask }: { readonly offsets: Uint32Array; readonly mask: Uint32Array },
+  { offsets, mask }: MaskedRows,
   { weights, rows }: { weights: TokenWeights; rows: RowCounts },
   of: (t: number, weight: number) => void,
 ): void {
@@ -90,6 +90,9 @@ export function forEachWeighted(
     for (let t = first; t < end; t++) if (mask[t] !== 0) of(t, weight);
   });
 }
+
+/** Workgroups of `loss/parts/tokens.wgsl`, whatever the size: sums are added in one order on every device. */
+export const TOKEN_GROUPS = 64;
 
 /** Weights by row, [N], uploaded for a kernel; a placeholder where the aggregation does not need them. */
 export function uploadRowWeights(device: Device, weights: TokenWeights, rows: RowCounts): Buffer {

@@ -4,18 +4,10 @@ import { UnsupportedError } from "../../errors.ts";
 import { checkAdvantages } from "../advantage/level.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
 import { type RowCounts, trainedTokens } from "../rows.ts";
-import { rowWeights } from "./aggregation.ts";
+import { rowWeights, TOKEN_GROUPS } from "./aggregation.ts";
 import { type LossPlan, SETTING_NAMES, type Selection, type ShaderSettings } from "./definition.ts";
 import { checkTerms } from "./host.ts";
-import {
-  ENTROPY_GROUPS,
-  lossEntropy,
-  lossPolicy,
-  lossRows,
-  PASS_CONSTANTS,
-  PASS_GROUPS,
-  ROW_STATISTICS,
-} from "./kernels.ts";
+import { lossEntropy, lossPolicy, lossRows, PASS_CONSTANTS, PASS_GROUPS, ROW_STATISTICS } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
 import {
   type LossResult,
@@ -241,7 +233,7 @@ class Recording {
         },
         params: {
           tokens,
-          partials_at: this.layout.entropyAt + index * ENTROPY_GROUPS,
+          partials_at: this.layout.entropyAt + index * TOKEN_GROUPS,
           weight: loss.termWeight.uniform,
           coef: loss.entropyCoef,
         },

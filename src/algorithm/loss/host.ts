@@ -3,7 +3,7 @@ import type { Advantages } from "../../contract/backend.ts";
 import { mapRows, rowsOfTokens, totalTokens } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
-import { countRows, type RowCounts } from "../rows.ts";
+import { countRows, type MaskedRows, type RowCounts } from "../rows.ts";
 import { weightOfRow } from "./aggregation.ts";
 import { type PassOptions, passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
 import {
@@ -16,12 +16,8 @@ import {
 import { rowStatistic } from "./row_statistics.ts";
 import { selectTokens } from "./selection.ts";
 
-/** Packed rows, tokens end to end. Per-token arrays are [T]. */
-export interface LossBatch {
-  /** [N+1]. */
-  readonly offsets: Uint32Array;
-  /** 1 = trained on. */
-  readonly mask: Uint32Array;
+/** Per-token arrays are [T]. */
+export interface LossBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   /** Absent: the current log-probs, detached. */
   readonly oldLogprobs?: ArrayLike<number> | undefined;

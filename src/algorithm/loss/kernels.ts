@@ -1,6 +1,7 @@
 /** The kernels of the loss: row statistics, the fused pass, the entropy bonus. */
 import { type Constants, defineKernel, folded, type ParamTypes } from "../../compute/kernel.ts";
 import { forEachRow } from "../../data/offsets.ts";
+import { TOKEN_GROUPS } from "./aggregation.ts";
 import {
   type LossDefinition,
   type LossPlan,
@@ -20,8 +21,7 @@ import { VERL_LOSSES } from "./verl.ts";
 export const PASS_GROUPS = 256;
 const PASS_THREADS = 64;
 const PASS_LANES = 16;
-/** Workgroups and threads of the entropy's pass. */
-export const ENTROPY_GROUPS = 64;
+/** Threads of a workgroup of the entropy's pass. */
 const ENTROPY_THREADS = 256;
 const ROWS_PER_GROUP = 64;
 
@@ -225,13 +225,13 @@ export const lossEntropy = defineKernel({
   params: { tokens: "u32", partials_at: "u32", weight: "f32", coef: "f32" },
   constants: { ROW_WEIGHTED: 0 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
-  grid: () => [ENTROPY_GROUPS],
+  grid: () => [TOKEN_GROUPS],
   reference({ entropy, mask, row_of_token, workspace, dentropy }, params, constants) {
-    const sums = new Float64Array(ENTROPY_GROUPS);
+    const sums = new Float64Array(TOKEN_GROUPS);
     for (let t = 0; t < params.tokens; t++) {
       const isTrained = mask[t] !== 0;
       const weight = constants.ROW_WEIGHTED ? workspace[row_of_token[t]!]! : params.weight;
-      const group = Math.floor((t % (ENTROPY_THREADS * ENTROPY_GROUPS)) / ENTROPY_THREADS);
+      const group = Math.floor((t % (ENTROPY_THREADS * TOKEN_GROUPS)) / ENTROPY_THREADS);
       sums[group]! += isTrained ? weight * entropy[t]! : 0;
       dentropy[t] = isTrained ? -params.coef * weight : 0;
     }

@@ -4,8 +4,14 @@ import { defineKernel } from "../../compute/kernel.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
 import { K3_BOUND, klCode, klEstimate } from "../kl/estimate.ts";
-import { COUNT_EPSILON, countRows, type RowCounts, trainedTokens } from "../rows.ts";
-import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } from "./aggregation.ts";
+import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
+import {
+  forEachWeighted,
+  type Normalisers,
+  TOKEN_GROUPS,
+  tokenWeights,
+  uploadRowWeights,
+} from "./aggregation.ts";
 
 /** Which KL estimate a loss takes, and how it is aggregated. */
 export interface KlSpec extends Normalisers {
@@ -17,9 +23,7 @@ export interface KlSpec extends Normalisers {
 }
 
 /** Per-token arrays are [T]. */
-export interface KlBatch {
-  readonly offsets: Uint32Array;
-  readonly mask: Uint32Array;
+export interface KlBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   readonly refLogprobs: ArrayLike<number>;
 }
@@ -49,9 +53,6 @@ export function klLoss(
   return { values, loss, dlogprobs };
 }
 
-/** Workgroups, whatever the size: sums are added in one order on every device. */
-const GROUPS = 64;
-
 export const klValues = defineKernel({
   name: "loss/kl_values",
   bindings: {
@@ -67,7 +68,7 @@ export const klValues = defineKernel({
   params: { tokens: "u32", weight: "f32", bound: "f32" },
   constants: { KL: 1, ROW_WEIGHTED: 0 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
-  grid: () => [GROUPS],
+  grid: () => [TOKEN_GROUPS],
   reference(buffers, params, constants) {
     const { logprobs, ref, mask, row_of_token, row_weights, values, dlogprobs, partials } = buffers;
     let [weighted, plain] = [0, 0];
@@ -82,7 +83,7 @@ export const klValues = defineKernel({
       weighted += weight * value;
       plain += value;
     }
-    partials.fill(0, 0, 2 * GROUPS);
+    partials.fill(0, 0, 2 * TOKEN_GROUPS);
     partials.set([weighted, plain]);
   },
 });
@@ -122,7 +123,7 @@ export function recordKl(
   const row_weights = uploadRowWeights(device, weights, counts);
   const values = device.alloc(counts.tokens * F32_BYTES, "kl values");
   const dlogprobs = device.alloc(counts.tokens * F32_BYTES, "dlogprobs");
-  const partials = device.alloc(2 * GROUPS * F32_BYTES, "kl sums");
+  const partials = device.alloc(2 * TOKEN_GROUPS * F32_BYTES, "kl sums");
   device.dispatch(klValues, {
     buffers: { logprobs, ref, mask, row_of_token, row_weights, values, dlogprobs, partials },
     params: { tokens: counts.tokens, weight: weights.uniform, bound: finiteF32(spec.bound ?? K3_BOUND) },

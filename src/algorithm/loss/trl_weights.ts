@@ -7,6 +7,7 @@ import { forEachRow, rowsOfTokens, totalTokens, trainedIn } from "../../data/off
 import { ConfigError } from "../../errors.ts";
 import { sum } from "../../statistics.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
+import type { MaskedRows } from "../rows.ts";
 import { clamp } from "./definition.ts";
 
 /** Which of TRL's token weights and masks apply. */
@@ -24,9 +25,7 @@ export interface TrlWeightOptions {
 }
 
 /** Per-token arrays are [T]. */
-export interface TrlWeightBatch {
-  readonly offsets: Uint32Array;
-  readonly mask: Uint32Array;
+export interface TrlWeightBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   readonly oldLogprobs?: ArrayLike<number> | undefined;
   readonly rolloutLogprobs?: ArrayLike<number> | undefined;

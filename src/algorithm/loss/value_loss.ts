@@ -4,8 +4,14 @@ import { defineKernel } from "../../compute/kernel.ts";
 import type { Metrics } from "../../contract/backend.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
-import { COUNT_EPSILON, countRows, type RowCounts, trainedTokens } from "../rows.ts";
-import { forEachWeighted, type Normalisers, tokenWeights, uploadRowWeights } from "./aggregation.ts";
+import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
+import {
+  forEachWeighted,
+  type Normalisers,
+  TOKEN_GROUPS,
+  tokenWeights,
+  uploadRowWeights,
+} from "./aggregation.ts";
 import { clamp } from "./definition.ts";
 import type { LossResult } from "./resolve.ts";
 
@@ -17,9 +23,7 @@ export interface ValueLossSpec extends Normalisers {
 }
 
 /** Per-token arrays are [T]. */
-export interface ValueBatch {
-  readonly offsets: Uint32Array;
-  readonly mask: Uint32Array;
+export interface ValueBatch extends MaskedRows {
   /** Predictions now, predictions at rollout time, and their targets. */
   readonly values: ArrayLike<number>;
   readonly oldValues: ArrayLike<number>;
@@ -89,9 +93,6 @@ export function valueLoss(
   return { ...valueResult(sums, trainedTokens(rows)), dvalues };
 }
 
-/** Workgroups, whatever the size: sums are added in one order on every device. */
-const GROUPS = 64;
-
 export const lossValue = defineKernel({
   name: "loss/value",
   bindings: {
@@ -107,7 +108,7 @@ export const lossValue = defineKernel({
   params: { tokens: "u32", weight: "f32", clip: "f32" },
   constants: { ROW_WEIGHTED: 0 },
   tolerance: { relative: 2e-5, absolute: 2e-6 },
-  grid: () => [GROUPS],
+  grid: () => [TOKEN_GROUPS],
   reference(buffers, { tokens, weight: uniform, clip }, constants) {
     const { mask, row_of_token, row_weights, dvalues, partials } = buffers;
     const batch = { ...buffers, oldValues: buffers.old_values };
@@ -116,7 +117,7 @@ export const lossValue = defineKernel({
       const weight = constants.ROW_WEIGHTED ? row_weights[row_of_token[t]!]! : uniform;
       dvalues[t] = mask[t] === 0 ? 0 : addToken(t, batch, { weight, clip }, sums);
     }
-    partials.fill(0, 0, 3 * GROUPS);
+    partials.fill(0, 0, 3 * TOKEN_GROUPS);
     partials.set(sums);
   },
 });
@@ -152,7 +153,7 @@ export function recordValueLoss(
   const weights = tokenWeights(spec.loss_agg_mode, counts, spec);
   const row_weights = uploadRowWeights(device, weights, counts);
   const dvalues = device.alloc(counts.tokens * F32_BYTES, "dvalues");
-  const partials = device.alloc(3 * GROUPS * F32_BYTES, "value loss sums");
+  const partials = device.alloc(3 * TOKEN_GROUPS * F32_BYTES, "value loss sums");
   const { values, oldValues: old_values, returns, mask, trajectoryOfToken: row_of_token } = buffers;
   device.dispatch(lossValue, {
     buffers: { values, old_values, returns, mask, row_of_token, row_weights, dvalues, partials },

@@ -2,7 +2,8 @@
 import type { Data, Device } from "../../compute/device.ts";
 import { addStrided, sum } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
-import { ENTROPY_GROUPS, PASS_GROUPS } from "./kernels.ts";
+import { TOKEN_GROUPS } from "./aggregation.ts";
+import { PASS_GROUPS } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
 
 /** Elements per slice alignment. */
@@ -25,7 +26,7 @@ export function layOut(tokens: number, rows: number, windowTokens: number): Layo
   const windows = Math.ceil(tokens / windowTokens);
   const partialsAt = TABLE_COLUMNS * rowStride;
   const entropyAt = partialsAt + windows * PASS_GROUPS * SUM_COUNT;
-  const thresholdAt = entropyAt + windows * ENTROPY_GROUPS;
+  const thresholdAt = entropyAt + windows * TOKEN_GROUPS;
   return { rowStride, partialsAt, windows, entropyAt, thresholdAt, length: thresholdAt + ALIGNMENT };
 }
 
@@ -55,5 +56,5 @@ export function windowsOf(tokens: number, windowTokens: number): Window[] {
 export function addPartials(data: Data, { windows }: Layout): { sums: Float64Array; entropy: number } {
   const end = windows * PASS_GROUPS * SUM_COUNT;
   const sums = Float64Array.from(addStrided(data.subarray(0, end), SUM_COUNT));
-  return { sums, entropy: sum(data.subarray(end, end + windows * ENTROPY_GROUPS)) };
+  return { sums, entropy: sum(data.subarray(end, end + windows * TOKEN_GROUPS)) };
 }

@@ -17,7 +17,7 @@ export const correctionCommand: Command = {
 };
 
 async function runCorrection(input: Input, io: Io): Promise<void> {
-  const [{ rolloutCorrection }, { correctionPreset }, { field }] = await Promise.all([
+  const [{ rolloutCorrection }, { correctionPreset }, { correctionBatch }] = await Promise.all([
     import("../../algorithm/correction/host.ts"),
     import("../../algorithm/correction/config.ts"),
     import("../../algorithm/run.ts"),
@@ -26,14 +26,7 @@ async function runCorrection(input: Input, io: Io): Promise<void> {
   const { preset, ...settings } = settingsOf(input);
   refuseUnknown(settings, CORRECTION_SETTINGS);
   const config = { ...(preset === undefined ? {} : correctionPreset(String(preset))), ...settings };
-  const { offsets, mask } = rollouts;
-  const batch = {
-    offsets,
-    mask,
-    logprobs: field(rollouts, "old_logprobs"),
-    rolloutLogprobs: field(rollouts, "rollout_logprobs"),
-  };
-  const result = rolloutCorrection(batch, config);
+  const result = rolloutCorrection(correctionBatch(rollouts), config);
   if (!input.options.json) {
     io.err(metricLines(result.metrics));
     return;

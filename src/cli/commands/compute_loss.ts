@@ -106,17 +106,10 @@ function settingNumber(key: string, value: Setting): number {
 async function importanceWeights(input: Input, rollouts: Rollouts, threshold: number | string) {
   const level = input.options.rolloutIs;
   if (level === undefined) return undefined;
-  const [{ rolloutCorrection }, { field }] = await Promise.all([
+  const [{ rolloutCorrection }, { correctionBatch }] = await Promise.all([
     import("../../algorithm/correction/host.ts"),
     import("../../algorithm/run.ts"),
   ]);
-  const { offsets, mask } = rollouts;
-  const batch = {
-    offsets,
-    mask,
-    logprobs: field(rollouts, "old_logprobs"),
-    rolloutLogprobs: field(rollouts, "rollout_logprobs"),
-  };
   const config = { rollout_is: level as "token" | "sequence", rollout_is_threshold: threshold };
-  return rolloutCorrection(batch, config).weights;
+  return rolloutCorrection(correctionBatch(rollouts), config).weights;
 }

@@ -7,6 +7,7 @@
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 
+const QKV = { q: "read f32", k: "read f32", v: "read f32" } as const;
 const SHAPE = { tokens: "u32", heads: "u32", key_heads: "u32" } as const;
 const STRIDES = {
   q_stride: "u32",
@@ -34,14 +35,7 @@ const perHead = (tokens: number, heads: number, constants: Constants) =>
 /** out[t, h] = sum over keys of softmax(scale q k) v; writes the log-sum-exp of `statistics`. out [T, H D]. */
 export const attention = defineKernel({
   name: "attention/plain",
-  bindings: {
-    q: "read f32",
-    k: "read f32",
-    v: "read f32",
-    sequenceStart: "read u32",
-    out: "write f32",
-    statistics: "write f32",
-  },
+  bindings: { ...QKV, sequenceStart: "read u32", out: "write f32", statistics: "write f32" },
   params: { ...SHAPE, ...STRIDES, scale: "f32" },
   constants: CONSTANTS,
   grid: ({ tokens, heads }, constants) => perHead(tokens, heads, constants),
@@ -85,9 +79,7 @@ export const attention = defineKernel({
 export const attentionBackwardQueries = defineKernel({
   name: "attention/backward_queries",
   bindings: {
-    q: "read f32",
-    k: "read f32",
-    v: "read f32",
+    ...QKV,
     out: "read f32",
     outGrad: "read f32",
     sequenceStart: "read u32",
@@ -136,9 +128,7 @@ export const attentionBackwardQueries = defineKernel({
 export const attentionBackwardKeys = defineKernel({
   name: "attention/backward_keys",
   bindings: {
-    q: "read f32",
-    k: "read f32",
-    v: "read f32",
+    ...QKV,
     outGrad: "read f32",
     sequenceEnd: "read u32",
     statistics: "read f32",

@@ -1,5 +1,6 @@
 /** The optimal token baseline, and its form for multi-turn rows, whose trained tokens are aligned by their count. */
 import { forEachRow, totalTokens, trainedIn } from "../../../data/offsets.ts";
+import type { MaskedRows } from "../../rows.ts";
 import {
   type AdvantageBatch,
   type Estimate,
@@ -20,11 +21,6 @@ interface Options {
   readonly zeroTail: boolean;
 }
 
-interface Rows {
-  readonly offsets: Uint32Array;
-  readonly mask: Uint32Array;
-}
-
 /** All [T]. */
 interface Table {
   /** Rewards to go. */
@@ -40,7 +36,7 @@ interface Table {
  * @see verl core_algos.compute_optimal_token_baseline_advantage
  */
 export function baselineAdvantages(
-  batch: Rows & { readonly groups: Pick<Groups, "offsets" | "members"> },
+  batch: MaskedRows & { readonly groups: Pick<Groups, "offsets" | "members"> },
   table: Table,
   options: Options,
 ): void {
@@ -52,7 +48,7 @@ export function baselineAdvantages(
 }
 
 /** Tokens of a row by column. */
-function columnsOf({ offsets, mask }: Rows, row: number, compact: boolean): number[] {
+function columnsOf({ offsets, mask }: MaskedRows, row: number, compact: boolean): number[] {
   const [first, end] = [offsets[row]!, offsets[row + 1]!];
   if (compact) return trainedIn(mask, first, end);
   const tokens: number[] = [];
@@ -62,7 +58,7 @@ function columnsOf({ offsets, mask }: Rows, row: number, compact: boolean): numb
 
 /** W_t: the running sum, over a row's trained tokens, of (1 - 2 p_old + sum pi^2) times the squared weight, [T]. */
 export function runningPower(
-  batch: Rows & {
+  batch: MaskedRows & {
     readonly oldLogprobs: ArrayLike<number>;
     readonly sumPiSquared: ArrayLike<number>;
     readonly rolloutIsWeights?: ArrayLike<number> | undefined;
