@@ -48,6 +48,13 @@ describe("pinned values", () => {
     expect(seed).toBe(expected);
   });
 
+  test.each<[seed: number, position: number, drawn: number]>([
+    [7, 3, 9220335],
+    [-1, -1, 11986208],
+  ])("uniformAt(%i, %i)", (seed, position, drawn) => {
+    expect(uniformAt(seed, position) * 2 ** 24).toBe(drawn);
+  });
+
   // Random123's known answers for philox2x32-10.
   test("philox() with key 0 and counter 0", () => {
     expect(philox(0, 0)).toEqual([0xff1dae59, 0x6cd10df2]);

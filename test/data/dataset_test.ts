@@ -19,11 +19,23 @@ test.each<[string, Dataset]>([
   const tasks = await tasksFromDataset(dataset, { name: "sums", split: "val" });
   expect(tasks.map((task) => task.instruction)).toEqual(["1+1=", "2+2="]);
   expect(tasks[0]).toMatchObject({ id: "sums-0", metadata: { answer: "2", data_source: "sums" } });
+  expect(tasks[1]!.id).toBe("sums-1");
+});
+
+test("tasksFromDataset() reads prompts as its options say", async () => {
+  const options = { name: "sums", split: "train", promptKey: "ask", promptType: "messages" } as const;
+  const [task] = await tasksFromDataset([{ ask: "1+1=", prompt: "x" }], options);
+  expect(task!.messages).toEqual([{ role: "user", content: "1+1=" }]);
 });
 
 test.each<[string, unknown, RegExp]>([
   ["no row", [], /data set sums: it has no rows for train/],
-  ["a number", 7, /must be an array or an iterable of rows \(number\)/],
+  ["a number", 7, /must be an array or an iterable of rows \(number\)\. \(data\.train_files\)/],
+  ["null", null, /must be an array or an iterable of rows \(object\)/],
+  ["an object", { rows: ROWS }, /must be an array or an iterable of rows \(object\)/],
+  ["text", "1+1=", /must be an array or an iterable of rows \(string\)/],
+  ["a function of no rows", async () => undefined, /must be an array or an iterable of rows \(undefined\)/],
+  ["a row of null", [null], /not an object \(null\)\. \(sums:1\)/],
   ["a row that is not an object", [ROWS[0], "x"], /not an object \(x\)\. \(sums:2\)/],
   ["a row without a prompt", [{ text: "x" }], /no field "prompt" .*\(it has text\).* \(sums:1\)/],
 ])("tasksFromDataset() refuses %s", async (_, dataset, message) => {
@@ -44,6 +56,16 @@ test("markOf() tells data sets apart by every field and by order", async () => {
   expect(new Set(marks.map(({ hash }) => hash)).size).toBe(5);
   expect(await mark(ROWS)).toEqual(marks[0]);
   expect(marks[2].rows).toBe(1);
+});
+
+test("markOf() is pinned, because checkpoints keep it", async () => {
+  const rows = [
+    { prompt: "1+1=", answer: "2" },
+    { question: "2+2=", n: 3n },
+  ];
+  const tasks = await tasksFromDataset(rows, { name: "s", split: "train" });
+  expect(markOf(tasks)).toEqual({ rows: 2, hash: "1d1e68f95840f099" });
+  expect(markOf([])).toEqual({ rows: 0, hash: "811c9dc501000193" });
 });
 
 test.each([

@@ -1,9 +1,11 @@
 import { readFileSync } from "node:fs";
+import { parquetWriteBuffer } from "hyparquet-writer";
 import { describe, expect, test } from "vitest";
 import { rowAt, unpack } from "../../src/data/offsets.ts";
 import { packRollouts } from "../../src/data/rollouts/builder.ts";
 import { checkRollouts } from "../../src/data/rollouts/check.ts";
 import { jsonlRows, linesOf, readJsonl, readParquet, streamJsonl } from "../../src/data/rollouts/read.ts";
+import type { Rollouts } from "../../src/data/rollouts/rollouts.ts";
 
 const ROWS = [
   { group: "a", reward: 1, mask: [1, 0], logprobs: [-1, -2] },
@@ -43,8 +45,53 @@ describe("packing", () => {
     [[{ mask: [1], values: [1] }, { mask: [1] }], /row 1: it has no values/],
     [[{ reward: 1 }, { reward: 1, values: [1] }], /row 1: it has values, which the rows before it lack/],
     [[{ logprobs: 3 as never }], /must be a list of numbers/],
+    [[{ mask: new DataView(new ArrayBuffer(1)) as never }], /mask must be a list of numbers/],
+    [[{ mask: [], logprobs: [1] }], /logprobs has 1 tokens where mask has 0/],
+    [[{ mask: [1, 1], logprobs: [0, 0], values: [0] }], /values has 1 tokens where mask has 2/],
+    [[{ logprobs: [0, 0], values: [0] }], /values has 1 tokens where logprobs has 2/],
+    [
+      [{ group: "a", reward: 1 }, { reward: 1 }],
+      /row 1: it names no group, and the rows before it do\. \(group\)/,
+    ],
+    [[{ reward: 1 }, { reward_baseline: 1 }], /row 1: it has reward_baseline, which the rows before it lack/],
+    [
+      [{ rewards: { format: 1 } }, { rewards: {} }],
+      /row 1: it has no rewards\.format, which other rows have/,
+    ],
+    [[{ rewards: { format: Number.NaN } }], /rewards\.format must be a finite number \(NaN\)/],
+    [[{ reward: "1" as never }], /reward must be a finite number \(1\)/],
   ])("refuses %j", (rows, message) => {
     expect(() => packRollouts(rows)).toThrow(message);
+  });
+  test("numbers groups by name in the order of their first rows, a number and its text alike", () => {
+    const packed = packRollouts([{ group: 7 }, { group: "b" }, { group: "7" }, { group: 0 }]);
+    expect(packed.groupNames).toEqual(["7", "b", "0"]);
+    expect(packed.groupOfRow).toEqual(Uint32Array.of(0, 1, 0, 2));
+  });
+  test("keeps a row's reward next to its token rewards, its components and its baseline", () => {
+    const packed = packRollouts([
+      { reward: 5, token_rewards: [1, 2], rewards: { format: 1, answer: 4 }, reward_baseline: 0.5 },
+      { reward: 0, token_rewards: [3], rewards: { format: 0, answer: 0 }, reward_baseline: 0.25 },
+    ]);
+    expect(packed.rewards).toEqual(Float32Array.of(5, 0));
+    expect(packed.rewardComponents).toEqual({
+      format: Float32Array.of(1, 0),
+      answer: Float32Array.of(4, 0),
+    });
+    expect(packed.rewardBaselines).toEqual(Float32Array.of(0.5, 0.25));
+    expect(packed.tokens).toEqual({ token_rewards: Float32Array.of(1, 2, 3) });
+  });
+  test("trains on all tokens of a row without a mask; a row without tokens has none", () => {
+    const packed = packRollouts([{ values: [1, 2] }, { values: new Float32Array(0) }]);
+    expect(packed.mask).toEqual(Uint32Array.of(1, 1));
+    expect(packed.offsets).toEqual(Uint32Array.of(0, 2, 2));
+    expect([packed.rewards, packed.rewardBaselines, packed.groupOfRow]).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ]);
+    expect(packed.groupNames).toEqual([]);
+    expect(packRollouts([]).offsets).toEqual(Uint32Array.of(0));
   });
 });
 
@@ -64,6 +111,44 @@ describe("typed arrays", () => {
       /mask must have 3 numbers \(1\)/,
     );
     expect(() => checkRollouts({ ...packed, offsets: Uint32Array.of(0, 3, 2, 3) })).toThrow(/must not fall/);
+  });
+  test.each<[name: string, changed: Partial<Rollouts>, says: string]>([
+    ["a reward too few", { rewards: Float32Array.of(1) }, "rewards must have 3 numbers (1). (rewards)"],
+    ["a group too many", { groupOfRow: new Uint32Array(4) }, "group must have 3 numbers (4). (group)"],
+    [
+      "a component too few",
+      { rewardComponents: { format: new Float32Array(2) } },
+      "format must have 3 numbers (2). (format)",
+    ],
+    [
+      "a baseline too few",
+      { rewardBaselines: new Float32Array(2) },
+      "reward_baseline must have 3 numbers (2). (reward_baseline)",
+    ],
+    [
+      "a token too many",
+      { tokens: { values: new Float32Array(4) } },
+      "values must have 3 numbers (4). (values)",
+    ],
+    [
+      "a reward that is not finite",
+      { rewards: Float32Array.of(1, Number.NEGATIVE_INFINITY, 0) },
+      "rewards must be finite (-Infinity at row 1). (rewards)",
+    ],
+    [
+      "the first token not finite",
+      { tokens: { values: Float32Array.of(Number.NaN, 0, 0) } },
+      "values must be finite (NaN at row 0, token 0). (values)",
+    ],
+    [
+      "falling offsets",
+      { offsets: Uint32Array.of(0, 3, 2, 3) },
+      "offsets must not fall (2 after 3 at row 1).",
+    ],
+  ])("are refused for %s", (_, changed, says) => {
+    expect(() => checkRollouts({ ...packed, ...changed })).toThrow(
+      expect.objectContaining({ name: "ConfigError", message: `Cannot use packed rollouts: ${says}` }),
+    );
   });
   test("rowAt skips zero-length rows", () => {
     expect([0, 1, 2].map((t) => rowAt(packed.offsets, t))).toEqual([0, 0, 2]);
@@ -87,6 +172,14 @@ describe("JSONL", () => {
       /as JSON.*r\.jsonl:2/s,
     );
     await expect(readJsonl("[1]", { file: "r.jsonl" })).rejects.toThrow(/not a JSON object.*r\.jsonl:1/s);
+  });
+  test("names file and line of a row that cannot be packed", async () => {
+    const read = readJsonl('{"reward":1}\n\n{"reward":null}', { file: "r.jsonl" });
+    await expect(read).rejects.toMatchObject({ file: "r.jsonl", line: 3, path: "reward" });
+    await expect(readJsonl("null")).rejects.toMatchObject({ file: undefined, line: 1 });
+  });
+  test("is read in the precision that is asked for", async () => {
+    expect((await readJsonl('{"reward":0.1}', { precision: "f64" })).rewards).toEqual(Float64Array.of(0.1));
   });
   test("linesOf gives a last line without a line break", async () => {
     const lines: string[] = [];
@@ -114,6 +207,36 @@ describe("streaming", () => {
     expect(seen.toSorted((a, b) => a - b)).toEqual(many.map((_, i) => i));
   });
 
+  test("a part ends with the group that fills it; what is left is the last part", async () => {
+    const rows = ["a", "b", "a", "c"].map((group, reward) => ({ group, reward, mask: [1, 0] }));
+    const lines = rows.map((row) => JSON.stringify(row)).join("\n");
+    const parts = async (tokensPerPart: number) => {
+      const found: (readonly number[])[] = [];
+      for await (const part of streamJsonl(() => lines, { tokensPerPart })) found.push(part.rows);
+      return found;
+    };
+    expect(await parts(1)).toEqual([[1], [0, 2], [3]]);
+    expect(await parts(2)).toEqual([[1], [0, 2], [3]]);
+    expect(await parts(3)).toEqual([[1, 0, 2], [3]]);
+    expect(await parts(8)).toEqual([[1, 0, 2, 3]]);
+    expect(await parts(9)).toEqual([[1, 0, 2, 3]]);
+  });
+
+  test("names file and line of a row without a group, and of one that cannot be packed", async () => {
+    const options = { tokensPerPart: 20, file: "r.jsonl" };
+    const read = (text: string) => streamJsonl(() => text, options).next();
+    await expect(read('{"group":1}\n{"reward":1}')).rejects.toMatchObject({
+      file: "r.jsonl",
+      line: 2,
+      path: "group",
+    });
+    await expect(read('\n{"group":1,"mask":[2]}')).rejects.toMatchObject({
+      file: "r.jsonl",
+      line: 2,
+      path: "mask",
+    });
+  });
+
   test("needs groups", async () => {
     const parts = streamJsonl(() => '{"reward":1}', { tokensPerPart: 20 });
     await expect(parts.next()).rejects.toThrow(/has no group/);
@@ -129,6 +252,25 @@ test("Parquet lists, 64-bit masks and strings read as the JSONL of the same rows
     { group: "a", reward: 0.5, mask: [1, 1], logprobs: [-0.5, -0.75] },
   ];
   expect(read).toEqual(packRollouts(rows));
+});
+
+test("Parquet columns of 64-bit integers are numbers, and columns that are null in every row are absent", async () => {
+  const write = (columns: Record<string, unknown[]>) =>
+    parquetWriteBuffer({
+      columnData: Object.entries(columns).map(([name, data]) => ({ name, data, nullable: true })),
+    });
+  const file = write({ group: [7n, 2n ** 40n], reward: [1n, 0n], reward_baseline: [null, null] });
+  expect(await readParquet(file)).toEqual(
+    packRollouts([
+      { group: 7, reward: 1 },
+      { group: 2 ** 40, reward: 0 },
+    ]),
+  );
+  await expect(readParquet(write({ reward: [1, Number.NaN] }), { file: "r.parquet" })).rejects.toMatchObject({
+    file: "r.parquet",
+    line: 2,
+    path: "reward",
+  });
 });
 
 test("a file that is not Parquet is refused by the reader", async () => {
