@@ -1,5 +1,5 @@
 /**
- * Writes config/verl/ from published packages of verl, for every version in `VERL_ENGINES` (src/config/sync/verl_tree.ts).
+ * Writes config/verl/ from published packages of verl, for every version in `VERL_ENGINES` (src/config/fields/verl_tree.ts).
  * `node scripts/verl_trees.mjs`; it needs Python 3 with pip, and installs Hydra under .cache/verl.
  * A new version: add it to `VERL_ENGINES`, run this, then `npx vitest run test/config/yaml_test.ts`.
  */
@@ -17,7 +17,7 @@ const run = (command, args) =>
 
 if ((await build()) !== 0) process.exit(1);
 const { VERL_ENGINES, VERL_SECTIONS, splitEngines, verlFields, verlFiles, verlHead } = await import(
-  "../dist/config/sync/verl_tree.js"
+  "../dist/config/fields/verl_tree.js"
 );
 const { renderFields } = await import("../dist/config/fields/render.js");
 

@@ -5,16 +5,17 @@
 
 import { checkResolved } from "./check_resolved.ts";
 import type { ComposeOptions } from "./compose_options.ts";
+import { BACKENDS, type BackendName } from "./fields/backends.ts";
+import { otherVerlTree } from "./fields/verl_tree.ts";
 import { collectChoices } from "./hydra/choices.ts";
 import { type Choice, layPackaged, refuseTreeChoices } from "./hydra/groups.ts";
 import { type Env, interpolator } from "./hydra/interpolate.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Problem, throwProblems } from "./problem.ts";
-import { BACKENDS, type BackendName, type Schema, schemaOf } from "./schema.ts";
+import { type Schema, schemaOf } from "./schema.ts";
 import { draftOf, syncShared } from "./sync/sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync/tables.ts";
 import { syncVerl } from "./sync/verl.ts";
-import { otherVerlTree } from "./sync/verl_tree.ts";
 import { readOverrides, readUserLayers } from "./user_input.ts";
 import { LEVEL, mergeTree, type Origins, originInFile, originOf } from "./yaml/layer.ts";
 import { getAt, hasInterpolation, leaves, setAt, type Tree } from "./yaml/tree.ts";

@@ -1,24 +1,15 @@
 /** Which settings exist on a backend, and whether a value fits one. */
 
 import { nearest } from "../nearest.ts";
+import { BACKEND_FIELDS, BACKENDS, type BackendName } from "./fields/backends.ts";
 import type { Field, Fields, ValueOf } from "./fields/field.ts";
-import { LOCAL_FIELDS } from "./fields/local.ts";
+import type { LOCAL_FIELDS } from "./fields/local.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
-import { TINKER_FIELDS } from "./fields/tinker.ts";
-import { VERL_FIELDS } from "./fields/verl.ts";
+import type { TINKER_FIELDS } from "./fields/tinker.ts";
+import { verlFields } from "./fields/verl_tree.ts";
 import { nearestPath } from "./problem.ts";
 import { VERL_SHARED_RLLM } from "./sync/tables.ts";
-import { verlFields } from "./sync/verl_tree.ts";
 import { getAt, leaves, type Tree } from "./yaml/tree.ts";
-
-export const BACKENDS = ["local", "tinker", "verl"] as const;
-export type BackendName = (typeof BACKENDS)[number];
-
-export const BACKEND_FIELDS: Readonly<Record<BackendName, Fields>> = {
-  local: LOCAL_FIELDS,
-  tinker: TINKER_FIELDS,
-  verl: VERL_FIELDS,
-};
 
 /** Every setting of the portable table and of the local backend, with its type. */
 export type LocalFields = typeof RLLM_FIELDS & typeof LOCAL_FIELDS;

@@ -1,8 +1,8 @@
 /** Keeps secrets out of everything that is printed. */
 
+import { BACKEND_FIELDS, BACKENDS } from "./fields/backends.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
 import { MASK, maskText } from "./mask.ts";
-import { BACKEND_FIELDS, BACKENDS } from "./schema.ts";
 import { isTree, joinPath, MANDATORY, type Tree, type Value } from "./yaml/tree.ts";
 
 const DECLARED = new Set(

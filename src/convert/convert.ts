@@ -1,9 +1,9 @@
 /** Converts between any two systems; Trinity and rLLM convert through verl's names. */
 
 import { isOlderVerl } from "../config/fields/rename.ts";
+import { allVerlLeaves, verlLeaves } from "../config/fields/verl_tree.ts";
 import { nearestPath, type Problem } from "../config/problem.ts";
 import { schemaOf } from "../config/schema.ts";
-import { allVerlLeaves, verlLeaves } from "../config/sync/verl_tree.ts";
 import type { Tree, Value } from "../config/yaml/tree.ts";
 import type { Converted, ConvertOptions, Note, OutValue, Source, System } from "./contract.ts";
 import { rllmToVerl, verlToRllm } from "./rllm.ts";

@@ -7,7 +7,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { DEFAULT_VERL } from "../../src/config/sync/verl_tree.ts";
+import { DEFAULT_VERL } from "../../src/config/fields/verl_tree.ts";
 import { equalValues, leaves, type Tree, type Value } from "../../src/config/yaml/tree.ts";
 import { pythonWith } from "../fixtures/python.ts";
 import { attempt } from "./disk.ts";

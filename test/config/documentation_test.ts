@@ -1,7 +1,7 @@
 /** docs/configuration.md says what is so. */
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { DEFAULT_VERL, VERL_ENGINES, VERL_VERSIONS } from "../../src/config/sync/verl_tree.ts";
+import { DEFAULT_VERL, VERL_ENGINES, VERL_VERSIONS } from "../../src/config/fields/verl_tree.ts";
 import { getAt } from "../../src/config/yaml/tree.ts";
 import { attempt, compose } from "./disk.ts";
 

@@ -2,11 +2,12 @@
 /** Random trees and random damage: seeded, so that a failure repeats. */
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
+import { BACKENDS } from "../../src/config/fields/backends.ts";
 import type { Field } from "../../src/config/fields/field.ts";
 import { inline } from "../../src/config/fields/render.ts";
 import { statusOf } from "../../src/config/fields/support.ts";
 import { parseOverride, parseValue } from "../../src/config/hydra/override.ts";
-import { BACKENDS, schemaOf } from "../../src/config/schema.ts";
+import { schemaOf } from "../../src/config/schema.ts";
 import { showConfig, toYaml } from "../../src/config/show.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { equalValues, getAt, type Tree, type Value } from "../../src/config/yaml/tree.ts";

@@ -1,7 +1,7 @@
 /** What counts as a secret, one case for every pattern. */
 import { describe, expect, test } from "vitest";
+import { allVerlLeaves } from "../../src/config/fields/verl_tree.ts";
 import { isSecret, maskOverride, maskTree } from "../../src/config/secret.ts";
-import { allVerlLeaves } from "../../src/config/sync/verl_tree.ts";
 import { readConfig } from "./disk.ts";
 
 const SECRETS = [

@@ -9,7 +9,6 @@ import { packagedFiles } from "../../src/config/fields/packaged.ts";
 import { renderFields } from "../../src/config/fields/render.ts";
 import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
 import { VERL_NOTES } from "../../src/config/fields/verl.ts";
-import { schemaOf } from "../../src/config/schema.ts";
 import {
   allVerlLeaves,
   VERL_ENGINES,
@@ -18,7 +17,8 @@ import {
   verlFields,
   verlFiles,
   verlHead,
-} from "../../src/config/sync/verl_tree.ts";
+} from "../../src/config/fields/verl_tree.ts";
+import { schemaOf } from "../../src/config/schema.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { readPlain } from "../../src/config/yaml/read_plain.ts";
 import { flatten, leaves } from "../../src/config/yaml/tree.ts";

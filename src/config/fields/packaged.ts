@@ -1,11 +1,11 @@
 /** Renders the packaged YAML files from their tables. A test compares both directions. */
 
-import { DEFAULT_VERL } from "../sync/verl_tree.ts";
 import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";
 import { renderFields } from "./render.ts";
 import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
 import { TINKER_FIELDS, TINKER_SECTIONS } from "./tinker.ts";
 import { VERL_FIELDS } from "./verl.ts";
+import { DEFAULT_VERL } from "./verl_tree.ts";
 
 /** Text by file name under `config/`. */
 export function packagedFiles(): Record<string, string> {

@@ -1,9 +1,9 @@
 /** Compares two configurations by meaning: both are read in verl's names, each with its own system's defaults. */
 
+import { verlLeaves } from "../../config/fields/verl_tree.ts";
 import { interpolator } from "../../config/hydra/interpolate.ts";
 import type { Problem } from "../../config/problem.ts";
 import { showSetting } from "../../config/secret.ts";
-import { verlLeaves } from "../../config/sync/verl_tree.ts";
 import { equalValues, getAt, type Tree, unflatten, type Value } from "../../config/yaml/tree.ts";
 import type { Source } from "../contract.ts";
 import { convert } from "../convert.ts";

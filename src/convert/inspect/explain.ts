@@ -1,21 +1,21 @@
 /** Explains one setting: meaning, type, defaults, other names, backends. */
 
 import type { Attempt } from "../../config/compose.ts";
+import { BACKEND_FIELDS, BACKENDS } from "../../config/fields/backends.ts";
 import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";
 import { inline } from "../../config/fields/render.ts";
 import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
 import { supportOn, TRAINS } from "../../config/fields/support.ts";
-import { MASK } from "../../config/mask.ts";
-import { nearestPath } from "../../config/problem.ts";
-import { BACKEND_FIELDS, BACKENDS } from "../../config/schema.ts";
-import { isSecret, maskValue } from "../../config/secret.ts";
 import {
   allVerlLeaves,
   VERL_ENGINES,
   VERL_VERSIONS,
   verlField,
   verlLeaves,
-} from "../../config/sync/verl_tree.ts";
+} from "../../config/fields/verl_tree.ts";
+import { MASK } from "../../config/mask.ts";
+import { nearestPath } from "../../config/problem.ts";
+import { isSecret, maskValue } from "../../config/secret.ts";
 import { lineOf, originOf, readLayer } from "../../config/yaml/layer.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import { TRINITY_FIELDS } from "../trinity/fields.ts";

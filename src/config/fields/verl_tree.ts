@@ -2,11 +2,12 @@
  * verl's native trees: the versions and engines that ship here, and their settings as a table of fields. Types come from
  * the defaults, meanings from `VERL_NOTES`.
  */
-import type { Field, FieldType } from "../fields/field.ts";
-import { VERL_NOTES } from "../fields/verl.ts";
+
 import { readYaml } from "../yaml/read.ts";
 import { readPlain } from "../yaml/read_plain.ts";
 import { hasInterpolation, isTree, leaves, MANDATORY, type Tree, type Value } from "../yaml/tree.ts";
+import type { Field, FieldType } from "./field.ts";
+import { VERL_NOTES } from "./verl.ts";
 
 /** Model engines (`model_engine`) of each published version that ships here, the default version first. */
 export const VERL_ENGINES: Readonly<Record<string, readonly string[]>> = {
