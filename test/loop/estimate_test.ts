@@ -1,4 +1,5 @@
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { registerEstimator } from "../../src/algorithm/advantage/estimators.ts";
 import type { Advantages } from "../../src/contract/backend.ts";
 import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/stages/estimate.ts";
 import { overDevices } from "../fixtures/devices.ts";
@@ -10,6 +11,12 @@ const GROUPS = Uint32Array.of(0, 1, 0, 1, 0, 1, 2, 2, 2, 3, 0);
 const LENGTHS = Uint32Array.of(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5);
 const NAMES = ["grpo", "rloo", "reinforce", "reinforce_plus_plus_baseline", "prpo", "opo", "gpg"];
 const TOKEN_NAMES = ["reinforce_plus_plus"];
+registerEstimator({
+  name: "plain_for_tests",
+  settings: {},
+  scope: "row",
+  estimate: ({ scores }) => ({ level: "row", values: Float64Array.from(scores) }),
+});
 
 test("verl's estimators weight trained tokens, rLLM's weight trajectories equally", () => {
   const of = (name: string, lengths?: Uint32Array) =>
@@ -53,6 +60,20 @@ overDevices("advantages where the loop takes them", (device) => {
         expectClose(got.values, expected.values, { relative: 2e-5, absolute: 2e-6 });
         expect(device.memory.live).toBe(before);
       });
+
+  test.each([
+    ["runs on the device", "grpo", REWARDS.length, true],
+    ["without a kernel runs on the host", "plain_for_tests", REWARDS.length, false],
+    ["of no rewards runs on the host", "grpo", 0, false],
+  ])("an estimator %s", async (_, name, count, isOnDevice) => {
+    const upload = vi.spyOn(device, "upload");
+    onTestFinished(() => upload.mockRestore());
+    const options = { name, norm_adv_by_std_in_grpo: true };
+    const given = [REWARDS.subarray(0, count), GROUPS.subarray(0, count)] as const;
+    const { values } = await estimateAdvantagesOn(device)(...given, options);
+    expect(values).toHaveLength(count);
+    expect(upload.mock.calls.length > 0).toBe(isOnDevice);
+  });
 
   test("no advantages for no rewards", async () => {
     const none = await estimateAdvantagesOn(device)(new Float32Array(0), new Uint32Array(0), {

@@ -305,6 +305,19 @@ describe("advantages", () => {
     expect([...value.advantages.values]).toEqual([0, -0.5, -0.5, 0, 5, 0, 0.5, 0.5, 0, -5]);
   });
 
+  // Numbered in the order of the units' trained tokens; a prompt token has none.
+  test.each([
+    ["trajectory", { enable: false }],
+    ["per_step", { enable: true, mode: "per_step" as const }],
+  ])("advantages per token go to the tokens of their unit: %s", async (_, stepwise_advantage) => {
+    const own = group([1, 0]);
+    const trajectories = own.trajectories.map((it) => ({ ...it, steps: twoSteps(0, 0) }));
+    const packed = packTrajectories([{ ...own, trajectories }]);
+    const estimate = () => perToken(1, 2, 3, 4, 5, 6);
+    const { value } = await advantages(packed, context({ stepwise_advantage }, { estimate }));
+    expect(value.advantages).toEqual(perToken(0, 1, 2, 0, 3, 0, 4, 5, 0, 6));
+  });
+
   test("normalize_by_steps divides a trajectory's advantage by its steps", async () => {
     const own = group([1, 0]);
     const trajectories = own.trajectories.map((it) => ({ ...it, steps: twoSteps(0, 0) }));
