@@ -1,6 +1,6 @@
 /**
- * Enforces the table of who may import whom, where the runtime (Node, Deno, a page) may be used, and that no files
- * import each other in a circle.
+ * Enforces the table of who may import whom, where the runtime (Node, Deno, a page) may be used, and that neither files
+ * nor folders import each other in a circle.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
@@ -298,9 +298,6 @@ describe("findCircles() finds made-up ones", () => {
   });
 });
 
-/** Rooms whose folders still import each other in a circle. Only ever remove from this list. */
-const ROOMS_WITH_CIRCLES: readonly string[] = ["serve"];
-
 /** Contracts can be read alone: their imports are types. */
 const CONTRACTS = /^contract\/|^loop\/contract\.ts$/;
 
@@ -321,9 +318,8 @@ test("no files of the sources import each other in a circle", () => {
   expect(findCircles(fileGraph(SOURCES))).toEqual([]);
 });
 
-test("no folder imports one that leads back to it, outside of the listed rooms", () => {
-  const circles = findCircles(folderGraph(SOURCES));
-  expect(circles.filter(([first]) => !ROOMS_WITH_CIRCLES.includes(partOf(first!)))).toEqual([]);
+test("no folder imports one that leads back to it", () => {
+  expect(findCircles(folderGraph(SOURCES))).toEqual([]);
 });
 
 test("contracts import nothing but types", () => {

@@ -3,8 +3,8 @@
  * HTTP. Accepted requests return a future; requests that cannot be accepted throw a {@link Refusal}.
  */
 import type { Engine } from "../contract/engine.ts";
+import { Activity } from "./activity.ts";
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
-import { Activity } from "./page/activity.ts";
 import { Futures } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
 import { Policies } from "./sample/policies.ts";

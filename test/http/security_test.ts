@@ -5,9 +5,9 @@ import { HTTP_OPTIONS } from "../../src/cli/commands/http_options.ts";
 import { SOCKET_LIMITS } from "../../src/http/listen.ts";
 import { ZSTD_LIMITS } from "../../src/http/zstd.ts";
 import { METADATA_LIMITS } from "../../src/serve/checkpoint/record.ts";
-import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/protocol/bodies.ts";
 import { MOST_DATA } from "../../src/serve/protocol/forward_backward.ts";
-import { STOP_LIMITS } from "../../src/serve/sample/prompt_request.ts";
+import { STOP_LIMITS } from "../../src/serve/protocol/prompt_request.ts";
+import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/routes/bodies.ts";
 import { ALWAYS_QUEUED } from "../../src/serve/sample/samplers.ts";
 import { DEFAULT_LIMITS } from "../../src/serve/service.ts";
 

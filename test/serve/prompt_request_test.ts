@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type PromptRequest, requestsOf } from "../../src/serve/sample/prompt_request.ts";
+import { type PromptRequest, requestsOf } from "../../src/serve/protocol/prompt_request.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
 
 const request: PromptRequest = {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
-import { parsePath } from "../../src/serve/checkpoint/record.ts";
+import { parsePath } from "../../src/serve/checkpoint_path.ts";
 import { openServer } from "./tinker_client.ts";
 
 /** Calls of these functions fail for matching paths. */

@@ -3,14 +3,9 @@ import { mkdir, mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { FolderLock } from "../../log/folder/lock.ts";
 import { writeFolder } from "../../model/files/disk.ts";
+import { type CheckpointPath, foldersOfRun, formatPath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
-import {
-  type CheckpointPath,
-  type CheckpointRecord,
-  foldersOfRun,
-  formatPath,
-  type RunRecord,
-} from "./record.ts";
+import type { CheckpointRecord, RunRecord } from "./record.ts";
 import {
   closeFiles,
   type Damage,

@@ -1,67 +1,10 @@
-/** The JSON records of checkpoints and training runs on disk, and the tinker:// paths that name them. */
+/** The JSON records of checkpoints and training runs on disk. */
 import { z } from "zod";
+import { type CheckpointPath, formatPath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
-export type CheckpointKind = "weights" | "sampler_weights";
-
-/** The parts of a tinker:// path. */
-export interface CheckpointPath {
-  readonly run: string;
-  readonly kind: CheckpointKind;
-  readonly name: string;
-}
-
-/** Highest number of a training client in its session: nine digits, as in {@link parsePath}. */
-export const MOST_MODEL_NUMBER = 999_999_999;
-const RUN = /^([A-Za-z0-9][A-Za-z0-9-]{0,63}):train:(\d{1,9})$/;
-const RUN_FOLDER = /^train-(\d{1,9})$/;
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 /** Limits of user_metadata; characters as JSON. */
 export const METADATA_LIMITS = { characters: 64 * 1024, levels: 32 };
-
-/** `tinker://RUN/weights/NAME`. */
-export function formatPath({ run, kind, name }: CheckpointPath): string {
-  return `tinker://${run}/${kind}/${name}`;
-}
-
-/** @throws Refusal 400 for anything but `tinker://RUN/weights/NAME` or `tinker://RUN/sampler_weights/NAME`. */
-export function parsePath(path: string): CheckpointPath {
-  const [run = "", kind, name = "", ...rest] = path.startsWith("tinker://") ? path.slice(9).split("/") : [];
-  const isKind = kind === "weights" || kind === "sampler_weights";
-  if (isKind && rest.length === 0 && RUN.test(run) && NAME.test(name)) return { run, kind, name };
-  throw new Refusal(
-    400,
-    `Cannot find the checkpoint: its path must be tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME (${path.slice(0, 200)}).`,
-  );
-}
-
-/** @throws Refusal 400 for a name that is not a plain file name. */
-export function checkName(name: string): string {
-  if (isName(name)) return name;
-  throw new Refusal(
-    400,
-    `Cannot save under the name ${JSON.stringify(name.slice(0, 200))}: use 1 to 128 letters, digits, dots, dashes and underscores, starting with a letter or digit.`,
-  );
-}
-
-export function isName(name: string): boolean {
-  return NAME.test(name);
-}
-
-/** The folders of a run within the state folder. @throws Refusal 404 for an id of another form. */
-export function foldersOfRun(run: string): readonly [session: string, train: string] {
-  const [, session, number] = RUN.exec(run) ?? [];
-  if (session === undefined)
-    throw new Refusal(404, `Cannot find the training run ${run.slice(0, 200)}: no run has that id.`);
-  return [session, `train-${number}`];
-}
-
-/** The inverse of {@link foldersOfRun}; undefined for folders of another name. */
-export function runOfFolders(session: string, train: string): string | undefined {
-  const number = RUN_FOLDER.exec(train)?.[1];
-  const run = `${session}:train:${number}`;
-  return number !== undefined && RUN.test(run) ? run : undefined;
-}
 
 /**
  * Checks the metadata of a session, run or checkpoint.

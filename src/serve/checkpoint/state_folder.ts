@@ -8,16 +8,8 @@ import { basename, dirname, join, relative } from "node:path";
 import { fileError } from "../../errors.ts";
 import { syncDirectory } from "../../log/checkpoint/seal.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
-import {
-  type CheckpointKind,
-  type CheckpointRecord,
-  formatPath,
-  isName,
-  type RunRecord,
-  readCheckpointRecord,
-  readRunRecord,
-  runOfFolders,
-} from "./record.ts";
+import { type CheckpointKind, formatPath, isName, runOfFolders } from "../checkpoint_path.ts";
+import { type CheckpointRecord, type RunRecord, readCheckpointRecord, readRunRecord } from "./record.ts";
 
 export const RECORD = "checkpoint.json";
 export const RUN_RECORD = "run.json";

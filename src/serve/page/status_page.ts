@@ -1,8 +1,9 @@
 /** The status page: who trains and samples, what waits, and the speed. One file, which refreshes itself. */
-import { formatPath } from "../checkpoint/record.ts";
+
+import type { Counter } from "../activity.ts";
+import { formatPath } from "../checkpoint_path.ts";
 import type { TinkerService } from "../service.ts";
 import type { TrainingRun } from "../train/training_run.ts";
-import type { Counter } from "./activity.ts";
 
 /** @param nonce of the page's script, as in its Content-Security-Policy */
 export function statusPage(service: TinkerService, nonce: string): string {

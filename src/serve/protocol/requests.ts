@@ -1,9 +1,9 @@
 /** The shapes of the protocol's JSON requests. */
 import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
-import { MOST_MODEL_NUMBER } from "../checkpoint/record.ts";
-import type { PromptRequest } from "../sample/prompt_request.ts";
+import { MOST_MODEL_NUMBER } from "../checkpoint_path.ts";
 import { Refusal } from "./outcome.ts";
+import type { PromptRequest } from "./prompt_request.ts";
 
 const id = z.string().min(1).max(256);
 const count = z.number().int().min(0);

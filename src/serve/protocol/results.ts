@@ -2,8 +2,8 @@
 import type { SampledSequence } from "../../contract/backend.ts";
 import type { PromptScores } from "../../contract/engine.ts";
 import { bytesOf, Writer } from "../../protobuf.ts";
-import type { PromptRequest } from "../sample/prompt_request.ts";
 import { DTYPE } from "./forward_backward.ts";
+import type { PromptRequest } from "./prompt_request.ts";
 
 /** Encodes a ForwardBackwardOutput: the log-probs of every datum, and the metrics. */
 export function encodeTrainingOutput(of: {

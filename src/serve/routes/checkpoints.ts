@@ -1,11 +1,11 @@
 /** The routes that list, publish, expire, delete and export checkpoints. */
 import type { Context } from "hono";
 import { archive } from "../checkpoint/archive.ts";
-import { type CheckpointPath, parsePath } from "../checkpoint/record.ts";
-import { type RequestContext, type Routes, readRequest } from "../protocol/bodies.ts";
+import { type CheckpointPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { type RequestContext, type Routes, readRequest } from "./bodies.ts";
 import { checkpointInfo } from "./training_runs.ts";
 
 const CHECKPOINT = "/api/v1/training_runs/:run/checkpoints/:kind/:name";

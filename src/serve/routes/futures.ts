@@ -1,8 +1,9 @@
 /** The routes that retrieve and cancel the results of accepted requests. */
-import { type Routes, readRequest } from "../protocol/bodies.ts";
+
 import type { Outcome } from "../protocol/outcome.ts";
 import { SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { type Routes, readRequest } from "./bodies.ts";
 
 export interface FutureRouteOptions {
   /** How long a request for a result is held open, ms. */

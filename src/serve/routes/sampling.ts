@@ -1,9 +1,10 @@
 /** The routes of sampling clients. */
-import { type Routes, readRequest, waiting } from "../protocol/bodies.ts";
+
 import { futureBody } from "../protocol/futures.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { promptRequestOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { type Routes, readRequest, waiting } from "./bodies.ts";
 
 export function addSamplingRoutes(app: Routes, service: TinkerService): void {
   const { samplers, engine } = service;

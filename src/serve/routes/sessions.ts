@@ -1,7 +1,8 @@
 /** The routes that open, keep alive and end sessions. */
-import { type Routes, readRequest } from "../protocol/bodies.ts";
+
 import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { type Routes, readRequest } from "./bodies.ts";
 
 /** What the SDK adapts to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
 const CLIENT_CONFIG = {

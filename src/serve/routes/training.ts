@@ -1,7 +1,6 @@
 /** The routes of training clients. Each accepts a request and answers with its future. */
 import type { Context } from "hono";
 import type { RunRecord } from "../checkpoint/record.ts";
-import { type RequestContext, type Routes, readRequest, waiting } from "../protocol/bodies.ts";
 import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward.ts";
 import { type Future, futureBody } from "../protocol/futures.ts";
 import { rowsOf } from "../protocol/loss_rows.ts";
@@ -9,6 +8,7 @@ import { Refusal } from "../protocol/outcome.ts";
 import { SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import type { Numbered } from "../train/training_requests.ts";
+import { type RequestContext, type Routes, readRequest, waiting } from "./bodies.ts";
 
 type Call = Context<RequestContext>;
 

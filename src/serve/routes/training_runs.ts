@@ -1,8 +1,9 @@
 /** The routes that list training runs, in memory and on disk. */
-import { type CheckpointRecord, formatPath, parsePath, type RunRecord } from "../checkpoint/record.ts";
-import { type Routes, readRequest } from "../protocol/bodies.ts";
+import type { CheckpointRecord, RunRecord } from "../checkpoint/record.ts";
+import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { type Routes, readRequest } from "./bodies.ts";
 
 export function addTrainingRunRoutes(app: Routes, service: TinkerService): void {
   const { checkpoints } = service;

@@ -1,7 +1,7 @@
 /** The policies of samplers: the base model, saved weights, and snapshots of trainers. */
 import type { Engine, EnginePolicy } from "../../contract/engine.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
-import { formatPath, parsePath } from "../checkpoint/record.ts";
+import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { BatchCost } from "./batch_cost.ts";

@@ -2,11 +2,11 @@
 import type { Engine } from "../../contract/engine.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
+import { MOST_SAMPLES, type PromptRequest, requestsOf } from "../protocol/prompt_request.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
 import type { Policies } from "./policies.ts";
-import { MOST_SAMPLES, type PromptRequest, requestsOf } from "./prompt_request.ts";
 import type { SampleJob, SamplingQueue } from "./sampling_queue.ts";
 
 export interface Sampler {

@@ -1,6 +1,6 @@
 /** Saving a training client's weights as a checkpoint. */
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
-import { type CheckpointKind, type CheckpointPath, checkName, formatPath } from "../checkpoint/record.ts";
+import { type CheckpointKind, type CheckpointPath, checkName, formatPath } from "../checkpoint_path.ts";
 import type { TrainingRun } from "./training_run.ts";
 
 /** Where a checkpoint goes, and what is recorded with it. */

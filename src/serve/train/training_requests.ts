@@ -1,9 +1,10 @@
 /** The numbered requests of training clients: what each one does when its turn comes. */
 import type { OptimParams } from "../../contract/backend.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
+import type { Activity } from "../activity.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
-import { checkMetadata, parsePath } from "../checkpoint/record.ts";
-import type { Activity } from "../page/activity.ts";
+import { checkMetadata } from "../checkpoint/record.ts";
+import { parsePath } from "../checkpoint_path.ts";
 import type { Future } from "../protocol/futures.ts";
 import { jsonOutcome, type Refusal } from "../protocol/outcome.ts";
 import { encodeTrainingOutput } from "../protocol/results.ts";

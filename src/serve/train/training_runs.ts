@@ -2,13 +2,8 @@
 import type { Engine, TrainerConfig } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
-import {
-  type CheckpointPath,
-  checkMetadata,
-  formatPath,
-  parsePath,
-  type RunRecord,
-} from "../checkpoint/record.ts";
+import { checkMetadata, type RunRecord } from "../checkpoint/record.ts";
+import { type CheckpointPath, formatPath, parsePath } from "../checkpoint_path.ts";
 import type { Future, Futures } from "../protocol/futures.ts";
 import { failureOf, jsonOutcome, Refusal } from "../protocol/outcome.ts";
 import type { Scheduler } from "../scheduler.ts";

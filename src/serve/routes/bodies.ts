@@ -4,9 +4,9 @@ import type { z } from "zod";
 import { type Body, readBody } from "../../http/body.ts";
 import { Budget, type Lease } from "../../http/budget.ts";
 import { checkJson } from "../../http/json.ts";
+import type { Future } from "../protocol/futures.ts";
+import { readShape } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
-import type { Future } from "./futures.ts";
-import { readShape } from "./requests.ts";
 
 /** The context of a route; `body` is absent for GET. */
 export type RequestContext = { Variables: { body: Body } };
