@@ -78,14 +78,13 @@ export {
   type ValueLossSpec,
   valueLoss,
 } from "./loss/value_loss.ts";
+export { advantageBatch, lossBatch } from "./rollout_batches.ts";
 export { COUNT_EPSILON, countRows, filledRows, type RowCounts, trainedTokens } from "./rows.ts";
 export {
   type AdvantageRunOptions,
-  advantageBatch,
   computeAdvantages,
   computeKl,
   computePolicyLoss,
-  lossBatch,
   type RunOptions,
   streamAdvantages,
   type TokenAdvantages,

@@ -2,88 +2,23 @@
 import { type Buffer, type Device, type ReadRequest, readFloats } from "../compute/device.ts";
 import { rowsOfTokens } from "../data/offsets.ts";
 import type { RolloutsPart } from "../data/rollouts/read.ts";
-import type { Floats, Rollouts } from "../data/rollouts/rollouts.ts";
+import type { Floats } from "../data/rollouts/rollouts.ts";
 import { ConfigError } from "../errors.ts";
 import type { AdvantageBatch, Estimate, EstimatorSettings } from "./advantage/definition.ts";
 import { hasAdvantageKernel, recordAdvantages } from "./advantage/device.ts";
 import { findEstimator } from "./advantage/estimators.ts";
-import { packGroups } from "./advantage/groups.ts";
 import { advantages, perToken } from "./advantage/host.ts";
 import { checkAdvantages } from "./advantage/level.ts";
-import type { CorrectionBatch } from "./correction/rows.ts";
 import { recordPolicyLoss } from "./loss/device.ts";
 import { type LossBatch, policyLoss } from "./loss/host.ts";
 import { type KlBatch, type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
 import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
+import { advantageBatch } from "./rollout_batches.ts";
 import { countRows } from "./rows.ts";
 
 /** Where to run; absent: in float64 on the host. */
 export interface RunOptions {
   readonly device?: Device | undefined;
-}
-
-/**
- * The estimators' view of packed rollouts. Without groups, each row is a group.
- * @throws {ConfigError} for rollouts without rewards
- */
-export function advantageBatch(rollouts: Rollouts): AdvantageBatch {
-  const { offsets, mask, tokens, rewards, groupOfRow, groupNames, rewardComponents } = rollouts;
-  if (!rewards)
-    throw new ConfigError(
-      "Cannot estimate advantages: the rollouts hold no reward. Give reward or token_rewards in every row.",
-      { path: "reward" },
-    );
-  return {
-    offsets,
-    mask,
-    groups: groupOfRow
-      ? packGroups(groupOfRow, groupNames.length)
-      : packGroups(Uint32Array.from(rewards.keys()), rewards.length),
-    scores: rewards,
-    tokenRewards: tokens.token_rewards,
-    values: tokens.values,
-    rewardBaselines: rollouts.rewardBaselines,
-    oldLogprobs: tokens.old_logprobs,
-    sumPiSquared: tokens.sum_pi_squared,
-    rolloutIsWeights: tokens.rollout_is_weights,
-    rewardComponents: Object.keys(rewardComponents).length > 0 ? rewardComponents : undefined,
-  };
-}
-
-/**
- * The losses' view of packed rollouts.
- * @throws {ConfigError} for rollouts without `logprobs` or `advantages`
- */
-export function lossBatch(rollouts: Rollouts): LossBatch {
-  const { offsets, mask, tokens } = rollouts;
-  return {
-    offsets,
-    mask,
-    logprobs: field(rollouts, "logprobs"),
-    oldLogprobs: tokens.old_logprobs,
-    advantages: { level: "token", values: field(rollouts, "advantages") },
-    rolloutIsWeights: tokens.rollout_is_weights,
-    refLogprobs: tokens.ref_logprobs,
-  };
-}
-
-/** @throws {ConfigError} when the rollouts do not hold the field */
-export function field(rollouts: Rollouts, name: keyof Rollouts["tokens"]): Floats {
-  const values = rollouts.tokens[name];
-  if (values) return values;
-  throw new ConfigError(`Cannot compute this: the rollouts hold no ${name}. Give it at every token.`, {
-    path: name,
-  });
-}
-
-/** The rollouts' log-probs of trainer and sampler. @throws {ConfigError} where one of them is absent */
-export function correctionBatch(rollouts: Rollouts): CorrectionBatch {
-  return {
-    offsets: rollouts.offsets,
-    mask: rollouts.mask,
-    logprobs: field(rollouts, "old_logprobs"),
-    rolloutLogprobs: field(rollouts, "rollout_logprobs"),
-  };
 }
 
 /** Advantages and returns per token, and the estimate they come from. */

@@ -39,10 +39,12 @@ export const advantagesCommand: Command = {
 };
 
 async function runAdvantages(input: Input, io: Io): Promise<void> {
-  const [{ advantageBatch, computeAdvantages }, { advantageMetrics, summarizeGroups }] = await Promise.all([
-    import("../../algorithm/run.ts"),
-    import("../../algorithm/advantage/metrics.ts"),
-  ]);
+  const [{ computeAdvantages }, { advantageBatch }, { advantageMetrics, summarizeGroups }] =
+    await Promise.all([
+      import("../../algorithm/run.ts"),
+      import("../../algorithm/rollout_batches.ts"),
+      import("../../algorithm/advantage/metrics.ts"),
+    ]);
   await importUserModules(input);
   await onDevice(input, async (device, where) => {
     const rollouts = await readRollouts(input, io, device);

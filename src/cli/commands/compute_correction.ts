@@ -20,7 +20,7 @@ async function runCorrection(input: Input, io: Io): Promise<void> {
   const [{ rolloutCorrection }, { correctionPreset }, { correctionBatch }] = await Promise.all([
     import("../../algorithm/correction/host.ts"),
     import("../../algorithm/correction/config.ts"),
-    import("../../algorithm/run.ts"),
+    import("../../algorithm/rollout_batches.ts"),
   ]);
   const rollouts = await readRollouts(input, io, undefined);
   const { preset, ...settings } = settingsOf(input);

@@ -34,19 +34,15 @@ export const klCommand: Command = {
 };
 
 async function runKl(input: Input, io: Io): Promise<void> {
-  const { computeKl, field } = await import("../../algorithm/run.ts");
+  const [{ computeKl }, { klBatch }] = await Promise.all([
+    import("../../algorithm/run.ts"),
+    import("../../algorithm/rollout_batches.ts"),
+  ]);
   await onDevice(input, async (device, where) => {
     const rollouts = await readRollouts(input, io, device);
-    const { offsets, mask } = rollouts;
-    const batch = {
-      offsets,
-      mask,
-      logprobs: field(rollouts, "logprobs"),
-      refLogprobs: field(rollouts, "ref_logprobs"),
-    };
     const kl = String(input.options.kl);
     const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };
-    const { values, loss, dlogprobs } = await computeKl(batch, spec, { device });
+    const { values, loss, dlogprobs } = await computeKl(klBatch(rollouts), spec, { device });
     if (input.options.json)
       printJson(io, { loss, ...(await rowsOf(rollouts, { values, dlogprobs })), device: where });
     else io.err(`${kl} (${spec.loss_agg_mode}) on ${where}\n${metricLines({ loss })}`);

@@ -50,7 +50,10 @@ export const lossCommand: Command = {
 };
 
 async function runLoss(input: Input, io: Io): Promise<void> {
-  const { computePolicyLoss, lossBatch } = await import("../../algorithm/run.ts");
+  const [{ computePolicyLoss }, { lossBatch }] = await Promise.all([
+    import("../../algorithm/run.ts"),
+    import("../../algorithm/rollout_batches.ts"),
+  ]);
   await importUserModules(input);
   await onDevice(input, async (device, where) => {
     const rollouts = await readRollouts(input, io, device);
@@ -108,7 +111,7 @@ async function importanceWeights(input: Input, rollouts: Rollouts, threshold: nu
   if (level === undefined) return undefined;
   const [{ rolloutCorrection }, { correctionBatch }] = await Promise.all([
     import("../../algorithm/correction/host.ts"),
-    import("../../algorithm/run.ts"),
+    import("../../algorithm/rollout_batches.ts"),
   ]);
   const config = { rollout_is: level as "token" | "sequence", rollout_is_threshold: threshold };
   return rolloutCorrection(correctionBatch(rollouts), config).weights;
