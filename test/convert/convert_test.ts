@@ -7,7 +7,7 @@ import type { ConvertOptions, Note, Source, System } from "../../src/convert/con
 import { convert, readProfile } from "../../src/convert/convert.ts";
 import { diffSources, formatDiff } from "../../src/convert/inspect/diff.ts";
 import { validateFile } from "../../src/convert/inspect/validate.ts";
-import { formatNote, writeReport } from "../../src/convert/report.ts";
+import { formatNote, writeProfile } from "../../src/convert/notes.ts";
 import { readSource } from "../../src/convert/source/read.ts";
 import { rewriteYaml, writeArgs, writeYaml } from "../../src/convert/write.ts";
 import { readConfig } from "../config/disk.ts";
@@ -696,7 +696,7 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
       "trainer.logger=[console,wandb]",
     );
     const there = run(source, "trinity");
-    const report = writeReport(there.result.notes, { from: "verl", to: "trinity" });
+    const report = writeProfile(there.result.notes, { from: "verl", to: "trinity" });
     const profile = readProfile(readYaml(report, "r").tree, "verl");
     const back = run({ ...source, system: "trinity", values: asSource(there.out) }, "verl", { profile });
     const defaults = {

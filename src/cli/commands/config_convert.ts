@@ -162,9 +162,9 @@ interface Reporting {
 const REPORTED: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
 
 async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {
-  const { formatNote, writeReport } = await import("../../convert/report.ts");
+  const { formatNote, writeProfile } = await import("../../convert/notes.ts");
   for (const note of notes) {
     if (options.verbose === true || REPORTED.includes(note.kind)) io.err(`${formatNote(note)}\n`);
   }
-  if (options.report) writeText(String(options.report), writeReport(notes, { from, to }), "report");
+  if (options.report) writeText(String(options.report), writeProfile(notes, { from, to }), "report");
 }

@@ -1,4 +1,4 @@
-/** The report of a conversion. */
+/** A conversion's notes: as lines for people, and as the profile that `--report` writes. */
 import { inline } from "../config/fields/render.ts";
 import { maskValue } from "../config/secret.ts";
 import type { Note, System } from "./contract.ts";
@@ -12,7 +12,7 @@ export function formatNote({ kind, from, to, value, message, line }: Note): stri
 }
 
 /** Settings without a counterpart, as a profile: converting back with `--profile` restores them. */
-export function writeReport(notes: readonly Note[], { from, to }: { from: System; to: System }): string {
+export function writeProfile(notes: readonly Note[], { from, to }: { from: System; to: System }): string {
   const lines = [
     `# Settings of ${from} without a counterpart in ${to}.`,
     `# Give this file with --profile to convert back without loss.`,
