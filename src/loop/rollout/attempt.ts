@@ -44,16 +44,16 @@ export async function runAttempt(attempt: Attempt, environment: AttemptEnvironme
   const { context, draws } = environment;
   const { retry_limit, raise_on_error } = context.settings.workflow;
   for (let trial = 0; ; trial++) {
-    try {
-      return await draws.during(() => tryOnce(attempt, trial, environment));
-    } catch (error) {
-      if (draws.failure !== undefined) throw draws.failure;
-      context.signal.throwIfAborted();
-      context.failures?.add(error, `${episodeId(attempt)} (try ${trial + 1} of ${retry_limit})`);
-      if (trial + 1 < retry_limit) continue;
-      if (raise_on_error) throw new Error(failureMessage(attempt, error), { cause: error });
-      return failedEpisode(attempt, error);
-    }
+    const [result] = await Promise.allSettled([draws.during(() => tryOnce(attempt, trial, environment))]);
+    // Whatever the rollout made of the backend's failure, which it may have caught.
+    if (draws.failure !== undefined) throw draws.failure;
+    if (result.status === "fulfilled") return result.value;
+    const error: unknown = result.reason;
+    context.signal.throwIfAborted();
+    context.failures?.add(error, `${episodeId(attempt)} (try ${trial + 1} of ${retry_limit})`);
+    if (trial + 1 < retry_limit) continue;
+    if (raise_on_error) throw new Error(failureMessage(attempt, error), { cause: error });
+    return failedEpisode(attempt, error);
   }
 }
 
@@ -73,14 +73,12 @@ interface Trial extends AttemptEnvironment {
 }
 
 async function tryUntil(deadline: Deadline, it: Trial): Promise<Episode> {
-  const { attempt, context, draws } = it;
+  const { attempt, context } = it;
   const { rollout, evaluate } = context;
   const { policy, trajectories, refused } = createPolicy(policyOptions(it, deadline.signal));
   const shaping = context.settings.workflow.workflow_args;
   const run = async () => {
     const outcome = await rollout(attempt.task, policy);
-    // The rollout may have caught the backend's error.
-    if (draws.failure !== undefined) throw draws.failure;
     if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD, { kind: "code" });
     const episode = toEpisode(attempt, resultOf(outcome, trajectories), shaping);
     return evaluate ? judged(episode, evaluationOf(await evaluate(attempt.task, episode))) : episode;
@@ -90,7 +88,7 @@ async function tryUntil(deadline: Deadline, it: Trial): Promise<Episode> {
   } catch (error) {
     context.signal.throwIfAborted();
     const termination_reason = error instanceof Termination ? error.reason : refused();
-    if (termination_reason === undefined || draws.failure !== undefined) throw error;
+    if (termination_reason === undefined) throw error;
     // The calls until then count, with the rewards of their steps.
     return toEpisode(attempt, { trajectories: trajectories(), termination_reason }, shaping);
   }
