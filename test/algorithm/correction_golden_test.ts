@@ -120,8 +120,33 @@ test.each([
   [{ rollout_is: "row" as never }, /token, sequence or null/],
   [{ rollout_rs: "seq_max_k1", rollout_rs_threshold: 2 }, /Use token_k1/],
   [{ rollout_rs: "token_k1" }, /rollout_rs_threshold/],
-  [{ rollout_rs: "token_k2", rollout_rs_threshold: "0.1_0.2" }, /from below/],
+  [{ rollout_rs: "token_k2", rollout_rs_threshold: "0.1_0.2" }, /from below.*\(rollout_rs_threshold\)/],
   [{ rollout_is: "token" as const, rollout_is_threshold: "5_0.5" }, /above 0/],
 ])("%o is refused", (config, message) => {
   expect(() => planCorrection(config)).toThrow(message);
+});
+
+describe("a threshold", () => {
+  const planOf = (rollout_rs_threshold: number | string, rollout_rs = "token_k1") =>
+    planCorrection({ rollout_rs, rollout_rs_threshold }).rejections[0];
+
+  test.each([
+    ["token_k1", 2, -Math.log(2), Math.log(2)],
+    ["token_k1", " 0.5_4 ", Math.log(0.5), Math.log(4)],
+    ["token_k1", "2_2", Math.log(2), Math.log(2)],
+    ["token_k2", " 0.25", Number.NEGATIVE_INFINITY, 0.25],
+    ["seq_mean_k3", 3, Number.NEGATIVE_INFINITY, 3],
+  ])("of %s: %o bounds the statistic from %d to %d", (name, threshold, low, high) => {
+    expect(planOf(threshold, name)).toMatchObject({ low, high });
+  });
+
+  test.each(["", " ", "x", "0", "-1", "0_2", "2_x", "4_2", "1_2_3", 0, Number.NaN])(
+    "of %o is refused",
+    (it) => {
+      expect(() => planOf(it)).toThrow(/^Cannot read the threshold .* above 0.*\(rollout_rs_threshold\)$/);
+      expect(() => planCorrection({ rollout_is: "token", rollout_is_threshold: it })).toThrow(
+        /\(rollout_is_threshold\)$/,
+      );
+    },
+  );
 });

@@ -116,7 +116,7 @@ function statisticBounds(
 
 /** `x` or `lo_hi`, all above 0. */
 function numbersOf(threshold: number | string, path: string): [number, number | undefined] {
-  const [low = 0, high, ...more] = String(threshold).trim().split("_").map(Number);
+  const [low = 0, high, ...more] = String(threshold).split("_").map(Number);
   const isOrdered = high === undefined || low <= high;
   if (low > 0 && isOrdered && more.length === 0) return [low, high];
   throw new ConfigError(
