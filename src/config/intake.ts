@@ -131,8 +131,8 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
  */
 function isDictOfEngine(path: string, { schema, tree }: TakeContext): boolean {
   const isInFile = tree === undefined;
-  const [dict] = /^.*\.override_\w+(?=\.)/.exec(path) ?? [];
-  return isInFile && schema.backend === "verl" && dict !== undefined && schema.sections.has(dict);
+  const [dict] = /.*\.override_\w+(?=\.)/.exec(path) ?? [];
+  return isInFile && dict !== undefined && schema.sections.has(dict);
 }
 
 /** The setting above a path, which would have to be a section. */

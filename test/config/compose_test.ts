@@ -128,6 +128,12 @@ describe("layers", () => {
         `${dict}.moe_grouped_gemm is not in verl's tree. It is passed on unchecked.`,
       );
       expect(complaints(set, { texts, files: ["b.yaml"] })[0]).toContain(": there is no such setting");
+      for (const wrong of ["override_own: {x: 1}", "override_transformer_config_x: 1"])
+        expect(
+          complaints(set, { texts: { "c.yaml": `actor_rollout_ref: {actor: {megatron: {${wrong}}}}` } })[0],
+        ).toContain(": there is no such setting");
+      const nested = `actor_rollout_ref: {actor: {megatron: {override_transformer_config: {a: {b: 1}}}}}`;
+      expect(getAt(compose(set, { texts: { "d.yaml": nested } }).config, `${dict}.a.b`)).toBe(1);
       expect(complaints([...set, `${dict}.moe_grouped_gemm=true`])[0]).toContain(
         ": there is no such setting",
       );
