@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { parquetWriteBuffer } from "hyparquet-writer";
-import { describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { rowAt, unpack } from "../../src/data/offsets.ts";
 import { packRollouts } from "../../src/data/rollouts/builder.ts";
 import { checkRollouts } from "../../src/data/rollouts/check.ts";
@@ -96,7 +96,10 @@ describe("packing", () => {
 });
 
 describe("typed arrays", () => {
-  const packed = packRollouts(ROWS);
+  let packed: Rollouts;
+  beforeEach(() => {
+    packed = packRollouts(ROWS);
+  });
   test("pass through unchanged when they are consistent", () => {
     expect(checkRollouts(packed)).toBe(packed);
   });
@@ -164,7 +167,7 @@ describe("JSONL", () => {
   });
   test("skips blank lines and counts them", async () => {
     const lines: number[] = [];
-    for await (const { source } of jsonlRows(`${TEXT.replace("\n", "\n\n")}\n`)) lines.push(source.line!);
+    for await (const { source } of jsonlRows(`${TEXT.replace("\n", "\n \t\n")}\n`)) lines.push(source.line!);
     expect(lines).toEqual([1, 3, 4]);
   });
   test("names file and line of what is not JSON", async () => {
@@ -181,10 +184,22 @@ describe("JSONL", () => {
   test("is read in the precision that is asked for", async () => {
     expect((await readJsonl('{"reward":0.1}', { precision: "f64" })).rewards).toEqual(Float64Array.of(0.1));
   });
-  test("linesOf gives a last line without a line break", async () => {
+  test.each<[chunks: string | string[], lines: string[]]>([
+    [
+      ["a\nb", "c"],
+      ["a", "bc"],
+    ],
+    [
+      ["a\n", "b\n"],
+      ["a", "b"],
+    ],
+    ["a\n\nb", ["a", "", "b"]],
+    ["", []],
+    [["", "a", ""], ["a"]],
+  ])("linesOf(%j) are %j", async (chunks, expected) => {
     const lines: string[] = [];
-    for await (const line of linesOf(["a\nb", "c"])) lines.push(line);
-    expect(lines).toEqual(["a", "bc"]);
+    for await (const line of linesOf(chunks)) lines.push(line);
+    expect(lines).toEqual(expected);
   });
 });
 
