@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { beforeAll, expect, test } from "vitest";
 import { grpu } from "./fixtures/cli.ts";
 import { temporaryFolder } from "./fixtures/folder.ts";
+import { SMALL_SETTINGS } from "./fixtures/small_run.ts";
 
 const PAGE = readFileSync(fileURLToPath(new URL("../docs/limits.md", import.meta.url)), "utf8");
 
@@ -20,14 +21,10 @@ const BLOCKS: readonly Block[] = [...PAGE.matchAll(/^```(\w+) ?(\S+)?\n([\s\S]*?
 
 /** A run of seconds on the reference device. */
 const SMALL = [
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
-  "rllm.data.train_batch_size=4",
-  "rllm.rollout.n=4",
+  ...SMALL_SETTINGS,
   "rllm.trainer.total_batches=2",
   "rllm.trainer.val_before_train=false",
   "rllm.trainer.test_freq=0",
-  "--device",
-  "cpu",
 ];
 
 /** Two calls of the model, each with a reward of its own; rewards differ at random. */

@@ -3,6 +3,8 @@
 // Grid: one invocation per group, striding.
 
 const THREADS = 64u;
+const NO_ROW = 0xffffffffu;
+const NO_TOKEN = 0xffffffffu;
 
 override COMPACT: bool = false;
 override ZERO_TAIL: bool = true;
@@ -18,10 +20,6 @@ struct Params { groups: u32 }
 @group(0) @binding(6) var<storage, read_write> returns: array<f32>;
 @group(0) @binding(7) var<storage, read_write> advantages: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-const NO_ROW = 0xffffffffu;
-
-const NO_TOKEN = 0xffffffffu;
 
 // The trained token of a row in a column, if there is one.
 fn token_at(row: u32, column: u32) -> u32 {

@@ -6,6 +6,8 @@
 
 //#include "decode/parts/keys_one_by_one.wgsl"
 
+const MAX_QUADS = 16u;
+
 struct Params { rows: u32, heads: u32, key_heads: u32, max_length: u32, shift: u32, scale: f32 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4f>;
@@ -16,8 +18,6 @@ struct Params { rows: u32, heads: u32, key_heads: u32, max_length: u32, shift: u
 @group(0) @binding(5) var<storage, read_write> values: array<vec4f>;
 @group(0) @binding(6) var<storage, read_write> result: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-const MAX_QUADS = 16u;
 
 fn attend_row(row: u32, head: u32) {
   let sharing = params.heads / params.key_heads;

@@ -11,6 +11,10 @@
 
 enable subgroups;
 
+const LANES = 8u;
+const ROWS = 32u;
+const BLOCK = 32u;
+
 struct Params {
   rows: u32,
   hidden: u32,
@@ -40,10 +44,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> state: array<f32>;
 @group(0) @binding(3) var<storage, read_write> qkv: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-const LANES = 8u;
-const ROWS = 32u;
-const BLOCK = 32u;
 
 var<workgroup> tile: array<vec4f, 256>;
 

@@ -2,14 +2,14 @@
 // clip = [norm, 0, 1] where the norm is not finite, by its bits: comparisons with NaN cannot be relied on.
 // Grid: one workgroup. The factor is torch.nn.utils.clip_grad_norm_'s.
 
+const THREADS = 64u;
+const EXPONENT = 0x7f800000u;
+
 struct Params { count: u32, max_norm: f32 }
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read_write> clip: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-const THREADS = 64u;
-const EXPONENT = 0x7f800000u;
 
 var<workgroup> sums: array<f32, THREADS>;
 var<workgroup> broken: array<u32, THREADS>;

@@ -3,16 +3,16 @@
 
 //#include "parts/tree.wgsl"
 
+alias Sum = f32;
+
+const THREADS = 64u;
+const GROUPS = 64u;
+
 struct Params { count: u32, partials_offset: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec4f>;
 @group(0) @binding(1) var<storage, read_write> partials: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-alias Sum = f32;
-
-const THREADS = 64u;
-const GROUPS = 64u;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {

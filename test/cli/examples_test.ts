@@ -6,6 +6,7 @@ import { grpu } from "../fixtures/cli.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { SMALL_SETTINGS } from "../fixtures/small_run.ts";
 
 const dir = temporaryFolder("examples");
 
@@ -25,15 +26,11 @@ const AGENTS = [...README.matchAll(/^```ts (\S+)\n([\s\S]*?)^```$/gm)].map(([, f
 
 /** A run of seconds on the reference device. */
 const SMALL = [
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  ...SMALL_SETTINGS,
   "warmup.steps=2",
-  "rllm.data.train_batch_size=4",
-  "rllm.rollout.n=4",
   "rllm.trainer.total_batches=2",
   "rllm.trainer.val_before_train=false",
   "rllm.trainer.test_freq=0",
-  "--device",
-  "cpu",
 ];
 
 test("the README shows three agents", () => {

@@ -3,22 +3,19 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { SMALL_SETTINGS } from "../fixtures/small_run.ts";
 
 const dir = temporaryFolder("train");
 
 /** A run of seconds on the reference device. */
 const SMALL = [
   "examples/arithmetic/run.yaml",
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  ...SMALL_SETTINGS,
   "warmup.steps=4",
   "warmup.batch_size=8",
-  "rllm.data.train_batch_size=4",
-  "rllm.rollout.n=4",
   "rllm.trainer.total_batches=4",
   "rllm.trainer.test_freq=2",
   "rllm.trainer.save_freq=2",
-  "--device",
-  "cpu",
 ];
 
 function trainInto(name: string, args: readonly string[] = [], signal?: AbortSignal) {

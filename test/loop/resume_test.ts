@@ -39,6 +39,12 @@ function fileRun(name: string, options: Options = {}, settings = SETTINGS) {
   return { ...made, folder, checkpoints, lines };
 }
 
+/** The same policy, and the same lines of metrics. */
+async function expectEqual(run: ReturnType<typeof fileRun>, other: ReturnType<typeof fileRun>) {
+  expect(run.backend.text()).toBe(other.backend.text());
+  expect(await run.lines()).toBe(await other.lines());
+}
+
 /** Stops a run before its backend samples for the nth time. */
 function abortAtDraw(backend: TableBackend, draw: number): AbortSignal {
   const controller = new AbortController();
@@ -62,8 +68,7 @@ test.each([1, 2, 4, 7, 13])(
     const resumed = fileRun("parts");
     const outcome = await train(resumed.run);
     expect(outcome.isComplete).toBe(true);
-    expect(resumed.backend.text()).toBe(whole.backend.text());
-    expect(await resumed.lines()).toBe(await whole.lines());
+    await expectEqual(resumed, whole);
   },
 );
 
@@ -82,8 +87,7 @@ test("log lines after the last checkpoint of a killed run are written once", asy
   expect(await killed.lines()).toContain('"phase":"val","step":4');
   const resumed = fileRun("killed");
   await train(resumed.run);
-  expect(resumed.backend.text()).toBe(whole.backend.text());
-  expect(await resumed.lines()).toBe(await whole.lines());
+  await expectEqual(resumed, whole);
 });
 
 test("a run stopped during warm-up resumes within it", async () => {
@@ -102,8 +106,7 @@ test("a run stopped during warm-up resumes within it", async () => {
   expect(await readdir(stopped.folder)).toContain("warmup_step_3");
   const resumed = fileRun("parts");
   await train(resumed.run);
-  expect(resumed.backend.text()).toBe(whole.backend.text());
-  expect(await resumed.lines()).toBe(await whole.lines());
+  await expectEqual(resumed, whole);
 });
 
 test("save_freq counts steps, the last step is always saved, and only the newest are kept", async () => {
@@ -248,8 +251,7 @@ test.each([
     expect(said).toHaveLength(1);
     expect(said[0]).toMatch(message);
     expect(said[0]).toContain(newest);
-    expect(resumed.backend.text()).toBe(whole.backend.text());
-    expect(await resumed.lines()).toBe(await whole.lines());
+    await expectEqual(resumed, whole);
   },
 );
 

@@ -1,19 +1,9 @@
 import { expect, test } from "vitest";
 import { type PromptRequest, requestsOf } from "../../src/serve/protocol/prompt_request.ts";
-import { ToyEngine } from "../fixtures/toy_engine.ts";
+import { PROMPT_REQUEST, ToyEngine } from "../fixtures/toy_engine.ts";
 
-const request: PromptRequest = {
-  prompt: [1, 2],
-  count: 6,
-  stopTexts: [],
-  temperature: 1,
-  topK: -1,
-  topP: 1,
-  promptLogprobs: false,
-  topkPromptLogprobs: 0,
-};
 const seeds = (of: Partial<PromptRequest>) =>
-  requestsOf({ ...request, ...of }, new ToyEngine()).map(({ seed }) => seed);
+  requestsOf({ ...PROMPT_REQUEST, count: 6, ...of }, new ToyEngine()).map(({ seed }) => seed);
 
 test("samples of a request have distinct seeds, the first one the request's; the same seed gives the same seeds", () => {
   expect(new Set(seeds({ seed: 7 })).size).toBe(6);

@@ -2,16 +2,7 @@
 
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, IMPORT } from "../options.ts";
-import {
-  FIELDS,
-  INPUT,
-  importUserModules,
-  JSON_OUTPUT,
-  onDevice,
-  readRollouts,
-  SET,
-  settingsOf,
-} from "./compute_options.ts";
+import { FIELDS, INPUT, JSON_OUTPUT, onRollouts, SET, settingsOf } from "./compute_options.ts";
 import { groupTable, metricLines, printJson, rowsOf } from "./compute_output.ts";
 
 export const advantagesCommand: Command = {
@@ -45,9 +36,7 @@ async function runAdvantages(input: Input, io: Io): Promise<void> {
       import("../../algorithm/rollout_batches.ts"),
       import("../../algorithm/advantage/metrics.ts"),
     ]);
-  await importUserModules(input);
-  await onDevice(input, async (device, where) => {
-    const rollouts = await readRollouts(input, io, device);
+  await onRollouts(input, io, async (rollouts, { device, where }) => {
     const batch = advantageBatch(rollouts);
     const estimator = String(input.options.estimator);
     const settings = settingsOf(input) as Record<string, number | boolean>;

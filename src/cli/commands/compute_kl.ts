@@ -2,15 +2,7 @@
 
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE } from "../options.ts";
-import {
-  AGGREGATION,
-  INPUT,
-  JSON_OUTPUT,
-  onDevice,
-  readRollouts,
-  SET,
-  settingsOf,
-} from "./compute_options.ts";
+import { AGGREGATION, INPUT, JSON_OUTPUT, onRollouts, SET, settingsOf } from "./compute_options.ts";
 import { metricLines, printJson, rowsOf } from "./compute_output.ts";
 
 export const klCommand: Command = {
@@ -38,8 +30,7 @@ async function runKl(input: Input, io: Io): Promise<void> {
     import("../../algorithm/run.ts"),
     import("../../algorithm/rollout_batches.ts"),
   ]);
-  await onDevice(input, async (device, where) => {
-    const rollouts = await readRollouts(input, io, device);
+  await onRollouts(input, io, async (rollouts, { device, where }) => {
     const kl = String(input.options.kl);
     const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };
     const { values, loss, dlogprobs } = await computeKl(klBatch(rollouts), spec, { device });

@@ -8,10 +8,8 @@ import {
   AGGREGATION,
   FIELDS,
   INPUT,
-  importUserModules,
   JSON_OUTPUT,
-  onDevice,
-  readRollouts,
+  onRollouts,
   SET,
   type Setting,
   settingsOf,
@@ -54,9 +52,7 @@ async function runLoss(input: Input, io: Io): Promise<void> {
     import("../../algorithm/run.ts"),
     import("../../algorithm/rollout_batches.ts"),
   ]);
-  await importUserModules(input);
-  await onDevice(input, async (device, where) => {
-    const rollouts = await readRollouts(input, io, device);
+  await onRollouts(input, io, async (rollouts, { device, where }) => {
     const { spec, threshold } = lossSpec(input);
     const weights = await importanceWeights(input, rollouts, threshold);
     const batch = {

@@ -34,7 +34,7 @@ export const AGGREGATION: Option = {
 
 export const FIELDS = `Each line of the input is one trajectory: group, reward, and per token mask (1 = trained on), token_rewards, logprobs, old_logprobs, rollout_logprobs, ref_logprobs, values, entropy, sum_pi_squared, advantages.`;
 
-export async function importUserModules(input: Input): Promise<void> {
+async function importUserModules(input: Input): Promise<void> {
   const paths = importsOf(input);
   if (paths.length === 0) return;
   const { importModules } = await import("../run/modules.ts");
@@ -42,7 +42,7 @@ export async function importUserModules(input: Input): Promise<void> {
 }
 
 /** Runs on the device of `--device`; `cpu` is the float64 reference, without a device. */
-export async function onDevice(
+async function onDevice(
   input: Input,
   run: (device: Device | undefined, where: string) => Promise<void>,
 ): Promise<void> {
@@ -59,6 +59,18 @@ export async function onDevice(
   } finally {
     device.destroy();
   }
+}
+
+/** Runs on the rollouts of `--input`, on the device of `--device`, with the modules of `--import`. */
+export async function onRollouts(
+  input: Input,
+  io: Io,
+  run: (rollouts: Rollouts, on: { device: Device | undefined; where: string }) => Promise<void>,
+): Promise<void> {
+  await importUserModules(input);
+  await onDevice(input, async (device, where) =>
+    run(await readRollouts(input, io, device), { device, where }),
+  );
 }
 
 /** Float64 where the reference computes, float32 where a device does. */

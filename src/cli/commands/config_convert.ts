@@ -5,18 +5,10 @@ import type { ConvertOptions, Note, Source, System } from "../../convert/contrac
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { writeText } from "../files.ts";
+import { packagedText, writeText } from "../files.ts";
 import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
-import {
-  configFiles,
-  printProblems,
-  readInput,
-  SHELL,
-  SYSTEMS,
-  shellOptions,
-  toSource,
-} from "./config_sources.ts";
+import { printErrors, readInput, SHELL, SYSTEMS, shellOptions, toSource } from "./config_sources.ts";
 
 export const convertCommand: Command = {
   path: "config convert",
@@ -91,15 +83,8 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
     cadence: options.cadence === "scale" ? "scale" : "copy",
     pin: options.pinDefaults === true,
   };
-  const result = convert(source, { ...conversion, to, readConfig: configFiles().readConfig });
-  if (
-    await printProblems(
-      result.problems.filter(({ severity }) => severity === "error"),
-      [],
-      io,
-    )
-  )
-    return EXIT_CONFIG;
+  const result = convert(source, { ...conversion, to, readConfig: packagedText });
+  if (await printErrors(result.problems, io)) return EXIT_CONFIG;
   await report(result.notes, { options, from, to, io });
   const text = await written({ from, to, inputs, source, values: result.values, options });
   if (options.out) writeText(String(options.out), text, "configuration");

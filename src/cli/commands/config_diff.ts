@@ -2,16 +2,9 @@
 import type { System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
+import { packagedText } from "../files.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
-import {
-  configFiles,
-  printProblems,
-  readInput,
-  SHELL,
-  SYSTEMS,
-  shellOptions,
-  toSource,
-} from "./config_sources.ts";
+import { printErrors, readInput, SHELL, SYSTEMS, shellOptions, toSource } from "./config_sources.ts";
 
 export const diffCommand: Command = {
   path: "config diff",
@@ -45,15 +38,8 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
   const shell = shellOptions(options);
   const left = await toSource([a], options.systemA as System | undefined, shell);
   const right = await toSource([b], options.systemB as System | undefined, shell);
-  const result = diffSources(left, right, configFiles().readConfig);
-  if (
-    await printProblems(
-      result.problems.filter(({ severity }) => severity === "error"),
-      [],
-      io,
-    )
-  )
-    return EXIT_CONFIG;
+  const result = diffSources(left, right, packagedText);
+  if (await printErrors(result.problems, io)) return EXIT_CONFIG;
   const text = formatDiff(result, { a: a.name, b: b.name });
   io.out(text);
   if (text === "") io.err("the same\n");

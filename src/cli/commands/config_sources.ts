@@ -85,6 +85,15 @@ export async function printProblems(
   return problems.length > 0;
 }
 
+/** Prints the errors among problems. @returns whether there was one */
+export function printErrors(problems: readonly Problem[], io: Io): Promise<boolean> {
+  return printProblems(
+    problems.filter(({ severity }) => severity === "error"),
+    [],
+    io,
+  );
+}
+
 /** The values of an option that may repeat. */
 export function asList(value: string | boolean | readonly string[] | undefined): string[] {
   if (value === undefined || typeof value === "boolean") return [];

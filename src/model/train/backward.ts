@@ -65,7 +65,7 @@ export class BackwardPass {
 
   private mlpBackward(weights: Weights, at: LayerBackward): void {
     const { state, grad, sink, scratch } = at;
-    const { hiddenSize: C, intermediateSize: F } = this.model.config;
+    const F = this.model.config.intermediateSize;
     const T = at.input.count;
     const name = layerNames(at.layer);
     const activeGrad = scratch.floats(T * F, "gradient");
@@ -77,24 +77,18 @@ export class BackwardPass {
       params: { rows: T, width: F },
     });
     sink.matrix(name("mlp.gate_up.weight"), { dy: gateUpGrad, x: state.normed2, m: T });
-    const normedGrad = scratch.floats(T * C, "gradient");
-    weights.applyBackward(name("mlp.gate_up.weight"), { dy: gateUpGrad, dx: normedGrad, m: T });
-    this.normBackward(weights, {
-      name: name(MIDDLE_NORM),
-      layout: plainRows(T, C),
+    this.normedBackward(weights, at, {
+      matrix: name("mlp.gate_up.weight"),
+      dy: gateUpGrad,
+      norm: name(MIDDLE_NORM),
       x: state.middle,
       inverse: state.inverse2,
-      yGrad: normedGrad,
-      xGrad: grad,
-      accumulate: true,
-      sink,
-      scratch,
     });
   }
 
   private attentionBackward(weights: Weights, at: LayerBackward): void {
     const { state, grad, sink, scratch, input } = at;
-    const { hiddenSize: C, heads: H, headDim: D } = this.model.config;
+    const { heads: H, headDim: D } = this.model.config;
     const T = input.count;
     const name = layerNames(at.layer);
     sink.matrix(name("self_attn.o_proj.weight"), { dy: grad, x: state.attended, m: T });
@@ -108,19 +102,27 @@ export class BackwardPass {
         buffers: { x: qkvGrad, out: bias },
         params: { rows: T, width: this.model.qkvWidth, accumulate: 1 },
       });
-    const normedGrad = scratch.floats(T * C, "gradient");
-    weights.applyBackward(name("self_attn.qkv.weight"), { dy: qkvGrad, dx: normedGrad, m: T });
-    this.normBackward(weights, {
-      name: name(INPUT_NORM),
-      layout: plainRows(T, C),
+    this.normedBackward(weights, at, {
+      matrix: name("self_attn.qkv.weight"),
+      dy: qkvGrad,
+      norm: name(INPUT_NORM),
       x: state.x,
       inverse: state.inverse1,
-      yGrad: normedGrad,
-      xGrad: grad,
-      accumulate: true,
-      sink,
-      scratch,
     });
+  }
+
+  /** Adds to `at.grad` what reaches x through a norm and the matrix behind it, from the gradient `dy` of the product. */
+  private normedBackward(
+    weights: Weights,
+    { input, grad: xGrad, sink, scratch }: LayerBackward,
+    of: { matrix: string; dy: Buffer; norm: string; x: Buffer; inverse: Buffer },
+  ): void {
+    const [T, C] = [input.count, this.model.config.hiddenSize];
+    const yGrad = scratch.floats(T * C, "gradient");
+    weights.applyBackward(of.matrix, { dy: of.dy, dx: yGrad, m: T });
+    const { norm: name, x, inverse } = of;
+    const layout = plainRows(T, C);
+    this.normBackward(weights, { name, layout, x, inverse, yGrad, xGrad, accumulate: true, sink, scratch });
   }
 
   /** Gradient of q, k and v, before their norms and rotation, from that of the attention's output. */

@@ -47,6 +47,17 @@ function batch({ lengths, heads, keyHeads, width }: Shape) {
   return { tokens, stride, sequenceStart, sequenceEnd, params, constants: headConstants(width) };
 }
 
+/** Buffers of a forward kernel over a fused batch. */
+function forwardBuffers(
+  qkv: Float32Array,
+  { heads, width }: Pick<Shape, "heads" | "width">,
+  sequenceStart: Uint32Array,
+) {
+  const rows = sequenceStart.length * heads;
+  const [out, statistics] = [unwritten(rows * width), new Float32Array(rows * 2)];
+  return { q: qkv, k: qkv, v: qkv, sequenceStart, out, statistics };
+}
+
 const SHAPES: [string, Shape][] = [
   ["no token", { lengths: [], heads: 2, keyHeads: 1, width: 4 }],
   ["one token", { lengths: [1], heads: 2, keyHeads: 1, width: 4 }],
@@ -91,12 +102,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
     const outGrad = noise(tokens * heads * width, 2);
     const qkvBuffers = { q: qkv, k: qkv, v: qkv };
     const { out, statistics } = await runOnBoth(devices, forward, {
-      buffers: {
-        ...qkvBuffers,
-        sequenceStart,
-        out: unwritten(tokens * heads * width),
-        statistics: new Float32Array(tokens * heads * 2),
-      },
+      buffers: forwardBuffers(qkv, shape, sequenceStart),
       params,
       constants,
     });
@@ -194,14 +200,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
       devices,
       { ...forward, tolerance: { relative: 1e-3, absolute: 1e-2 } },
       {
-        buffers: {
-          q: qkv,
-          k: qkv,
-          v: qkv,
-          sequenceStart,
-          out: unwritten(tokens * 64),
-          statistics: new Float32Array(tokens * 16),
-        },
+        buffers: forwardBuffers(qkv, SHAPES[3]![1], sequenceStart),
         params,
         constants,
       },
@@ -215,14 +214,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
     const { forward, constants } = choose(adapter, shape);
     const qkv = noise(tokens * stride);
     await runOnBoth(devices, forward, {
-      buffers: {
-        q: qkv,
-        k: qkv,
-        v: qkv,
-        sequenceStart,
-        out: unwritten(tokens * 16),
-        statistics: new Float32Array(tokens * 8),
-      },
+      buffers: forwardBuffers(qkv, shape, sequenceStart),
       params,
       constants,
     });
@@ -249,14 +241,7 @@ describe("cache", () => {
     const { tokens, stride, sequenceStart, params, constants } = batch({ lengths, heads, keyHeads, width });
     const qkv = noise(tokens * stride);
     const { out: whole } = await runOnBoth(devices, forward, {
-      buffers: {
-        q: qkv,
-        k: qkv,
-        v: qkv,
-        sequenceStart,
-        out: unwritten(tokens * heads * width),
-        statistics: new Float32Array(tokens * heads * 2),
-      },
+      buffers: forwardBuffers(qkv, shape, sequenceStart),
       params,
       constants,
     });
