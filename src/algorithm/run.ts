@@ -1,5 +1,5 @@
 /** The engine in one call: packed rollouts in host memory, results back. With a device on it, else in float64 here. */
-import { type Buffer, type Device, type ReadRequest, readFloats } from "../compute/device.ts";
+import { type Buffer, type Device, type Recorded, readFloats } from "../compute/device.ts";
 import { rowsOfTokens } from "../data/offsets.ts";
 import type { RolloutsPart } from "../data/rollouts/read.ts";
 import type { Floats } from "../data/rollouts/rollouts.ts";
@@ -170,13 +170,6 @@ export async function computeKl(
   return { values: values!, loss, dlogprobs: dlogprobs! };
 }
 
-/** What a recording leaves to be read. */
-interface Recording<R> {
-  readonly reads: readonly ReadRequest[];
-  decode(data: readonly Float32Array[]): R;
-  release(): void;
-}
-
 /** Uploads that live for one call. */
 class Inputs {
   private readonly device: Device;
@@ -209,7 +202,7 @@ class Inputs {
 
   /** The result of a recording and further f32 buffers of `length`, in one read; then releases both sides' buffers. */
   async read<R>(
-    recorded: Recording<R>,
+    recorded: Recorded<R>,
     buffers: readonly Buffer[],
     length: number,
   ): Promise<[R, readonly Float32Array[]]> {

@@ -112,6 +112,15 @@ export interface ReadRequest {
   readonly length?: number | undefined;
 }
 
+/** Recorded work whose results are read back, together with whatever else the caller reads at the end of its step. */
+export interface Recorded<R> {
+  readonly reads: readonly ReadRequest[];
+  /** @param data what `reads` returned */
+  decode(data: readonly Data[]): R;
+  /** Releases the recording's buffers. */
+  release(): void;
+}
+
 /** Reads one f32 range. */
 export async function readFloats(device: Device, buffer: Buffer, length?: number): Promise<Float32Array> {
   const [data] = await device.read([{ buffer, type: "f32", length }]);

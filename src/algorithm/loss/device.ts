@@ -1,5 +1,5 @@
 /** Records the policy loss on a device: everything stays in GPU buffers, only the partial sums are read back. */
-import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
+import type { Buffer, Data, Device, ReadRequest, Recorded } from "../../compute/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { checkAdvantages } from "../advantage/level.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
@@ -21,21 +21,16 @@ import { recordSelection } from "./selection_kernels.ts";
 import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
 
 /** A policy loss in GPU buffers: its gradient per token, and partial sums to read back. */
-export interface RecordedLoss {
+export interface RecordedLoss extends Recorded<LossResult> {
   /** f32 [T], d(loss)/d(logprob); 0 where mask = 0. */
   readonly dlogprobs: Buffer;
   /** f32 [T], d(loss)/d(entropy), where the batch holds entropies; 0 where mask = 0. */
   readonly dentropy?: Buffer | undefined;
-  /** What {@link decode} needs, to be read together with whatever else the caller reads at the end of its step. */
-  readonly reads: readonly ReadRequest[];
   /**
    * Loss and metrics.
-   * @param data what `reads` returned
    * @throws {ConfigError} when trained tokens held values that are not finite
    */
   decode(data: readonly Data[]): LossResult;
-  /** Releases the buffers above and the workspace. */
-  release(): void;
 }
 
 /** How a loss is recorded. */

@@ -1,5 +1,5 @@
 /** KL to the reference policy as a loss: estimates, their aggregate and its gradient; on the host and on a device. */
-import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
+import type { Buffer, Device, Recorded } from "../../compute/device.ts";
 import { defineKernel } from "../../compute/kernel.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
@@ -88,15 +88,11 @@ export const klValues = defineKernel({
   },
 });
 
-/** A KL loss in GPU buffers: values and gradient per token. */
-export interface RecordedKl {
+/** A KL loss in GPU buffers: values and gradient per token. Its aggregate, and the plain mean over trained tokens. */
+export interface RecordedKl extends Recorded<{ loss: number; mean: number }> {
   /** f32 [T] each, 0 where mask = 0. */
   readonly values: Buffer;
   readonly dlogprobs: Buffer;
-  readonly reads: readonly ReadRequest[];
-  /** The aggregate, and the plain mean over trained tokens. */
-  decode(data: readonly Data[]): { loss: number; mean: number };
-  release(): void;
 }
 
 /**

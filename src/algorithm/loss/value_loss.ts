@@ -1,5 +1,5 @@
 /** The critic's clipped value loss, on the host and on a device. */
-import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
+import type { Buffer, Device, Recorded } from "../../compute/device.ts";
 import { defineKernel } from "../../compute/kernel.ts";
 import type { Metrics } from "../../contract/backend.ts";
 import { addStrided } from "../../statistics.ts";
@@ -123,12 +123,9 @@ export const lossValue = defineKernel({
 });
 
 /** A critic's loss in GPU buffers. */
-export interface RecordedValueLoss {
+export interface RecordedValueLoss extends Recorded<{ loss: number; metrics: Metrics }> {
   /** f32 [T], d(loss)/d(value); 0 where mask = 0. */
   readonly dvalues: Buffer;
-  readonly reads: readonly ReadRequest[];
-  decode(data: readonly Data[]): { loss: number; metrics: Metrics };
-  release(): void;
 }
 
 /**

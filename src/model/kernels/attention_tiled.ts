@@ -9,18 +9,18 @@ import { attentionDecode } from "./cache.ts";
 const ROWS = 16;
 const CONSTANTS = { HEAD_QUADS: 16 } as const;
 
-export const attentionTiled = defineKernel({
-  ...attention,
-  name: "attention/tiled",
+/** A workgroup per block of tokens and query head. */
+const BY_QUERIES = {
   constants: CONSTANTS,
-  grid: ({ tokens, heads }) => folded(Math.ceil(tokens / ROWS) * heads),
-});
+  grid: ({ tokens, heads }: { tokens: number; heads: number }) => folded(Math.ceil(tokens / ROWS) * heads),
+};
+
+export const attentionTiled = defineKernel({ ...attention, ...BY_QUERIES, name: "attention/tiled" });
 
 export const attentionBackwardQueriesTiled = defineKernel({
   ...attentionBackwardQueries,
+  ...BY_QUERIES,
   name: "attention/backward_queries_tiled",
-  constants: CONSTANTS,
-  grid: ({ tokens, heads }) => folded(Math.ceil(tokens / ROWS) * heads),
 });
 
 export const attentionBackwardKeysTiled = defineKernel({
