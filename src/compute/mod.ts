@@ -14,6 +14,7 @@ export {
   type DeviceLimits,
   type DispatchOptions,
   type ReadRequest,
+  type Recorded,
   readFloats,
 } from "./device.ts";
 export { defineKernel, folded, type Grid, type Kernel } from "./kernel.ts";
