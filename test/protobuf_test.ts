@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { RemoteError } from "../src/errors.ts";
-import { type Field, fields, packedVarints, Writer } from "../src/protobuf.ts";
+import { type Field, fields, mapEntry, packedVarints, Writer } from "../src/protobuf.ts";
 import { uniform } from "./fixtures/numbers.ts";
 
 describe("a varint is exact over 64 bits", () => {
@@ -36,6 +36,12 @@ test("fields() reads every wire type, high field numbers and nested messages in 
   expect(new TextDecoder().decode(name!.bytes)).toBe("köln");
   expect(count).toMatchObject({ number: 2 ** 28 - 1, varint: 5n });
   expect([...fields(bytesOfHex("0d0000803f"))]).toMatchObject([{ number: 1, double: 1 }]);
+});
+
+test("an entry of a map is read in any order, with fields that are unknown, and with none", () => {
+  const entry = new Writer().text(3, "c").varint(2, 5).text(1, "a").varint(4, 6).finish();
+  expect(mapEntry(entry)).toMatchObject({ key: "a", value: { number: 2, varint: 5n } });
+  expect(mapEntry(new Uint8Array())).toEqual({ key: "", value: undefined });
 });
 
 test("a varint of zero is left out, a float or double of zero is written", () => {
