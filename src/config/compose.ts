@@ -5,7 +5,7 @@
 
 import { checkResolved } from "./check_resolved.ts";
 import type { ComposeOptions } from "./compose_options.ts";
-import { BACKENDS, type BackendName } from "./fields/backends.ts";
+import { BACKENDS, type BackendName } from "./fields/backend_fields.ts";
 import { otherVerlTree } from "./fields/verl_tree.ts";
 import { collectChoices } from "./hydra/choices.ts";
 import { type Choice, layPackaged, refuseTreeChoices } from "./hydra/groups.ts";

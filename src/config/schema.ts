@@ -1,7 +1,7 @@
 /** Which settings exist on a backend, and whether a value fits one. */
 
 import { nearest } from "../nearest.ts";
-import { BACKEND_FIELDS, BACKENDS, type BackendName } from "./fields/backends.ts";
+import { BACKEND_FIELDS, BACKENDS, type BackendName } from "./fields/backend_fields.ts";
 import type { Field, Fields, ValueOf } from "./fields/field.ts";
 import type { LOCAL_FIELDS } from "./fields/local.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";

@@ -1,6 +1,6 @@
 /** Keeps secrets out of everything that is printed. */
 
-import { BACKEND_FIELDS, BACKENDS } from "./fields/backends.ts";
+import { BACKEND_FIELDS, BACKENDS } from "./fields/backend_fields.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
 import { MASK, maskText } from "./mask.ts";
 import { isTree, joinPath, MANDATORY, type Tree, type Value } from "./yaml/tree.ts";

@@ -1,4 +1,4 @@
-/** The data of a conversion: what is read from one system, what is written for another, and the report. */
+/** The data of a conversion: what is read from one system, what is written for another, and the notes. */
 import type { Problem } from "../config/problem.ts";
 import type { Value } from "../config/yaml/tree.ts";
 

@@ -2,7 +2,7 @@
 /** Random trees and random damage: seeded, so that a failure repeats. */
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { BACKENDS } from "../../src/config/fields/backends.ts";
+import { BACKENDS } from "../../src/config/fields/backend_fields.ts";
 import type { Field } from "../../src/config/fields/field.ts";
 import { inline } from "../../src/config/fields/render.ts";
 import { statusOf } from "../../src/config/fields/support.ts";

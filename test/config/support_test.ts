@@ -7,7 +7,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { BACKEND_FIELDS, BACKENDS } from "../../src/config/fields/backends.ts";
+import { BACKEND_FIELDS, BACKENDS } from "../../src/config/fields/backend_fields.ts";
 import { type Field, TARGETS } from "../../src/config/fields/field.ts";
 import { LOCAL_FIELDS } from "../../src/config/fields/local.ts";
 import { LOOP_ROWS } from "../../src/config/fields/loop.ts";

@@ -4,7 +4,7 @@ import { forEachRow } from "../../data/offsets.ts";
 import { addStrided } from "../../statistics.ts";
 import { gaeRow } from "./estimators/gae.ts";
 import { groupNorm } from "./estimators/grpo.ts";
-import { passAtK } from "./estimators/grpo_passk.ts";
+import { leadOfBest } from "./estimators/grpo_passk.ts";
 import { lengthWeighted } from "./estimators/opo.ts";
 import { baselineAdvantages, runningPower } from "./estimators/optimal_token_baseline.ts";
 import { discountedReturns, lastTrained } from "./estimators/returns.ts";
@@ -32,7 +32,7 @@ function groupFunction(
   const singleton = constants.ALONE_IS_ZERO ? "zero" : "reward";
   const norm = { byDeviation: constants.BY_DEVIATION === 1, ddof, epsilon, singleton } as const;
   if (constants.MODE === GROUP_MODE.length) return lengthWeighted;
-  if (constants.MODE === GROUP_MODE.best) return (scores) => passAtK(scores, norm);
+  if (constants.MODE === GROUP_MODE.best) return (scores) => leadOfBest(scores, norm);
   if (constants.MODE === GROUP_MODE.others) return (scores) => leaveOneOut(scores, singleton);
   return (scores) => groupNorm(scores, norm);
 }

@@ -1,14 +1,14 @@
 /** `grpu config convert`: one system's configuration as another's. */
 
 import type { Value } from "../../config/yaml/tree.ts";
-import type { ConvertOptions, Note, Source, System } from "../../convert/contract.ts";
+import { type ConvertOptions, type Note, type Source, SYSTEMS, type System } from "../../convert/contract.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { packagedText, writeText } from "../files.ts";
 import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
-import { printErrors, readInput, SHELL, SYSTEMS, shellOptions, toSource } from "./config_sources.ts";
+import { printErrors, readInput, SHELL, shellOptions, toSource } from "./config_sources.ts";
 
 export const convertCommand: Command = {
   path: "config convert",

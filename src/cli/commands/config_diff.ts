@@ -1,10 +1,10 @@
 /** `grpu config diff`: two configurations compared by meaning. */
-import type { System } from "../../convert/contract.ts";
+import { SYSTEMS, type System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { packagedText } from "../files.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
-import { printErrors, readInput, SHELL, SYSTEMS, shellOptions, toSource } from "./config_sources.ts";
+import { printErrors, readInput, SHELL, shellOptions, toSource } from "./config_sources.ts";
 
 export const diffCommand: Command = {
   path: "config diff",

@@ -8,8 +8,6 @@ import { ConfigError } from "../../errors.ts";
 import type { Input, Io, Option } from "../command.ts";
 import { locate, packagedText, readText, textOf } from "../files.ts";
 
-export const SYSTEMS = ["verl", "rllm", "trinity"];
-
 export const CONFIG: Option = {
   flag: "--config",
   value: "FILE",

@@ -1,10 +1,10 @@
 /** `grpu config validate`: every problem of a configuration file, with its line. */
-import type { System } from "../../convert/contract.ts";
+import { SYSTEMS, type System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG, EXIT_OK } from "../process/exit.ts";
-import { configFiles, readInput, SHELL, SYSTEMS, shellOptions } from "./config_sources.ts";
+import { configFiles, readInput, SHELL, shellOptions } from "./config_sources.ts";
 
 export const validateCommand: Command = {
   path: "config validate",

@@ -3,7 +3,7 @@
  * has a name in verl is forwarded there and to Trinity, any other acts in the loop, and a backend's own setting acts on
  * that backend. The verl column is the design: this version does not train with verl (`TRAINS`).
  */
-import { BACKEND_FIELDS } from "./backends.ts";
+import { BACKEND_FIELDS } from "./backend_fields.ts";
 import { type Field, type Fields, type Status, TARGETS, type Target } from "./field.ts";
 import { RLLM_FIELDS } from "./rllm.ts";
 import { VERL_NOTES } from "./verl.ts";

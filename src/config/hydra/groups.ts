@@ -1,7 +1,7 @@
 /** The packaged files and the groups among them: which layers a configuration starts from. */
 
 import { nearest } from "../../nearest.ts";
-import { BACKENDS } from "../fields/backends.ts";
+import { BACKENDS } from "../fields/backend_fields.ts";
 import { MODEL_ENGINES, VERL_ENGINES, VERL_VERSIONS, verlFiles } from "../fields/verl_tree.ts";
 import type { Problem } from "../problem.ts";
 import {

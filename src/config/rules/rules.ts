@@ -1,5 +1,5 @@
 /** Rules between settings. Each is a function of the resolved configuration; all of them are checked. */
-import type { BackendName } from "../fields/backends.ts";
+import type { BackendName } from "../fields/backend_fields.ts";
 import { getAt, type Tree, type Value } from "../yaml/tree.ts";
 
 export interface Finding {

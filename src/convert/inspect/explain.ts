@@ -1,7 +1,7 @@
 /** Explains one setting: meaning, type, defaults, other names, backends. */
 
 import type { Attempt } from "../../config/compose.ts";
-import { BACKEND_FIELDS, BACKENDS } from "../../config/fields/backends.ts";
+import { BACKEND_FIELDS, BACKENDS } from "../../config/fields/backend_fields.ts";
 import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";
 import { inline } from "../../config/fields/render.ts";
 import { RLLM_FIELDS } from "../../config/fields/rllm.ts";

@@ -8,7 +8,7 @@ import type {
   Word,
 } from "unbash";
 import { joinPieces, type PatternPiece } from "./pattern.ts";
-import { Refusal, type Session } from "./session.ts";
+import { RefusedScript, type Session } from "./session.ts";
 import { type FunctionBody, isList, type Kept, State, type Status, type Variable } from "./state.ts";
 import type { Item } from "./text.ts";
 
@@ -86,7 +86,7 @@ export class Shell {
   }
 
   refuseAt(what: string, line: number): never {
-    throw new Refusal(what, line);
+    throw new RefusedScript(what, line);
   }
 
   unknownFrom(node: { readonly pos: number }, text: string): Item {

@@ -5,7 +5,7 @@
  */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
-import { gatherRows } from "../logits.ts";
+import { gatherRows } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";

@@ -10,7 +10,7 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { chooseSample } from "../kernels/sample.ts";
 import { swiglu } from "../kernels/swiglu.ts";
-import { logitStride, logitWindows, type Window } from "../logits.ts";
+import { logitStride, logitWindows, type Window } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
 import { Scratch } from "../scratch.ts";
 import {

@@ -5,7 +5,7 @@
 import type { Buffer } from "../../compute/device.ts";
 import { chooseLogprob, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
 import { plainRows } from "../kernels/norm.ts";
-import { gatherRows, logitStride, logitWindows, projectLogits, type Window } from "../logits.ts";
+import { gatherRows, logitStride, logitWindows, projectLogits, type Window } from "../logit_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import { FINAL_NORM, type ForwardState, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";

@@ -1,6 +1,6 @@
 /** The most likely tokens after each position, selected on the host from logits read in windows. */
 import type { PackedTokens } from "../../contract/backend.ts";
-import { gatherRows, logitStride, logitWindows, projectLogits } from "../logits.ts";
+import { gatherRows, logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import { FINAL_NORM, type Transformer } from "../transformer.ts";

@@ -10,7 +10,7 @@ import { type GroupNorm, groupNormOf, normSettings } from "./grpo.ts";
  * @throws {ConfigError} for a group of one
  * @see https://arxiv.org/abs/2503.19595, verl core_algos.compute_grpo_passk_outcome_advantage
  */
-export function passAtK(scores: readonly number[], norm: GroupNorm): number[] {
+export function leadOfBest(scores: readonly number[], norm: GroupNorm): number[] {
   refuseSingleton(scores.length);
   const highest = Math.max(...scores);
   const best = scores.indexOf(highest);
@@ -33,5 +33,5 @@ export const grpoPassk: Estimator = {
   settings: normSettings(1, 1e-6),
   scope: "group",
   estimate: (batch, settings) =>
-    perRow(byGroup(batch, (scores) => passAtK(scores, groupNormOf("grpo_passk", settings)))),
+    perRow(byGroup(batch, (scores) => leadOfBest(scores, groupNormOf("grpo_passk", settings)))),
 };
