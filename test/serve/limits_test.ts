@@ -35,9 +35,8 @@ describe("a training client that cannot be made leaves nothing behind", () => {
       const body = { session_id, model_seq_id, base_model: "toy", lora_config, ...more };
       expect((await server.result("create_model", body)).json.error).toEqual(expect.any(String));
     }
-    expect([service.runs.size, service.sessions.find(session_id).runs.size, server.engine.live]).toEqual([
-      0, 0, 0,
-    ]);
+    expect([...service.runs.values()]).toEqual([]);
+    expect([service.sessions.find(session_id).runs.size, server.engine.live]).toEqual([0, 0]);
     expect(service.sessions.find(session_id).asked.size).toBe(0);
     // Its number can be used again.
     const again = { session_id, model_seq_id: 0, base_model: "toy", lora_config };

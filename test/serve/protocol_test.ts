@@ -353,6 +353,6 @@ describe("sessions", () => {
       status: 404,
       json: { detail: expect.stringContaining("unloaded") },
     });
-    expect(server.service.runs.size).toBe(0);
+    expect([...server.service.runs.values()]).toEqual([]);
   });
 });

@@ -47,10 +47,6 @@ export class TrainingRuns {
     this.options = options;
   }
 
-  get size(): number {
-    return this.byId.size;
-  }
-
   values(): IterableIterator<TrainingRun> {
     return this.byId.values();
   }
