@@ -108,7 +108,7 @@ class Gathered {
   }
 
   private grow(least: number): void {
-    const capacity = Math.min(Math.max(least, 2 * this.capacity, HEAD_BYTES), Math.max(least, this.limit));
+    const capacity = Math.min(Math.max(least, 2 * this.capacity, HEAD_BYTES), this.limit);
     this.lease.take(capacity - this.capacity);
     const grown = new Uint8Array(capacity);
     grown.set(this.bytes);

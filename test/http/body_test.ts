@@ -60,6 +60,46 @@ test("a body is read whole, also with a charset in its type, and empty without a
   expect((await read(bytes(1000))).bytes.length).toBe(1000);
 });
 
+test.each([
+  ["gzip", "gzip"],
+  ["X".repeat(60), "x".repeat(50)],
+])("the refusal of the encoding %j names %j", async (encoding, named) => {
+  await expect(read("{}", { headers: { ...JSON_TYPE, "content-encoding": encoding } })).rejects.toMatchObject(
+    {
+      status: 415,
+      message: `Cannot read a body in the encoding ${named}: send it plain or as zstd.`,
+    },
+  );
+});
+
+test.each<[encoding: string, content: Uint8Array<ArrayBuffer>]>([
+  ["ZSTD", Uint8Array.from(Buffer.from("28b52ffd200529000068656c6c6f", "hex"))],
+  ["zstd", Uint8Array.from(Buffer.from("28b52ffd200529000068656c6c6f", "hex"))],
+  ["Identity", Uint8Array.from(Buffer.from("hello"))],
+])("a body in the encoding %s is read, and only its content holds memory", async (encoding, content) => {
+  const budget = new Budget(10_000);
+  const headers = { ...JSON_TYPE, "content-encoding": encoding };
+  const body = await read(content, { headers, limits: { budget } });
+  expect(body.text()).toBe("hello");
+  expect([budget.used, body.lease.bytes]).toEqual([1000, 1000]);
+});
+
+test("a body that declares more than the limit is read up to it, whatever room there is", async () => {
+  const headers = { ...JSON_TYPE, "content-length": "20000" };
+  const refusal = read(bytes(1001), { headers, limits: { budget: new Budget(2000) } });
+  await expect(refusal).rejects.toMatchObject({ status: 413, head: bytes(1000) });
+});
+
+test("the memory of a body doubles as it arrives, up to the limit", async () => {
+  const held = async (limit: number) => {
+    const budget = new Budget(100_000);
+    await read(streamOf(Array.from({ length: 5 }, () => bytes(4096))), { limits: { budget, bytes: limit } });
+    return budget.used;
+  };
+  expect(await held(50_000)).toBe(32_768);
+  expect(await held(30_000)).toBe(30_000);
+});
+
 test("a thousand pieces of one byte hold no more memory than a thousand bytes", async () => {
   const budget = new Budget(10_000);
   const body = await read(streamOf(Array.from({ length: 1000 }, () => bytes(1))), { limits: { budget } });
@@ -76,6 +116,33 @@ describe("the budget", () => {
     await expect(read(bytes(1000), { limits: { budget } })).rejects.toMatchObject({ status: 429 });
     first.lease.answered();
     await read(bytes(1000), { limits: { budget } });
+  });
+
+  test("may be used up to its last byte", () => {
+    const budget = new Budget(100);
+    const lease = budget.lease();
+    lease.take(100);
+    expect(() => budget.check(1)).toThrow(
+      "Cannot accept the request: other requests hold 100 of 100 bytes. Try again in a moment.",
+    );
+    budget.check(0);
+    lease.give(150);
+    expect([budget.used, lease.bytes]).toEqual([0, 0]);
+  });
+
+  test("the first waiting request may hold more than the share, and others fill it exactly", () => {
+    const waits = (...sizes: number[]) => {
+      const budget = new Budget(1000);
+      for (const size of sizes) {
+        const lease = budget.lease();
+        lease.take(size);
+        lease.wait({ waitForIt: false });
+      }
+      return budget.waiting;
+    };
+    expect(waits(900)).toBe(900);
+    expect(waits(700, 50)).toBe(750);
+    expect(() => waits(700, 51)).toThrow(/other requests hold 700 of 1000 bytes/);
   });
 
   test("waiting work keeps at most three quarters, unless others wait for it", () => {
@@ -105,6 +172,7 @@ describe("JSON is refused before it is parsed", () => {
     ['{"a":'.repeat(5), /4 levels/],
     [`[${"1,".repeat(10)}1]`, /10 values/],
     [`[${"[],".repeat(10)}1]`, /10 values/],
+    ["[1,2,3,4,5,6,7,8,9,10]", /10 values/],
   ])("%s", (text, why) => expect(() => check(text)).toThrow(why));
 
   test.each([
@@ -112,9 +180,26 @@ describe("JSON is refused before it is parsed", () => {
     `["${"[,".repeat(50)}"]`,
     `["\\"${"[,".repeat(50)}"]`,
     "[1,2,3,4,5,6,7,8]",
+    "[1,2,3,4,5,6,7,8,9]",
+    "[[[[1]]],[[[2]]]]",
     "",
     "]]]][",
   ])("and %s is not", (text) => check(text));
+});
+
+test("the highest bit of a word changes the low bits of both hashes", () => {
+  const hashes = (first: number) => {
+    const print = new Fingerprint();
+    print.add(Uint8Array.of(0, 0, 0, first, 0, 0, 0, 0));
+    return print
+      .text()
+      .split(":")
+      .slice(1)
+      .map((hash) => Number.parseInt(hash, 36) & 0xffff);
+  };
+  const [a, b] = [hashes(0), hashes(0x80)];
+  expect(a[0]).not.toBe(b[0]);
+  expect(a[1]).not.toBe(b[1]);
 });
 
 test("a fingerprint does not depend on how the bytes are cut, and changes with every bit", () => {

@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { type GuardOptions, guarded } from "../../src/http/guard.ts";
-import { areEqual } from "../../src/http/key.ts";
+import { areEqual, keyIn } from "../../src/http/key.ts";
 import { checkOriginName, isHostName, isLoopback } from "../../src/http/origin.ts";
+import { Refusal, refused } from "../../src/http/refusal.ts";
 
 const GUARD: GuardOptions = {
   site: { host: "127.0.0.1", names: ["box.local"], origins: ["https://app.example"] },
@@ -89,11 +90,44 @@ describe("CORS", () => {
     expect((await ask({})).headers.get("access-control-allow-origin")).toBeNull();
   });
 
-  test.each(["*", "app.example", "https://app.example/", "https://app.example/x", "file:///x", "null"])(
-    "%j is no origin",
-    (origin) => expect(() => checkOriginName(origin)).toThrow(/Cannot allow the origin/),
-  );
+  test.each([
+    "*",
+    "app.example",
+    "https://app.example/",
+    "https://app.example/x",
+    "file:///x",
+    "null",
+    "ftp://app.example",
+  ])("%j is no origin", (origin) => expect(() => checkOriginName(origin)).toThrow(/Cannot allow the origin/));
 });
+
+test.each<[headers: Record<string, string>, query: string, key: string | undefined]>([
+  [{ "x-api-key": "a", authorization: "Bearer b" }, "?key=c", "a"],
+  [{ authorization: "Bearer b" }, "?key=c", "b"],
+  [{ authorization: "bearer   b" }, "", "b"],
+  [{ authorization: "the bearer b" }, "", "the bearer b"],
+  [{}, "?key=c", "c"],
+  [{}, "", undefined],
+])("the key of %j and %j is %j", (headers, query, key) => {
+  const request = new Request(`http://localhost/${query}`, { headers });
+  expect(keyIn(request, { allowsQuery: true })).toBe(key);
+  expect(keyIn(request, { allowsQuery: false })).toBe(key === "c" ? undefined : key);
+});
+
+test.each([
+  [429, undefined, "1"],
+  [503, undefined, "1"],
+  [429, 30, "30"],
+  [410, 5, "5"],
+  [404, undefined, null],
+])(
+  "a refusal of %i, to be tried again after %j s, answers Retry-After %j",
+  async (status, retryAfter, header) => {
+    const answer = refused(new Refusal(status, "Cannot.", { retryAfter }));
+    expect([answer.status, answer.headers.get("retry-after")]).toEqual([status, header]);
+    expect(await answer.json()).toEqual({ detail: "Cannot." });
+  },
+);
 
 test.each([
   ["127.0.0.1", true],

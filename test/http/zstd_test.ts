@@ -29,6 +29,8 @@ describe("zstd is read with", () => {
     ["a raw block", HELLO, "hello"],
     ["a run", frame("2003", "1b0000 61"), "aaa"],
     ["no size but a window", frame("0050", "290000 68656c6c6f"), "hello"],
+    ["a window of 8 MiB", frame("0068", "290000 68656c6c6f"), "hello"],
+    ["a window of 7.5 MiB", frame("0067", "290000 68656c6c6f"), "hello"],
     ["several frames", repeat(HELLO, 3), "hellohellohello"],
     ["an empty frame", frame("2000", "010000"), ""],
     ["a compressed block and its size", WITH_SIZE, "abc".repeat(3000)],
@@ -74,6 +76,27 @@ describe("zstd is refused before anything is allocated for", () => {
       await expect(content(bytes, 100_000)).rejects.toMatchObject({ status: 413 });
     expect((await content(untold)).length).toBe(5 * 2 ** 17);
   });
+});
+
+test.each([
+  ["with sizes", HELLO],
+  ["without sizes", frame("0050", "290000 68656c6c6f")],
+])("frames %s share the limit", async (_, one) => {
+  expect((await content(repeat(one, 2), 10)).length).toBe(10);
+  await expect(content(repeat(one, 2), 9)).rejects.toMatchObject({ status: 413 });
+});
+
+test("frames whose sizes exceed the limit are refused before the first is decompressed", async () => {
+  let taken = 0;
+  const take = () => void taken++;
+  const tooLarge = () => new Refusal(413, "too large");
+  await expect(decompress(repeat(HELLO, 2), { limit: 9, tooLarge, take })).rejects.toThrow("too large");
+  expect(taken).toBe(0);
+});
+
+test("frames share the limit of blocks", async () => {
+  const blocks = (count: number) => hex(`28b52ffd 0058 ${"000000".repeat(count - 1)} 010000`);
+  await expect(content(repeat(blocks(40_000), 2))).rejects.toThrow(/65536 blocks/);
 });
 
 test("4,000 damaged frames are read or refused with 422, and no memory leaks", async () => {
