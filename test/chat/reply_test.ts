@@ -75,6 +75,10 @@ describe("cutAtStop()", () => {
     expect(tokens.map((_, i) => ends?.(tokens.slice(0, i + 1))).indexOf(true)).toBe(tokens.length - 1);
     expect(endsAtStop([], tokenizer)).toBeUndefined();
   });
+  test("a stop at the very beginning leaves no text, and the stop's tokens", () => {
+    const cut = cutAtStop(sequence("END of it"), { stop: ["END"], tokenizer });
+    expect([cut.text, tokenizer.decode(cut.sequence.tokens)]).toEqual(["", "END"]);
+  });
   test("does not change a sequence without a stop", () => {
     const given = sequence("abc");
     expect(cutAtStop(given, { stop: ["x"], tokenizer })).toEqual({ sequence: given, text: "abc" });
