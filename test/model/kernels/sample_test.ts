@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { chooseSample, samplingSettings } from "../../../src/model/kernels/sample.ts";
+import { chooseSample, drawToken, samplingSettings } from "../../../src/model/kernels/sample.ts";
 import { integers, noise, runOnBoth, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -124,5 +124,28 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
       };
       expect((await runOnBoth(devices, sample, { ...one, buffers })).next[0]).toBe(next[row]);
     }
+  });
+});
+
+// Weights 1, 1/2, 1/2 in exact arithmetic, after a token of probability 0.
+describe("the reference draws", () => {
+  const LOGITS = [Number.NEGATIVE_INFINITY, 0, Math.log(0.5), Math.log(0.5)];
+  const LAST = 1 - 2 ** -32;
+  test.each([
+    ["never a token of probability 0", { uniform: 0 }, 1],
+    ["the first token below its share", { uniform: 0.4999 }, 1],
+    ["the next token from the share on", { uniform: 0.5 }, 2],
+    ["the last token", { uniform: LAST }, 3],
+    ["within the top-p that its tokens reach exactly", { uniform: LAST, topP: 0.5 }, 1],
+    ["ties at the edge of a larger top-p", { uniform: LAST, topP: 0.51 }, 3],
+    ["within top-k", { uniform: LAST, topK: 1 }, 1],
+    ["ties at the edge of top-k", { uniform: LAST, topK: 2 }, 3],
+    ["the best when greedy", { uniform: LAST, greedy: true }, 1],
+  ])("%s", (_, draw, token) => {
+    const usual = { greedy: false, inverse: 1, topP: 1, topK: 0 };
+    const drawn = drawToken(LOGITS, { ...usual, ...draw });
+    expect(drawn.token).toBe(token);
+    // At the temperature, before any filter.
+    expect(drawn.logprob).toBeCloseTo(Math.log(token === 1 ? 0.5 : 0.25), 12);
   });
 });
