@@ -26,10 +26,8 @@ export const klCommand: Command = {
 };
 
 async function runKl(input: Input, io: Io): Promise<void> {
-  const [{ computeKl }, { klBatch }] = await Promise.all([
-    import("../../algorithm/run.ts"),
-    import("../../algorithm/rollout_batches.ts"),
-  ]);
+  const { klBatch } = await import("../../algorithm/rollout_batches.ts");
+  const { computeKl } = await import("../../algorithm/run.ts");
   await onRollouts(input, io, async (rollouts, { device, where }) => {
     const kl = String(input.options.kl);
     const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };

@@ -48,10 +48,8 @@ export const lossCommand: Command = {
 };
 
 async function runLoss(input: Input, io: Io): Promise<void> {
-  const [{ computePolicyLoss }, { lossBatch }] = await Promise.all([
-    import("../../algorithm/run.ts"),
-    import("../../algorithm/rollout_batches.ts"),
-  ]);
+  const { lossBatch } = await import("../../algorithm/rollout_batches.ts");
+  const { computePolicyLoss } = await import("../../algorithm/run.ts");
   await onRollouts(input, io, async (rollouts, { device, where }) => {
     const { spec, threshold } = lossSpec(input);
     const weights = await importanceWeights(input, rollouts, threshold);

@@ -1,11 +1,11 @@
 /** The functions of Hydra's override grammar that return one value: element-wise casts, and `sort` of a list. */
 import {
+  BadValue,
   Float,
   type Parsed,
   pythonFloat,
   QUOTE_IT,
   Quoted,
-  RefusedValue,
   readFloat,
   refuseSweep,
 } from "./parsed_value.ts";
@@ -25,21 +25,21 @@ const CASTS: Readonly<Record<string, (value: Scalar) => Parsed>> = {
 
 type Scalar = string | number | boolean | null | Float;
 
-/** @throws {RefusedValue} for a function that Hydra does not have, or that makes a sweep, and for what cannot be cast. */
+/** @throws {BadValue} for a function that Hydra does not have, or that makes a sweep, and for what cannot be cast. */
 export function callFunction(name: string, call: Call): Parsed {
   if (Object.hasOwn(CASTS, name)) return cast(argumentOf(name, call), name);
   if (name === "sort") return sort(call);
   if (SWEEPS.includes(name)) refuseSweep();
   if (name === "shuffle")
-    throw new RefusedValue("shuffles, which gives another run each time", "Write the order");
-  throw new RefusedValue(`calls ${name}(), which Hydra does not have`, QUOTE_IT);
+    throw new BadValue("shuffles, which gives another run each time", "Write the order");
+  throw new BadValue(`calls ${name}(), which Hydra does not have`, QUOTE_IT);
 }
 
 function argumentOf(name: string, { args, named }: Call): Parsed {
   const given = [...args, ...named.values()];
   if (given.length > 1 && named.size === 0) refuseSweep();
   const isRight = given.length === 1 && [...named.keys()].every((key) => key === "value");
-  if (!isRight) throw new RefusedValue(`calls ${name}() with other arguments than one value`, QUOTE_IT);
+  if (!isRight) throw new BadValue(`calls ${name}() with other arguments than one value`, QUOTE_IT);
   return given[0]!;
 }
 
@@ -80,7 +80,7 @@ function toBool(value: Scalar): boolean {
 }
 
 function refuseCast(name: string): never {
-  throw new RefusedValue(`has a value that is no ${name}`, `Write a value that ${name}() can take`);
+  throw new BadValue(`has a value that is no ${name}`, `Write a value that ${name}() can take`);
 }
 
 /** Python sorts numbers together with booleans, and texts, but not the two kinds together. */
@@ -89,13 +89,13 @@ function sort({ args, named }: Call): Parsed {
   const others = [...named.keys()].filter((key) => key !== "list" && key !== "reverse");
   if (args.length > 1 || named.has("sweep")) refuseSweep();
   if (list === undefined || others.length > 0)
-    throw new RefusedValue("calls sort() with other arguments than a list", QUOTE_IT);
+    throw new BadValue("calls sort() with other arguments than a list", QUOTE_IT);
   if (!Array.isArray(list)) return list;
   const numbers = list.every(
     (item) => typeof item === "number" || typeof item === "boolean" || item instanceof Float,
   );
   if (!numbers && !list.every((item) => typeof item === "string"))
-    throw new RefusedValue("sorts values that cannot be compared", "Write the order");
+    throw new BadValue("sorts values that cannot be compared", "Write the order");
   const key = (item: Parsed) =>
     item instanceof Float ? item.value : typeof item === "boolean" ? Number(item) : item;
   const before = (a: Parsed, b: Parsed) =>

@@ -5,7 +5,7 @@
 import { ConfigError } from "../../errors.ts";
 import type { Value } from "../yaml/tree.ts";
 import { readValue } from "./parse_value.ts";
-import { RefusedValue } from "./parsed_value.ts";
+import { BadValue } from "./parsed_value.ts";
 
 export interface Override {
   /** `set` needs the key to exist, `add` needs it not to, `force` is either, `delete` removes. */
@@ -61,7 +61,7 @@ export function parseValue(source: string, text: string = source): Value {
   try {
     return readValue(source.replace(/^[ \t]+/, ""));
   } catch (error) {
-    if (!(error instanceof RefusedValue)) throw error;
+    if (!(error instanceof BadValue)) throw error;
     throw new ConfigError(`Cannot read the override: it ${error.message} (${text}). ${error.advice}.`);
   }
 }

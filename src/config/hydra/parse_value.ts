@@ -8,17 +8,9 @@
 import type { Tree, Value } from "../yaml/tree.ts";
 import { callFunction } from "./functions.ts";
 import { readTokens, type Token, type TokenType } from "./lexer.ts";
-import {
-  Float,
-  type Parsed,
-  QUOTE_IT,
-  Quoted,
-  RefusedValue,
-  readFloat,
-  refuseSweep,
-} from "./parsed_value.ts";
+import { BadValue, Float, type Parsed, QUOTE_IT, Quoted, readFloat, refuseSweep } from "./parsed_value.ts";
 
-/** @throws {RefusedValue} for everything that Hydra refuses, for sweeps, and for whole numbers beyond 2^53. */
+/** @throws {BadValue} for everything that Hydra refuses, for sweeps, and for whole numbers beyond 2^53. */
 export function readValue(source: string): Value {
   const { tokens, rest } = readTokens(source);
   const parser = new Parser(tokens, rest);
@@ -87,7 +79,7 @@ class Parser {
 
   private readPair(): [string, Parsed] {
     if (this.peek() === "quoted")
-      throw new RefusedValue("has a name in quotes inside {...}", "Leave out the quotes of the name");
+      throw new BadValue("has a name in quotes inside {...}", "Leave out the quotes of the name");
     const key = keyText(this.readPrimitive(WORDS));
     this.take(":");
     return [key, this.readElement()];
@@ -104,7 +96,7 @@ class Parser {
         return [];
       }
       if (named.size > 0)
-        throw new RefusedValue("has an argument without a name after one with a name", QUOTE_IT);
+        throw new BadValue("has an argument without a name after one with a name", QUOTE_IT);
       return [this.readElement()];
     });
     return callFunction(name, { args: args.flat(1) as Parsed[], named });
@@ -138,14 +130,14 @@ class Parser {
     const [next, wants] = [this.tokens[this.at], wanted && "}])".includes(wanted) ? wanted : undefined];
     const found = next?.text.trim() ?? [...this.rest][0];
     if (found === undefined)
-      throw new RefusedValue(wants ? `has no closing ${wants}` : "ends too early", QUOTE_IT);
-    if (found === "'" || found === '"') throw new RefusedValue(`has no closing ${found}`, QUOTE_IT);
+      throw new BadValue(wants ? `has no closing ${wants}` : "ends too early", QUOTE_IT);
+    if (found === "'" || found === '"') throw new BadValue(`has no closing ${found}`, QUOTE_IT);
     if (
       this.rest.startsWith("${") ||
       (found === "{" && this.at > 0 && this.tokens[this.at - 1]!.text === "$")
     )
-      throw new RefusedValue("has an interpolation without its }", QUOTE_IT);
-    throw new RefusedValue(`has ${found} outside quotes`, QUOTE_IT);
+      throw new BadValue("has an interpolation without its }", QUOTE_IT);
+    throw new BadValue(`has ${found} outside quotes`, QUOTE_IT);
   }
 }
 
@@ -154,7 +146,7 @@ function readScalar(token: Token): Parsed {
     case "int": {
       const value = Number(token.text.replaceAll("_", ""));
       if (!Number.isSafeInteger(value))
-        throw new RefusedValue("is a whole number beyond 2^53, which is not exact", QUOTE_IT);
+        throw new BadValue("is a whole number beyond 2^53, which is not exact", QUOTE_IT);
       return value + 0;
     }
     case "float":
@@ -187,7 +179,7 @@ function unquote(quoted: string): string {
 
 function keyText(key: Parsed): string {
   const text = key instanceof Float ? String(key.value) : String(key);
-  if (text === "__proto__") throw new RefusedValue("has a name that is not possible", "Choose another name");
+  if (text === "__proto__") throw new BadValue("has a name that is not possible", "Choose another name");
   return text;
 }
 

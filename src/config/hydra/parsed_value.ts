@@ -21,7 +21,7 @@ export type Parsed = string | number | boolean | null | Float | Quoted | readonl
 export type ParsedDict = ReadonlyMap<string, Parsed>;
 
 /** Why a value is refused, in words that follow "it", and what to do. */
-export class RefusedValue extends Error {
+export class BadValue extends Error {
   readonly advice: string;
   constructor(rule: string, advice: string) {
     super(rule);
@@ -32,7 +32,7 @@ export class RefusedValue extends Error {
 export const QUOTE_IT = "Quote the value: key='...'";
 
 export function refuseSweep(): never {
-  throw new RefusedValue("is a sweep over several values", "Write [a,b] for a list, or quote it: key='...'");
+  throw new BadValue("is a sweep over several values", "Write [a,b] for a list, or quote it: key='...'");
 }
 
 /** A float as Python reads it: `1_0.5`, `inf`, `-nan`. */

@@ -3,7 +3,7 @@ import { parse } from "unbash";
 import type { Problem } from "../../config/problem.ts";
 import type { Note } from "../contract.ts";
 import { programOf, readArguments } from "./launch.ts";
-import { type Launch, RefusedScript, Session } from "./session.ts";
+import { BadScript, type Launch, Session } from "./session.ts";
 import { Shell } from "./shell.ts";
 import { runBody, runScript } from "./statements.ts";
 import { hasReserved, hasUnknown, type Item, onlyEnvironment, render, unknownReasons } from "./text.ts";
@@ -44,7 +44,7 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
     const { session, launch } = follow(script.replace(/\r\n/g, "\n"), options);
     return readLaunch(session, launch);
   } catch (error) {
-    if (error instanceof RefusedScript) {
+    if (error instanceof BadScript) {
       return refuse(
         `Cannot follow the script: ${error.message}. Write the settings as key=value lines.`,
         error.line,
@@ -56,14 +56,14 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
 
 const INTERPRETER = { runScript, runBody, expandPieces };
 
-/** Every command with overrides that a script starts, in order. @throws {RefusedScript} with the line. */
+/** Every command with overrides that a script starts, in order. @throws {BadScript} with the line. */
 export function launchesOf(script: string, { env = new Map(), args = [] }: ShellOptions = {}): Session {
   const session = new Session(env);
-  if (hasReserved(script)) throw new RefusedScript("it contains private-use characters (U+E000)", 1);
+  if (hasReserved(script)) throw new BadScript("it contains private-use characters (U+E000)", 1);
   const { commands, errors } = parse(script);
   const shell = new Shell(script, session, INTERPRETER);
   if (errors?.[0])
-    throw new RefusedScript(`bash cannot parse it (${errors[0].message})`, shell.lineAt(errors[0].pos));
+    throw new BadScript(`bash cannot parse it (${errors[0].message})`, shell.lineAt(errors[0].pos));
   shell.state.positional = args.map((text) => ({ text, line: 1 }));
   runScript(shell, commands);
   return session;
@@ -74,21 +74,18 @@ function follow(script: string, options: ShellOptions): { session: Session; laun
   const [launch, second] = session.launches;
   if (launch === undefined) {
     const [end] = session.ends;
-    if (end === undefined) throw new RefusedScript("it starts no run with settings (section.key=value)", 1);
+    if (end === undefined) throw new BadScript("it starts no run with settings (section.key=value)", 1);
     const wants = (options.args ?? []).length === 0 ? "; give its arguments with --arg" : "";
-    throw new RefusedScript(`it ends before it starts a run${wants}`, end);
+    throw new BadScript(`it ends before it starts a run${wants}`, end);
   }
   if (second !== undefined) {
     const isTail = programOf(second.words).name === undefined;
     if (isTail)
-      throw new RefusedScript(
+      throw new BadScript(
         `a command ends in the line before (a missing \\ or a comment after it), so "${shown(second.words[0]!.text)}" is a separate command`,
         second.line,
       );
-    throw new RefusedScript(
-      `it starts more than one run: lines ${launch.line} and ${second.line}`,
-      second.line,
-    );
+    throw new BadScript(`it starts more than one run: lines ${launch.line} and ${second.line}`, second.line);
   }
   return { session, launch };
 }

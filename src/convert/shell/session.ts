@@ -2,7 +2,7 @@
 import { ALWAYS_SET, environmentMark, type Item, unknownMark } from "./text.ts";
 
 /** Why a script cannot be followed, with its line. */
-export class RefusedScript extends Error {
+export class BadScript extends Error {
   readonly line: number;
   constructor(message: string, line: number) {
     super(message);
@@ -84,6 +84,6 @@ export class Session {
   count(line: number): void {
     this.commands++;
     if (this.commands > MOST_COMMANDS)
-      throw new RefusedScript(`it runs more than ${MOST_COMMANDS} commands in a loop`, line);
+      throw new BadScript(`it runs more than ${MOST_COMMANDS} commands in a loop`, line);
   }
 }

@@ -8,7 +8,7 @@ import type {
   Word,
 } from "unbash";
 import { joinPieces, type PatternPiece } from "./pattern.ts";
-import { RefusedScript, type Session } from "./session.ts";
+import { BadScript, type Session } from "./session.ts";
 import { type FunctionBody, isList, type Kept, State, type Status, type Variable } from "./state.ts";
 import type { Item } from "./text.ts";
 
@@ -86,7 +86,7 @@ export class Shell {
   }
 
   refuseAt(what: string, line: number): never {
-    throw new RefusedScript(what, line);
+    throw new BadScript(what, line);
   }
 
   unknownFrom(node: { readonly pos: number }, text: string): Item {
