@@ -89,6 +89,24 @@ describe("a request of the training client", () => {
     session.close();
   });
 
+  test.each([
+    [true, "forward", "Forward"],
+    [false, "forward_backward", "ForwardBackward"],
+  ])(
+    "a pass, forward only %j, is sent as %s and its result collected as %s",
+    async (forwardOnly, path, type) => {
+      const output = { loss_fn_outputs: [{ logprobs: { data: [-1, -0.5] } }], metrics: { "loss:sum": 2 } };
+      const { client, session, sent } = await open({ retrieve_future: () => Response.json(output) });
+      const rows = { tokens: Uint32Array.of(4, 5, 6), offsets: Uint32Array.of(0, 3) };
+      const loss = { lossFn: "cross_entropy", config: {}, inputs: {}, forwardOnly };
+      const collect = await client.pass(rows, loss);
+      expect(sent).toMatchObject([{ path, body: { model_id: "m", seq_id: 1 } }]);
+      expect(await collect()).toEqual({ logprobs: Float32Array.of(0, -1, -0.5), metrics: { "loss:sum": 2 } });
+      expect(sent[1]!.headers.get("x-tinker-request-type")).toBe(type);
+      session.close();
+    },
+  );
+
   test("has the next number, also after one that was refused", async () => {
     let refuses = true;
     const { client, session, sent } = await open({
