@@ -37,3 +37,12 @@ test("a deadline that passes ends with a timeout, and the outer signal goes on",
   expect([signal.aborted, outer.signal.aborted]).toEqual([true, false]);
   stop();
 });
+
+test("a stopped deadline leaves no timer behind", () => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const { stop } = startDeadline(60, new AbortController().signal);
+  expect(vi.getTimerCount()).toBe(1);
+  stop();
+  expect(vi.getTimerCount()).toBe(0);
+});
