@@ -105,11 +105,7 @@ interface Tokens {
 const [GAMMA, LAMBDA] = [0.99, 0.95];
 
 /** The recurrence backwards over each row, then whitening: four passes over the tokens. */
-function javaScriptGae(
-  { offsets, mask, rewards, values }: Tokens,
-  advantages: Float32Array,
-  returns: Float32Array,
-) {
+function javaScriptGae({ offsets, mask, rewards, values }: Tokens, advantages: Float32Array, returns: Float32Array) {
   let [count, sum, squares] = [0, 0, 0];
   for (let row = 0; row + 1 < offsets.length; row++) {
     let [next, nextValue] = [0, 0];

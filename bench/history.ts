@@ -29,10 +29,7 @@ export interface Figure {
 /** Writes a run's figures to a file of their own; returns its path. */
 export function saveFigures(figures: readonly Figure[], folder: string = HISTORY): string {
   const [{ date, commit }] = figures as [Figure];
-  const path = join(
-    folder,
-    `${date.slice(0, 16).replaceAll(":", "")}-${commit.replace("+", "-changed")}.jsonl`,
-  );
+  const path = join(folder, `${date.slice(0, 16).replaceAll(":", "")}-${commit.replace("+", "-changed")}.jsonl`);
   mkdirSync(dirname(path), { recursive: true });
   writeFileSync(path, figures.map((figure) => `${JSON.stringify(figure)}\n`).join(""));
   return path;

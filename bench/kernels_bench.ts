@@ -338,8 +338,7 @@ async function measure(device: Device, one: Case, copied: number): Promise<void>
 
 export async function run(): Promise<void> {
   const device = await openBenchDevice();
-  for (const one of allCases(device, { tokens: 200, rows: 9, parameters: 1028 }))
-    await checkCase(device, one);
+  for (const one of allCases(device, { tokens: 200, rows: 9, parameters: 1028 })) await checkCase(device, one);
   const { copyBytesPerSecond: copied } = await measureCeilings(device);
   const times = device.info.kind === "cpu" ? "" : `; ${DISPATCHES} runs a time`;
   heading(`Kernels on ${device.info.description}, copy ${(copied / 1e9).toFixed(1)} GB/s${times}`);

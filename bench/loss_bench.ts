@@ -103,17 +103,12 @@ async function checkLoss(device: Device): Promise<void> {
 /** Bytes that a token must move: log-prob, old, row, gradient, and the mask where it is read. */
 const bytesPerToken = (trained: number) => (trained < 1 ? 20 : 16);
 
-async function measure(
-  device: Device,
-  tokens: number,
-  options: { trained: number; copied: number; loop: boolean },
-) {
+async function measure(device: Device, tokens: number, options: { trained: number; copied: number; loop: boolean }) {
   const { trained, copied, loop } = options;
   const batch = makeBatch(tokens, trained);
   const what = `${tokens / MILLION}M tokens${trained < 1 ? ", masked" : ""}`;
   const js = loop ? await timeLoop(batch) : undefined;
-  if (js)
-    report({ what: `${what}, JavaScript`, rate: tokens / js.median / 1e6, unit: "Mtoken/s", timing: js });
+  if (js) report({ what: `${what}, JavaScript`, rate: tokens / js.median / 1e6, unit: "Mtoken/s", timing: js });
   const before = device.memory.live;
   const buffers = upload(device, batch);
   await device.submit();

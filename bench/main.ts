@@ -15,9 +15,7 @@ const names = readdirSync(new URL(".", import.meta.url))
 
 const unknown = wanted.filter((name) => !names.includes(name));
 if (unknown.length > 0) {
-  console.error(
-    `Cannot run ${unknown.join(", ")}: there is no such benchmark. Choose from ${names.join(", ")}.`,
-  );
+  console.error(`Cannot run ${unknown.join(", ")}: there is no such benchmark. Choose from ${names.join(", ")}.`);
   process.exit(1);
 }
 for (const name of wanted.length > 0 ? wanted : names) {

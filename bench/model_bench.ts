@@ -131,11 +131,7 @@ function torchRates(): Peer {
     return {};
   }
   const lines = stdout.split("\n").filter((line) => line.startsWith("{"));
-  const results = lines.map(
-    (line) => JSON.parse(line) as { what?: string; tokens_per_s?: number; skipped?: string },
-  );
+  const results = lines.map((line) => JSON.parse(line) as { what?: string; tokens_per_s?: number; skipped?: string });
   for (const { skipped } of results) if (skipped) console.error(`peer skipped: ${skipped}`);
-  return Object.fromEntries(
-    results.flatMap(({ what, tokens_per_s }) => (what ? [[what, tokens_per_s ?? 0]] : [])),
-  );
+  return Object.fromEntries(results.flatMap(({ what, tokens_per_s }) => (what ? [[what, tokens_per_s ?? 0]] : [])));
 }

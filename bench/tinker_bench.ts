@@ -88,10 +88,7 @@ function batchOf(rows: number, length: number): TrainBatch {
 }
 
 /** One step of training: a gradient and the optimiser. */
-async function timeSteps(
-  of: { plain: TinkerBackend; fused: TinkerBackend },
-  batch: TrainBatch,
-): Promise<void> {
+async function timeSteps(of: { plain: TinkerBackend; fused: TinkerBackend }, batch: TrainBatch): Promise<void> {
   const metrics = await of.plain.forwardBackward(batch, LOSS);
   const expected = batch.mask.reduce((sum, one) => sum + 0.5 * one, 0);
   check(Math.abs(metrics["actor/loss"]! / expected - 1) < 1e-6, "a step through the wire");
@@ -108,10 +105,7 @@ async function timeSteps(
       await of.plain.optimStep(ADAM);
     }, options),
   );
-  line(
-    "fused step",
-    await time(() => of.fused.forwardBackwardAndOptimStep!([{ batch, loss: LOSS }], ADAM), options),
-  );
+  line("fused step", await time(() => of.fused.forwardBackwardAndOptimStep!([{ batch, loss: LOSS }], ADAM), options));
 }
 
 async function timeSamples(backend: TinkerBackend): Promise<void> {

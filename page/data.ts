@@ -39,8 +39,7 @@ export function metricNames(phase: Phase, pattern: RegExp): string[] {
   return [...all].filter((name) => pattern.test(name));
 }
 
-export const curve = (run: RunData, phase: Phase, name: string): CurveData | undefined =>
-  run.curves[phase][name];
+export const curve = (run: RunData, phase: Phase, name: string): CurveData | undefined => run.curves[phase][name];
 
 export const sum = (run: RunData, phase: Phase, name: string) => curve(run, phase, name)?.sum ?? 0;
 

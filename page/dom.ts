@@ -31,8 +31,7 @@ export const colorName = (i: number) => `--run-${i % 8}`;
 export const color = (i: number) => `var(${colorName(i)})`;
 
 /** The value of a CSS variable of the theme in use. */
-export const resolved = (name: string) =>
-  getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const resolved = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** A run's swatch in a table's head. */
 export const headSwatch = ({ i }: Pick<Placed, "i">) =>

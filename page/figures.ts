@@ -85,8 +85,7 @@ export function finalFigures(): HTMLElement | undefined {
 function figureRow({ label, note, of, isBestGreatest, show = number }: Row): HTMLElement {
   const values = data.runs.map(of);
   const known = values.filter((value) => value !== undefined);
-  const isBest = (value: number) =>
-    isBestGreatest && value === Math.max(...known) && value > Math.min(...known);
+  const isBest = (value: number) => isBestGreatest && value === Math.max(...known) && value > Math.min(...known);
   const cells = values.map((value) => {
     if (value === undefined) return h("td", { class: "number" }, "–");
     return h("td", { class: isBest(value) ? "number best" : "number" }, show(value));

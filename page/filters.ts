@@ -90,11 +90,7 @@ export function filterSection(): HTMLElement | undefined {
   const found = rows.filter((row) => row !== undefined);
   if (found.length === 0) return undefined;
   const heads = runs.flatMap((it) => [
-    h(
-      "th",
-      { class: "number", scope: "col" },
-      isMany() ? [headSwatch(it), `${it.run.name}: dropped`] : "dropped",
-    ),
+    h("th", { class: "number", scope: "col" }, isMany() ? [headSwatch(it), `${it.run.name}: dropped`] : "dropped"),
     h("th", { class: "number", scope: "col" }, "share"),
   ]);
   return section(

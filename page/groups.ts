@@ -26,9 +26,7 @@ function runSelect(runs: readonly Placed[], chosen: Placed, render: () => void):
     state.groupStep = -1;
     render();
   };
-  const options = runs.map(({ run, i }) =>
-    h("option", { value: String(i), selected: i === chosen.i }, run.name),
-  );
+  const options = runs.map(({ run, i }) => h("option", { value: String(i), selected: i === chosen.i }, run.name));
   return h("select", { "aria-label": "Run", onchange }, options);
 }
 
@@ -60,8 +58,7 @@ function strips({ groups }: GroupsLine): HTMLElement[] {
   const rewards = groups.flatMap((group) => group.rewards).filter((reward) => reward !== null);
   const [low, high] = [Math.min(...rewards, 0), Math.max(...rewards, 1)];
   const meanOf = (group: GroupEntry) =>
-    group.rewards.reduce((total: number, reward) => total + (reward ?? low), 0) /
-    Math.max(group.rewards.length, 1);
+    group.rewards.reduce((total: number, reward) => total + (reward ?? low), 0) / Math.max(group.rewards.length, 1);
   const sorted = [...groups].sort((a, b) => meanOf(b) - meanOf(a));
   const isNamed = new Set(groups.map((group) => group.name)).size > 1;
   const rows = sorted.slice(0, MOST_STRIPS).map((group) => strip(group, { low, high, isNamed }));
@@ -86,8 +83,7 @@ function strip(group: GroupEntry, it: { low: number; high: number; isNamed: bool
   const cells = rewards.map((reward) =>
     h("i", {
       title: reward === null ? "no reward" : precise(reward),
-      style:
-        reward === null ? "" : `background:color-mix(in oklab, var(--run-0) ${level(reward)}%, var(--card))`,
+      style: reward === null ? "" : `background:color-mix(in oklab, var(--run-0) ${level(reward)}%, var(--card))`,
     }),
   );
   const title = it.isNamed ? `${task}, ${name}` : task;

@@ -37,11 +37,7 @@ function parts(): (HTMLElement | undefined)[] {
     chartSection("Training", undefined, trainingCharts()),
     groupSection(render),
     filterSection(),
-    chartSection(
-      "Staleness",
-      "How many weight updates a group waited, and where it waited.",
-      stalenessCharts(),
-    ),
+    chartSection("Staleness", "How many weight updates a group waited, and where it waited.", stalenessCharts()),
     chartSection("Warm-up", undefined, warmupCharts()),
     sampleSection(),
     differingSettings(),

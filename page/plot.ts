@@ -101,15 +101,13 @@ function axes(): uPlot.Axis[] {
     incrs: STEPS,
     values: (_, ticks) => ticks.map((tick) => (tick >= 1e4 ? number(tick) : String(tick))),
   };
-  const values = (_: uPlot, ticks: (number | null)[]) =>
-    ticks.map((tick) => (tick === null ? "" : number(tick)));
+  const values = (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : number(tick)));
   return [x, { ...axis, size: 50, space: 34, values }];
 }
 
 /** A dot on each value at the cursor, none on trends. */
 function cursorPoints(plot: Plot): uPlot.Cursor.Points {
-  const stroke = (u: uPlot, i: number) =>
-    opaque((u.series[i]!.stroke as (u: uPlot, i: number) => string)(u, i));
+  const stroke = (u: uPlot, i: number) => opaque((u.series[i]!.stroke as (u: uPlot, i: number) => string)(u, i));
   const show = (u: uPlot, i: number) =>
     plot.series[i] && h("div", { class: "u-cursor-pt dot", style: `border-color:${stroke(u, i)}` });
   return {

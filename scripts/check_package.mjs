@@ -16,14 +16,7 @@ const run = (command, args, cwd = dir) =>
 try {
   checkContents(JSON.parse(run("npm", ["pack", "--json", "--silent", "--pack-destination", dir], root)));
   writeFileSync(join(dir, "package.json"), JSON.stringify({ name: "empty", type: "module", private: true }));
-  run("npm", [
-    "install",
-    "--no-audit",
-    "--no-fund",
-    "--ignore-scripts",
-    "--silent",
-    join(dir, archiveName()),
-  ]);
+  run("npm", ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent", join(dir, archiveName())]);
   use();
   console.log("The packed grpu installs into an empty project and runs.");
 } finally {
@@ -51,8 +44,7 @@ function checkContents(report) {
     if (!paths.includes(wanted)) throw new Error(`Cannot publish the package as it lacks ${wanted}`);
   }
   for (const folder of ["dist/shaders/", "examples/"]) {
-    if (!paths.some((path) => path.startsWith(folder)))
-      throw new Error(`Cannot publish the package without ${folder}`);
+    if (!paths.some((path) => path.startsWith(folder))) throw new Error(`Cannot publish the package without ${folder}`);
   }
   const stray = paths.find(
     (path) => !/^(dist|config|examples)\/|^(README\.md|CHANGELOG\.md|LICENSE|package\.json)$/.test(path),
@@ -66,10 +58,7 @@ function use() {
   if (!/train/.test(run(bin, ["--help"]))) throw new Error("`grpu --help` does not name the command train");
   const device = JSON.parse(run(bin, ["device", "--device", "cpu", "--json"]));
   if (typeof device !== "object" || device === null) throw new Error("`grpu device --json` gave no object");
-  writeFileSync(
-    join(dir, "use.mjs"),
-    'import * as grpu from "grpu";\nconsole.log(Object.keys(grpu).length);\n',
-  );
+  writeFileSync(join(dir, "use.mjs"), 'import * as grpu from "grpu";\nconsole.log(Object.keys(grpu).length);\n');
   if (!(Number(run(process.execPath, ["use.mjs"])) > 0)) throw new Error("the package exports nothing");
   checkTypes();
   checkPage();
@@ -88,13 +77,7 @@ function checkTraining(bin) {
 /** A page's bundle of all exports: nothing of Node may be left in it. test/consumer_test.ts has other bundlers, and a size. */
 function checkPage() {
   const bundler = join(root, "node_modules", "esbuild", "bin", "esbuild");
-  const options = [
-    "--bundle",
-    "--format=esm",
-    "--platform=browser",
-    "--log-level=error",
-    "--outfile=page.js",
-  ];
+  const options = ["--bundle", "--format=esm", "--platform=browser", "--log-level=error", "--outfile=page.js"];
   run(bundler, ["use.mjs", ...options]);
   if (/(from|import\()\s*["']node:/.test(readFileSync(join(dir, "page.js"), "utf8"))) {
     throw new Error("a page's bundle imports a module of Node");

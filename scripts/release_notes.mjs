@@ -11,8 +11,7 @@ const read = (name) => readFileSync(new URL(`../${name}`, import.meta.url), "utf
 export function notesOf(changelog, version) {
   const sections = changelog.split(/^## /m).slice(1);
   const section = sections.find((text) => text.startsWith(`[${version}] - `));
-  if (!section)
-    throw new Error(`Cannot release ${version}: CHANGELOG.md has no section "## [${version}] - DATE".`);
+  if (!section) throw new Error(`Cannot release ${version}: CHANGELOG.md has no section "## [${version}] - DATE".`);
   const [head, ...lines] = section.split("\n");
   if (!/ - \d{4}-\d{2}-\d{2}$/.test(head))
     throw new Error(`Cannot release ${version}: its section has no date (${head}).`);
@@ -21,8 +20,7 @@ export function notesOf(changelog, version) {
 
 function main(tag = "") {
   const { version } = JSON.parse(read("package.json"));
-  if (tag !== `v${version}`)
-    throw new Error(`Cannot release ${tag}: package.json has the version ${version}.`);
+  if (tag !== `v${version}`) throw new Error(`Cannot release ${tag}: package.json has the version ${version}.`);
   process.stdout.write(`${notesOf(read("CHANGELOG.md"), version)}\n`);
 }
 

@@ -62,15 +62,12 @@ function sameVersions(lock, done) {
   };
   const installed = new Map(versions(done));
   return versions(lock).every(
-    ([name, it]) =>
-      name === "" || (installed.has(name) ? installed.get(name).version === it.version : it.optional),
+    ([name, it]) => name === "" || (installed.has(name) ? installed.get(name).version === it.version : it.optional),
   );
 }
 
 function buildDist() {
-  return (
-    spawnSync(process.execPath, [join(root, "scripts", "build.mjs")], { stdio: ["ignore", 2, 2] }).status ?? 1
-  );
+  return spawnSync(process.execPath, [join(root, "scripts", "build.mjs")], { stdio: ["ignore", 2, 2] }).status ?? 1;
 }
 
 // ---- the adapter -----------------------------------------------------------------------------------------------
@@ -238,8 +235,7 @@ export function planInstall({ platform, osRelease, isRoot, hasApt, sources }) {
     advice[0] = `Run once: sudo ${process.execPath} ${fileURLToPath(import.meta.url)} --adapter-only`;
     return { install: false, reason: "installing the software one needs root", advice };
   }
-  const source =
-    backports && !hasSuite(sources, suite) ? deriveSource(sources, { codename, suite }) : undefined;
+  const source = backports && !hasSuite(sources, suite) ? deriveSource(sources, { codename, suite }) : undefined;
   if (backports && source === undefined && !hasSuite(sources, suite)) {
     return { install: false, reason: `no apt source of ${codename} to derive ${suite} from`, advice };
   }
@@ -314,27 +310,14 @@ function installMesa({ packages, target, source }) {
   }
   // One package source that cannot be reached is no reason to stop: what counts is the install.
   const update = apt(["update"]);
-  const { status, signal, stdout, stderr } = apt([
-    "install",
-    "-y",
-    "--no-install-recommends",
-    ...target,
-    ...packages,
-  ]);
+  const { status, signal, stdout, stderr } = apt(["install", "-y", "--no-install-recommends", ...target, ...packages]);
   if (status === 0) return undefined;
   say(`${update.stderr}${stdout}${stderr}`.trim().split("\n").slice(-15).join("\n"));
-  return signal
-    ? "apt-get took too long"
-    : "apt-get could not install the software one: see above. Is the network up?";
+  return signal ? "apt-get took too long" : "apt-get could not install the software one: see above. Is the network up?";
 }
 
 function apt(args) {
-  const options = [
-    "Dpkg::Use-Pty=0",
-    "DPkg::Lock::Timeout=120",
-    "Acquire::Retries=2",
-    "Acquire::http::Timeout=30",
-  ];
+  const options = ["Dpkg::Use-Pty=0", "DPkg::Lock::Timeout=120", "Acquire::Retries=2", "Acquire::http::Timeout=30"];
   return spawnSync("apt-get", ["-qq", ...options.flatMap((option) => ["-o", option]), ...args], {
     encoding: "utf8",
     env: { ...process.env, DEBIAN_FRONTEND: "noninteractive", LC_ALL: "C" },

@@ -87,10 +87,7 @@ function kindOf({ file, path }: Source): InputKind {
 /** What is wrong and what to do, by the operating system's code. */
 const SYSTEM_ERRORS: Readonly<Record<string, readonly [string, string]>> = {
   ENOSPC: ["the disk is full", "Free some space, or name another place"],
-  EFBIG: [
-    "the file would be larger than the system allows",
-    "Raise the limit (ulimit -f), or name another place",
-  ],
+  EFBIG: ["the file would be larger than the system allows", "Raise the limit (ulimit -f), or name another place"],
   EDQUOT: ["the disk quota is used up", "Free some space, or name another place"],
   EROFS: ["the disk is read-only", "Name another place"],
   EACCES: ["this user may not", "Change its permissions, or name another place"],

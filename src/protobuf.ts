@@ -212,7 +212,6 @@ function encodeVarint(value: number | bigint): Uint8Array {
 
 function encodeSmall(value: number): Uint8Array {
   const bytes = new Uint8Array(value < 2 ** 7 ? 1 : value < 2 ** 14 ? 2 : value < 2 ** 21 ? 3 : 4);
-  for (let i = 0; i < bytes.length; i++)
-    bytes[i] = ((value >>> (7 * i)) & 0x7f) | (i + 1 < bytes.length ? 0x80 : 0);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = ((value >>> (7 * i)) & 0x7f) | (i + 1 < bytes.length ? 0x80 : 0);
   return bytes;
 }

@@ -57,10 +57,7 @@ export function mulberry32(seed: number): () => number {
 }
 
 /** Normally distributed numbers with the given standard deviation, from uniform ones (Box and Muller). */
-export function normals(
-  length: number,
-  { next, deviation }: { next: () => number; deviation: number },
-): Float32Array {
+export function normals(length: number, { next, deviation }: { next: () => number; deviation: number }): Float32Array {
   return Float32Array.from({ length }, () => {
     const radius = Math.sqrt(-2 * Math.log(1 - next()));
     return radius * Math.cos(2 * Math.PI * next()) * deviation;

@@ -46,9 +46,9 @@ function run(command: string, args: readonly string[], cwd = dir): string {
 }
 
 /** The README's two programs, as they stand. */
-const [TRAINING, PAGE] = [
-  ...readFileSync(join(ROOT, "README.md"), "utf8").matchAll(/```ts\n([\s\S]*?)```/g),
-].map(([, program]) => program!) as [string, string];
+const [TRAINING, PAGE] = [...readFileSync(join(ROOT, "README.md"), "utf8").matchAll(/```ts\n([\s\S]*?)```/g)].map(
+  ([, program]) => program!,
+) as [string, string];
 
 /** One name of each other door. */
 const DOORS = `
@@ -76,11 +76,7 @@ describe("declarations compile with every option of tsc --init, libraries checke
   test.each([
     ["nodenext, Node's types, no DOM", { module: "nodenext", lib: ["esnext"], types: ["node"] }, all],
     ["nodenext, Node's types and DOM", { module: "nodenext", types: ["node"] }, all],
-    [
-      "bundler, DOM alone",
-      { module: "esnext", moduleResolution: "bundler", types: [] },
-      ["page.ts", "doors.ts"],
-    ],
+    ["bundler, DOM alone", { module: "esnext", moduleResolution: "bundler", types: [] }, ["page.ts", "doors.ts"]],
   ])("%s", (name, options, files) => {
     writeFileSync(join(dir, "training.ts"), TRAINING);
     writeFileSync(join(dir, "page.ts"), PAGE);
@@ -145,20 +141,17 @@ describe("a page", () => {
     },
   };
 
-  test.each(Object.keys(BUNDLERS))(
-    "%s: one command, and the bundle computes what the sources do",
-    async (name) => {
-      await BUNDLERS[name]!();
-      const scripts = readdirSync(out(name), { recursive: true, encoding: "utf8" }).filter((file) =>
-        file.endsWith(".js"),
-      );
-      const texts = scripts.map((file) => readFileSync(join(out(name), file), "utf8"));
-      expect(texts.filter((text) => /(from|import\()\s*["']node:/.test(text))).toEqual([]);
-      const printed = run(process.execPath, [join(out(name), "page.js")]);
-      expect(printed).toMatch(/loss: -?0\.\d+/);
-      expect(printed).toBe(run(process.execPath, ["page.mjs"]));
-    },
-  );
+  test.each(Object.keys(BUNDLERS))("%s: one command, and the bundle computes what the sources do", async (name) => {
+    await BUNDLERS[name]!();
+    const scripts = readdirSync(out(name), { recursive: true, encoding: "utf8" }).filter((file) =>
+      file.endsWith(".js"),
+    );
+    const texts = scripts.map((file) => readFileSync(join(out(name), file), "utf8"));
+    expect(texts.filter((text) => /(from|import\()\s*["']node:/.test(text))).toEqual([]);
+    const printed = run(process.execPath, [join(out(name), "page.js")]);
+    expect(printed).toMatch(/loss: -?0\.\d+/);
+    expect(printed).toBe(run(process.execPath, ["page.mjs"]));
+  });
 
   test.skipIf(!CHROMIUM)("esbuild: the bundle computes the same in headless Chromium", async () => {
     await bundleWithEsbuild(out("chromium"));

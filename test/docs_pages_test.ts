@@ -3,15 +3,7 @@
  * them type-checked. docs/limits.md, where each block has its own expectation, is run by docs_test.ts.
  */
 import { execFileSync } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -33,9 +25,7 @@ interface Block {
   readonly text: string;
 }
 
-const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(
-  existsSync,
-);
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 const PAGES = readdirSync(join(ROOT, "docs")).filter((name) => name.endsWith(".md"));
 const textOf = (page: string) => readFileSync(join(ROOT, "docs", page), "utf8");
 
@@ -94,9 +84,7 @@ async function runCommand(command: string): Promise<void> {
   const stop = new AbortController();
   const isTraining = args[0] === "train";
   const isNew = isTraining && !command.includes("DIR");
-  const more = isTraining
-    ? [...SMALL, ...(isNew ? SMALL_MODEL : []), `training.default_local_dir=${folder}`]
-    : [];
+  const more = isTraining ? [...SMALL, ...(isNew ? SMALL_MODEL : []), `training.default_local_dir=${folder}`] : [];
   const device = isTraining || args[0] === "eval" || args[0] === "sample" ? ["--device", "cpu"] : [];
   // The page's own settings come last: they are what it shows.
   const [name, config] = args;
@@ -119,9 +107,7 @@ function stopAt(stop: AbortController): (text: string) => void {
 
 describe.each(PAGES.filter((page) => page !== "limits.md"))("%s", (page) => {
   const blocks = blocksOf(page);
-  const commands = blocks
-    .filter(({ language }) => language === "sh")
-    .flatMap(({ text }) => text.trim().split("\n"));
+  const commands = blocks.filter(({ language }) => language === "sh").flatMap(({ text }) => text.trim().split("\n"));
 
   test.skipIf(commands.length === 0).each(commands)("%s", async (command) => {
     if (/\bDIR\b/.test(command) && !hasShared) return;
@@ -236,12 +222,8 @@ test("the index names every page", () => {
 test("the page of algorithms names every estimator and every loss", () => {
   const text = textOf("algorithms.md").replaceAll(/^```[\s\S]*?^```$/gm, "");
   const named = new Set([...text.matchAll(/`([^`]+)`/g)].map(([, name]) => name));
-  const withPrefix = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map(
-    (it) => `tinker.${it}`,
-  );
-  const missing = [...estimatorNames(), ...lossNames()].filter(
-    (it) => !named.has(it) && !withPrefix.includes(it),
-  );
+  const withPrefix = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map((it) => `tinker.${it}`);
+  const missing = [...estimatorNames(), ...lossNames()].filter((it) => !named.has(it) && !withPrefix.includes(it));
   expect(missing).toEqual([]);
 });
 

@@ -81,76 +81,69 @@ type Lines = Readonly<Record<string, number>>[];
 
 const TWO_CALLS = ["--import", "two_steps.ts", "task.name=two_calls", "rllm.data.max_prompt_length=12"];
 
-const EXPECTED: readonly [
-  command: RegExp,
-  check: (train: Lines, folder: string) => void,
-  more?: readonly string[],
-][] = [
+const EXPECTED: readonly [command: RegExp, check: (train: Lines, folder: string) => void, more?: readonly string[]][] =
   [
-    /drop_solved/,
-    ([first]) => {
-      expect(first!["time/drop_solved"]).toBeGreaterThanOrEqual(0);
-      expect(first).not.toHaveProperty(["time/reject"]);
-      expect(first!["actor/lr"]).toBeGreaterThan(0);
-    },
-  ],
-  [
-    /timid/,
-    ([first, second]) => {
-      expect(first!["actor/lr"]).toBeGreaterThan(0);
-      expect(second).not.toHaveProperty(["actor/lr"]);
-      expect(second!["timid/skipped"]).toBe(1);
-    },
-  ],
-  [
-    /two_hardest/,
-    ([first]) =>
-      expect(first).toMatchObject({ "batch/groups_before_filter": 4, "batch/groups_after_filter": 2 }),
-  ],
-  [
-    /clip_rewards/,
-    ([first]) => {
-      expect(first!["reward/arithmetic/max"]).toBe(0.5);
-      expect(first).not.toHaveProperty(["time/name_trajectories"]);
-    },
-    TWO_CALLS,
-  ],
-  [/dice/, ([first]) => expect(first!["reward/arithmetic/mean"]).toBeGreaterThanOrEqual(0)],
-  [/loss_fn=soft/, ([first]) => expect(first!["soft/up"]).toBeTypeOf("number")],
-  [
-    /whole_batch/,
-    ([first]) => {
-      expect(first).toMatchObject({ "groups/num_groups": 1, "groups/max_group_size": 16 });
-    },
-  ],
-  [
-    /adv_estimator=above/,
-    ([first]) => {
-      expect(first!["reward/arithmetic/max"]).toBeGreaterThan(0.25);
-      expect(first!["advantage/arithmetic/max"]).toBeCloseTo(
-        (first!["reward/arithmetic/max"]! - 0.25) ** 2,
-        6,
-      );
-    },
-    TWO_CALLS,
-  ],
-  [/per_step/, ([first]) => expect(first!["batch/arithmetic/total"]).toBe(4 * 2), TWO_CALLS],
-  [
-    /rewards\]/,
-    (train, folder) => {
-      const text = readFileSync(join(folder, "rewards.txt"), "utf8");
-      expect(text).toContain(`train 2 ${train[1]!["reward/arithmetic/mean"]}\n`);
-    },
-  ],
-  [
-    /train_files=made/,
-    (_, folder) => {
-      const text = readFileSync(join(folder, "groups.jsonl"), "utf8");
-      const tasks = [...text.matchAll(/"task":"(made-\d)"/g)].map(([, task]) => task);
-      expect(new Set(tasks).size).toBe(8);
-    },
-  ],
-];
+    [
+      /drop_solved/,
+      ([first]) => {
+        expect(first!["time/drop_solved"]).toBeGreaterThanOrEqual(0);
+        expect(first).not.toHaveProperty(["time/reject"]);
+        expect(first!["actor/lr"]).toBeGreaterThan(0);
+      },
+    ],
+    [
+      /timid/,
+      ([first, second]) => {
+        expect(first!["actor/lr"]).toBeGreaterThan(0);
+        expect(second).not.toHaveProperty(["actor/lr"]);
+        expect(second!["timid/skipped"]).toBe(1);
+      },
+    ],
+    [
+      /two_hardest/,
+      ([first]) => expect(first).toMatchObject({ "batch/groups_before_filter": 4, "batch/groups_after_filter": 2 }),
+    ],
+    [
+      /clip_rewards/,
+      ([first]) => {
+        expect(first!["reward/arithmetic/max"]).toBe(0.5);
+        expect(first).not.toHaveProperty(["time/name_trajectories"]);
+      },
+      TWO_CALLS,
+    ],
+    [/dice/, ([first]) => expect(first!["reward/arithmetic/mean"]).toBeGreaterThanOrEqual(0)],
+    [/loss_fn=soft/, ([first]) => expect(first!["soft/up"]).toBeTypeOf("number")],
+    [
+      /whole_batch/,
+      ([first]) => {
+        expect(first).toMatchObject({ "groups/num_groups": 1, "groups/max_group_size": 16 });
+      },
+    ],
+    [
+      /adv_estimator=above/,
+      ([first]) => {
+        expect(first!["reward/arithmetic/max"]).toBeGreaterThan(0.25);
+        expect(first!["advantage/arithmetic/max"]).toBeCloseTo((first!["reward/arithmetic/max"]! - 0.25) ** 2, 6);
+      },
+      TWO_CALLS,
+    ],
+    [/per_step/, ([first]) => expect(first!["batch/arithmetic/total"]).toBe(4 * 2), TWO_CALLS],
+    [
+      /rewards\]/,
+      (train, folder) => {
+        const text = readFileSync(join(folder, "rewards.txt"), "utf8");
+        expect(text).toContain(`train 2 ${train[1]!["reward/arithmetic/mean"]}\n`);
+      },
+    ],
+    [
+      /train_files=made/,
+      (_, folder) => {
+        const text = readFileSync(join(folder, "groups.jsonl"), "utf8");
+        const tasks = [...text.matchAll(/"task":"(made-\d)"/g)].map(([, task]) => task);
+        expect(new Set(tasks).size).toBe(8);
+      },
+    ],
+  ];
 
 const COMMANDS = BLOCKS.filter(({ language }) => language === "sh").map(({ text }) => text);
 
@@ -166,8 +159,7 @@ test("every command of the page has an expectation, and every module a command",
 });
 
 test("modules are short", () => {
-  for (const { file, text } of BLOCKS)
-    if (file) expect(text.trim().split("\n").length, file).toBeLessThanOrEqual(3);
+  for (const { file, text } of BLOCKS) if (file) expect(text.trim().split("\n").length, file).toBeLessThanOrEqual(3);
 });
 
 test.each(EXPECTED)("%s", async (which, check, more = []) => {

@@ -160,8 +160,7 @@ function partOf(path: string): string {
 
 /** Specifiers of static, re-exporting and dynamic imports, types included. */
 function importsOf(text: string): string[] {
-  const pattern =
-    /(?:^|[;}\n])\s*(?:import|export)\b[^;"'`]*?["']([^"'\n]+)["']|\bimport\(\s*["']([^"'\n]+)["']/g;
+  const pattern = /(?:^|[;}\n])\s*(?:import|export)\b[^;"'`]*?["']([^"'\n]+)["']|\bimport\(\s*["']([^"'\n]+)["']/g;
   return [...withoutComments(text).matchAll(pattern)].map((match) => match[1]! ?? match[2]!);
 }
 
@@ -181,23 +180,11 @@ function withoutCommentsAndStrings(text: string): string {
 
 describe("findViolations() finds made-up ones", () => {
   const cases: [path: string, text: string, found: string | undefined][] = [
-    [
-      "loop/train.ts",
-      'import type { Local } from "../backend/local.ts";',
-      "loop may not import backend/local.ts",
-    ],
+    ["loop/train.ts", 'import type { Local } from "../backend/local.ts";', "loop may not import backend/local.ts"],
     ["loop/train.ts", 'import type { Backend } from "../contract/backend.ts";', undefined],
-    [
-      "loop/a.ts",
-      'import {\n  a,\n  b,\n} from "../backend/tinker.ts";',
-      "loop may not import backend/tinker.ts",
-    ],
+    ["loop/a.ts", 'import {\n  a,\n  b,\n} from "../backend/tinker.ts";', "loop may not import backend/tinker.ts"],
     ["serve/app.ts", 'export { run } from "../loop/run.ts";', "serve may not import loop/run.ts"],
-    [
-      "compute/device.ts",
-      'const d = await import("../data/pack.ts");',
-      "compute may not import data/pack.ts",
-    ],
+    ["compute/device.ts", 'const d = await import("../data/pack.ts");', "compute may not import data/pack.ts"],
     ["compute/device.ts", 'import { ConfigError } from "../errors.ts";', undefined],
     ["data/order.ts", 'import { seedOf } from "../random.ts";', undefined],
     ["random.ts", 'import { Rows } from "./data/rows.ts";', "random.ts may not import data/rows.ts"],
@@ -205,25 +192,13 @@ describe("findViolations() finds made-up ones", () => {
     ["algorithm/a.ts", 'import { x } from "../model/x.ts";', "algorithm may not import model/x.ts"],
     ["model/a.ts", '// import { x } from "../loop/x.ts";\nimport { y } from "./y.ts";', undefined],
     ["novelty/a.ts", "", "no rule for novelty"],
-    [
-      "data/a.ts",
-      'import { readFile } from "node:fs/promises";',
-      "may not touch the runtime: node:fs/promises",
-    ],
+    ["data/a.ts", 'import { readFile } from "node:fs/promises";', "may not touch the runtime: node:fs/promises"],
     ["data/a.ts", "const x = process.env.HOME;", "may not touch the runtime: process"],
     ["data/a.ts", "const x = `$" + "{process.env.HOME}`;", "may not touch the runtime: process"],
     ["data/a.ts", "if (typeof Deno !== 'undefined') run();", "may not touch the runtime: Deno"],
     ["compute/webgpu/device.ts", "const gpu = navigator.gpu;", "may not touch the runtime: navigator"],
-    [
-      "compute/webgpu/device.ts",
-      "const r = globalThis as unknown as R;",
-      "may not touch the runtime: globalThis",
-    ],
-    [
-      "task/a.ts",
-      "const t = globalThis as unknown as Record<symbol, T>;",
-      "may not touch the runtime: globalThis",
-    ],
+    ["compute/webgpu/device.ts", "const r = globalThis as unknown as R;", "may not touch the runtime: globalThis"],
+    ["task/a.ts", "const t = globalThis as unknown as Record<symbol, T>;", "may not touch the runtime: globalThis"],
     ["registry.ts", "const t = globalThis as unknown as Record<symbol, T>;", undefined],
     ["data/a.ts", '/* process.env */ const x = "Deno.args"; // navigator.gpu', undefined],
     ["loop/a.ts", "const r = stages.process.name; const { process } = stages; process(r);", undefined],
@@ -240,11 +215,7 @@ describe("findViolations() finds made-up ones", () => {
 describe("findCircles() finds made-up ones", () => {
   const cases: [name: string, sources: Record<string, string>, circles: string[][]][] = [
     ["none in a chain", { "a.ts": 'import "./b.ts";', "b.ts": 'import "./c.ts";', "c.ts": "" }, []],
-    [
-      "none where two import a third",
-      { "a.ts": 'import "./c.ts";', "b.ts": 'import "./c.ts";', "c.ts": "" },
-      [],
-    ],
+    ["none where two import a third", { "a.ts": 'import "./c.ts";', "b.ts": 'import "./c.ts";', "c.ts": "" }, []],
     ["a file that imports itself", { "a.ts": 'import "./a.ts";' }, [["a.ts"]]],
     [
       "types alone",

@@ -49,19 +49,14 @@ describe("package-lock.json", () => {
 describe("deno.json", () => {
   test("asks for the versions of package.json", () => {
     const packages = Object.entries(deno.imports as Record<string, string>).filter(([name]) => !isOwn(name));
-    const wanted = Object.entries(manifest.dependencies).map(([name, range]) => [
-      name,
-      `npm:${name}@${range}`,
-    ]);
+    const wanted = Object.entries(manifest.dependencies).map(([name, range]) => [name, `npm:${name}@${range}`]);
     expect(Object.fromEntries(packages)).toEqual(Object.fromEntries(wanted));
     expect(deno.version).toBe(manifest.version);
   });
 
   test("has the doors of package.json, for others and for itself", () => {
     const own = Object.entries(deno.imports).filter(([name]) => isOwn(name));
-    expect(own.map(([name, path]) => [name.replace("grpu", "."), path])).toEqual(
-      Object.entries(deno.exports),
-    );
+    expect(own.map(([name, path]) => [name.replace("grpu", "."), path])).toEqual(Object.entries(deno.exports));
     const doors = Object.entries(deno.exports as Record<string, string>).map(([door, path]) => [
       door,
       path.replace("./src/", "./dist/").replace(".ts", ".js"),
@@ -87,10 +82,7 @@ test("a module given by --import has every door", async () => {
     const file = join(dir, "doors.ts");
     const imports = names.map((name, i) => `import * as door${i} from "${name}";`).join("\n");
     const all = names.map((_, i) => `Object.keys(door${i}).length`).join(", ");
-    writeFileSync(
-      file,
-      `${imports}\nif ([${all}].some((count) => count < 3)) throw new Error("an empty door");\n`,
-    );
+    writeFileSync(file, `${imports}\nif ([${all}].some((count) => count < 3)) throw new Error("an empty door");\n`);
     await importModules([file]);
   } finally {
     rmSync(dir, { recursive: true });

@@ -22,12 +22,7 @@ describe("a varint is exact over 64 bits", () => {
 
 test("fields() reads every wire type, high field numbers and nested messages in their order", () => {
   const inner = new Writer().text(1, "köln").varint(2 ** 28 - 1, 5);
-  const bytes = new Writer()
-    .double(3, -0.1)
-    .message(2, inner)
-    .bytes(7, Uint8Array.of())
-    .float(4, -0.5)
-    .finish();
+  const bytes = new Writer().double(3, -0.1).message(2, inner).bytes(7, Uint8Array.of()).float(4, -0.5).finish();
   const read = [...fields(bytes)];
   expect(read.map(({ number }) => number)).toEqual([3, 2, 7, 4]);
   expect(read[3]!.double).toBe(-0.5);

@@ -67,9 +67,7 @@ test("seedOf() depends on the number and the order of its parts", () => {
 });
 
 test("shuffledIndices() is a permutation that depends on the seed", () => {
-  expect([...shuffledIndices(100, 1)].sort((a, b) => a - b)).toEqual(
-    Array.from({ length: 100 }, (_, i) => i),
-  );
+  expect([...shuffledIndices(100, 1)].sort((a, b) => a - b)).toEqual(Array.from({ length: 100 }, (_, i) => i));
   expect([...shuffledIndices(100, 1)]).not.toEqual([...shuffledIndices(100, 2)]);
 });
 

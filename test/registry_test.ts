@@ -19,9 +19,7 @@ test("an unknown name is refused with the nearest one, the known ones and the se
   expect(() => fruits.find("aple")).toThrow(
     'Cannot use the fruit "aple": nothing registers that name (nearest: apple). Known: apple. Register your own in a module given by --import. (zoo.animal)',
   );
-  expect(() => fruits.find("quince", "zoo.lunch")).toThrow(
-    /"quince": nothing registers that name\. .*zoo\.lunch\)/,
-  );
+  expect(() => fruits.find("quince", "zoo.lunch")).toThrow(/"quince": nothing registers that name\. .*zoo\.lunch\)/);
   expect(() => createRegistry<number>("stone", SETTING).find("flint")).toThrow(/Known: none\./);
 });
 

@@ -123,8 +123,7 @@ describe("planInstall() derives Debian 12's backports from the machine's own sou
       const plan = planInstall(machine({ sources: { [path!]: text! } }));
       expect(plan).toMatchObject({ install: true, target: ["-t", "bookworm-backports"], source: undefined });
     }
-    const off =
-      "Enabled: no\nTypes: deb\nURIs: http://m.example/debian\nSuites: bookworm-backports\nComponents: main";
+    const off = "Enabled: no\nTypes: deb\nURIs: http://m.example/debian\nSuites: bookworm-backports\nComponents: main";
     expect(planInstall(machine({ sources: { [DEB822]: off } }))).toMatchObject({ install: false });
   });
 });
@@ -147,12 +146,7 @@ test("planInstall() takes newer releases' own Mesa", () => {
 describe("planInstall() installs nothing and says what to do", () => {
   const cases: [name: string, change: Partial<Machine>, reason: RegExp, advice: RegExp][] = [
     ["without root", { isRoot: false }, /needs root/, /^Run once: sudo .*setup\.mjs --adapter-only$/],
-    [
-      "on another distribution",
-      { osRelease: { ID: "fedora" }, hasApt: false },
-      /no installer/,
-      /Vulkan driver/,
-    ],
+    ["on another distribution", { osRelease: { ID: "fedora" }, hasApt: false }, /no installer/, /Vulkan driver/],
     ["without /etc/os-release", { osRelease: {} }, /no installer for this system \(linux\)/, /Vulkan driver/],
     ["on a Mac", { platform: "darwin" }, /own GPU driver/, /Update the graphics driver/],
     ["without a source to derive from", {}, /no apt source of bookworm/, /As root: apt-get update/],

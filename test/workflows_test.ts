@@ -73,8 +73,7 @@ describe.each(WORKFLOWS)("%s", (name) => {
       expect(new Set(used)).toEqual(new Set(Object.keys(strategy?.matrix ?? {})));
     }
     const versions = (text: string) => [...text.matchAll(/deno@([\d.]+)/g)].map(([, version]) => version);
-    for (const version of versions(JSON.stringify(workflow)))
-      expect(versions(read(".ci/run"))).toContain(version);
+    for (const version of versions(JSON.stringify(workflow))) expect(versions(read(".ci/run"))).toContain(version);
   });
 });
 

@@ -5,15 +5,11 @@ import type { Plan } from "./mutant.ts";
 
 /** Plans for the lines of src/ and shaders/ added or changed since `ref`, one per folder. */
 export function changedLines(ref: string): Plan[] {
-  const diff = execFileSync(
-    "git",
-    ["diff", "-U0", "--no-color", "--diff-filter=AMR", ref, "--", "src", "shaders"],
-    {
-      cwd: ROOT,
-      encoding: "utf8",
-      maxBuffer: 1 << 28,
-    },
-  );
+  const diff = execFileSync("git", ["diff", "-U0", "--no-color", "--diff-filter=AMR", ref, "--", "src", "shaders"], {
+    cwd: ROOT,
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
+  });
   return parseDiff(diff);
 }
 

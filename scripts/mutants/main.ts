@@ -38,9 +38,7 @@ function plans(): readonly Plan[] {
 }
 
 function usage(message: string): never {
-  process.stderr.write(
-    `${message}\nUsage: npm run mutants -- FOLDER... [--part 0.1] [--seed N] | --changed REF\n`,
-  );
+  process.stderr.write(`${message}\nUsage: npm run mutants -- FOLDER... [--part 0.1] [--seed N] | --changed REF\n`);
   process.exit(2);
 }
 
@@ -86,12 +84,10 @@ const part = Number(values.part);
 if (!(part > 0 && part <= 1)) usage(`Cannot mutate a part of ${values.part}: it lies in (0, 1].`);
 const chosen = plans();
 const sampled = values.most === undefined ? part : partOfAbout(Number(values.most), chosen);
-if (chosen.length === 0 && !values.changed)
-  usage("Cannot tell what to mutate: name a folder, or --changed REF.");
+if (chosen.length === 0 && !values.changed) usage("Cannot tell what to mutate: name a folder, or --changed REF.");
 let isGood = true;
 for (const { folder, lines } of chosen) {
-  if (folder !== "shaders" && !existsSync(join(ROOT, "src", folder)))
-    usage(`There is no folder src/${folder}.`);
+  if (folder !== "shaders" && !existsSync(join(ROOT, "src", folder))) usage(`There is no folder src/${folder}.`);
   const started = performance.now();
   const mutate = folder === "shaders" ? mutateShaders : mutateSources;
   const mutants = await mutate({ folder, lines, part: sampled, seed: Number(values.seed) });

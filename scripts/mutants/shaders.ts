@@ -88,8 +88,7 @@ function checkSound(checkout: string, tests: readonly string[]): void {
   const key = tests.join(",");
   if (sound.has(key)) return;
   const { status, output } = runTests(checkout, tests);
-  if (status !== 0)
-    throw new Error(`Cannot judge mutants: ${key} fails without any.\n${output.slice(-2000)}`);
+  if (status !== 0) throw new Error(`Cannot judge mutants: ${key} fails without any.\n${output.slice(-2000)}`);
   sound.add(key);
 }
 
@@ -107,17 +106,13 @@ function statusOf(checkout: string, file: string): string {
 function runTests(checkout: string, tests: readonly string[]): { status: number | null; output: string } {
   const vitest = join(checkout, "node_modules", "vitest", "vitest.mjs");
   const config = join("scripts", "mutants", "vitest.config.ts");
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    [vitest, "run", "--bail", "1", "--config", config],
-    {
-      cwd: checkout,
-      env: { ...process.env, MUTANT_TESTS: tests.join(","), REQUIRE_GPU: "1", NO_COLOR: "1" },
-      encoding: "utf8",
-      timeout: TIMEOUT_MS,
-      maxBuffer: 1 << 28,
-    },
-  );
+  const { status, stdout, stderr } = spawnSync(process.execPath, [vitest, "run", "--bail", "1", "--config", config], {
+    cwd: checkout,
+    env: { ...process.env, MUTANT_TESTS: tests.join(","), REQUIRE_GPU: "1", NO_COLOR: "1" },
+    encoding: "utf8",
+    timeout: TIMEOUT_MS,
+    maxBuffer: 1 << 28,
+  });
   return { status, output: stdout + stderr };
 }
 
@@ -133,8 +128,7 @@ export function ownTests(file: string): string[] {
   ];
 }
 
-const includers = (name: string) =>
-  wgslFiles().filter((path) => textOf(path).includes(`//#include "${name}.wgsl"`));
+const includers = (name: string) => wgslFiles().filter((path) => textOf(path).includes(`//#include "${name}.wgsl"`));
 const textOf = (path: string) => readFileSync(join(ROOT, path), "utf8");
 
 const wgslFiles = () => filesIn("shaders", ".wgsl");

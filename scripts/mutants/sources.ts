@@ -18,8 +18,7 @@ const TEMP = ".cache/stryker";
 export async function mutateSources({ folder, lines, part, seed }: Chosen): Promise<Mutant[]> {
   process.env.MUTANT_TESTS = testsFor(folder).join(",");
   linkShared();
-  const mutate =
-    lines?.filter((range) => isChosen(range, { part, seed })) ?? windowsOf(folder, { part, seed });
+  const mutate = lines?.filter((range) => isChosen(range, { part, seed })) ?? windowsOf(folder, { part, seed });
   if (mutate.length === 0) return [];
   const results = await new Stryker(options(folder, mutate)).runMutationTest();
   return results.map((it) => ({
@@ -79,8 +78,7 @@ function linkShared(): void {
   const temp = join(ROOT, TEMP);
   const shared = join(ROOT, "..", "shared");
   mkdirSync(temp, { recursive: true });
-  if (existsSync(shared) && !existsSync(join(temp, "shared")))
-    symlinkSync(shared, join(temp, "shared"), "dir");
+  if (existsSync(shared) && !existsSync(join(temp, "shared"))) symlinkSync(shared, join(temp, "shared"), "dir");
 }
 
 /** Lines and columns count from 1. */

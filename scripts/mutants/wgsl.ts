@@ -46,13 +46,7 @@ interface Edit {
 /** Every mistake that can be made in one place of a module, in the module's order. */
 export function mutantsOf(text: string): WgslMutant[] {
   const code = blankComments(text);
-  const edits = [
-    ...operators(code),
-    ...floats(code),
-    ...calls(code),
-    ...selections(code),
-    ...conditions(code),
-  ];
+  const edits = [...operators(code), ...floats(code), ...calls(code), ...selections(code), ...conditions(code)];
   return edits
     .filter(({ at }) => !isInLoopHeader(code, at) && !isDeclaration(code, at))
     .sort((a, b) => a.at - b.at)
@@ -109,11 +103,7 @@ function* conditions(code: string): Generator<Edit> {
 }
 
 /** The arguments of a call whose opening bracket ends at `at`. */
-function argumentsAt(
-  code: string,
-  at: number,
-  separator = /[,)]/,
-): { start: number; end: number; text: string }[] {
+function argumentsAt(code: string, at: number, separator = /[,)]/): { start: number; end: number; text: string }[] {
   const found = [];
   let depth = 0;
   let start = at;

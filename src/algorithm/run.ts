@@ -61,10 +61,9 @@ export async function* streamAdvantages(
   options: AdvantageRunOptions = {},
 ): AsyncGenerator<TokenAdvantages & RolloutsPart> {
   if (findEstimator(name).scope === "batch")
-    throw new ConfigError(
-      `Cannot stream ${name}: its statistics span the whole batch. Read the whole file at once.`,
-      { path: "adv_estimator" },
-    );
+    throw new ConfigError(`Cannot stream ${name}: its statistics span the whole batch. Read the whole file at once.`, {
+      path: "adv_estimator",
+    });
   for await (const part of parts)
     yield { ...part, ...(await computeAdvantages(advantageBatch(part.rollouts), name, options)) };
 }

@@ -119,17 +119,13 @@ function streamed(chunks: readonly object[]): Response {
 }
 
 /** A request of {@link ChatClient}: OpenAI's body; `model` is optional. */
-export type ChatCompletionRequest = { readonly messages: readonly object[] } & Readonly<
-  Record<string, unknown>
->;
+export type ChatCompletionRequest = { readonly messages: readonly object[] } & Readonly<Record<string, unknown>>;
 
 /** The part of OpenAI's client that agents use, without a library. */
 export interface ChatClient {
   readonly chat: {
     readonly completions: {
-      create(
-        request: ChatCompletionRequest & { readonly stream: true },
-      ): Promise<AsyncIterable<ChatCompletionChunk>>;
+      create(request: ChatCompletionRequest & { readonly stream: true }): Promise<AsyncIterable<ChatCompletionChunk>>;
       create(request: ChatCompletionRequest): Promise<ChatCompletion>;
     };
   };

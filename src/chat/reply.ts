@@ -45,8 +45,7 @@ const CLOSE = "</think>";
 export function splitReasoning(text: string): { reasoning?: string; rest: string } {
   const end = text.indexOf(CLOSE);
   const isOpen = text.trimStart().startsWith(OPEN);
-  if (end < 0)
-    return isOpen ? { reasoning: text.trimStart().slice(OPEN.length).trim(), rest: "" } : { rest: text };
+  if (end < 0) return isOpen ? { reasoning: text.trimStart().slice(OPEN.length).trim(), rest: "" } : { rest: text };
   const before = text.slice(0, end).trim();
   const reasoning = (isOpen ? before.slice(OPEN.length) : before).trim();
   return { reasoning, rest: text.slice(end + CLOSE.length).trimStart() };

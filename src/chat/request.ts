@@ -85,10 +85,7 @@ const CHAT = z.strictObject({
 
 const TEXT = z.strictObject({
   ...SAMPLING,
-  prompt: z.union(
-    [z.string(), z.array(z.number().int().min(0)).min(1)],
-    "it must be one text, or its token ids",
-  ),
+  prompt: z.union([z.string(), z.array(z.number().int().min(0)).min(1)], "it must be one text, or its token ids"),
   logprobs: z.number().int().min(0).max(1, "only the sampled token's log-prob is available").nullish(),
   echo: z.literal(false, "only false is supported").nullish(),
   best_of: z.literal(1, "only 1 is supported").nullish(),
@@ -134,9 +131,7 @@ type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;
 
 function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
   const { max_tokens, temperature, top_p, top_k } = read;
-  const given = Object.entries({ max_tokens, temperature, top_p, top_k }).filter(
-    ([, value]) => value != null,
-  );
+  const given = Object.entries({ max_tokens, temperature, top_p, top_k }).filter(([, value]) => value != null);
   return {
     params: Object.fromEntries(given),
     stop: [read.stop ?? []].flat(),

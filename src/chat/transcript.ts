@@ -116,10 +116,7 @@ export class Transcript {
     let before = "";
     let previous: Reply | undefined;
     for (let i = 0; i < parts.length; i += 2) {
-      const piece = parts[i]!.replace(
-        /\uE002(\d+)\uE001/g,
-        (_, at) => known.get(Number(at))?.reasoning ?? "",
-      );
+      const piece = parts[i]!.replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
       const reply = known.get(Number(parts[i + 1]));
       before += parts[i];
       if (!reply) {

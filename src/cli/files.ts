@@ -32,9 +32,7 @@ export function readText(path: string, what: string): string {
 /** @throws {ConfigError} of kind `data` for a file that cannot be read; with the nearest name when there is none. */
 export function readBytes(path: string, what: string): ArrayBuffer {
   if (!existsSync(locate(path))) throw missing(path, what);
-  const { buffer, byteOffset, byteLength } = trying(`read the ${what}`, path, () =>
-    readFileSync(locate(path)),
-  );
+  const { buffer, byteOffset, byteLength } = trying(`read the ${what}`, path, () => readFileSync(locate(path)));
   return buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer;
 }
 

@@ -2,15 +2,7 @@
 import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
 import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
-import {
-  EXIT_FAILED,
-  EXIT_OK,
-  EXIT_USAGE,
-  EXITS,
-  Fault,
-  failedStatus,
-  interruptedStatus,
-} from "./process/exit.ts";
+import { EXIT_FAILED, EXIT_OK, EXIT_USAGE, EXITS, Fault, failedStatus, interruptedStatus } from "./process/exit.ts";
 
 export interface Program {
   readonly name: string;
@@ -75,9 +67,7 @@ interface GroupContext {
 function groupOf(word: string, { root, groups, program, io }: GroupContext): Parser {
   const known = groups.get(word);
   if (known) return known;
-  const group = settle(root.command(word), { io, name: program.name }).description(
-    program.groups[word] ?? "",
-  );
+  const group = settle(root.command(word), { io, name: program.name }).description(program.groups[word] ?? "");
   group.helpOption("-h, --help", "print help").helpCommand(false);
   groups.set(word, group);
   return group;
@@ -97,8 +87,7 @@ function addCommand(parent: Parser, command: Command, it: { program: Program; io
   const notes = command.notes ? `\n${wrapped(command.notes, helpWidth(it.io))}\n` : "";
   parser.addHelpText("after", notes + examplesText(command.examples));
   parser.action(async (args: string[], options: Input["options"]) => {
-    if (!command.args && args.length > 0)
-      parser.error(`error: ${command.path} takes no argument: ${args[0]}`);
+    if (!command.args && args.length > 0) parser.error(`error: ${command.path} takes no argument: ${args[0]}`);
     await it.act(command, { args, options });
   });
 }

@@ -39,9 +39,5 @@ export const PROGRAM: Program = {
     metrics: "convert metric logs between verl and Trinity-RFT",
     serve: "let other programs train and sample here",
   },
-  examples: [
-    "grpu train examples/arithmetic/run.yaml",
-    "grpu config explain rllm.rollout.n",
-    "grpu train --help",
-  ],
+  examples: ["grpu train examples/arithmetic/run.yaml", "grpu config explain rllm.rollout.n", "grpu train --help"],
 };

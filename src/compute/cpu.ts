@@ -63,18 +63,12 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
     this.recorded.push(() => bytesOf(buffer as Range).fill(0));
   }
 
-  dispatch<B extends BindingKinds, P extends ParamTypes>(
-    kernel: Kernel<B, P>,
-    options: DispatchOptions<B, P>,
-  ): void {
+  dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void {
     const constants = { ...kernel.constants, ...options.constants };
     if (kernel.grid(options.params, constants).some((side) => side === 0)) return;
     const params = { ...options.params };
     const views = Object.fromEntries(
-      Object.entries(kernel.bindings).map(([name, kind]) => [
-        name,
-        view(options.buffers[name] as Range, kind),
-      ]),
+      Object.entries(kernel.bindings).map(([name, kind]) => [name, view(options.buffers[name] as Range, kind)]),
     );
     this.recorded.push(() => kernel.reference(views as never, params, constants));
   }
@@ -84,9 +78,7 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
   }
 
   async read(requests: readonly ReadRequest[]): Promise<Data[]> {
-    return this.inOrder(() =>
-      requests.map(({ buffer, type, length }) => view(buffer as Range, type).slice(0, length)),
-    );
+    return this.inOrder(() => requests.map(({ buffer, type, length }) => view(buffer as Range, type).slice(0, length)));
   }
 
   async prepare(): Promise<void> {}

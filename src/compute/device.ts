@@ -87,10 +87,7 @@ export interface Device {
   /** Sets every byte to 0. */
   clear(buffer: Buffer): void;
   /** Records one run of a kernel. A grid with a zero side is skipped. */
-  dispatch<B extends BindingKinds, P extends ParamTypes>(
-    kernel: Kernel<B, P>,
-    options: DispatchOptions<B, P>,
-  ): void;
+  dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void;
   /**
    * Runs the recorded work in one submit and waits for it.
    * @throws ShaderError for a module or dispatch that WebGPU rejects, RemoteError when the device is lost.

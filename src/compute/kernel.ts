@@ -41,11 +41,7 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
    * The same result in plain TypeScript, float64 inside. Views are as long as the bound range, in elements.
    * Pooled buffers are larger than their contents: sizes come from params, never from `.length`.
    */
-  reference(
-    buffers: { readonly [K in keyof B]: ArrayOf<B[K]> },
-    params: Values<P>,
-    constants: Constants,
-  ): void;
+  reference(buffers: { readonly [K in keyof B]: ArrayOf<B[K]> }, params: Values<P>, constants: Constants): void;
   /** How far the device may be from the reference: |a - b| <= absolute + relative * |b|. */
   readonly tolerance: { readonly relative: number; readonly absolute: number };
   /** WGSL text instead of a file: a user's loss joined to its frame. */

@@ -122,8 +122,7 @@ export class BufferPool<S> {
 
   release(range: MemoryRange<S>): void {
     const held = this.held.get(range.id);
-    if (held !== range)
-      throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before.`);
+    if (held !== range) throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before.`);
     this.held.delete(range.id);
     this.live -= range.capacity;
     this.pooled += range.capacity;
@@ -173,8 +172,7 @@ export class BufferPool<S> {
 
   private overBudget(capacity: number, label: string): ConfigError {
     const byLabel = new Map<string, number>();
-    for (const { label, capacity } of this.held.values())
-      byLabel.set(label, (byLabel.get(label) ?? 0) + capacity);
+    for (const { label, capacity } of this.held.values()) byLabel.set(label, (byLabel.get(label) ?? 0) + capacity);
     const largest = [...byLabel].sort((a, b) => b[1] - a[1]).slice(0, 3);
     const holders = largest.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ");
     return new ConfigError(

@@ -29,10 +29,7 @@ export async function linkShader(name: string, read: (name: string) => Promise<s
 }
 
 /** The file and the line in it of a line of a linked module, both lines from 1; no file for the module's own. */
-export function sourceLine(
-  code: string,
-  line: number,
-): { readonly file: string | undefined; readonly line: number } {
+export function sourceLine(code: string, line: number): { readonly file: string | undefined; readonly line: number } {
   const before = code.split("\n").slice(0, line - 1);
   const mark = before.findLastIndex((text) => text.startsWith(FILE_MARK));
   if (mark < 0) return { file: undefined, line };

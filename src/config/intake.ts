@@ -9,17 +9,7 @@ import { explainUnknown, fieldAt, type Schema } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
 import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
 import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
-import {
-  deleteAt,
-  getAt,
-  isTree,
-  joinPath,
-  leaves,
-  setAt,
-  splitPath,
-  type Tree,
-  type Value,
-} from "./yaml/tree.ts";
+import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type Value } from "./yaml/tree.ts";
 
 export interface Intake {
   readonly schema: Schema;
@@ -77,11 +67,7 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
   const field = fieldAt(schema, path);
   if (field === undefined) return takeUnknown(path, value, context);
   if (holdsMask(path, value)) {
-    tell(
-      "error",
-      path,
-      `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`,
-    );
+    tell("error", path, `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`);
     return undefined;
   }
   if (field === "open") return value;
@@ -158,9 +144,7 @@ function otherName(schema: Schema, path: string): string | undefined {
 
 function holdsMask(path: string, value: Value): boolean {
   return (
-    typeof value === "string" &&
-    value.includes(MASK) &&
-    (isSecret(path) || value === MASK || /:\*{8}@/.test(value))
+    typeof value === "string" && value.includes(MASK) && (isSecret(path) || value === MASK || /:\*{8}@/.test(value))
   );
 }
 
@@ -187,11 +171,7 @@ export function applyOverride(override: Override, context: ApplyContext): void {
     tell("warning", path, `${override.key} is now ${path}. The old name still works.`);
   }
   if (override.kind === "add" && getAt(tree, path) !== undefined && !isTree(getAt(tree, path))) {
-    tell(
-      "error",
-      path,
-      `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`,
-    );
+    tell("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
     return;
   }
   const { at, value: given } = intoList(tree, path, override.value as Value, tell) ?? {};
@@ -209,12 +189,7 @@ export function applyOverride(override: Override, context: ApplyContext): void {
 }
 
 /** A list is set as a whole: `list.0=x` becomes the list with one item replaced. */
-function intoList(
-  tree: Tree,
-  path: string,
-  value: Value,
-  tell: Tell,
-): { at: string; value: Value } | undefined {
+function intoList(tree: Tree, path: string, value: Value, tell: Tell): { at: string; value: Value } | undefined {
   const keys = splitPath(path);
   const ends = keys.map((_, i) => joinPath(...keys.slice(0, i)));
   const at = ends.find((above) => above !== "" && Array.isArray(getAt(tree, above)));

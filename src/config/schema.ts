@@ -49,8 +49,7 @@ export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
   for (const [path, field] of Object.entries(table)) {
     if (path.endsWith(".*")) openSections.push(path.slice(0, -2));
     else fields.set(path, field);
-    for (let dot = path.indexOf("."); dot > 0; dot = path.indexOf(".", dot + 1))
-      sections.add(path.slice(0, dot));
+    for (let dot = path.indexOf("."); dot > 0; dot = path.indexOf(".", dot + 1)) sections.add(path.slice(0, dot));
   }
   return { backend, fields, openSections, sections };
 }

@@ -73,8 +73,7 @@ export function showConfig(config: Tree, { format = "yaml", origins }: ShowOptio
 
 function withOrigins(tree: Tree, origins: Origins): Record<string, unknown> {
   const shown: Record<string, unknown> = {};
-  for (const [path, value] of leaves(tree))
-    shown[path] = { value, origin: originOf(origins, path)?.text ?? "default" };
+  for (const [path, value] of leaves(tree)) shown[path] = { value, origin: originOf(origins, path)?.text ?? "default" };
   return shown;
 }
 

@@ -71,10 +71,7 @@ export interface EnginePolicy {
     requests: readonly SampleRequest[],
     options?: { readonly signal?: AbortSignal | undefined },
   ): Promise<SampledSequence[]>;
-  scorePrompts(
-    prompts: readonly (readonly number[])[],
-    options: { readonly topk: number },
-  ): Promise<PromptScores[]>;
+  scorePrompts(prompts: readonly (readonly number[])[], options: { readonly topk: number }): Promise<PromptScores[]>;
   release(): void;
 }
 

@@ -49,11 +49,7 @@ export function convert(source: Source, { to, readConfig, ...options }: ConvertR
   return { values: (result as Converted).values, notes, problems };
 }
 
-function same(
-  source: Source,
-  { profile = new Map() }: ConvertOptions,
-  problems: readonly Problem[],
-): Converted {
+function same(source: Source, { profile = new Map() }: ConvertOptions, problems: readonly Problem[]): Converted {
   const values = [...source.values].map(([path, { value }]) => [path, { value, from: [path] }] as const);
   const added = [...profile].map(([path, value]) => [path, { value, from: [] }] as const);
   return {
@@ -65,9 +61,7 @@ function same(
 
 /** Keeps one line per setting over two steps: the second may drop what the first renamed. */
 function joinNotes(first: readonly Note[], second: readonly Note[]): Note[] {
-  const before = new Map(
-    first.filter((note) => note.to !== undefined).map((note) => [note.to as string, note]),
-  );
+  const before = new Map(first.filter((note) => note.to !== undefined).map((note) => [note.to as string, note]));
   const joined = second.map((note) => {
     const names = note.from?.split(" + ").map((name) => before.get(name)?.from ?? name);
     return names === undefined ? note : { ...note, from: [...new Set(names)].join(" + ") };

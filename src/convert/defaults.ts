@@ -142,16 +142,12 @@ export function pairsWithTrinity(source: "verl" | "trinity", target: "legacy" | 
 }
 
 /** Pairs rLLM's defaults with verl's where they differ. */
-export function pairsWithRllm(
-  source: "verl" | "rllm",
-  verlDefaults: ReadonlyMap<string, Value>,
-): DefaultPair[] {
+export function pairsWithRllm(source: "verl" | "rllm", verlDefaults: ReadonlyMap<string, Value>): DefaultPair[] {
   const fields: Readonly<Record<string, { readonly default: Value }>> = RLLM_FIELDS;
   const rows = [...VERL_SHARED, { native: VERL_SCHEDULES[0], rllm: VERL_SCHEDULE_RLLM }];
   return rows.flatMap(({ native, rllm }): DefaultPair[] => {
     const [ours, theirs] = [fields[rllm]?.default, verlDefaults.get(native!)];
-    const isPlain =
-      ours !== undefined && ours !== null && theirs !== undefined && !String(ours).includes("${");
+    const isPlain = ours !== undefined && ours !== null && theirs !== undefined && !String(ours).includes("${");
     if (!isPlain || rllm === "rllm.algorithm.kl_beta" || equalValues(ours, theirs)) return [];
     return source === "rllm"
       ? [{ from: rllm, fromDefault: ours, to: native!, toDefault: theirs }]
@@ -165,9 +161,7 @@ export function settleDefaults(build: Build, pairs: readonly DefaultPair[]): voi
     if (pair.when !== undefined && !build.has(pair.when) && !hasList(build, pair.when)) continue;
     const targets = expand(build, pair.to);
     const isSet =
-      isSetInSource(build, pair.from) ||
-      targets.length === 0 ||
-      targets.some((path) => build.values.has(path));
+      isSetInSource(build, pair.from) || targets.length === 0 || targets.some((path) => build.values.has(path));
     if (isSet || equalValues(pair.fromDefault, pair.toDefault)) continue;
     const value = pair.written ?? pair.fromDefault;
     const isPinned = build.options.pin && value !== null;

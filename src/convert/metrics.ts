@@ -32,10 +32,7 @@ const TIMES: readonly (readonly [verl: string, trinity: string, side: Side])[] =
 ];
 
 /** verl rows as the two runs of Trinity. */
-export function metricsToTrinity(
-  rows: readonly MetricRow[],
-  { syncInterval, onUnmapped }: MetricOptions,
-): SplitRows {
+export function metricsToTrinity(rows: readonly MetricRow[], { syncInterval, onUnmapped }: MetricOptions): SplitRows {
   const seen = new Set<string>();
   const explorer: MetricRow[] = [];
   const trainer: MetricRow[] = [];

@@ -3,13 +3,7 @@ import { LOCAL_FIELDS } from "../config/fields/local.ts";
 import { isOlderVerl, movedInVerl } from "../config/fields/rename.ts";
 import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
-import {
-  VERL_CLIP,
-  VERL_SCHEDULE_RLLM,
-  VERL_SCHEDULES,
-  VERL_SHARED,
-  VERL_STEPS,
-} from "../config/sync/tables.ts";
+import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
 import type { Value } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
 import type { Converted, ConvertOptions, Source } from "./contract.ts";
@@ -78,10 +72,7 @@ function putTraining(build: Build): void {
     const from = ["training.beta1", "training.beta2"].filter((path) => build.has(path));
     build.put(`${OPTIM}.betas`, [beta1 ?? 0.9, beta2 ?? 0.95], { kind: "merged", from });
   }
-  const [count, batch] = [
-    build.peek("training.num_minibatches"),
-    build.values.get("data.train_batch_size")?.value,
-  ];
+  const [count, batch] = [build.peek("training.num_minibatches"), build.values.get("data.train_batch_size")?.value];
   if (typeof count !== "number" || typeof batch !== "number" || batch % count !== 0) return;
   build.take("training.num_minibatches");
   build.put("actor_rollout_ref.actor.ppo_mini_batch_size", batch / count, {
@@ -123,8 +114,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   const lower = [low, ratio].find((path) => build.has(path));
   if (lower !== undefined) {
     const used = [low, ratio].filter((path) => build.has(path));
-    if (build.peek(used[0]!) === build.peek(used[used.length - 1]!))
-      for (const path of used) build.take(path);
+    if (build.peek(used[0]!) === build.peek(used[used.length - 1]!)) for (const path of used) build.take(path);
     build.put(rllm, build.take(lower) as Value, { kind: "merged", from: [lower] });
   }
   const upper = build.take(high);
@@ -148,8 +138,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
     }
   }
   const schedule = VERL_SCHEDULES.find((path) => build.has(path));
-  if (schedule)
-    build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as Value, { kind: "renamed", from: [schedule] });
+  if (schedule) build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as Value, { kind: "renamed", from: [schedule] });
   const steps = build.take(VERL_STEPS.native);
   if (steps !== undefined) {
     build.put(VERL_STEPS.rllm, steps === null ? -1 : steps, { kind: "renamed", from: [VERL_STEPS.native] });
@@ -173,8 +162,7 @@ function putNative(build: Build, path: string, value: Value): void {
   const moved = movedInVerl(path);
   if (moved !== undefined && (verlDefaults.size === 0 || verlDefaults.has(moved))) {
     build.take(path);
-    if (!build.has(moved))
-      build.put(moved, value, { kind: "renamed", from: [path], message: "moved in verl 0.8.0" });
+    if (!build.has(moved)) build.put(moved, value, { kind: "renamed", from: [path], message: "moved in verl 0.8.0" });
     else build.notes.push({ kind: "dropped", from: path, value, message: `${moved} is set as well` });
   } else if (isOlderVerl(path)) build.drop(path, "verl 0.8.0, which rLLM requires, no longer has it");
   else put(build, path, value);

@@ -1,15 +1,5 @@
 /** Writes converted settings: YAML that keeps the comments of its source, `key=value` lines, or a shell command. */
-import {
-  type Document,
-  isMap,
-  isPair,
-  isScalar,
-  isSeq,
-  type Node,
-  type Pair,
-  parseDocument,
-  type Scalar,
-} from "yaml";
+import { type Document, isMap, isPair, isScalar, isSeq, type Node, type Pair, parseDocument, type Scalar } from "yaml";
 import { inline } from "../config/fields/render.ts";
 import { parseValue } from "../config/hydra/override.ts";
 import { toDocument } from "../config/show.ts";

@@ -53,9 +53,7 @@ export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions
 }
 
 function isIterable(value: unknown): value is DatasetRows {
-  return (
-    typeof value === "object" && value !== null && (Symbol.iterator in value || Symbol.asyncIterator in value)
-  );
+  return typeof value === "object" && value !== null && (Symbol.iterator in value || Symbol.asyncIterator in value);
 }
 
 /** Kept in checkpoints: the order of a run is a function of its rows, so a resumed run must see the same ones. */

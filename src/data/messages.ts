@@ -9,9 +9,7 @@ import { ConfigError } from "../errors.ts";
  */
 export function readMessages(value: unknown): ChatMessage[] {
   if (!Array.isArray(value) || value.length === 0) {
-    throw new ConfigError(
-      `Cannot read the messages: they must be a list with at least one message (${brief(value)}).`,
-    );
+    throw new ConfigError(`Cannot read the messages: they must be a list with at least one message (${brief(value)}).`);
   }
   return value.map(readMessage);
 }
@@ -24,8 +22,7 @@ function readMessage(value: unknown, index: number): ChatMessage {
   const { role, content, tool_calls, ...others } = value as Record<string, unknown>;
   if (typeof role !== "string") return fail("its role must be a string", role);
   const calls = tool_calls === undefined || tool_calls === null ? undefined : readCalls(tool_calls);
-  if (calls === null)
-    return fail("its tool_calls must be a list of {function: {name, arguments}}", tool_calls);
+  if (calls === null) return fail("its tool_calls must be a list of {function: {name, arguments}}", tool_calls);
   const text = textOf(content, { isOptional: role === "assistant" });
   if (text === undefined) return fail("its content must be a string, or parts of type text", content);
   return {

@@ -8,18 +8,12 @@ export function offsetsOf(lengths: readonly number[]): Uint32Array {
 }
 
 /** Calls `of` for every row, in order, with its tokens first <= t < end. */
-export function forEachRow(
-  offsets: ArrayLike<number>,
-  of: (row: number, first: number, end: number) => void,
-): void {
+export function forEachRow(offsets: ArrayLike<number>, of: (row: number, first: number, end: number) => void): void {
   for (let row = 0; row + 1 < offsets.length; row++) of(row, offsets[row]!, offsets[row + 1]!);
 }
 
 /** One result per row, [N]. */
-export function mapRows<R>(
-  offsets: ArrayLike<number>,
-  of: (row: number, first: number, end: number) => R,
-): R[] {
+export function mapRows<R>(offsets: ArrayLike<number>, of: (row: number, first: number, end: number) => R): R[] {
   return Array.from({ length: offsets.length - 1 }, (_, row) => of(row, offsets[row]!, offsets[row + 1]!));
 }
 

@@ -117,8 +117,7 @@ export function taskFromRow(row: Row, options: RowOptions & { line?: number; ind
 function messagesOf(prompt: unknown, options: RowOptions & { line?: number }): ChatMessage[] | undefined {
   const { promptType, systemPrompt, file, line } = options;
   if (typeof prompt === "string" && promptType !== "messages") return undefined;
-  const messages =
-    typeof prompt === "string" ? [{ role: "user", content: prompt }] : readAt(prompt, { file, line });
+  const messages = typeof prompt === "string" ? [{ role: "user", content: prompt }] : readAt(prompt, { file, line });
   if (systemPrompt === undefined || messages[0]!.role === "system") return messages;
   return [{ role: "system", content: systemPrompt }, ...messages];
 }

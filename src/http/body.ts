@@ -120,10 +120,7 @@ class Gathered {
 function checkEncoding({ headers }: Request): boolean {
   const encoding = headers.get("content-encoding")?.toLowerCase() ?? "identity";
   if (encoding === "identity" || encoding === "zstd") return encoding === "zstd";
-  throw new Refusal(
-    415,
-    `Cannot read a body in the encoding ${encoding.slice(0, 50)}: send it plain or as zstd.`,
-  );
+  throw new Refusal(415, `Cannot read a body in the encoding ${encoding.slice(0, 50)}: send it plain or as zstd.`);
 }
 
 /**
@@ -133,10 +130,7 @@ function checkEncoding({ headers }: Request): boolean {
 function checkType({ headers }: Request, type: string): void {
   const given = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
   if (given === type) return;
-  throw new Refusal(
-    415,
-    `Cannot read a body of the type ${(given ?? "none").slice(0, 100)}: send it as ${type}.`,
-  );
+  throw new Refusal(415, `Cannot read a body of the type ${(given ?? "none").slice(0, 100)}: send it as ${type}.`);
 }
 
 function checkDeclared({ headers }: Request, { bytes, budget }: BodyLimits): void {

@@ -40,8 +40,7 @@ export function guarded(handler: Handler, options: GuardOptions): (request: Requ
     try {
       return finished(await handler(request), page);
     } catch (error) {
-      const refusal =
-        error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the server failed.");
+      const refusal = error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the server failed.");
       return finished(refused(refusal), page);
     }
   };
@@ -53,10 +52,7 @@ async function checkKey(request: Request, { apiKey, open, queryKey }: GuardOptio
   if (open?.test(path)) return;
   const given = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
   if (given !== undefined && (await isSameKey(given, apiKey))) return;
-  throw new Refusal(
-    401,
-    "Cannot answer: the API key is missing or wrong. Set TINKER_API_KEY to this server's key.",
-  );
+  throw new Refusal(401, "Cannot answer: the API key is missing or wrong. Set TINKER_API_KEY to this server's key.");
 }
 
 function preflight({ methods, headers }: GuardOptions): Response {

@@ -36,8 +36,5 @@ export function checkJson(bytes: Uint8Array, { depth: most, values }: JsonLimits
 }
 
 function tooMuch(what: string): Refusal {
-  return new Refusal(
-    422,
-    `Cannot read the request: its JSON has more than ${what}. Send it in smaller parts.`,
-  );
+  return new Refusal(422, `Cannot read the request: its JSON has more than ${what}. Send it in smaller parts.`);
 }

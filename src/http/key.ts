@@ -1,10 +1,7 @@
 /** The API key in a request. */
 
 /** The key from the SDK's header, from Authorization or, for pages that a person opens, from the query. */
-export function keyIn(
-  request: Request,
-  { allowsQuery }: { readonly allowsQuery: boolean },
-): string | undefined {
+export function keyIn(request: Request, { allowsQuery }: { readonly allowsQuery: boolean }): string | undefined {
   const { headers } = request;
   const bearer = headers.get("authorization")?.replace(/^bearer\s+/i, "");
   const given = headers.get("x-api-key") ?? bearer;

@@ -91,9 +91,7 @@ function faultOf({ url = "", rawHeaders }: IncomingMessage): string | undefined 
   const isHost = (name: string, i: number) => i % 2 === 0 && name.toLowerCase() === "host";
   if (rawHeaders.filter(isHost).length !== 1) return "it must name one Host";
   if (!url.startsWith("/")) return "its target must be a path";
-  return /[^\x21-\x7e]/.test(url) || !URL.canParse(`http://host${url}`)
-    ? "its target is not a path"
-    : undefined;
+  return /[^\x21-\x7e]/.test(url) || !URL.canParse(`http://host${url}`) ? "its target is not a path" : undefined;
 }
 
 function refuse(outgoing: ServerResponse, why: string): void {
@@ -114,12 +112,8 @@ function explain(cause: NodeJS.ErrnoException, { host, port }: ListenOptions): E
       `Cannot listen on ${host}:${port}: another program uses the port. Choose another --port or --host.`,
     );
   if (cause.code === "EADDRNOTAVAIL" || cause.code === "ENOTFOUND")
-    return new ConfigError(
-      `Cannot listen on ${host}: this machine has no such address. Choose another --host.`,
-    );
+    return new ConfigError(`Cannot listen on ${host}: this machine has no such address. Choose another --host.`);
   if (cause.code === "EACCES")
-    return new ConfigError(
-      `Cannot listen on port ${port}: this user may not use it. Choose a port from 1024 on.`,
-    );
+    return new ConfigError(`Cannot listen on port ${port}: this user may not use it. Choose a port from 1024 on.`);
   return cause;
 }

@@ -60,9 +60,7 @@ export function checkOrigin(request: Request, rules: SiteRules): string | undefi
   const site = headers.get("sec-fetch-site");
   const isFollowed = headers.get("sec-fetch-mode") === "navigate" && request.method === "GET";
   const isOther =
-    origin === null
-      ? (site === "cross-site" || site === "same-site") && !isFollowed
-      : !isOwn(origin, request);
+    origin === null ? (site === "cross-site" || site === "same-site") && !isFollowed : !isOwn(origin, request);
   if (!isOther) return undefined;
   throw new Refusal(
     403,

@@ -78,8 +78,7 @@ function framesOf(bytes: Uint8Array): Frame[] {
   const frames: Frame[] = [];
   let blocks = 0;
   for (let at = 0; at < bytes.length; ) {
-    if (frames.length === ZSTD_LIMITS.frames)
-      throw damaged(`it may hold ${ZSTD_LIMITS.frames} frames at most`);
+    if (frames.length === ZSTD_LIMITS.frames) throw damaged(`it may hold ${ZSTD_LIMITS.frames} frames at most`);
     const walked = walkFrame(bytes, { from: at, blocks: ZSTD_LIMITS.blocks - blocks });
     frames.push({ ...walked, bytes: bytes.subarray(at, walked.end) });
     blocks += walked.blocks;
@@ -107,8 +106,7 @@ function walkFrame(bytes: Uint8Array, { from, blocks: most }: { from: number; bl
 }
 
 function readHeader(bytes: Uint8Array, from: number) {
-  if (number(bytes, { at: from, length: 4 }) !== MAGIC)
-    throw damaged("a frame must begin with zstd's magic number");
+  if (number(bytes, { at: from, length: 4 }) !== MAGIC) throw damaged("a frame must begin with zstd's magic number");
   const flags = number(bytes, { at: from + 4, length: 1 });
   if (flags & 3) throw damaged("it must not need a dictionary");
   if (flags & 8) throw damaged("a reserved bit is set");
@@ -116,14 +114,10 @@ function readHeader(bytes: Uint8Array, from: number) {
   const sizeLength = [isSingle ? 1 : 0, 2, 4, 8][flags >>> 6]!;
   const sizeAt = from + (isSingle ? 5 : 6);
   const size =
-    sizeLength === 0
-      ? undefined
-      : number(bytes, { at: sizeAt, length: sizeLength }) + (sizeLength === 2 ? 256 : 0);
+    sizeLength === 0 ? undefined : number(bytes, { at: sizeAt, length: sizeLength }) + (sizeLength === 2 ? 256 : 0);
   const window = isSingle ? (size ?? 0) : windowOf(number(bytes, { at: from + 5, length: 1 }));
   if (window > ZSTD_LIMITS.windowBytes)
-    throw damaged(
-      `its window is larger than ${ZSTD_LIMITS.windowBytes} bytes (${window}). Compress at a lower level`,
-    );
+    throw damaged(`its window is larger than ${ZSTD_LIMITS.windowBytes} bytes (${window}). Compress at a lower level`);
   return { end: sizeAt + sizeLength, size, hasChecksum: (flags & 4) !== 0 };
 }
 

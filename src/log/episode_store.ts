@@ -50,8 +50,7 @@ export class EpisodeStore<T> {
     const advice = `Give each run a folder of its own with ${SETTING}=DIR.`;
     const lock = await FolderLock.take(this.dir, { advice, setting: SETTING });
     // Files of a run that was killed.
-    for (const name of await namesIn(this.dir))
-      if (FILE.test(name)) await rm(`${this.dir}/${name}`, { force: true });
+    for (const name of await namesIn(this.dir)) if (FILE.test(name)) await rm(`${this.dir}/${name}`, { force: true });
     return lock;
   }
 

@@ -52,7 +52,6 @@ export function sparkline(values: readonly number[], width: number): string {
     return part.reduce((sum, value) => sum + value, 0) / part.length;
   });
   const [low, high] = [Math.min(...means), Math.max(...means)];
-  const level = (value: number) =>
-    high > low ? Math.round(((value - low) / (high - low)) * (BARS.length - 1)) : 0;
+  const level = (value: number) => (high > low ? Math.round(((value - low) / (high - low)) * (BARS.length - 1)) : 0);
   return means.map((value) => BARS[level(value)]).join("");
 }

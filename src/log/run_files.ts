@@ -9,9 +9,7 @@ export const RUN_FILE = "run.json";
 export const REPORT_FILE = "report.html";
 
 /** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */
-export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<
-  Record<string, number | string>
->;
+export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<Record<string, number | string>>;
 
 /** A line of `samples.jsonl`: one attempt at a validation task. */
 export interface SampleLine {

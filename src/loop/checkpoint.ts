@@ -34,14 +34,10 @@ export async function seal(
  * Saves weights, optimiser and state under the name of the step; the best so far gets a mark. Saves nothing, with a
  * warning, after a step that changed the weights and did not finish: its weights belong to no state.
  */
-export async function saveRun(
-  { backend, checkpoints, settings, warn }: Saving,
-  state: LoopState,
-): Promise<void> {
+export async function saveRun({ backend, checkpoints, settings, warn }: Saving, state: LoopState): Promise<void> {
   if (!checkpoints) return;
   if (backend.weightVersion !== state.weightVersion) return warn(torn(state));
-  const name =
-    state.step === 0 && state.warmup > 0 ? `warmup_step_${state.warmup}` : `global_step_${state.step}`;
+  const name = state.step === 0 && state.warmup > 0 ? `warmup_step_${state.warmup}` : `global_step_${state.step}`;
   const metric = settings.training.metric_for_best_model;
   const best = isBest(state) && metric !== null ? { metric, value: state.best.value } : undefined;
   await checkpoints.save(name, { state, write: (dir) => backend.save(dir), best });
@@ -72,8 +68,7 @@ export async function resumeFrom(
   await rewind(loggers, state);
   const before = state.data;
   if (before && before.hash !== data.hash) {
-    const now =
-      data.rows === before.rows ? "rows with other content or in another order" : `${data.rows} rows`;
+    const now = data.rows === before.rows ? "rows with other content or in another order" : `${data.rows} rows`;
     warn(
       `The training data has changed from ${before.rows} rows to ${now}: from step ${state.step + 1} on, batches come from the new rows, in a new order.`,
     );

@@ -101,15 +101,7 @@ export interface Staged<T> {
 /** The parts of a run that a stage may use. */
 type StageParts = Pick<
   Run,
-  | "backend"
-  | "settings"
-  | "rollout"
-  | "evaluate"
-  | "estimate"
-  | "grouping"
-  | "rejection"
-  | "loggers"
-  | "signal"
+  "backend" | "settings" | "rollout" | "evaluate" | "estimate" | "grouping" | "rejection" | "loggers" | "signal"
 > &
   Partial<Pick<Run, "warn" | "failures">>;
 

@@ -22,10 +22,7 @@ export function afterStep(
  * Ends a run that trains no group.
  * @throws {ConfigError} after `training.max_untrained_steps` such steps in a row, and at the end of a run that never trained
  */
-export function checkUntrained(
-  { untrained, step }: LoopState,
-  it: { settings: LoopSettings; total: number },
-): void {
+export function checkUntrained({ untrained, step }: LoopState, it: { settings: LoopSettings; total: number }): void {
   if (untrained === undefined) return;
   const { max_untrained_steps: limit } = it.settings.training;
   const isNever = step >= it.total && untrained.steps === step;
@@ -77,9 +74,7 @@ function endings(episodes: readonly Episode[]): string[] {
     groupBy(lost, ({ termination_reason }) => termination_reason),
     ([reason, members]) => {
       const count =
-        members.length === episodes.length
-          ? `all ${members.length}`
-          : `${members.length} of ${episodes.length}`;
+        members.length === episodes.length ? `all ${members.length}` : `${members.length} of ${episodes.length}`;
       return `${count} rollouts ${ENDINGS[reason] ?? `recorded no call (${reason})`}`;
     },
   );

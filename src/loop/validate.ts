@@ -135,9 +135,7 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
       metrics[`val/${source}/pass@${k}`] = mean(tasks.map((task) => passAtK(k, task)));
     }
     for (const name of new Set(members.flatMap((episode) => Object.keys(episode.metrics)))) {
-      const values = members
-        .map((episode) => episode.metrics[name])
-        .filter((value) => typeof value === "number");
+      const values = members.map((episode) => episode.metrics[name]).filter((value) => typeof value === "number");
       metrics[`val/${source}/${name}`] = mean(values);
     }
   }

@@ -37,8 +37,7 @@ export async function warmupStep(run: Run, state: LoopState): Promise<LoopState>
     "perf/throughput": batch.tokens.length / seconds,
   };
   const warmup = state.warmup + 1;
-  for (const logger of loggers)
-    await logger.log({ phase: "warmup", step: warmup, totalSteps: steps, metrics });
+  for (const logger of loggers) await logger.log({ phase: "warmup", step: warmup, totalSteps: steps, metrics });
   return { ...state, warmup };
 }
 
@@ -68,8 +67,7 @@ function exampleBatch({ backend, settings, examples }: Run, number: number): Tra
     throw new UnsupportedError(message, { part: backend.name, capability: "tokenizer" });
   }
   if (examples.length === 0) {
-    const message =
-      "Cannot warm up: the task has no worked examples. Give the rows an answer, or set warmup.steps=0.";
+    const message = "Cannot warm up: the task has no worked examples. Give the rows an answer, or set warmup.steps=0.";
     throw new ConfigError(message, { path: "warmup.steps" });
   }
   const random = randomStream(STREAM_SEEDS.warmup(settings.training.seed, number));
@@ -91,9 +89,7 @@ function encodeExample(example: Example, it: { tokenizer: Tokenizer; eos: number
 }
 
 function encodePrompt(prompt: Example["prompt"], tokenizer: Tokenizer): number[] {
-  return typeof prompt === "string"
-    ? tokenizer.encode(prompt)
-    : [...new Transcript({ tokenizer }).prompt(prompt).ids];
+  return typeof prompt === "string" ? tokenizer.encode(prompt) : [...new Transcript({ tokenizer }).prompt(prompt).ids];
 }
 
 /** Rows whose response tokens weigh 1 each. */

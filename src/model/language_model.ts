@@ -85,11 +85,7 @@ export class LanguageModel {
   }
 
   /** A model with the weights of a model folder. */
-  static async load(
-    device: Device,
-    folder: ModelFolder,
-    options: LanguageModelOptions = {},
-  ): Promise<LanguageModel> {
+  static async load(device: Device, folder: ModelFolder, options: LanguageModelOptions = {}): Promise<LanguageModel> {
     return LanguageModel.over(await loadWeights(device, folder, options), options);
   }
 

@@ -21,10 +21,7 @@ export function logitStride(vocabSize: number): number {
 }
 
 /** out[r, :] = from[positions[r], :]. */
-export function gatherRows(
-  model: Transformer,
-  at: { from: Buffer; positions: Uint32Array; scratch: Scratch },
-): Buffer {
+export function gatherRows(model: Transformer, at: { from: Buffer; positions: Uint32Array; scratch: Scratch }): Buffer {
   const { hiddenSize: width } = model.config;
   const out = at.scratch.floats(at.positions.length * width, "hidden rows");
   model.device.dispatch(embedding, {
@@ -58,7 +55,6 @@ export function logitWindows(model: Transformer, count: number): Window[] {
   const fitting = Math.floor(limit / (logitStride(vocabSize) * 4) / step) * step;
   const rows = Math.max(fitting, step);
   const windows: Window[] = [];
-  for (let first = 0; first < count; first += rows)
-    windows.push({ first, rows: Math.min(rows, count - first) });
+  for (let first = 0; first < count; first += rows) windows.push({ first, rows: Math.min(rows, count - first) });
   return windows;
 }

@@ -33,10 +33,7 @@ export interface OpenedModel {
  * @param options.base folder of the base, in place of the one that the adapter records.
  * @throws ConfigError when there is no such folder, or the adapter was trained on another base.
  */
-export async function openModel(
-  folder: string,
-  options: { base?: string | undefined } = {},
-): Promise<OpenedModel> {
+export async function openModel(folder: string, options: { base?: string | undefined } = {}): Promise<OpenedModel> {
   if ((await folderKind(folder)) === "model") {
     const files = await openModelFolder(folder);
     const fingerprint = await fingerprintOf(files);
@@ -69,10 +66,7 @@ async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): 
  * The base model of an adapter.
  * @throws ConfigError as {@link openModel}
  */
-export async function openBase(
-  folder: string,
-  options: { base?: string | undefined } = {},
-): Promise<OpenedModel> {
+export async function openBase(folder: string, options: { base?: string | undefined } = {}): Promise<OpenedModel> {
   const { base: recorded, fingerprint } = await describeAdapter(folder);
   const place = options.base ?? recorded;
   const file = `${folder}/adapter_config.json`;

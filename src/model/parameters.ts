@@ -22,10 +22,7 @@ export interface Layout {
 const MAX_SHARD_BYTES = 2 ** 26;
 
 /** Packs shapes into shards in order. A tensor larger than the limit gets a shard alone. */
-export function layOut(
-  device: Device,
-  shapes: Iterable<readonly [string, { rows: number; columns: number }]>,
-): Layout {
+export function layOut(device: Device, shapes: Iterable<readonly [string, { rows: number; columns: number }]>): Layout {
   const limit = Math.min(MAX_SHARD_BYTES, device.info.limits.maxBindingBytes);
   const entries = new Map<string, Entry>();
   const shardBytes: number[] = [];

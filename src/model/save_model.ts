@@ -23,10 +23,7 @@ export interface SaveModelOptions {
  * weights. Existing files stay whole until all new ones are on the disk.
  * @throws ConfigError when a weight is not finite, or the disk is full.
  */
-export async function saveModelFolder(
-  dir: string,
-  { model, tokenizer, dtype }: SaveModelOptions,
-): Promise<void> {
+export async function saveModelFolder(dir: string, { model, tokenizer, dtype }: SaveModelOptions): Promise<void> {
   const tensors = await tensorSources(model.weights);
   await writeModelFolder(dir, { config: model.config, tensors, tokenizer, dtype });
 }

@@ -174,9 +174,7 @@ export class Transformer {
     const qkvRaw = scratch.floats(T * this.qkvWidth, "qkv");
     weights.apply(name("self_attn.qkv.weight"), { x, y: qkvRaw, m: T });
     if (this.config.qkvBias) this.addBias(weights, { name, qkv: qkvRaw, rows: T });
-    const normed = this.config.qkNorm
-      ? this.normHeads(weights, { name, qkvRaw, rows: T, scratch })
-      : { qkv: qkvRaw };
+    const normed = this.config.qkNorm ? this.normHeads(weights, { name, qkvRaw, rows: T, scratch }) : { qkv: qkvRaw };
     this.rotate(normed.qkv, { positions: input.positions, rows: T, sign: 1 });
     return { qkvRaw, ...normed };
   }

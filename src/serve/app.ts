@@ -53,9 +53,7 @@ export function createApp(options: AppOptions): App {
     const { error: detail, category } = failureOf(error);
     return c.json({ detail }, category === "user" ? 400 : 500);
   });
-  app.notFound((c) =>
-    c.json({ detail: `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.` }, 404),
-  );
+  app.notFound((c) => c.json({ detail: `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.` }, 404));
   app.use("/api/v1/*", readBodies(service, options));
   app.use("/api/v1/*", async (c, next) => {
     if (WORK.test(c.req.path)) service.refuseWhileStopping();

@@ -72,9 +72,7 @@ export class Sessions {
   private endSilent(): void {
     const now = Date.now();
     const silent = [...this.byId.values()].filter(({ lastSeen }) => now - lastSeen > this.options.idleMs);
-    const [longest] = silent.sort(
-      (a, b) => Math.sign(a.runs.size) - Math.sign(b.runs.size) || a.lastSeen - b.lastSeen,
-    );
+    const [longest] = silent.sort((a, b) => Math.sign(a.runs.size) - Math.sign(b.runs.size) || a.lastSeen - b.lastSeen);
     if (!longest)
       throw new Refusal(
         429,

@@ -115,10 +115,8 @@ function isChosen(name: string, none: string, isKnown: (name: string) => boolean
 
 function workflowOptions(settings: RolloutSettings): WorkflowOptions {
   const { environment, agent, env, workflow, args } = settings;
-  const env_name =
-    workflow.env_cls ?? (isChosen(env.name, NO_ENVIRONMENT, environments.has) ? env.name : null);
-  const playing =
-    env_name === null ? environment : environments.find(env_name, "rllm.workflow.workflow_args.env_cls");
+  const env_name = workflow.env_cls ?? (isChosen(env.name, NO_ENVIRONMENT, environments.has) ? env.name : null);
+  const playing = env_name === null ? environment : environments.find(env_name, "rllm.workflow.workflow_args.env_cls");
   return {
     environment,
     reward: () => rewardOf(settings),

@@ -231,9 +231,7 @@ export function evaluationOf(judgement: Judgement): Evaluation {
 export function isResult(outcome: Outcome): outcome is RolloutResult {
   if (typeof outcome !== "object" || outcome === null || !("trajectories" in outcome)) return false;
   const { trajectories } = outcome;
-  const wrong = Array.isArray(trajectories)
-    ? trajectories.find((each) => !Array.isArray(each?.steps))
-    : outcome;
+  const wrong = Array.isArray(trajectories) ? trajectories.find((each) => !Array.isArray(each?.steps)) : outcome;
   if (wrong === undefined) return true;
   throw new ConfigError(
     `Cannot use the rollout's trajectories: each needs a list of steps (${shown(wrong)}). Make them with policy.trajectory().`,

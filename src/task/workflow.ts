@@ -49,7 +49,5 @@ export function checkArgs(
 export function countArg(args: Args, name: string, otherwise: number): number {
   const value = args[name] ?? otherwise;
   if (Number.isInteger(value) && Number(value) >= 1) return Number(value);
-  throw new ConfigError(
-    `Cannot use ${name}: it must be a whole number of at least 1 (${JSON.stringify(value)}).`,
-  );
+  throw new ConfigError(`Cannot use ${name}: it must be a whole number of at least 1 (${JSON.stringify(value)}).`);
 }

@@ -79,9 +79,7 @@ export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptio
   return async (task, policy) => {
     const solvers = Array.from({ length: solutions }, () => policy.agent("solver"));
     const texts = await Promise.all(solvers.map(async (solver) => textOf(await answer(task, solver))));
-    const rewards = await Promise.all(
-      texts.map(async (text) => evaluationOf(await reward(text, task)).reward),
-    );
+    const rewards = await Promise.all(texts.map(async (text) => evaluationOf(await reward(text, task)).reward));
 
     const judge = policy.agent("judge");
     const verdict = await answer(asking(task, filled(judgePrompt, { task, texts })), judge);
@@ -110,10 +108,7 @@ function asking(task: Task, prompt: string): Task {
 function filled(template: string, { task, texts }: { task: Task; texts: readonly string[] }): string {
   const solutions = texts.map((text, i) => `${i + 1}. ${text.trim()}`).join("\n");
   const values: Record<string, string> = { problem: task.instruction, solutions };
-  return template.replace(
-    /\{(\w+)\}/g,
-    (whole, name) => values[name] ?? texts[Number(name) - 1]?.trim() ?? whole,
-  );
+  return template.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? texts[Number(name) - 1]?.trim() ?? whole);
 }
 
 const JUDGE_PROMPT =
@@ -168,10 +163,7 @@ registerWorkflow({
     const answers = options.environment.examples?.(task, {}) ?? [];
     if (answers.length === 0) return [];
     return Array.from({ length: solutions }, (_, choice) => {
-      const texts = Array.from(
-        { length: solutions },
-        (_, i) => answers[(i + choice) % answers.length]!.response,
-      );
+      const texts = Array.from({ length: solutions }, (_, i) => answers[(i + choice) % answers.length]!.response);
       const prompt = promptOf(asking(task, filled(judgePrompt, { task, texts })));
       return { prompt, response: String(choice + 1) };
     });

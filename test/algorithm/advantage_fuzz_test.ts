@@ -86,13 +86,10 @@ overDevices("random ragged batches equal float64", (device) => {
 
 describe("properties", () => {
   const groups = [[1, 0, 0.5], [2, 2], [7], [0.1, 0.9, 0.4, 0.3]];
-  test.each(["grpo", "rloo", "rllm.grpo", "trl.grpo"])(
-    "%s: advantages of a group of two or more sum to 0",
-    (name) => {
-      for (const group of groupAdvantages(groups, name).filter((g) => g.length > 1))
-        expect(group.reduce((sum, a) => sum + a, 0)).toBeCloseTo(0, 9);
-    },
-  );
+  test.each(["grpo", "rloo", "rllm.grpo", "trl.grpo"])("%s: advantages of a group of two or more sum to 0", (name) => {
+    for (const group of groupAdvantages(groups, name).filter((g) => g.length > 1))
+      expect(group.reduce((sum, a) => sum + a, 0)).toBeCloseTo(0, 9);
+  });
   test("a group of one: verl keeps its reward, TRL gives 0, rloo_vectorized gives 0", () => {
     expect(groupAdvantages([[2]], "grpo")[0]![0]).toBeCloseTo(2 / (1 + 1e-6), 12);
     expect(groupAdvantages([[2]], "trl.grpo")).toEqual([[0]]);

@@ -7,17 +7,7 @@ import type { AdvantageBuffers } from "../../src/algorithm/advantage/recorder.ts
 import { countRows } from "../../src/algorithm/rows.ts";
 import { type Buffer, type Device, readFloats } from "../../src/compute/device.ts";
 import { overDevices } from "../fixtures/devices.ts";
-import {
-  BATCHES,
-  F32,
-  F64,
-  furthest,
-  type GoldenRow,
-  offsetsOf,
-  pack,
-  readGolden,
-  readRows,
-} from "./golden.ts";
+import { BATCHES, F32, F64, furthest, type GoldenRow, offsetsOf, pack, readGolden, readRows } from "./golden.ts";
 
 interface AdvantageCase {
   estimator: string;
@@ -49,28 +39,23 @@ function settingsOf({ params }: AdvantageCase) {
 /** verl's grpo_vectorized computes in float32 whatever it is given. */
 const FROM_F32 = { relative: 1e-6, absolute: 1e-7 };
 
-const trained = (values: ArrayLike<number>, mask: Uint32Array) =>
-  Array.from(values).filter((_, t) => mask[t] !== 0);
+const trained = (values: ArrayLike<number>, mask: Uint32Array) => Array.from(values).filter((_, t) => mask[t] !== 0);
 
 describe.each(BATCHES)("advantages in float64 equal the published ones on %s", (name) => {
   const rows = readRows(name);
   const cases = readGolden<AdvantageCase[]>(`${name}.advantages.json`);
-  test.each(cases.map((c) => ({ title: `${c.estimator} ${JSON.stringify(settingsOf(c))}`, c })))(
-    "$title",
-    ({ c }) => {
-      const batch = batchOf(rows, c);
-      const got = perToken(batch, advantages(batch, c.estimator, settingsOf(c)));
-      const tolerance = c.estimator === "grpo_vectorized" ? FROM_F32 : F64;
-      const at = (values: ArrayLike<number>) => trained(values, batch.mask);
-      expect(furthest(at(got.advantages), at(c.advantages.flat()), tolerance)).toBeUndefined();
-      expect(furthest(at(got.returns), at(c.returns.flat()), tolerance)).toBeUndefined();
-    },
-  );
+  test.each(cases.map((c) => ({ title: `${c.estimator} ${JSON.stringify(settingsOf(c))}`, c })))("$title", ({ c }) => {
+    const batch = batchOf(rows, c);
+    const got = perToken(batch, advantages(batch, c.estimator, settingsOf(c)));
+    const tolerance = c.estimator === "grpo_vectorized" ? FROM_F32 : F64;
+    const at = (values: ArrayLike<number>) => trained(values, batch.mask);
+    expect(furthest(at(got.advantages), at(c.advantages.flat()), tolerance)).toBeUndefined();
+    expect(furthest(at(got.returns), at(c.returns.flat()), tolerance)).toBeUndefined();
+  });
 });
 
 const uploadable = (device: Device, batch: AdvantageBatch): AdvantageBuffers => {
-  const floats = (data: ArrayLike<number> | undefined) =>
-    data && device.upload(Float32Array.from(data), "input");
+  const floats = (data: ArrayLike<number> | undefined) => data && device.upload(Float32Array.from(data), "input");
   return {
     scores: floats(batch.scores),
     tokenRewards: floats(batch.tokenRewards),
@@ -118,9 +103,7 @@ overDevices("advantages equal the published ones", (device) => {
 });
 
 describe("advantages equal rLLM's", () => {
-  const golden = readGolden<{ rewards: number[][]; expected: Record<string, number[][]> }>(
-    "rllm.advantages.json",
-  );
+  const golden = readGolden<{ rewards: number[][]; expected: Record<string, number[][]> }>("rllm.advantages.json");
   const names: Record<string, [string, Record<string, boolean>]> = {
     grpo: ["rllm.grpo", {}],
     grpo_no_std: ["rllm.grpo", { norm_adv_by_std_in_grpo: false }],

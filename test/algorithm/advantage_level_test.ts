@@ -97,11 +97,7 @@ const THREE = {
 };
 
 const REFUSED: readonly [string, unknown, RegExp][] = [
-  [
-    "an array",
-    [1, -1],
-    /an array of 2 numbers does not say whether they are per row or per token\. Give \{ level/,
-  ],
+  ["an array", [1, -1], /an array of 2 numbers does not say whether they are per row or per token\. Give \{ level/],
   ["a typed array", Float32Array.of(1, 2, 3), /an array of 3 numbers/],
   [
     "a row too many",
@@ -116,11 +112,7 @@ const REFUSED: readonly [string, unknown, RegExp][] = [
   ["another level", { level: "tokens", values: [1] }, /there is no level "tokens"/],
   ["no level", { values: [1, 2] }, /there is no level undefined/],
   ["no values", { level: "row" }, /level "row" needs one value per row \(2\), and there are none/],
-  [
-    "null for values",
-    { level: "row", values: null },
-    /level "row" needs one value per row \(2\), and there are none/,
-  ],
+  ["null for values", { level: "row", values: null }, /level "row" needs one value per row \(2\), and there are none/],
   ["nothing", undefined, /there is no level undefined/],
 ];
 
@@ -136,9 +128,7 @@ describe.each(REFUSED)("%s is refused", (_, given, message) => {
 
   test("by the loss for a Tinker service", () => {
     const batch = { ...THREE, advantages, tokens: Uint32Array.of(1, 2, 3) } as unknown as TrainBatch;
-    expect(() => serviceLoss(batch, { ...SPEC, name: "ppo", entropy_coeff: 0, temperature: 1 })).toThrow(
-      message,
-    );
+    expect(() => serviceLoss(batch, { ...SPEC, name: "ppo", entropy_coeff: 0, temperature: 1 })).toThrow(message);
   });
 
   test.skipIf(given === undefined)("by TRL's weights", () => {

@@ -16,8 +16,7 @@ const TYPES: Record<string, string> = { js: "text/javascript", html: "text/html"
 /** Serves dist/; everything else is an empty page. */
 function serve(): Promise<Server> {
   const server = createServer((request, reply) => {
-    const path =
-      ROOT + decodeURIComponent(new URL(request.url ?? "/", "http://page").pathname).replace(/^\/+/, "");
+    const path = ROOT + decodeURIComponent(new URL(request.url ?? "/", "http://page").pathname).replace(/^\/+/, "");
     const isServed = path.startsWith(`${ROOT}dist/`) && !path.includes("..") && existsSync(path);
     if (isServed && statSync(path).isFile()) {
       reply.writeHead(200, { "content-type": TYPES[path.split(".").pop()!] ?? "application/octet-stream" });
@@ -46,10 +45,7 @@ interface PageCase {
 async function compute(one: PageCase) {
   // Spelled as text: the test runner would rewrite an import of its own.
   const load = new Function("path", "return import(path)");
-  const [{ openDevice }, grpu] = await Promise.all([
-    load("/dist/compute/open.js"),
-    load("/dist/algorithm/mod.js"),
-  ]);
+  const [{ openDevice }, grpu] = await Promise.all([load("/dist/compute/open.js"), load("/dist/algorithm/mod.js")]);
   const device = await openDevice({ device: "webgpu" });
   try {
     const { groups, ...lists } = one.batch;
@@ -91,9 +87,7 @@ describe.skipIf(!CHROMIUM || !isNode)("in headless Chromium", () => {
 
   const rows = readRows("small");
   const lists = (batch: object) =>
-    Object.fromEntries(
-      Object.entries(batch).map(([name, values]) => [name, Array.from(values as ArrayLike<number>)]),
-    );
+    Object.fromEntries(Object.entries(batch).map(([name, values]) => [name, Array.from(values as ArrayLike<number>)]));
 
   const losses =
     readGolden<

@@ -1,9 +1,5 @@
 import { describe, expect, test } from "vitest";
-import {
-  CORRECTION_PRESETS,
-  type CorrectionConfig,
-  planCorrection,
-} from "../../src/algorithm/correction/config.ts";
+import { CORRECTION_PRESETS, type CorrectionConfig, planCorrection } from "../../src/algorithm/correction/config.ts";
 import { recordCorrection } from "../../src/algorithm/correction/device.ts";
 import { rolloutCorrection } from "../../src/algorithm/correction/host.ts";
 import { offPolicyMetrics } from "../../src/algorithm/correction/metrics.ts";
@@ -54,10 +50,7 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
         const [mask] = await device.read([{ buffer: recorded.mask, type: "u32" }]);
         expect(Array.from(mask!)).toEqual(c.mask.flat());
         if (c.weights === null) expect(recorded.weights).toBeUndefined();
-        else
-          expect(
-            furthest(await readFloats(device, recorded.weights!), c.weights.flat(), F32),
-          ).toBeUndefined();
+        else expect(furthest(await readFloats(device, recorded.weights!), c.weights.flat(), F32)).toBeUndefined();
         recorded.release();
         device.release(...Object.values(buffers));
       },
@@ -67,8 +60,7 @@ describe.each(BATCHES)("rollout correction equals the published one on %s", (nam
   test("off-policy metrics", () => {
     const golden = readGolden<Record<string, number>>(`${name}.offpolicy_metrics.json`);
     const got = offPolicyMetrics(batch);
-    for (const [key, value] of Object.entries(golden))
-      expect(furthest([got[key]!], [value], F64), key).toBeUndefined();
+    for (const [key, value] of Object.entries(golden)) expect(furthest([got[key]!], [value], F64), key).toBeUndefined();
   });
 });
 
@@ -140,13 +132,10 @@ describe("a threshold", () => {
     expect(planOf(threshold, name)).toMatchObject({ low, high });
   });
 
-  test.each(["", " ", "x", "0", "-1", "0_2", "2_x", "4_2", "1_2_3", 0, Number.NaN])(
-    "of %o is refused",
-    (it) => {
-      expect(() => planOf(it)).toThrow(/^Cannot read the threshold .* above 0.*\(rollout_rs_threshold\)$/);
-      expect(() => planCorrection({ rollout_is: "token", rollout_is_threshold: it })).toThrow(
-        /\(rollout_is_threshold\)$/,
-      );
-    },
-  );
+  test.each(["", " ", "x", "0", "-1", "0_2", "2_x", "4_2", "1_2_3", 0, Number.NaN])("of %o is refused", (it) => {
+    expect(() => planOf(it)).toThrow(/^Cannot read the threshold .* above 0.*\(rollout_rs_threshold\)$/);
+    expect(() => planCorrection({ rollout_is: "token", rollout_is_threshold: it })).toThrow(
+      /\(rollout_is_threshold\)$/,
+    );
+  });
 });

@@ -65,17 +65,12 @@ overDevices("a user's loss", (device) => {
     expect(furthest([got.metrics.share_up!], [want.metrics.share_up!], F32)).toBeUndefined();
   });
 
-  test.runIf(device.info.kind === "webgpu")(
-    "is quoted with its own line number when it does not compile",
-    async () => {
-      const error = await deviceLoss(device, batch, { ...spec, name: "broken", settings: {} }).catch(
-        (e) => e,
-      );
-      expect(error).toBeInstanceOf(ShaderError);
-      expect(error.line).toBe(4);
-      expect(error.message).toContain("let slope = t.advantage * undefined_name;");
-    },
-  );
+  test.runIf(device.info.kind === "webgpu")("is quoted with its own line number when it does not compile", async () => {
+    const error = await deviceLoss(device, batch, { ...spec, name: "broken", settings: {} }).catch((e) => e);
+    expect(error).toBeInstanceOf(ShaderError);
+    expect(error.line).toBe(4);
+    expect(error.message).toContain("let slope = t.advantage * undefined_name;");
+  });
 
   test("written for the host runs there, and recordPolicyLoss() refuses it", async () => {
     const own = { name: "host_only", loss_agg_mode: "token-mean" };
@@ -87,9 +82,7 @@ overDevices("a user's loss", (device) => {
 
 test("a loss needs a form, and its WGSL the function token_loss", async () => {
   await expect(defineLoss({ name: "nothing", settings: {} })).rejects.toThrow(/token, wgsl/);
-  await expect(defineLoss({ name: "wrong", settings: {}, wgsl: "fn other() {}" })).rejects.toThrow(
-    /token_loss/,
-  );
+  await expect(defineLoss({ name: "wrong", settings: {}, wgsl: "fn other() {}" })).rejects.toThrow(/token_loss/);
   await expect(defineLoss({ name: "vanilla", settings: {}, wgsl: SMOOTH })).rejects.toThrow(/taken/);
 });
 

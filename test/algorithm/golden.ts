@@ -8,8 +8,7 @@ import { sharedPath } from "../fixtures/shared.ts";
 
 const LARGE_BATCHES = ["real_rewards", "wide"];
 const hasLarge = existsSync(sharedPath("golden/math/wide.losses.json"));
-if (!hasLarge)
-  console.warn(`golden batches ${LARGE_BATCHES.join(", ")} are skipped: no ../shared/golden/math`);
+if (!hasLarge) console.warn(`golden batches ${LARGE_BATCHES.join(", ")} are skipped: no ../shared/golden/math`);
 
 export const BATCHES: readonly string[] = ["pairs", "small", ...(hasLarge ? LARGE_BATCHES : [])];
 
@@ -45,10 +44,7 @@ export function readRows(batch: string): GoldenRow[] {
     .map((line) => JSON.parse(line) as GoldenRow);
 }
 
-export function pack(
-  rows: readonly GoldenRow[],
-  field: Exclude<keyof GoldenRow, "group" | "reward">,
-): Float64Array {
+export function pack(rows: readonly GoldenRow[], field: Exclude<keyof GoldenRow, "group" | "reward">): Float64Array {
   return Float64Array.from(rows.flatMap((row) => row[field]));
 }
 
@@ -60,11 +56,7 @@ export function offsetsOf(rows: readonly { mask: number[] }[]): Uint32Array {
 
 /** The batch as the losses take it. `level`: the recorded importance weights, min(exp(old - rollout), 2) at mask = 1. */
 export function lossBatch(rows: readonly GoldenRow[], weighted: boolean): LossBatch {
-  const [mask, oldLogprobs, rollout] = [
-    pack(rows, "mask"),
-    pack(rows, "old_logprobs"),
-    pack(rows, "rollout_logprobs"),
-  ];
+  const [mask, oldLogprobs, rollout] = [pack(rows, "mask"), pack(rows, "old_logprobs"), pack(rows, "rollout_logprobs")];
   return {
     offsets: offsetsOf(rows),
     mask: Uint32Array.from(mask),

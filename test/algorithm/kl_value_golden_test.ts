@@ -91,9 +91,7 @@ describe.each(BATCHES)("on %s", (name) => {
       };
       const recorded = recordValueLoss(device, valueSpec, { buffers, counts });
       const { loss, metrics } = recorded.decode(await device.read(recorded.reads));
-      expect(
-        furthest([loss, metrics["critic/vf_clipfrac"]!], [value.value, value.vf_clipfrac], F32),
-      ).toBeUndefined();
+      expect(furthest([loss, metrics["critic/vf_clipfrac"]!], [value.value, value.vf_clipfrac], F32)).toBeUndefined();
       expect(furthest(await readFloats(device, recorded.dvalues), value.dvpreds.flat(), F32)).toBeUndefined();
       recorded.release();
       device.release(...Object.values(buffers));

@@ -61,9 +61,7 @@ overDevices("limits", (device) => {
       groups: packGroups(Uint32Array.of(0), 1),
       counts: { tokens: 1, trained: Uint32Array.of(1), longest: 1 },
     };
-    expect(() => recordAdvantages(device, "gdpo", input)).toThrow(
-      /one reward there \(2\)\. Use advantages\(\)/,
-    );
+    expect(() => recordAdvantages(device, "gdpo", input)).toThrow(/one reward there \(2\)\. Use advantages\(\)/);
     device.release(scores);
   });
 

@@ -21,17 +21,12 @@ function makeCase(rows: number, vocabulary: number, stride = vocabulary): Case {
     rows,
     vocabulary,
     logits: Float32Array.from({ length: rows * stride }, () => 6 * (next() - 0.5)),
-    targets: Uint32Array.from({ length: rows }, (_, r) =>
-      r === 0 ? vocabulary - 1 : Math.floor(next() * vocabulary),
-    ),
+    targets: Uint32Array.from({ length: rows }, (_, r) => (r === 0 ? vocabulary - 1 : Math.floor(next() * vocabulary))),
   };
 }
 
 /** The statistics by their definitions, in float64. */
-function expected(
-  { rows, vocabulary, logits, targets }: Case,
-  { stride = vocabulary, temperature = 1 } = {},
-) {
+function expected({ rows, vocabulary, logits, targets }: Case, { stride = vocabulary, temperature = 1 } = {}) {
   const logprobs: number[] = [];
   const entropies: number[] = [];
   const sumPiSquared: number[] = [];
@@ -84,23 +79,20 @@ overDevices("statistics of logits", (device) => {
     got.release();
   });
 
-  test.runIf(device.info.kind === "webgpu")(
-    "151,936 tokens of vocabulary, and rows beyond one binding",
-    async () => {
-      const c = makeCase(260, 151_936);
-      const got = await statistics(device, c);
-      const tail = {
-        ...c,
-        rows: 1,
-        logits: c.logits.subarray(259 * c.vocabulary),
-        targets: c.targets.subarray(259),
-      };
-      const want = expected(tail);
-      for (const key of ["logprobs", "entropies", "sumPiSquared"] as const)
-        expect(furthest(got[key].subarray(259), want[key], CLOSE), key).toBeUndefined();
-      got.release();
-    },
-  );
+  test.runIf(device.info.kind === "webgpu")("151,936 tokens of vocabulary, and rows beyond one binding", async () => {
+    const c = makeCase(260, 151_936);
+    const got = await statistics(device, c);
+    const tail = {
+      ...c,
+      rows: 1,
+      logits: c.logits.subarray(259 * c.vocabulary),
+      targets: c.targets.subarray(259),
+    };
+    const want = expected(tail);
+    for (const key of ["logprobs", "entropies", "sumPiSquared"] as const)
+      expect(furthest(got[key].subarray(259), want[key], CLOSE), key).toBeUndefined();
+    got.release();
+  });
 
   test("the gradient equals finite differences of a log-prob + b entropy", async () => {
     const c = makeCase(2, 9, 12);
@@ -121,9 +113,7 @@ overDevices("statistics of logits", (device) => {
       return logprobs.reduce((sum, x, r) => sum + a[r]! * x + b[r]! * entropies[r]!, 0);
     };
     const h = 1e-5;
-    const want = Float64Array.from({ length: 24 }, (_, j) =>
-      j % 12 < 9 ? (at(j, h) - at(j, -h)) / (2 * h) : 0,
-    );
+    const want = Float64Array.from({ length: 24 }, (_, j) => (j % 12 < 9 ? (at(j, h) - at(j, -h)) / (2 * h) : 0));
     expect(furthest(gradient, want, { relative: 1e-4, absolute: 1e-5 })).toBeUndefined();
     got.release();
     device.release(dlogprobs, dentropy);
@@ -139,8 +129,7 @@ overDevices("statistics of logits", (device) => {
       const logits = new Float32Array(rows * vocabulary);
       for (let r = 0; r < rows; r++)
         for (let v = 0; v < vocabulary; v++)
-          for (let k = 0; k < channels; k++)
-            logits[r * vocabulary + v]! += h[r * channels + k]! * w[v * channels + k]!;
+          for (let k = 0; k < channels; k++) logits[r * vocabulary + v]! += h[r * channels + k]! * w[v * channels + k]!;
       const c = { ...makeCase(rows, vocabulary), logits };
       const dlogprobs = device.upload(floats(rows), "a");
       const dentropy = device.upload(floats(rows), "b");
@@ -161,9 +150,7 @@ overDevices("statistics of logits", (device) => {
       });
       expect(furthest(await readFloats(device, fused.logprobs), plain.logprobs, CLOSE)).toBeUndefined();
       expect(furthest(await readFloats(device, fused.entropies), plain.entropies, CLOSE)).toBeUndefined();
-      expect(
-        furthest(await readFloats(device, fused.sumPiSquared), plain.sumPiSquared, CLOSE),
-      ).toBeUndefined();
+      expect(furthest(await readFloats(device, fused.sumPiSquared), plain.sumPiSquared, CLOSE)).toBeUndefined();
       const { dhidden, dhead } = fused.backward({ dlogprobs, dentropy });
       const wantHidden = new Float64Array(rows * channels);
       const wantHead = new Float64Array(vocabulary * channels);

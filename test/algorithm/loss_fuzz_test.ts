@@ -24,8 +24,7 @@ function randomSpec(name: string, next: () => number): PolicyLossSpec {
   if (name.startsWith("trl.") && next() < 0.5) settings.importance_sampling_level = 1;
   if (name.startsWith("trl.") && next() < 0.3) settings.delta = 1.1 + next();
   if (name === "kl_cov") settings.kl_cov_ratio = 0.1;
-  if (name === "clip_cov")
-    Object.assign(settings, { clip_cov_ratio: 0.1, clip_cov_lb: 0.01, clip_cov_ub: 0.6 });
+  if (name === "clip_cov") Object.assign(settings, { clip_cov_ratio: 0.1, clip_cov_lb: 0.01, clip_cov_ub: 0.6 });
   return {
     name,
     settings,

@@ -31,16 +31,17 @@ function specOf(golden: LossCase): PolicyLossSpec {
 describe.each(BATCHES)("policy losses in float64 equal the published ones on %s", (name) => {
   const rows = readRows(name);
   const cases = readGolden<LossCase[]>(`${name}.losses.json`);
-  test.each(
-    cases.map((c) => ({ title: `${c.loss} ${c.loss_agg_mode} weights ${c.rollout_is_weights !== null}`, c })),
-  )("$title", ({ c }) => {
-    const got = policyLoss(lossBatch(rows, c.rollout_is_weights !== null), specOf(c));
-    expect(furthest([got.loss], [c.value], F64)).toBeUndefined();
-    expect(furthest(got.dlogprobs, c.dlogprobs.flat(), F64)).toBeUndefined();
-    expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(c.metrics).sort());
-    for (const [key, value] of Object.entries(c.metrics))
-      expect(furthest([got.metrics[key]!], [value], F64), key).toBeUndefined();
-  });
+  test.each(cases.map((c) => ({ title: `${c.loss} ${c.loss_agg_mode} weights ${c.rollout_is_weights !== null}`, c })))(
+    "$title",
+    ({ c }) => {
+      const got = policyLoss(lossBatch(rows, c.rollout_is_weights !== null), specOf(c));
+      expect(furthest([got.loss], [c.value], F64)).toBeUndefined();
+      expect(furthest(got.dlogprobs, c.dlogprobs.flat(), F64)).toBeUndefined();
+      expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(c.metrics).sort());
+      for (const [key, value] of Object.entries(c.metrics))
+        expect(furthest([got.metrics[key]!], [value], F64), key).toBeUndefined();
+    },
+  );
 });
 
 overDevices("policy losses equal the published ones", (device) => {

@@ -46,8 +46,7 @@ export function randomBatch(
     advantages: !(shape.perToken ?? next() < 0.5)
       ? { level: "row", values: perRow(() => advantage(next)) }
       : { level: "token", values: floats(() => advantage(next)) },
-    rolloutIsWeights:
-      (shape.weighted ?? next() < 0.5) ? floats((t) => (mask[t] === 0 ? 0 : 2 * next())) : undefined,
+    rolloutIsWeights: (shape.weighted ?? next() < 0.5) ? floats((t) => (mask[t] === 0 ? 0 : 2 * next())) : undefined,
     entropy: floats(() => 3 * next()),
     groups: packGroups(
       Uint32Array.from({ length: rows }, () => Math.floor(next() * groupCount)),

@@ -40,7 +40,5 @@ test.each([
 
 test("an unknown mode and a missing input are refused", () => {
   expect(() => trlWeights(batch, { vllm_importance_sampling_mode: "row_mask" })).toThrow(/sequence_mask/);
-  expect(() => trlWeights({ ...batch, entropy: undefined }, { top_entropy_quantile: 0.5 })).toThrow(
-    /entropy/,
-  );
+  expect(() => trlWeights({ ...batch, entropy: undefined }, { top_entropy_quantile: 0.5 })).toThrow(/entropy/);
 });

@@ -47,8 +47,7 @@ describe.each(SERVERS)("%s", (kind) => {
   });
 
   if (kind === "tinker") {
-    const named = (name: RegExp) =>
-      BODIES.filter(([it]) => name.test(it)).map((row) => toRequest(row, known).pieces());
+    const named = (name: RegExp) => BODIES.filter(([it]) => name.test(it)).map((row) => toRequest(row, known).pieces());
 
     test.each(BODIES.map((row) => [row[0], row] as const))("%s", async (_, row) => {
       await endure(toRequest(row, known));
@@ -89,8 +88,7 @@ describe.each(SERVERS)("%s", (kind) => {
   if (kind === "keyed") {
     test("a body of 200 MB without the key is not kept", async () => {
       await target.measure();
-      const head =
-        "POST /api/v1/forward_backward HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n";
+      const head = "POST /api/v1/forward_backward HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n";
       const { statuses } = await sendRaw(target.url, [head, Buffer.alloc(200_000_000)]);
       expect([[401], []]).toContainEqual(statuses);
       expect((await target.measure()).rssBytes).toBeLessThan(300 * 2 ** 20);

@@ -97,11 +97,7 @@ export interface RawAnswer {
 export function sendRaw(
   url: string,
   pieces: readonly (string | Uint8Array)[],
-  {
-    pauseMs = 0,
-    quietMs = 400,
-    mostMs = 20_000,
-  }: { pauseMs?: number; quietMs?: number; mostMs?: number } = {},
+  { pauseMs = 0, quietMs = 400, mostMs = 20_000 }: { pauseMs?: number; quietMs?: number; mostMs?: number } = {},
 ): Promise<RawAnswer> {
   const { hostname, port } = new URL(url);
   return new Promise((resolve) => {

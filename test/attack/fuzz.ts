@@ -71,8 +71,7 @@ async function fuzzServer(plan: Plan): Promise<number> {
     [stall, rss] = [Math.max(stall, measured.stallMs), Math.max(rss, measured.rssBytes)];
     if (!(await isKept(target, known))) fault(`a checkpoint was lost by ${range}`);
     // The session and its model may have been ended by the requests.
-    if (sent % (BATCH * 10) === 0)
-      known = { ...known, ...(await new Client(target.url).open().catch(() => known)) };
+    if (sent % (BATCH * 10) === 0) known = { ...known, ...(await new Client(target.url).open().catch(() => known)) };
   }
   if (target.errors() !== "") fault(`the server wrote: ${target.errors().slice(-2000)}`);
   agent.destroy();

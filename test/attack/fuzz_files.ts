@@ -43,10 +43,7 @@ async function records(chance: Chance): Promise<void> {
   const damaged = (value: object) =>
     chance.is(0.5) ? mutateText(JSON.stringify(value), chance) : JSON.stringify(mutateJson(value, chance));
   const which = chance.int(3);
-  writeFileSync(
-    join(kept, "checkpoint.json"),
-    which === 0 ? JSON.stringify(CHECKPOINT) : damaged(CHECKPOINT),
-  );
+  writeFileSync(join(kept, "checkpoint.json"), which === 0 ? JSON.stringify(CHECKPOINT) : damaged(CHECKPOINT));
   writeFileSync(
     join(dir, SESSION, "train-0", "run.json"),
     which === 1 ? JSON.stringify(RUN_RECORD) : damaged(RUN_RECORD),
@@ -54,8 +51,7 @@ async function records(chance: Chance): Promise<void> {
   const { runs, records } = await readState(dir);
   JSON.stringify([[...runs], [...records]]);
   const files = readdirSync(dir, { recursive: true }).map(String);
-  if (!files.some((file) => file.endsWith("adapter_model.safetensors")))
-    throw new Error("a checkpoint is gone");
+  if (!files.some((file) => file.endsWith("adapter_model.safetensors"))) throw new Error("a checkpoint is gone");
 }
 
 const METRICS = '{"phase":"train","step":1,"reward/a/mean":0.5,"actor/entropy":1}\n';
@@ -95,8 +91,7 @@ const TENSORS = (() => {
 
 async function safetensors(chance: Chance): Promise<void> {
   const bytes = Buffer.from(mutateBytes(TENSORS, chance));
-  const read = async (offset: number, length: number) =>
-    Uint8Array.from(bytes.subarray(offset, offset + length));
+  const read = async (offset: number, length: number) => Uint8Array.from(bytes.subarray(offset, offset + length));
   const file = await openSafetensors({ size: bytes.length, name: "x.safetensors", read });
   for (const name of file.tensors.keys()) await file.read(name);
 }

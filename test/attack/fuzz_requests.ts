@@ -22,16 +22,10 @@ function templates({ model, sampler }: Known, n: number): readonly (readonly [st
     ["session_heartbeat", { session_id }],
     ["create_model", { session_id, model_seq_id: n, base_model: "toy", lora_config, user_metadata: {} }],
     ["get_info", { model_id: model }],
-    [
-      "optim_step",
-      { model_id: model, seq_id: 0, adam_params: { learning_rate: 1e-4, beta1: 0.9, eps: 1e-8 } },
-    ],
+    ["optim_step", { model_id: model, seq_id: 0, adam_params: { learning_rate: 1e-4, beta1: 0.9, eps: 1e-8 } }],
     ["save_weights", { model_id: model, seq_id: 0, path: "decoy", overwrite: true, ttl_seconds: 60 }],
     ["save_weights_for_sampler", { model_id: model, seq_id: 0, sampling_session_seq_id: n }],
-    [
-      "load_weights",
-      { model_id: model, seq_id: 0, path: `tinker://${model}/weights/decoy`, optimizer: true },
-    ],
+    ["load_weights", { model_id: model, seq_id: 0, path: `tinker://${model}/weights/decoy`, optimizer: true }],
     ["create_sampling_session", { session_id, sampling_session_seq_id: n, base_model: "toy" }],
     ["asample", { sampling_session_id: sampler, seq_id: n, num_samples: 2, prompt, sampling_params }],
     ["retrieve_future", { request_id: `${session_id}:${(n % 50).toString(36)}`, allow_metadata_only: false }],
@@ -44,14 +38,7 @@ function templates({ model, sampler }: Known, n: number): readonly (readonly [st
   ];
 }
 
-const GETS = [
-  "",
-  "metrics",
-  "api/v1/sessions",
-  "api/v1/training_runs?limit=5",
-  "api/v1/checkpoints?offset=0",
-  "x",
-];
+const GETS = ["", "metrics", "api/v1/sessions", "api/v1/training_runs?limit=5", "api/v1/checkpoints?offset=0", "x"];
 const TYPES = ["application/json", "text/plain", "application/x-protobuf", "application/json; charset=x", ""];
 const ENCODINGS = ["zstd", "gzip", "identity", "zstd, zstd"];
 const METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
@@ -65,8 +52,7 @@ export function fuzzRequest(known: Known, { chance, n }: { chance: Chance; n: nu
   const headers = { ...base.headers };
   if (chance.is(0.05)) headers["content-type"] = chance.pick(TYPES);
   if (chance.is(0.05)) headers["content-encoding"] = chance.pick(ENCODINGS);
-  if (chance.is(0.03))
-    headers.host = chance.pick(["evil.example", "localhost:1", "[::1", "a b", "127.0.0.1"]);
+  if (chance.is(0.03)) headers.host = chance.pick(["evil.example", "localhost:1", "[::1", "a b", "127.0.0.1"]);
   if (chance.is(0.03)) headers.origin = chance.pick(["null", "http://evil.example", "http://127.0.0.1", "x"]);
   if (chance.is(0.1)) headers["x-idempotency-key"] = `key-${chance.int(20)}`;
   const path = chance.is(0.1) ? encodePath(mutateText(base.path, chance)) : base.path;
@@ -101,10 +87,7 @@ function batch({ model }: Known, chance: Chance): FuzzRequest {
   const length = chance.pick([1, 3, 40]);
   datum.message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(new Int32Array(length)))));
   const tensor = (name: string, data: ArrayBufferView, dtype: number) =>
-    datum.message(
-      2,
-      new Writer().text(1, name).message(2, new Writer().bytes(1, bytesOf(data)).varint(3, dtype)),
-    );
+    datum.message(2, new Writer().text(1, name).message(2, new Writer().bytes(1, bytesOf(data)).varint(3, dtype)));
   tensor("target_tokens", new BigInt64Array(length), 2);
   tensor("weights", new Float32Array(length), 1);
   const message = new Writer().text(1, model);

@@ -25,26 +25,8 @@ export class Chance {
 
 const TOKENS = [
   ...["null", "true", "-1", "0", "1e308", "1e999", "9007199254740993", "NaN", '""', "{}", "[]", "[[[[]]]]"],
-  ...[
-    '"__proto__"',
-    '"constructor"',
-    "../../..",
-    "\\u0000",
-    "\u0000",
-    "\u001b[2J",
-    "\ud800",
-    "%00",
-    "{{",
-    "&a *a",
-  ],
-  ...[
-    "[".repeat(200),
-    '{"a":'.repeat(200),
-    "9".repeat(400),
-    "x".repeat(5000),
-    "é".repeat(300),
-    "- ".repeat(200),
-  ],
+  ...['"__proto__"', '"constructor"', "../../..", "\\u0000", "\u0000", "\u001b[2J", "\ud800", "%00", "{{", "&a *a"],
+  ...["[".repeat(200), '{"a":'.repeat(200), "9".repeat(400), "x".repeat(5000), "é".repeat(300), "- ".repeat(200)],
 ];
 
 /** Text with one to four places changed: characters, pieces moved, values that code trips over. */
@@ -53,9 +35,7 @@ export function mutateText(text: string, chance: Chance): string {
   for (let changes = 1 + chance.int(4); changes > 0; changes--) {
     const at = chance.int(changed.length + 1);
     const end = chance.is(0.5) ? at : at + chance.int(20);
-    const by = chance.is(0.7)
-      ? chance.pick(TOKENS)
-      : changed.substr(chance.int(changed.length + 1), chance.int(60));
+    const by = chance.is(0.7) ? chance.pick(TOKENS) : changed.substr(chance.int(changed.length + 1), chance.int(60));
     changed = changed.slice(0, at) + by + changed.slice(end);
     if (chance.is(0.05)) changed = changed.slice(0, chance.int(changed.length + 1));
   }
@@ -89,41 +69,12 @@ export function mutateJson(value: unknown, chance: Chance): unknown {
   const entries = Object.entries(value)
     .filter(() => !chance.is(0.08))
     .map(([key, it]) => [key, chance.is(0.3) ? mutateJson(it, chance) : it]);
-  return Object.fromEntries(
-    chance.is(0.1) ? [...entries, [chance.pick(KEYS), chance.pick(VALUES)]] : entries,
-  );
+  return Object.fromEntries(chance.is(0.1) ? [...entries, [chance.pick(KEYS), chance.pick(VALUES)]] : entries);
 }
 
-const KEYS = [
-  "__proto__",
-  "constructor",
-  "toString",
-  "",
-  "model_id",
-  "seq_id",
-  "path",
-  "user_metadata",
-  "\u001b[2J",
-];
+const KEYS = ["__proto__", "constructor", "toString", "", "model_id", "seq_id", "path", "user_metadata", "\u001b[2J"];
 const VALUES: readonly unknown[] = [
-  ...[
-    null,
-    true,
-    -1,
-    0,
-    0.5,
-    1e308,
-    -1e308,
-    1e-45,
-    2 ** 53,
-    2 ** 31,
-    4e9,
-    1e15,
-    "",
-    "x",
-    "\u0000",
-    "\u001b[2J",
-  ],
+  ...[null, true, -1, 0, 0.5, 1e308, -1e308, 1e-45, 2 ** 53, 2 ** 31, 4e9, 1e15, "", "x", "\u0000", "\u001b[2J"],
   ...["../../x", "tinker://a/b/c", "x".repeat(3000), [], {}, [[[[[]]]]], [null], { a: { a: { a: {} } } }],
   Array.from({ length: 600 }, (_, i) => i),
 ];

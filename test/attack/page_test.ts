@@ -7,9 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Attacked, attack } from "./attacked.ts";
 import { Client } from "./client.ts";
 
-const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(
-  existsSync,
-);
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 if (!CHROMIUM) console.warn("the test of another site's page is skipped: no Chromium");
 
 /** Whatever a page can send, in the page. */
@@ -62,9 +60,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
     const { model } = await client.open();
     await client.result("save_weights", { model_id: model, seq_id: 1, path: "kept" });
     run = model;
-    site = createServer((_, response) =>
-      response.setHeader("content-type", "text/html").end("<title>evil</title>"),
-    );
+    site = createServer((_, response) => response.setHeader("content-type", "text/html").end("<title>evil</title>"));
     await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", resolve));
     // The other site has a name of its own, and one that points at the servers (DNS rebinding).
     const args = ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"];
@@ -80,17 +76,11 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
 
   const servers = () => ({ tinker: tinker.url, view: view.url });
   const checkpoints = async () =>
-    ((await (await fetch(`${tinker.url}/api/v1/checkpoints`)).json()) as { checkpoints: unknown[] })
-      .checkpoints.length;
+    ((await (await fetch(`${tinker.url}/api/v1/checkpoints`)).json()) as { checkpoints: unknown[] }).checkpoints.length;
 
   test("nothing is read: neither data, nor pages, nor whether there is a server", async () => {
     const { tinker, view } = servers();
-    const urls = [
-      `${tinker}/`,
-      `${tinker}/metrics`,
-      `${tinker}/api/v1/checkpoints`,
-      `${tinker}/api/v1/healthz`,
-    ];
+    const urls = [`${tinker}/`, `${tinker}/metrics`, `${tinker}/api/v1/checkpoints`, `${tinker}/api/v1/healthz`];
     const read = await page.evaluate(
       (all) => Promise.all(all.map((url) => fetch(url).then((it) => it.text(), String))),
       [...urls, `${view}/`, `${view}/data.json`, `${view}/events`],

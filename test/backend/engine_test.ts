@@ -45,28 +45,25 @@ overDevices("the engine behind the servers", (device: Device) => {
   const score = async (trainer: Trainer) =>
     (await trainer.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true })).logprobs;
 
-  test.each(ranks)(
-    "rank $rank: the loss is the weighted sum, falls, and is saved and resumed",
-    async ({ rank }) => {
-      const { root, trainer, clear } = await open();
-      const [whole, first] = [await trainer(rank), await trainer(rank)];
-      const { logprobs, metrics } = await whole.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true });
-      const byHand = -logprobs.reduce((sum, p, t) => sum + p * ROWS.inputs.weights![t]!, 0);
-      expect(metrics["loss:sum"]).toBeCloseTo(byHand, 4);
-      const losses = await train(whole, 6);
-      expect(losses[0]).toBeCloseTo(byHand, 4);
-      expect(losses[5]).toBeLessThan(losses[0]! - 0.5);
-      await train(first, 3);
-      const dir = join(root, "saved");
-      await first.save(dir, { optimizer: true });
-      const second = await trainer(rank);
-      await second.load(dir, { optimizer: true });
-      await train(second, 3);
-      expect(await score(second)).toEqual(await score(whole));
-      for (const each of [whole, first, second]) each.release();
-      clear();
-    },
-  );
+  test.each(ranks)("rank $rank: the loss is the weighted sum, falls, and is saved and resumed", async ({ rank }) => {
+    const { root, trainer, clear } = await open();
+    const [whole, first] = [await trainer(rank), await trainer(rank)];
+    const { logprobs, metrics } = await whole.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true });
+    const byHand = -logprobs.reduce((sum, p, t) => sum + p * ROWS.inputs.weights![t]!, 0);
+    expect(metrics["loss:sum"]).toBeCloseTo(byHand, 4);
+    const losses = await train(whole, 6);
+    expect(losses[0]).toBeCloseTo(byHand, 4);
+    expect(losses[5]).toBeLessThan(losses[0]! - 0.5);
+    await train(first, 3);
+    const dir = join(root, "saved");
+    await first.save(dir, { optimizer: true });
+    const second = await trainer(rank);
+    await second.load(dir, { optimizer: true });
+    await train(second, 3);
+    expect(await score(second)).toEqual(await score(whole));
+    for (const each of [whole, first, second]) each.release();
+    clear();
+  });
 
   test.each(ranks)(
     "rank $rank: a frozen policy stays the same, next to others and the base model",

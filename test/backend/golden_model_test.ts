@@ -39,11 +39,7 @@ describe.skipIf(!hasShared)("golden results", () => {
         const got = await model.logprobs(packed, { policy: "current", temperature: 1 });
         for (let i = 0; i + 1 < packed.offsets.length; i++) {
           const [from, to] = [packed.offsets[i]! + 1, packed.offsets[i + 1]];
-          expectClose(
-            got.logprobs.subarray(from, to),
-            await figures.read(`base.${i}.logprobs`),
-            LOGPROB_TOLERANCE,
-          );
+          expectClose(got.logprobs.subarray(from, to), await figures.read(`base.${i}.logprobs`), LOGPROB_TOLERANCE);
           const entropy = (await figures.read(`base.${i}.entropy`)).subarray(0, to! - from);
           expectClose(got.entropy.subarray(from, to), entropy, LOGPROB_TOLERANCE, "entropy");
         }
@@ -55,12 +51,9 @@ describe.skipIf(!hasShared)("golden results", () => {
         const prompt_ids = [...(await golden.figures.readIntegers("greedy.prompt"))];
         const whole = [...(await golden.figures.readIntegers("greedy.tokens"))];
         const params = { max_tokens: whole.length - prompt_ids.length, temperature: 0, top_p: 1, top_k: -1 };
-        const [sampled] = await model.sample(
-          [{ prompt_ids, seed: 0, params: { ...params, stop_token_ids: [] } }],
-          {
-            weightVersion: 0,
-          },
-        );
+        const [sampled] = await model.sample([{ prompt_ids, seed: 0, params: { ...params, stop_token_ids: [] } }], {
+          weightVersion: 0,
+        });
         expect(sampled!.tokens).toEqual(whole.slice(prompt_ids.length));
         const offsets = Uint32Array.of(0, whole.length);
         const scored = await model.logprobs(
@@ -108,17 +101,13 @@ describe.skipIf(!hasShared)("golden results", () => {
         const params = { learning_rate: lr, beta1, beta2, eps, weight_decay: 0, grad_clip_norm: 0 };
         for (const [step, expected] of loss_sum.entries()) {
           const metrics = await backend.forwardBackward(batch, specOf(golden, "ppo"));
-          expect(relative(metrics["actor/loss"]!, expected), `loss of step ${step}`).toBeLessThan(
-            LOSS_TOLERANCE,
-          );
+          expect(relative(metrics["actor/loss"]!, expected), `loss of step ${step}`).toBeLessThan(LOSS_TOLERANCE);
           await backend.optimStep(params);
           if (step > 0) continue;
           for (const [factor, got] of await model.adapter!.values.read()) {
             const after = await golden.figures.read(`adam.step1.${factor}`);
             const before = await golden.figures.read(`lora.init.${factor}`);
-            expect(relativeDistance(minus(got, before), minus(after, before)), factor).toBeLessThan(
-              ADAM_TOLERANCE,
-            );
+            expect(relativeDistance(minus(got, before), minus(after, before)), factor).toBeLessThan(ADAM_TOLERANCE);
           }
         }
         model.release();

@@ -5,13 +5,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { defineLoss, rowsOfTokens } from "../../src/algorithm/mod.ts";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import type { Device } from "../../src/compute/device.ts";
-import type {
-  Advantages,
-  LossSpec,
-  OptimParams,
-  SampleRequest,
-  TrainBatch,
-} from "../../src/contract/backend.ts";
+import type { Advantages, LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
 import { ConfigError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
@@ -78,11 +72,7 @@ function batch(seed: number): TrainBatch {
   return { tokens, offsets, mask, advantages, oldLogprobs };
 }
 
-function request(
-  prompt_ids: number[],
-  seed: number,
-  params: Partial<SampleRequest["params"]> = {},
-): SampleRequest {
+function request(prompt_ids: number[], seed: number, params: Partial<SampleRequest["params"]> = {}): SampleRequest {
   return {
     prompt_ids,
     seed,
@@ -110,9 +100,7 @@ overDevices("LocalBackend", (device) => {
       const backend = open(device);
       for (const temperature of [0.6, 1, 1.7]) {
         const prompts = [[1], [2, 3, 4], [5, 6, 7, 8, 9]];
-        const requests = prompts.map((prompt, i) =>
-          request(prompt, i, { temperature, top_k: 5, top_p: 0.9 }),
-        );
+        const requests = prompts.map((prompt, i) => request(prompt, i, { temperature, top_k: 5, top_p: 0.9 }));
         const sampled = await backend.sample(requests);
         const rows = pack(sampled.map(({ tokens }, i) => [...prompts[i]!, ...tokens]));
         const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
@@ -282,57 +270,46 @@ overDevices("LocalBackend", (device) => {
       entropy_coeff: 0,
     };
 
-    test.each([0.7, 1, 1.6])(
-      "the gradient at temperature %f is that of the log-probs at it",
-      async (temperature) => {
-        const backend = open(device);
-        const { languageModel: model } = backend;
-        const rows = batch(1);
-        const spec = { ...REINFORCE, temperature };
-        await backend.forwardBackward(rows, spec);
-        const gradients = new Map(
-          [...(await model.optimizer.gradients.read())].map(([name, g]) => [name, g.slice()]),
-        );
-        const weights = new Map([...(await model.trainable.read())].map(([name, w]) => [name, w.slice()]));
-        const square = [...gradients.values()].reduce(
-          (sum, g) => g.reduce((part, x) => part + x * x, sum),
+    test.each([0.7, 1, 1.6])("the gradient at temperature %f is that of the log-probs at it", async (temperature) => {
+      const backend = open(device);
+      const { languageModel: model } = backend;
+      const rows = batch(1);
+      const spec = { ...REINFORCE, temperature };
+      await backend.forwardBackward(rows, spec);
+      const gradients = new Map([...(await model.optimizer.gradients.read())].map(([name, g]) => [name, g.slice()]));
+      const weights = new Map([...(await model.trainable.read())].map(([name, w]) => [name, w.slice()]));
+      const square = [...gradients.values()].reduce((sum, g) => g.reduce((part, x) => part + x * x, sum), 0);
+      const lossAt = async (step: number) => {
+        for (const [name, w] of weights)
+          model.trainable.write(
+            name,
+            w.map((x, i) => x + step * gradients.get(name)![i]!),
+          );
+        model.refresh();
+        const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
+        const { offsets, mask, advantages } = rows;
+        return -rowsOfTokens(offsets).reduce(
+          (sum, row, t) => sum + mask[t]! * advantages.values[row]! * logprobs[t]!,
           0,
         );
-        const lossAt = async (step: number) => {
-          for (const [name, w] of weights)
-            model.trainable.write(
-              name,
-              w.map((x, i) => x + step * gradients.get(name)![i]!),
-            );
-          model.refresh();
-          const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature });
-          const { offsets, mask, advantages } = rows;
-          return -rowsOfTokens(offsets).reduce(
-            (sum, row, t) => sum + mask[t]! * advantages.values[row]! * logprobs[t]!,
-            0,
-          );
-        };
-        const step = 0.0005 / Math.sqrt(square);
-        const slope = ((await lossAt(step)) - (await lossAt(-step))) / (2 * step);
-        expect(Math.abs(slope / square - 1)).toBeLessThan(0.03);
-        model.release();
-      },
-    );
+      };
+      const step = 0.0005 / Math.sqrt(square);
+      const slope = ((await lossAt(step)) - (await lossAt(-step))) / (2 * step);
+      expect(Math.abs(slope / square - 1)).toBeLessThan(0.03);
+      model.release();
+    });
 
-    test.each([0.7, 1, 1.6])(
-      "at temperature %f the ratio to the policy's own log-probs is 1",
-      async (temperature) => {
-        const backend = open(device);
-        const { logprobs } = await backend.logprobs(batch(1), { policy: "current", temperature });
-        const metrics = await backend.forwardBackward(
-          { ...batch(1), oldLogprobs: logprobs },
-          { ...LOSS, entropy_coeff: 0, temperature },
-        );
-        expect(Math.abs(metrics["actor/ppo_kl"]!)).toBeLessThan(1e-6);
-        expect(metrics["actor/pg_clipfrac"]).toBe(0);
-        backend.languageModel.release();
-      },
-    );
+    test.each([0.7, 1, 1.6])("at temperature %f the ratio to the policy's own log-probs is 1", async (temperature) => {
+      const backend = open(device);
+      const { logprobs } = await backend.logprobs(batch(1), { policy: "current", temperature });
+      const metrics = await backend.forwardBackward(
+        { ...batch(1), oldLogprobs: logprobs },
+        { ...LOSS, entropy_coeff: 0, temperature },
+      );
+      expect(Math.abs(metrics["actor/ppo_kl"]!)).toBeLessThan(1e-6);
+      expect(metrics["actor/pg_clipfrac"]).toBe(0);
+      backend.languageModel.release();
+    });
 
     test.each(["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])(
       "rows without a trained token have no share in the denominators of %s",
@@ -422,14 +399,10 @@ overDevices("LocalBackend", (device) => {
       const empty = { ...good, mask: new Uint32Array(good.tokens.length) };
       await expect(backend.forwardBackward(empty, LOSS)).rejects.toThrow(/mask is 0 for every token/);
       const short = { ...good, oldLogprobs: new Float32Array(3) };
-      await expect(backend.forwardBackward(short, LOSS)).rejects.toThrow(
-        /oldLogprobs must have one element per token/,
-      );
+      await expect(backend.forwardBackward(short, LOSS)).rejects.toThrow(/oldLogprobs must have one element per token/);
       const outside = { ...good, tokens: good.tokens.map((t, i) => (i === 5 ? 13 : t)) };
       await expect(backend.forwardBackward(outside, LOSS)).rejects.toThrow(/token 5: .*\[0, 13\) \(13\)/);
-      await expect(backend.logprobs(good, { policy: "reference", temperature: 1 })).rejects.toThrow(
-        ConfigError,
-      );
+      await expect(backend.logprobs(good, { policy: "reference", temperature: 1 })).rejects.toThrow(ConfigError);
       const long = pack([new Array(33).fill(1)]);
       await expect(backend.logprobs(long, { policy: "current", temperature: 1 })).rejects.toThrow(
         /context of 32 tokens/,
@@ -477,9 +450,7 @@ overDevices("published weights", (device) => {
       expect(before).toEqual(await sample("current"));
       const [after] = await Promise.all([
         sample("published"),
-        backend
-          .forwardBackward(batch(1), LOSS)
-          .then(() => backend.optimStep({ ...OPTIM, learning_rate: 0.5 })),
+        backend.forwardBackward(batch(1), LOSS).then(() => backend.optimStep({ ...OPTIM, learning_rate: 0.5 })),
       ]);
       expect([after, await sample("published")]).toEqual([before, before]);
       const trained = await sample("current");
@@ -497,9 +468,7 @@ describe.skipIf(!gpuDevice)("logits that exceed one window", () => {
     const device = gpuDevice as Device;
     const wide = { ...CONFIG, vocabSize: 40_000, layers: 1, contextLength: 600 };
     const next = uniform(9);
-    const rows = pack(
-      [500, 1].map((length) => Array.from({ length }, () => Math.floor(next() * wide.vocabSize))),
-    );
+    const rows = pack([500, 1].map((length) => Array.from({ length }, () => Math.floor(next() * wide.vocabSize))));
     const mask = Uint32Array.from(rows.tokens, (_, t) => (rows.offsets.includes(t) ? 0 : 1));
     const spec: LossSpec = {
       ...LOSS,
@@ -516,11 +485,8 @@ describe.skipIf(!gpuDevice)("logits that exceed one window", () => {
     const at = (from: number, to: number) => mask.map((m, t) => (t >= from && t < to ? m : 0));
     await half.forwardBackward({ ...rows, mask: at(0, 250), advantages }, spec);
     await half.forwardBackward({ ...rows, mask: at(250, 501), advantages }, spec);
-    const [a, b] = await Promise.all(
-      [whole, half].map((backend) => backend.languageModel.optimizer.gradients.read()),
-    );
-    for (const [name, values] of a!)
-      expectClose(b!.get(name)!, values, { relative: 1e-3, absolute: 1e-4 }, name);
+    const [a, b] = await Promise.all([whole, half].map((backend) => backend.languageModel.optimizer.gradients.read()));
+    for (const [name, values] of a!) expectClose(b!.get(name)!, values, { relative: 1e-3, absolute: 1e-4 }, name);
     whole.languageModel.release();
     half.languageModel.release();
   });

@@ -89,9 +89,7 @@ describe.skipIf(!hasShared)("an adapter that PEFT made", () => {
         shape: [output.length],
         data: output,
       };
-      await writeFolder(copy, [
-        { name: "adapter_model.safetensors", content: encodeSafetensors([...sources, own]) },
-      ]);
+      await writeFolder(copy, [{ name: "adapter_model.safetensors", content: encodeSafetensors([...sources, own]) }]);
       const opening = openModel(copy, { base: BASE });
       if (change === 0) expect((await opening).adapters).toHaveLength(1);
       else await expect(opening).rejects.toThrow(/weights for lm_head that differ.*merge_and_unload/);

@@ -70,13 +70,7 @@ describe("a request of the training client", () => {
       undefined,
       (client) => client.loadWeights("tinker://a"),
     ],
-    [
-      "optim_step",
-      "OptimStep",
-      { adam_params: ADAM },
-      {},
-      async (client) => (await client.optimStep(ADAM))(),
-    ],
+    ["optim_step", "OptimStep", { adam_params: ADAM }, {}, async (client) => (await client.optimStep(ADAM))()],
   ];
 
   test.each(calls)("%s as %s: %o", async (type, result, body, expected, call) => {
@@ -92,20 +86,17 @@ describe("a request of the training client", () => {
   test.each([
     [true, "forward", "Forward"],
     [false, "forward_backward", "ForwardBackward"],
-  ])(
-    "a pass, forward only %j, is sent as %s and its result collected as %s",
-    async (forwardOnly, path, type) => {
-      const output = { loss_fn_outputs: [{ logprobs: { data: [-1, -0.5] } }], metrics: { "loss:sum": 2 } };
-      const { client, session, sent } = await open({ retrieve_future: () => Response.json(output) });
-      const rows = { tokens: Uint32Array.of(4, 5, 6), offsets: Uint32Array.of(0, 3) };
-      const loss = { lossFn: "cross_entropy", config: {}, inputs: {}, forwardOnly };
-      const collect = await client.pass(rows, loss);
-      expect(sent).toMatchObject([{ path, body: { model_id: "m", seq_id: 1 } }]);
-      expect(await collect()).toEqual({ logprobs: Float32Array.of(0, -1, -0.5), metrics: { "loss:sum": 2 } });
-      expect(sent[1]!.headers.get("x-tinker-request-type")).toBe(type);
-      session.close();
-    },
-  );
+  ])("a pass, forward only %j, is sent as %s and its result collected as %s", async (forwardOnly, path, type) => {
+    const output = { loss_fn_outputs: [{ logprobs: { data: [-1, -0.5] } }], metrics: { "loss:sum": 2 } };
+    const { client, session, sent } = await open({ retrieve_future: () => Response.json(output) });
+    const rows = { tokens: Uint32Array.of(4, 5, 6), offsets: Uint32Array.of(0, 3) };
+    const loss = { lossFn: "cross_entropy", config: {}, inputs: {}, forwardOnly };
+    const collect = await client.pass(rows, loss);
+    expect(sent).toMatchObject([{ path, body: { model_id: "m", seq_id: 1 } }]);
+    expect(await collect()).toEqual({ logprobs: Float32Array.of(0, -1, -0.5), metrics: { "loss:sum": 2 } });
+    expect(sent[1]!.headers.get("x-tinker-request-type")).toBe(type);
+    session.close();
+  });
 
   test("has the next number, also after one that was refused", async () => {
     let refuses = true;
@@ -119,12 +110,7 @@ describe("a request of the training client", () => {
     await expect(client.saveWeights("a")).rejects.toThrow("422");
     await Promise.all([client.saveWeights("b"), client.snapshot(), client.saveSamplerWeights("c")]);
     session.close();
-    expect(sent.map(({ body }) => body)).toMatchObject([
-      { seq_id: 1 },
-      { seq_id: 2 },
-      { seq_id: 3 },
-      { seq_id: 4 },
-    ]);
+    expect(sent.map(({ body }) => body)).toMatchObject([{ seq_id: 1 }, { seq_id: 2 }, { seq_id: 3 }, { seq_id: 4 }]);
   });
 
   test("a base model's sampler has a number of its own", async () => {
@@ -165,9 +151,7 @@ describe("the heartbeat of a session", () => {
     await vi.advanceTimersByTimeAsync(9_999);
     expect(beats(sent)).toHaveLength(0);
     await vi.advanceTimersByTimeAsync(20_001);
-    expect(beats(sent).map(({ body }) => body)).toEqual(
-      Array(3).fill({ session_id: "s", type: "session_heartbeat" }),
-    );
+    expect(beats(sent).map(({ body }) => body)).toEqual(Array(3).fill({ session_id: "s", type: "session_heartbeat" }));
     session.close();
     await vi.advanceTimersByTimeAsync(60_000);
     expect(beats(sent)).toHaveLength(3);

@@ -58,9 +58,7 @@ describe("JSON", () => {
       logprobs: [Float32Array.of(-1, -0.5)],
       metrics: { "loss:sum": 2 },
     });
-    expect(() => json.trainingOutput(reply({ loss_fn_outputs: [{}] }))).toThrow(
-      /loss_fn_outputs\.0\.logprobs/,
-    );
+    expect(() => json.trainingOutput(reply({ loss_fn_outputs: [{}] }))).toThrow(/loss_fn_outputs\.0\.logprobs/);
     const samples = {
       sequences: [{ tokens: [4], logprobs: [-2], stop_reason: "length" }],
       prompt_logprobs: [null, -1],

@@ -29,12 +29,7 @@ describe("a loss in the service's terms", () => {
   test.each<[string, Partial<LossSpec>, Partial<TrainBatch>, number[]]>([
     ["a mean over tokens", {}, {}, [0, 1, 1, 0, 0, -2]],
     ["a sum over tokens", { loss_agg_mode: "token-sum" }, {}, [0, 3, 3, 0, 0, -6]],
-    [
-      "the sampler's correction",
-      {},
-      { rolloutIsWeights: Float32Array.of(9, 0.5, 2, 9, 9, 0) },
-      [0, 0.5, 2, 0, 0, -0],
-    ],
+    ["the sampler's correction", {}, { rolloutIsWeights: Float32Array.of(9, 0.5, 2, 9, 9, 0) }, [0, 0.5, 2, 0, 0, -0]],
   ])("has %s in its advantages, and 0 at tokens that are not trained", (_, loss, batch, expected) => {
     const { lossFn, config, inputs } = serviceLoss({ ...BATCH, ...batch }, spec(loss))!;
     expect([...inputs.advantages!]).toEqual(expected);
@@ -117,9 +112,7 @@ describe("rows as data", () => {
         inputs: { target_tokens: BigInt64Array.of(10n), weights: Float32Array.of(5) },
       },
     ]);
-    expect([...atTokens([Float32Array.of(-1, -2), Float32Array.of(-5)], BATCH)]).toEqual([
-      0, -1, -2, 0, 0, -5,
-    ]);
+    expect([...atTokens([Float32Array.of(-1, -2), Float32Array.of(-5)], BATCH)]).toEqual([0, -1, -2, 0, 0, -5]);
   });
 
   // A datum of L tokens counts as 16 + 4 L, and 32 + 8 L for its targets.

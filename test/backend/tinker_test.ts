@@ -113,10 +113,7 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
     ],
     ["ppo on policy", spec({}), { oldLogprobs: undefined }],
     ["importance_sampling", spec({ name: "importance_sampling", loss_agg_mode: "token-sum" })],
-    [
-      "tinker.cispo",
-      spec({ name: "tinker.cispo", settings: { clip_low_threshold: 0.5, clip_high_threshold: 2 } }),
-    ],
+    ["tinker.cispo", spec({ name: "tinker.cispo", settings: { clip_low_threshold: 0.5, clip_high_threshold: 2 } })],
     ["tinker.dro", spec({ name: "tinker.dro", settings: { beta: 0.1 } })],
     [
       "cross_entropy",
@@ -137,19 +134,9 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
     const [local, remote] = [await openLocal(), await connect({ fuse: false })];
     const batch = batchOf(more);
     for (let step = 0; step < 3; step++) {
-      const [here, there] = [
-        await local.forwardBackward(batch, loss),
-        await remote.forwardBackward(batch, loss),
-      ];
-      for (const name of [
-        "actor/loss",
-        "actor/pg_loss",
-        "actor/ppo_kl",
-        "actor/pg_clipfrac",
-        "actor/kl_loss",
-      ])
-        if (here[name] !== undefined)
-          expect(there[name], `${name} of step ${step}`).toBeCloseTo(here[name], 4);
+      const [here, there] = [await local.forwardBackward(batch, loss), await remote.forwardBackward(batch, loss)];
+      for (const name of ["actor/loss", "actor/pg_loss", "actor/ppo_kl", "actor/pg_clipfrac", "actor/kl_loss"])
+        if (here[name] !== undefined) expect(there[name], `${name} of step ${step}`).toBeCloseTo(here[name], 4);
       const [a, b] = [await local.optimStep(ADAM), await remote.optimStep(ADAM)];
       expect(b["actor/grad_norm"]! / a["actor/grad_norm"]!, `gradient of step ${step}`).toBeCloseTo(1, 3);
     }
@@ -349,8 +336,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
     const app = createApp({ service: anew, apiKey: "tml-test" });
     let isAnew = false;
     const backend = await connect({
-      fetch: (url, init) =>
-        isAnew ? Promise.resolve(app.fetch(new Request(url, init))) : fetchHere(url, init),
+      fetch: (url, init) => (isAnew ? Promise.resolve(app.fetch(new Request(url, init))) : fetchHere(url, init)),
     });
     await backend.save(join(root, "known"));
     isAnew = true;
@@ -364,9 +350,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
   test("names the checkpoint when the service refuses", async () => {
     const backend = await connect();
     const far = batchOf({ tokens: Uint32Array.from(ROWS.flat(), () => 100_000) });
-    await expect(backend.forwardBackward(far, spec({}))).rejects.toThrow(
-      /100000.*No checkpoint has been saved/s,
-    );
+    await expect(backend.forwardBackward(far, spec({}))).rejects.toThrow(/100000.*No checkpoint has been saved/s);
     await expect(connect({ apiKey: "tml-other" })).rejects.toThrow(/401/);
     await expect(connect({ apiKey: "tml-other" })).rejects.not.toThrow(/tml-other/);
     await expect(connect({ baseModel: "gpt" })).rejects.toThrow(/gpt/);

@@ -79,11 +79,7 @@ describe("a request", () => {
   });
 
   test("pauses as long as the service asks, otherwise longer each time", async () => {
-    const asked = service([
-      status(429, "", { "retry-after-ms": "70" }),
-      status(503, "", { "retry-after": "3" }),
-      ok(),
-    ]);
+    const asked = service([status(429, "", { "retry-after-ms": "70" }), status(503, "", { "retry-after": "3" }), ok()]);
     await asked.transport.call("/path");
     expect(asked.clock.slept).toEqual([70, 3000]);
     const own = service([...Array(6).fill(status(500)), ok()]);
@@ -250,21 +246,11 @@ describe("a result", () => {
   const pending = () => Response.json({ type: "try_again", queue_state: "active" }, { status: 408 });
 
   test("is polled until it exists, without a hot loop", async () => {
-    const { session, seen, clock } = await openSession([
-      pending,
-      pending,
-      pending,
-      ok({ path: "tinker://a" }),
-    ]);
+    const { session, seen, clock } = await openSession([pending, pending, pending, ok({ path: "tinker://a" })]);
     expect((await session.result("r", { type: "SaveWeights" })).json).toEqual({ path: "tinker://a" });
     expect(clock.slept).toEqual([100, 100, 100]);
     const polls = seen.slice(OPENING.length);
-    expect(polls.map(({ headers }) => headers.get("x-tinker-request-iteration"))).toEqual([
-      "0",
-      "1",
-      "2",
-      "3",
-    ]);
+    expect(polls.map(({ headers }) => headers.get("x-tinker-request-iteration"))).toEqual(["0", "1", "2", "3"]);
     expect(JSON.parse(polls[0]!.body)).toEqual({ request_id: "r", allow_metadata_only: false });
   });
 
@@ -287,10 +273,7 @@ describe("a result", () => {
 
   test("of a paused queue is waited for without limit, and the reason is reported", async () => {
     const paused = () =>
-      Response.json(
-        { type: "try_again", queue_state: "paused_capacity", queue_state_reason: "full" },
-        { status: 408 },
-      );
+      Response.json({ type: "try_again", queue_state: "paused_capacity", queue_state_reason: "full" }, { status: 408 });
     const { session, notices } = await openSession([...Array(40_000).fill(paused), ok({ metrics: {} })]);
     await session.result("r", { type: "OptimStep" });
     expect(notices[1]).toContain("paused_capacity");

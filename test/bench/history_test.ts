@@ -48,9 +48,7 @@ test("only figures of one name, device and unit are compared", () => {
 });
 
 test("the table has a row a figure, with its change and verdict", () => {
-  const rows = tableOf(
-    compareFigures([figure("a", 2000), figure("long", 1)], [figure("a", 1000), figure("long", 1)]),
-  );
+  const rows = tableOf(compareFigures([figure("a", 2000), figure("long", 1)], [figure("a", 1000), figure("long", 1)]));
   expect(rows.split("\n").map((row) => row.split(/\s+/))).toEqual([
     ["a", "2,000", "1,000", "tokens/s", "-50.0%", "slower"],
     ["long", "1.00", "1.00", "tokens/s", "+0.0%"],

@@ -43,9 +43,7 @@ describe("the openai package", () => {
     expect(reply).toMatchObject({
       object: "chat.completion",
       model: "scripted-model",
-      choices: [
-        { index: 0, finish_reason: "stop", message: { role: "assistant", content: "hi the", refusal: null } },
-      ],
+      choices: [{ index: 0, finish_reason: "stop", message: { role: "assistant", content: "hi the", refusal: null } }],
       usage: {
         prompt_tokens: step!.prompt_ids.length,
         completion_tokens: step!.response_ids.length,
@@ -102,9 +100,7 @@ describe("the openai package", () => {
     expect(chunks.at(-1)?.usage?.completion_tokens).toBe(policy.steps[0]!.response_ids.length);
     const whole = await openai.chat.completions.stream({ model, messages }).finalChatCompletion();
     expect(whole.choices[0]!.message.content).toContain("tool_call");
-    const called = await openai.chat.completions
-      .stream({ model, messages, tools: [ADD] })
-      .finalChatCompletion();
+    const called = await openai.chat.completions.stream({ model, messages, tools: [ADD] }).finalChatCompletion();
     expect(called.choices[0]).toMatchObject({
       finish_reason: "tool_calls",
       message: { tool_calls: [{ function: { name: "add", arguments: '{"a":1,"b":2}' } }] },
@@ -146,12 +142,8 @@ describe("the openai package", () => {
       type: "invalid_request_error",
       param: "temperature",
     });
-    await expect(create({ tempratur: 1 })).rejects.toThrow(
-      /Cannot use tempratur: there is no such parameter/,
-    );
-    await expect(create({ tool_choice: "required" })).rejects.toThrow(
-      /Cannot use tool_choice: only auto and none/,
-    );
+    await expect(create({ tempratur: 1 })).rejects.toThrow(/Cannot use tempratur: there is no such parameter/);
+    await expect(create({ tool_choice: "required" })).rejects.toThrow(/Cannot use tool_choice: only auto and none/);
     await expect(create({ response_format: { type: "json_object" } })).rejects.toThrow(
       /Cannot use response_format.*: only text is supported/,
     );
@@ -193,9 +185,7 @@ describe("the openai package", () => {
       [0.7, 4],
       [0, 9],
     ]);
-    expect(warnings).toEqual([
-      "An agent requests temperature=0; the run samples with temperature=0.7 (rllm.rollout).",
-    ]);
+    expect(warnings).toEqual(["An agent requests temperature=0; the run samples with temperature=0.7 (rllm.rollout)."]);
   });
 
   test.each([

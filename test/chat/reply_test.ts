@@ -33,11 +33,7 @@ describe("parseReply()", () => {
     ],
     ["<tool_call>{broken</tool_call>", "hermes", { content: "<tool_call>{broken</tool_call>" }],
     ['<tool_call>{"name":"b"}</tool_call>', undefined, { content: '<tool_call>{"name":"b"}</tool_call>' }],
-    [
-      '{"name": "add", "parameters": {"a": "1"}}',
-      "llama3",
-      { content: "", tool_calls: [call("add", { a: "1" })] },
-    ],
+    ['{"name": "add", "parameters": {"a": "1"}}', "llama3", { content: "", tool_calls: [call("add", { a: "1" })] }],
     [
       '<|python_tag|>{"name": "a", "parameters": {}}; {"name": "b", "parameters": {}}',
       "llama3",

@@ -35,11 +35,7 @@ function converse(template: string, turns: readonly Turn[], options: { accumulat
   return { calls, last: last.ids, said: tokenizer.formatChat(messages), tokenizer, messages };
 }
 
-const PLAIN: Turn[] = [
-  { text: "the and\n\n12 on" },
-  { text: "  in the <t" },
-  { text: "and on", isCut: true },
-];
+const PLAIN: Turn[] = [{ text: "the and\n\n12 on" }, { text: "  in the <t" }, { text: "and on", isCut: true }];
 
 describe.each([
   ["ChatML", CHATML],

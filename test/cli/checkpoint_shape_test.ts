@@ -14,17 +14,8 @@ let other: string;
 /** A run of an adapter on `model`. */
 let run: string;
 let reward: string[];
-const LORA = [
-  "model.lora_rank=4",
-  "model.lora_alpha=64",
-  "model.train_mlp=false",
-  "model.train_unembed=true",
-];
-const VALIDATED = [
-  "rllm.trainer.test_freq=1",
-  "training.learning_rate=0.05",
-  "rllm.algorithm.lr_schedule=constant",
-];
+const LORA = ["model.lora_rank=4", "model.lora_alpha=64", "model.train_mlp=false", "model.train_unembed=true"];
+const VALIDATED = ["rllm.trainer.test_freq=1", "training.learning_rate=0.05", "rllm.algorithm.lr_schedule=constant"];
 
 beforeAll(async () => {
   await smallRun(join(dir, "base"));
@@ -92,33 +83,24 @@ describe("an adapter's checkpoint", () => {
       () => [`model.name=${other}`],
       /trained on .*base\/global_step_2, whose weights have the fingerprint \w{12}; those of .*other\/global_step_2 have \w{12}/,
     ],
-  ])(
-    "is refused, by eval and train alike, where the configuration names another %s",
-    async (_, args, message) => {
-      const before = treeOf(run);
-      const evaluated = await evaluate(step(2), args());
-      expect(evaluated).toMatchObject({ err: expect.stringMatching(message), score: undefined });
-      const resumed = await smallRun(run, [
-        "training.resume_mode=auto",
-        "rllm.trainer.total_batches=4",
-        ...reward,
-        ...args(),
-      ]);
-      expect(resumed.err).toMatch(message);
-      expect([evaluated.code, resumed.code]).not.toContain(0);
-      expect(treeOf(run)).toEqual(before);
-    },
-  );
+  ])("is refused, by eval and train alike, where the configuration names another %s", async (_, args, message) => {
+    const before = treeOf(run);
+    const evaluated = await evaluate(step(2), args());
+    expect(evaluated).toMatchObject({ err: expect.stringMatching(message), score: undefined });
+    const resumed = await smallRun(run, [
+      "training.resume_mode=auto",
+      "rllm.trainer.total_batches=4",
+      ...reward,
+      ...args(),
+    ]);
+    expect(resumed.err).toMatch(message);
+    expect([evaluated.code, resumed.code]).not.toContain(0);
+    expect(treeOf(run)).toEqual(before);
+  });
 
   test("is continued in its shape, bit for bit, by a configuration that says nothing of it", async () => {
     const whole = join(dir, "whole");
-    await smallRun(whole, [
-      `model.name=${model}`,
-      ...LORA,
-      ...VALIDATED,
-      ...reward,
-      "rllm.trainer.total_batches=3",
-    ]);
+    await smallRun(whole, [`model.name=${model}`, ...LORA, ...VALIDATED, ...reward, "rllm.trainer.total_batches=3"]);
     const parts = join(dir, "parts");
     cpSync(run, parts, { recursive: true });
     const auto = ["training.resume_mode=auto", "rllm.trainer.total_batches=3"];
@@ -203,11 +185,7 @@ test("val_only with a resumed run validates its weights, says so, and changes no
   const place = join(dir, "validated");
   cpSync(run, place, { recursive: true });
   const before = treeOf(place);
-  const { err, code } = await smallRun(place, [
-    "training.resume_mode=auto",
-    "rllm.trainer.val_only=true",
-    ...reward,
-  ]);
+  const { err, code } = await smallRun(place, ["training.resume_mode=auto", "rllm.trainer.val_only=true", ...reward]);
   expect(code, err).toBe(0);
   expect(err).toMatch(/Continuing from global_step_2\n[\s\S]*validation only[\s\S]*validation at step 2/);
   const lines = readFileSync(join(place, "metrics.jsonl"), "utf8").trim().split("\n");
@@ -277,8 +255,7 @@ describe("an adapter that PEFT made", () => {
 });
 
 describe("what sample and model.name say to", () => {
-  const sample = (args: readonly string[]) =>
-    grpu(["sample", "--prompt", "1+2=", "--device", "cpu", ...args]);
+  const sample = (args: readonly string[]) => grpu(["sample", "--prompt", "1+2=", "--device", "cpu", ...args]);
   const download =
     /it does not exist\. A model is a folder on this machine\. .*hf download Qwen\/Qwen3-0\.6B --local-dir Qwen3-0\.6B/;
 

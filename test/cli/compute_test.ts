@@ -27,9 +27,7 @@ describe.each(devices)("grpu compute on $name prints the published figures", ({ 
     const [golden] = readGolden<{ advantages: number[][] }[]>("small.advantages.json");
     const got = await runJson(`compute advantages ${on} --estimator grpo`);
     expect(got.estimator).toBe("grpo");
-    expect(got.advantages.map((row: number[]) => row.length)).toEqual(
-      golden!.advantages.map((row) => row.length),
-    );
+    expect(got.advantages.map((row: number[]) => row.length)).toEqual(golden!.advantages.map((row) => row.length));
     expect(furthest(got.advantages.flat(), golden!.advantages.flat(), tolerance)).toBeUndefined();
     expect(got.metrics["batch/total"]).toBeGreaterThan(0);
   });
@@ -39,9 +37,7 @@ describe.each(devices)("grpu compute on $name prints the published figures", ({ 
       readGolden<{ loss: string; rollout_is_weights: unknown; value: number; dlogprobs: number[][] }[]>(
         "small.losses.json",
       );
-    const golden = cases.find(
-      ({ loss, rollout_is_weights }) => loss === "vanilla" && rollout_is_weights !== null,
-    )!;
+    const golden = cases.find(({ loss, rollout_is_weights }) => loss === "vanilla" && rollout_is_weights !== null)!;
     const got = await runJson(
       `compute loss ${on} --loss vanilla --agg token-mean --set clip_ratio_high=0.28 --rollout-is token`,
     );
@@ -51,8 +47,7 @@ describe.each(devices)("grpu compute on $name prints the published figures", ({ 
   });
 
   test("kl", async () => {
-    const golden =
-      readGolden<{ kl: string; loss_token_mean: number; dlogprobs: number[][] }[]>("small.kl.json");
+    const golden = readGolden<{ kl: string; loss_token_mean: number; dlogprobs: number[][] }[]>("small.kl.json");
     const k3 = golden.find(({ kl }) => kl === "k3+")!;
     const got = await runJson(`compute kl ${on} --kl k3+ --agg token-mean`);
     expect(furthest([got.loss], [k3.loss_token_mean], tolerance)).toBeUndefined();
@@ -113,10 +108,7 @@ test("--import brings a user's estimator with its own settings", async () => {
 test.each([
   ["compute advantages --input nowhere.jsonl --estimator grpo --device cpu", /no such file/, 4],
   [`compute advantages --input ${SMALL} --estimator grop --device cpu`, /nearest: grpo/],
-  [
-    `compute advantages --input ${SMALL} --estimator grpo --device cpu --set clip=1`,
-    /norm_adv_by_std_in_grpo/,
-  ],
+  [`compute advantages --input ${SMALL} --estimator grpo --device cpu --set clip=1`, /norm_adv_by_std_in_grpo/],
   [`compute loss --input ${SMALL} --loss vanilla --device cpu --set clip_ratio_c=0.5`, /above 1/],
   [`compute rollout-correction --input ${SMALL} --set preset=nothing`, /decoupled_token_is/],
 ])("%s is refused", async (args, message, status = 3) => {

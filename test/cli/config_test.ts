@@ -17,10 +17,7 @@ const file = (name: string, text: string) => {
   return join(folder, name);
 };
 
-async function grpu(
-  args: readonly string[],
-  { stdin = "", env = {} }: { stdin?: string; env?: Io["env"] } = {},
-) {
+async function grpu(args: readonly string[], { stdin = "", env = {} }: { stdin?: string; env?: Io["env"] } = {}) {
   let [out, err] = ["", ""];
   const io: Io = {
     out: (text) => {
@@ -67,8 +64,7 @@ describe("config show", () => {
     const shown = JSON.parse(out);
     expect(shown["rllm.rollout.n"]).toEqual({ value: 2, origin: "DIR/run.yaml:3" });
     expect(shown["rllm.rollout.n_val"]).toEqual({ value: 3, origin: "override rllm.rollout.n_val=3" });
-    const text = (await grpu(["config", "show", "--config", run, "--section", "rllm.rollout.n", "--origin"]))
-      .out;
+    const text = (await grpu(["config", "show", "--config", run, "--section", "rllm.rollout.n", "--origin"])).out;
     expect(text).toMatch(/^rllm:\n {2}rollout:\n {4}"?n"?: 2 +# DIR\/run\.yaml:3\n$/);
   });
 
@@ -87,9 +83,9 @@ describe("config show", () => {
   });
 
   test("finds a ready-made run of the package from anywhere, and tells a file that is not there", async () => {
-    expect(
-      (await grpu(["config", "show", "examples/arithmetic/run.yaml", "--section", "task.name"])).out,
-    ).toBe("task:\n  name: arithmetic\n");
+    expect((await grpu(["config", "show", "examples/arithmetic/run.yaml", "--section", "task.name"])).out).toBe(
+      "task:\n  name: arithmetic\n",
+    );
     expect((await grpu(["config", "show", "nope.yaml"])).err).toBe(
       "error: Cannot read the configuration nope.yaml: there is no such file.\n",
     );
@@ -115,35 +111,24 @@ describe("overrides", () => {
     ]);
     const good = file("over.yaml", "rllm: {rollout: {n: 2}}\n");
     const over = await grpu(["config", "validate", good, "rllm.rollout.n=no"]);
-    expect([over.code, over.out]).toEqual([
-      3,
-      expect.stringContaining('rllm.rollout.n: it takes int >= 1 ("no")'),
-    ]);
+    expect([over.code, over.out]).toEqual([3, expect.stringContaining('rllm.rollout.n: it takes int >= 1 ("no")')]);
     const verl = file("over.args", "algorithm.adv_estimator=grpo\n");
-    expect((await grpu(["config", "validate", verl, "trainer.nnode=2"])).out).toContain(
-      "Did you mean trainer.nnodes?",
-    );
+    expect((await grpu(["config", "validate", verl, "trainer.nnode=2"])).out).toContain("Did you mean trainer.nnodes?");
   });
 
   test("and files give explain the value that a run has, and its place", async () => {
     const yaml = file("explained.yaml", "rllm: {rollout: {n: 2}}\n");
-    const shown = async (...args: string[]) =>
-      /Here +(.*)/.exec((await grpu(["config", "explain", ...args])).out)?.[1];
+    const shown = async (...args: string[]) => /Here +(.*)/.exec((await grpu(["config", "explain", ...args])).out)?.[1];
     expect(await shown("rllm.rollout.n", yaml)).toBe("2  (DIR/explained.yaml:1)");
     expect(await shown("rllm.rollout.n", yaml, "rllm.rollout.n=4")).toBe("4  (override rllm.rollout.n=4)");
-    expect(await shown("rllm.trainer.test_freq", "rllm/backend=tinker")).toMatch(
-      /\(config\/rllm\/base\.yaml:\d+\)$/,
-    );
+    expect(await shown("rllm.trainer.test_freq", "rllm/backend=tinker")).toMatch(/\(config\/rllm\/base\.yaml:\d+\)$/);
     expect(await shown("rllm.rollout.n")).toBeUndefined();
     const wrong = await grpu(["config", "explain", "rllm.rollout.n", "rllm.rollout.n=no"]);
     expect([wrong.code, wrong.out]).toEqual([3, ""]);
   });
 
   test("a script is read with the environment and the arguments that are given", async () => {
-    const input = file(
-      "env.sh",
-      "python3 -m verl.trainer.main_ppo data.seed=${SEED:-1} trainer.experiment_name=$1\n",
-    );
+    const input = file("env.sh", "python3 -m verl.trainer.main_ppo data.seed=${SEED:-1} trainer.experiment_name=$1\n");
     const to = ["config", "convert", "--from", "verl", "--to", "verl", "--format", "args", input];
     const { out } = await grpu([...to, "--env", "SEED=7", "--arg", "x"]);
     expect(out).toBe("data.seed=7\ntrainer.experiment_name=x\n");
@@ -196,9 +181,7 @@ describe("config explain", () => {
     const topK = (await grpu(["config", "explain", "rllm.rollout.train.top_k"])).out;
     expect(topK).toContain("Default   -1  (where it is not set)");
     const freq = (await grpu(["config", "explain", "rllm.trainer.test_freq"])).out;
-    expect(freq).toContain(
-      "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.",
-    );
+    expect(freq).toContain("rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.");
     expect((await grpu(["config", "explain", "rllm.sdk.proxy.admin_token"])).out).not.toContain("my-shared");
   });
 
@@ -305,10 +288,7 @@ describe("config convert and diff", () => {
 
   test("a file that does not exist", async () => {
     const { code, err } = await grpu(["config", "diff", "nope.yaml", "nope2.yaml"]);
-    expect([code, err]).toEqual([
-      4,
-      "grpu: Cannot read the configuration: there is no such file (nope.yaml).\n",
-    ]);
+    expect([code, err]).toEqual([4, "grpu: Cannot read the configuration: there is no such file (nope.yaml).\n"]);
   });
 });
 

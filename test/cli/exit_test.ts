@@ -67,23 +67,16 @@ const FAILURES: readonly (readonly [number, string])[] = [
 
 test.each(FAILURES)("status %i: grpu %s", async (status, line) => {
   const { code, err, out } = await grpu(line.replaceAll("DIR", dir).split(" "));
-  expect(err + out).toMatch(
-    /Cannot|unknown command|required option|Allowed choices|takes no argument|error:/,
-  );
+  expect(err + out).toMatch(/Cannot|unknown command|required option|Allowed choices|takes no argument|error:/);
   expect(err).not.toMatch(/\n {4}at /);
   expect(code).toBe(status);
 });
 
-test.runIf(existsSync("/proc/self"))(
-  "a disk that cannot be written to is named, with what to do",
-  async () => {
-    const { code, err } = await grpu(["report", join(dir, "run"), "--output", "/proc/report.html"]);
-    expect(err).toMatch(
-      /^grpu: Cannot write the report: .*\. (Check|Name|Change).* \(\/proc\/report\.html\)\n$/,
-    );
-    expect(code).toBe(4);
-  },
-);
+test.runIf(existsSync("/proc/self"))("a disk that cannot be written to is named, with what to do", async () => {
+  const { code, err } = await grpu(["report", join(dir, "run"), "--output", "/proc/report.html"]);
+  expect(err).toMatch(/^grpu: Cannot write the report: .*\. (Check|Name|Change).* \(\/proc\/report\.html\)\n$/);
+  expect(code).toBe(4);
+});
 
 test.each(["ENOSPC", "EROFS", "EACCES", "ENOENT", "EISDIR", "ENOTDIR", "EMFILE", "EIO"])(
   "%s becomes an error of ours",

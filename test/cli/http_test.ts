@@ -14,9 +14,7 @@ beforeAll(async () => {
     request.on("end", () => {
       if (request.url === "/empty") return void response.writeHead(204).end();
       if (request.url === "/cut")
-        return void response
-          .writeHead(200, { "content-length": "9" })
-          .write("cut", () => request.socket.destroy());
+        return void response.writeHead(200, { "content-length": "9" }).write("cut", () => request.socket.destroy());
       response.writeHead(418, "teapot", {
         "content-type": "application/json",
         "x-seen": String(request.headers["x-key"]),
@@ -41,10 +39,7 @@ test.each([
   const init = { method, body: body ?? null, headers: { "X-Key": "k" } };
   for (const fetched of [await httpFetch(`${url}/path`, init), await fetch(`${url}/path`, init)]) {
     expect([fetched.status, fetched.statusText, fetched.ok]).toEqual([418, "teapot", false]);
-    expect([fetched.headers.get("content-type"), fetched.headers.get("x-seen")]).toEqual([
-      "application/json",
-      "k",
-    ]);
+    expect([fetched.headers.get("content-type"), fetched.headers.get("x-seen")]).toEqual(["application/json", "k"]);
     expect(await fetched.json()).toEqual({ method, body: hex });
   }
 });

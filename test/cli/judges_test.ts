@@ -71,8 +71,6 @@ test.concurrent("a module that cannot be used in a thread says so", async () => 
   const code = `if (process.getBuiltinModule("node:worker_threads").threadId > 0) throw new Error("main thread only");
     grpu.registerReward("mine", () => 1);`;
   const { status, err } = await trained("main_only", code);
-  expect(err).toMatch(
-    /modules of --import cannot be used there: .*main thread only.*task\.judge_timeout=null/s,
-  );
+  expect(err).toMatch(/modules of --import cannot be used there: .*main thread only.*task\.judge_timeout=null/s);
   expect(status).toBe(1);
 }, 120_000);

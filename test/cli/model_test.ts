@@ -15,9 +15,7 @@ const MODEL = sharedPath("models/stories260k");
 describe.skipIf(!hasShared)("grpu model on the published figures", () => {
   test("score prints log-probabilities and entropies of tokens[1..]", async () => {
     const golden = await openGolden();
-    const sequences = await Promise.all(
-      [0, 1].map(async (i) => [...(await golden.readIntegers(`base.${i}.tokens`))]),
-    );
+    const sequences = await Promise.all([0, 1].map(async (i) => [...(await golden.readIntegers(`base.${i}.tokens`))]));
     const input = sequences.map((tokens) => JSON.stringify({ tokens })).join("\n");
     const { out, err, code } = await grpu(
       ["model", "score", "--model", MODEL, "--input", "-", "--device", "cpu", "--json"],
@@ -44,22 +42,16 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
 
   test("generate at temperature 0 gives the published continuation", async () => {
     const golden = await openGolden();
-    const [prompt, tokens] = [
-      await golden.readIntegers("greedy.prompt"),
-      await golden.readIntegers("greedy.tokens"),
-    ];
+    const [prompt, tokens] = [await golden.readIntegers("greedy.prompt"), await golden.readIntegers("greedy.tokens")];
     const count = Math.min(tokens.length - prompt.length, 24);
     const { out } = await grpu(
-      [
-        "model",
-        "generate",
-        "--model",
-        MODEL,
-        "--tokens",
-        prompt.join(),
-        "--max-tokens",
-        String(count),
-      ].concat(["--temperature", "0", "--device", "cpu", "--json"]),
+      ["model", "generate", "--model", MODEL, "--tokens", prompt.join(), "--max-tokens", String(count)].concat([
+        "--temperature",
+        "0",
+        "--device",
+        "cpu",
+        "--json",
+      ]),
     );
     const made = JSON.parse(out) as { tokens: number[]; logprobs: number[] };
     expect(made.tokens).toEqual([...tokens.slice(prompt.length, prompt.length + count)]);

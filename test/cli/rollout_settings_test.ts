@@ -112,11 +112,7 @@ test("a model that was trained on messages is asked in messages", async () => {
 });
 
 test("a game by name is played within max_steps, with its env_args; its reward is the sum of its steps", async () => {
-  const game = [
-    "rllm.env.name=echo",
-    "rllm.env.env_args={observation: '+', worth: 1}",
-    "rllm.agent.max_steps=3",
-  ];
+  const game = ["rllm.env.name=echo", "rllm.env.env_args={observation: '+', worth: 1}", "rllm.agent.max_steps=3"];
   const { code, err, metrics } = await train(...game, "rllm.rollout.train.max_tokens=1");
   expect(code, err).toBe(0);
   // The one token of a reply is cut short in nearly every draw.
@@ -145,10 +141,7 @@ test("a workflow by name reads its own arguments", async () => {
 
 test.each([
   [["task.name=arithmetic", "task.args={a: 1}"], /argument a: the environment arithmetic does not read it/],
-  [
-    ["task.reward=longer", "rllm.agent.name=nobody"],
-    /the agent "nobody": nothing registers that name\. Known: silent/,
-  ],
+  [["task.reward=longer", "rllm.agent.name=nobody"], /the agent "nobody": nothing registers that name\. Known: silent/],
   [["task.evaluator=nobody"], /task\.evaluator.*nobody|nobody.*task\.evaluator/s],
   [["task.reward=longer", "rllm.disable_thinking=true"], /chat template has no enable_thinking/],
   [["task.reward=longer", "model.chat_template=null"], /no chat template\. .*model\.chat_template/],

@@ -45,11 +45,7 @@ describe("a command that is refused leaves a finished run, or a place without on
     ["a batch larger than the data", () => ["rllm.data.train_batch_size=100000"], /one needs 100000 rows/],
     ["a reward that throws", () => throws("thrower"), /no reward/],
     ["a reward that throws, after a warm-up", () => ["warmup.steps=2", ...throws("late")], /no reward/],
-    [
-      "a reward that is NaN",
-      () => rewardModule(dir, { name: "nan", body: "return Number.NaN;" }),
-      /finite number/,
-    ],
+    ["a reward that is NaN", () => rewardModule(dir, { name: "nan", body: "return Number.NaN;" }), /finite number/],
     ["a module that cannot be loaded", () => ["--import", join(dir, "none.ts")], /none\.ts/],
     ["a model without a tokenizer", () => [`model.name=${dumbModel()}`, "model.lora_rank=0"], /tokenizer/],
     ["a model that is not there", () => ["model.name=/nowhere"], /does not exist/],
@@ -81,21 +77,13 @@ describe("a command that is refused leaves a finished run, or a place without on
 
   test.each<[string, () => string[], RegExp]>([
     ["a reward that throws", () => [auto, more, ...throws("again")], /no reward/],
-    [
-      "a reward that throws, from an earlier step",
-      () => [...resumeFirst(), ...throws("earlier")],
-      /no reward/,
-    ],
+    ["a reward that throws, from an earlier step", () => [...resumeFirst(), ...throws("earlier")], /no reward/],
     [
       "another shape",
       () => [auto, more, "model.init.hidden_size=32"],
       /hidden_size is 16, and the configuration says 32/,
     ],
-    [
-      "other tokens",
-      () => [auto, more, "model.init.alphabet='0123456789+= abcdefgh'"],
-      /its tokens are not those/,
-    ],
+    ["other tokens", () => [auto, more, "model.init.alphabet='0123456789+= abcdefgh'"], /its tokens are not those/],
   ])("a run to be continued with %s", async (_, args, message) => {
     const { err, code } = await smallRun(run, args());
     expect(err).toMatch(message);
@@ -137,9 +125,7 @@ describe("a folder in use", () => {
     const lock = await FolderLock.take(run, { advice: "", command: "grpu train mine.yaml" });
     for (const args of [[], [auto, more]]) {
       const { err, code } = await smallRun(run, args);
-      expect(err).toMatch(
-        /in use by PID \d+ on .*\(grpu train mine\.yaml\)\. Wait .*training\.default_local_dir=DIR/,
-      );
+      expect(err).toMatch(/in use by PID \d+ on .*\(grpu train mine\.yaml\)\. Wait .*training\.default_local_dir=DIR/);
       expect(code).toBe(3);
     }
     await lock.release();
@@ -183,12 +169,7 @@ test("a checkpoint of another run is continued in a folder of its own, from whic
 
 test("a run's stored configuration trains again, with the keys that were added on the command line", async () => {
   const [first, again] = [join(dir, "added"), join(dir, "again")];
-  const added = [
-    "+my.own=3",
-    "+my.other={a b:1}",
-    "+actor_rollout_ref.actor.mine=x",
-    "rllm.trainer.total_batches=1",
-  ];
+  const added = ["+my.own=3", "+my.other={a b:1}", "+actor_rollout_ref.actor.mine=x", "rllm.trainer.total_batches=1"];
   expect((await smallRun(first, added)).code).toBe(0);
   const stored = readFileSync(join(first, "config.yaml"), "utf8");
   const { code, err } = await grpu([

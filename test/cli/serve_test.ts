@@ -40,10 +40,7 @@ describe("a server that is ended behind 600 requests", () => {
     ],
     ["keeps its unsaved step", { signals: 1, saveMs: 300, kept: true, status: 0 }],
     ["a second signal lets the save end", { signals: 2, saveMs: 300, kept: true, status: 143 }],
-    [
-      "a second signal waits no longer than a second",
-      { signals: 2, saveMs: 60_000, kept: false, status: 143 },
-    ],
+    ["a second signal waits no longer than a second", { signals: 2, saveMs: 60_000, kept: false, status: 143 }],
   ])(
     "%s",
     async (name, { signals, saveMs, kept, status, fault }) => {

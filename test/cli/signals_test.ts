@@ -30,12 +30,7 @@ const HANG = 'process.stderr.write("hanging\\n");';
 
 test.concurrent.each<[string, string, NodeJS.Signals, number]>([
   ["a loop", `registerReward("mine", () => { ${HANG} for (;;); });`, "SIGINT", 130],
-  [
-    "a loop after an await",
-    `registerReward("mine", async () => { await null; ${HANG} for (;;); });`,
-    "SIGTERM",
-    143,
-  ],
+  ["a loop after an await", `registerReward("mine", async () => { await null; ${HANG} for (;;); });`, "SIGTERM", 143],
   [
     "a regular expression",
     `registerReward("mine", () => { ${HANG} return Number(/^(a+)+$/.test("a".repeat(60) + "!")); });`,

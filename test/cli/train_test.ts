@@ -21,13 +21,7 @@ const SMALL = [
 function trainInto(name: string, args: readonly string[] = [], signal?: AbortSignal) {
   const options = signal ? { signal } : {};
   return grpu(
-    [
-      "train",
-      ...SMALL,
-      `data.val_files=${valFile()}`,
-      `training.default_local_dir=${join(dir, name)}`,
-      ...args,
-    ],
+    ["train", ...SMALL, `data.val_files=${valFile()}`, `training.default_local_dir=${join(dir, name)}`, ...args],
     options,
   );
 }
@@ -106,14 +100,7 @@ test("grpu eval needs no training data", async () => {
     "cpu",
   ];
   const lengths = ["rllm.data.max_prompt_length=8", "rllm.rollout.val.max_tokens=2"];
-  const { code, out, err } = await grpu([
-    "eval",
-    ...args,
-    ...lengths,
-    `data.val_files=${valFile()}`,
-    "--n",
-    "2",
-  ]);
+  const { code, out, err } = await grpu(["eval", ...args, ...lengths, `data.val_files=${valFile()}`, "--n", "2"]);
   expect(err).toContain("2 tasks");
   expect(out).toMatch(/val\/val\/pass@1 +0/);
   expect(out).toContain("val/val/pass@2");
@@ -137,12 +124,7 @@ test("Ctrl-C saves and leaves; resume_mode=auto ends with the same metrics", asy
       if (text.includes("step 3/4")) interrupt.abort();
     },
   };
-  const args = [
-    "train",
-    ...SMALL,
-    `data.val_files=${valFile()}`,
-    `training.default_local_dir=${join(dir, "stopped")}`,
-  ];
+  const args = ["train", ...SMALL, `data.val_files=${valFile()}`, `training.default_local_dir=${join(dir, "stopped")}`];
   expect((await grpu(args, io)).code).toBe(130);
   expect(written).toMatch(
     /stopped after step 3; continue with: {2}grpu train .* 'model.init=\{.*\}' .* training.resume_mode=auto --device cpu\n/,
@@ -186,14 +168,11 @@ test("a model that cannot be opened leaves the earlier run where it is", async (
   expect(existsSync(join(dir, "again", "report.html"))).toBe(true);
 });
 
-test.runIf(existsSync("/proc/self"))(
-  "a folder that cannot be made ends in an error, not in a loop",
-  async () => {
-    const { code, err } = await trainInto("nowhere", ["training.default_local_dir=/proc/grpu/run"]);
-    expect(err).toMatch(/Cannot make the folder that training\.default_local_dir names: .*\/proc\/grpu/);
-    expect(code).toBe(4);
-  },
-);
+test.runIf(existsSync("/proc/self"))("a folder that cannot be made ends in an error, not in a loop", async () => {
+  const { code, err } = await trainInto("nowhere", ["training.default_local_dir=/proc/grpu/run"]);
+  expect(err).toMatch(/Cannot make the folder that training\.default_local_dir names: .*\/proc\/grpu/);
+  expect(code).toBe(4);
+});
 
 test("--import registers a reward that the configuration names, in the registry of this very program", async () => {
   const file = join(dir, "mine.ts");
@@ -203,12 +182,7 @@ test("--import registers a reward that the configuration names, in the registry 
       "const mine: RewardFunction = (response: string) => { if (response.length > 99) throw new ConfigError('no'); return 0.5; };\n" +
       'registerReward("half", mine);\n',
   );
-  const { code, err } = await trainInto("mine", [
-    "--import",
-    file,
-    "task.reward=half",
-    "rllm.trainer.total_batches=1",
-  ]);
+  const { code, err } = await trainInto("mine", ["--import", file, "task.reward=half", "rllm.trainer.total_batches=1"]);
   expect(err).toContain("reward 0.500");
   expect(code).toBe(0);
 });
@@ -217,9 +191,7 @@ test("data comes from a folder's split files and from a data set that a module m
   const folder = join(dir, "sums");
   mkdirSync(join(folder, "data"), { recursive: true });
   const rows = (from: number) =>
-    Array.from({ length: 4 }, (_, i) => `{"prompt":"1${from + i}+2=","answer":"1${from + i + 2}"}\n`).join(
-      "",
-    );
+    Array.from({ length: 4 }, (_, i) => `{"prompt":"1${from + i}+2=","answer":"1${from + i + 2}"}\n`).join("");
   writeFileSync(join(folder, "data", "train-0.jsonl"), rows(0));
   writeFileSync(join(folder, "data", "train-1.jsonl"), rows(4));
   const file = join(dir, "made.ts");
@@ -242,9 +214,7 @@ test("a reward that is NaN stops the run with the trajectory's name", async () =
   const file = join(dir, "nan.ts");
   writeFileSync(file, 'import { registerReward } from "grpu";\nregisterReward("nan", () => Number.NaN);\n');
   const { code, err } = await trainInto("nan", ["--import", file, "task.reward=nan"]);
-  expect(err).toMatch(
-    /grpu: Cannot train on the trajectory val-0:0\/0 .*: its reward must be a finite number \(NaN\)/,
-  );
+  expect(err).toMatch(/grpu: Cannot train on the trajectory val-0:0\/0 .*: its reward must be a finite number \(NaN\)/);
   expect(code).toBe(1);
 });
 

@@ -132,9 +132,7 @@ describe("the byte budget", () => {
     for (const device of devices) {
       const kept = device.upload(Float32Array.of(1, 2), "weights");
       expect(() => device.alloc(20_000, "activations")).toThrow(ConfigError);
-      expect(() => device.alloc(20_000, "activations")).toThrow(
-        /activations \(.*memory budget of 9.8 KiB.*\(weights /,
-      );
+      expect(() => device.alloc(20_000, "activations")).toThrow(/activations \(.*memory budget of 9.8 KiB.*\(weights /);
       expect([...(await readFloats(device, kept, 2))]).toEqual([1, 2]);
       device.destroy();
     }

@@ -13,11 +13,7 @@ const TOLERANCE = MATMUL_KERNELS.any.tolerance;
 const bitsOf = (values: Float32Array) => new Uint32Array(values.buffer, values.byteOffset, values.length);
 
 /** The definition, in float64. */
-function product(
-  a: (i: number, k: number) => number,
-  b: (k: number, j: number) => number,
-  [m, n, k]: number[],
-) {
+function product(a: (i: number, k: number) => number, b: (k: number, j: number) => number, [m, n, k]: number[]) {
   const c = new Float64Array(m! * n!);
   for (let i = 0; i < m!; i++)
     for (let j = 0; j < n!; j++) for (let q = 0; q < k!; q++) c[i * n! + j]! += a(i, q) * b(q, j);
@@ -148,37 +144,33 @@ overDevices("matmul", (device) => {
     [36, 64, 2 ** 12],
     [256, 516, 2 ** 15],
     [33, 20, 2 ** 11],
-  ])(
-    "a row of C has the same bits in any number of rows, orientation and parts: [%i, %i]",
-    async (n, k, limit) => {
-      const most = 70;
-      const [a, b, d] = [floats(most * k, 1), floats(n * k, 2), floats(most * n, 3)];
-      const turned = Float32Array.from({ length: n * k }, (_, i) => b[(i % k) * n + Math.floor(i / k)]!);
-      const [A, B, T, D] = [a, b, turned, d].map((data) => device.upload(data, "input"));
-      const bits = async (m: number, it: { transposeB: boolean; addend?: boolean; limit?: number }) => {
-        const C = device.upload(floats(m * n, 4), "c");
-        matmul(it.limit ? narrowDevice(device, it.limit) : device, {
-          ...{ m, n, k, a: { buffer: A! }, b: { buffer: it.transposeB ? T! : B! }, c: { buffer: C } },
-          transposeB: it.transposeB,
-          addend: it.addend ? D! : undefined,
-        });
-        const found = bitsOf(await readFloats(device, C, m * n));
-        device.release(C);
-        return found;
-      };
-      for (const addend of [false, true]) {
-        const whole = await bits(most, { transposeB: false, addend });
-        for (const m of [1, 2, 3, 7, 8, 9, 31, 32, 33, 64])
-          for (const transposeB of [false, true])
-            expect(await bits(m, { transposeB, addend }), `${m} rows`).toEqual(whole.slice(0, m * n));
-        // `cpu` rounds to f32 where k is cut.
-        if (device.info.kind === "webgpu")
-          for (const transposeB of [false, true])
-            expect(await bits(most, { transposeB, addend, limit })).toEqual(whole);
-      }
-      device.release(A!, B!, T!, D!);
-    },
-  );
+  ])("a row of C has the same bits in any number of rows, orientation and parts: [%i, %i]", async (n, k, limit) => {
+    const most = 70;
+    const [a, b, d] = [floats(most * k, 1), floats(n * k, 2), floats(most * n, 3)];
+    const turned = Float32Array.from({ length: n * k }, (_, i) => b[(i % k) * n + Math.floor(i / k)]!);
+    const [A, B, T, D] = [a, b, turned, d].map((data) => device.upload(data, "input"));
+    const bits = async (m: number, it: { transposeB: boolean; addend?: boolean; limit?: number }) => {
+      const C = device.upload(floats(m * n, 4), "c");
+      matmul(it.limit ? narrowDevice(device, it.limit) : device, {
+        ...{ m, n, k, a: { buffer: A! }, b: { buffer: it.transposeB ? T! : B! }, c: { buffer: C } },
+        transposeB: it.transposeB,
+        addend: it.addend ? D! : undefined,
+      });
+      const found = bitsOf(await readFloats(device, C, m * n));
+      device.release(C);
+      return found;
+    };
+    for (const addend of [false, true]) {
+      const whole = await bits(most, { transposeB: false, addend });
+      for (const m of [1, 2, 3, 7, 8, 9, 31, 32, 33, 64])
+        for (const transposeB of [false, true])
+          expect(await bits(m, { transposeB, addend }), `${m} rows`).toEqual(whole.slice(0, m * n));
+      // `cpu` rounds to f32 where k is cut.
+      if (device.info.kind === "webgpu")
+        for (const transposeB of [false, true]) expect(await bits(most, { transposeB, addend, limit })).toEqual(whole);
+    }
+    device.release(A!, B!, T!, D!);
+  });
 
   test("a row larger than a binding is an error", () => {
     const buffer = device.alloc(4096 * 4, "row");

@@ -65,10 +65,7 @@ describe("layers", () => {
   });
 
   test("a secret is masked in the message about its own override", () => {
-    const told = complaints([
-      "rllm.sdk.proxy.admin_token='hunter2",
-      "training.seed=http://me:hunter2@host",
-    ]).join("\n");
+    const told = complaints(["rllm.sdk.proxy.admin_token='hunter2", "training.seed=http://me:hunter2@host"]).join("\n");
     expect(told).toContain("admin_token=********");
     expect(told).not.toContain("hunter2");
   });
@@ -134,9 +131,7 @@ describe("layers", () => {
         ).toContain(": there is no such setting");
       const nested = `actor_rollout_ref: {actor: {megatron: {override_transformer_config: {a: {b: 1}}}}}`;
       expect(getAt(compose(set, { texts: { "d.yaml": nested } }).config, `${dict}.a.b`)).toBe(1);
-      expect(complaints([...set, `${dict}.moe_grouped_gemm=true`])[0]).toContain(
-        ": there is no such setting",
-      );
+      expect(complaints([...set, `${dict}.moe_grouped_gemm=true`])[0]).toContain(": there is no such setting");
     });
 
     test("a setting of another tree is refused with the choice that has it", () => {
@@ -221,8 +216,7 @@ describe("defaults of the guide", () => {
     ["rllm.rollout.n_val", 1],
     ["rllm.algorithm.rollout_correction.tis_cap", 2],
   ];
-  for (const [path, value] of cases)
-    test(`${path} is ${value}`, () => expect(RLLM_FIELDS[path].default).toBe(value));
+  for (const [path, value] of cases) test(`${path} is ${value}`, () => expect(RLLM_FIELDS[path].default).toBe(value));
 
   test("the old names of episode logging still work, with a warning", () => {
     const { config, warnings } = compose(["rllm.log_episodes=true"], {
@@ -244,9 +238,7 @@ describe("published quirks and what this package does", () => {
       problems: [],
       warnings: [],
     });
-    expect(complaints(["rllm.algorithm.adv_estimator=mime"], { registered })[0]).toContain(
-      "Did you mean mine?",
-    );
+    expect(complaints(["rllm.algorithm.adv_estimator=mime"], { registered })[0]).toContain("Did you mean mine?");
     expect(attempt(["rllm.algorithm.adv_estimator=mine"]).warnings[0]!.message).toContain(
       "must be registered by a module",
     );
@@ -262,9 +254,7 @@ describe("published quirks and what this package does", () => {
   test("4: rejection mode group exists", () => {
     expect(complaints(["rllm.rejection_sample.mode=group"])).toEqual([]);
     expect(complaints(["rllm.rejection_sample.multiplier=2"])[0]).toContain("rejection sampling is off");
-    expect(complaints(["rllm.rejection_sample.multiplier=2", "rllm.rejection_sample.enable=true"])).toEqual(
-      [],
-    );
+    expect(complaints(["rllm.rejection_sample.multiplier=2", "rllm.rejection_sample.enable=true"])).toEqual([]);
   });
 
   test("8: val_only works alone", () => {
@@ -273,8 +263,7 @@ describe("published quirks and what this package does", () => {
 
   test("12: a file is never overwritten by a default of the command line", () => {
     const texts = {
-      "a.yaml":
-        "rllm: {trainer: {total_epochs: 3}}\nmodel: {lora_rank: 4}\ntraining: {learning_rate: 1e-3}\n",
+      "a.yaml": "rllm: {trainer: {total_epochs: 3}}\nmodel: {lora_rank: 4}\ntraining: {learning_rate: 1e-3}\n",
     };
     const { config } = compose([], { texts });
     expect([
@@ -337,20 +326,13 @@ describe("published quirks and what this package does", () => {
 
   test("verl: refuses the same settings as the published unified backend", () => {
     const verl = (...set: string[]) => complaints(["rllm/backend=verl", ...set])[0];
-    expect(verl("actor_rollout_ref.rollout.mode=sync")).toContain(
-      "needs actor_rollout_ref.rollout.mode=async (sync)",
-    );
+    expect(verl("actor_rollout_ref.rollout.mode=sync")).toContain("needs actor_rollout_ref.rollout.mode=async (sync)");
     expect(verl("algorithm.use_kl_in_reward=true")).toContain("Use rllm.algorithm.kl_beta");
     expect(verl("reward.reward_model.enable=true")).toContain("rewards come from the loop's evaluator");
     expect(verl("rllm.algorithm.router_replay=R2")).toContain("megatron");
     expect(
-      verl(
-        "rllm.algorithm.rollout_correction.bypass_mode=true",
-        "rllm.algorithm.rollout_correction.tis_mode=token",
-      ),
+      verl("rllm.algorithm.rollout_correction.bypass_mode=true", "rllm.algorithm.rollout_correction.tis_mode=token"),
     ).toContain("bypass mode");
-    expect(verl("rllm.data.train_batch_size=3", "rllm.rollout.n=3")).toContain(
-      "3 prompts x 3 rollouts = 9 rows",
-    );
+    expect(verl("rllm.data.train_batch_size=3", "rllm.rollout.n=3")).toContain("3 prompts x 3 rollouts = 9 rows");
   });
 });

@@ -21,8 +21,7 @@ const CHECKOUT = process.env.RLLM_CHECKOUT ?? at(".cache/rllm");
 const python = pythonWith("hydra");
 /** Milliseconds: Hydra takes a third of a second a set. */
 const TAKES_LONG = { timeout: 600_000 };
-const canAsk =
-  python !== undefined && existsSync(WHEEL) && existsSync(`${CHECKOUT}/rllm/trainer/verl/utils.py`);
+const canAsk = python !== undefined && existsSync(WHEEL) && existsSync(`${CHECKOUT}/rllm/trainer/verl/utils.py`);
 
 type Warning = readonly [kind: string, native: string];
 type Leaves = Readonly<Record<string, Value>>;
@@ -46,8 +45,7 @@ function ourAnswer({ backend, set }: OverrideSet): Answer & { readonly warnings:
   const { config, warnings, problems } = attempt([`rllm/backend=${backend}`, ...set]);
   const typed = new Set(set.map((text) => text.replace(/^\++/, "").split("=")[0]));
   const refused = problems.find(
-    ({ path, message }) =>
-      path === undefined || (typed.has(path) && /: it takes|no such setting/.test(message)),
+    ({ path, message }) => path === undefined || (typed.has(path) && /: it takes|no such setting/.test(message)),
   );
   // On tinker theirs says nothing where two typed values differ; ours tells it.
   const kinds = warnings.flatMap(({ message }): Warning[] => {
@@ -65,24 +63,18 @@ function compare(one: OverrideSet, theirs: Answer, watched?: readonly string[]):
   const about = `${one.backend} ${one.set.join(" ")}`;
   if (ours.refused !== undefined || theirs.refused !== undefined) {
     const isSame = ours.refused !== undefined && theirs.refused !== undefined;
-    const isKnown = KNOWN_REFUSALS.some(({ holds }) =>
-      holds({ ...one, ours: ours.refused, theirs: theirs.refused }),
-    );
+    const isKnown = KNOWN_REFUSALS.some(({ holds }) => holds({ ...one, ours: ours.refused, theirs: theirs.refused }));
     return isSame || isKnown ? [] : [`${about}: ours ${ours.refused}, theirs ${theirs.refused}`];
   }
-  const paths = watched ?? [
-    ...new Set([...Object.keys(ours.values ?? {}), ...Object.keys(theirs.values ?? {})]),
-  ];
+  const paths = watched ?? [...new Set([...Object.keys(ours.values ?? {}), ...Object.keys(theirs.values ?? {})])];
   const values = paths.flatMap((path): Difference[] => {
     const pair = { ours: ours.values?.[path], theirs: theirs.values?.[path] };
     const difference = { path, ...pair, ...one };
-    const isKnown =
-      equalValues(pair.ours, pair.theirs) || KNOWN_VALUES.some(({ holds }) => holds(difference));
+    const isKnown = equalValues(pair.ours, pair.theirs) || KNOWN_VALUES.some(({ holds }) => holds(difference));
     return isKnown ? [] : [difference];
   });
   const told = values.map(
-    ({ path, ours, theirs }) =>
-      `${about}: ${path}: ours ${JSON.stringify(ours)}, theirs ${JSON.stringify(theirs)}`,
+    ({ path, ours, theirs }) => `${about}: ${path}: ours ${JSON.stringify(ours)}, theirs ${JSON.stringify(theirs)}`,
   );
   const [our, their] = [sorted(ours.warnings), sorted(theirs.warnings)];
   if (our.join() !== their.join()) told.push(`${about}: warnings: ours ${our}, theirs ${their}`);
@@ -110,9 +102,7 @@ function record(sets: readonly OverrideSet[]): Recorded {
       const { values, ...rest } = answers[i]!;
       if (values === undefined) return { ...one, ...rest };
       const usual: Leaves = defaults[one.backend];
-      const changes = Object.entries(watched(values)).filter(
-        ([path, value]) => !equalValues(usual[path], value),
-      );
+      const changes = Object.entries(watched(values)).filter(([path, value]) => !equalValues(usual[path], value));
       const gone = Object.keys(usual).filter((path) => !(path in values));
       return { ...one, ...rest, changes: Object.fromEntries(changes), gone };
     }),
@@ -124,9 +114,7 @@ function playBack(
   { backend, changes, gone = [], ...rest }: Recorded["answers"][number],
 ): Answer {
   if (rest.refused !== undefined) return rest;
-  const values = Object.entries({ ...defaults[backend], ...changes }).filter(
-    ([path]) => !gone.includes(path),
-  );
+  const values = Object.entries({ ...defaults[backend], ...changes }).filter(([path]) => !gone.includes(path));
   return { ...rest, values: Object.fromEntries(values) };
 }
 

@@ -71,22 +71,7 @@ const TEXTS = [
   "$x",
   "x'y\"z",
 ];
-const NUMBERS = [
-  0,
-  -0,
-  1,
-  -1,
-  0.1,
-  1e-6,
-  1e-300,
-  1e21,
-  5e-324,
-  123456789,
-  2 ** 53 - 1,
-  -2.5,
-  Infinity,
-  -Infinity,
-];
+const NUMBERS = [0, -0, 1, -1, 0.1, 1e-6, 1e-300, 1e21, 5e-324, 123456789, 2 ** 53 - 1, -2.5, Infinity, -Infinity];
 
 function randomValue(random: Random, depth: number): Value {
   const kind = random.below(depth > 2 ? 4 : 6);
@@ -124,8 +109,7 @@ describe("random trees", () => {
   test.skipIf(!hasPyYaml())("PyYAML reads the same: what we write is safe for Python's readers", () => {
     const trees = Array.from({ length: 400 }, (_, seed) => randomTree(randomOf(seed + 10_000)));
     const finite = trees.filter((tree) => !/\.inf/.test(toYaml(tree)));
-    const script =
-      "import json, sys, yaml; print(json.dumps([yaml.safe_load(text) for text in json.load(sys.stdin)]))";
+    const script = "import json, sys, yaml; print(json.dumps([yaml.safe_load(text) for text in json.load(sys.stdin)]))";
     const input = JSON.stringify(finite.map((tree) => toYaml(tree)));
     const { stdout, stderr } = spawnSync("python3", ["-c", script], {
       input,
@@ -170,8 +154,7 @@ describe("random valid settings", () => {
     test(`${backend}: compose, show and compose again to the same`, () => {
       const fields = [...schemaOf(backend).fields].filter(
         ([path]) =>
-          statusOf(path, backend) !== "refused" &&
-          !/backend|rejection_sample|async_training|resume|\.mode$/.test(path),
+          statusOf(path, backend) !== "refused" && !/backend|rejection_sample|async_training|resume|\.mode$/.test(path),
       );
       for (let seed = 0; seed < 8; seed++) {
         const random = randomOf(seed);
@@ -179,12 +162,7 @@ describe("random valid settings", () => {
           const value = fitting(random, field);
           return value === undefined ? [] : [`${path}=${overrideText(value)}`];
         });
-        const first = attempt([
-          `rllm/backend=${backend}`,
-          "rllm.rollout.n=5",
-          "rllm.rollout.n_val=2",
-          ...set,
-        ]);
+        const first = attempt([`rllm/backend=${backend}`, "rllm.rollout.n=5", "rllm.rollout.n_val=2", ...set]);
         // Rules between settings may refuse a random set: that is told, never thrown.
         if (first.problems.length > 0) continue;
         const shown = showConfig(first.config).replace(/^ +admin_token: .*\n/m, "");
@@ -212,18 +190,14 @@ describe("random valid settings", () => {
         const value = row.values
           ? random.pick(row.values)[0]
           : random.pick<Value>([1, 2.5, 1e-6, "x y", true, "${oc.env:HOME}/m"]);
-        if (!/nnodes|n_gpus|length|token_len|parallel|tensor|model_len|n$/.test(row.verl))
-          lines.set(row.verl, value);
+        if (!/nnodes|n_gpus|length|token_len|parallel|tensor|model_len|n$/.test(row.verl)) lines.set(row.verl, value);
       }
       const mini = 2 ** random.below(6);
       lines.set("actor_rollout_ref.actor.ppo_mini_batch_size", mini);
       lines.set("data.train_batch_size", mini * (1 + random.below(5)));
       lines.set("actor_rollout_ref.rollout.n", 2 + random.below(6));
       lines.set("actor_rollout_ref.actor.use_kl_loss", random.next() < 0.5);
-      lines.set(
-        "data.train_files",
-        random.pick<Value>(["/a/train.parquet", ["/a/train.parquet", "/b/test.parquet"]]),
-      );
+      lines.set("data.train_files", random.pick<Value>(["/a/train.parquet", ["/a/train.parquet", "/b/test.parquet"]]));
       const text = writeArgs(new Map([...lines].map(([path, value]) => [path, { value, from: [] }])));
       const source = readSource([{ name: "x.args", text }], "verl");
       const profile = new Map<string, Value>([["explorer.rollout_model.engine_num", 1]]);
@@ -251,19 +225,7 @@ describe("random damage", () => {
       let text = good;
       for (let cuts = 1 + random.below(4); cuts > 0; cuts--) {
         const at = random.below(text.length);
-        const junk = random.pick([
-          ...TEXTS,
-          "\n",
-          "\n  ",
-          ": ",
-          "- ",
-          "\t",
-          "}",
-          "???",
-          "${",
-          "&x *x",
-          "<<: *x",
-        ]);
+        const junk = random.pick([...TEXTS, "\n", "\n  ", ": ", "- ", "\t", "}", "???", "${", "&x *x", "<<: *x"]);
         text = text.slice(0, at) + junk + text.slice(at + random.below(6));
       }
       const { problems } = readYaml(text, "x.yaml");

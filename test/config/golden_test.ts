@@ -51,10 +51,7 @@ describe.skipIf(!present)("worked examples", () => {
       const result = convert(args, { to: "trinity", readConfig, ...options(profile.trinity) });
       expect(result.problems).toEqual([]);
       const text = writeYaml(result.values, { system: "trinity", source: args });
-      const [ours, theirs] = [
-        readYaml(text, "out").tree,
-        readYaml(read(`trinity_${name}.yaml`), "golden").tree,
-      ];
+      const [ours, theirs] = [readYaml(text, "out").tree, readYaml(read(`trinity_${name}.yaml`), "golden").tree];
       expect(ours).toEqual(theirs);
       expect(JSON.stringify(ours)).toBe(JSON.stringify(theirs));
     });

@@ -72,12 +72,11 @@ const differences = (pairs: readonly (readonly [string, Answer])[]) =>
   pairs.flatMap(([text, answer]) => difference(text, answer) ?? []);
 
 /** What random values are made of, with a space between. */
-const PIECES =
-  String.raw`a b-c _x 0 007 1_0 3.5 1e-6 .5 5. -1 +2 inf nan true null [ ] { } ( ) , : = ' " \ \, \= \\ \'
+const PIECES = String.raw`a b-c _x 0 007 1_0 3.5 1e-6 .5 5. -1 +2 inf nan true null [ ] { } ( ) , : = ' " \ \, \= \\ \'
   \${a.b} \${oc.env:HOME} $ % * @ ? | / - + . # ~ ! é int( float( str( bool( sort( choice( f( [1,2] {a:1} "k" value=`
-    .replaceAll("\\${", "${")
-    .split(/\s+/)
-    .concat(" ", "  ", "\t", "\n", "'x y'");
+  .replaceAll("\\${", "${")
+  .split(/\s+/)
+  .concat(" ", "  ", "\t", "\n", "'x y'");
 
 describe("overrides as Hydra reads them", () => {
   const recorded: [string, Answer][] = JSON.parse(readFileSync(FIXTURE, "utf8"));

@@ -19,15 +19,8 @@ const names = (set: readonly string[], ...paths: string[]) =>
   set.some((text) => paths.includes(text.replace(/^\++/, "").split("=")[0]!));
 
 const namesEither = (set: readonly string[], name: string): boolean =>
-  names(set, `data.${name}`, `rllm.data.${name}`) ||
-  (name === "max_tokens" && namesEither(set, "max_response_length"));
-const TINKER_DATA = [
-  "train_batch_size",
-  "val_batch_size",
-  "max_prompt_length",
-  "max_response_length",
-  "max_tokens",
-];
+  names(set, `data.${name}`, `rllm.data.${name}`) || (name === "max_tokens" && namesEither(set, "max_response_length"));
+const TINKER_DATA = ["train_batch_size", "val_batch_size", "max_prompt_length", "max_response_length", "max_tokens"];
 
 export const KNOWN_VALUES: readonly Known[] = [
   {
@@ -40,9 +33,7 @@ export const KNOWN_VALUES: readonly Known[] = [
     reason: "settings of our own",
     holds: ({ path, theirs }) =>
       theirs === undefined &&
-      /^(rllm\.(transform\.|rejection_sample\.mode$|algorithm\.(traj_gr|estimator_args|loss_args)))/.test(
-        path,
-      ),
+      /^(rllm\.(transform\.|rejection_sample\.mode$|algorithm\.(traj_gr|estimator_args|loss_args)))/.test(path),
   },
   {
     reason: "the guide's default is true, the current source says false",
@@ -99,8 +90,7 @@ export const KNOWN_REFUSALS: readonly {
     holds: ({ backend, ours }) => backend === "tinker" && /, not null\.$/.test(ours ?? ""),
   },
   {
-    reason:
-      "verl's top_k alone ends theirs with an exception because base.yaml has no place for it; ours makes one",
+    reason: "verl's top_k alone ends theirs with an exception because base.yaml has no place for it; ours makes one",
     holds: ({ ours, theirs }) =>
       ours === undefined && /^ConfigAttributeError: Key 'top_k' is not in struct/.test(theirs ?? ""),
   },

@@ -19,14 +19,8 @@ const FITTING: readonly (readonly [names: RegExp, values: readonly string[]])[] 
   [/router_replay/, ["disabled", "R2", "R3"]],
   [/tis_mode/, ["token", "sequence"]],
   [/logger/, ["[console]", "['console', wandb]", "[tensorboard,console]"]],
-  [
-    /project_name|experiment_name/,
-    ["run-a", "my run", "'a=b'", "007", "1__0", "str(5)", "v1.2.3", "str(2.50)"],
-  ],
-  [
-    /norm_adv|bypass_mode|val_before_train|val_only|disable_|accumulate_/,
-    ["true", "False", "bool(0)", "bool('TRUE')"],
-  ],
+  [/project_name|experiment_name/, ["run-a", "my run", "'a=b'", "007", "1__0", "str(5)", "v1.2.3", "str(2.50)"]],
+  [/norm_adv|bypass_mode|val_before_train|val_only|disable_|accumulate_/, ["true", "False", "bool(0)", "bool('TRUE')"]],
   [/top_p|_ratio$/, ["0.5", "1", ".25", "float(1)", "1e-1", "float('0.75')"]],
   [/temperature|kl_beta|eps_clip|tis_cap/, ["0", "0.3", "1.0", "float(2)", "2.5e-1", "1_0.5", "0.30"]],
   [/total_batches/, ["100", "0", "-1", "int(7.9)", "1_000"]],
@@ -133,23 +127,13 @@ const VERL_EXTRAS = [
 /** The settings whose answers are recorded: both sides of every row, and what follows from them. */
 export const WATCHED: ReadonlySet<string> = new Set([
   ...[...VERL_ROWS, ...TINKER_ROWS].flatMap(({ native, rllm }) => [native, rllm]),
-  ...[
-    "clip_ratio_high",
-    "use_kl_loss",
-    "ppo_mini_batch_size",
-    "optim.lr_decay_style",
-    "rollout_n",
-    "strategy",
-  ].map((name) => `${ACTOR}.${name}`),
+  ...["clip_ratio_high", "use_kl_loss", "ppo_mini_batch_size", "optim.lr_decay_style", "rollout_n", "strategy"].map(
+    (name) => `${ACTOR}.${name}`,
+  ),
   ...["checkpoint_engine.backend", "enable_rollout_routing_replay", "do_sample", "trace.experiment_name"].map(
     (name) => `${ROLLOUT}.${name}`,
   ),
-  ...[
-    "actor_rollout_ref.hybrid_engine",
-    "async_training.partial_rollout",
-    "trainer.default_local_dir",
-    "own.key",
-  ],
+  ...["actor_rollout_ref.hybrid_engine", "async_training.partial_rollout", "trainer.default_local_dir", "own.key"],
   ...["episode_logging.episode_log_dir", "rollout.val.max_tokens", "rollout.train.presence_penalty"].map(
     (name) => `rllm.${name}`,
   ),

@@ -30,8 +30,7 @@ describe("values", () => {
     ["99999999999999999", "it is a whole number beyond 2^53, which is not exact"],
   ];
   for (const [text, says] of broken)
-    test(`${text} is refused`, () =>
-      expect(() => parseValue(text)).toThrow(`Cannot read the override: ${says}`));
+    test(`${text} is refused`, () => expect(() => parseValue(text)).toThrow(`Cannot read the override: ${says}`));
 });
 
 describe("keys", () => {
@@ -68,10 +67,8 @@ describe("keys", () => {
     });
     expect(
       getAt(
-        compose([
-          "+rllm.algorithm.traj_group_adv_estimator_map.x=1",
-          "~rllm.algorithm.traj_group_adv_estimator_map.x",
-        ]).config,
+        compose(["+rllm.algorithm.traj_group_adv_estimator_map.x=1", "~rllm.algorithm.traj_group_adv_estimator_map.x"])
+          .config,
         "rllm.algorithm.traj_group_adv_estimator_map",
       ),
     ).toEqual({});
@@ -146,9 +143,7 @@ describe("keys", () => {
       "console",
       "report",
     ]);
-    expect(complaints(["rllm.trainer.logger.0=nope"])[0]).toContain(
-      "Cannot set rllm.trainer.logger: it takes",
-    );
+    expect(complaints(["rllm.trainer.logger.0=nope"])[0]).toContain("Cannot set rllm.trainer.logger: it takes");
     expect(complaints(["rllm.trainer.logger.1=jsonl"])).toEqual([
       "Cannot set rllm.trainer.logger.1: the list has 1 item. Write rllm.trainer.logger=[...].",
     ]);
@@ -157,10 +152,7 @@ describe("keys", () => {
       "Cannot delete rllm.trainer.logger.0: it is an item of a list. Set the whole list.",
     ]);
     const verl = compose(["rllm/backend=verl", "trainer.logger=wandb"]).config;
-    expect([getAt(verl, "trainer.logger"), getAt(verl, "rllm.trainer.logger")]).toEqual([
-      ["wandb"],
-      ["wandb"],
-    ]);
+    expect([getAt(verl, "trainer.logger"), getAt(verl, "rllm.trainer.logger")]).toEqual([["wandb"], ["wandb"]]);
   });
 });
 
@@ -204,8 +196,7 @@ describe("interpolations", () => {
     ["decode", 12],
     ["indirect", 2],
   ];
-  for (const [path, value] of cases)
-    test(`${path} is ${JSON.stringify(value)}`, () => expect(at(path)).toEqual(value));
+  for (const [path, value] of cases) test(`${path} is ${JSON.stringify(value)}`, () => expect(at(path)).toEqual(value));
 
   test("an unresolvable interpolation is refused with the reason", () => {
     expect(() => at("needs")).toThrow("must is mandatory and not set");
@@ -226,10 +217,7 @@ describe("YAML", () => {
   });
 
   test("anchors, merge keys and the package line", () => {
-    const { tree, package: mount } = readYaml(
-      "# @package _global_\nx: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n",
-      "x",
-    );
+    const { tree, package: mount } = readYaml("# @package _global_\nx: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n", "x");
     expect(tree).toEqual({ x: { a: 1, b: 2 }, y: { a: 1, b: 3 } });
     expect(mount).toBe("_global_");
   });
@@ -242,9 +230,7 @@ describe("YAML", () => {
   ])("%j is %j", (text, tree, problem) => {
     const read = readYaml(text, "x");
     expect(read.tree).toEqual(tree);
-    expect(read.problems.map(({ message }) => message)).toEqual(
-      problem ? [expect.stringMatching(problem)] : [],
-    );
+    expect(read.problems.map(({ message }) => message)).toEqual(problem ? [expect.stringMatching(problem)] : []);
   });
 
   test("every problem has its line", () => {

@@ -4,16 +4,12 @@ import { allVerlLeaves } from "../../src/config/fields/verl_tree.ts";
 import { isSecret, maskOverride, maskTree } from "../../src/config/secret.ts";
 import { readConfig } from "./disk.ts";
 
-const SECRETS = [
-  "token",
-  "secret",
-  "password",
-  "passwd",
-  "apikey",
-  "api_key",
-  "accesskey",
-  "access_key",
-].concat(["privatekey", "private_key", "credential", "credentials"]);
+const SECRETS = ["token", "secret", "password", "passwd", "apikey", "api_key", "accesskey", "access_key"].concat([
+  "privatekey",
+  "private_key",
+  "credential",
+  "credentials",
+]);
 
 describe("secrets", () => {
   test.each(SECRETS)("%s, alone, in capitals, and after a word", (name) => {

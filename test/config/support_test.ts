@@ -30,9 +30,7 @@ const fits = (pattern: string, path: string) =>
   pattern === path || (pattern.endsWith(".*") && path.startsWith(pattern.slice(0, -1)));
 
 function codeOf(isWanted: (file: string) => boolean): string {
-  const files = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).map((file) =>
-    file.replaceAll("\\", "/"),
-  );
+  const files = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).map((file) => file.replaceAll("\\", "/"));
   return files
     .filter((file) => file.endsWith(".ts") && isWanted(file))
     .map((file) => readFileSync(join(SOURCE, file), "utf8"))
@@ -68,10 +66,7 @@ describe("support on the local backend", () => {
     const idle = KNOWN.filter(
       (path) => statusOf(path, "local") === "acts" && !read.has(path) && path !== "rllm.backend",
     );
-    expect(
-      idle,
-      "nothing reads these: make them act, or refuse them with the column `on` of their rows",
-    ).toEqual([]);
+    expect(idle, "nothing reads these: make them act, or refuse them with the column `on` of their rows").toEqual([]);
   });
 
   test("every setting that is read is not refused", () => {
@@ -123,9 +118,7 @@ describe("support table", () => {
     for (const backend of BACKENDS) {
       const refused = Object.entries(RLLM_FIELDS).filter(
         ([path, field]) =>
-          statusOf(path, backend) === "refused" &&
-          field.type === "bool" &&
-          typeof field.default === "boolean",
+          statusOf(path, backend) === "refused" && field.type === "bool" && typeof field.default === "boolean",
       );
       expect(refused.length).toBeGreaterThan(0);
       for (const [path, field] of refused.slice(0, 6)) {
@@ -160,8 +153,7 @@ function otherValue(path: string, field: Field): Value {
   const choice = field.choices?.find((name) => name !== field.default);
   if (choice !== undefined) return field.type === "list" ? [choice] : choice;
   if (field.type === "bool") return !field.default;
-  if (field.type === "int" || field.type === "number")
-    return typeof field.default === "number" ? field.default + 1 : 2;
+  if (field.type === "int" || field.type === "number") return typeof field.default === "number" ? field.default + 1 : 2;
   if (field.type === "float") return field.default === 0.5 ? 0.25 : 0.5;
   return field.type === "list" ? ["x"] : field.type === "dict" ? { a: 1 } : "x";
 }
@@ -204,9 +196,7 @@ describe("every row is true of the code", () => {
       ["rllm.trainer.test_freq", 5],
     ];
     const outcome = (path: string, value: Value) => {
-      const values = new Map(
-        [...files, [path, value] as const].map(([at, it]) => [at, { value: it, file: "x" }]),
-      );
+      const values = new Map([...files, [path, value] as const].map(([at, it]) => [at, { value: it, file: "x" }]));
       const source: Source = { system: "rllm", values, problems: [] };
       const { notes } = convert(source, { to: "trinity", target: "new", readConfig });
       const about = notes.filter(({ from }) => from?.split(" + ").includes(path));

@@ -289,11 +289,7 @@ const CASES: readonly Case[] = [
   },
   {
     name: "27c: an engine's own mode that was typed stays",
-    set: [
-      "rllm.algorithm.router_replay=R2",
-      "model_engine=megatron",
-      `${ACTOR}.megatron.router_replay.mode=R3`,
-    ],
+    set: ["rllm.algorithm.router_replay=R2", "model_engine=megatron", `${ACTOR}.megatron.router_replay.mode=R3`],
     gives: { [`${ACTOR}.megatron.router_replay.mode`]: "R3" },
   },
   {
@@ -340,15 +336,12 @@ describe("verl synchronisation", () => {
     });
   }
 
-  test.each([...VERL_SHARED, VERL_STEPS].flatMap(({ native, rllm }) => [native, rllm]))(
-    "%s=null is taken",
-    (path) => {
-      const { config, problems } = attempt(["rllm/backend=verl", `++${path}=null`]);
-      expect(problems).toEqual([]);
-      // An upper bound that is not set is eps_clip.
-      expect(getAt(config, path)).toBe(path === VERL_CLIP.high ? 0.2 : null);
-    },
-  );
+  test.each([...VERL_SHARED, VERL_STEPS].flatMap(({ native, rllm }) => [native, rllm]))("%s=null is taken", (path) => {
+    const { config, problems } = attempt(["rllm/backend=verl", `++${path}=null`]);
+    expect(problems).toEqual([]);
+    // An upper bound that is not set is eps_clip.
+    expect(getAt(config, path)).toBe(path === VERL_CLIP.high ? 0.2 : null);
+  });
 
   test("null for eps_clip leaves the upper bound as it was", () => {
     const { config, problems } = attempt(["rllm/backend=verl", "rllm.algorithm.eps_clip=null"]);

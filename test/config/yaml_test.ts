@@ -74,9 +74,7 @@ describe("names of the engine", () => {
     const { estimatorNames } = await import("../../src/algorithm/advantage/estimators.ts");
     const { lossNames } = await import("../../src/algorithm/loss/losses.ts");
     const allowed = (path: keyof typeof RLLM_FIELDS) => (RLLM_FIELDS[path] as Field).choices ?? [];
-    expect(
-      [...estimatorNames()].filter((name) => !allowed("rllm.algorithm.adv_estimator").includes(name)),
-    ).toEqual([]);
+    expect([...estimatorNames()].filter((name) => !allowed("rllm.algorithm.adv_estimator").includes(name))).toEqual([]);
     expect([...lossNames()].filter((name) => !allowed("rllm.algorithm.loss_fn").includes(name))).toEqual([]);
     expect([...estimatorNames()].length).toBeGreaterThan(5);
   });
@@ -119,8 +117,7 @@ describe("packaged YAML", () => {
       const read = flatten(rest);
       const { fields } = schemaOf(backend ?? "local");
       expect(read.size).toBeGreaterThan(10);
-      for (const [path, value] of read)
-        expect([path, fields.get(mount + path)?.default]).toEqual([path, value]);
+      for (const [path, value] of read) expect([path, fields.get(mount + path)?.default]).toEqual([path, value]);
     });
   }
 

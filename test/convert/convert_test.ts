@@ -125,11 +125,7 @@ describe("verl to Trinity", () => {
       { [`trainer.trainer_config.${ACTOR}.shuffle`]: true, "trainer.trainer_config.critic.ppo_epochs": 2 },
     ],
     ["LoRA", ["actor_rollout_ref.model.lora_rank=8"], { "model.lora_configs.0.lora_rank": 8 }],
-    [
-      "another engine",
-      ["actor_rollout_ref.rollout.name=sglang"],
-      { "explorer.rollout_model.engine_type": "sglang" },
-    ],
+    ["another engine", ["actor_rollout_ref.rollout.name=sglang"], { "explorer.rollout_model.engine_type": "sglang" }],
   ];
   for (const [name, set, gives] of cases) {
     test(name, () => {
@@ -255,11 +251,7 @@ describe("verl to Trinity", () => {
   });
 
   const refused: [name: string, set: string[], rule: RegExp][] = [
-    [
-      "an estimator that Trinity lacks",
-      ["algorithm.adv_estimator=opo"],
-      /opo: Trinity has no such estimator/,
-    ],
+    ["an estimator that Trinity lacks", ["algorithm.adv_estimator=opo"], /opo: Trinity has no such estimator/],
     [
       "a loss that Trinity lacks",
       ["algorithm.adv_estimator=grpo", `${LOSS}=geo_mean`],
@@ -394,12 +386,7 @@ describe("Trinity to verl", () => {
       { [LOW]: 0.1, [HIGH]: 0.1 },
       [],
     ],
-    [
-      "sapo",
-      "policy_loss_fn_args: {tau_pos: 2}",
-      { [LOSS]: "sapo", [`${ACTOR}.tau_pos`]: 2, [LOW]: undefined },
-      [],
-    ],
+    ["sapo", "policy_loss_fn_args: {tau_pos: 2}", { [LOSS]: "sapo", [`${ACTOR}.tau_pos`]: 2, [LOW]: undefined }, []],
     ["cispo", "", { [LOSS]: "cispo", [LOW]: 1, [HIGH]: 0.28 }, []],
     [
       "dapo",
@@ -429,11 +416,7 @@ describe("Trinity to verl", () => {
     expect(there.out["algorithm.algorithm_type"]).toBeUndefined();
     const profile = new Map<string, Value>([["algorithm.algorithm_type", "rloo"]]);
     const { out, errors } = run(args("algorithm.adv_estimator=remax"), "trinity", { profile });
-    expect([errors, out["algorithm.algorithm_type"], out["algorithm.advantage_fn"]]).toEqual([
-      [],
-      "rloo",
-      "remax",
-    ]);
+    expect([errors, out["algorithm.algorithm_type"], out["algorithm.advantage_fn"]]).toEqual([[], "rloo", "remax"]);
     const back = run(
       yaml("algorithm: {algorithm_type: rloo, advantage_fn: remax}\nbuffer: {batch_size: 8}\n", "trinity"),
       "verl",
@@ -450,19 +433,16 @@ describe("Trinity to verl", () => {
       [],
     ]);
     expect(checks[0]).toContain("subset_name=main is taken as a folder");
-    const there = run(
-      args("algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.max_model_len=9000"),
-      "trinity",
-    );
+    const there = run(args("algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.max_model_len=9000"), "trinity");
     expect(there.out["model.max_model_len"]).toBe(9000);
   });
 
   test("steps that do not divide are rounded and reported: evaluations down as in Trinity, saves to the nearest", () => {
     const text = `${BASE}synchronizer: {sync_interval: 4}\nexplorer: {eval_interval: 7}\ntrainer: {save_interval: 6, total_steps: 10}\n`;
     const { out, checks } = run(yaml(text, "trinity"), "verl", { cadence: "scale" });
-    expect([out["trainer.test_freq"], out["trainer.save_freq"], out["trainer.total_training_steps"]]).toEqual(
-      [1, 2, 3],
-    );
+    expect([out["trainer.test_freq"], out["trainer.save_freq"], out["trainer.total_training_steps"]]).toEqual([
+      1, 2, 3,
+    ]);
     expect(checks.join("\n")).toContain(
       "save_interval=6 is not a multiple of sync_interval=4. trainer.save_freq is rounded to 2",
     );
@@ -471,9 +451,7 @@ describe("Trinity to verl", () => {
     );
     const copied = run(yaml(text, "trinity"), "verl");
     expect(copied.out["trainer.save_freq"]).toBe(6);
-    expect(copied.checks.join("\n")).toContain(
-      "explorer.eval_interval: copied, and a step of verl is 4 of Trinity's",
-    );
+    expect(copied.checks.join("\n")).toContain("explorer.eval_interval: copied, and a step of verl is 4 of Trinity's");
   });
 
   test("tasksets that differ are refused, with both values", () => {
@@ -497,13 +475,10 @@ describe("Trinity to verl", () => {
     [`${BASE}  batch_sise: 3\n`, /Did you mean buffer\.batch_size\?/],
   ];
   for (const [text, rule] of refused)
-    test(`refused: ${rule.source}`, () =>
-      expect(run(yaml(text, "trinity"), "verl").errors.join("\n")).toMatch(rule));
+    test(`refused: ${rule.source}`, () => expect(run(yaml(text, "trinity"), "verl").errors.join("\n")).toMatch(rule));
 
   test("an inexact KL is reported", () => {
-    expect(
-      run(yaml(`${BASE}algorithm2: 1\n`.replace("algorithm2: 1\n", ""), "trinity"), "verl").checks,
-    ).toEqual([]);
+    expect(run(yaml(`${BASE}algorithm2: 1\n`.replace("algorithm2: 1\n", ""), "trinity"), "verl").checks).toEqual([]);
     const { checks, out } = run(
       yaml("algorithm: {algorithm_type: grpo, kl_loss_fn: k3}\nbuffer: {batch_size: 8}\n", "trinity"),
       "verl",
@@ -676,9 +651,7 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
       "a.i": { k: "v" },
       "a.j": "100%",
     };
-    const text = writeArgs(
-      new Map(Object.entries(values).map(([path, value]) => [path, { value, from: [] }])),
-    );
+    const text = writeArgs(new Map(Object.entries(values).map(([path, value]) => [path, { value, from: [] }])));
     expect(plain(readSource([{ name: "x.args", text }], "verl"))).toEqual(values);
     expect(text).toContain("a.g=$HOME/x");
   });
@@ -768,10 +741,8 @@ describe("diff and validate", () => {
       "critic.model.path": "M",
     });
     expect(
-      run(
-        yaml("algorithm: {algorithm_type: dapo, advantage_fn: grpo}\nbuffer: {batch_size: 8}\n", "trinity"),
-        "verl",
-      ).out[`${ACTOR}.use_kl_loss`],
+      run(yaml("algorithm: {algorithm_type: dapo, advantage_fn: grpo}\nbuffer: {batch_size: 8}\n", "trinity"), "verl")
+        .out[`${ACTOR}.use_kl_loss`],
     ).toBe(false);
   });
 
@@ -812,9 +783,7 @@ describe("diff and validate", () => {
       .map(({ line, message }) => `${line ?? ""} ${message}`);
     expect(errors).toHaveLength(5);
     expect(errors.join("\n")).toMatch(/1 Cannot set mode: .*Did you mean both\?/);
-    expect(errors.join("\n")).toContain(
-      '6 Cannot set buffer.batch_size: it takes int >= 1 ("8"). Remove the quotes',
-    );
+    expect(errors.join("\n")).toContain('6 Cannot set buffer.batch_size: it takes int >= 1 ("8"). Remove the quotes');
     expect(errors.join("\n")).toContain("Cannot explore both taskset and tasksets");
     expect(errors.join("\n")).toContain("none is left to train");
   });

@@ -1,11 +1,6 @@
 /** Metric names of verl and Trinity-RFT. */
 import { describe, expect, test } from "vitest";
-import {
-  metricsToTrinity,
-  metricsToVerl,
-  readMetricRows,
-  writeMetricRows,
-} from "../../src/convert/metrics.ts";
+import { metricsToTrinity, metricsToVerl, readMetricRows, writeMetricRows } from "../../src/convert/metrics.ts";
 
 const VERL = [
   {

@@ -34,9 +34,7 @@ describe.skipIf(scripts.length === 0 || !hasBash)("published launch scripts", ()
           ...notes.flatMap(({ from }) => from?.split(" + ") ?? []),
           ...[...values.values()].flatMap(({ from }) => from),
         ]);
-        lost.push(
-          ...[...source.values.keys()].filter((path) => !told.has(path)).map((path) => `${name}: ${path}`),
-        );
+        lost.push(...[...source.values.keys()].filter((path) => !told.has(path)).map((path) => `${name}: ${path}`));
         return "converts";
       });
       console.info(`to ${to}:`, tally(outcomes));

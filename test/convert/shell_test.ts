@@ -30,11 +30,7 @@ const CONSTRUCTS: readonly [name: string, script: string, set: readonly string[]
     `N=8\nX="p $N"\nexport Y=$X/z\n${RUN} a.n=$N a.x="$X" a.y="$Y"`,
     ["a.n=8", "a.x=p 8", "a.y=p 8/z"],
   ],
-  [
-    "an unquoted variable is split at spaces",
-    `X="a.b=1   a.c=2"\n${RUN} $X a.d=3`,
-    ["a.b=1", "a.c=2", "a.d=3"],
-  ],
+  ["an unquoted variable is split at spaces", `X="a.b=1   a.c=2"\n${RUN} $X a.d=3`, ["a.b=1", "a.c=2", "a.d=3"]],
   [
     "defaults",
     `A=\nB=b\n${RUN} a.a=\${A:-1024} a.b=\${B:-x} a.c=\${C:-3} a.d=\${A-x} a.e=\${D-y}`,
@@ -121,11 +117,7 @@ const CONSTRUCTS: readonly [name: string, script: string, set: readonly string[]
     `M=vllm\ncase $M in\n  hf|sglang) N=1 ;;\n  vl*) N=2 ;;&\n  "vllm") N=\${N}3 ;;\n  *) N=4 ;;\nesac\n${RUN} a.b=$N`,
     ["a.b=23"],
   ],
-  [
-    "for over words",
-    `X=\nfor i in 1 2 {3..4}; do [ $i = 2 ] && continue; X+=$i; done\n${RUN} a.b=$X`,
-    ["a.b=134"],
-  ],
+  ["for over words", `X=\nfor i in 1 2 {3..4}; do [ $i = 2 ] && continue; X+=$i; done\n${RUN} a.b=$X`, ["a.b=134"]],
   [
     "while and until",
     `i=0; L=; while [ $i -lt 5 ]; do i=$((i + 1)); [ $i -eq 3 ] && break; done\nuntil ((j >= 2)); do ((j++)); done\nfor ((k = 0; k < 3; k++)); do L="$L$k"; done\n${RUN} a.b=$i$j$L`,
@@ -176,14 +168,11 @@ const CONSTRUCTS: readonly [name: string, script: string, set: readonly string[]
 
 describe("a launch script", () => {
   for (const [name, script, set] of CONSTRUCTS) {
-    const own = (words: readonly string[]) =>
-      words.slice(words.findIndex((word) => word.startsWith("verl.")) + 1);
+    const own = (words: readonly string[]) => words.slice(words.findIndex((word) => word.startsWith("verl.")) + 1);
     test(name, () => {
       const { launches } = launchesOf(script);
       expect(launches).toHaveLength(1);
-      const words = launches[0]!.words.map(({ text }) =>
-        render(text, (it) => (ENV as Record<string, string>)[it]!),
-      );
+      const words = launches[0]!.words.map(({ text }) => render(text, (it) => (ENV as Record<string, string>)[it]!));
       expect(own(words)).toEqual(set);
       const run = readShell(script);
       expect(run.problems).toEqual([]);
@@ -197,9 +186,7 @@ describe("a launch script", () => {
       ).toEqual(set);
     });
     test.skipIf(!hasBash)(`${name}: bash says the same`, () => {
-      const calls = runBash(script, ENV).calls.filter((words) =>
-        words.some((word) => word.startsWith("verl.")),
-      );
+      const calls = runBash(script, ENV).calls.filter((words) => words.some((word) => word.startsWith("verl.")));
       expect(calls.map(own)).toEqual([set]);
     });
   }
@@ -226,9 +213,7 @@ describe("a launch script", () => {
     const { words, notes } = readShell(script);
     expect(words.map(({ text }) => text)).toEqual(["a.b=8", "a.c=8", "a.d=${oc.env:MODEL}"]);
     const told = notes.map(({ message }) => message).join("\n");
-    expect(told).toContain(
-      "treated as unset, so the script's defaults apply: M, N (--env NAME=VALUE sets one)",
-    );
+    expect(told).toContain("treated as unset, so the script's defaults apply: M, N (--env NAME=VALUE sets one)");
     expect(told).toContain("treated as empty: EXTRA");
     expect(told).toContain("read from the environment where the run starts: MODEL");
     expect(told).toContain("not settings. Set them where the run starts: WANDB_API_KEY");
@@ -273,12 +258,7 @@ describe("a launch script", () => {
       /depends on `\$\(\(\$GPUS \* N\)\)` \(line 1\)/,
       1,
     ],
-    [
-      "another file",
-      `N=1\nsource env.sh\n${RUN} a.n=$N`,
-      /depends on what `source env\.sh` sets \(line 2\)/,
-      3,
-    ],
+    ["another file", `N=1\nsource env.sh\n${RUN} a.n=$N`, /depends on what `source env\.sh` sets \(line 2\)/, 3],
     [
       "the folder of the script",
       `D=$(cd "$(dirname "$0")" && pwd)\n${RUN} a.b=1 a.d=$D/x`,

@@ -39,9 +39,7 @@ test.each<[string, unknown, RegExp]>([
   ["a row that is not an object", [ROWS[0], "x"], /not an object \(x\)\. \(sums:2\)/],
   ["a row without a prompt", [{ text: "x" }], /no field "prompt" .*\(it has text\).* \(sums:1\)/],
 ])("tasksFromDataset() refuses %s", async (_, dataset, message) => {
-  await expect(tasksFromDataset(dataset as Dataset, { name: "sums", split: "train" })).rejects.toThrow(
-    message,
-  );
+  await expect(tasksFromDataset(dataset as Dataset, { name: "sums", split: "train" })).rejects.toThrow(message);
 });
 
 test("markOf() tells data sets apart by every field and by order", async () => {

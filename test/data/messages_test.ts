@@ -58,8 +58,7 @@ test("readMessages() keeps every message and every call, in order", () => {
   expect(readMessages(messages)).toStrictEqual(messages);
 });
 
-const MALFORMED_CALLS =
-  "Cannot read message 0: its tool_calls must be a list of {function: {name, arguments}} (";
+const MALFORMED_CALLS = "Cannot read message 0: its tool_calls must be a list of {function: {name, arguments}} (";
 const MALFORMED_CONTENT = "Cannot read message 0: its content must be a string, or parts of type text (";
 test.each<[value: unknown, says: string]>([
   [undefined, "Cannot read the messages: they must be a list with at least one message (undefined)."],
@@ -80,10 +79,7 @@ test.each<[value: unknown, says: string]>([
   [[assistant([null])], `${MALFORMED_CALLS}[null]).`],
   [[assistant([{}])], `${MALFORMED_CALLS}[{}]).`],
   [[assistant([{ function: { name: 1 } }])], `${MALFORMED_CALLS}[{"function":{"name":1}}]).`],
-  [
-    [assistant([call({}), { id: "b" }])],
-    `${MALFORMED_CALLS}[{"function":{"name":"add","arguments":{}}},{"id":"b"}]).`,
-  ],
+  [[assistant([call({}), { id: "b" }])], `${MALFORMED_CALLS}[{"function":{"name":"add","arguments":{}}},{"id":"b"}]).`],
 ])("readMessages(%j) is refused", (value, says) => {
   expect(() => readMessages(value)).toThrow(expect.objectContaining({ name: "ConfigError", message: says }));
 });

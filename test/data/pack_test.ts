@@ -11,9 +11,7 @@ function step(prompt_ids: number[], response_ids: number[], advantage?: Step["ad
 }
 
 function group(name: string, trajectories: Step[][]): TrajectoryGroup {
-  const made = trajectories.map(
-    (steps, i): RewardedTrajectory => ({ uid: `${name}/${i}`, name, steps, reward: i }),
-  );
+  const made = trajectories.map((steps, i): RewardedTrajectory => ({ uid: `${name}/${i}`, name, steps, reward: i }));
   return { group_id: `t:${name}`, task_id: "t", group_role: name, trajectories: made, metadata: [] };
 }
 
@@ -27,9 +25,7 @@ test("mergeSteps() joins a step whose prompt repeats all that came before", () =
 
 test("mergeSteps() joins a step whose prompt is all that came before, and nothing more", () => {
   const rows = mergeSteps([step([1, 2], [3]), step([1, 2, 3], [4]), step([1, 2, 3, 4], [])]);
-  expect(rows.map(({ tokens, mask }) => ({ tokens, mask }))).toEqual([
-    { tokens: [1, 2, 3, 4], mask: [0, 0, 1, 1] },
-  ]);
+  expect(rows.map(({ tokens, mask }) => ({ tokens, mask }))).toEqual([{ tokens: [1, 2, 3, 4], mask: [0, 0, 1, 1] }]);
 });
 
 test.each([
@@ -75,9 +71,7 @@ test("packTrajectories() keeps the advantages that steps carry, and marks their 
 });
 
 test("packTrajectories() has no advantages where only an untrained token carries one", () => {
-  expect(
-    packTrajectories([group("a", [[step([], [1], 5)], [step([1], [2])]])]).givenAdvantages,
-  ).toBeUndefined();
+  expect(packTrajectories([group("a", [[step([], [1], 5)], [step([1], [2])]])]).givenAdvantages).toBeUndefined();
 });
 
 test("an epoch's batches hold each row at most once, and epochs differ", () => {
@@ -103,10 +97,9 @@ test("a batch larger than the data is refused", () => {
 });
 
 test("tasksFromJsonl() keeps the row, its id and its source", () => {
-  const [a, b] = tasksFromJsonl(
-    '{"prompt":"1+1=","answer":2}\n\n{"id":7,"question":"why?","data_source":"x"}\n',
-    { file: "d/sums.jsonl" },
-  );
+  const [a, b] = tasksFromJsonl('{"prompt":"1+1=","answer":2}\n\n{"id":7,"question":"why?","data_source":"x"}\n', {
+    file: "d/sums.jsonl",
+  });
   expect(a).toEqual({
     id: "sums-0",
     instruction: "1+1=",
@@ -130,10 +123,8 @@ test("a prompt may be a conversation, or become one", () => {
     { role: "user", content: "why?" },
     { role: "user", content: "hi" },
   ];
-  const read = (options: object) =>
-    tasksFromJsonl(`${row}\n{"prompt":"why?","id":2}`, { file: "c.jsonl", ...options });
-  const prompts = (options: object) =>
-    read(options).map(({ instruction, messages }) => [instruction, messages]);
+  const read = (options: object) => tasksFromJsonl(`${row}\n{"prompt":"why?","id":2}`, { file: "c.jsonl", ...options });
+  const prompts = (options: object) => read(options).map(({ instruction, messages }) => [instruction, messages]);
   expect(prompts({})).toEqual([
     ["hi", [given]],
     ["why?", undefined],

@@ -49,15 +49,9 @@ describe("packing", () => {
     [[{ mask: [], logprobs: [1] }], /logprobs has 1 tokens where mask has 0/],
     [[{ mask: [1, 1], logprobs: [0, 0], values: [0] }], /values has 1 tokens where mask has 2/],
     [[{ logprobs: [0, 0], values: [0] }], /values has 1 tokens where logprobs has 2/],
-    [
-      [{ group: "a", reward: 1 }, { reward: 1 }],
-      /row 1: it names no group, and the rows before it do\. \(group\)/,
-    ],
+    [[{ group: "a", reward: 1 }, { reward: 1 }], /row 1: it names no group, and the rows before it do\. \(group\)/],
     [[{ reward: 1 }, { reward_baseline: 1 }], /row 1: it has reward_baseline, which the rows before it lack/],
-    [
-      [{ rewards: { format: 1 } }, { rewards: {} }],
-      /row 1: it has no rewards\.format, which other rows have/,
-    ],
+    [[{ rewards: { format: 1 } }, { rewards: {} }], /row 1: it has no rewards\.format, which other rows have/],
     [[{ rewards: { format: Number.NaN } }], /rewards\.format must be a finite number \(NaN\)/],
     [[{ reward: "1" as never }], /reward must be a finite number \(1\)/],
   ])("refuses %j", (rows, message) => {
@@ -85,11 +79,7 @@ describe("packing", () => {
     const packed = packRollouts([{ values: [1, 2] }, { values: new Float32Array(0) }]);
     expect(packed.mask).toEqual(Uint32Array.of(1, 1));
     expect(packed.offsets).toEqual(Uint32Array.of(0, 2, 2));
-    expect([packed.rewards, packed.rewardBaselines, packed.groupOfRow]).toEqual([
-      undefined,
-      undefined,
-      undefined,
-    ]);
+    expect([packed.rewards, packed.rewardBaselines, packed.groupOfRow]).toEqual([undefined, undefined, undefined]);
     expect(packed.groupNames).toEqual([]);
     expect(packRollouts([]).offsets).toEqual(Uint32Array.of(0));
   });
@@ -105,14 +95,10 @@ describe("typed arrays", () => {
   });
   test("are refused with row and token of the first number that is not finite", () => {
     const tokens = { logprobs: Float32Array.of(-1, -2, Number.NaN) };
-    expect(() => checkRollouts({ ...packed, tokens })).toThrow(
-      /logprobs must be finite \(NaN at row 2, token 0\)/,
-    );
+    expect(() => checkRollouts({ ...packed, tokens })).toThrow(/logprobs must be finite \(NaN at row 2, token 0\)/);
   });
   test("are refused when lengths disagree or offsets fall", () => {
-    expect(() => checkRollouts({ ...packed, mask: Uint32Array.of(1) })).toThrow(
-      /mask must have 3 numbers \(1\)/,
-    );
+    expect(() => checkRollouts({ ...packed, mask: Uint32Array.of(1) })).toThrow(/mask must have 3 numbers \(1\)/);
     expect(() => checkRollouts({ ...packed, offsets: Uint32Array.of(0, 3, 2, 3) })).toThrow(/must not fall/);
   });
   test.each<[name: string, changed: Partial<Rollouts>, says: string]>([
@@ -128,11 +114,7 @@ describe("typed arrays", () => {
       { rewardBaselines: new Float32Array(2) },
       "reward_baseline must have 3 numbers (2). (reward_baseline)",
     ],
-    [
-      "a token too many",
-      { tokens: { values: new Float32Array(4) } },
-      "values must have 3 numbers (4). (values)",
-    ],
+    ["a token too many", { tokens: { values: new Float32Array(4) } }, "values must have 3 numbers (4). (values)"],
     [
       "a reward that is not finite",
       { rewards: Float32Array.of(1, Number.NEGATIVE_INFINITY, 0) },
@@ -143,11 +125,7 @@ describe("typed arrays", () => {
       { tokens: { values: Float32Array.of(Number.NaN, 0, 0) } },
       "values must be finite (NaN at row 0, token 0). (values)",
     ],
-    [
-      "falling offsets",
-      { offsets: Uint32Array.of(0, 3, 2, 3) },
-      "offsets must not fall (2 after 3 at row 1).",
-    ],
+    ["falling offsets", { offsets: Uint32Array.of(0, 3, 2, 3) }, "offsets must not fall (2 after 3 at row 1)."],
   ])("are refused for %s", (_, changed, says) => {
     expect(() => checkRollouts({ ...packed, ...changed })).toThrow(
       expect.objectContaining({ name: "ConfigError", message: `Cannot use packed rollouts: ${says}` }),

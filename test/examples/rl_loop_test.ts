@@ -43,9 +43,7 @@ describe.skipIf(!hasShared || !gpuDevice)("the loop", () => {
     local = await rlLoop([], output);
     expect(local).toHaveLength(STEPS);
     expect(local.at(-1)!.reward).toBeGreaterThan(local[0]!.reward + 0.2);
-    expect(readdirSync(output)).toEqual(
-      expect.arrayContaining(["adapter_config.json", "adapter_model.safetensors"]),
-    );
+    expect(readdirSync(output)).toEqual(expect.arrayContaining(["adapter_config.json", "adapter_model.safetensors"]));
   });
 
   test("gives the same rewards over Tinker's protocol", { timeout: 120_000 }, async () => {

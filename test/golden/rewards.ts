@@ -7,7 +7,4 @@ registerReward("even_digits", (response) => {
   return (good + 0.25 * characters.length) / 5;
 });
 
-registerReward(
-  "vowels",
-  (response) => [...response].filter((character) => "aeiou".includes(character)).length / 8,
-);
+registerReward("vowels", (response) => [...response].filter((character) => "aeiou".includes(character)).length / 8);

@@ -9,10 +9,7 @@ const LIMITS = { type: "application/json", bytes: 1000, idleMs: 50 };
 type Content = string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>;
 const JSON_TYPE = { "content-type": "application/json" };
 
-function read(
-  body: Content | undefined,
-  of: { headers?: Record<string, string>; limits?: Partial<BodyLimits> } = {},
-) {
+function read(body: Content | undefined, of: { headers?: Record<string, string>; limits?: Partial<BodyLimits> } = {}) {
   const headers = of.headers ?? JSON_TYPE;
   const request = new Request("http://localhost/", {
     method: "POST",
@@ -64,12 +61,10 @@ test.each([
   ["gzip", "gzip"],
   ["X".repeat(60), "x".repeat(50)],
 ])("the refusal of the encoding %j names %j", async (encoding, named) => {
-  await expect(read("{}", { headers: { ...JSON_TYPE, "content-encoding": encoding } })).rejects.toMatchObject(
-    {
-      status: 415,
-      message: `Cannot read a body in the encoding ${named}: send it plain or as zstd.`,
-    },
-  );
+  await expect(read("{}", { headers: { ...JSON_TYPE, "content-encoding": encoding } })).rejects.toMatchObject({
+    status: 415,
+    message: `Cannot read a body in the encoding ${named}: send it plain or as zstd.`,
+  });
 });
 
 test.each<[encoding: string, content: Uint8Array<ArrayBuffer>]>([

@@ -120,14 +120,11 @@ test.each([
   [429, 30, "30"],
   [410, 5, "5"],
   [404, undefined, null],
-])(
-  "a refusal of %i, to be tried again after %j s, answers Retry-After %j",
-  async (status, retryAfter, header) => {
-    const answer = refused(new Refusal(status, "Cannot.", { retryAfter }));
-    expect([answer.status, answer.headers.get("retry-after")]).toEqual([status, header]);
-    expect(await answer.json()).toEqual({ detail: "Cannot." });
-  },
-);
+])("a refusal of %i, to be tried again after %j s, answers Retry-After %j", async (status, retryAfter, header) => {
+  const answer = refused(new Refusal(status, "Cannot.", { retryAfter }));
+  expect([answer.status, answer.headers.get("retry-after")]).toEqual([status, header]);
+  expect(await answer.json()).toEqual({ detail: "Cannot." });
+});
 
 test.each([
   ["127.0.0.1", true],
@@ -188,11 +185,7 @@ test("every answer carries the security headers, and a failure does not reveal i
   const broken = guarded(() => {
     throw new Error("/etc/secret");
   }, GUARD);
-  const answers = [
-    await ask({}),
-    await ask({ host: "evil.example" }),
-    await broken(new Request("http://localhost/")),
-  ];
+  const answers = [await ask({}), await ask({ host: "evil.example" }), await broken(new Request("http://localhost/"))];
   expect(answers.map(({ status }) => status)).toEqual([200, 403, 500]);
   for (const { headers } of answers)
     expect(Object.fromEntries(headers)).toMatchObject({

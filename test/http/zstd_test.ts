@@ -43,11 +43,7 @@ describe("zstd is read with", () => {
 describe("zstd is refused before anything is allocated for", () => {
   const heldNow = () => process.memoryUsage().arrayBuffers;
   test.each<[string, Uint8Array, RegExp]>([
-    [
-      "200 frames of 2^30 windows",
-      repeat(hex("28b52ffd 00a0 0b0000 61"), 200),
-      /window is larger than 8388608/,
-    ],
+    ["200 frames of 2^30 windows", repeat(hex("28b52ffd 00a0 0b0000 61"), 200), /window is larger than 8388608/],
     ["a window one step above 8 MiB", frame("0069", "010000"), /window is larger than/],
     ["a size above 8 MiB in one segment", frame("a0 00008001", "010000"), /window is larger than/],
     ["more frames than a request may hold", repeat(HELLO, 17), /16 frames/],

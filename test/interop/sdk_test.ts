@@ -23,8 +23,7 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
   beforeAll(async () => {
     if (!isReady) return;
     server = await startServer(["--model", MODEL]);
-    for (const { scenario, ...result } of await drive(sdk, server.url))
-      outputs.set(`${sdk.name} ${scenario}`, result);
+    for (const { scenario, ...result } of await drive(sdk, server.url)) outputs.set(`${sdk.name} ${scenario}`, result);
   });
   afterAll(async () => {
     if (server) expect(await server.stop()).toBe(0);
@@ -40,18 +39,14 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     });
   }
 
-  scenario(
-    "sft",
-    "supervised steps bring the loss down; the loss is the weighted sum of the log-probs",
-    (of) => {
-      expect(of.losses.at(-1)).toBeLessThan(of.losses[0] / 4);
-      expect(of.weighted).toBeCloseTo(of.by_hand, 5);
-      expect(of.forward_repeats).toBe(true);
-      expect(of.lengths).toEqual([expect.any(Number), 8]);
-      expect(of.metric_names).toEqual(["loss:sum"]);
-      expect(of.info).toEqual([true, 8, "llama"]);
-    },
-  );
+  scenario("sft", "supervised steps bring the loss down; the loss is the weighted sum of the log-probs", (of) => {
+    expect(of.losses.at(-1)).toBeLessThan(of.losses[0] / 4);
+    expect(of.weighted).toBeCloseTo(of.by_hand, 5);
+    expect(of.forward_repeats).toBe(true);
+    expect(of.lengths).toEqual([expect.any(Number), 8]);
+    expect(of.metric_names).toEqual(["loss:sum"]);
+    expect(of.info).toEqual([true, 8, "llama"]);
+  });
 
   scenario("losses", "the five losses equal the published sums", ({ losses }) => {
     expect(losses).toHaveLength(6);
@@ -63,18 +58,14 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     expect(losses[1].service).not.toBeCloseTo(losses[2].service, 2);
   });
 
-  scenario(
-    "custom",
-    "a cross entropy of the user's own trains as the built-in one",
-    ({ built_in, custom }) => {
-      for (const [i, [loss, norm]] of custom.metrics.entries()) {
-        expect(loss).toBeCloseTo(built_in.metrics[i][0], 5);
-        expect(norm).toBeCloseTo(built_in.metrics[i][1], 4);
-      }
-      expect(worstGap(custom.logprobs, built_in.logprobs)).toBeLessThan(1e-5);
-      expect(built_in.metrics[2][0]).not.toBeCloseTo(built_in.metrics[0][0], 1);
-    },
-  );
+  scenario("custom", "a cross entropy of the user's own trains as the built-in one", ({ built_in, custom }) => {
+    for (const [i, [loss, norm]] of custom.metrics.entries()) {
+      expect(loss).toBeCloseTo(built_in.metrics[i][0], 5);
+      expect(norm).toBeCloseTo(built_in.metrics[i][1], 4);
+    }
+    expect(worstGap(custom.logprobs, built_in.logprobs)).toBeLessThan(1e-5);
+    expect(built_in.metrics[2][0]).not.toBeCloseTo(built_in.metrics[0][0], 1);
+  });
 
   scenario("resume", "a resumed run ends like the uninterrupted one", (of) => {
     expect(of.path).toMatch(/^tinker:\/\/.+:train:0\/weights\/half$/);

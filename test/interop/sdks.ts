@@ -51,10 +51,7 @@ async function install(of: (typeof WANTED)[number]): Promise<Sdk> {
   const folder = `${CACHE}/${of.folder}`;
   const python = `${folder}/bin/python`;
   if (!existsSync(python)) {
-    await run("python3", [
-      "-c",
-      "import sys; assert sys.version_info >= (3, 11), 'the SDK needs Python 3.11'",
-    ]);
+    await run("python3", ["-c", "import sys; assert sys.version_info >= (3, 11), 'the SDK needs Python 3.11'"]);
     await mkdir(CACHE, { recursive: true });
     // The machine's PyTorch is used: another copy would be large.
     await run("python3", ["-m", "venv", "--system-site-packages", folder]);

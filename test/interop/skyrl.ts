@@ -26,10 +26,7 @@ export async function installSkyRl(): Promise<SkyRl | string> {
   const python = `${FOLDER}/bin/python`;
   try {
     // Its requirements would install another PyTorch of gigabytes.
-    await run("python3", [
-      "-c",
-      "import sys, torch; assert sys.version_info >= (3, 11), 'it needs Python 3.11'",
-    ]);
+    await run("python3", ["-c", "import sys, torch; assert sys.version_info >= (3, 11), 'it needs Python 3.11'"]);
     if (!existsSync(python)) {
       await mkdir(FOLDER, { recursive: true });
       await run("python3", ["-m", "venv", "--system-site-packages", FOLDER]);

@@ -114,9 +114,7 @@ async function play(operations: readonly Operation[], keep: number): Promise<voi
           writeFileSync(join(to, "weights"), "half");
           throw new Error("the backend failed");
         };
-        await expect(store.save(nameOf(step + 1), { state: { step: step + 1 }, write })).rejects.toThrow(
-          "backend",
-        );
+        await expect(store.save(nameOf(step + 1), { state: { step: step + 1 }, write })).rejects.toThrow("backend");
       } else if (operation.kind === "crash") {
         // What a killed process leaves of a checkpoint that it was writing.
         const unfinished = join(dir, `.writing-${nameOf(step + 1)}`);
@@ -129,10 +127,7 @@ async function play(operations: readonly Operation[], keep: number): Promise<voi
         const steps = [...model.kept.keys()];
         const chosen = steps[operation.which % Math.max(steps.length, 1)];
         if (chosen === undefined) continue;
-        writeFileSync(
-          join(dir, nameOf(chosen), "weights"),
-          "something longer than any text that was written",
-        );
+        writeFileSync(join(dir, nameOf(chosen), "weights"), "something longer than any text that was written");
         model.kept.get(chosen)!.isDamaged = true;
         isDamaged = true;
       } else {
@@ -142,9 +137,7 @@ async function play(operations: readonly Operation[], keep: number): Promise<voi
         isDamaged = false;
         const expected = model.found();
         if (expected === "none whole") {
-          await expect(store.find()).rejects.toThrow(
-            /no checkpoint in the folder is whole|none of .* is whole/i,
-          );
+          await expect(store.find()).rejects.toThrow(/no checkpoint in the folder is whole|none of .* is whole/i);
           if (operation.kind === "restart") return;
           continue;
         }
@@ -165,11 +158,7 @@ async function play(operations: readonly Operation[], keep: number): Promise<voi
 
 test("a run goes on from the newest whole checkpoint, whatever happened before", async () => {
   await fc.assert(
-    fc.asyncProperty(
-      fc.array(operation, { minLength: 6, maxLength: 18 }),
-      fc.integer({ min: 1, max: 4 }),
-      play,
-    ),
+    fc.asyncProperty(fc.array(operation, { minLength: 6, maxLength: 18 }), fc.integer({ min: 1, max: 4 }), play),
     { numRuns: 60, seed: 20261122 },
   );
 });

@@ -73,23 +73,19 @@ test("on a terminal the line is redrawn and never wider than it", () => {
   expect(io.written.at(-1)).toBe("\n");
 });
 
-test.each([40, 60, 79, 100, 160])(
-  "on %i columns no fact is cut, and the most important come first",
-  (columns) => {
-    const io = screen({ isTerminal: true, columns });
-    const log = new ConsoleLogger(io);
-    log.log(step(1));
-    const facts = io.written[0]!.replace(/^.*\d\/3/s, "")
-      .trim()
-      .split(/ {2,}/)
-      .filter(Boolean);
-    const all = ["eta …", "reward 0.250", ...(columns >= 100 ? ["▁"] : []), "entropy 0.5", "12.3k tok/s"];
-    expect(facts).toEqual(all.slice(0, facts.length));
-    const length = io.written[0]!.replace("\r\x1b[2K", "").length;
-    if (facts.length < all.length)
-      expect(length + 2 + all[facts.length]!.length).toBeGreaterThanOrEqual(columns);
-  },
-);
+test.each([40, 60, 79, 100, 160])("on %i columns no fact is cut, and the most important come first", (columns) => {
+  const io = screen({ isTerminal: true, columns });
+  const log = new ConsoleLogger(io);
+  log.log(step(1));
+  const facts = io.written[0]!.replace(/^.*\d\/3/s, "")
+    .trim()
+    .split(/ {2,}/)
+    .filter(Boolean);
+  const all = ["eta …", "reward 0.250", ...(columns >= 100 ? ["▁"] : []), "entropy 0.5", "12.3k tok/s"];
+  expect(facts).toEqual(all.slice(0, facts.length));
+  const length = io.written[0]!.replace("\r\x1b[2K", "").length;
+  if (facts.length < all.length) expect(length + 2 + all[facts.length]!.length).toBeGreaterThanOrEqual(columns);
+});
 
 test("the last step stays on the screen, with the time that the phase took", () => {
   const io = screen({ isTerminal: true });
@@ -123,9 +119,7 @@ test("validation tells every pass@k, rewards that say more, and folds between th
 });
 
 test("labelled() folds at spaces, under the text", () => {
-  expect(labelled("task", "add one digit to two", 20)).toBe(
-    "task    add one\n        digit to\n        two\n",
-  );
+  expect(labelled("task", "add one digit to two", 20)).toBe("task    add one\n        digit to\n        two\n");
   expect(labelled("run", "x", Number.POSITIVE_INFINITY)).toBe("run     x\n");
 });
 

@@ -132,8 +132,7 @@ describe("a folder in use", () => {
   });
 
   test("loses what processes left that were killed while they took it", async () => {
-    for (const left of ["", ".1-2-3", ".after-1-2-3"])
-      writeFileSync(join(folder, `${OWNER_FILE}${left}`), "");
+    for (const left of ["", ".1-2-3", ".after-1-2-3"]) writeFileSync(join(folder, `${OWNER_FILE}${left}`), "");
     await writeOwnerFile({ born: "1" });
     const lock = await take();
     expect(readdirSync(folder)).toEqual([OWNER_FILE]);
@@ -284,23 +283,12 @@ describe("an owner", () => {
     const file = join(folder, "file");
     writeFileSync(file, "");
     for (const bad of [join(folder, "no", "such"), join(file, "inside"), file])
-      await expect(FolderLock.take(bad, OPTIONS)).rejects.toThrow(
-        /^Cannot lock the folder: .*\(E\w+\)\. .*\//,
-      );
+      await expect(FolderLock.take(bad, OPTIONS)).rejects.toThrow(/^Cannot lock the folder: .*\(E\w+\)\. .*\//);
   });
 });
 
 test("the command line that others read holds no secret", () => {
-  const shown = commandOf([
-    "grpu",
-    "serve",
-    "tinker",
-    "--api-key",
-    "tml-x",
-    "--api-key-file",
-    "f",
-    "--api-key=tml-y",
-  ]);
+  const shown = commandOf(["grpu", "serve", "tinker", "--api-key", "tml-x", "--api-key-file", "f", "--api-key=tml-y"]);
   expect(shown).toBe("grpu serve tinker --api-key … --api-key-file f --api-key=…");
   expect(commandOf(["grpu", "train", "a.yaml", "tinker.api_key=tml-x", "a.lr=1"])).toBe(
     "grpu train a.yaml tinker.api_key=… a.lr=1",

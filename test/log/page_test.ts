@@ -9,9 +9,7 @@ import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { serveRuns } from "../../src/log/page/view_server.ts";
 import { someMetrics, type WrittenRun, writeRun } from "../fixtures/run_folder.ts";
 
-const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(
-  existsSync,
-);
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 if (!CHROMIUM) console.warn("the page's test is skipped: no Chromium");
 
 describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () => {
@@ -109,9 +107,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
   test("values are read by pointer and by keyboard, and every curve has a label", async () => {
     const { page, faults } = await open(saved("keys", [written("keys", { metrics: someMetrics(40) })]));
     const plot = page.locator(".plot").first();
-    expect(await plot.getAttribute("aria-label")).toMatch(
-      /^Reward, from 0\.025 to 1, between 0\.025 and 1\./,
-    );
+    expect(await plot.getAttribute("aria-label")).toMatch(/^Reward, from 0\.025 to 1, between 0\.025 and 1\./);
     await plot.focus();
     for (const [key, told] of [
       ["ArrowLeft", "step 40: 1"],
@@ -129,9 +125,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
   });
 
   test("runs side by side: of different lengths, unfinished, without a metric or a step", async () => {
-    const short = someMetrics(10).map(({ "actor/entropy": _, ...line }) => line) as ReturnType<
-      typeof someMetrics
-    >;
+    const short = someMetrics(10).map(({ "actor/entropy": _, ...line }) => line) as ReturnType<typeof someMetrics>;
     const runs = [
       written("long", { metrics: someMetrics(40), config: "1", facts: { ended: "x", complete: true } }),
       written("short", { metrics: short, config: "2" }),
@@ -150,29 +144,24 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
       "–",
     ]);
     expect(await texts(page, "section:has(h2:text('Differing settings')) tbody td")).toEqual(["1", "2", "3"]);
-    expect(await page.locator(".plot").first().getAttribute("aria-label")).toMatch(
-      /long: from.*; short: from/,
-    );
+    expect(await page.locator(".plot").first().getAttribute("aria-label")).toMatch(/long: from.*; short: from/);
     await page.locator(".legend button", { hasText: "long" }).click();
     expect(await page.locator(".plot").first().getAttribute("aria-label")).not.toContain("long");
     expect(faults).toEqual([]);
     await page.close();
   });
 
-  test.each(["light", "dark"] as const)(
-    "on a phone nothing is wider than the screen (%s)",
-    async (colorScheme) => {
-      const runs = ["a", "b"].map((name) =>
-        written(`${name}-${colorScheme}`, { metrics: someMetrics(30), config: name }),
-      );
-      const { page, faults } = await open(saved(colorScheme, runs), { width: 360, colorScheme });
-      expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(360);
-      const background = await page.evaluate("getComputedStyle(document.body).backgroundColor");
-      expect(background).toBe(colorScheme === "dark" ? "rgb(20, 23, 28)" : "rgb(246, 246, 244)");
-      expect(faults).toEqual([]);
-      await page.close();
-    },
-  );
+  test.each(["light", "dark"] as const)("on a phone nothing is wider than the screen (%s)", async (colorScheme) => {
+    const runs = ["a", "b"].map((name) =>
+      written(`${name}-${colorScheme}`, { metrics: someMetrics(30), config: name }),
+    );
+    const { page, faults } = await open(saved(colorScheme, runs), { width: 360, colorScheme });
+    expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(360);
+    const background = await page.evaluate("getComputedStyle(document.body).backgroundColor");
+    expect(background).toBe(colorScheme === "dark" ? "rgb(20, 23, 28)" : "rgb(246, 246, 244)");
+    expect(faults).toEqual([]);
+    await page.close();
+  });
 
   test("served live, the page follows the files by itself and says when its server is gone", async () => {
     const run = written("live", { facts: { title: "Live", subtitle: "", total_steps: 9 } });

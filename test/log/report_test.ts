@@ -83,20 +83,12 @@ test("damaged lines are left out and counted, whatever they hold; a damaged run.
   const whole = dataOf(folder);
   const bad = [
     ...["null", "1", '"x"', "[]", "{}", "{", "\u0000", '{"phase":"__proto__","step":1}', '{"phase":"train"}'],
-    ...[
-      '{"phase":"constructor","step":1}',
-      '{"phase":"train","step":null}',
-      '{"phase":"train","step":1e999}',
-    ],
+    ...['{"phase":"constructor","step":1}', '{"phase":"train","step":null}', '{"phase":"train","step":1e999}'],
   ];
   appendFileSync(join(folder, "metrics.jsonl"), `${bad.join("\n")}\n`);
   const badSamples = ["null", '{"step":1}', '{"step":1,"task":{},"prompt":"","response":"","reward":1}'];
   appendFileSync(join(folder, "samples.jsonl"), `${badSamples.join("\n")}\n`);
-  const badGroups = [
-    "null",
-    '{"step":1,"groups":[null]}',
-    '{"step":1,"groups":[{"task":"t","rewards":["x"]}]}',
-  ];
+  const badGroups = ["null", '{"step":1,"groups":[null]}', '{"step":1,"groups":[{"task":"t","rewards":["x"]}]}'];
   appendFileSync(join(folder, "groups.jsonl"), `${badGroups.join("\n")}\n`);
   writeFileSync(join(folder, "run.json"), '{"title":{"replace":1},"subtitle":7,"total_steps":"x"}');
   const read = dataOf(folder);
@@ -257,8 +249,7 @@ test("the server shows what is new, tells its pages, answers only for this machi
   const server = await serveRuns([new RunFolder(folder, { settingsOf })], { host: "127.0.0.1", port: 0 });
   try {
     const steps = async () =>
-      ((await (await fetch(`${server.url}data.json`)).json()) as PageData).runs[0]!.curves.train.reward!
-        .count;
+      ((await (await fetch(`${server.url}data.json`)).json()) as PageData).runs[0]!.curves.train.reward!.count;
     expect(await (await fetch(server.url)).text()).toContain('"live":true');
     expect(await steps()).toBe(2);
     const events = (await fetch(`${server.url}events`)).body!.getReader();

@@ -15,12 +15,7 @@ describe.each<[name: string, read: (line: string) => unknown, whole: object[], d
     "metricsOf()",
     metricsOf,
     [METRICS, { phase: "warmup", step: 0 }, { phase: "val", step: 1 }],
-    [
-      { ...METRICS, phase: "test" },
-      without(METRICS, "phase"),
-      { ...METRICS, step: "3" },
-      without(METRICS, "step"),
-    ],
+    [{ ...METRICS, phase: "test" }, without(METRICS, "phase"), { ...METRICS, step: "3" }, without(METRICS, "step")],
   ],
   [
     "sampleOf()",

@@ -133,28 +133,25 @@ test("a run on disk has one row per step, rising steps, and nothing twice after 
   expect([kinds[0], kinds[1], kinds.at(-1)]).toEqual([21, 17, 18]);
 });
 
-test.each([0, 1, 6, 7, 8, 13, 14])(
-  "a record that leaves %i bytes of a block is split as LevelDB does",
-  (left) => {
-    const path = join(dir, "run-b.wandb");
-    const probe = new WandbFile(join(dir, "probe.wandb"), { ...RUN, id: "b", config: { pad: "" } });
-    probe.finish();
-    const [, opening] = recordsOf(join(dir, "probe.wandb"));
-    // File header, two record headers and the first record come before; lengths above 127 take a byte more each.
-    const before = 7 + 7 + recordsOf(join(dir, "probe.wandb"))[0]!.length + 7;
-    let size = 32_768 - left - before - opening!.length;
-    for (let tries = 0; tries < 12; tries++) {
-      rmSync(path, { force: true });
-      new WandbFile(path, { ...RUN, id: "b", config: { pad: "x".repeat(size) } }).finish();
-      const off = before + recordsOf(path)[1]!.length - (32_768 - left);
-      if (off === 0) break;
-      size -= off;
-    }
-    const records = recordsOf(path);
-    expect(before + records[1]!.length).toBe(32_768 - left);
-    expect(records.map((each) => fieldsOf(each)[0]!.field)).toEqual([21, 17, 18]);
-  },
-);
+test.each([0, 1, 6, 7, 8, 13, 14])("a record that leaves %i bytes of a block is split as LevelDB does", (left) => {
+  const path = join(dir, "run-b.wandb");
+  const probe = new WandbFile(join(dir, "probe.wandb"), { ...RUN, id: "b", config: { pad: "" } });
+  probe.finish();
+  const [, opening] = recordsOf(join(dir, "probe.wandb"));
+  // File header, two record headers and the first record come before; lengths above 127 take a byte more each.
+  const before = 7 + 7 + recordsOf(join(dir, "probe.wandb"))[0]!.length + 7;
+  let size = 32_768 - left - before - opening!.length;
+  for (let tries = 0; tries < 12; tries++) {
+    rmSync(path, { force: true });
+    new WandbFile(path, { ...RUN, id: "b", config: { pad: "x".repeat(size) } }).finish();
+    const off = before + recordsOf(path)[1]!.length - (32_768 - left);
+    if (off === 0) break;
+    size -= off;
+  }
+  const records = recordsOf(path);
+  expect(before + records[1]!.length).toBe(32_768 - left);
+  expect(records.map((each) => fieldsOf(each)[0]!.field)).toEqual([21, 17, 18]);
+});
 
 test.each([
   [{}, /WANDB_API_KEY is not set\. Set it, or WANDB_MODE=offline/],

@@ -15,20 +15,14 @@ import { uniform } from "../fixtures/numbers.ts";
 
 type AsyncSettings = Partial<LoopSettings["async_training"]>;
 
-const settingsOf = (
-  async_training: AsyncSettings,
-  more: Partly<LoopSettings> = {},
-): Partly<LoopSettings> => ({
+const settingsOf = (async_training: AsyncSettings, more: Partly<LoopSettings> = {}): Partly<LoopSettings> => ({
   ...LETTER_SETTINGS,
   ...more,
   async_training: { enable: true, mini_batch_size: 4, ...async_training },
 });
 
-const asyncRun = (
-  settings: AsyncSettings,
-  options: Partial<TrainOptions> = {},
-  more: Partly<LoopSettings> = {},
-) => letterRun({ settings: settingsOf(settings, more), ...options });
+const asyncRun = (settings: AsyncSettings, options: Partial<TrainOptions> = {}, more: Partly<LoopSettings> = {}) =>
+  letterRun({ settings: settingsOf(settings, more), ...options });
 
 /** A rollout that takes up to `most` ms, from its own random numbers. */
 function slow(most: number, seed = 1): Rollout {
@@ -47,10 +41,7 @@ const withoutTimes = (metrics: Readonly<Record<string, number>>) =>
 
 describe("asynchronous training", () => {
   test("with threshold 0 and trigger 1 it equals the synchronous run", async () => {
-    const [sync, async_] = [
-      letterRun(),
-      asyncRun({ staleness_threshold: 0, trigger_parameter_sync_step: 1 }),
-    ];
+    const [sync, async_] = [letterRun(), asyncRun({ staleness_threshold: 0, trigger_parameter_sync_step: 1 })];
     await train(sync.run);
     await train(async_.run);
     expect(async_.backend.text()).toBe(sync.backend.text());
@@ -93,10 +84,7 @@ describe("asynchronous training", () => {
   });
 
   test("samples from the weights of the last synchronisation, not from newer ones", async () => {
-    const { run, log } = asyncRun(
-      { staleness_threshold: 0, trigger_parameter_sync_step: 4 },
-      { rollout: slow(4) },
-    );
+    const { run, log } = asyncRun({ staleness_threshold: 0, trigger_parameter_sync_step: 4 }, { rollout: slow(4) });
     await train(run);
     const versions = log
       .of("train")
@@ -119,9 +107,7 @@ describe("asynchronous training", () => {
     const mixed = async (partial_rollout: boolean) => {
       const { run, log } = asyncRun({ staleness_threshold: 2, partial_rollout }, { rollout: twoTurns });
       await train(run);
-      const trajectories = log
-        .of("train")
-        .flatMap(({ episodes }) => episodes?.flatMap((it) => it.trajectories) ?? []);
+      const trajectories = log.of("train").flatMap(({ episodes }) => episodes?.flatMap((it) => it.trajectories) ?? []);
       return trajectories.filter(({ steps }) => steps[0]!.weight_version !== steps[1]!.weight_version).length;
     };
     expect(await mixed(false)).toBe(0);
@@ -306,11 +292,7 @@ describe("asynchronous training", () => {
 test("a window never holds more than its quota, over any order of events", () => {
   for (let seed = 0; seed < 200; seed++) {
     const next = uniform(seed);
-    const [batchSize, trigger, threshold] = [
-      1 + Math.floor(next() * 5),
-      1 + Math.floor(next() * 4),
-      next() * 3,
-    ];
+    const [batchSize, trigger, threshold] = [1 + Math.floor(next() * 5), 1 + Math.floor(next() * 4), next() * 3];
     const window = new SyncWindow({
       batchSize,
       trigger_parameter_sync_step: trigger,

@@ -103,16 +103,8 @@ describe("invalid outcomes are refused", () => {
     ["null", null, /named reward \(null\)/],
     ["an empty object", {}, /named reward \(\{\}\)/],
     ["a reward that is a text", { reward: "1" }, /named reward \(\{"reward":"1"\}\)/],
-    [
-      "trajectories that are no list",
-      { trajectories: 3 },
-      /each needs a list of steps \(\{"trajectories":3\}\)/,
-    ],
-    [
-      "a trajectory without steps",
-      { trajectories: [{ reward: 1 }] },
-      /each needs a list of steps \(\{"reward":1\}\)/,
-    ],
+    ["trajectories that are no list", { trajectories: 3 }, /each needs a list of steps \(\{"trajectories":3\}\)/],
+    ["a trajectory without steps", { trajectories: [{ reward: 1 }] }, /each needs a list of steps \(\{"reward":1\}\)/],
   ])("%s", async (_, outcome, message) => {
     const episode = await attempt({ rollout: () => outcome as number });
     expect(episode.termination_reason).toBe("error");

@@ -41,8 +41,7 @@ function live(folder: string, death: { afterMs?: number; afterOperations?: numbe
     let out = "";
     let err = "";
     process_.stdout.on("data", (part) => {
-      if (out === "" && death.afterMs !== undefined)
-        setTimeout(() => process_.kill("SIGKILL"), death.afterMs);
+      if (out === "" && death.afterMs !== undefined) setTimeout(() => process_.kill("SIGKILL"), death.afterMs);
       out += part;
     });
     process_.stderr.on("data", (part) => {
@@ -86,10 +85,7 @@ async function resumableStep(folder: string): Promise<number> {
 }
 
 /** Kills a run `kills` times. @returns its weights at the end */
-async function liveOn(
-  folder: string,
-  { kills, seed }: { kills: number; seed: number },
-): Promise<string | undefined> {
+async function liveOn(folder: string, { kills, seed }: { kills: number; seed: number }): Promise<string | undefined> {
   const random = randomStream(seed);
   const reached: number[] = [];
   let [killed, lives] = [0, 0];

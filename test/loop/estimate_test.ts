@@ -29,9 +29,7 @@ test("verl's estimators weight trained tokens, rLLM's weight trajectories equall
     ).values;
   expect([...of("opo", Uint32Array.of(1, 3))]).toEqual([0.75, -0.25]);
   expect([...of("opo")]).toEqual([0.5, -0.5]);
-  const [a, b] = [undefined, Uint32Array.of(1, 3)].map((lengths) =>
-    of("reinforce_plus_plus_baseline", lengths),
-  );
+  const [a, b] = [undefined, Uint32Array.of(1, 3)].map((lengths) => of("reinforce_plus_plus_baseline", lengths));
   expect(a).toEqual(b);
   expect(of("reinforce_plus_plus", Uint32Array.of(1, 3))).toHaveLength(4);
 });
@@ -39,8 +37,7 @@ test("verl's estimators weight trained tokens, rLLM's weight trajectories equall
 test("an estimator uses its arguments and refuses unknown ones", () => {
   const options = { name: "grpo", norm_adv_by_std_in_grpo: true };
   const of = (settings: Record<string, unknown>) =>
-    (estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), { ...options, settings }) as Advantages)
-      .values;
+    (estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), { ...options, settings }) as Advantages).values;
   expect(of({ epsilon: 0.5 })[0]).toBeCloseTo(0.5, 6);
   expect(() => of({ gamma: 1 })).toThrow(/Cannot set gamma of the estimator rllm.grpo: it has .*epsilon/);
   expect(() => estimateAdvantages.check?.("grpo", { epsilon: "x" })).toThrow(/takes a number/);

@@ -172,23 +172,16 @@ test.each<keyof Stages>(["update", "log"])(
   },
 );
 
-test.each<keyof Stages>(["update", "log"])(
-  "a step that has trained finishes: %s sees no stop",
-  async (name) => {
-    const { outcome, steps, said, logged } = await stopIn(name, (_, context) =>
-      context.signal.throwIfAborted(),
-    );
-    expect(outcome).toMatchObject({ isComplete: false, state: { step: 3, weightVersion: 3 } });
-    expect(logged).toEqual([0, 1, 2, 3]);
-    expect(steps).toEqual(["global_step_3"]);
-    expect(said).toEqual([]);
-  },
-);
+test.each<keyof Stages>(["update", "log"])("a step that has trained finishes: %s sees no stop", async (name) => {
+  const { outcome, steps, said, logged } = await stopIn(name, (_, context) => context.signal.throwIfAborted());
+  expect(outcome).toMatchObject({ isComplete: false, state: { step: 3, weightVersion: 3 } });
+  expect(logged).toEqual([0, 1, 2, 3]);
+  expect(steps).toEqual(["global_step_3"]);
+  expect(said).toEqual([]);
+});
 
 test("a stop before the update leaves no trace of the step", async () => {
-  const { outcome, steps, said, logged } = await stopIn("advantages", (_, context) =>
-    context.signal.throwIfAborted(),
-  );
+  const { outcome, steps, said, logged } = await stopIn("advantages", (_, context) => context.signal.throwIfAborted());
   expect(outcome).toMatchObject({ isComplete: false, state: { step: 2, weightVersion: 2 } });
   expect(logged).toEqual([0, 1, 2]);
   expect(steps).toEqual(["global_step_2"]);
@@ -203,27 +196,24 @@ const SHAPES: readonly Shape[] = [
   { save_freq: 2, num_minibatches: 1, isAsync: true },
 ];
 
-test.each(SHAPES)(
-  "a run that is interrupted anywhere and resumes equals the whole run: %j",
-  async (shape) => {
-    const whole = await attempt(join(dir, "whole"), shape);
-    expect(whole.outcome?.isComplete).toBe(true);
-    const incident = fc.record({
-      at: fc.integer({ min: 1, max: whole.points }),
-      kind: fc.constantFrom(...KINDS),
-    });
-    let number = 0;
-    await fc.assert(
-      fc.asyncProperty(fc.array(incident, { minLength: 1, maxLength: 4 }), async (incidents) => {
-        const folder = join(dir, `parts-${number++}`);
-        for (const each of incidents) await attempt(folder, shape, each);
-        const last = await attempt(folder, shape);
-        expect(last.outcome).toMatchObject({ isComplete: true, state: { step: 5 } });
-        expect(last.weights).toBe(whole.weights);
-        expect(last.lines).toBe(whole.lines);
-        expect(await readdir(folder)).toEqual(expect.arrayContaining(["global_step_5"]));
-      }),
-      { numRuns: 15, seed: 5 },
-    );
-  },
-);
+test.each(SHAPES)("a run that is interrupted anywhere and resumes equals the whole run: %j", async (shape) => {
+  const whole = await attempt(join(dir, "whole"), shape);
+  expect(whole.outcome?.isComplete).toBe(true);
+  const incident = fc.record({
+    at: fc.integer({ min: 1, max: whole.points }),
+    kind: fc.constantFrom(...KINDS),
+  });
+  let number = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.array(incident, { minLength: 1, maxLength: 4 }), async (incidents) => {
+      const folder = join(dir, `parts-${number++}`);
+      for (const each of incidents) await attempt(folder, shape, each);
+      const last = await attempt(folder, shape);
+      expect(last.outcome).toMatchObject({ isComplete: true, state: { step: 5 } });
+      expect(last.weights).toBe(whole.weights);
+      expect(last.lines).toBe(whole.lines);
+      expect(await readdir(folder)).toEqual(expect.arrayContaining(["global_step_5"]));
+    }),
+    { numRuns: 15, seed: 5 },
+  );
+});

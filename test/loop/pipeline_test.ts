@@ -171,11 +171,7 @@ test.each<[string, readonly string[], number]>([
     1,
   ],
   ["a batch of no groups ends the rows before", [...TRAINED, "no_groups", ...AGAIN], 1],
-  [
-    "a stage that is passed over ends what it makes",
-    [...TRAINED, "no_logprobs", "other_groups", ...AGAIN],
-    1,
-  ],
+  ["a stage that is passed over ends what it makes", [...TRAINED, "no_logprobs", "other_groups", ...AGAIN], 1],
   ["the same groups can be batched again", [...TRAINED, ...AGAIN], 2],
 ])("%s", async (_, names, updates) => {
   const { backend } = await runWith(names);
@@ -237,10 +233,7 @@ const updatesOf = (rounds: readonly { readonly updates: number }[]) =>
   rounds.reduce((sum, { updates }) => sum + updates, 0);
 
 test.each([
-  [
-    [...ROUND, "generate", "update", "log"],
-    /update needs rows, which generate drops: put batch between them/,
-  ],
+  [[...ROUND, "generate", "update", "log"], /update needs rows, which generate drops: put batch between them/],
   [
     [...ROUND, "generate", "transform", "batch", "update", "log"],
     /update needs advantages, which batch drops: put advantages between them/,
@@ -253,18 +246,12 @@ test.each([
     ["generate", "transform", "batch", "update", "log"],
     /update needs advantages, which no stage before it gives: put advantages/,
   ],
-  [
-    ["generate", "batch"],
-    /batch needs groups, which no stage before it gives: put transform or check_rewards/,
-  ],
+  [["generate", "batch"], /batch needs groups, which no stage before it gives: put transform or check_rewards/],
   [
     ["generate", "transform", "batch", "advantages", "update", "process", "log"],
     /nothing after process reads what it gives \(logprobs\)/,
   ],
-  [
-    ["generate", "nonesuch"],
-    /the stage "nonesuch": nothing registers that name.*Known: generate.*first_half/,
-  ],
+  [["generate", "nonesuch"], /the stage "nonesuch": nothing registers that name.*Known: generate.*first_half/],
   [["timed(generate)"], /the wrapper "timed": nothing registers that name.*Known: noted/],
 ])("%j cannot work", (names, message) => {
   expect(() => readPipeline(names, STAGES)).toThrow(message);
@@ -280,9 +267,7 @@ test("the error lists what each stage needs and gives, before anything runs", as
 });
 
 test("an undeclared output is refused, and so is the name of a built-in stage", async () => {
-  await expect(runWith(["generate", "liar", "log"])).rejects.toThrow(
-    /Cannot take groups from the stage liar/,
-  );
+  await expect(runWith(["generate", "liar", "log"])).rejects.toThrow(/Cannot take groups from the stage liar/);
   expect(() => registerStage({ name: "reject", needs: [], gives: [], run: () => undefined })).toThrow(
     /Cannot register the stage reject: the name is taken/,
   );

@@ -34,8 +34,7 @@ function fileRun(name: string, options: Options = {}, settings = SETTINGS) {
   const checkpoints = new FolderCheckpoints<LoopState>(folder, { resumeMode: "auto", ...options });
   const file = join(folder, "metrics.jsonl");
   const made = letterRun({ settings, examples: EXAMPLES, checkpoints, loggers: [new MetricsFile(file)] });
-  const lines = async () =>
-    (await readFile(file, "utf8")).replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "").trim();
+  const lines = async () => (await readFile(file, "utf8")).replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "").trim();
   return { ...made, folder, checkpoints, lines };
 }
 
@@ -57,20 +56,17 @@ function abortAtDraw(backend: TableBackend, draw: number): AbortSignal {
   return controller.signal;
 }
 
-test.each([1, 2, 4, 7, 13])(
-  "a run stopped at draw %i and resumed equals the uninterrupted one",
-  async (draw) => {
-    const whole = fileRun("whole");
-    await train(whole.run);
-    const stopped = fileRun("parts");
-    const first = await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, draw) });
-    expect(first.isComplete).toBe(false);
-    const resumed = fileRun("parts");
-    const outcome = await train(resumed.run);
-    expect(outcome.isComplete).toBe(true);
-    await expectEqual(resumed, whole);
-  },
-);
+test.each([1, 2, 4, 7, 13])("a run stopped at draw %i and resumed equals the uninterrupted one", async (draw) => {
+  const whole = fileRun("whole");
+  await train(whole.run);
+  const stopped = fileRun("parts");
+  const first = await train({ ...stopped.run, signal: abortAtDraw(stopped.backend, draw) });
+  expect(first.isComplete).toBe(false);
+  const resumed = fileRun("parts");
+  const outcome = await train(resumed.run);
+  expect(outcome.isComplete).toBe(true);
+  await expectEqual(resumed, whole);
+});
 
 test("log lines after the last checkpoint of a killed run are written once", async () => {
   const whole = fileRun("whole");
@@ -183,34 +179,27 @@ test.each([
   ["never beats its start, which was not validated", false, false, 1],
   ["beats its start", true, true, 1],
   ["beats its start, which was not validated", true, false, 3],
-])(
-  "a run that %s keeps the best of its own steps",
-  async (_, greater_is_better, val_before_train, test_freq) => {
-    const metric = "val/copy/pass@1";
-    const trainer = { total_batches: 12, test_freq, save_freq: 0, val_before_train };
-    const training = { learning_rate: 8, seed: 1, metric_for_best_model: metric, greater_is_better };
-    const made = fileRun("own", {}, { ...LETTER_SETTINGS, trainer, training });
-    const { state } = await train(made.run);
-    const values = await measured(made, metric);
-    const extreme = Math[greater_is_better ? "max" : "min"](...values.map(({ value }) => value));
-    const best = values.find(({ value }) => value === extreme)!;
-    expect(state.best).toEqual(best);
-    expect(await made.checkpoints.best()).toEqual({
-      checkpoint: `global_step_${best.step}`,
-      metric,
-      value: best.value,
-    });
-  },
-);
+])("a run that %s keeps the best of its own steps", async (_, greater_is_better, val_before_train, test_freq) => {
+  const metric = "val/copy/pass@1";
+  const trainer = { total_batches: 12, test_freq, save_freq: 0, val_before_train };
+  const training = { learning_rate: 8, seed: 1, metric_for_best_model: metric, greater_is_better };
+  const made = fileRun("own", {}, { ...LETTER_SETTINGS, trainer, training });
+  const { state } = await train(made.run);
+  const values = await measured(made, metric);
+  const extreme = Math[greater_is_better ? "max" : "min"](...values.map(({ value }) => value));
+  const best = values.find(({ value }) => value === extreme)!;
+  expect(state.best).toEqual(best);
+  expect(await made.checkpoints.best()).toEqual({
+    checkpoint: `global_step_${best.step}`,
+    metric,
+    value: best.value,
+  });
+});
 
 test("greater_is_better=false keeps the smallest value; an unknown metric is refused with the known ones", async () => {
   const training = { learning_rate: 8, seed: 1, metric_for_best_model: "val/reward/copier/mean" };
   const trainer = { total_batches: 6, test_freq: 1, save_freq: 0 };
-  const least = fileRun(
-    "least",
-    {},
-    { ...SETTINGS, trainer, training: { ...training, greater_is_better: false } },
-  );
+  const least = fileRun("least", {}, { ...SETTINGS, trainer, training: { ...training, greater_is_better: false } });
   const { state } = await train(least.run);
   const values = await measured(least, "val/reward/copier/mean");
   expect(state.best?.value).toBe(Math.min(...values.map(({ value }) => value)));
@@ -221,11 +210,7 @@ test("greater_is_better=false keeps the smallest value; an unknown metric is ref
 });
 
 test.each([
-  [
-    "a file cut short",
-    async (at: string) => writeFile(join(at, "table.json"), "{"),
-    /table\.json has 1 bytes of \d+/,
-  ],
+  ["a file cut short", async (at: string) => writeFile(join(at, "table.json"), "{"), /table\.json has 1 bytes of \d+/],
   ["a file gone", async (at: string) => rm(join(at, "table.json")), /table\.json is missing/],
   [
     "a flipped bit",
@@ -236,24 +221,21 @@ test.each([
     },
     /table\.json is not what was written/,
   ],
-])(
-  "a checkpoint with %s is skipped with a message, and the run ends the same",
-  async (_, damage, message) => {
-    const whole = fileRun("whole");
-    await train(whole.run);
-    const broken = fileRun("broken");
-    await train({ ...broken.run, signal: abortAtDraw(broken.backend, 13) });
-    const newest = (await broken.checkpoints.latest())!;
-    await damage(join(broken.folder, newest));
-    const said: string[] = [];
-    const resumed = fileRun("broken", { onSkip: (text) => said.push(text) });
-    await train(resumed.run);
-    expect(said).toHaveLength(1);
-    expect(said[0]).toMatch(message);
-    expect(said[0]).toContain(newest);
-    await expectEqual(resumed, whole);
-  },
-);
+])("a checkpoint with %s is skipped with a message, and the run ends the same", async (_, damage, message) => {
+  const whole = fileRun("whole");
+  await train(whole.run);
+  const broken = fileRun("broken");
+  await train({ ...broken.run, signal: abortAtDraw(broken.backend, 13) });
+  const newest = (await broken.checkpoints.latest())!;
+  await damage(join(broken.folder, newest));
+  const said: string[] = [];
+  const resumed = fileRun("broken", { onSkip: (text) => said.push(text) });
+  await train(resumed.run);
+  expect(said).toHaveLength(1);
+  expect(said[0]).toMatch(message);
+  expect(said[0]).toContain(newest);
+  await expectEqual(resumed, whole);
+});
 
 test("when every checkpoint is damaged, the run does not start over by itself", async () => {
   const { run, folder } = fileRun("lost");
@@ -372,9 +354,7 @@ test("resume modes", async () => {
   expect(await step({ resumeMode: "resume_path", resumeFrom: join(folder, "global_step_6") })).toBe(6);
   await rm(join(folder, "global_step_12"), { recursive: true });
   expect(await step({ resumeMode: "auto" })).toBe(9);
-  await expect(step({ resumeMode: "resume_path", resumeFrom: dir })).rejects.toThrow(
-    /not a checkpoint of grpu train/,
-  );
+  await expect(step({ resumeMode: "resume_path", resumeFrom: dir })).rejects.toThrow(/not a checkpoint of grpu train/);
 });
 
 test("resume_path continues exactly from an earlier checkpoint", async () => {

@@ -136,10 +136,7 @@ describe("reject", () => {
   const held = NOTHING_HELD;
 
   test("counts tasks by solved attempts, and drops groups that are too small", async () => {
-    const { value, metrics } = await reject(
-      { episodes, groups: [group([1, 0]), group([1])], held },
-      context(),
-    );
+    const { value, metrics } = await reject({ episodes, groups: [group([1, 0]), group([1])], held }, context());
     expect(value.groups).toHaveLength(1);
     expect(metrics).toMatchObject({
       "batch/num_tasks": 2,
@@ -183,10 +180,7 @@ describe("reject", () => {
 
   test("mode group drops groups with equal rewards and keeps the rest", async () => {
     const groups = [group([1, 0]), group([1, 1]), group([0, 0])];
-    const { value } = await reject(
-      { episodes, groups, held },
-      context({ rejection_sample: { mode: "group" } }),
-    );
+    const { value } = await reject({ episodes, groups, held }, context({ rejection_sample: { mode: "group" } }));
     expect(value.groups).toHaveLength(1);
   });
 });
@@ -272,9 +266,7 @@ describe("advantages", () => {
     const own = group([1, 0], "judge", [step(0, 0), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
     const rows = packTrajectories([own]);
     expect([...rows.givenAdvantages!.isGiven].slice(0, 6)).toEqual([0, 1, 1, 0, 0, 0]);
-    expect([...(await advantages(rows, context(precomputed))).value.advantages.values]).toEqual(
-      new Array(12).fill(0),
-    );
+    expect([...(await advantages(rows, context(precomputed))).value.advantages.values]).toEqual(new Array(12).fill(0));
     expect(packTrajectories([group([1, 0])]).givenAdvantages).toBeUndefined();
   });
 
@@ -335,9 +327,7 @@ describe("advantages", () => {
     ["a token too few", perToken(1, 2, 3), /level "token" needs one value per token \(4\), and there are 3/],
   ])("an estimator that gives %s is refused", async (_, given, message) => {
     const estimate = () => given as Advantages;
-    await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
-      message,
-    );
+    await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(message);
   });
 
   test("a NaN from an estimator is refused with the trajectory's name", async () => {
@@ -356,11 +346,7 @@ test("update() refuses advantages without a level", async () => {
 
 test.each([
   ["per row", perRow(1, Number.NaN), /trajectory solver\/1: .* finite \(NaN, at token 1 of row 1/],
-  [
-    "per token",
-    perToken(0, 1, 1, 0, 1, -Infinity),
-    /trajectory solver\/1: .* finite \(-Infinity, at token 2/,
-  ],
+  ["per token", perToken(0, 1, 1, 0, 1, -Infinity), /trajectory solver\/1: .* finite \(-Infinity, at token 2/],
 ])("update() refuses an infinite advantage %s", async (_, advantages, message) => {
   const rows = { ...packTrajectories([group([1, 0])]), advantages };
   await expect(update(rows, context())).rejects.toThrow(message);
@@ -372,10 +358,7 @@ test.each(["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] 
     const rows = { ...packTrajectories([group([1, 0])]), advantages: perRow(1, -1) };
     const backend = { forwardBackward: async () => ({}), optimStep: async () => ({}) } as unknown as Backend;
     const run = (...values: number[]) =>
-      update(
-        { ...rows, [name]: Float32Array.from(values) },
-        context({}, { backend, step: 1, totalSteps: 1 }),
-      );
+      update({ ...rows, [name]: Float32Array.from(values) }, context({}, { backend, step: 1, totalSteps: 1 }));
     await run(Number.NaN, 0, 0, Number.NaN, 0, 0);
     await expect(run(0, 0, 0, 0, Number.NaN, 0)).rejects.toThrow(
       new RegExp(`trajectory solver/1: its ${name} must be finite \\(NaN, at token 1 of row 1\\)`),
@@ -402,9 +385,7 @@ test("mask_truncated_samples removes truncated rows from the loss", () => {
 
 test("overlong_filter removes every trajectory over a limit from the loss", () => {
   const cut = group([1, 0]);
-  const metadata = cut.metadata.map((it, i) =>
-    i === 1 ? { ...it, termination_reason: "timeout" as const } : it,
-  );
+  const metadata = cut.metadata.map((it, i) => (i === 1 ? { ...it, termination_reason: "timeout" as const } : it));
   const { value } = batch([{ ...cut, metadata }], context({ agent: { overlong_filter: true } }));
   expect([...value.mask]).toEqual([0, 1, 1, 0, 0, 0]);
 });
@@ -421,9 +402,7 @@ test.each([
 });
 
 test("passRates() counts attempts for pass@1 and tasks for pass@n", () => {
-  const attempts = [true, false, false, false].map((is_correct, i) =>
-    episode(Math.floor(i / 2), [0], { is_correct }),
-  );
+  const attempts = [true, false, false, false].map((is_correct, i) => episode(Math.floor(i / 2), [0], { is_correct }));
   expect(passRates(attempts, 2)).toEqual({ "val/src/pass@1": 0.25, "val/src/pass@2": 0.5 });
 });
 
@@ -440,9 +419,7 @@ test.each<["constant" | "linear" | "cosine", number, number]>([
 });
 
 test("reduceMetrics() follows verl's names", () => {
-  expect(
-    reduceMetrics([{ a: 1, "x/max": 1, "x/min": 1 }, { a: 3, "x/max": 5, "x/min": -1 }, { b: 2 }]),
-  ).toEqual({
+  expect(reduceMetrics([{ a: 1, "x/max": 1, "x/min": 1 }, { a: 3, "x/max": 5, "x/min": -1 }, { b: 2 }])).toEqual({
     a: 2,
     b: 2,
     "x/max": 5,

@@ -90,11 +90,7 @@ test.each<[string, object, RegExp]>([
     { settings: { trainer: { total_batchs: 3 } } },
     /trainer.total_batchs.*Did you mean total_batches/,
   ],
-  [
-    "an unknown section",
-    { settings: { reward: {} } },
-    /Cannot set reward: there is no such setting. Names: data, /,
-  ],
+  ["an unknown section", { settings: { reward: {} } }, /Cannot set reward: there is no such setting. Names: data, /],
   [
     "a text for a number",
     { settings: { trainer: { total_batches: "3" } } },
@@ -105,16 +101,8 @@ test.each<[string, object, RegExp]>([
     { settings: { agent: { overlong_filter: null } } },
     /agent.overlong_filter.*it takes bool, not null/,
   ],
-  [
-    "no number",
-    { settings: { training: { learning_rate: Number.NaN } } },
-    /learning_rate.*it takes float >= 0.*NaN/,
-  ],
-  [
-    "an empty batch",
-    { settings: { data: { train_batch_size: 0 } } },
-    /train_batch_size.*it takes int >= 1.*0/,
-  ],
+  ["no number", { settings: { training: { learning_rate: Number.NaN } } }, /learning_rate.*it takes float >= 0.*NaN/],
+  ["an empty batch", { settings: { data: { train_batch_size: 0 } } }, /train_batch_size.*it takes int >= 1.*0/],
   ["no settings", { settings: 3 }, /Cannot set settings: it takes an object \(3\)/],
   ["no backend", { backend: undefined }, /Cannot train without backend/],
   ["no tasks", { tasks: { val: [] } as never }, /Cannot train without tasks: \{ train/],
@@ -221,9 +209,7 @@ test("roles can have different estimators and losses, under common denominators"
   expect(names).toEqual(["grpo", "reinforce"]);
   expect(backend.losses.map((loss) => loss.name)).toEqual(["ppo", "cispo"]);
   const totals = new Set(backend.losses.map((loss) => loss.batch_num_tokens));
-  expect([...totals]).toEqual([
-    backend.batches.reduce((sum, { mask }) => sum + mask.filter(Boolean).length, 0),
-  ]);
+  expect([...totals]).toEqual([backend.batches.reduce((sum, { mask }) => sum + mask.filter(Boolean).length, 0)]);
 });
 
 test("a NaN reward is refused with the trajectory's name", async () => {
@@ -257,9 +243,7 @@ test("a failing rollout is retried, then counted", async () => {
   expect(tries).toBe(3 * 8);
   expect(metrics["batch/termination_reason/error"]).toBe(1 / 16);
   expect(metrics["groups/num_groups"]).toBe(15);
-  await expect(train(letterRun({ rollout: bad, settings }).run)).rejects.toThrow(
-    /copy-5:\d.*no reward today/,
-  );
+  await expect(train(letterRun({ rollout: bad, settings }).run)).rejects.toThrow(/copy-5:\d.*no reward today/);
 });
 
 test("a rollout that hangs ends in timeout", async () => {

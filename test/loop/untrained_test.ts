@@ -100,9 +100,7 @@ test.each([
     rollout: singleTurn("broken", brokenReward),
     settings: { ...SETTINGS, training: { ...SETTINGS.training, max_untrained_steps } },
   });
-  expect(error?.message.match(/the last (\d+) steps/)?.[1]).toBe(
-    steps === undefined ? undefined : `${steps}`,
-  );
+  expect(error?.message.match(/the last (\d+) steps/)?.[1]).toBe(steps === undefined ? undefined : `${steps}`);
   expect(notes).toHaveLength(steps ?? 5);
 });
 
@@ -117,13 +115,7 @@ test("a step that trains resets the count", async () => {
     settings: { ...SETTINGS, training: { ...SETTINGS.training, max_untrained_steps: 3 } },
   });
   expect(error).toBeUndefined();
-  expect(notes.map((note) => /all 8 rollouts failed/.test(note ?? ""))).toEqual([
-    true,
-    true,
-    false,
-    true,
-    true,
-  ]);
+  expect(notes.map((note) => /all 8 rollouts failed/.test(note ?? ""))).toEqual([true, true, false, true, true]);
 });
 
 test("groups that wait for a later step do not count; equal rewards are reported", () => {
@@ -134,9 +126,7 @@ test("groups that wait for a later step do not count; equal rewards are reported
   expect(waiting).not.toHaveProperty("untrained");
   const stuck = afterStep(waiting, { step: 2, held, report });
   expect(stuck.untrained).toEqual({ steps: 1, why: "nothing trained: no group was left" });
-  expect(afterStep(stuck, { step: 3, held, report: { ...report, groups: [group] } })).not.toHaveProperty(
-    "untrained",
-  );
+  expect(afterStep(stuck, { step: 3, held, report: { ...report, groups: [group] } })).not.toHaveProperty("untrained");
 });
 
 test("a step with equal rewards is reported, and the run continues", async () => {
@@ -153,15 +143,11 @@ test("the first failure of a kind is shown with its stack, all are counted", asy
     return brokenReward();
   };
   const { said, log } = await ended({ rollout: singleTurn("broken", reward) });
-  expect(
-    said.filter((message) => /failed: TypeError: x is undefined\n +at brokenReward/.test(message)),
-  ).toHaveLength(1);
-  expect(
-    said.filter((message) => /row \d+ of the table.*caused by Error: the root/s.test(message)),
-  ).toHaveLength(1);
-  expect(said.filter((message) => /^\d+ tries of rollouts failed:\n {2}\d+ x /.test(message))).toHaveLength(
+  expect(said.filter((message) => /failed: TypeError: x is undefined\n +at brokenReward/.test(message))).toHaveLength(
     1,
   );
+  expect(said.filter((message) => /row \d+ of the table.*caused by Error: the root/s.test(message))).toHaveLength(1);
+  expect(said.filter((message) => /^\d+ tries of rollouts failed:\n {2}\d+ x /.test(message))).toHaveLength(1);
   const failed = log.of("train").map(({ metrics }) => metrics["batch/rollouts_failed"]);
   expect(failed).toEqual(Array(5).fill(4));
 });
@@ -196,9 +182,7 @@ describe("countOverlong()", () => {
     expect(() => countOverlong(tasks.slice(1), { ...limits, longest: 3 })).toThrow(
       /Cannot use the train prompts: all 3 are longer than rllm\.data\.max_prompt_length \(3 tokens\)/,
     );
-    expect(() => countOverlong(tasks, { ...limits, longest: 50, contextLength: 1 })).toThrow(
-      /the model's context/,
-    );
+    expect(() => countOverlong(tasks, { ...limits, longest: 50, contextLength: 1 })).toThrow(/the model's context/);
     expect(countOverlong([], { ...limits, longest: 0 })).toBe(0);
   });
   test("counts rendered conversations, and leaves those that cannot be encoded to their rollouts", () => {

@@ -142,9 +142,6 @@ test("the parts of a mini-batch share its denominators and use the configured ag
     expect.objectContaining({ loss_agg_mode: "token-mean", ...shared }),
     expect.objectContaining({ loss_agg_mode: "token-mean", ...shared }),
   ]);
-  await update(
-    { ...ROWS, advantages },
-    contextOf(backend, { algorithm: { loss_agg_mode: "seq-mean-token-sum" } }),
-  );
+  await update({ ...ROWS, advantages }, contextOf(backend, { algorithm: { loss_agg_mode: "seq-mean-token-sum" } }));
   expect(calls.at(-1)?.loss.loss_agg_mode).toBe("seq-mean-token-sum");
 });

@@ -67,9 +67,7 @@ test("passRates() groups by data source, under the published names", () => {
   };
   const episodes = Object.entries(outcomes).flatMap(([source, tasks], s) =>
     tasks.flatMap((tries, t) =>
-      tries.map((correct, rollout) =>
-        episode(source, { task: s * 10 + t, rollout, is_correct: correct === 1 }),
-      ),
+      tries.map((correct, rollout) => episode(source, { task: s * 10 + t, rollout, is_correct: correct === 1 })),
     ),
   );
   expect(passRates(episodes, 4)).toEqual({
@@ -106,11 +104,7 @@ test.each([1, 3, 4, 8, 100])("a validation in batches of %i tasks equals one of 
   const [one, two] = whole[1]!.passes.map(([, rate]) => rate) as [number, number];
   expect(two).toBeGreaterThan(one);
   expect(two).toBeLessThan(1);
-  expect(whole[0]!.passes.map(([name]) => name)).toEqual([
-    "val/copy/pass@1",
-    "val/copy/pass@2",
-    "val/copy/pass@4",
-  ]);
+  expect(whole[0]!.passes.map(([name]) => name)).toEqual(["val/copy/pass@1", "val/copy/pass@2", "val/copy/pass@4"]);
   expect(whole[0]!.responses).toHaveLength(32);
   const data = { train_batch_size: 4, val_batch_size: size };
   expect(await validations({ trainer, data })).toEqual(whole);
@@ -132,12 +126,7 @@ test("val_only works alone, without val_before_train, and trains nothing", async
   expect(outcome).toMatchObject({ isComplete: true, state: { step: 0, validated: 0 } });
   expect(log.records.map(({ phase }) => phase)).toEqual(["val"]);
   expect(Object.keys(log.records[0]!.metrics)).toEqual(
-    expect.arrayContaining([
-      "val/copy/pass@1",
-      "val/copy/pass@2",
-      "val/copy/pass@3",
-      "val/reward/copier/mean",
-    ]),
+    expect.arrayContaining(["val/copy/pass@1", "val/copy/pass@2", "val/copy/pass@3", "val/reward/copier/mean"]),
   );
   expect(backend.weightVersion).toBe(0);
 });

@@ -20,8 +20,7 @@ function fileRun(name: string, trainer: object, keep?: number) {
     checkpoints: new FolderCheckpoints<LoopState>(folder, { resumeMode: "auto", keep }),
     loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
   });
-  const lines = () =>
-    readFileSync(join(folder, "metrics.jsonl"), "utf8").replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "");
+  const lines = () => readFileSync(join(folder, "metrics.jsonl"), "utf8").replace(/"(time|perf)\/[^"]*":[^,}]*,?/g, "");
   return { ...made, folder, lines };
 }
 

@@ -31,8 +31,7 @@ const FEW: Scale = { companies: 12, companions: [1, 3, 7, 8, 15, 40], tokens: 9 
 
 const WIDE_SCALE: Scale = { companies: 3, companions: [2, 9, 20], tokens: 4 };
 
-const withInfo = (device: Device, info: Partial<DeviceInfo>) =>
-  changed(device, { info: { ...device.info, ...info } });
+const withInfo = (device: Device, info: Partial<DeviceInfo>) => changed(device, { info: { ...device.info, ...info } });
 
 /** Every family of kernels that this machine runs, and bindings so small that products and tables are cut. */
 const VARIANTS: readonly (readonly [string, Device, Scale | undefined])[] = [
@@ -127,9 +126,7 @@ const sequenceOf = ({ prompt_ids }: SampleRequest, { tokens }: SampledSequence) 
 async function scored(model: LanguageModel, sequences: readonly (readonly number[])[]) {
   const rows = pack(sequences);
   const { logprobs, entropy } = await model.logprobs(rows, { policy: "current", temperature: TEMPERATURE });
-  const of = (values: Float32Array, i: number) => [
-    ...values.slice(rows.offsets[i]! + 1, rows.offsets[i + 1]),
-  ];
+  const of = (values: Float32Array, i: number) => [...values.slice(rows.offsets[i]! + 1, rows.offsets[i + 1])];
   return { logprobs: (i: number) => of(logprobs, i), entropies: (i: number) => of(entropy, i) };
 }
 

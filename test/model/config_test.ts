@@ -64,21 +64,9 @@ describe("parseModelConfig()", () => {
     [{ mlp_bias: true }, "UnsupportedError", /mlp_bias true/],
     [{ use_sliding_window: true }, "UnsupportedError", /use_sliding_window true/],
     [{ quantization_config: { bits: 4 } }, "UnsupportedError", /quantization_config/],
-    [
-      { layer_types: ["full_attention", "sliding_attention"] },
-      "UnsupportedError",
-      /layer_types "sliding_attention"/,
-    ],
-    [
-      { rope_scaling: { rope_type: "yarn", factor: 4 } },
-      "UnsupportedError",
-      /rope_scaling\.rope_type "yarn"/,
-    ],
-    [
-      { rope_scaling: { rope_type: "llama3", factor: 4 } },
-      "ConfigError",
-      /rope_scaling\.low_freq_factor is missing/,
-    ],
+    [{ layer_types: ["full_attention", "sliding_attention"] }, "UnsupportedError", /layer_types "sliding_attention"/],
+    [{ rope_scaling: { rope_type: "yarn", factor: 4 } }, "UnsupportedError", /rope_scaling\.rope_type "yarn"/],
+    [{ rope_scaling: { rope_type: "llama3", factor: 4 } }, "ConfigError", /rope_scaling\.low_freq_factor is missing/],
     [{ eos_token_id: -1 }, "ConfigError", /eos_token_id must be a token id \(-1\)/],
     [{ eos_token_id: 100 }, "ConfigError", /end token is outside the vocabulary \(100\)/],
   ];
@@ -147,6 +135,5 @@ test("llama3 scaling gives Llama 3.2 1B's frequencies around the smooth band", (
     17: 9.70828780262767e-5,
     18: 1.9461638184831125e-5,
   };
-  for (const [i, frequency] of Object.entries(published))
-    expect(scaled[Number(i)]! / frequency).toBeCloseTo(1, 12);
+  for (const [i, frequency] of Object.entries(published)) expect(scaled[Number(i)]! / frequency).toBeCloseTo(1, 12);
 });

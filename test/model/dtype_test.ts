@@ -1,12 +1,6 @@
 /** The number types of safetensors, value by value. */
 import { expect, test } from "vitest";
-import {
-  BYTES_OF,
-  type DType,
-  decodeFloats,
-  encodeBf16,
-  integerReader,
-} from "../../src/model/files/dtype.ts";
+import { BYTES_OF, type DType, decodeFloats, encodeBf16, integerReader } from "../../src/model/files/dtype.ts";
 
 /** The bytes of typed arrays, `offset` bytes into a buffer. */
 function bytesAt(offset: number, array: ArrayBufferView): Uint8Array {

@@ -98,9 +98,9 @@ describe("writeModelFolder()", () => {
 
   test("says so when a file is where the folder should be", async () => {
     writeFileSync(join(root, "plain"), "");
-    await expect(
-      writeModelFolder(join(root, "plain"), { config: CONFIG, tensors: weights() }),
-    ).rejects.toThrow(/a file of that name is in the way.*plain/);
+    await expect(writeModelFolder(join(root, "plain"), { config: CONFIG, tensors: weights() })).rejects.toThrow(
+      /a file of that name is in the way.*plain/,
+    );
     await expect(writeFolder(join(root, "plain", "x"), [])).rejects.toThrow(/part of the path is a file/);
   });
 });
@@ -132,9 +132,7 @@ describe("openModelFolder()", () => {
     await expect(model.read("toString")).rejects.toThrow(/index does not list it/);
 
     index({ ...map, "model.norm.weight": "model-00001-of-00002.safetensors" });
-    await expect(openModelFolder(dir)).rejects.toThrow(
-      /tensor model\.norm\.weight: the index names a file without it/,
-    );
+    await expect(openModelFolder(dir)).rejects.toThrow(/tensor model\.norm\.weight: the index names a file without it/);
     index({ ...map, "model.norm.weight": "../elsewhere.safetensors" });
     await expect(openModelFolder(dir)).rejects.toThrow(/must be in this folder/);
     index(undefined);
@@ -197,9 +195,7 @@ describe("openModelFolder()", () => {
       rmSync(join(dir, "model.safetensors"));
       const whole = readFileSync(sharedPath(`models/${name}/model.safetensors`));
       writeFileSync(join(dir, "model.safetensors"), whole.subarray(0, whole.length - 1000));
-      await expect(openModelFolder(dir)).rejects.toThrow(
-        /tensor \S+: the file is truncated.*model\.safetensors/,
-      );
+      await expect(openModelFolder(dir)).rejects.toThrow(/tensor \S+: the file is truncated.*model\.safetensors/);
     },
   );
 });

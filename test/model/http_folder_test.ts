@@ -102,9 +102,7 @@ describe("httpFolder()", () => {
       response.end(isFirst ? BIG.subarray(0, 65_536) : BIG.subarray(0, 3));
     };
     const file = (await httpFolder(await serve(cut)).open("big.bin"))!;
-    await expect(file.read(100_000, 10)).rejects.toThrow(
-      /bytes 100000 to 100010 are not available \(status 206\)/,
-    );
+    await expect(file.read(100_000, 10)).rejects.toThrow(/bytes 100000 to 100010 are not available \(status 206\)/);
   });
 
   test("sends headers, and stops with its signal", async () => {

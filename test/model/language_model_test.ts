@@ -45,32 +45,29 @@ const scoresOf = async (model: LanguageModel, policy: Parameters<LanguageModel["
 
 overDevices("LanguageModel", (device) => {
   describe("adapters side by side", () => {
-    test.each([1, 2])(
-      "trained in turns on one base, they end as each alone (%i copies)",
-      async (adapterSlots) => {
-        const open = () => LanguageModel.create(device, CONFIG, { seed: 3, adapterSlots });
-        const alone = [];
-        for (const [i, lora] of [SMALL, LARGE].entries()) {
-          const base = open();
-          const model = base.branch({ lora, seed: i });
-          for (const step of [1, 2, 3]) await train(model, step);
-          alone.push({ values: await valuesOf(model), scores: await scoresOf(model, "current") });
-          model.release();
-          base.release();
-        }
+    test.each([1, 2])("trained in turns on one base, they end as each alone (%i copies)", async (adapterSlots) => {
+      const open = () => LanguageModel.create(device, CONFIG, { seed: 3, adapterSlots });
+      const alone = [];
+      for (const [i, lora] of [SMALL, LARGE].entries()) {
         const base = open();
-        const untouched = await scoresOf(base, "current");
-        const models = [SMALL, LARGE].map((lora, i) => base.branch({ lora, seed: i }));
-        for (const step of [1, 2, 3]) for (const model of models) await train(model, step);
-        for (const [i, model] of models.entries()) {
-          expect(await valuesOf(model)).toEqual(alone[i]!.values);
-          expect(await scoresOf(model, "current")).toEqual(alone[i]!.scores);
-          expect(await scoresOf(model, "reference")).toEqual(untouched);
-        }
-        for (const model of models) model.release();
+        const model = base.branch({ lora, seed: i });
+        for (const step of [1, 2, 3]) await train(model, step);
+        alone.push({ values: await valuesOf(model), scores: await scoresOf(model, "current") });
+        model.release();
         base.release();
-      },
-    );
+      }
+      const base = open();
+      const untouched = await scoresOf(base, "current");
+      const models = [SMALL, LARGE].map((lora, i) => base.branch({ lora, seed: i }));
+      for (const step of [1, 2, 3]) for (const model of models) await train(model, step);
+      for (const [i, model] of models.entries()) {
+        expect(await valuesOf(model)).toEqual(alone[i]!.values);
+        expect(await scoresOf(model, "current")).toEqual(alone[i]!.scores);
+        expect(await scoresOf(model, "reference")).toEqual(untouched);
+      }
+      for (const model of models) model.release();
+      base.release();
+    });
 
     test("a frozen policy stays the same while others use its copy of the weights", async () => {
       const base = LanguageModel.create(device, CONFIG, { seed: 3 });
@@ -259,9 +256,7 @@ overDevices("LanguageModel", (device) => {
         relative: 0,
         absolute: 1e-5,
       });
-      expect(() => tied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } })).toThrow(
-        "no such matrix",
-      );
+      expect(() => tied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } })).toThrow("no such matrix");
       const model = untied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } });
       await train(model, 1);
       expect(await scoresOf(model, "current")).not.toEqual(await scoresOf(untied, "current"));
@@ -271,7 +266,5 @@ overDevices("LanguageModel", (device) => {
 });
 
 function sequences({ tokens, offsets }: { tokens: Uint32Array; offsets: Uint32Array }): number[][] {
-  return Array.from({ length: offsets.length - 1 }, (_, i) => [
-    ...tokens.subarray(offsets[i], offsets[i + 1]),
-  ]);
+  return Array.from({ length: offsets.length - 1 }, (_, i) => [...tokens.subarray(offsets[i], offsets[i + 1])]);
 }

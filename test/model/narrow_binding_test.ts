@@ -91,8 +91,7 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
           const absolute = 1e-5 * scale;
           expectClose(actualGradient, values, { relative: 0, absolute }, `gradient ${i} of ${name}`);
         }
-      for (const [name, values] of expected.values)
-        expectClose(actual.values.get(name)!, values, CLOSE, name);
+      for (const [name, values] of expected.values) expectClose(actual.values.get(name)!, values, CLOSE, name);
       expectClose(actual.logprobs, expected.logprobs, CLOSE, "logprobs");
       expectClose(actual.entropy, expected.entropy, CLOSE, "entropy");
       expectClose(actual.top.logprobs, expected.top.logprobs, CLOSE, "top");

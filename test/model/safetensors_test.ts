@@ -5,11 +5,7 @@ import { describe, expect, test } from "vitest";
 import { diskFile } from "../../src/model/files/disk.ts";
 import type { ByteReader } from "../../src/model/files/reader.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
-import {
-  encodeSafetensors,
-  type TensorSource,
-  type WriteOptions,
-} from "../../src/model/files/safetensors_write.ts";
+import { encodeSafetensors, type TensorSource, type WriteOptions } from "../../src/model/files/safetensors_write.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
@@ -44,41 +40,17 @@ describe("openSafetensors() refuses", () => {
   });
   const cases: [name: string, bytes: Uint8Array, message: RegExp][] = [
     ["a file shorter than its length field", new Uint8Array(5), /truncated \(5 bytes\).*made\.safetensors/],
-    [
-      "a header over 100 MB",
-      Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0, 0),
-      /header is over 100 MB \(4294967296 bytes\)/,
-    ],
-    [
-      "a file that ends in its header",
-      file({ a: f32(0, 4) }, 4).slice(0, 20),
-      /ends inside its header \(20 of/,
-    ],
+    ["a header over 100 MB", Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0, 0), /header is over 100 MB \(4294967296 bytes\)/],
+    ["a file that ends in its header", file({ a: f32(0, 4) }, 4).slice(0, 20), /ends inside its header \(20 of/],
     ["a header that is not JSON", file("{nope"), /header is not JSON/],
     ["a header that is a list", file("[]"), /not a JSON object/],
-    [
-      "an unknown dtype",
-      file({ a: { ...f32(0, 4), dtype: "F8" } }, 4),
-      /tensor a: its dtype is unknown \("F8"\)/,
-    ],
-    [
-      "a dtype from Object's prototype",
-      file({ a: { ...f32(0, 4), dtype: "toString" } }, 4),
-      /dtype is unknown/,
-    ],
-    [
-      "a negative size",
-      file({ a: f32(0, 4, [-1]) }, 4),
-      /tensor a: its shape is not a list of sizes \(\[-1\]\)/,
-    ],
+    ["an unknown dtype", file({ a: { ...f32(0, 4), dtype: "F8" } }, 4), /tensor a: its dtype is unknown \("F8"\)/],
+    ["a dtype from Object's prototype", file({ a: { ...f32(0, 4), dtype: "toString" } }, 4), /dtype is unknown/],
+    ["a negative size", file({ a: f32(0, 4, [-1]) }, 4), /tensor a: its shape is not a list of sizes \(\[-1\]\)/],
     ["offsets that do not fit the shape", file({ a: f32(0, 4, [2]) }, 4), /F32 \[2\] needs 8 bytes/],
     ["offsets backwards", file({ a: { dtype: "F32", shape: [0], data_offsets: [4, 0] } }, 4), /tensor a/],
     ["tensors that overlap", file({ a: f32(0, 8), b: f32(4, 12) }, 12), /tensor b: it overlaps another/],
-    [
-      "a hole between tensors",
-      file({ a: f32(0, 4), b: f32(8, 12) }, 12),
-      /tensor b: unnamed bytes lie before it/,
-    ],
+    ["a hole between tensors", file({ a: f32(0, 4), b: f32(8, 12) }, 12), /tensor b: unnamed bytes lie before it/],
     ["bytes after the last tensor", file({ a: f32(0, 4) }, 6), /2 bytes follow its tensors/],
     [
       "a truncated file, naming file and tensor",
@@ -208,33 +180,27 @@ with safe_open(sys.argv[1], "pt") as f:
 });
 
 describe("golden files", () => {
-  test.skipIf(!hasShared).each(["stories260k", "tiny-qwen3"])(
-    "of %s read whole, in ranges, and back",
-    async (name) => {
-      const path = sharedPath(`golden/model/${name}.safetensors`);
-      const golden = await openSafetensors((await diskFile(path))!);
-      const logits = await golden.read("base.0.logits");
-      const [rows, vocab] = golden.tensors.get("base.0.logits")!.shape;
-      expect(logits.length).toBe(rows! * vocab!);
-      const second = await golden.read("base.0.logits", { start: vocab!, length: vocab! });
-      expect(second).toEqual(logits.slice(vocab, 2 * vocab!));
-      // log-softmax of the stored logits is the stored log-prob: the numbers are where the header says.
-      const tokens = await golden.readIntegers("base.0.tokens");
-      const row = [...logits.slice(0, vocab)];
-      const logSum = Math.log(row.reduce((sum, x) => sum + Math.exp(x), 0));
-      const logprobs = await golden.read("base.0.logprobs");
-      expect(row[tokens[1]!]! - logSum).toBeCloseTo(logprobs[0]!, 4);
-      const copy = await encode([{ name: "l", shape: [rows!, vocab!], data: logits }]);
-      expect(await (await openSafetensors(reader(copy))).read("l")).toEqual(logits);
-    },
-  );
+  test.skipIf(!hasShared).each(["stories260k", "tiny-qwen3"])("of %s read whole, in ranges, and back", async (name) => {
+    const path = sharedPath(`golden/model/${name}.safetensors`);
+    const golden = await openSafetensors((await diskFile(path))!);
+    const logits = await golden.read("base.0.logits");
+    const [rows, vocab] = golden.tensors.get("base.0.logits")!.shape;
+    expect(logits.length).toBe(rows! * vocab!);
+    const second = await golden.read("base.0.logits", { start: vocab!, length: vocab! });
+    expect(second).toEqual(logits.slice(vocab, 2 * vocab!));
+    // log-softmax of the stored logits is the stored log-prob: the numbers are where the header says.
+    const tokens = await golden.readIntegers("base.0.tokens");
+    const row = [...logits.slice(0, vocab)];
+    const logSum = Math.log(row.reduce((sum, x) => sum + Math.exp(x), 0));
+    const logprobs = await golden.read("base.0.logprobs");
+    expect(row[tokens[1]!]! - logSum).toBeCloseTo(logprobs[0]!, 4);
+    const copy = await encode([{ name: "l", shape: [rows!, vocab!], data: logits }]);
+    expect(await (await openSafetensors(reader(copy))).read("l")).toEqual(logits);
+  });
 
   test.skipIf(!hasShared)("truncated, are refused with the file and the tensor", async () => {
     const path = join(dir, "cut.safetensors");
-    writeFileSync(
-      path,
-      readFileSync(sharedPath("models/stories260k/model.safetensors")).subarray(0, 900_000),
-    );
+    writeFileSync(path, readFileSync(sharedPath("models/stories260k/model.safetensors")).subarray(0, 900_000));
     await expect(openSafetensors((await diskFile(path))!)).rejects.toThrow(
       /tensor model\.layers\.\S+: the file is truncated \(.* of 900000\).*cut\.safetensors/,
     );

@@ -50,30 +50,18 @@ describe("the stories model's tokenizer", () => {
   });
 
   test.each([
-    [
-      "an id of 2^31",
-      { tokenizer: { model: { type: "BPE", vocab: { a: 2 ** 31 }, merges: [] } } },
-      /2147483648/,
-    ],
-    [
-      "an id that is not a number",
-      { tokenizer: { model: { type: "BPE", vocab: { a: null }, merges: [] } } },
-      /null/,
-    ],
+    ["an id of 2^31", { tokenizer: { model: { type: "BPE", vocab: { a: 2 ** 31 }, merges: [] } } }, /2147483648/],
+    ["an id that is not a number", { tokenizer: { model: { type: "BPE", vocab: { a: null }, merges: [] } } }, /null/],
     ["a huge added id", { tokenizer: { added_tokens: [{ id: 1e308, content: "x" }] } }, /1e\+308/],
-    [
-      "an alphabet that is no list",
-      { tokenizer: {}, config: { grpu: { kind: "byte", alphabet: {} } } },
-      /list/,
-    ],
+    ["an alphabet that is no list", { tokenizer: {}, config: { grpu: { kind: "byte", alphabet: {} } } }, /list/],
   ])("refuses %s at once", (_, files, why) => {
     expect(() => createTokenizer(files)).toThrow(why);
   });
 
   test("names the file when tokenizer.json is invalid", () => {
-    expect(() =>
-      createTokenizer({ tokenizer: { model: { type: "None" } }, name: "m/tokenizer.json" }),
-    ).toThrow(/Cannot read the tokenizer: .*m\/tokenizer\.json/);
+    expect(() => createTokenizer({ tokenizer: { model: { type: "None" } }, name: "m/tokenizer.json" })).toThrow(
+      /Cannot read the tokenizer: .*m\/tokenizer\.json/,
+    );
   });
 });
 
@@ -209,18 +197,14 @@ describe("formatChat()", () => {
     expect(make({ chat_template: named }).formatChat(messages)).toBe(text);
     const own = make({ chat_template: "no" }, template);
     expect(own.formatChat(messages)).toBe(text);
-    expect(own.formatChat(messages, { addGenerationPrompt: false, variables: { loud: true } })).toMatch(
-      /<eos>!$/,
-    );
+    expect(own.formatChat(messages, { addGenerationPrompt: false, variables: { loud: true } })).toMatch(/<eos>!$/);
     expect(reload(own).formatChat(messages)).toBe(text);
     // The special tokens of the text encode to themselves.
     expect(own.encode(text, { addSpecialTokens: false })[0]).toBe(own.bosTokenId);
   });
 
   test("reads special tokens that are objects", () => {
-    expect(make({ chat_template: template, bos_token: { content: "<bos>" } }).formatChat(messages)).toBe(
-      text,
-    );
+    expect(make({ chat_template: template, bos_token: { content: "<bos>" } }).formatChat(messages)).toBe(text);
   });
 
   test("says so when there is no template, or it refuses the conversation", () => {
@@ -229,9 +213,7 @@ describe("formatChat()", () => {
     expect(() => make({ chat_template: strict }).formatChat(messages)).toThrow(
       /with the chat template: .*roles must alternate/,
     );
-    expect(() => make({ chat_template: "{% if %}" }).formatChat(messages)).toThrow(
-      /Cannot read the chat template/,
-    );
+    expect(() => make({ chat_template: "{% if %}" }).formatChat(messages)).toThrow(/Cannot read the chat template/);
   });
 
   test("another template goes with the tokenizer, and into its files", () => {

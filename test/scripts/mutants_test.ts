@@ -16,10 +16,7 @@ describe("mutants of WGSL", () => {
       "let y = select(0.0, f(a, b), keep);",
       ["let y = select(1.0, f(a, b), keep);", "let y = select(f(a, b), 0.0, keep);"],
     ],
-    [
-      "if (i >= n) { return; }",
-      ["if (true) { return; }", "if (false) { return; }", "if (i > n) { return; }"],
-    ],
+    ["if (i >= n) { return; }", ["if (true) { return; }", "if (false) { return; }", "if (i > n) { return; }"]],
     ["let y = array<f32, 4>(); // a + b", []],
     ["for (var k = 0u; k < n; k += 1u) {", []],
     ["let y = -x;", []],

@@ -27,28 +27,10 @@ describe("refused with a status and what to do", () => {
       400,
       /its path must be/,
     ],
-    [
-      "a path of another scheme",
-      "weights_info",
-      { tinker_path: "file:///etc/passwd" },
-      400,
-      /its path must be/,
-    ],
-    [
-      "an unknown path",
-      "weights_info",
-      { tinker_path: "tinker://a:train:0/weights/b" },
-      404,
-      /it does not exist/,
-    ],
+    ["a path of another scheme", "weights_info", { tinker_path: "file:///etc/passwd" }, 400, /its path must be/],
+    ["an unknown path", "weights_info", { tinker_path: "tinker://a:train:0/weights/b" }, 404, /it does not exist/],
     ["bytes that are not protobuf", "forward_backward", Uint8Array.of(255, 255, 255), 422, /protobuf/],
-    [
-      "a batch of an unknown model, whose rest is damaged",
-      "forward_backward",
-      truncated("m"),
-      404,
-      /the model m/,
-    ],
+    ["a batch of an unknown model, whose rest is damaged", "forward_backward", truncated("m"), 404, /the model m/],
     ["protobuf without content", "forward_backward", new Uint8Array(), 422, /must have model_id/],
     [
       "an optimiser of another kind",
@@ -69,10 +51,7 @@ describe("refused with a status and what to do", () => {
 
   test.each<[string, (id: string) => [string, string | Uint8Array, Record<string, string>?]]>([
     ["truncated JSON", (id) => ["optim_step", `{"model_id":"${id}","seq_id":1,"adam_params":{`]],
-    [
-      "JSON that is too deep",
-      (id) => ["optim_step", `{"x":${"[".repeat(99)},"seq_id": 1,"model_id": "${id}"}`],
-    ],
+    ["JSON that is too deep", (id) => ["optim_step", `{"x":${"[".repeat(99)},"seq_id": 1,"model_id": "${id}"}`]],
     [
       "JSON beyond the limit",
       (id) => ["save_weights", `{"model_id":"${id}","seq_id":1,"path":"${"x".repeat(2 ** 21)}`],
@@ -86,10 +65,7 @@ describe("refused with a status and what to do", () => {
       (id) => ["forward_backward", backward(id, { seq: 1 }), { "content-type": "application/json" }],
     ],
     ["a truncated batch", (id) => ["forward_backward", truncated(id)]],
-    [
-      "a batch beyond the limit",
-      (id) => ["forward_backward", Buffer.concat([truncated(id), Buffer.alloc(2 ** 21)])],
-    ],
+    ["a batch beyond the limit", (id) => ["forward_backward", Buffer.concat([truncated(id), Buffer.alloc(2 ** 21)])]],
   ])("%s does not hold up the requests behind it", async (_, of) => {
     const server = await openServer({ bodyBytes: 2 ** 21 });
     const id = await server.model();
@@ -148,18 +124,7 @@ describe("refused with a status and what to do", () => {
     const server = await openServer();
     // {"tags":[]} as one raw block.
     const text = new TextEncoder().encode('{"tags":[]}');
-    const frame = Uint8Array.of(
-      0x28,
-      0xb5,
-      0x2f,
-      0xfd,
-      0x20,
-      text.length,
-      (text.length << 3) | 1,
-      0,
-      0,
-      ...text,
-    );
+    const frame = Uint8Array.of(0x28, 0xb5, 0x2f, 0xfd, 0x20, text.length, (text.length << 3) | 1, 0, 0, ...text);
     const { json } = await server.post("create_session", frame, { "content-encoding": "zstd" });
     expect(json.session_id).toMatch(/^[0-9a-f-]{36}$/);
   });
@@ -176,11 +141,7 @@ describe("failures of accepted requests, in the category user", () => {
       /weights must be float32/,
     ],
     ["too few targets", [tensor("target_tokens", new BigInt64Array(2), 2)], /\[3\] \(\[\] with 2 elements\)/],
-    [
-      "a target below 0",
-      [tensor("target_tokens", BigInt64Array.of(1n, -1n, 2n), 2)],
-      /must be token ids \(-1\)/,
-    ],
+    ["a target below 0", [tensor("target_tokens", BigInt64Array.of(1n, -1n, 2n), 2)], /must be token ids \(-1\)/],
   ])("%s", async (_, inputs, message) => {
     const server = await openServer();
     const id = await server.model();
@@ -194,11 +155,7 @@ describe("failures of accepted requests, in the category user", () => {
   });
 
   test.each<[string, object, RegExp]>([
-    [
-      "a token outside",
-      { prompt: { chunks: [{ type: "encoded_text", tokens: [100] }] } },
-      /\[0, 100\) \(100\)/,
-    ],
+    ["a token outside", { prompt: { chunks: [{ type: "encoded_text", tokens: [100] }] } }, /\[0, 100\) \(100\)/],
     ["no prompt", { prompt: { chunks: [] } }, /at least one token/],
     [
       "a prompt that fills the context",
@@ -211,11 +168,7 @@ describe("failures of accepted requests, in the category user", () => {
     ["a negative temperature", { sampling_params: { temperature: -1 } }, /temperature/],
     ["top_p of 0", { sampling_params: { top_p: 0 } }, /top_p/],
     ["top_k of a half", { sampling_params: { top_k: 0.5 } }, /top_k/],
-    [
-      "more top log-probs than tokens in the vocabulary",
-      { topk_prompt_logprobs: 101 },
-      /topk_prompt_logprobs/,
-    ],
+    ["more top log-probs than tokens in the vocabulary", { topk_prompt_logprobs: 101 }, /topk_prompt_logprobs/],
   ])("sampling with %s", async (_, more, message) => {
     const server = await openServer();
     const session_id = await server.session();
@@ -253,8 +206,7 @@ describe("the key", () => {
     const headers = key === undefined ? undefined : { "x-api-key": key };
     for (const path of ["create_session", "retrieve_future"])
       expect((await server.post(path, {}, headers)).status).toBe(401);
-    for (const path of ["/", "/metrics", "checkpoints"])
-      expect((await server.get(path, headers)).status).toBe(401);
+    for (const path of ["/", "/metrics", "checkpoints"]) expect((await server.get(path, headers)).status).toBe(401);
   });
 
   test("the right key is accepted in every place it may stand; the health check needs none", async () => {
@@ -357,8 +309,7 @@ test("random input at every route gets one of the protocol's statuses", async ()
     else if (kind < 0.5) body = pick(valid).slice(0, Math.floor(next() * 60));
     else {
       const bytes = proto.slice(0, 1 + Math.floor(next() * proto.length));
-      for (let flip = 0; flip < 3; flip++)
-        bytes[Math.floor(next() * bytes.length)] = Math.floor(next() * 256);
+      for (let flip = 0; flip < 3; flip++) bytes[Math.floor(next() * bytes.length)] = Math.floor(next() * 256);
       body = bytes;
     }
     const { status, json } = await server.post(pick(routes), body);

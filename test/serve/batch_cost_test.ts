@@ -16,11 +16,7 @@ function most(cost: (steps: number, tokens: number) => number): number {
 
 test.each<[string, (steps: number, tokens: number) => number, readonly [number, number]]>([
   ["a step costs the same for any number of sequences: full batches", (steps) => 30 * steps, [100, 128]],
-  [
-    "tokens cost almost nothing: nearly full batches",
-    (steps, tokens) => 30 * steps + 0.1 * tokens,
-    [100, 128],
-  ],
+  ["tokens cost almost nothing: nearly full batches", (steps, tokens) => 30 * steps + 0.1 * tokens, [100, 128]],
   ["only tokens cost: batches of one second", (_, tokens) => tokens, [9, 10]],
   ["tokens cost a lot: one sequence at a time", (_, tokens) => 50 * tokens, [1, 1]],
   [

@@ -1,14 +1,6 @@
 /** Fair sharing of the device between sessions, and a stopping server that saves first. */
 import { describe, expect, test, vi } from "vitest";
-import {
-  backward,
-  draw,
-  eventually,
-  holdEngine,
-  openServer,
-  step,
-  type TestServer,
-} from "./tinker_client.ts";
+import { backward, draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 async function sampler(server: TestServer, number = 0): Promise<string> {
   const session_id = await server.session();

@@ -5,8 +5,8 @@ import { draw, eventually, holdEngine, openServer, step, type TestServer } from 
 afterEach(() => void vi.useRealTimers());
 
 const sampler = async (server: TestServer, session_id: string, sampling_session_seq_id = 0) =>
-  (await server.post("create_sampling_session", { session_id, sampling_session_seq_id, base_model: "toy" }))
-    .json.sampling_session_id as string;
+  (await server.post("create_sampling_session", { session_id, sampling_session_seq_id, base_model: "toy" })).json
+    .sampling_session_id as string;
 
 describe("a training client that cannot be made leaves nothing behind", () => {
   const lora_config = { rank: 4 };
@@ -47,8 +47,7 @@ describe("a training client that cannot be made leaves nothing behind", () => {
     const server = await openServer({ limits: { models: 2 } });
     const session_id = await server.session();
     const make = async (model_seq_id: number) =>
-      (await server.result("create_model", { session_id, model_seq_id, base_model: "toy", lora_config }))
-        .json;
+      (await server.result("create_model", { session_id, model_seq_id, base_model: "toy", lora_config })).json;
     const first = await make(0);
     await make(1);
     expect((await make(2)).error).toContain("2 are in memory");

@@ -9,13 +9,7 @@ test("the status page shows models, checkpoints and waiting requests", async () 
   await server.result("save_weights", { model_id: id, seq_id: 3, path: "kept" });
   await server.post("optim_step", step(id, 9));
   const page = new TextDecoder().decode((await server.get("/")).bytes);
-  for (const text of [
-    id,
-    "LoRA, rank 4",
-    `tinker://${id}/weights/kept`,
-    "1 wait for request 4",
-    "toy: no device",
-  ])
+  for (const text of [id, "LoRA, rank 4", `tinker://${id}/weights/kept`, "1 wait for request 4", "toy: no device"])
     expect(page).toContain(text);
 });
 

@@ -1,13 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import {
-  backward,
-  draw,
-  eventually,
-  holdEngine,
-  openServer,
-  step,
-  type TestServer,
-} from "./tinker_client.ts";
+import { backward, draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 /** The engine's calls after the model was made. */
 const trained = ({ engine }: TestServer) => engine.calls.filter((call) => !call.startsWith("create"));
@@ -18,8 +10,7 @@ describe("a training client's requests", () => {
     const id = await server.model();
     const order = [3, 2, 5, 1, 4];
     const sent = [];
-    for (const seq of order)
-      sent.push(await server.post("forward_backward", backward(id, { seq, targets: [seq] })));
+    for (const seq of order) sent.push(await server.post("forward_backward", backward(id, { seq, targets: [seq] })));
     for (const { json } of sent) expect((await server.retrieve(json.request_id)).status).toBe(200);
     expect(trained(server)).toEqual([1, 2, 3, 4, 5].map((seq) => `backward ${seq}`));
   });
@@ -81,10 +72,7 @@ describe("a training client's requests", () => {
   test("return the log-probs of each datum and the metrics, as protobuf", async () => {
     const server = await openServer();
     const id = await server.model();
-    const { bytes, headers } = await server.result(
-      "forward_backward",
-      backward(id, { seq: 1, targets: [4, 5] }),
-    );
+    const { bytes, headers } = await server.result("forward_backward", backward(id, { seq: 1, targets: [4, 5] }));
     expect(headers.get("content-type")).toBe("application/x-protobuf");
     expect(Buffer.from(bytes).includes(Buffer.from(Float32Array.of(-4, -5).buffer))).toBe(true);
     expect(Buffer.from(bytes).includes(Buffer.from("loss:sum"))).toBe(true);
@@ -98,9 +86,7 @@ describe("results", () => {
     const id = await server.model(session);
     const { json } = await server.post("optim_step", step(id, 1));
     for (let i = 0; i < 3; i++) expect((await server.retrieve(json.request_id)).json.metrics).toBeDefined();
-    expect((await server.post(`sessions/${session}/finish`, { reason: { type: "success" } })).status).toBe(
-      204,
-    );
+    expect((await server.post(`sessions/${session}/finish`, { reason: { type: "success" } })).status).toBe(204);
     expect((await server.retrieve(json.request_id)).status).toBe(404);
     expect(server.engine.live).toBe(0);
   });
@@ -144,10 +130,7 @@ describe("requests without a number", () => {
       server.post("create_session", body, again),
       server.post("create_session", body, again),
     ]);
-    const [c, d] = [
-      await server.post("create_session", body, again),
-      await server.post("create_session", body),
-    ];
+    const [c, d] = [await server.post("create_session", body, again), await server.post("create_session", body)];
     expect(new Set([a, b, c].map(({ json }) => json.session_id)).size).toBe(1);
     expect(d.json.session_id).not.toBe(a.json.session_id);
     expect(server.service.sessions.size).toBe(2);
@@ -175,8 +158,7 @@ describe("samplers", () => {
     const id = await sampler(server, session);
     const open = holdEngine(server);
     const sent = [];
-    for (let seq = 0; seq < 20; seq++)
-      sent.push(await server.post("asample", draw(id, seq, { num_samples: 2 })));
+    for (let seq = 0; seq < 20; seq++) sent.push(await server.post("asample", draw(id, seq, { num_samples: 2 })));
     open();
     for (const { json } of sent) expect((await server.retrieve(json.request_id)).status).toBe(200);
     const batches = server.engine.calls.filter((call) => call.startsWith("sample"));

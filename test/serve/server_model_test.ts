@@ -107,12 +107,7 @@ class Play {
     expect(taken).toBe(this.steps);
   }
 
-  private async save(it: {
-    kind: Kind;
-    name: string;
-    ttl: number | undefined;
-    overwrite: boolean;
-  }): Promise<void> {
+  private async save(it: { kind: Kind; name: string; ttl: number | undefined; overwrite: boolean }): Promise<void> {
     const isTraining = it.kind === "weights";
     const route = isTraining ? "save_weights" : "save_weights_for_sampler";
     const path = this.pathOf(it);
@@ -142,8 +137,7 @@ class Play {
     };
     const before = this.server.engine.calls.length;
     const promised = await this.server.post("load_weights", body);
-    const { json } =
-      promised.status === 200 ? await this.server.retrieve(promised.json.request_id) : promised;
+    const { json } = promised.status === 200 ? await this.server.retrieve(promised.json.request_id) : promised;
     const mayLoad = this.alive(path) !== undefined && !(it.optimizer && it.kind === "sampler_weights");
     const loads = this.server.engine.calls.slice(before).filter((call) => call.startsWith("load"));
     if (mayLoad) {
@@ -168,9 +162,7 @@ class Play {
     const url = `http://localhost:8000/api/v1/training_runs/${this.run}/checkpoints/${it.kind}/${it.name}${suffix}`;
     const body = it.do === "change ttl" ? JSON.stringify({ ttl_seconds: it.ttl ?? null }) : undefined;
     const headers = { "content-type": "application/json" };
-    const { status } = await this.server.send(
-      new Request(url, { method: method!, headers, ...(body && { body }) }),
-    );
+    const { status } = await this.server.send(new Request(url, { method: method!, headers, ...(body && { body }) }));
     expect(status, `${it.do} ${path}`).toBe(saved ? 204 : 404);
     if (!saved) return;
     if (it.do === "delete") this.saved.delete(path);
@@ -187,9 +179,7 @@ class Play {
         expires: it.expires_at === null ? undefined : Date.parse(it.expires_at as string),
       },
     ]);
-    const wanted = [...this.saved]
-      .filter(([path]) => this.alive(path))
-      .map(([path, it]) => [`tinker://${path}`, it]);
+    const wanted = [...this.saved].filter(([path]) => this.alive(path)).map(([path, it]) => [`tinker://${path}`, it]);
     expect(new Map(listed)).toEqual(new Map(wanted as [string, Saved][]));
   }
 }

@@ -1,13 +1,5 @@
 /** Random mistakes of people who use the command line: what they type, and in what state their files are. */
-import {
-  chmodSync,
-  cpSync,
-  mkdirSync,
-  readFileSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, cpSync, mkdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { mulberry32 } from "../../src/random.ts";
 
@@ -86,23 +78,14 @@ const wrongKey: Family = (random) => {
 };
 
 const wrongValue: Family = (random) => {
-  const key = pick(random, [
-    ...KEYS.filter((each) => !/files|reward/.test(each)),
-    "rllm.rollout.train.top_p",
-  ]);
+  const key = pick(random, [...KEYS.filter((each) => !/files|reward/.test(each)), "rllm.rollout.train.top_p"]);
   const value = pick(random, ["none-such", "[1, 2]", "{a: 1}", "'1e999x'", "[", "-7.5", "a=b", "'"]);
   const command = pick(random, [train, evaluate]);
   return { name: `${key}=${value}`, lines: [command(`${key}=${value}`)] };
 };
 
 const missing: Family = (random) => {
-  const nowhere = pick(random, [
-    "DIR/nowhere",
-    "DIR/run/nowhere.jsonl",
-    "/nowhere/at/all",
-    "DIR/val.jsonl/x",
-    "",
-  ]);
+  const nowhere = pick(random, ["DIR/nowhere", "DIR/run/nowhere.jsonl", "/nowhere/at/all", "DIR/val.jsonl/x", ""]);
   const line = pick(random, [
     train(`data.train_files=${nowhere || "DIR/nowhere.parquet"}`),
     train(`model.name=${nowhere || "Qwen/Qwen3-0.6B"}`),
@@ -124,16 +107,10 @@ const missing: Family = (random) => {
 
 /** Files of a finished run, and commands that read them. */
 const READERS: readonly (readonly [string, readonly string[]])[] = [
-  [
-    "run/global_step_2/model.safetensors",
-    ["sample", "--model", "DIR/run/global_step_2", "--prompt", "11+2="],
-  ],
+  ["run/global_step_2/model.safetensors", ["sample", "--model", "DIR/run/global_step_2", "--prompt", "11+2="]],
   ["run/global_step_2/config.json", ["sample", "--model", "DIR/run/global_step_2", "--prompt", "11+2="]],
   ["run/global_step_2/tokenizer.json", ["sample", "--model", "DIR/run/global_step_2", "--prompt", "11+2="]],
-  [
-    "run/global_step_2/tokenizer_config.json",
-    ["sample", "--model", "DIR/run/global_step_2", "--prompt", "1"],
-  ],
+  ["run/global_step_2/tokenizer_config.json", ["sample", "--model", "DIR/run/global_step_2", "--prompt", "1"]],
   ["run/global_step_2/model.safetensors", evaluate("--checkpoint", "DIR/run/global_step_2")],
   ["run/global_step_2/loop.json", train("training.resume_mode=auto", "rllm.trainer.total_batches=3")],
   ["run/global_step_2/model.safetensors", train("training.resume_mode=auto", "rllm.trainer.total_batches=3")],
@@ -155,8 +132,7 @@ const damaged: Family = (random) => {
     if (kind === "cut") truncateSync(path, at);
     else if (kind === "empty") truncateSync(path, 0);
     else if (kind === "unreadable") chmodSync(path, 0);
-    else if (kind === "noise")
-      writeFileSync(path, Buffer.from(Array.from(bytes, () => Math.floor(random() * 256))));
+    else if (kind === "noise") writeFileSync(path, Buffer.from(Array.from(bytes, () => Math.floor(random() * 256))));
     else if (kind === "flipped") {
       bytes[at]! ^= 0xff;
       writeFileSync(path, bytes);
@@ -200,18 +176,7 @@ const unwritable: Family = (random) => {
     train(`training.default_local_dir=${place}`),
     ["report", "DIR/run", "--output", place],
     ["config", "convert", "--from", "rllm", "--to", "verl", "examples/gsm8k/run.yaml", "--out", place],
-    [
-      "serve",
-      "tinker",
-      "--model",
-      "DIR/run/global_step_2",
-      "--device",
-      "cpu",
-      "--port",
-      "0",
-      "--checkpoints",
-      place,
-    ],
+    ["serve", "tinker", "--model", "DIR/run/global_step_2", "--device", "cpu", "--port", "0", "--checkpoints", place],
   ]);
   return { name: `cannot write: ${line.join(" ")}`, lines: [line] };
 };
@@ -277,11 +242,7 @@ const wrongLine: Family = (random) => {
     ["eval", "examples/arithmetic/run.yaml", "--n", "none"],
     ["config", "explain", "rllm.rolout.n"],
     ["config", "convert", "--from", "verl", "--to", "trinity", "DIR/val.jsonl"],
-    train(
-      "rllm.trainer.total_epochs=1",
-      "rllm.data.train_batch_size=100000",
-      "rllm.trainer.total_batches=-1",
-    ),
+    train("rllm.trainer.total_epochs=1", "rllm.data.train_batch_size=100000", "rllm.trainer.total_batches=-1"),
     train("rllm.trainer.logger=[console, nothing]"),
     train("rllm/backend=nothing"),
   ]);

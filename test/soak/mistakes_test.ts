@@ -103,9 +103,7 @@ function checkEnding({ line, status, signal, err, out, isHung }: Ended, mistake:
   const isKilled = signal !== null && mistake.signals?.some((sent) => sent.signal === signal);
   if (isKilled) return;
   expect(status === 0 || FAILED.includes(status as number), `an unknown status: ${what}`).toBe(true);
-  expect(err, `an error that is not ours: ${what}`).not.toMatch(
-    /GRPU_DEBUG=1|\[object Object\]|DeprecationWarning/,
-  );
+  expect(err, `an error that is not ours: ${what}`).not.toMatch(/GRPU_DEBUG=1|\[object Object\]|DeprecationWarning/);
   const explained = /failed: |uncaught error ends the command: /;
   if (/\n {4}at /.test(err)) expect(err, `a stack without a word: ${what}`).toMatch(explained);
   if (status === 0 || status === 130 || status === 143) return;

@@ -23,16 +23,13 @@ test("exactMatch() ignores only surrounding white space", () => {
   expect(exactMatch("42.", task("42"))).toBe(0);
 });
 
-test.skipIf(!hasShared)(
-  "every GSM8K answer is right by its own words, and wrong with another number after it",
-  () => {
-    const text = readFileSync(sharedPath("data/gsm8k_test.jsonl"), "utf8");
-    const tasks = tasksFromJsonl(text, { file: "gsm8k_test.jsonl", promptKey: "question" });
-    expect(tasks).toHaveLength(1319);
-    for (const each of tasks) {
-      const answer = String(each.metadata.answer);
-      expect(lastNumber(answer, each), answer).toBe(1);
-      expect(lastNumber(`${answer} 0.12345`, each), answer).toBe(0);
-    }
-  },
-);
+test.skipIf(!hasShared)("every GSM8K answer is right by its own words, and wrong with another number after it", () => {
+  const text = readFileSync(sharedPath("data/gsm8k_test.jsonl"), "utf8");
+  const tasks = tasksFromJsonl(text, { file: "gsm8k_test.jsonl", promptKey: "question" });
+  expect(tasks).toHaveLength(1319);
+  for (const each of tasks) {
+    const answer = String(each.metadata.answer);
+    expect(lastNumber(answer, each), answer).toBe(1);
+    expect(lastNumber(`${answer} 0.12345`, each), answer).toBe(0);
+  }
+});

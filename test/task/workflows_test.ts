@@ -3,12 +3,7 @@ import type { ChatMessage } from "../../src/contract/text.ts";
 import type { Task } from "../../src/data/types.ts";
 import "../../src/task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../src/task/choose.ts";
-import {
-  environments,
-  registerAgent,
-  registerEnvironment,
-  registerWorkflow,
-} from "../../src/task/registered.ts";
+import { environments, registerAgent, registerEnvironment, registerWorkflow } from "../../src/task/registered.ts";
 import { exactMatch } from "../../src/task/rewards.ts";
 import type { Environment, Game, RolloutResult } from "../../src/task/rollout.ts";
 import { multiTurn, solverJudge } from "../../src/task/workflows.ts";
@@ -23,8 +18,7 @@ const TASK: Task = {
   metadata: { answer: "2" },
 };
 
-const setup = (script: Script, params = {}) =>
-  scriptedPolicy({ tokenizer: chatTokenizer(CHATML), script, params });
+const setup = (script: Script, params = {}) => scriptedPolicy({ tokenizer: chatTokenizer(CHATML), script, params });
 
 /** Counts up to `last`; each right number is worth 1. */
 function counting(last: number): Game {
@@ -223,11 +217,7 @@ describe("chooseRollout()", () => {
       /factor: single_turn_workflow does not read it/,
     ],
     ["arguments of no agent", { agent: { agent_args: { a: 1 } } }, /argument a: the run names no agent/],
-    [
-      "arguments of no game",
-      { env: { env_args: { a: 1 } } },
-      /argument a: the environment arithmetic plays no game/,
-    ],
+    ["arguments of no game", { env: { env_args: { a: 1 } } }, /argument a: the environment arithmetic plays no game/],
     [
       "no whole number",
       { workflow: { use_workflow: true, name: "solver_judge_workflow", args: { n_solutions: 0.5 } } },

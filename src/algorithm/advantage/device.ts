@@ -115,10 +115,7 @@ const RECORDERS: ReadonlyMap<string, (r: Recorder) => Recorded> = new Map([
 ]);
 
 /** True for an estimator that {@link recordAdvantages} takes; `gdpo` over several rewards runs on the host. */
-export function hasAdvantageKernel(
-  name: string,
-  batch: Pick<AdvantageBatch, "rewardComponents"> = {},
-): boolean {
+export function hasAdvantageKernel(name: string, batch: Pick<AdvantageBatch, "rewardComponents"> = {}): boolean {
   return RECORDERS.has(name) && !(name === "gdpo" && batch.rewardComponents);
 }
 

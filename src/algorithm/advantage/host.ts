@@ -54,10 +54,7 @@ export function perToken(
   return { advantages, returns: estimate.returns ? spread(estimate.returns) : advantages };
 }
 
-function spreadRows(
-  { offsets, mask }: Pick<AdvantageBatch, "offsets" | "mask">,
-  values: Float64Array,
-): Float64Array {
+function spreadRows({ offsets, mask }: Pick<AdvantageBatch, "offsets" | "mask">, values: Float64Array): Float64Array {
   const tokens = new Float64Array(mask.length);
   forEachRow(offsets, (row, first, end) => {
     for (let t = first; t < end; t++) tokens[t] = mask[t] === 0 ? 0 : values[row]!;

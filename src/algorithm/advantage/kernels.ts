@@ -25,10 +25,7 @@ const groupGrid = ({ groups }: { groups: number }) =>
 
 type GroupFunction = (scores: number[], lengths: number[]) => readonly number[];
 
-function groupFunction(
-  constants: Constants,
-  { ddof, epsilon }: { ddof: number; epsilon: number },
-): GroupFunction {
+function groupFunction(constants: Constants, { ddof, epsilon }: { ddof: number; epsilon: number }): GroupFunction {
   const singleton = constants.ALONE_IS_ZERO ? "zero" : "reward";
   const norm = { byDeviation: constants.BY_DEVIATION === 1, ddof, epsilon, singleton } as const;
   if (constants.MODE === GROUP_MODE.length) return lengthWeighted;

@@ -23,12 +23,9 @@ const FORM = 'Give { level: "row" | "token", values }.';
 export function checkAdvantages<V>(given: Advantages<V>, check: AdvantageCheck<V>): Advantages<V> {
   const { rows, tokens, length = lengthOf, from } = check;
   const what = from === undefined ? "advantages" : `advantages from ${from}`;
-  const refuse = (why: string) =>
-    new ConfigError(`Cannot take ${what}: ${why}`, { path: "advantages", kind: "code" });
+  const refuse = (why: string) => new ConfigError(`Cannot take ${what}: ${why}`, { path: "advantages", kind: "code" });
   if (isBare(given))
-    throw refuse(
-      `an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`,
-    );
+    throw refuse(`an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`);
   const { level, values } = given ?? {};
   if (level !== "row" && level !== "token")
     throw refuse(`there is no level ${JSON.stringify(level) ?? "undefined"}. ${FORM}`);
@@ -50,10 +47,7 @@ function lengthOf(values: unknown): number {
 }
 
 /** Reads the advantage of a token and its row. */
-export function advantageReader({
-  level,
-  values,
-}: Advantages<ArrayLike<number>>): (t: number, row: number) => number {
+export function advantageReader({ level, values }: Advantages<ArrayLike<number>>): (t: number, row: number) => number {
   return level === "token" ? (t) => values[t]! : (_, row) => values[row]!;
 }
 

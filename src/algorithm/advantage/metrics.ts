@@ -48,11 +48,7 @@ export function summarizeGroups(batch: AdvantageBatch, advantages: ArrayLike<num
 }
 
 /** Values of the rows' trained tokens. */
-function trainedValues(
-  { offsets, mask }: AdvantageBatch,
-  rows: Iterable<number>,
-  values: ArrayLike<number>,
-): number[] {
+function trainedValues({ offsets, mask }: AdvantageBatch, rows: Iterable<number>, values: ArrayLike<number>): number[] {
   return Array.from(rows, (row) => trainedIn(mask, offsets[row]!, offsets[row + 1]!)).flatMap((tokens) =>
     tokens.map((t) => values[t]!),
   );

@@ -217,10 +217,7 @@ export class Recorder {
   }
 
   /** Runs backwards through every row; see advantage/rows.wgsl. */
-  backwards(
-    mode: number,
-    options: { values?: Buffer; gamma?: number; lam?: number } = {},
-  ): Required<Recorded> {
+  backwards(mode: number, options: { values?: Buffer; gamma?: number; lam?: number } = {}): Required<Recorded> {
     const { tokens } = this.input.counts;
     const { values, gamma = 1, lam = 1 } = options;
     this.refuseSeveralBindings(tokens);
@@ -267,10 +264,7 @@ export class Recorder {
     return { advantages, returns };
   }
 
-  private scorePower(
-    table: { mask: Buffer; offsets: Buffer; power: Buffer; columns: Buffer },
-    compact: boolean,
-  ): void {
+  private scorePower(table: { mask: Buffer; offsets: Buffer; power: Buffer; columns: Buffer }, compact: boolean): void {
     const [old, sum_pi_squared] = [this.need("oldLogprobs"), this.need("sumPiSquared")];
     const { rolloutIsWeights } = this.input.buffers;
     this.device.dispatch(advantagePower, {

@@ -12,11 +12,7 @@ export const WHITENING_EPSILON = 1e-8;
  * @throws {ConfigError} when the weights add to one or less
  * @see verl torch_functional.masked_whiten
  */
-export function whiten(
-  values: Float64Array,
-  weights: ArrayLike<number>,
-  level: "row" | "token",
-): Float64Array {
+export function whiten(values: Float64Array, weights: ArrayLike<number>, level: "row" | "token"): Float64Array {
   const { mean, scale } = moments(values, weights);
   const isMasked = (i: number) => level === "token" && weights[i] === 0;
   return values.map((x, i) => (isMasked(i) ? 0 : (x - mean) * scale));

@@ -70,12 +70,9 @@ function rejectionsOf({ rollout_rs, rollout_rs_threshold }: CorrectionConfig): R
   if (!rollout_rs) return [];
   const names = [...new Set(rollout_rs.split(",").map((name) => name.trim()))];
   if (rollout_rs_threshold === undefined || rollout_rs_threshold === null)
-    throw new ConfigError(
-      "Cannot reject rollouts: rollout_rs is set, and rollout_rs_threshold is not. Set both.",
-      {
-        path: "rollout_rs_threshold",
-      },
-    );
+    throw new ConfigError("Cannot reject rollouts: rollout_rs is set, and rollout_rs_threshold is not. Set both.", {
+      path: "rollout_rs_threshold",
+    });
   const thresholds = String(rollout_rs_threshold).split(",");
   if (thresholds.length !== 1 && thresholds.length !== names.length)
     throw new ConfigError(
@@ -99,11 +96,7 @@ function rejectionOf(name: string, threshold: string): Rejection {
 }
 
 /** Bounds of the statistic: of k1 from those of the ratio, of k2 and k3 from above only. */
-function statisticBounds(
-  name: string,
-  kind: Rejection["kind"],
-  threshold: string,
-): { low: number; high: number } {
+function statisticBounds(name: string, kind: Rejection["kind"], threshold: string): { low: number; high: number } {
   const [low, high] = numbersOf(threshold, "rollout_rs_threshold");
   if (kind === "k1" && high === undefined) return { low: -Math.log(low), high: Math.log(low) };
   if (kind === "k1") return { low: Math.log(low), high: Math.log(high!) };

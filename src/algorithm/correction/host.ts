@@ -36,10 +36,7 @@ export function rolloutCorrection(batch: CorrectionBatch, config: CorrectionConf
 }
 
 /** w = min(e^x, high), or e^x inside [low, high] and 0 outside (IcePop), with x the log-ratio of the token or its row. */
-function importanceWeights(
-  rows: CorrectionRows,
-  plan: CorrectionPlan,
-): { weights: Float64Array; metrics: Metrics } {
+function importanceWeights(rows: CorrectionRows, plan: CorrectionPlan): { weights: Float64Array; metrics: Metrics } {
   const { low, high, icepop } = plan.bounds;
   const sums = rows.rowSums((t) => rows.logRatio[t]!);
   const logs = plan.level === "sequence" ? rows.spread(sums) : rows.logRatio;
@@ -61,10 +58,7 @@ function meanWeight(rows: CorrectionRows, plan: CorrectionPlan, weights: Float64
 }
 
 /** The mask without the tokens that any rejection drops, and the metrics of each. */
-function reject(
-  rows: CorrectionRows,
-  rejections: readonly Rejection[],
-): { mask: Uint32Array; metrics: Metrics } {
+function reject(rows: CorrectionRows, rejections: readonly Rejection[]): { mask: Uint32Array; metrics: Metrics } {
   const mask = rows.mask.slice();
   const metrics: Metrics = {};
   for (const rejection of rejections) {

@@ -22,11 +22,7 @@ export function judge(rows: CorrectionRows, { level, reduction, kind, low, high 
   return { statistic: { level: "row", values: Float64Array.from(values) }, kept };
 }
 
-function rowStatistics(
-  rows: CorrectionRows,
-  reduction: Rejection["reduction"],
-  of: (t: number) => number,
-): number[] {
+function rowStatistics(rows: CorrectionRows, reduction: Rejection["reduction"], of: (t: number) => number): number[] {
   if (reduction === "mean") return rows.rowMeans(of);
   if (reduction === "sum") return rows.rowSums(of);
   return rows.trained.map((tokens) => (tokens.length === 0 ? 0 : Math.max(...tokens.map(of))));

@@ -56,8 +56,7 @@ export const correctionReject = defineKernel({
   grid,
   reference({ logprobs, rollout, mask, offsets, kept }, { rows, low, high }, constants) {
     const kind = KINDS[constants.KIND! - 1]!;
-    const of = (t: number) =>
-      divergence(kind, clamp(logprobs[t]! - rollout[t]!, -SAFETY_BOUND, SAFETY_BOUND));
+    const of = (t: number) => divergence(kind, clamp(logprobs[t]! - rollout[t]!, -SAFETY_BOUND, SAFETY_BOUND));
     const passes = (x: number) => x >= low && x <= high;
     forEachRow(offsets.subarray(0, rows + 1), (_, first, end) => {
       const tokens = trainedIn(mask, first, end);

@@ -59,11 +59,7 @@ class HeadPieces {
     this.device = device;
     this.input = input;
     this.columns = input.columnsPerPiece ?? 4096;
-    const largest = Math.max(
-      input.rows * input.channels,
-      input.rows * this.columns,
-      this.columns * input.channels,
-    );
+    const largest = Math.max(input.rows * input.channels, input.rows * this.columns, this.columns * input.channels);
     if (largest * F32_BYTES > device.info.limits.maxBindingBytes)
       throw new UnsupportedError(
         `Cannot fuse the head over ${input.rows} rows at once: ${largest} floats exceed one binding. Split the rows.`,
@@ -72,9 +68,7 @@ class HeadPieces {
   }
 
   /** Runs over the vocabulary with a piece's logits computed into one buffer. */
-  private pieces(
-    run: (piece: { logits: Buffer; params: PassParams; first: boolean; last: boolean }) => void,
-  ): void {
+  private pieces(run: (piece: { logits: Buffer; params: PassParams; first: boolean; last: boolean }) => void): void {
     const { rows, channels, vocabulary, hidden, temperature = 1 } = this.input;
     const stride = this.columns;
     const logits = this.device.alloc(rows * stride * F32_BYTES, "logits of a piece");
@@ -113,9 +107,7 @@ class HeadPieces {
 
   forward(statistics: TokenStatistics): void {
     const states = this.device.alloc(this.input.rows * STATE_FLOATS * F32_BYTES, "softmax state");
-    this.pieces((piece) =>
-      forwardPiece(this.device, { ...piece, targets: this.input.targets, statistics, states }),
-    );
+    this.pieces((piece) => forwardPiece(this.device, { ...piece, targets: this.input.targets, statistics, states }));
     this.device.release(states);
   }
 

@@ -38,8 +38,7 @@ export function recordLogprobs(
     throw new RangeError(`Cannot read logits: their stride is no multiple of 4 (${stride}). Pad the rows.`);
   const statistics = allocStatistics(device, rows);
   const windows = logitWindows({ ...input, stride }, maxRows(device, stride));
-  for (const window of windows)
-    forwardPiece(device, { ...window, targets, statistics, states: statistics.logSumExps });
+  for (const window of windows) forwardPiece(device, { ...window, targets, statistics, states: statistics.logSumExps });
   return {
     ...statistics,
     backward(gradient) {

@@ -55,10 +55,7 @@ interface Piece {
   readonly params: PassParams;
 }
 
-export function forwardPiece(
-  device: Device,
-  piece: Piece & { states: Buffer; first?: boolean; last?: boolean },
-): void {
+export function forwardPiece(device: Device, piece: Piece & { states: Buffer; first?: boolean; last?: boolean }): void {
   const { logits, targets, statistics, params, first = true, last = true } = piece;
   // A state that is never written still needs a binding of its own.
   const spare = first && last ? device.alloc(STATE_FLOATS * F32_BYTES, "softmax state") : undefined;

@@ -101,13 +101,10 @@ function settingParams(settings: LossSettings): Record<string, number> {
   return params;
 }
 
-function hostForm<S extends LossSettings>({
-  name,
-  token,
-}: CustomLoss<S>): (t: Token, settings: S) => TokenLoss {
+function hostForm<S extends LossSettings>({ name, token }: CustomLoss<S>): (t: Token, settings: S) => TokenLoss {
   if (token) return token;
-  throw new UnsupportedError(
-    `Cannot take the loss ${name} on the host: it has only a WGSL form. Give token too.`,
-    { part: "loss", capability: name },
-  );
+  throw new UnsupportedError(`Cannot take the loss ${name} on the host: it has only a WGSL form. Give token too.`, {
+    part: "loss",
+    capability: name,
+  });
 }

@@ -9,13 +9,7 @@ import { type LossPlan, SETTING_NAMES, type Selection, type ShaderSettings } fro
 import { checkTerms } from "./host.ts";
 import { lossEntropy, lossPolicy, lossRows, PASS_CONSTANTS, PASS_GROUPS, ROW_STATISTICS } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
-import {
-  type LossResult,
-  lossResult,
-  type PolicyLossSpec,
-  type ResolvedLoss,
-  resolveLoss,
-} from "./resolve.ts";
+import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./resolve.ts";
 import { type LossBuffers, type Seats, seatStreams } from "./seats.ts";
 import { recordSelection } from "./selection_kernels.ts";
 import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
@@ -82,8 +76,7 @@ class Recording {
     this.counts = counts;
     this.kernel = passKernel(loss);
     this.windows = windowsOf(tokens, size);
-    this.isPerToken =
-      checkAdvantages(buffers.advantages, { rows: trained.length, tokens, length }).level === "token";
+    this.isPerToken = checkAdvantages(buffers.advantages, { rows: trained.length, tokens, length }).level === "token";
     this.layout = layOut(tokens, trained.length, size);
     this.workspace = device.alloc(this.layout.length * F32_BYTES, "loss workspace");
     this.dlogprobs = device.alloc(tokens * F32_BYTES, "dlogprobs");

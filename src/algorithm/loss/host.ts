@@ -6,13 +6,7 @@ import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import { countRows, type MaskedRows, type RowCounts } from "../rows.ts";
 import { weightOfRow } from "./aggregation.ts";
 import { type PassOptions, passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
-import {
-  type LossResult,
-  lossResult,
-  type PolicyLossSpec,
-  type ResolvedLoss,
-  resolveLoss,
-} from "./resolve.ts";
+import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./resolve.ts";
 import { rowStatistic } from "./row_statistics.ts";
 import { selectTokens } from "./selection.ts";
 
@@ -51,8 +45,7 @@ export function policyLoss(batch: LossBatch, spec: PolicyLossSpec): HostLoss {
   const options = passOptions(loss, selectTokens(loss.plan.selection, streams, rows.tokens));
   const sums = new Float64Array(SUM_COUNT);
   const dlogprobs = new Float64Array(rows.tokens);
-  for (let t = 0; t < rows.tokens; t++)
-    if (batch.mask[t] !== 0) dlogprobs[t] = passToken(t, inputs, options, sums);
+  for (let t = 0; t < rows.tokens; t++) if (batch.mask[t] !== 0) dlogprobs[t] = passToken(t, inputs, options, sums);
   const bonus = entropyTerm(batch, loss, inputs);
   const result = lossResult(loss, sums, { rows, entropy: bonus?.entropy });
   return { ...result, dlogprobs, dentropy: bonus?.dentropy };

@@ -75,9 +75,7 @@ export const PASS_PARAMS = {
 type SettingParams = Readonly<Record<keyof ShaderSettings | "spare", "f32">>;
 
 /** The built-in losses' settings, padded to whole vectors of four. */
-const SETTING_PARAMS = Object.fromEntries(
-  [...SETTING_NAMES, "spare"].map((name) => [name, "f32"]),
-) as SettingParams;
+const SETTING_PARAMS = Object.fromEntries([...SETTING_NAMES, "spare"].map((name) => [name, "f32"])) as SettingParams;
 
 export const PASS_CONSTANTS = {
   LOSS: 0,
@@ -96,12 +94,7 @@ export const PASS_CONSTANTS = {
 } as const;
 
 /** A fused pass: the built-in losses, or a user's own plan joined to the same frame. */
-export function definePass(options: {
-  name: string;
-  source?: string;
-  plan?: LossPlan;
-  settings?: ParamTypes;
-}) {
+export function definePass(options: { name: string; source?: string; plan?: LossPlan; settings?: ParamTypes }) {
   return defineKernel({
     name: options.name,
     source: options.source,

@@ -5,13 +5,7 @@ import { addStrided } from "../../statistics.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
 import { K3_BOUND, klCode, klEstimate } from "../kl/estimate.ts";
 import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
-import {
-  forEachWeighted,
-  type Normalisers,
-  TOKEN_GROUPS,
-  tokenWeights,
-  uploadRowWeights,
-} from "./aggregation.ts";
+import { forEachWeighted, type Normalisers, TOKEN_GROUPS, tokenWeights, uploadRowWeights } from "./aggregation.ts";
 
 /** Which KL estimate a loss takes, and how it is aggregated. */
 export interface KlSpec extends Normalisers {
@@ -34,10 +28,7 @@ export interface KlBatch extends MaskedRows {
  * @throws {ConfigError} for a KL estimator or an aggregation that is not published, or a batch without a trained token
  * @see verl core_algos.kl_penalty
  */
-export function klLoss(
-  batch: KlBatch,
-  spec: KlSpec,
-): { values: Float64Array; loss: number; dlogprobs: Float64Array } {
+export function klLoss(batch: KlBatch, spec: KlSpec): { values: Float64Array; loss: number; dlogprobs: Float64Array } {
   const { logprobs, refLogprobs } = batch;
   const rows = countRows(batch.offsets, batch.mask);
   const weights = tokenWeights(spec.loss_agg_mode, rows, spec);

@@ -18,11 +18,7 @@ export function selectedCount({ ratio }: Selection, trained: number): number {
 }
 
 /** The test of whether a token is selected. Without a selection, none is. */
-export function selectTokens(
-  selection: Selection | undefined,
-  s: Streams,
-  tokens: number,
-): (t: number) => boolean {
+export function selectTokens(selection: Selection | undefined, s: Streams, tokens: number): (t: number) => boolean {
   if (!selection) return () => false;
   const trained = trainedIn(s.mask, 0, tokens);
   const order = selection.kind === "largest" ? largestFirst(s, trained) : randomOrder(s, trained, selection);
@@ -40,8 +36,7 @@ function largestFirst(s: Streams, trained: readonly number[]): number[] {
 function randomOrder(s: Streams, trained: readonly number[], selection: Selection): number[] {
   const covariance = covariances(s, trained, COUNT_EPSILON);
   const { lower, upper, seed } = selection;
-  const isCandidate = (t: number) =>
-    covariance(t) > lower && covariance(t) < upper && !isClipped(t, s, selection);
+  const isCandidate = (t: number) => covariance(t) > lower && covariance(t) < upper && !isClipped(t, s, selection);
   return trained.filter(isCandidate).sort((t, u) => hashToken(u, seed) - hashToken(t, seed));
 }
 

@@ -125,8 +125,7 @@ export const selectionThreshold = defineKernel({
     counts.fill(0, 0, COUNTERS);
     const prefix = (counts[PREFIX_AT]! | (byte << shift)) >>> 0;
     counts.set([prefix, wanted], PREFIX_AT);
-    if (shift === 0)
-      new Uint32Array(workspace.buffer, workspace.byteOffset)[threshold_at] = Math.max(prefix, 1);
+    if (shift === 0) new Uint32Array(workspace.buffer, workspace.byteOffset)[threshold_at] = Math.max(prefix, 1);
   },
 });
 

@@ -17,11 +17,7 @@ import {
 import { softGate } from "./verl.ts";
 
 /** L = -min(min(r, delta) A, clip(r, low, high) A) with r = e^logRatio. Metrics: clipped below, -d, clipped above. */
-export function surrogate(
-  t: Token,
-  logRatio: number,
-  s: Pick<ShaderSettings, "low" | "high" | "delta">,
-): TokenLoss {
+export function surrogate(t: Token, logRatio: number, s: Pick<ShaderSettings, "low" | "high" | "delta">): TokenLoss {
   const raw = Math.exp(logRatio);
   const r = Math.min(raw, s.delta);
   const plain = -t.advantage * r;

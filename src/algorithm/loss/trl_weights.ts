@@ -88,8 +88,7 @@ function samplerRatio(batch: TrlWeightBatch, mode: string, options: TrlWeightOpt
   const old = input(batch.oldLogprobs, "oldLogprobs");
   const sampled = input(batch.rolloutLogprobs, "rolloutLogprobs");
   const { vllm_importance_sampling_clip_min: low = 0, vllm_importance_sampling_clip_max: high = 3 } = options;
-  const bounded = (x: number) =>
-    action === "truncate" ? clamp(x, low, high) : x >= low && x <= high ? x : 0;
+  const bounded = (x: number) => (action === "truncate" ? clamp(x, low, high) : x >= low && x <= high ? x : 0);
   const drift = (t: number) => (batch.mask[t] === 0 ? 0 : old[t]! - sampled[t]!);
   if (level === "token") return Float64Array.from(batch.mask, (_, t) => bounded(Math.exp(drift(t))));
   return byRow(batch, (tokens) => bounded(Math.exp(sum(tokens.map(drift)))));

@@ -5,13 +5,7 @@ import type { Metrics } from "../../contract/backend.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
 import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
-import {
-  forEachWeighted,
-  type Normalisers,
-  TOKEN_GROUPS,
-  tokenWeights,
-  uploadRowWeights,
-} from "./aggregation.ts";
+import { forEachWeighted, type Normalisers, TOKEN_GROUPS, tokenWeights, uploadRowWeights } from "./aggregation.ts";
 import { clamp } from "./definition.ts";
 import type { LossResult } from "./resolve.ts";
 
@@ -61,10 +55,7 @@ function addToken(
   return weight * slope;
 }
 
-function valueResult(
-  [loss, clipped, values]: ValueSums,
-  trained: number,
-): { loss: number; metrics: Metrics } {
+function valueResult([loss, clipped, values]: ValueSums, trained: number): { loss: number; metrics: Metrics } {
   const count = trained + COUNT_EPSILON;
   const metrics = {
     "critic/vf_loss": loss,
@@ -79,10 +70,7 @@ function valueResult(
  * @throws {ConfigError} for an unknown aggregation, or a batch without a trained token
  * @see verl core_algos.compute_value_loss
  */
-export function valueLoss(
-  batch: ValueBatch,
-  spec: ValueLossSpec,
-): LossResult & { readonly dvalues: Float64Array } {
+export function valueLoss(batch: ValueBatch, spec: ValueLossSpec): LossResult & { readonly dvalues: Float64Array } {
   const rows = countRows(batch.offsets, batch.mask);
   const weights = tokenWeights(spec.loss_agg_mode, rows, spec);
   const dvalues = new Float64Array(rows.tokens);

@@ -34,10 +34,9 @@ export class EngineLoss {
   /** @throws ConfigError for an unknown loss or setting, and for a missing, non-finite or wrongly sized input. */
   constructor({ name, config }: LossRequest, rows: LossRows) {
     if (!Object.hasOwn(INPUTS, name))
-      throw new ConfigError(
-        `Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`,
-        { path: "loss_fn" },
-      );
+      throw new ConfigError(`Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`, {
+        path: "loss_fn",
+      });
     const plan = planLoss(findLoss(`tinker.${name}`), config);
     this.name = name;
     this.rows = rows;

@@ -45,10 +45,7 @@ export class LocalPolicy implements EnginePolicy {
 }
 
 /** Rows of a prompt's tokens, shifted by one: the prediction after a position concerns the next token. */
-function promptTop(
-  { tokens, logprobs }: TopLogprobs,
-  at: { from: number; to: number; topk: number },
-): TopLogprobs {
+function promptTop({ tokens, logprobs }: TopLogprobs, at: { from: number; to: number; topk: number }): TopLogprobs {
   const { from, to, topk } = at;
   const rows = [from * topk, (to - 1) * topk] as const;
   return {

@@ -118,8 +118,7 @@ function checkOptim(params: OptimParams): void {
   ];
   for (const [name, rule, holds] of rules)
     if (!holds(params[name]))
-      throw new ConfigError(
-        `Cannot take the optimiser step: ${name} must be a number ${rule} (${params[name]}).`,
-        { path: name },
-      );
+      throw new ConfigError(`Cannot take the optimiser step: ${name} must be a number ${rule} (${params[name]}).`, {
+        path: name,
+      });
 }

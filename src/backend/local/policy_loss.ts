@@ -25,23 +25,13 @@ interface RecordedLoss extends PassLoss {
 /** @throws ConfigError for a per-token array of the wrong length, or a batch without a trained token. */
 export function checkBatch(batch: TrainBatch): void {
   const tokens = batch.tokens.length;
-  const perToken = [
-    "mask",
-    "oldLogprobs",
-    "rolloutLogprobs",
-    "refLogprobs",
-    "rolloutIsWeights",
-    "weights",
-  ] as const;
+  const perToken = ["mask", "oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights", "weights"] as const;
   for (const name of perToken) {
     const length = batch[name]?.length ?? tokens;
     if (length !== tokens)
-      throw new ConfigError(
-        `Cannot train: ${name} must have one element per token (${length} of ${tokens}).`,
-        {
-          path: name,
-        },
-      );
+      throw new ConfigError(`Cannot train: ${name} must have one element per token (${length} of ${tokens}).`, {
+        path: name,
+      });
   }
   checkAdvantages(batch.advantages, { rows: batch.offsets.length - 1, tokens });
   if (countRows(batch.offsets, batch.mask).trained.every((count) => count === 0))
@@ -139,10 +129,7 @@ function trainedTokens(batch: TrainBatch, range: { from: number; to: number }) {
 }
 
 /** Indices of the trained tokens of sequences [from, to) in the batch. */
-function trainedIndices(
-  { mask, offsets }: TrainBatch,
-  { from, to }: { from: number; to: number },
-): Uint32Array {
+function trainedIndices({ mask, offsets }: TrainBatch, { from, to }: { from: number; to: number }): Uint32Array {
   const indices: number[] = [];
   for (let i = from; i < to; i++)
     for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++) if (mask[t] === 1) indices.push(t);

@@ -56,9 +56,7 @@ export async function attempt(call: Call, to: Destination): Promise<Reply | Fail
     return failureOf(response, bytes);
   } catch (error) {
     signal?.throwIfAborted();
-    const message = deadline.signal.aborted
-      ? "it did not answer in time"
-      : `it cannot be reached: ${reasonOf(error)}`;
+    const message = deadline.signal.aborted ? "it did not answer in time" : `it cannot be reached: ${reasonOf(error)}`;
     return { message, retryable: true };
   } finally {
     clearTimeout(timer);

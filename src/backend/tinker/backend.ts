@@ -100,10 +100,7 @@ export class TinkerBackend implements Backend {
       const { modelId, baseModel, longest, info } = await createModel(session, options);
       const { tokenizer: given } = options;
       const tokenizer = typeof given === "function" ? await given(info) : given;
-      const contextLength = Math.min(
-        options.contextLength ?? Number.POSITIVE_INFINITY,
-        longest - SAMPLED_AFTER_ROW,
-      );
+      const contextLength = Math.min(options.contextLength ?? Number.POSITIVE_INFINITY, longest - SAMPLED_AFTER_ROW);
       transport.stop = undefined;
       return new TinkerBackend({ ...options, baseModel }, { session, modelId, contextLength, tokenizer });
     } catch (error) {
@@ -282,9 +279,7 @@ export class TinkerBackend implements Backend {
   private async start(): Promise<void> {
     const { startFrom } = this.options;
     if (startFrom === undefined || startFrom === "") return;
-    await this.loadWeights(
-      startFrom.startsWith("tinker://") ? startFrom : await this.client.lastCheckpoint(startFrom),
-    );
+    await this.loadWeights(startFrom.startsWith("tinker://") ? startFrom : await this.client.lastCheckpoint(startFrom));
   }
 
   private async loadWeights(path: string): Promise<void> {

@@ -36,9 +36,7 @@ const INFO = z.object({
   model_data: z.object({ model_name: z.string().nullish(), tokenizer_id: z.string().nullish() }),
 });
 const CAPABILITIES = z.object({
-  supported_models: z.array(
-    z.object({ model_name: z.string().nullish(), max_context_length: z.number().nullish() }),
-  ),
+  supported_models: z.array(z.object({ model_name: z.string().nullish(), max_context_length: z.number().nullish() })),
 });
 type Offered = z.output<typeof CAPABILITIES>;
 

@@ -27,9 +27,7 @@ export function datumsOf(batch: Rows, inputs: Readonly<Record<string, Float32Arr
   const { tokens, offsets } = batch;
   return rowsWithTargets(batch).map((row) => {
     const [first, end] = [offsets[row]!, offsets[row + 1]!];
-    const parts = Object.entries(inputs).map(
-      ([name, values]) => [name, values.slice(first + 1, end)] as const,
-    );
+    const parts = Object.entries(inputs).map(([name, values]) => [name, values.slice(first + 1, end)] as const);
     return {
       tokens: Int32Array.from(tokens.subarray(first, end - 1)),
       inputs: { target_tokens: asInt64(tokens.subarray(first + 1, end)), ...Object.fromEntries(parts) },

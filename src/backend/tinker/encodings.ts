@@ -72,9 +72,7 @@ const json: Encoding = {
     const { sequences, prompt_logprobs } = check("asample", { reply, shape: SAMPLES });
     return {
       sequences: sequences.map(({ stop_reason, ...rest }) => ({ ...rest, stopReason: stop_reason })),
-      promptLogprobs: prompt_logprobs
-        ? Float32Array.from(prompt_logprobs, (p) => p ?? Number.NaN)
-        : undefined,
+      promptLogprobs: prompt_logprobs ? Float32Array.from(prompt_logprobs, (p) => p ?? Number.NaN) : undefined,
     };
   },
 };
@@ -82,10 +80,7 @@ const json: Encoding = {
 function datumJson({ tokens, inputs }: Datum) {
   const tensors = Object.entries(inputs).map(([name, values]) => {
     const dtype = values instanceof Float32Array ? "float32" : "int64";
-    return [
-      name,
-      { data: Array.from(values as ArrayLike<number | bigint>, Number), dtype, shape: [values.length] },
-    ];
+    return [name, { data: Array.from(values as ArrayLike<number | bigint>, Number), dtype, shape: [values.length] }];
   });
   return {
     model_input: { chunks: [{ type: "encoded_text", tokens: [...tokens] }] },

@@ -73,8 +73,7 @@ function decodeBatched(bytes: Uint8Array): Float32Array[] {
   if (offsets.byteLength % 8 !== 0) throw unreadable("the offsets of a batch are truncated");
   const at = Array.from(new BigInt64Array(alignedCopy(offsets)), Number);
   return at.slice(1).map((end, i) => {
-    if (at[i]! < 0 || at[i]! > end || end > data.byteLength)
-      throw unreadable("an offset is outside its batch");
+    if (at[i]! < 0 || at[i]! > end || end > data.byteLength) throw unreadable("an offset is outside its batch");
     return floats(data.subarray(at[i], end), Number(dtype));
   });
 }

@@ -10,10 +10,7 @@ export interface Reply {
 }
 
 /** The JSON of a reply in its required shape. @throws {RemoteError} naming the field that does not fit. */
-export function check<S extends z.ZodType>(
-  request: string,
-  { reply, shape }: { reply: Reply; shape: S },
-): z.output<S> {
+export function check<S extends z.ZodType>(request: string, { reply, shape }: { reply: Reply; shape: S }): z.output<S> {
   const read = shape.safeParse(reply.json);
   if (read.success) return read.data;
   const { path, message } = read.error.issues[0]!;
@@ -28,10 +25,7 @@ export function detailOf(bytes: Uint8Array): string {
   const LONGEST = 500;
   const text = new TextDecoder().decode(bytes.subarray(0, 4 * LONGEST));
   const detail = (parseJson(bytes) as { detail?: unknown } | undefined)?.detail;
-  return (detail === undefined ? text : typeof detail === "string" ? detail : JSON.stringify(detail)).slice(
-    0,
-    LONGEST,
-  );
+  return (detail === undefined ? text : typeof detail === "string" ? detail : JSON.stringify(detail)).slice(0, LONGEST);
 }
 
 /** Undefined for text that is not JSON. */

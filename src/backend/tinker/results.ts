@@ -107,10 +107,7 @@ export class Results {
     const { data: failure } = FAILURE.safeParse(reply.json);
     if (failure) throw failed(type, `${failure.error} (${failure.category ?? "unknown"} error)`);
     if (!this.isBinary(type)) return reply;
-    throw failed(
-      type,
-      "the result is JSON instead of protobuf. Set tinker_wire=json for a server without protobuf",
-    );
+    throw failed(type, "the result is JSON instead of protobuf. Set tinker_wire=json for a server without protobuf");
   }
 }
 

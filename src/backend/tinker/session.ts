@@ -44,10 +44,7 @@ export class TinkerSession {
   private readonly heart: ReturnType<typeof setInterval>;
   private isBeating = false;
 
-  private constructor(
-    transport: Transport,
-    of: { id: string; flags: Flags; patienceMs: number; wire: WireName },
-  ) {
+  private constructor(transport: Transport, of: { id: string; flags: Flags; patienceMs: number; wire: WireName }) {
     this.transport = transport;
     this.id = of.id;
     this.flags = of.flags;

@@ -12,10 +12,7 @@ export function trainingMetrics(
   batch: TrainBatch,
   of: { loss: LossResult; logprobs: Float32Array; metrics: Metrics },
 ): Metrics {
-  const theirs = Object.entries(of.metrics).map(([name, value]) => [
-    `train/${name.replace(":", "/")}`,
-    value,
-  ]);
+  const theirs = Object.entries(of.metrics).map(([name, value]) => [`train/${name.replace(":", "/")}`, value]);
   return {
     "actor/loss": of.loss.loss,
     // Replaced by the loss's own value if it has further terms.

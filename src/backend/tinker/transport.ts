@@ -79,8 +79,7 @@ export class Transport {
       const outcome = await attempt(call, to);
       if (!("message" in outcome)) return outcome;
       const kind = kindOf(outcome);
-      if (call.isPaced && kind === "busy")
-        this.pacedUntil = this.clock.now() + Math.max(outcome.pauseMs ?? 0, PACE_MS);
+      if (call.isPaced && kind === "busy") this.pacedUntil = this.clock.now() + Math.max(outcome.pauseMs ?? 0, PACE_MS);
       const pauseMs = outcome.pauseMs ?? backoff(count);
       this.refuseHopeless(path, { failure: outcome, lostMs: lost[kind], pauseMs });
       this.report(outcome, lost[kind]);
@@ -98,16 +97,15 @@ export class Transport {
     const { status, message, retryable } = failure;
     const answer = status === undefined ? message : `it answered ${status}: ${message}`;
     const tried = failure.retryable ? ` Tried for ${Math.round(lostMs / 1000)} s.` : "";
-    throw new RemoteError(
-      `Cannot call ${this.options.baseUrl}${path}: ${answer.replace(/\.$/, "")}.${tried}`,
-      { status, retryable },
-    );
+    throw new RemoteError(`Cannot call ${this.options.baseUrl}${path}: ${answer.replace(/\.$/, "")}.${tried}`, {
+      status,
+      retryable,
+    });
   }
 
   private report(failure: Failure, lostMs: number): void {
     const kind = kindOf(failure);
-    if (kind === "unpaid")
-      this.notify(`the service has paused the account; trying again: ${failure.message}`);
+    if (kind === "unpaid") this.notify(`the service has paused the account; trying again: ${failure.message}`);
     // A short 429 is how the service paces its clients.
     if (kind === "busy" && lostMs > BETWEEN_NOTICES_MS)
       this.notify(`the service is busy; trying again: ${failure.message}`);

@@ -5,9 +5,4 @@ import { correctionCommand } from "./compute_correction.ts";
 import { klCommand } from "./compute_kl.ts";
 import { lossCommand } from "./compute_loss.ts";
 
-export const computeCommands: readonly Command[] = [
-  advantagesCommand,
-  lossCommand,
-  klCommand,
-  correctionCommand,
-];
+export const computeCommands: readonly Command[] = [advantagesCommand, lossCommand, klCommand, correctionCommand];

@@ -32,8 +32,7 @@ async function runKl(input: Input, io: Io): Promise<void> {
     const kl = String(input.options.kl);
     const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };
     const { values, loss, dlogprobs } = await computeKl(klBatch(rollouts), spec, { device });
-    if (input.options.json)
-      printJson(io, { loss, ...(await rowsOf(rollouts, { values, dlogprobs })), device: where });
+    if (input.options.json) printJson(io, { loss, ...(await rowsOf(rollouts, { values, dlogprobs })), device: where });
     else io.err(`${kl} (${spec.loss_agg_mode}) on ${where}\n${metricLines({ loss })}`);
   });
 }

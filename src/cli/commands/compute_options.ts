@@ -22,13 +22,7 @@ export const AGGREGATION: Option = {
   flag: "--agg",
   value: "MODE",
   describe: "how token losses are aggregated",
-  choices: [
-    "token-mean",
-    "token-sum",
-    "seq-mean-token-sum",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum-norm",
-  ],
+  choices: ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
   default: "token-mean",
 };
 
@@ -68,9 +62,7 @@ export async function onRollouts(
   run: (rollouts: Rollouts, on: { device: Device | undefined; where: string }) => Promise<void>,
 ): Promise<void> {
   await importUserModules(input);
-  await onDevice(input, async (device, where) =>
-    run(await readRollouts(input, io, device), { device, where }),
-  );
+  await onDevice(input, async (device, where) => run(await readRollouts(input, io, device), { device, where }));
 }
 
 /** Float64 where the reference computes, float32 where a device does. */
@@ -82,8 +74,7 @@ export async function readRollouts(input: Input, io: Io, device: Device | undefi
   const path = String(input.options.input);
   const precision: Precision = device ? "f32" : "f64";
   if (path === "-") return readJsonl(await io.stdin(), { file: "stdin", precision });
-  if (!existsSync(path))
-    throw new ConfigError("Cannot read the rollouts: there is no such file.", { file: path });
+  if (!existsSync(path)) throw new ConfigError("Cannot read the rollouts: there is no such file.", { file: path });
   if (!path.endsWith(".parquet"))
     return readJsonl(createReadStream(path, "utf8") as AsyncIterable<string>, { file: path, precision });
   const { asyncBufferFromFile } = await import("hyparquet");
@@ -96,8 +87,7 @@ export type Setting = string | number | boolean | null;
 export function settingsOf({ options }: Input): Record<string, Setting> {
   const entries = ((options.set as readonly string[] | undefined) ?? []).map((text): [string, Setting] => {
     const at = text.indexOf("=");
-    if (at < 1)
-      throw new ConfigError(`Cannot read --set: it has no key= (${JSON.stringify(text)}). Write key=value.`);
+    if (at < 1) throw new ConfigError(`Cannot read --set: it has no key= (${JSON.stringify(text)}). Write key=value.`);
     return [text.slice(0, at), settingValue(text.slice(at + 1))];
   });
   return Object.fromEntries(entries);

@@ -41,8 +41,7 @@ export function groupTable(
 ): string {
   const shown = groups.slice(0, MAX_GROUPS_SHOWN);
   const nameWidth = Math.max(5, ...names.slice(0, MAX_GROUPS_SHOWN).map((name) => name.length));
-  const cell = (text: string | number) =>
-    (typeof text === "number" ? format(text) : text).padStart(NUMBER_WIDTH);
+  const cell = (text: string | number) => (typeof text === "number" ? format(text) : text).padStart(NUMBER_WIDTH);
   const header = ["rows", "reward", "std", "min adv", "max adv"].map(cell).join("  ");
   const lines = shown.map((group, i) => {
     const numbers = [group.size, group.rewardMean, group.rewardStd, group.advantageMin, group.advantageMax];

@@ -70,8 +70,7 @@ export const convertCommand: Command = {
 async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
   const { convert } = await import("../../convert/convert.ts");
   const { files, overrides } = splitArguments(args);
-  if (args.length === 0)
-    throw new ConfigError("Cannot convert: no file is given. Name one, or - for standard input.");
+  if (args.length === 0) throw new ConfigError("Cannot convert: no file is given. Name one, or - for standard input.");
   const inputs = await Promise.all(files.map((name) => readInput(name, io)));
   if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
   const [from, to] = [options.from as System, options.to as System];
@@ -119,11 +118,7 @@ async function written({ from, to, inputs, source, values, options }: Writing): 
   return writeYaml(values, { system: to, source });
 }
 
-async function readProfileFile(
-  file: unknown,
-  system: System,
-  io: Io,
-): Promise<Required<ConvertOptions>["profile"]> {
+async function readProfileFile(file: unknown, system: System, io: Io): Promise<Required<ConvertOptions>["profile"]> {
   if (file === undefined) return new Map();
   const [{ readYaml }, { readProfile }] = await Promise.all([
     import("../../config/yaml/read.ts"),
@@ -131,8 +126,7 @@ async function readProfileFile(
   ]);
   const { name, text } = await readInput(String(file), io);
   const { tree, problems } = readYaml(text, name);
-  if (problems.length > 0)
-    throw new ConfigError(problems[0]!.message, { file: name, line: problems[0]!.line });
+  if (problems.length > 0) throw new ConfigError(problems[0]!.message, { file: name, line: problems[0]!.line });
   return readProfile(tree, system);
 }
 

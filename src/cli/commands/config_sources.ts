@@ -44,19 +44,14 @@ function userText(path: string): string | undefined {
 export function shellOptions(options: Input["options"]): ShellOptions {
   const env = asList(options.env).map((pair): [string, string] => {
     const match = /^([A-Za-z_]\w*)=([\s\S]*)$/.exec(pair);
-    if (match === null)
-      throw new ConfigError(`Cannot read --env: it has no NAME= (${pair}). Write NAME=VALUE.`);
+    if (match === null) throw new ConfigError(`Cannot read --env: it has no NAME= (${pair}). Write NAME=VALUE.`);
     return [match[1]!, match[2]!];
   });
   return { env: new Map(env), args: asList(options.arg) };
 }
 
 /** The values of files of one system, which is recognised by their keys where it is not named. */
-export async function toSource(
-  files: readonly SourceFile[],
-  system?: System,
-  shell?: ShellOptions,
-): Promise<Source> {
+export async function toSource(files: readonly SourceFile[], system?: System, shell?: ShellOptions): Promise<Source> {
   const [{ readSource }, { detectSystem }] = await Promise.all([
     import("../../convert/source/read.ts"),
     import("../../convert/inspect/validate.ts"),

@@ -32,8 +32,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
   const { validateFile } = await import("../../convert/inspect/validate.ts");
   const { formatProblem } = await import("../../config/problem.ts");
   const { files, overrides } = splitArguments(args);
-  if (args.length === 0)
-    throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input.");
+  if (args.length === 0) throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input.");
   const system = options.system as System | undefined;
   const shared = { ...configFiles(), env: io.env, system, overrides, shell: shellOptions(options) };
   let errors = 0;
@@ -41,8 +40,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
     const file = name === undefined ? undefined : await readInput(name, io);
     const result = validateFile(file, shared);
     const shown = file?.name ?? "overrides";
-    for (const problem of result.problems)
-      io.out(`${formatProblem({ ...problem, file: problem.file ?? shown })}\n`);
+    for (const problem of result.problems) io.out(`${formatProblem({ ...problem, file: problem.file ?? shown })}\n`);
     const count = result.problems.filter(({ severity }) => severity === "error").length;
     io.err(`${shown}: ${result.system}, ${countOf(count)}\n`);
     if (result.missing.length > 0) io.err(`A run with it also needs ${result.missing.join(", ")}\n`);

@@ -57,8 +57,7 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 function measurements(it: Ceilings, { family, device }: { family: string; device: Device }): string {
-  const reason =
-    device.info.kind === "cpu" ? "the kernels' references, in plain TypeScript" : (REASONS[family] ?? "");
+  const reason = device.info.kind === "cpu" ? "the kernels' references, in plain TypeScript" : (REASONS[family] ?? "");
   return [
     `copy        ${bytes(it.copyBytesPerSecond)}/s measured`,
     `arithmetic  ${flops(it.arithmeticFlops)} measured, f32`,
@@ -69,9 +68,7 @@ function measurements(it: Ceilings, { family, device }: { family: string; device
 }
 
 function flops(value: number): string {
-  return value >= 1e12
-    ? `${(value / 1e12).toPrecision(3)} TFLOP/s`
-    : `${(value / 1e9).toPrecision(3)} GFLOP/s`;
+  return value >= 1e12 ? `${(value / 1e12).toPrecision(3)} TFLOP/s` : `${(value / 1e9).toPrecision(3)} GFLOP/s`;
 }
 
 function bytes(value: number): string {

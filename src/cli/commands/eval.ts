@@ -13,8 +13,7 @@ export const evalCommand: Command = {
     {
       flag: "--checkpoint",
       value: "DIR",
-      describe:
-        "a checkpoint, a run (its latest step), an adapter or a model; default: the model as configured",
+      describe: "a checkpoint, a run (its latest step), an adapter or a model; default: the model as configured",
     },
     { flag: "--n", value: "N", describe: "attempts at each task (pass@1 and pass@N)" },
     IMPORT,

@@ -38,9 +38,7 @@ export const HTTP_OPTIONS: readonly Option[] = [
 export function allowedHosts(options: Input["options"]): string[] {
   return listOf(options.allowHost).map((name) => {
     if (isHostName(name)) return name.toLowerCase();
-    throw new ConfigError(
-      `Cannot allow the host ${JSON.stringify(name)}: --allow-host takes a name without a port.`,
-    );
+    throw new ConfigError(`Cannot allow the host ${JSON.stringify(name)}: --allow-host takes a name without a port.`);
   });
 }
 

@@ -53,9 +53,7 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
     throw new ConfigError(`Cannot convert metrics: both sides are ${options.from}. Give another --to.`);
   }
   if (args.length === 0)
-    throw new ConfigError(
-      "Cannot convert metrics: no log is given. Name a JSONL file, or - for standard input.",
-    );
+    throw new ConfigError("Cannot convert metrics: no log is given. Name a JSONL file, or - for standard input.");
   const unmapped: string[] = [];
   const onUnmapped = (name: string) => unmapped.push(name);
   const logs = await Promise.all(args.map((file) => readLog(file, io)));
@@ -70,10 +68,7 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
       else io.out(text);
     }
   } else {
-    const merged: readonly MetricRow[] = metricsToVerl(
-      { explorer: [], trainer: rows },
-      { syncInterval, onUnmapped },
-    );
+    const merged: readonly MetricRow[] = metricsToVerl({ explorer: [], trainer: rows }, { syncInterval, onUnmapped });
     const text = writeMetricRows(merged, isNested);
     if (options.out) writeText(String(options.out), text, "metrics");
     else io.out(text);

@@ -42,9 +42,7 @@ export const modelCommands: readonly Command[] = [
       DEVICE,
       { flag: "--json", describe: "accepted; the output is always JSON" },
     ],
-    examples: [
-      "grpu model generate --model ./stories260k --tokens 1,403,407 --max-tokens 20 --temperature 0 --json",
-    ],
+    examples: ["grpu model generate --model ./stories260k --tokens 1,403,407 --max-tokens 20 --temperature 0 --json"],
     notes: 'Prints {"tokens": [...], "logprobs": [...]} of the new tokens, including an end token.',
     run: generate,
   },

@@ -37,8 +37,7 @@ export const sampleCommand: Command = {
     "grpu sample --model checkpoints/grpu/stories --prompt 'The dog'",
     'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
   ],
-  notes:
-    "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form.",
+  notes: "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form.",
   run: (input, io) => sample(input, io),
 };
 

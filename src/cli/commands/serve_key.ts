@@ -8,8 +8,7 @@ export const KEY_OPTIONS: readonly Option[] = [
   {
     flag: "--api-key-file",
     value: "FILE",
-    describe:
-      "file with the key that clients must send; created with a new key if absent. Default: $GRPU_API_KEY",
+    describe: "file with the key that clients must send; created with a new key if absent. Default: $GRPU_API_KEY",
   },
   {
     flag: "--api-key",
@@ -34,9 +33,7 @@ export async function serverKey(options: Input["options"], io: Io): Promise<Serv
   const host = String(options.host);
   const key = await findKey(options, io);
   if (key.value !== undefined && !KEY.test(key.value))
-    throw new ConfigError(
-      "Cannot use the key: Tinker's SDK sends only keys that begin with tml-. Choose such a key.",
-    );
+    throw new ConfigError("Cannot use the key: Tinker's SDK sends only keys that begin with tml-. Choose such a key.");
   if (key.value === undefined && !isLoopback(host))
     throw new ConfigError(
       `Cannot serve beyond this machine without a key (--host ${host}). Give --api-key-file, or leave --host at 127.0.0.1.`,

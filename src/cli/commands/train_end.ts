@@ -67,9 +67,7 @@ export function farewell(it: Ending & { session: Session; input: Input; io: Io }
   if (isModel && session.tasks.val.length > 0) {
     const { instruction, messages } = session.tasks.val[0]!;
     const chat = messages ? "--chat " : "";
-    io.err(
-      `sample   ${commandName(io)} sample --model ${model} ${chat}--prompt ${JSON.stringify(instruction)}\n`,
-    );
+    io.err(`sample   ${commandName(io)} sample --model ${model} ${chat}--prompt ${JSON.stringify(instruction)}\n`);
   }
 }
 
@@ -80,8 +78,7 @@ export function howGood(
 ): string {
   const curve = run.curves.val[metric];
   const isBetter = curve && (isGreaterBetter ? value > curve.first : value < curve.first);
-  const start =
-    curve?.x[0] === 0 && !isBetter ? `, no better than ${curve.first.toFixed(3)} before training` : "";
+  const start = curve?.x[0] === 0 && !isBetter ? `, no better than ${curve.first.toFixed(3)} before training` : "";
   return `${metric} ${value.toFixed(3)}${start}`;
 }
 

@@ -9,8 +9,7 @@ const MIB = 2 ** 20;
 export function showLoading(io: Io): void {
   let shown: { readonly name: string; readonly progress: Progress } | undefined;
   onLoading(({ name, done, total }) => {
-    if (shown?.name !== name)
-      shown = { name, progress: new Progress(io, `loading ${name}`, { unit: "MiB" }) };
+    if (shown?.name !== name) shown = { name, progress: new Progress(io, `loading ${name}`, { unit: "MiB" }) };
     shown.progress.update(Math.round(done / MIB), Math.round(total / MIB));
     if (done < total) return;
     shown.progress.finish();

@@ -6,10 +6,7 @@
 import { Worker } from "node:worker_threads";
 
 /** Beside this file, in the sources and in dist/. */
-const WORKER = new URL(
-  `./watchdog_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`,
-  import.meta.url,
-);
+const WORKER = new URL(`./watchdog_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
 
 /** Seen by both threads: how many signals this one has handled, and the number of the signal that shall end the process. */
 const shared = new Int32Array(new SharedArrayBuffer(8));

@@ -38,8 +38,7 @@ async function findDir(dir: string, io: Io): Promise<string> {
     );
   }
   const best = await checkpoints.best();
-  const other =
-    best && best.checkpoint !== latest ? `; the best, by ${best.metric}, is ${best.checkpoint}` : "";
+  const other = best && best.checkpoint !== latest ? `; the best, by ${best.metric}, is ${best.checkpoint}` : "";
   io.err(`${join(dir, latest)}: the latest step of the run${other}\n`);
   return join(dir, latest);
 }

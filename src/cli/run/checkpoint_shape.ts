@@ -24,9 +24,7 @@ type Fixed = readonly [path: string, value: number | boolean | undefined];
 export async function adoptCheckpoint(session: Session, dir: string): Promise<Session> {
   const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
   const fixed = adapter ? adapterSettings(adapter) : await modelSettings(session, dir);
-  const conflicts = fixed.filter(
-    ([path, value]) => session.isGiven(path) && getAt(session.config, path) !== value,
-  );
+  const conflicts = fixed.filter(([path, value]) => session.isGiven(path) && getAt(session.config, path) !== value);
   if (conflicts.length > 0) throw conflictError(session.config, { dir, conflicts });
   const config = structuredClone(session.config);
   for (const [path, value] of fixed) if (value !== undefined) setAt(config, path, value);
@@ -79,10 +77,7 @@ async function configOf(dir: string): Promise<ModelConfig> {
   return parseModelConfig(await readJson(await diskFolder(dir), "config.json"), join(dir, "config.json"));
 }
 
-function conflictError(
-  config: Tree,
-  { dir, conflicts }: { dir: string; conflicts: readonly Fixed[] },
-): ConfigError {
+function conflictError(config: Tree, { dir, conflicts }: { dir: string; conflicts: readonly Fixed[] }): ConfigError {
   const both = conflicts.map(
     ([path, value]) =>
       `${path} is ${value ?? "true for some matrices only"}, and the configuration says ${getAt(config, path)}`,

@@ -16,10 +16,7 @@ import { locate, readBytes, readText } from "../files.ts";
  * @param it.shipped the environment's own file, where the configuration names none
  * @throws {ConfigError} naming the file, folder or row that cannot be used.
  */
-export async function readTasks(
-  config: Tree,
-  it: { split: Split; shipped?: string | undefined },
-): Promise<Task[]> {
+export async function readTasks(config: Tree, it: { split: Split; shipped?: string | undefined }): Promise<Task[]> {
   const { split, shipped = [] } = it;
   const given = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
   const prompt = {

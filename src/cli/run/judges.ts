@@ -8,10 +8,7 @@ import { ConfigError } from "../../errors.ts";
 import { type Answer, errorOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";
 
 /** Beside this file, in the sources and in dist/. */
-const WORKER = new URL(
-  `./judge_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`,
-  import.meta.url,
-);
+const WORKER = new URL(`./judge_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
 
 /** A thread that answers nothing for this long runs a function that does not yield. */
 const PING_MS = 500;

@@ -17,12 +17,9 @@ export async function importModules(paths: readonly string[]): Promise<void> {
   for (const path of paths) {
     const file = resolve(path);
     if (!existsSync(file)) {
-      throw new ConfigError(
-        `Cannot import the module: there is no such file (${path}).${nearestFile(path)}`,
-        {
-          kind: "data",
-        },
-      );
+      throw new ConfigError(`Cannot import the module: there is no such file (${path}).${nearestFile(path)}`, {
+        kind: "data",
+      });
     }
     try {
       await load(file);

@@ -15,12 +15,9 @@ export function createModel(device: Device, session: Session): LocalBackend {
   const { config } = session;
   const lora = readLora(config);
   if (lora) {
-    throw new ConfigError(
-      "Cannot train an adapter on a new model: set model.lora_rank=0, or model.name to a folder.",
-      {
-        path: "model.lora_rank",
-      },
-    );
+    throw new ConfigError("Cannot train an adapter on a new model: set model.lora_rank=0, or model.name to a folder.", {
+      path: "model.lora_rank",
+    });
   }
   const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
   const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
@@ -30,8 +27,7 @@ export function createModel(device: Device, session: Session): LocalBackend {
 }
 
 export function newContextLength(config: Tree): number {
-  const longest =
-    setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
+  const longest = setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
   return Math.min(setting(config, "training.max_length"), longest);
 }
 
@@ -64,12 +60,10 @@ export function checkTokenizer(
   { tokenizer, checkpoint }: { tokenizer: TextTokenizer | undefined; checkpoint: string },
 ): void {
   const saved = tokenizer?.files()["tokenizer.json"];
-  const isNamed =
-    session.isGiven("model.init.alphabet") && setting(session.config, "model.init.alphabet") !== null;
+  const isNamed = session.isGiven("model.init.alphabet") && setting(session.config, "model.init.alphabet") !== null;
   const isByte = setting(session.config, "model.init.tokenizer") === "byte";
   const wasByte = saved === byteTokenizer().files()["tokenizer.json"];
-  const isOther =
-    isByte !== wasByte || (isNamed && saved !== plainTokenizer(session).files()["tokenizer.json"]);
+  const isOther = isByte !== wasByte || (isNamed && saved !== plainTokenizer(session).files()["tokenizer.json"]);
   if (!isOther) return;
   throw new ConfigError(
     `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${plainTokenizer(session).vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
@@ -90,9 +84,7 @@ function alphabetOf({ config, environment, tasks, examples }: Session): string {
     ...[...tasks.train, ...tasks.val].map(promptOf),
     ...examples.flatMap(({ prompt, response }) => [prompt, response]),
   ];
-  const plain = texts.map((text) =>
-    typeof text === "string" ? text : text.map(({ content }) => content).join(""),
-  );
+  const plain = texts.map((text) => (typeof text === "string" ? text : text.map(({ content }) => content).join("")));
   const letters = new Set(plain.join(""));
   return [...letters].sort().join("");
 }

@@ -78,11 +78,7 @@ interface Views {
   readonly c: Float32Array;
 }
 
-function multiply(
-  { a, b, addend, c }: Views,
-  p: ProductParams,
-  { INPUT: input = INPUT.plain }: Constants,
-): void {
+function multiply({ a, b, addend, c }: Views, p: ProductParams, { INPUT: input = INPUT.plain }: Constants): void {
   const row = new Float64Array(p.n);
   const inputs = new Float64Array(p.k);
   for (let i = 0; i < p.m; i++) {

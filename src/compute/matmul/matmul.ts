@@ -6,15 +6,7 @@
  */
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";
-import {
-  FEW_ROWS,
-  INPUT,
-  MATMUL_KERNELS,
-  type MatmulFamily,
-  MODE,
-  type ProductParams,
-  TILES,
-} from "./kernels.ts";
+import { FEW_ROWS, INPUT, MATMUL_KERNELS, type MatmulFamily, MODE, type ProductParams, TILES } from "./kernels.ts";
 import { bindableParts } from "./parts.ts";
 import type { MatmulOptions } from "./product.ts";
 

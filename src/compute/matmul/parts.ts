@@ -25,8 +25,7 @@ const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
  */
 export function bindableParts(product: MatmulOptions, limit: number): readonly MatmulOptions[] {
   const { a, b, c, addend } = product;
-  if ([a.buffer, b.buffer, c.buffer, addend].every((buffer) => !buffer || buffer.byteLength <= limit))
-    return [product];
+  if ([a.buffer, b.buffer, c.buffer, addend].every((buffer) => !buffer || buffer.byteLength <= limit)) return [product];
   const large = operands(product).find((operand) => boundRange(operand, limit).length > limit);
   if (!large) return [narrowed(product, limit)];
   return cuts(product, { axis: large.along, size: fittingRows(large, limit) }).flatMap((part) =>
@@ -89,8 +88,7 @@ function joined(
   { alpha = 1, accumulate, addend, continues }: MatmulOptions,
   { isFirst, isLast }: { isFirst: boolean; isLast: boolean },
 ): Pick<MatmulOptions, "accumulate" | "addend" | "continues"> {
-  if (alpha === 1 && !accumulate)
-    return { continues: continues || !isFirst, addend: isLast ? addend : undefined };
+  if (alpha === 1 && !accumulate) return { continues: continues || !isFirst, addend: isLast ? addend : undefined };
   return { accumulate: accumulate || !isFirst, addend: isFirst ? addend : undefined };
 }
 

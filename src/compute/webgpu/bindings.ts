@@ -20,8 +20,7 @@ export class Bindings {
   /** Writes the params of all dispatches of a submit into one buffer, bound at dynamic offsets. */
   uploadParams(dispatches: readonly DispatchOp[]): void {
     const packed = new Uint8Array(Math.max(dispatches.length, 1) * PARAMS_STRIDE_BYTES);
-    for (const [i, { params }] of dispatches.entries())
-      packed.set(new Uint8Array(params), i * PARAMS_STRIDE_BYTES);
+    for (const [i, { params }] of dispatches.entries()) packed.set(new Uint8Array(params), i * PARAMS_STRIDE_BYTES);
     this.gpuDevice.queue.writeBuffer(this.arenaOf(packed.byteLength), 0, packed);
   }
 

@@ -58,8 +58,7 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
     this.napper = new Napper(info.family === "scalar");
     this.pool = new BufferPool<GpuBuffer>(
       {
-        create: (size, label) =>
-          gpuDevice.createBuffer({ size, label, usage: STORAGE | COPY_SRC | COPY_DST }),
+        create: (size, label) => gpuDevice.createBuffer({ size, label, usage: STORAGE | COPY_SRC | COPY_DST }),
         destroy: (buffers) => {
           if (this.recorded.length === 0 && this.inFlight === 0) this.drop(buffers);
           else this.dropped.push(...buffers);
@@ -108,21 +107,15 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
   }
 
   copy(from: Buffer, to: Buffer, byteLength: number = Math.min(from.byteLength, to.byteLength)): void {
-    if (byteLength > 0)
-      this.recorded.push({ type: "copy", from: from as Range, to: to as Range, byteLength });
+    if (byteLength > 0) this.recorded.push({ type: "copy", from: from as Range, to: to as Range, byteLength });
   }
 
   clear(buffer: Buffer): void {
     if (buffer.byteLength > 0) this.recorded.push({ type: "clear", buffer: buffer as Range });
   }
 
-  dispatch<B extends BindingKinds, P extends ParamTypes>(
-    kernel: Kernel<B, P>,
-    options: DispatchOptions<B, P>,
-  ): void {
-    const constants = options.constants
-      ? { ...kernel.constants, ...options.constants }
-      : (kernel.constants ?? {});
+  dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void {
+    const constants = options.constants ? { ...kernel.constants, ...options.constants } : (kernel.constants ?? {});
     const grid = kernel.grid(options.params, constants);
     if (grid.some((side) => side === 0)) return;
     const buffers: Range[] = [];
@@ -197,10 +190,7 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
   }
 
   /** Submits `ops`; WebGPU reports their errors later, through the scopes. */
-  private async encode(
-    ops: readonly Op[],
-    finish: (encoder: GpuCommandEncoder) => void,
-  ): Promise<ErrorScopes> {
+  private async encode(ops: readonly Op[], finish: (encoder: GpuCommandEncoder) => void): Promise<ErrorScopes> {
     this.failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");
     await Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile()));

@@ -78,11 +78,7 @@ export class Encoding {
       const { from, to, byteLength } = op;
       this.encoder.copyBufferToBuffer(from.storage, from.byteOffset, to.storage, to.byteOffset, byteLength);
     } else if (op.type === "clear") {
-      this.encoder.clearBuffer(
-        op.buffer.storage,
-        op.buffer.byteOffset,
-        Math.ceil(op.buffer.byteLength / 4) * 4,
-      );
+      this.encoder.clearBuffer(op.buffer.storage, op.buffer.byteOffset, Math.ceil(op.buffer.byteLength / 4) * 4);
     } else {
       this.target.gpuDevice.queue.submit([this.encoder.finish()]);
       this.target.writeNow(op.buffer, op.data, op.byteOffset);
@@ -95,9 +91,7 @@ export class Encoding {
     this.pass.setPipeline(op.pipeline.compiled);
     this.pass.setBindGroup(0, this.target.bindings.storageGroup(op));
     if (op.pipeline.paramsBytes > 0)
-      this.pass.setBindGroup(1, this.target.bindings.paramsGroup(op), [
-        this.dispatched * PARAMS_STRIDE_BYTES,
-      ]);
+      this.pass.setBindGroup(1, this.target.bindings.paramsGroup(op), [this.dispatched * PARAMS_STRIDE_BYTES]);
     this.dispatched++;
     this.pass.dispatchWorkgroups(op.grid[0], op.grid[1] ?? 1, op.grid[2] ?? 1);
   }

@@ -6,9 +6,7 @@ export function describeAdapter(adapter: GPUAdapter): DeviceInfo {
   const isFallback = (info as { isFallbackAdapter?: boolean }).isFallbackAdapter ?? false;
   return {
     kind: "webgpu",
-    description: [info.description || info.device, info.description ? "" : info.vendor]
-      .filter(Boolean)
-      .join(" "),
+    description: [info.description || info.device, info.description ? "" : info.vendor].filter(Boolean).join(" "),
     vendor: info.vendor,
     architecture: info.architecture || info.device,
     features: [...adapter.features].sort(),

@@ -45,9 +45,7 @@ export class ReadBack {
 
   constructor(requests: readonly ReadRequest[], pool: StagingPool) {
     this.requests = requests;
-    this.sizes = requests.map(({ buffer, length }) =>
-      length === undefined ? buffer.byteLength : length * 4,
-    );
+    this.sizes = requests.map(({ buffer, length }) => (length === undefined ? buffer.byteLength : length * 4));
     let total = 0;
     for (const size of this.sizes) {
       this.offsets.push(total);

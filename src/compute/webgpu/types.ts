@@ -2,8 +2,7 @@
  * WebGPU's types, taken from the program's own: `lib.dom` from TypeScript 6 on, or `@webgpu/types`. In a program with
  * neither they are `unknown`, so that our declarations still compile.
  */
-type Global<Name extends string> =
-  typeof globalThis extends Record<Name, { prototype: infer Type }> ? Type : unknown;
+type Global<Name extends string> = typeof globalThis extends Record<Name, { prototype: infer Type }> ? Type : unknown;
 
 export type Gpu = Global<"GPU">;
 export type GpuDevice = Global<"GPUDevice">;

@@ -82,11 +82,7 @@ function define<T, M>(type: FieldType, value: Value, describe: string, more: Mor
 export function int<D extends number | string | null, M extends More>(value: D, describe: string, more?: M) {
   return define<number | OrNull<D, M>, M>("int", value, describe, more);
 }
-export function float<D extends number | string | null, M extends More>(
-  value: D,
-  describe: string,
-  more?: M,
-) {
+export function float<D extends number | string | null, M extends More>(value: D, describe: string, more?: M) {
   return define<number | OrNull<D, M>, M>("float", value, describe, more);
 }
 export function bool<D extends boolean | null, M extends More>(value: D, describe: string, more?: M) {

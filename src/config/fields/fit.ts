@@ -42,8 +42,7 @@ export function fitResolved(path: string, field: Field, value: Value, registered
   const mismatch = typeMismatch(field, value);
   if (mismatch) return bad(mismatch);
   if (typeof value === "number") {
-    const outside =
-      value < (field.min ?? -Infinity) || value > (field.max ?? Infinity) || Number.isNaN(value);
+    const outside = value < (field.min ?? -Infinity) || value > (field.max ?? Infinity) || Number.isNaN(value);
     return outside ? bad(`it takes ${describeType(field)}`) : { value };
   }
   if (typeof value === "string") return fitText(path, field, value, registered);
@@ -58,8 +57,7 @@ export function fitResolved(path: string, field: Field, value: Value, registered
 /** Of a list of texts, one text is a list of one, as verl and rLLM read `trainer.logger=console`. */
 function isTextList({ type, default: usual, choices }: Field): boolean {
   if (type !== "list") return false;
-  const isOfText =
-    Array.isArray(usual) && usual.length > 0 && usual.every((item) => typeof item === "string");
+  const isOfText = Array.isArray(usual) && usual.length > 0 && usual.every((item) => typeof item === "string");
   return choices !== undefined || isOfText;
 }
 

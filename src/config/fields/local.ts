@@ -30,16 +30,9 @@ export const LOCAL_FIELDS = {
   "model.init.kv_heads": int(2, "key and value heads; divides heads", { min: 1 }),
   "model.init.head_dim": int(16, "width of a head", { min: 1 }),
   "model.init.intermediate_size": int(192, "width of the MLP", { min: 1 }),
-  "model.init.tokenizer": oneOf(
-    ["char", "byte"],
-    "char",
-    "one token per character of the alphabet, or per byte",
-  ),
+  "model.init.tokenizer": oneOf(["char", "byte"], "char", "one token per character of the alphabet, or per byte"),
   "model.init.alphabet": str(null, "characters of the char tokenizer; null = those of the task"),
-  "model.chat_template": str(
-    null,
-    "Jinja file, or plain: texts joined by the end token; null = the model's own",
-  ),
+  "model.chat_template": str(null, "Jinja file, or plain: texts joined by the end token; null = the model's own"),
   "model.lora_rank": int(0, "LoRA rank; 0 = all weights train", { min: 0 }),
   "model.lora_alpha": float(32, "LoRA scale: updates are multiplied by alpha / rank", { min: 0 }),
   "model.train_attn": bool(true, "LoRA on the attention layers"),

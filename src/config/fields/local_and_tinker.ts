@@ -47,9 +47,7 @@ export const RESUME_MODE = oneOf(
 );
 
 export const DATA_FIELDS = {
-  "data.train_files": texts(
-    "JSONL or Parquet files, folders of them, or data sets of --import; null = the task's own",
-  ),
+  "data.train_files": texts("JSONL or Parquet files, folders of them, or data sets of --import; null = the task's own"),
   "data.val_files": texts("the same for validation"),
   "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
   "data.prompt_type": oneOf(

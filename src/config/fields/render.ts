@@ -15,10 +15,7 @@ export interface RenderOptions {
 }
 
 /** Sections in table order, every setting with its meaning and type above it. */
-export function renderFields(
-  fields: Fields,
-  { head, preamble, sections = {}, mount = "" }: RenderOptions,
-): string {
+export function renderFields(fields: Fields, { head, preamble, sections = {}, mount = "" }: RenderOptions): string {
   const lines = head.split("\n").map((line) => `# ${line}`.trimEnd());
   if (preamble) lines.push(preamble);
   const skip = mount === "" ? 0 : splitPath(mount).length;
@@ -78,9 +75,7 @@ export function inline(value: Value): string {
 function write(value: Value, inFlow: boolean): string {
   if (Array.isArray(value)) return `[${value.map((item) => write(item, true)).join(", ")}]`;
   if (isTree(value)) {
-    const items = Object.entries(value).map(
-      ([key, item]) => `${inlineText(key, true)}: ${write(item, true)}`,
-    );
+    const items = Object.entries(value).map(([key, item]) => `${inlineText(key, true)}: ${write(item, true)}`);
     return `{${items.join(", ")}}`;
   }
   if (typeof value === "number") return inlineNumber(value);
@@ -114,8 +109,5 @@ export function inlineText(text: string, inFlow = false): string {
 
 /** JSON's quotes, with everything escaped that YAML 1.1 takes for a line break or does not print. */
 function quoted(text: string): string {
-  return JSON.stringify(text).replace(
-    UNPRINTED,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+  return JSON.stringify(text).replace(UNPRINTED, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

@@ -26,8 +26,7 @@ const ABSENT: Support = { status: "-", reason: "has no such setting" };
 export function supportOn(path: string, target: Target): Support {
   const portable = rowAt(RLLM_FIELDS, path);
   if (portable) {
-    const statuses =
-      portable.on ?? (portable.verl ? "acts acts forwarded forwarded" : "acts acts acts dropped");
+    const statuses = portable.on ?? (portable.verl ? "acts acts forwarded forwarded" : "acts acts acts dropped");
     return explained(portable, { target, status: statuses.split(" ")[TARGETS.indexOf(target)] as Status });
   }
   if (target === "trinity") return ABSENT;

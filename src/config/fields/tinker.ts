@@ -74,11 +74,10 @@ export const TINKER_FIELDS = {
     same: "rllm.rollout.n_val",
   }),
 
-  "sampling.train.temperature": float(
-    1,
-    "training: temperature; the same as rllm.rollout.train.temperature",
-    { min: 0, same: "rllm.rollout.train.temperature" },
-  ),
+  "sampling.train.temperature": float(1, "training: temperature; the same as rllm.rollout.train.temperature", {
+    min: 0,
+    same: "rllm.rollout.train.temperature",
+  }),
   "sampling.train.top_p": float(1, "training: nucleus threshold", {
     min: 0,
     max: 1,

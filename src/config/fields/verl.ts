@@ -7,18 +7,9 @@ import { any, bool, type Field, int, str } from "./field.ts";
 
 export const VERL_FIELDS = {
   "actor_rollout_ref.rollout.mode": str("async", "rollout mode; the unified loop needs async"),
-  "actor_rollout_ref.rollout.agent.num_workers": int(
-    0,
-    "agent loop workers; rollouts come from the loop instead",
-  ),
-  "actor_rollout_ref.rollout.calculate_log_probs": bool(
-    true,
-    "keep the sampler's log-probs, for rollout correction",
-  ),
-  "actor_rollout_ref.rollout.val_kwargs.do_sample": bool(
-    true,
-    "sample in validation instead of taking the best token",
-  ),
+  "actor_rollout_ref.rollout.agent.num_workers": int(0, "agent loop workers; rollouts come from the loop instead"),
+  "actor_rollout_ref.rollout.calculate_log_probs": bool(true, "keep the sampler's log-probs, for rollout correction"),
+  "actor_rollout_ref.rollout.val_kwargs.do_sample": bool(true, "sample in validation instead of taking the best token"),
   "actor_rollout_ref.actor.use_rollout_log_probs": bool(true, "use the sampler's log-probs in the actor"),
   "data.gen_batch_size": any(
     // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of ours
@@ -39,28 +30,11 @@ type Note = Partial<Omit<Field, "default" | "_type">> & { readonly describe: str
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
-const AGG = [
-  "token-mean",
-  "token-sum",
-  "seq-mean-token-sum",
-  "seq-mean-token-mean",
-  "seq-mean-token-sum-norm",
-];
-const KL = [
-  "kl",
-  "k1",
-  "abs",
-  "mse",
-  "k2",
-  "low_var_kl",
-  "k3",
-  "full",
-  "kl+",
-  "k1+",
-  "abs+",
-  "mse+",
-  "k2+",
-].concat("low_var_kl+", "k3+");
+const AGG = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
+const KL = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "kl+", "k1+", "abs+", "mse+", "k2+"].concat(
+  "low_var_kl+",
+  "k3+",
+);
 const ESTIMATORS = [
   "gae",
   "grpo",
@@ -77,18 +51,7 @@ const ESTIMATORS = [
   "optimal_token_baseline",
   "tir_optimal_token_baseline",
 ];
-const LOSSES = [
-  "vanilla",
-  "gspo",
-  "sapo",
-  "gpg",
-  "clip_cov",
-  "kl_cov",
-  "geo_mean",
-  "cispo",
-  "dppo_tv",
-  "dppo_kl",
-];
+const LOSSES = ["vanilla", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "cispo", "dppo_tv", "dppo_kl"];
 const STRATEGIES = ["fsdp", "fsdp2", "megatron", "veomni", "torchtitan"];
 
 export const VERL_NOTES: Readonly<Record<string, Note>> = {

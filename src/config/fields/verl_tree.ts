@@ -44,8 +44,7 @@ export function verlLeaves(
   for (const name of verlFiles(version, engine)) {
     const text = readConfig(name) ?? "";
     const { tree, lines } = readPlain(text) ?? readYaml(text, name);
-    for (const [path, value] of leaves(tree))
-      found.set(path, { value, where: `config/${name}:${lines.get(path)}` });
+    for (const [path, value] of leaves(tree)) found.set(path, { value, where: `config/${name}:${lines.get(path)}` });
   }
   return found;
 }
@@ -97,10 +96,7 @@ export function splitEngines(trees: Readonly<Record<string, Tree>>): {
   const isShared = (path: string, value: Value) =>
     flat.every(([, tree]) => tree.has(path) && JSON.stringify(tree.get(path)) === JSON.stringify(value));
   const shared = new Map([...flat[0]![1]].filter(([path, value]) => isShared(path, value)));
-  const own = flat.map(([engine, tree]) => [
-    engine,
-    new Map([...tree].filter(([path]) => !shared.has(path))),
-  ]);
+  const own = flat.map(([engine, tree]) => [engine, new Map([...tree].filter(([path]) => !shared.has(path)))]);
   return { shared, own: Object.fromEntries(own) };
 }
 

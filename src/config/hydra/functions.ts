@@ -1,14 +1,5 @@
 /** The functions of Hydra's override grammar that return one value: element-wise casts, and `sort` of a list. */
-import {
-  BadValue,
-  Float,
-  type Parsed,
-  pythonFloat,
-  QUOTE_IT,
-  Quoted,
-  readFloat,
-  refuseSweep,
-} from "./parsed_value.ts";
+import { BadValue, Float, type Parsed, pythonFloat, QUOTE_IT, Quoted, readFloat, refuseSweep } from "./parsed_value.ts";
 
 export interface Call {
   readonly args: readonly Parsed[];
@@ -30,8 +21,7 @@ export function callFunction(name: string, call: Call): Parsed {
   if (Object.hasOwn(CASTS, name)) return cast(argumentOf(name, call), name);
   if (name === "sort") return sort(call);
   if (SWEEPS.includes(name)) refuseSweep();
-  if (name === "shuffle")
-    throw new BadValue("shuffles, which gives another run each time", "Write the order");
+  if (name === "shuffle") throw new BadValue("shuffles, which gives another run each time", "Write the order");
   throw new BadValue(`calls ${name}(), which Hydra does not have`, QUOTE_IT);
 }
 
@@ -52,15 +42,12 @@ function cast(value: Parsed, name: string): Parsed {
 
 function toInt(value: Scalar): number {
   if (typeof value === "string" && !/^\s*[-+]?\d+(_\d+)*\s*$/.test(value)) refuseCast("int");
-  const number = Math.trunc(
-    typeof value === "string" ? Number(value.replaceAll("_", "")) : toNumber(value, "int"),
-  );
+  const number = Math.trunc(typeof value === "string" ? Number(value.replaceAll("_", "")) : toNumber(value, "int"));
   if (!Number.isSafeInteger(number)) refuseCast("int");
   return number + 0;
 }
 
-const FLOAT =
-  /^[-+]?((\d+(_\d+)*)?\.?\d+(_\d+)*|\d+(_\d+)*\.)(e[-+]?\d+(_\d+)*)?$|^[-+]?(inf|infinity|nan)$/i;
+const FLOAT = /^[-+]?((\d+(_\d+)*)?\.?\d+(_\d+)*|\d+(_\d+)*\.)(e[-+]?\d+(_\d+)*)?$|^[-+]?(inf|infinity|nan)$/i;
 
 function toNumber(value: Scalar, name: string): number {
   if (value instanceof Float) return value.value;
@@ -91,15 +78,11 @@ function sort({ args, named }: Call): Parsed {
   if (list === undefined || others.length > 0)
     throw new BadValue("calls sort() with other arguments than a list", QUOTE_IT);
   if (!Array.isArray(list)) return list;
-  const numbers = list.every(
-    (item) => typeof item === "number" || typeof item === "boolean" || item instanceof Float,
-  );
+  const numbers = list.every((item) => typeof item === "number" || typeof item === "boolean" || item instanceof Float);
   if (!numbers && !list.every((item) => typeof item === "string"))
     throw new BadValue("sorts values that cannot be compared", "Write the order");
-  const key = (item: Parsed) =>
-    item instanceof Float ? item.value : typeof item === "boolean" ? Number(item) : item;
-  const before = (a: Parsed, b: Parsed) =>
-    (key(a) as number) < (key(b) as number) ? -1 : key(a) === key(b) ? 0 : 1;
+  const key = (item: Parsed) => (item instanceof Float ? item.value : typeof item === "boolean" ? Number(item) : item);
+  const before = (a: Parsed, b: Parsed) => ((key(a) as number) < (key(b) as number) ? -1 : key(a) === key(b) ? 0 : 1);
   const isReversed = named.get("reverse") === true;
   return [...list].sort((a, b) => (isReversed ? before(b, a) : before(a, b)));
 }

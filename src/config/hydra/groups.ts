@@ -4,15 +4,7 @@ import { nearest } from "../../nearest.ts";
 import { BACKENDS } from "../fields/backend_fields.ts";
 import { MODEL_ENGINES, VERL_ENGINES, VERL_VERSIONS, verlFiles } from "../fields/verl_tree.ts";
 import type { Problem } from "../problem.ts";
-import {
-  type Layer,
-  LEVEL,
-  type Level,
-  mergeTree,
-  type Origins,
-  originInFile,
-  readLayer,
-} from "../yaml/layer.ts";
+import { type Layer, LEVEL, type Level, mergeTree, type Origins, originInFile, readLayer } from "../yaml/layer.ts";
 import type { Tree } from "../yaml/tree.ts";
 
 export const GROUPS: Readonly<Record<string, readonly string[]>> = {
@@ -44,14 +36,11 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
     return problem(`Cannot choose ${group}=${choice}: there is no such group. ${advice}`);
   }
   if (allowed.includes(choice)) return undefined;
-  const trinity =
-    choice === "trinity" ? " For Trinity-RFT, run: grpu config convert --from rllm --to trinity." : "";
+  const trinity = choice === "trinity" ? " For Trinity-RFT, run: grpu config convert --from rllm --to trinity." : "";
   const plugIn = group === "rllm/backend" ? ", or one that a module given with --import registers" : "";
   const close = nearest(choice, allowed);
   const meant = close ? ` Did you mean ${group}=${close}?` : "";
-  return problem(
-    `Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}${trinity}`,
-  );
+  return problem(`Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}${trinity}`);
 }
 
 /** Refuses choices among verl's trees on another backend: they would have no effect. */

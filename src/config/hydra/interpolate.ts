@@ -81,9 +81,7 @@ class TreeReader {
     if (!text.includes("${")) return text;
     const parts = splitText(text, path);
     if (parts.length === 1 && typeof parts[0] !== "string") return this.evaluate(parts[0]!.body, path);
-    return parts
-      .map((part) => (typeof part === "string" ? part : toText(this.evaluate(part.body, path))))
-      .join("");
+    return parts.map((part) => (typeof part === "string" ? part : toText(this.evaluate(part.body, path)))).join("");
   }
 
   private evaluate(body: string, path: string): Value {
@@ -165,8 +163,7 @@ function splitText(text: string, path: string): Part[] {
       i += 3;
     } else if (text.startsWith("${", i)) {
       const end = closingBrace(text, i + 1);
-      if (end < 0)
-        throw new ConfigError(`Cannot resolve the interpolation: it has no closing }: ${text}`, { path });
+      if (end < 0) throw new ConfigError(`Cannot resolve the interpolation: it has no closing }: ${text}`, { path });
       if (plain !== "") parts.push(plain);
       plain = "";
       parts.push({ body: text.slice(i + 2, end) });

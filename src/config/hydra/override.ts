@@ -32,9 +32,7 @@ export function parseOverride(text: string): Override {
     throw new ConfigError(`Cannot read the override: it has no setting's name (${text}). Write key=value.`);
   }
   if (rawValue === undefined && sign !== "~") {
-    throw new ConfigError(
-      `Cannot read the override: it has no value (${text}). Write ${key}=value, or ${key}=null.`,
-    );
+    throw new ConfigError(`Cannot read the override: it has no value (${text}). Write ${key}=value, or ${key}=null.`);
   }
   if (/[/@]/.test(key) || TOP_GROUPS.includes(key)) return groupOverride(text, sign, key, rawValue ?? "");
   const kind = sign === "~" ? "delete" : sign === "++" ? "force" : sign === "+" ? "add" : "set";

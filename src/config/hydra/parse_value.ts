@@ -22,9 +22,7 @@ export function readWord(word: string): Value {
   const { tokens, rest } = readTokens(word);
   const [{ type, text } = { type: "space", text: "" }] = tokens;
   const isText =
-    tokens.length !== 1 ||
-    rest !== "" ||
-    (type === "int" && !Number.isSafeInteger(Number(text.replaceAll("_", ""))));
+    tokens.length !== 1 || rest !== "" || (type === "int" && !Number.isSafeInteger(Number(text.replaceAll("_", ""))));
   return isText ? word : plain(readScalar(tokens[0]!));
 }
 
@@ -95,8 +93,7 @@ class Parser {
         named.set(argument, this.readElement());
         return [];
       }
-      if (named.size > 0)
-        throw new BadValue("has an argument without a name after one with a name", QUOTE_IT);
+      if (named.size > 0) throw new BadValue("has an argument without a name after one with a name", QUOTE_IT);
       return [this.readElement()];
     });
     return callFunction(name, { args: args.flat(1) as Parsed[], named });
@@ -129,13 +126,9 @@ class Parser {
   private refuseNext(wanted?: TokenType): never {
     const [next, wants] = [this.tokens[this.at], wanted && "}])".includes(wanted) ? wanted : undefined];
     const found = next?.text.trim() ?? [...this.rest][0];
-    if (found === undefined)
-      throw new BadValue(wants ? `has no closing ${wants}` : "ends too early", QUOTE_IT);
+    if (found === undefined) throw new BadValue(wants ? `has no closing ${wants}` : "ends too early", QUOTE_IT);
     if (found === "'" || found === '"') throw new BadValue(`has no closing ${found}`, QUOTE_IT);
-    if (
-      this.rest.startsWith("${") ||
-      (found === "{" && this.at > 0 && this.tokens[this.at - 1]!.text === "$")
-    )
+    if (this.rest.startsWith("${") || (found === "{" && this.at > 0 && this.tokens[this.at - 1]!.text === "$"))
       throw new BadValue("has an interpolation without its }", QUOTE_IT);
     throw new BadValue(`has ${found} outside quotes`, QUOTE_IT);
   }

@@ -36,10 +36,7 @@ const RULES: readonly Rule[] = [
   {
     backends: "all",
     check(read) {
-      const [n, least] = [
-        number(read("rllm.rollout.n")),
-        number(read("rllm.rejection_sample.min_trajs_per_group")),
-      ];
+      const [n, least] = [number(read("rllm.rollout.n")), number(read("rllm.rejection_sample.min_trajs_per_group"))];
       if (n === undefined || least === undefined || n >= least || read("rllm.trainer.val_only") === true)
         return undefined;
       return warning(
@@ -80,8 +77,7 @@ const RULES: readonly Rule[] = [
         read("model.init.heads"),
         read("model.init.kv_heads"),
       ];
-      if (!number(hidden) || !number(heads) || !number(kv) || Number(heads) % Number(kv) === 0)
-        return undefined;
+      if (!number(hidden) || !number(heads) || !number(kv) || Number(heads) % Number(kv) === 0) return undefined;
       return error(
         "model.init.kv_heads",
         `Cannot build the model: kv_heads does not divide heads (${kv}, ${heads}). Change one of the two.`,
@@ -108,8 +104,7 @@ const RULES: readonly Rule[] = [
   {
     backends: ["local", "tinker"],
     check(read) {
-      const whole =
-        Number(read("rllm.data.max_prompt_length")) + Number(read("rllm.data.max_response_length"));
+      const whole = Number(read("rllm.data.max_prompt_length")) + Number(read("rllm.data.max_response_length"));
       const most = number(read("training.max_length"));
       if (most === undefined || Number.isNaN(whole) || whole <= most) return undefined;
       return warning(

@@ -27,10 +27,7 @@ export const VERL_RULES: readonly Rule[] = [
   ),
   rule((read) => {
     if (read("rllm.async_training.enable") !== true) return undefined;
-    const [group, mini] = [
-      read("rllm.async_training.fwd_bwd_group_size"),
-      read("rllm.async_training.mini_batch_size"),
-    ];
+    const [group, mini] = [read("rllm.async_training.fwd_bwd_group_size"), read("rllm.async_training.mini_batch_size")];
     if (group === null || group === mini) return undefined;
     return error(
       "rllm.async_training.fwd_bwd_group_size",
@@ -65,8 +62,7 @@ export const VERL_RULES: readonly Rule[] = [
   rule((read) => {
     const mode = read("rllm.algorithm.router_replay");
     const strategy = read(`${ACTOR}.strategy`);
-    if (mode === "disabled" || mode === null || ["megatron", "veomni"].includes(String(strategy)))
-      return undefined;
+    if (mode === "disabled" || mode === null || ["megatron", "veomni"].includes(String(strategy))) return undefined;
     return error(
       "rllm.algorithm.router_replay",
       `Cannot replay expert routing (${mode}): only verl's megatron and veomni engines can (${ACTOR}.strategy=${strategy}). Choose model_engine=megatron.`,
@@ -104,10 +100,7 @@ export const VERL_RULES: readonly Rule[] = [
     );
   }),
   readyRule((read) => {
-    const [both, one] = [
-      read(`${ACTOR}.ppo_micro_batch_size`),
-      read(`${ACTOR}.ppo_micro_batch_size_per_gpu`),
-    ];
+    const [both, one] = [read(`${ACTOR}.ppo_micro_batch_size`), read(`${ACTOR}.ppo_micro_batch_size_per_gpu`)];
     const isDynamic = read(`${ACTOR}.use_dynamic_bsz`) === true;
     if (both != null && one != null) {
       return error(

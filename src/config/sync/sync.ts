@@ -77,11 +77,7 @@ export function syncShared(draft: Draft, rows: readonly SharedKey[], options: Sy
 }
 
 /** @returns the side that decided, where one did. */
-export function syncRow(
-  draft: Draft,
-  row: SharedKey,
-  options: SyncOptions = {},
-): "rllm" | "native" | undefined {
+export function syncRow(draft: Draft, row: SharedKey, options: SyncOptions = {}): "rllm" | "native" | undefined {
   const { native, rllm } = row;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
   // This version of the backend lacks the setting.

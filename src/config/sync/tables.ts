@@ -14,9 +14,7 @@ export interface SharedKey {
 
 const column = (fields: Fields, name: "same" | "verl") =>
   Object.entries(fields).flatMap(([path, field]) =>
-    field[name] === undefined
-      ? []
-      : [{ path, other: field[name], onlyExplicit: field.onlyExplicit ?? false }],
+    field[name] === undefined ? [] : [{ path, other: field[name], onlyExplicit: field.onlyExplicit ?? false }],
   );
 
 /**

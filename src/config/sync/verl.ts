@@ -44,10 +44,7 @@ function deriveKlLoss(draft: Draft): void {
   if (!draft.isExplicit(use)) {
     draft.mirror(isNumber(beta) && beta > 0, "rllm.algorithm.kl_beta", use);
   } else if (draft.read(use) === true && !(isNumber(beta) && beta > 0)) {
-    draft.warn(
-      `${use}=true has no effect because rllm.algorithm.kl_beta is ${beta}. Set rllm.algorithm.kl_beta.`,
-      use,
-    );
+    draft.warn(`${use}=true has no effect because rllm.algorithm.kl_beta is ${beta}. Set rllm.algorithm.kl_beta.`, use);
   }
 }
 
@@ -82,10 +79,7 @@ function syncClip(draft: Draft): void {
     const other = driver === low ? ratio : low;
     const kept = draft.read(other);
     if (driver === ratio && kept !== null && kept !== value) {
-      draft.warn(
-        `${ratio}=${value} does not move ${low}, which stays ${kept}. Use ${rllm}=${value} for both.`,
-        ratio,
-      );
+      draft.warn(`${ratio}=${value} does not move ${low}, which stays ${kept}. Use ${rllm}=${value} for both.`, ratio);
     }
   }
   const upper = draft.read(rllmHigh) ?? null;

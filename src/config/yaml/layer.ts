@@ -40,10 +40,7 @@ export type DefaultEntry =
   | { readonly kind: "group"; readonly group: string; readonly choice: string };
 
 /** Reads one file and mounts it at its package: the `# @package` line, else the caller's `mount`. */
-export function readLayer(
-  text: string,
-  about: { file: string; level: Level; mount?: string | undefined },
-): Layer {
+export function readLayer(text: string, about: { file: string; level: Level; mount?: string | undefined }): Layer {
   const { file, level } = about;
   const read = (level < LEVEL.file ? readPlain(text) : undefined) ?? readYaml(text, file);
   const problems = [...read.problems];
@@ -78,19 +75,13 @@ function readDefaults(list: Value | undefined, fail: (message: string) => void):
         .replace(/^\//, "")
         .replace(/@_global_$/, "");
       entries.push({ kind: "group", group, choice: String(item[key!]) });
-    } else
-      fail(`Cannot read an entry of defaults: it is neither a file nor a group (${JSON.stringify(item)}).`);
+    } else fail(`Cannot read an entry of defaults: it is neither a file nor a group (${JSON.stringify(item)}).`);
   }
   return entries;
 }
 
 /** Lays one tree over another and records the origin of every leaf that it sets. */
-export function mergeTree(
-  into: Tree,
-  from: Tree,
-  origins: Origins,
-  originOf: (path: string) => Origin,
-): void {
+export function mergeTree(into: Tree, from: Tree, origins: Origins, originOf: (path: string) => Origin): void {
   const merge = (target: Tree, source: Tree, prefix: string) => {
     for (const key of Object.keys(source)) {
       const path = prefix === "" ? joinPath(key) : `${prefix}.${joinPath(key)}`;
@@ -118,10 +109,7 @@ export function mergeTree(
 }
 
 /** The origin of a setting that a file holds. */
-export function originInFile(
-  { file, lines, level }: Pick<Layer, "file" | "lines" | "level">,
-  path: string,
-): Origin {
+export function originInFile({ file, lines, level }: Pick<Layer, "file" | "lines" | "level">, path: string): Origin {
   const line = lineOf(lines, path);
   return { level, text: line ? `${file}:${line}` : file, file, line };
 }
@@ -157,8 +145,7 @@ export function levelAt(tree: Tree, origins: Origins, path: string): number {
   if (value === undefined) return -1;
   let level: number = originOf(origins, path)?.level ?? LEVEL.native;
   if (isTree(value)) {
-    for (const [known, origin] of origins)
-      if (known.startsWith(`${path}.`)) level = Math.max(level, origin.level);
+    for (const [known, origin] of origins) if (known.startsWith(`${path}.`)) level = Math.max(level, origin.level);
   }
   return level;
 }

@@ -81,14 +81,12 @@ class YamlReader {
       return null;
     }
     if (++this.count > MOST_VALUES) {
-      if (this.count === MOST_VALUES + 1)
-        this.fail(`Cannot read the file: it holds more than ${MOST_VALUES} values.`);
+      if (this.count === MOST_VALUES + 1) this.fail(`Cannot read the file: it holds more than ${MOST_VALUES} values.`);
       return null;
     }
     if (isAlias(node)) {
       const target = node.resolve(this.document);
-      if (target === undefined)
-        this.fail(`Cannot read ${path}: there is no anchor ${node.source}.`, node.range?.[0]);
+      if (target === undefined) this.fail(`Cannot read ${path}: there is no anchor ${node.source}.`, node.range?.[0]);
       if (target === undefined || !this.open.has(target)) return this.readNode(target, path, depth + 1);
       this.fail(`Cannot read ${path}: it lies inside its own anchor ${node.source}.`, node.range?.[0]);
       return null;
@@ -96,9 +94,7 @@ class YamlReader {
     if (isScalar(node)) return this.readScalar(node, path);
     if (!isMap(node) && !isSeq(node)) return null;
     this.open.add(node);
-    const value = isMap(node)
-      ? this.readMap(node.items, path, depth)
-      : this.readList(node.items, path, depth);
+    const value = isMap(node) ? this.readMap(node.items, path, depth) : this.readList(node.items, path, depth);
     this.open.delete(node);
     return value;
   }
@@ -142,10 +138,7 @@ class YamlReader {
   private readScalar(node: Scalar, path: string): Value {
     const { value, source = "" } = node;
     if (/^[-+]?\d+$/.test(source) && typeof value === "number" && !Number.isSafeInteger(value)) {
-      this.fail(
-        `Cannot read ${path}: beyond 2^53 the number is not exact (${source}). Quote it.`,
-        node.range?.[0],
-      );
+      this.fail(`Cannot read ${path}: beyond 2^53 the number is not exact (${source}). Quote it.`, node.range?.[0]);
     }
     if (value === null || ["string", "number", "boolean"].includes(typeof value)) return value as Value;
     if (value !== undefined)

@@ -28,9 +28,7 @@ class PlainReader {
   readonly lines = new Map<string, number>();
   mount: string | undefined;
   /** The sections that are open, outermost first. */
-  private readonly open: { readonly section: Tree; readonly path: string }[] = [
-    { section: this.tree, path: "" },
-  ];
+  private readonly open: { readonly section: Tree; readonly path: string }[] = [{ section: this.tree, path: "" }];
   /** A section without settings so far; it becomes null if none follow. */
   private pending: { readonly parent: Tree; readonly key: string } | undefined;
 
@@ -93,8 +91,7 @@ function readScalar(text: string): Value | undefined {
   if (NUMBER.test(text)) return Number(text);
   if (text === "{}") return {};
   if (text.startsWith('"') || text.startsWith("[")) return readQuoted(text);
-  if (!TEXT.test(text) || /^(~|null|true|false|\.nan|\.inf)$/i.test(text) || / $/.test(text))
-    return undefined;
+  if (!TEXT.test(text) || /^(~|null|true|false|\.nan|\.inf)$/i.test(text) || / $/.test(text)) return undefined;
   return text;
 }
 

@@ -108,12 +108,10 @@ export function equalValues(a: Value | undefined, b: Value | undefined): boolean
   if (!isTree(a) || !isTree(b)) return false;
   const keys = Object.keys(a);
   return (
-    keys.length === Object.keys(b).length &&
-    keys.every((key) => Object.hasOwn(b, key) && equalValues(a[key], b[key]))
+    keys.length === Object.keys(b).length && keys.every((key) => Object.hasOwn(b, key) && equalValues(a[key], b[key]))
   );
 }
 
 function assertPlainKey(key: string, path: string): void {
-  if (key === "__proto__")
-    throw new ConfigError("Cannot use __proto__ as a setting. Rename the key.", { path });
+  if (key === "__proto__") throw new ConfigError("Cannot use __proto__ as a setting. Rename the key.", { path });
 }

@@ -71,9 +71,7 @@ export function counterpartsOf(path: string): Counterparts {
   const computed = whole ?? COMPUTED.find((row) => Object.values(row).some(isIn));
   const rllm = computed?.rllm ?? rllmNameOf(path);
   const verl =
-    computed?.verl ??
-    (rllm ? VERL_SHARED.find((row) => row.rllm === rllm)?.native : undefined) ??
-    verlNameOf(path);
+    computed?.verl ?? (rllm ? VERL_SHARED.find((row) => row.rllm === rllm)?.native : undefined) ?? verlNameOf(path);
   const trinity = computed?.trinity ?? allRows().find((row) => row.verl === (verl ?? path))?.trinity;
   const names: Counterparts = {
     rllm: rllm ?? VERL_SHARED.find((row) => row.native === verl)?.rllm,

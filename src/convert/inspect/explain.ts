@@ -6,13 +6,7 @@ import { describeType, type Field, type Status, TARGETS, type Target } from "../
 import { inline } from "../../config/fields/render.ts";
 import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
 import { supportOn, TRAINS } from "../../config/fields/support.ts";
-import {
-  allVerlLeaves,
-  VERL_ENGINES,
-  VERL_VERSIONS,
-  verlField,
-  verlLeaves,
-} from "../../config/fields/verl_tree.ts";
+import { allVerlLeaves, VERL_ENGINES, VERL_VERSIONS, verlField, verlLeaves } from "../../config/fields/verl_tree.ts";
 import { MASK } from "../../config/mask.ts";
 import { nearestPath } from "../../config/problem.ts";
 import { isSecret, maskValue } from "../../config/secret.ts";
@@ -44,9 +38,7 @@ type ReadConfig = (name: string) => string | undefined;
 /** Explains a setting of any system; undefined when there is none of that name. */
 export function explainSetting(path: string, readConfig: ReadConfig): Explanation | undefined {
   if (sectionSettings(path).length > 0) return undefined;
-  const trinity = isTrinityPath(path)
-    ? (TRINITY_FIELDS[path.replace(/\.\d+(?=\.|$)/g, "[]")] ?? null)
-    : undefined;
+  const trinity = isTrinityPath(path) ? (TRINITY_FIELDS[path.replace(/\.\d+(?=\.|$)/g, "[]")] ?? null) : undefined;
   const places = packagedPlaces(path, readConfig);
   const own = ownField(path) ?? places.find(({ field }) => field)?.field;
   const field = own ?? trinity ?? undefined;
@@ -68,24 +60,17 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
 
 function supportLine(path: string, backend: Target): Explanation["backends"][number] {
   const support = supportOn(path, backend);
-  const isConverted =
-    backend === "trinity" && support.status === "-" && counterpartsOf(path).trinity !== undefined;
+  const isConverted = backend === "trinity" && support.status === "-" && counterpartsOf(path).trinity !== undefined;
   if (isConverted) return { backend, status: "forwarded", reason: "by grpu config convert" };
   return { backend, ...support };
 }
 
 function ownField(path: string): Field | undefined {
-  const tables: Readonly<Record<string, Field>>[] = [
-    RLLM_FIELDS,
-    ...BACKENDS.map((name) => BACKEND_FIELDS[name]),
-  ];
+  const tables: Readonly<Record<string, Field>>[] = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])];
   return tables.find((table) => path in table)?.[path];
 }
 
-function packagedPlaces(
-  path: string,
-  readConfig: ReadConfig,
-): { value: string; where: string; field?: Field }[] {
+function packagedPlaces(path: string, readConfig: ReadConfig): { value: string; where: string; field?: Field }[] {
   const mounts = [["rllm/base.yaml", "rllm"], ...BACKENDS.map((name) => [`rllm/backend/${name}.yaml`, ""])];
   const found: { value: string; where: string; field?: Field }[] = [];
   for (const [name, mount] of mounts) {
@@ -97,9 +82,9 @@ function packagedPlaces(
     found.push({ value: shown, where: `${file}:${lineOf(layer.lines, path)}` });
   }
   for (const version of VERL_VERSIONS) {
-    const native = VERL_ENGINES[version]!.map((engine) =>
-      verlLeaves(readConfig, version, engine).get(path),
-    ).find((leaf) => leaf !== undefined);
+    const native = VERL_ENGINES[version]!.map((engine) => verlLeaves(readConfig, version, engine).get(path)).find(
+      (leaf) => leaf !== undefined,
+    );
     if (native === undefined) continue;
     const { value, where } = native;
     found.push({ value: inline(value), where, field: verlField(path, value) });
@@ -109,10 +94,7 @@ function packagedPlaces(
 
 /** The settings of ours in a section, each with its default and meaning. */
 export function sectionSettings(section: string): { path: string; field: Field }[] {
-  const tables: Readonly<Record<string, Field>>[] = [
-    RLLM_FIELDS,
-    ...BACKENDS.map((name) => BACKEND_FIELDS[name]),
-  ];
+  const tables: Readonly<Record<string, Field>>[] = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])];
   const all = Object.entries(Object.assign({}, ...[...tables].reverse()) as Record<string, Field>);
   return all
     .filter(([path]) => path.startsWith(`${section}.`) && !path.endsWith(".*"))
@@ -141,9 +123,7 @@ export function valueInRun(
 
 /** The known path closest to one that does not exist. */
 export function nearestSetting(path: string, readConfig: ReadConfig): string | undefined {
-  const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) =>
-    Object.keys(table),
-  );
+  const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) => Object.keys(table));
   const native = allVerlLeaves(readConfig).keys();
   return nearestPath(path, [...known, ...native, ...TRINITY_ORDER]);
 }

@@ -16,8 +16,7 @@ import { readSource, type SourceFile } from "../source/read.ts";
 import { checkTrinity } from "../trinity/check.ts";
 import { trinityField } from "../trinity/fields.ts";
 
-export interface ValidateOptions
-  extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
+export interface ValidateOptions extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
   /** Overrides the guess. */
   readonly system?: System | undefined;
   /** Laid over the file, as `train` takes them. */
@@ -34,8 +33,7 @@ export interface Validated {
 }
 
 const ROOTS: Readonly<Record<Exclude<System, "rllm">, RegExp>> = {
-  trinity:
-    /^(buffer|explorer|synchronizer|cluster|monitor|checkpoint_root_dir)(\.|$)|^algorithm\.algorithm_type$/,
+  trinity: /^(buffer|explorer|synchronizer|cluster|monitor|checkpoint_root_dir)(\.|$)|^algorithm\.algorithm_type$/,
   verl: /^(actor_rollout_ref|critic|reward_model|algorithm\.adv_estimator)(\.|$)/,
 };
 

@@ -95,8 +95,7 @@ function binary(
   const b = evaluate(shell, right);
   const a = operator === "=" ? 0n : evaluate(shell, left);
   const plain = isAssignment ? operator.slice(0, -1) : operator;
-  const value =
-    a === undefined || b === undefined ? undefined : plain === "" ? b : compute(shell, plain, [a, b], pos);
+  const value = a === undefined || b === undefined ? undefined : plain === "" ? b : compute(shell, plain, [a, b], pos);
   if (isAssignment) assign(shell, left, value, pos);
   return value;
 }
@@ -161,7 +160,6 @@ function assign(shell: Shell, target: ArithmeticExpression, value: bigint | unde
   const name = target.type === "ArithmeticWord" ? shell.expandText(target).trim() : "";
   if (!NAME.test(name)) shell.refuse("its arithmetic assigns to something other than a variable", pos);
   const line = shell.lineAt(pos);
-  const item =
-    value === undefined ? shell.session.unknown(`the sum in ${name}`, line) : { text: String(value), line };
+  const item = value === undefined ? shell.session.unknown(`the sum in ${name}`, line) : { text: String(value), line };
   shell.setVariable(name, item);
 }

@@ -25,8 +25,7 @@ export function assign(shell: Shell, { name, value, append, index, pos }: Assign
   }
   // The text may set the variable: X+=${X:=1}.
   const old = oldOf();
-  if (old !== undefined && isList(old))
-    shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
+  if (old !== undefined && isList(old)) shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
   else shell.setVariable(name, { text: (old === undefined ? "" : old.text) + text, line });
 }
 

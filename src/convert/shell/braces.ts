@@ -7,9 +7,7 @@ export function expandBraces(word: string): string[] {
     const found = alternatives(word, i);
     if (found === undefined) continue;
     const [before, rest] = [word.slice(0, i), expandBraces(word.slice(found.end))];
-    return found.words
-      .flatMap(expandBraces)
-      .flatMap((middle) => rest.map((after) => before + middle + after));
+    return found.words.flatMap(expandBraces).flatMap((middle) => rest.map((after) => before + middle + after));
   }
   return [word];
 }

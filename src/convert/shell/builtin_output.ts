@@ -30,8 +30,7 @@ export function printf(shell: Shell, call: Call): Flow {
   const places = format.match(/%[sd%]/g) ?? [];
   const isPlain = !/%[^sd%]/.test(format) && !/\\[^n]/.test(format);
   const isOnce = values.length === places.filter((place) => place !== "%%").length;
-  if (!isPlain || !isOnce)
-    return print(shell, call, shell.session.unknown("the output of `printf`", call.line).text);
+  if (!isPlain || !isOnce) return print(shell, call, shell.session.unknown("the output of `printf`", call.line).text);
   let next = 0;
   const text = format.replace(/%[sd%]/g, (place) => (place === "%%" ? "%" : values[next++]!));
   return print(shell, call, text.replaceAll("\\n", "\n"));
@@ -41,11 +40,7 @@ export function printf(shell: Shell, call: Call): Flow {
 export function cat(shell: Shell, call: Call): Flow {
   const document = call.node.redirects.find((it) => it.type === "HereDoc" || it.type === "HereString");
   if (document === undefined || call.args.length > 0) {
-    return print(
-      shell,
-      call,
-      shell.session.unknown(`the output of \`cat ${commandText(call.args)}\``, call.line).text,
-    );
+    return print(shell, call, shell.session.unknown(`the output of \`cat ${commandText(call.args)}\``, call.line).text);
   }
   if (document.type === "HereString") {
     const text = document.target === undefined ? "" : shell.expandText(document.target);
@@ -59,11 +54,7 @@ export function cat(shell: Shell, call: Call): Flow {
 export function namePart(shell: Shell, call: Call, command: "basename" | "dirname"): Flow {
   const [path, suffix, more] = call.args.map(({ text }) => text);
   const unknown = () =>
-    print(
-      shell,
-      call,
-      shell.session.unknown(`the output of \`${command} ${commandText(call.args)}\``, call.line).text,
-    );
+    print(shell, call, shell.session.unknown(`the output of \`${command} ${commandText(call.args)}\``, call.line).text);
   const isPlain = path !== undefined && more === undefined && !path.startsWith("-") && !/\/$/.test(path);
   if (!isPlain || !knownTail(path).includes("/")) {
     if (!isPlain || !isKnown(path)) return unknown();

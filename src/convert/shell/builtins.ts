@@ -118,11 +118,7 @@ function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
     hide(name);
     if (split) shell.setVariable(name, { text: split[3]!, line });
     else if (frame) shell.state.variables.set(name, undefined);
-    else if (
-      /^(declare|typeset)$/.test(command) &&
-      !shell.state.variables.has(name) &&
-      (has("a") || has("A"))
-    )
+    else if (/^(declare|typeset)$/.test(command) && !shell.state.variables.has(name) && (has("a") || has("A")))
       shell.state.variables.set(name, new Map());
   }
   if (has("i") && assignments.length > 0)
@@ -164,8 +160,7 @@ function evalText(shell: Shell, call: Call): Flow {
   const text = call.args.map((word) => word.text).join(" ");
   if (!isKnown(text)) return unknownEffect(shell, call, "eval");
   const script = parse(text);
-  if (script.errors !== undefined)
-    return shell.refuse("it evaluates a text that bash cannot parse", call.node.pos);
+  if (script.errors !== undefined) return shell.refuse("it evaluates a text that bash cannot parse", call.node.pos);
   return shell.withSource(text, call.node.pos, () => shell.runScript(script.commands));
 }
 
@@ -187,6 +182,5 @@ function isHarmless(argument: Command["suffix"][number] | undefined): boolean {
 }
 
 function forgetAll(shell: Shell, why: string, line: number): void {
-  for (const name of shell.state.variables.keys())
-    shell.state.variables.set(name, shell.session.unknown(why, line));
+  for (const name of shell.state.variables.keys()) shell.state.variables.set(name, shell.session.unknown(why, line));
 }

@@ -19,7 +19,6 @@ export type Builtin = (shell: Shell, call: Call) => Flow;
 export function forget(shell: Shell, { args, line, node }: Call, command: string): Flow {
   const names = args.filter(({ text }) => /^[A-Za-z_]\w*$/.test(text));
   if (names.length === 0) return shell.refuse(`it reads into an unnamed variable (${command})`, node.pos);
-  for (const { text } of names)
-    shell.setVariable(text, shell.session.unknown(`what \`${command}\` reads`, line));
+  for (const { text } of names) shell.setVariable(text, shell.session.unknown(`what \`${command}\` reads`, line));
   return shell.succeed(undefined);
 }

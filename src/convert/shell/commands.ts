@@ -16,22 +16,18 @@ export function runCommand(shell: Shell, node: Command): Flow {
   if (words.length === 0) return assignAll(shell, assignments);
   const [{ text }, ...args] = words as [Item, ...Item[]];
   const own = shell.state.functions.get(text);
-  if (own === "unknown")
-    return shell.refuseAt(`it calls ${text}, which depends on an unknown condition`, line);
+  if (own === "unknown") return shell.refuseAt(`it calls ${text}, which depends on an unknown condition`, line);
   if (own !== undefined) return withEnvironment(shell, assignments, () => shell.call(own, args, line));
   const builtin = Object.hasOwn(BUILTINS, text) ? BUILTINS[text] : undefined;
   if (builtin) {
-    const isPrinting = node.redirects.every(
-      (it) => it.type !== "Redirect" || it.operator === "<" || isErrors(it),
-    );
+    const isPrinting = node.redirects.every((it) => it.type !== "Redirect" || it.operator === "<" || isErrors(it));
     const assigned = rest.filter((it) => it.type === "Assignment");
     return withEnvironment(shell, assignments, () =>
       builtin(shell, { args, line, node, assignments: assigned, isPrinting }),
     );
   }
   for (const assignment of assignments) shell.state.exported.add(assignment.name);
-  if (!isKnown(text) && !isLaunch(words))
-    shell.session.remark(`starts ${render(text, (it) => `$${it}`)}`, line);
+  if (!isKnown(text) && !isLaunch(words)) shell.session.remark(`starts ${render(text, (it) => `$${it}`)}`, line);
   if (isLaunch(words)) shell.session.launch(words, line, shell.state.exported);
   shell.print(shell.session.unknown(`the output of \`${commandText(words)}\``, line).text);
   return shell.succeed(undefined);
@@ -51,10 +47,8 @@ const DECLARATIONS = new Set(["export", "declare", "typeset", "local", "readonly
 function expandArguments(shell: Shell, name: string, rest: readonly Command["args"][number][]): Item[] {
   return rest.flatMap((it) => {
     if (it.type === "Word") return expandFields(shell, [it]);
-    const hasBraces =
-      it.value.type === "Word" && it.value.parts?.some(({ type }) => type === "BraceExpansion");
-    if (hasBraces)
-      return shell.refuse(`it passes braces to ${name}, which bash expands to several words`, it.pos);
+    const hasBraces = it.value.type === "Word" && it.value.parts?.some(({ type }) => type === "BraceExpansion");
+    if (hasBraces) return shell.refuse(`it passes braces to ${name}, which bash expands to several words`, it.pos);
     if (DECLARATIONS.has(name)) return [];
     const value = it.value.type === "Word" ? shell.expandText(it.value) : "";
     const isPlain = it.index === undefined && it.value.type === "Word";

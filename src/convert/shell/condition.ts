@@ -69,8 +69,7 @@ export function testWords(shell: Shell, words: readonly Item[], pos: number): St
     const at = words.findIndex(({ text }) => text === operator);
     if (at <= 0) continue;
     const [a, b] = [testWords(shell, words.slice(0, at), pos), testWords(shell, words.slice(at + 1), pos)];
-    if (isAnd)
-      return a === false || b === false ? false : a === undefined || b === undefined ? undefined : true;
+    if (isAnd) return a === false || b === false ? false : a === undefined || b === undefined ? undefined : true;
     return a || b ? true : a === undefined || b === undefined ? undefined : false;
   }
   if (words.length === 3 && first === "(" && third === ")") return testWords(shell, [words[1]!], pos);
@@ -84,16 +83,11 @@ function isBinary(operator: string): boolean {
 function unary(shell: Shell, operator: string, { text, line }: Item): Status {
   if (operator === "-z") return isEmpty(text);
   if (operator === "-n") return not(isEmpty(text));
-  if (operator === "-v" && /^\w+$/.test(text))
-    return shell.variable(text, line, { hasDefault: true }) !== undefined;
+  if (operator === "-v" && /^\w+$/.test(text)) return shell.variable(text, line, { hasDefault: true }) !== undefined;
   return undefined;
 }
 
-function binary(
-  shell: Shell,
-  operator: string,
-  { a, b, pos }: { a: string; b: string; pos: number },
-): Status {
+function binary(shell: Shell, operator: string, { a, b, pos }: { a: string; b: string; pos: number }): Status {
   if (operator === "=" || operator === "==") return equalTexts(a, b);
   if (operator === "!=") return not(equalTexts(a, b));
   const isNumeric = /^-(eq|ne|lt|le|gt|ge)$/.test(operator);

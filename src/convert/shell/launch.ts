@@ -55,8 +55,7 @@ export function readArguments(words: readonly Item[]): Arguments {
     const isPair = OPTIONS_WITH_VALUE.test(text) && i + 1 < words.length;
     if (option || isPair) {
       const [name, value] = option ? [option[1], option[2]] : [text, words[++i]!.text];
-      if (name === "--config-name" || name === "-cn")
-        configName = { text: value!.replace(/\.ya?ml$/, ""), line };
+      if (name === "--config-name" || name === "-cn") configName = { text: value!.replace(/\.ya?ml$/, ""), line };
     } else if (OVERRIDE.test(text) || /^~[\w./@-]+$/.test(text)) overrides.push(words[i]!);
     else others.push(words[i]!);
   }

@@ -56,11 +56,7 @@ interface Place {
   readonly isOptional?: boolean;
 }
 
-function readPlace(
-  shell: Shell,
-  name: string,
-  { line, subscript, hasDefault, isOptional }: Place,
-): Expansion {
+function readPlace(shell: Shell, name: string, { line, subscript, hasDefault, isOptional }: Place): Expansion {
   if (name === "@" || name === "*") return { items: shell.state.positional, isList: name === "@" };
   const special = shell.special(name, line);
   if (special !== undefined) return { items: [special] };
@@ -78,9 +74,7 @@ function readPlace(
   const isOne = subscript === undefined || subscript === "0" || isOpenList(variable);
   if (variable !== undefined && isOne) return { items: [variable] };
   const isError = shell.state.isStrict && !isOptional && subscript === undefined;
-  return isError
-    ? shell.refuseAt(`${name} is not set, which ends a script with \`set -u\``, line)
-    : { items: [] };
+  return isError ? shell.refuseAt(`${name} is not set, which ends a script with \`set -u\``, line) : { items: [] };
 }
 
 function lengthOf(shell: Shell, name: string, place: Place): Expansion {
@@ -114,8 +108,7 @@ function indirect(shell: Shell, part: ParameterExpansionPart, place: Place): Exp
   }
   const name = variable === undefined || isList(variable) ? "" : variable.text;
   if (!/^\w+$/.test(name)) return shell.refuse(`the variable that ${part.text} names is unknown`, part.pos);
-  if (part.operation !== undefined)
-    return shell.refuse(`this reader does not support ${part.text}`, part.pos);
+  if (part.operation !== undefined) return shell.refuse(`this reader does not support ${part.text}`, part.pos);
   return readPlace(shell, name, { line: place.line });
 }
 
@@ -136,12 +129,10 @@ function withDefault(shell: Shell, { part, operation, value, isQuoted }: Change<
     const pieces = shell.expandPieces(operand, { isQuoted });
     return { items: [{ text: joinPieces(pieces), line }], pieces };
   };
-  if (operator.endsWith("+"))
-    return isMissing === false ? other() : isMissing ? { items: [] } : unknownOf(shell, part);
+  if (operator.endsWith("+")) return isMissing === false ? other() : isMissing ? { items: [] } : unknownOf(shell, part);
   if (isMissing === false) return value;
   if (isMissing === undefined) return unknownOf(shell, part);
-  if (operator.endsWith("?"))
-    return shell.refuse(`${part.parameter} is not set, and the script requires it`, part.pos);
+  if (operator.endsWith("?")) return shell.refuse(`${part.parameter} is not set, and the script requires it`, part.pos);
   const result = other();
   if (!operator.endsWith("=")) return result;
   shell.setVariable(part.parameter, result.items[0]);

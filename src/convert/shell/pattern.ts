@@ -57,11 +57,7 @@ function escaped(text: string): string {
 }
 
 /** Removes what a pattern matches at the start (`#`, `##`) or the end (`%`, `%%`) of a text. */
-export function removeMatch(
-  text: string,
-  pieces: readonly PatternPiece[],
-  operator: string,
-): string | undefined {
+export function removeMatch(text: string, pieces: readonly PatternPiece[], operator: string): string | undefined {
   const source = patternSource(pieces);
   if (source === undefined) return undefined;
   const whole = new RegExp(`^(?:${source})$`);

@@ -45,10 +45,7 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
     return readLaunch(session, launch);
   } catch (error) {
     if (error instanceof BadScript) {
-      return refuse(
-        `Cannot follow the script: ${error.message}. Write the settings as key=value lines.`,
-        error.line,
-      );
+      return refuse(`Cannot follow the script: ${error.message}. Write the settings as key=value lines.`, error.line);
     }
     throw error;
   }
@@ -62,8 +59,7 @@ export function launchesOf(script: string, { env = new Map(), args = [] }: Shell
   if (hasReserved(script)) throw new BadScript("it contains private-use characters (U+E000)", 1);
   const { commands, errors } = parse(script);
   const shell = new Shell(script, session, INTERPRETER);
-  if (errors?.[0])
-    throw new BadScript(`bash cannot parse it (${errors[0].message})`, shell.lineAt(errors[0].pos));
+  if (errors?.[0]) throw new BadScript(`bash cannot parse it (${errors[0].message})`, shell.lineAt(errors[0].pos));
   shell.state.positional = args.map((text) => ({ text, line: 1 }));
   runScript(shell, commands);
   return session;
@@ -139,9 +135,7 @@ function notesOf(session: Session, { optional, line, when, exported }: Told): No
   const absent = new Set(optional.map(({ text }) => onlyEnvironment(text) as string));
   const open = [...session.open].filter((name) => !absent.has(name));
   if (session.unset.size > 0) {
-    check(
-      `treated as unset, so the script's defaults apply: ${list(session.unset)} (--env NAME=VALUE sets one)`,
-    );
+    check(`treated as unset, so the script's defaults apply: ${list(session.unset)} (--env NAME=VALUE sets one)`);
   }
   if (absent.size > 0) check(`treated as empty: ${list(absent)} (--env NAME=VALUE sets one)`);
   if (open.length > 0) check(`read from the environment where the run starts: ${list(open)}`);

@@ -1,12 +1,5 @@
 /** An interpreter that follows a script as bash does but starts no program. */
-import type {
-  ArithmeticExpression,
-  CommandExpansionPart,
-  HereDocBody,
-  Script,
-  Statement,
-  Word,
-} from "unbash";
+import type { ArithmeticExpression, CommandExpansionPart, HereDocBody, Script, Statement, Word } from "unbash";
 import { joinPieces, type PatternPiece } from "./pattern.ts";
 import { BadScript, type Session } from "./session.ts";
 import { type FunctionBody, isList, type Kept, State, type Status, type Variable } from "./state.ts";
@@ -22,11 +15,7 @@ export type Texts = Word | HereDocBody | Extract<ArithmeticExpression, { type: "
 export interface Interpreter {
   readonly runScript: (shell: Shell, statements: readonly Statement[]) => Flow;
   readonly runBody: (shell: Shell, body: FunctionBody) => Flow;
-  readonly expandPieces: (
-    shell: Shell,
-    word: Texts,
-    options?: { isQuoted?: boolean | undefined },
-  ) => PatternPiece[];
+  readonly expandPieces: (shell: Shell, word: Texts, options?: { isQuoted?: boolean | undefined }) => PatternPiece[];
 }
 
 /** Deeper calls mean endless recursion. */
@@ -63,8 +52,7 @@ export class Shell {
   lineAt(pos: number): number {
     if (this.fixedLine !== undefined) return this.fixedLine;
     let line = 1;
-    for (let at = this.source.indexOf("\n"); at >= 0 && at < pos; at = this.source.indexOf("\n", at + 1))
-      line++;
+    for (let at = this.source.indexOf("\n"); at >= 0 && at < pos; at = this.source.indexOf("\n", at + 1)) line++;
     return line;
   }
 
@@ -179,8 +167,7 @@ export class Shell {
 
   /** Calls a function of the script. */
   call(body: FunctionBody, words: readonly Item[], line: number): Flow {
-    if (this.state.frames.length >= DEEPEST_CALL)
-      this.refuseAt("its functions call each other endlessly", line);
+    if (this.state.frames.length >= DEEPEST_CALL) this.refuseAt("its functions call each other endlessly", line);
     const { positional, hasOpenArguments } = this.state;
     this.setArguments(words);
     this.state.frames.push(new Map());

@@ -50,8 +50,7 @@ export function mergeStates(a: State, b: State, unknown: () => Item): State {
   const merged = a.clone();
   for (const name of new Set([...a.variables.keys(), ...b.variables.keys()])) {
     const isSame =
-      a.variables.has(name) === b.variables.has(name) &&
-      equalVariables(a.variables.get(name), b.variables.get(name));
+      a.variables.has(name) === b.variables.has(name) && equalVariables(a.variables.get(name), b.variables.get(name));
     if (!isSame) merged.variables.set(name, unknown());
   }
   for (const name of new Set([...a.functions.keys(), ...b.functions.keys()])) {

@@ -51,22 +51,12 @@ export function onlyEnvironment(text: string): string | undefined {
 }
 
 /** Set in every shell that starts a run. */
-export const ALWAYS_SET: ReadonlySet<string> = new Set([
-  "HOME",
-  "PWD",
-  "USER",
-  "PATH",
-  "HOSTNAME",
-  "SHELL",
-  "LOGNAME",
-]);
+export const ALWAYS_SET: ReadonlySet<string> = new Set(["HOME", "PWD", "USER", "PATH", "HOSTNAME", "SHELL", "LOGNAME"]);
 
 /** Whether the text is empty; undefined where that depends on a mark. */
 export function isEmpty(text: string): boolean | undefined {
   if (text === "") return true;
-  const rest = text.replace(MARK, (_, kind, name) =>
-    kind === ENVIRONMENT && ALWAYS_SET.has(name) ? name : "",
-  );
+  const rest = text.replace(MARK, (_, kind, name) => (kind === ENVIRONMENT && ALWAYS_SET.has(name) ? name : ""));
   return rest === "" ? undefined : false;
 }
 

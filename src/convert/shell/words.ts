@@ -48,11 +48,7 @@ function piecesOf(shell: Shell, part: WordPart, isQuoted: boolean): PatternPiece
 }
 
 /** `[...]`, in which quotes and variables count as anywhere else. */
-function bracketPieces(
-  shell: Shell,
-  part: Extract<WordPart, { type: "Glob"; kind: "bracket" }>,
-  isQuoted: boolean,
-) {
+function bracketPieces(shell: Shell, part: Extract<WordPart, { type: "Glob"; kind: "bracket" }>, isQuoted: boolean) {
   const [first, last] = [part.parts[0], part.parts.at(-1)];
   if (first === undefined || last === undefined) return [{ text: part.text, isQuoted }];
   const inside = part.parts.flatMap((inner) => piecesOf(shell, inner, isQuoted));
@@ -126,16 +122,13 @@ function addPart(shell: Shell, fields: Fields, part: WordPart): void {
         const found = expansion(shell, inner, true);
         const text = joined(found);
         if (found.isList) fields.list(found.items);
-        else if (found.pieces?.some(({ isNext }) => isNext))
-          addExpansion(fields, found, shell.lineAt(inner.pos));
+        else if (found.pieces?.some(({ isNext }) => isNext)) addExpansion(fields, found, shell.lineAt(inner.pos));
         else if (text !== "" || !hasList) fields.append(text);
       }
     }
     return;
   }
-  const isExpansion = /^(Simple|Parameter|Command|Arithmetic)Expansion$|^ProcessSubstitution$/.test(
-    part.type,
-  );
+  const isExpansion = /^(Simple|Parameter|Command|Arithmetic)Expansion$|^ProcessSubstitution$/.test(part.type);
   if (!isExpansion) for (const { text } of piecesOf(shell, part, false)) fields.append(text);
   else addExpansion(fields, expansion(shell, part, false), shell.lineAt(part.pos));
 }

@@ -43,10 +43,7 @@ interface Into extends Pick<Source, "values" | "problems" | "system"> {
   readonly notes: Note[];
 }
 
-function readYamlSource(
-  { name, text }: SourceFile,
-  { values, problems, notes, system }: Into,
-): string | undefined {
+function readYamlSource({ name, text }: SourceFile, { values, problems, notes, system }: Into): string | undefined {
   const read = readYaml(text, name);
   problems.push(...read.problems);
   const { comments, head } = readComments(text);
@@ -101,11 +98,7 @@ function readScript(
   for (const word of run.words) readOverride({ ...word, text: word.text.replace(/^--/, "") }, name, into);
 }
 
-function putBelow(
-  { settings, note, problem }: ConfigBelow,
-  file: string,
-  { values, notes, problems }: Into,
-): void {
+function putBelow({ settings, note, problem }: ConfigBelow, file: string, { values, notes, problems }: Into): void {
   for (const [path, value] of settings) values.set(path, { value, file, line: note?.line });
   if (note) notes.push(note);
   if (problem) problems.push({ ...problem, file });
@@ -175,16 +168,14 @@ export function readComments(text: string): { comments: Map<string, Comment>; he
   const document = parseDocument(text, { lineCounter: new LineCounter(), prettyErrors: false });
   const comments = new Map<string, Comment>();
   const add = (path: string, comment: Comment) => {
-    if (comment.before || comment.inline)
-      comments.set(path, { ...comments.get(path), ...dropEmpty(comment) });
+    if (comment.before || comment.inline) comments.set(path, { ...comments.get(path), ...dropEmpty(comment) });
   };
   const walk = (node: unknown, path: string, inherited?: string | null) => {
     if (isMap(node)) {
       let pending = joinComments(inherited, node.commentBefore);
       for (const item of node.items) {
         if (!isPair(item) || !isScalar(item.key)) continue;
-        const itemPath =
-          path === "" ? joinPath(String(item.key.value)) : `${path}.${joinPath(String(item.key.value))}`;
+        const itemPath = path === "" ? joinPath(String(item.key.value)) : `${path}.${joinPath(String(item.key.value))}`;
         const before = joinComments(pending, (item.key as Node).commentBefore);
         pending = undefined;
         const value = item.value as Node | null;

@@ -1,13 +1,6 @@
 /** Writes verl's estimator, KL and loss as Trinity's `algorithm` section. */
 import type { Build } from "../build.ts";
-import {
-  ADVANTAGE_ARGS,
-  ESTIMATORS,
-  KL_TO_TRINITY,
-  LOSS_ARGS,
-  VERL_CLIP_DEFAULT,
-  WITHOUT_TYPE,
-} from "./rows.ts";
+import { ADVANTAGE_ARGS, ESTIMATORS, KL_TO_TRINITY, LOSS_ARGS, VERL_CLIP_DEFAULT, WITHOUT_TYPE } from "./rows.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 
@@ -26,8 +19,7 @@ export function putAlgorithm(build: Build): void {
     );
   }
   if (hasType) build.put("algorithm.algorithm_type", advantage as string, { kind: "computed", from: [path] });
-  if (advantage !== undefined)
-    build.put("algorithm.advantage_fn", advantage, { kind: "renamed", from: [path] });
+  if (advantage !== undefined) build.put("algorithm.advantage_fn", advantage, { kind: "renamed", from: [path] });
   if (build.peek("algorithm.norm_adv_by_std_in_grpo") === false) {
     build.drop(
       "algorithm.norm_adv_by_std_in_grpo",
@@ -74,9 +66,7 @@ export function completeArguments(build: Build): void {
     name: `Trinity's ${loss}`,
     takes: LOSS_ARGS[loss],
   });
-  const hasArguments = [...build.values.keys()].some((path) =>
-    path.startsWith("algorithm.policy_loss_fn_args."),
-  );
+  const hasArguments = [...build.values.keys()].some((path) => path.startsWith("algorithm.policy_loss_fn_args."));
   const isComplete = given("") || loss === "sapo" || (loss === "ppo" && !hasArguments);
   for (const side of isComplete ? [] : ["_low", "_high"].filter((it) => !given(it))) {
     build.put(`${CLIP}${side}`, VERL_CLIP_DEFAULT, { kind: "computed", message: "verl's default" });

@@ -50,10 +50,7 @@ function checkTrainerConfig(build: Build): void {
 }
 
 function checkCadence(build: Build, out: Out): void {
-  const [interval, evaluation] = [
-    Number(out("synchronizer.sync_interval")),
-    Number(out("explorer.eval_interval")),
-  ];
+  const [interval, evaluation] = [Number(out("synchronizer.sync_interval")), Number(out("explorer.eval_interval"))];
   if (Number.isNaN(evaluation) || evaluation % interval === 0) return;
   const rewritten = Math.max(interval, evaluation - (evaluation % interval));
   build.check(
@@ -63,10 +60,7 @@ function checkCadence(build: Build, out: Out): void {
 }
 
 function checkLengths(build: Build, out: Out): void {
-  const [prompt, response] = [
-    Number(out("model.max_prompt_tokens")),
-    Number(out("model.max_response_tokens")),
-  ];
+  const [prompt, response] = [Number(out("model.max_prompt_tokens")), Number(out("model.max_response_tokens"))];
   const whole = prompt + response;
   const most = Number(out("model.max_model_len") ?? out("explorer.rollout_model.max_model_len"));
   if (most < whole) {

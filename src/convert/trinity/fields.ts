@@ -82,11 +82,7 @@ export const TRINITY_FIELDS: Readonly<Record<string, Field>> = {
     min: 0,
     max: 1,
   }),
-  "algorithm.optimizer.lr_scheduler_type": oneOf(
-    ["constant", "cosine"],
-    "constant",
-    "learning-rate schedule",
-  ),
+  "algorithm.optimizer.lr_scheduler_type": oneOf(["constant", "cosine"], "constant", "learning-rate schedule"),
   "algorithm.optimizer.weight_decay": float(0.01, "decoupled weight decay"),
   "algorithm.optimizer.clip_grad": float(1, "largest gradient norm"),
   "model.model_path": str("", "model that is trained"),
@@ -126,14 +122,7 @@ export const TRINITY_FIELDS: Readonly<Record<string, Field>> = {
     "how weights travel",
   ),
   "synchronizer.sync_style": oneOf(
-    [
-      "fixed",
-      "explorer_driven",
-      "trainer_driven",
-      "fully_async",
-      "dynamic_by_explorer",
-      "dynamic_by_trainer",
-    ],
+    ["fixed", "explorer_driven", "trainer_driven", "fully_async", "dynamic_by_explorer", "dynamic_by_trainer"],
     "fixed",
     "who asks for new weights",
   ),

@@ -188,13 +188,10 @@ function putTrainer(build: Build, interval: number): void {
   }
   putSteps(build, interval);
   putMonitor(build);
-  const kept = ["trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"].filter((path) =>
-    build.has(path),
-  );
+  const kept = ["trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"].filter((path) => build.has(path));
   if (kept.length > 0) {
     const values = kept.map((path) => build.take(path) ?? 0);
-    const message =
-      new Set(values).size > 1 ? "Trinity has one number for both; the actor's is taken" : undefined;
+    const message = new Set(values).size > 1 ? "Trinity has one number for both; the actor's is taken" : undefined;
     build.put("trainer.max_checkpoints_to_keep", values[0]!, { kind: "merged", from: kept, message });
   }
   if (build.take("trainer.val_only") === true) {
@@ -217,8 +214,7 @@ function putMonitor(build: Build): void {
 
 function putConstants(build: Build): void {
   for (const [path, value] of TRINITY_CONSTANTS) {
-    if (!build.values.has(path))
-      build.put(path, value, { kind: "constant", message: "as in the guide's examples" });
+    if (!build.values.has(path)) build.put(path, value, { kind: "constant", message: "as in the guide's examples" });
   }
 }
 
@@ -244,10 +240,7 @@ const ENGINES = ["vllm", "sglang", "external"];
 function putEngine(build: Build, path: string): void {
   const value = build.take(path) as Value;
   if (!isReference(value) && !ENGINES.includes(String(value))) {
-    build.fail(
-      `Cannot convert ${path}=${value}: Trinity samples with ${ENGINES.join(", ")}. Choose one.`,
-      path,
-    );
+    build.fail(`Cannot convert ${path}=${value}: Trinity samples with ${ENGINES.join(", ")}. Choose one.`, path);
   }
   build.put("explorer.rollout_model.engine_type", value, { kind: "renamed", from: [path] });
 }
@@ -264,8 +257,7 @@ function whyDropped(path: string): string {
   if (path === "model_engine") return "Trinity trains with fsdp, fsdp2 or megatron";
   if (path === `${ROLLOUT}.name`) return "vllm is Trinity's default engine";
   if (path.startsWith(`${ROLLOUT}.`)) return "sampler settings of verl have no effect in Trinity";
-  if (path === "data.truncation")
-    return "Trinity truncates on the right and leaves such rows out of the loss";
+  if (path === "data.truncation") return "Trinity truncates on the right and leaves such rows out of the loss";
   if (path.startsWith("data.")) return "Trinity's tasksets have no such setting";
   if (path.startsWith("reward_model.") || path.startsWith("reward."))
     return "Trinity serves reward models as auxiliary models";

@@ -25,9 +25,7 @@ export function planOf(out: Out, engines?: number): GpuPlan | undefined {
     auxiliary += sizeOf(out, `${at}.engine_num`) * gpusPerEngine(out, at);
   }
   const trainer = nodes * perNode - explorer - auxiliary;
-  return nodes * perNode === 0 || Number.isNaN(trainer)
-    ? undefined
-    : { nodes, perNode, explorer, auxiliary, trainer };
+  return nodes * perNode === 0 || Number.isNaN(trainer) ? undefined : { nodes, perNode, explorer, auxiliary, trainer };
 }
 
 function gpusPerEngine(out: Out, at: string): number {
@@ -53,9 +51,7 @@ export function putEngines(build: Build): void {
   if (build.options.profile.has(path)) return;
   const out: Out = (at) => build.options.profile.get(at) ?? build.values.get(at)?.value;
   const one = planOf(out, 1);
-  const plans = Array.from({ length: one === undefined ? 0 : one.nodes * one.perNode }, (_, i) =>
-    planOf(out, i + 1),
-  );
+  const plans = Array.from({ length: one === undefined ? 0 : one.nodes * one.perNode }, (_, i) => planOf(out, i + 1));
   const fitting = plans.flatMap((plan, i) =>
     plan && plan.trainer > 0 && isWhole(plan) ? [{ plan, engines: i + 1 }] : [],
   );
@@ -82,9 +78,7 @@ export function checkGpus(build: Build, out: Out): void {
   }
   build.check(sum);
   if (!isWhole(plan)) {
-    build.fail(
-      `Cannot split the GPUs: a trainer on several nodes needs whole nodes (${sum}). Change engine_num.`,
-    );
+    build.fail(`Cannot split the GPUs: a trainer on several nodes needs whole nodes (${sum}). Change engine_num.`);
   }
   const batch = Number(out("buffer.train_batch_size"));
   if (batch % trainer !== 0) {

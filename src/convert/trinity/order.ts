@@ -29,8 +29,7 @@ const FORMAT =
 const ENGINE =
   "model_path name trust_remote_code engine_type engine_num tensor_parallel_size data_parallel_size pipeline_parallel_size enable_expert_parallel extra_engine_args use_v1 enforce_eager enable_prefix_caching enable_chunked_prefill gpu_memory_utilization dtype seed max_model_len max_prompt_tokens max_response_tokens min_response_tokens enable_prompt_truncation repetition_penalty ignore_eos chat_template enable_thinking enable_history enable_openai_api enable_log_requests base_port api_key enable_auto_tool_choice tool_call_parser reasoning_parser external_model_config enable_multimodal weight_sync_buffer_size";
 
-const under = (path: string, names: string) =>
-  names.split(" ").map((name) => (path === "" ? name : `${path}.${name}`));
+const under = (path: string, names: string) => names.split(" ").map((name) => (path === "" ? name : `${path}.${name}`));
 const TASKSETS = ["taskset", "tasksets[]", "eval_tasksets[]"].map((name) => `buffer.explorer_input.${name}`);
 
 export const TRINITY_ORDER: readonly string[] = [

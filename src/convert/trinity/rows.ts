@@ -222,19 +222,17 @@ export const ALGORITHM_TYPES: Readonly<Record<string, AlgorithmType>> = {
 };
 
 /** Advantage functions whose nearest estimator in verl is another one. */
-export const NEAR_ADVANTAGES: Readonly<Record<string, { readonly verl: string; readonly differs: string }>> =
-  {
-    grpo_verl: { verl: "grpo", differs: "" },
-    step_wise_grpo: {
-      verl: "grpo",
-      differs:
-        "step_wise_grpo gives every step of a run the score of its last one; verl has one response per score",
-    },
-    clipb: {
-      verl: "grpo",
-      differs: "clipb also leaves out tokens with a negative advantage by their entropy, which verl does not",
-    },
-  };
+export const NEAR_ADVANTAGES: Readonly<Record<string, { readonly verl: string; readonly differs: string }>> = {
+  grpo_verl: { verl: "grpo", differs: "" },
+  step_wise_grpo: {
+    verl: "grpo",
+    differs: "step_wise_grpo gives every step of a run the score of its last one; verl has one response per score",
+  },
+  clipb: {
+    verl: "grpo",
+    differs: "clipb also leaves out tokens with a negative advantage by their entropy, which verl does not",
+  },
+};
 
 /** The arguments that each function of Trinity takes; it refuses any other. */
 export const LOSS_ARGS: Readonly<Record<string, readonly string[]>> = {

@@ -72,8 +72,7 @@ function takeCommon(build: Build): { format: Common[]; order: Common[] } {
   const tokens = hasRows ? build.take(length) : undefined;
   if (tokens !== undefined) order.push({ key: "rollout_args.max_tokens", value: tokens, from: [length] });
   const seed = build.take("data.seed");
-  if (seed !== undefined && (seed === null || !hasRows))
-    build.drop("data.seed", "Trinity seeds each taskset with 42");
+  if (seed !== undefined && (seed === null || !hasRows)) build.drop("data.seed", "Trinity seeds each taskset with 42");
   else if (seed !== undefined) order.push({ key: `${selector}.seed`, value: seed, from: ["data.seed"] });
   const format: Common[] = [];
   for (const [key, fallback] of [
@@ -111,8 +110,7 @@ function putFiles(build: Build, { source, at, suffix, common }: Files): void {
     build.put(`${at}.${i}.storage_type`, "file", { kind: "constant" });
     build.put(`${at}.${i}.path`, path, { kind: "split", from });
     build.put(`${at}.${i}.split`, split, { kind: "split", from });
-    for (const { key, value, from: own } of common)
-      build.put(`${at}.${i}.${key}`, value, { kind: "split", from: own });
+    for (const { key, value, from: own } of common) build.put(`${at}.${i}.${key}`, value, { kind: "split", from: own });
   }
 }
 
@@ -185,10 +183,7 @@ function putFileList(build: Build, sets: readonly Taskset[], verl: string): void
       );
     const subset = build.take(`${set.at}.subset_name`);
     if (typeof subset === "string") {
-      build.check(
-        `verl reads one file: ${set.at}.subset_name=${subset} is taken as a folder`,
-        `${set.at}.subset_name`,
-      );
+      build.check(`verl reads one file: ${set.at}.subset_name=${subset} is taken as a folder`, `${set.at}.subset_name`);
     }
     const folder = typeof subset === "string" ? `${path}/${subset}` : path;
     for (const key of ["name", "format.response_key"]) {

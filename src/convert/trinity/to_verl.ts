@@ -73,8 +73,7 @@ function putEstimator(build: Build): void {
   const path = build.has("algorithm.advantage_fn") ? "algorithm.advantage_fn" : "algorithm.algorithm_type";
   const from = ["algorithm.advantage_fn", "algorithm.algorithm_type"].filter((it) => build.has(it));
   const near = NEAR_ADVANTAGES[name];
-  const estimator =
-    near?.verl ?? [...ESTIMATORS, ...WITHOUT_TYPE].find(([, advantage]) => advantage === name)?.[0];
+  const estimator = near?.verl ?? [...ESTIMATORS, ...WITHOUT_TYPE].find(([, advantage]) => advantage === name)?.[0];
   if (estimator !== undefined) build.put("algorithm.adv_estimator", estimator, { kind: "renamed", from });
   else if (!build.options.profile.has("algorithm.adv_estimator")) {
     build.fail(
@@ -122,8 +121,7 @@ function putClip(build: Build, loss: string): void {
     const to = `${ACTOR}.clip_ratio_${["low", "high"][i]}`;
     if (given !== undefined) continue;
     if (ratio !== undefined) build.put(to, ratio, { kind: "split", from: [CLIP] });
-    else if (usual)
-      build.put(to, usual[i]!, { kind: "computed", message: `the default of Trinity's ${loss}` });
+    else if (usual) build.put(to, usual[i]!, { kind: "computed", message: `the default of Trinity's ${loss}` });
   }
 }
 
@@ -136,8 +134,7 @@ function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind:
   const given = build.take(fn);
   // Trinity's algorithms have a KL loss when none is named.
   const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
-  const usual =
-    fn === "algorithm.kl_loss_fn" ? (ALGORITHM_TYPES[type]?.kl ?? usualOfOthers(type)) : undefined;
+  const usual = fn === "algorithm.kl_loss_fn" ? (ALGORITHM_TYPES[type]?.kl ?? usualOfOthers(type)) : undefined;
   const name = given ?? usual;
   if (name === undefined) return;
   const from = [given === undefined ? "algorithm.algorithm_type" : fn];
@@ -173,8 +170,7 @@ function putRow(build: Build, row: Row, interval: number): void {
   }
   const mapped = row.values.find(([, trinity]) => trinity === value);
   if (mapped) build.put(row.verl, mapped[0], { kind: "renamed", from });
-  else if (typeof value === "string" && value.includes("${"))
-    build.put(row.verl, value, { kind: "renamed", from });
+  else if (typeof value === "string" && value.includes("${")) build.put(row.verl, value, { kind: "renamed", from });
   else build.drop(row.trinity, `verl has no counterpart for ${JSON.stringify(value)}`);
 }
 
@@ -243,8 +239,7 @@ function putTrainer(build: Build, interval: number): void {
   const totals = ["trainer.total_steps", "buffer.total_steps"].filter((path) => build.has(path));
   if (totals.length > 0) {
     const steps = totals.map((path) => build.take(path))[0];
-    const total =
-      build.options.cadence === "scale" && typeof steps === "number" ? Math.ceil(steps / interval) : steps;
+    const total = build.options.cadence === "scale" && typeof steps === "number" ? Math.ceil(steps / interval) : steps;
     build.put("trainer.total_training_steps", total as Value, { kind: "merged", from: totals });
   }
   const monitor = build.take("monitor.monitor_type");

@@ -89,9 +89,7 @@ export class RolloutsBuilder {
       offsets,
       mask: Uint32Array.from(this.mask.flat()),
       rewards: take("reward") ?? (tokens.token_rewards && rowSums(tokens.token_rewards, offsets)),
-      rewardComponents: Object.fromEntries(
-        components.map((name) => [name.slice(COMPONENT.length), take(name)!]),
-      ),
+      rewardComponents: Object.fromEntries(components.map((name) => [name.slice(COMPONENT.length), take(name)!])),
       rewardBaselines: take("reward_baseline"),
       groupOfRow: this.hasGroups ? Uint32Array.from(this.groups) : undefined,
       groupNames: [...this.groupNumbers.keys()],
@@ -173,8 +171,7 @@ function lengthOf(row: RolloutRow, at: Place): number {
 function maskOf(row: RolloutRow, length: number, at: Place): number[] {
   const mask = row.mask ? Array.from(row.mask, Number) : new Array<number>(length).fill(1);
   const wrong = mask.findIndex((m) => m !== 0 && m !== 1);
-  if (wrong >= 0)
-    throw refusal(at, `mask must be 0 or 1 at every token (${mask[wrong]} at token ${wrong})`, "mask");
+  if (wrong >= 0) throw refusal(at, `mask must be 0 or 1 at every token (${mask[wrong]} at token ${wrong})`, "mask");
   return mask;
 }
 

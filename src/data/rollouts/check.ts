@@ -14,10 +14,8 @@ export function checkRollouts(rollouts: Rollouts): Rollouts {
   checkOffsets(offsets);
   const rows = offsets.length - 1;
   const perRow = { rewards, reward_baseline: rewardBaselines, ...rewardComponents };
-  for (const [name, values] of Object.entries({ ...perRow, group: groupOfRow }))
-    checkLength(name, values, rows);
-  for (const [name, values] of Object.entries({ mask, ...tokens }))
-    checkLength(name, values, totalTokens(offsets));
+  for (const [name, values] of Object.entries({ ...perRow, group: groupOfRow })) checkLength(name, values, rows);
+  for (const [name, values] of Object.entries({ mask, ...tokens })) checkLength(name, values, totalTokens(offsets));
   for (const [name, values] of Object.entries(perRow)) checkFinite(name, values, (i) => `row ${i}`);
   const placeOf = (t: number) => {
     const row = rowAt(offsets, t);
@@ -30,18 +28,15 @@ export function checkRollouts(rollouts: Rollouts): Rollouts {
 function checkOffsets(offsets: Uint32Array): void {
   forEachRow(offsets, (row, first, end) => {
     if (end < first)
-      throw new ConfigError(
-        `Cannot use packed rollouts: offsets must not fall (${end} after ${first} at row ${row}).`,
-      );
+      throw new ConfigError(`Cannot use packed rollouts: offsets must not fall (${end} after ${first} at row ${row}).`);
   });
 }
 
 function checkLength(name: string, values: ArrayLike<number> | undefined, length: number): void {
   if (values && values.length !== length)
-    throw new ConfigError(
-      `Cannot use packed rollouts: ${name} must have ${length} numbers (${values.length}).`,
-      { path: name },
-    );
+    throw new ConfigError(`Cannot use packed rollouts: ${name} must have ${length} numbers (${values.length}).`, {
+      path: name,
+    });
 }
 
 function checkFinite(name: string, values: Floats | undefined, placeOf: (i: number) => string): void {

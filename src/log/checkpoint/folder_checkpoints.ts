@@ -212,10 +212,9 @@ export async function readCheckpoint<State>(dir: string): Promise<Checkpoint<Sta
   try {
     return { dir, state: JSON.parse(text) as State };
   } catch {
-    throw new ConfigError(
-      "Cannot resume: the checkpoint's state is not JSON. Resume from an earlier checkpoint.",
-      { file },
-    );
+    throw new ConfigError("Cannot resume: the checkpoint's state is not JSON. Resume from an earlier checkpoint.", {
+      file,
+    });
   }
 }
 

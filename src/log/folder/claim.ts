@@ -1,15 +1,7 @@
 /** Decides which of several processes gets a folder: the first, or the one that replaces an owner that is gone. */
 import { ConfigError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
-import {
-  ageOf,
-  describeOwner,
-  type FolderOwner,
-  type FoundOwner,
-  OWNER_FILE,
-  readOwner,
-  writeOwner,
-} from "./owner.ts";
+import { ageOf, describeOwner, type FolderOwner, type FoundOwner, OWNER_FILE, readOwner, writeOwner } from "./owner.ts";
 import { isFromHere, isRunning } from "./process_mark.ts";
 
 const { link, mkdir, readdir, rename, rm, stat, writeFile } = /* @__PURE__ */ nodeModule("node:fs/promises");
@@ -62,10 +54,7 @@ export async function claim(folder: string, owner: FolderOwner, options: Settled
 }
 
 /** Makes the file unless there is one. Of several processes one succeeds. */
-async function isFirst(
-  file: string,
-  { draft, owner }: { draft: string; owner: FolderOwner },
-): Promise<boolean> {
+async function isFirst(file: string, { draft, owner }: { draft: string; owner: FolderOwner }): Promise<boolean> {
   try {
     await writeOwner(draft, owner);
     await link(draft, file);
@@ -80,10 +69,7 @@ async function isFirst(
 }
 
 /** Replaces the file of an owner that is gone. Of several processes one succeeds, by making a file named after that owner. */
-async function takeOver(
-  file: string,
-  { draft, found }: { draft: string; found: FoundOwner },
-): Promise<boolean> {
+async function takeOver(file: string, { draft, found }: { draft: string; found: FoundOwner }): Promise<boolean> {
   const token = `${file}.after-${nonceOf(found)}`;
   if (!(await unlessThere(writeFile(token, "", { flag: "wx" })))) {
     if ((await ageOf(token)) > TAKEOVER_MS) await rm(token, { force: true });
@@ -129,10 +115,9 @@ async function isSilent(file: string, { heartbeatMs }: Settled): Promise<boolean
 }
 
 function refusal(folder: string, owner: FolderOwner, { advice, setting }: Settled): ConfigError {
-  return new ConfigError(
-    `Cannot write to the folder ${folder}: it is in use by ${describeOwner(owner)}. ${advice}`,
-    { path: setting },
-  );
+  return new ConfigError(`Cannot write to the folder ${folder}: it is in use by ${describeOwner(owner)}. ${advice}`, {
+    path: setting,
+  });
 }
 
 /** False where the file to be made exists. */

@@ -85,16 +85,9 @@ export class ConsoleLogger implements Logger {
     else {
       if (note !== undefined && note !== this.note) this.line(`step ${step}: ${note}`);
       this.note = note;
-      const curve =
-        this.screen.columns >= 100 ? this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan") : "";
+      const curve = this.screen.columns >= 100 ? this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan") : "";
       const accuracy = this.accuracy ? `val ${this.accuracy}` : "";
-      this.draw(`train ${this.bar(step, totalSteps)}`, [
-        left,
-        `reward ${fixed(reward)}`,
-        curve,
-        accuracy,
-        ...facts,
-      ]);
+      this.draw(`train ${this.bar(step, totalSteps)}`, [left, `reward ${fixed(reward)}`, curve, accuracy, ...facts]);
       if (step === totalSteps) this.keep();
     }
   }
@@ -108,9 +101,7 @@ export class ConsoleLogger implements Logger {
       ([name, value]) =>
         /^val\/reward\/.*\/mean$/.test(name) && !first.some(([, rate]) => fixed(rate) === fixed(value)),
     );
-    const parts = [...rates, ...rewards].map(
-      ([name, value]) => `${name.slice(4)} ${this.paint(fixed(value), "bold")}`,
-    );
+    const parts = [...rates, ...rewards].map(([name, value]) => `${name.slice(4)} ${this.paint(fixed(value), "bold")}`);
     const head = `${this.paint("validation", "green")} at step ${step}`;
     const lost = failed(metrics["val/rollouts_failed"], episodes?.length);
     for (const text of folded([head, ...parts, lost].filter(Boolean), this.screen)) this.line(text);

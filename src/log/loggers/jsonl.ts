@@ -55,10 +55,7 @@ export class SamplesFile extends LinesFile {
 export class GroupsFile extends LinesFile {
   protected lines({ phase, step, episodes }: LogRecord): readonly GroupsLine[] {
     if (phase !== "train" || !episodes || episodes.length === 0) return [];
-    const groups = new Map<
-      string,
-      { task: string; name: string; rewards: (number | null)[]; solved: number }
-    >();
+    const groups = new Map<string, { task: string; name: string; rewards: (number | null)[]; solved: number }>();
     for (const { task, task_index, trajectories, is_correct } of episodes) {
       for (const { name, reward, steps } of trajectories) {
         const key = `${task_index}:${name}`;

@@ -26,8 +26,7 @@ function versionEvent(time: number): Uint8Array {
 
 function scalarsEvent(metrics: LogRecord["metrics"], at: { step: number; time: number }): Uint8Array {
   const summary = new Writer();
-  for (const [tag, value] of Object.entries(metrics))
-    summary.message(1, new Writer().text(1, tag).float(2, value));
+  for (const [tag, value] of Object.entries(metrics)) summary.message(1, new Writer().text(1, tag).float(2, value));
   return new Writer().double(1, at.time).varint(2, at.step).message(5, summary).finish();
 }
 

@@ -33,9 +33,7 @@ type Mode = (typeof MODES)[number];
 export function checkWandb(env: Environment): Mode {
   const mode = (env.WANDB_MODE || "online") as Mode;
   if (!MODES.includes(mode))
-    throw new ConfigError(
-      `Cannot log to W&B: WANDB_MODE has an unknown value (${mode}). Use ${MODES.join(", ")}.`,
-    );
+    throw new ConfigError(`Cannot log to W&B: WANDB_MODE has an unknown value (${mode}). Use ${MODES.join(", ")}.`);
   if (mode !== "online") return mode;
   if (!env.WANDB_API_KEY) {
     throw new ConfigError(
@@ -88,8 +86,7 @@ function placeOf(parent: string, mode: Mode): { id: string; folder: string; isRe
   const prefix = mode === "offline" ? "offline-run" : "run";
   const names = existsSync(parent) ? readdirSync(parent).sort() : [];
   const earlier = names.findLast((name) => new RegExp(`^${prefix}-\\d{8}_\\d{6}-\\w+$`).test(name));
-  if (earlier)
-    return { id: earlier.split("-").at(-1) as string, folder: join(parent, earlier), isResumed: true };
+  if (earlier) return { id: earlier.split("-").at(-1) as string, folder: join(parent, earlier), isResumed: true };
   const letters = "abcdefghijklmnopqrstuvwxyz0123456789";
   const id = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => letters[byte % 36]).join("");
   const time = new Date().toISOString().replace(/[-:]/g, "").replace("T", "_").slice(0, 15);

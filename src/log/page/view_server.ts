@@ -53,8 +53,7 @@ function routes(runs: readonly RunFolder[], pages: Pages): Handler {
     return runs.map((run) => run.data());
   };
   return ({ method, url }) => {
-    if (method !== "GET")
-      throw new Refusal(405, "Cannot change anything: this server only shows runs. Send GET.");
+    if (method !== "GET") throw new Refusal(405, "Cannot change anything: this server only shows runs. Send GET.");
     const { pathname } = new URL(url);
     if (pathname === "/events") return pages.open();
     if (pathname === "/data.json") {

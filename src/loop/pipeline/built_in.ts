@@ -95,9 +95,7 @@ const log = (stages: Stages) =>
 
 /** The stages that every run has: the eight over `stages`, and the parts of `transform`. */
 export function builtIns(stages: Stages): PipelineStage[] {
-  const made = [generate, transform, reject, batch, process, advantages, update, log].map((make) =>
-    make(stages),
-  );
+  const made = [generate, transform, reject, batch, process, advantages, update, log].map((make) => make(stages));
   return [...made, ...TRANSFORM_PARTS];
 }
 

@@ -34,10 +34,7 @@ export function checkOrder(pipeline: readonly PipelineStage[]): void {
     const readers = pipeline.slice(i + 1).flatMap(({ needs, uses = [] }) => [...needs, ...uses]);
     const read = new Set<Slot>([...readers, ...TO_THE_END]);
     if (gives.length === 0 || gives.some((slot) => read.has(slot))) return;
-    refuse(
-      pipeline,
-      `nothing after ${name} reads what it gives (${gives.join(", ")}): move it up, or remove it`,
-    );
+    refuse(pipeline, `nothing after ${name} reads what it gives (${gives.join(", ")}): move it up, or remove it`);
   });
 }
 

@@ -71,9 +71,7 @@ export function pipelineStep(names: readonly string[], stages: Stages): Run["ste
 type Values = Partial<StepValues> & Pick<StepValues, "held">;
 
 function without(values: Values, slots: ReadonlySet<Slot>): Values {
-  return Object.fromEntries(
-    Object.entries(values).filter(([slot]) => !slots.has(slot as Slot)),
-  ) as unknown as Values;
+  return Object.fromEntries(Object.entries(values).filter(([slot]) => !slots.has(slot as Slot))) as unknown as Values;
 }
 
 function checkGifts({ name, gives }: PipelineStage, given: object): void {

@@ -1,13 +1,7 @@
 /** Stages and wrappers by the names that `pipeline.stages` uses: the loop's own and the user's. */
 import { createRegistry } from "../../registry.ts";
 import { BUILT_IN_STAGES } from "./built_in.ts";
-import {
-  asPipelineStage,
-  type PipelineStage,
-  type Slot,
-  type StageDefinition,
-  type StageWrapper,
-} from "./stage.ts";
+import { asPipelineStage, type PipelineStage, type Slot, type StageDefinition, type StageWrapper } from "./stage.ts";
 
 const setting = "pipeline.stages";
 const builtIn = BUILT_IN_STAGES.map((stage) => [stage.name, stage] as const);

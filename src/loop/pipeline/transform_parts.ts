@@ -1,13 +1,7 @@
 /** The five parts of the stage `transform` as stages of a pipeline. */
 import type { Episode } from "../../data/types.ts";
 import type { StageContext, Staged } from "../contract.ts";
-import {
-  checkRewards,
-  filterMasked,
-  filterMismatched,
-  group,
-  nameTrajectories,
-} from "../stages/transform.ts";
+import { checkRewards, filterMasked, filterMismatched, group, nameTrajectories } from "../stages/transform.ts";
 import { asPipelineStage, type PipelineStage, valueAs } from "./stage.ts";
 
 type Filter = (episodes: readonly Episode[], context: StageContext) => Staged<readonly Episode[]>;

@@ -51,8 +51,7 @@ export function createPolicy(options: PolicyOptions): AttemptPolicy {
   const attempt: AttemptState = { ...options, tokenizer, agents: [], refused: undefined };
   return {
     policy: new Agent(attempt, ""),
-    trajectories: () =>
-      attempt.agents.filter((agent) => agent.steps.length > 0).map((agent) => agent.trajectory()),
+    trajectories: () => attempt.agents.filter((agent) => agent.steps.length > 0).map((agent) => agent.trajectory()),
     refused: () => attempt.refused,
   };
 }
@@ -147,8 +146,7 @@ class Agent implements Policy, Callable {
   annotate(notes: Parameters<Policy["annotate"]>[0]): void {
     const last = this.recorded.findLastIndex((step) => step !== undefined);
     const step = this.recorded[last];
-    if (!step)
-      throw new Error("Cannot annotate a step: the model was not called yet. Call the policy first.");
+    if (!step) throw new Error("Cannot annotate a step: the model was not called yet. Call the policy first.");
     this.recorded[last] = { ...step, ...notes };
   }
 

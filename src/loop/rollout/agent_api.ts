@@ -48,8 +48,7 @@ function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
     params: boundParams(request, attempt),
     stop: request.stop,
   });
-  const times = <T>({ n }: SamplingRequest, call: () => Promise<T>) =>
-    Promise.all(Array.from({ length: n }, call));
+  const times = <T>({ n }: SamplingRequest, call: () => Promise<T>) => Promise.all(Array.from({ length: n }, call));
   return {
     model: attempt.backend.model.name,
     tokenizer,
@@ -88,10 +87,7 @@ function noting(engine: ChatEngine, attempt: ApiContext): ChatEngine {
 }
 
 /** The run's sampling parameters win: those in an agent's code were chosen for another model. */
-function boundParams(
-  { params }: SamplingRequest,
-  { params: own, warn }: ApiContext,
-): Partial<SamplingParams> {
+function boundParams({ params }: SamplingRequest, { params: own, warn }: ApiContext): Partial<SamplingParams> {
   for (const name of ["temperature", "top_p", "top_k"] as const) {
     const asked = params[name];
     if (asked === undefined || asked === own[name]) continue;

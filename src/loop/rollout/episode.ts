@@ -25,10 +25,7 @@ export function resultOf(outcome: Outcome, recorded: () => RolloutTrajectory[]):
 export function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shaping): Episode {
   const id = episodeId(attempt);
   const trajectories = result.trajectories.map((trajectory, i) => toTrajectory(trajectory, `${id}/${i}`));
-  const total = trajectories.reduce(
-    (sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0),
-    0,
-  );
+  const total = trajectories.reduce((sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0), 0);
   return {
     ...attempt,
     id,
@@ -82,10 +79,7 @@ interface Shaping {
  * rLLM's reward shaping of a trajectory of several steps: each step gains `reward_bonus_coeff` times its increase over
  * the step before; with `gamma` above 0 each reward is then replaced by its discounted return.
  */
-export function shapeRewards(
-  steps: readonly Step[],
-  { gamma, reward_bonus_coeff }: Shaping,
-): readonly Step[] {
+export function shapeRewards(steps: readonly Step[], { gamma, reward_bonus_coeff }: Shaping): readonly Step[] {
   if (steps.length < 2 || (gamma === 0 && reward_bonus_coeff === 0)) return steps;
   const rewards = steps.map(({ reward }, i) =>
     i === 0 ? reward : reward + reward_bonus_coeff * (reward - steps[i - 1]!.reward),

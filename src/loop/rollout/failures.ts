@@ -19,9 +19,7 @@ export class Failures implements FailureLog {
     const before = this.counts.get(kind) ?? 0;
     this.counts.set(kind, before + 1);
     if (before > 0 || this.counts.size > MOST_SHOWN) return;
-    this.warn(
-      `The rollout ${where} failed: ${stackOf(error)}\nLater failures of this kind are only counted.`,
-    );
+    this.warn(`The rollout ${where} failed: ${stackOf(error)}\nLater failures of this kind are only counted.`);
   }
 
   finish(): void {

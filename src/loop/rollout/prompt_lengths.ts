@@ -41,9 +41,7 @@ function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean {
   if (typeof prompt === "string" && prompt.length * 3 + ADDED <= limit) return false;
   try {
     const ids =
-      typeof prompt === "string"
-        ? tokenizer.encode(prompt)
-        : new Transcript({ tokenizer }).prompt(prompt).ids;
+      typeof prompt === "string" ? tokenizer.encode(prompt) : new Transcript({ tokenizer }).prompt(prompt).ids;
     return ids.length > limit;
   } catch {
     // The rollout throws the same error, with the task's name.

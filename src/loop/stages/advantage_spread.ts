@@ -54,11 +54,7 @@ export class AdvantageSpread {
   }
 
   /** Places advantages of units, or of their concatenated trained tokens. */
-  put(
-    units: readonly Unit[],
-    { level, values }: Advantages,
-    options: LoopSettings["stepwise_advantage"],
-  ): void {
+  put(units: readonly Unit[], { level, values }: Advantages, options: LoopSettings["stepwise_advantage"]): void {
     const { trajectories } = this.rows;
     if (level === "row") {
       for (const [u, unit] of units.entries()) {

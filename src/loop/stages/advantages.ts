@@ -52,11 +52,7 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   };
 }
 
-async function estimateUnits(
-  units: readonly Unit[],
-  role: string,
-  { spread, context }: Batch,
-): Promise<Advantages> {
+async function estimateUnits(units: readonly Unit[], role: string, { spread, context }: Batch): Promise<Advantages> {
   const groups = numbered(units.map((unit) => unit.group));
   const rewards = Float32Array.from(units, (unit) => unit.reward);
   const lengths = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
@@ -88,10 +84,7 @@ function stepUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
 }
 
 function membersByRole({ groups, groupOfTrajectory }: ProcessedRows): Map<string, number[]> {
-  return groupBy(
-    groupOfTrajectory.keys(),
-    (trajectory) => groups[groupOfTrajectory[trajectory]!]!.group_role,
-  );
+  return groupBy(groupOfTrajectory.keys(), (trajectory) => groups[groupOfTrajectory[trajectory]!]!.group_role);
 }
 
 function carriesAdvantages(group: TrajectoryGroup): boolean {

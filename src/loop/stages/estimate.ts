@@ -29,8 +29,7 @@ function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: Adv
 export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
   const estimate: EstimateAdvantages = async (rewards, groups, options) => {
     const { name, settings } = choose(options);
-    if (rewards.length === 0 || !hasAdvantageKernel(name))
-      return estimateAdvantages(rewards, groups, options);
+    if (rewards.length === 0 || !hasAdvantageKernel(name)) return estimateAdvantages(rewards, groups, options);
     const { offsets, mask } = rowsOf(rewards.length, { ...options, name });
     const buffers = {
       scores: device.upload(rewards, "rewards"),

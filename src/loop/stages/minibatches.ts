@@ -45,9 +45,7 @@ function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
   });
   const gather = <A extends Uint32Array | Float32Array>(array: A): A => {
     const gathered = new (array.constructor as new (length: number) => A)(offsets[members.length]!);
-    members.forEach(
-      (row, i) => void gathered.set(sliceTokens(array, rows, { from: row, to: row + 1 }), offsets[i]),
-    );
+    members.forEach((row, i) => void gathered.set(sliceTokens(array, rows, { from: row, to: row + 1 }), offsets[i]));
     return gathered;
   };
   const { level, values } = rows.advantages;

@@ -16,9 +16,7 @@ export async function process(rows: PackedRows, context: StageContext): Promise<
   const { kl_beta, rollout_correction } = settings.algorithm;
   const bypass = rollout_correction.bypass_mode;
   const needsOld = bypass === false || (bypass === null && settings.training.num_minibatches > 1);
-  const old = needsOld
-    ? (await backend.logprobs(rows, { policy: "current", temperature })).logprobs
-    : undefined;
+  const old = needsOld ? (await backend.logprobs(rows, { policy: "current", temperature })).logprobs : undefined;
   const reference =
     kl_beta > 0 ? (await backend.logprobs(rows, { policy: "reference", temperature })).logprobs : undefined;
   const oldLogprobs = old ?? (bypass === true ? rows.rolloutLogprobs : undefined);

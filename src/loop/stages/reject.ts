@@ -79,10 +79,7 @@ interface Solved {
  * Counts tasks by how many of their attempts solved them. As in rLLM, an attempt counts if it has a trajectory outside
  * the groups that are too small.
  */
-function countSolved(
-  episodes: readonly Episode[],
-  { dropped }: { dropped: readonly TrajectoryGroup[] },
-): Solved {
+function countSolved(episodes: readonly Episode[], { dropped }: { dropped: readonly TrajectoryGroup[] }): Solved {
   const gone = new Set(dropped.flatMap((group) => group.trajectories.map(({ uid }) => uid)));
   const attempts = episodes.filter(({ trajectories }) => trajectories.some(({ uid }) => !gone.has(uid)));
   const byTask = groupBy(attempts, (episode) => episode.task_index);

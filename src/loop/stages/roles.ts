@@ -57,8 +57,7 @@ function readEntry(role: string, entry: unknown): Entry {
     typeof entry === "object" &&
     entry !== null &&
     Object.entries(entry).every(
-      ([key, value]) =>
-        Object.hasOwn(ENTRY, key) && typeof value === ENTRY[key as keyof Entry] && value !== null,
+      ([key, value]) => Object.hasOwn(ENTRY, key) && typeof value === ENTRY[key as keyof Entry] && value !== null,
     );
   if (isFit) return entry as Entry;
   throw new ConfigError(

@@ -22,10 +22,7 @@ export function transform(episodes: readonly Episode[], context: StageContext): 
 }
 
 /** Names unnamed trajectories by their index in the episode, or drops them (`rllm.transform`). */
-export function nameTrajectories(
-  episodes: readonly Episode[],
-  { settings }: StageContext,
-): Staged<readonly Episode[]> {
+export function nameTrajectories(episodes: readonly Episode[], { settings }: StageContext): Staged<readonly Episode[]> {
   const value = episodes.map((episode) => nameIn(episode, settings.transform));
   const before = value.reduce((sum, episode) => sum + episode.trajectories.length, 0);
   return { value, metrics: { "groups/num_trajs_before_filter": before } };
@@ -81,10 +78,7 @@ function isSound({ steps }: Trajectory): boolean {
 }
 
 /** Groups by the run's hook, by the one named in `traj_grouping_hook`, or by task and name. */
-export function group(
-  episodes: readonly Episode[],
-  { settings, grouping }: StageContext,
-): Staged<readonly Grouping[]> {
+export function group(episodes: readonly Episode[], { settings, grouping }: StageContext): Staged<readonly Grouping[]> {
   const named = settings.algorithm.traj_grouping_hook;
   const hook = grouping ?? (named === null ? groupByTaskAndName : groupings.find(named));
   return { value: hook(episodes, settings), metrics: {} };
@@ -92,9 +86,7 @@ export function group(
 
 /** rLLM's rule: one group for each task and trajectory name, in order of appearance. */
 export function groupByTaskAndName(episodes: readonly Episode[]): Grouping[] {
-  const attempts = episodes.flatMap((episode) =>
-    episode.trajectories.map((trajectory) => ({ episode, trajectory })),
-  );
+  const attempts = episodes.flatMap((episode) => episode.trajectories.map((trajectory) => ({ episode, trajectory })));
   const filled = attempts.filter(({ trajectory }) => trajectory.steps.length > 0);
   const groups = groupBy(filled, ({ episode, trajectory }) => `${episode.task_index}:${trajectory.name}`);
   return Array.from(groups.values(), toGroup);

@@ -44,8 +44,7 @@ function refuseNonFinite(rows: AdvantageRows): void {
   for (let row = 0; row < rowCount(rows); row++) {
     for (let t = offsets[row]!; t < offsets[row + 1]!; t++) {
       if (mask[t] === 0) continue;
-      if (!Number.isFinite(advantage(t, row)))
-        refuse(rows, { what: "advantage", value: advantage(t, row), row, t });
+      if (!Number.isFinite(advantage(t, row))) refuse(rows, { what: "advantage", value: advantage(t, row), row, t });
       const what = STREAMS.find((name) => !Number.isFinite(rows[name]?.[t] ?? 0));
       if (what) refuse(rows, { what, value: rows[what]?.[t], row, t });
     }

@@ -134,9 +134,7 @@ function globals({ length }: TemplateLimits): Scope {
   scope.set("raise_exception", (message: string) => {
     throw new Error(message);
   });
-  scope.set("strftime_now", (format: string) =>
-    new Template("{{ strftime_now(format) }}").render({ format }),
-  );
+  scope.set("strftime_now", (format: string) => new Template("{{ strftime_now(format) }}").render({ format }));
   scope.set("range", (...bounds: number[]) => range(bounds, length));
   return scope;
 }
@@ -144,8 +142,7 @@ function globals({ length }: TemplateLimits): Scope {
 function range(bounds: readonly number[], most: number): number[] {
   const numbers = bounds.filter((it) => typeof it === "number");
   const [start, stop, step = 1] = numbers.length > 1 ? numbers : [0, ...numbers];
-  if (stop === undefined || step === 0)
-    throw new Error("range takes one to three numbers, and a step other than 0");
+  if (stop === undefined || step === 0) throw new Error("range takes one to three numbers, and a step other than 0");
   const length = Math.max(Math.ceil((stop - start!) / step), 0);
   if (!(length <= most)) throw tooLong({ length: most });
   return Array.from({ length }, (_, i) => start! + i * step);

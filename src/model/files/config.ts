@@ -38,14 +38,10 @@ export interface ModelConfig {
 
 /** Checks the rules between the fields. @throws ConfigError naming the field. */
 export function checkConfig(config: ModelConfig, file?: string): void {
-  const fail = (rule: string, path: string) =>
-    new ConfigError(`Cannot build the model: ${rule}.`, { path, file });
+  const fail = (rule: string, path: string) => new ConfigError(`Cannot build the model: ${rule}.`, { path, file });
   const { heads, kvHeads, headDim, vocabSize } = config;
   if (heads % kvHeads !== 0)
-    throw fail(
-      `heads must be a multiple of key-value heads (${heads} and ${kvHeads})`,
-      "num_key_value_heads",
-    );
+    throw fail(`heads must be a multiple of key-value heads (${heads} and ${kvHeads})`, "num_key_value_heads");
   if (!Number.isInteger(headDim) || headDim % 2 !== 0)
     throw fail(`the head width must be even (${headDim})`, "head_dim");
   for (const id of config.eosTokenIds)
@@ -94,8 +90,7 @@ function layerShapes(config: ModelConfig): (readonly [name: string, shape: reado
 /** Number of weights; a tied output matrix counts once. */
 export function parameterCount(config: ModelConfig): number {
   let sum = 0;
-  for (const shape of weightShapes(config).values())
-    sum += shape.reduce((product, size) => product * size, 1);
+  for (const shape of weightShapes(config).values()) sum += shape.reduce((product, size) => product * size, 1);
   return sum;
 }
 
@@ -103,9 +98,7 @@ export function parameterCount(config: ModelConfig): number {
  * Rotation per position of each pair of channels, [headDim / 2]: theta^(-2i / headDim), stretched by `ropeScaling`.
  * @see https://github.com/huggingface/transformers/blob/main/src/transformers/modeling_rope_utils.py
  */
-export function ropeFrequencies(
-  config: Pick<ModelConfig, "headDim" | "ropeTheta" | "ropeScaling">,
-): Float64Array {
+export function ropeFrequencies(config: Pick<ModelConfig, "headDim" | "ropeTheta" | "ropeScaling">): Float64Array {
   const { headDim, ropeTheta, ropeScaling: scaling } = config;
   return Float64Array.from({ length: headDim / 2 }, (_, i) => {
     const frequency = ropeTheta ** ((-2 * i) / headDim);

@@ -98,14 +98,13 @@ function llama3Json(scaling: Llama3Scaling): object {
 
 function readArchitecture(raw: Record<string, unknown>, file: string): ModelConfig["architecture"] {
   const type = raw.model_type;
-  if (typeof type === "string" && Object.hasOwn(ARCHITECTURES, type))
-    return type as ModelConfig["architecture"];
+  if (typeof type === "string" && Object.hasOwn(ARCHITECTURES, type)) return type as ModelConfig["architecture"];
   const known = Object.keys(ARCHITECTURES).join(", ");
   if (type === undefined)
-    throw new ConfigError(
-      `Cannot read the model's configuration: model_type is missing. Supported are ${known}.`,
-      { file, path: "model_type" },
-    );
+    throw new ConfigError(`Cannot read the model's configuration: model_type is missing. Supported are ${known}.`, {
+      file,
+      path: "model_type",
+    });
   throw unsupported("model_type", { value: type, file, want: known });
 }
 
@@ -122,18 +121,14 @@ function checkSupported(raw: Record<string, unknown>, file: string): void {
 }
 
 /** `rope_theta` and the scaling, from `rope_parameters` (transformers 5) or the top level (4). */
-function readRope(
-  raw: Record<string, unknown>,
-  file: string,
-): Pick<ModelConfig, "ropeTheta" | "ropeScaling"> {
+function readRope(raw: Record<string, unknown>, file: string): Pick<ModelConfig, "ropeTheta" | "ropeScaling"> {
   const key = raw.rope_parameters ? "rope_parameters" : "rope_scaling";
   const rope = (raw[key] ?? {}) as Record<string, unknown>;
   const top = readPositive(raw, { key: "rope_theta", fallback: 10_000, file });
   const ropeTheta = readPositive(rope, { key: "rope_theta", fallback: top, file, within: key });
   const type = rope.rope_type ?? rope.type ?? "default";
   if (type === "default") return { ropeTheta };
-  if (type !== "llama3")
-    throw unsupported(`${key}.rope_type`, { value: type, file, want: '"default" or "llama3"' });
+  if (type !== "llama3") throw unsupported(`${key}.rope_type`, { value: type, file, want: '"default" or "llama3"' });
   const number = (name: string) => readPositive(rope, { key: name, file, within: key });
   return {
     ropeTheta,
@@ -157,10 +152,10 @@ interface Field {
 function readCount(raw: Record<string, unknown>, field: Field): number {
   const value = readPositive(raw, field);
   if (Number.isSafeInteger(value)) return value;
-  throw new ConfigError(
-    `Cannot read the model's configuration: ${field.key} must be a whole number (${value}).`,
-    { file: field.file, path: field.key },
-  );
+  throw new ConfigError(`Cannot read the model's configuration: ${field.key} must be a whole number (${value}).`, {
+    file: field.file,
+    path: field.key,
+  });
 }
 
 function readPositive(raw: Record<string, unknown>, { key, file, fallback, within }: Field): number {
@@ -183,8 +178,8 @@ export function readTokenIds(raw: Record<string, unknown>, { key, file }: Field)
 
 function unsupported(key: string, it: { value: unknown; file: string; want: string }): UnsupportedError {
   const value = JSON.stringify(it.value);
-  return new UnsupportedError(
-    `Cannot load a model with ${key} ${value}: supported is ${it.want} (${it.file}).`,
-    { part: "model", capability: `${key}=${value}` },
-  );
+  return new UnsupportedError(`Cannot load a model with ${key} ${value}: supported is ${it.want} (${it.file}).`, {
+    part: "model",
+    capability: `${key}=${value}`,
+  });
 }

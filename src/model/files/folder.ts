@@ -34,8 +34,7 @@ export async function openModelFolder(folder: string | FolderReader): Promise<Mo
 async function openConfig(reader: FolderReader): Promise<ModelConfig> {
   const file = `${reader.name}/config.json`;
   const raw = await readJson(reader, "config.json");
-  if (raw === undefined)
-    throw new ConfigError("Cannot open the model folder: it has no config.json.", { file });
+  if (raw === undefined) throw new ConfigError("Cannot open the model folder: it has no config.json.", { file });
   const config = parseModelConfig(raw, file);
   const generation = ((await readJson(reader, "generation_config.json")) ?? {}) as Record<string, unknown>;
   const eosTokenIds = readTokenIds(generation, {
@@ -68,27 +67,22 @@ export async function openTokenizer(
 /** Tensors that a folder may hold and no forward pass reads. */
 const UNUSED = /\.rotary_emb\.inv_freq$/;
 
-function checkShapes(
-  tensors: ReadonlyMap<string, TensorInfo>,
-  it: { config: ModelConfig; name: string },
-): void {
+function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: ModelConfig; name: string }): void {
   const shapes = weightShapes(it.config);
   for (const [name, shape] of shapes) {
     const info = tensors.get(name);
     if (!info) throw missingTensor(name, { shape, file: it.name });
     if (`${info.shape}` !== `${shape}`)
-      throw new ConfigError(
-        `Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).`,
-        { file: info.file },
-      );
+      throw new ConfigError(`Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).`, {
+        file: info.file,
+      });
   }
   for (const [name, info] of tensors) {
     // A tied model's file may repeat the embedding table as the output matrix.
     if (shapes.has(name) || UNUSED.test(name) || name === "lm_head.weight") continue;
-    throw new ConfigError(
-      `Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}.`,
-      { file: info.file },
-    );
+    throw new ConfigError(`Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}.`, {
+      file: info.file,
+    });
   }
 }
 

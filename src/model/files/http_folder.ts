@@ -29,9 +29,7 @@ export function httpFolder(url: string | URL, options: HttpFolderOptions = {}): 
 function folderUrl(url: string | URL): URL {
   const base = URL.canParse(String(url)) ? new URL(url) : undefined;
   if (base?.protocol !== "http:" && base?.protocol !== "https:")
-    throw new ConfigError(
-      `Cannot open the model folder: its URL must start with http:// or https:// (${url}).`,
-    );
+    throw new ConfigError(`Cannot open the model folder: its URL must start with http:// or https:// (${url}).`);
   if (!base.pathname.endsWith("/")) base.pathname += "/";
   return base;
 }
@@ -63,12 +61,10 @@ async function request(
 ): Promise<Response | undefined> {
   const call = options.fetch ?? fetch;
   const headers = { ...options.headers, range: `bytes=${offset}-${offset + length - 1}` };
-  const response = await call(url, { headers, ...(options.signal && { signal: options.signal }) }).catch(
-    (cause) => {
-      options.signal?.throwIfAborted();
-      throw failed(url, `the server cannot be reached (${(cause as Error).message})`, { retryable: true });
-    },
-  );
+  const response = await call(url, { headers, ...(options.signal && { signal: options.signal }) }).catch((cause) => {
+    options.signal?.throwIfAborted();
+    throw failed(url, `the server cannot be reached (${(cause as Error).message})`, { retryable: true });
+  });
   // Development servers answer with their page for a file that does not exist.
   const isPage = response.headers.get("content-type")?.startsWith("text/html");
   if (response.ok && !isPage) return response;

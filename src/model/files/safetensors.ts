@@ -63,9 +63,7 @@ export async function openSafetensors(reader: ByteReader): Promise<SafetensorsFi
       const info = find(name);
       const { start, length } = range ?? { start: 0, length: info.length };
       if (start < 0 || length < 0 || start + length > info.length)
-        throw new RangeError(
-          `Cannot read elements ${start}..${start + length} of ${name}: it has ${info.length}.`,
-        );
+        throw new RangeError(`Cannot read elements ${start}..${start + length} of ${name}: it has ${info.length}.`);
       const width = BYTES_OF[info.dtype];
       return toFloats(await reader.read(info.offset + start * width, length * width), info);
     },
@@ -83,9 +81,7 @@ async function readHeader(reader: ByteReader): Promise<{ header: object; dataSta
   const length = Number(new DataView(prefix.buffer, prefix.byteOffset, 8).getBigUint64(0, true));
   if (length > MAX_HEADER_BYTES) throw fail(`its header is over 100 MB (${length} bytes)`);
   if (8 + length > reader.size)
-    throw fail(
-      `the file ends inside its header (${reader.size} of ${8 + length} bytes). Fetch the file again`,
-    );
+    throw fail(`the file ends inside its header (${reader.size} of ${8 + length} bytes). Fetch the file again`);
   const text = new TextDecoder().decode(await reader.read(8, length));
   let header: unknown;
   try {
@@ -131,9 +127,7 @@ function checkLayout(infos: readonly TensorInfo[], it: { dataStart: number; read
     if (offset < position) throw fail(`it overlaps another (byte ${offset})`);
     if (offset > position) throw fail(`unnamed bytes lie before it (bytes ${position} to ${offset})`);
     if (end > reader.size)
-      throw fail(
-        `the file is truncated (the tensor ends at byte ${end} of ${reader.size}). Fetch the file again`,
-      );
+      throw fail(`the file is truncated (the tensor ends at byte ${end} of ${reader.size}). Fetch the file again`);
     position = end;
   }
   if (position === reader.size) return;

@@ -37,10 +37,7 @@ async function joinShards(reader: FolderReader, it: { index: unknown; stem: stri
     shards.set(file, shard);
     const info = shard.tensors.get(name);
     if (!info)
-      throw new ConfigError(
-        `Cannot read tensor ${name}: the index names a file without it (${file}).`,
-        source,
-      );
+      throw new ConfigError(`Cannot read tensor ${name}: the index names a file without it (${file}).`, source);
     tensors.set(name, info);
   }
   return {

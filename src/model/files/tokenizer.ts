@@ -108,8 +108,7 @@ function formatChat(it: {
 }
 
 /** For a model without roles: each message's text and the end token. */
-export const PLAIN_CHAT_TEMPLATE =
-  "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}";
+export const PLAIN_CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}";
 
 /** The tokenizer with another chat template, which {@link TextTokenizer.files} includes. */
 export function withChatTemplate(tokenizer: TextTokenizer, chatTemplate: string): TextTokenizer {

@@ -126,8 +126,7 @@ function checkAlphabet({ alphabet, kind }: AlphabetSpec): void {
   const seen = new Set<string>();
   for (const character of alphabet) {
     if (seen.has(character)) throw fail(`a character is repeated (${JSON.stringify(character)})`);
-    if ([...character].length !== 1)
-      throw fail(`an entry is not one character (${JSON.stringify(character)})`);
+    if ([...character].length !== 1) throw fail(`an entry is not one character (${JSON.stringify(character)})`);
     seen.add(character);
   }
 }
@@ -169,7 +168,6 @@ const BYTE_CHARACTERS: readonly string[] = byteCharacters();
 
 function byteCharacters(): string[] {
   let next = 256;
-  const printable = (byte: number) =>
-    (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+  const printable = (byte: number) => (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : next++));
 }

@@ -12,8 +12,7 @@ export function hubTokenizer(files: TokenizerFiles, config: Record<string, unkno
   for (const id of hub.get_vocab(true).values()) if (id > largest) largest = id;
   return {
     vocabSize: largest + 1,
-    encode: (text, { addSpecialTokens = true } = {}) =>
-      hub.encode(text, { add_special_tokens: addSpecialTokens }).ids,
+    encode: (text, { addSpecialTokens = true } = {}) => hub.encode(text, { add_special_tokens: addSpecialTokens }).ids,
     decode: (ids, { skipSpecialTokens = true } = {}) =>
       ids.length === 0
         ? ""
@@ -40,8 +39,7 @@ const MOST_IDS = 2 ** 24;
 function checkIds(json: unknown, file: string): void {
   const { model, added_tokens } = (json ?? {}) as { model?: { vocab?: unknown }; added_tokens?: unknown };
   const { vocab } = model ?? {};
-  const named =
-    typeof vocab === "object" && vocab !== null && !Array.isArray(vocab) ? Object.values(vocab) : [];
+  const named = typeof vocab === "object" && vocab !== null && !Array.isArray(vocab) ? Object.values(vocab) : [];
   const added = Array.isArray(added_tokens) ? added_tokens.map((token) => token?.id) : [];
   const isId = (id: unknown) => Number.isInteger(id) && (id as number) >= 0 && (id as number) < MOST_IDS;
   for (const id of [...named, ...added])

@@ -118,9 +118,7 @@ export class BatchSampler {
           appendToCache(device, cache, { config, layer, qkv, rows: tokens.length, slots, positions }),
       });
       copySlots(cache, sharedPrompts(groups), { config, scratch });
-      const ends = new Map(
-        groups.flatMap((group, i) => group.map((it) => [it, offsets[i + 1]! - 1] as const)),
-      );
+      const ends = new Map(groups.flatMap((group, i) => group.map((it) => [it, offsets[i + 1]! - 1] as const)));
       const rows = this.uploadRows(admitted, { scratch, steps: 1 });
       const lastPositions = Uint32Array.from(admitted, (it) => ends.get(it)!);
       const last = gatherRows(model, { from: hidden, positions: lastPositions, scratch });
@@ -155,8 +153,7 @@ export class BatchSampler {
     const settings = new Float32Array(count * SETTING_FLOATS);
     for (const [i, { request }] of running.entries())
       settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
-    const u32 = (of: (it: Sequence) => number, label: string) =>
-      scratch.upload(Uint32Array.from(running, of), label);
+    const u32 = (of: (it: Sequence) => number, label: string) => scratch.upload(Uint32Array.from(running, of), label);
     return {
       count,
       steps,
@@ -195,8 +192,7 @@ function sharedPrompts(groups: readonly (readonly Sequence[])[]) {
 /** The first sequence of each group end to end, and the slot of each token. */
 function packPrompts(groups: readonly (readonly Sequence[])[]) {
   const offsets = new Uint32Array(groups.length + 1);
-  for (const [i, [first]] of groups.entries())
-    offsets[i + 1] = offsets[i]! + first!.request.prompt_ids.length;
+  for (const [i, [first]] of groups.entries()) offsets[i + 1] = offsets[i]! + first!.request.prompt_ids.length;
   const tokens = new Uint32Array(offsets[groups.length]!);
   const slotOfToken = new Uint32Array(tokens.length);
   for (const [i, [first]] of groups.entries()) {

@@ -13,14 +13,7 @@ import { swiglu } from "../kernels/swiglu.ts";
 import { logitStride, logitWindows, type Window } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
 import { Scratch } from "../scratch.ts";
-import {
-  FINAL_NORM,
-  INPUT_NORM,
-  type LayerName,
-  layerNames,
-  MIDDLE_NORM,
-  type Transformer,
-} from "../transformer.ts";
+import { FINAL_NORM, INPUT_NORM, type LayerName, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { DecodeChain } from "./decode_chain.ts";
 import { cacheBuffers, type DecodeRows, type StepInput } from "./step_input.ts";

@@ -45,8 +45,7 @@ export function chooseAttention(info: AdapterTraits, shape: HeadShape): Attentio
   const constants = headConstants(headWidth);
   const narrow = headWidth <= WIDEST_UNROLLED;
   const fits = info.limits.maxWorkgroupStorageBytes >= tiledStorageBytes(headWidth);
-  if (fits && (info.family === "tiled" || !narrow))
-    return { ...TILED, constants, decodeConstants: constants };
+  if (fits && (info.family === "tiled" || !narrow)) return { ...TILED, constants, decodeConstants: constants };
   const HEADS = info.family === "scalar" && (heads / keyHeads) % 2 === 0 ? 2 : 1;
   const bundled = { ...constants, HEADS };
   return info.family === "scalar" && info.subgroupSize === 8 && narrow

@@ -56,8 +56,7 @@ export const cacheCopy = defineKernel({
   bindings: { copies: "read u32", keys: "write f32", values: "write f32" },
   params: { copies: "u32", longest: "u32", width: "u32", max_length: "u32" },
   constants: THREADS,
-  grid: ({ copies, longest, width }, constants) =>
-    threads(copies * longest * quads(width, "width"), constants),
+  grid: ({ copies, longest, width }, constants) => threads(copies * longest * quads(width, "width"), constants),
   reference({ copies, keys, values }, params) {
     const slot = params.max_length * params.width;
     for (let i = 0; i < params.copies; i++) {

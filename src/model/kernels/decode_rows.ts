@@ -42,8 +42,7 @@ export const decodeRows = defineKernel({
     for (let row = 0; row < p.rows; row++) {
       const part = (at: number, width: number) => state.subarray(at + row * width, at + (row + 1) * width);
       const [x, normed, wide] = [part(p.x_at, C), part(p.normed_at, C), part(p.wide_at, 2 * F)];
-      if (runs(p, STAGE.output))
-        product(x, { by: part(p.attended_at, p.attended), matrices, at: p.o_at, add: true });
+      if (runs(p, STAGE.output)) product(x, { by: part(p.attended_at, p.attended), matrices, at: p.o_at, add: true });
       if (runs(p, STAGE.gateUp)) {
         normalise(normed, { x, vectors, at: p.norm_at, epsilon });
         product(wide, { by: normed, matrices, at: p.gate_up_at });
@@ -75,10 +74,7 @@ function normalise(
   for (let c = 0; c < x.length; c++) normed[c] = x[c]! * scale * vectors[at + c]!;
 }
 
-function product(
-  to: Float32Array,
-  it: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean },
-): void {
+function product(to: Float32Array, it: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean }): void {
   const sums = new Float64Array(to.length);
   for (let k = 0; k < it.by.length; k++)
     for (let j = 0; j < sums.length; j++) sums[j]! += it.by[k]! * it.matrices[4 * it.at + k * to.length + j]!;

@@ -41,10 +41,7 @@ export const ropeAppend = defineKernel({
             target[to + half] = high! * cos! + low! * sin!;
           }
         else if (position < max_length)
-          values.set(
-            qkv.subarray(at, at + width),
-            cacheAt({ row, position, head: head - heads - key_heads }),
-          );
+          values.set(qkv.subarray(at, at + width), cacheAt({ row, position, head: head - heads - key_heads }));
       }
     }
     function cacheAt(it: { row: number; position: number; head: number }): number {

@@ -2,23 +2,10 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { addScaled } from "../kernels/elementwise.ts";
 import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
-import {
-  columnSum,
-  NORM_BLOCKS,
-  plainRows,
-  rmsNormBackward,
-  rmsNormWeightPartials,
-} from "../kernels/norm.ts";
+import { columnSum, NORM_BLOCKS, plainRows, rmsNormBackward, rmsNormWeightPartials } from "../kernels/norm.ts";
 import { swigluBackward } from "../kernels/swiglu.ts";
 import type { PackedInput } from "../packed_input.ts";
-import {
-  attentionParams,
-  keyRows,
-  keyValueOffsets,
-  qkvBuffers,
-  queryRows,
-  valueRows,
-} from "../qkv_layout.ts";
+import { attentionParams, keyRows, keyValueOffsets, qkvBuffers, queryRows, valueRows } from "../qkv_layout.ts";
 import { rowWindows } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import {

@@ -53,10 +53,7 @@ export class HeadPass {
     this.entropies = scratch.floats(this.count, "entropies");
     this.logSumExps = scratch.floats(this.count, "log-sum-exps");
     this.windows = logitWindows(model, this.count);
-    this.logits = scratch.floats(
-      (this.windows[0]?.rows ?? 0) * logitStride(model.config.vocabSize),
-      "logits",
-    );
+    this.logits = scratch.floats((this.windows[0]?.rows ?? 0) * logitStride(model.config.vocabSize), "logits");
     for (const window of this.windows) this.forward(window);
   }
 

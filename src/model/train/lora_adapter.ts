@@ -149,8 +149,7 @@ function targetedParts(base: Weights, { targets, modules }: LoraConfig): Map<str
   if (missing.length === 0) return found;
   const isTied = missing.includes(UNEMBED_TARGET) && base.config.tied;
   const hint = isTied ? " Its output matrix is the embedding table: set model.train_unembed=false." : "";
-  throw new ConfigError(
-    `Cannot put an adapter on ${missing.join(", ")}: this model has no such matrix.${hint}`,
-    { path: "model" },
-  );
+  throw new ConfigError(`Cannot put an adapter on ${missing.join(", ")}: this model has no such matrix.${hint}`, {
+    path: "model",
+  });
 }

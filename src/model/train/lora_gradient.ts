@@ -79,10 +79,7 @@ function accumulateWhole({ device, scale: alpha, config: { rank } }: LoraAdapter
 }
 
 /** From x A^T and dy B, [m, rank] each. */
-function accumulateFactored(
-  { device, scale: alpha, config: { rank } }: LoraAdapter,
-  at: ModuleGradient,
-): void {
+function accumulateFactored({ device, scale: alpha, config: { rank } }: LoraAdapter, at: ModuleGradient): void {
   const { rows, columns, m, dy, x, A, B, gradA, gradB } = at;
   const scratch = new Scratch(device);
   const transposedA = { buffer: scratch.floats(rank * columns, "adapter, transposed") };

@@ -8,14 +8,7 @@ import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { HeadPass } from "./head_pass.ts";
-import {
-  checkRows,
-  microBatches,
-  slicePacked,
-  type TargetChoice,
-  type Targets,
-  targetsOf,
-} from "./targets.ts";
+import { checkRows, microBatches, slicePacked, type TargetChoice, type Targets, targetsOf } from "./targets.ts";
 import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
 
 /** What a loss is computed from: one value per target, [R]. */
@@ -58,10 +51,7 @@ export class Passes {
   constructor(transformer: Transformer, options: { microBatchTokens?: number | undefined } = {}) {
     this.transformer = transformer;
     this.device = transformer.device;
-    this.microBatchTokens = Math.min(
-      options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS,
-      transformer.passLength,
-    );
+    this.microBatchTokens = Math.min(options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS, transformer.passLength);
   }
 
   /**

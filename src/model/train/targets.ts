@@ -51,9 +51,7 @@ export function checkRows(model: Transformer, rows: PackedTokens & Partial<{ tar
   ] as const) {
     const outside = ids?.findIndex((id) => id >= vocabSize) ?? -1;
     if (ids && outside >= 0)
-      throw new ConfigError(
-        `Cannot run ${what} ${outside}: ids must lie in [0, ${vocabSize}) (${ids[outside]}).`,
-      );
+      throw new ConfigError(`Cannot run ${what} ${outside}: ids must lie in [0, ${vocabSize}) (${ids[outside]}).`);
   }
 }
 

@@ -108,10 +108,7 @@ export class Checkpoints {
   find(path: CheckpointPath): { readonly dir: string; readonly record: CheckpointRecord } {
     const record = this.records.get(formatPath(path));
     if (record && !isExpired(record)) return { dir: this.folder(path), record };
-    throw new Refusal(
-      404,
-      `Cannot find the checkpoint ${formatPath(path)}: it does not exist or has expired.`,
-    );
+    throw new Refusal(404, `Cannot find the checkpoint ${formatPath(path)}: it does not exist or has expired.`);
   }
 
   /**
@@ -166,10 +163,7 @@ export class Checkpoints {
   }
 
   /** Changes the record of a checkpoint. With `ttlSeconds` null it never expires. */
-  change(
-    path: CheckpointPath,
-    to: { isPublic?: boolean; ttlSeconds?: number | null },
-  ): Promise<CheckpointRecord> {
+  change(path: CheckpointPath, to: { isPublic?: boolean; ttlSeconds?: number | null }): Promise<CheckpointRecord> {
     return this.inTurn(async () => {
       const { record, dir } = this.find(path);
       const changed = {

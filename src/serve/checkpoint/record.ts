@@ -12,10 +12,7 @@ export const METADATA_LIMITS = { characters: 64 * 1024, levels: 32 };
  */
 export function checkMetadata(metadata: unknown): void {
   if (!isShallow(metadata, METADATA_LIMITS.levels))
-    throw new Refusal(
-      422,
-      `Cannot accept user_metadata: it is nested deeper than ${METADATA_LIMITS.levels} levels.`,
-    );
+    throw new Refusal(422, `Cannot accept user_metadata: it is nested deeper than ${METADATA_LIMITS.levels} levels.`);
   const { length } = JSON.stringify(metadata ?? null);
   if (length > METADATA_LIMITS.characters)
     throw new Refusal(
@@ -71,8 +68,7 @@ export type RunRecord = Readonly<z.output<typeof RUN_RECORD>>;
 /** @throws Error with the reason why the text is not the record of the checkpoint at this path. */
 export function readCheckpointRecord(text: string, at: CheckpointPath): CheckpointRecord {
   const record = readRecord(CHECKPOINT, text);
-  if (formatPath(record) !== formatPath(at))
-    throw new Error(`it is the record of ${formatPath(record).slice(0, 200)}`);
+  if (formatPath(record) !== formatPath(at)) throw new Error(`it is the record of ${formatPath(record).slice(0, 200)}`);
   return record;
 }
 

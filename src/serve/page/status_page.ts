@@ -113,10 +113,7 @@ function checkpointsPart({ checkpoints }: TinkerService): string {
 /** The unreadable parts of the state folder. */
 function damagePart({ checkpoints: { damage } }: TinkerService): string {
   if (damage.length === 0) return "";
-  const rows = damage.map(({ path, reason }) => [
-    mono(path),
-    `<span class="warn">${escapeHtml(reason)}</span>`,
-  ]);
+  const rows = damage.map(({ path, reason }) => [mono(path), `<span class="warn">${escapeHtml(reason)}</span>`]);
   return table("Not readable", { head: ["In the state folder", "Why"], rows, none: "" });
 }
 
@@ -129,8 +126,7 @@ function table(
   const cells = (tag: string, row: readonly string[]) =>
     `<tr>${row.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
   const shown = of.rows.slice(0, MOST_ROWS).map((row) => cells("td", row));
-  const rest =
-    of.rows.length > MOST_ROWS ? `<p class="soft rest">and ${of.rows.length - MOST_ROWS} more</p>` : "";
+  const rest = of.rows.length > MOST_ROWS ? `<p class="soft rest">and ${of.rows.length - MOST_ROWS} more</p>` : "";
   return `<h2>${title}${count}</h2><div class="card scroll"><table>${cells("th", of.head)}${shown.join("")}</table>${rest}</div>`;
 }
 
@@ -145,9 +141,7 @@ function bar(label: string, { share, text }: { share: number; text: string }): s
 
 /** The last part of a folder's path, or the name as it is. */
 function nameOf(model: string): string {
-  return model.startsWith("/") || model.startsWith(".")
-    ? (model.split("/").filter(Boolean).at(-1) ?? model)
-    : model;
+  return model.startsWith("/") || model.startsWith(".") ? (model.split("/").filter(Boolean).at(-1) ?? model) : model;
 }
 
 function mono(text: string): string {

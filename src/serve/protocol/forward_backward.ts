@@ -178,10 +178,7 @@ function decodeChunk(bytes: Uint8Array, count: FieldCount): Chunk {
   return { kind: "text", tokens: new Int32Array() };
 }
 
-function decodeTensor(
-  name: string,
-  { bytes, count }: { bytes: Uint8Array; count: FieldCount },
-): TensorMessage {
+function decodeTensor(name: string, { bytes, count }: { bytes: Uint8Array; count: FieldCount }): TensorMessage {
   let [dense, dtype, isSparse] = [EMPTY, 0, false];
   const shape: number[] = [];
   for (const field of fields(bytes, count)) {
@@ -190,10 +187,8 @@ function decodeTensor(
     else if (field.number === 3) dtype = Number(field.varint);
     else if (field.number === 4) shape.push(...shapeOf(name, field));
   }
-  if (dtype === DTYPE.float32)
-    return { values: new Float32Array(elements(dense, { size: 4, name })), isSparse, shape };
-  if (dtype === DTYPE.int64)
-    return { values: new BigInt64Array(elements(dense, { size: 8, name })), isSparse, shape };
+  if (dtype === DTYPE.float32) return { values: new Float32Array(elements(dense, { size: 4, name })), isSparse, shape };
+  if (dtype === DTYPE.int64) return { values: new BigInt64Array(elements(dense, { size: 8, name })), isSparse, shape };
   throw new Refusal(422, `Cannot read the tensor ${name}: its dtype must be float32 or int64 (${dtype}).`);
 }
 
@@ -211,8 +206,5 @@ function text(bytes: Uint8Array): string {
 
 function elements(bytes: Uint8Array, { size, name }: { size: number; name: string }): ArrayBuffer {
   if (bytes.byteLength % size === 0) return alignedCopy(bytes);
-  throw new Refusal(
-    422,
-    `Cannot read ${name}: its length must be a multiple of ${size} bytes (${bytes.byteLength}).`,
-  );
+  throw new Refusal(422, `Cannot read ${name}: its length must be a multiple of ${size} bytes (${bytes.byteLength}).`);
 }

@@ -57,8 +57,7 @@ export function requestsOf(request: PromptRequest, engine: Engine): SampleReques
 function endsAt(stops: readonly string[], engine: Engine): SampleRequest["ends"] {
   const decode = engine.decode?.bind(engine);
   if (stops.length === 0) return undefined;
-  if (!decode)
-    throw new ConfigError("Cannot stop at a text: the model has no tokenizer. Give stop as token ids.");
+  if (!decode) throw new ConfigError("Cannot stop at a text: the model has no tokenizer. Give stop as token ids.");
   // A token other than a special one is at least one byte of text.
   const tail = Math.max(...stops.map((stop) => new TextEncoder().encode(stop).length)) + 4;
   return (tokens) => {
@@ -68,15 +67,7 @@ function endsAt(stops: readonly string[], engine: Engine): SampleRequest["ends"]
 }
 
 function checkRequest(request: PromptRequest, { contextLength, vocabSize }: Engine): void {
-  const {
-    prompt,
-    count,
-    maxTokens,
-    temperature,
-    topP,
-    topkPromptLogprobs: topk,
-    promptLogprobsLastN: lastN,
-  } = request;
+  const { prompt, count, maxTokens, temperature, topP, topkPromptLogprobs: topk, promptLogprobsLastN: lastN } = request;
   const outside = prompt.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize));
   const rules: readonly (readonly [boolean, string])[] = [
     [prompt.length > 0, "the prompt must have at least one token"],
@@ -86,10 +77,7 @@ function checkRequest(request: PromptRequest, { contextLength, vocabSize }: Engi
       `the prompt must leave room in the context of ${contextLength} tokens (${prompt.length})`,
     ],
     [isCount(count) && count <= MOST_SAMPLES, `num_samples must lie in [1, ${MOST_SAMPLES}] (${count})`],
-    [
-      maxTokens === undefined || isCount(maxTokens),
-      `max_tokens must be a whole number above 0 (${maxTokens})`,
-    ],
+    [maxTokens === undefined || isCount(maxTokens), `max_tokens must be a whole number above 0 (${maxTokens})`],
     [
       temperature === 0 || (temperature >= LEAST_TEMPERATURE && temperature <= MOST_TEMPERATURE),
       `temperature must be 0 or lie in [${LEAST_TEMPERATURE}, ${MOST_TEMPERATURE}] (${temperature})`,

@@ -12,10 +12,7 @@ export function encodeTrainingOutput(of: {
   metrics: Readonly<Record<string, number>>;
 }): Uint8Array {
   const byteOffsets = BigInt64Array.from(of.offsets, (offset) => BigInt(offset) * 4n);
-  const tensor = new Writer()
-    .bytes(1, bytesOf(of.logprobs))
-    .bytes(2, bytesOf(byteOffsets))
-    .varint(3, DTYPE.float32);
+  const tensor = new Writer().bytes(1, bytesOf(of.logprobs)).bytes(2, bytesOf(byteOffsets)).varint(3, DTYPE.float32);
   const field = new Writer().text(1, "logprobs").message(2, tensor);
   const record = new Writer()
     .text(1, "ArrayRecord")

@@ -42,18 +42,14 @@ const TELEMETRY_BYTES = 4 * 2 ** 20;
 const TOKEN_BYTES = 16;
 
 /** The routes whose requests have a number in their model's sequence. */
-const NUMBERED =
-  /^\/api\/v1\/(forward_backward|optim_step|save_weights|save_weights_for_sampler|load_weights)$/;
+const NUMBERED = /^\/api\/v1\/(forward_backward|optim_step|save_weights|save_weights_for_sampler|load_weights)$/;
 
 export function isNumbered(path: string): boolean {
   return NUMBERED.test(path);
 }
 
 /** Reads the bodies of all requests except GET and HEAD. */
-export function readBodies(
-  service: TinkerService,
-  options: Partial<BodySettings>,
-): MiddlewareHandler<RequestContext> {
+export function readBodies(service: TinkerService, options: Partial<BodySettings>): MiddlewareHandler<RequestContext> {
   const settings = { ...BODY_SETTINGS, ...definedOf(options) };
   const budget = new Budget(settings.bodiesBytes);
   const { contextLength } = service.engine;
@@ -86,9 +82,7 @@ function jsonBytes(path: string, contextLength: number): number {
 
 function definedOf(options: Partial<BodySettings>): Partial<BodySettings> {
   const names = ["bodyBytes", "bodiesBytes", "bodyIdleMs"] as const;
-  return Object.fromEntries(
-    names.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]),
-  );
+  return Object.fromEntries(names.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
 }
 
 /** Opens work that waits for the device, and holds its body's memory until that work has run. @throws Refusal 429, 503 */

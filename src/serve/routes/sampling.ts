@@ -23,10 +23,7 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
     const { lease, print } = c.get("body");
     const { sampling_session_id, seq_id, ...request } = readRequest(c, SHAPES.sample);
     if (typeof sampling_session_id !== "string")
-      throw new Refusal(
-        422,
-        "Cannot sample: the request needs sampling_session_id. Create a sampling session first.",
-      );
+      throw new Refusal(422, "Cannot sample: the request needs sampling_session_id. Create a sampling session first.");
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
     lease.take(8 * prompt.prompt.length);

@@ -17,9 +17,7 @@ export function addSessionRoutes(app: Routes, service: TinkerService): void {
   const { sessions, engine, modelNames } = service;
   app.get("/api/v1/healthz", (c) => c.json({ status: "ok" }));
   app.post("/api/v1/client/config", (c) => c.json(CLIENT_CONFIG));
-  app.post("/api/v1/client/dynamic_config", (c) =>
-    c.json({ refresh_interval_sec: 300, sample_cancel_enabled: true }),
-  );
+  app.post("/api/v1/client/dynamic_config", (c) => c.json({ refresh_interval_sec: 300, sample_cancel_enabled: true }));
   app.post("/api/v1/telemetry", (c) => c.json({ status: "accepted" }));
   app.get("/api/v1/get_server_capabilities", (c) => {
     const about = { max_context_length: engine.contextLength, trainable: true, sampleable: true };

@@ -62,9 +62,7 @@ export class Policies {
   /** Fails waiting requests: those of a session that ended, or all of them because the server stops. */
   clear(session?: string): void {
     const reason =
-      session === undefined
-        ? this.options.signal.reason
-        : new Refusal(404, "Cannot sample: the session has ended.");
+      session === undefined ? this.options.signal.reason : new Refusal(404, "Cannot sample: the session has ended.");
     for (const job of this.queues.flatMap((queue) => queue.clear(session))) job.failed(reason);
   }
 
@@ -81,8 +79,7 @@ export class Policies {
     // The time is part of the name because a path can be overwritten with other weights.
     const name = `${address} of ${time}`;
     for (const [other, { queue, policy }] of this.held)
-      if (other.startsWith(`${address} `) && other !== name && !policy && !queue.hasWork())
-        this.held.delete(other);
+      if (other.startsWith(`${address} `) && other !== name && !policy && !queue.hasWork()) this.held.delete(other);
     return this.reopenable(name, async () => {
       const { dir, record } = checkpoints.find(parsed);
       if (record.time === time) return engine.openPolicy(dir);

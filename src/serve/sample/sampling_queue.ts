@@ -166,10 +166,7 @@ function sharesOf(batch: readonly SampleJob[]): Map<string, number> {
 }
 
 /** Scores prompts with the same `topk` together. */
-async function scorePrompts(
-  policy: EnginePolicy,
-  batch: readonly SampleJob[],
-): Promise<Map<SampleJob, PromptScores>> {
+async function scorePrompts(policy: EnginePolicy, batch: readonly SampleJob[]): Promise<Map<SampleJob, PromptScores>> {
   const results = new Map<SampleJob, PromptScores>();
   for (const [topk, jobs] of groupByTopk(batch)) {
     const scores = await policy.scorePrompts(
@@ -183,7 +180,6 @@ async function scorePrompts(
 
 function groupByTopk(batch: readonly SampleJob[]): Map<number, SampleJob[]> {
   const groups = new Map<number, SampleJob[]>();
-  for (const job of batch)
-    if (job.scores) groups.set(job.scores.topk, [...(groups.get(job.scores.topk) ?? []), job]);
+  for (const job of batch) if (job.scores) groups.set(job.scores.topk, [...(groups.get(job.scores.topk) ?? []), job]);
   return groups;
 }

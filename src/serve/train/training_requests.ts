@@ -53,10 +53,7 @@ export class TrainingRequests {
     this.submit(of, () => ({ kind: at.kind, run: () => Promise.reject(at.reason) }));
   }
 
-  forwardBackward(
-    of: Numbered,
-    request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean },
-  ): Future {
+  forwardBackward(of: Numbered, request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean }): Future {
     const { forwardOnly } = request;
     return this.submit(of, () => ({
       kind: forwardOnly ? "forward" : "forward_backward",

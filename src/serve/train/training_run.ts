@@ -7,14 +7,7 @@ import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
 import type { Scheduler, WorkQueue } from "../scheduler.ts";
 import { RequestSequence } from "./request_sequence.ts";
 
-export type OperationKind =
-  | "create"
-  | "forward"
-  | "forward_backward"
-  | "optim_step"
-  | "save"
-  | "load"
-  | "unload";
+export type OperationKind = "create" | "forward" | "forward_backward" | "optim_step" | "save" | "load" | "unload";
 
 export interface Operation {
   readonly kind: OperationKind;

@@ -91,10 +91,7 @@ export class TrainingRuns {
     });
   }
 
-  private open(
-    of: NewRun,
-    prepare: (run: TrainingRun) => Promise<Readonly<Record<string, unknown>>>,
-  ): Future {
+  private open(of: NewRun, prepare: (run: TrainingRun) => Promise<Readonly<Record<string, unknown>>>): Future {
     const { checkpoints, sessions } = this.options;
     checkMetadata(of.userMetadata);
     const session = sessions.find(of.session);

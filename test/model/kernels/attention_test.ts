@@ -3,16 +3,7 @@ import { attention, headConstants } from "../../../src/model/kernels/attention.t
 import { chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
 import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
 import { cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
-import {
-  expectClose,
-  expectGradient,
-  noise,
-  runOn,
-  runOnBoth,
-  unwritten,
-  useDevices,
-  weightedSum,
-} from "./run.ts";
+import { expectClose, expectGradient, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
 
@@ -249,8 +240,7 @@ describe("cache", () => {
     const slotOf = [2, 0, 3];
     const max_length = 120;
     const cacheFloats = 4 * max_length * keyHeads * width;
-    const token = (t: number) =>
-      lengths.findIndex((_, i) => t < lengths.slice(0, i + 1).reduce((a, b) => a + b));
+    const token = (t: number) => lengths.findIndex((_, i) => t < lengths.slice(0, i + 1).reduce((a, b) => a + b));
     const { keys, values } = await runOnBoth(devices, cacheAppend, {
       buffers: {
         k: qkv,

@@ -3,16 +3,7 @@ import { adamw, clipFactor, squareSum } from "../../../src/model/kernels/adamw.t
 import { addScaled, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "../../../src/model/kernels/embedding.ts";
 import { swiglu, swigluBackward } from "../../../src/model/kernels/swiglu.ts";
-import {
-  expectGradient,
-  integers,
-  noise,
-  runOn,
-  runOnBoth,
-  unwritten,
-  useDevices,
-  weightedSum,
-} from "./run.ts";
+import { expectGradient, integers, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
 
@@ -70,8 +61,7 @@ describe("embedding", () => {
     const outGrad = noise(tokens * width, 2);
     const tableGrad = noise(rows * width, 3);
     const wanted = Float64Array.from(tableGrad);
-    for (let i = 0; i < outGrad.length; i++)
-      wanted[ids[Math.floor(i / width)]! * width + (i % width)]! += outGrad[i]!;
+    for (let i = 0; i < outGrad.length; i++) wanted[ids[Math.floor(i / width)]! * width + (i % width)]! += outGrad[i]!;
     const got = await runOnBoth(devices, embeddingBackward, {
       buffers: { ...groups, outGrad, tableGrad },
       params: { rows: groups.rows.length, width, first_row: 0, row_count: rows },

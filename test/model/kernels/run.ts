@@ -20,8 +20,7 @@ export function useDevices(): { readonly gpu: Device; readonly cpu: Device } {
   const devices: { gpu?: Device; cpu: Device } = { cpu: new CpuDevice() };
   beforeAll(async () => {
     devices.gpu = await openDevice({ device: process.env.REQUIRE_GPU === "1" ? "webgpu" : "auto" });
-    if (devices.gpu.info.kind === "cpu")
-      console.warn("no WebGPU adapter: kernels are compared with themselves");
+    if (devices.gpu.info.kind === "cpu") console.warn("no WebGPU adapter: kernels are compared with themselves");
   });
   afterAll(() => devices.gpu?.destroy());
   return devices as { gpu: Device; cpu: Device };
@@ -115,10 +114,9 @@ export function expectGradient(
     const below = loss();
     x[i] = kept;
     const slope = (above - below) / (high - low);
-    expect(
-      Math.abs(gradient[i]! - slope),
-      `${name}[${i}]: ${gradient[i]}, differences give ${slope}`,
-    ).toBeLessThan(tolerance * (1 + Math.abs(slope)));
+    expect(Math.abs(gradient[i]! - slope), `${name}[${i}]: ${gradient[i]}, differences give ${slope}`).toBeLessThan(
+      tolerance * (1 + Math.abs(slope)),
+    );
   }
 }
 

@@ -22,9 +22,7 @@ function setUp({ rows, vocabulary, temperature, topP = 1, topK = 0 }: Case, logi
       seeds: integers(rows, 2 ** 31, 5),
       positions: integers(rows, 1000, 6),
       settings: Float32Array.from(
-        Array.from({ length: rows }, () =>
-          samplingSettings({ temperature, top_p: topP, top_k: topK }),
-        ).flat(),
+        Array.from({ length: rows }, () => samplingSettings({ temperature, top_p: topP, top_k: topK })).flat(),
       ),
       next: new Uint32Array(rows),
       tokens: new Uint32Array(rows * history_stride),

@@ -55,8 +55,7 @@ function grpoAs(name: string, settings: ReturnType<typeof normSettings>): Estima
     name,
     settings,
     scope: "group",
-    estimate: (batch, given) =>
-      perRow(byGroup(batch, (scores) => groupNorm(scores, groupNormOf(name, given)))),
+    estimate: (batch, given) => perRow(byGroup(batch, (scores) => groupNorm(scores, groupNormOf(name, given)))),
   };
 }
 

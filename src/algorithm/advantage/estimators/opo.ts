@@ -14,9 +14,7 @@ export function lengthWeighted(scores: readonly number[], lengths: readonly numb
   if (scores.length === 1) return [...scores];
   const tokens = sum(lengths);
   if (tokens === 0)
-    throw new ConfigError(
-      "Cannot estimate opo: a group has no trained token (mask = 1) in any row. Drop that group.",
-    );
+    throw new ConfigError("Cannot estimate opo: a group has no trained token (mask = 1) in any row. Drop that group.");
   const baseline = sum(scores.map((s, k) => s * lengths[k]!)) / tokens;
   return scores.map((s) => s - baseline);
 }

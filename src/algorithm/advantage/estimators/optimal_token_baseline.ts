@@ -1,13 +1,7 @@
 /** The optimal token baseline, and its form for multi-turn rows, whose trained tokens are aligned by their count. */
 import { forEachRow, totalTokens, trainedIn } from "../../../data/offsets.ts";
 import type { MaskedRows } from "../../rows.ts";
-import {
-  type AdvantageBatch,
-  type Estimate,
-  type Estimator,
-  type EstimatorSettings,
-  needs,
-} from "../definition.ts";
+import { type AdvantageBatch, type Estimate, type Estimator, type EstimatorSettings, needs } from "../definition.ts";
 import { type Groups, memberRows } from "../groups.ts";
 import { type Output, rewardsToGo } from "./returns.ts";
 

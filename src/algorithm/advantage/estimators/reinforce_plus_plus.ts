@@ -36,8 +36,7 @@ export const reinforcePlusPlusBaseline: Estimator = {
   name: "reinforce_plus_plus_baseline",
   settings: {},
   scope: "batch",
-  estimate: (batch) =>
-    perRow(whiten(byGroup(batch, centred), countRows(batch.offsets, batch.mask).trained, "row")),
+  estimate: (batch) => perRow(whiten(byGroup(batch, centred), countRows(batch.offsets, batch.mask).trained, "row")),
 };
 
 /**

@@ -16,8 +16,7 @@ export function leaveOneOut(scores: readonly number[], alone: "reward" | "zero")
 }
 
 function rlooAs(name: string, alone: "reward" | "zero"): Estimator {
-  const estimate: Estimator["estimate"] = (batch) =>
-    perRow(byGroup(batch, (scores) => leaveOneOut(scores, alone)));
+  const estimate: Estimator["estimate"] = (batch) => perRow(byGroup(batch, (scores) => leaveOneOut(scores, alone)));
   return { name, settings: {}, scope: "group", estimate };
 }
 

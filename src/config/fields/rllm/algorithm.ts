@@ -28,9 +28,7 @@ const LOSSES = [
   ...["vanilla", "gspo", "sapo", "gpg", "reinforce", "clip_cov", "kl_cov", "geo_mean", "dppo_tv", "dppo_kl"],
   "bypass_mode",
   ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map((name) => `tinker.${name}`),
-  ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map(
-    (name) => `trl.${name}`,
-  ),
+  ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map((name) => `trl.${name}`),
 ];
 
 const ACTOR = "actor_rollout_ref.actor";
@@ -39,8 +37,7 @@ const IN_LOOP = "read in the loop, where advantages are computed";
 const FORWARDED = "acts acts forwarded forwarded";
 const SCHEDULE = { trinity: "as algorithm.optimizer, which has constant and cosine" };
 const CLIPPED = {
-  tinker:
-    "sent to Tinker's ppo and cispo as clip_low_threshold and clip_high_threshold; other losses clip here",
+  tinker: "sent to Tinker's ppo and cispo as clip_low_threshold and clip_high_threshold; other losses clip here",
   trinity: "as clip_range_low and clip_range_high of algorithm.policy_loss_fn_args",
 };
 const NEW_BUILDER = {
@@ -89,15 +86,11 @@ export const ALGORITHM_FIELDS = {
     on: "refused refused refused dropped",
     why: "rLLM deprecated it; advantages always come from this loop",
   }),
-  "rllm.algorithm.use_precomputed_advantage": bool(
-    false,
-    "take step.advantage as it is and skip the estimator",
-    {
-      note: "In a group where any step has one, a step without one counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
-      loop: true,
-      why: IN_LOOP,
-    },
-  ),
+  "rllm.algorithm.use_precomputed_advantage": bool(false, "take step.advantage as it is and skip the estimator", {
+    note: "In a group where any step has one, a step without one counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
+    loop: true,
+    why: IN_LOOP,
+  }),
   "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {
     open: true,
     note: "The first five are Tinker's and the guide's, the plain names after them verl's.",
@@ -111,12 +104,11 @@ export const ALGORITHM_FIELDS = {
     "how token losses are reduced to one number; null = the backend's default",
     { loop: true, verl: `${ACTOR}.loss_agg_mode` },
   ),
-  "rllm.algorithm.lr_schedule": oneOf(
-    ["constant", "linear", "cosine"],
-    "constant",
-    "learning-rate schedule",
-    { loop: true, on: FORWARDED, why: SCHEDULE },
-  ),
+  "rllm.algorithm.lr_schedule": oneOf(["constant", "linear", "cosine"], "constant", "learning-rate schedule", {
+    loop: true,
+    on: FORWARDED,
+    why: SCHEDULE,
+  }),
   "rllm.algorithm.warmup_steps": int(-1, "learning-rate warm-up steps; 0 or below = use the ratio", {
     loop: true,
     verl: `${ACTOR}.optim.lr_warmup_steps`,
@@ -147,21 +139,16 @@ export const ALGORITHM_FIELDS = {
     verl: `${ACTOR}.clip_ratio_high`,
     why: CLIPPED,
   }),
-  "rllm.algorithm.router_replay": oneOf(
-    ["disabled", "R2", "R3"],
-    "disabled",
-    "replay of expert routing (MoE)",
-    {
-      verl: `${ACTOR}.router_replay.mode`,
-      on: "refused refused forwarded forwarded",
-      why: {
-        local: "models here have no experts",
-        tinker: "Tinker does not report routing",
-        verl: "with engines that replay experts",
-        trinity: "R3 as algorithm.enable_router_replay",
-      },
+  "rllm.algorithm.router_replay": oneOf(["disabled", "R2", "R3"], "disabled", "replay of expert routing (MoE)", {
+    verl: `${ACTOR}.router_replay.mode`,
+    on: "refused refused forwarded forwarded",
+    why: {
+      local: "models here have no experts",
+      tinker: "Tinker does not report routing",
+      verl: "with engines that replay experts",
+      trinity: "R3 as algorithm.enable_router_replay",
     },
-  ),
+  }),
   "rllm.algorithm.rollout_correction.bypass_mode": bool(
     null,
     "true = the sampler's log-probs serve as the old ones; null = the backend's default",

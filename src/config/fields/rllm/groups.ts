@@ -31,25 +31,19 @@ export const GROUP_FIELDS = {
   "rllm.compact_filtering.mask_unknown": bool(false, "no reason given", { loop: true }),
   "rllm.compact_filtering.mask_error": bool(true, "an error", { loop: true }),
 
-  "rllm.rejection_sample.enable": bool(
-    false,
-    "drop or collect batches by how many tasks were partly solved",
-    { loop: true },
-  ),
+  "rllm.rejection_sample.enable": bool(false, "drop or collect batches by how many tasks were partly solved", {
+    loop: true,
+  }),
   "rllm.rejection_sample.mode": oneOf(
     ["none", "episode", "group"],
     null,
     "what is rejected; null = episode when enabled, else none",
     { open: true, note: "group is named by the guide and not implemented in rLLM.", loop: true },
   ),
-  "rllm.rejection_sample.multiplier": int(
-    1,
-    "factor on the prompts per batch, so that some can be rejected",
-    {
-      min: 1,
-      loop: true,
-    },
-  ),
+  "rllm.rejection_sample.multiplier": int(1, "factor on the prompts per batch, so that some can be rejected", {
+    min: 1,
+    loop: true,
+  }),
   "rllm.rejection_sample.min_partial_solve_tasks": int(1, "partly solved tasks a batch needs", {
     min: 0,
     loop: true,
@@ -63,11 +57,9 @@ export const GROUP_FIELDS = {
     loop: true,
   }),
 
-  "rllm.transform.impute_missing_names": bool(
-    true,
-    "name unnamed trajectories by their place in the episode",
-    { loop: true },
-  ),
+  "rllm.transform.impute_missing_names": bool(true, "name unnamed trajectories by their place in the episode", {
+    loop: true,
+  }),
   "rllm.transform.default_traj_name": str("default_traj_name", "the name that counts as unnamed", {
     loop: true,
   }),

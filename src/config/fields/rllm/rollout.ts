@@ -80,11 +80,9 @@ const WORKFLOW = {
     max: 1,
     loop: true,
   }),
-  "rllm.workflow.workflow_args.reward_bonus_coeff": float(
-    0,
-    "weight of the reward gained since the last step",
-    { loop: true },
-  ),
+  "rllm.workflow.workflow_args.reward_bonus_coeff": float(0, "weight of the reward gained since the last step", {
+    loop: true,
+  }),
   "rllm.workflow.workflow_args.*": open("further arguments of the workflow"),
   "rllm.workflow.n_parallel_tasks": int(256, "rollouts that run at the same time", {
     min: 1,
@@ -101,15 +99,11 @@ const WORKFLOW = {
     loop: true,
     note: "Asynchronous training needs false.",
   }),
-  "rllm.workflow.warm_queue_size": int(
-    -1,
-    "prepared sandboxes; 0 = none, below 0 = one per parallel rollout",
-    {
-      min: -1,
-      on: "refused refused refused dropped",
-      why: NO_REMOTE,
-    },
-  ),
+  "rllm.workflow.warm_queue_size": int(-1, "prepared sandboxes; 0 = none, below 0 = one per parallel rollout", {
+    min: -1,
+    on: "refused refused refused dropped",
+    why: NO_REMOTE,
+  }),
 } as const;
 
 const MORE_SAMPLING = "further sampling settings (top_k, stop, ...), passed to the backend";

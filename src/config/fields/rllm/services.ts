@@ -13,11 +13,7 @@ const SDK = each(
     "rllm.sdk.processing.traj_name_key": str(null, "metadata key that names a trajectory"),
     "rllm.sdk.proxy.host": str("127.0.0.1", "host of the proxy"),
     "rllm.sdk.proxy.port": int(4000, "port of the proxy", { min: 0, max: 65535 }),
-    "rllm.sdk.proxy.mode": oneOf(
-      ["subprocess", "external"],
-      "subprocess",
-      "started by the trainer, or by you",
-    ),
+    "rllm.sdk.proxy.mode": oneOf(["subprocess", "external"], "subprocess", "started by the trainer, or by you"),
     "rllm.sdk.proxy.admin_token": str("my-shared-secret", "token for the proxy's admin calls", {
       secret: true,
     }),
@@ -38,27 +34,15 @@ const REMOTE_RUNTIME = each(
     "rllm.remote_runtime.harbor.agent_timeout_multiplier": float(null, "factor on the agent's time limit", {
       min: 0,
     }),
-    "rllm.remote_runtime.harbor.verifier_timeout_multiplier": float(
-      null,
-      "factor on the verifier's time limit",
-      {
-        min: 0,
-      },
-    ),
-    "rllm.remote_runtime.harbor.agent_setup_timeout_multiplier": float(
-      null,
-      "factor on the set-up's time limit",
-      {
-        min: 0,
-      },
-    ),
-    "rllm.remote_runtime.harbor.environment_build_timeout_multiplier": float(
-      null,
-      "factor on the build's time limit",
-      {
-        min: 0,
-      },
-    ),
+    "rllm.remote_runtime.harbor.verifier_timeout_multiplier": float(null, "factor on the verifier's time limit", {
+      min: 0,
+    }),
+    "rllm.remote_runtime.harbor.agent_setup_timeout_multiplier": float(null, "factor on the set-up's time limit", {
+      min: 0,
+    }),
+    "rllm.remote_runtime.harbor.environment_build_timeout_multiplier": float(null, "factor on the build's time limit", {
+      min: 0,
+    }),
     "rllm.remote_runtime.session_timeout": float(300, "seconds one session may take", { min: 0 }),
   },
 );

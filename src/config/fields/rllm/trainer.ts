@@ -2,8 +2,7 @@
 import { bool, each, float, int, list, str } from "../field.ts";
 
 const COUNTED = "counted in Trinity's steps, sync_interval of them for one here (config convert --cadence)";
-const STEPS_NOT_EPOCHS =
-  "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.";
+const STEPS_NOT_EPOCHS = "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.";
 
 export const TRAINER_FIELDS = {
   "rllm.trainer.total_epochs": int(10, "passes over the training data", {
@@ -18,16 +17,12 @@ export const TRAINER_FIELDS = {
     why: { trinity: `as buffer.total_steps and trainer.total_steps; ${COUNTED}` },
   }),
   "rllm.trainer.logger": list(["console"], "where metrics go", {
-    choices: [
-      "console",
-      "jsonl",
-      "report",
-      "tensorboard",
-      "wandb",
-      "mlflow",
-      "swanlab",
-      "vemlp_wandb",
-    ].concat("clearml", "trackio", "file", "ui"),
+    choices: ["console", "jsonl", "report", "tensorboard", "wandb", "mlflow", "swanlab", "vemlp_wandb"].concat(
+      "clearml",
+      "trackio",
+      "file",
+      "ui",
+    ),
     note:
       "console, jsonl, report, tensorboard and wandb are built in; others are registered by a module. wandb reads " +
       "WANDB_API_KEY and needs @wandb/sdk; with WANDB_MODE=offline it needs neither, for `wandb sync` later.",
@@ -75,15 +70,11 @@ export const ASYNC_FIELDS = each(
   {
     "rllm.async_training.enable": bool(false, "generate and train at the same time", { loop: true }),
     "rllm.async_training.mini_batch_size": int(64, "groups per optimiser step", { min: 1, loop: true }),
-    "rllm.async_training.fwd_bwd_group_size": int(
-      null,
-      "groups per forward and backward pass; null = the mini-batch",
-      {
-        min: 1,
-        on: "refused refused forwarded dropped",
-        why: { local: PASSES, tinker: PASSES, ...READ_BY_RLLM },
-      },
-    ),
+    "rllm.async_training.fwd_bwd_group_size": int(null, "groups per forward and backward pass; null = the mini-batch", {
+      min: 1,
+      on: "refused refused forwarded dropped",
+      why: { local: PASSES, tinker: PASSES, ...READ_BY_RLLM },
+    }),
     "rllm.async_training.staleness_threshold": float(0, "share of a window that may be generated ahead", {
       min: 0,
       loop: true,
@@ -98,14 +89,10 @@ export const ASYNC_FIELDS = each(
     "rllm.async_training.episode_offload_dir": str(null, "folder for waiting episodes; null = memory", {
       loop: true,
     }),
-    "rllm.async_training.trajectory_group_offload_dir": str(
-      null,
-      "folder for waiting groups; null = memory",
-      {
-        on: "refused refused forwarded dropped",
-        why: { local: EPISODES_WAIT, tinker: EPISODES_WAIT, ...READ_BY_RLLM },
-      },
-    ),
+    "rllm.async_training.trajectory_group_offload_dir": str(null, "folder for waiting groups; null = memory", {
+      on: "refused refused forwarded dropped",
+      why: { local: EPISODES_WAIT, tinker: EPISODES_WAIT, ...READ_BY_RLLM },
+    }),
   },
 );
 
