@@ -8,7 +8,8 @@
  *
  * Survivors are printed with file, line and change. Those listed in equivalent.json cannot be noticed by any test and
  * count as killed. Exits 1 when a folder's score is below its threshold (folders.ts), 2 for wrong usage.
- * `--json FILE` appends one line per folder: date, commit, part, counts, score, survivors.
+ * `--json FILE` appends one line per folder: date, commit, part, counts, score, survivors. scores.jsonl keeps such lines
+ * without the survivors.
  */
 import { execFileSync } from "node:child_process";
 import { appendFileSync, existsSync } from "node:fs";
