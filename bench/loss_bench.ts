@@ -82,6 +82,11 @@ function upload(device: Device, batch: Batch): LossBuffers {
   };
 }
 
+function release(device: Device, { advantages, ...buffers }: LossBuffers): void {
+  const others = Object.values(buffers).filter((buffer) => buffer !== undefined);
+  device.release(advantages.values, ...others);
+}
+
 async function checkLoss(device: Device): Promise<void> {
   const batch = makeBatch(64 * ROW, 0.9);
   const buffers = upload(device, batch);
@@ -97,7 +102,7 @@ async function checkLoss(device: Device): Promise<void> {
     "the gradient",
   );
   recorded.release();
-  device.release(...Object.values(buffers));
+  release(device, buffers);
 }
 
 /** Bytes that a token must move: log-prob, old, row, gradient, and the mask where it is read. */
@@ -120,7 +125,7 @@ async function measure(device: Device, tokens: number, options: { trained: numbe
     recorded.release();
   });
   const peak = device.memory.peak - before;
-  device.release(...Object.values(buffers));
+  release(device, buffers);
   const rate = tokens / timing.median / 1e6;
   const against = js && { name: "JavaScript", rate: tokens / js.median / 1e6 };
   report({ what: `${what}, fused`, rate, unit: "Mtoken/s", timing, against });
