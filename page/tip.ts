@@ -7,7 +7,7 @@ import { precise, trimmed } from "./format.ts";
 
 const said = document.getElementById("said")!;
 
-/** Shows the values beside the cursor; says them to screen readers when the chart has the keyboard. */
+/** Shows the values at the cursor; announces them to screen readers while the chart has keyboard focus. */
 export function showTip(u: uPlot, plot: Plot): void {
   const { box, figure, series } = plot;
   figure.querySelector(".tip")?.remove();
