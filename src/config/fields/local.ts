@@ -19,7 +19,7 @@ export const LOCAL_FIELDS = {
   "rllm.backend": str("local", "the backend; choose it with rllm/backend=NAME"),
 
   device: oneOf(["auto", "webgpu", "cpu"], "auto", "auto = the GPU if there is one, else the CPU reference"),
-  memory_budget_bytes: int(null, "maximum bytes of device memory; null = the adapter's limits", { min: 1 }),
+  memory_budget_bytes: int(null, "maximum bytes of device memory; null = 8 GiB", { min: 1 }),
 
   ...TASK_FIELDS,
 
