@@ -1,5 +1,5 @@
 /**
- * The four error classes of this package, and what the operating system's errors mean. A leaf: every folder may import
+ * The error classes of this package, and what the operating system's errors mean. A leaf: every folder may import
  * it, it imports nothing. Messages say `Cannot <action>: <what is wrong> (<value>).`, then what to do.
  */
 
@@ -22,7 +22,7 @@ export type InputKind = "usage" | "config" | "data" | "code";
 
 /** The user's input (a configuration, a file, a row, an argument) breaks a rule. */
 export class ConfigError extends Error {
-  override readonly name = "ConfigError";
+  override readonly name: string = "ConfigError";
   readonly path: string | undefined;
   readonly file: string | undefined;
   readonly line: number | undefined;
@@ -33,6 +33,20 @@ export class ConfigError extends Error {
     this.path = source.path;
     this.file = source.file;
     this.line = source.line;
+  }
+}
+
+/** Device memory does not suffice: the byte budget is used up, or the driver refuses an allocation. */
+export class OutOfMemoryError extends ConfigError {
+  override readonly name = "OutOfMemoryError";
+  /** What the memory was for. */
+  readonly label: string;
+  /** Size of the allocation that failed. */
+  readonly bytes: number;
+  constructor(message: string, of: { label: string; bytes: number }, options?: ErrorOptions) {
+    super(message, { path: "memory_budget_bytes" }, options);
+    this.label = of.label;
+    this.bytes = of.bytes;
   }
 }
 

@@ -32,6 +32,8 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
   };
   protected readonly pool: BufferPool<ArrayBuffer>;
   private recorded: (() => void)[] = [];
+  /** Operations handed over by `submit` and `read` so far. */
+  private submitted = 0;
   private running: Promise<unknown> = Promise.resolve();
 
   constructor(options: CpuDeviceOptions = {}) {
@@ -81,6 +83,14 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
     return this.inOrder(() => requests.map(({ buffer, type, length }) => view(buffer as Range, type).slice(0, length)));
   }
 
+  mark(): number {
+    return this.submitted + this.recorded.length;
+  }
+
+  rollback(mark: number): void {
+    this.recorded.length = Math.min(this.recorded.length, Math.max(mark - this.submitted, 0));
+  }
+
   async prepare(): Promise<void> {}
 
   destroy(): void {
@@ -92,6 +102,7 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
   private inOrder<T>(after: () => T): Promise<T> {
     const work = this.recorded;
     this.recorded = [];
+    this.submitted += work.length;
     const done = this.running.then(async () => {
       let last = performance.now();
       for (const run of work) {

@@ -73,7 +73,7 @@ export interface Device {
 
   /**
    * Returns a buffer with undefined contents, from the pool if one fits.
-   * @throws ConfigError when the byte budget would be exceeded; names the label and the largest holders.
+   * @throws OutOfMemoryError when the byte budget would be exceeded; names the label and the largest holders.
    */
   alloc(byteLength: number, label: string): Buffer;
   /** `alloc` filled with `data`. */
@@ -90,11 +90,20 @@ export interface Device {
   dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void;
   /**
    * Runs the recorded work in one submit and waits for it.
-   * @throws ShaderError for a module or dispatch that WebGPU rejects, RemoteError when the device is lost.
+   * @throws ShaderError for a module or dispatch that WebGPU rejects, RemoteError when the device is lost,
+   * OutOfMemoryError when the driver refused a buffer allocated before this call; the recorded work is then forgotten,
+   * and none of it has run.
    */
   submit(): Promise<void>;
   /** Submits the recorded work and returns the contents of buffers, in one read-back and in the order of the requests. */
   read(requests: readonly ReadRequest[]): Promise<Data[]>;
+  /** A place in the recorded work, for {@link Device.rollback}. */
+  mark(): number;
+  /**
+   * Forgets what was recorded since `mark` and not yet submitted. Buffers stay as they are: the caller releases its
+   * own. Their contents are undefined, because a `write` with no work before it may have happened already.
+   */
+  rollback(mark: number): void;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
   /** Frees everything. Pending calls reject. */

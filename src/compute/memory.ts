@@ -1,5 +1,5 @@
 /** Ranges of device memory, and the pool from which both devices allocate within a byte budget. */
-import { ConfigError } from "../errors.ts";
+import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { type Buffer, type Data, type MemoryUse, SLICE_ALIGNMENT_BYTES } from "./device.ts";
 
 /** Default byte budget of a device. Drivers allocate lazily and rarely refuse, so the bytes are counted here. */
@@ -68,9 +68,12 @@ export function capacityFor(byteLength: number): number {
 }
 
 interface PoolHooks<S> {
+  /** May throw where memory is exhausted; the pool then trims itself and tries once more. */
   create(capacity: number, label: string): S;
   /** Recorded work may still use the storage; the device frees it once that work is submitted. */
   destroy(storages: readonly S[]): void;
+  /** False for a storage that the driver refused afterwards: it is destroyed on release, never used again. */
+  usable?(storage: S): boolean;
 }
 
 interface Slot<S> {
@@ -125,19 +128,36 @@ export class BufferPool<S> {
     if (held !== range) throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before.`);
     this.held.delete(range.id);
     this.live -= range.capacity;
-    this.pooled += range.capacity;
-    const { storage, capacity, id } = range;
+    if (this.hooks.usable?.(range.storage) === false) this.hooks.destroy([range.storage]);
+    else this.keep(range);
+  }
+
+  private keep({ storage, capacity, id }: MemoryRange<S>): void {
+    this.pooled += capacity;
     const slot = { storage, capacity, id, released: this.releases++ };
-    const list = this.free.get(range.capacity);
+    const list = this.free.get(capacity);
     if (list) list.push(slot);
-    else this.free.set(range.capacity, [slot]);
+    else this.free.set(capacity, [slot]);
   }
 
   private create(capacity: number, label: string): Pick<Slot<S>, "storage" | "id"> {
     if (this.live + capacity > this.budget) throw this.overBudget(capacity, label);
     const excess = this.live + this.pooled + capacity - this.budget;
     if (excess > 0) this.trim(excess);
-    return { storage: this.hooks.create(capacity, label), id: this.nextId++ };
+    return { storage: this.createTwice(capacity, label), id: this.nextId++ };
+  }
+
+  private createTwice(capacity: number, label: string): S {
+    try {
+      return this.hooks.create(capacity, label);
+    } catch {
+      this.trim(this.pooled);
+    }
+    try {
+      return this.hooks.create(capacity, label);
+    } catch (cause) {
+      throw refused({ label, bytes: capacity, live: this.live }, cause as Error);
+    }
   }
 
   /** Drops free buffers, the earliest released first, until `bytes` are freed or none is left. */
@@ -170,18 +190,31 @@ export class BufferPool<S> {
     this.live = 0;
   }
 
-  private overBudget(capacity: number, label: string): ConfigError {
+  private overBudget(capacity: number, label: string): OutOfMemoryError {
     const byLabel = new Map<string, number>();
     for (const { label, capacity } of this.held.values()) byLabel.set(label, (byLabel.get(label) ?? 0) + capacity);
     const largest = [...byLabel].sort((a, b) => b[1] - a[1]).slice(0, 3);
     const holders = largest.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ");
-    return new ConfigError(
+    return new OutOfMemoryError(
       `Cannot allocate ${label} (${formatBytes(capacity)}) within the memory budget of ${formatBytes(this.budget)}: ` +
         `${formatBytes(this.live)} are in use${holders ? ` (${holders})` : ""}. ` +
         "Raise memory_budget_bytes or train on fewer tokens at a time.",
-      { path: "memory_budget_bytes" },
+      { label, bytes: capacity },
     );
   }
+}
+
+/** The driver has less memory than the budget promises. */
+export function refused(
+  { label, bytes, live }: { label: string; bytes: number; live: number },
+  cause: { readonly message: string },
+): OutOfMemoryError {
+  return new OutOfMemoryError(
+    `Cannot allocate ${label} (${formatBytes(bytes)}): the driver refuses it with ${formatBytes(live)} in use ` +
+      `(${cause.message.trim()}). Lower memory_budget_bytes, or close other programs that use this GPU.`,
+    { label, bytes },
+    { cause },
+  );
 }
 
 /** The part of a device that its buffers' pool does. */

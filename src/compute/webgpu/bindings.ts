@@ -41,7 +41,7 @@ export class Bindings {
         layout: pipeline.bindingLayout,
         entries: buffers.map((range, binding) => ({
           binding,
-          resource: { buffer: range.storage, offset: range.byteOffset, size: boundBytes(range) },
+          resource: { buffer: range.storage.buffer, offset: range.byteOffset, size: boundBytes(range) },
         })),
       }),
     );

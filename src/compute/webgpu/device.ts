@@ -4,14 +4,15 @@ import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } f
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
 import { BufferPool, DEFAULT_BUDGET_BYTES, PooledMemory } from "../memory.ts";
 import { findGpu } from "./adapter.ts";
+import { Allocations, type Storage } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
-import { Encoding, type Op, packParams, type Range } from "./encoding.ts";
+import { Encoding, type Op, packParams, type Range, storagesOf } from "./encoding.ts";
 import { type ErrorScopes, Failures } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
 import { PipelineCache } from "./pipeline.ts";
 import { ReadBack, StagingPool } from "./read_back.ts";
-import type { Gpu, GpuBuffer, GpuCommandEncoder, GpuDevice } from "./types.ts";
+import type { Gpu, GpuDevice } from "./types.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
@@ -19,7 +20,6 @@ const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
 const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
 /** Storage buffers that the largest kernels bind. */
 const STORAGE_BUFFERS = 8;
-const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE: 0x80 };
 
 /** The GPU to use, and how much of its memory. */
 export interface WebGpuDeviceOptions {
@@ -30,19 +30,24 @@ export interface WebGpuDeviceOptions {
 }
 
 /** The device on WebGPU, in Node, Deno and pages. {@link openDevice} opens it where an adapter answers. */
-export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
+export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   readonly info: DeviceInfo;
   /** The WebGPU device, for hosts that share it. */
   readonly gpuDevice: GpuDevice;
   readonly bindings: Bindings;
-  protected readonly pool: BufferPool<GpuBuffer>;
+  protected readonly pool: BufferPool<Storage>;
+  private readonly allocations: Allocations;
   private readonly pipelines: PipelineCache;
   private readonly staging: StagingPool;
   private readonly failures: Failures;
   private readonly napper: Napper;
   private recorded: Op[] = [];
-  /** Buffers that left the pool while recorded work named them; destroyed after the next submit. */
-  private dropped: GpuBuffer[] = [];
+  /** Operations handed over by `submit` and `read` so far. */
+  private submitted = 0;
+  /** Handed over, not yet encoded. */
+  private readonly waiting = new Set<readonly Op[]>();
+  /** Buffers that left the pool while recorded work may name them; destroyed once that is submitted. */
+  private dropped: Storage[] = [];
   private inFlight = 0;
   private running: Promise<unknown> = Promise.resolve();
   private unflushedBytes = 0;
@@ -56,12 +61,14 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
     this.staging = new StagingPool(gpuDevice);
     this.failures = new Failures(gpuDevice);
     this.napper = new Napper(info.family === "scalar");
-    this.pool = new BufferPool<GpuBuffer>(
+    this.allocations = new Allocations(gpuDevice);
+    this.pool = new BufferPool<Storage>(
       {
-        create: (size, label) => gpuDevice.createBuffer({ size, label, usage: STORAGE | COPY_SRC | COPY_DST }),
-        destroy: (buffers) => {
-          if (this.recorded.length === 0 && this.inFlight === 0) this.drop(buffers);
-          else this.dropped.push(...buffers);
+        create: (size, label) => this.allocations.create(size, label),
+        usable: ({ state }) => state !== "refused",
+        destroy: (storages) => {
+          if (this.recorded.length === 0 && this.inFlight === 0) this.drop(storages);
+          else this.dropped.push(...storages);
         },
       },
       {
@@ -102,7 +109,7 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
       this.recorded.push({ type: "write", buffer: range, data: data.slice(), byteOffset });
       return;
     }
-    this.writeNow(range, data, byteOffset);
+    this.allocations.writing(range.storage, () => this.writeNow(range, data, byteOffset));
     if (this.unflushedBytes > UPLOAD_FLUSH_BYTES) this.flushUploads();
   }
 
@@ -130,24 +137,31 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
   }
 
   async submit(): Promise<void> {
-    await this.inOrder(
-      () => {},
-      () => this.gpuDevice.queue.onSubmittedWorkDone(),
-    );
+    await this.inOrder(() => this.gpuDevice.queue.onSubmittedWorkDone());
   }
 
   async read(requests: readonly ReadRequest[]): Promise<Data[]> {
     const readBack = new ReadBack(requests, this.staging);
+    this.recorded.push({
+      type: "read",
+      buffers: requests.map(({ buffer }) => buffer as Range),
+      record: (encoder) => readBack.record(encoder),
+    });
     try {
-      await this.inOrder(
-        (encoder) => readBack.record(encoder),
-        () => readBack.map(),
-      );
+      await this.inOrder(() => readBack.map());
       return readBack.take();
     } catch (error) {
       readBack.drop();
       throw error;
     }
+  }
+
+  mark(): number {
+    return this.submitted + this.recorded.length;
+  }
+
+  rollback(mark: number): void {
+    this.recorded.length = Math.min(this.recorded.length, Math.max(mark - this.submitted, 0));
   }
 
   async prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void> {
@@ -167,16 +181,23 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
     this.gpuDevice.destroy();
   }
 
-  /** Encodes the recorded work after all earlier work; `finish` adds to the last encoder, `wait` ends the call. */
-  private inOrder(finish: (encoder: GpuCommandEncoder) => void, wait: () => Promise<unknown>): Promise<void> {
+  /** Encodes the recorded work after all earlier work; `wait` ends the call. */
+  private inOrder(wait: () => Promise<unknown>): Promise<void> {
     const ops = this.recorded;
+    const allocated = this.allocations.take();
     const dropped = this.dropped;
     this.recorded = [];
+    this.submitted += ops.length;
     this.dropped = [];
     this.inFlight++;
+    this.waiting.add(ops);
     const submitted = this.running
-      .then(() => this.encode(ops, finish))
-      .finally(() => dropped.length > 0 && this.drop(dropped));
+      .then(() => this.allocations.check(allocated, { free: () => this.makeRoom(), live: () => this.pool.live }))
+      .then(() => this.encode(ops))
+      .finally(() => {
+        this.waiting.delete(ops);
+        if (dropped.length > 0) this.drop(dropped);
+      });
     this.running = submitted.then(
       () => this.inFlight--,
       () => this.inFlight--,
@@ -184,27 +205,38 @@ export class WebGpuDevice extends PooledMemory<GpuBuffer> implements Device {
     return submitted.then((scopes) => this.failures.settle(scopes, this.napper.during(wait())));
   }
 
-  private drop(buffers: readonly GpuBuffer[]): void {
+  private drop(storages: readonly Storage[]): void {
     this.bindings.forget();
-    for (const buffer of buffers) buffer.destroy();
+    for (const { buffer } of storages) buffer.destroy();
+  }
+
+  /** Frees whatever no work names that is still to be submitted, once the GPU is done with it. */
+  private async makeRoom(): Promise<void> {
+    this.pool.trim(this.pool.pooled);
+    const named = new Set<Storage>();
+    for (const ops of [...this.waiting, this.recorded])
+      for (const op of ops) for (const storage of storagesOf(op)) named.add(storage);
+    this.drop(this.dropped.filter((storage) => !named.has(storage)));
+    this.dropped = this.dropped.filter((storage) => named.has(storage));
+    await this.gpuDevice.queue.onSubmittedWorkDone().catch(() => {});
   }
 
   /** Submits `ops`; WebGPU reports their errors later, through the scopes. */
-  private async encode(ops: readonly Op[], finish: (encoder: GpuCommandEncoder) => void): Promise<ErrorScopes> {
+  private async encode(ops: readonly Op[]): Promise<ErrorScopes> {
     this.failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");
     await Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile()));
     this.failures.throwIfLost();
     return this.failures.scoped(() => {
       this.bindings.uploadParams(dispatches);
-      new Encoding(this, ops).run(finish);
+      new Encoding(this, ops).run();
       this.unflushedBytes = 0;
     });
   }
 
   writeNow(range: Range, data: Data, byteOffset: number): void {
     this.gpuDevice.queue.writeBuffer(
-      range.storage,
+      range.storage.buffer,
       range.byteOffset + byteOffset,
       data.buffer as ArrayBuffer,
       data.byteOffset,

@@ -2,10 +2,11 @@
 import type { Data } from "../device.ts";
 import type { Grid, ParamTypes } from "../kernel.ts";
 import type { MemoryRange } from "../memory.ts";
+import type { Storage } from "./allocations.ts";
 import type { Pipeline } from "./pipeline.ts";
-import type { GpuBindGroup, GpuBuffer, GpuCommandEncoder, GpuDevice } from "./types.ts";
+import type { GpuBindGroup, GpuCommandEncoder, GpuDevice } from "./types.ts";
 
-export type Range = MemoryRange<GpuBuffer>;
+export type Range = MemoryRange<Storage>;
 
 /** `minUniformBufferOffsetAlignment` at its default: each dispatch's params start at a multiple. */
 export const PARAMS_STRIDE_BYTES = 256;
@@ -33,7 +34,19 @@ interface ClearOp {
   readonly type: "clear";
   readonly buffer: Range;
 }
-export type Op = DispatchOp | WriteOp | CopyOp | ClearOp;
+/** Copies for the host, at the end of a submit. */
+interface ReadOp {
+  readonly type: "read";
+  readonly buffers: readonly Range[];
+  record(encoder: GpuCommandEncoder): void;
+}
+export type Op = DispatchOp | WriteOp | CopyOp | ClearOp | ReadOp;
+
+/** The memory that an operation uses. */
+export function storagesOf(op: Op): readonly Storage[] {
+  if (op.type === "dispatch" || op.type === "read") return op.buffers.map(({ storage }) => storage);
+  return op.type === "copy" ? [op.from.storage, op.to.storage] : [op.buffer.storage];
+}
 
 interface BindGroups {
   storageGroup(op: DispatchOp): GpuBindGroup;
@@ -61,10 +74,9 @@ export class Encoding {
     this.encoder = target.gpuDevice.createCommandEncoder();
   }
 
-  run(finish: (encoder: GpuCommandEncoder) => void): void {
+  run(): void {
     for (const op of this.ops) this.add(op);
     this.endPass();
-    finish(this.encoder);
     this.target.gpuDevice.queue.submit([this.encoder.finish()]);
   }
 
@@ -76,9 +88,18 @@ export class Encoding {
     this.endPass();
     if (op.type === "copy") {
       const { from, to, byteLength } = op;
-      this.encoder.copyBufferToBuffer(from.storage, from.byteOffset, to.storage, to.byteOffset, byteLength);
+      this.encoder.copyBufferToBuffer(
+        from.storage.buffer,
+        from.byteOffset,
+        to.storage.buffer,
+        to.byteOffset,
+        byteLength,
+      );
+    } else if (op.type === "read") {
+      op.record(this.encoder);
     } else if (op.type === "clear") {
-      this.encoder.clearBuffer(op.buffer.storage, op.buffer.byteOffset, Math.ceil(op.buffer.byteLength / 4) * 4);
+      const { storage, byteOffset, byteLength } = op.buffer;
+      this.encoder.clearBuffer(storage.buffer, byteOffset, Math.ceil(byteLength / 4) * 4);
     } else {
       this.target.gpuDevice.queue.submit([this.encoder.finish()]);
       this.target.writeNow(op.buffer, op.data, op.byteOffset);

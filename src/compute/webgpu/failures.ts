@@ -1,5 +1,5 @@
 /** What goes wrong on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
-import { RemoteError } from "../../errors.ts";
+import { OutOfMemoryError, RemoteError } from "../../errors.ts";
 import { validationError } from "./pipeline.ts";
 
 /** How long a failed wait gives the news of a lost device to arrive. */
@@ -28,7 +28,7 @@ export class Failures {
     // Errors outside our scopes (the driver's own) surface at the next awaited call.
     gpuDevice.onuncapturederror = (event) => {
       event.preventDefault?.();
-      this.uncaptured ??= validationError(event.error.message);
+      this.uncaptured ??= typedError(event.error);
     };
   }
 
@@ -51,23 +51,30 @@ export class Failures {
   /** Waits for `done`, then throws what went wrong in it or in its submit. */
   async settle(scopes: ErrorScopes, done: Promise<unknown>): Promise<void> {
     const errors = Promise.all(scopes.results).then(
-      (found) => found.find((error) => error !== null)?.message,
+      (found) => found.find((error) => error !== null),
       () => undefined,
     );
     try {
       await done;
     } catch (cause) {
       await Promise.race([this.lostSignal, new Promise((resume) => setTimeout(resume, LOSS_GRACE_MS))]);
-      const message = await errors;
+      const found = await errors;
       this.throwIfLost();
-      throw message
-        ? validationError(message)
-        : new RemoteError(`Cannot finish the GPU work: ${cause}`, { retryable: false });
+      throw found ? typedError(found) : new RemoteError(`Cannot finish the GPU work: ${cause}`, { retryable: false });
     }
-    const message = await errors;
-    const error = message ? validationError(message) : this.uncaptured;
+    const found = await errors;
+    const error = found ? typedError(found) : this.uncaptured;
     this.uncaptured = undefined;
     this.throwIfLost();
     if (error) throw error;
   }
+}
+
+/** The class is found by its name, because Node has no global of it. */
+function typedError(error: GPUError): Error {
+  if (error.constructor.name !== "GPUOutOfMemoryError") return validationError(error.message);
+  return new OutOfMemoryError(
+    `Cannot run the recorded GPU work: the driver is out of memory (${error.message.trim()}). Lower memory_budget_bytes, or close other programs that use this GPU.`,
+    { label: "the recorded work", bytes: 0 },
+  );
 }

@@ -60,7 +60,7 @@ export class ReadBack {
     for (const [i, { buffer }] of this.requests.entries()) {
       const { storage, byteOffset } = buffer as Range;
       if (this.sizes[i]! > 0)
-        encoder.copyBufferToBuffer(storage, byteOffset, this.staging, this.offsets[i]!, this.sizes[i]);
+        encoder.copyBufferToBuffer(storage.buffer, byteOffset, this.staging, this.offsets[i]!, this.sizes[i]);
     }
   }
 
