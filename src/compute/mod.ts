@@ -21,4 +21,5 @@ export { defineKernel, folded, type Grid, type Kernel } from "./kernel.ts";
 export { matmul, matmulFamily } from "./matmul/matmul.ts";
 export type { MatmulOptions, Matrix } from "./matmul/product.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./open.ts";
+export type { MatrixFormat } from "./packed.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";

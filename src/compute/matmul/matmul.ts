@@ -6,9 +6,11 @@
  */
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";
+import { hasScales } from "../packed.ts";
 import { FEW_ROWS, INPUT, MATMUL_KERNELS, type MatmulFamily, MODE, type ProductParams, TILES } from "./kernels.ts";
 import { bindableParts } from "./parts.ts";
 import type { MatmulOptions } from "./product.ts";
+import { multiplyUnpacked } from "./unpack.ts";
 
 /** True where products take an `input`, which saves a dispatch in the small products of decoding. */
 export function fusesInput(device: Device): boolean {
@@ -22,7 +24,18 @@ export function fusesInput(device: Device): boolean {
  * Matrices larger than one binding are computed in parts, {@link bindableParts}.
  */
 export function matmul(device: Device, options: MatmulOptions): void {
-  for (const part of bindableParts(options, device.info.limits.maxBindingBytes)) multiplyBound(device, part);
+  checkFormats(options);
+  for (const part of bindableParts(options, device.info.limits.maxBindingBytes))
+    if ((part.b.format ?? "float32") === "float32") multiplyBound(device, part);
+    else multiplyUnpacked(device, part, (unpacked) => multiplyBound(device, unpacked));
+}
+
+function checkFormats({ a, b, c }: MatmulOptions): void {
+  for (const { format = "float32", buffer } of [a, c])
+    if (format !== "float32")
+      throw new RangeError(`Cannot multiply: ${buffer.label} is ${format}, and only B may be packed. Unpack it.`);
+  if (hasScales(b.format ?? "float32") && !b.scales)
+    throw new RangeError(`Cannot multiply by ${b.buffer.label}: ${b.format} needs scales. Pass \`scales\`.`);
 }
 
 function multiplyBound(device: Device, options: MatmulOptions): void {

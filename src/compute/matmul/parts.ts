@@ -1,6 +1,7 @@
 /** Splits a product whose matrices exceed one binding into products that fit. */
 import { UnsupportedError } from "../../errors.ts";
-import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../device.ts";
+import type { Buffer } from "../device.ts";
+import { alignedElements, fittingElements, matrixBytes, scalesBytes } from "../packed.ts";
 import type { MatmulOptions, Matrix } from "./product.ts";
 
 type Axis = "m" | "n" | "k";
@@ -16,7 +17,6 @@ interface Operand {
 
 /** Rows of a part are a multiple of this where that many fit: whole tiles of any kernel. */
 const TILE_ROWS = 64;
-const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
 
 /**
  * The products that make up one, each with buffers of at most `limit` bytes. A part along k continues the sums of the
@@ -33,6 +33,12 @@ export function bindableParts(product: MatmulOptions, limit: number): readonly M
   );
 }
 
+/** The products that make up one, each with at most so many rows of B; whole tiles of them where they fit. */
+export function cutRowsOfB(product: MatmulOptions, rows: number): readonly MatmulOptions[] {
+  const axis = product.transposeB ? "n" : "k";
+  return product[axis] <= rows ? [product] : cuts(product, { axis, size: wholeTiles(rows) });
+}
+
 function operands({ m, n, k, a, b, c, ...product }: MatmulOptions): Operand[] {
   const inputs = product.input?.kind === "swiglu" ? 2 * k : k;
   return [
@@ -46,23 +52,37 @@ function operands({ m, n, k, a, b, c, ...product }: MatmulOptions): Operand[] {
   ];
 }
 
-/** Bytes of the buffer to bind: all of them where they fit, else the operand's rows. */
-function boundRange({ matrix, rows, columns }: Operand, limit: number): { start: number; length: number } {
-  const { buffer, offset = 0, stride = columns } = matrix;
-  if (buffer.byteLength <= limit) return { start: 0, length: buffer.byteLength };
-  const start = Math.floor(offset / ALIGNMENT) * SLICE_ALIGNMENT_BYTES;
-  return { start, length: (offset + (Math.max(rows, 1) - 1) * stride + columns) * 4 - start };
+/** What to bind of a buffer: all of it where it fits, else the operand's rows. */
+interface BoundRange {
+  readonly firstElement: number;
+  readonly elements: number;
+  /** Bytes. */
+  readonly length: number;
+}
+
+function boundRange({ matrix, rows, columns }: Operand, limit: number): BoundRange {
+  const { buffer, offset = 0, stride = columns, format = "float32" } = matrix;
+  if (buffer.byteLength <= limit)
+    return { firstElement: 0, elements: fittingElements(format, buffer.byteLength), length: buffer.byteLength };
+  const alignment = alignedElements(format);
+  const firstElement = Math.floor(offset / alignment) * alignment;
+  const elements = offset + (Math.max(rows, 1) - 1) * stride + columns - firstElement;
+  return { firstElement, elements, length: matrixBytes(format, elements) };
 }
 
 function fittingRows({ name, matrix, columns }: Operand, limit: number): number {
-  const { stride = columns } = matrix;
-  const fitting = Math.floor((limit / 4 - ALIGNMENT - columns) / stride) + 1;
+  const { stride = columns, format = "float32" } = matrix;
+  const fitting = Math.floor((fittingElements(format, limit) - alignedElements(format) - columns) / stride) + 1;
   if (fitting < 1)
     throw new UnsupportedError(
       `Cannot multiply by matrix ${name}: one of its rows (${columns} values) exceeds what one binding of this device holds (${limit} bytes). Use another device.`,
       { part: "device", capability: "maxStorageBufferBindingSize" },
     );
-  return fitting < TILE_ROWS ? fitting : Math.floor(fitting / TILE_ROWS) * TILE_ROWS;
+  return wholeTiles(fitting);
+}
+
+function wholeTiles(rows: number): number {
+  return rows < TILE_ROWS ? rows : Math.floor(rows / TILE_ROWS) * TILE_ROWS;
 }
 
 function cuts(product: MatmulOptions, { axis, size }: { axis: Axis; size: number }): MatmulOptions[] {
@@ -96,9 +116,9 @@ function joined(
 function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: number }) {
   const { m, n, k, transposeA, transposeB } = product;
   const along = (matrix: Matrix, rowAxis: Axis, columnAxis: Axis, columns: number): Matrix => {
-    const { buffer, offset = 0, stride = columns } = matrix;
+    const { offset = 0, stride = columns } = matrix;
     const step = axis === rowAxis ? stride : axis === columnAxis ? 1 : 0;
-    return { buffer, offset: offset + from * step, stride };
+    return { ...matrix, offset: offset + from * step, stride };
   };
   return {
     a: transposeA ? along(product.a, "k", "m", m) : along(product.a, "m", "k", k),
@@ -109,19 +129,23 @@ function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: numbe
 
 /** The same product over slices that hold only the operands' rows. */
 function narrowed(product: MatmulOptions, limit: number): MatmulOptions {
-  const narrow = (operand: Operand): { matrix: Matrix; start: number; length: number } => {
-    const { start, length } = boundRange(operand, limit);
-    const { buffer, offset = 0, stride } = operand.matrix;
-    return {
-      matrix: { buffer: slice(buffer, start, length), offset: offset - start / 4, stride },
-      start,
-      length,
-    };
-  };
-  const [c, a, b] = operands(product).map(narrow);
+  const [c, a, b] = operands(product).map((operand) => narrow(operand.matrix, boundRange(operand, limit)));
   // Laid out as C, hence sliced as C.
-  const addend = product.addend && slice(product.addend, c!.start, c!.length);
-  return { ...product, a: a!.matrix, b: b!.matrix, c: c!.matrix, addend };
+  const addend =
+    product.addend && narrow({ ...product.c, buffer: product.addend }, boundRange(operands(product)[0]!, limit)).buffer;
+  return { ...product, a: a!, b: b!, c: c!, addend };
+}
+
+function narrow(matrix: Matrix, { firstElement, elements }: BoundRange): Matrix {
+  const { buffer, offset = 0, format = "float32", scales } = matrix;
+  const from = (whole: Buffer, bytesOf: typeof matrixBytes) =>
+    slice(whole, bytesOf(format, firstElement), bytesOf(format, elements));
+  return {
+    ...matrix,
+    buffer: from(buffer, matrixBytes),
+    offset: offset - firstElement,
+    scales: scales && from(scales, scalesBytes),
+  };
 }
 
 function slice(buffer: Buffer, start: number, length: number): Buffer {

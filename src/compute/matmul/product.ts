@@ -1,13 +1,18 @@
 /** A matrix product: its operands and what is done to them. */
 import type { Buffer } from "../device.ts";
+import type { MatrixFormat } from "../packed.ts";
 
-/** A matrix inside a buffer. Element (r, c) lies at `offset + r * stride + c`, in f32 elements. */
+/** A matrix inside a buffer. Element (r, c) lies at `offset + r * stride + c`, in elements. */
 export interface Matrix {
   readonly buffer: Buffer;
   /** Default 0. */
-  readonly offset?: number;
+  readonly offset?: number | undefined;
   /** Elements from a row to the next. Default: the row's length. */
   readonly stride?: number | undefined;
+  /** How elements lie in the buffer; default `float32`. Only B may be packed. */
+  readonly format?: MatrixFormat | undefined;
+  /** For `int8` and `nf4`: one f32 for each block of 64 elements, counted from the start of the buffer. */
+  readonly scales?: Buffer | undefined;
 }
 
 /** C = alpha op(A) op(B), added to nothing, to C or to an addend; op is the identity or the transpose. */

@@ -1,0 +1,118 @@
+/** Products by a packed B give the bits of the product by its f32 values. */
+import { expect, test } from "vitest";
+import { type Device, readFloats } from "../../src/compute/device.ts";
+import { matmul } from "../../src/compute/matmul/matmul.ts";
+import { unpack } from "../../src/compute/matmul/unpack.ts";
+import { FORMAT, type MatrixFormat } from "../../src/compute/packed.ts";
+import { narrowDevice } from "../fixtures/changed_device.ts";
+import { overDevices } from "../fixtures/devices.ts";
+import { floats } from "../fixtures/numbers.ts";
+import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
+
+const bitsOf = (values: Float32Array) => new Uint32Array(values.buffer, values.byteOffset, values.length);
+
+interface Case {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly transposeB: boolean;
+  readonly format: MatrixFormat;
+  readonly maxBindingBytes?: number;
+  readonly addend?: boolean;
+}
+
+/** The bits of a product by a packed matrix and by its values in f32. */
+async function bothProducts(device: Device, it: Case) {
+  const { m, n, k, format, transposeB } = it;
+  const packed = packedElements(format, n * k, 2);
+  const A = device.upload(floats(m * k, 1), "a");
+  const D = device.upload(floats(m * n, 3), "d");
+  const B = device.upload(packed.words, "b");
+  const S = device.upload(packed.scales, "scales");
+  const V = device.upload(packed.values, "values");
+  const on = it.maxBindingBytes ? narrowDevice(device, it.maxBindingBytes) : device;
+  const results: Uint32Array[] = [];
+  for (const b of [{ buffer: B, format, scales: S }, { buffer: V }]) {
+    const C = device.upload(floats(m * n, 4), "c");
+    const addend = it.addend ? D : undefined;
+    matmul(on, { m, n, k, a: { buffer: A }, b, c: { buffer: C }, transposeB, addend });
+    results.push(bitsOf(await readFloats(device, C, m * n)));
+    device.release(C);
+  }
+  device.release(A, B, D, S, V);
+  return results;
+}
+
+overDevices("a product by a packed matrix", (device) => {
+  for (const format of PACKED_FORMATS) {
+    for (const transposeB of [false, true])
+      test.each([
+        [1, 1, 1],
+        [1, 4, 3],
+        [3, 5, 7],
+        [1, 33, 20],
+        [3, 70, 12],
+        [8, 36, 64],
+        [9, 36, 68],
+        [65, 132, 64],
+        [33, 31, 29],
+        [2, 0, 5],
+        [3, 5, 0],
+      ])(`${format}${transposeB ? ", transposed" : ""}: %i x %i x %i has the bits of f32`, async (m, n, k) => {
+        const [got, expected] = await bothProducts(device, { m, n, k, format, transposeB });
+        expect(got).toEqual(expected);
+        if (n > 0 && k > 0) expect(expected!.some((bits) => bits !== 0)).toBe(true);
+      });
+
+    // `cpu` rounds to f32 where k is cut, and packed matrices are cut elsewhere.
+    if (device.info.kind === "webgpu")
+      test.each([
+        [5, 132, 144, false],
+        [70, 132, 144, true],
+        [5, 516, 256, false],
+      ])(`${format}: %i x %i x %i in parts that fit a binding has the bits of f32`, async (m, n, k, addend) => {
+        for (const transposeB of [false, true]) {
+          const at = { m, n, k, format, transposeB, addend };
+          const [got, expected] = await bothProducts(device, { ...at, maxBindingBytes: 2 ** 15 });
+          expect(got).toEqual(expected);
+          expect(got).toEqual((await bothProducts(device, at))[1]);
+        }
+      });
+
+    test(`${format}: rows from an offset on, more than a workgroup of them`, async () => {
+      const [rows, columns, stride, offset] = [70, 9, 12, 4100];
+      const { words, scales, values } = packedElements(format, offset + rows * stride, 7);
+      const [W, S] = [device.upload(words, "words"), device.upload(scales, "scales")];
+      for (const isTransposed of [false, true]) {
+        const out = device.alloc(rows * columns * 4, "out");
+        device.dispatch(unpack, {
+          buffers: { words: W, scales: S, out },
+          params: {
+            ...{ rows, columns, offset, stride },
+            out_row: isTransposed ? 1 : columns,
+            out_column: isTransposed ? rows : 1,
+          },
+          constants: { FORMAT: FORMAT[format] },
+        });
+        const expected = Float32Array.from({ length: rows * columns }, (_, i) => {
+          const [r, c] = isTransposed ? [i % rows, Math.floor(i / rows)] : [Math.floor(i / columns), i % columns];
+          return values[offset + r! * stride + c!]!;
+        });
+        expect(await readFloats(device, out, rows * columns)).toEqual(expected);
+        device.release(out);
+      }
+      device.release(W, S);
+    });
+  }
+
+  test("a packed A or C, and blocks without scales, are errors", () => {
+    const buffer = device.alloc(64, "weights");
+    const plain = { buffer };
+    const options = { m: 1, n: 1, k: 1, a: plain, b: plain, c: plain };
+    const packed = { buffer, format: "bfloat16" } as const;
+    expect(() => matmul(device, { ...options, a: packed })).toThrow(/weights is bfloat16, and only B may be packed/);
+    expect(() => matmul(device, { ...options, c: packed })).toThrow(/only B may be packed/);
+    expect(() => matmul(device, { ...options, b: { buffer, format: "nf4" } })).toThrow(/nf4 needs scales/);
+    device.release(buffer);
+  });
+});
