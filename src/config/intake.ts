@@ -7,7 +7,15 @@ import { MASK } from "./mask.ts";
 import type { Problem } from "./problem.ts";
 import { explainUnknown, fieldAt, type Schema } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
-import { LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
+import {
+  LOCAL_INSTEAD,
+  LOCAL_SHARED,
+  TINKER_SHARED,
+  VERL_CLIP,
+  VERL_OF_BACKENDS,
+  VERL_SHARED,
+  VERL_STEPS,
+} from "./sync/tables.ts";
 import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
 import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type Value } from "./yaml/tree.ts";
 
@@ -138,8 +146,16 @@ function otherName(schema: Schema, path: string): string | undefined {
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
   const clip = [VERL_CLIP.ratio, VERL_CLIP.low].some((name) => name === path) ? VERL_CLIP.rllm : undefined;
   const rllm = clip ?? rows.find((row) => row.native === path)?.rllm;
-  if (rllm === undefined) return undefined;
-  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${rllm}, the portable name.`;
+  const own = rllm === undefined ? ownName(schema, path) : `${rllm}, the portable name`;
+  if (own === undefined) return undefined;
+  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${own}.`;
+}
+
+/** The backend's setting that does what one of verl's does. */
+function ownName(schema: Schema, path: string): string | undefined {
+  const native = VERL_OF_BACKENDS.find(({ verl }) => verl === path)?.native;
+  if (native !== undefined && schema.fields.has(native)) return native;
+  return schema.backend === "local" ? LOCAL_INSTEAD[path] : undefined;
 }
 
 function holdsMask(path: string, value: Value): boolean {

@@ -3,7 +3,14 @@ import { LOCAL_FIELDS } from "../config/fields/local.ts";
 import { isOlderVerl, movedInVerl } from "../config/fields/rename.ts";
 import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
-import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
+import {
+  VERL_CLIP,
+  VERL_OF_BACKENDS,
+  VERL_SCHEDULE_RLLM,
+  VERL_SCHEDULES,
+  VERL_SHARED,
+  VERL_STEPS,
+} from "../config/sync/tables.ts";
 import type { Value } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
 import type { Converted, ConvertOptions, Source } from "./contract.ts";
@@ -11,28 +18,14 @@ import { pairsWithRllm, settleDefaults } from "./defaults.ts";
 
 const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
 const KL_BETA = "rllm.algorithm.kl_beta";
-const OPTIM = "actor_rollout_ref.actor.optim";
-
-/** Settings of the local and tinker backends that verl has under another name. */
-const FROM_BACKENDS: readonly (readonly [native: string, verl: string])[] = [
-  ["model.name", "actor_rollout_ref.model.path"],
-  ["model.lora_rank", "actor_rollout_ref.model.lora_rank"],
-  ["model.lora_alpha", "actor_rollout_ref.model.lora_alpha"],
-  ["training.learning_rate", `${OPTIM}.lr`],
-  ["training.weight_decay", `${OPTIM}.weight_decay`],
-  ["training.grad_clip_norm", "actor_rollout_ref.actor.grad_clip"],
-  ["training.group_size", "actor_rollout_ref.rollout.n"],
-  ["validation.group_size", "actor_rollout_ref.rollout.val_kwargs.n"],
-  ["training.lr_schedule", VERL_SCHEDULES[0]!],
-  ["training.warmup_steps_ratio", `${OPTIM}.lr_warmup_steps_ratio`],
-  ["training.resume_mode", "trainer.resume_mode"],
-  ["training.resume_from_path", "trainer.resume_from_path"],
-];
+const ACTOR = "actor_rollout_ref.actor";
+const OPTIM = `${ACTOR}.optim`;
 
 export function rllmToVerl(source: Source, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
-  for (const [native, verl] of FROM_BACKENDS) move(build, native, verl);
+  putPasses(build);
+  for (const { native, verl } of VERL_OF_BACKENDS) move(build, native, verl);
   move(build, VERL_SCHEDULE_RLLM, VERL_SCHEDULES[0]!);
   putTraining(build);
   const beta = build.peek(KL_BETA);
@@ -82,6 +75,22 @@ function putTraining(build: Build): void {
   });
 }
 
+/** What is chosen by what fits has no counterpart; a pass that is filled by tokens is a mode of verl's. */
+function putPasses(build: Build): void {
+  for (const path of ["training.max_tokens_per_pass", "training.gradient_checkpointing", "rollout.max_num_seqs"])
+    if (build.peek(path) === null || build.peek(path) === "auto") build.drop(path, "verl does not choose by what fits");
+  const checkpointing = "training.gradient_checkpointing";
+  if (build.has(checkpointing) && !build.used.has(checkpointing))
+    build.put("actor_rollout_ref.model.enable_gradient_checkpointing", String(build.take(checkpointing)) === "true", {
+      kind: "renamed",
+      from: [checkpointing],
+    });
+  const tokens = build.peek("training.max_tokens_per_pass");
+  const isDynamic = `${ACTOR}.use_dynamic_bsz`;
+  if (typeof tokens === "number" && !build.has(isDynamic))
+    build.put(isDynamic, true, { kind: "split", from: ["training.max_tokens_per_pass"] });
+}
+
 function put(build: Build, path: string, value: Value): void {
   build.take(path);
   if (!build.values.has(path)) build.put(path, value, { kind: "exact", from: [path] });
@@ -89,7 +98,7 @@ function put(build: Build, path: string, value: Value): void {
 
 /** Copies a setting under its other name. A portable value wins over a native one. */
 function move(build: Build, from: string, to: string): void {
-  if (!build.has(from)) return;
+  if (!build.has(from) || build.used.has(from)) return;
   const value = build.take(from) as Value;
   if (build.values.has(to)) return;
   build.put(to, value, { kind: "renamed", from: [from] });

@@ -510,6 +510,25 @@ describe("rLLM", () => {
     expect(dropped).toEqual(["rllm.compact_filtering.enable"]);
   });
 
+  test("the size of a pass and recomputation have names in verl; what is chosen by what fits has none", () => {
+    const { out, dropped } = run(
+      yaml(
+        "training: {max_tokens_per_pass: 4096, gradient_checkpointing: true}\nrollout: {max_num_seqs: null, kv_cache_dtype: bfloat16}\n",
+        "rllm",
+      ),
+      "verl",
+    );
+    expect(out).toMatchObject({
+      [`${ACTOR}.ppo_max_token_len_per_gpu`]: 4096,
+      [`${ACTOR}.use_dynamic_bsz`]: true,
+      "actor_rollout_ref.model.enable_gradient_checkpointing": true,
+    });
+    expect(dropped).toEqual(["rollout.max_num_seqs", "rollout.kv_cache_dtype"]);
+    expect(run(yaml("training: {gradient_checkpointing: auto}\n", "rllm"), "verl").dropped).toEqual([
+      "training.gradient_checkpointing",
+    ]);
+  });
+
   test("settings of the local backend that verl has are converted, the others reported", () => {
     const source = yaml(
       "rllm: {data: {train_batch_size: 32}, algorithm: {lr_schedule: linear}}\ntraining: {beta1: 0.8, num_minibatches: 4, eps: 1e-6}\nmodel: {init: {layers: 2}}\nwarmup: {steps: 3}\ntask: {name: arithmetic}\n",

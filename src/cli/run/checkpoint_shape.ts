@@ -24,7 +24,7 @@ type Fixed = readonly [path: string, value: number | boolean | undefined];
 export async function adoptCheckpoint(session: Session, dir: string): Promise<Session> {
   const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
   const fixed = adapter ? adapterSettings(adapter) : await modelSettings(session, dir);
-  const conflicts = fixed.filter(([path, value]) => session.isGiven(path) && getAt(session.config, path) !== value);
+  const conflicts = fixed.filter(([path, value]) => contradicts(session, path, value));
   if (conflicts.length > 0) throw conflictError(session.config, { dir, conflicts });
   const config = structuredClone(session.config);
   for (const [path, value] of fixed) if (value !== undefined) setAt(config, path, value);
@@ -32,6 +32,12 @@ export async function adoptCheckpoint(session: Session, dir: string): Promise<Se
   if (setting(config, "model.name") === null && base !== undefined && existsSync(base))
     setAt(config, "model.name", base);
   return { ...session, config };
+}
+
+/** Null has no opinion: model.train_unembed follows the model. */
+function contradicts({ config, isGiven }: Session, path: string, value: Fixed[1]): boolean {
+  const given = getAt(config, path);
+  return isGiven(path) && given !== null && given !== value;
 }
 
 function adapterSettings({ rank, alpha, targets }: LoraConfig): Fixed[] {

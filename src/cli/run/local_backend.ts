@@ -11,7 +11,7 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
-import { readLora, templateOf, withTemplate } from "./model_settings.ts";
+import { memoryOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import type { Session } from "./session.ts";
 
@@ -64,7 +64,8 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
   }
   if (folder === null) return createModel(device, session);
   if (!isTrained) return openFixed(device, { folder, template });
-  return trainable(device, { opened: await openModel(folder), lora: readLora(config), config });
+  const opened = await openModel(folder);
+  return trainable(device, { opened, lora: readLora(config, opened.files.config), config });
 }
 
 /** A trained model of this configuration's own kind, under the checkpoint's tokenizer. */
@@ -78,7 +79,8 @@ async function resumeModel(
   if (folder === null) checkTokenizer(session, { tokenizer: files.tokenizer, checkpoint });
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
-  const model = await LanguageModel.load(device, { ...files, config: { ...files.config, contextLength } });
+  const grown = { ...files, config: { ...files.config, contextLength } };
+  const model = await LanguageModel.load(device, grown, memoryOptions(config));
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   return new LocalBackend({ model, tokenizer, name: folder ?? "new model" });
 }
@@ -91,7 +93,8 @@ interface Trainable {
 
 async function trainable(device: Device, { opened, lora, config }: Trainable): Promise<LocalBackend> {
   const { mark, tokenizer } = opened;
-  const model = await loadModel(device, opened, { lora, seed: setting(config, "training.seed") });
+  const seed = setting(config, "training.seed");
+  const model = await loadModel(device, opened, { lora, seed, ...memoryOptions(config) });
   return new LocalBackend({
     model,
     tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),

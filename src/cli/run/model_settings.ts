@@ -1,6 +1,9 @@
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
+import { UnsupportedError } from "../../errors.ts";
+import type { ModelConfig } from "../../model/files/config.ts";
 import { PLAIN_CHAT_TEMPLATE, type TextTokenizer, withChatTemplate } from "../../model/files/tokenizer.ts";
+import type { LanguageModelOptions } from "../../model/language_model.ts";
 import { type LoraConfig, loraTargets } from "../../model/lora.ts";
 import { readText } from "../files.ts";
 
@@ -15,13 +18,36 @@ export function withTemplate(tokenizer: TextTokenizer, named: string | undefined
   return withChatTemplate(tokenizer, source);
 }
 
-export function readLora(config: Tree): LoraConfig | undefined {
+/** @param model absent for a new one, whose output matrix is separate */
+export function readLora(config: Tree, model?: Pick<ModelConfig, "tied">): LoraConfig | undefined {
   const rank = setting(config, "model.lora_rank");
   if (rank === 0) return undefined;
   const targets = loraTargets({
     attn: setting(config, "model.train_attn"),
     mlp: setting(config, "model.train_mlp"),
-    unembed: setting(config, "model.train_unembed"),
+    unembed: setting(config, "model.train_unembed") ?? model?.tied !== true,
   });
   return { rank, alpha: setting(config, "model.lora_alpha"), targets };
+}
+
+/**
+ * How the settings say that a model is held and computed.
+ * @throws {UnsupportedError} for a value that this version cannot honour.
+ */
+export function memoryOptions(config: Tree): LanguageModelOptions {
+  const unsupported = [
+    ["model.dtype", setting(config, "model.dtype"), ["auto", "float32"]],
+    ["model.quantization", setting(config, "model.quantization"), [null]],
+    ["model.fold_adapter", setting(config, "model.fold_adapter"), ["auto", "true"]],
+    ["training.gradient_checkpointing", setting(config, "training.gradient_checkpointing"), ["auto", "false"]],
+    ["rollout.max_num_seqs", setting(config, "rollout.max_num_seqs"), [null]],
+    ["rollout.kv_cache_dtype", setting(config, "rollout.kv_cache_dtype"), ["float32"]],
+  ] as const;
+  for (const [path, value, can] of unsupported)
+    if (!(can as readonly unknown[]).includes(value))
+      throw new UnsupportedError(`Cannot set ${path}=${value}: this version has ${can.join(" or ")} alone.`, {
+        part: "local",
+        capability: path,
+      });
+  return { microBatchTokens: setting(config, "training.max_tokens_per_pass") ?? undefined };
 }

@@ -8,7 +8,7 @@ import type { ModelConfig } from "../../model/files/config.ts";
 import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../model/files/tokenizer.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import { promptOf } from "../../task/rollout.ts";
-import { readLora, templateOf, withTemplate } from "./model_settings.ts";
+import { memoryOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import type { Session } from "./session.ts";
 
 export function createModel(device: Device, session: Session): LocalBackend {
@@ -22,6 +22,7 @@ export function createModel(device: Device, session: Session): LocalBackend {
   const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
   const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
     seed: setting(config, "training.seed"),
+    ...memoryOptions(config),
   });
   return new LocalBackend({ model, tokenizer, name: "new model" });
 }

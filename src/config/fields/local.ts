@@ -32,12 +32,24 @@ export const LOCAL_FIELDS = {
   "model.init.intermediate_size": int(192, "width of the MLP", { min: 1 }),
   "model.init.tokenizer": oneOf(["char", "byte"], "char", "one token per character of the alphabet, or per byte"),
   "model.init.alphabet": str(null, "characters of the char tokenizer; null = those of the task"),
+  "model.dtype": oneOf(["auto", "float32", "bfloat16"], "auto", "how weights that do not train are held", {
+    note: "auto = as the model's files have them; bfloat16 is exact where those are bfloat16. Trained weights are float32.",
+  }),
+  "model.quantization": oneOf(["int8", "nf4"], null, "hold the base of an adapter in 8 or 4 bits; null = do not", {
+    note: "Blocks of 64 weights share a scale: int8 by the largest value, nf4 as QLoRA.",
+  }),
   "model.chat_template": str(null, "Jinja file, or plain: texts joined by the end token; null = the model's own"),
   "model.lora_rank": int(0, "LoRA rank; 0 = all weights train", { min: 0 }),
   "model.lora_alpha": float(32, "LoRA scale: updates are multiplied by alpha / rank", { min: 0 }),
   "model.train_attn": bool(true, "LoRA on the attention layers"),
   "model.train_mlp": bool(true, "LoRA on the MLP layers"),
-  "model.train_unembed": bool(true, "LoRA on the output embedding"),
+  "model.train_unembed": bool(null, "LoRA on the output embedding; null = where the model has a separate one"),
+  "model.fold_adapter": oneOf(
+    ["auto", "true", "false"],
+    "auto",
+    "true = a copy of the weights with the adapter in it; false = the adapter beside the base",
+    { note: "A copy makes sampling faster and takes the memory of the weights once more. auto = by what fits." },
+  ),
 
   "training.group_size": int(null, "rollouts per prompt; null = rllm.rollout.n", {
     min: 1,
@@ -49,6 +61,15 @@ export const LOCAL_FIELDS = {
     loop: true,
   }),
   "training.num_minibatches": int(1, "optimiser steps per batch", { min: 1, loop: true }),
+  "training.max_tokens_per_pass": int(null, "tokens in one forward and backward pass; null = as many as fit", {
+    min: 1,
+    note: "A batch takes as many passes as it needs. A sequence is never cut: a longer one takes a pass alone.",
+  }),
+  "training.gradient_checkpointing": oneOf(
+    ["auto", "true", "false"],
+    "auto",
+    "keep only each layer's input for the backward pass and compute the rest again; auto = where it is needed to fit",
+  ),
   "training.max_untrained_steps": MAX_UNTRAINED_STEPS,
   "training.max_length": int(32768, "longest sequence, prompt and response, in tokens", { min: 1 }),
   "training.seed": int(0, "seed of weights and sampling", { min: 0, loop: true }),
@@ -61,6 +82,16 @@ export const LOCAL_FIELDS = {
   ...KEEP_FIELDS,
   "training.resume_mode": RESUME_MODE,
   "training.resume_from_path": str(null, "checkpoint to continue from, with resume_mode=resume_path"),
+
+  "rollout.max_num_seqs": int(null, "most sequences sampled together; null = as many as fit", { min: 1 }),
+  "rollout.kv_cache_dtype": oneOf(
+    ["float32", "bfloat16"],
+    "float32",
+    "how sampled sequences' keys and values are held",
+    {
+      note: "bfloat16 halves the cache. The sampler then rounds what training does not, so the two log-probs differ slightly.",
+    },
+  ),
 
   "validation.group_size": int(null, "rollouts per prompt in validation; null = rllm.rollout.n_val", {
     min: 1,
@@ -81,6 +112,7 @@ export const LOCAL_SECTIONS: Readonly<Record<string, string>> = {
   task: "The task",
   model: "The model that is trained",
   "model.init": "A new model, when model.name is null",
+  rollout: "Sampling; the portable settings of rollouts are in rllm.rollout",
   validation: "Validation",
   warmup: "Supervised warm-up of a new model",
   ...SHARED_SECTIONS,

@@ -1,0 +1,45 @@
+/** How the settings of the local backend say that a model is held and trained. */
+import { describe, expect, test } from "vitest";
+import { memoryOptions, readLora } from "../../src/cli/run/model_settings.ts";
+import { LORA_DEFAULTS } from "../../src/model/lora.ts";
+import { complaints, compose } from "../config/disk.ts";
+
+const configOf = (...overrides: string[]) => compose(["rllm/backend=local", ...overrides]).config;
+
+describe("model.train_unembed", () => {
+  const targets = (tied: boolean, ...overrides: string[]) =>
+    readLora(configOf("model.lora_rank=4", ...overrides), { tied })?.targets;
+
+  test("follows the model where it is null: a tied output matrix gets no adapter", () => {
+    expect(targets(true)).toEqual(LORA_DEFAULTS.targets);
+    expect(targets(false)).toEqual([...LORA_DEFAULTS.targets, "lm_head"]);
+  });
+
+  test("is honoured where it is set", () => {
+    expect(targets(true, "model.train_unembed=true")).toContain("lm_head");
+    expect(targets(false, "model.train_unembed=false")).not.toContain("lm_head");
+  });
+});
+
+describe("verl's names", () => {
+  test("are answered with those of this backend", () => {
+    const names: readonly (readonly [string, RegExp])[] = [
+      ["actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096", /Set training\.max_tokens_per_pass\./],
+      ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", /Set training\.max_tokens_per_pass, in tokens/],
+      ["actor_rollout_ref.model.enable_gradient_checkpointing=true", /Set training\.gradient_checkpointing\./],
+      ["actor_rollout_ref.rollout.max_num_seqs=8", /Set rollout\.max_num_seqs\./],
+      ["actor_rollout_ref.rollout.dtype=bfloat16", /Set model\.dtype/],
+    ];
+    for (const [override, answer] of names) expect(complaints(["rllm/backend=local", override]).join()).toMatch(answer);
+  });
+});
+
+test("training.max_tokens_per_pass is the size of a pass", () => {
+  expect(memoryOptions(configOf("training.max_tokens_per_pass=128")).microBatchTokens).toBe(128);
+  expect(memoryOptions(configOf()).microBatchTokens).toBeUndefined();
+});
+
+test("a value that this version cannot honour is refused by name", () => {
+  expect(() => memoryOptions(configOf("model.quantization=nf4"))).toThrow(/model\.quantization=nf4/);
+  expect(() => memoryOptions(configOf("training.gradient_checkpointing=true"))).toThrow(/gradient_checkpointing=true/);
+});
