@@ -9,6 +9,7 @@ import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src
 import { measureCeilings } from "../src/compute/measure.ts";
 import { ropeFrequencies } from "../src/model/files/config.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
+import { WHOLE_SEQUENCE } from "../src/model/kernels/attention.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
 import { addScaled, transpose } from "../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "../src/model/kernels/embedding.ts";
@@ -65,6 +66,7 @@ function attentionCases(device: Device, T: number): Case[] {
     tokens: T,
     heads: H,
     key_heads: KV,
+    window: WHOLE_SEQUENCE,
     ...strides,
     v_stride: stride,
     v_offset: (H + KV) * D,
@@ -78,7 +80,7 @@ function attentionCases(device: Device, T: number): Case[] {
   // Log-sum-exps far above the scores keep every weight small; the time does not depend on the values.
   const statistics = new Float32Array(T * H * 2).fill(8);
   const grads = new Float32Array(T * stride);
-  const { constants } = kernels;
+  const { constants, backwardConstants } = kernels;
   return [
     bench("attention", T, kernels.forward, {
       buffers: { q, k, v, sequenceStart, out, statistics },
@@ -88,7 +90,7 @@ function attentionCases(device: Device, T: number): Case[] {
     bench("attention, gradient of q", T, kernels.backwardQueries, {
       buffers: { q, k, v, out, outGrad: out, sequenceStart, statistics, qGrad: grads },
       params: { ...params, grad_stride: stride, grad_offset: 0 },
-      constants,
+      constants: backwardConstants,
     }),
     bench("attention, gradient of k, v", T, kernels.backwardKeys, {
       buffers: { q, k, v, outGrad: out, sequenceEnd, statistics, keyValueGrad: grads },
@@ -99,7 +101,7 @@ function attentionCases(device: Device, T: number): Case[] {
         dv_stride: stride,
         dv_offset: (H + KV) * D,
       },
-      constants,
+      constants: backwardConstants,
     }),
     bench("rope", T, rope, {
       buffers: {

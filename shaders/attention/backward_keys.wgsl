@@ -8,7 +8,7 @@
 
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let end = sequence_end[token];
+  let end = queries_end(token);
   let group_heads = params.heads / params.key_heads;
   let k_at = k_start(token, head * HEAD_QUADS);
   let v_at = v_start(token, head * HEAD_QUADS);
@@ -20,8 +20,8 @@ fn attend(block: Block, token: u32, lane: u32) {
     key[d] = k[k_at + d] * (params.scale * LOG2_E);
     value[d] = v[v_at + d];
   }
-  let queries_end = sequence_end[block.last];
-  for (var t = block.first; t < queries_end; t++) {
+  let last_end = queries_end(block.last);
+  for (var t = block.first; t < last_end; t++) {
     let visible = t >= token && t < end;
     let q_at = q_start(t, head * group_heads * HEAD_QUADS);
     let row = t * params.heads + head * group_heads;

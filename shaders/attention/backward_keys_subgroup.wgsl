@@ -23,7 +23,7 @@ fn last_four(x: f32) -> vec4f {
 
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let later = sequence_end[token] - token;
+  let later = queries_end(token) - token;
   let group_heads = params.heads / params.key_heads;
   let k_at = k_start(token, head * HEAD_QUADS);
   let v_at = v_start(token, head * HEAD_QUADS);
@@ -35,9 +35,9 @@ fn attend(block: Block, token: u32, lane: u32) {
     key[d] = k[k_at + d] * (params.scale * LOG2_E);
     value[d] = v[v_at + d];
   }
-  let queries_end = sequence_end[block.last];
-  for (var t = block.first; t < queries_end; t += LANES) {
-    let own_token = min(t + lane, queries_end - 1u);
+  let last_end = queries_end(block.last);
+  for (var t = block.first; t < last_end; t += LANES) {
+    let own_token = min(t + lane, last_end - 1u);
     // One comparison for token <= t < end: what is before the token wraps to a large number.
     let low_seen = vec4u(t - token) + LOW < vec4u(later);
     let high_seen = vec4u(t - token) + HIGH < vec4u(later);

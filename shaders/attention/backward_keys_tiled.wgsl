@@ -1,8 +1,8 @@
 // attention_backward_keys for GPUs and for wide heads: the same bindings, params and results.
 //
-// 16 keys of one key head and their values stay in workgroup memory; queries and gradients pass through it 8 at a time.
+// ROWS keys of one key head and their values stay in workgroup memory; queries and gradients pass through it 8 at a time.
 // Thread (row, lane) has key `row` and query `lane` of a tile, then vec4s lane, lane + 8, .. of the row's gradients.
-// Grid: a workgroup per (16 tokens, key head).
+// Grid: a workgroup per (ROWS tokens, key head).
 
 //#include "attention/parts/backward_keys.wgsl"
 //#include "attention/parts/tiled.wgsl"
@@ -19,8 +19,8 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let thread = row * LANES + lane;
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
-  let later = sequence_end[token] - token;
-  let queries_end = sequence_end[block.last];
+  let later = queries_end(token) - token;
+  let last_end = queries_end(block.last);
   let group_heads = params.heads / params.key_heads;
   let k_at = k_start(token, head * HEAD_QUADS);
   let v_at = v_start(token, head * HEAD_QUADS);
@@ -31,11 +31,11 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   var key_sum: array<vec4f, MAX_OWN>;
   var value_sum: array<vec4f, MAX_OWN>;
   for (var h = head * group_heads; h < (head + 1u) * group_heads; h++) {
-    for (var t = block.first; t < queries_end; t += LANES) {
+    for (var t = block.first; t < last_end; t += LANES) {
       for (var i = thread; i < LANES * HEAD_QUADS; i += THREADS) {
         let tile_row = i / HEAD_QUADS;
         let d = i - tile_row * HEAD_QUADS;
-        let from_token = min(t + tile_row, queries_end - 1u);
+        let from_token = min(t + tile_row, last_end - 1u);
         queries[tile_row * PITCH + d] = q[q_start(from_token, h * HEAD_QUADS) + d];
         grads[tile_row * PITCH + d] = out_grad[(from_token * params.heads + h) * HEAD_QUADS + d];
       }
@@ -46,7 +46,7 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
         products += keys[row * PITCH + d] * queries[lane * PITCH + d];
         weight_grads += values[row * PITCH + d] * grads[lane * PITCH + d];
       }
-      let kept = statistics[min(t + lane, queries_end - 1u) * params.heads + h];
+      let kept = statistics[min(t + lane, last_end - 1u) * params.heads + h];
       // One comparison for token <= t < end: what is before the token wraps to a large number.
       let seen = t + lane - token < later;
       let weight = select(0.0, exp2(dot(products, vec4f(1.0)) - kept.x * LOG2_E), seen);

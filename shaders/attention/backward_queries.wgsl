@@ -7,7 +7,7 @@
 
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let start = sequence_start[token];
+  let start = first_key(token);
   let shared_at = shared_start(head);
   let row = token * params.heads + head;
   let q_at = q_start(token, head * HEAD_QUADS);
@@ -22,7 +22,7 @@ fn attend(block: Block, token: u32, lane: u32) {
   }
   let delta = dot(deltas, vec4f(1.0));
   let log_sum = statistics[row * 2u] * LOG2_E;
-  for (var key = sequence_start[block.first]; key <= block.last; key++) {
+  for (var key = first_key(block.first); key <= block.last; key++) {
     let k_at = k_start(key, shared_at);
     let v_at = v_start(key, shared_at);
     var scores = vec4f();

@@ -14,7 +14,7 @@ const MAX_QUADS = 64u;
 
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head * HEADS;
-  let start = sequence_start[token];
+  let start = first_key(token);
   let shared_at = shared_start(head);
   let row = token * params.heads + head;
   let q_at = q_start(token, head * HEAD_QUADS);
@@ -33,7 +33,7 @@ fn attend(block: Block, token: u32, lane: u32) {
     delta[h] = dot(deltas, vec4f(1.0));
     log_sum[h] = statistics[(row + h) * 2u] * LOG2_E;
   }
-  for (var key = sequence_start[block.first]; key <= block.last; key += LANES) {
+  for (var key = first_key(block.first); key <= block.last; key += LANES) {
     let own_key = min(key + lane, block.last);
     let k_at = k_start(own_key, shared_at);
     let v_at = v_start(own_key, shared_at);

@@ -1,8 +1,8 @@
 // attention_backward_queries for GPUs and for wide heads: the same bindings, params and results.
 //
-// 16 queries of one head and their gradients stay in workgroup memory; keys and values pass through it 8 at a time.
+// ROWS queries of one head and their gradients stay in workgroup memory; keys and values pass through it 8 at a time.
 // Thread (row, lane) has query `row` and key `lane` of a tile, then vec4s lane, lane + 8, .. of the row's gradient.
-// Grid: a workgroup per (16 tokens, head).
+// Grid: a workgroup per (ROWS tokens, head).
 
 //#include "attention/parts/backward_queries.wgsl"
 //#include "attention/parts/key_tiles.wgsl"
@@ -16,7 +16,7 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   let thread = row * LANES + lane;
   let quads = hidden(HEAD_QUADS);
   let lanes = hidden(LANES);
-  let start = sequence_start[token];
+  let start = first_key(token);
   let shared_at = shared_start(head);
   let to = token * params.heads + head;
   let q_at = q_start(token, head * HEAD_QUADS);
@@ -35,7 +35,7 @@ fn attend(block: Block, token: u32, row: u32, lane: u32) {
   }
   let log_sum = statistics[to * 2u] * LOG2_E;
   var sum: array<vec4f, MAX_OWN>;
-  for (var key = sequence_start[block.first]; key <= block.last; key += LANES) {
+  for (var key = first_key(block.first); key <= block.last; key += LANES) {
     load_keys(thread, key, block.last, shared_at);
     workgroupBarrier();
     var products = vec4f();

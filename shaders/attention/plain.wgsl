@@ -1,6 +1,7 @@
 // Causal grouped-query attention over packed sequences, by online softmax; no score matrix. A token takes its keys one after
 // another, each as decode/attention_decode.wgsl does: where a sequence lies, or whether its keys are cached, changes no bit.
-//   out[t, h] = sum_s softmax_s(scale q[t, h] k[s, g]) v[s, g],  s in [sequence_start[t], t],  g = h key_heads / heads
+//   out[t, h] = sum_s softmax_s(scale q[t, h] k[s, g]) v[s, g],  g = h key_heads / heads
+//   s in [max(sequence_start[t], t + 1 - window), t]
 // statistics[t, h, 0] = log sum_s exp(scale q k). q, k, v: heads of D = 4 HEAD_QUADS at a stride and an offset per token.
 // Grid: a workgroup per (block of tokens, head), a thread per token. Milakov & Gimelshein 2018, Dao et al. 2022.
 
@@ -9,7 +10,7 @@
 
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head;
-  let start = sequence_start[token];
+  let start = first_key(token);
   let shared_at = shared_start(head);
   let q_at = q_start(token, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
@@ -19,7 +20,7 @@ fn attend(block: Block, token: u32, lane: u32) {
   }
   var highest = LOWEST;
   var total = 0.0;
-  for (var key = sequence_start[block.first]; key <= block.last; key++) {
+  for (var key = first_key(block.first); key <= block.last; key++) {
     let k_at = k_start(key, shared_at);
     let v_at = v_start(key, shared_at);
     var score = 0.0;

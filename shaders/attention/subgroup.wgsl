@@ -16,7 +16,7 @@ const MAX_QUADS = 64u;
 
 fn attend(block: Block, token: u32, lane: u32) {
   let head = block.head * HEADS;
-  let start = sequence_start[token];
+  let start = first_key(token);
   let shared_at = shared_start(head);
   let q_at = q_start(token, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
@@ -26,7 +26,7 @@ fn attend(block: Block, token: u32, lane: u32) {
   }
   var highest = vec2f(LOWEST);
   var total = vec2f();
-  for (var key = sequence_start[block.first]; key <= block.last; key += LANES) {
+  for (var key = first_key(block.first); key <= block.last; key += LANES) {
     let own_key = min(key + lane, block.last);
     let k_at = k_start(own_key, shared_at);
     let v_at = v_start(own_key, shared_at);

@@ -1,6 +1,7 @@
 /** Where q, k and v lie in a row of the fused projection: [H D | KV D | KV D]. Parameters of the kernels that walk it. */
 import type { Buffer } from "../compute/device.ts";
 import type { ModelConfig } from "./files/config.ts";
+import { WHOLE_SEQUENCE } from "./kernels/attention.ts";
 
 type Heads = Pick<ModelConfig, "heads" | "kvHeads" | "headDim">;
 
@@ -25,6 +26,7 @@ export function attentionParams(config: Heads, tokens: number) {
     tokens,
     heads: config.heads,
     key_heads: config.kvHeads,
+    window: WHOLE_SEQUENCE,
     q_stride: stride,
     q_offset: 0,
     k_stride: stride,

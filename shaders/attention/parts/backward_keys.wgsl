@@ -6,6 +6,7 @@ struct Params {
   tokens: u32,
   heads: u32,
   key_heads: u32,
+  window: u32,
   q_stride: u32,
   q_offset: u32,
   k_stride: u32,
@@ -31,6 +32,11 @@ fn dk_start(token: u32, key_head: u32) -> u32 {
 
 fn dv_start(token: u32, key_head: u32) -> u32 {
   return (token * params.dv_stride + params.dv_offset) / 4u + key_head * HEAD_QUADS;
+}
+
+// One past the last query that attends to a key.
+fn queries_end(token: u32) -> u32 {
+  return token + min(sequence_end[token] - token, params.window);
 }
 
 // Heads of the grid: of queries or of keys.

@@ -1,11 +1,13 @@
 // Parameters and further buffers of attention.
 
 //#include "attention/parts/heads.wgsl"
+//#include "attention/parts/first_key.wgsl"
 
 struct Params {
   tokens: u32,
   heads: u32,
   key_heads: u32,
+  window: u32,
   q_stride: u32,
   q_offset: u32,
   k_stride: u32,

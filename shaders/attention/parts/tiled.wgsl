@@ -6,12 +6,13 @@
 // A row of a tile; one vec4 more than it holds, so that rows start in different banks.
 override PITCH: u32 = HEAD_QUADS + 1u;
 
-const ROWS = 16u;
+// 16, or fewer where wide heads leave no room in workgroup memory.
+override ROWS: u32 = 16u;
 const LANES = 8u;
-const THREADS = ROWS * LANES;
-// Vec4s of a row that a thread owns; heads of 128 have most.
+override THREADS: u32 = ROWS * LANES;
+// Vec4s of a row that a thread owns; heads of 256 have most.
 override OWN: u32 = (HEAD_QUADS + LANES - 1u) / LANES;
-const MAX_OWN = 4u;
+const MAX_OWN = 8u;
 
 // A loop bound that a compiler cannot see through: software drivers take half a minute over these loops unrolled.
 fn hidden(bound: u32) -> u32 {

@@ -4,8 +4,8 @@
 
 override WORKGROUP: u32 = 8u;
 
-// The widest head is 128. Loops to HEAD_QUADS unroll: their arrays stay in registers, and what they do not touch is dropped.
-const MAX_QUADS = 32u;
+// The widest head is 256. Loops to HEAD_QUADS unroll: their arrays stay in registers, and what they do not touch is dropped.
+const MAX_QUADS = 64u;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(group: Group, @builtin(local_invocation_index) lane: u32) {

@@ -3,12 +3,12 @@
  *
  * q [T, H, D], k and v [T, KV, D] lie at a stride and an offset in each token: inside one fused buffer
  * [T, (H + 2 KV) D] or in three. Query head h reads key head floor(h / (H / KV)). Token t attends to
- * sequenceStart[t] .. t. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
+ * the last `window` tokens up to itself, from sequenceStart[t] on. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 
 const QKV = { q: "read f32", k: "read f32", v: "read f32" } as const;
-const SHAPE = { tokens: "u32", heads: "u32", key_heads: "u32" } as const;
+const SHAPE = { tokens: "u32", heads: "u32", key_heads: "u32", window: "u32" } as const;
 const STRIDES = {
   q_stride: "u32",
   q_offset: "u32",
@@ -19,12 +19,15 @@ const STRIDES = {
 } as const;
 
 /** The widest head that the shaders' private arrays hold. */
-export const MAX_HEAD_WIDTH = 128;
+export const MAX_HEAD_WIDTH = 256;
 
-/** Constants of the attention kernels for a head width: a multiple of 4, at most 128. */
+/** A `window` that no sequence is longer than. */
+export const WHOLE_SEQUENCE = 0xffff_ffff;
+
+/** Constants of the attention kernels for a head width: a multiple of 4, at most 256. */
 export function headConstants(headWidth: number): { readonly HEAD_QUADS: number } {
   if (headWidth % 4 !== 0 || headWidth <= 0 || headWidth > MAX_HEAD_WIDTH)
-    throw new RangeError(`Cannot attend over heads of width ${headWidth}: a multiple of 4 up to 128`);
+    throw new RangeError(`Cannot attend over heads of width ${headWidth}: a multiple of 4 up to ${MAX_HEAD_WIDTH}`);
   return { HEAD_QUADS: headWidth / 4 };
 }
 
@@ -48,20 +51,20 @@ export const attention = defineKernel({
       for (let h = 0; h < heads; h++) {
         const shared = Math.floor((h * key_heads) / heads) * width;
         const qAt = t * params.q_stride + params.q_offset + h * width;
-        const start = sequenceStart[t];
+        const start = Math.max(sequenceStart[t]!, t + 1 - params.window);
         let max = -Infinity;
-        for (let s = start; s! <= t; s!++) {
-          const kAt = s! * params.k_stride + params.k_offset + shared;
+        for (let s = start; s <= t; s++) {
+          const kAt = s * params.k_stride + params.k_offset + shared;
           let dot = 0;
           for (let d = 0; d < width; d++) dot += q[qAt + d]! * k[kAt + d]!;
-          weights[s!] = dot * scale;
-          if (weights[s!]! > max) max = weights[s!]!;
+          weights[s] = dot * scale;
+          if (weights[s]! > max) max = weights[s]!;
         }
         let total = 0;
         sum.fill(0);
-        for (let s = start; s! <= t; s!++) {
-          const weight = Math.exp(weights[s!]! - max);
-          const vAt = s! * params.v_stride + params.v_offset + shared;
+        for (let s = start; s <= t; s++) {
+          const weight = Math.exp(weights[s]! - max);
+          const vAt = s * params.v_stride + params.v_offset + shared;
           total += weight;
           for (let d = 0; d < width; d++) sum[d]! += weight * v[vAt + d]!;
         }
@@ -102,7 +105,7 @@ export const attentionBackwardQueries = defineKernel({
         for (let d = 0; d < width; d++) delta += outGrad[outAt + d]! * out[outAt + d]!;
         statistics[(t * heads + h) * 2 + 1] = delta;
         sum.fill(0);
-        for (let s = sequenceStart[t]!; s <= t; s++) {
+        for (let s = Math.max(sequenceStart[t]!, t + 1 - params.window); s <= t; s++) {
           const kAt = s * params.k_stride + params.k_offset + shared;
           const vAt = s * params.v_stride + params.v_offset + shared;
           let score = 0;
@@ -157,7 +160,7 @@ export const attentionBackwardKeys = defineKernel({
         const vAt = s * params.v_stride + params.v_offset + shared * width;
         kSum.fill(0);
         vSum.fill(0);
-        for (let t = s; t < sequenceEnd[s]!; t++)
+        for (let t = s; t < Math.min(sequenceEnd[s]!, s + params.window); t++)
           for (let h = shared * group; h < (shared + 1) * group; h++) {
             const qAt = t * params.q_stride + params.q_offset + h * width;
             const outAt = (t * heads + h) * width;

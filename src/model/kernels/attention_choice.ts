@@ -12,7 +12,7 @@ import {
   attentionBackwardQueriesTiled,
   attentionDecodeTiled,
   attentionTiled,
-  tiledStorageBytes,
+  tileRows,
 } from "./attention_tiled.ts";
 import { attentionDecode } from "./cache.ts";
 
@@ -28,6 +28,8 @@ export interface AttentionKernels {
   readonly backwardQueries: typeof attentionBackwardQueries;
   readonly backwardKeys: typeof attentionBackwardKeys;
   readonly constants: Constants;
+  /** Of both backward kernels. */
+  readonly backwardConstants: Constants;
   readonly decode: typeof attentionDecode;
   readonly decodeConstants: Constants;
 }
@@ -38,19 +40,25 @@ const WIDEST_UNROLLED = 32;
 /**
  * Chooses the family: `tiled` on GPUs and for wide heads, `subgroup` on software drivers with 8 lanes, otherwise one thread per
  * token. A family that needs more workgroup memory than the adapter has is not chosen.
- * @throws RangeError for a head width that is not a multiple of 4 up to 128.
+ * @throws RangeError for a head width that is not a multiple of 4 up to 256.
  */
 export function chooseAttention(info: AdapterTraits, shape: HeadShape): AttentionKernels {
   const { heads, keyHeads, headWidth } = shape;
   const constants = headConstants(headWidth);
   const narrow = headWidth <= WIDEST_UNROLLED;
-  const fits = info.limits.maxWorkgroupStorageBytes >= tiledStorageBytes(headWidth);
-  if (fits && (info.family === "tiled" || !narrow)) return { ...TILED, constants, decodeConstants: constants };
+  const rows = tileRows(headWidth, info.limits.maxWorkgroupStorageBytes);
+  if (rows.forward && rows.backward && (info.family === "tiled" || !narrow))
+    return {
+      ...TILED,
+      constants: { ...constants, ROWS: rows.forward },
+      backwardConstants: { ...constants, ROWS: rows.backward },
+      decodeConstants: constants,
+    };
   const HEADS = info.family === "scalar" && (heads / keyHeads) % 2 === 0 ? 2 : 1;
   const bundled = { ...constants, HEADS };
   return info.family === "scalar" && info.subgroupSize === 8 && narrow
-    ? { ...SUBGROUP, constants: bundled, decodeConstants: bundled }
-    : { ...PLAIN, constants, decodeConstants: bundled };
+    ? { ...SUBGROUP, constants: bundled, backwardConstants: bundled, decodeConstants: bundled }
+    : { ...PLAIN, constants, backwardConstants: constants, decodeConstants: bundled };
 }
 
 type AdapterTraits = Pick<DeviceInfo, "family" | "subgroupSize"> & {

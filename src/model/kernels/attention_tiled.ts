@@ -2,17 +2,17 @@
  * Attention through tiles in workgroup memory, for GPUs and for heads too wide for a software driver's compiler.
  * Bindings, params and results are those of `attention.ts` and `cache.ts`.
  */
-import { defineKernel, folded } from "../../compute/kernel.ts";
+import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries } from "./attention.ts";
 import { attentionDecode } from "./cache.ts";
 
-const ROWS = 16;
-const CONSTANTS = { HEAD_QUADS: 16 } as const;
+const CONSTANTS = { HEAD_QUADS: 16, ROWS: 16 } as const;
 
 /** A workgroup per block of tokens and query head. */
 const BY_QUERIES = {
   constants: CONSTANTS,
-  grid: ({ tokens, heads }: { tokens: number; heads: number }) => folded(Math.ceil(tokens / ROWS) * heads),
+  grid: ({ tokens, heads }: { tokens: number; heads: number }, { ROWS }: Constants) =>
+    folded(Math.ceil(tokens / ROWS!) * heads),
 };
 
 export const attentionTiled = defineKernel({ ...attention, ...BY_QUERIES, name: "attention/tiled" });
@@ -27,17 +27,34 @@ export const attentionBackwardKeysTiled = defineKernel({
   ...attentionBackwardKeys,
   name: "attention/backward_keys_tiled",
   constants: CONSTANTS,
-  grid: ({ tokens, key_heads }) => folded(Math.ceil(tokens / ROWS) * key_heads),
+  grid: ({ tokens, key_heads }, { ROWS }) => folded(Math.ceil(tokens / ROWS!) * key_heads),
 });
 
 export const attentionDecodeTiled = defineKernel({
   ...attentionDecode,
   name: "decode/attention_decode_tiled",
-  constants: CONSTANTS,
+  constants: { HEAD_QUADS: CONSTANTS.HEAD_QUADS },
   grid: ({ rows, heads }) => folded(rows * heads),
 });
 
-/** Workgroup memory of the largest of these kernels: two tiles of 16 rows, two of 8, two of scores. */
-export function tiledStorageBytes(headWidth: number): number {
-  return 48 * (headWidth / 4 + 1) * 16 + 2 * 128 * 4;
+/** Rows of a tile that a kernel keeps, most first. */
+const ROWS = [16, 8, 4] as const;
+/** Rows of the two tiles that pass through. */
+const LANES = 8;
+
+/** Most rows of a kernel's tiles that fit into the adapter's workgroup memory; undefined where none do. */
+export interface TileRows {
+  readonly forward: number | undefined;
+  readonly backward: number | undefined;
+}
+
+/** The forward kernel keeps one tile and one of scores, the backward ones up to two of each. */
+export function tileRows(headWidth: number, storageBytes: number): TileRows {
+  const largest = (tiles: number) => ROWS.find((rows) => tileBytes({ headWidth, rows, tiles }) <= storageBytes);
+  return { forward: largest(1), backward: largest(2) };
+}
+
+function tileBytes({ headWidth, rows, tiles }: { headWidth: number; rows: number; tiles: number }): number {
+  const pitch = (headWidth / 4 + 1) * 16;
+  return (tiles * rows + 2 * LANES) * pitch + tiles * rows * LANES * 4;
 }

@@ -130,7 +130,7 @@ export class BackwardPass {
         qGrad: qkvGrad,
       },
       params: { ...shared.params, grad_stride: qkvWidth, grad_offset: 0 },
-      constants: this.model.attention.constants,
+      constants: this.model.attention.backwardConstants,
     });
     this.device.dispatch(this.model.attention.backwardKeys, {
       buffers: {
@@ -147,7 +147,7 @@ export class BackwardPass {
         dv_stride: qkvWidth,
         dv_offset: offsets.v,
       },
-      constants: this.model.attention.constants,
+      constants: this.model.attention.backwardConstants,
     });
     this.model.rotate(qkvGrad, { positions: input.positions, rows: T, sign: -1 });
     return config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;

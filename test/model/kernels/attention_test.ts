@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { attention, headConstants } from "../../../src/model/kernels/attention.ts";
+import { attention, headConstants, WHOLE_SEQUENCE } from "../../../src/model/kernels/attention.ts";
 import { chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
 import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
 import { cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
@@ -12,10 +12,12 @@ interface Shape {
   readonly heads: number;
   readonly keyHeads: number;
   readonly width: number;
+  /** Default: the whole sequence. */
+  readonly window?: number;
 }
 
 /** A packed batch whose q, k, v are fused as [T, (H + 2 KV) D]. */
-function batch({ lengths, heads, keyHeads, width }: Shape) {
+function batch({ lengths, heads, keyHeads, width, window = WHOLE_SEQUENCE }: Shape) {
   const tokens = lengths.reduce((a, b) => a + b, 0);
   const sequenceStart = new Uint32Array(tokens);
   const sequenceEnd = new Uint32Array(tokens);
@@ -34,7 +36,7 @@ function batch({ lengths, heads, keyHeads, width }: Shape) {
     v_stride: stride,
     v_offset: (heads + keyHeads) * width,
   };
-  const params = { tokens, heads, key_heads: keyHeads, ...strides, scale: 1 / Math.sqrt(width) };
+  const params = { tokens, heads, key_heads: keyHeads, window, ...strides, scale: 1 / Math.sqrt(width) };
   return { tokens, stride, sequenceStart, sequenceEnd, params, constants: headConstants(width) };
 }
 
@@ -59,6 +61,13 @@ const SHAPES: [string, Shape][] = [
   ["width 20", { lengths: [19, 14], heads: 2, keyHeads: 1, width: 20 }],
   ["width 36", { lengths: [5, 12], heads: 2, keyHeads: 2, width: 36 }],
   ["width 128", { lengths: [5, 30], heads: 2, keyHeads: 1, width: 128 }],
+  ["width 256", { lengths: [5, 30], heads: 2, keyHeads: 1, width: 256 }],
+  ["a window of one token", { lengths: [7, 12], heads: 2, keyHeads: 1, width: 8, window: 1 }],
+  ["a window shorter than a tile", { lengths: [3, 1, 17, 8, 40], heads: 4, keyHeads: 2, width: 8, window: 5 }],
+  ["a window of whole tiles", { lengths: [29, 16], heads: 3, keyHeads: 3, width: 12, window: 16 }],
+  ["a window across tiles", { lengths: [50, 2, 33], heads: 4, keyHeads: 1, width: 16, window: 19 }],
+  ["a window as long as the sequence", { lengths: [20, 21], heads: 2, keyHeads: 1, width: 8, window: 20 }],
+  ["width 256 and a window", { lengths: [43, 9], heads: 2, keyHeads: 1, width: 256, window: 11 }],
 ];
 
 /** Traits of adapters, one for each family of kernels. */
@@ -88,7 +97,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
   test.each(SHAPES)("%s, with its gradients", async (_, shape) => {
     const { tokens, stride, sequenceStart, sequenceEnd, params } = batch(shape);
     const { heads, width } = shape;
-    const { forward, backwardQueries, backwardKeys, constants } = choose(adapter, shape);
+    const { forward, backwardQueries, backwardKeys, constants, backwardConstants } = choose(adapter, shape);
     const qkv = noise(tokens * stride).map((x) => x * 2);
     const outGrad = noise(tokens * heads * width, 2);
     const qkvBuffers = { q: qkv, k: qkv, v: qkv };
@@ -107,7 +116,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
         qGrad: new Float32Array(tokens * stride),
       },
       params: { ...params, grad_stride: stride, grad_offset: 0 },
-      constants,
+      constants: backwardConstants,
     });
     const keys = await runOnBoth(devices, backwardKeys, {
       buffers: {
@@ -124,7 +133,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
         dv_stride: stride,
         dv_offset: params.v_offset,
       },
-      constants,
+      constants: backwardConstants,
     });
     const loss = () => {
       const result = new Float64Array(outGrad.length) as never;
@@ -211,7 +220,38 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
     });
   });
 
-  test.each([0, 6, 132])("refuses heads of width %i", (width) => {
+  test.each([1, 6, 8, 21])("a window of %i: the bits of a sequence do not depend on where it lies", async (window) => {
+    const run = async (lengths: number[], values: Float32Array) => {
+      const shape = { lengths, heads: 2, keyHeads: 1, width: 8, window };
+      const { sequenceStart, params } = batch(shape);
+      const { forward, constants } = choose(adapter, shape);
+      const buffers = forwardBuffers(values, shape, sequenceStart);
+      return (await runOn(devices.gpu, forward, { buffers, params, constants })).out;
+    };
+    const stride = 4 * 8;
+    const values = noise((13 + 37 + 6) * stride);
+    const packed = await run([13, 37, 6], values);
+    const alone = await run([37], values.slice(13 * stride, 50 * stride));
+    expect(packed.slice(13 * 16, 50 * 16)).toEqual(alone);
+  });
+
+  test("a token does not see what is before its window", async () => {
+    const shape = { lengths: [40], heads: 2, keyHeads: 1, width: 8, window: 9 };
+    const { stride, sequenceStart, params } = batch(shape);
+    const { forward, constants } = choose(adapter, shape);
+    const run = async (qkv: Float32Array) => {
+      const buffers = forwardBuffers(qkv, shape, sequenceStart);
+      const { out } = await runOn(devices.gpu, forward, { buffers, params, constants });
+      return [out.slice(29 * 16, 30 * 16), out.slice(30 * 16)];
+    };
+    const qkv = noise(40 * stride);
+    const changed = qkv.map((x, i) => (i < 22 * stride ? -9 * x : x));
+    const [[last, after], [lastBefore, afterBefore]] = [await run(changed), await run(qkv)];
+    expect(after).toEqual(afterBefore);
+    expect(last).not.toEqual(lastBefore);
+  });
+
+  test.each([0, 6, 260])("refuses heads of width %i", (width) => {
     expect(() => headConstants(width)).toThrow(`width ${width}`);
   });
 });
