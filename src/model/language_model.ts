@@ -28,7 +28,7 @@ export interface LanguageModelOptions {
   /** Of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
   /** Tokens per pass; larger batches take several passes. Default 8192. */
-  readonly microBatchTokens?: number | undefined;
+  readonly maxTokensPerPass?: number | undefined;
   /** Copies of the weights with an adapter merged in, for models with several ({@link LanguageModel.branch}). Default 1. */
   readonly adapterSlots?: number | undefined;
   /** When loading, gives a model with a tied output matrix a separate one, so that adapters can change it (`lm_head`). */

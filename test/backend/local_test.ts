@@ -179,8 +179,8 @@ overDevices("LocalBackend", (device) => {
       test(`${kind}: passes of any size give the same loss, metrics and gradient`, async () => {
         const gradients: Float32Array[][] = [];
         const metrics: Record<string, number>[] = [];
-        for (const microBatchTokens of [1000, 10]) {
-          const backend = open(device, { lora, microBatchTokens });
+        for (const maxTokensPerPass of [1000, 10]) {
+          const backend = open(device, { lora, maxTokensPerPass });
           metrics.push(await backend.forwardBackward(batch(1), LOSS));
           const read = await backend.languageModel.optimizer.gradients.read();
           gradients.push([...read.values()].map((values) => values.slice()));
@@ -231,7 +231,7 @@ overDevices("LocalBackend", (device) => {
       const gradients: Float32Array[][] = [];
       const losses: number[] = [];
       for (const loss of [name, "gpg"]) {
-        const backend = open(device, { microBatchTokens: 10 });
+        const backend = open(device, { maxTokensPerPass: 10 });
         const spec = { ...LOSS, name: loss, settings: {} };
         losses.push((await backend.forwardBackward(batch(1), spec))["actor/loss"]!);
         const read = await backend.languageModel.optimizer.gradients.read();

@@ -27,7 +27,7 @@ overDevices("the first on-policy step", (device) => {
   ])("has a ratio of exactly 1 and a KL of exactly 0: %s", async (_, lora, bypass_mode) => {
     const folder = await modelFolder("stories260k");
     // Small passes, so that rows train in other batches than they were sampled in.
-    const model = await LanguageModel.load(device, folder, { lora, microBatchTokens: 64 });
+    const model = await LanguageModel.load(device, folder, { lora, maxTokensPerPass: 64 });
     const log = new MemoryLogger();
     const length = device.info.kind === "cpu" ? 4 : 16;
     await train({

@@ -35,8 +35,8 @@ describe("verl's names", () => {
 });
 
 test("training.max_tokens_per_pass is the size of a pass", () => {
-  expect(memoryOptions(configOf("training.max_tokens_per_pass=128")).microBatchTokens).toBe(128);
-  expect(memoryOptions(configOf()).microBatchTokens).toBeUndefined();
+  expect(memoryOptions(configOf("training.max_tokens_per_pass=128")).maxTokensPerPass).toBe(128);
+  expect(memoryOptions(configOf()).maxTokensPerPass).toBeUndefined();
 });
 
 test("a value that this version cannot honour is refused by name", () => {

@@ -196,7 +196,7 @@ describe.each(VARIANTS)("the same bits on %s:", (what, device, scale) => {
   test.skipIf(what.endsWith("small bindings") || what === "cpu").each(MADE)(
     "a row alone and in a few companies, %s",
     async (_, config) => {
-      await check(LanguageModel.create(device, config, { seed: 4, microBatchTokens: 100 }), WIDE_SCALE);
+      await check(LanguageModel.create(device, config, { seed: 4, maxTokensPerPass: 100 }), WIDE_SCALE);
     },
   );
 });

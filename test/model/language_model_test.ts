@@ -147,7 +147,7 @@ overDevices("LanguageModel", (device) => {
 
   describe("any target at every position", () => {
     test("gives the masked pass's scores and gradients where the targets are the next tokens", async () => {
-      const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 8 });
+      const model = LanguageModel.create(device, CONFIG, { seed: 4, maxTokensPerPass: 8 });
       const whole = rows(5);
       const { logprobs } = await model.logprobs(whole, { policy: "current", temperature: 1 });
       const inputs = pack(sequences(whole).map((ids) => ids.slice(0, -1)));
@@ -230,7 +230,7 @@ overDevices("LanguageModel", (device) => {
   });
 
   test("the most likely tokens come best first and sum to one over the vocabulary", async () => {
-    const model = LanguageModel.create(device, CONFIG, { seed: 4, microBatchTokens: 4 });
+    const model = LanguageModel.create(device, CONFIG, { seed: 4, maxTokensPerPass: 4 });
     const { tokens, offsets } = rows(6);
     const k = CONFIG.vocabSize;
     const top = await model.top({ tokens, offsets }, { k, policy: "current" });

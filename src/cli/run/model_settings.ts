@@ -49,5 +49,5 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
         part: "local",
         capability: path,
       });
-  return { microBatchTokens: setting(config, "training.max_tokens_per_pass") ?? undefined };
+  return { maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined };
 }

@@ -1,4 +1,4 @@
-/** The passes that score and train packed sequences, in micro-batches of whole sequences. */
+/** The passes that score and train packed sequences, in passes of whole sequences. */
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import type { PackedTokens } from "../../contract/backend.ts";
 import { packInput } from "../packed_input.ts";
@@ -8,7 +8,7 @@ import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { HeadPass } from "./head_pass.ts";
-import { checkRows, microBatches, slicePacked, type TargetChoice, type Targets, targetsOf } from "./targets.ts";
+import { checkRows, passRanges, slicePacked, type TargetChoice, type Targets, targetsOf } from "./targets.ts";
 import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
 
 /** What a loss is computed from: one value per target, [R]. */
@@ -37,21 +37,21 @@ export interface TrainingPass {
   loss(outputs: PassOutputs): PassLoss | Promise<PassLoss>;
 }
 
-const DEFAULT_MICRO_BATCH_TOKENS = 8192;
+const DEFAULT_PASS_TOKENS = 8192;
 
 export class Passes {
   readonly transformer: Transformer;
   private readonly device: Device;
-  private readonly microBatchTokens: number;
+  private readonly maxTokensPerPass: number;
 
   /**
-   * @param options.microBatchTokens tokens per pass. Default 8192, or less where one binding covers fewer. A longer
+   * @param options.maxTokensPerPass tokens per pass. Default 8192, or less where one binding covers fewer. A longer
    *   sequence takes a pass alone.
    */
-  constructor(transformer: Transformer, options: { microBatchTokens?: number | undefined } = {}) {
+  constructor(transformer: Transformer, options: { maxTokensPerPass?: number | undefined } = {}) {
     this.transformer = transformer;
     this.device = transformer.device;
-    this.microBatchTokens = Math.min(options.microBatchTokens ?? DEFAULT_MICRO_BATCH_TOKENS, transformer.passLength);
+    this.maxTokensPerPass = Math.min(options.maxTokensPerPass ?? DEFAULT_PASS_TOKENS, transformer.passLength);
   }
 
   /**
@@ -66,7 +66,7 @@ export class Passes {
     checkRows(this.transformer, rows);
     const logprobs: Float32Array[] = [];
     const entropies: Float32Array[] = [];
-    for (const range of microBatches(rows.offsets, this.microBatchTokens)) {
+    for (const range of passRanges(rows.offsets, this.maxTokensPerPass)) {
       const scratch = new Scratch(this.device);
       try {
         const part = slicePacked(rows, range);
@@ -91,7 +91,7 @@ export class Passes {
   async train(weights: Weights, rows: PackedTokens & TargetChoice, options: TrainingPass): Promise<Data[][]> {
     checkRows(this.transformer, rows);
     const results: Data[][] = [];
-    for (const range of microBatches(rows.offsets, this.microBatchTokens)) {
+    for (const range of passRanges(rows.offsets, this.maxTokensPerPass)) {
       const part = slicePacked(rows, range);
       const { targets, offsets } = targetsOf(rows, { part, range });
       if (targets.positions.length === 0) continue;
@@ -127,7 +127,7 @@ export class Passes {
   /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
   async top(weights: Weights, rows: PackedTokens, { k }: { k: number }): Promise<TopLogprobs> {
     checkRows(this.transformer, rows);
-    const parts = microBatches(rows.offsets, this.microBatchTokens).map((range) => slicePacked(rows, range));
+    const parts = passRanges(rows.offsets, this.maxTokensPerPass).map((range) => slicePacked(rows, range));
     return topLogprobs(this.transformer, weights, { parts, count: rows.tokens.length, k });
   }
 }

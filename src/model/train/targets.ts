@@ -22,7 +22,7 @@ export interface SequenceRange {
 }
 
 /** Runs [from, to) of whole sequences with at most `most` tokens, or of one longer sequence. */
-export function microBatches(offsets: Uint32Array, most: number): SequenceRange[] {
+export function passRanges(offsets: Uint32Array, most: number): SequenceRange[] {
   const ranges: SequenceRange[] = [];
   let from = 0;
   for (let i = 1; i < offsets.length; i++) {

@@ -12,7 +12,7 @@ export interface TopLogprobs {
   readonly logprobs: Float32Array;
 }
 
-/** @param at.parts micro-batches with `count` tokens in all. */
+/** @param at.parts passes with `count` tokens in all. */
 export async function topLogprobs(
   transformer: Transformer,
   weights: Weights,
