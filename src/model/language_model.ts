@@ -13,7 +13,7 @@ import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
 import { loraGradient } from "./train/lora_gradient.ts";
 import { AdamW } from "./train/optimizer.ts";
-import { Passes, type TrainingPass } from "./train/passes.ts";
+import { Passes, type PassOptions, type TrainingPass } from "./train/passes.ts";
 import type { TargetChoice } from "./train/targets.ts";
 import type { TopLogprobs } from "./train/top_logprobs.ts";
 import { Transformer } from "./transformer.ts";
@@ -22,13 +22,11 @@ import { Weights } from "./weights.ts";
 export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
 /** What of a model is trained, and how much is computed at a time. */
-export interface LanguageModelOptions {
+export interface LanguageModelOptions extends PassOptions {
   /** Trains an adapter only. Absent: all weights train. */
   readonly lora?: LoraOptions | undefined;
   /** Of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
-  /** Tokens per pass; larger batches take several passes. Default 8192. */
-  readonly maxTokensPerPass?: number | undefined;
   /** Copies of the weights with an adapter merged in, for models with several ({@link LanguageModel.branch}). Default 1. */
   readonly adapterSlots?: number | undefined;
   /** When loading, gives a model with a tied output matrix a separate one, so that adapters can change it (`lm_head`). */

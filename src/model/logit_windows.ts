@@ -1,19 +1,13 @@
 /** Logits of selected rows of the hidden states, in windows that fit one binding. */
 import type { Buffer } from "../compute/device.ts";
 import { embedding } from "./kernels/embedding.ts";
-import { alignedRows } from "./row_windows.ts";
+import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import type { Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
 /** Logits of one window stay below this, to fit caches as well as a binding. */
 const MAX_WINDOW_BYTES = 64 * 2 ** 20;
-
-/** A run of rows whose logits are computed together. */
-export interface Window {
-  readonly first: number;
-  readonly rows: number;
-}
 
 /** Elements from one row of logits to the next: whole vec4s. */
 export function logitStride(vocabSize: number): number {
@@ -35,26 +29,22 @@ export function gatherRows(model: Transformer, at: { from: Buffer; positions: Ui
 export function projectLogits(
   model: Transformer,
   weights: Weights,
-  io: { normed: Buffer; logits: Buffer; window: Window },
+  io: { normed: Buffer; logits: Buffer; window: RowRun },
 ): void {
-  const { first, rows } = io.window;
-  const width = model.config.hiddenSize * 4;
   weights.apply(model.head, {
-    x: io.normed.slice(first * width, rows * width),
+    x: rowsOf(io.normed, io.window, model.config.hiddenSize),
     y: io.logits,
-    m: rows,
+    m: io.window.rows,
     stride: logitStride(model.config.vocabSize),
   });
 }
 
 /** Runs of rows whose logits fit the limit, and whose slices of the hidden states are aligned. */
-export function logitWindows(model: Transformer, count: number): Window[] {
+export function logitWindows(model: Transformer, count: number): RowRun[] {
   const { vocabSize, hiddenSize } = model.config;
-  const limit = Math.min(MAX_WINDOW_BYTES, model.device.info.limits.maxBindingBytes);
-  const step = alignedRows(hiddenSize);
-  const fitting = Math.floor(limit / (logitStride(vocabSize) * 4) / step) * step;
-  const rows = Math.max(fitting, step);
-  const windows: Window[] = [];
-  for (let first = 0; first < count; first += rows) windows.push({ first, rows: Math.min(rows, count - first) });
-  return windows;
+  return rowRuns(model.device, count, {
+    width: logitStride(vocabSize),
+    sliced: hiddenSize,
+    mostBytes: MAX_WINDOW_BYTES,
+  });
 }

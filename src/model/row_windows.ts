@@ -1,4 +1,4 @@
-/** Cuts the rows of a matrix into windows that fit one binding. */
+/** Cuts the rows of a matrix into windows that fit one binding, and those of a computation into runs that fit memory. */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 import { UnsupportedError } from "../errors.ts";
 
@@ -37,8 +37,37 @@ export function rowWindows(
   return windows;
 }
 
+/** Rows [first, first + rows). */
+export interface RowRun {
+  readonly first: number;
+  readonly rows: number;
+}
+
+/**
+ * Cuts `count` rows into runs: the widest matrix of a run, with rows of `width` 4-byte values, holds at most `mostBytes`
+ * and fits one binding. Runs can be sliced from matrices with rows of `sliced` values ({@link rowsOf}), and hold at least as
+ * many rows as that takes.
+ */
+export function rowRuns(
+  device: Device,
+  count: number,
+  { width, sliced, mostBytes }: { width: number; sliced: number; mostBytes: number },
+): RowRun[] {
+  const limit = Math.min(mostBytes, device.info.limits.maxBindingBytes);
+  const step = alignedRows(sliced);
+  const rows = Math.max(Math.floor(limit / (width * 4) / step) * step, step);
+  const runs: RowRun[] = [];
+  for (let first = 0; first < count; first += rows) runs.push({ first, rows: Math.min(rows, count - first) });
+  return runs;
+}
+
+/** The rows of a run of a matrix [T, width] of 4-byte values. */
+export function rowsOf(buffer: Buffer, { first, rows }: RowRun, width: number): Buffer {
+  return buffer.slice(first * width * 4, rows * width * 4);
+}
+
 /** Number of rows of 4-byte values between two aligned slices. */
-export function alignedRows(width: number): number {
+function alignedRows(width: number): number {
   return SLICE_ALIGNMENT_BYTES / gcd(SLICE_ALIGNMENT_BYTES, width * 4);
 }
 

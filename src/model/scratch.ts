@@ -9,6 +9,16 @@ export class Scratch {
     this.device = device;
   }
 
+  /** Runs `record` with a scratch that is released after it, also where it throws. */
+  static during<R>(device: Device, record: (scratch: Scratch) => R): R {
+    const scratch = new Scratch(device);
+    try {
+      return record(scratch);
+    } finally {
+      scratch.release();
+    }
+  }
+
   /** f32 elements with undefined contents. */
   floats(length: number, label: string): Buffer {
     const buffer = this.device.alloc(length * 4, label);
@@ -28,9 +38,9 @@ export class Scratch {
     return buffer;
   }
 
-  /** Releases one buffer early. */
-  free(buffer: Buffer): void {
-    if (this.held.delete(buffer)) this.device.release(buffer);
+  /** Releases buffers early; those that it does not hold stay. */
+  free(...buffers: readonly Buffer[]): void {
+    for (const buffer of buffers) if (this.held.delete(buffer)) this.device.release(buffer);
   }
 
   release(): void {

@@ -12,6 +12,7 @@
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { type ModelConfig, ropeFrequencies } from "./files/config.ts";
+import type { AttentionState, ForwardState, Heads, Kept, LayerState } from "./forward_state.ts";
 import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
 import { addScaled } from "./kernels/elementwise.ts";
 import { plainRows, rmsNorm } from "./kernels/norm.ts";
@@ -19,52 +20,13 @@ import { rope, ropeTable } from "./kernels/rope.ts";
 import { swiglu } from "./kernels/swiglu.ts";
 import type { PackedInput } from "./packed_input.ts";
 import { attentionParams, keyRows, qkvBuffers, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
-import { Scratch } from "./scratch.ts";
+import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
+import type { Scratch } from "./scratch.ts";
 import { EMBEDDING, type Weights } from "./weights.ts";
 
 export const INPUT_NORM = "input_layernorm.weight";
 export const MIDDLE_NORM = "post_attention_layernorm.weight";
 export const FINAL_NORM = "model.norm.weight";
-
-/** What the backward pass needs from attention, and from the MLP, of one layer. */
-export type LayerState = AttentionState & MlpState;
-
-interface AttentionState extends Projection {
-  /** The layer's input, [T, C]. */
-  readonly x: Buffer;
-  readonly normed1: Buffer;
-  readonly inverse1: Buffer;
-  /** [T, Q]. */
-  readonly attended: Buffer;
-  readonly statistics: Buffer;
-  /** x + attention, [T, C]. */
-  readonly middle: Buffer;
-}
-
-interface Projection {
-  /** [T, Q + 2 KV D]. */
-  readonly qkv: Buffer;
-  /** Before q/k normalisation; `qkv` where the model has none. */
-  readonly qkvRaw: Buffer;
-  readonly inverseQ?: Buffer;
-  readonly inverseK?: Buffer;
-}
-
-interface MlpState {
-  readonly normed2: Buffer;
-  readonly inverse2: Buffer;
-  /** [T, 2 F]. */
-  readonly gateUp: Buffer;
-  /** [T, F]. */
-  readonly active: Buffer;
-}
-
-export interface ForwardState {
-  readonly input: PackedInput;
-  readonly layers: readonly LayerState[];
-  /** Output of the last layer, before the final norm, [T, C]. */
-  readonly hidden: Buffer;
-}
 
 /** Called with each layer's q, k, v during a forward pass, to fill a cache. */
 export type QkvVisitor = (layer: number, qkv: Buffer) => void;
@@ -75,6 +37,20 @@ interface LayerInput {
   readonly input: PackedInput;
   readonly scratch: Scratch;
 }
+
+/** Rows of one matrix inside a layer. */
+interface LayerRows {
+  readonly name: LayerName;
+  readonly x: Buffer;
+  readonly rows: number;
+  readonly scratch: Scratch;
+}
+
+/**
+ * Gate and up of one run of the MLP stay below this. It is the least that WebGPU guarantees for a binding, so that
+ * every device cuts alike and adds up the gradients of weights in the same order.
+ */
+const MAX_MLP_RUN_BYTES = 128 * 2 ** 20;
 
 export class Transformer {
   readonly device: Device;
@@ -87,7 +63,7 @@ export class Transformer {
   readonly angles: Buffer;
   /** The attention kernels for this adapter and these heads. */
   readonly attention: AttentionKernels;
-  /** Most tokens in a pass: one binding must cover the widest activation. */
+  /** Most tokens in a pass: attention binds q, k and v of all of them. The wider MLP and head run in parts. */
   readonly passLength: number;
   /** Longest sequence: the model's context, or the length of a pass where that is less. */
   readonly contextLength: number;
@@ -102,7 +78,7 @@ export class Transformer {
       keyHeads: config.kvHeads,
       headWidth: config.headDim,
     });
-    const widest = Math.max(config.hiddenSize, 2 * config.intermediateSize, this.qkvWidth);
+    const widest = Math.max(config.hiddenSize, this.qkvWidth);
     this.passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
     this.contextLength = Math.min(config.contextLength, this.passLength);
     this.angles = device.upload(ropeTable(config.contextLength, ropeFrequencies(config)), "rope angles");
@@ -115,82 +91,107 @@ export class Transformer {
     return `${this.contextLength} tokens${reason}`;
   }
 
-  /** Runs the layers. With `save`, the states for a backward pass stay alive in `scratch`. */
+  /** Runs the layers. What is kept for a backward pass, and `hidden`, stay alive in `scratch`. */
   forward(
     weights: Weights,
-    run: { input: PackedInput; scratch: Scratch; save: boolean; visit?: QkvVisitor },
+    run: { input: PackedInput; scratch: Scratch; keep?: Kept; visit?: QkvVisitor },
   ): ForwardState {
-    const { input, scratch } = run;
-    const size = input.count * this.config.hiddenSize;
-    let x = scratch.floats(size, "residual");
-    weights.embed({ tokens: input.tokens, out: x, count: input.count });
+    const { input, scratch, keep = "nothing" } = run;
     const layers: LayerState[] = [];
+    let x = scratch.floats(input.count * this.config.hiddenSize, "residual");
+    weights.embed({ tokens: input.tokens, out: x, count: input.count });
     for (let layer = 0; layer < this.config.layers; layer++) {
-      const out = scratch.floats(size, "residual");
-      const inner = run.save ? scratch : new Scratch(this.device);
-      const state = this.layer(weights, { name: layerNames(layer), x, input, scratch: inner, out });
-      run.visit?.(layer, state.qkv);
-      if (run.save) layers.push(state);
-      else {
-        inner.release();
-        scratch.free(x);
-      }
+      const at = { name: layerNames(layer), input, scratch };
+      const attention = this.attend(weights, { ...at, x, visit: (qkv) => run.visit?.(layer, qkv) });
+      const { qkv, attended, statistics, middle } = attention;
+      if (keep !== "activations") scratch.free(qkv, attended, statistics);
+      if (keep === "nothing") scratch.free(x);
+      const { out, gateUp } = this.mlp(weights, { ...at, x: middle, keep });
+      if (keep !== "activations") scratch.free(middle);
+      if (keep !== "nothing") layers.push({ x, ...(keep === "activations" && { attention, gateUp }) });
       x = out;
     }
     return { input, layers, hidden: x };
   }
 
-  private layer(weights: Weights, at: LayerInput & { out: Buffer }): LayerState {
-    const attention = this.attend(weights, at);
-    return { ...attention, ...this.mlp(weights, { ...at, x: attention.middle }) };
-  }
-
   /** middle = x + attention(norm(x)) W_o^T. */
-  private attend(weights: Weights, { name, x, input, scratch }: LayerInput): AttentionState {
+  attend(weights: Weights, at: LayerInput & { visit?: (qkv: Buffer) => void }): AttentionState {
+    const { name, x, input, scratch } = at;
     const { hiddenSize: C, heads: H, headDim: D } = this.config;
     const T = input.count;
-    const { normed, inverse } = this.norm(weights, { name: name(INPUT_NORM), x, rows: T, scratch });
-    const projection = this.project(weights, { name, x: normed, input, scratch });
+    const qkv = this.project(weights, { name, x, rows: T, scratch });
+    const heads = this.placeHeads(weights, { name, qkv, input, scratch });
+    at.visit?.(heads.qkv);
     const attended = scratch.floats(T * H * D, "attention output");
     const statistics = scratch.floats(T * H * 2, "attention statistics");
     this.device.dispatch(this.attention.forward, {
-      buffers: {
-        ...qkvBuffers(projection.qkv),
-        sequenceStart: input.sequenceStart,
-        out: attended,
-        statistics,
-      },
+      buffers: { ...qkvBuffers(heads.qkv), sequenceStart: input.sequenceStart, out: attended, statistics },
       params: attentionParams(this.config, T),
       constants: this.attention.constants,
     });
+    if (heads.inverseQ && heads.inverseK) scratch.free(heads.qkv, heads.inverseQ, heads.inverseK);
     const middle = scratch.floats(T * C, "residual");
     weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: T, addend: x });
-    return { x, normed1: normed, inverse1: inverse, ...projection, attended, statistics, middle };
+    return { qkv, attended, statistics, middle };
   }
 
-  /** q, k and v of every token: x W_qkv^T (+ bias), q and k normalised by head (Qwen3) and rotated by position. */
-  private project(weights: Weights, { name, x, input, scratch }: LayerInput): Projection {
-    const T = input.count;
-    const qkvRaw = scratch.floats(T * this.qkvWidth, "qkv");
-    weights.apply(name("self_attn.qkv.weight"), { x, y: qkvRaw, m: T });
-    if (this.config.qkvBias) this.addBias(weights, { name, qkv: qkvRaw, rows: T });
-    const normed = this.config.qkNorm ? this.normHeads(weights, { name, qkvRaw, rows: T, scratch }) : { qkv: qkvRaw };
-    this.rotate(normed.qkv, { positions: input.positions, rows: T, sign: 1 });
-    return { qkvRaw, ...normed };
+  /** q, k and v of every row: norm(x) W_qkv^T (+ bias). */
+  private project(weights: Weights, { name, x, rows, scratch }: LayerRows): Buffer {
+    const { normed, inverse } = this.norm(weights, { name: name(INPUT_NORM), x, rows, scratch });
+    const qkv = scratch.floats(rows * this.qkvWidth, "qkv");
+    weights.apply(name("self_attn.qkv.weight"), { x: normed, y: qkv, m: rows });
+    scratch.free(normed, inverse);
+    if (this.config.qkvBias) this.addBias(weights, { name, qkv, rows });
+    return qkv;
   }
 
-  /** out = x + (silu(gate) up) W_down^T, where [gate | up] = norm(x) W_gate_up^T. */
-  private mlp(weights: Weights, at: LayerInput & { out: Buffer }): MlpState {
-    const { name, x, scratch } = at;
-    const { intermediateSize: F } = this.config;
-    const T = at.input.count;
-    const { normed, inverse } = this.norm(weights, { name: name(MIDDLE_NORM), x, rows: T, scratch });
-    const gateUp = scratch.floats(T * 2 * F, "gate and up");
-    weights.apply(name("mlp.gate_up.weight"), { x: normed, y: gateUp, m: T });
-    const active = scratch.floats(T * F, "activation");
-    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: T, width: F } });
-    weights.apply(name("mlp.down_proj.weight"), { x: active, y: at.out, m: T, addend: x });
-    return { normed2: normed, inverse2: inverse, gateUp, active };
+  /** q and k normalised by head (Qwen3) and rotated by position. Without norms this happens in place, so once only. */
+  placeHeads(weights: Weights, at: { name: LayerName; qkv: Buffer; input: PackedInput; scratch: Scratch }): Heads {
+    const { name, qkv, input, scratch } = at;
+    const rows = input.count;
+    const heads = this.config.qkNorm ? this.normHeads(weights, { name, qkvRaw: qkv, rows, scratch }) : { qkv };
+    this.rotate(heads.qkv, { positions: input.positions, rows, sign: 1 });
+    return heads;
+  }
+
+  /** out = x + (silu(gate) up) W_down^T, where [gate | up] = norm(x) W_gate_up^T; one `gateUp` a run of rows. */
+  private mlp(weights: Weights, at: LayerInput & { keep: Kept }): { out: Buffer; gateUp: Buffer[] } {
+    const { name, x, input, scratch, keep } = at;
+    const { hiddenSize: C } = this.config;
+    const out = scratch.floats(input.count * C, "residual");
+    const gateUp = this.mlpRuns(input.count).map((run) => {
+      const [addend, y, m] = [rowsOf(x, run, C), rowsOf(out, run, C), run.rows];
+      const { normed, inverse } = this.norm(weights, { name: name(MIDDLE_NORM), x: addend, rows: m, scratch });
+      const gateUp = this.gateUp(weights, { name, x: normed, rows: m, scratch });
+      scratch.free(normed, inverse);
+      const active = this.activate(gateUp, { rows: m, scratch });
+      weights.apply(name("mlp.down_proj.weight"), { x: active, y, m, addend });
+      scratch.free(active);
+      if (keep !== "activations") scratch.free(gateUp);
+      return gateUp;
+    });
+    return { out, gateUp };
+  }
+
+  /** The runs of rows that the MLP takes one after another. */
+  mlpRuns(tokens: number): RowRun[] {
+    const { hiddenSize: sliced, intermediateSize: F } = this.config;
+    return rowRuns(this.device, tokens, { width: 2 * F, sliced, mostBytes: MAX_MLP_RUN_BYTES });
+  }
+
+  /** [gate | up] = x W_gate_up^T, [rows, 2 F]. */
+  gateUp(weights: Weights, { name, x, rows, scratch }: LayerRows): Buffer {
+    const gateUp = scratch.floats(rows * 2 * this.config.intermediateSize, "gate and up");
+    weights.apply(name("mlp.gate_up.weight"), { x, y: gateUp, m: rows });
+    return gateUp;
+  }
+
+  /** silu(gate) up, [rows, F]. */
+  activate(gateUp: Buffer, { rows, scratch }: { rows: number; scratch: Scratch }): Buffer {
+    const { intermediateSize: width } = this.config;
+    const active = scratch.floats(rows * width, "activation");
+    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows, width } });
+    return active;
   }
 
   /** RMSNorm of rows [rows, C]. `inverse`: 1 / rms of each row. */
@@ -223,7 +224,7 @@ export class Transformer {
   normHeads(
     weights: Weights,
     at: { name: LayerName; qkvRaw: Buffer; rows: number; scratch: Scratch },
-  ): Required<Omit<Projection, "qkvRaw">> {
+  ): Required<Heads> {
     const { name, qkvRaw, rows, scratch } = at;
     const { heads, kvHeads, rmsNormEps: epsilon } = this.config;
     const qkv = scratch.floats(rows * this.qkvWidth, "qkv, normalised");

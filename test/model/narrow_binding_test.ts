@@ -11,7 +11,7 @@ import { expectClose, uniform } from "../fixtures/numbers.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 const LIMIT_BYTES = 2 ** 14;
-/** The table takes 64 KiB, gate and up 12 KiB, the widest activation 384 bytes per token. */
+/** The table takes 64 KiB, gate and up 12 KiB; of a token, gate and up take 384 bytes, q, k and v 256. */
 const CONFIG: ModelConfig = {
   ...SMALL_MODEL,
   architecture: "qwen3",
@@ -77,6 +77,14 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
   describe.each([
     ["all weights, tied", { tied: true }, {}],
     ["all weights, untied", { tied: false }, {}],
+    // Gate and up take 3,200 bytes per token, so that the MLP takes four rows at a time.
+    ["a wide MLP", { intermediateSize: 400 }, {}],
+    [
+      "a wide MLP and an adapter",
+      { intermediateSize: 400, architecture: "llama", qkNorm: false, tied: false },
+      { lora: LORA },
+    ],
+    ["a wide MLP that runs again", { intermediateSize: 400 }, { gradientCheckpointing: true }],
     ["an adapter", { tied: false, architecture: "llama", qkNorm: false }, { lora: LORA }],
   ] as const)("%s", (_, changes, options) => {
     test("gives the same gradients, steps, log-probs and samples", async () => {
@@ -103,8 +111,8 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
   });
 
   test("sequences that exceed a pass are refused with their index", async () => {
-    // The widest activation of 4 KiB per token leaves 4 tokens per pass.
-    const config = { ...CONFIG, intermediateSize: 512 };
+    // q, k and v of 4 KiB per token leave 4 tokens per pass.
+    const config = { ...CONFIG, headDim: 128 };
     const model = LanguageModel.create(narrow, config);
     expect(model.contextLength).toBe(4);
     await expect(

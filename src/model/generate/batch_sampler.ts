@@ -113,7 +113,6 @@ export class BatchSampler {
       const { hidden } = model.forward(weights, {
         input,
         scratch,
-        save: false,
         visit: (layer, qkv) =>
           appendToCache(device, cache, { config, layer, qkv, rows: tokens.length, slots, positions }),
       });

@@ -10,8 +10,9 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { chooseSample } from "../kernels/sample.ts";
 import { swiglu } from "../kernels/swiglu.ts";
-import { logitStride, logitWindows, type Window } from "../logit_windows.ts";
+import { logitStride, logitWindows } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
+import type { RowRun } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import { FINAL_NORM, INPUT_NORM, type LayerName, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -148,7 +149,7 @@ export class DecodeStep {
     }
   }
 
-  private sample(logits: Buffer, at: { rows: DecodeRows; window: Window; shift: number }): void {
+  private sample(logits: Buffer, at: { rows: DecodeRows; window: RowRun; shift: number }): void {
     const { seeds, positions, settings, next, tokens, logprobs, steps } = at.rows;
     const { vocabSize } = this.model.config;
     this.device.dispatch(chooseSample(this.device.info), {

@@ -1,21 +1,15 @@
 /** The backward pass of transformer.ts, recorded on a device. transformer.ts has the legend of the shapes. */
 import type { Buffer, Device } from "../../compute/device.ts";
+import type { AttentionState, ForwardState, Heads } from "../forward_state.ts";
 import { addScaled } from "../kernels/elementwise.ts";
 import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
 import { columnSum, NORM_BLOCKS, plainRows, rmsNormBackward, rmsNormWeightPartials } from "../kernels/norm.ts";
 import { swigluBackward } from "../kernels/swiglu.ts";
 import type { PackedInput } from "../packed_input.ts";
 import { attentionParams, keyRows, keyValueOffsets, qkvBuffers, queryRows, valueRows } from "../qkv_layout.ts";
-import { rowWindows } from "../row_windows.ts";
+import { rowsOf, rowWindows } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
-import {
-  type ForwardState,
-  INPUT_NORM,
-  type LayerState,
-  layerNames,
-  MIDDLE_NORM,
-  type Transformer,
-} from "../transformer.ts";
+import { INPUT_NORM, type LayerName, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
 import { EMBEDDING, type Weights } from "../weights.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 
@@ -33,139 +27,145 @@ export class BackwardPass {
    * @param run.hiddenGrad of `state.hidden`, [T, C]; overwritten.
    */
   run(weights: Weights, run: { state: ForwardState; hiddenGrad: Buffer; sink: GradientSink }): void {
-    const { state, hiddenGrad, sink } = run;
-    for (let layer = state.layers.length - 1; layer >= 0; layer--) {
-      const scratch = new Scratch(this.device);
-      const at = { state: state.layers[layer]!, input: state.input, grad: hiddenGrad, sink, scratch };
-      this.mlpBackward(weights, { ...at, layer });
-      this.attentionBackward(weights, { ...at, layer });
-      scratch.release();
-    }
+    const { state, hiddenGrad: grad, sink } = run;
+    const { input } = state;
+    for (const [layer, kept] of [...state.layers.entries()].reverse())
+      Scratch.during(this.device, (scratch) => {
+        const { x, gateUp } = kept;
+        const name = layerNames(layer);
+        const attention = kept.attention ?? this.model.attend(weights, { name, x, input, scratch });
+        const at = { name, x, attention, gateUp, input, grad, sink, scratch };
+        this.mlpBackward(weights, at);
+        this.attentionBackward(weights, at);
+      });
     const table = sink.slot(EMBEDDING);
     if (table)
-      this.scatterRows(hiddenGrad, {
+      this.scatterRows(grad, {
         table,
         rowCount: this.model.config.vocabSize,
         groups: groupByToken(state.input.ids),
       });
   }
 
+  /** The MLP's part, one run of rows after another: `at.grad` becomes the gradient of `middle`. */
   private mlpBackward(weights: Weights, at: LayerBackward): void {
-    const { state, grad, sink, scratch } = at;
-    const F = this.model.config.intermediateSize;
-    const T = at.input.count;
-    const name = layerNames(at.layer);
-    const activeGrad = scratch.floats(T * F, "gradient");
-    sink.matrix(name("mlp.down_proj.weight"), { dy: grad, x: state.active, m: T });
-    weights.applyBackward(name("mlp.down_proj.weight"), { dy: grad, dx: activeGrad, m: T });
-    const gateUpGrad = scratch.floats(T * 2 * F, "gradient");
-    this.device.dispatch(swigluBackward, {
-      buffers: { gateUp: state.gateUp, outGrad: activeGrad, gateUpGrad },
-      params: { rows: T, width: F },
-    });
-    sink.matrix(name("mlp.gate_up.weight"), { dy: gateUpGrad, x: state.normed2, m: T });
-    this.normedBackward(weights, at, {
-      matrix: name("mlp.gate_up.weight"),
-      dy: gateUpGrad,
-      norm: name(MIDDLE_NORM),
-      x: state.middle,
-      inverse: state.inverse2,
-    });
+    const { hiddenSize: C } = this.model.config;
+    for (const [i, run] of this.model.mlpRuns(at.input.count).entries())
+      Scratch.during(this.device, (scratch) => {
+        const x = rowsOf(at.attention.middle, run, C);
+        const grad = rowsOf(at.grad, run, C);
+        this.mlpRunBackward(weights, { ...at, x, grad, rows: run.rows, gateUp: at.gateUp?.[i], scratch });
+      });
   }
 
+  private mlpRunBackward(weights: Weights, at: NormedRows & { gateUp: Buffer | undefined }): void {
+    const { name, x, grad, rows, sink, scratch } = at;
+    const { model } = this;
+    const { intermediateSize: F } = model.config;
+    const [up, down] = [name("mlp.gate_up.weight"), name("mlp.down_proj.weight")];
+    const norm = model.norm(weights, { name: name(MIDDLE_NORM), x, rows, scratch });
+    const gateUp = at.gateUp ?? model.gateUp(weights, { name, x: norm.normed, rows, scratch });
+    const active = model.activate(gateUp, { rows, scratch });
+    sink.matrix(down, { dy: grad, x: active, m: rows });
+    scratch.free(active);
+    const activeGrad = scratch.floats(rows * F, "gradient");
+    weights.applyBackward(down, { dy: grad, dx: activeGrad, m: rows });
+    const gateUpGrad = scratch.floats(rows * 2 * F, "gradient");
+    this.device.dispatch(swigluBackward, {
+      buffers: { gateUp, outGrad: activeGrad, gateUpGrad },
+      params: { rows, width: F },
+    });
+    scratch.free(activeGrad, gateUp);
+    this.normedBackward(weights, at, { ...norm, matrix: up, dy: gateUpGrad, norm: name(MIDDLE_NORM) });
+  }
+
+  /** Attention's part: `at.grad` becomes the gradient of the layer's input. */
   private attentionBackward(weights: Weights, at: LayerBackward): void {
-    const { state, grad, sink, scratch, input } = at;
+    const { name, x, grad, sink, scratch, attention } = at;
     const { heads: H, headDim: D } = this.model.config;
-    const T = input.count;
-    const name = layerNames(at.layer);
-    sink.matrix(name("self_attn.o_proj.weight"), { dy: grad, x: state.attended, m: T });
-    const attendedGrad = scratch.floats(T * H * D, "gradient");
-    weights.applyBackward(name("self_attn.o_proj.weight"), { dy: grad, dx: attendedGrad, m: T });
-    const qkvGrad = this.headsBackward(weights, { ...at, attendedGrad });
-    sink.matrix(name("self_attn.qkv.weight"), { dy: qkvGrad, x: state.normed1, m: T });
+    const rows = at.input.count;
+    const [qkv, out] = [name("self_attn.qkv.weight"), name("self_attn.o_proj.weight")];
+    sink.matrix(out, { dy: grad, x: attention.attended, m: rows });
+    const attendedGrad = scratch.floats(rows * H * D, "gradient");
+    weights.applyBackward(out, { dy: grad, dx: attendedGrad, m: rows });
+    const dy = this.headsBackward(weights, { ...at, attendedGrad });
+    scratch.free(attendedGrad);
     const bias = this.model.config.qkvBias ? sink.slot(name("self_attn.qkv.bias")) : undefined;
     if (bias)
       this.device.dispatch(columnSum, {
-        buffers: { x: qkvGrad, out: bias },
-        params: { rows: T, width: this.model.qkvWidth, accumulate: 1 },
+        buffers: { x: dy, out: bias },
+        params: { rows, width: this.model.qkvWidth, accumulate: 1 },
       });
-    this.normedBackward(weights, at, {
-      matrix: name("self_attn.qkv.weight"),
-      dy: qkvGrad,
-      norm: name(INPUT_NORM),
-      x: state.x,
-      inverse: state.inverse1,
-    });
+    const norm = this.model.norm(weights, { name: name(INPUT_NORM), x, rows, scratch });
+    this.normedBackward(weights, { ...at, rows }, { ...norm, matrix: qkv, dy, norm: name(INPUT_NORM) });
   }
 
-  /** Adds to `at.grad` what reaches x through a norm and the matrix behind it, from the gradient `dy` of the product. */
+  /**
+   * The gradient of a matrix behind a norm, from the gradient `dy` of their product, and added to `at.grad` what reaches x
+   * through both.
+   */
   private normedBackward(
     weights: Weights,
-    { input, grad: xGrad, sink, scratch }: LayerBackward,
-    of: { matrix: string; dy: Buffer; norm: string; x: Buffer; inverse: Buffer },
+    { x, grad: xGrad, rows, sink, scratch }: NormedRows,
+    of: { matrix: string; dy: Buffer; norm: string; normed: Buffer; inverse: Buffer },
   ): void {
-    const [T, C] = [input.count, this.model.config.hiddenSize];
-    const yGrad = scratch.floats(T * C, "gradient");
-    weights.applyBackward(of.matrix, { dy: of.dy, dx: yGrad, m: T });
-    const { norm: name, x, inverse } = of;
-    const layout = plainRows(T, C);
+    const { hiddenSize: C } = this.model.config;
+    sink.matrix(of.matrix, { dy: of.dy, x: of.normed, m: rows });
+    scratch.free(of.normed);
+    const yGrad = scratch.floats(rows * C, "gradient");
+    weights.applyBackward(of.matrix, { dy: of.dy, dx: yGrad, m: rows });
+    const { norm: name, inverse } = of;
+    const layout = plainRows(rows, C);
     this.normBackward(weights, { name, layout, x, inverse, yGrad, xGrad, accumulate: true, sink, scratch });
   }
 
   /** Gradient of q, k and v, before their norms and rotation, from that of the attention's output. */
   private headsBackward(weights: Weights, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
-    const { state, input, scratch } = at;
-    const T = input.count;
-    const { config, qkvWidth } = this.model;
-    const offsets = keyValueOffsets(config);
-    const qkvGrad = scratch.floats(T * qkvWidth, "gradient");
-    const shared = { params: attentionParams(config, T), buffers: qkvBuffers(state.qkv) };
-    this.device.dispatch(this.model.attention.backwardQueries, {
-      buffers: {
-        ...shared.buffers,
-        out: state.attended,
-        outGrad: at.attendedGrad,
-        sequenceStart: input.sequenceStart,
-        statistics: state.statistics,
-        qGrad: qkvGrad,
-      },
-      params: { ...shared.params, grad_stride: qkvWidth, grad_offset: 0 },
-      constants: this.model.attention.backwardConstants,
-    });
-    this.device.dispatch(this.model.attention.backwardKeys, {
-      buffers: {
-        ...shared.buffers,
-        outGrad: at.attendedGrad,
-        sequenceEnd: input.sequenceEnd,
-        statistics: state.statistics,
-        keyValueGrad: qkvGrad,
-      },
-      params: {
-        ...shared.params,
-        dk_stride: qkvWidth,
-        dk_offset: offsets.k,
-        dv_stride: qkvWidth,
-        dv_offset: offsets.v,
-      },
-      constants: this.model.attention.backwardConstants,
-    });
-    this.model.rotate(qkvGrad, { positions: input.positions, rows: T, sign: -1 });
-    return config.qkNorm ? this.headNormsBackward(weights, { ...at, qkvGrad }) : qkvGrad;
+    const { attention, name, input, scratch } = at;
+    if (!this.model.config.qkNorm) return this.rotatedBackward(attention.qkv, at);
+    const heads = this.model.placeHeads(weights, { name, qkv: attention.qkv, input, scratch });
+    const qkvGrad = this.rotatedBackward(heads.qkv, at);
+    scratch.free(heads.qkv);
+    return this.headNormsBackward(weights, { ...at, ...heads, qkvGrad });
   }
 
-  private headNormsBackward(weights: Weights, at: LayerBackward & { qkvGrad: Buffer }): Buffer {
-    const { state, scratch, sink, input } = at;
+  /** Gradient of q, k and v before their rotation. */
+  private rotatedBackward(qkv: Buffer, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
+    const { attention, input, scratch, attendedGrad: outGrad } = at;
+    const { config, qkvWidth } = this.model;
+    const { attended: out, statistics } = attention;
+    const offsets = keyValueOffsets(config);
+    const qkvGrad = scratch.floats(input.count * qkvWidth, "gradient");
+    const params = attentionParams(config, input.count);
+    const { backwardConstants: constants, backwardQueries, backwardKeys } = this.model.attention;
+    const { sequenceStart, sequenceEnd } = input;
+    this.device.dispatch(backwardQueries, {
+      buffers: { ...qkvBuffers(qkv), out, outGrad, sequenceStart, statistics, qGrad: qkvGrad },
+      params: { ...params, grad_stride: qkvWidth, grad_offset: 0 },
+      constants,
+    });
+    const keyValueLayout = { dk_stride: qkvWidth, dk_offset: offsets.k, dv_stride: qkvWidth, dv_offset: offsets.v };
+    this.device.dispatch(backwardKeys, {
+      buffers: { ...qkvBuffers(qkv), outGrad, sequenceEnd, statistics, keyValueGrad: qkvGrad },
+      params: { ...params, ...keyValueLayout },
+      constants,
+    });
+    this.model.rotate(qkvGrad, { positions: input.positions, rows: input.count, sign: -1 });
+    return qkvGrad;
+  }
+
+  private headNormsBackward(weights: Weights, at: LayerBackward & Heads & { qkvGrad: Buffer }): Buffer {
+    const { name, attention, scratch, sink, input } = at;
     const T = input.count;
-    const name = layerNames(at.layer);
     const rawGrad = scratch.floats(T * this.model.qkvWidth, "gradient");
     for (const [part, inverse, layout] of [
-      ["q", state.inverseQ!, queryRows(this.model.config, T)],
-      ["k", state.inverseK!, keyRows(this.model.config, T)],
+      ["q", at.inverseQ!, queryRows(this.model.config, T)],
+      ["k", at.inverseK!, keyRows(this.model.config, T)],
     ] as const)
       this.normBackward(weights, {
         name: name(`self_attn.${part}_norm.weight`),
         layout,
-        x: state.qkvRaw,
+        x: attention.qkv,
         inverse,
         yGrad: at.qkvGrad,
         xGrad: rawGrad,
@@ -209,29 +209,42 @@ export class BackwardPass {
       groups: { rows: Uint32Array; offsets: Uint32Array; positions: Uint32Array };
     },
   ): void {
-    const scratch = new Scratch(this.device);
     const { rows, offsets, positions } = to.groups;
     const width = this.model.config.hiddenSize;
-    const groups = {
-      rows: scratch.upload(rows, "rows"),
-      offsets: scratch.upload(offsets, "row offsets"),
-      positions: scratch.upload(positions, "row positions"),
-    };
-    for (const table of rowWindows(this.device, to.table, { rows: to.rowCount, width }))
-      this.device.dispatch(embeddingBackward, {
-        buffers: { ...groups, outGrad: grad, tableGrad: table.buffer },
-        params: { rows: rows.length, width, first_row: table.first, row_count: table.rows },
-      });
-    scratch.release();
+    Scratch.during(this.device, (scratch) => {
+      const groups = {
+        rows: scratch.upload(rows, "rows"),
+        offsets: scratch.upload(offsets, "row offsets"),
+        positions: scratch.upload(positions, "row positions"),
+      };
+      for (const table of rowWindows(this.device, to.table, { rows: to.rowCount, width }))
+        this.device.dispatch(embeddingBackward, {
+          buffers: { ...groups, outGrad: grad, tableGrad: table.buffer },
+          params: { rows: rows.length, width, first_row: table.first, row_count: table.rows },
+        });
+    });
   }
 }
 
 interface LayerBackward {
-  readonly layer: number;
-  readonly state: LayerState;
+  readonly name: LayerName;
+  /** The layer's input. */
+  readonly x: Buffer;
+  readonly attention: AttentionState;
+  readonly gateUp: readonly Buffer[] | undefined;
   readonly input: PackedInput;
   /** Gradient of the layer's output, overwritten by that of its input. */
   readonly grad: Buffer;
+  readonly sink: GradientSink;
+  readonly scratch: Scratch;
+}
+
+/** Rows in front of a norm, [rows, C], and the gradient that theirs is added to. */
+interface NormedRows {
+  readonly name: LayerName;
+  readonly x: Buffer;
+  readonly grad: Buffer;
+  readonly rows: number;
   readonly sink: GradientSink;
   readonly scratch: Scratch;
 }

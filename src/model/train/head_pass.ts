@@ -3,11 +3,13 @@
  * that fit one binding, log-probabilities and entropies. Only the targets' rows are multiplied by the output matrix.
  */
 import type { Buffer } from "../../compute/device.ts";
+import type { ForwardState } from "../forward_state.ts";
 import { chooseLogprob, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
 import { plainRows } from "../kernels/norm.ts";
-import { gatherRows, logitStride, logitWindows, projectLogits, type Window } from "../logit_windows.ts";
+import { gatherRows, logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
+import { type RowRun, rowsOf } from "../row_windows.ts";
 import type { Scratch } from "../scratch.ts";
-import { FINAL_NORM, type ForwardState, type Transformer } from "../transformer.ts";
+import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
@@ -29,8 +31,9 @@ export class HeadPass {
   private readonly inverse: Buffer;
   private readonly logSumExps: Buffer;
   private readonly logits: Buffer;
-  private readonly windows: readonly Window[];
+  private readonly windows: readonly RowRun[];
 
+  /** Frees `state.hidden` as soon as its rows are gathered. */
   constructor(
     model: Transformer,
     weights: Weights,
@@ -46,6 +49,7 @@ export class HeadPass {
     this.count = targets.positions.length;
     this.targetBuffer = scratch.upload(targets.tokens, "targets");
     this.hiddenRows = gatherRows(model, { from: of.state.hidden, positions: targets.positions, scratch });
+    scratch.free(of.state.hidden);
     const norm = model.norm(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.count, scratch });
     this.normed = norm.normed;
     this.inverse = norm.inverse;
@@ -57,7 +61,7 @@ export class HeadPass {
     for (const window of this.windows) this.forward(window);
   }
 
-  private forward(window: Window): void {
+  private forward(window: RowRun): void {
     this.project(window);
     const { targetBuffer: targets, logprobs, entropies, logSumExps, logits } = this;
     this.model.device.dispatch(this.kernels.forward, {
@@ -66,11 +70,11 @@ export class HeadPass {
     });
   }
 
-  private project(window: Window): void {
+  private project(window: RowRun): void {
     projectLogits(this.model, this.weights, { normed: this.normed, logits: this.logits, window });
   }
 
-  private params({ first, rows }: Window) {
+  private params({ first, rows }: RowRun) {
     const { vocabSize } = this.model.config;
     return {
       rows,
@@ -82,6 +86,7 @@ export class HeadPass {
   }
 
   /**
+   * Frees everything but the log-probabilities and entropies.
    * @param grads of the log-probs and, optionally, the entropies, [R].
    * @returns the gradient of the hidden states, [T, C].
    */
@@ -104,6 +109,7 @@ export class HeadPass {
         sink: to.sink,
       });
     }
+    scratch.free(this.logits, this.normed, this.logSumExps, this.targetBuffer);
     const rowsGrad = scratch.floats(this.count * C, "gradient");
     pass.normBackward(weights, {
       name: FINAL_NORM,
@@ -116,6 +122,7 @@ export class HeadPass {
       sink: to.sink,
       scratch,
     });
+    scratch.free(this.hiddenRows, this.inverse, normedGrad);
     const hiddenGrad = this.zeros(to.tokens * C);
     const each = Uint32Array.from({ length: this.count + 1 }, (_, i) => i);
     pass.scatterRows(rowsGrad, {
@@ -123,15 +130,16 @@ export class HeadPass {
       rowCount: to.tokens,
       groups: { rows: this.targets.positions, offsets: each, positions: each.subarray(0, this.count) },
     });
+    scratch.free(rowsGrad);
     return hiddenGrad;
   }
 
   private windowBackward(
-    window: Window,
+    window: RowRun,
     at: { logprobs: Buffer; entropies: Buffer; normedGrad: Buffer; sink: GradientSink },
   ): void {
     const { model, logits, targetBuffer: targets, entropies, logSumExps } = this;
-    const width = model.config.hiddenSize * 4;
+    const { hiddenSize: C } = model.config;
     const stride = logitStride(model.config.vocabSize);
     model.device.dispatch(this.kernels.backward, {
       buffers: {
@@ -144,14 +152,9 @@ export class HeadPass {
       },
       params: this.params(window),
     });
-    const [from, bytes] = [window.first * width, window.rows * width];
-    at.sink.matrix(model.head, { dy: logits, x: this.normed.slice(from, bytes), m: window.rows, stride });
-    this.weights.applyBackward(model.head, {
-      dy: logits,
-      dx: at.normedGrad.slice(from, bytes),
-      m: window.rows,
-      stride,
-    });
+    const m = window.rows;
+    at.sink.matrix(model.head, { dy: logits, x: rowsOf(this.normed, window, C), m, stride });
+    this.weights.applyBackward(model.head, { dy: logits, dx: rowsOf(at.normedGrad, window, C), m, stride });
   }
 
   private zeros(length: number): Buffer {

@@ -39,19 +39,31 @@ export interface TrainingPass {
 
 const DEFAULT_PASS_TOKENS = 8192;
 
+/** How much of a batch is computed at a time, and what of it is kept. */
+export interface PassOptions {
+  /**
+   * Tokens per pass; larger batches take several passes, a longer sequence takes one alone. Default 8192, or less where one
+   * binding covers fewer.
+   */
+  readonly maxTokensPerPass?: number | undefined;
+  /**
+   * A training pass keeps only the input of each layer, and runs the layer again before its backward: the same bits, less
+   * memory, one more forward pass of work. Default `auto`: off, until something chooses by the memory.
+   */
+  readonly gradientCheckpointing?: boolean | "auto" | undefined;
+}
+
 export class Passes {
   readonly transformer: Transformer;
   private readonly device: Device;
   private readonly maxTokensPerPass: number;
+  private readonly recomputes: boolean;
 
-  /**
-   * @param options.maxTokensPerPass tokens per pass. Default 8192, or less where one binding covers fewer. A longer
-   *   sequence takes a pass alone.
-   */
-  constructor(transformer: Transformer, options: { maxTokensPerPass?: number | undefined } = {}) {
+  constructor(transformer: Transformer, options: PassOptions = {}) {
     this.transformer = transformer;
     this.device = transformer.device;
     this.maxTokensPerPass = Math.min(options.maxTokensPerPass ?? DEFAULT_PASS_TOKENS, transformer.passLength);
+    this.recomputes = options.gradientCheckpointing === true;
   }
 
   /**
@@ -72,7 +84,7 @@ export class Passes {
         const part = slicePacked(rows, range);
         const { targets } = targetsOf(rows, { part, range });
         const input = packInput(scratch, part);
-        const state = this.transformer.forward(weights, { input, scratch, save: false });
+        const state = this.transformer.forward(weights, { input, scratch });
         const head = new HeadPass(this.transformer, weights, { state, targets, temperature, scratch });
         const [p, h] = await this.device.read([
           { buffer: head.logprobs, type: "f32", length: head.count },
@@ -110,7 +122,7 @@ export class Passes {
     const scratch = new Scratch(this.device);
     try {
       const input = packInput(scratch, rows);
-      const state = transformer.forward(weights, { input, scratch, save: true });
+      const state = transformer.forward(weights, { input, scratch, keep: this.recomputes ? "inputs" : "activations" });
       const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
       const loss = await at.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
       const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };

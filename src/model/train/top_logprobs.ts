@@ -42,7 +42,7 @@ async function* windowLogits(
   const scratch = new Scratch(device);
   try {
     const input = packInput(scratch, rows);
-    const { hidden } = transformer.forward(weights, { input, scratch, save: false });
+    const { hidden } = transformer.forward(weights, { input, scratch });
     const positions = Uint32Array.from(rows.tokens.keys());
     const x = gatherRows(transformer, { from: hidden, positions, scratch });
     const { normed } = transformer.norm(weights, { name: FINAL_NORM, x, rows: input.count, scratch });
