@@ -1,35 +1,99 @@
-/** Chat templates of downloaded models: the library's results, within limits. */
-import { Template } from "@huggingface/jinja";
-import { describe, expect, test } from "vitest";
+/** Chat templates of downloaded models: the results of transformers in Python, within limits. */
+import { readFileSync } from "node:fs";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { compileTemplate } from "../../src/model/files/chat_template.ts";
 
-const messages = [
-  { role: "system", content: "Be brief." },
-  { role: "user", content: "  What is 1 + 1?\n" },
-  { role: "assistant", content: null, tool_calls: [{ function: { name: "add", arguments: { a: 1 } } }] },
-  { role: "tool", content: "2" },
+const FOLDER = "test/fixtures/chat_templates";
+
+interface Figure {
+  readonly text?: string;
+  readonly error?: string;
+  readonly generated?: readonly string[];
+}
+interface Conversation {
+  readonly messages: readonly object[];
+  readonly tools?: readonly object[];
+  readonly add_generation_prompt?: boolean;
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+/** Written by render.py. */
+interface Figures {
+  readonly values: Readonly<Record<string, unknown>>;
+  readonly messages: readonly object[];
+  readonly templates: Readonly<Record<string, Readonly<Record<string, Figure>>>>;
+  readonly constructs: readonly Figure[];
+}
+
+function read<T>(name: string): T {
+  return JSON.parse(readFileSync(`${FOLDER}/${name}`, "utf8")) as T;
+}
+
+const figures = read<Figures>("figures.json");
+const conversations = read<Readonly<Record<string, Conversation>>>("conversations.json");
+const constructs = read<readonly string[]>("constructs.json");
+const { messages } = figures;
+
+function render(source: string, values: object): Figure {
+  const given = { bos_token: "<bos>", eos_token: "<eos>", tools: null, documents: null, add_generation_prompt: true };
+  const { text, generated } = compileTemplate(source)({ ...given, ...values });
+  return generated.length > 0 ? { text, generated: generated.map(([start, end]) => text.slice(start, end)) } : { text };
+}
+
+/** Where transformers raises an error, ours must too: the words may differ. */
+function expectFigure(source: string, values: object, figure: Figure): void {
+  if (figure.error === undefined) expect(render(source, values)).toEqual(figure);
+  else expect(() => render(source, values)).toThrow(/^Cannot format the conversation with the chat template: /);
+}
+
+/** Parts of Jinja that no published template known to us uses, and that end in an error here. */
+const UNSUPPORTED: readonly RegExp[] = [
+  /\('a',\)/,
+  /'n: %s/,
+  /\.format\(|ljust/,
+  /varargs/,
+  /\{% raw|\{%\+/,
+  /is divisibleby|1_000/,
+  /wordcount|escape|truncate|batch|groupby|random/,
+  /joiner/,
+  /recursive/,
 ];
 
-describe("renders as the library does", () => {
-  test.each([
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim if m.content else '' }}\n{% endfor %}",
-    "{% for m in messages[::-1] %}{{ loop.index0 }}{% if not loop.last %}, {% endif %}{% endfor %}",
-    "{%- set ns = namespace(last=0) %}{% for m in messages %}{% set ns.last = loop.index %}{% endfor %}{{ ns.last }}",
-    "{% macro f(x, y=2) %}[{{ x }}:{{ y }}]{% endmacro %}{{ f(1) }}{{ f(1, y=3) }}",
-    "{{ messages | tojson(indent=2) }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
-    "{% for i in range(3) %}{{ i }}{% endfor %}{{ range(5, 1, -2) | list }}{{ range(2, 9, 3) | list | join('-') }}",
-    "{{ True and not False and none is none and None is none }}{{ strftime_now('%Y') }}",
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}{{ undefined_name is defined }}",
-    "{% for k, v in {'a': 1, 'b': [2, 3]}.items() %}{{ k }}={{ v }};{% else %}none{% endfor %}",
-  ])("%s", (source) => {
-    const values = { messages, add_generation_prompt: true };
-    expect(compileTemplate(source)(values)).toBe(new Template(source).render(values));
+beforeEach(() => {
+  vi.useFakeTimers({ now: new Date(2026, 2, 5, 9, 7, 3), toFake: ["Date"] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+describe("renders as transformers does", () => {
+  const cases = Object.entries(figures.templates).flatMap(([template, texts]) =>
+    Object.entries(texts).map(([name, figure]) => ({ template, name, figure })),
+  );
+  test.each(cases)("$template: $name", ({ template, name, figure }) => {
+    const { variables, ...conversation } = conversations[name]!;
+    expectFigure(readFileSync(`${FOLDER}/${template}.jinja`, "utf8"), { ...conversation, ...variables }, figure);
+  });
+
+  const rows = constructs.map((source, i) => ({ source, figure: figures.constructs[i]! }));
+  const isSupported = ({ source }: { source: string }) => !UNSUPPORTED.some((pattern) => pattern.test(source));
+  test.each(rows.filter(isSupported))("$source", ({ source, figure }) => {
+    expectFigure(source, { ...figures.values, messages }, figure);
+  });
+  test.each(rows.filter((row) => !isSupported(row)))("is not supported, and says so: $source", ({ source }) => {
+    expect(() => render(source, { ...figures.values, messages })).toThrow(/^Cannot (read|format) .*chat_template/s);
   });
 
   test("raise_exception ends with the template's message", () => {
     expect(() => compileTemplate("{{ raise_exception('no roles') }}")({})).toThrow(
       /^Cannot format the conversation with the chat template: no roles\. \(chat_template\)/,
     );
+  });
+
+  test("names the file of the template, and refuses texts that hold its marks", () => {
+    expect(() => compileTemplate("{% if %}", { file: "m/chat_template.jinja" })).toThrow(/m\/chat_template\.jinja/);
+    const marked = { messages: [{ role: "user", content: "\uE010" }] };
+    expect(() => compileTemplate("{% generation %}{% endgeneration %}")(marked)).toThrow(/U\+E010/);
+    expect(compileTemplate("{{ messages[0].content }}")(marked).text).toBe("\uE010");
   });
 });
 
@@ -80,7 +144,9 @@ test("a conversation of a thousand messages is far from the limits", () => {
   }));
   const source =
     "{% for m in messages %}{% if loop.index0 > 0 and messages[loop.index0 - 1].role == m.role %}!{% endif %}<|{{ m.role }}|>{{ m.content.strip() | trim }}{% if messages | length > 3 and not loop.last %}\n{% endif %}{% endfor %}";
-  const text = compileTemplate(source)({ messages: long });
-  expect(text).toBe(new Template(source).render({ messages: long }));
+  const { text } = compileTemplate(source)({ messages: long });
+  const { role, content } = long[999]!;
+  expect(text.match(/<\|/g)).toHaveLength(1000);
+  expect(text.endsWith(`<|${role}|>${content.trim()}`)).toBe(true);
   expect(text.length).toBeGreaterThan(2_000_000);
 });

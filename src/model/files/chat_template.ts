@@ -1,15 +1,20 @@
 /**
- * Renders chat templates with limits: a template comes with a downloaded model, and may loop forever or grow without
- * bound. The interpreter counts its work, so the limits hold in Node, Deno and pages without a thread, and the same
- * conversation always has the same outcome.
+ * Renders chat templates as transformers does, within limits: a template comes with a downloaded model, and may loop
+ * forever or grow without bound. The evaluator counts its work, so the limits hold in Node, Deno and pages without a
+ * thread, and the same conversation always has the same outcome.
  */
-import { Environment, Interpreter, parse, Template, tokenize } from "@huggingface/jinja";
+import { parse, tokenize } from "@huggingface/jinja";
 import { ConfigError } from "../../errors.ts";
+import { strftime } from "./jinja/clock.ts";
+import { evaluate } from "./jinja/evaluate.ts";
+import type { Node } from "./jinja/nodes.ts";
+import { textOf } from "./jinja/print.ts";
+import { type Callable, fromJson, numberIn, type Value, type Work } from "./jinja/value.ts";
 
 export interface TemplateLimits {
   /** Characters of the template. */
   readonly source: number;
-  /** Evaluations of expressions and statements; a list counts by its length. */
+  /** Evaluations of expressions and statements; texts and lists count by their length. */
   readonly steps: number;
   /** Characters of any text, and items of any list, that the template makes. */
   readonly length: number;
@@ -23,71 +28,83 @@ const LIMITS: TemplateLimits = { source: 2 ** 20, steps: 5_000_000, length: 2 **
 const STEPS_BETWEEN_LOOKS = 1000;
 /** Characters of text, or items of a list, that count as one step. */
 const STEP_LENGTH = 32;
-/** Cost of one iteration of a loop, because the library makes several objects for it. */
-const LOOP_STEPS = 10;
+
+/** A conversation as text. */
+export interface RenderedChat {
+  readonly text: string;
+  /** Places [start, end) of the template's `{% generation %}` blocks: what the assistant wrote. In order. */
+  readonly generated: readonly (readonly [start: number, end: number])[];
+}
+
+export type ChatTemplate = (values: Readonly<Record<string, unknown>>) => RenderedChat;
+
+/** Where the template came from, and bounds on its work. */
+export interface TemplateOptions {
+  /** Named in errors. */
+  readonly file?: string | undefined;
+  readonly limits?: Partial<TemplateLimits>;
+}
 
 /** Parses a template. @throws ConfigError for invalid Jinja. */
-export function compileTemplate(
-  source: string,
-  limits: Partial<TemplateLimits> = {},
-): (values: Readonly<Record<string, unknown>>) => string {
+export function compileTemplate(source: string, { file, limits = {} }: TemplateOptions = {}): ChatTemplate {
   const bounds = { ...LIMITS, ...limits };
-  const program = refusing("read the chat template", () => {
+  const at = { path: "chat_template", file };
+  const hasBlocks = GENERATION_TAG.test(source);
+  const program = refusing("read the chat template", at, () => {
     if (source.length > bounds.source) throw new Error(`it holds ${source.length} characters`);
-    return parse(tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
+    return parse(tokenize(withCalls(source), { lstrip_blocks: true, trim_blocks: true })) as unknown as Node;
   });
   return (values) =>
-    refusing("format the conversation with the chat template", () => {
-      const scope = globals(bounds);
-      for (const [name, value] of Object.entries(values)) scope.set(name, value);
-      return String(new Bounded(scope, bounds).run(program).value);
+    refusing("format the conversation with the chat template", at, () => {
+      const work = new Counter(bounds);
+      const given = Object.entries(values).filter(([, value]) => value !== undefined);
+      const names = new Map<string, Value>(given.map(([name, value]) => [name, fromJson(value)]));
+      if (hasBlocks && MARKS.test(JSON.stringify(values)))
+        throw new Error("a message holds one of the characters U+E010 and U+E011, which mark generation blocks");
+      const text = evaluate(program, new Map([...globals(work), ...names]), work);
+      return hasBlocks ? unmarked(text) : { text, generated: [] };
     });
 }
 
-// The library's types do not resolve outside a bundler.
-interface Evaluated {
-  readonly type: string;
-  readonly value: unknown;
-}
-interface Statement {
-  readonly type: string;
-  readonly iterable?: { readonly lhs?: object };
-}
-interface Scope {
-  set(name: string, value: unknown): void;
-}
-const Scopes = Environment as unknown as new () => Scope;
-const Base = Interpreter as unknown as new (
-  scope: Scope,
-) => { run(program: unknown): Evaluated; evaluate(statement: Statement, scope: Scope): Evaluated };
+/** Surround the text of a generation block until the whole is rendered. */
+const [OPEN, CLOSE] = ["\uE010", "\uE011"];
+const MARKS = /[\uE010\uE011]/;
+const GENERATION_TAG = /\{%[-+]?\s*generation\s*[-+]?%\}/;
+const GENERATION = "__generation__";
 
-class Bounded extends Base {
+/** `{% generation %}` is a block of transformers' own. As a call block it has the same scope, and can be marked. */
+function withCalls(source: string): string {
+  return source
+    .replace(/\{%([-+]?)\s*generation\s*([-+]?)%\}/g, `{%$1 call ${GENERATION}() $2%}`)
+    .replace(/\{%([-+]?)\s*endgeneration\s*([-+]?)%\}/g, "{%$1 endcall $2%}");
+}
+
+function unmarked(marked: string): RenderedChat {
+  const generated: [number, number][] = [];
+  let text = "";
+  let start: number | undefined;
+  for (const part of marked.split(/(\uE010|\uE011)/)) {
+    if (part === OPEN) start ??= text.length;
+    else if (part !== CLOSE) text += part;
+    else if (start !== undefined) {
+      generated.push([start, text.length]);
+      start = undefined;
+    }
+  }
+  return { text, generated };
+}
+
+class Counter implements Work {
   private readonly limits: TemplateLimits;
   private readonly started = performance.now();
   private steps = 0;
   private nextLook = 0;
-  /** Length of each value as text, in characters. Lists share items, so a small one can print without end. */
-  private readonly sizes = new WeakMap<Evaluated, number>();
-  /** The expressions that loops iterate over, with and without an `if` after them. */
-  private readonly iterables = new WeakSet<object>();
 
-  constructor(scope: Scope, limits: TemplateLimits) {
-    super(scope);
+  constructor(limits: TemplateLimits) {
     this.limits = limits;
   }
 
-  override evaluate(statement: Statement, scope: Scope): Evaluated {
-    this.spend(1);
-    if (statement?.iterable) this.iterables.add(statement.iterable.lhs ?? statement.iterable);
-    const result = super.evaluate(statement, scope);
-    const { value } = result;
-    if (typeof value === "string" || Array.isArray(value)) this.spend(value.length / STEP_LENGTH);
-    if (this.iterables.has(statement)) this.spend(LOOP_STEPS * countOf(value));
-    if (this.sizeOf(result).size > this.limits.length) throw tooLong(this.limits);
-    return result;
-  }
-
-  private spend(steps: number): void {
+  spend(steps: number): void {
     this.steps += steps;
     if (this.steps > this.limits.steps) throw new Error(`it takes more than ${this.limits.steps} steps`);
     if (this.steps < this.nextLook) return;
@@ -96,62 +113,47 @@ class Bounded extends Base {
       throw new Error(`it takes longer than ${this.limits.ms / 1000} s`);
   }
 
-  /** `isFixed` is false for values that contain a namespace, which may still change. */
-  private sizeOf(of: Evaluated): { size: number; isFixed: boolean } {
-    const { value, type } = of;
-    if (typeof value === "string") return { size: value.length, isFixed: true };
-    const parts = Array.isArray(value) ? value : value instanceof Map ? value.values() : [];
-    const known = this.sizes.get(of);
-    if (known !== undefined) return { size: known, isFixed: true };
-    let size = 1;
-    let isFixed = type !== "NamespaceValue";
-    for (const part of parts) {
-      this.spend(1);
-      const inner = this.sizeOf(part);
-      size += inner.size + 1;
-      isFixed &&= inner.isFixed;
-      if (size > this.limits.length) throw tooLong(this.limits);
-    }
-    if (isFixed && typeof value === "object" && value !== null) this.sizes.set(of, size);
-    return { size, isFixed };
+  bound(length: number): void {
+    const { length: most } = this.limits;
+    if (!(length <= most)) throw new Error(`it makes a text or a list of more than ${most} characters or items`);
+  }
+
+  room(length: number): void {
+    this.bound(length);
+    this.spend(length / STEP_LENGTH);
   }
 }
 
-function countOf(value: unknown): number {
-  if (Array.isArray(value)) return value.length;
-  return value instanceof Map ? value.size : 0;
+/** The global names that transformers gives its templates. */
+function globals(work: Work): Map<string, Value> {
+  const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
+  return new Map<string, Value>([
+    ...Object.entries(constants),
+    [
+      "raise_exception",
+      ([message]) => {
+        throw new Error(textOf(message ?? null, work));
+      },
+    ],
+    ["strftime_now", ([format]) => strftime(textOf(format ?? null, work), new Date())],
+    ["range", (args) => range(args.map(numberIn), work)],
+    [GENERATION, (_, named) => `${OPEN}${(named.get("caller") as Callable)([], new Map())}${CLOSE}`],
+  ]);
 }
 
-function tooLong({ length }: Pick<TemplateLimits, "length">): Error {
-  return new Error(`it makes a text or a list of more than ${length} characters or items`);
+function range(bounds: readonly (number | undefined)[], work: Work): number[] {
+  const [start, stop, step = 1] = bounds.length > 1 ? bounds : [0, ...bounds];
+  if (start === undefined || stop === undefined || step === 0)
+    throw new Error("range takes one to three numbers, and a step other than 0");
+  const length = Math.max(Math.ceil((stop - start) / step), 0);
+  work.room(length);
+  return Array.from({ length }, (_, i) => start + i * step);
 }
 
-/** Jinja's globals as the library defines them, with lists of bounded length. */
-function globals({ length }: TemplateLimits): Scope {
-  const scope = new Scopes();
-  const values = { true: true, false: false, none: null, True: true, False: false, None: null };
-  for (const [name, value] of Object.entries(values)) scope.set(name, value);
-  scope.set("raise_exception", (message: string) => {
-    throw new Error(message);
-  });
-  scope.set("strftime_now", (format: string) => new Template("{{ strftime_now(format) }}").render({ format }));
-  scope.set("range", (...bounds: number[]) => range(bounds, length));
-  return scope;
-}
-
-function range(bounds: readonly number[], most: number): number[] {
-  const numbers = bounds.filter((it) => typeof it === "number");
-  const [start, stop, step = 1] = numbers.length > 1 ? numbers : [0, ...numbers];
-  if (stop === undefined || step === 0) throw new Error("range takes one to three numbers, and a step other than 0");
-  const length = Math.max(Math.ceil((stop - start!) / step), 0);
-  if (!(length <= most)) throw tooLong({ length: most });
-  return Array.from({ length }, (_, i) => start! + i * step);
-}
-
-function refusing<T>(what: string, run: () => T): T {
+function refusing<T>(what: string, at: { path: string; file: string | undefined }, run: () => T): T {
   try {
     return run();
   } catch (cause) {
-    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}.`, { path: "chat_template" });
+    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}.`, at);
   }
 }

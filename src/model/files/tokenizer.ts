@@ -101,10 +101,12 @@ function formatChat(it: {
   return template({
     ...Object.fromEntries(special),
     messages: it.messages,
-    tools: it.options.tools,
+    // Absent values are None in transformers, and templates test for that.
+    tools: it.options.tools ?? null,
+    documents: null,
     add_generation_prompt: it.options.addGenerationPrompt ?? true,
     ...it.options.variables,
-  });
+  }).text;
 }
 
 /** For a model without roles: each message's text and the end token. */

@@ -1,0 +1,323 @@
+/** Jinja's filters, as transformers has them. */
+import { capitalized, keyOf, LINE_END, replace, strip } from "./methods.ts";
+import { jsonText, textOf } from "./print.ts";
+import { JINJA_TESTS } from "./tests.ts";
+import {
+  compare,
+  type Dict,
+  Fields,
+  Float,
+  isDict,
+  isEqual,
+  isList,
+  isTrue,
+  itemsOf,
+  lengthOf,
+  numberIn,
+  orUndefined,
+  Tuple,
+  typeName,
+  Undefined,
+  type Value,
+  type Work,
+} from "./value.ts";
+
+/** Arguments of a filter after the filtered value, by position or by name. */
+export interface Given {
+  readonly args: readonly Value[];
+  readonly named: ReadonlyMap<string, Value>;
+  readonly work: Work;
+}
+
+type Filter = (value: Value, given: Given) => Value;
+
+/** Arguments by their names. @throws for an argument that the filter does not have. */
+function read<N extends string>(given: Given, ...names: readonly N[]): Partial<Record<N, Value>> {
+  const out: Partial<Record<N, Value>> = {};
+  if (given.args.length > names.length) throw new Error(`a filter takes at most ${names.length} arguments`);
+  given.args.forEach((value, i) => {
+    out[names[i]!] = value;
+  });
+  for (const [name, value] of given.named) {
+    if (!names.includes(name as N)) throw new Error(`a filter has no argument ${name}`);
+    out[name as N] = value;
+  }
+  return out;
+}
+
+/** An attribute of dotted parts, each a key, an index or an attribute. */
+function attributeOf(value: Value, path: Value): Value {
+  let found = value;
+  for (const part of typeof path === "number" ? [path] : String(path).split(".")) {
+    const list = found instanceof Tuple ? found.items : isList(found) ? found : undefined;
+    const fields: Dict | undefined = isDict(found) ? found : found instanceof Fields ? found.values : undefined;
+    found = orUndefined(list ? list.at(Number(part)) : fields?.get(part), String(part));
+  }
+  return found;
+}
+
+const folded = (value: Value, isExact: Value | undefined) =>
+  typeof value === "string" && !isTrue(isExact ?? false) ? value.toLowerCase() : value;
+
+function sorted(
+  items: readonly Value[],
+  by: (item: Value) => Value,
+  it: { reverse: Value | undefined; work: Work },
+): Value[] {
+  const sign = isTrue(it.reverse ?? false) ? -1 : 1;
+  return items
+    .map((item) => [by(item), item] as const)
+    .sort(([a], [b]) => sign * compare(a, b, it.work))
+    .map(([, item]) => item);
+}
+
+/** `select("odd")`, `selectattr("role", "equalto", "user")` and their opposites. */
+function chosen(keep: boolean, byAttribute: boolean): Filter {
+  return (value, { args, work }) => {
+    const [attribute, rest] = byAttribute ? [args[0]!, args.slice(1)] : [undefined, args];
+    const [name, ...others] = rest;
+    const test = name === undefined ? isTrue : testOf(String(name));
+    return itemsOf(value, work).filter((item) => {
+      work.spend(1);
+      return test(attribute === undefined ? item : attributeOf(item, attribute), others, work) === keep;
+    });
+  };
+}
+
+function testOf(name: string) {
+  const test = JINJA_TESTS[name];
+  if (test) return test;
+  throw new Error(`there is no test ${name}`);
+}
+
+const map: Filter = (value, given) => {
+  const { args, named, work } = given;
+  const items = itemsOf(value, work);
+  const attribute = named.get("attribute");
+  if (attribute === undefined) {
+    const filter = filterOf(String(args[0]));
+    return items.map((item) => filter(item, { ...given, args: args.slice(1) }));
+  }
+  const fallback = named.get("default");
+  return items.map((item) => {
+    work.spend(1);
+    const found = attributeOf(item, attribute);
+    return found instanceof Undefined && fallback !== undefined ? fallback : found;
+  });
+};
+
+const tojson: Filter = (value, given) => {
+  const {
+    ensure_ascii,
+    indent = null,
+    separators = null,
+    sort_keys,
+  } = read(given, "ensure_ascii", "indent", "separators", "sort_keys");
+  const pair = separators === null ? [indent === null ? ", " : ",", ": "] : itemsOf(separators, given.work);
+  if (indent !== null && typeof indent !== "number" && typeof indent !== "string")
+    throw new Error("indent must be a number");
+  if (typeof indent === "number") given.work.room(indent);
+  return jsonText(
+    value,
+    {
+      indent,
+      separators: [textOf(pair[0]!, given.work), textOf(pair[1]!, given.work)],
+      ascii: isTrue(ensure_ascii ?? false),
+      sortKeys: isTrue(sort_keys ?? false),
+    },
+    given.work,
+  );
+};
+
+const fallback: Filter = (value, given) => {
+  const { default_value = "", boolean = false } = read(given, "default_value", "boolean");
+  return value instanceof Undefined || (isTrue(boolean) && !isTrue(value)) ? default_value : value;
+};
+
+const join: Filter = (value, given) => {
+  const { d = "", attribute } = read(given, "d", "attribute");
+  const { work } = given;
+  const parts = itemsOf(value, work).map((item) =>
+    textOf(attribute === undefined ? item : attributeOf(item, attribute), work),
+  );
+  const between = textOf(d, work);
+  work.room(parts.reduce((sum, part) => sum + part.length + between.length, 0));
+  return parts.join(between);
+};
+
+const indent: Filter = (value, given) => {
+  const { width = 4, first = false, blank = false } = read(given, "width", "first", "blank");
+  const text = textOf(value, given.work);
+  const lines = text.split(LINE_END);
+  given.work.room(text.length + lines.length * (typeof width === "number" ? width : textOf(width, given.work).length));
+  const space = typeof width === "number" ? " ".repeat(width) : textOf(width, given.work);
+  const [head = "", ...rest] = lines;
+  const body = rest.map((line) => (line !== "" || isTrue(blank) ? space + line : line));
+  return (isTrue(first) ? space : "") + [head, ...body].join("\n");
+};
+
+const dictsort: Filter = (value, given) => {
+  const { case_sensitive, by = "key", reverse } = read(given, "case_sensitive", "by", "reverse");
+  if (!isDict(value)) throw new Error(`dictsort takes a dict, not '${typeName(value)}'`);
+  const at = by === "value" ? 1 : 0;
+  const pairs = [...value].map((pair) => new Tuple(pair));
+  const key = (pair: Value) => folded((pair as Tuple).items[at]!, case_sensitive);
+  return sorted(pairs, key, { reverse, work: given.work });
+};
+
+const sort: Filter = (value, given) => {
+  const { reverse, case_sensitive, attribute = null } = read(given, "reverse", "case_sensitive", "attribute");
+  const key = (item: Value) => folded(attribute === null ? item : attributeOf(item, attribute), case_sensitive);
+  return sorted(itemsOf(value, given.work), key, { reverse, work: given.work });
+};
+
+const unique: Filter = (value, given) => {
+  const { case_sensitive } = read(given, "case_sensitive");
+  const seen: Value[] = [];
+  return itemsOf(value, given.work).filter((item) => {
+    const key = folded(item, case_sensitive);
+    if (seen.some((each) => isEqual(each, key, given.work))) return false;
+    seen.push(key);
+    return true;
+  });
+};
+
+const int: Filter = (value, given) => {
+  const { default: other = 0 } = read(given, "default");
+  const number = typeof value === "string" ? numberOf(value) : numberIn(value);
+  return number === undefined || !Number.isFinite(number) ? other : Math.trunc(number);
+};
+
+const float: Filter = (value, given) => {
+  const { default: other = new Float(0) } = read(given, "default");
+  const number = typeof value === "string" ? numberOf(value) : numberIn(value);
+  return number === undefined ? other : new Float(number);
+};
+
+function numberOf(text: string): number | undefined {
+  return /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text) : undefined;
+}
+
+const round: Filter = (value, given) => {
+  const { precision = 0 } = read(given, "precision");
+  const number = numberIn(value);
+  if (number === undefined || typeof precision !== "number") throw new Error("round takes a number");
+  const scaled = number * 10 ** precision;
+  const near = Math.round(scaled);
+  // Halves go to the even number, as in Python.
+  const even = Math.abs(scaled % 1) === 0.5 ? 2 * Math.round(scaled / 2) : near;
+  return new Float(even / 10 ** precision);
+};
+
+/** The smallest or largest item, ignoring case. */
+function extreme(sign: number): Filter {
+  return (value, { work }) => {
+    const items = itemsOf(value, work);
+    const [first] = items;
+    if (first === undefined) return new Undefined("max");
+    return items.reduce(
+      (best, item) => (sign * compare(folded(item, false), folded(best, false), work) > 0 ? item : best),
+      first,
+    );
+  };
+}
+
+const sum: Filter = (value, given) => {
+  const { attribute } = read(given, "attribute");
+  const items = itemsOf(value, given.work).map((item) =>
+    attribute === undefined ? item : attributeOf(item, attribute),
+  );
+  const total = items.reduce((all: number, item) => all + (numberIn(item) ?? Number.NaN), 0);
+  if (Number.isNaN(total)) throw new Error("sum takes numbers");
+  return items.some((item) => item instanceof Float) ? new Float(total) : total;
+};
+
+const onText =
+  (change: (text: string) => string): Filter =>
+  (value, { work }) =>
+    change(textOf(value, work));
+
+/** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
+const title = onText((text) =>
+  text
+    .split(/([-\s({[<]+)/)
+    .map((part) => (part === "" ? "" : part[0]!.toUpperCase() + part.slice(1).toLowerCase()))
+    .join(""),
+);
+
+const length: Filter = (value, { work }) => lengthOf(value, work);
+const first: Filter = (value, { work }) => orUndefined(itemsOf(value, work)[0], "first");
+const last: Filter = (value, { work }) => orUndefined(itemsOf(value, work).at(-1), "last");
+
+const abs: Filter = (value) => {
+  const number = numberIn(value);
+  if (number === undefined) throw new Error(`bad operand type for abs(): '${typeName(value)}'`);
+  return value instanceof Float ? new Float(Math.abs(number)) : Math.abs(number);
+};
+
+const items: Filter = (value) => {
+  if (value instanceof Undefined) return [];
+  if (!isDict(value)) throw new Error("items takes a dict");
+  return [...value].map((pair) => new Tuple(pair));
+};
+
+const reverse: Filter = (value, { work }) => {
+  const reversed = [...itemsOf(value, work)].reverse();
+  return typeof value === "string" ? reversed.join("") : reversed;
+};
+
+const FILTERS: Readonly<Record<string, Filter>> = {
+  abs,
+  capitalize: onText(capitalized),
+  count: length,
+  d: fallback,
+  default: fallback,
+  dictsort,
+  first,
+  float,
+  indent,
+  int,
+  items,
+  join,
+  last,
+  length,
+  list: (value, { work }) => [...itemsOf(value, work)],
+  lower: onText((text) => text.toLowerCase()),
+  map,
+  max: extreme(1),
+  min: extreme(-1),
+  reject: chosen(false, false),
+  rejectattr: chosen(false, true),
+  replace: (value, given) => {
+    const { old, new: by, count = null } = read(given, "old", "new", "count");
+    return replace(textOf(value, given.work), [old ?? null, by ?? null, count], given.work);
+  },
+  reverse,
+  round,
+  safe: (value) => value,
+  select: chosen(true, false),
+  selectattr: chosen(true, true),
+  sort,
+  string: (value, { work }) => textOf(value, work),
+  sum,
+  title,
+  tojson,
+  trim: (value, given) => strip(textOf(value, given.work), read(given, "chars").chars),
+  unique,
+  upper: onText((text) => text.toUpperCase()),
+};
+
+/** @throws for a name that is not a filter here. */
+export function filterOf(name: string): Filter {
+  if (Object.hasOwn(FILTERS, name)) return FILTERS[name]!;
+  throw new Error(`there is no filter ${name}`);
+}
+
+/** `dict(mapping, key=value)`. */
+export function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work: Work): Dict {
+  const [from] = args;
+  if (from === undefined) return new Map(named);
+  if (isDict(from)) return new Map<string | number, Value>([...from, ...named]);
+  const pairs = itemsOf(from, work).map((pair) => itemsOf(pair, work));
+  return new Map<string | number, Value>([...pairs.map(([key, value]) => [keyOf(key), value!] as const), ...named]);
+}

@@ -1,0 +1,183 @@
+/** Values as text: Python's `str`, `repr` and `json.dumps`. */
+import { compare, Fields, Float, isDict, isList, Tuple, typeName, Undefined, type Value, type Work } from "./value.ts";
+
+/** Text in parts, of a bounded length. */
+export class Writer {
+  private readonly parts: string[] = [];
+  private length = 0;
+  private readonly work: Work;
+
+  constructor(work: Work) {
+    this.work = work;
+  }
+
+  /** @throws above the limit of the template's work. */
+  write(text: string): void {
+    this.length += text.length;
+    this.work.bound(this.length);
+    this.work.spend(1 + text.length / 32);
+    this.parts.push(text);
+  }
+
+  text(): string {
+    return this.parts.join("");
+  }
+}
+
+/** Python's `str`. */
+export function textOf(value: Value, work: Work): string {
+  if (typeof value === "string") return value;
+  return value instanceof Undefined ? "" : repr(value, work);
+}
+
+/** Python's `repr`. */
+export function repr(value: Value, work: Work): string {
+  const out = new Writer(work);
+  writeRepr(value, out);
+  return out.text();
+}
+
+function writeRepr(value: Value, out: Writer): void {
+  const items = value instanceof Tuple ? value.items : isList(value) ? value : undefined;
+  if (items) {
+    const [open, close] = value instanceof Tuple ? ["(", items.length === 1 ? ",)" : ")"] : ["[", "]"];
+    writeItems(items, { out, open, close, each: (item) => writeRepr(item, out) });
+    return;
+  }
+  const entries = isDict(value) ? value : value instanceof Fields ? value.values : undefined;
+  if (!entries) {
+    out.write(scalar(value));
+    return;
+  }
+  writeItems([...entries], {
+    out,
+    open: "{",
+    close: "}",
+    each([key, item]) {
+      out.write(`${scalar(key)}: `);
+      writeRepr(item, out);
+    },
+  });
+}
+
+function writeItems<T>(
+  items: readonly T[],
+  it: { out: Writer; open: string; close: string; each: (item: T) => void },
+): void {
+  it.out.write(it.open);
+  for (const [i, item] of items.entries()) {
+    if (i > 0) it.out.write(", ");
+    it.each(item);
+  }
+  it.out.write(it.close);
+}
+
+function scalar(value: Value): string {
+  if (typeof value === "string") return quoted(value);
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (value instanceof Float) return floatText(value.value);
+  return typeof value === "number" ? `${BigInt(value)}` : typeName(value);
+}
+
+const NAMED_ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
+/** What Python's `str.isprintable` rejects, the backslash, and nothing else. */
+const ESCAPED = /[\\\p{C}]|(?! )\p{Z}/gu;
+
+function quoted(text: string): string {
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const body = text.replace(ESCAPED, (each) => {
+    const code = each.codePointAt(0)!;
+    const hex = code.toString(16);
+    if (NAMED_ESCAPES[each]) return NAMED_ESCAPES[each];
+    if (code < 0x100) return `\\x${hex.padStart(2, "0")}`;
+    return code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`;
+  });
+  return quote + (quote === "'" ? body.replaceAll("'", "\\'") : body) + quote;
+}
+
+/** Python's `repr` of a float: the shortest digits, with an exponent below 1e-4 and from 1e16. */
+function floatText(value: number): string {
+  if (Number.isNaN(value)) return "nan";
+  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e16)) {
+    const [digits, exponent] = value.toExponential().split("e");
+    return `${digits}e${exponent![0]}${exponent!.slice(1).padStart(2, "0")}`;
+  }
+  if (!Number.isInteger(value)) return String(value);
+  return Object.is(value, -0) ? "-0.0" : `${value}.0`;
+}
+
+/** Options of {@link jsonText}, as those of `json.dumps`. */
+export interface JsonOptions {
+  /** Spaces per level, or a text. Null: one line. */
+  readonly indent: number | string | null;
+  readonly separators: readonly [item: string, key: string];
+  readonly ascii: boolean;
+  readonly sortKeys: boolean;
+}
+
+/** Python's `json.dumps`. @throws for values that are not JSON's. */
+export function jsonText(value: Value, options: JsonOptions, work: Work): string {
+  const out = new Writer(work);
+  new JsonWriter(out, options, work).write(value, 0);
+  return out.text();
+}
+
+class JsonWriter {
+  private readonly out: Writer;
+  private readonly options: JsonOptions;
+  private readonly work: Work;
+
+  constructor(out: Writer, options: JsonOptions, work: Work) {
+    this.out = out;
+    this.options = options;
+    this.work = work;
+  }
+
+  write(value: Value, depth: number): void {
+    const items = value instanceof Tuple ? value.items : isList(value) ? value : undefined;
+    if (items) this.block(items, { depth, open: "[", close: "]", each: (item) => this.write(item, depth + 1) });
+    else if (isDict(value)) this.dict([...value], depth);
+    else this.out.write(jsonScalar(value, this.options));
+  }
+
+  private dict(entries: [string | number, Value][], depth: number): void {
+    if (this.options.sortKeys) entries.sort(([a], [b]) => compare(a, b, this.work));
+    const each = ([key, item]: readonly [string | number, Value]) => {
+      this.out.write(jsonScalar(String(key), this.options) + this.options.separators[1]);
+      this.write(item, depth + 1);
+    };
+    this.block(entries, { depth, open: "{", close: "}", each });
+  }
+
+  private block<T>(
+    items: readonly T[],
+    it: { depth: number; open: string; close: string; each: (item: T) => void },
+  ): void {
+    this.out.write(it.open);
+    for (const [i, item] of items.entries()) {
+      if (i > 0) this.out.write(this.options.separators[0]);
+      this.newLine(it.depth + 1);
+      it.each(item);
+    }
+    if (items.length > 0) this.newLine(it.depth);
+    this.out.write(it.close);
+  }
+
+  private newLine(depth: number): void {
+    const { indent } = this.options;
+    if (indent !== null)
+      this.out.write(`\n${(typeof indent === "number" ? " ".repeat(indent) : indent).repeat(depth)}`);
+  }
+}
+
+function jsonScalar(value: Value, { ascii }: JsonOptions): string {
+  if (value instanceof Float) return floatText(value.value).replace("inf", "Infinity").replace("nan", "NaN");
+  if (typeof value === "function" || (value !== null && typeof value === "object"))
+    throw new Error(`Object of type ${typeName(value)} is not JSON serializable`);
+  const text = JSON.stringify(value);
+  if (!ascii) return text;
+  return text.replace(/[\x7f-\uffff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
