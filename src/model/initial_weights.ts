@@ -4,14 +4,16 @@ import { mulberry32, normals } from "../random.ts";
 import type { ModelConfig } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { startLoading } from "./files/loading.ts";
-import { EMBEDDING, type Part, Weights } from "./weights.ts";
+import type { Part } from "./fused_parts.ts";
+import { StoredWeights } from "./stored_weights.ts";
+import { EMBEDDING } from "./weights.ts";
 
 /**
  * Fresh weights: matrices normal with deviation 1/sqrt(in), those that write into the residual stream smaller by
  * sqrt(2 layers), embeddings 0.02, norms one, biases zero.
  */
-export function drawWeights(device: Device, config: ModelConfig, seed: number): Weights {
-  const weights = new Weights(device, config);
+export function drawWeights(device: Device, config: ModelConfig, seed: number): StoredWeights {
+  const weights = new StoredWeights(device, config);
   const next = mulberry32(seed);
   for (const part of weights.parts) weights.writeTensor(part, initialValues(part, { config, next }));
   return weights;
@@ -40,10 +42,10 @@ function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: num
 export async function loadWeights(
   device: Device,
   folder: ModelFolder,
-  { untied = false }: { untied?: boolean | undefined },
-): Promise<Weights> {
+  { untied = false }: { untied?: boolean } = {},
+): Promise<StoredWeights> {
   const isUntied = folder.config.tied && untied;
-  const weights = new Weights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
+  const weights = new StoredWeights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
   // With no recorded work before them, writes go straight to the device, without a second copy in host memory.
   await device.submit();
   const sourceOf = ({ tensor }: Part) => (isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor);

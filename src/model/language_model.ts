@@ -2,13 +2,15 @@
 import type { Data, Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
+import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { BatchSampler } from "./generate/batch_sampler.ts";
-import { FoldedWeights } from "./generate/folded.ts";
 import { drawWeights, loadWeights } from "./initial_weights.ts";
 import { type LoraConfig, type LoraOptions, loraConfig } from "./lora.ts";
 import type { ParameterSet } from "./parameters.ts";
+import { type FrozenPolicy, Policies, type PolicyCopy } from "./policies.ts";
+import { StoredWeights } from "./stored_weights.ts";
 import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
 import { loraGradient } from "./train/lora_gradient.ts";
@@ -17,37 +19,35 @@ import { Passes, type PassOptions, type TrainingPass } from "./train/passes.ts";
 import type { TargetChoice } from "./train/targets.ts";
 import type { TopLogprobs } from "./train/top_logprobs.ts";
 import { Transformer } from "./transformer.ts";
-import { Weights } from "./weights.ts";
+import type { Weights } from "./weights.ts";
 
+export type { FrozenPolicy, PolicyCopy } from "./policies.ts";
 export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
 /** What of a model is trained, and how much is computed at a time. */
 export interface LanguageModelOptions extends PassOptions {
   /** Trains an adapter only. Absent: all weights train. */
   readonly lora?: LoraOptions | undefined;
+  /** Nothing in the model changes: it samples, scores, or is the base of branches. Default false. */
+  readonly frozen?: boolean | undefined;
   /** Of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
-  /** Copies of the weights with an adapter merged in, for models with several ({@link LanguageModel.branch}). Default 1. */
+  /**
+   * Whether an adapter is folded into an f32 copy of the weights (faster, and a copy per adapter), or applied beside them
+   * (no copy). `auto`, the default, folds where the weights are float32 and few, on software adapters. A fold adds in f32
+   * and the product beside adds after its own sums, so the two differ by rounding.
+   */
+  readonly foldAdapter?: boolean | "auto" | undefined;
+  /** Folded copies that are kept, for models with several adapters ({@link LanguageModel.branch}). Default 1. */
   readonly adapterSlots?: number | undefined;
-  /** When loading, gives a model with a tied output matrix a separate one, so that adapters can change it (`lm_head`). */
-  readonly untied?: boolean | undefined;
 }
 
 /** Shared by a model and its branches. */
 interface Shared {
-  readonly base: Weights;
+  readonly policies: Policies;
   readonly passes: Passes;
   readonly sampler: BatchSampler;
-  readonly folded: FoldedWeights;
-}
-
-/** A snapshot of a policy: the values of an adapter, or all weights. */
-export interface FrozenPolicy {
-  /** Device memory of the snapshot, bytes. */
-  readonly bytes: number;
-  /** Weights to run it with. Valid until another policy of the same model is run. */
-  weights(): Weights;
-  release(): void;
+  readonly isFrozen: boolean;
 }
 
 /** A decoder with its weights on a device: scores, trains and samples packed sequences. */
@@ -55,46 +55,50 @@ export class LanguageModel {
   readonly config: ModelConfig;
   readonly device: Device;
   /** The weights as loaded. Without an adapter they are trained in place. */
-  readonly base: Weights;
+  readonly base: StoredWeights;
   readonly adapter: LoraAdapter | undefined;
   private readonly shared: Shared;
   private readonly isBranch: boolean;
   private steps: AdamW | undefined;
-  private frozen: Weights | undefined;
+  private frozen: StoredWeights | undefined;
 
   private constructor(shared: Shared, options: LanguageModelOptions & { isBranch?: boolean }) {
+    const { weights } = shared.policies.base;
     this.shared = shared;
     this.isBranch = options.isBranch ?? false;
-    this.base = shared.base;
-    this.device = shared.base.device;
-    this.config = shared.base.config;
-    if (options.lora) this.adapter = new LoraAdapter(this.base, loraConfig(options.lora), options.seed ?? 0);
+    this.base = weights;
+    this.device = weights.device;
+    this.config = weights.config;
+    if (options.lora) this.adapter = new LoraAdapter(weights, loraConfig(options.lora), options.seed ?? 0);
   }
 
-  private static over(base: Weights, options: LanguageModelOptions): LanguageModel {
-    const transformer = new Transformer(base.device, base.config);
+  /** A model over weights that it then owns, and releases. */
+  static over(base: BaseModel, options: LanguageModelOptions = {}): LanguageModel {
+    const { device, config } = base.weights;
+    const transformer = new Transformer(device, config);
+    const { adapterSlots = 1, foldAdapter = "auto" } = options;
     const shared = {
-      base,
+      policies: new Policies(base, { adapterSlots, foldAdapter }),
       passes: new Passes(transformer, options),
       sampler: new BatchSampler(transformer),
-      folded: new FoldedWeights(base, { slots: options.adapterSlots ?? 1 }),
+      isFrozen: options.frozen ?? false,
     };
     return new LanguageModel(shared, options);
   }
 
   /** A model with the weights of a model folder. */
   static async load(device: Device, folder: ModelFolder, options: LanguageModelOptions = {}): Promise<LanguageModel> {
-    return LanguageModel.over(await loadWeights(device, folder, options), options);
+    return LanguageModel.over({ weights: await loadWeights(device, folder), adapters: [] }, options);
   }
 
   /** A model with fresh weights, see {@link drawWeights}. */
   static create(device: Device, config: ModelConfig, options: LanguageModelOptions = {}): LanguageModel {
-    return LanguageModel.over(drawWeights(device, config, options.seed ?? 0), options);
+    return LanguageModel.over({ weights: drawWeights(device, config, options.seed ?? 0), adapters: [] }, options);
   }
 
   /**
-   * Another adapter over this model's weights, with a separate optimiser. The merged weights of `adapterSlots` adapters
-   * are kept at a time. Release branches before this model, and do not train this model while it has branches.
+   * Another adapter over this model's weights, with a separate optimiser. Release branches before this model, and do not
+   * train this model while it has branches.
    */
   branch(options: { lora: LoraConfig; seed?: number | undefined }): LanguageModel {
     return new LanguageModel(this.shared, { ...options, isBranch: true });
@@ -105,9 +109,19 @@ export class LanguageModel {
     return this.shared.passes.transformer.contextLength;
   }
 
-  /** The current policy: the base weights with the adapter merged in. */
+  /** The current policy: the base weights, with the adapter beside them or in a folded copy. */
   get weights(): Weights {
-    return this.adapter ? this.shared.folded.of(this.adapter) : this.base;
+    return this.shared.policies.of(this.adapter);
+  }
+
+  /** What {@link weights} adds to {@link base}, in this order. */
+  get adapters(): readonly LoraAdapter[] {
+    return [...this.shared.policies.base.adapters, ...(this.adapter ? [this.adapter] : [])];
+  }
+
+  /** The policy without the adapter that is trained here. */
+  get untrained(): FrozenPolicy {
+    return { bytes: 0, weights: () => this.shared.policies.start, release() {} };
   }
 
   /** The values that the optimiser changes. */
@@ -115,8 +129,15 @@ export class LanguageModel {
     return this.adapter?.values ?? this.base.values;
   }
 
-  /** Created on first use, because a model that is not trained needs no moments. */
+  /**
+   * Created on first use, because a model that is not trained needs no moments.
+   * @throws ConfigError for a frozen model without an adapter.
+   */
   get optimizer(): AdamW {
+    if (this.shared.isFrozen && !this.adapter)
+      throw new ConfigError("Cannot train the model: its weights are frozen. Train an adapter (model.lora_rank).", {
+        path: "model.lora_rank",
+      });
     this.steps ??= new AdamW(this.device, this.trainable);
     return this.steps;
   }
@@ -140,18 +161,17 @@ export class LanguageModel {
   /** Copies the current weights as the reference policy. With an adapter the base is the reference, without a copy. */
   freezeReference(): void {
     if (this.adapter) return;
-    this.frozen ??= new Weights(this.device, this.config, "reference weights");
-    this.frozen.values.copyFrom(this.base.values);
-    this.frozen.refresh();
+    this.frozen ??= new StoredWeights(this.device, this.config, "reference weights");
+    this.frozen.copyFrom(this.base);
   }
 
   /** The copy of {@link freezeReference}, where all weights train. */
-  get frozenReference(): Weights | undefined {
+  get frozenReference(): StoredWeights | undefined {
     return this.frozen;
   }
 
   private get reference(): Weights {
-    if (this.adapter) return this.base;
+    if (this.adapter) return this.shared.policies.start;
     if (this.frozen) return this.frozen;
     throw new ConfigError(
       "Cannot score with the reference policy: all weights train and no copy was frozen. Freeze the reference before training, or train an adapter (model.lora_rank).",
@@ -161,31 +181,12 @@ export class LanguageModel {
 
   /** A snapshot of the current policy. Copies on the device; records only. */
   freeze(): FrozenPolicy {
-    const { adapter } = this;
-    if (adapter) return this.freezeAdapter(adapter.snapshot());
-    const copy = new Weights(this.device, this.config, "frozen weights");
-    copy.values.copyFrom(this.base.values);
-    return { bytes: copy.byteLength, weights: () => copy, release: () => copy.release() };
+    return this.shared.policies.freeze(this.adapter);
   }
 
-  /** Copies the current weights, the adapter merged in, into a new copy or `into` an earlier one. Records only. */
-  copyWeights(into?: Weights): Weights {
-    const copy = into ?? new Weights(this.device, this.config, "copied weights");
-    copy.values.copyFrom(this.weights.values);
-    copy.refresh();
-    return copy;
-  }
-
-  private freezeAdapter(copy: LoraAdapter): FrozenPolicy {
-    const { folded } = this.shared;
-    return {
-      bytes: copy.values.byteLength,
-      weights: () => folded.of(copy),
-      release() {
-        folded.forget(copy);
-        copy.values.release();
-      },
-    };
+  /** A copy to sample from while the model trains: of the adapter's values where it lies beside the base, else of all weights. */
+  copyPolicy(): PolicyCopy {
+    return this.shared.policies.copy(this.adapter);
   }
 
   /** Invalidates folded and transposed copies after a change of the trainable values; they are rebuilt on next use. */
@@ -269,14 +270,10 @@ export class LanguageModel {
 
   release(): void {
     this.steps?.release();
-    if (this.adapter) {
-      this.shared.folded.forget(this.adapter);
-      this.adapter.values.release();
-    }
+    if (this.adapter) this.shared.policies.release(this.adapter);
     this.frozen?.release();
     if (this.isBranch) return;
-    this.shared.folded.release();
-    this.base.release();
+    this.shared.policies.close();
     this.shared.passes.transformer.release();
   }
 }

@@ -6,8 +6,10 @@ import { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder
 import { folderKind } from "./files/open_folder.ts";
 import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./files/peft.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
+import { loadWeights } from "./initial_weights.ts";
 import { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
 import { UNEMBED_TARGET } from "./lora.ts";
+import type { StoredWeights } from "./stored_weights.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
 import { EMBEDDING } from "./weights.ts";
 
@@ -90,28 +92,31 @@ export async function openBase(folder: string, options: { base?: string | undefi
   );
 }
 
-/** Reads the weights onto a device and merges the adapters. Allocates no gradients or moments. */
+/** Reads the weights and the adapters onto a device. Allocates no gradients or moments. */
 export async function loadModel(
   device: Device,
-  { files, adapters }: OpenedModel,
+  { files, adapters: saved }: OpenedModel,
   options: LanguageModelOptions = {},
 ): Promise<LanguageModel> {
-  const changesOutput = adapters.some(({ adapter }) => adapter.targets.includes(UNEMBED_TARGET));
-  const model = await LanguageModel.load(device, files, {
-    ...options,
-    untied: options.untied || changesOutput,
-  });
-  for (const { adapter, folder } of adapters) {
-    const lora = new LoraAdapter(model.base, adapter);
+  const changesOutput = saved.some(({ adapter }) => adapter.targets.includes(UNEMBED_TARGET));
+  // Training all weights needs the adapters merged, and merging into a tied output matrix would change the embedding.
+  const untied = changesOutput && !options.lora && !options.frozen;
+  const weights = await loadWeights(device, files, { untied });
+  const adapters: LoraAdapter[] = [];
+  for (const { adapter, folder } of saved) {
+    const lora = new LoraAdapter(weights, adapter);
     lora.load(adapter, `${folder}/adapter_config.json`);
-    lora.addTo(model.base);
-    // The adapter's values must stay alive until the recorded work has read them.
-    await device.submit();
-    lora.values.release();
+    if (lora.isOnTiedTable) adapters.push(lora);
+    else await merge(lora, weights);
   }
-  model.base.refresh();
-  model.refresh();
-  return model;
+  return LanguageModel.over({ weights, adapters }, options);
+}
+
+async function merge(adapter: LoraAdapter, into: StoredWeights): Promise<void> {
+  adapter.addTo(into);
+  // The adapter's values must stay alive until the recorded work has read them.
+  await into.device.submit();
+  adapter.release();
 }
 
 async function adapterPrint({ rank, alpha, modules }: Adapter): Promise<string> {

@@ -4,11 +4,15 @@
  */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 
-/** A tensor's place in the layout. Matrices are [rows, columns] = [out, in]; vectors are [1, length]. */
-export interface Entry {
-  readonly name: string;
+/** Matrices are [rows, columns] = [out, in]; vectors are [1, length]. */
+export interface Shape {
   readonly rows: number;
   readonly columns: number;
+}
+
+/** A tensor's place in the layout. */
+export interface Entry extends Shape {
+  readonly name: string;
   readonly shard: number;
   readonly byteOffset: number;
 }
@@ -22,7 +26,7 @@ export interface Layout {
 const MAX_SHARD_BYTES = 2 ** 26;
 
 /** Packs shapes into shards in order. A tensor larger than the limit gets a shard alone. */
-export function layOut(device: Device, shapes: Iterable<readonly [string, { rows: number; columns: number }]>): Layout {
+export function layOut(device: Device, shapes: Iterable<readonly [string, Shape]>): Layout {
   const limit = Math.min(MAX_SHARD_BYTES, device.info.limits.maxBindingBytes);
   const entries = new Map<string, Entry>();
   const shardBytes: number[] = [];

@@ -1,6 +1,7 @@
 /** Saves a language model for other programs: its weights as a model folder, or its adapter as PEFT does. */
+import { readFloats } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
-import { weightShapes } from "./files/config.ts";
+import { type ModelConfig, weightShapes } from "./files/config.ts";
 import { type AdapterFactors, writeAdapterFolder } from "./files/peft.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
@@ -8,7 +9,9 @@ import { writeModelFolder } from "./files/write_model_folder.ts";
 import type { LanguageModel } from "./language_model.ts";
 import { moduleOf } from "./lora.ts";
 import type { ModelMark } from "./open_model.ts";
-import type { Weights } from "./weights.ts";
+import { Scratch } from "./scratch.ts";
+import { rowsOf, type StoredWeights } from "./stored_weights.ts";
+import type { LoraAdapter } from "./train/lora_adapter.ts";
 
 /** What {@link saveModelFolder} and {@link saveAdapterFolder} write. */
 export interface SaveModelOptions {
@@ -24,8 +27,12 @@ export interface SaveModelOptions {
  * @throws ConfigError when a weight is not finite, or the disk is full.
  */
 export async function saveModelFolder(dir: string, { model, tokenizer, dtype }: SaveModelOptions): Promise<void> {
-  const tensors = await tensorSources(model.weights);
-  await writeModelFolder(dir, { config: model.config, tensors, tokenizer, dtype });
+  const { base, adapters } = model;
+  // An adapter on a tied output matrix makes it another matrix than the embedding table.
+  const tied = model.config.tied && !adapters.some(({ isOnTiedTable }) => isOnTiedTable);
+  const config = { ...model.config, tied };
+  const tensors = sourcesOf(config, new Map([...(await base.readTensors()), ...(await mergedTensors(base, adapters))]));
+  await writeModelFolder(dir, { config, tensors, tokenizer, dtype });
 }
 
 /**
@@ -55,7 +62,33 @@ export async function saveAdapterFolder(
 }
 
 /** All weights under their names in a model folder. */
-export async function tensorSources(weights: Weights): Promise<TensorSource[]> {
-  const data = await weights.readTensors();
-  return [...weightShapes(weights.config)].map(([name, shape]) => ({ name, shape, data: data.get(name)! }));
+export async function tensorSources(weights: StoredWeights): Promise<TensorSource[]> {
+  return sourcesOf(weights.config, await weights.readTensors());
+}
+
+function sourcesOf(config: ModelConfig, data: ReadonlyMap<string, Float32Array>): TensorSource[] {
+  return [...weightShapes(config)].map(([name, shape]) => ({ name, shape, data: data.get(name)! }));
+}
+
+/** The tensors that adapters change, in f32. Merged one fused matrix at a time, so that the device holds no second model. */
+async function mergedTensors(
+  base: StoredWeights,
+  adapters: readonly LoraAdapter[],
+): Promise<Map<string, Float32Array>> {
+  const tensors = new Map<string, Float32Array>();
+  for (const fused of new Set(adapters.flatMap(({ parts }) => [...parts.keys()]))) {
+    const changes = adapters.flatMap((adapter) => (adapter.parts.get(fused) ?? []).map((part) => ({ adapter, part })));
+    const { rows, columns } = base.shapeOf(fused);
+    const scratch = new Scratch(base.device);
+    try {
+      const matrix = scratch.floats(rows * columns, "merged weights");
+      base.copyMatrix(fused, matrix);
+      for (const { adapter, part } of changes) adapter.addPart(part, matrix);
+      const merged = await readFloats(base.device, matrix);
+      for (const { part } of changes) tensors.set(part.tensor, rowsOf(part, merged));
+    } finally {
+      scratch.release();
+    }
+  }
+  return tensors;
 }

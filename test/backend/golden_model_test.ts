@@ -22,6 +22,11 @@ const LOSSES = {
   dro: "tinker.dro",
 } as const;
 
+const FOLDS = [
+  { where: "folded into the weights", foldAdapter: true },
+  { where: "beside the weights", foldAdapter: false },
+];
+
 describe.skipIf(!hasShared)("golden results", () => {
   for (const name of MODEL_NAMES)
     overDevices(name, (device) => {
@@ -81,9 +86,12 @@ describe.skipIf(!hasShared)("golden results", () => {
         model.release();
       });
 
-      for (const loss of Object.keys(LOSSES) as (keyof typeof LOSSES)[])
-        test(`${loss} with an adapter: value and gradients`, async () => {
-          const { backend, model } = await withAdapter(await load(lora(golden)), golden);
+      const adapted = (Object.keys(LOSSES) as (keyof typeof LOSSES)[]).flatMap((loss) =>
+        FOLDS.map((it) => ({ loss, ...it })),
+      );
+      for (const { loss, where, foldAdapter } of adapted)
+        test(`${loss} with an adapter ${where}: value and gradients`, async () => {
+          const { backend, model } = await withAdapter(await load({ ...lora(golden), foldAdapter }), golden);
           const metrics = await backend.forwardBackward(await lossBatch(golden, loss), specOf(golden, loss));
           expect(relative(metrics["actor/loss"]!, golden.meta.loss_sum[loss]!)).toBeLessThan(1e-3);
           const gradients = await model.optimizer.gradients.read();
@@ -94,8 +102,8 @@ describe.skipIf(!hasShared)("golden results", () => {
           model.release();
         });
 
-      test("ten AdamW steps", async () => {
-        const { backend, model } = await withAdapter(await load(lora(golden)), golden);
+      test.each(FOLDS)("ten AdamW steps of an adapter $where", async ({ foldAdapter }) => {
+        const { backend, model } = await withAdapter(await load({ ...lora(golden), foldAdapter }), golden);
         const batch = await lossBatch(golden, "ppo");
         const { lr, beta1, beta2, eps, loss_sum } = golden.meta.adam;
         const params = { learning_rate: lr, beta1, beta2, eps, weight_decay: 0, grad_clip_norm: 0 };

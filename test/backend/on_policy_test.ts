@@ -11,6 +11,8 @@ import { MemoryLogger } from "../fixtures/loop.ts";
 import { hasShared } from "../fixtures/shared.ts";
 
 const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "o_proj", "down_proj"] };
+/** Every kind of matrix: fused, single, and the output matrix, which is the model's embedding table. */
+const BESIDE = { rank: 3, alpha: 8, targets: ["q_proj", "v_proj", "o_proj", "up_proj", "down_proj", "lm_head"] };
 const OPENINGS = ["Once upon a time", "The cat sat", "One day, a", "Lily had a big red ball. She"];
 
 /** Advantages of both signs, so that the loss has a slope. */
@@ -22,12 +24,14 @@ const alternate: EstimateAdvantages = (rewards) => ({
 overDevices("the first on-policy step", (device) => {
   test.skipIf(!hasShared).each([
     ["all weights, old log-probs from the sampler", undefined, true],
-    ["LoRA, old log-probs from the sampler", LORA, true],
+    ["LoRA, old log-probs from the sampler", { lora: LORA }, true],
+    ["LoRA beside the weights, old log-probs from the sampler", { lora: BESIDE, foldAdapter: false }, true],
+    ["LoRA beside the weights, old log-probs from a forward pass", { lora: BESIDE, foldAdapter: false }, false],
     ["all weights, old log-probs from a forward pass", undefined, false],
-  ])("has a ratio of exactly 1 and a KL of exactly 0: %s", async (_, lora, bypass_mode) => {
+  ])("has a ratio of exactly 1 and a KL of exactly 0: %s", async (_, how, bypass_mode) => {
     const folder = await modelFolder("stories260k");
     // Small passes, so that rows train in other batches than they were sampled in.
-    const model = await LanguageModel.load(device, folder, { lora, maxTokensPerPass: 64 });
+    const model = await LanguageModel.load(device, folder, { ...how, maxTokensPerPass: 64 });
     const log = new MemoryLogger();
     const length = device.info.kind === "cpu" ? 4 : 16;
     await train({

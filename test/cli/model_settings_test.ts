@@ -39,6 +39,11 @@ test("training.max_tokens_per_pass is the size of a pass", () => {
   expect(memoryOptions(configOf()).maxTokensPerPass).toBeUndefined();
 });
 
+test("model.fold_adapter says where an adapter lies", () => {
+  const folds = ["auto", "true", "false"].map((it) => memoryOptions(configOf(`model.fold_adapter=${it}`)).foldAdapter);
+  expect(folds).toEqual(["auto", true, false]);
+});
+
 test("a value that this version cannot honour is refused by name", () => {
   expect(() => memoryOptions(configOf("model.quantization=nf4"))).toThrow(/model\.quantization=nf4/);
   expect(() => memoryOptions(configOf("training.gradient_checkpointing=true"))).toThrow(/gradient_checkpointing=true/);

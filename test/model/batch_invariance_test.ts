@@ -15,6 +15,11 @@ import { floats, uniform } from "../fixtures/numbers.ts";
 import { hasShared } from "../fixtures/shared.ts";
 
 const LORA = { rank: 4, alpha: 8, targets: ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"] };
+const ADAPTERS = [
+  ["", {}],
+  [", LoRA", { lora: LORA }],
+  [", LoRA beside", { lora: { ...LORA, rank: 3, targets: [...LORA.targets, "lm_head"] }, foldAdapter: false }],
+] as const;
 /** Not a power of two, and its inverse is not exact. */
 const TEMPERATURE = 0.7;
 
@@ -185,18 +190,18 @@ async function check(model: LanguageModel, scale: Scale): Promise<void> {
 }
 
 describe.each(VARIANTS)("the same bits on %s:", (what, device, scale) => {
-  const stored = MODEL_NAMES.flatMap((name) => [undefined, LORA].map((lora) => ({ name, lora })));
-  for (const { name, lora } of scale ? stored : [])
-    test.skipIf(!hasShared)(
-      `a row alone and in ${scale!.companies} companies, ${name}${lora ? ", LoRA" : ""}`,
-      async () => check(await LanguageModel.load(device, await modelFolder(name), { lora }), scale!),
+  const stored = MODEL_NAMES.flatMap((name) => ADAPTERS.map(([how, options]) => ({ name, how, options })));
+  for (const { name, how, options } of scale ? stored : [])
+    test.skipIf(!hasShared)(`a row alone and in ${scale!.companies} companies, ${name}${how}`, async () =>
+      check(await LanguageModel.load(device, await modelFolder(name), options), scale!),
     );
 
   // Their passes exceed small bindings, and `cpu` has one kernel for every width.
   test.skipIf(what.endsWith("small bindings") || what === "cpu").each(MADE)(
     "a row alone and in a few companies, %s",
     async (_, config) => {
-      await check(LanguageModel.create(device, config, { seed: 4, maxTokensPerPass: 100 }), WIDE_SCALE);
+      for (const how of [{}, { lora: LORA, foldAdapter: false }])
+        await check(LanguageModel.create(device, config, { seed: 4, maxTokensPerPass: 100, ...how }), WIDE_SCALE);
     },
   );
 });

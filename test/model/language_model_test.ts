@@ -1,14 +1,12 @@
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
-import { openModelFolder } from "../../src/model/files/folder.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { changed } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 const CONFIG: ModelConfig = { ...SMALL_MODEL, vocabSize: 13, heads: 4, kvHeads: 2, eosTokenIds: [12] };
@@ -104,7 +102,8 @@ overDevices("LanguageModel", (device) => {
     const gradients = await model.optimizer.gradients.read();
     const factors = await model.trainable.read();
     const whole = LanguageModel.create(device, config);
-    model.copyWeights(whole.base);
+    whole.base.copyFrom(base.base);
+    model.adapter!.addTo(whole.base);
     await whole.accumulate(pass, options);
     const weightGradients = await whole.base.readTensors(whole.optimizer.gradients);
     for (const part of [...model.adapter!.parts.values()].flat()) {
@@ -246,23 +245,74 @@ overDevices("LanguageModel", (device) => {
     model.release();
   });
 
-  test.skipIf(!hasShared)(
-    "a tied model given an output matrix of its own is the same, and takes an adapter there",
-    async () => {
-      const folder = await openModelFolder(sharedPath("models/stories260k"));
-      const tied = await LanguageModel.load(device, folder);
-      const untied = await LanguageModel.load(device, folder, { untied: true });
-      expectClose(await scoresOf(untied, "current"), await scoresOf(tied, "current"), {
-        relative: 0,
-        absolute: 1e-5,
-      });
-      expect(() => tied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } })).toThrow("no such matrix");
-      const model = untied.branch({ lora: { rank: 2, alpha: 4, targets: ["lm_head"] } });
+  describe("an adapter beside the weights", () => {
+    const open = (config: ModelConfig, foldAdapter: boolean, lora = LARGE) =>
+      LanguageModel.create(device, config, { seed: 3, lora, foldAdapter });
+
+    test("trains and scores as one folded into them, within rounding", async () => {
+      const [beside, folded] = [open(CONFIG, false), open(CONFIG, true)];
+      for (const model of [beside, folded]) for (const step of [1, 2, 3]) await train(model, step);
+      const [a, b] = [await scoresOf(beside, "current"), await scoresOf(folded, "current")];
+      expectClose(a, b, { relative: 0, absolute: 1e-4 });
+      expect(a).not.toEqual(b);
+      expect(a).not.toEqual(await scoresOf(beside, "reference"));
+      for (const model of [beside, folded]) model.release();
+    });
+
+    test("holds no second copy of the weights, and copies its own values when it is published", async () => {
+      const model = open(CONFIG, false);
+      await scoresOf(model, "current");
+      const [before, pooled] = [device.memory.live, 2 * model.adapter!.values.byteLength];
+      const copy = model.copyPolicy();
+      copy.update();
+      const then = await scoresOf(model, copy);
+      expect(then).toEqual(await scoresOf(model, "current"));
+      // Its values, and on software adapters its factors transposed. Buffers are rounded up.
+      expect(device.memory.live - before).toBeLessThanOrEqual(1.3 * pooled);
       await train(model, 1);
-      expect(await scoresOf(model, "current")).not.toEqual(await scoresOf(untied, "current"));
-      for (const it of [model, untied, tied]) it.release();
-    },
-  );
+      expect(await scoresOf(model, copy)).toEqual(then);
+      copy.update();
+      expect(await scoresOf(model, copy)).toEqual(await scoresOf(model, "current"));
+      expect(await scoresOf(model, copy)).not.toEqual(then);
+      copy.release();
+      model.release();
+    });
+
+    test("on a tied output matrix leaves the embedding unchanged", async () => {
+      const lora = { rank: 2, alpha: 4, targets: ["lm_head"] };
+      const tied = open({ ...CONFIG, tied: true }, false, lora);
+      const table = await tied.base.readTensors();
+      const plain = LanguageModel.create(device, CONFIG, { seed: 3, lora, foldAdapter: true });
+      // The same model with the table a second time as its output matrix.
+      for (const part of plain.base.parts)
+        plain.base.writeTensor(part, table.get(part.tensor) ?? table.get("model.embed_tokens.weight")!);
+      plain.base.refresh();
+      plain.refresh();
+      for (const model of [tied, plain]) for (const step of [1, 2]) await train(model, step);
+      const scores = await scoresOf(tied, "current");
+      expectClose(scores, await scoresOf(plain, "current"), { relative: 0, absolute: 1e-5 });
+      const untouched = await scoresOf(tied, "reference");
+      expect(Math.max(...scores.map((p, t) => Math.abs(p - untouched[t]!)))).toBeGreaterThan(1e-3);
+      expect(await tied.base.readTensors()).toEqual(table);
+      for (const model of [tied, plain]) model.release();
+    });
+
+    test("on a tied output matrix is never folded", () => {
+      const config = { ...CONFIG, tied: true };
+      const lora = { rank: 2, alpha: 4, targets: ["q_proj", "lm_head"] };
+      const model = open(config, true, lora);
+      expect(() => model.weights).toThrow(/^Cannot fold the adapter into the weights: it changes the output matrix/);
+      model.release();
+    });
+
+    test("a frozen model without one is not trained", async () => {
+      const model = LanguageModel.create(device, CONFIG, { seed: 3, frozen: true });
+      await expect(train(model, 1)).rejects.toThrow(/^Cannot train the model: its weights are frozen/);
+      const branch = model.branch({ lora: SMALL });
+      await train(branch, 1);
+      for (const it of [branch, model]) it.release();
+    });
+  });
 });
 
 function sequences({ tokens, offsets }: { tokens: Uint32Array; offsets: Uint32Array }): number[][] {

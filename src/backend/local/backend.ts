@@ -15,9 +15,8 @@ import type {
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
-import type { LanguageModel, LanguageModelOptions } from "../../model/language_model.ts";
+import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
 import { loadModel, type ModelMark, openModel } from "../../model/open_model.ts";
-import type { Weights } from "../../model/weights.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { checkBatch, combinePasses, passLoss, withBatchTotals } from "./policy_loss.ts";
 
@@ -49,7 +48,7 @@ export class LocalBackend implements Backend {
   readonly languageModel: LanguageModel;
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
-  private published: { readonly weights: Weights; readonly version: number } | undefined;
+  private published: { readonly policy: PolicyCopy; readonly version: number } | undefined;
 
   constructor(options: LocalBackendOptions) {
     this.options = options;
@@ -99,14 +98,14 @@ export class LocalBackend implements Backend {
   ): Promise<SampledSequence[]> {
     const published = weights === "published" ? this.published : undefined;
     const weightVersion = published?.version ?? this.weightVersion;
-    const policy = published && { bytes: 0, weights: () => published.weights, release() {} };
-    return this.languageModel.sample(requests, { weightVersion, policy, signal });
+    return this.languageModel.sample(requests, { weightVersion, policy: published?.policy, signal });
   }
 
-  /** Copies into one reused buffer; running samples switch at their next chunk. */
+  /** Updates one reused copy; running samples switch at their next chunk. */
   async publishWeights(): Promise<void> {
-    const weights = this.languageModel.copyWeights(this.published?.weights);
-    this.published = { weights, version: this.weightVersion };
+    const policy = this.published?.policy ?? this.languageModel.copyPolicy();
+    policy.update();
+    this.published = { policy, version: this.weightVersion };
   }
 
   logprobs(
@@ -166,7 +165,7 @@ export class LocalBackend implements Backend {
   }
 
   close(): void {
-    this.published?.weights.release();
+    this.published?.policy.release();
     this.languageModel.release();
     this.device.destroy();
   }

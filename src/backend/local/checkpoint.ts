@@ -17,7 +17,7 @@ import { describeLora } from "../../model/lora.ts";
 import type { ModelMark } from "../../model/open_model.ts";
 import type { ParameterSet } from "../../model/parameters.ts";
 import { saveAdapterFolder, saveModelFolder, tensorSources } from "../../model/save_model.ts";
-import type { Weights } from "../../model/weights.ts";
+import type { StoredWeights } from "../../model/stored_weights.ts";
 
 interface CheckpointOptions {
   readonly model: LanguageModel;
@@ -151,7 +151,7 @@ async function openOptimizer(dir: string) {
   );
 }
 
-async function loadTensors(dir: string, { stem, into }: { stem: string; into: Weights }): Promise<void> {
+async function loadTensors(dir: string, { stem, into }: { stem: string; into: StoredWeights }): Promise<void> {
   const saved = await openTensors(dir, stem);
   for (const part of into.parts) {
     const data = await saved.read(part.tensor);

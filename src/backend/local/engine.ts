@@ -8,12 +8,13 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import type { LanguageModel } from "../../model/language_model.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
+import { float32Bytes } from "../../model/stored_weights.ts";
 import { loadAdapter } from "./checkpoint.ts";
 import { ENGINE_LOSSES } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
 import { LocalTrainer } from "./engine_trainer.ts";
 
-/** Share of the device's memory for merged copies of the weights, one per adapter in use. */
+/** Share of the device's memory for folded copies of the weights, one per adapter in use, where adapters are folded. */
 const COPIES_SHARE = 0.25;
 const MAX_COPIES = 8;
 
@@ -48,10 +49,9 @@ export class LocalEngine implements Engine {
   /** @throws ConfigError for a folder without a model. */
   static async open({ device, folder, base }: LocalEngineOptions): Promise<LocalEngine> {
     const opened = await openModel(folder, { base });
-    const bytes = parameterCount(opened.files.config) * 4 * (device.info.family === "tiled" ? 1 : 2);
-    const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / bytes);
+    const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / float32Bytes(device, opened.files.config));
     const adapterSlots = Math.min(Math.max(fitting, 1), MAX_COPIES);
-    const model = await loadModel(device, opened, { untied: true, adapterSlots });
+    const model = await loadModel(device, opened, { frozen: true, adapterSlots });
     return new LocalEngine(device, opened, model);
   }
 
@@ -100,16 +100,12 @@ export class LocalEngine implements Engine {
   }
 
   async openPolicy(dir?: string): Promise<EnginePolicy> {
-    if (dir === undefined) {
-      const weights = this.base.base;
-      return new LocalPolicy(this.base, { bytes: 0, weights: () => weights, release() {} });
-    }
+    if (dir === undefined) return new LocalPolicy(this.base, this.base.untrained);
     if ((await folderKind(dir)) === "adapter") return this.openAdapter(dir);
-    const model = await loadModel(this.hardware, await openModel(dir));
-    const weights = model.base;
+    const model = await loadModel(this.hardware, await openModel(dir), { frozen: true });
     return new LocalPolicy(model, {
-      bytes: weights.byteLength,
-      weights: () => weights,
+      bytes: model.base.byteLength,
+      weights: () => model.weights,
       release: () => model.release(),
     });
   }

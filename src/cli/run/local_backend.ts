@@ -109,7 +109,7 @@ async function openFixed(
   { folder, base, template }: { folder: string; base?: string | undefined; template?: string | undefined },
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
-  const model = await loadModel(device, opened);
+  const model = await loadModel(device, opened, { frozen: true });
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
   return new LocalBackend({ model, tokenizer, name: folder, fixedTo: folder });
 }

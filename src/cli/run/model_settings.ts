@@ -38,7 +38,6 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
   const unsupported = [
     ["model.dtype", setting(config, "model.dtype"), ["auto", "float32"]],
     ["model.quantization", setting(config, "model.quantization"), [null]],
-    ["model.fold_adapter", setting(config, "model.fold_adapter"), ["auto", "true"]],
     ["training.gradient_checkpointing", setting(config, "training.gradient_checkpointing"), ["auto", "false"]],
     ["rollout.max_num_seqs", setting(config, "rollout.max_num_seqs"), [null]],
     ["rollout.kv_cache_dtype", setting(config, "rollout.kv_cache_dtype"), ["float32"]],
@@ -49,5 +48,9 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
         part: "local",
         capability: path,
       });
-  return { maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined };
+  const fold = setting(config, "model.fold_adapter");
+  return {
+    foldAdapter: fold === "auto" ? fold : fold === "true",
+    maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined,
+  };
 }

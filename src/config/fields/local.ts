@@ -48,7 +48,9 @@ export const LOCAL_FIELDS = {
     ["auto", "true", "false"],
     "auto",
     "true = a copy of the weights with the adapter in it; false = the adapter beside the base",
-    { note: "A copy makes sampling faster and takes the memory of the weights once more. auto = by what fits." },
+    {
+      note: "A copy is float32 and takes memory once more. auto = a copy of small float32 models on software adapters.",
+    },
   ),
 
   "training.group_size": int(null, "rollouts per prompt; null = rllm.rollout.n", {

@@ -25,13 +25,13 @@ export class DecodeChain {
   }
 
   /** Whether the chain's kernels take these weights: narrow, and all within one binding. */
-  fits({ device, config, layout, transposedLayout }: Weights, rows: number): boolean {
+  fits({ device, config, plain }: Weights, rows: number): boolean {
     if (!fusesInput(device)) return false;
     const { hiddenSize, intermediateSize, headDim, qkNorm, qkvBias } = config;
     const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
     const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;
     const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
-    const isTogether = layout.shardBytes.length === 1 && transposedLayout?.shardBytes.length === 1;
+    const isTogether = plain?.values.shards.length === 1 && plain.transposedLayout?.shardBytes.length === 1;
     return isNarrow && isWhole && isTogether && !qkNorm && !qkvBias;
   }
 
@@ -45,7 +45,7 @@ export class DecodeChain {
     const qkv = scratch.floats(rows.count * this.model.qkvWidth, "qkv");
     const x = state.slice(parts.x_at * 4, rows.count * C * 4);
     const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
-    const matrices = weights.transposed()!.shards[0]!;
+    const matrices = weights.plain!.transposed()!.shards[0]!;
     const buffers = { matrices, vectors: weights.values.shards[0]!, state, qkv };
     const between = (layer: number, range: { first: number; last: number }) =>
       device.dispatch(decodeRows, {
@@ -83,7 +83,7 @@ export class DecodeChain {
   private params(weights: Weights, layer: number) {
     const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
     const matrix = (of: number, name: string) =>
-      weights.transposedLayout!.entries.get(layerNames(of)(name))!.byteOffset / 16;
+      weights.plain!.transposedLayout!.entries.get(layerNames(of)(name))!.byteOffset / 16;
     const vector = (of: number, name: string) => weights.values.entry(layerNames(of)(name)).byteOffset / 4;
     const [own, next] = [Math.max(layer, 0), Math.min(layer + 1, layers - 1)];
     return {

@@ -1,9 +1,26 @@
-/** Several adapters on one base: copies of the weights with an adapter folded in, made on demand. */
+/** Several adapters on one base: f32 copies of the weights with an adapter folded in, made on demand. */
+
+import type { BaseModel } from "../adapted_weights.ts";
+import { parameterCount } from "../files/config.ts";
+import { StoredWeights } from "../stored_weights.ts";
 import type { LoraAdapter } from "../train/lora_adapter.ts";
-import { Weights } from "../weights.ts";
+
+/** With more elements than this a fold costs more than it gains: measured on a software GPU, LOG.md. */
+const MAX_FOLDED_ELEMENTS = 2 ** 25;
+
+/** Whether this adapter is folded rather than applied beside the base. */
+export function isFolded(
+  adapter: LoraAdapter,
+  { base: { weights, adapters }, choice }: { base: BaseModel; choice: boolean | "auto" },
+): boolean {
+  if (choice !== "auto") return choice;
+  const isSoftware = weights.device.info.family === "scalar";
+  const isOnTiedTable = [...adapters, adapter].some((it) => it.isOnTiedTable);
+  return isSoftware && !isOnTiedTable && parameterCount(weights.config) <= MAX_FOLDED_ELEMENTS;
+}
 
 interface Slot {
-  readonly weights: Weights;
+  readonly weights: StoredWeights;
   adapter?: LoraAdapter | undefined;
   version?: number;
 }
@@ -13,13 +30,13 @@ interface Slot {
  * reused.
  */
 export class FoldedWeights {
-  private readonly base: Weights;
+  private readonly base: BaseModel;
   private readonly most: number;
   /** The most recently used comes last. */
   private readonly slots: Slot[] = [];
 
   /** @param options.slots most copies, at least 1. */
-  constructor(base: Weights, options: { slots: number }) {
+  constructor(base: BaseModel, options: { slots: number }) {
     this.base = base;
     this.most = Math.max(options.slots, 1);
   }
@@ -28,10 +45,11 @@ export class FoldedWeights {
    * base + adapter with its current values. Records the folding where no copy has them. The result is valid until `slots`
    * other adapters have been requested.
    */
-  of(adapter: LoraAdapter): Weights {
+  of(adapter: LoraAdapter): StoredWeights {
     const slot = this.slots.find((it) => it.adapter === adapter) ?? this.vacate();
     if (slot.adapter !== adapter || slot.version !== adapter.version) {
-      adapter.fold(slot.weights);
+      slot.weights.copyFrom(this.base.weights);
+      for (const each of [...this.base.adapters, adapter]) each.addTo(slot.weights);
       slot.adapter = adapter;
       slot.version = adapter.version;
     }
@@ -51,7 +69,8 @@ export class FoldedWeights {
     const unused = this.slots.find(({ adapter }) => !adapter);
     if (unused) return unused;
     if (this.slots.length >= this.most) return this.slots[0]!;
-    const slot = { weights: new Weights(this.base.device, this.base.config, "folded weights") };
+    const { device, config } = this.base.weights;
+    const slot = { weights: new StoredWeights(device, config, "folded weights") };
     this.slots.push(slot);
     return slot;
   }

@@ -1,33 +1,42 @@
 /**
- * The values of a LoRA adapter on a device. It is folded into a copy of the base weights after each change, so forward
- * passes and sampling run the same kernels as without one, at the same cost.
+ * The values of a LoRA adapter on a device. It is applied beside the base weights (adapted_weights.ts), or folded into a
+ * copy of them after each change (generate/folded.ts).
  */
-import type { Device } from "../../compute/device.ts";
+import type { Buffer, Device } from "../../compute/device.ts";
 import { matmul } from "../../compute/matmul/matmul.ts";
+import type { MatmulOptions } from "../../compute/matmul/product.ts";
 import { ConfigError } from "../../errors.ts";
 import { mulberry32 } from "../../random.ts";
 import type { Adapter } from "../files/peft.ts";
+import type { Part } from "../fused_parts.ts";
 import { describeLora, type LoraConfig, moduleOf, UNEMBED_TARGET } from "../lora.ts";
 import { layOut, ParameterSet } from "../parameters.ts";
-import type { Part, Weights } from "../weights.ts";
+import type { StoredWeights } from "../stored_weights.ts";
+import { transposeInto } from "../transpose_into.ts";
+import { EMBEDDING } from "../weights.ts";
+
+/** A factor as operand B of a product, without the other operands. */
+type FactorOperand = Pick<MatmulOptions, "b" | "transposeB">;
 
 export class LoraAdapter {
   readonly config: LoraConfig;
   readonly device: Device;
-  readonly base: Weights;
+  readonly base: StoredWeights;
   /** `MODULE.A` [rank, in] and `MODULE.B` [out, rank]. */
   readonly values: ParameterSet;
   /** The tensors that the adapter changes, by their fused matrix. */
   readonly parts: ReadonlyMap<string, readonly Part[]>;
   /** Number of changes of the values. Code that changes them calls {@link changed}. */
   version = 0;
+  /** On software adapters, whose products are fast in one orientation only: `FUSED.A` [in, rank per part], `MODULE.B` [rank, out]. */
+  private turned: { readonly values: ParameterSet; version: number } | undefined;
 
   /**
    * A fresh adapter: A uniform in ±1/sqrt(in) from the seed, as in PEFT, and B zero, so that it changes nothing yet.
    * Without a seed all values are zero, for a caller that overwrites them.
    * @throws ConfigError for a target that the model lacks.
    */
-  constructor(base: Weights, config: LoraConfig, seed?: number) {
+  constructor(base: StoredWeights, config: LoraConfig, seed?: number) {
     this.device = base.device;
     this.base = base;
     this.config = config;
@@ -63,11 +72,17 @@ export class LoraAdapter {
   /** Another adapter with the current values. Copies on the device; records only. */
   snapshot(): LoraAdapter {
     const copy = new LoraAdapter(this.base, this.config);
-    copy.values.copyFrom(this.values);
+    copy.copyFrom(this);
     return copy;
   }
 
-  /** Invalidates copies of the weights that contain this adapter. */
+  /** Takes the values of another adapter of the same shape. Records only. */
+  copyFrom(other: LoraAdapter): void {
+    this.values.copyFrom(other.values);
+    this.changed();
+  }
+
+  /** Invalidates the transposed factors, and copies of the weights that contain this adapter. */
   changed(): void {
     this.version++;
   }
@@ -90,6 +105,7 @@ export class LoraAdapter {
       this.values.write(`${module}.A`, factors.a);
       this.values.write(`${module}.B`, factors.b);
     }
+    this.changed();
   }
 
   private checkShape(saved: Adapter, file: string): void {
@@ -108,26 +124,98 @@ export class LoraAdapter {
     );
   }
 
-  /** into = base + this adapter. Records only. */
-  fold(into: Weights): void {
-    into.values.copyFrom(this.base.values);
-    this.addTo(into);
+  /** Whether it changes the output matrix of a model whose output matrix is the embedding table. */
+  get isOnTiedTable(): boolean {
+    return this.parts.has(EMBEDDING);
   }
 
-  /** into += this adapter. Records only. */
-  addTo(into: Weights): void {
-    for (const { tensor, fused, row, rows, columns } of this.tensors())
-      matmul(this.device, {
-        m: rows,
-        n: columns,
-        k: this.config.rank,
-        a: { buffer: this.values.get(`${moduleOf(tensor)}.B`) },
-        b: { buffer: this.values.get(`${moduleOf(tensor)}.A`) },
-        c: { buffer: into.values.get(fused), offset: row * columns },
-        alpha: this.scale,
-        accumulate: true,
-      });
+  /**
+   * into += this adapter. Records only.
+   * @throws ConfigError where the output matrix is the embedding table, which must not change.
+   */
+  addTo(into: StoredWeights): void {
+    if (this.isOnTiedTable)
+      throw new ConfigError(
+        "Cannot fold the adapter into the weights: it changes the output matrix (lm_head), which this model shares with its embedding. Set model.fold_adapter=auto, or model.train_unembed=false.",
+        { path: "model.fold_adapter" },
+      );
+    for (const part of this.tensors()) this.addPart(part, into.values.get(part.fused));
     into.refresh();
+  }
+
+  /** A fused matrix in f32 += this adapter's product for one of its parts. Records only. */
+  addPart({ tensor, row, rows, columns }: Part, matrix: Buffer): void {
+    matmul(this.device, {
+      m: rows,
+      n: columns,
+      k: this.config.rank,
+      a: { buffer: this.values.get(`${moduleOf(tensor)}.B`) },
+      b: { buffer: this.values.get(`${moduleOf(tensor)}.A`) },
+      c: { buffer: matrix, offset: row * columns },
+      alpha: this.scale,
+      accumulate: true,
+    });
+  }
+
+  /**
+   * The products that make x A^T [m, rank per part] for the parts of one fused matrix, without their x and result: one for
+   * all parts, or one each. `first`: the column of the result that a product starts at.
+   */
+  inputFactors(parts: readonly Part[]): { options: FactorOperand & { n: number; k: number }; first: number }[] {
+    const { rank } = this.config;
+    const [{ fused, columns: k }] = parts as [Part];
+    const turned = this.transposed();
+    if (turned) return [{ options: { b: { buffer: turned.get(`${fused}.A`) }, n: parts.length * rank, k }, first: 0 }];
+    return parts.map(({ tensor }, i) => {
+      const b = { buffer: this.values.get(`${moduleOf(tensor)}.A`) };
+      return { options: { b, transposeB: true, n: rank, k }, first: i * rank };
+    });
+  }
+
+  /** B of one module, to multiply rows of x A^T. */
+  outputFactor({ tensor }: Part): FactorOperand {
+    const name = `${moduleOf(tensor)}.B`;
+    const turned = this.transposed();
+    return { b: { buffer: (turned ?? this.values).get(name) }, transposeB: !turned };
+  }
+
+  /** The factors transposed, up to date with the values; none on GPUs, whose kernels take either orientation. */
+  private transposed(): ParameterSet | undefined {
+    if (this.device.info.family === "tiled") return undefined;
+    this.turned ??= {
+      values: new ParameterSet(this.device, this.transposedLayout(), "adapter, transposed"),
+      version: -1,
+    };
+    if (this.turned.version !== this.version) this.transposeInto(this.turned.values);
+    this.turned.version = this.version;
+    return this.turned.values;
+  }
+
+  private transposedLayout() {
+    const { rank } = this.config;
+    const inputs = [...this.parts].map(([fused, parts]) => {
+      return [`${fused}.A`, { rows: parts[0]!.columns, columns: parts.length * rank }] as const;
+    });
+    const outputs = this.tensors().map(({ tensor, rows }) => {
+      return [`${moduleOf(tensor)}.B`, { rows: rank, columns: rows }] as const;
+    });
+    return layOut(this.device, [...inputs, ...outputs]);
+  }
+
+  private transposeInto(turned: ParameterSet): void {
+    const { rank } = this.config;
+    for (const [fused, parts] of this.parts)
+      for (const [i, { tensor, rows, columns }] of parts.entries()) {
+        const [A, B] = [`${moduleOf(tensor)}.A`, `${moduleOf(tensor)}.B`];
+        const to = { y: turned.get(`${fused}.A`), offset: i * rank, stride: parts.length * rank };
+        transposeInto(this.device, { x: this.values.get(A), rows: rank, columns }, to);
+        transposeInto(this.device, { x: this.values.get(B), rows, columns: rank }, { y: turned.get(B) });
+      }
+  }
+
+  release(): void {
+    this.values.release();
+    this.turned?.values.release();
   }
 }
 
@@ -135,10 +223,11 @@ function isSameSet(a: readonly string[], b: readonly string[]): boolean {
   return `${[...new Set(a)].sort()}` === `${[...new Set(b)].sort()}`;
 }
 
-function targetedParts(base: Weights, { targets, modules }: LoraConfig): Map<string, Part[]> {
+/** The tensors that an adapter of this shape changes. A tied output matrix is a module too: the rows of the table. */
+function targetedParts(base: StoredWeights, { targets, modules }: LoraConfig): Map<string, Part[]> {
   const found = new Map<string, Part[]>();
   const met = new Set<string>();
-  for (const part of base.parts) {
+  for (const part of adaptableParts(base)) {
     const target = targets.find((name) => moduleOf(part.tensor).split(".").includes(name));
     if (!target || !part.tensor.endsWith(".weight")) continue;
     if (modules && !modules.has(moduleOf(part.tensor))) continue;
@@ -147,9 +236,13 @@ function targetedParts(base: Weights, { targets, modules }: LoraConfig): Map<str
   }
   const missing = targets.filter((name) => !met.has(name));
   if (missing.length === 0) return found;
-  const isTied = missing.includes(UNEMBED_TARGET) && base.config.tied;
-  const hint = isTied ? " Its output matrix is the embedding table: set model.train_unembed=false." : "";
-  throw new ConfigError(`Cannot put an adapter on ${missing.join(", ")}: this model has no such matrix.${hint}`, {
+  throw new ConfigError(`Cannot put an adapter on ${missing.join(", ")}: this model has no such matrix.`, {
     path: "model",
   });
+}
+
+function adaptableParts({ parts, config }: StoredWeights): readonly Part[] {
+  if (!config.tied) return parts;
+  const table = parts.find(({ tensor }) => tensor === EMBEDDING)!;
+  return [...parts, { ...table, tensor: `${UNEMBED_TARGET}.weight` }];
 }

@@ -4,11 +4,11 @@
  */
 import { matmul, tileColumns } from "../../compute/matmul/matmul.ts";
 import type { Matrix } from "../../compute/matmul/product.ts";
+import type { Part } from "../fused_parts.ts";
 import { transpose } from "../kernels/elementwise.ts";
 import { moduleOf } from "../lora.ts";
 import type { ParameterSet } from "../parameters.ts";
 import { Scratch } from "../scratch.ts";
-import type { Part } from "../weights.ts";
 import type { GradientSink, MatrixGradient } from "./gradient_sink.ts";
 import type { LoraAdapter } from "./lora_adapter.ts";
 
@@ -45,7 +45,7 @@ function moduleGradient(
   { gradients, part, io }: { gradients: ParameterSet; part: Part; io: MatrixGradient },
 ): ModuleGradient {
   const module = moduleOf(part.tensor);
-  const stride = io.stride ?? base.values.entry(part.fused).rows;
+  const stride = io.stride ?? base.shapeOf(part.fused).rows;
   return {
     rows: part.rows,
     columns: part.columns,
@@ -59,8 +59,12 @@ function moduleGradient(
   };
 }
 
+/** A larger dW is never made: that of an output matrix would take more memory than all factors. */
+const MAX_WHOLE_BYTES = 2 ** 26;
+
 /** Compares the work of both ways in whole tiles of the matmul kernels. */
 function isFactoredCheaper({ device, config }: LoraAdapter, { rows, columns, m }: ModuleGradient): boolean {
+  if (rows * columns * 4 > MAX_WHOLE_BYTES) return true;
   const tile = tileColumns(device);
   const rank = Math.ceil(config.rank / tile) * tile;
   return 2 * m * rank * (rows + columns) < rows * columns * (m + 2 * rank);

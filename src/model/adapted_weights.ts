@@ -1,0 +1,125 @@
+/**
+ * A LoRA adapter beside the weights: y = W x + s B (A x), with s = alpha / rank. No copy of the weights is made, and the
+ * weights may be stored in any format.
+ */
+import type { Buffer, Device } from "../compute/device.ts";
+import { matmul } from "../compute/matmul/matmul.ts";
+import type { ModelConfig } from "./files/config.ts";
+import type { Part } from "./fused_parts.ts";
+import { moduleOf } from "./lora.ts";
+import type { ParameterSet, Shape } from "./parameters.ts";
+import { Scratch } from "./scratch.ts";
+import type { StoredWeights } from "./stored_weights.ts";
+import type { LoraAdapter } from "./train/lora_adapter.ts";
+import type { ApplyBackwardOptions, ApplyOptions, Weights } from "./weights.ts";
+
+/** The weights that a model starts from. */
+export interface BaseModel {
+  readonly weights: StoredWeights;
+  /** Adapters that are part of the model and not merged into its weights, in their order. */
+  readonly adapters: readonly LoraAdapter[];
+}
+
+/** The weights with adapters beside them, the first one innermost. */
+export function withAdapters(weights: Weights, adapters: readonly LoraAdapter[]): Weights {
+  return adapters.reduce<Weights>((inner, adapter) => new AdaptedWeights(inner, adapter), weights);
+}
+
+/**
+ * A view of weights with an adapter beside them. Holds no memory: it reads the adapter's current values whenever work is
+ * recorded. Views nest, for several adapters on one base.
+ *
+ * A row's bits do not depend on the number of rows: every product sums along k in order (matmul.ts), and the parts of a
+ * fused matrix are added in their own order.
+ */
+export class AdaptedWeights implements Weights {
+  readonly device: Device;
+  readonly config: ModelConfig;
+  readonly plain = undefined;
+  private readonly base: Weights;
+  private readonly adapter: LoraAdapter;
+
+  constructor(base: Weights, adapter: LoraAdapter) {
+    this.base = base;
+    this.adapter = adapter;
+    this.device = base.device;
+    this.config = base.config;
+  }
+
+  get values(): ParameterSet {
+    return this.base.values;
+  }
+
+  shapeOf(name: string): Shape {
+    return this.base.shapeOf(name);
+  }
+
+  /** The table itself: an adapter on a tied output matrix does not change the embedding. */
+  embed(io: { tokens: Buffer; out: Buffer; count: number }): void {
+    this.base.embed(io);
+  }
+
+  fusesInput(name: string, m: number): boolean {
+    return !this.adapter.parts.has(name) && this.base.fusesInput(name, m);
+  }
+
+  apply(name: string, io: ApplyOptions): void {
+    this.base.apply(name, io);
+    const parts = this.adapter.parts.get(name);
+    if (parts) this.addProducts(parts, { ...io, stride: io.stride ?? this.shapeOf(name).rows });
+  }
+
+  /** y[:, rows of a part] += s (x A^T) B^T. */
+  private addProducts(parts: readonly Part[], io: { x: Buffer; y: Buffer; m: number; stride: number }): void {
+    const { adapter, device } = this;
+    const { rank } = adapter.config;
+    const inner = parts.length * rank;
+    const scratch = new Scratch(device);
+    const xA = scratch.floats(io.m * inner, "x A^T");
+    for (const { options, first } of adapter.inputFactors(parts))
+      matmul(device, { ...options, m: io.m, a: { buffer: io.x }, c: { buffer: xA, offset: first, stride: inner } });
+    for (const [i, part] of parts.entries())
+      matmul(device, {
+        ...adapter.outputFactor(part),
+        m: io.m,
+        n: part.rows,
+        k: rank,
+        a: { buffer: xA, offset: i * rank, stride: inner },
+        c: { buffer: io.y, offset: part.row, stride: io.stride },
+        alpha: adapter.scale,
+        accumulate: true,
+      });
+    scratch.release();
+  }
+
+  applyBackward(name: string, io: ApplyBackwardOptions): void {
+    this.base.applyBackward(name, io);
+    const stride = io.stride ?? this.shapeOf(name).rows;
+    for (const part of this.adapter.parts.get(name) ?? []) this.addProductBackward(part, { ...io, stride });
+  }
+
+  /** dx += s (dy[:, rows of a part] B) A. */
+  private addProductBackward(
+    { tensor, row, rows, columns }: Part,
+    io: { dy: Buffer; dx: Buffer; m: number; stride: number },
+  ): void {
+    const { adapter, device } = this;
+    const { rank } = adapter.config;
+    const [A, B] = ["A", "B"].map((factor) => ({ buffer: adapter.values.get(`${moduleOf(tensor)}.${factor}`) }));
+    const scratch = new Scratch(device);
+    const dyB = { buffer: scratch.floats(io.m * rank, "dy B") };
+    const dy = { buffer: io.dy, offset: row, stride: io.stride };
+    matmul(device, { m: io.m, n: rank, k: rows, a: dy, b: B!, c: dyB });
+    matmul(device, {
+      m: io.m,
+      n: columns,
+      k: rank,
+      a: dyB,
+      b: A!,
+      c: { buffer: io.dx },
+      alpha: adapter.scale,
+      accumulate: true,
+    });
+    scratch.release();
+  }
+}
