@@ -54,7 +54,8 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^log\//,
   /^http\/listen\.ts$/,
   /^serve\/checkpoint\/(archive|checkpoints|state_folder)\.ts$/,
-  /^compute\/webgpu\/(adapter|nap)\.ts$/,
+  /^compute\/budget\/machine\.ts$/,
+  /^compute\/webgpu\/(adapter|dawn|nap)\.ts$/,
   /^model\/files\/disk\.ts$/,
   /^node_module\.ts$/,
 ];

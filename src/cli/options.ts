@@ -16,6 +16,18 @@ export const DEVICE: Option = {
   choices: ["auto", "webgpu", "cpu"],
 };
 
+/** Which GPU, on the commands without a configuration. */
+export const ADAPTER: readonly Option[] = [
+  { flag: "--adapter", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
+  { flag: "--backend", value: "NAME", describe: "the GPU's interface: vulkan, metal, d3d12, ..." },
+];
+
+/** `--adapter` and `--backend` for `openDevice`. */
+export function adapterOf(options: Input["options"]): { adapter?: string; backend?: string } {
+  const { adapter, backend } = options as { adapter?: string; backend?: string };
+  return { ...(adapter === undefined ? {} : { adapter }), ...(backend === undefined ? {} : { backend }) };
+}
+
 export const ALLOW_UNSUPPORTED: Option = {
   flag: "--allow-unsupported",
   describe: "warn about settings that the backend cannot honour, instead of refusing them",

@@ -1,7 +1,9 @@
 /** The `cpu` device: every dispatch runs its kernel's reference. The oracle of the tests, and the fallback without an adapter. */
+
+import { mainMemoryBudget, statedBudget } from "./budget/machine.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
 import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
-import { BufferPool, DEFAULT_BUDGET_BYTES, type MemoryRange, PooledMemory } from "./memory.ts";
+import { BufferPool, type MemoryRange, PooledMemory } from "./memory.ts";
 
 type Range = MemoryRange<ArrayBuffer>;
 
@@ -9,7 +11,7 @@ type Range = MemoryRange<ArrayBuffer>;
 const SLICE_MS = 40;
 
 export interface CpuDeviceOptions {
-  /** Bytes that live buffers may hold together. Default 8 GiB. */
+  /** Bytes that live buffers may hold together. Default: half of the main memory, less where less is available. */
   readonly memoryBudgetBytes?: number | undefined;
 }
 
@@ -38,16 +40,15 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
 
   constructor(options: CpuDeviceOptions = {}) {
     super();
+    const { memoryBudgetBytes: stated } = options;
+    const budget = stated === undefined ? mainMemoryBudget() : statedBudget(stated);
     this.pool = new BufferPool<ArrayBuffer>(
       {
         // All ones is NaN as f32: work that reads unwritten memory shows at once.
         create: (capacity) => new Uint32Array(capacity / 4).fill(0xffff_ffff).buffer,
         destroy: () => {},
       },
-      {
-        budget: options.memoryBudgetBytes ?? DEFAULT_BUDGET_BYTES,
-        maxBufferBytes: this.info.limits.maxBufferBytes,
-      },
+      { budget: budget.bytes, budgetSource: budget.source, maxBufferBytes: this.info.limits.maxBufferBytes },
     );
   }
 

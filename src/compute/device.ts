@@ -63,6 +63,8 @@ export interface MemoryUse {
   /** The largest value of `live` so far. */
   readonly peak: number;
   readonly budget: number;
+  /** Where the budget comes from: the setting, or whose words about the memory. */
+  readonly budgetSource: string;
 }
 
 /** Where kernels run: buffers, dispatches and read-backs. `webgpu` and `cpu` have the same results up to rounding. */

@@ -2,9 +2,6 @@
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { type Buffer, type Data, type MemoryUse, SLICE_ALIGNMENT_BYTES } from "./device.ts";
 
-/** Default byte budget of a device. Drivers allocate lazily and rarely refuse, so the bytes are counted here. */
-export const DEFAULT_BUDGET_BYTES = 8 * 2 ** 30;
-
 /** A buffer of either device; `S` is what holds the bytes (a GPUBuffer, an ArrayBuffer). */
 export class MemoryRange<S> implements Buffer {
   readonly storage: S;
@@ -91,15 +88,18 @@ export class BufferPool<S> {
   private readonly hooks: PoolHooks<S>;
   private nextId = 1;
   private releases = 0;
+  /** Drivers allocate lazily and rarely refuse, so the bytes are counted here. */
   readonly budget: number;
+  readonly budgetSource: string;
   readonly maxBufferBytes: number;
   live = 0;
   pooled = 0;
   peak = 0;
 
-  constructor(hooks: PoolHooks<S>, limits: { budget: number; maxBufferBytes: number }) {
+  constructor(hooks: PoolHooks<S>, limits: { budget: number; budgetSource?: string; maxBufferBytes: number }) {
     this.hooks = hooks;
     this.budget = limits.budget;
+    this.budgetSource = limits.budgetSource ?? "memory_budget_bytes";
     this.maxBufferBytes = limits.maxBufferBytes;
   }
 
@@ -224,8 +224,8 @@ export abstract class PooledMemory<S> {
   abstract write(buffer: Buffer, data: Data, byteOffset?: number): void;
 
   get memory(): MemoryUse {
-    const { live, pooled, peak, budget } = this.pool;
-    return { live, pooled, peak, budget };
+    const { live, pooled, peak, budget, budgetSource } = this.pool;
+    return { live, pooled, peak, budget, budgetSource };
   }
 
   alloc(byteLength: number, label: string): Buffer {
@@ -243,8 +243,9 @@ export abstract class PooledMemory<S> {
   }
 }
 
-/** `12.5 KiB`, `3.0 MiB`, `128 MiB`. */
+/** `12.5 KiB`, `3.0 MiB`, `128 MiB`, `11.8 GiB`. */
 export function formatBytes(bytes: number): string {
+  if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
   const [unit, name] = bytes < 2 ** 20 ? [2 ** 10, "KiB"] : [2 ** 20, "MiB"];
   return `${(bytes / unit).toFixed(bytes < 10 * unit ? 1 : 0)} ${name}`;
 }

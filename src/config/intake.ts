@@ -1,7 +1,7 @@
 /** Checks what the user wrote: every setting is known, fits its type, and is not a masked secret. */
 
 import { fitValue, type Registered } from "./fields/fit.ts";
-import { movedInVerl, RENAMES } from "./fields/rename.ts";
+import { ALIASES, movedInVerl, RENAMES } from "./fields/rename.ts";
 import type { Override } from "./hydra/override.ts";
 import { MASK } from "./mask.ts";
 import type { Problem } from "./problem.ts";
@@ -42,7 +42,9 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
       tell("warning", path, `${path} is now ${renamed}. The old name still works.`);
       lines.set(renamed, lineOf(layer.lines, path) ?? 1);
     }
-    const target = renamed ?? path;
+    const alias = aliasOf(path, intake.schema);
+    if (alias) lines.set(alias, lineOf(layer.lines, path) ?? 1);
+    const target = renamed ?? alias ?? path;
     const isEmptySection = intake.schema.sections.has(path) && (value === null || isEmptyTree(value));
     if (isEmptySection) continue;
     const mayAdd = layer.added?.includes(path) ?? false;
@@ -50,6 +52,12 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
     if (accepted !== undefined) setAt(tree, target, accepted);
   }
   return { ...layer, tree, lines };
+}
+
+/** The setting that a further spelling means on this backend. */
+function aliasOf(path: string, { fields }: Schema): string | undefined {
+  const alias = ALIASES[path];
+  return alias !== undefined && fields.has(alias) ? alias : undefined;
 }
 
 interface TakeContext extends Intake {
@@ -177,7 +185,8 @@ interface ApplyContext extends Intake {
 export function applyOverride(override: Override, context: ApplyContext): void {
   const { tree, origins, problems } = context;
   if (override.kind === "group") return;
-  const path = RENAMES[override.key] ?? override.key.replace(/\[(\d+)\]/g, ".$1");
+  const path =
+    RENAMES[override.key] ?? aliasOf(override.key, context.schema) ?? override.key.replace(/\[(\d+)\]/g, ".$1");
   const tell: Tell = (severity, at, message) => problems.push({ severity, message, path: at });
   if (override.kind === "delete") {
     deleteSetting(override, path, { ...context, tell });

@@ -42,6 +42,8 @@ export interface RunFacts {
   readonly title: string;
   /** The task, the model, the device. */
   readonly subtitle: string;
+  /** Bytes of device memory that the run was given, chosen or set. */
+  readonly memory_budget_bytes?: number;
   readonly total_steps: number;
   /** ISO 8601. */
   readonly started: string;

@@ -191,6 +191,36 @@ describe("layers", () => {
   });
 });
 
+describe("what belongs to the device", () => {
+  const chosen = (overrides: readonly string[], text?: string) => {
+    const { config, warnings, origins } = compose(overrides, text === undefined ? {} : { texts: { "run.yaml": text } });
+    const paths = ["device", "device_adapter", "device_backend", "device_toggles"];
+    return { values: paths.map((path) => getAt(config, path)), warnings, origin: origins.get("device_adapter")?.text };
+  };
+
+  test("is spelled as a section of device, in overrides and in files, beside the plain device=cpu", () => {
+    const overrides = ["device=webgpu", "device.adapter=nvidia", "device.backend=vulkan", "device.toggles=[a,-b]"];
+    expect(chosen(overrides)).toEqual({
+      values: ["webgpu", "nvidia", "vulkan", ["a", "-b"]],
+      warnings: [],
+      origin: "override device.adapter=nvidia",
+    });
+    const file = "device:\n  name: cpu\n  adapter: 1\n";
+    expect(chosen(["device.backend=metal"], file)).toEqual({
+      values: ["cpu", "1", "metal", []],
+      warnings: [],
+      origin: "run.yaml:3",
+    });
+    expect(chosen(["device=auto"], "device: cpu\ndevice_adapter: amd\n").values).toEqual(["auto", "amd", null, []]);
+  });
+
+  test("is checked under either spelling", () => {
+    expect(() => compose(["device.backend=glide"])).toThrow(/device_backend: it takes vulkan, metal/);
+    expect(() => compose(["device.name=gpu"])).toThrow(/Cannot set device: it takes auto, webgpu, cpu/);
+    expect(() => compose(["device.lanes=2"])).toThrow(/Cannot set device\.lanes/);
+  });
+});
+
 describe("prompt and response against training.max_length", () => {
   test.each([
     [32, 0],

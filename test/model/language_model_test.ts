@@ -214,7 +214,7 @@ overDevices("LanguageModel", (device) => {
     const labels: [string, number][] = [];
     const samples = [];
     for (const free of [Number.POSITIVE_INFINITY, 2 * 5 * 5888]) {
-      const memory = { live: 0, pooled: 0, peak: 0, budget: free };
+      const memory = { live: 0, pooled: 0, peak: 0, budget: free, budgetSource: "the test" };
       const alloc: Device["alloc"] = (bytes, label) => {
         labels.push([label, bytes]);
         return device.alloc(bytes, label);

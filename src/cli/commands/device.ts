@@ -1,17 +1,27 @@
 /** `grpu device`: what the machine offers, and how fast it is. */
 import type { Device } from "../../compute/device.ts";
 import type { Ceilings } from "../../compute/measure.ts";
+import type { ListedAdapter } from "../../compute/webgpu/adapter.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { DEVICE } from "../options.ts";
+import { ADAPTER, adapterOf, DEVICE } from "../options.ts";
 
 export const deviceCommand: Command = {
   path: "device",
   summary: "show the GPU, or what replaces it, and measure its speed",
-  options: [DEVICE, { flag: "--json", describe: "print one JSON object" }],
-  examples: ["grpu device", "grpu device --device cpu", "grpu device --json"],
+  options: [
+    DEVICE,
+    ...ADAPTER,
+    { flag: "--list", describe: "list the GPUs that can be chosen, and measure nothing" },
+    { flag: "--json", describe: "print JSON: one object, or with --list an array" },
+  ],
+  examples: ["grpu device", "grpu device --device cpu", "grpu device --list", "grpu device --adapter nvidia --json"],
   async run(input, io) {
+    if (input.options.list === true) return list(input, io);
     const { openDevice } = await import("../../compute/open.ts");
-    const device = await openDevice({ device: (input.options.device as "auto" | undefined) ?? "auto" });
+    const device = await openDevice({
+      device: (input.options.device as "auto" | undefined) ?? "auto",
+      ...adapterOf(input.options),
+    });
     try {
       await show(device, { input, io });
     } finally {
@@ -19,6 +29,31 @@ export const deviceCommand: Command = {
     }
   },
 };
+
+async function list({ options }: Input, io: Io): Promise<void> {
+  const { listAdapters } = await import("../../compute/webgpu/adapter.ts");
+  const adapters = await listAdapters();
+  if (options.json) {
+    io.out(`${JSON.stringify(adapters, null, 2)}\n`);
+    return;
+  }
+  if (adapters.length === 0)
+    io.out("no adapter answers: `npm run setup` gets a software one, a GPU needs its driver\n");
+  io.out(adapters.map(entry).join("\n"));
+}
+
+function entry(it: ListedAdapter): string {
+  return [
+    `${it.index}  ${it.name}`,
+    `   backend   ${it.backend || "-"}`,
+    `   type      ${it.type === "cpu" ? "cpu (a software GPU)" : "gpu"}`,
+    `   vendor    ${[it.vendor, it.architecture].filter(Boolean).join(", ") || "-"}`,
+    `   driver    ${it.driver || "-"}`,
+    `   binding   at most ${bytes(it.limits.maxBindingBytes)}, buffer ${bytes(it.limits.maxBufferBytes)}`,
+    `   features  ${it.features.join(", ") || "none"}`,
+    "",
+  ].join("\n");
+}
 
 async function show(device: Device, { input, io }: { input: Input; io: Io }): Promise<void> {
   const [{ measureCeilings }, { matmulFamily }] = await Promise.all([
@@ -44,7 +79,7 @@ function describe({ info, memory }: Device): string {
     `binding     at most ${bytes(limits.maxBindingBytes)}`,
     `buffer      at most ${bytes(limits.maxBufferBytes)}`,
     `workgroup   at most ${limits.maxWorkgroupInvocations} invocations, ${bytes(limits.maxWorkgroupStorageBytes)} shared`,
-    `budget      ${bytes(memory.budget)} (memory_budget_bytes)`,
+    `budget      ${bytes(memory.budget)}: ${memory.budgetSource}`,
     "",
   ].join("\n");
 }

@@ -2,7 +2,7 @@
 import type { Listening } from "../../http/listen.ts";
 import type { TinkerService } from "../../serve/service.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
-import { DEVICE } from "../options.ts";
+import { ADAPTER, adapterOf, DEVICE } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL } from "./model_options.ts";
@@ -42,6 +42,7 @@ const OPTIONS: readonly Option[] = [
   },
   ...HTTP_OPTIONS,
   DEVICE,
+  ...ADAPTER,
 ];
 
 export const serveCommands: readonly Command[] = [
@@ -112,6 +113,7 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
   const log = (line: string) => io.err(`${line}\n`);
   const device = await openDevice({
     device: (options.device as "auto" | undefined) ?? "auto",
+    ...adapterOf(options),
     memoryBudgetBytes: memoryBudget(options.memoryGib),
   });
   try {

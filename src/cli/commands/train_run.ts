@@ -1,6 +1,8 @@
 /** `grpu train`: opens the parts, trains, writes the report, prints what to do next. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { MemoryUse } from "../../compute/device.ts";
+import { formatBytes } from "../../compute/memory.ts";
 import { setting } from "../../config/schema.ts";
 import { maskTree } from "../../config/secret.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
@@ -69,10 +71,12 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
   try {
     place.use(session);
     checkPrompts(session, { backend, io });
-    announce({ session, device: description, parameters: backend.model.trainableParameters, dir, io });
+    const memory = device?.memory;
+    announce({ session, device: description, memory, parameters: backend.model.trainableParameters, dir, io });
     await place.begin({
       title: setting(config, "rllm.trainer.experiment_name"),
       subtitle: describeRun(session, description),
+      ...(memory && { memory_budget_bytes: memory.budget }),
       total_steps: totalSteps(session.tasks.train, settings),
       started: new Date().toISOString(),
     });
@@ -150,12 +154,13 @@ function warningsOnly(io: Io): Logger {
 interface Announcement {
   readonly session: Session;
   readonly device: string;
+  readonly memory: MemoryUse | undefined;
   readonly parameters: number;
   readonly dir: string;
   readonly io: Io;
 }
 
-function announce({ session, device, parameters, dir, io }: Announcement): void {
+function announce({ session, device, memory, parameters, dir, io }: Announcement): void {
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
@@ -166,6 +171,7 @@ function announce({ session, device, parameters, dir, io }: Announcement): void 
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
   say("device", device);
+  if (memory) say("memory", `at most ${formatBytes(memory.budget)} (${memory.budgetSource})`);
   const what = setting(config, "rllm.trainer.val_only")
     ? "validation only"
     : `${steps} ${steps === 1 ? "step" : "steps"}`;

@@ -42,6 +42,9 @@ export async function openLocalBackend(session: Session, options: OpenOptions = 
   }
   const device = await openDevice({
     device: setting(config, "device"),
+    adapter: setting(config, "device_adapter") ?? undefined,
+    backend: setting(config, "device_backend") ?? undefined,
+    toggles: setting(config, "device_toggles"),
     memoryBudgetBytes: setting(config, "memory_budget_bytes") ?? undefined,
   });
   return closingOnError(device, () => openOn(device, session, options));

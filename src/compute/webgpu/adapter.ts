@@ -1,44 +1,123 @@
-/** Finds a WebGPU implementation: the host's, the runtime's or Dawn from the `webgpu` package. */
+/** Finds the adapter: of the host's WebGPU, the runtime's or Dawn's; the one asked for, or the fastest. */
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { type AdapterName, dawnAdapters, dawnFlags, openDawn } from "./dawn.ts";
+import { describeAdapter } from "./info.ts";
 
-/** Threads of Mesa's software GPU. More threads than cores measured faster, because its workers wait for each other. */
-const SOFTWARE_GPU_THREADS = "4";
+/** Which adapter to take. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
+export interface AdapterChoice {
+  /** Part of the adapter's name, in any case, or its place in {@link listAdapters}. Default: the fastest. */
+  readonly adapter?: string | number | undefined;
+  /** `vulkan`, `metal`, `d3d12`, `d3d11`, `opengl` or `opengles`. Default: the platform's. */
+  readonly backend?: string | undefined;
+  /** Dawn's toggles, for example `allow_unsafe_apis`; one with a leading `-` is disabled. Dawn ignores unknown names. */
+  readonly toggles?: readonly string[] | undefined;
+}
 
 interface Runtime {
-  readonly process?: { readonly env: Record<string, string | undefined> };
   readonly navigator?: { readonly gpu?: GPU };
   readonly Deno?: unknown;
 }
 
-/** Kept for the life of the process: Dawn frees its instance with this object, even under work in flight. */
-let dawnGpu: Promise<GPU | undefined> | undefined;
+/** @throws ConfigError when the choice names no adapter of this machine, UnsupportedError where nothing can be chosen */
+export async function findAdapter(injected: GPU | undefined, choice: AdapterChoice): Promise<GPUAdapter | null> {
+  const gpu = isChoice(choice) ? await chosenGpu(injected, choice) : await defaultGpu(injected);
+  return (await gpu?.requestAdapter({ powerPreference: "high-performance" })) ?? null;
+}
 
-/** The best WebGPU implementation; undefined when there is none. */
-export async function findGpu(injected?: GPU): Promise<GPU | undefined> {
+function isChoice({ adapter, backend, toggles = [] }: AdapterChoice): boolean {
+  return adapter !== undefined || backend !== undefined || toggles.length > 0;
+}
+
+async function defaultGpu(injected?: GPU): Promise<GPU | undefined> {
   if (injected) return injected;
   const runtime = globalThis as unknown as Runtime;
   // Deno's WebGPU polls about every 10 ms, so Dawn comes first there.
-  if (runtime.Deno) return (await loadDawn()) ?? runtime.navigator?.gpu;
-  return runtime.navigator?.gpu ?? (await loadDawn());
+  if (runtime.Deno) return (await openDawn([])) ?? runtime.navigator?.gpu;
+  return runtime.navigator?.gpu ?? (await openDawn([]));
 }
 
-function loadDawn(): Promise<GPU | undefined> {
-  dawnGpu ??= createDawn();
-  return dawnGpu;
+async function chosenGpu(injected: GPU | undefined, choice: AdapterChoice): Promise<GPU | undefined> {
+  const { adapter, backend, toggles = [] } = choice;
+  const dawn = injected ? undefined : await openDawn([]);
+  if (!dawn)
+    throw new UnsupportedError(
+      `Cannot choose the adapter (${written(choice)}): this runtime's WebGPU takes no choice, only the \`webgpu\` package does. Leave device.adapter, device.backend and device.toggles unset.`,
+      { part: "compute", capability: "device.adapter" },
+    );
+  const named: Partial<AdapterName> = adapter === undefined ? { backend: backend ?? "" } : await nameOf(choice);
+  if (adapter === undefined && backend !== undefined && (await dawnAdapters(backend))?.length === 0)
+    throw noneSuch(choice, (await dawnAdapters()) ?? []);
+  return openDawn(dawnFlags(named, toggles));
 }
 
-async function createDawn(): Promise<GPU | undefined> {
-  const runtime = globalThis as unknown as Runtime;
-  // Read by Mesa when the driver loads; other drivers ignore it.
-  if (runtime.process?.env) runtime.process.env.LP_NUM_THREADS ??= SOFTWARE_GPU_THREADS;
-  // The names are variables so that bundlers for a page leave the package out. Deno needs the second where no import
-  // map of the project's names the package.
-  for (const name of runtime.Deno ? ["webgpu", "npm:webgpu@^0.6.2"] : ["webgpu"]) {
-    try {
-      const dawn = (await import(/* @vite-ignore */ name)) as { create(flags: string[]): GPU };
-      return dawn.create([]);
-    } catch {
-      // Not installed, or not built for this machine.
-    }
-  }
-  return undefined;
+async function nameOf(choice: AdapterChoice): Promise<AdapterName> {
+  const { adapter, backend } = choice;
+  const all = (await dawnAdapters()) ?? [];
+  const fitting = all.filter((it) => backend === undefined || it.backend === backend);
+  const isNamed = ({ name }: AdapterName) => name.toLowerCase().includes(String(adapter).toLowerCase());
+  const isIndex = /^\d+$/.test(String(adapter));
+  const found = isIndex ? all[Number(adapter)] : fitting.find(isNamed);
+  if (!found || !fitting.includes(found)) throw noneSuch(choice, all);
+  return found;
+}
+
+function noneSuch(choice: AdapterChoice, all: readonly AdapterName[]): ConfigError {
+  const list = all.map(({ name, backend }, i) => `${i} ${name} (${backend})`).join(", ");
+  const has = list === "" ? "This machine has no adapter." : `There are: ${list}.`;
+  const path = choice.adapter === undefined ? "device.backend" : "device.adapter";
+  return new ConfigError(`Cannot use the GPU asked for (${written(choice)}): no adapter fits. ${has}`, { path });
+}
+
+function written({ adapter, backend, toggles = [] }: AdapterChoice): string {
+  const parts = [
+    adapter === undefined ? "" : `device.adapter=${adapter}`,
+    backend === undefined ? "" : `device.backend=${backend}`,
+    toggles.length > 0 ? `device.toggles=[${toggles.join(",")}]` : "",
+  ];
+  return parts.filter((part) => part !== "").join(" ");
+}
+
+/** An adapter of this machine. */
+export interface ListedAdapter {
+  /** What `device.adapter` takes, besides a part of the name. */
+  readonly index: number;
+  readonly name: string;
+  /** Empty where the runtime does not tell it. */
+  readonly backend: string;
+  /** `cpu` is a driver that computes on the processor. */
+  readonly type: "gpu" | "cpu";
+  readonly vendor: string;
+  readonly architecture: string;
+  readonly driver: string;
+  readonly features: readonly string[];
+  readonly limits: ReturnType<typeof describeAdapter>["limits"];
+}
+
+/** Every adapter that can be chosen; where nothing can be chosen, the one that is used. */
+export async function listAdapters(): Promise<ListedAdapter[]> {
+  const named = await dawnAdapters();
+  if (!named) return [await findAdapter(undefined, {})].flatMap((it) => (it ? [listed(it, { index: 0 })] : []));
+  const found = await Promise.all(
+    named.map(async (name, index) => {
+      const gpu = await openDawn(dawnFlags(name, []));
+      const adapter = await gpu?.requestAdapter();
+      return adapter ? [listed(adapter, { index, ...name })] : [];
+    }),
+  );
+  return found.flat();
+}
+
+function listed(adapter: GPUAdapter, about: { index: number } & Partial<AdapterName>): ListedAdapter {
+  const { vendor, architecture, description, features, limits, family } = describeAdapter(adapter);
+  return {
+    index: about.index,
+    name: about.name ?? adapter.info.device,
+    backend: about.backend ?? "",
+    type: family === "scalar" ? "cpu" : "gpu",
+    vendor,
+    architecture,
+    driver: description,
+    features,
+    limits,
+  };
 }

@@ -1,9 +1,11 @@
 /** The WebGPU device: records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
 import { UnsupportedError } from "../../errors.ts";
+import { chooseBudget } from "../budget/choose.ts";
+import { type Budget, statedBudget } from "../budget/machine.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "../device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
-import { BufferPool, DEFAULT_BUDGET_BYTES, PooledMemory } from "../memory.ts";
-import { findGpu } from "./adapter.ts";
+import { BufferPool, PooledMemory } from "../memory.ts";
+import { type AdapterChoice, findAdapter } from "./adapter.ts";
 import { Allocations, type Storage } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
 import { Encoding, type Op, packParams, type Range, storagesOf } from "./encoding.ts";
@@ -11,6 +13,7 @@ import { type ErrorScopes, Failures } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
 import { PipelineCache } from "./pipeline.ts";
+import { probeMemory } from "./probe.ts";
 import { ReadBack, StagingPool } from "./read_back.ts";
 import type { Gpu, GpuDevice } from "./types.ts";
 
@@ -22,10 +25,10 @@ const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16",
 const STORAGE_BUFFERS = 8;
 
 /** The GPU to use, and how much of its memory. */
-export interface WebGpuDeviceOptions {
+export interface WebGpuDeviceOptions extends AdapterChoice {
   /** The host's GPU; else `navigator.gpu`, else the `webgpu` package. */
   readonly gpu?: Gpu;
-  /** Bytes that live buffers may hold together. Default 8 GiB. */
+  /** Bytes that live buffers may hold together. Default: what the adapter allows, less a reserve. */
   readonly memoryBudgetBytes?: number | undefined;
 }
 
@@ -52,7 +55,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   private running: Promise<unknown> = Promise.resolve();
   private unflushedBytes = 0;
 
-  private constructor(gpuDevice: GpuDevice, info: DeviceInfo, options: WebGpuDeviceOptions) {
+  private constructor(gpuDevice: GpuDevice, info: DeviceInfo, budget: Budget) {
     super();
     this.gpuDevice = gpuDevice;
     this.info = info;
@@ -71,36 +74,27 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
           else this.dropped.push(...storages);
         },
       },
-      {
-        budget: options.memoryBudgetBytes ?? DEFAULT_BUDGET_BYTES,
-        maxBufferBytes: info.limits.maxBufferBytes,
-      },
+      { budget: budget.bytes, budgetSource: budget.source, maxBufferBytes: info.limits.maxBufferBytes },
     );
   }
 
-  /** @returns nothing when the machine has no WebGPU adapter. */
+  /**
+   * @returns nothing when the machine has no WebGPU adapter.
+   * @throws ConfigError when the adapter asked for is not there; names those that are.
+   */
   static async open(options: WebGpuDeviceOptions = {}): Promise<WebGpuDevice | undefined> {
-    const gpu = await findGpu(options.gpu);
-    const adapter = await gpu?.requestAdapter({ powerPreference: "high-performance" });
+    const adapter = await findAdapter(options.gpu, options);
     if (!adapter) return undefined;
-    const { limits } = adapter;
-    if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
-      throw new UnsupportedError(
-        `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, ${STORAGE_BUFFERS} are needed. Use --device cpu.`,
-        { part: "adapter", capability: "maxStorageBuffersPerShaderStage" },
-      );
-    const gpuDevice = await adapter.requestDevice({
-      label: "grpu",
-      requiredFeatures: OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
-      requiredLimits: {
-        maxBufferSize: limits.maxBufferSize,
-        maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
-        maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
-        maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
-        maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
-      },
-    });
-    return new WebGpuDevice(gpuDevice, describeAdapter(adapter), options);
+    const gpuDevice = await requestDevice(adapter);
+    const info = describeAdapter(adapter);
+    const isSoftware = info.family === "scalar";
+    const { vendor, architecture, device } = adapter.info;
+    const probe = async () => probeMemory(await requestDevice((await findAdapter(options.gpu, options))!));
+    const budget =
+      options.memoryBudgetBytes === undefined
+        ? await chooseBudget({ vendor, architecture, device, isSoftware }, probe)
+        : statedBudget(options.memoryBudgetBytes);
+    return new WebGpuDevice(gpuDevice, info, budget);
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
@@ -249,4 +243,24 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.gpuDevice.queue.submit([]);
     this.unflushedBytes = 0;
   }
+}
+
+function requestDevice(adapter: GPUAdapter): Promise<GpuDevice> {
+  const { limits } = adapter;
+  if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
+    throw new UnsupportedError(
+      `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, ${STORAGE_BUFFERS} are needed. Use --device cpu.`,
+      { part: "adapter", capability: "maxStorageBuffersPerShaderStage" },
+    );
+  return adapter.requestDevice({
+    label: "grpu",
+    requiredFeatures: OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
+    requiredLimits: {
+      maxBufferSize: limits.maxBufferSize,
+      maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
+      maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
+      maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
+      maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
+    },
+  });
 }

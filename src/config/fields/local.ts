@@ -3,7 +3,7 @@
  * To add one: a row here, or in local_and_tinker.ts when tinker has it too, then `npx vitest run test/config/yaml_test.ts -u`.
  */
 
-import { bool, float, int, oneOf, str } from "./field.ts";
+import { bool, float, int, list, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
   KEEP_FIELDS,
@@ -15,11 +15,19 @@ import {
   TASK_FIELDS,
 } from "./local_and_tinker.ts";
 
+/** Those of WebGPU implementations; which of them answer depends on the machine. */
+const GPU_BACKENDS = ["vulkan", "metal", "d3d12", "d3d11", "opengl", "opengles"] as const;
+
 export const LOCAL_FIELDS = {
   "rllm.backend": str("local", "the backend; choose it with rllm/backend=NAME"),
 
   device: oneOf(["auto", "webgpu", "cpu"], "auto", "auto = the GPU if there is one, else the CPU reference"),
-  memory_budget_bytes: int(null, "maximum bytes of device memory; null = 8 GiB", { min: 1 }),
+  device_adapter: str(null, "which GPU: a part of its name or its number; null = the fastest", {
+    note: "List them with: grpu device --list. Also spelled device.adapter, as device.backend and device.toggles.",
+  }),
+  device_backend: oneOf(GPU_BACKENDS, null, "the GPU's interface; null = the platform's own"),
+  device_toggles: list([], "Dawn's toggles, for example allow_unsafe_apis; a leading - disables one"),
+  memory_budget_bytes: int(null, "maximum bytes of device memory; null = what the adapter allows", { min: 1 }),
 
   ...TASK_FIELDS,
 

@@ -8,6 +8,14 @@ export const RENAMES: Readonly<Record<string, string>> = {
   "trainer.episode_log_dir": "rllm.episode_logging.episode_log_dir",
 };
 
+/** Further spellings. `device` is a setting of its own, so what belongs to it lies beside it. */
+export const ALIASES: Readonly<Record<string, string>> = {
+  "device.name": "device",
+  "device.adapter": "device_adapter",
+  "device.backend": "device_backend",
+  "device.toggles": "device_toggles",
+};
+
 /** Where sections of verl went that versions before 0.8.0 had elsewhere. */
 const MOVED_IN_VERL: readonly (readonly [from: string, to: string])[] = [
   ["critic.model.fsdp_config", "critic.fsdp"],

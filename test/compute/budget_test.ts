@@ -1,0 +1,180 @@
+/** How much memory a device takes when nobody says it. */
+import { describe, expect, test } from "vitest";
+import { askPlatform, type System } from "../../src/compute/budget/adapter.ts";
+import { chooseBudget } from "../../src/compute/budget/choose.ts";
+import { type Budget, budgetOf, mainMemory, mainMemoryBudget, PAGE_BUDGET } from "../../src/compute/budget/machine.ts";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
+import { probeMemory } from "../../src/compute/webgpu/probe.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+const adapter = (vendor: string, device = "", architecture = "") => ({
+  vendor,
+  architecture,
+  device,
+  isSoftware: false,
+});
+
+function system(parts: Partial<System> = {}): System {
+  return {
+    platform: "linux",
+    memory: { total: 32 * GIB, available: 30 * GIB },
+    readText: () => undefined,
+    list: () => [],
+    run: async () => undefined,
+    ...parts,
+  };
+}
+
+describe("main memory", () => {
+  test("half of the total, in steps of 256 MiB", () => {
+    const { bytes, source } = mainMemoryBudget({ total: 16.1 * GIB, available: 15 * GIB });
+    expect(bytes).toBe(8 * GIB);
+    expect(source).toBe("half of 16.1 GiB of main memory");
+  });
+
+  test("less where less is available", () => {
+    const { bytes, source } = mainMemoryBudget({ total: 16 * GIB, available: 4 * GIB });
+    expect(bytes).toBe(3 * GIB);
+    expect(source).toMatch(/three quarters of the 4\.0 GiB/);
+  });
+
+  test("a machine with little memory gets less than a step, not nothing", () => {
+    expect(budgetOf(100 * MIB, "").bytes).toBe(100 * MIB);
+    expect(budgetOf(-5, "").bytes).toBe(64 * MIB);
+  });
+
+  test("is this machine's", () => {
+    const { total, available } = mainMemory()!;
+    expect(total).toBeGreaterThan(64 * MIB);
+    expect(available).toBeGreaterThan(0);
+    expect(available).toBeLessThanOrEqual(total);
+  });
+});
+
+describe("what the platform says", () => {
+  const smi = (text: string) => system({ run: async (program) => (program === "nvidia-smi" ? text : undefined) });
+
+  test("nvidia-smi: free memory of the card of that name, less a sixteenth", async () => {
+    const rows = smi("NVIDIA GeForce RTX 3060, 12288, 11000\nNVIDIA H200, 143771, 143000\n");
+    const { bytes, source } = (await askPlatform(adapter("nvidia", "nvidia-h200"), rows))!;
+    expect(bytes).toBe(budgetOf(143000 * MIB - (143771 * MIB) / 16, "").bytes);
+    expect(source).toMatch(/nvidia-smi: 139\.6 GiB of 140\.4 GiB are free, 8\.8 GiB stay reserved/);
+  });
+
+  test("nvidia-smi: of cards that cannot be told apart, the one with the least free memory", async () => {
+    const rows = smi("NVIDIA A, 16384, 16000\nNVIDIA A, 16384, 9216\n");
+    expect((await askPlatform(adapter("nvidia", "nvidia-a"), rows))!.bytes).toBe(8 * GIB);
+    expect((await askPlatform(adapter("nvidia", "another-name"), rows))!.bytes).toBe(8 * GIB);
+  });
+
+  test("a small card keeps at least 512 MiB free", async () => {
+    expect((await askPlatform(adapter("nvidia"), smi("X, 4096, 4096")))!.bytes).toBe(3.5 * GIB);
+  });
+
+  test("amdgpu: the card's memory less what is in use", async () => {
+    const files: Record<string, string> = {
+      "/sys/class/drm/card1/device/mem_info_vram_total": `${16 * GIB}\n`,
+      "/sys/class/drm/card1/device/mem_info_vram_used": `${2 * GIB}\n`,
+    };
+    const amd = system({ list: () => ["card0", "card1", "card1-DP-1"], readText: (path) => files[path] });
+    const { bytes, source } = (await askPlatform(adapter("amd"), amd))!;
+    expect(bytes).toBe(13 * GIB);
+    expect(source).toMatch(/^amdgpu: 14\.0 GiB of 16\.0 GiB/);
+  });
+
+  test("amdgpu: a GPU inside the processor shares main memory", async () => {
+    const amd = system({
+      list: () => ["card0"],
+      readText: (path) => (path.endsWith("vram_total") ? String(GIB / 2) : undefined),
+    });
+    expect((await askPlatform(adapter("amd"), amd))!.source).toBe("half of 32.0 GiB of main memory");
+  });
+
+  test("macOS: Metal's share, or the limit that the user set", async () => {
+    const mac = (total: number, limit?: string) =>
+      system({ platform: "darwin", memory: { total, available: 1 }, run: async () => limit });
+    expect((await askPlatform(adapter("apple"), mac(24 * GIB)))!.bytes).toBe(15 * GIB);
+    expect((await askPlatform(adapter("apple"), mac(64 * GIB)))!.bytes).toBe(45 * GIB);
+    expect((await askPlatform(adapter("apple"), mac(24 * GIB, "0\n")))!.bytes).toBe(15 * GIB);
+    expect((await askPlatform(adapter("apple"), mac(24 * GIB, "20480\n")))!.bytes).toBe(18.75 * GIB);
+  });
+
+  test("software adapters and Intel's integrated ones take main memory, Intel's cards do not", async () => {
+    const half = { bytes: 16 * GIB };
+    expect(await askPlatform({ ...adapter("mesa"), isSoftware: true }, system())).toMatchObject(half);
+    expect(await askPlatform(adapter("intel", "", "gen-12lp"), system())).toMatchObject(half);
+    expect(await askPlatform(adapter("intel", "", "xe-2-lpg"), system())).toMatchObject(half);
+    expect(await askPlatform(adapter("intel", "", "xe-hpg"), system())).toBeUndefined();
+  });
+
+  test("nothing says it: missing programs, cards of others, garbage", async () => {
+    expect(await askPlatform(adapter("nvidia"), system())).toBeUndefined();
+    expect(
+      await askPlatform(adapter("nvidia"), smi("Failed to initialize NVML: Driver/library version")),
+    ).toBeUndefined();
+    expect(await askPlatform(adapter("amd"), system({ list: () => ["card0"] }))).toBeUndefined();
+    expect(await askPlatform(adapter("qualcomm"), system())).toBeUndefined();
+  });
+
+  test("then it is probed; a page does neither", async () => {
+    const probed: Budget = { bytes: 1, source: "probed" };
+    expect(await chooseBudget(adapter("qualcomm"), async () => probed, system())).toBe(probed);
+    const unprobed = () => expect.unreachable("a page must not probe");
+    expect((await chooseBudget(adapter("nvidia"), async () => probed, smi("X, 4096, 4096"))).source).toMatch(/nvidia/);
+    const hidden = process.versions;
+    Object.defineProperty(process, "versions", { value: undefined, configurable: true });
+    const inPage = await chooseBudget(adapter("nvidia"), unprobed).finally(() =>
+      Object.defineProperty(process, "versions", { value: hidden, configurable: true }),
+    );
+    expect(inPage).toBe(PAGE_BUDGET);
+  });
+});
+
+describe("a device's budget", () => {
+  test("is the stated one, or says where it comes from", () => {
+    expect(new CpuDevice({ memoryBudgetBytes: 12_345 }).memory).toMatchObject({
+      budget: 12_345,
+      budgetSource: "memory_budget_bytes",
+    });
+    expect(new CpuDevice().memory.budgetSource).toMatch(/of main memory/);
+  });
+
+  test.skipIf(!gpuDevice)("of a software GPU is a share of main memory", async () => {
+    expect(gpuDevice!.memory.budgetSource).toMatch(gpuDevice!.info.family === "scalar" ? /main memory/ : /./);
+    expect(gpuDevice!.memory.budget).toBeLessThan(mainMemory()!.total);
+  });
+});
+
+describe.skipIf(!gpuDevice)("probing", () => {
+  const open = async () => (await WebGpuDevice.open({ memoryBudgetBytes: 1 }))!.gpuDevice;
+
+  test("stops at the ceiling and gives everything back", async () => {
+    const device = await open();
+    const found = await probeMemory(device, { ceiling: 800 * MIB, limitMs: 50_000 });
+    expect(found.bytes).toBe(budgetOf(0.75 * 768 * MIB, "").bytes);
+    expect(found.source).toMatch(/three quarters of the 768 MiB that could be allocated, the most that is tried/);
+    expect((await device.lost).reason).toBe("destroyed");
+  });
+
+  test("stops where the driver refuses", async () => {
+    const device = await open();
+    const create = device.createBuffer.bind(device);
+    let count = 0;
+    device.createBuffer = (of) => create({ ...of, size: ++count === 2 ? 2 * device.limits.maxBufferSize : 1024 });
+    const found = await probeMemory(device, { limitMs: 50_000 });
+    expect(found.source).toMatch(/of the 256 MiB that could be allocated, before the driver refused/);
+    expect(found.bytes).toBe(192 * MIB);
+    expect(count).toBe(2);
+  });
+
+  test("stops when its time is up, and survives a lost device", async () => {
+    expect((await probeMemory(await open(), { limitMs: 0 })).source).toMatch(/time was up/);
+    const lost = await open();
+    lost.destroy();
+    expect((await probeMemory(lost)).bytes).toBe(64 * MIB);
+  });
+});
