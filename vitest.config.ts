@@ -18,8 +18,8 @@ export default defineConfig({
   resolve: { alias },
   test: {
     include: isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"],
-    // Interop needs Python: `npm run test:interop`.
-    exclude: ["**/node_modules/**", "test/interop/**", ...(isSlow ? [] : SLOW_TESTS)],
+    // These need Python: `npm run test:interop`, `npm run test:reference`.
+    exclude: ["**/node_modules/**", "test/interop/**", "test/reference/**", ...(isSlow ? [] : SLOW_TESTS)],
     // A test takes seconds, and a busy machine makes it ten times that; whole training runs are among the slow ones.
     testTimeout: isSlow ? 300_000 : 60_000,
     hookTimeout: 120_000,
