@@ -1,7 +1,10 @@
+import { cpSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { diskFile } from "../../src/model/files/disk.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 async function openGolden() {
@@ -62,6 +65,23 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
     const options = ["--max-tokens", "4", "--temperature", "0", "--device", "cpu"];
     const { out } = await grpu(["sample", "--model", MODEL, "--prompt", "Once", ...options]);
     expect(out).toBe("Once upon a time,\n");
+  });
+
+  test("sample uses what generation_config.json recommends, says so, and flags override it", async () => {
+    const dir = join(temporaryFolder("recommended"), "model");
+    cpSync(MODEL, dir, { recursive: true });
+    const config = { eos_token_id: [2, 3], temperature: 1.5, top_k: 1, repetition_penalty: 1.1, do_sample: true };
+    writeFileSync(join(dir, "generation_config.json"), JSON.stringify(config));
+    const sample = (...flags: string[]) =>
+      grpu(["sample", "--model", dir, "--prompt", "Once", "--max-tokens", "4", "--device", "cpu", ...flags]);
+    const { out, err } = await sample();
+    // Only the most likely token is left, whatever the temperature.
+    expect(out).toBe("Once upon a time,\n");
+    expect(err).toContain(`temperature=1.5 top_k=1 (${dir}/generation_config.json; flags override them)`);
+    expect(err).toContain("warning: repetition_penalty=1.1 of");
+    const free = await sample("--top-k", "0", "--temperature", "30", "--seed", "3");
+    expect(free.err).not.toContain("top_k=1");
+    expect(free.out).not.toBe(out);
   });
 
   test("score names the line that it cannot read", async () => {

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
 import { describe, expect, test } from "vitest";
+import { Transcript } from "../../src/chat/transcript.ts";
 import { openTokenizer } from "../../src/model/files/folder.ts";
 import {
   byteTokenizer,
@@ -10,6 +11,7 @@ import {
   type TextTokenizer,
   withChatTemplate,
 } from "../../src/model/files/tokenizer.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 /** A tokenizer's files as Hugging Face's library reads them. */
@@ -59,7 +61,7 @@ describe("the stories model's tokenizer", () => {
   });
 
   test("names the file when tokenizer.json is invalid", () => {
-    expect(() => createTokenizer({ tokenizer: { model: { type: "None" } }, name: "m/tokenizer.json" })).toThrow(
+    expect(() => createTokenizer({ tokenizer: { model: { type: "None" } }, folder: "m" })).toThrow(
       /Cannot read the tokenizer: .*m\/tokenizer\.json/,
     );
   });
@@ -201,6 +203,59 @@ describe("formatChat()", () => {
     expect(reload(own).formatChat(messages)).toBe(text);
     // The special tokens of the text encode to themselves.
     expect(own.encode(text, { addSpecialTokens: false })[0]).toBe(own.bosTokenId);
+  });
+
+  test("uses the template named tool_use for conversations with tools, as transformers does", () => {
+    const named = [
+      { name: "default", template },
+      { name: "tool_use", template: "{{ tools | length }} tools" },
+    ];
+    const tokenizer = make({ chat_template: named });
+    expect(tokenizer.formatChat(messages, { tools: [{}, {}] })).toBe("2 tools");
+    expect(tokenizer.formatChat(messages)).toBe(text);
+    expect(tokenizer.chatTemplate).toBe(template);
+  });
+
+  test.each([
+    [
+      "a template that is a number",
+      { chat_template: 3 },
+      /must be a text, or a list of \{name, template\}.*chat_template/,
+    ],
+    ["a named template without a text", { chat_template: [{ name: "default" }] }, /must be a text, or a list/],
+    ["a configuration that is a list", [], /must be a JSON object \(\[\]\)\. \(m\/tokenizer_config\.json\)/],
+    ["a configuration that is null", null, /must be a JSON object \(null\)/],
+  ])("refuses %s, naming the file", (_, config, why) => {
+    expect(() => createTokenizer({ tokenizer: JSON.parse(files["tokenizer.json"]!), config, folder: "m" })).toThrow(
+      why,
+    );
+  });
+
+  test("a template's fault names its file", () => {
+    const tokenizer = JSON.parse(files["tokenizer.json"]!);
+    const broken = createTokenizer({ tokenizer, config: { chat_template: "{% if %}" }, folder: "m" });
+    expect(() => broken.formatChat(messages)).toThrow(/Cannot read the chat template: .*\(m\/tokenizer_config\.json/);
+    const thrower = createTokenizer({ tokenizer, chatTemplate: "{{ raise_exception('no') }}", folder: "m" });
+    expect(() => thrower.formatChat(messages)).toThrow(/template: no\. \(m\/chat_template\.jinja, chat_template\)/);
+  });
+
+  test("a conversation begins with one BOS, although the tokenizer adds one to texts", () => {
+    const tokenizer = make({ chat_template: template });
+    const { ids } = new Transcript({ tokenizer }).prompt(messages);
+    expect(ids.filter((id) => id === tokenizer.bosTokenId)).toHaveLength(1);
+    expect(tokenizer.encode("2+2?").filter((id) => id === tokenizer.bosTokenId)).toHaveLength(1);
+    // The test can fail: a formatted conversation that is encoded as a text has two.
+    expect(tokenizer.encode(text).slice(0, 2)).toEqual([tokenizer.bosTokenId, tokenizer.bosTokenId]);
+  });
+
+  test("the markers of a chat encode as one token each, and stay out of decoded text", () => {
+    const tokenizer = chatTokenizer(CHATML);
+    const { ids, text: rendered } = new Transcript({ tokenizer }).prompt([{ role: "user", content: "12" }]);
+    const [start, end] = [tokenizer.tokenId("<|im_start|>"), tokenizer.tokenId("<|im_end|>")];
+    expect(rendered).toBe("<|im_start|>user\n12<|im_end|>\n<|im_start|>assistant\n");
+    expect(ids.filter((id) => id === start)).toHaveLength(2);
+    expect(ids.filter((id) => id === end)).toHaveLength(1);
+    expect(tokenizer.decode(ids)).toBe("user\n12\nassistant\n");
   });
 
   test("reads special tokens that are objects", () => {

@@ -1,4 +1,6 @@
 /** `grpu eval`: validation alone, of a configuration's model or of a checkpoint. */
+import { existsSync } from "node:fs";
+import { getAt } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Logger, LogRecord } from "../../log/logger.ts";
 import { Progress } from "../../log/progress.ts";
@@ -36,6 +38,7 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const { settingsFromConfig } = await import("../../loop/settings_config.ts");
   const { train } = await import("../../loop/train.ts");
   const { checkPrompts } = await import("../run/prompts.ts");
+  const { offerSampling } = await import("../run/recommended_sampling.ts");
   const { options } = input;
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
   const overrides = [...deviceOverride(input), ...attempts, "rllm.trainer.val_only=true"];
@@ -56,6 +59,8 @@ async function evaluate(input: Input, io: Io): Promise<void> {
     io.err(`${session.tasks.val.length} tasks on ${description}\n`);
     if (checkpoint !== undefined) await backend.load(checkpoint);
     checkPrompts(session, { backend, io });
+    const folder = checkpoint ?? getAt(session.config, "model.name");
+    if (typeof folder === "string" && existsSync(folder)) await offerSampling(session, { folder, io });
     const total = session.tasks.val.length * settings.rollout.n_val;
     const logger = scoreLogger(io, { isJson: options.json === true, total });
     await train({ ...session, backend, settings, loggers: [logger], signal: io.signal });

@@ -1,6 +1,7 @@
 /** Options of the commands that run a model, and their values. */
 import type { SamplingParams } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
+import type { SamplingDefaults } from "../../model/files/generation_config.ts";
 import type { Input, Option } from "../command.ts";
 
 export const MODEL: Option = {
@@ -16,28 +17,36 @@ export const BASE: Option = {
   describe: "folder of the adapter's base model; default: the one that the adapter names",
 };
 
+/** Values of the sampling flags that are not given, of a model that recommends none. */
+const DEFAULTS = { temperature: 1, top_p: 1, top_k: 0 } as const;
+
 export const SAMPLING: readonly Option[] = [
   { flag: "--max-tokens", value: "N", describe: "number of new tokens at most", default: "64" },
-  { flag: "--temperature", value: "T", describe: "0 always takes the most likely token", default: "1" },
+  { flag: "--temperature", value: "T", describe: "0 always takes the most likely token (default: 1)" },
   {
     flag: "--top-p",
     value: "P",
-    describe: "sample from the most likely tokens that hold this probability",
-    default: "1",
+    describe: "sample from the most likely tokens that hold this probability (default: 1)",
   },
-  { flag: "--top-k", value: "K", describe: "sample from this many tokens; 0 is all", default: "0" },
+  { flag: "--top-k", value: "K", describe: "sample from this many tokens; 0 is all (default: 0)" },
   { flag: "--seed", value: "N", describe: "seed of the random generator", default: "0" },
 ];
 
 type Value = Input["options"][string];
 
-/** The sampling options as the backend takes them, without stop tokens. */
-export function samplingOf(options: Input["options"]): SamplingParams {
+/**
+ * The sampling options as the backend takes them, without stop tokens.
+ * @param recommended values of the model's authors, for flags that are not given
+ */
+export function samplingOf(options: Input["options"], recommended: SamplingDefaults = {}): SamplingParams {
+  const { temperature, topP, topK } = options;
+  const other = { ...DEFAULTS, ...recommended };
   return {
     max_tokens: integer(options.maxTokens, { flag: "--max-tokens", least: 1 }),
-    temperature: number(options.temperature, { flag: "--temperature", least: 0 }),
-    top_p: number(options.topP, { flag: "--top-p", least: 0, most: 1 }),
-    top_k: integer(options.topK, { flag: "--top-k", least: 0 }),
+    temperature:
+      temperature === undefined ? other.temperature : number(temperature, { flag: "--temperature", least: 0 }),
+    top_p: topP === undefined ? other.top_p : number(topP, { flag: "--top-p", least: 0, most: 1 }),
+    top_k: topK === undefined ? other.top_k : integer(topK, { flag: "--top-k", least: 0 }),
     stop_token_ids: [],
   };
 }

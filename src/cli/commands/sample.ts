@@ -37,17 +37,19 @@ export const sampleCommand: Command = {
     "grpu sample --model checkpoints/grpu/stories --prompt 'The dog'",
     'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
   ],
-  notes: "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form.",
+  notes:
+    "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form. Temperature, top-p and top-k that are not given come from its generation_config.json where it has one.",
   run: (input, io) => sample(input, io),
 };
 
 async function sample({ options }: Input, io: Io): Promise<void> {
   const prompt = options.prompt === "-" ? await io.stdin() : String(options.prompt);
-  const params = samplingOf(options);
+  samplingOf(options);
   const n = integer(options.n, { flag: "--n", least: 1 });
   const seed = number(options.seed, { flag: "--seed", least: 0 });
   const { checkpointDir } = await import("../run/checkpoint_dir.ts");
   const { openForInference } = await import("../run/local_backend.ts");
+  const { recommendedSampling } = await import("../run/recommended_sampling.ts");
   const { seedOf } = await import("../../random.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
@@ -65,6 +67,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
       );
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
+    const params = samplingOf(options, await recommendedSampling(folder, { base, given: options, io }));
     const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
     const room = backend.model.contextLength - prompt_ids.length;
     if (room < 1)

@@ -1,7 +1,8 @@
 /** Opens a model folder in Hugging Face's layout: every header is checked before a weight is read. */
 import { ConfigError } from "../../errors.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
-import { parseModelConfig, readTokenIds } from "./config_json.ts";
+import { parseModelConfig } from "./config_json.ts";
+import { readGenerationConfig } from "./generation_config.ts";
 import { openFolder } from "./open_folder.ts";
 import { type FolderReader, readJson, readText } from "./reader.ts";
 import type { TensorInfo } from "./safetensors.ts";
@@ -36,11 +37,7 @@ async function openConfig(reader: FolderReader): Promise<ModelConfig> {
   const raw = await readJson(reader, "config.json");
   if (raw === undefined) throw new ConfigError("Cannot open the model folder: it has no config.json.", { file });
   const config = parseModelConfig(raw, file);
-  const generation = ((await readJson(reader, "generation_config.json")) ?? {}) as Record<string, unknown>;
-  const eosTokenIds = readTokenIds(generation, {
-    key: "eos_token_id",
-    file: `${reader.name}/generation_config.json`,
-  });
+  const { eosTokenIds } = await readGenerationConfig(reader);
   return eosTokenIds.length > 0 ? { ...config, eosTokenIds } : config;
 }
 
@@ -57,11 +54,19 @@ export async function openTokenizer(
   if (tokenizer === undefined) return undefined;
   return createTokenizer({
     tokenizer,
-    config: await readJson(reader, "tokenizer_config.json"),
+    config: await tokenizerConfig(reader),
     chatTemplate: await readText(reader, "chat_template.jinja"),
     eosTokenIds,
-    name: `${reader.name}/tokenizer.json`,
+    folder: reader.name,
   });
+}
+
+/** tokenizer_config.json; older folders name special tokens in special_tokens_map.json only. */
+async function tokenizerConfig(reader: FolderReader): Promise<unknown> {
+  const config = await readJson(reader, "tokenizer_config.json");
+  const tokens = await readJson(reader, "special_tokens_map.json");
+  const areObjects = [config ?? {}, tokens].every((it) => typeof it === "object" && it !== null && !Array.isArray(it));
+  return areObjects ? { ...(tokens as object), ...(config as object | undefined) } : config;
 }
 
 /** Tensors that a folder may hold and no forward pass reads. */

@@ -1,7 +1,7 @@
 /** Tokenizers with their files: Hugging Face's tokenizer.json, and two small kinds for models trained from scratch. */
 import type { ChatMessage, ChatOptions, Tokenizer } from "../../contract/text.ts";
-import { UnsupportedError } from "../../errors.ts";
-import { compileTemplate } from "./chat_template.ts";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { type ChatTemplate, compileTemplate } from "./chat_template.ts";
 import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 import { hubTokenizer } from "./tokenizer_hub.ts";
@@ -21,20 +21,19 @@ export interface TextTokenizer extends Tokenizer, TokenizerCore {
  * @throws ConfigError for a tokenizer.json that cannot be read.
  */
 export function createTokenizer(files: TokenizerFiles): TextTokenizer {
-  const config = (files.config ?? {}) as Record<string, unknown>;
+  const config = readConfig(files);
   const alphabet = readAlphabet(config);
   const core = alphabet ? alphabetTokenizer(alphabet) : hubTokenizer(files, config);
   const idOf = (token: string | undefined) => (token === undefined ? undefined : core.tokenId(token));
   const eos = idOf(specialText(config.eos_token));
-  const chatTemplate = files.chatTemplate ?? defaultTemplate(config.chat_template);
-  const template = chatTemplate === undefined ? undefined : compileOnce(chatTemplate);
+  const templates = readTemplates(files, config);
   return {
     ...core,
     eosTokenIds: [...new Set([...(eos === undefined ? [] : [eos]), ...(files.eosTokenIds ?? [])])],
     bosTokenId: idOf(specialText(config.bos_token)),
     padTokenId: idOf(specialText(config.pad_token)),
-    chatTemplate,
-    formatChat: (messages, options = {}) => formatChat({ template, config, messages, options }),
+    chatTemplate: templates.standard?.source,
+    formatChat: (messages, options = {}) => formatChat({ templates, config, messages, options }),
     files: () => ({
       "tokenizer.json": JSON.stringify(files.tokenizer, null, 1),
       "tokenizer_config.json": JSON.stringify(config, null, 1),
@@ -67,29 +66,73 @@ function specialText(token: unknown): string | undefined {
   return typeof content === "string" ? content : undefined;
 }
 
-/** Files give one template, or a list of named ones, of which `default` is used. */
-function defaultTemplate(template: unknown): string | undefined {
-  if (typeof template === "string") return template;
-  if (!Array.isArray(template)) return undefined;
-  return template.find((entry) => entry?.name === "default")?.template;
+const CONFIG_FILE = "tokenizer_config.json";
+
+/** @throws ConfigError for a tokenizer_config.json that is not an object. */
+function readConfig({ config, folder }: TokenizerFiles): Record<string, unknown> {
+  if (config === undefined) return {};
+  if (typeof config === "object" && config !== null && !Array.isArray(config)) return config as Record<string, unknown>;
+  const found = JSON.stringify(config)?.slice(0, 80);
+  throw new ConfigError(`Cannot read the tokenizer: ${CONFIG_FILE} must be a JSON object (${found}).`, {
+    file: within(folder, CONFIG_FILE),
+  });
 }
 
-/** Parses the template on first use. @throws ConfigError for invalid Jinja. */
-function compileOnce(source: string): () => ReturnType<typeof compileTemplate> {
-  let template: ReturnType<typeof compileTemplate> | undefined;
-  return () => {
-    template ??= compileTemplate(source);
-    return template;
+/** A template that is parsed on first use. */
+interface LazyTemplate {
+  readonly source: string;
+  compile(): ChatTemplate;
+}
+
+/** Templates of one tokenizer. As in transformers, `tool_use` is used for conversations with tools. */
+interface Templates {
+  readonly standard: LazyTemplate | undefined;
+  readonly toolUse?: LazyTemplate | undefined;
+}
+
+/**
+ * Files give one template, or a list of named ones: `default`, `tool_use`.
+ * @throws ConfigError for another form.
+ */
+function readTemplates({ chatTemplate, folder }: TokenizerFiles, config: Record<string, unknown>): Templates {
+  if (chatTemplate !== undefined) return { standard: lazy(chatTemplate, within(folder, "chat_template.jinja")) };
+  const given = config.chat_template ?? undefined;
+  const file = within(folder, CONFIG_FILE);
+  if (given === undefined) return { standard: undefined };
+  if (typeof given === "string") return { standard: lazy(given, file) };
+  const named = Array.isArray(given) ? new Map(given.map((it) => [it?.name, it?.template])) : new Map();
+  if (named.size === 0 || [...named.values()].some((source) => typeof source !== "string"))
+    throw new ConfigError("Cannot read the chat template: it must be a text, or a list of {name, template}.", {
+      file,
+      path: "chat_template",
+    });
+  const find = (name: string) => (named.has(name) ? lazy(named.get(name), file) : undefined);
+  return { standard: find("default"), toolUse: find("tool_use") };
+}
+
+function lazy(source: string, file: string | undefined): LazyTemplate {
+  let compiled: ChatTemplate | undefined;
+  return {
+    source,
+    compile() {
+      compiled ??= compileTemplate(source, { file });
+      return compiled;
+    },
   };
 }
 
+function within(folder: string | undefined, file: string): string | undefined {
+  return folder && `${folder}/${file}`;
+}
+
 function formatChat(it: {
-  template: ReturnType<typeof compileOnce> | undefined;
+  templates: Templates;
   config: Record<string, unknown>;
   messages: readonly ChatMessage[];
   options: ChatOptions;
 }): string {
-  const template = it.template?.();
+  const { standard, toolUse } = it.templates;
+  const template = (it.options.tools && toolUse) ?? standard;
   if (template === undefined) {
     const message =
       "Cannot format a conversation: the model has no chat template. Give it prompts of plain text, or set model.chat_template.";
@@ -98,7 +141,7 @@ function formatChat(it: {
   const special = Object.entries(it.config)
     .map(([key, value]) => [key, specialText(value)] as const)
     .filter(([key, text]) => key.endsWith("_token") && text !== undefined);
-  return template({
+  return template.compile()({
     ...Object.fromEntries(special),
     messages: it.messages,
     // Absent values are None in transformers, and templates test for that.

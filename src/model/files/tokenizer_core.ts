@@ -15,6 +15,6 @@ export interface TokenizerFiles {
   readonly chatTemplate?: string | undefined;
   /** End tokens of config.json or generation_config.json, in addition to the tokenizer's own. */
   readonly eosTokenIds?: readonly number[];
-  /** For messages. */
-  readonly name?: string;
+  /** Folder of the files, for messages. */
+  readonly folder?: string;
 }

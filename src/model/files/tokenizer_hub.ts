@@ -5,7 +5,7 @@ import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 /** @throws ConfigError for a tokenizer.json that cannot be read. */
 export function hubTokenizer(files: TokenizerFiles, config: Record<string, unknown>): TokenizerCore {
-  const name = files.name ?? "tokenizer.json";
+  const name = files.folder ? `${files.folder}/tokenizer.json` : "tokenizer.json";
   const hub = buildHub(files.tokenizer, { config, name });
   const clean_up_tokenization_spaces = cleansUp(files.tokenizer, config);
   let largest = -1;

@@ -1,0 +1,54 @@
+/** What a model's generation_config.json recommends, offered to the person who samples it. */
+import { getAt } from "../../config/yaml/tree.ts";
+import {
+  describeSampling,
+  type GenerationConfig,
+  readGenerationConfig,
+  type SamplingDefaults,
+} from "../../model/files/generation_config.ts";
+import { folderKind } from "../../model/files/open_folder.ts";
+import { describeAdapter } from "../../model/files/peft.ts";
+import type { Input, Io } from "../command.ts";
+import type { Session } from "./session.ts";
+
+/**
+ * For `grpu eval`, which samples as the configuration says, so that its scores compare with the run's own validation:
+ * names the recommended values that differ from defaults of the configuration.
+ */
+export async function offerSampling(
+  { config, isGiven }: Pick<Session, "config" | "isGiven">,
+  { folder, io }: { folder: string; io: Io },
+): Promise<void> {
+  const { file, sampling } = await generationConfigOf(folder);
+  const offers = Object.entries(sampling).flatMap(([key, value]) => {
+    const path = `rllm.rollout.val.${key}`;
+    return isGiven(path) || getAt(config, path) === value ? [] : [`${path}=${value}`];
+  });
+  if (offers.length > 0) io.err(`${file} recommends ${offers.join(" ")}; these scores are sampled without\n`);
+}
+
+/** Of a model folder, or of an adapter's base. */
+export async function generationConfigOf(folder: string, base?: string): Promise<GenerationConfig> {
+  if ((await folderKind(folder)) === "model") return readGenerationConfig(folder);
+  const below = base ?? (await describeAdapter(folder)).base;
+  return below === undefined ? readGenerationConfig(folder) : generationConfigOf(below);
+}
+
+const FLAGS = { temperature: "temperature", top_p: "topP", top_k: "topK" } as const;
+
+/**
+ * The recommended values for flags that are not given. Standard error tells which of them are used, and which
+ * recommendations this version does not know.
+ */
+export async function recommendedSampling(
+  folder: string,
+  { base, given, io }: { base: string | undefined; given: Input["options"]; io: Io },
+): Promise<SamplingDefaults> {
+  const { file, sampling, ignored } = await generationConfigOf(folder, base);
+  const used = Object.fromEntries(
+    Object.entries(sampling).filter(([key]) => given[FLAGS[key as keyof typeof FLAGS]] === undefined),
+  );
+  if (Object.keys(used).length > 0) io.err(`${describeSampling(used)} (${file}; flags override them)\n`);
+  if (ignored.length > 0) io.err(`warning: ${ignored.join(", ")} of ${file} has no counterpart here and is left out\n`);
+  return used;
+}
