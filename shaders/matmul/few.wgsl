@@ -8,64 +8,12 @@
 
 enable subgroups;
 
-//#include "matmul/parts/product.wgsl"
+//#include "matmul/parts/few.wgsl"
 
 alias A = vec4f;
 alias B = vec4f;
 alias C = f32;
 
-// 1, 2, 4 or 8.
-override ROWS: u32 = 8u;
-
-const LANES = 8u;
-const COLUMNS = 4u;
-const MOST_ROWS = 8u;
-
-@compute @workgroup_size(8)
-fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
-  let first_column = block.x * LANES * COLUMNS + lane;
-  let first_row = block.y * ROWS;
-  let row_at = (params.a_offset + min(first_row + lane, params.m - 1u) * params.a_row) / 4u;
-  var column_at: array<u32, COLUMNS>;
-  for (var j = 0u; j < COLUMNS; j++) {
-    let column = min(first_column + j * LANES, params.n - 1u);
-    column_at[j] = (params.b_offset + column * params.b_column) / 4u;
-  }
-  var sums: array<array<f32, MOST_ROWS>, COLUMNS>;
-  if (continues()) {
-    for (var j = 0u; j < COLUMNS; j++) {
-      for (var r = 0u; r < ROWS; r++) {
-        let row = min(first_row + r, params.m - 1u);
-        sums[j][r] = c[params.c_offset + row * params.c_row + min(first_column + j * LANES, params.n - 1u)];
-      }
-    }
-  }
-  for (var i = 0u; i < params.k / 4u; i++) {
-    let own = a[row_at + i];
-    var rows: array<vec4f, MOST_ROWS>;
-    for (var r = 0u; r < ROWS; r++) {
-      rows[r] = subgroupShuffle(own, r);
-    }
-    for (var j = 0u; j < COLUMNS; j++) {
-      let column = b[column_at[j] + i];
-      for (var r = 0u; r < ROWS; r++) {
-        let row = rows[r];
-        var sum = sums[j][r];
-        sum += row.x * column.x;
-        sum += row.y * column.y;
-        sum += row.z * column.z;
-        sum += row.w * column.w;
-        sums[j][r] = sum;
-      }
-    }
-  }
-  for (var j = 0u; j < COLUMNS; j++) {
-    let column = first_column + j * LANES;
-    for (var r = 0u; r < ROWS; r++) {
-      let row = first_row + r;
-      if (column >= params.n || row >= params.m) { continue; }
-      let at = params.c_offset + row * params.c_row + column;
-      store(at, sums[j][r]);
-    }
-  }
+fn read_b(at: u32) -> vec4f {
+  return b[at];
 }

@@ -28,3 +28,20 @@ fn packed_value(at: u32) -> f32 {
   let code = extractBits(packed_word(at / 8u), ((at % 8u) ^ 1u) * 4u, 4u);
   return NF4_LEVELS[code] * scale;
 }
+
+// The four elements from 4 at on.
+fn packed_quad(at: u32) -> vec4f {
+  if (FORMAT == BFLOAT16) {
+    let low = packed_word(at * 2u);
+    let high = packed_word(at * 2u + 1u);
+    return bitcast<vec4f>(vec4u(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));
+  }
+  let scale = packed_scale(at * 4u / BLOCK);
+  if (FORMAT == INT8) {
+    let word = bitcast<i32>(packed_word(at));
+    return vec4f(vec4i(word << 24u, word << 16u, word << 8u, word) >> vec4u(24u)) * scale;
+  }
+  let word = packed_word(at / 2u) >> (at % 2u * 16u);
+  let codes = (vec4u(word) >> vec4u(4u, 0u, 12u, 8u)) & vec4u(15u);
+  return vec4f(NF4_LEVELS[codes.x], NF4_LEVELS[codes.y], NF4_LEVELS[codes.z], NF4_LEVELS[codes.w]) * scale;
+}

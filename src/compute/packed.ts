@@ -12,6 +12,8 @@ import { SLICE_ALIGNMENT_BYTES } from "./device.ts";
  */
 export type MatrixFormat = "float32" | "bfloat16" | "int8" | "nf4";
 
+export type PackedFormat = Exclude<MatrixFormat, "float32">;
+
 /** This many consecutive elements of an int8 or nf4 matrix share a scale. */
 export const SCALE_BLOCK = 64;
 
@@ -26,9 +28,9 @@ export const NF4_LEVELS: Float32Array = Float32Array.of(
 const BITS: Readonly<Record<MatrixFormat, number>> = { float32: 32, bfloat16: 16, int8: 8, nf4: 4 };
 
 /** The shaders' constant FORMAT. */
-export const FORMAT: Readonly<Record<MatrixFormat, number>> = { float32: 0, bfloat16: 1, int8: 2, nf4: 3 };
+export const FORMAT: Readonly<Record<PackedFormat, number>> = { bfloat16: 1, int8: 2, nf4: 3 };
 
-const NAMES = Object.keys(FORMAT) as MatrixFormat[];
+const BY_CODE = new Map(Object.entries(FORMAT).map(([name, code]) => [code, name as PackedFormat]));
 
 /** True for the formats whose blocks have scales. */
 export function hasScales(format: MatrixFormat): boolean {
@@ -65,11 +67,10 @@ export function elementReader(code: number, words: Uint32Array, scales: Float32A
     bits[0] = word;
     return floats[0]!;
   };
-  const readers: Readonly<Record<MatrixFormat, (at: number) => number>> = {
-    float32: (at) => fromBits(words[at]!),
+  const readers: Readonly<Record<PackedFormat, (at: number) => number>> = {
     bfloat16: (at) => fromBits((bytes[at * 2]! | (bytes[at * 2 + 1]! << 8)) << 16),
     int8: (at) => scaled((bytes[at]! << 24) >> 24, at),
     nf4: (at) => scaled(NF4_LEVELS[(bytes[at >>> 1]! >> (at % 2 === 0 ? 4 : 0)) & 15]!, at),
   };
-  return readers[NAMES[code]!];
+  return readers[BY_CODE.get(code)!];
 }

@@ -1,12 +1,19 @@
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
-import { MATMUL_KERNELS, type MatmulFamily } from "../../src/compute/matmul/kernels.ts";
+import {
+  MATMUL_KERNELS,
+  type MatmulFamily,
+  PACKED_KERNELS,
+  type PackedFamily,
+} from "../../src/compute/matmul/kernels.ts";
 import { fusesInput, matmul } from "../../src/compute/matmul/matmul.ts";
+import { FORMAT, type PackedFormat } from "../../src/compute/packed.ts";
 import { swiglu } from "../../src/model/kernels/swiglu.ts";
 import { narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { expectClose, floats } from "../fixtures/numbers.ts";
+import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
 
 const TOLERANCE = MATMUL_KERNELS.any.tolerance;
 
@@ -212,8 +219,10 @@ overDevices("matmul", (device) => {
 
 describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
   const cpu = new CpuDevice();
+  const ofEightLanes: readonly MatmulFamily[] = ["subgroup", "columns", "few"];
+  const byColumns: readonly MatmulFamily[] = ["columns", "few", "tiled_few"];
   const runnable = (Object.keys(MATMUL_KERNELS) as MatmulFamily[]).filter(
-    (family) => !["subgroup", "few"].includes(family) || gpuDevice!.info.subgroupSize === 8,
+    (family) => !ofEightLanes.includes(family) || gpuDevice!.info.subgroupSize === 8,
   );
   for (const family of runnable)
     for (const [m, n, depth] of [
@@ -221,31 +230,32 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
       [70, 132, 37],
       [100, 64, 200],
     ] as const) {
-      const k = family === "few" ? Math.ceil(depth / 4) * 4 : depth;
-      test(`${family} ${m} x ${n} x ${k}`, async () => {
-        const isByColumns = family === "few";
-        const [a, b] = [floats(m * k, 8), floats(k * n, 9)];
-        const run = async (device: Device) => {
-          const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.alloc(m * n * 4, "c")];
-          const params = {
-            m,
-            n,
-            k,
-            a_offset: 0,
-            a_row: k,
-            a_k: 1,
-            b_offset: 0,
-            b_k: isByColumns ? 1 : n,
-            b_column: isByColumns ? k : 1,
-            c_offset: 0,
-            c_row: n,
-            alpha: 1,
-            mode: 0,
-          };
-          device.dispatch(MATMUL_KERNELS[family], { buffers: { a: A, b: B, addend: B, c: C }, params });
-          return readFloats(device, C);
-        };
-        expectClose(await run(gpuDevice!), await run(cpu), TOLERANCE);
+      const isByColumns = byColumns.includes(family);
+      const k = isByColumns ? Math.ceil(depth / 4) * 4 : depth;
+      const params = {
+        ...{ m, n, k, a_offset: 0, a_row: k, a_k: 1, b_offset: 0, c_offset: 0, c_row: n, alpha: 1, mode: 0 },
+        b_k: isByColumns ? 1 : n,
+        b_column: isByColumns ? k : 1,
+      };
+      const run = async (device: Device, format?: PackedFormat) => {
+        const [A, C] = [device.upload(floats(m * k, 8), "a"), device.alloc(m * n * 4, "c")];
+        const { words, scales } = packedElements(format ?? "bfloat16", k * n, 9);
+        const B = device.upload(format ? words : floats(k * n, 9), "b");
+        const S = device.upload(scales, "scales");
+        const buffers = { a: A, b: B, addend: B, c: C };
+        if (format)
+          device.dispatch(PACKED_KERNELS[family as PackedFamily], {
+            buffers: { ...buffers, scales: S },
+            params,
+            constants: { FORMAT: FORMAT[format] },
+          });
+        else device.dispatch(MATMUL_KERNELS[family], { buffers, params });
+        return readFloats(device, C);
+      };
+      const formats = family in PACKED_KERNELS ? (["float32", ...PACKED_FORMATS] as const) : (["float32"] as const);
+      test.each(formats)(`${family} ${m} x ${n} x ${k}, B in %s`, async (format) => {
+        const packed = format === "float32" ? undefined : format;
+        expectClose(await run(gpuDevice!, packed), await run(cpu, packed), TOLERANCE);
         expect(gpuDevice!.memory.live).toBeGreaterThan(0);
       });
     }

@@ -3,8 +3,8 @@ import { expect, test } from "vitest";
 import { type Device, readFloats } from "../../src/compute/device.ts";
 import { matmul } from "../../src/compute/matmul/matmul.ts";
 import { unpack } from "../../src/compute/matmul/unpack.ts";
-import { FORMAT, type MatrixFormat } from "../../src/compute/packed.ts";
-import { narrowDevice } from "../fixtures/changed_device.ts";
+import { FORMAT, type PackedFormat } from "../../src/compute/packed.ts";
+import { changed, narrowDevice } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { floats } from "../fixtures/numbers.ts";
 import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
@@ -16,7 +16,7 @@ interface Case {
   readonly n: number;
   readonly k: number;
   readonly transposeB: boolean;
-  readonly format: MatrixFormat;
+  readonly format: PackedFormat;
   readonly maxBindingBytes?: number;
   readonly addend?: boolean;
 }
@@ -104,6 +104,21 @@ overDevices("a product by a packed matrix", (device) => {
       device.release(W, S);
     });
   }
+
+  // The bits of one kernel of few rows and of many, on adapters of each kind.
+  test.each(device.info.kind === "webgpu" ? ["tiled", "scalar"] : [])("%s kernels without subgroups", async (name) => {
+    const family = name as "tiled" | "scalar";
+    const like = changed(device, { info: { ...device.info, family, subgroupSize: 0 } });
+    for (const format of PACKED_FORMATS)
+      for (const transposeB of [false, true])
+        for (const addend of [false, true]) {
+          const shape = { n: 68, k: 148, format, transposeB, addend };
+          const [many, expected] = await bothProducts(like, { ...shape, m: 20 });
+          expect(many).toEqual(expected);
+          for (const m of [1, 3, 8, 9])
+            for (const few of await bothProducts(like, { ...shape, m })) expect(few).toEqual(many!.slice(0, m * 68));
+        }
+  });
 
   test("a packed A or C, and blocks without scales, are errors", () => {
     const buffer = device.alloc(64, "weights");

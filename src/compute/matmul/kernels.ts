@@ -1,7 +1,9 @@
 /** The kernels of a matrix product, a family per kind of adapter and shape, and their common reference. */
-import { type Constants, defineKernel, type Grid, type Kernel, type Values } from "../kernel.ts";
+import { type BindingKinds, type Constants, defineKernel, type Grid, type Kernel, type Values } from "../kernel.ts";
+import { elementReader, FORMAT } from "../packed.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
+const PACKED_BINDINGS = { ...BINDINGS, b: "read u32", scales: "read f32" } as const;
 const PARAMS = {
   m: "u32",
   n: "u32",
@@ -29,46 +31,89 @@ export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndA
 /** At most this many rows of A take kernels that keep few sums. */
 export const FEW_ROWS = 8;
 
-type MatmulKernel = Kernel<typeof BINDINGS, typeof PARAMS>;
+type MatmulKernel<B extends BindingKinds> = Kernel<B, typeof PARAMS>;
 
-/** `constants.ROWS` holds the rows of a tile where the shader has them as a constant; else `tile.rows` does. */
-function variant(
-  name: string,
-  { tile, constants }: { tile: { columns: number; rows: number }; constants?: Constants | undefined },
-): MatmulKernel {
-  return defineKernel({
-    name,
-    bindings: BINDINGS,
-    params: PARAMS,
-    constants,
-    grid: ({ m, n }, { ROWS = tile.rows }): Grid => [Math.ceil(n / tile.columns), Math.ceil(m / ROWS)],
-    reference: multiply,
-    // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
-    tolerance: { relative: 2e-5, absolute: 2e-5 },
-  });
-}
-
-export type MatmulFamily = "subgroup" | "few" | "rows" | "tiled" | "any";
+export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | "tiled" | "tiled_few" | "any";
+/** The families that also read a packed B. */
+export type PackedFamily = Extract<MatmulFamily, "subgroup" | "columns" | "few" | "tiled" | "tiled_few">;
 
 /** The part of C that a workgroup computes. */
 export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
   subgroup: { columns: 32, rows: 32 },
+  columns: { columns: 32, rows: 32 },
   few: { columns: 32, rows: FEW_ROWS },
   rows: { columns: 64, rows: 8 },
   tiled: { columns: 64, rows: 64 },
+  tiled_few: { columns: 16, rows: FEW_ROWS },
   any: { columns: 8, rows: 4 },
 };
 
+/** Defaults of the shaders' constants: rows of a tile where they vary, and what is read of A. */
+const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
+  subgroup: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
+  columns: { ROWS: TILES.columns.rows },
+  few: { ROWS: TILES.few.rows },
+};
+
+/** What a family's kernels share, whatever B is. */
+function shared(family: MatmulFamily) {
+  const tile = TILES[family];
+  return {
+    params: PARAMS,
+    constants: CONSTANTS[family],
+    grid: ({ m, n }: ProductParams, { ROWS = tile.rows }: Constants): Grid => [
+      Math.ceil(n / tile.columns),
+      Math.ceil(m / ROWS),
+    ],
+    // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
+    tolerance: { relative: 2e-5, absolute: 2e-5 },
+  };
+}
+
+function plain(family: MatmulFamily): MatmulKernel<typeof BINDINGS> {
+  return defineKernel({
+    ...shared(family),
+    name: `matmul/${family}`,
+    bindings: BINDINGS,
+    reference: multiply,
+  });
+}
+
+function packed(family: PackedFamily): MatmulKernel<typeof PACKED_BINDINGS> {
+  const { constants, ...rest } = shared(family);
+  return defineKernel({
+    ...rest,
+    name: `matmul/${family}_packed`,
+    bindings: PACKED_BINDINGS,
+    constants: { ...constants, FORMAT: FORMAT.bfloat16 },
+    reference({ b, scales, ...views }, params, constants) {
+      const { n, k, b_offset, b_k, b_column } = params;
+      const read = elementReader(constants.FORMAT!, b, scales);
+      const values = new Float32Array(n > 0 && k > 0 ? (k - 1) * b_k + (n - 1) * b_column + 1 : 0);
+      for (let i = 0; i < values.length; i++) values[i] = read(b_offset + i);
+      multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
+    },
+  });
+}
+
 /** All compute the same; each shader says which adapter and shape it suits. */
-export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel>> = {
-  subgroup: variant("matmul/subgroup", {
-    tile: TILES.subgroup,
-    constants: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
-  }),
-  few: variant("matmul/few", { tile: TILES.few, constants: { ROWS: TILES.few.rows } }),
-  rows: variant("matmul/rows", { tile: TILES.rows }),
-  tiled: variant("matmul/tiled", { tile: TILES.tiled }),
-  any: variant("matmul/any", { tile: TILES.any }),
+export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel<typeof BINDINGS>>> = {
+  subgroup: plain("subgroup"),
+  columns: plain("columns"),
+  few: plain("few"),
+  rows: plain("rows"),
+  tiled: plain("tiled"),
+  tiled_few: plain("tiled_few"),
+  any: plain("any"),
+};
+
+/** The same for a packed B; their constant FORMAT says in which format. */
+export const PACKED_KERNELS: Readonly<Record<PackedFamily, MatmulKernel<typeof PACKED_BINDINGS>>> = {
+  subgroup: packed("subgroup"),
+  columns: packed("columns"),
+  few: packed("few"),
+  tiled: packed("tiled"),
+  tiled_few: packed("tiled_few"),
 };
 
 interface Views {

@@ -6,10 +6,20 @@
  */
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";
-import { hasScales } from "../packed.ts";
-import { FEW_ROWS, INPUT, MATMUL_KERNELS, type MatmulFamily, MODE, type ProductParams, TILES } from "./kernels.ts";
+import { FORMAT, hasScales } from "../packed.ts";
+import {
+  FEW_ROWS,
+  INPUT,
+  MATMUL_KERNELS,
+  type MatmulFamily,
+  MODE,
+  PACKED_KERNELS,
+  type PackedFamily,
+  type ProductParams,
+  TILES,
+} from "./kernels.ts";
 import { bindableParts } from "./parts.ts";
-import type { MatmulOptions } from "./product.ts";
+import { type MatmulOptions, packedFormat } from "./product.ts";
 import { multiplyUnpacked } from "./unpack.ts";
 
 /** True where products take an `input`, which saves a dispatch in the small products of decoding. */
@@ -25,24 +35,54 @@ export function fusesInput(device: Device): boolean {
  */
 export function matmul(device: Device, options: MatmulOptions): void {
   checkFormats(options);
-  for (const part of bindableParts(options, device.info.limits.maxBindingBytes))
-    if ((part.b.format ?? "float32") === "float32") multiplyBound(device, part);
-    else multiplyUnpacked(device, part, (unpacked) => multiplyBound(device, unpacked));
+  for (const part of bindableParts(options, device.info.limits.maxBindingBytes)) multiplyBound(device, part);
 }
 
 function checkFormats({ a, b, c }: MatmulOptions): void {
-  for (const { format = "float32", buffer } of [a, c])
-    if (format !== "float32")
-      throw new RangeError(`Cannot multiply: ${buffer.label} is ${format}, and only B may be packed. Unpack it.`);
-  if (hasScales(b.format ?? "float32") && !b.scales)
+  for (const matrix of [a, c])
+    if (packedFormat(matrix))
+      throw new RangeError(
+        `Cannot multiply: ${matrix.buffer.label} is ${matrix.format}, and only B may be packed. Unpack it.`,
+      );
+  if (b.format && hasScales(b.format) && !b.scales)
     throw new RangeError(`Cannot multiply by ${b.buffer.label}: ${b.format} needs scales. Pass \`scales\`.`);
 }
 
 function multiplyBound(device: Device, options: MatmulOptions): void {
+  const { a, b, c, addend, input } = options;
+  const params = paramsOf(options);
+  const format = packedFormat(b);
+  const family = familyFor(device, params);
+  if (format && !isPackedFamily(family)) {
+    multiplyUnpacked(device, options, { format, multiply: (part) => multiplyBound(device, part) });
+    return;
+  }
+  if (input && family !== "subgroup")
+    throw new RangeError(
+      `Cannot fuse ${input.kind} into a product: this device or its shape does not allow it (${params.m} x ${params.n} x ${params.k}). Ask fusesInput first.`,
+    );
+  const buffers = { a: a.buffer, b: b.buffer, addend: addend ?? b.buffer, c: c.buffer };
+  const constants = CONSTANTS[family]?.(options);
+  if (!format || !isPackedFamily(family)) {
+    device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+    return;
+  }
+  device.dispatch(PACKED_KERNELS[family], {
+    buffers: { ...buffers, scales: b.scales ?? b.buffer },
+    params,
+    constants: { ...constants, FORMAT: FORMAT[format] },
+  });
+}
+
+function isPackedFamily(family: MatmulFamily): family is PackedFamily {
+  return family in PACKED_KERNELS;
+}
+
+function paramsOf(options: MatmulOptions): ProductParams {
   const { m, n, k, a, b, c } = options;
   const aStride = a.stride ?? (options.transposeA ? m : k);
   const bStride = b.stride ?? (options.transposeB ? k : n);
-  const params: ProductParams = {
+  return {
     m,
     n,
     k,
@@ -57,16 +97,6 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     alpha: options.alpha ?? 1,
     mode: modeOf(options),
   };
-  const family = familyFor(device, params);
-  if (options.input && family !== "subgroup")
-    throw new RangeError(
-      `Cannot fuse ${options.input.kind} into a product: this device or its shape does not allow it (${m} x ${n} x ${k}). Ask fusesInput first.`,
-    );
-  device.dispatch(MATMUL_KERNELS[family], {
-    buffers: { a: a.buffer, b: b.buffer, addend: options.addend ?? b.buffer, c: c.buffer },
-    params,
-    constants: CONSTANTS[family]?.(options),
-  });
 }
 
 function modeOf({ accumulate, addend, continues }: MatmulOptions): number {
@@ -76,12 +106,14 @@ function modeOf({ accumulate, addend, continues }: MatmulOptions): number {
 
 /** A product of few rows is bound by reading B, one of many by arithmetic: with few rows a kernel keeps fewer sums. */
 const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) => Constants>>> = {
-  subgroup: ({ m, input }) => ({
-    ROWS: m <= FEW_ROWS ? FEW_ROWS : TILES.subgroup.rows,
-    INPUT: INPUT[input?.kind ?? "plain"],
-  }),
+  subgroup: ({ m, input }) => ({ ROWS: rowsOfBlock(m), INPUT: INPUT[input?.kind ?? "plain"] }),
+  columns: ({ m }) => ({ ROWS: rowsOfBlock(m) }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
 };
+
+function rowsOfBlock(m: number): number {
+  return m <= FEW_ROWS ? FEW_ROWS : TILES.subgroup.rows;
+}
 
 /** Least elements of B for which columns gain more than a dispatch costs. */
 const MIN_FEW_ELEMENTS = 2 ** 17;
@@ -107,9 +139,13 @@ export function tileColumns(device: Device): number {
 
 function familyFor(device: Device, p: ProductParams): MatmulFamily {
   const family = matmulFamily(device);
-  if (family === "tiled" || device.info.kind === "cpu") return family;
+  if (device.info.kind === "cpu") return family;
   const inFours = (...numbers: readonly number[]) => numbers.every((x) => x % 4 === 0);
-  if (p.b_column === 1 && inFours(p.n, p.b_offset, p.b_k, p.c_offset, p.c_row)) return family;
   const isAlongK = p.a_k === 1 && p.b_k === 1 && inFours(p.k, p.a_offset, p.a_row, p.b_offset, p.b_column);
-  return family === "subgroup" && isAlongK && p.m <= FEW_ROWS ? "few" : "any";
+  if (family === "tiled") return isAlongK && p.m <= FEW_ROWS ? "tiled_few" : "tiled";
+  const isOfFours = inFours(p.n, p.c_offset, p.c_row);
+  if (p.b_column === 1 && isOfFours && inFours(p.b_offset, p.b_k)) return family;
+  if (family !== "subgroup" || !isAlongK) return "any";
+  if (p.m <= FEW_ROWS) return "few";
+  return isOfFours ? "columns" : "any";
 }

@@ -1,6 +1,6 @@
 /** A matrix product: its operands and what is done to them. */
 import type { Buffer } from "../device.ts";
-import type { MatrixFormat } from "../packed.ts";
+import type { MatrixFormat, PackedFormat } from "../packed.ts";
 
 /** A matrix inside a buffer. Element (r, c) lies at `offset + r * stride + c`, in elements. */
 export interface Matrix {
@@ -13,6 +13,11 @@ export interface Matrix {
   readonly format?: MatrixFormat | undefined;
   /** For `int8` and `nf4`: one f32 for each block of 64 elements, counted from the start of the buffer. */
   readonly scales?: Buffer | undefined;
+}
+
+/** The format of a matrix that kernels must unpack. */
+export function packedFormat({ format }: Matrix): PackedFormat | undefined {
+  return format === "float32" ? undefined : format;
 }
 
 /** C = alpha op(A) op(B), added to nothing, to C or to an addend; op is the identity or the transpose. */

@@ -1,9 +1,9 @@
 /** Products by a packed B whose kernels read f32: parts of B are unpacked to scratch, one after another. */
-import type { Device } from "../device.ts";
+import type { Buffer, Device } from "../device.ts";
 import { defineKernel, folded } from "../kernel.ts";
-import { elementReader, FORMAT } from "../packed.ts";
+import { elementReader, FORMAT, type PackedFormat } from "../packed.ts";
 import { cutRowsOfB } from "./parts.ts";
-import type { MatmulOptions, Matrix } from "./product.ts";
+import type { MatmulOptions } from "./product.ts";
 
 /** A part of B takes at most this as f32, or one row where that is larger. */
 export const UNPACKED_BYTES = 16 * 2 ** 20;
@@ -27,21 +27,25 @@ export const unpack = defineKernel({
 export function multiplyUnpacked(
   device: Device,
   product: MatmulOptions,
-  multiply: (part: MatmulOptions) => void,
+  { format, multiply }: { format: PackedFormat; multiply: (part: MatmulOptions) => void },
 ): void {
   const columns = product.transposeB ? product.k : product.n;
   const limit = Math.min(UNPACKED_BYTES, device.info.limits.maxBindingBytes) / 4;
   const parts = cutRowsOfB(product, Math.max(Math.floor(limit / columns), 1));
   const scratch = device.alloc(Math.max(...parts.map(({ n, k }) => n * k)) * 4, "unpacked weights");
   for (const part of parts) {
-    unpackInto(device, scratch, part);
+    unpackInto(device, scratch, { ...part, format });
     multiply({ ...part, b: { buffer: scratch }, transposeB: false });
   }
   device.release(scratch);
 }
 
 /** B as [k, n]. */
-function unpackInto(device: Device, out: Matrix["buffer"], { n, k, b, transposeB }: MatmulOptions): void {
+function unpackInto(
+  device: Device,
+  out: Buffer,
+  { n, k, b, transposeB, format }: MatmulOptions & { format: PackedFormat },
+): void {
   const [rows, columns] = transposeB ? [n, k] : [k, n];
   device.dispatch(unpack, {
     buffers: { words: b.buffer, scales: b.scales ?? b.buffer, out },
@@ -49,6 +53,6 @@ function unpackInto(device: Device, out: Matrix["buffer"], { n, k, b, transposeB
       ...{ rows, columns, offset: b.offset ?? 0, stride: b.stride ?? columns },
       ...(transposeB ? { out_row: 1, out_column: rows } : { out_row: columns, out_column: 1 }),
     },
-    constants: { FORMAT: FORMAT[b.format ?? "float32"] },
+    constants: { FORMAT: FORMAT[format] },
   });
 }

@@ -1,0 +1,56 @@
+// The work of matmul/tiled_few, by a kernel that defines read_b(at), the vec4 at 4 at.
+
+//#include "matmul/parts/product.wgsl"
+
+const COLUMNS = 16u;
+const ROWS = 8u;
+// Quads of k that are staged at once.
+const STEP = 32u;
+const THREADS = COLUMNS * ROWS;
+// Padded by one against bank conflicts.
+const STRIDE = STEP + 1u;
+
+var<workgroup> a_tile: array<vec4f, ROWS * STRIDE>;
+var<workgroup> b_tile: array<vec4f, COLUMNS * STRIDE>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
+  let row0 = block.y * ROWS;
+  let column0 = block.x * COLUMNS;
+  let row = thread / COLUMNS;
+  let column = thread % COLUMNS;
+  let isInside = row0 + row < params.m && column0 + column < params.n;
+  let at = params.c_offset + (row0 + row) * params.c_row + column0 + column;
+  var sum = 0.0;
+  if (continues() && isInside) { sum = c[at]; }
+  let quads = params.k / 4u;
+  for (var k0 = 0u; k0 < quads; k0 += STEP) {
+    for (var i = thread; i < ROWS * STEP; i += THREADS) {
+      let r = i / STEP;
+      let k = k0 + i % STEP;
+      let isStaged = row0 + r < params.m && k < quads;
+      let source = (params.a_offset + (row0 + r) * params.a_row) / 4u + k;
+      a_tile[r * STRIDE + i % STEP] = select(vec4f(), a[select(0u, source, isStaged)], isStaged);
+    }
+    for (var i = thread; i < COLUMNS * STEP; i += THREADS) {
+      let j = i / STEP;
+      let k = k0 + i % STEP;
+      let isStaged = column0 + j < params.n && k < quads;
+      let source = (params.b_offset + (column0 + j) * params.b_column) / 4u + k;
+      b_tile[j * STRIDE + i % STEP] = select(vec4f(), read_b(select(0u, source, isStaged)), isStaged);
+    }
+    workgroupBarrier();
+    // Whole steps of matmul/tiled: zeros are added where it adds them.
+    let count = (min(STEP, quads - k0) + 3u) / 4u * 4u;
+    for (var k = 0u; k < count; k++) {
+      let x = a_tile[row * STRIDE + k];
+      let y = b_tile[column * STRIDE + k];
+      sum = fma(x[0], y[0], sum);
+      sum = fma(x[1], y[1], sum);
+      sum = fma(x[2], y[2], sum);
+      sum = fma(x[3], y[3], sum);
+    }
+    workgroupBarrier();
+  }
+  if (isInside) { store(at, sum); }
+}

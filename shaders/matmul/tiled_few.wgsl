@@ -1,0 +1,16 @@
+// C = alpha A B (+ addend) for few rows of A, for GPUs.
+//
+// A [m, k] row-major, in vec4. B [k, n] held by columns, each of them k values on end (weights as a model file has them), in
+// vec4. Such a product is bound by reading B: long runs of few columns are staged in workgroup memory, so that many
+// workgroups read at once, with few barriers. Each thread owns one sum, by the expressions of matmul/tiled and so with its bits.
+// Grid: x = blocks of 16 columns, y = blocks of 8 rows.
+
+//#include "matmul/parts/tiled_few.wgsl"
+
+alias A = vec4f;
+alias B = vec4f;
+alias C = f32;
+
+fn read_b(at: u32) -> vec4f {
+  return b[at];
+}

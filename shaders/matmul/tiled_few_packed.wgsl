@@ -1,0 +1,11 @@
+// matmul/tiled_few with B in a packed format.
+
+//#include "matmul/parts/tiled_few.wgsl"
+//#include "matmul/parts/packed_b.wgsl"
+
+alias A = vec4f;
+alias C = f32;
+
+fn read_b(at: u32) -> vec4f {
+  return packed_quad(at);
+}
