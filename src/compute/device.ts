@@ -91,7 +91,7 @@ export interface Device {
   /** Records one run of a kernel. A grid with a zero side is skipped. */
   dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void;
   /**
-   * Runs the recorded work in one submit and waits for it.
+   * Runs the recorded work and waits for it. On a GPU it is submitted in pieces of about 200 ms.
    * @throws ShaderError for a module or dispatch that WebGPU rejects, RemoteError when the device is lost,
    * OutOfMemoryError when the driver refused a buffer allocated before this call; the recorded work is then forgotten,
    * and none of it has run.

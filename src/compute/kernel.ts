@@ -38,6 +38,11 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
   /** How many workgroups a dispatch needs. */
   grid(params: Values<P>, constants: Constants): Grid;
   /**
+   * Floating-point operations of a dispatch, where these and not the bytes that it binds decide how long it takes. Long
+   * work is submitted in pieces by this estimate.
+   */
+  work?(params: Values<P>, constants: Constants): number;
+  /**
    * The same result in plain TypeScript, float64 inside. Views are as long as the bound range, in elements.
    * Pooled buffers are larger than their contents: sizes come from params, never from `.length`.
    */

@@ -65,6 +65,7 @@ function shared(family: MatmulFamily) {
       Math.ceil(n / tile.columns),
       Math.ceil(m / ROWS),
     ],
+    work: ({ m, n, k }: ProductParams) => 2 * m * n * k,
     // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
     tolerance: { relative: 2e-5, absolute: 2e-5 },
   };

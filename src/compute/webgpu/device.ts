@@ -8,10 +8,11 @@ import { BufferPool, PooledMemory } from "../memory.ts";
 import { type AdapterChoice, findAdapter } from "./adapter.ts";
 import { Allocations, type Storage } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
-import { Encoding, type Op, packParams, type Range, storagesOf } from "./encoding.ts";
+import { Encoding, type Op, type Piece, packParams, type Range, storagesOf } from "./encoding.ts";
 import { type ErrorScopes, Failures } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
+import { Pace } from "./pace.ts";
 import { PipelineCache } from "./pipeline.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack, StagingPool } from "./read_back.ts";
@@ -32,12 +33,21 @@ export interface WebGpuDeviceOptions extends AdapterChoice {
   readonly memoryBudgetBytes?: number | undefined;
 }
 
+/** Work that the GPU has, in an object so that awaiting it does not await its error scopes. */
+interface Submitted {
+  readonly scopes: ErrorScopes;
+  readonly pieces: readonly Piece[];
+  /** When it was submitted, in ms. */
+  readonly start: number;
+}
+
 /** The device on WebGPU, in Node, Deno and pages. {@link openDevice} opens it where an adapter answers. */
 export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   readonly info: DeviceInfo;
   /** The WebGPU device, for hosts that share it. */
   readonly gpuDevice: GpuDevice;
   readonly bindings: Bindings;
+  readonly pace: Pace;
   protected readonly pool: BufferPool<Storage>;
   private readonly allocations: Allocations;
   private readonly pipelines: PipelineCache;
@@ -54,12 +64,15 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   private inFlight = 0;
   private running: Promise<unknown> = Promise.resolve();
   private unflushedBytes = 0;
+  /** When the work of the last finished call was done. */
+  private lastDone = 0;
 
   private constructor(gpuDevice: GpuDevice, info: DeviceInfo, budget: Budget) {
     super();
     this.gpuDevice = gpuDevice;
     this.info = info;
     this.bindings = new Bindings(gpuDevice);
+    this.pace = new Pace(info.family);
     this.pipelines = new PipelineCache(gpuDevice);
     this.staging = new StagingPool(gpuDevice);
     this.failures = new Failures(gpuDevice);
@@ -120,13 +133,20 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     const grid = kernel.grid(options.params, constants);
     if (grid.some((side) => side === 0)) return;
     const buffers: Range[] = [];
-    for (const name in kernel.bindings) buffers.push(options.buffers[name] as Range);
+    let bytes = 0;
+    for (const name in kernel.bindings) {
+      const range = options.buffers[name] as Range;
+      buffers.push(range);
+      bytes += range.byteLength;
+    }
     this.recorded.push({
       type: "dispatch",
       pipeline: this.pipelines.get(kernel as unknown as Kernel, constants),
       buffers,
       params: packParams(kernel.params, options.params),
       grid,
+      kernel: kernel.name,
+      nominal: this.pace.nominal({ flops: kernel.work?.(options.params, constants), bytes }),
     });
   }
 
@@ -196,7 +216,20 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       () => this.inFlight--,
       () => this.inFlight--,
     );
-    return submitted.then((scopes) => this.failures.settle(scopes, this.napper.during(wait())));
+    return submitted.then(async ({ scopes, ...timed }) => {
+      await this.failures.settle(scopes, this.napper.during(wait()));
+      await this.learn(timed, performance.now());
+    });
+  }
+
+  private async learn({ pieces, start }: Omit<Submitted, "scopes">, end: number): Promise<void> {
+    let from = Math.max(start, this.lastDone);
+    this.lastDone = end;
+    for (const { work, done } of pieces) {
+      const at = (await done) ?? end;
+      this.pace.learn(work, (at - from) / 1000);
+      from = Math.max(from, at);
+    }
   }
 
   private drop(storages: readonly Storage[]): void {
@@ -216,16 +249,19 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   /** Submits `ops`; WebGPU reports their errors later, through the scopes. */
-  private async encode(ops: readonly Op[]): Promise<ErrorScopes> {
+  private async encode(ops: readonly Op[]): Promise<Submitted> {
     this.failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");
     await Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile()));
     this.failures.throwIfLost();
-    return this.failures.scoped(() => {
+    const start = performance.now();
+    let pieces: readonly Piece[] = [];
+    const scopes = this.failures.scoped(() => {
       this.bindings.uploadParams(dispatches);
-      new Encoding(this, ops).run();
+      pieces = new Encoding(this, ops).run();
       this.unflushedBytes = 0;
     });
+    return { scopes, pieces, start };
   }
 
   writeNow(range: Range, data: Data, byteOffset: number): void {

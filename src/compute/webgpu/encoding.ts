@@ -3,6 +3,7 @@ import type { Data } from "../device.ts";
 import type { Grid, ParamTypes } from "../kernel.ts";
 import type { MemoryRange } from "../memory.ts";
 import type { Storage } from "./allocations.ts";
+import { LONGEST_SUBMIT_SECONDS, type Pace, type Work } from "./pace.ts";
 import type { Pipeline } from "./pipeline.ts";
 import type { GpuBindGroup, GpuCommandEncoder, GpuDevice } from "./types.ts";
 
@@ -17,6 +18,9 @@ export interface DispatchOp {
   readonly buffers: readonly Range[];
   readonly params: ArrayBuffer;
   readonly grid: Grid;
+  readonly kernel: string;
+  /** Estimated seconds, before any correction. */
+  readonly nominal: number;
 }
 interface WriteOp {
   readonly type: "write";
@@ -57,16 +61,34 @@ interface BindGroups {
 export interface EncodingTarget {
   readonly gpuDevice: GpuDevice;
   readonly bindings: BindGroups;
+  readonly pace: Pace;
   writeNow(range: Range, data: Data, byteOffset: number): void;
 }
 
-/** One pass over recorded work: consecutive dispatches share a compute pass; a write ends the submit before it. */
+/** Work whose time is measured: a submit, or a few that are short. */
+export interface Piece {
+  readonly work: Work;
+  /** When the GPU was done with it, in ms; undefined after a failure. The last piece has none: its caller waits for it. */
+  readonly done: Promise<number | undefined> | undefined;
+}
+
+/** Shorter submits are measured with the next. */
+const LEAST_TIMED_SECONDS = LONGEST_SUBMIT_SECONDS / 10;
+
+/**
+ * One pass over recorded work: consecutive dispatches share a compute pass; a write ends the submit before it, and so does
+ * an operation with which the submit would take too long.
+ */
 export class Encoding {
   private readonly target: EncodingTarget;
   private readonly ops: readonly Op[];
   private encoder: GpuCommandEncoder;
   private pass: GPUComputePassEncoder | undefined;
   private dispatched = 0;
+  /** Estimated seconds of the submit that is being encoded. */
+  private seconds = 0;
+  private work: Work = new Map();
+  private readonly pieces: Piece[] = [];
 
   constructor(target: EncodingTarget, ops: readonly Op[]) {
     this.target = target;
@@ -74,20 +96,50 @@ export class Encoding {
     this.encoder = target.gpuDevice.createCommandEncoder();
   }
 
-  run(): void {
+  /** @returns what was submitted, to learn from */
+  run(): readonly Piece[] {
     for (const op of this.ops) this.add(op);
+    this.submit();
+    return [...this.pieces, { work: this.work, done: undefined }];
+  }
+
+  private submit(): void {
     this.endPass();
     this.target.gpuDevice.queue.submit([this.encoder.finish()]);
+    if (this.seconds >= LEAST_TIMED_SECONDS) this.endPiece();
+    this.seconds = 0;
+  }
+
+  private endPiece(): void {
+    const done = this.target.gpuDevice.queue.onSubmittedWorkDone().then(
+      () => performance.now(),
+      () => undefined,
+    );
+    this.pieces.push({ work: this.work, done });
+    this.work = new Map();
+  }
+
+  /** Begins another submit where this operation would make the present one too long. */
+  private account(kernel: string, nominal: number): void {
+    const seconds = this.target.pace.seconds(kernel, nominal);
+    if (this.seconds > 0 && this.seconds + seconds > LONGEST_SUBMIT_SECONDS) {
+      this.submit();
+      this.encoder = this.target.gpuDevice.createCommandEncoder();
+    }
+    this.seconds += seconds;
+    this.work.set(kernel, (this.work.get(kernel) ?? 0) + nominal);
   }
 
   private add(op: Op): void {
     if (op.type === "dispatch") {
+      this.account(op.kernel, op.nominal);
       this.dispatch(op);
       return;
     }
     this.endPass();
     if (op.type === "copy") {
       const { from, to, byteLength } = op;
+      this.account("copy", this.target.pace.nominal({ bytes: 2 * byteLength }));
       this.encoder.copyBufferToBuffer(
         from.storage.buffer,
         from.byteOffset,
@@ -99,9 +151,10 @@ export class Encoding {
       op.record(this.encoder);
     } else if (op.type === "clear") {
       const { storage, byteOffset, byteLength } = op.buffer;
+      this.account("clear", this.target.pace.nominal({ bytes: byteLength }));
       this.encoder.clearBuffer(storage.buffer, byteOffset, Math.ceil(byteLength / 4) * 4);
     } else {
-      this.target.gpuDevice.queue.submit([this.encoder.finish()]);
+      this.submit();
       this.target.writeNow(op.buffer, op.data, op.byteOffset);
       this.encoder = this.target.gpuDevice.createCommandEncoder();
     }
