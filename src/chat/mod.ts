@@ -5,6 +5,7 @@
  * Stable in 0.x: `createClient`, `createFetch`. A minor version may change the rest.
  * @module
  */
+export { encodeConversation, type MaskedConversation } from "./assistant_mask.ts";
 export {
   type ChatClient,
   type ChatEngine,

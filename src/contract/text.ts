@@ -27,6 +27,13 @@ export interface ChatOptions {
   readonly variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
+/** A conversation as text. */
+export interface RenderedChat {
+  readonly text: string;
+  /** Places [start, end) of the template's `{% generation %}` blocks, in order: what the assistant wrote. */
+  readonly generated: readonly (readonly [start: number, end: number])[];
+}
+
 /** Text to token ids and back, and conversations to text. */
 export interface Tokenizer {
   readonly vocabSize: number;
@@ -39,6 +46,8 @@ export interface Tokenizer {
    * @throws UnsupportedError when the model has no chat template; ConfigError when the template rejects the messages.
    */
   formatChat?(messages: readonly ChatMessage[], options?: ChatOptions): string;
+  /** As `formatChat`, with the places that the assistant wrote. */
+  renderChat?(messages: readonly ChatMessage[], options?: ChatOptions): RenderedChat;
   encode(text: string, options?: { readonly addSpecialTokens?: boolean }): number[];
   decode(ids: readonly number[], options?: { readonly skipSpecialTokens?: boolean }): string;
 }

@@ -1,10 +1,11 @@
 /** The supervised warm-up of a new model: cross-entropy on worked examples, until there is behaviour to reinforce. */
+import { encodeConversation, type MaskedConversation } from "../chat/assistant_mask.ts";
 import { Transcript } from "../chat/transcript.ts";
 import type { Metrics, TrainBatch } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { randomStream, STREAM_SEEDS } from "../random.ts";
-import type { Example } from "../task/rollout.ts";
+import type { Example, PromptExample } from "../task/rollout.ts";
 import type { LoopState, Run } from "./contract.ts";
 
 /** Takes one supervised optimiser step. Returns the state after it. */
@@ -77,32 +78,32 @@ function exampleBatch({ backend, settings, examples }: Run, number: number): Tra
   return supervisedBatch(drawn.map((example) => encodeExample(example, { tokenizer, eos })));
 }
 
-interface Encoded {
-  readonly prompt: readonly number[];
-  readonly response: readonly number[];
-}
-
-function encodeExample(example: Example, it: { tokenizer: Tokenizer; eos: number | undefined }): Encoded {
+function encodeExample(example: Example, it: { tokenizer: Tokenizer; eos: number | undefined }): MaskedConversation {
+  if ("messages" in example) return encodeConversation(example.messages, { ...it, tools: example.tools });
   const response = it.tokenizer.encode(example.response, { addSpecialTokens: false });
   const end = it.eos === undefined ? [] : [it.eos];
-  return { prompt: encodePrompt(example.prompt, it.tokenizer), response: [...response, ...end] };
+  const prompt = encodePrompt(example.prompt, it.tokenizer);
+  const ids = [...prompt, ...response, ...end];
+  return { ids, mask: ids.map((_, i) => Number(i >= prompt.length)) };
 }
 
-function encodePrompt(prompt: Example["prompt"], tokenizer: Tokenizer): number[] {
+function encodePrompt(prompt: PromptExample["prompt"], tokenizer: Tokenizer): number[] {
   return typeof prompt === "string" ? tokenizer.encode(prompt) : [...new Transcript({ tokenizer }).prompt(prompt).ids];
 }
 
-/** Rows whose response tokens weigh 1 each. */
-export function supervisedBatch(rows: readonly Encoded[]): TrainBatch {
+/** Rows whose masked tokens weigh 1 each. */
+export function supervisedBatch(rows: readonly MaskedConversation[]): TrainBatch {
   const offsets = new Uint32Array(rows.length + 1);
-  rows.forEach(({ prompt, response }, i) => {
-    offsets[i + 1] = offsets[i]! + prompt.length + response.length;
+  rows.forEach(({ ids }, i) => {
+    offsets[i + 1] = offsets[i]! + ids.length;
   });
   const tokens = new Uint32Array(offsets[rows.length]!);
   const mask = new Uint32Array(tokens.length);
-  rows.forEach(({ prompt, response }, i) => {
-    tokens.set([...prompt, ...response], offsets[i]);
-    mask.fill(1, offsets[i]! + Math.max(prompt.length, 1), offsets[i + 1]);
+  rows.forEach((row, i) => {
+    tokens.set(row.ids, offsets[i]);
+    mask.set(row.mask, offsets[i]);
+    // Nothing comes before a first token.
+    if (row.ids.length > 0) mask[offsets[i]!] = 0;
   });
   return {
     offsets,

@@ -1,5 +1,8 @@
 /** Built-in environments, small enough for a model of 100,000 parameters to learn in minutes. */
+import type { ChatMessage } from "../contract/text.ts";
+import { readMessages } from "../data/messages.ts";
 import type { Task } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
 import { randomStream, seedOf } from "../random.ts";
 import { registerEnvironment } from "./registered.ts";
 import { exactMatch } from "./rewards.ts";
@@ -28,9 +31,21 @@ registerEnvironment({
   examples: answerOf,
 });
 
+/** The conversation of a row that has one, else its prompt and its answer. */
 function answerOf(task: Task): Example[] {
-  const { answer } = task.metadata;
+  const { answer, conversation, tools } = task.metadata;
+  if (conversation !== undefined)
+    return [{ messages: messagesOf(task, conversation), tools: Array.isArray(tools) ? tools : undefined }];
   return answer === undefined ? [] : [{ prompt: promptOf(task), response: String(answer) }];
+}
+
+function messagesOf(task: Task, conversation: unknown): ChatMessage[] {
+  try {
+    return readMessages(conversation);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new ConfigError(`Cannot use the conversation of the task ${task.id}: ${error.message}`, { kind: "data" });
+  }
 }
 
 const HEX_DIGITS = "0123456789abcdef";

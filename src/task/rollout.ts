@@ -140,10 +140,18 @@ export type Evaluator = (task: Task, episode: Episode, args: Args) => Judgement 
 /** An evaluator with its arguments bound. */
 export type Evaluate = (task: Task, episode: Episode) => Judgement | Promise<Judgement>;
 
-/** A prompt with its correct response, for the supervised warm-up. */
-export interface Example {
+/** For the supervised warm-up: a prompt with its correct response, or a conversation with correct turns of the assistant. */
+export type Example = PromptExample | ConversationExample;
+
+export interface PromptExample {
   readonly prompt: string | readonly ChatMessage[];
   readonly response: string;
+}
+
+/** Trained on the turns of the assistant alone. */
+export interface ConversationExample {
+  readonly messages: readonly ChatMessage[];
+  readonly tools?: readonly unknown[] | undefined;
 }
 
 /** The outcome of an action. */

@@ -160,7 +160,7 @@ registerWorkflow({
   // Teaches the judge the form of an answer, not the choice.
   examples(task, options) {
     const { solutions, judgePrompt } = judgeOptions(options);
-    const answers = options.environment.examples?.(task, {}) ?? [];
+    const answers = (options.environment.examples?.(task, {}) ?? []).filter((each) => "response" in each);
     if (answers.length === 0) return [];
     return Array.from({ length: solutions }, (_, choice) => {
       const texts = Array.from({ length: solutions }, (_, i) => answers[(i + choice) % answers.length]!.response);

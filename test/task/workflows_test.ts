@@ -5,7 +5,7 @@ import "../../src/task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../src/task/choose.ts";
 import { environments, registerAgent, registerEnvironment, registerWorkflow } from "../../src/task/registered.ts";
 import { exactMatch } from "../../src/task/rewards.ts";
-import type { Environment, Game, RolloutResult } from "../../src/task/rollout.ts";
+import type { Environment, Game, PromptExample, RolloutResult } from "../../src/task/rollout.ts";
 import { multiTurn, solverJudge } from "../../src/task/workflows.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { type Script, scriptedPolicy } from "../fixtures/scripted.ts";
@@ -232,10 +232,25 @@ describe("chooseRollout()", () => {
 test("arithmetic warms up with the worked answers of its rows, or with the single answer of other rows", () => {
   const { examples } = environments.find("arithmetic");
   const responses = (metadata: Record<string, unknown>) =>
-    examples?.({ ...TASK, metadata }, {}).map(({ response }) => response);
+    examples?.({ ...TASK, metadata }, {}).map((each) => (each as PromptExample).response);
   expect(responses({ answer: "42", worked: ["41", "41", "42"] })).toEqual(["41", "41", "42"]);
   expect(responses({ answer: 42 })).toEqual(["42"]);
   expect(responses({})).toEqual([]);
+});
+
+test("single_turn warms up with the conversation of a row that has one, and names a row whose messages are wrong", () => {
+  const { examples } = environments.find("single_turn");
+  const messages = [
+    { role: "user", content: [{ type: "text", text: "2+2?" }] },
+    { role: "assistant", content: "4" },
+  ];
+  const tools = [{ type: "function" }];
+  expect(examples?.({ ...TASK, metadata: { answer: "4", conversation: messages, tools } }, {})).toEqual([
+    { messages: [{ role: "user", content: "2+2?" }, messages[1]], tools },
+  ]);
+  expect(() => examples?.({ ...TASK, metadata: { conversation: [{ content: "4" }] } }, {})).toThrow(
+    new RegExp(`conversation of the task ${TASK.id}: Cannot read message 0`),
+  );
 });
 
 describe("guess_digit", () => {
@@ -253,7 +268,7 @@ describe("guess_digit", () => {
 
   test("has correct observations in its worked games, one in four of which uses them", () => {
     for (const answer of "07f") {
-      const examples = environment.examples?.(task(answer), {}) ?? [];
+      const examples = (environment.examples?.(task(answer), {}) ?? []) as PromptExample[];
       expect(examples).toHaveLength(32);
       for (const { prompt } of examples) {
         (prompt as ChatMessage[]).forEach((message, i, all) => {

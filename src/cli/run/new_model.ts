@@ -83,7 +83,7 @@ function alphabetOf({ config, environment, tasks, examples }: Session): string {
   if (given) return given;
   const texts = [
     ...[...tasks.train, ...tasks.val].map(promptOf),
-    ...examples.flatMap(({ prompt, response }) => [prompt, response]),
+    ...examples.flatMap((each) => ("messages" in each ? [each.messages] : [each.prompt, each.response])),
   ];
   const plain = texts.map((text) => (typeof text === "string" ? text : text.map(({ content }) => content).join("")));
   const letters = new Set(plain.join(""));

@@ -4,6 +4,7 @@
  * thread, and the same conversation always has the same outcome.
  */
 import { parse, tokenize } from "@huggingface/jinja";
+import type { RenderedChat } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { strftime } from "./jinja/clock.ts";
 import { evaluate } from "./jinja/evaluate.ts";
@@ -28,13 +29,6 @@ const LIMITS: TemplateLimits = { source: 2 ** 20, steps: 5_000_000, length: 2 **
 const STEPS_BETWEEN_LOOKS = 1000;
 /** Characters of text, or items of a list, that count as one step. */
 const STEP_LENGTH = 32;
-
-/** A conversation as text. */
-export interface RenderedChat {
-  readonly text: string;
-  /** Places [start, end) of the template's `{% generation %}` blocks: what the assistant wrote. In order. */
-  readonly generated: readonly (readonly [start: number, end: number])[];
-}
 
 export type ChatTemplate = (values: Readonly<Record<string, unknown>>) => RenderedChat;
 

@@ -1,5 +1,5 @@
 /** Tokenizers with their files: Hugging Face's tokenizer.json, and two small kinds for models trained from scratch. */
-import type { ChatMessage, ChatOptions, Tokenizer } from "../../contract/text.ts";
+import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { type ChatTemplate, compileTemplate } from "./chat_template.ts";
 import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";
@@ -33,7 +33,8 @@ export function createTokenizer(files: TokenizerFiles): TextTokenizer {
     bosTokenId: idOf(specialText(config.bos_token)),
     padTokenId: idOf(specialText(config.pad_token)),
     chatTemplate: templates.standard?.source,
-    formatChat: (messages, options = {}) => formatChat({ templates, config, messages, options }),
+    formatChat: (messages, options = {}) => renderChat({ templates, config, messages, options }).text,
+    renderChat: (messages, options = {}) => renderChat({ templates, config, messages, options }),
     files: () => ({
       "tokenizer.json": JSON.stringify(files.tokenizer, null, 1),
       "tokenizer_config.json": JSON.stringify(config, null, 1),
@@ -125,12 +126,12 @@ function within(folder: string | undefined, file: string): string | undefined {
   return folder && `${folder}/${file}`;
 }
 
-function formatChat(it: {
+function renderChat(it: {
   templates: Templates;
   config: Record<string, unknown>;
   messages: readonly ChatMessage[];
   options: ChatOptions;
-}): string {
+}): RenderedChat {
   const { standard, toolUse } = it.templates;
   const template = (it.options.tools && toolUse) ?? standard;
   if (template === undefined) {
@@ -149,7 +150,7 @@ function formatChat(it: {
     documents: null,
     add_generation_prompt: it.options.addGenerationPrompt ?? true,
     ...it.options.variables,
-  }).text;
+  });
 }
 
 /** For a model without roles: each message's text and the end token. */
