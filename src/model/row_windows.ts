@@ -1,5 +1,6 @@
 /** Cuts the rows of a matrix into windows that fit one binding, and those of a computation into runs that fit memory. */
-import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
+import type { Buffer, Device } from "../compute/device.ts";
+import { alignedElements, fittingElements, type MatrixFormat, matrixBytes, scalesBytes } from "../compute/packed.ts";
 import { UnsupportedError } from "../errors.ts";
 
 /** Rows [first, first + rows), the contents of `buffer`. */
@@ -7,32 +8,46 @@ export interface RowWindow {
   readonly first: number;
   readonly rows: number;
   readonly buffer: Buffer;
+  /** Of these rows, where the format has them. */
+  readonly scales: Buffer | undefined;
+}
+
+/** A matrix [rows, width] from the start of a buffer. */
+export interface RowMatrix {
+  readonly rows: number;
+  readonly width: number;
+  /** Default `float32`, which stands for any elements of 4 bytes. */
+  readonly format?: MatrixFormat | undefined;
+  /** Of the blocks of `int8` and `nf4`. */
+  readonly scales?: Buffer | undefined;
 }
 
 /**
- * The windows of a matrix [rows, width] of 4-byte values at the start of a buffer. Where the buffer fits one binding, it
- * is the only window.
+ * The windows of a matrix. Where the buffer fits one binding, it is the only window.
  * @throws {UnsupportedError} where one binding cannot hold the rows between two aligned slices.
  */
-export function rowWindows(
-  device: Device,
-  buffer: Buffer,
-  { rows, width }: { rows: number; width: number },
-): RowWindow[] {
+export function rowWindows(device: Device, buffer: Buffer, matrix: RowMatrix): RowWindow[] {
+  const { rows, width, format = "float32", scales } = matrix;
   const limit = device.info.limits.maxBindingBytes;
-  if (buffer.byteLength <= limit) return [{ first: 0, rows, buffer }];
-  const rowBytes = width * 4;
-  const step = alignedRows(width);
-  const fitting = Math.floor(limit / rowBytes / step) * step;
+  if (buffer.byteLength <= limit) return [{ first: 0, rows, buffer, scales }];
+  const step = alignedRows(width, format);
+  const fitting = Math.floor(fittingElements(format, limit) / width / step) * step;
   if (fitting === 0)
     throw new UnsupportedError(
-      `Cannot process ${buffer.label}: one binding of this device is smaller than ${step} of its rows (${limit} of ${step * rowBytes} bytes).`,
+      `Cannot process ${buffer.label}: one binding of this device is smaller than ${step} of its rows (${limit} of ${matrixBytes(format, step * width)} bytes).`,
       { part: "device", capability: "maxStorageBufferBindingSize" },
     );
   const windows: RowWindow[] = [];
   for (let first = 0; first < rows; first += fitting) {
     const count = Math.min(fitting, rows - first);
-    windows.push({ first, rows: count, buffer: buffer.slice(first * rowBytes, count * rowBytes) });
+    const slice = (whole: Buffer, bytesOf: typeof matrixBytes) =>
+      whole.slice(bytesOf(format, first * width), bytesOf(format, count * width));
+    windows.push({
+      first,
+      rows: count,
+      buffer: slice(buffer, matrixBytes),
+      scales: scales && slice(scales, scalesBytes),
+    });
   }
   return windows;
 }
@@ -66,9 +81,10 @@ export function rowsOf(buffer: Buffer, { first, rows }: RowRun, width: number): 
   return buffer.slice(first * width * 4, rows * width * 4);
 }
 
-/** Number of rows of 4-byte values between two aligned slices. */
-function alignedRows(width: number): number {
-  return SLICE_ALIGNMENT_BYTES / gcd(SLICE_ALIGNMENT_BYTES, width * 4);
+/** Number of rows between two aligned slices. */
+function alignedRows(width: number, format: MatrixFormat = "float32"): number {
+  const elements = alignedElements(format);
+  return elements / gcd(elements, width);
 }
 
 function gcd(a: number, b: number): number {

@@ -5,11 +5,10 @@
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { fusesInput, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
+import { embedRows } from "./embed_rows.ts";
 import type { ModelConfig } from "./files/config.ts";
 import { fusedParts, fusedShapes, isMatrix, type Part } from "./fused_parts.ts";
-import { embedding } from "./kernels/embedding.ts";
 import { type Layout, layOut, ParameterSet, type Shape } from "./parameters.ts";
-import { rowWindows } from "./row_windows.ts";
 import { transposeInto } from "./transpose_into.ts";
 import { type ApplyBackwardOptions, type ApplyOptions, EMBEDDING, type PlainWeights, type Weights } from "./weights.ts";
 
@@ -67,11 +66,7 @@ export class StoredWeights implements Weights, PlainWeights {
 
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void {
     const { rows, columns: width } = this.shapeOf(EMBEDDING);
-    for (const table of rowWindows(this.device, this.values.get(EMBEDDING), { rows, width }))
-      this.device.dispatch(embedding, {
-        buffers: { tokens: io.tokens, table: table.buffer, out: io.out },
-        params: { tokens: io.count, width, first_row: table.first, row_count: table.rows },
-      });
+    embedRows(this.device, { buffer: this.values.get(EMBEDDING), rows, width }, io);
   }
 
   fusesInput(name: string, m: number): boolean {

@@ -1,5 +1,6 @@
 /** Rows of a table by token id, and the table's gradient. */
 import { defineKernel } from "../../compute/kernel.ts";
+import { elementReader, FORMAT } from "../../compute/packed.ts";
 import { quads, THREADS, threads } from "./rows.ts";
 
 /**
@@ -23,6 +24,23 @@ export const embedding = defineKernel({
     }
   },
   tolerance: { relative: 0, absolute: 0 },
+});
+
+/** {@link embedding} from a packed table; the constant FORMAT says in which format. */
+export const embeddingPacked = defineKernel({
+  ...embedding,
+  name: "layer/embedding_packed",
+  bindings: { tokens: "read u32", table: "read u32", out: "write f32", scales: "read f32" },
+  constants: { ...THREADS, FORMAT: FORMAT.bfloat16 },
+  reference({ tokens, table, out, scales }, params, { FORMAT: format }) {
+    const { width, first_row, row_count } = params;
+    const read = elementReader(format!, table, scales);
+    for (let t = 0; t < params.tokens; t++) {
+      const row = tokens[t]! - first_row;
+      if (row < 0 || row >= row_count) continue;
+      for (let c = 0; c < width; c++) out[t * width + c] = read(row * width + c);
+    }
+  },
 });
 
 /**
