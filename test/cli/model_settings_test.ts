@@ -44,7 +44,14 @@ test("model.fold_adapter says where an adapter lies", () => {
   expect(folds).toEqual(["auto", true, false]);
 });
 
+test("training.gradient_checkpointing is true, false or for the backend to choose", () => {
+  const of = (...overrides: string[]) => memoryOptions(configOf(...overrides)).gradientCheckpointing;
+  expect(of()).toBe("auto");
+  expect(of("training.gradient_checkpointing=true")).toBe(true);
+  expect(of("training.gradient_checkpointing=false")).toBe(false);
+});
+
 test("a value that this version cannot honour is refused by name", () => {
   expect(() => memoryOptions(configOf("model.quantization=nf4"))).toThrow(/model\.quantization=nf4/);
-  expect(() => memoryOptions(configOf("training.gradient_checkpointing=true"))).toThrow(/gradient_checkpointing=true/);
+  expect(() => memoryOptions(configOf("rollout.max_num_seqs=4"))).toThrow(/max_num_seqs=4/);
 });

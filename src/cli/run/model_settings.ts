@@ -38,7 +38,6 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
   const unsupported = [
     ["model.dtype", setting(config, "model.dtype"), ["auto", "float32"]],
     ["model.quantization", setting(config, "model.quantization"), [null]],
-    ["training.gradient_checkpointing", setting(config, "training.gradient_checkpointing"), ["auto", "false"]],
     ["rollout.max_num_seqs", setting(config, "rollout.max_num_seqs"), [null]],
     ["rollout.kv_cache_dtype", setting(config, "rollout.kv_cache_dtype"), ["float32"]],
   ] as const;
@@ -49,8 +48,10 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
         capability: path,
       });
   const fold = setting(config, "model.fold_adapter");
+  const checkpointing = setting(config, "training.gradient_checkpointing");
   return {
     foldAdapter: fold === "auto" ? fold : fold === "true",
     maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined,
+    gradientCheckpointing: checkpointing === "auto" ? checkpointing : checkpointing === "true",
   };
 }
