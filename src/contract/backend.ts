@@ -146,11 +146,16 @@ export interface Backend {
   publishWeights?(): Promise<void>;
   /**
    * log p(tokens[t] | before) and entropy at each token, [T], 0 at first tokens. `reference`: the policy before training.
-   * Entropy is absent where a service does not return it.
+   * Entropy is absent where a service does not return it. With a `mask`, [T], only tokens where it is 1 are wanted, and the
+   * values of the others may be 0: the output matrix is the dearest part of a pass over long prompts.
    */
   logprobs(
     rows: PackedTokens,
-    options: { readonly policy: "current" | "reference"; readonly temperature: number },
+    options: {
+      readonly policy: "current" | "reference";
+      readonly temperature: number;
+      readonly mask?: Uint32Array | undefined;
+    },
   ): Promise<{ logprobs: Float32Array; entropy?: Float32Array }>;
   /** Adds this batch's gradient to the sum since the last `optimStep`. Returns the loss's published metrics. */
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<Metrics>;

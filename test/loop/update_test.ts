@@ -104,14 +104,14 @@ function scorer(old: readonly number[]) {
   return { backend: { logprobs }, asked };
 }
 
-test("old and reference log-probs are computed at the sampling temperature", async () => {
+test("old and reference log-probs are computed at the sampling temperature, of response tokens alone", async () => {
   const { backend, asked } = scorer(new Array(10).fill(-1));
   const rollout = { train: { temperature: 0.5 } };
   const algorithm = { kl_beta: 0.1, rollout_correction: { bypass_mode: false } };
   const { value } = await process(ROWS, contextOf(backend, { rollout, algorithm }));
   expect(asked).toEqual([
-    { policy: "current", temperature: 0.5 },
-    { policy: "reference", temperature: 0.5 },
+    { policy: "current", temperature: 0.5, mask: ROWS.mask },
+    { policy: "reference", temperature: 0.5, mask: ROWS.mask },
   ]);
   expect(value.refLogprobs?.[1]).toBe(-9);
 });

@@ -144,6 +144,29 @@ overDevices("LanguageModel", (device) => {
     base.release();
   });
 
+  test("with a mask, log-probs are computed for its tokens alone", async () => {
+    let headRows = 0;
+    const dispatch: Device["dispatch"] = (kernel, options) => {
+      if (kernel.name.startsWith("head/logprob")) headRows += (options.params as { rows: number }).rows;
+      device.dispatch(kernel, options);
+    };
+    const model = LanguageModel.create(changed(device, { dispatch }), CONFIG, { seed: 4 });
+    const packed = pack([7, 1, 4, 6].map((length) => Array.from({ length }, (_, t) => t)));
+    const all = await model.logprobs(packed, { policy: "current", temperature: 1 });
+    expect(headRows).toBe(6 + 0 + 3 + 5);
+    // First tokens have no log-prob; the last sequence has no masked token.
+    const mask = Uint32Array.of(1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0);
+    headRows = 0;
+    const some = await model.logprobs(packed, { policy: "current", temperature: 1, mask });
+    expect(headRows).toBe(4);
+    const wanted = (values: Float32Array) => values.map((value, t) => (mask[t] === 1 ? value : 0));
+    expect(some).toEqual({ logprobs: wanted(all.logprobs), entropy: wanted(all.entropy) });
+    const none = await model.logprobs(packed, { policy: "current", temperature: 1, mask: new Uint32Array(18) });
+    expect(none).toEqual({ logprobs: new Float32Array(18), entropy: new Float32Array(18) });
+    expect(headRows).toBe(4);
+    model.release();
+  });
+
   describe("any target at every position", () => {
     test("gives the masked pass's scores and gradients where the targets are the next tokens", async () => {
       const model = LanguageModel.create(device, CONFIG, { seed: 4, maxTokensPerPass: 8 });

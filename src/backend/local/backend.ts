@@ -110,7 +110,11 @@ export class LocalBackend implements Backend {
 
   logprobs(
     rows: PackedTokens,
-    options: { readonly policy: "current" | "reference"; readonly temperature: number },
+    options: {
+      readonly policy: "current" | "reference";
+      readonly temperature: number;
+      readonly mask?: Uint32Array | undefined;
+    },
   ): Promise<{ logprobs: Float32Array; entropy: Float32Array }> {
     return this.languageModel.logprobs(rows, options);
   }

@@ -16,9 +16,10 @@ export async function process(rows: PackedRows, context: StageContext): Promise<
   const { kl_beta, rollout_correction } = settings.algorithm;
   const bypass = rollout_correction.bypass_mode;
   const needsOld = bypass === false || (bypass === null && settings.training.num_minibatches > 1);
-  const old = needsOld ? (await backend.logprobs(rows, { policy: "current", temperature })).logprobs : undefined;
-  const reference =
-    kl_beta > 0 ? (await backend.logprobs(rows, { policy: "reference", temperature })).logprobs : undefined;
+  const logprobs = async (policy: "current" | "reference") =>
+    (await backend.logprobs(rows, { policy, temperature, mask: rows.mask })).logprobs;
+  const old = needsOld ? await logprobs("current") : undefined;
+  const reference = kl_beta > 0 ? await logprobs("reference") : undefined;
   const oldLogprobs = old ?? (bypass === true ? rows.rolloutLogprobs : undefined);
   const weights = old && importanceWeights(rows, { old, correction: rollout_correction });
   const value = {
