@@ -171,6 +171,8 @@ export interface Backend {
         params: OptimParams,
       ) => Promise<Metrics[]>)
     | undefined;
+  /** Calls `listener` with what people should know of: that memory ran out, and passes are smaller from now on. */
+  onWarning?(listener: (message: string) => void): void;
   /** Makes the current policy the reference. Absent where the reference is always the base model. */
   freezeReference?(): void;
   /** Writes weights, optimiser and counters into the folder `dir` (made by the caller). */

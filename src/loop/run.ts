@@ -20,6 +20,7 @@ export function runFrom(options: TrainOptions): Run {
   checkSettings(settings, estimate);
   checkThinking(settings, options.backend.tokenizer);
   const warn = options.warn ?? warnOnce(loggers);
+  options.backend.onWarning?.(warn);
   const run: Run = {
     estimate,
     examples: [],

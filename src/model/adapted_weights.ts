@@ -50,6 +50,11 @@ export class AdaptedWeights implements Weights {
     return this.base.values;
   }
 
+  prepare(): void {
+    this.base.prepare();
+    this.adapter.prepare();
+  }
+
   shapeOf(name: string): Shape {
     return this.base.shapeOf(name);
   }

@@ -1,5 +1,5 @@
 /** A language model on a device: its weights, an optional adapter, and the passes that score, train and sample it. */
-import type { Data, Device } from "../compute/device.ts";
+import type { Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
 import type { BaseModel } from "./adapted_weights.ts";
@@ -15,7 +15,8 @@ import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
 import { loraGradient } from "./train/lora_gradient.ts";
 import { AdamW } from "./train/optimizer.ts";
-import { Passes, type PassOptions, type TrainingPass } from "./train/passes.ts";
+import type { PassOptions } from "./train/pass_size.ts";
+import { Passes, type PassLoss, type TrainedPass, type TrainingPass } from "./train/passes.ts";
 import type { TargetChoice } from "./train/targets.ts";
 import type { TopLogprobs } from "./train/top_logprobs.ts";
 import { Transformer } from "./transformer.ts";
@@ -102,6 +103,11 @@ export class LanguageModel {
    */
   branch(options: { lora: LoraConfig; seed?: number | undefined }): LanguageModel {
     return new LanguageModel(this.shared, { ...options, isBranch: true });
+  }
+
+  /** Calls `listener` when memory ran out and passes are smaller from then on. The numbers change in their last digits only. */
+  onWarning(listener: (message: string) => void): void {
+    this.shared.passes.warn = listener;
   }
 
   /** Longest sequence, tokens: the model's context, or less where one binding of the device covers less. */
@@ -246,9 +252,12 @@ export class LanguageModel {
   /**
    * Adds the gradient of a loss over the masked tokens, or over any targets, to the accumulated gradient.
    * @param options.loss records the loss of one pass, which holds whole sequences.
-   * @returns for each pass the data that the loss requested.
+   * @returns each pass's loss with the data that it requested.
    */
-  accumulate(rows: PackedTokens & TargetChoice, options: Omit<TrainingPass, "sink">): Promise<Data[][]> {
+  accumulate<L extends PassLoss>(
+    rows: PackedTokens & TargetChoice,
+    options: Omit<TrainingPass<L>, "sink">,
+  ): Promise<TrainedPass<L>[]> {
     return this.shared.passes.train(this.weights, rows, { ...options, sink: this.sink() });
   }
 

@@ -54,6 +54,10 @@ export class StoredWeights implements Weights, PlainWeights {
     return this.turned;
   }
 
+  prepare(): void {
+    this.transposed();
+  }
+
   /** Invalidates the transposed copies after a change of the values; they are rebuilt on next use. */
   refresh(): void {
     this.isStale = true;

@@ -36,6 +36,11 @@ export interface Weights {
   readonly values: ParameterSet;
   /** For kernels that read many matrices in one dispatch. Absent where some are not f32, or an adapter is beside them. */
   readonly plain: PlainWeights | undefined;
+  /**
+   * Builds what is otherwise built on first use (transposed copies), so that work which is forgotten (`Device.rollback`)
+   * takes none of it with it. Records only.
+   */
+  prepare(): void;
   /** Of a fused matrix. */
   shapeOf(name: string): Shape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */

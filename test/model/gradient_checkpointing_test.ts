@@ -19,7 +19,8 @@ const KINDS = [
   ["all weights", {}, {}],
   ["q and k norms", { architecture: "qwen3", qkNorm: true }, {}],
   ["biases", { architecture: "qwen2", qkvBias: true, tied: true }, {}],
-  ["an adapter", {}, { lora: LORA }],
+  ["a folded adapter", {}, { lora: LORA, foldAdapter: true }],
+  ["an adapter beside the weights", {}, { lora: LORA, foldAdapter: false }],
 ] as const;
 
 const OPTIM = { learning_rate: 0.02, beta1: 0.9, beta2: 0.95, eps: 1e-6, weight_decay: 0, grad_clip_norm: 0 };

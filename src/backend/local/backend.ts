@@ -123,16 +123,11 @@ export class LocalBackend implements Backend {
     this.refuseFixed("train");
     checkBatch(batch);
     const shared = withBatchTotals(batch, spec);
-    const losses: Awaited<ReturnType<typeof passLoss>>[] = [];
-    const data = await this.languageModel.accumulate(batch, {
+    const passes = await this.languageModel.accumulate(batch, {
       temperature: spec.temperature,
-      loss: async (outputs) => {
-        const loss = await passLoss(this.device, batch, { spec: shared, outputs });
-        losses.push(loss);
-        return loss;
-      },
+      loss: (outputs) => passLoss(this.device, batch, { spec: shared, outputs }),
     });
-    return combinePasses(losses.map(({ decode, tokens }, i) => ({ ...decode(data[i]!), tokens })));
+    return combinePasses(passes.map(({ loss, data }) => ({ ...loss.decode(data), tokens: loss.tokens })));
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {
@@ -142,6 +137,10 @@ export class LocalBackend implements Backend {
         "Cannot take the optimiser step: the gradient's norm is not finite. The weights are unchanged; lower training.learning_rate, or look for extreme rewards or log-probs in the last batch.",
       );
     return { "actor/grad_norm": norm, "actor/lr": params.learning_rate };
+  }
+
+  onWarning(listener: (message: string) => void): void {
+    this.languageModel.onWarning(listener);
   }
 
   freezeReference(): void {

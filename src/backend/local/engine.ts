@@ -5,7 +5,7 @@ import { parameterCount } from "../../model/files/config.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
-import type { LanguageModel } from "../../model/language_model.ts";
+import type { LanguageModel, LanguageModelOptions } from "../../model/language_model.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { float32Bytes } from "../../model/stored_weights.ts";
@@ -24,6 +24,8 @@ export interface LocalEngineOptions {
   readonly folder: string;
   /** Folder of the base, for an adapter that does not name it. */
   readonly base?: string | undefined;
+  /** Called with what the operator should know of: that memory ran out, and passes are smaller from now on. */
+  readonly warn?: ((message: string) => void) | undefined;
 }
 
 export class LocalEngine implements Engine {
@@ -35,24 +37,30 @@ export class LocalEngine implements Engine {
   private readonly opened: OpenedModel;
   private readonly files: ModelFolder;
   private readonly base: LanguageModel;
+  private readonly warn: (message: string) => void;
 
-  private constructor(device: Device, opened: OpenedModel, base: LanguageModel) {
+  private constructor(
+    device: Device,
+    { opened, model, warn }: { opened: OpenedModel; model: LanguageModel; warn: (message: string) => void },
+  ) {
     this.hardware = device;
     this.opened = opened;
     this.mark = opened.mark;
     this.files = opened.files;
-    this.base = base;
+    this.base = model;
+    this.warn = warn;
     // Clients read the configuration and the tokenizer from it. An adapter's folder may lack them.
     this.folder = opened.files.name;
   }
 
   /** @throws ConfigError for a folder without a model. */
-  static async open({ device, folder, base }: LocalEngineOptions): Promise<LocalEngine> {
+  static async open({ device, folder, base, warn = () => {} }: LocalEngineOptions): Promise<LocalEngine> {
     const opened = await openModel(folder, { base });
     const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / float32Bytes(device, opened.files.config));
     const adapterSlots = Math.min(Math.max(fitting, 1), MAX_COPIES);
     const model = await loadModel(device, opened, { frozen: true, adapterSlots });
-    return new LocalEngine(device, opened, model);
+    model.onWarning(warn);
+    return new LocalEngine(device, { opened, model, warn });
   }
 
   get architecture(): string {
@@ -93,7 +101,7 @@ export class LocalEngine implements Engine {
   async createTrainer(config: TrainerConfig): Promise<Trainer> {
     const { rank, seed, trainAttn: attn, trainMlp: mlp, trainUnembed: unembed } = config;
     const of = { config, base: this.mark };
-    if (rank === 0) return new LocalTrainer(await loadModel(this.hardware, this.opened), of);
+    if (rank === 0) return new LocalTrainer(await this.load(this.opened), of);
     // Tinker's clients cannot set alpha: its service uses one value for every rank.
     const lora = { rank, alpha: LORA_DEFAULTS.alpha, targets: loraTargets({ attn, mlp, unembed }) };
     return new LocalTrainer(this.base.branch({ lora, seed }), of);
@@ -102,12 +110,18 @@ export class LocalEngine implements Engine {
   async openPolicy(dir?: string): Promise<EnginePolicy> {
     if (dir === undefined) return new LocalPolicy(this.base, this.base.untrained);
     if ((await folderKind(dir)) === "adapter") return this.openAdapter(dir);
-    const model = await loadModel(this.hardware, await openModel(dir), { frozen: true });
+    const model = await this.load(await openModel(dir), { frozen: true });
     return new LocalPolicy(model, {
       bytes: model.base.byteLength,
       weights: () => model.weights,
       release: () => model.release(),
     });
+  }
+
+  private async load(opened: OpenedModel, options: LanguageModelOptions = {}): Promise<LanguageModel> {
+    const model = await loadModel(this.hardware, opened, options);
+    model.onWarning(this.warn);
+    return model;
   }
 
   private async openAdapter(dir: string): Promise<EnginePolicy> {

@@ -22,14 +22,14 @@ type TokenFunction = ReturnType<typeof planLoss>["token"];
  * the configuration, per token.
  */
 export class EngineLoss {
-  /** The loss of the passes so far. */
-  sum = 0;
   /** Log-probs at every position, [T]; 0 where no pass has come. */
   readonly logprobs: Float32Array;
   private readonly name: string;
   private readonly rows: LossRows;
   private readonly token: TokenFunction;
   private readonly settings: ShaderSettings;
+  /** The loss at every position, [T]: a pass that is repeated counts once. */
+  private readonly values: Float64Array;
 
   /** @throws ConfigError for an unknown loss or setting, and for a missing, non-finite or wrongly sized input. */
   constructor({ name, config }: LossRequest, rows: LossRows) {
@@ -43,10 +43,16 @@ export class EngineLoss {
     this.token = plan.token;
     this.settings = shaderSettings(plan);
     this.logprobs = new Float32Array(rows.tokens.length);
+    this.values = new Float64Array(rows.tokens.length);
     checkInputs(name, rows);
   }
 
-  /** Adds the positions from `first` on. @returns their slopes d(loss)/d(logprob), as many as `logprobs`. */
+  /** The loss of the passes so far. */
+  get sum(): number {
+    return this.values.reduce((sum, value) => sum + value, 0);
+  }
+
+  /** Takes the positions from `first` on. @returns their slopes d(loss)/d(logprob), as many as `logprobs`. */
   take(logprobs: Float32Array, first: number): Float32Array {
     this.logprobs.set(logprobs, first);
     const { weights, advantages = weights, logprobs: old } = this.rows.inputs;
@@ -56,7 +62,7 @@ export class EngineLoss {
       const it = { logprob, d: old ? logprob - old[t]! : 0, advantage: advantages![t]!, a: 0, b: 0 };
       const { value, slope } = this.token(it, this.settingsAt(t));
       if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
-      this.sum += value;
+      this.values[t] = value;
       slopes[i] = slope;
     }
     return slopes;

@@ -16,7 +16,7 @@ import type { PassLoss, PassOutputs } from "../../model/language_model.ts";
 import { Scratch } from "../../model/scratch.ts";
 
 /** The loss of one pass, recorded. `decode` takes the data of its reads. */
-interface RecordedLoss extends PassLoss {
+export interface RecordedLoss extends PassLoss {
   decode(data: readonly Data[]): LossResult;
   /** Trained tokens of the pass. */
   readonly tokens: number;
@@ -57,18 +57,27 @@ export function passLoss(
   return isHostOnly(at.spec) ? hostLoss(device, batch, at) : deviceLoss(device, batch, at);
 }
 
-function deviceLoss(
-  device: Device,
+function deviceLoss(device: Device, batch: TrainBatch, at: { spec: LossSpec; outputs: PassOutputs }): RecordedLoss {
+  const scratch = new Scratch(device);
+  try {
+    return recordLoss(scratch, batch, at);
+  } catch (error) {
+    scratch.release();
+    throw error;
+  }
+}
+
+function recordLoss(
+  scratch: Scratch,
   batch: TrainBatch,
   { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
 ): RecordedLoss {
-  const scratch = new Scratch(device);
   const trained = trainedTokens(batch, outputs.sequences);
   const upload = (values: Float32Array | undefined, label: string) => values && scratch.upload(values, label);
   const { offsets } = outputs;
   const { level, values } = trained.advantages;
   const mask = new Uint32Array(trained.count).fill(1);
-  const recorded = recordPolicyLoss(device, spec, {
+  const recorded = recordPolicyLoss(scratch.device, spec, {
     counts: countRows(offsets, mask),
     buffers: {
       logprobs: outputs.logprobs,

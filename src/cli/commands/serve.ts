@@ -118,7 +118,8 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
   });
   try {
     const folder = resolve(String(options.model));
-    const engine = await LocalEngine.open({ device, folder, base: options.base as string | undefined });
+    const warn = (message: string) => log(`warning: ${message}`);
+    const engine = await LocalEngine.open({ device, folder, base: options.base as string | undefined, warn });
     const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)), { log });
     const names = (options.modelName as readonly string[] | undefined) ?? [];
     const modelNames = [...new Set([...names, folder, await realpath(folder), String(options.model)])];

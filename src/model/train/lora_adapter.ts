@@ -179,6 +179,11 @@ export class LoraAdapter {
     return { b: { buffer: (turned ?? this.values).get(name) }, transposeB: !turned };
   }
 
+  /** Builds the transposed factors, which are otherwise built on first use. Records only. */
+  prepare(): void {
+    this.transposed();
+  }
+
   /** The factors transposed, up to date with the values; none on GPUs, whose kernels take either orientation. */
   private transposed(): ParameterSet | undefined {
     if (this.device.info.family === "tiled") return undefined;

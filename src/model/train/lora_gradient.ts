@@ -73,29 +73,29 @@ function isFactoredCheaper({ device, config }: LoraAdapter, { rows, columns, m }
 /** From dW [rows, columns]. */
 function accumulateWhole({ device, scale: alpha, config: { rank } }: LoraAdapter, at: ModuleGradient): void {
   const { rows, columns, m, dy, x, A, B, gradA, gradB } = at;
-  const scratch = new Scratch(device);
-  const dW = { buffer: scratch.floats(rows * columns, "gradient") };
-  matmul(device, { m: rows, n: columns, k: m, a: dy, b: x, c: dW, transposeA: true });
-  const shared = { alpha, accumulate: true };
-  matmul(device, { ...shared, m: rows, n: rank, k: columns, a: dW, b: A, c: gradB, transposeB: true });
-  matmul(device, { ...shared, m: rank, n: columns, k: rows, a: B, b: dW, c: gradA, transposeA: true });
-  scratch.release();
+  Scratch.during(device, (scratch) => {
+    const dW = { buffer: scratch.floats(rows * columns, "gradient") };
+    matmul(device, { m: rows, n: columns, k: m, a: dy, b: x, c: dW, transposeA: true });
+    const shared = { alpha, accumulate: true };
+    matmul(device, { ...shared, m: rows, n: rank, k: columns, a: dW, b: A, c: gradB, transposeB: true });
+    matmul(device, { ...shared, m: rank, n: columns, k: rows, a: B, b: dW, c: gradA, transposeA: true });
+  });
 }
 
 /** From x A^T and dy B, [m, rank] each. */
 function accumulateFactored({ device, scale: alpha, config: { rank } }: LoraAdapter, at: ModuleGradient): void {
   const { rows, columns, m, dy, x, A, B, gradA, gradB } = at;
-  const scratch = new Scratch(device);
-  const transposedA = { buffer: scratch.floats(rank * columns, "adapter, transposed") };
-  const [xA, dyB] = ["x A^T", "dy B"].map((label) => ({ buffer: scratch.floats(m * rank, label) }));
-  device.dispatch(transpose, {
-    buffers: { x: A.buffer, y: transposedA.buffer },
-    params: { rows: rank, columns, x_offset: 0, x_stride: columns, y_offset: 0, y_stride: rank },
+  Scratch.during(device, (scratch) => {
+    const transposedA = { buffer: scratch.floats(rank * columns, "adapter, transposed") };
+    const [xA, dyB] = ["x A^T", "dy B"].map((label) => ({ buffer: scratch.floats(m * rank, label) }));
+    device.dispatch(transpose, {
+      buffers: { x: A.buffer, y: transposedA.buffer },
+      params: { rows: rank, columns, x_offset: 0, x_stride: columns, y_offset: 0, y_stride: rank },
+    });
+    matmul(device, { m, n: rank, k: columns, a: x, b: transposedA, c: xA! });
+    matmul(device, { m, n: rank, k: rows, a: dy, b: B, c: dyB! });
+    const shared = { alpha, accumulate: true, transposeA: true };
+    matmul(device, { ...shared, m: rows, n: rank, k: m, a: dy, b: xA!, c: gradB });
+    matmul(device, { ...shared, m: rank, n: columns, k: m, a: dyB!, b: x, c: gradA });
   });
-  matmul(device, { m, n: rank, k: columns, a: x, b: transposedA, c: xA! });
-  matmul(device, { m, n: rank, k: rows, a: dy, b: B, c: dyB! });
-  const shared = { alpha, accumulate: true, transposeA: true };
-  matmul(device, { ...shared, m: rows, n: rank, k: m, a: dy, b: xA!, c: gradB });
-  matmul(device, { ...shared, m: rank, n: columns, k: m, a: dyB!, b: x, c: gradA });
-  scratch.release();
 }

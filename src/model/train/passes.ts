@@ -1,6 +1,7 @@
-/** The passes that score and train packed sequences, in passes of whole sequences. */
+/** Scores and trains packed sequences in passes over whole sequences, smaller ones where memory runs out. */
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import type { PackedTokens } from "../../contract/backend.ts";
+import { OutOfMemoryError } from "../../errors.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
@@ -8,7 +9,16 @@ import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { HeadPass } from "./head_pass.ts";
-import { checkRows, passRanges, slicePacked, type TargetChoice, type Targets, targetsOf } from "./targets.ts";
+import { type PassOptions, PassSize } from "./pass_size.ts";
+import {
+  checkRows,
+  nextPass,
+  type SequenceRange,
+  slicePacked,
+  type TargetChoice,
+  type Targets,
+  targetsOf,
+} from "./targets.ts";
 import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
 
 /** What a loss is computed from: one value per target, [R]. */
@@ -16,7 +26,7 @@ export interface PassOutputs {
   readonly logprobs: Buffer;
   readonly entropies: Buffer;
   /** The batch's sequences in this pass: [from, to). */
-  readonly sequences: { readonly from: number; readonly to: number };
+  readonly sequences: SequenceRange;
   /** Sequence i of this pass has the targets [offsets[i], offsets[i+1]). */
   readonly offsets: Uint32Array;
 }
@@ -29,41 +39,43 @@ export interface PassLoss {
   release(): void;
 }
 
-export interface TrainingPass {
+export interface TrainingPass<L extends PassLoss = PassLoss> {
   readonly temperature: number;
   /** Where the gradient accumulates. */
   readonly sink: GradientSink;
-  /** Records the loss of one pass. */
-  loss(outputs: PassOutputs): PassLoss | Promise<PassLoss>;
+  /**
+   * Records the loss of one pass. A pass that runs out of memory is repeated over fewer sequences, its loss too; the first
+   * one counts for nothing.
+   */
+  loss(outputs: PassOutputs): L | Promise<L>;
 }
 
-const DEFAULT_PASS_TOKENS = 8192;
+/** The loss of a pass that was done, and what it read. */
+export interface TrainedPass<L extends PassLoss> {
+  readonly loss: L;
+  readonly data: Data[];
+}
 
-/** How much of a batch is computed at a time, and what of it is kept. */
-export interface PassOptions {
-  /**
-   * Tokens per pass; larger batches take several passes, a longer sequence takes one alone. Default 8192, or less where one
-   * binding covers fewer.
-   */
-  readonly maxTokensPerPass?: number | undefined;
-  /**
-   * A training pass keeps only the input of each layer, and runs the layer again before its backward: the same bits, less
-   * memory, one more forward pass of work. Default `auto`: off, until something chooses by the memory.
-   */
-  readonly gradientCheckpointing?: boolean | "auto" | undefined;
+/** The part of the rows that one pass takes. */
+interface Part {
+  readonly rows: PackedTokens;
+  readonly targets: Targets;
+  /** As in {@link PassOutputs}. */
+  readonly offsets: Uint32Array;
+  readonly sequences: SequenceRange;
 }
 
 export class Passes {
   readonly transformer: Transformer;
+  /** Called with what people should know of. */
+  warn: (message: string) => void = () => {};
   private readonly device: Device;
-  private readonly maxTokensPerPass: number;
-  private readonly recomputes: boolean;
+  private readonly size: PassSize;
 
   constructor(transformer: Transformer, options: PassOptions = {}) {
     this.transformer = transformer;
     this.device = transformer.device;
-    this.maxTokensPerPass = Math.min(options.maxTokensPerPass ?? DEFAULT_PASS_TOKENS, transformer.passLength);
-    this.recomputes = options.gradientCheckpointing === true;
+    this.size = new PassSize(transformer, options);
   }
 
   /**
@@ -75,78 +87,138 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     { temperature }: { temperature: number },
   ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
-    checkRows(this.transformer, rows);
-    const logprobs: Float32Array[] = [];
-    const entropies: Float32Array[] = [];
-    for (const range of passRanges(rows.offsets, this.maxTokensPerPass)) {
-      const scratch = new Scratch(this.device);
-      try {
-        const part = slicePacked(rows, range);
-        const { targets } = targetsOf(rows, { part, range });
-        const input = packInput(scratch, part);
-        const state = this.transformer.forward(weights, { input, scratch });
-        const head = new HeadPass(this.transformer, weights, { state, targets, temperature, scratch });
-        const [p, h] = await this.device.read([
-          { buffer: head.logprobs, type: "f32", length: head.count },
-          { buffer: head.entropies, type: "f32", length: head.count },
-        ]);
-        logprobs.push(p as Float32Array);
-        entropies.push(h as Float32Array);
-      } finally {
-        scratch.release();
-      }
-    }
-    return { logprobs: joinFloats(logprobs), entropies: joinFloats(entropies) };
+    const scores = await this.inParts(rows, { weights, isTraining: false }, (part) =>
+      this.scorePart(weights, part, temperature),
+    );
+    const [logprobs, entropies] = [0, 1].map((i) =>
+      join(
+        scores.map((part) => part[i] as Float32Array),
+        Float32Array,
+      ),
+    );
+    return { logprobs: logprobs!, entropies: entropies! };
   }
 
-  /** Adds the gradient of a loss over the targets to the sink. @returns for each pass the data that the loss requested. */
-  async train(weights: Weights, rows: PackedTokens & TargetChoice, options: TrainingPass): Promise<Data[][]> {
+  /** Adds the gradient of a loss over the targets to the sink. @returns each pass's loss with the data that it requested. */
+  train<L extends PassLoss>(
+    weights: Weights,
+    rows: PackedTokens & TargetChoice,
+    options: TrainingPass<L>,
+  ): Promise<TrainedPass<L>[]> {
+    return this.inParts(rows, { weights, isTraining: true }, (part) => this.trainPart(weights, part, options));
+  }
+
+  /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
+  async top(weights: Weights, rows: PackedTokens, { k }: { k: number }): Promise<TopLogprobs> {
+    const everywhere = { ...rows, targets: rows.tokens };
+    const tops = await this.inParts(everywhere, { weights, isTraining: false }, (part) =>
+      topLogprobs(this.transformer, weights, { rows: part.rows, k }),
+    );
+    return {
+      tokens: join(
+        tops.map(({ tokens }) => tokens),
+        Uint32Array,
+      ),
+      logprobs: join(
+        tops.map(({ logprobs }) => logprobs),
+        Float32Array,
+      ),
+    };
+  }
+
+  /** Runs the parts that have targets, in order. A part that runs out of memory is repeated in smaller ones. */
+  private async inParts<R>(
+    rows: PackedTokens & TargetChoice,
+    of: { weights: Weights; isTraining: boolean },
+    run: (part: Part) => Promise<R>,
+  ): Promise<R[]> {
     checkRows(this.transformer, rows);
-    const results: Data[][] = [];
-    for (const range of passRanges(rows.offsets, this.maxTokensPerPass)) {
-      const part = slicePacked(rows, range);
-      const { targets, offsets } = targetsOf(rows, { part, range });
-      if (targets.positions.length === 0) continue;
-      results.push(await this.trainPart(weights, part, { ...options, targets, offsets, sequences: range }));
+    // Work that others rely on runs before, because a refused pass forgets what was recorded.
+    of.weights.prepare();
+    await this.device.submit();
+    const results: R[] = [];
+    for (let from = 0; from + 1 < rows.offsets.length; ) {
+      const sequences = nextPass(rows.offsets, { from, most: this.size.tokens });
+      const part = partOf(rows, sequences);
+      from = sequences.to;
+      if (part.targets.positions.length === 0) continue;
+      try {
+        results.push(await run(part));
+        this.tell();
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError)) throw error;
+        const size = { tokens: part.rows.tokens.length, sequences: sequences.to - sequences.from };
+        this.size.reduce(error, { ...size, isTraining: of.isTraining });
+        from = sequences.from;
+      }
     }
     return results;
   }
 
-  private async trainPart(
-    weights: Weights,
-    rows: PackedTokens,
-    at: TrainingPass & Pick<PassOutputs, "offsets" | "sequences"> & { targets: Targets },
-  ): Promise<Data[]> {
-    const { targets, temperature, offsets, sequences, sink } = at;
-    const { transformer } = this;
-    const scratch = new Scratch(this.device);
+  private tell(): void {
+    const warning = this.size.takeWarning();
+    if (warning !== undefined) this.warn(warning);
+  }
+
+  private async scorePart(weights: Weights, { rows, targets }: Part, temperature: number): Promise<Data[]> {
+    const { transformer, device } = this;
+    const scratch = new Scratch(device);
+    const mark = device.mark();
     try {
-      const input = packInput(scratch, rows);
-      const state = transformer.forward(weights, { input, scratch, keep: this.recomputes ? "inputs" : "activations" });
+      const state = transformer.forward(weights, { input: packInput(scratch, rows), scratch });
       const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
-      const loss = await at.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
-      const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };
-      const hiddenGrad = head.backward(grads, { sink, tokens: input.count });
-      new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
-      const data = await this.device.read(loss.reads);
-      loss.release();
-      return data;
+      const of = { type: "f32", length: head.count } as const;
+      return await device.read([head.logprobs, head.entropies].map((buffer) => ({ buffer, ...of })));
+    } catch (error) {
+      device.rollback(mark);
+      throw error;
     } finally {
       scratch.release();
     }
   }
 
-  /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
-  async top(weights: Weights, rows: PackedTokens, { k }: { k: number }): Promise<TopLogprobs> {
-    checkRows(this.transformer, rows);
-    const parts = passRanges(rows.offsets, this.maxTokensPerPass).map((range) => slicePacked(rows, range));
-    return topLogprobs(this.transformer, weights, { parts, count: rows.tokens.length, k });
+  private async trainPart<L extends PassLoss>(
+    weights: Weights,
+    part: Part,
+    of: TrainingPass<L>,
+  ): Promise<TrainedPass<L>> {
+    const { transformer, device } = this;
+    const { targets, offsets, sequences } = part;
+    const { sink, temperature } = of;
+    const scratch = new Scratch(device);
+    const mark = device.mark();
+    let loss: L | undefined;
+    try {
+      const input = packInput(scratch, part.rows);
+      const keep = this.size.recomputes ? "inputs" : "activations";
+      const state = transformer.forward(weights, { input, scratch, keep });
+      const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
+      const recorded = of.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
+      // Awaited only where it waits itself: otherwise nobody submits a part of the backward pass, which would run twice
+      // where memory runs out after it.
+      loss = recorded instanceof Promise ? await recorded : recorded;
+      const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };
+      const hiddenGrad = head.backward(grads, { sink, tokens: input.count });
+      new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
+      return { loss, data: await device.read(loss.reads) };
+    } catch (error) {
+      device.rollback(mark);
+      throw error;
+    } finally {
+      loss?.release();
+      scratch.release();
+    }
   }
 }
 
-function joinFloats(parts: readonly Float32Array[]): Float32Array {
+function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange): Part {
+  const part = slicePacked(rows, sequences);
+  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences }) };
+}
+
+function join<A extends Float32Array | Uint32Array>(parts: readonly A[], make: new (length: number) => A): A {
   if (parts.length === 1) return parts[0]!;
-  const joined = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
+  const joined = new make(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {
     joined.set(part, at);

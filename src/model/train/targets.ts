@@ -21,17 +21,11 @@ export interface SequenceRange {
   readonly to: number;
 }
 
-/** Runs [from, to) of whole sequences with at most `most` tokens, or of one longer sequence. */
-export function passRanges(offsets: Uint32Array, most: number): SequenceRange[] {
-  const ranges: SequenceRange[] = [];
-  let from = 0;
-  for (let i = 1; i < offsets.length; i++) {
-    const isLast = i === offsets.length - 1;
-    if (!isLast && offsets[i + 1]! - offsets[from]! <= most) continue;
-    if (offsets[i]! > offsets[from]!) ranges.push({ from, to: i });
-    from = i;
-  }
-  return ranges;
+/** The whole sequences from `from` on with at most `most` tokens together, or one longer sequence. */
+export function nextPass(offsets: Uint32Array, { from, most }: { from: number; most: number }): SequenceRange {
+  let to = from + 1;
+  while (to + 1 < offsets.length && offsets[to + 1]! - offsets[from]! <= most) to++;
+  return { from, to };
 }
 
 /** @throws ConfigError for a token or target outside the vocabulary, or a sequence beyond the context. */

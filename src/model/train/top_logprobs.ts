@@ -12,24 +12,23 @@ export interface TopLogprobs {
   readonly logprobs: Float32Array;
 }
 
-/** @param at.parts passes with `count` tokens in all. */
+/** @param at.rows what one pass takes */
 export async function topLogprobs(
   transformer: Transformer,
   weights: Weights,
-  at: { parts: readonly PackedTokens[]; count: number; k: number },
+  { rows, k }: { rows: PackedTokens; k: number },
 ): Promise<TopLogprobs> {
-  const { parts, count, k } = at;
+  const count = rows.tokens.length;
   const top = { tokens: new Uint32Array(count * k), logprobs: new Float32Array(count * k).fill(-Infinity) };
   const { vocabSize } = transformer.config;
   const stride = logitStride(vocabSize);
   let done = 0;
-  for (const part of parts)
-    for await (const { logits, rows } of windowLogits(transformer, weights, part))
-      for (let row = 0; row < rows; row++, done++)
-        selectTop(logits.subarray(row * stride, row * stride + vocabSize), {
-          tokens: top.tokens.subarray(done * k, (done + 1) * k),
-          logprobs: top.logprobs.subarray(done * k, (done + 1) * k),
-        });
+  for await (const window of windowLogits(transformer, weights, rows))
+    for (let row = 0; row < window.rows; row++, done++)
+      selectTop(window.logits.subarray(row * stride, row * stride + vocabSize), {
+        tokens: top.tokens.subarray(done * k, (done + 1) * k),
+        logprobs: top.logprobs.subarray(done * k, (done + 1) * k),
+      });
   return top;
 }
 
@@ -40,6 +39,7 @@ async function* windowLogits(
 ): AsyncGenerator<{ logits: Float32Array; rows: number }> {
   const { device } = transformer;
   const scratch = new Scratch(device);
+  const mark = device.mark();
   try {
     const input = packInput(scratch, rows);
     const { hidden } = transformer.forward(weights, { input, scratch });
@@ -55,6 +55,9 @@ async function* windowLogits(
       const [data] = await device.read([{ buffer: logits, type: "f32", length }]);
       yield { logits: data as Float32Array, rows: window.rows };
     }
+  } catch (error) {
+    device.rollback(mark);
+    throw error;
   } finally {
     scratch.release();
   }
