@@ -11,6 +11,7 @@ import { ropeFrequencies } from "../src/model/files/config.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
 import { WHOLE_SEQUENCE } from "../src/model/kernels/attention.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
+import { PAGE_TOKENS } from "../src/model/kernels/cache_storage.ts";
 import { addScaled, transpose } from "../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "../src/model/kernels/embedding.ts";
 import { logprob, logprobBackward } from "../src/model/kernels/logprob.ts";
@@ -226,14 +227,14 @@ function decodingCases(device: Device, rows: number): Case[] {
     keyHeads: KV,
     headWidth: D,
   });
-  const max_length = 256;
-  const slots = Uint32Array.from({ length: rows }, (_, i) => i);
+  const row_pages = 16;
+  const seeds = Uint32Array.from({ length: rows }, (_, i) => i);
   const positions = new Uint32Array(rows).fill(100);
   const draw = (temperature: number, topP: number, topK: number) =>
     bench(`sample (t ${temperature}, top-p ${topP}, top-k ${topK})`, rows, sample, {
       buffers: {
         logits: floats(rows * V, 3),
-        seeds: slots,
+        seeds,
         positions,
         settings: Float32Array.from({ length: rows * 4 }, (_, i) => [temperature, topP, topK, 0][i % 4]!),
         next: new Uint32Array(rows),
@@ -243,12 +244,12 @@ function decodingCases(device: Device, rows: number): Case[] {
       params: { rows, first_row: 0, vocabulary: V, stride: V, shift: 0, history_stride: 1 },
     });
   return [
-    bench("attention, 1 query, 101 keys", rows, decode, {
+    bench("attention, 1 query, 101 keys", rows, decode.float32, {
       buffers: {
         q: floats(rows * H * D),
-        keys: floats(rows * max_length * KV * D),
-        values: floats(rows * max_length * KV * D),
-        slots,
+        keys: floats(rows * row_pages * PAGE_TOKENS * KV * D),
+        values: floats(rows * row_pages * PAGE_TOKENS * KV * D),
+        pages: Uint32Array.from({ length: rows * row_pages }, (_, i) => i),
         positions,
         out: floats(rows * H * D),
       },
@@ -258,8 +259,9 @@ function decodingCases(device: Device, rows: number): Case[] {
         key_heads: KV,
         q_stride: H * D,
         q_offset: 0,
-        max_length,
+        row_pages,
         shift: 0,
+        window: WHOLE_SEQUENCE,
         scale: 0.35,
       },
       constants: decodeConstants,

@@ -6,6 +6,7 @@ import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { BatchSampler } from "./generate/batch_sampler.ts";
+import type { CacheOptions } from "./generate/key_value_cache.ts";
 import { drawWeights, loadWeights } from "./initial_weights.ts";
 import { type LoraConfig, type LoraOptions, loraConfig } from "./lora.ts";
 import type { ParameterSet } from "./parameters.ts";
@@ -33,6 +34,8 @@ export interface LanguageModelOptions extends PassOptions {
   readonly frozen?: boolean | undefined;
   /** Of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
+  /** How the keys and values of sampled sequences are held. */
+  readonly cache?: CacheOptions | undefined;
   /**
    * Whether an adapter is folded into an f32 copy of the weights (faster, and a copy per adapter), or applied beside them
    * (no copy). `auto`, the default, folds where the weights are float32 and few, on software adapters. A fold adds in f32
@@ -81,7 +84,7 @@ export class LanguageModel {
     const shared = {
       policies: new Policies(base, { adapterSlots, foldAdapter }),
       passes: new Passes(transformer, options),
-      sampler: new BatchSampler(transformer),
+      sampler: new BatchSampler(transformer, options),
       isFrozen: options.frozen ?? false,
     };
     return new LanguageModel(shared, options);

@@ -30,30 +30,36 @@ fn weigh(score: vec2f, highest: vec2f) -> Weights {
   return Weights(select(vec2f(1.0), falls, rises), select(falls, vec2f(1.0), rises));
 }
 
+// A row's keys of one head: the row of the page table, and where the head lies in a token, in vec4s.
+struct Cached { index: u32, head_at: u32 }
+
 struct Attended { sum: Heads, highest: vec2f, total: vec2f }
 
-// Adds the keys and values of `count` positions of the cache, the first at `start`.
-fn attend(attended: ptr<function, Attended>, query: ptr<function, Heads>, start: u32, count: u32) {
+// Adds the keys and values at the row's positions [first, end).
+fn attend(attended: ptr<function, Attended>, query: ptr<function, Heads>, row: Cached, first: u32, end: u32) {
   let stride = params.key_heads * HEAD_QUADS;
-  var at = start;
-  for (var s = 0u; s < count; s++) {
-    var score = vec2f();
-    for (var d = 0u; d < HEAD_QUADS; d++) {
-      let key = keys[at + d];
-      for (var h = 0u; h < HEADS; h++) {
-        score[h] += dot((*query)[h * HEAD_QUADS + d], key);
+  for (var position = first; position < end;) {
+    let page_end = min(position - position % PAGE + PAGE, end);
+    var at = place(row.index, position) * stride + row.head_at;
+    for (; position < page_end; position++) {
+      var score = vec2f();
+      for (var d = 0u; d < HEAD_QUADS; d++) {
+        let key = kept_quad(keys[at + d]);
+        for (var h = 0u; h < HEADS; h++) {
+          score[h] += dot((*query)[h * HEAD_QUADS + d], key);
+        }
       }
-    }
-    let weights = weigh(score, (*attended).highest);
-    (*attended).highest = max((*attended).highest, score);
-    (*attended).total = (*attended).total * weights.keep + weights.next;
-    for (var d = 0u; d < HEAD_QUADS; d++) {
-      let value = values[at + d];
-      for (var h = 0u; h < HEADS; h++) {
-        let i = h * HEAD_QUADS + d;
-        (*attended).sum[i] = (*attended).sum[i] * weights.keep[h] + weights.next[h] * value;
+      let weights = weigh(score, (*attended).highest);
+      (*attended).highest = max((*attended).highest, score);
+      (*attended).total = (*attended).total * weights.keep + weights.next;
+      for (var d = 0u; d < HEAD_QUADS; d++) {
+        let value = kept_quad(values[at + d]);
+        for (var h = 0u; h < HEADS; h++) {
+          let i = h * HEAD_QUADS + d;
+          (*attended).sum[i] = (*attended).sum[i] * weights.keep[h] + weights.next[h] * value;
+        }
       }
+      at += stride;
     }
-    at += stride;
   }
 }

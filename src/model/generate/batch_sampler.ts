@@ -1,42 +1,55 @@
 /**
- * Batched sampling with a key/value cache. Each sequence holds a slot of the cache; between chunks of steps, complete
- * sequences give theirs to waiting ones. A chunk is recorded whole and read back once, so tokens stay on the device
- * between its steps. Requests with the same prompt share its prefill.
+ * Batched sampling with a paged key/value cache. Between chunks of steps, complete sequences give their pages to waiting
+ * ones. A chunk is recorded whole and read back once, so tokens stay on the device between its steps. Requests with the
+ * same prompt share its prefill and the pages that it fills.
  */
+import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
 import { gatherRows } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
+import { Admission, type Admitted, waitingRequests } from "./admission.ts";
 import { DecodeStep } from "./decode_step.ts";
-import { allocateCache, appendToCache, copySlots, type KeyValueCache } from "./key_value_cache.ts";
-import { addToken, checkRequest, groupByPrompt, type Sequence, sampled, startSequence } from "./sequence.ts";
+import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
+import { addToken, checkRequest, type Prompt, type Sequence, sampled } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
 /** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
 const CHUNK_STEPS = 16;
-/** Prompt tokens in one prefill pass. */
+/** Prompt tokens in one prefill pass, unless an option says otherwise. */
 const PREFILL_TOKENS = 8192;
 
-interface Waiting {
-  readonly request: SampleRequest;
-  readonly index: number;
+export interface SamplerOptions {
+  readonly cache?: CacheOptions | undefined;
+  /** Prompt tokens computed together; a longer prompt is computed alone. Default 8192. */
+  readonly maxTokensPerPass?: number | undefined;
+}
+
+/** What the parts of one call share. */
+interface Run {
+  readonly weights: Weights;
+  readonly cache: KeyValueCache;
 }
 
 export class BatchSampler {
   private readonly model: Transformer;
+  private readonly options: SamplerOptions;
   private readonly decodeStep: DecodeStep;
 
-  constructor(model: Transformer) {
+  constructor(model: Transformer, options: SamplerOptions = {}) {
     this.model = model;
+    this.options = options;
     this.decodeStep = new DecodeStep(model);
   }
 
   /**
-   * Draws every request with the given weights, in the order of the requests.
-   * @throws ConfigError for an empty prompt, a token outside the vocabulary, or a prompt that fills the context.
+   * Draws every request with the given weights, in the order of the requests. How many run together changes no bit.
+   * @throws ConfigError for an empty prompt, a token outside the vocabulary, a prompt that fills the context, or a request
+   *   whose keys and values do not fit.
    */
   async sample(
     weights: Weights,
@@ -48,19 +61,17 @@ export class BatchSampler {
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
     try {
-      const cache = this.allocate(requests, scratch);
-      const waiting = requests.map((request, index) => ({ request, index })).reverse();
-      const free = Array.from({ length: cache.slots }, (_, slot) => slot).reverse();
+      const { cache, admission } = this.open(requests, scratch);
       let running: Sequence[] = [];
-      while (waiting.length > 0 || running.length > 0) {
+      while (admission.waits || running.length > 0) {
         options.signal?.throwIfAborted();
-        const admitted = this.admit(waiting, free);
-        if (admitted.length > 0) await this.prefill(weights, { cache, admitted });
-        running.push(...admitted);
+        const admitted = admission.admit();
+        await this.begin({ weights, cache }, admitted, { keepsHidden: admission.waits });
+        running.push(...admitted.sequences);
         const unfinished = running.filter(({ stopped }) => !stopped);
-        if (unfinished.length > 0) await this.decode(weights, { cache, running: unfinished });
+        if (unfinished.length > 0) await this.decode({ weights, cache }, unfinished);
         for (const sequence of running.filter(({ stopped }) => stopped)) {
-          free.push(sequence.slot);
+          admission.end(sequence);
           results[sequence.index] = sampled(sequence, options.weightVersion);
         }
         running = running.filter(({ stopped }) => !stopped);
@@ -71,74 +82,82 @@ export class BatchSampler {
     }
   }
 
-  private allocate(requests: readonly SampleRequest[], scratch: Scratch): KeyValueCache {
-    const lengths = requests.map(({ prompt_ids, params }) => prompt_ids.length + params.max_tokens);
-    const maxLength = Math.min(Math.max(...lengths), this.model.contextLength);
-    return allocateCache(this.model.config, scratch, { sequences: requests.length, maxLength });
+  private open(requests: readonly SampleRequest[], scratch: Scratch): { cache: KeyValueCache; admission: Admission } {
+    const { config, contextLength, passLength } = this.model;
+    const { cache: options = {}, maxTokensPerPass = PREFILL_TOKENS } = this.options;
+    const waiting = waitingRequests(requests, contextLength);
+    const cache = allocateCache({ config, options }, { needs: waiting, scratch });
+    const prefillTokens = Math.min(maxTokensPerPass, passLength);
+    return { cache, admission: new Admission(waiting, { cache, prefillTokens }) };
   }
 
-  /** Moves waiting requests into free slots, up to one prefill pass of distinct prompts. */
-  private admit(waiting: Waiting[], free: number[]): Sequence[] {
-    const { contextLength, passLength } = this.model;
-    const most = Math.min(PREFILL_TOKENS, passLength);
-    const admitted: Sequence[] = [];
-    const prompts = new Set<string>();
-    let tokens = 0;
-    while (waiting.length > 0 && free.length > 0) {
-      const { request, index } = waiting[waiting.length - 1]!;
-      const key = request.prompt_ids.join();
-      if (!prompts.has(key)) tokens += request.prompt_ids.length;
-      if (tokens > most && admitted.length > 0) break;
-      prompts.add(key);
-      waiting.pop();
-      admitted.push(startSequence(request, { index, slot: free.pop()!, contextLength }));
-    }
-    return admitted;
-  }
-
-  /** Runs each distinct prompt once, fills the cache, and draws each sequence's first token. */
-  private async prefill(
-    weights: Weights,
-    { cache, admitted }: { cache: KeyValueCache; admitted: readonly Sequence[] },
-  ): Promise<void> {
-    const { model } = this;
-    const { config, device } = model;
-    const scratch = new Scratch(device);
+  /** Fills the cache with the prompts of new sequences, and draws the first token of each. */
+  private async begin(run: Run, admitted: Admitted, { keepsHidden }: { keepsHidden: boolean }): Promise<void> {
+    const { prompts, copies, sequences } = admitted;
+    const late = sequences.filter(({ prompt }) => prompt.hidden);
+    const scratch = new Scratch(this.model.device);
     try {
-      const groups = groupByPrompt(admitted);
-      const { tokens, offsets, slotOfToken } = packPrompts(groups);
-      const input = packInput(scratch, { tokens, offsets });
-      const slots = scratch.upload(slotOfToken, "slots");
-      const { positions } = input;
-      const { hidden } = model.forward(weights, {
-        input,
-        scratch,
-        visit: (layer, qkv) =>
-          appendToCache(device, cache, { config, layer, qkv, rows: tokens.length, slots, positions }),
-      });
-      copySlots(cache, sharedPrompts(groups), { config, scratch });
-      const ends = new Map(groups.flatMap((group, i) => group.map((it) => [it, offsets[i + 1]! - 1] as const)));
-      const rows = this.uploadRows(admitted, { scratch, steps: 1 });
-      const lastPositions = Uint32Array.from(admitted, (it) => ends.get(it)!);
-      const last = gatherRows(model, { from: hidden, positions: lastPositions, scratch });
-      this.decodeStep.draw(weights, { hidden: last, rows, shift: 0, scratch });
-      await this.collect(admitted, rows);
+      if (prompts.length > 0) {
+        const first = sequences.filter(({ prompt }) => !prompt.hidden);
+        await this.prefill(run, { prompts, sequences: first, scratch, keepsHidden });
+      }
+      if (late.length > 0) {
+        const hidden = scratch.upload(joined(late.map(({ prompt }) => prompt.hidden!)), "hidden rows");
+        await this.drawFirst(run, { sequences: late, hidden, scratch });
+      }
+      copyPages(run.cache, copies, { config: this.model.config, scratch });
     } finally {
       scratch.release();
     }
   }
 
-  /** One chunk of steps for every running sequence. */
-  private async decode(
-    weights: Weights,
-    { cache, running }: { cache: KeyValueCache; running: readonly Sequence[] },
+  /** Runs each prompt once, fills the cache, and draws the first token of its sequences. */
+  private async prefill(
+    run: Run,
+    at: { prompts: readonly Prompt[]; sequences: readonly Sequence[]; scratch: Scratch; keepsHidden: boolean },
   ): Promise<void> {
+    const { prompts, sequences, scratch } = at;
+    const { config, device } = this.model;
+    const { tokens, offsets, places } = packPrompts(prompts);
+    const placed = scratch.upload(places, "places in the cache");
+    const { hidden } = this.model.forward(run.weights, {
+      input: packInput(scratch, { tokens, offsets }),
+      scratch,
+      visit: (layer, qkv) =>
+        appendToCache(device, run.cache, { config, layer, qkv, rows: tokens.length, places: placed }),
+    });
+    const last = new Map(prompts.map((prompt, i) => [prompt, offsets[i + 1]! - 1]));
+    const gather = (of: readonly Prompt[]) =>
+      gatherRows(this.model, { from: hidden, positions: Uint32Array.from(of, (it) => last.get(it)!), scratch });
+    const reads: ReadRequest[] = at.keepsHidden ? [{ buffer: gather(prompts), type: "f32" }] : [];
+    const [kept] = await this.drawFirst(run, {
+      sequences,
+      hidden: gather(sequences.map(({ prompt }) => prompt)),
+      scratch,
+      reads,
+    });
+    if (kept) keepHidden(prompts, kept as Float32Array);
+  }
+
+  /** Draws each sequence's first token from the hidden states of its prompt's last, [sequences, C]. */
+  private async drawFirst(
+    { weights }: Run,
+    at: { sequences: readonly Sequence[]; hidden: Buffer; scratch: Scratch; reads?: readonly ReadRequest[] },
+  ): Promise<Data[]> {
+    const { sequences, hidden, scratch } = at;
+    const rows = this.uploadRows(sequences, { scratch, steps: 1 });
+    this.decodeStep.draw(weights, { hidden, rows, shift: 0, scratch });
+    return this.collect(sequences, { rows, reads: at.reads });
+  }
+
+  /** One chunk of steps for every running sequence. */
+  private async decode({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
     const most = Math.max(...running.map(({ limit, tokens }) => limit - tokens.length));
     const scratch = new Scratch(this.model.device);
     try {
       const rows = this.uploadRows(running, { scratch, steps: Math.min(most, CHUNK_STEPS) });
       for (let shift = 0; shift < rows.steps; shift++) this.decodeStep.step(weights, { cache, rows, shift });
-      await this.collect(running, rows);
+      await this.collect(running, { rows });
     } finally {
       scratch.release();
     }
@@ -152,13 +171,16 @@ export class BatchSampler {
     const settings = new Float32Array(count * SETTING_FLOATS);
     for (const [i, { request }] of running.entries())
       settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
+    // Of the last token of each sequence, which the first step reads.
+    const positions = Uint32Array.from(running, ({ prompt, tokens }) => prompt.ids.length + tokens.length - 1);
+    const table = pageTable(running, Math.max(...positions) + steps);
     const u32 = (of: (it: Sequence) => number, label: string) => scratch.upload(Uint32Array.from(running, of), label);
     return {
       count,
       steps,
-      slots: u32(({ slot }) => slot, "slots"),
-      // Of the last token of each sequence, which the first step reads.
-      positions: u32(({ request, tokens }) => request.prompt_ids.length + tokens.length - 1, "positions"),
+      pages: scratch.upload(table, "page table"),
+      rowPages: table.length / count,
+      positions: scratch.upload(positions, "positions"),
       seeds: u32(({ request }) => request.seed >>> 0, "seeds"),
       settings: scratch.upload(settings, "sampling settings"),
       next: u32(({ tokens }) => tokens[tokens.length - 1] ?? 0, "next tokens"),
@@ -167,36 +189,60 @@ export class BatchSampler {
     };
   }
 
-  /** Reads a chunk's tokens back, and gives each sequence its own up to where it ends. */
-  private async collect(running: readonly Sequence[], rows: DecodeRows): Promise<void> {
+  /** Reads a chunk's tokens back, and gives each sequence its own up to where it ends. @returns the further reads. */
+  private async collect(
+    running: readonly Sequence[],
+    { rows, reads = [] }: { rows: DecodeRows; reads?: readonly ReadRequest[] | undefined },
+  ): Promise<Data[]> {
     const length = rows.count * rows.steps;
-    const [tokens, logprobs] = await this.model.device.read([
+    const [tokens, logprobs, ...rest] = await this.model.device.read([
       { buffer: rows.tokens, type: "u32", length },
       { buffer: rows.logprobs, type: "f32", length },
+      ...reads,
     ]);
     for (const [row, sequence] of running.entries())
       for (let i = row * rows.steps; i < (row + 1) * rows.steps && !sequence.stopped; i++)
         addToken(sequence, tokens![i]!, logprobs![i]!);
+    return rest;
   }
 }
 
-/** Copies from the slot that a prompt's prefill filled to those of the other sequences with that prompt. */
-function sharedPrompts(groups: readonly (readonly Sequence[])[]) {
-  return groups.flatMap(([first, ...others]) => {
-    const { slot: from, request } = first!;
-    return others.map(({ slot: to }) => ({ from, to, length: request.prompt_ids.length }));
-  });
+/**
+ * The pages of every position below `length`. Positions beyond the end of a sequence, which a chunk computes for nothing,
+ * fall into the sequence's last page, which it alone holds.
+ */
+function pageTable(running: readonly Sequence[], length: number): Uint32Array {
+  const rowPages = Math.ceil(length / PAGE_TOKENS);
+  const table = new Uint32Array(running.length * rowPages);
+  for (const [row, { pages }] of running.entries())
+    for (let i = 0; i < rowPages; i++) table[row * rowPages + i] = pages[Math.min(i, pages.length - 1)]!;
+  return table;
 }
 
-/** The first sequence of each group end to end, and the slot of each token. */
-function packPrompts(groups: readonly (readonly Sequence[])[]) {
-  const offsets = new Uint32Array(groups.length + 1);
-  for (const [i, [first]] of groups.entries()) offsets[i + 1] = offsets[i]! + first!.request.prompt_ids.length;
-  const tokens = new Uint32Array(offsets[groups.length]!);
-  const slotOfToken = new Uint32Array(tokens.length);
-  for (const [i, [first]] of groups.entries()) {
-    tokens.set(first!.request.prompt_ids, offsets[i]);
-    slotOfToken.fill(first!.slot, offsets[i], offsets[i + 1]);
+/** Prompts end to end, and the place of each token in the cache: in pages of the prompt, then of its first sequence. */
+function packPrompts(prompts: readonly Prompt[]) {
+  const offsets = new Uint32Array(prompts.length + 1);
+  for (const [i, { ids }] of prompts.entries()) offsets[i + 1] = offsets[i]! + ids.length;
+  const tokens = new Uint32Array(offsets[prompts.length]!);
+  const places = new Uint32Array(tokens.length);
+  for (const [i, { ids, members }] of prompts.entries()) {
+    const { pages } = [...members][0]!;
+    tokens.set(ids, offsets[i]);
+    for (let t = 0; t < ids.length; t++)
+      places[offsets[i]! + t] = pages[Math.floor(t / PAGE_TOKENS)]! * PAGE_TOKENS + (t % PAGE_TOKENS);
   }
-  return { tokens, offsets, slotOfToken };
+  return { tokens, offsets, places };
+}
+
+/** Gives each prompt its row of the hidden states, [prompts, C]. */
+function keepHidden(prompts: readonly Prompt[], hidden: Float32Array): void {
+  const width = hidden.length / prompts.length;
+  for (const [i, prompt] of prompts.entries()) prompt.hidden = hidden.subarray(i * width, (i + 1) * width);
+}
+
+function joined(rows: readonly Float32Array[]): Float32Array {
+  const width = rows[0]!.length;
+  const all = new Float32Array(rows.length * width);
+  for (const [i, row] of rows.entries()) all.set(row, i * width);
+  return all;
 }

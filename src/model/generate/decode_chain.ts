@@ -5,6 +5,7 @@
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
 import { fusesInput } from "../../compute/matmul/matmul.ts";
 import type { ModelConfig } from "../files/config.ts";
+import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
 import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
 import { attentionScale } from "../qkv_layout.ts";
@@ -61,18 +62,20 @@ export class DecodeChain {
     return x;
   }
 
-  /** Writes each row's token into the cache, and attends to its slot. */
+  /** Writes each row's token into the cache, and attends to its keys there. */
   private attend(at: StepInput & { layer: number; qkv: Buffer; out: Buffer }): void {
     const { cache, rows, shift, qkv, out } = at;
     const { config, device, angles, attention } = this.model;
-    device.dispatch(attentionStep, {
+    device.dispatch(attentionStep[cache.dtype], {
       buffers: { ...cacheBuffers(at), qkv, angles, out },
       params: {
         rows: rows.count,
         heads: config.heads,
         key_heads: config.kvHeads,
-        max_length: cache.maxLength,
+        row_pages: rows.rowPages,
         shift,
+        window: WHOLE_SEQUENCE,
+        rotates: 1,
         scale: attentionScale(config),
       },
       constants: attention.decodeConstants,

@@ -7,6 +7,7 @@
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
+import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { chooseSample } from "../kernels/sample.ts";
 import { swiglu } from "../kernels/swiglu.ts";
@@ -44,13 +45,18 @@ export class DecodeStep {
 
   /** Hidden states of each row's last token, [rows, C]. */
   private layers(weights: Weights, at: StepInput): Buffer {
-    const { hiddenSize: C, layers } = this.model.config;
-    let x = at.scratch.floats(at.rows.count * C, "residual");
-    weights.embed({ tokens: at.rows.next, out: x, count: at.rows.count });
-    for (let layer = 0; layer < layers; layer++) {
-      const name = layerNames(layer);
-      const middle = this.attend(weights, { ...at, layer, name, x });
-      x = this.mlp(weights, { ...at, layer, name, x: middle });
+    const { rows, scratch: outer } = at;
+    const residual = () => outer.floats(rows.count * this.model.config.hiddenSize, "residual");
+    let x = residual();
+    weights.embed({ tokens: rows.next, out: x, count: rows.count });
+    for (let layer = 0; layer < this.model.config.layers; layer++) {
+      const [name, out] = [layerNames(layer), residual()];
+      Scratch.during(this.device, (scratch) => {
+        const middle = this.attend(weights, { ...at, scratch, layer, name, x });
+        this.mlp(weights, { ...at, scratch, layer, name, x: middle, out });
+      });
+      outer.free(x);
+      x = out;
     }
     return x;
   }
@@ -83,23 +89,24 @@ export class DecodeStep {
   /** Rotates q and k by position, and writes k and v into the cache. */
   private rotateAndAppend({ cache, layer, rows, shift }: LayerInput, qkv: Buffer): void {
     const { heads, kvHeads, headDim } = this.model.config;
-    this.device.dispatch(ropeAppend, {
+    this.device.dispatch(ropeAppend[cache.dtype], {
       buffers: { ...cacheBuffers({ cache, layer, rows }), angles: this.model.angles, qkv },
       params: {
         rows: rows.count,
         heads,
         key_heads: kvHeads,
         width: headDim,
-        max_length: cache.maxLength,
+        row_pages: rows.rowPages,
         shift,
+        rotates: 1,
       },
     });
   }
 
-  /** Attention of each row's query to its slot of the cache. */
+  /** Attention of each row's query to its keys in the cache. */
   private attendCache({ cache, layer, rows, shift }: LayerInput, io: { qkv: Buffer; out: Buffer }): void {
     const { config, qkvWidth, attention } = this.model;
-    this.device.dispatch(attention.decode, {
+    this.device.dispatch(attention.decode[cache.dtype], {
       buffers: { ...cacheBuffers({ cache, layer, rows }), q: io.qkv, out: io.out },
       params: {
         rows: rows.count,
@@ -107,30 +114,29 @@ export class DecodeStep {
         key_heads: config.kvHeads,
         q_stride: qkvWidth,
         q_offset: 0,
-        max_length: cache.maxLength,
+        row_pages: rows.rowPages,
         shift,
+        window: WHOLE_SEQUENCE,
         scale: attentionScale(config),
       },
       constants: attention.decodeConstants,
     });
   }
 
-  /** x + mlp(norm(x)). */
-  private mlp(weights: Weights, { rows: { count }, x, scratch, name }: LayerInput): Buffer {
-    const { hiddenSize: C, intermediateSize: F } = this.model.config;
+  /** out = x + mlp(norm(x)). */
+  private mlp(weights: Weights, { rows: { count }, x, out, scratch, name }: LayerInput & { out: Buffer }): void {
+    const { intermediateSize: F } = this.model.config;
     const gateUp = scratch.floats(count * 2 * F, "gate and up");
     const { normed } = this.model.norm(weights, { name: name(MIDDLE_NORM), x, rows: count, scratch });
     weights.apply(name("mlp.gate_up.weight"), { x: normed, y: gateUp, m: count });
-    const out = scratch.floats(count * C, "residual");
     const down = name("mlp.down_proj.weight");
     if (weights.fusesInput(down, count)) {
       weights.apply(down, { x: gateUp, y: out, m: count, addend: x, input: { kind: "swiglu" } });
-      return out;
+      return;
     }
     const active = scratch.floats(count * F, "activation");
     this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: count, width: F } });
     weights.apply(down, { x: active, y: out, m: count, addend: x });
-    return out;
   }
 
   /** Final norm, logits and a drawn token for each row of hidden states, [rows, C]. */
@@ -143,8 +149,9 @@ export class DecodeStep {
     const rowBytes = hiddenSize * 4;
     for (const window of windows) {
       const x = hidden.slice(window.first * rowBytes, window.rows * rowBytes);
-      const { normed } = this.model.norm(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
+      const { normed, inverse } = this.model.norm(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
       weights.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
+      scratch.free(normed, inverse);
       this.sample(logits, { rows, window, shift: at.shift });
     }
   }

@@ -1,60 +1,120 @@
-/** Keys and values of the sequences that are being sampled: one slot per sequence. */
+/**
+ * Keys and values of the sequences that are being sampled, in pages. A sequence holds the pages that its own prompt and
+ * max_tokens need; those that a prompt fills alone are shared by all its sequences.
+ */
 import type { Buffer, Device } from "../../compute/device.ts";
+import { formatBytes } from "../../compute/memory.ts";
+import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../files/config.ts";
 import { cacheAppend, cacheCopy } from "../kernels/cache.ts";
+import { CACHE_BYTES, type CacheDtype, PAGE_TOKENS } from "../kernels/cache_storage.ts";
 import { keyValueOffsets, qkvWidth } from "../qkv_layout.ts";
 import type { Scratch } from "../scratch.ts";
+import { type Need, usablePages } from "./pages.ts";
 
-/** Most sequences decoded together. */
-const MAX_SLOTS = 256;
+/** Default of {@link CacheOptions.maxSequences}. */
+const MAX_SEQUENCES = 256;
 /** Share of the free memory for the cache; passes need the rest. */
 const CACHE_SHARE = 0.5;
 
+/** How the keys and values of sampled sequences are held. */
+export interface CacheOptions {
+  /** Default `float32`, exact. `bfloat16` halves the cache, and rounds keys and values to 8 significant bits. */
+  readonly dtype?: CacheDtype | undefined;
+  /**
+   * Most bytes of all layers together. Default: half of the memory that is free when sampling starts, or what the largest
+   * request needs where that is more. Never more is allocated than the requests can use.
+   */
+  readonly bytes?: number | undefined;
+  /** Most sequences decoded together, at least 1. Default 256. */
+  readonly maxSequences?: number | undefined;
+}
+
 export interface KeyValueCache {
-  readonly slots: number;
-  /** Tokens per slot. */
-  readonly maxLength: number;
-  /** Per layer, [slots, maxLength, KV D]. */
+  readonly dtype: CacheDtype;
+  /** Sequences that may run together. */
+  readonly sequences: number;
+  readonly pages: number;
+  /** Per layer, [pages, PAGE_TOKENS, KV D]. */
   readonly keys: readonly Buffer[];
   readonly values: readonly Buffer[];
 }
 
-/** A cache for up to `sequences` sequences of `maxLength` tokens: fewer slots where the memory or a binding is small. */
-export function allocateCache(
-  config: ModelConfig,
-  scratch: Scratch,
-  { sequences, maxLength }: { sequences: number; maxLength: number },
-): KeyValueCache {
-  const { layers, kvHeads, headDim } = config;
-  const slotBytes = maxLength * kvHeads * headDim * 4;
-  const { memory, info } = scratch.device;
-  const bindable = Math.floor(info.limits.maxBindingBytes / slotBytes);
-  const affordable = Math.floor((CACHE_SHARE * (memory.budget - memory.live)) / (2 * layers * slotBytes));
-  const slots = Math.max(Math.min(sequences, MAX_SLOTS, bindable, affordable), 1);
-  const allocate = (label: string) =>
-    Array.from({ length: layers }, () => scratch.floats(slots * maxLength * kvHeads * headDim, label));
-  return { slots, maxLength, keys: allocate("key cache"), values: allocate("value cache") };
+interface Shape {
+  readonly config: ModelConfig;
+  readonly options: CacheOptions;
 }
 
-/** Writes k and v of a pass's tokens into their slots. Records only. */
+/**
+ * A cache for requests: as large as those that run together can use, or less where memory or a binding is small.
+ * @throws ConfigError for a request that does not fit alone.
+ */
+export function allocateCache(shape: Shape, at: { needs: readonly Need[]; scratch: Scratch }): KeyValueCache {
+  const { needs, scratch } = at;
+  const { dtype = "float32", maxSequences = MAX_SEQUENCES } = shape.options;
+  const largest = checkLargest(shape, { needs, device: scratch.device });
+  const sequences = Math.min(needs.length, maxSequences);
+  const pages = Math.min(usablePages(needs, sequences), Math.max(affordablePages(shape, scratch.device), largest));
+  const length = (pages * layerPageBytes(shape)) / 4;
+  const allocate = (label: string) => Array.from({ length: shape.config.layers }, () => scratch.floats(length, label));
+  return { dtype, sequences, pages, keys: allocate("key cache"), values: allocate("value cache") };
+}
+
+/** Of the keys or the values of one layer. */
+function layerPageBytes({ config, options: { dtype = "float32" } }: Shape): number {
+  return PAGE_TOKENS * config.kvHeads * config.headDim * CACHE_BYTES[dtype];
+}
+
+/** Of the keys and values of all layers. */
+function pageBytes(shape: Shape): number {
+  return 2 * shape.config.layers * layerPageBytes(shape);
+}
+
+function affordablePages(shape: Shape, device: Device): number {
+  const { bytes = CACHE_SHARE * freeBytes(device) } = shape.options;
+  const bindable = Math.floor(device.info.limits.maxBindingBytes / layerPageBytes(shape));
+  return Math.min(Math.floor(bytes / pageBytes(shape)), bindable);
+}
+
+function freeBytes({ memory }: Device): number {
+  return Math.max(memory.budget - memory.live, 0);
+}
+
+/**
+ * The pages of the largest request. One binding always covers them, because it covers q, k and v of the longest sequence.
+ * @throws ConfigError where it cannot run even alone.
+ */
+function checkLargest(shape: Shape, { needs, device }: { needs: readonly Need[]; device: Device }): number {
+  const pages = needs.map(({ shared, own }) => shared + own);
+  const largest = Math.max(...pages);
+  const { bytes = Number.POSITIVE_INFINITY } = shape.options;
+  const free = freeBytes(device);
+  const limits = [
+    [bytes, `cache.bytes allows ${formatBytes(bytes)}. Raise it`],
+    [free, `${formatBytes(free)} of the memory budget are free. Raise memory_budget_bytes`],
+  ] as const;
+  for (const [most, what] of limits) {
+    if (largest * pageBytes(shape) <= most) continue;
+    const size = formatBytes(largest * pageBytes(shape));
+    throw new ConfigError(
+      `Cannot sample: the keys and values of this prompt with its max_tokens take ${size}, and ${what}, lower max_tokens, or set rollout.kv_cache_dtype to bfloat16.`,
+      { path: `requests[${pages.indexOf(largest)}]` },
+    );
+  }
+  return largest;
+}
+
+/** Writes k and v of a pass's tokens into the cache. `places`: of each token, in tokens of the cache. Records only. */
 export function appendToCache(
   device: Device,
   cache: KeyValueCache,
-  at: { config: ModelConfig; layer: number; qkv: Buffer; rows: number; slots: Buffer; positions: Buffer },
+  at: { config: ModelConfig; layer: number; qkv: Buffer; rows: number; places: Buffer },
 ): void {
-  const { config, layer, qkv, slots, positions } = at;
+  const { config, layer, qkv, places } = at;
   const stride = qkvWidth(config);
   const { k, v } = keyValueOffsets(config);
-  const buffers = {
-    k: qkv,
-    v: qkv,
-    slots,
-    positions,
-    keys: cache.keys[layer]!,
-    values: cache.values[layer]!,
-  };
-  device.dispatch(cacheAppend, {
-    buffers,
+  device.dispatch(cacheAppend[cache.dtype], {
+    buffers: { k: qkv, v: qkv, places, keys: cache.keys[layer]!, values: cache.values[layer]! },
     params: {
       rows: at.rows,
       width: config.kvHeads * config.headDim,
@@ -62,26 +122,28 @@ export function appendToCache(
       k_offset: k,
       v_stride: stride,
       v_offset: v,
-      max_length: cache.maxLength,
-      shift: 0,
     },
   });
 }
 
-/** Copies the first `length` tokens of slot `from` to slot `to`, for each of the copies. Records only. */
-export function copySlots(
+/** A copy of a page. */
+export interface PageCopy {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Copies pages in every layer. Records only. */
+export function copyPages(
   cache: KeyValueCache,
-  copies: readonly { readonly from: number; readonly to: number; readonly length: number }[],
+  copies: readonly PageCopy[],
   { config, scratch }: { config: ModelConfig; scratch: Scratch },
 ): void {
   if (copies.length === 0) return;
-  const table = Uint32Array.from(copies.flatMap(({ from, to, length }) => [from, to, length]));
-  const tableBuffer = scratch.upload(table, "cache copies");
-  const longest = Math.max(...copies.map(({ length }) => length));
-  const width = config.kvHeads * config.headDim;
+  const table = scratch.upload(Uint32Array.from(copies.flatMap(({ from, to }) => [from, to])), "page copies");
+  const page_quads = layerPageBytes({ config, options: cache }) / 16;
   for (const [layer, keys] of cache.keys.entries())
     scratch.device.dispatch(cacheCopy, {
-      buffers: { copies: tableBuffer, keys, values: cache.values[layer]! },
-      params: { copies: copies.length, longest, width, max_length: cache.maxLength },
+      buffers: { copies: table, keys, values: cache.values[layer]! },
+      params: { copies: copies.length, page_quads },
     });
 }

@@ -3,12 +3,26 @@ import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Transformer } from "../transformer.ts";
 
-/** A sequence that holds a slot of the cache. */
+/** A prompt that sequences run with. */
+export interface Prompt {
+  readonly key: string;
+  readonly ids: readonly number[];
+  /** The pages of the cache that it fills alone. */
+  readonly pages: readonly number[];
+  /** The sequences that run with it, the earliest first. */
+  readonly members: Set<Sequence>;
+  /** Output of the last layer for its last token, [C], for sequences that start later. */
+  hidden?: Float32Array;
+}
+
+/** A sequence that holds pages of the cache. */
 export interface Sequence {
   /** Of the request. */
   readonly index: number;
   readonly request: SampleRequest;
-  readonly slot: number;
+  readonly prompt: Prompt;
+  /** The pages of its positions, in order: first those of the prompt. */
+  readonly pages: readonly number[];
   /** Most tokens to draw. */
   readonly limit: number;
   readonly tokens: number[];
@@ -19,13 +33,18 @@ export interface Sequence {
   ended: boolean;
 }
 
+/** Most tokens that a request draws: what it asks for, within the context. */
+export function tokenLimit({ prompt_ids, params }: SampleRequest, contextLength: number): number {
+  return Math.min(params.max_tokens, contextLength - prompt_ids.length);
+}
+
+/** @param at.own the pages after those of the prompt. */
 export function startSequence(
-  request: SampleRequest,
-  at: { index: number; slot: number; contextLength: number },
+  { index, request, limit }: Pick<Sequence, "index" | "request" | "limit">,
+  { prompt, own }: { prompt: Prompt; own: readonly number[] },
 ): Sequence {
-  const limit = Math.min(request.params.max_tokens, at.contextLength - request.prompt_ids.length);
-  const { index, slot } = at;
-  return { index, request, slot, limit, tokens: [], logprobs: [], stopped: false, ended: false };
+  const pages = [...prompt.pages, ...own];
+  return { index, request, prompt, pages, limit, tokens: [], logprobs: [], stopped: false, ended: false };
 }
 
 /** Appends a drawn token, and notes whether the sequence is complete. */
@@ -39,18 +58,6 @@ export function addToken(sequence: Sequence, token: number, logprob: number): vo
 
 export function sampled({ tokens, logprobs, ended }: Sequence, weight_version: number): SampledSequence {
   return { tokens, logprobs, finish_reason: ended ? "stop" : "length", weight_version };
-}
-
-/** Sequences by prompt, in order of first appearance. */
-export function groupByPrompt(sequences: readonly Sequence[]): Sequence[][] {
-  const groups = new Map<string, Sequence[]>();
-  for (const sequence of sequences) {
-    const key = sequence.request.prompt_ids.join();
-    const group = groups.get(key);
-    if (group) group.push(sequence);
-    else groups.set(key, [sequence]);
-  }
-  return [...groups.values()];
 }
 
 /** @throws ConfigError for a request that breaks a rule, naming its index. */

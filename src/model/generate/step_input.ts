@@ -6,8 +6,9 @@ import type { KeyValueCache } from "./key_value_cache.ts";
 /** The sequences of a chunk of steps, one row each. */
 export interface DecodeRows {
   readonly count: number;
-  /** Slots of the cache, [rows]. */
-  readonly slots: Buffer;
+  /** Pages of the cache by position, [rows, rowPages]. */
+  readonly pages: Buffer;
+  readonly rowPages: number;
   /** Positions of the tokens that the first step reads, [rows]. */
   readonly positions: Buffer;
   readonly seeds: Buffer;
@@ -31,6 +32,6 @@ export interface StepInput {
 /** The cache of one layer, and each row's place in it. */
 export function cacheBuffers(at: { cache: KeyValueCache; layer: number; rows: DecodeRows }) {
   const { cache, layer, rows } = at;
-  const { slots, positions } = rows;
-  return { slots, positions, keys: cache.keys[layer]!, values: cache.values[layer]! };
+  const { pages, positions } = rows;
+  return { pages, positions, keys: cache.keys[layer]!, values: cache.values[layer]! };
 }

@@ -30,6 +30,7 @@ export interface AttentionKernels {
   readonly constants: Constants;
   /** Of both backward kernels. */
   readonly backwardConstants: Constants;
+  /** By the type of the cache. */
   readonly decode: typeof attentionDecode;
   readonly decodeConstants: Constants;
 }

@@ -5,6 +5,7 @@
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries } from "./attention.ts";
 import { attentionDecode } from "./cache.ts";
+import { byCacheDtype } from "./cache_storage.ts";
 
 const CONSTANTS = { HEAD_QUADS: 16, ROWS: 16 } as const;
 
@@ -30,12 +31,16 @@ export const attentionBackwardKeysTiled = defineKernel({
   grid: ({ tokens, key_heads }, { ROWS }) => folded(Math.ceil(tokens / ROWS!) * key_heads),
 });
 
-export const attentionDecodeTiled = defineKernel({
-  ...attentionDecode,
-  name: "decode/attention_decode_tiled",
-  constants: { HEAD_QUADS: CONSTANTS.HEAD_QUADS },
-  grid: ({ rows, heads }) => folded(rows * heads),
-});
+export const attentionDecodeTiled = byCacheDtype(
+  { float32: "decode/attention_decode_tiled", bfloat16: "decode/attention_decode_tiled_bfloat16" },
+  (dtype, name) =>
+    defineKernel({
+      ...attentionDecode[dtype],
+      name,
+      constants: { HEAD_QUADS: CONSTANTS.HEAD_QUADS },
+      grid: ({ rows, heads }) => folded(rows * heads),
+    }),
+);
 
 /** Rows of a tile that a kernel keeps, most first. */
 const ROWS = [16, 8, 4] as const;

@@ -1,52 +1,60 @@
 /** Rotary positions and the cache in one dispatch, because dispatches dominate a decoding step. */
 import { defineKernel } from "../../compute/kernel.ts";
-import { THREADS, threads } from "./rows.ts";
+import { byCacheDtype, CACHE_ELEMENT, placeOf, writeCache } from "./cache_storage.ts";
+import { quads, THREADS, threads } from "./rows.ts";
 
 /**
  * For each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is rotated in place, k is rotated and
- * copied with v into keys, values [slots, max_length, KV D] at [slots[r], p]. Positions beyond the cache are dropped.
- * angles from `ropeTable`. `width` = D, even.
+ * kept with v in keys, values [pages, PAGE_TOKENS, KV D] at the row's place for p. angles from `ropeTable`; where `rotates`
+ * is 0 they are not used and nothing is rotated. `width` = D.
  */
-export const ropeAppend = defineKernel({
-  name: "decode/rope_append",
-  bindings: {
-    slots: "read u32",
-    positions: "read u32",
-    angles: "read f32",
-    qkv: "write f32",
-    keys: "write f32",
-    values: "write f32",
-  },
-  params: { rows: "u32", heads: "u32", key_heads: "u32", width: "u32", max_length: "u32", shift: "u32" },
-  constants: THREADS,
-  grid: ({ rows, heads, key_heads, width }, constants) =>
-    threads((rows * (heads + 2 * key_heads) * width) / 2, constants),
-  reference({ slots, positions, angles, qkv, keys, values }, params) {
-    const { rows, heads, key_heads, width, max_length, shift } = params;
-    const half = width / 2;
-    const perRow = heads + 2 * key_heads;
-    for (let row = 0; row < rows; row++) {
-      const position = positions[row]! + shift;
-      for (let head = 0; head < perRow; head++) {
-        const at = (row * perRow + head) * width;
-        if (head < heads + key_heads)
-          for (let d = 0; d < half; d++) {
-            const [cos, sin] = [angles[position * width + d], angles[position * width + half + d]];
-            const [low, high] = [qkv[at + d], qkv[at + half + d]];
-            const inQ = head < heads;
-            const to = inQ ? at + d : cacheAt({ row, position, head: head - heads }) + d;
-            if (!inQ && position >= max_length) continue;
-            const target = inQ ? qkv : keys;
-            target[to] = low! * cos! - high! * sin!;
-            target[to + half] = high! * cos! + low! * sin!;
+export const ropeAppend = byCacheDtype(
+  { float32: "decode/rope_append", bfloat16: "decode/rope_append_bfloat16" },
+  (dtype, name) =>
+    defineKernel({
+      name,
+      bindings: {
+        pages: "read u32",
+        positions: "read u32",
+        angles: "read f32",
+        qkv: "write f32",
+        keys: `write ${CACHE_ELEMENT[dtype]}`,
+        values: `write ${CACHE_ELEMENT[dtype]}`,
+      },
+      params: {
+        rows: "u32",
+        heads: "u32",
+        key_heads: "u32",
+        width: "u32",
+        row_pages: "u32",
+        shift: "u32",
+        rotates: "u32",
+      },
+      constants: THREADS,
+      grid: ({ rows, heads, key_heads, width }, constants) =>
+        threads(rows * (heads + 2 * key_heads) * quads(width, "width"), constants),
+      reference({ pages, positions, angles, qkv, keys, values }, params) {
+        const { rows, heads, key_heads, width, row_pages, shift, rotates } = params;
+        const half = width / 2;
+        const perRow = heads + 2 * key_heads;
+        for (let row = 0; row < rows; row++) {
+          const position = positions[row]! + shift;
+          const place = placeOf({ pages, row_pages }, row, position) * key_heads;
+          for (let head = 0; head < perRow; head++) {
+            const at = (row * perRow + head) * width;
+            const isValue = head >= heads + key_heads;
+            // k is rotated in a copy: qkv keeps it.
+            const x = head < heads ? qkv.subarray(at, at + width) : qkv.slice(at, at + width);
+            for (let d = 0; d < half && rotates === 1 && !isValue; d++) {
+              const [cos, sin] = [angles[position * width + d]!, angles[position * width + half + d]!];
+              const [low, high] = [x[d]!, x[half + d]!];
+              x[d] = low * cos - high * sin;
+              x[half + d] = high * cos + low * sin;
+            }
+            if (head >= heads) writeCache(isValue ? values : keys, (place + ((head - heads) % key_heads)) * width, x);
           }
-        else if (position < max_length)
-          values.set(qkv.subarray(at, at + width), cacheAt({ row, position, head: head - heads - key_heads }));
-      }
-    }
-    function cacheAt(it: { row: number; position: number; head: number }): number {
-      return ((slots[it.row]! * max_length + it.position) * key_heads + it.head) * width;
-    }
-  },
-  tolerance: { relative: 1e-6, absolute: 1e-6 },
-});
+        }
+      },
+      tolerance: { relative: 1e-6, absolute: 1e-6 },
+    }),
+);

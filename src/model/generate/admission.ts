@@ -1,0 +1,109 @@
+/**
+ * Which requests run: those at the head of the queue whose pages are free. A sequence takes all the pages that it may need
+ * before it starts, so those that run end without waiting for others, and none waits for ever.
+ */
+import type { SampleRequest } from "../../contract/backend.ts";
+import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
+import type { KeyValueCache, PageCopy } from "./key_value_cache.ts";
+import { type Need, PagePool, pageNeed } from "./pages.ts";
+import { type Prompt, type Sequence, startSequence, tokenLimit } from "./sequence.ts";
+
+/** A request that has not started. */
+export interface Waiting extends Need {
+  readonly request: SampleRequest;
+  /** Of the request. */
+  readonly index: number;
+  /** Most tokens to draw. */
+  readonly limit: number;
+}
+
+/** Sequences that start together. */
+export interface Admitted {
+  readonly sequences: readonly Sequence[];
+  /** Those of their prompts that are to be computed. */
+  readonly prompts: readonly Prompt[];
+  /** Pages that hold the end of a prompt, for sequences that do not compute it themselves. Made after the prefill. */
+  readonly copies: readonly PageCopy[];
+}
+
+export function waitingRequests(requests: readonly SampleRequest[], contextLength: number): Waiting[] {
+  return requests.map((request, index) => {
+    const limit = tokenLimit(request, contextLength);
+    const need = pageNeed(request.prompt_ids.join(), { prompt: request.prompt_ids.length, limit });
+    return { request, index, limit, ...need };
+  });
+}
+
+export class Admission {
+  private readonly queue: Waiting[];
+  private readonly pool: PagePool;
+  private readonly most: number;
+  private readonly prefillTokens: number;
+  private readonly prompts = new Map<string, Prompt>();
+  private running = 0;
+
+  /** @param options.prefillTokens prompt tokens computed together; a longer prompt is computed alone. */
+  constructor(requests: readonly Waiting[], options: { cache: KeyValueCache; prefillTokens: number }) {
+    this.queue = [...requests].reverse();
+    this.pool = new PagePool(options.cache.pages);
+    this.most = options.cache.sequences;
+    this.prefillTokens = options.prefillTokens;
+  }
+
+  get waits(): boolean {
+    return this.queue.length > 0;
+  }
+
+  /** Starts requests in their order, as many as fit. */
+  admit(): Admitted {
+    const [sequences, prompts, copies]: [Sequence[], Prompt[], PageCopy[]] = [[], [], []];
+    let tokens = 0;
+    for (let next = this.queue.at(-1); next && this.fits(next); next = this.queue.at(-1)) {
+      let prompt = this.prompts.get(next.key);
+      if (!prompt) {
+        tokens += next.request.prompt_ids.length;
+        if (tokens > this.prefillTokens && prompts.length > 0) break;
+        prompt = this.open(next);
+        prompts.push(prompt);
+      }
+      const sequence = startSequence(next, { prompt, own: this.pool.take(next.own) });
+      copies.push(...endCopy(sequence));
+      prompt.members.add(sequence);
+      sequences.push(sequence);
+      this.queue.pop();
+      this.running++;
+    }
+    return { sequences, prompts, copies };
+  }
+
+  private fits({ key, shared, own }: Waiting): boolean {
+    const pages = this.prompts.has(key) ? own : shared + own;
+    return this.running < this.most && pages <= this.pool.free;
+  }
+
+  private open({ key, request, shared }: Waiting): Prompt {
+    const prompt = { key, ids: request.prompt_ids, pages: this.pool.take(shared), members: new Set<Sequence>() };
+    this.prompts.set(key, prompt);
+    return prompt;
+  }
+
+  /** Frees a sequence's pages, and those of its prompt with the last of its sequences. */
+  end(sequence: Sequence): void {
+    const { prompt } = sequence;
+    this.pool.give(sequence.pages.slice(prompt.pages.length));
+    this.running--;
+    prompt.members.delete(sequence);
+    if (prompt.members.size > 0) return;
+    this.pool.give(prompt.pages);
+    this.prompts.delete(prompt.key);
+  }
+}
+
+/** The copy of a prompt's last, partial page from another of its sequences. */
+function endCopy({ pages, prompt, request }: Sequence): PageCopy[] {
+  const [other] = prompt.members;
+  const at = prompt.pages.length;
+  const [from, to] = [other?.pages[at], pages[at]];
+  const isPartial = request.prompt_ids.length % PAGE_TOKENS > 0;
+  return isPartial && from !== undefined && to !== undefined ? [{ from, to }] : [];
+}

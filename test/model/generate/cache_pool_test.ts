@@ -1,0 +1,258 @@
+/** Sampling over a paged cache: the same bits whatever fits, pages shared and given back, and what a cache may take. */
+import { describe, expect, test } from "vitest";
+import { CountingDevice } from "../../../src/compute/counting.ts";
+import type { SampleRequest } from "../../../src/contract/backend.ts";
+import type { ModelConfig } from "../../../src/model/files/config.ts";
+import { Admission, waitingRequests } from "../../../src/model/generate/admission.ts";
+import { BatchSampler } from "../../../src/model/generate/batch_sampler.ts";
+import type { CacheOptions } from "../../../src/model/generate/key_value_cache.ts";
+import { PagePool, usablePages } from "../../../src/model/generate/pages.ts";
+import { addToken, type Sequence } from "../../../src/model/generate/sequence.ts";
+import { LanguageModel } from "../../../src/model/language_model.ts";
+import { StoredWeights } from "../../../src/model/stored_weights.ts";
+import { Transformer } from "../../../src/model/transformer.ts";
+import { changed } from "../../fixtures/changed_device.ts";
+import { overDevices } from "../../fixtures/devices.ts";
+import { uniform } from "../../fixtures/numbers.ts";
+import { SMALL_MODEL } from "../../fixtures/small_model.ts";
+
+const NARROW: ModelConfig = { ...SMALL_MODEL, contextLength: 96, kvHeads: 1 };
+/** Its heads are too wide for the chained kernels of a decoding step. */
+const WIDE: ModelConfig = { ...NARROW, hiddenSize: 64, heads: 2, kvHeads: 1, headDim: 40, intermediateSize: 64 };
+/** Of the keys and values of both layers. */
+const NARROW_PAGE_BYTES = 2 * 2 * 16 * 8 * 4;
+
+function request(length: number, max_tokens: number, seed: number): SampleRequest {
+  const prompt_ids = Array.from({ length }, (_, i) => 3 + ((i * 7 + length) % 16));
+  return { prompt_ids, seed, params: { temperature: 1, top_p: 1, top_k: -1, max_tokens, stop_token_ids: [2] } };
+}
+
+/** Groups whose prompts end before, at and after a page's end, and whose sequences end at different times. */
+const REQUESTS: readonly SampleRequest[] = [1, 15, 16, 17, 33, 48]
+  .flatMap((length) => [1, 2, 20, 44].map((max_tokens) => [length, max_tokens] as const))
+  .map(([length, max_tokens], seed) => request(length, max_tokens, seed));
+/** Prompt 48 and 43 more that are read. */
+const LARGEST_PAGES = 6;
+
+overDevices("sampling", (device) => {
+  describe.each([
+    ["a narrow model", NARROW],
+    ["a wide one", WIDE],
+  ])("%s", (_, config) => {
+    const pageBytes = 2 * config.layers * 16 * config.kvHeads * config.headDim * 4;
+    const draw = async (cache: CacheOptions, maxTokensPerPass?: number) => {
+      const model = LanguageModel.create(device, config, { seed: 6, cache, maxTokensPerPass });
+      const samples = await model.sample(REQUESTS, { weightVersion: 0 });
+      const live = device.memory.live;
+      model.release();
+      return { samples, live };
+    };
+
+    test.each(["float32", "bfloat16"] as const)("draws the same bits whatever its cache of %s holds", async (dtype) => {
+      const bytes = dtype === "float32" ? pageBytes : pageBytes / 2;
+      const { samples } = await draw({ dtype });
+      expect(new Set(samples.map(({ tokens }) => tokens.length)).size).toBeGreaterThan(4);
+      for (const pages of [LARGEST_PAGES, LARGEST_PAGES + 1, 11, 23])
+        expect((await draw({ dtype, bytes: pages * bytes })).samples).toEqual(samples);
+      for (const maxSequences of [1, 3, 7]) expect((await draw({ dtype, maxSequences })).samples).toEqual(samples);
+      expect((await draw({ dtype }, 20)).samples).toEqual(samples);
+    });
+  });
+
+  test("bfloat16 moves log-probs a little, and draws from them", async () => {
+    const drawn = [];
+    for (const dtype of ["float32", "bfloat16"] as const) {
+      const model = LanguageModel.create(device, WIDE, { seed: 6, cache: { dtype } });
+      drawn.push(await model.sample(REQUESTS, { weightVersion: 0 }));
+      model.release();
+    }
+    const [exact, rounded] = drawn;
+    let most = 0;
+    for (const [i, { tokens, logprobs }] of exact!.entries()) {
+      // The prompt's keys are rounded after its own pass: the first token is the same.
+      expect(rounded![i]!.logprobs[0]).toBe(logprobs[0]);
+      const other = rounded![i]!;
+      const same = tokens.findIndex((token, t) => token !== other.tokens[t]);
+      for (let t = 0; t < (same < 0 ? tokens.length : same); t++)
+        most = Math.max(most, Math.abs(logprobs[t]! - other.logprobs[t]!));
+    }
+    // Measured: 4e-3.
+    expect(most).toBeGreaterThan(1e-5);
+    expect(most).toBeLessThan(0.02);
+  });
+
+  test.each([
+    [{ bytes: 5 * NARROW_PAGE_BYTES }, Number.POSITIVE_INFINITY, "cache.bytes allows 10 KiB. Raise it"],
+    [{}, 11_000, "11 KiB of the memory budget are free. Raise memory_budget_bytes"],
+  ])("refuses a request that never fits: %o", async (cache, budget, message) => {
+    const memory = { live: 0, pooled: 0, peak: 0, budget, budgetSource: "the test" };
+    const model = LanguageModel.create(changed(device, { memory }), NARROW, { cache });
+    const sampling = model.sample(REQUESTS, { weightVersion: 0 });
+    await expect(sampling).rejects.toThrow(`max_tokens take 12 KiB, and ${message}`);
+    await expect(sampling).rejects.toThrow(`(requests[${REQUESTS.length - 1}])`);
+    model.release();
+  });
+});
+
+/** Runs requests through admission as the sampler does, all sequences a token at a time. */
+function run(requests: readonly SampleRequest[], at: { pages: number; sequences: number; prefillTokens?: number }) {
+  const { pages, sequences, prefillTokens = 8192 } = at;
+  const cache = { dtype: "float32", pages, sequences, keys: [], values: [] } as const;
+  const admission = new Admission(waitingRequests(requests, 96), { cache, prefillTokens });
+  const started: number[][] = [];
+  let running: Sequence[] = [];
+  let prefills = 0;
+  while (admission.waits || running.length > 0) {
+    const admitted = admission.admit();
+    prefills += admitted.prompts.length;
+    started.push(admitted.sequences.map(({ index }) => index));
+    running.push(...admitted.sequences);
+    check(running, { pages, sequences });
+    for (const { from, to } of admitted.copies) expect(from).not.toBe(to);
+    for (const sequence of running) addToken(sequence, 5, 0);
+    for (const sequence of running.filter(({ stopped }) => stopped)) admission.end(sequence);
+    running = running.filter(({ stopped }) => !stopped);
+    expect(started.length).toBeLessThan(1000);
+  }
+  return { started, prefills };
+}
+
+/** Every page has one holder, or is of a prompt that its holders share. */
+function check(running: readonly Sequence[], { pages, sequences }: { pages: number; sequences: number }): void {
+  expect(running.length).toBeLessThanOrEqual(sequences);
+  const prompts = new Set(running.map(({ prompt }) => prompt));
+  const shared = [...prompts].flatMap((prompt) => [...prompt.pages]);
+  const own = running.flatMap((it) => it.pages.slice(it.prompt.pages.length));
+  const held = [...shared, ...own];
+  expect(new Set(held).size).toBe(held.length);
+  expect(Math.max(...held)).toBeLessThan(pages);
+  for (const { pages: its, request, limit } of running)
+    expect(its.length).toBe(Math.ceil((request.prompt_ids.length + limit - 1) / 16));
+}
+
+describe("admission", () => {
+  test("shares the pages of a prompt, and holds what each sequence needs", () => {
+    const group = Array.from({ length: 8 }, (_, seed) => request(40, 20, seed));
+    // Two pages of the prompt; its last 8 tokens and 19 more take two of each sequence's own.
+    const { started, prefills } = run(group, { pages: 2 + 8 * 2, sequences: 8 });
+    expect(started[0]).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+    expect(prefills).toBe(1);
+    expect(run(group, { pages: 2 + 3 * 2, sequences: 8 }).started[0]).toEqual([0, 1, 2]);
+  });
+
+  test("a late sequence joins those that run with its prompt, without another prefill", () => {
+    const group = [10, 30, 10, 10].map((max_tokens, seed) => request(20, max_tokens, seed));
+    const { started, prefills } = run(group, { pages: 5, sequences: 8 });
+    expect(started.filter((it) => it.length > 0)).toEqual([[0, 1], [2], [3]]);
+    expect(prefills).toBe(1);
+  });
+
+  test("starts requests in their order", () => {
+    const { started } = run([request(60, 30, 0), request(1, 2, 1), request(80, 16, 2), request(1, 2, 3)], {
+      pages: 7,
+      sequences: 8,
+    });
+    expect(started.filter((it) => it.length > 0)).toEqual([
+      [0, 1],
+      [2, 3],
+    ]);
+  });
+
+  test("computes the prompts of one pass together, a longer one alone", () => {
+    const lengths = [30, 30, 50, 10, 30];
+    const requests = lengths.map((length, seed) => ({
+      ...request(length, 5, seed),
+      prompt_ids: Array(length).fill(seed),
+    }));
+    const { started } = run(requests, { pages: 100, sequences: 8, prefillTokens: 40 });
+    expect(started.filter((it) => it.length > 0)).toEqual([[0], [1], [2], [3, 4]]);
+  });
+
+  test("every request ends, and every page is given back, in any order and pool", () => {
+    const next = uniform(8);
+    const whole = (below: number) => Math.floor(next() * below);
+    for (let round = 0; round < 60; round++) {
+      const requests = Array.from({ length: 1 + whole(20) }, (_, seed) =>
+        request([1, 5, 16, 31, 32, 40, 64][whole(7)]!, 1 + whole(32), seed),
+      );
+      const needs = waitingRequests(requests, 96);
+      const sequences = 1 + whole(8);
+      const most = usablePages(needs, sequences);
+      const largest = Math.max(...needs.map(({ shared, own }) => shared + own));
+      const { started } = run(requests, { pages: largest + whole(most), sequences, prefillTokens: 1 + whole(100) });
+      expect(started.flat()).toEqual(requests.map((_, index) => index));
+    }
+  });
+
+  test("the pages that requests can use are those that the largest of them use together", () => {
+    const needs = waitingRequests([...REQUESTS], 96);
+    const all = usablePages(needs, REQUESTS.length);
+    expect(run(REQUESTS, { pages: all, sequences: REQUESTS.length }).started[0]).toHaveLength(REQUESTS.length);
+    expect(() => run(REQUESTS, { pages: all - 1, sequences: REQUESTS.length })).not.toThrow();
+    expect(run(REQUESTS, { pages: all - 1, sequences: REQUESTS.length }).started[0]).toHaveLength(REQUESTS.length - 1);
+  });
+
+  test("a pool gives each page once", () => {
+    const pool = new PagePool(5);
+    const taken = pool.take(3);
+    pool.give(taken.slice(0, 1));
+    expect([...taken.slice(1), ...pool.take(3)].sort()).toEqual([0, 1, 2, 3, 4]);
+    expect(pool.free).toBe(0);
+  });
+});
+
+describe("memory", () => {
+  const shape: ModelConfig = {
+    ...SMALL_MODEL,
+    layers: 3,
+    vocabSize: 151_936,
+    hiddenSize: 896,
+    intermediateSize: 4864,
+    heads: 14,
+    kvHeads: 2,
+    headDim: 64,
+    contextLength: 2048,
+    tied: true,
+  };
+  const requests = Array.from({ length: 64 }, (_, seed) => request(256 + Math.floor(seed / 8), 80, seed));
+
+  async function count(cache: CacheOptions, drawn: readonly SampleRequest[] = requests) {
+    const device = new CountingDevice();
+    const model = new Transformer(device, shape);
+    const weights = new StoredWeights(device, shape);
+    const before = device.memory.live;
+    device.startPhase();
+    await new BatchSampler(model, { cache }).sample(weights, drawn, { weightVersion: 0 });
+    const { bytes, byLabel } = device.phasePeak;
+    return { bytes: bytes - before, byLabel, left: device.memory.live - before };
+  }
+
+  test("a group's prompt lies in the cache once, and bfloat16 halves it", async () => {
+    const { byLabel, left } = await count({});
+    const cache = byLabel.get("key cache")! + byLabel.get("value cache")!;
+    // 8 prompts of 16 pages, 64 sequences with 5 or 6 pages of their own; the pool of buffers adds up to an eighth.
+    const pages = 8 * 16 + 16 * 5 + 48 * 6;
+    const exact = pages * 16 * 2 * 64 * 4 * 2 * shape.layers;
+    expect(cache).toBeGreaterThanOrEqual(exact);
+    expect(cache).toBeLessThan(exact * 1.125);
+    const halved = await count({ dtype: "bfloat16" });
+    expect(halved.byLabel.get("key cache")! * 2).toBe(byLabel.get("key cache"));
+    expect(left).toBe(0);
+  });
+
+  test.each([
+    [64, 1],
+    [256, 3],
+  ])("a step of %i rows over 152k tokens holds logits of at most 64 MiB, and one layer", async (rows, windows) => {
+    const { bytes, byLabel } = await count(
+      {},
+      Array.from({ length: rows }, (_, seed) => request(1, 9, seed)),
+    );
+    const perWindow = Math.min(rows, Math.floor(2 ** 26 / (151_936 * 4)));
+    expect(Math.ceil(rows / perWindow)).toBe(windows);
+    const logits = perWindow * 151_936 * 4;
+    expect(byLabel.get("logits")).toBeGreaterThanOrEqual(logits);
+    const layer = rows * (3 * shape.intermediateSize + 4 * shape.hiddenSize) * 4;
+    expect(bytes - byLabel.get("key cache")! * 2).toBeLessThan((logits + layer) * 1.125);
+  });
+});

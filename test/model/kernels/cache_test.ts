@@ -1,0 +1,336 @@
+/** The kernels of the paged key/value cache, of both families and both types of numbers. */
+import { beforeEach, describe, expect, test } from "vitest";
+import { decodeFloats, encodeBf16 } from "../../../src/model/files/dtype.ts";
+import { WHOLE_SEQUENCE } from "../../../src/model/kernels/attention.ts";
+import { type AttentionKernels, chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
+import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
+import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { type CacheDtype, PAGE_TOKENS } from "../../../src/model/kernels/cache_storage.ts";
+import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
+import { expectClose, integers, noise, runOn, runOnBoth, unwritten, useDevices } from "./run.ts";
+
+const devices = useDevices();
+
+/** Traits of adapters, one for each family of kernels. */
+const limits = { maxWorkgroupStorageBytes: 32_768 };
+const ADAPTERS = {
+  "a software driver": { family: "scalar", subgroupSize: 0, limits },
+  "8 lanes": { family: "scalar", subgroupSize: 8, limits },
+  "a GPU": { family: "tiled", subgroupSize: 32, limits },
+} as const;
+type AdapterName = keyof typeof ADAPTERS;
+const DTYPES: readonly CacheDtype[] = ["float32", "bfloat16"];
+
+interface Shape {
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly width: number;
+}
+
+/** Sequences of these lengths in pages that lie in no order, with a page to spare. */
+function layOut(lengths: readonly number[]) {
+  const row_pages = Math.max(1, ...lengths.map((length) => Math.ceil(length / PAGE_TOKENS)));
+  const count = lengths.length * row_pages + 1;
+  // Odd numbers below, then even ones: neighbours in a line of the table are not neighbours in the cache.
+  const order = [...Array(count).keys()].sort((a, b) => (b % 2) - (a % 2) || b - a);
+  const pages = Uint32Array.from(order.slice(1));
+  const place = (row: number, position: number) =>
+    pages[row * row_pages + Math.floor(position / PAGE_TOKENS)]! * PAGE_TOKENS + (position % PAGE_TOKENS);
+  return { pages, row_pages, place, tokens: count * PAGE_TOKENS };
+}
+
+/** A cache of `elements` numbers: noise of the type. */
+function cacheOf(dtype: CacheDtype, elements: number, seed: number): Float32Array | Uint32Array {
+  const values = noise(elements, seed);
+  return dtype === "float32" ? values : new Uint32Array(encodeBf16(values).buffer);
+}
+
+/** The numbers in a cache. */
+function numbers(cache: ArrayLike<number>): Float32Array {
+  if (!(cache instanceof Uint32Array)) return cache as Float32Array;
+  return decodeFloats(new Uint8Array(cache.buffer, cache.byteOffset, cache.byteLength), "BF16")!;
+}
+
+/** q, k, v of packed sequences in one buffer, and those that each token attends to. */
+function packed(lengths: readonly number[], { heads, keyHeads, width }: Shape) {
+  const tokens = lengths.reduce((a, b) => a + b, 0);
+  const rowOf = Uint32Array.from(lengths.flatMap((length, row) => Array<number>(length).fill(row)));
+  const firstOf = lengths.map((_, row) => lengths.slice(0, row).reduce((a, b) => a + b, 0));
+  const sequenceStart = rowOf.map((row) => firstOf[row]!);
+  const positions = sequenceStart.map((start, t) => t - start);
+  const stride = (heads + 2 * keyHeads) * width;
+  const offsets = { q_stride: stride, q_offset: 0, k_stride: stride, k_offset: heads * width, v_stride: stride };
+  const params = { ...offsets, v_offset: (heads + keyHeads) * width };
+  const last = lengths.map((length, row) => firstOf[row]! + length - 1);
+  return { tokens, rowOf, positions, sequenceStart, stride, params, last, qkv: noise(tokens * stride) };
+}
+
+/** Keeps a packed batch in a cache, and attends to it with the last token of each sequence. */
+async function decodeLast(
+  { decode, decodeConstants }: AttentionKernels,
+  at: { lengths: readonly number[]; shape: Shape; dtype: CacheDtype; window: number },
+) {
+  const { lengths, dtype } = at;
+  const { heads, keyHeads, width } = at.shape;
+  const { qkv, rowOf, positions, tokens, stride, params, last } = packed(lengths, at.shape);
+  const { pages, row_pages, place, tokens: places } = layOut(lengths);
+  const { q_stride: _, q_offset: __, ...keyParams } = params;
+  const cache = await runOnBoth(devices, cacheAppend[dtype], {
+    buffers: {
+      k: qkv,
+      v: qkv,
+      places: rowOf.map((row, t) => place(row, positions[t]!)),
+      keys: cacheOf(dtype, places * keyHeads * width, 7),
+      values: cacheOf(dtype, places * keyHeads * width, 8),
+    },
+    params: { rows: tokens, width: keyHeads * width, ...keyParams },
+  });
+  const { out } = await runOnBoth(devices, decode[dtype], {
+    buffers: {
+      q: Float32Array.from(last.flatMap((t) => [...qkv.subarray(t * stride, t * stride + heads * width)])),
+      keys: cache.keys,
+      values: cache.values,
+      pages,
+      positions: Uint32Array.from(lengths, (length) => Math.max(length - 2, 0)),
+      out: unwritten(lengths.length * heads * width),
+    },
+    params: {
+      rows: lengths.length,
+      heads,
+      key_heads: keyHeads,
+      q_stride: heads * width,
+      q_offset: 0,
+      row_pages,
+      shift: 1,
+      window: at.window,
+      scale: 1 / Math.sqrt(width),
+    },
+    constants: decodeConstants,
+  });
+  return out;
+}
+
+const LENGTHS = [5, 2, PAGE_TOKENS, PAGE_TOKENS + 1, 112];
+
+describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache for %s", (adapter) => {
+  beforeEach(({ skip }) => {
+    if (adapter === "8 lanes" && devices.gpu.info.subgroupSize !== 8) skip("subgroups are not 8 lanes wide here");
+  });
+  const choose = ({ heads, keyHeads, width }: Shape) =>
+    chooseAttention(ADAPTERS[adapter], { heads, keyHeads, headWidth: width });
+
+  test.each<Shape & { window?: number }>([
+    { heads: 8, keyHeads: 4, width: 8 },
+    { heads: 4, keyHeads: 1, width: 12, window: 5 },
+    { heads: 2, keyHeads: 2, width: 64, window: 16 },
+    { heads: 2, keyHeads: 1, width: 128, window: 70 },
+    { heads: 4, keyHeads: 1, width: 256 },
+    { heads: 4, keyHeads: 1, width: 256, window: 21 },
+  ])(
+    "of the last tokens has the bits of attention over the whole: %o",
+    async ({ window = WHOLE_SEQUENCE, ...shape }) => {
+      const kernels = choose(shape);
+      const { qkv, tokens, sequenceStart, params, last } = packed(LENGTHS, shape);
+      const { heads, width } = shape;
+      const { out: whole } = await runOn(devices.gpu, kernels.forward, {
+        buffers: {
+          q: qkv,
+          k: qkv,
+          v: qkv,
+          sequenceStart,
+          out: unwritten(tokens * heads * width),
+          statistics: unwritten(tokens * heads * 2),
+        },
+        params: { tokens, heads, key_heads: shape.keyHeads, window, ...params, scale: 1 / Math.sqrt(width) },
+        constants: kernels.constants,
+      });
+      const wanted = last.flatMap((t) => [...whole.subarray(t * heads * width, (t + 1) * heads * width)]);
+      const exact = await decodeLast(kernels, { lengths: LENGTHS, shape, dtype: "float32", window });
+      expect([...exact]).toEqual(wanted);
+      const rounded = await decodeLast(kernels, { lengths: LENGTHS, shape, dtype: "bfloat16", window });
+      // Keys and values below 1 are kept to 2^-9 of their size.
+      expectClose(rounded, wanted, { relative: 0, absolute: 0.02, name: "bfloat16" });
+      expect([...rounded]).not.toEqual(wanted);
+    },
+  );
+
+  test.each(DTYPES)("sees the last tokens of a window only, %s", async (dtype) => {
+    const shape = { heads: 4, keyHeads: 2, width: 16 };
+    const run = (window: number) => decodeLast(choose(shape), { lengths: [112], shape, dtype, window });
+    const whole = await run(WHOLE_SEQUENCE);
+    expect(await run(112)).toEqual(whole);
+    for (const window of [1, 7, 8, 9, 70, 111]) expect(await run(window)).not.toEqual(whole);
+  });
+
+  test("of more than 65,535 workgroups", async () => {
+    const shape = { heads: 4, keyHeads: 1, width: 4 };
+    const { decode, decodeConstants } = choose(shape);
+    const rows = 17_000 * (adapter === "a GPU" ? 1 : 8);
+    await runOnBoth(devices, decode.float32, {
+      buffers: {
+        q: noise(rows * 16),
+        keys: noise(3 * PAGE_TOKENS * 4, 2),
+        values: noise(3 * PAGE_TOKENS * 4, 3),
+        pages: integers(rows, 3, 4),
+        positions: integers(rows, 6, 5),
+        out: unwritten(rows * 16),
+      },
+      params: {
+        rows,
+        heads: 4,
+        key_heads: 1,
+        q_stride: 16,
+        q_offset: 0,
+        row_pages: 1,
+        shift: 0,
+        window: WHOLE_SEQUENCE,
+        scale: 0.5,
+      },
+      constants: decodeConstants,
+    });
+  });
+});
+
+describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
+  // A kept number may lie on either side of a tie.
+  const kept = dtype === "float32" ? { relative: 1e-6, absolute: 1e-6 } : { relative: 2 ** -7, absolute: 1e-6 };
+
+  /** Rows at several positions, and everything that a step reads and writes. */
+  function step(rows: number, { heads, keyHeads, width }: Shape) {
+    const positions = Uint32Array.of(0, 3, PAGE_TOKENS - 2, PAGE_TOKENS - 1, 2 * PAGE_TOKENS + 4).slice(0, rows);
+    const { pages, row_pages, tokens } = layOut([...positions].map((position) => position + 2));
+    const buffers = {
+      qkv: noise(rows * (heads + 2 * keyHeads) * width),
+      angles: noise(3 * PAGE_TOKENS * width, 5),
+      pages,
+      positions,
+      keys: cacheOf(dtype, tokens * keyHeads * width, 2),
+      values: cacheOf(dtype, tokens * keyHeads * width, 3),
+    };
+    return { buffers, params: { rows, heads, key_heads: keyHeads, row_pages, shift: 1, rotates: 1 } };
+  }
+
+  const ROPE_SHAPES = [
+    [0, { heads: 2, keyHeads: 1, width: 4 }],
+    [1, { heads: 1, keyHeads: 1, width: 4 }],
+    [5, { heads: 3, keyHeads: 1, width: 12 }],
+    [5, { heads: 4, keyHeads: 1, width: 256 }],
+  ] as const;
+  test.each(ROPE_SHAPES)("turns q, and keeps k turned with v: %i rows, %o", async (rows, shape) => {
+    const run = step(rows, shape);
+    for (const rotates of [1, 0]) {
+      const params = { ...run.params, rotates, width: shape.width };
+      const got = await runOn(devices.gpu, ropeAppend[dtype], { ...run, params });
+      const wanted = await runOn(devices.cpu, ropeAppend[dtype], { ...run, params });
+      expectClose(got.qkv, wanted.qkv, { ...ropeAppend[dtype].tolerance, name: "qkv" });
+      for (const name of ["keys", "values"] as const)
+        expectClose(numbers(got[name]), numbers(wanted[name]), { ...kept, name });
+      if (rotates === 0) expect(got.qkv).toEqual(run.buffers.qkv);
+      else if (rows > 0) expect(got.qkv).not.toEqual(run.buffers.qkv);
+    }
+  });
+
+  test.each([
+    { rows: 5, heads: 8, keyHeads: 4, width: 8, HEADS: 2 },
+    { rows: 5, heads: 8, keyHeads: 4, width: 8, HEADS: 1 },
+    { rows: 5, heads: 4, keyHeads: 1, width: 16, HEADS: 2, window: 5, rotates: 0 },
+    { rows: 5, heads: 4, keyHeads: 2, width: 16, HEADS: 1, window: 1 },
+    { rows: 3, heads: 3, keyHeads: 3, width: 32, HEADS: 1 },
+    { rows: 1, heads: 2, keyHeads: 1, width: 8, HEADS: 2 },
+    { rows: 0, heads: 2, keyHeads: 1, width: 8, HEADS: 2 },
+  ])("in one kernel has the bits of its parts: %o", async ({ rows, HEADS, ...it }) => {
+    const run = step(rows, it);
+    const { heads, keyHeads, width, window = WHOLE_SEQUENCE, rotates = 1 } = it;
+    const constants = { HEAD_QUADS: width / 4, HEADS };
+    const scale = 1 / Math.sqrt(width);
+    const out = unwritten(rows * heads * width);
+    const whole = { buffers: { ...run.buffers, out }, params: { ...run.params, rotates, window, scale }, constants };
+    const got = await runOn(devices.gpu, attentionStep[dtype], whole);
+    const { tolerance } = attentionStep[dtype];
+    const wanted = await runOn(devices.cpu, attentionStep[dtype], whole);
+    for (const name of ["keys", "values"] as const)
+      expectClose(numbers(got[name]), numbers(wanted[name]), { ...kept, name });
+    const absolute = dtype === "float32" ? tolerance.absolute : 0.02;
+    expectClose(got.out, wanted.out, { relative: 0, absolute, name: "out" });
+
+    const turned = await runOn(devices.gpu, ropeAppend[dtype], {
+      buffers: run.buffers,
+      params: { ...run.params, rotates, width },
+    });
+    const stride = (heads + 2 * keyHeads) * width;
+    const { row_pages, shift } = run.params;
+    const parts = await runOn(devices.gpu, attentionDecode[dtype], {
+      buffers: {
+        q: turned.qkv,
+        keys: turned.keys,
+        values: turned.values,
+        pages: run.buffers.pages,
+        positions: run.buffers.positions,
+        out,
+      },
+      params: { rows, heads, key_heads: keyHeads, q_stride: stride, q_offset: 0, row_pages, shift, window, scale },
+      constants,
+    });
+    expect(got.keys).toEqual(turned.keys);
+    expect(got.values).toEqual(turned.values);
+    expect(got.out).toEqual(parts.out);
+    if (rows > 0) expect(got.keys).not.toEqual(run.buffers.keys);
+  });
+
+  test("appends no rows", async () => {
+    const none = new Float32Array(0);
+    await runOnBoth(devices, cacheAppend[dtype], {
+      buffers: {
+        k: none,
+        v: none,
+        places: new Uint32Array(0),
+        keys: cacheOf(dtype, 16, 1),
+        values: cacheOf(dtype, 16, 2),
+      },
+      params: { rows: 0, width: 4, k_stride: 4, k_offset: 0, v_stride: 4, v_offset: 0 },
+    });
+  });
+});
+
+test("bfloat16 is rounded to nearest, ties to even; NaN stays NaN", async () => {
+  const edges = [0, -0, 1, 1 + 2 ** -8, 1 + 3 * 2 ** -8, 1 + 2 ** -8 + 2 ** -20, 2 ** -130, -(2 ** 127) * 1.999];
+  const k = Float32Array.from([...edges, Number.POSITIVE_INFINITY, 3.4e38, ...noise(70)]);
+  const v = new Float32Array(new Uint32Array(80).fill(0x7fff_ffff).buffer);
+  const run = {
+    buffers: {
+      k,
+      v,
+      places: Uint32Array.from({ length: 20 }, (_, i) => 19 - i),
+      keys: new Uint32Array(40),
+      values: new Uint32Array(40),
+    },
+    params: { rows: 20, width: 4, k_stride: 4, k_offset: 0, v_stride: 4, v_offset: 0 },
+  };
+  const got = await runOnBoth(devices, cacheAppend.bfloat16, run);
+  const kept = numbers(got.keys);
+  for (let row = 0; row < 20; row++)
+    expect([...kept.subarray((19 - row) * 4, (20 - row) * 4)]).toEqual([
+      ...decodeFloats(new Uint8Array(encodeBf16(k.slice(row * 4, row * 4 + 4)).buffer), "BF16")!,
+    ]);
+  expect(numbers(got.values).every(Number.isNaN)).toBe(true);
+});
+
+test.each([0, 1, 3])("copies %i pages, whatever they hold, and nothing else", async (copies) => {
+  const page = (PAGE_TOKENS * 8) / 2;
+  const keys = Uint32Array.from({ length: 7 * page }, (_, i) => (i * 2_654_435_761) >>> 0);
+  const values = keys.map((bits) => ~bits >>> 0);
+  const table = [1, 3, 6, 0, 1, 4].slice(0, copies * 2);
+  const got = await runOnBoth(devices, cacheCopy, {
+    buffers: { copies: Uint32Array.from(table), keys, values },
+    params: { copies, page_quads: page / 4 },
+  });
+  for (const [cache, found] of [
+    [keys, got.keys],
+    [values, got.values],
+  ] as const) {
+    const wanted = cache.slice();
+    for (let i = 0; i < copies; i++)
+      wanted.copyWithin(table[i * 2 + 1]! * page, table[i * 2]! * page, (table[i * 2]! + 1) * page);
+    expect(found).toEqual(wanted);
+  }
+});
