@@ -38,8 +38,6 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
   const unsupported = [
     ["model.dtype", setting(config, "model.dtype"), ["auto", "float32"]],
     ["model.quantization", setting(config, "model.quantization"), [null]],
-    ["rollout.max_num_seqs", setting(config, "rollout.max_num_seqs"), [null]],
-    ["rollout.kv_cache_dtype", setting(config, "rollout.kv_cache_dtype"), ["float32"]],
   ] as const;
   for (const [path, value, can] of unsupported)
     if (!(can as readonly unknown[]).includes(value))
@@ -53,5 +51,9 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
     foldAdapter: fold === "auto" ? fold : fold === "true",
     maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined,
     gradientCheckpointing: checkpointing === "auto" ? checkpointing : checkpointing === "true",
+    cache: {
+      dtype: setting(config, "rollout.kv_cache_dtype"),
+      maxSequences: setting(config, "rollout.max_num_seqs") ?? undefined,
+    },
   };
 }

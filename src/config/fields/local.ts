@@ -93,7 +93,7 @@ export const LOCAL_FIELDS = {
   "training.resume_mode": RESUME_MODE,
   "training.resume_from_path": str(null, "checkpoint to continue from, with resume_mode=resume_path"),
 
-  "rollout.max_num_seqs": int(null, "most sequences sampled together; null = as many as fit", { min: 1 }),
+  "rollout.max_num_seqs": int(null, "most sequences sampled together; null = as many as fit, up to 256", { min: 1 }),
   "rollout.kv_cache_dtype": oneOf(
     ["float32", "bfloat16"],
     "float32",
