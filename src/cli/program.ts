@@ -6,6 +6,7 @@ import { deviceCommand } from "./commands/device.ts";
 import { evalCommand } from "./commands/eval.ts";
 import { metricsCommands } from "./commands/metrics.ts";
 import { modelCommands } from "./commands/model.ts";
+import { planCommand } from "./commands/plan.ts";
 import { reportCommand } from "./commands/report.ts";
 import { sampleCommand } from "./commands/sample.ts";
 import { serveCommands } from "./commands/serve.ts";
@@ -21,6 +22,7 @@ export const PROGRAM: Program = {
   summary: "RL post-training for language models in TypeScript, on WebGPU",
   commands: [
     trainCommand,
+    planCommand,
     evalCommand,
     reportCommand,
     viewCommand,

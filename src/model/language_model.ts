@@ -66,18 +66,19 @@ export class LanguageModel {
   private steps: AdamW | undefined;
   private frozen: StoredWeights | undefined;
 
-  private constructor(shared: Shared, options: LanguageModelOptions & { isBranch?: boolean }) {
+  private constructor(shared: Shared, options: LanguageModelOptions & { isBranch?: boolean; isUnread?: boolean }) {
     const { weights } = shared.policies.base;
     this.shared = shared;
     this.isBranch = options.isBranch ?? false;
     this.base = weights;
     this.device = weights.device;
     this.config = weights.config;
-    if (options.lora) this.adapter = new LoraAdapter(weights, loraConfig(options.lora), options.seed ?? 0);
+    const seed = options.isUnread ? undefined : (options.seed ?? 0);
+    if (options.lora) this.adapter = new LoraAdapter(weights, loraConfig(options.lora), seed);
   }
 
   /** A model over weights that it then owns, and releases. */
-  static over(base: BaseModel, options: LanguageModelOptions = {}): LanguageModel {
+  static over(base: BaseModel, options: LanguageModelOptions & { isUnread?: boolean } = {}): LanguageModel {
     const { device, config } = base.weights;
     const transformer = new Transformer(device, config);
     const { adapterSlots = 1, foldAdapter = "auto" } = options;
@@ -93,6 +94,12 @@ export class LanguageModel {
   /** A model with the weights of a model folder. */
   static async load(device: Device, folder: ModelFolder, options: LanguageModelOptions = {}): Promise<LanguageModel> {
     return LanguageModel.over({ weights: await loadWeights(device, folder), adapters: [] }, options);
+  }
+
+  /** A model whose weights have a shape and no values, for a device that counts. */
+  static unread(device: Device, config: ModelConfig, options: LanguageModelOptions = {}): LanguageModel {
+    const weights = new StoredWeights(device, config);
+    return LanguageModel.over({ weights, adapters: [] }, { ...options, isUnread: true });
   }
 
   /** A model with fresh weights, see {@link drawWeights}. */

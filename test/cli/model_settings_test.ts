@@ -1,8 +1,10 @@
 /** How the settings of the local backend say that a model is held and trained. */
 import { describe, expect, test } from "vitest";
 import { memoryOptions, readLora } from "../../src/cli/run/model_settings.ts";
+import { plannedWork } from "../../src/cli/run/plan_settings.ts";
 import { LORA_DEFAULTS } from "../../src/model/lora.ts";
 import { complaints, compose } from "../config/disk.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 const configOf = (...overrides: string[]) => compose(["rllm/backend=local", ...overrides]).config;
 
@@ -34,9 +36,22 @@ describe("verl's names", () => {
   });
 });
 
-test("training.max_tokens_per_pass is the size of a pass", () => {
+test("what the settings leave open is chosen by what fits", () => {
+  const { maxTokensPerPass, gradientCheckpointing, cache } = memoryOptions(configOf());
+  expect([maxTokensPerPass, gradientCheckpointing, cache]).toEqual([undefined, "auto", { dtype: "float32" }]);
   expect(memoryOptions(configOf("training.max_tokens_per_pass=128")).maxTokensPerPass).toBe(128);
-  expect(memoryOptions(configOf()).maxTokensPerPass).toBeUndefined();
+  const cached = memoryOptions(configOf("rollout.max_num_seqs=4", "rollout.kv_cache_dtype=bfloat16")).cache;
+  expect(cached).toEqual({ dtype: "bfloat16", maxSequences: 4 });
+});
+
+test("the work of a run is the most that its settings allow", () => {
+  const shape = (...overrides: string[]) =>
+    plannedWork(configOf(...overrides), { model: SMALL_MODEL, isTrained: true }).shape;
+  const lengths = ["data.max_prompt_length=10", "data.max_response_length=20", "data.train_batch_size=3"];
+  const plain = shape("training.group_size=2", ...lengths);
+  expect(plain).toMatchObject({ prompts: 3, groupSize: 2, promptTokens: 10, replyTokens: 20, usesReference: false });
+  expect(shape(...lengths, "training.max_length=24").replyTokens).toBe(14);
+  expect(shape("rllm.algorithm.kl_beta=0.1")).toMatchObject({ usesReference: true, loss: { kl: { coef: 0.1 } } });
 });
 
 test("model.fold_adapter says where an adapter lies", () => {

@@ -16,9 +16,11 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
-import { loadModel, type ModelMark, openModel } from "../../model/open_model.ts";
+import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
-import { checkBatch, combinePasses, passLoss, withBatchTotals } from "./policy_loss.ts";
+import { fittingOptions } from "./plan/fit.ts";
+import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
+import { accumulateLoss } from "./policy_loss.ts";
 
 /** What a {@link LocalBackend} is made of, for programs that build the model themselves. */
 export interface LocalBackendOptions {
@@ -32,10 +34,23 @@ export interface LocalBackendOptions {
   readonly fixedTo?: string;
 }
 
-/** How {@link LocalBackend.open} opens a model: an adapter or all weights, the seed, the device. */
+/** How {@link LocalBackend.open} opens a model: an adapter or all weights, the seed, the device, the work to plan for. */
 export interface OpenLocalOptions extends LanguageModelOptions {
   /** Default: {@link openDevice}'s choice. */
   readonly device?: Device;
+  /**
+   * The most that will be done at a time, from which `maxTokensPerPass`, `gradientCheckpointing` and the cache are chosen
+   * where they are not given. Default: 64 sequences of 1,024 tokens.
+   */
+  readonly work?: Partial<RunShape> | undefined;
+}
+
+function fitting(
+  device: Device,
+  { opened, options: { work, device: _, ...options } }: { opened: OpenedModel; options: OpenLocalOptions },
+): Promise<LanguageModelOptions> {
+  const request = { config: opened.files.config, options, shape: { ...DEFAULT_SHAPE, ...work } };
+  return fittingOptions(device, request, { isExact: work !== undefined });
 }
 
 /**
@@ -61,13 +76,13 @@ export class LocalBackend implements Backend {
    * Opens a folder of a model, or of an adapter and its base, to train it. Without `lora` all weights are trained.
    * @example
    *     const backend = await LocalBackend.open("models/Qwen3-0.6B", { lora: { rank: 16 } });
-   * @throws {ConfigError} for a folder that cannot be read
+   * @throws {ConfigError} for a folder that cannot be read, or a model that does not fit the device's memory budget
    */
   static async open(folder: string, options: OpenLocalOptions = {}): Promise<LocalBackend> {
     const opened = await openModel(folder);
     const device = options.device ?? (await openDevice());
     try {
-      const model = await loadModel(device, opened, options);
+      const model = await loadModel(device, opened, await fitting(device, { opened, options }));
       return new LocalBackend({ model, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
     } catch (error) {
       if (!options.device) device.destroy();
@@ -121,13 +136,7 @@ export class LocalBackend implements Backend {
 
   async forwardBackward(batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
     this.refuseFixed("train");
-    checkBatch(batch);
-    const shared = withBatchTotals(batch, spec);
-    const passes = await this.languageModel.accumulate(batch, {
-      temperature: spec.temperature,
-      loss: (outputs) => passLoss(this.device, batch, { spec: shared, outputs }),
-    });
-    return combinePasses(passes.map(({ loss, data }) => ({ ...loss.decode(data), tokens: loss.tokens })));
+    return accumulateLoss(this.languageModel, batch, spec);
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {

@@ -13,6 +13,8 @@ import { loadAdapter } from "./checkpoint.ts";
 import { ENGINE_LOSSES } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
 import { LocalTrainer } from "./engine_trainer.ts";
+import { fittingOptions } from "./plan/fit.ts";
+import { DEFAULT_SHAPE } from "./plan/run_shape.ts";
 
 /** Share of the device's memory for folded copies of the weights, one per adapter in use, where adapters are folded. */
 const COPIES_SHARE = 0.25;
@@ -28,6 +30,21 @@ export interface LocalEngineOptions {
   readonly warn?: ((message: string) => void) | undefined;
 }
 
+interface Parts {
+  readonly opened: OpenedModel;
+  readonly model: LanguageModel;
+  readonly sizes: LanguageModelOptions;
+  readonly warn: (message: string) => void;
+}
+
+/** Passes for clients whose work is not known: those of a run that trains the default adapter while it samples. */
+async function clientSizes(device: Device, { files }: OpenedModel): Promise<LanguageModelOptions> {
+  const shape = { ...DEFAULT_SHAPE, overlaps: true };
+  const work = { config: files.config, options: { lora: LORA_DEFAULTS }, shape };
+  const { maxTokensPerPass, gradientCheckpointing } = await fittingOptions(device, work, { isExact: false });
+  return { maxTokensPerPass, gradientCheckpointing };
+}
+
 export class LocalEngine implements Engine {
   readonly folder: string;
   readonly losses = ENGINE_LOSSES;
@@ -37,12 +54,11 @@ export class LocalEngine implements Engine {
   private readonly opened: OpenedModel;
   private readonly files: ModelFolder;
   private readonly base: LanguageModel;
+  private readonly sizes: LanguageModelOptions;
   private readonly warn: (message: string) => void;
 
-  private constructor(
-    device: Device,
-    { opened, model, warn }: { opened: OpenedModel; model: LanguageModel; warn: (message: string) => void },
-  ) {
+  private constructor(device: Device, { opened, model, sizes, warn }: Parts) {
+    this.sizes = sizes;
     this.hardware = device;
     this.opened = opened;
     this.mark = opened.mark;
@@ -58,9 +74,10 @@ export class LocalEngine implements Engine {
     const opened = await openModel(folder, { base });
     const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / float32Bytes(device, opened.files.config));
     const adapterSlots = Math.min(Math.max(fitting, 1), MAX_COPIES);
-    const model = await loadModel(device, opened, { frozen: true, adapterSlots });
+    const sizes = await clientSizes(device, opened);
+    const model = await loadModel(device, opened, { ...sizes, frozen: true, adapterSlots });
     model.onWarning(warn);
-    return new LocalEngine(device, { opened, model, warn });
+    return new LocalEngine(device, { opened, model, sizes, warn });
   }
 
   get architecture(): string {
@@ -119,7 +136,7 @@ export class LocalEngine implements Engine {
   }
 
   private async load(opened: OpenedModel, options: LanguageModelOptions = {}): Promise<LanguageModel> {
-    const model = await loadModel(this.hardware, opened, options);
+    const model = await loadModel(this.hardware, opened, { ...this.sizes, ...options });
     model.onWarning(this.warn);
     return model;
   }

@@ -12,18 +12,33 @@ import {
 import type { Data, Device } from "../../compute/device.ts";
 import type { LossSpec, Metrics, TrainBatch } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
-import type { PassLoss, PassOutputs } from "../../model/language_model.ts";
+import type { LanguageModel, PassLoss, PassOutputs } from "../../model/language_model.ts";
 import { Scratch } from "../../model/scratch.ts";
 
 /** The loss of one pass, recorded. `decode` takes the data of its reads. */
-export interface RecordedLoss extends PassLoss {
+interface RecordedLoss extends PassLoss {
   decode(data: readonly Data[]): LossResult;
   /** Trained tokens of the pass. */
   readonly tokens: number;
 }
 
+/**
+ * Adds the gradient of a policy loss over a batch to a model's gradient, pass by pass.
+ * @returns the loss's metrics over the batch.
+ * @throws ConfigError as {@link checkBatch}
+ */
+export async function accumulateLoss(model: LanguageModel, batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
+  checkBatch(batch);
+  const shared = withBatchTotals(batch, spec);
+  const passes = await model.accumulate(batch, {
+    temperature: spec.temperature,
+    loss: (outputs) => passLoss(model.device, batch, { spec: shared, outputs }),
+  });
+  return combinePasses(passes.map(({ loss, data }) => ({ ...loss.decode(data), tokens: loss.tokens })));
+}
+
 /** @throws ConfigError for a per-token array of the wrong length, or a batch without a trained token. */
-export function checkBatch(batch: TrainBatch): void {
+function checkBatch(batch: TrainBatch): void {
   const tokens = batch.tokens.length;
   const perToken = ["mask", "oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights", "weights"] as const;
   for (const name of perToken) {
@@ -39,7 +54,7 @@ export function checkBatch(batch: TrainBatch): void {
 }
 
 /** The spec with the denominators of the whole batch, because a pass holds only a part of it. */
-export function withBatchTotals(batch: TrainBatch, spec: LossSpec): LossSpec {
+function withBatchTotals(batch: TrainBatch, spec: LossSpec): LossSpec {
   const { trained } = countRows(batch.offsets, batch.mask);
   return {
     ...spec,
@@ -49,7 +64,7 @@ export function withBatchTotals(batch: TrainBatch, spec: LossSpec): LossSpec {
 }
 
 /** Records the loss of one pass, on the device or, for a loss that is a function of the host, there. */
-export function passLoss(
+function passLoss(
   device: Device,
   batch: TrainBatch,
   at: { spec: LossSpec; outputs: PassOutputs },
@@ -149,7 +164,7 @@ function trainedIndices({ mask, offsets }: TrainBatch, { from, to }: { from: num
 const SUMMED = new Set(["actor/pg_loss", "actor/kl_loss", "actor/entropy"]);
 
 /** The metrics of the batch from those of its passes. */
-export function combinePasses(passes: readonly (LossResult & { readonly tokens: number })[]): Metrics {
+function combinePasses(passes: readonly (LossResult & { readonly tokens: number })[]): Metrics {
   const tokens = passes.reduce((sum, pass) => sum + pass.tokens, 0);
   const combined: Metrics = { "actor/loss": 0 };
   for (const pass of passes) {

@@ -1,5 +1,7 @@
 /** Opens the local backend: a device, and a model from a folder or a new one. */
 import { LocalBackend } from "../../backend/local/backend.ts";
+import { fittingOptions } from "../../backend/local/plan/fit.ts";
+import { DEFAULT_SHAPE } from "../../backend/local/plan/run_shape.ts";
 import type { Device } from "../../compute/device.ts";
 import { type DeviceName, openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
@@ -11,8 +13,9 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
-import { memoryOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
+import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
+import { plannedWork } from "./plan_settings.ts";
 import type { Session } from "./session.ts";
 
 export interface OpenedBackend {
@@ -40,13 +43,7 @@ export async function openLocalBackend(session: Session, options: OpenOptions = 
       },
     );
   }
-  const device = await openDevice({
-    device: setting(config, "device"),
-    adapter: setting(config, "device_adapter") ?? undefined,
-    backend: setting(config, "device_backend") ?? undefined,
-    toggles: setting(config, "device_toggles"),
-    memoryBudgetBytes: setting(config, "memory_budget_bytes") ?? undefined,
-  });
+  const device = await openDevice(deviceOptions(config));
   return closingOnError(device, () => openOn(device, session, options));
 }
 
@@ -58,7 +55,7 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
   const template = templateOf(config);
   if (checkpoint !== undefined) {
     const isAdapter = (await folderKind(checkpoint)) === "adapter";
-    if (!isTrained) return openFixed(device, { folder: checkpoint, base, template });
+    if (!isTrained) return openFixed(device, { folder: checkpoint, base, template, config });
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
     const lora = await describeAdapter(checkpoint);
     const opened = await openBase(checkpoint, { base });
@@ -66,7 +63,7 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
     return trainable(device, { opened: { ...opened, tokenizer: own ?? opened.tokenizer }, lora, config });
   }
   if (folder === null) return createModel(device, session);
-  if (!isTrained) return openFixed(device, { folder, template });
+  if (!isTrained) return openFixed(device, { folder, template, config });
   const opened = await openModel(folder);
   return trainable(device, { opened, lora: readLora(config, opened.files.config), config });
 }
@@ -83,7 +80,8 @@ async function resumeModel(
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
   const grown = { ...files, config: { ...files.config, contextLength } };
-  const model = await LanguageModel.load(device, grown, memoryOptions(config));
+  const fitting = await fittingOptions(device, plannedWork(config, { model: grown.config, isTrained: true }));
+  const model = await LanguageModel.load(device, grown, fitting);
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   return new LocalBackend({ model, tokenizer, name: folder ?? "new model" });
 }
@@ -97,7 +95,8 @@ interface Trainable {
 async function trainable(device: Device, { opened, lora, config }: Trainable): Promise<LocalBackend> {
   const { mark, tokenizer } = opened;
   const seed = setting(config, "training.seed");
-  const model = await loadModel(device, opened, { lora, seed, ...memoryOptions(config) });
+  const work = plannedWork(config, { model: opened.files.config, lora, isTrained: true });
+  const model = await loadModel(device, opened, { ...(await fittingOptions(device, work)), seed });
   return new LocalBackend({
     model,
     tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),
@@ -109,10 +108,19 @@ async function trainable(device: Device, { opened, lora, config }: Trainable): P
 /** To sample and score; an adapter is merged into its base. */
 async function openFixed(
   device: Device,
-  { folder, base, template }: { folder: string; base?: string | undefined; template?: string | undefined },
+  {
+    folder,
+    base,
+    template,
+    config,
+  }: { folder: string; config?: Tree } & Partial<Record<"base" | "template", string | undefined>>,
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
-  const model = await loadModel(device, opened, { frozen: true });
+  const shape = { ...DEFAULT_SHAPE, isTrained: false };
+  const guess = { config: opened.files.config, options: {}, shape };
+  const work = config ? plannedWork(config, { model: opened.files.config, isTrained: false }) : guess;
+  const fitting = await fittingOptions(device, work, { isExact: config !== undefined });
+  const model = await loadModel(device, opened, { ...fitting, frozen: true });
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
   return new LocalBackend({ model, tokenizer, name: folder, fixedTo: folder });
 }

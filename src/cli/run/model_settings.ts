@@ -1,3 +1,4 @@
+import type { OpenDeviceOptions } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { UnsupportedError } from "../../errors.ts";
@@ -30,8 +31,19 @@ export function readLora(config: Tree, model?: Pick<ModelConfig, "tied">): LoraC
   return { rank, alpha: setting(config, "model.lora_alpha"), targets };
 }
 
+/** The device that the settings choose, and how much of its memory. */
+export function deviceOptions(config: Tree): OpenDeviceOptions {
+  return {
+    device: setting(config, "device"),
+    adapter: setting(config, "device_adapter") ?? undefined,
+    backend: setting(config, "device_backend") ?? undefined,
+    toggles: setting(config, "device_toggles"),
+    memoryBudgetBytes: setting(config, "memory_budget_bytes") ?? undefined,
+  };
+}
+
 /**
- * How the settings say that a model is held and computed.
+ * How the settings say that a model is held and computed. What they leave open is chosen by what fits.
  * @throws {UnsupportedError} for a value that this version cannot honour.
  */
 export function memoryOptions(config: Tree): LanguageModelOptions {

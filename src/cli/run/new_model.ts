@@ -1,5 +1,6 @@
 /** A model that the configuration describes, from random weights: its shape and its tokenizer. */
 import { LocalBackend } from "../../backend/local/backend.ts";
+import { fittingOptions } from "../../backend/local/plan/fit.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
@@ -8,10 +9,11 @@ import type { ModelConfig } from "../../model/files/config.ts";
 import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../model/files/tokenizer.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import { promptOf } from "../../task/rollout.ts";
-import { memoryOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
+import { readLora, templateOf, withTemplate } from "./model_settings.ts";
+import { plannedWork } from "./plan_settings.ts";
 import type { Session } from "./session.ts";
 
-export function createModel(device: Device, session: Session): LocalBackend {
+export async function createModel(device: Device, session: Session): Promise<LocalBackend> {
   const { config } = session;
   const lora = readLora(config);
   if (lora) {
@@ -20,10 +22,9 @@ export function createModel(device: Device, session: Session): LocalBackend {
     });
   }
   const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
-  const model = LanguageModel.create(device, newModelConfig(config, tokenizer), {
-    seed: setting(config, "training.seed"),
-    ...memoryOptions(config),
-  });
+  const shape = newModelShape(session);
+  const fitting = await fittingOptions(device, plannedWork(config, { model: shape, isTrained: true }));
+  const model = LanguageModel.create(device, shape, { ...fitting, seed: setting(config, "training.seed") });
   return new LocalBackend({ model, tokenizer, name: "new model" });
 }
 
@@ -32,7 +33,10 @@ export function newContextLength(config: Tree): number {
   return Math.min(setting(config, "training.max_length"), longest);
 }
 
-function newModelConfig(config: Tree, tokenizer: TextTokenizer): ModelConfig {
+/** The shape of the model that a configuration describes. */
+export function newModelShape(session: Session): ModelConfig {
+  const { config } = session;
+  const tokenizer = plainTokenizer(session);
   return {
     architecture: "llama",
     vocabSize: tokenizer.vocabSize,

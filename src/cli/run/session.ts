@@ -48,14 +48,19 @@ export interface SessionOptions {
   readonly allowUnsupported?: boolean;
 }
 
+/** A composed configuration, checked. */
+export interface Composition extends Pick<Session, "config" | "isGiven" | "added"> {
+  readonly imports: readonly string[];
+}
+
 /**
- * Loads everything that a run reads before it opens a device.
- * @throws {ConfigError} that names the file, key or row to correct.
+ * Composes the configuration of a run, with the names that the user's modules register.
+ * @throws {ConfigError} that names the file or key to correct.
  */
-export async function openSession(
+export async function composeRun(
   { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
   io: Io,
-): Promise<Session> {
+): Promise<Composition> {
   await importModules(imports);
   const given = splitArguments(args);
   for (const file of given.files) requireFile(file);
@@ -83,7 +88,20 @@ export async function openSession(
   warn(warnings, io);
   const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
   const added = [...leaves(config)].map(([path]) => path).filter((path) => !fieldAt(schema, path));
-  return describeTask(config, { isGiven, added, judges: openJudges(config, imports) });
+  return { config, isGiven, added, imports };
+}
+
+/**
+ * Loads everything that a run reads before it opens a device.
+ * @throws {ConfigError} that names the file, key or row to correct.
+ */
+export async function openSession(options: SessionOptions, io: Io): Promise<Session> {
+  return openTask(await composeRun(options, io));
+}
+
+/** Loads the tasks of a composed configuration. @throws {ConfigError} as {@link openSession} */
+export function openTask({ imports, ...composed }: Composition): Promise<Session> {
+  return describeTask(composed.config, { ...composed, judges: openJudges(composed.config, imports) });
 }
 
 function requireFile(path: string): void {

@@ -25,14 +25,19 @@ export interface ModelFolder extends TensorFiles {
  */
 export async function openModelFolder(folder: string | FolderReader): Promise<ModelFolder> {
   const reader = await openFolder(folder);
-  const config = await openConfig(reader);
+  const config = await openModelConfig(reader);
   const files = await openTensors(reader);
   checkShapes(files.tensors, { config, name: reader.name });
   return { name: reader.name, config, tokenizer: await openTokenizer(reader, config.eosTokenIds), ...files };
 }
 
-/** The configuration, with the end tokens of generation_config.json where it has some, as in transformers. */
-async function openConfig(reader: FolderReader): Promise<ModelConfig> {
+/**
+ * The configuration of a model folder, with the end tokens of generation_config.json where it has some, as in
+ * transformers. The folder needs no weights.
+ * @throws ConfigError and UnsupportedError as {@link openModelFolder}
+ */
+export async function openModelConfig(folder: string | FolderReader): Promise<ModelConfig> {
+  const reader = await openFolder(folder);
   const file = `${reader.name}/config.json`;
   const raw = await readJson(reader, "config.json");
   if (raw === undefined) throw new ConfigError("Cannot open the model folder: it has no config.json.", { file });

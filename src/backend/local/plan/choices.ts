@@ -1,0 +1,116 @@
+/**
+ * The choices of a plan. With a larger budget none becomes smaller: candidates are fixed, and each needs no less memory
+ * than the one before.
+ */
+import type { Peak } from "../../../compute/counting.ts";
+import { ConfigError } from "../../../errors.ts";
+import { bytesOf, partsOf } from "./parts.ts";
+import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
+import { batchTokens } from "./run_shape.ts";
+
+/** Longer passes do not run faster. */
+const MOST_TOKENS = 8192;
+/** A pass of this size keeps a GPU busy: activations are computed again to reach it, not to go beyond it. */
+const ENOUGH_TOKENS = 2048;
+/** Most sequences that are sampled together. */
+const MOST_SLOTS = 256;
+
+export interface PassChoice {
+  readonly tokens: number;
+  readonly gradientCheckpointing: boolean;
+  readonly fits: boolean;
+}
+
+/** Tokens per pass, and whether to compute activations again; the smallest that there is where nothing fits. */
+export async function choosePass(request: PlanRequest): Promise<PassChoice> {
+  const { gradientCheckpointing = "auto", maxTokensPerPass } = request.options;
+  if (gradientCheckpointing !== "auto") return largestPass(request, gradientCheckpointing);
+  const keeps = await largestPass(request, false);
+  const enough = Math.min(enoughTokens(request, keeps.longest), maxTokensPerPass ?? MOST_TOKENS);
+  if (!request.shape.isTrained || (keeps.fits && keeps.tokens >= enough)) return keeps;
+  const recomputes = await largestPass(request, true);
+  return keeps.fits && keeps.tokens >= recomputes.tokens ? keeps : recomputes;
+}
+
+function enoughTokens({ shape }: PlanRequest, longest: number): number {
+  return Math.max(Math.min(ENOUGH_TOKENS, batchTokens(shape, longest)), longest);
+}
+
+async function largestPass(
+  request: PlanRequest,
+  gradientCheckpointing: boolean,
+): Promise<PassChoice & { longest: number }> {
+  const { maxTokensPerPass: given } = request.options;
+  const options = {
+    ...request.options,
+    gradientCheckpointing,
+    maxTokensPerPass: Math.max(given ?? 0, MOST_TOKENS),
+  };
+  const rehearsal = await Rehearsal.open({ ...request, options });
+  const { longest, held } = rehearsal;
+  const isChosen = request.options.gradientCheckpointing !== true;
+  const most = gradientCheckpointing && isChosen ? enoughTokens(request, longest) : Math.max(MOST_TOKENS, longest);
+  const sizes = given === undefined ? passSizes(longest, most) : [Math.max(given, longest)];
+  const room = roomFor(request, held);
+  const work = request.shape.isTrained
+    ? (size: number) => rehearsal.train(size)
+    : (size: number) => rehearsal.score(size);
+  const at = await lastFitting(sizes, async (size) => (await bytesOr(() => work(size))) <= room);
+  return { tokens: given ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, longest };
+}
+
+/** Where sampling goes on during training, each has half of what is free. */
+function roomFor({ budget, shape }: PlanRequest, held: Peak): number {
+  return shape.overlaps ? held.bytes + (budget - held.bytes) / 2 : budget;
+}
+
+export interface CacheChoice {
+  /** Sequences sampled together. */
+  readonly slots: number;
+  readonly fits: boolean;
+  /** What sampling them holds. */
+  readonly peak: Peak;
+  /** For the keys and values: what the rest of sampling leaves. */
+  readonly cacheBytes: number;
+}
+
+/** Sequences sampled together; one where not even that fits. */
+export async function chooseCache(rehearsal: Rehearsal, request: PlanRequest): Promise<CacheChoice> {
+  const { prompts, groupSize, sampled = prompts * groupSize } = request.shape;
+  const most = Math.min(sampled, request.options.cache?.maxSequences ?? MOST_SLOTS);
+  const counts = Array.from({ length: Math.max(most, 1) }, (_, i) => i + 1);
+  const room = roomFor(request, rehearsal.held);
+  const at = await lastFitting(counts, async (count) => (await bytesOr(() => rehearsal.sample(count))) <= room);
+  const slots = counts[Math.max(at, 0)]!;
+  const peak = await rehearsal.sample(slots);
+  const cacheBytes = Math.floor(room) - peak.bytes + bytesOf(partsOf(peak), "kv_cache");
+  return { slots, fits: at >= 0, peak, cacheBytes };
+}
+
+/** Whole numbers of longest sequences up to `most` tokens, and `most`: what a pass is cut at is what it can hold. */
+export function passSizes(longest: number, most: number): number[] {
+  const sizes = Array.from({ length: Math.max(Math.floor(most / longest), 1) }, (_, i) => (i + 1) * longest);
+  return most > sizes.at(-1)! ? [...sizes, most] : sizes;
+}
+
+/** Index of the last candidate that fits, where those that fit come first; -1 where none does. The last is tried first. */
+async function lastFitting<T>(candidates: readonly T[], fits: (candidate: T) => Promise<boolean>): Promise<number> {
+  if (await fits(candidates.at(-1)!)) return candidates.length - 1;
+  let [low, high] = [-1, candidates.length - 1];
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (await fits(candidates[middle]!)) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The peak's bytes; infinite for work that no device of these limits can do, such as one buffer that is too large. */
+async function bytesOr(work: () => Promise<Peak>): Promise<number> {
+  try {
+    return (await work()).bytes;
+  } catch (error) {
+    if (error instanceof ConfigError) return Number.POSITIVE_INFINITY;
+    throw error;
+  }
+}

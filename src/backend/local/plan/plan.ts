@@ -1,0 +1,90 @@
+/**
+ * The plan of a run: how many tokens a pass takes, how many sequences are sampled together and whether activations are
+ * computed again, so that the run fits the memory budget. Found by running the real code on a device that counts, so that
+ * a run that is opened with the plan's options holds what the plan says.
+ */
+import type { Peak } from "../../../compute/counting.ts";
+import type { LanguageModelOptions } from "../../../model/language_model.ts";
+import { chooseCache, choosePass } from "./choices.ts";
+import { bytesOf, type Parts, partsOf } from "./parts.ts";
+import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
+import { batchTokens } from "./run_shape.ts";
+
+/** What lies in memory at the largest moment of a phase. The parts add up to the peak. */
+export interface Phase {
+  readonly name: "load" | "sampling" | "scoring" | "training";
+  readonly peakBytes: number;
+  readonly parts: Parts;
+}
+
+export interface Plan {
+  readonly fits: boolean;
+  readonly budget: number;
+  /** The largest of the phases' peaks. */
+  readonly peakBytes: number;
+  readonly tokensPerPass: number;
+  readonly gradientCheckpointing: boolean;
+  /** Sequences sampled together. */
+  readonly slots: number;
+  readonly phases: readonly Phase[];
+  /** What to open the model with. */
+  readonly options: LanguageModelOptions;
+}
+
+/** Plans a run. What does not fit is as small as it can be: passes of one sequence, sequences one at a time. */
+export async function planRun(request: PlanRequest): Promise<Plan> {
+  const { budget, shape } = request;
+  const pass = await choosePass(request);
+  const { tokens: maxTokensPerPass, gradientCheckpointing } = pass;
+  const options = { ...request.options, gradientCheckpointing, maxTokensPerPass };
+  const rehearsal = await Rehearsal.open({ ...request, options });
+  const sampling = await chooseCache(rehearsal, request);
+  // A batch may be smaller than a pass.
+  const whole = Math.max(Math.min(maxTokensPerPass, batchTokens(shape, rehearsal.longest)), rehearsal.longest);
+  const during = (peak: Peak) =>
+    shape.overlaps ? together(peak, { with: sampling.peak, held: rehearsal.held }) : peak;
+  const phases = [
+    phase("load", rehearsal.load),
+    phase("sampling", sampling.peak),
+    phase("scoring", during(await rehearsal.score(whole))),
+    ...(shape.isTrained ? [phase("training", during(await rehearsal.train(whole)))] : []),
+  ];
+  const peakBytes = Math.max(...phases.map((it) => it.peakBytes));
+  const fits = pass.fits && sampling.fits && peakBytes <= budget;
+  const { slots, cacheBytes } = sampling;
+  const cache = { ...(fits && { bytes: cacheBytes }), ...options.cache, maxSequences: slots };
+  return {
+    fits,
+    budget,
+    peakBytes,
+    tokensPerPass: maxTokensPerPass,
+    gradientCheckpointing,
+    slots,
+    phases,
+    options: { ...options, cache },
+  };
+}
+
+function phase(name: Phase["name"], peak: Peak): Phase {
+  return { name, peakBytes: peak.bytes, parts: partsOf(peak) };
+}
+
+/** Two phases that go on at once, over what both hold. */
+function together(one: Peak, { with: other, held }: { with: Peak; held: Peak }): Peak {
+  const byLabel = new Map(one.byLabel);
+  for (const [label, bytes] of other.byLabel)
+    byLabel.set(label, (byLabel.get(label) ?? 0) + bytes - (held.byLabel.get(label) ?? 0));
+  return { bytes: one.bytes + other.bytes - held.bytes, byLabel };
+}
+
+/** Bytes of parts at the end of a plan, for tables. */
+export function planTotals({ phases }: Plan): Record<"weights" | "adapter" | "optimizer" | "kv", number> {
+  const last = phases.at(-1)!.parts;
+  const sampling = phases.find(({ name }) => name === "sampling")!.parts;
+  return {
+    weights: bytesOf(last, "weights", "folded_weights", "reference_weights", "published_weights"),
+    adapter: bytesOf(last, "adapter"),
+    optimizer: bytesOf(last, "gradients", "moments"),
+    kv: bytesOf(sampling, "kv_cache"),
+  };
+}

@@ -1,0 +1,91 @@
+/** A model on a counting device, and the phases of a run on it: the real code, which says what it holds. */
+import { CountingDevice, type Peak } from "../../../compute/counting.ts";
+import type { DeviceInfo } from "../../../compute/device.ts";
+import type { ModelConfig } from "../../../model/files/config.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../../model/language_model.ts";
+import { accumulateLoss } from "../policy_loss.ts";
+import { fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
+
+/** What is rehearsed: a model's shape, how it is held, and the work. */
+export interface Setup {
+  readonly config: ModelConfig;
+  readonly options: LanguageModelOptions;
+  readonly shape: RunShape;
+  /** The device to stand in for. */
+  readonly info: DeviceInfo;
+}
+
+/** A run to plan. What `options` leaves open is chosen: the tokens of a pass, recomputation, the cache. */
+export interface PlanRequest extends Setup {
+  /** Bytes that live buffers may hold together. */
+  readonly budget: number;
+}
+
+const NO_STEP = { learning_rate: 0, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
+
+export class Rehearsal {
+  /** Longest sequence of the run, tokens. */
+  readonly longest: number;
+  readonly load: Peak;
+  /** What is held between the phases. */
+  readonly held: Peak;
+  private readonly device: CountingDevice;
+  private readonly model: LanguageModel;
+  private readonly shape: RunShape;
+
+  private constructor(
+    model: LanguageModel,
+    { device, shape, load }: { device: CountingDevice; shape: RunShape; load: Peak },
+  ) {
+    this.model = model;
+    this.device = device;
+    this.shape = shape;
+    this.load = load;
+    this.longest = longestSequence(shape, model.contextLength);
+    device.startPhase();
+    this.held = device.phasePeak;
+  }
+
+  /** Opens the model, and with it all that a run keeps from its first step to its last. */
+  static async open({ config, options, shape, info }: Setup): Promise<Rehearsal> {
+    const device = new CountingDevice({ info });
+    const model = LanguageModel.unread(device, config, options);
+    const load = device.phasePeak;
+    if (shape.isTrained) void model.optimizer;
+    if (shape.usesReference) model.freezeReference();
+    // The first use of the weights makes the copies that they are computed with.
+    void model.weights;
+    await model.logprobs(fullBatch(2, { longest: 2, loss: shape.loss }), { policy: "current", temperature: 1 });
+    if (shape.overlaps) model.copyPolicy().update();
+    return new Rehearsal(model, { device, shape, load });
+  }
+
+  /** Training on `tokens` tokens, forward and backward, and the step of the optimiser. */
+  train(tokens: number): Promise<Peak> {
+    const { longest, shape } = this;
+    return this.during(async () => {
+      await accumulateLoss(this.model, fullBatch(tokens, { longest, loss: shape.loss }), shape.loss);
+      await this.model.optimStep(NO_STEP);
+    });
+  }
+
+  /** The log-probs of `tokens` tokens. */
+  score(tokens: number): Promise<Peak> {
+    const { longest, shape } = this;
+    const batch = fullBatch(tokens, { longest, loss: shape.loss });
+    return this.during(() => this.model.logprobs(batch, { policy: "current", temperature: 1 }));
+  }
+
+  /** `count` sequences together. */
+  sample(count: number): Promise<Peak> {
+    const { longest, shape } = this;
+    const requests = fullRequests(count, { shape, longest, vocabSize: this.model.config.vocabSize });
+    return this.during(() => this.model.sample(requests, { weightVersion: 0 }));
+  }
+
+  private async during(work: () => Promise<unknown>): Promise<Peak> {
+    this.device.startPhase();
+    await work();
+    return this.device.phasePeak;
+  }
+}

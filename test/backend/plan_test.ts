@@ -1,0 +1,209 @@
+/** The plan of a run says what it holds, and the run that is opened with it holds that. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { LocalBackend } from "../../src/backend/local/backend.ts";
+import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
+import { adviceFor } from "../../src/backend/local/plan/advice.ts";
+import { passSizes } from "../../src/backend/local/plan/choices.ts";
+import { type Plan, planRun } from "../../src/backend/local/plan/plan.ts";
+import type { PlanRequest } from "../../src/backend/local/plan/rehearsal.ts";
+import { DEFAULT_SHAPE, type RunShape } from "../../src/backend/local/plan/run_shape.ts";
+import { TYPICAL_GPU } from "../../src/compute/counting.ts";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import type { Device } from "../../src/compute/device.ts";
+import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
+import type { SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
+import { OutOfMemoryError } from "../../src/errors.ts";
+import type { ModelConfig } from "../../src/model/files/config.ts";
+import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
+import { publishedConfig } from "../fixtures/published.ts";
+
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+/** Wide enough that the buffers are larger than the rounding of their sizes. */
+const MODEL: ModelConfig = {
+  architecture: "qwen3",
+  vocabSize: 2000,
+  hiddenSize: 64,
+  intermediateSize: 160,
+  layers: 3,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 32,
+  contextLength: 256,
+  rmsNormEps: 1e-6,
+  ropeTheta: 10_000,
+  tied: true,
+  qkNorm: true,
+  qkvBias: false,
+  eosTokenIds: [],
+};
+const SHAPE: RunShape = { ...DEFAULT_SHAPE, prompts: 4, groupSize: 4, promptTokens: 4, replyTokens: 60 };
+const LORA = { rank: 4 };
+
+const folder = temporaryFolder("plan");
+const TARGETS = [
+  { name: "an adapter", lora: LORA },
+  { name: "all weights", lora: undefined },
+];
+
+function request(budget: number, more: Partial<PlanRequest> = {}): PlanRequest {
+  return { config: MODEL, options: { lora: LORA }, shape: SHAPE, info: TYPICAL_GPU, budget, ...more };
+}
+
+async function modelFolder(): Promise<string> {
+  const dir = join(folder, "model");
+  const device = new CpuDevice();
+  await saveLocalCheckpoint(dir, { model: LanguageModel.create(device, MODEL), optimizer: false });
+  return dir;
+}
+
+/** The whole work of the shape, as a step of a run does it. */
+async function runStep(backend: LocalBackend): Promise<void> {
+  const longest = SHAPE.promptTokens + SHAPE.replyTokens;
+  const params = { temperature: 1, top_p: 1, top_k: -1, max_tokens: SHAPE.replyTokens, stop_token_ids: [] };
+  const requests: SampleRequest[] = Array.from({ length: SHAPE.prompts * SHAPE.groupSize }, (_, i) => ({
+    prompt_ids: Array.from({ length: SHAPE.promptTokens }, (_, t) => 1 + t + Math.floor(i / SHAPE.groupSize)),
+    params,
+    seed: i,
+  }));
+  const sampled = await backend.sample(requests);
+  const rows = sampled.map(({ tokens }, i) => [...requests[i]!.prompt_ids, ...tokens]);
+  const offsets = Uint32Array.from({ length: rows.length + 1 }, (_, i) => i * longest);
+  const batch: TrainBatch = {
+    tokens: Uint32Array.from(rows.flat()),
+    offsets,
+    mask: Uint32Array.from(rows.flatMap((row) => row.map((_, t) => (t < SHAPE.promptTokens ? 0 : 1)))),
+    advantages: { level: "row", values: Float32Array.from(rows, (_, i) => (i % 2 ? 1 : -1)) },
+  };
+  await backend.logprobs(batch, { policy: "current", temperature: 1 });
+  await backend.forwardBackward(batch, SHAPE.loss);
+  await backend.optimStep({
+    learning_rate: 1e-3,
+    beta1: 0.9,
+    beta2: 0.95,
+    eps: 1e-8,
+    weight_decay: 0,
+    grad_clip_norm: 1,
+  });
+  await backend.sample(requests.slice(0, 4));
+}
+
+/** Between what the run needs at least and what it can use: passes, slots or recomputation must be chosen. */
+async function tightBudget(info: Device["info"], lora: PlanRequest["options"]["lora"]): Promise<number> {
+  const all = await planRun(request(GIB, { info, options: { lora } }));
+  const least = await planRun(
+    request(GIB, {
+      info,
+      options: { lora, maxTokensPerPass: 1, gradientCheckpointing: true, cache: { maxSequences: 1 } },
+    }),
+  );
+  return least.peakBytes + Math.floor((all.peakBytes - least.peakBytes) / 8);
+}
+
+describe.each(TARGETS)("the plan for training $name", ({ lora }) => {
+  test.skipIf(!gpuDevice)("is what a run holds, with room and without", async () => {
+    const dir = await modelFolder();
+    const { info } = gpuDevice!;
+    for (const budget of [GIB, await tightBudget(info, lora)]) {
+      const plan = await planRun(request(budget, { info, options: { lora } }));
+      expect(plan.fits).toBe(true);
+      const device = (await WebGpuDevice.open({ memoryBudgetBytes: budget }))!;
+      const backend = await LocalBackend.open(dir, { device, lora, work: SHAPE });
+      await runStep(backend);
+      const { peak } = device.memory;
+      backend.close();
+      expect(peak).toBeLessThanOrEqual(budget);
+      expect(Math.abs(peak - plan.peakBytes) / peak).toBeLessThan(0.03);
+    }
+  });
+
+  test("chooses less where there is less, never more, and the same each time", async () => {
+    const plans: Plan[] = [];
+    for (let mib = 3; mib <= 30; mib += 1) plans.push(await planRun(request(mib * MIB, { options: { lora } })));
+    const fitting = plans.filter(({ fits }) => fits);
+    expect(fitting.length).toBeGreaterThan(5);
+    expect(plans.slice(plans.indexOf(fitting[0]!)).every(({ fits }) => fits)).toBe(true);
+    for (const [i, plan] of fitting.entries()) {
+      const before = fitting[i - 1] ?? plan;
+      expect(plan.peakBytes).toBeLessThanOrEqual(plan.budget);
+      expect(plan.tokensPerPass).toBeGreaterThanOrEqual(before.tokensPerPass);
+      expect(plan.slots).toBeGreaterThanOrEqual(before.slots);
+    }
+    expect(new Set(fitting.map(({ tokensPerPass }) => tokensPerPass)).size).toBeGreaterThan(2);
+    expect(new Set(fitting.map(({ gradientCheckpointing }) => gradientCheckpointing)).size).toBe(2);
+    expect(await planRun(request(fitting[0]!.budget, { options: { lora } }))).toEqual(fitting[0]);
+  });
+});
+
+describe("a plan", () => {
+  test("adds up: the parts of each phase are its peak", async () => {
+    for (const { phases, peakBytes } of [await planRun(request(GIB)), await planRun(request(MIB))]) {
+      expect(phases.map(({ name }) => name)).toEqual(["load", "sampling", "scoring", "training"]);
+      for (const { parts, peakBytes } of phases)
+        expect(Object.values(parts).reduce((sum, bytes) => sum + bytes, 0)).toBe(peakBytes);
+      expect(Math.max(...phases.map((it) => it.peakBytes))).toBe(peakBytes);
+    }
+  });
+
+  test("leaves room for sampling in every other phase where both go on at once", async () => {
+    const alone = await planRun(request(GIB));
+    const both = await planRun(request(GIB, { shape: { ...SHAPE, overlaps: true } }));
+    const cacheIn = (plan: Plan, phase: number) => plan.phases[phase]!.parts.kv_cache ?? 0;
+    expect(cacheIn(alone, 3)).toBe(0);
+    expect(cacheIn(both, 3)).toBe(cacheIn(both, 1));
+    // Rollouts sample from a copy of the adapter.
+    expect(both.phases[3]!.parts.adapter).toBe(2 * alone.phases[3]!.parts.adapter!);
+  });
+
+  test("holds a copy of the reference where all weights train, and none beside an adapter", async () => {
+    const shape = { ...SHAPE, usesReference: true };
+    const whole = await planRun(request(GIB, { shape, options: {} }));
+    const adapter = await planRun(request(GIB, { shape }));
+    expect(whole.phases[3]!.parts.reference_weights).toBeGreaterThan(0);
+    expect(adapter.phases[3]!.parts.reference_weights).toBeUndefined();
+  });
+
+  test("takes what the settings fix", async () => {
+    const options = { maxTokensPerPass: 100, gradientCheckpointing: true, cache: { maxSequences: 3 } };
+    const plan = await planRun(request(GIB, { options }));
+    expect(plan).toMatchObject({ fits: true, tokensPerPass: 100, gradientCheckpointing: true, slots: 3, options });
+  });
+
+  test("without a fit has the smallest passes, and advice that fits", async () => {
+    const wanted = request(5 * MIB, { options: {} });
+    const plan = await planRun(wanted);
+    expect(plan).toMatchObject({ fits: false, gradientCheckpointing: true, tokensPerPass: 64 });
+    const advice = await adviceFor(wanted);
+    expect(advice).toContain("model.lora_rank=16");
+    expect((await planRun({ ...wanted, options: { lora: { rank: 16 } } })).fits).toBe(true);
+    expect(await adviceFor(request(MIB))).toEqual([]);
+  });
+});
+
+test("candidate sizes of a pass are whole numbers of longest sequences", () => {
+  expect(passSizes(900, 2048)).toEqual([900, 1800, 2048]);
+  expect(passSizes(512, 2048)).toEqual([512, 1024, 1536, 2048]);
+  expect(passSizes(64, 64)).toEqual([64]);
+  expect(passSizes(5, 3)).toEqual([5]);
+});
+
+test("a model that cannot fit is refused before its weights are read", async () => {
+  const config = parseModelConfig(publishedConfig("Qwen2.5-0.5B"));
+  const dir = join(folder, "large");
+  mkdirSync(dir);
+  writeFileSync(join(dir, "config.json"), JSON.stringify(modelConfigJson(config)));
+  const device = new CpuDevice({ memoryBudgetBytes: 300 * MIB });
+  // Its weights are not even there.
+  await expect(LocalBackend.open(dir, { device })).rejects.toThrow(/model.safetensors/);
+  const work = { config, options: {}, shape: DEFAULT_SHAPE };
+  const { fittingOptions } = await import("../../src/backend/local/plan/fit.ts");
+  await expect(fittingOptions(device, work)).rejects.toThrow(OutOfMemoryError);
+  await expect(fittingOptions(device, work)).rejects.toThrow(/budget of 0.29 GiB: .* needs at least/);
+  expect(device.memory.peak).toBe(0);
+});
