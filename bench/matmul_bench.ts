@@ -1,9 +1,11 @@
 /** Matrix products in the shapes of a small model's training, against the arithmetic peak measured in the same run. */
 import { CpuDevice } from "../src/compute/cpu.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
-import { matmul, matmulFamily } from "../src/compute/matmul/matmul.ts";
-import type { MatmulOptions } from "../src/compute/matmul/product.ts";
+import { matmul, matmulFamily, prefersColumns } from "../src/compute/matmul/matmul.ts";
+import type { MatmulOptions, Matrix } from "../src/compute/matmul/product.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
+import type { PackedFormat } from "../src/compute/packed.ts";
+import { packElements, unpackElements } from "../src/model/formats/pack.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 type Shape = Pick<MatmulOptions, "m" | "n" | "k" | "transposeA" | "transposeB"> & { readonly what: string };
@@ -19,6 +21,25 @@ const SHAPES: readonly Shape[] = [
   { what: "one row of a wide model, B by rows: 1 x 6144 x 1024", m: 1, n: 6144, k: 1024 },
   { what: "and by columns: 1 x 6144 x 1024", m: 1, n: 6144, k: 1024, transposeB: true },
 ];
+
+/** Products of Qwen2.5-0.5B by a frozen matrix W [out, in]: x W^T, and dy W where `backward`. The last is a part of its head. */
+const WEIGHTS: readonly WeightShape[] = [
+  ...[1, 8, 64].flatMap((m) => [
+    { m, out: 4864, in: 896 },
+    { m, out: 896, in: 4864 },
+  ]),
+  { m: 1024, out: 896, in: 4864 },
+  { m: 1024, out: 896, in: 4864, backward: true },
+  { m: 64, out: 16_384, in: 896 },
+  { m: 64, out: 16_384, in: 896, backward: true },
+];
+interface WeightShape {
+  readonly m: number;
+  readonly out: number;
+  readonly in: number;
+  readonly backward?: boolean;
+}
+const FORMATS: readonly PackedFormat[] = ["bfloat16", "int8", "nf4"];
 
 export async function run(): Promise<void> {
   const device = await openBenchDevice();
@@ -44,11 +65,65 @@ export async function run(): Promise<void> {
     });
     buffers.release();
   }
+  heading("Products by packed weights");
+  for (const shape of WEIGHTS) await runPacked(device, shape);
   device.destroy();
 }
 
+/** A product by f32 weights as a forward pass holds them on this device, then by the same in each format. */
+async function runPacked(device: Device, shape: WeightShape): Promise<void> {
+  const [n, k] = shape.backward ? [shape.in, shape.out] : [shape.out, shape.in];
+  const { m } = shape;
+  const what = `${shape.backward ? "dy W" : "x W^T"}: ${m} x ${n} x ${k}`;
+  const weights = numbers(n * k);
+  const [a, c] = [device.upload(numbers(m * k), "a"), device.alloc(m * n * 4, "c")];
+  const multiply = (b: Matrix, transposeB: boolean) =>
+    matmul(device, { m, n, k, a: { buffer: a }, b, c: { buffer: c }, transposeB });
+  const measure = async (name: string, b: Matrix, { transposeB = false, against = 0 } = {}) => {
+    const products = Math.max(1, Math.round(2e8 / (m * n * k)));
+    const timing = await time(async () => {
+      for (let i = 0; i < products; i++) multiply(b, transposeB);
+      await device.submit();
+    });
+    const rate = (2 * m * n * k * products) / timing.median / 1e9;
+    const peer = against > 0 ? { name: "float32", rate: against } : undefined;
+    report({ what, detail: name, rate, unit: "GFLOP/s", timing, against: peer });
+    return rate;
+  };
+  const isAsStored = shape.backward || device.info.family === "tiled" || prefersColumns(device, { m, n, k });
+  const plain = device.upload(isAsStored ? weights : transposed(weights, { rows: n, columns: k }), "weights");
+  const against = await measure("float32", { buffer: plain }, { transposeB: isAsStored && !shape.backward });
+  for (const format of FORMATS) {
+    const packed = packElements(format, weights);
+    const [words, scales] = [
+      device.upload(packed.words, "words"),
+      device.upload(packed.scales ?? numbers(1), "scales"),
+    ];
+    const b = { buffer: words, scales, format };
+    multiply(b, !shape.backward);
+    const got = await readFloats(device, c, m * n);
+    device.write(plain, unpackElements(format, packed, n * k));
+    multiply({ buffer: plain }, !shape.backward);
+    const expected = await readFloats(device, c, m * n);
+    check(
+      got.every((x, i) => x === expected[i]),
+      `${what} by ${format}`,
+    );
+    await measure(format, b, { transposeB: !shape.backward, against });
+    device.release(words, scales);
+  }
+  device.release(a, c, plain);
+}
+
+function transposed(matrix: Float32Array, { rows, columns }: { rows: number; columns: number }): Float32Array {
+  return Float32Array.from({ length: matrix.length }, (_, i) => matrix[(i % rows) * columns + Math.floor(i / rows)]!);
+}
+
+function numbers(length: number): Float32Array {
+  return Float32Array.from({ length }, (_, i) => ((i * 37) % 101) / 101 - 0.5);
+}
+
 function operands(device: Device, { m, n, k }: Shape) {
-  const numbers = (length: number) => Float32Array.from({ length }, (_, i) => ((i * 37) % 101) / 101 - 0.5);
   const [a, b] = [device.upload(numbers(m * k), "a"), device.upload(numbers(k * n), "b")];
   const c = device.alloc(m * n * 4, "c");
   return {

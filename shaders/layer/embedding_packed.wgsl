@@ -2,6 +2,7 @@
 
 //#include "layer/parts/embedding.wgsl"
 //#include "parts/packed.wgsl"
+//#include "parts/nf4_select.wgsl"
 
 alias Table = u32;
 

@@ -15,3 +15,5 @@ alias C = vec4f;
 fn read_b(at: u32) -> vec4f {
   return b[at];
 }
+
+fn start_reading(lane: u32) {}

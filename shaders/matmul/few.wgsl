@@ -17,3 +17,5 @@ alias C = f32;
 fn read_b(at: u32) -> vec4f {
   return b[at];
 }
+
+fn start_reading(lane: u32) {}

@@ -2,6 +2,7 @@
 
 //#include "matmul/parts/tiled_few.wgsl"
 //#include "matmul/parts/packed_b.wgsl"
+//#include "parts/nf4_select.wgsl"
 
 alias A = vec4f;
 alias C = f32;

@@ -2,6 +2,7 @@
 
 //#include "matmul/parts/tiled.wgsl"
 //#include "matmul/parts/packed_b.wgsl"
+//#include "parts/nf4_select.wgsl"
 
 alias A = f32;
 alias C = f32;

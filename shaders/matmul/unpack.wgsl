@@ -3,6 +3,7 @@
 
 //#include "parts/threads.wgsl"
 //#include "parts/packed.wgsl"
+//#include "parts/nf4_select.wgsl"
 
 struct Params { rows: u32, columns: u32, offset: u32, stride: u32, out_row: u32, out_column: u32 }
 

@@ -1,5 +1,6 @@
 // Elements of a packed matrix. FORMAT says how they lie, as `compute/packed.ts` has it.
-// A kernel defines packed_word(at) and, for blocks of 64 elements, packed_scale(block).
+// A kernel defines packed_word(at) and, for blocks of 64 elements, packed_scale(block). It includes parts/nf4_select.wgsl or
+// parts/nf4_shuffle.wgsl, which find levels.
 
 override FORMAT: u32 = 1u;
 
@@ -26,7 +27,7 @@ fn packed_value(at: u32) -> f32 {
   }
   // Two in a byte, the even one in the high half.
   let code = extractBits(packed_word(at / 8u), ((at % 8u) ^ 1u) * 4u, 4u);
-  return NF4_LEVELS[code] * scale;
+  return nf4_levels(vec4u(code)).x * scale;
 }
 
 // The four elements from 4 at on.
@@ -43,5 +44,5 @@ fn packed_quad(at: u32) -> vec4f {
   }
   let word = packed_word(at / 2u) >> (at % 2u * 16u);
   let codes = (vec4u(word) >> vec4u(4u, 0u, 12u, 8u)) & vec4u(15u);
-  return vec4f(NF4_LEVELS[codes.x], NF4_LEVELS[codes.y], NF4_LEVELS[codes.z], NF4_LEVELS[codes.w]) * scale;
+  return nf4_levels(codes) * scale;
 }

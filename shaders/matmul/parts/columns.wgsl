@@ -1,10 +1,11 @@
-// The work of matmul/columns, by a kernel that defines read_b(at), the vec4 at 4 at.
+// The work of matmul/columns, by a kernel that defines read_b(at), the vec4 at 4 at, and start_reading(lane).
 
 //#include "matmul/parts/product.wgsl"
 //#include "matmul/parts/lanes.wgsl"
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
+  start_reading(lane);
   let column = block.x * LANES + lane;
   let row0 = block.y * ROWS;
   let last = params.m - 1u;

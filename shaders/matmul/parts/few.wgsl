@@ -1,4 +1,4 @@
-// The work of matmul/few, by a kernel that defines read_b(at), the vec4 at 4 at.
+// The work of matmul/few, by a kernel that defines read_b(at), the vec4 at 4 at, and start_reading(lane).
 
 //#include "matmul/parts/product.wgsl"
 
@@ -11,6 +11,7 @@ const MOST_ROWS = 8u;
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
+  start_reading(lane);
   let first_column = block.x * LANES * COLUMNS + lane;
   let first_row = block.y * ROWS;
   let row_at = (params.a_offset + min(first_row + lane, params.m - 1u) * params.a_row) / 4u;

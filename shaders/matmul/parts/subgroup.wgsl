@@ -1,4 +1,4 @@
-// The work of matmul/subgroup, by a kernel that defines read_b(at), the vec4 at 4 at.
+// The work of matmul/subgroup, by a kernel that defines read_b(at), the vec4 at 4 at, and start_reading(lane).
 
 //#include "matmul/parts/product.wgsl"
 //#include "matmul/parts/lanes.wgsl"
@@ -17,6 +17,7 @@ fn load(at: u32) -> f32 {
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
+  start_reading(lane);
   let column = block.x * LANES + lane;
   let row0 = block.y * ROWS;
   let last = params.m - 1u;
