@@ -1,9 +1,12 @@
-// y = x * r * weight, r = inverseSqrt(mean(x^2) + epsilon), per row of width C; r is kept for the gradient.
+// y = x * r * (WEIGHT_OFFSET + weight), r = inverseSqrt(mean(x^2) + epsilon), per row of width C; r is kept for the gradient.
 // x and y: rows inside wider buffers. weight [C], inverse_rms [rows].
 // Grid: a thread per row. https://arxiv.org/abs/1910.07467
 
 //#include "norm/parts/rows.wgsl"
 //#include "parts/rows.wgsl"
+
+// 1 where the model stores weights less one.
+override WEIGHT_OFFSET: f32 = 0.0;
 
 struct Params {
   rows: u32,
@@ -35,6 +38,6 @@ fn compute_row(index: u32) {
   let r = 1.0 / sqrt(mean + params.epsilon);
   inverse_rms[index] = r;
   for (var q = 0u; q < quads; q++) {
-    y[y_at + q] = x[x_at + q] * r * weight[q];
+    y[y_at + q] = x[x_at + q] * r * (WEIGHT_OFFSET + weight[q]);
   }
 }

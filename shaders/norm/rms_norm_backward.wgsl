@@ -1,8 +1,11 @@
-// x_grad (+)= r (g - x r^2 mean(g x)), g = y_grad * weight; r = inverse_rms of the row.
+// x_grad (+)= r (g - x r^2 mean(g x)), g = y_grad * (WEIGHT_OFFSET + weight); r = inverse_rms of the row.
 // x_grad lies as x. Grid: a thread per row.
 
 //#include "norm/parts/rows.wgsl"
 //#include "parts/rows.wgsl"
+
+// 1 where the model stores weights less one.
+override WEIGHT_OFFSET: f32 = 0.0;
 
 struct Params {
   rows: u32,
@@ -29,11 +32,11 @@ fn compute_row(index: u32) {
   let r = inverse_rms[index];
   var products = vec4f();
   for (var q = 0u; q < quads; q++) {
-    products += y_grad[y_at + q] * weight[q] * x[x_at + q];
+    products += y_grad[y_at + q] * (WEIGHT_OFFSET + weight[q]) * x[x_at + q];
   }
   let pull = dot(products, vec4f(1.0)) * r * r / f32(params.width);
   for (var q = 0u; q < quads; q++) {
-    var value = r * (y_grad[y_at + q] * weight[q] - x[x_at + q] * pull);
+    var value = r * (y_grad[y_at + q] * (WEIGHT_OFFSET + weight[q]) - x[x_at + q] * pull);
     if (params.accumulate != 0u) {
       value += x_grad[x_at + q];
     }

@@ -18,6 +18,7 @@ const FUSED: readonly (readonly [RegExp, string])[] = [
   [/self_attn\.[qkv]_proj\.weight$/, "self_attn.qkv.weight"],
   [/self_attn\.[qkv]_proj\.bias$/, "self_attn.qkv.bias"],
   [/mlp\.(gate|up)_proj\.weight$/, "mlp.gate_up.weight"],
+  [/mlp\.(gate|up)_proj\.bias$/, "mlp.gate_up.bias"],
 ];
 
 /** The place of each tensor of a model folder in the fused layout. Vectors are one row; fused biases are concatenated. */
@@ -26,7 +27,7 @@ export function fusedParts(config: ModelConfig): Part[] {
   return [...weightShapes(config)].map(([tensor, shape]) => {
     let fused = tensor;
     for (const [pattern, name] of FUSED) fused = fused.replace(pattern, name);
-    const isBias = fused.endsWith("qkv.bias");
+    const isBias = fused !== tensor && fused.endsWith(".bias");
     const [length = 1, width = 1] = shape;
     const [rows, columns] = shape.length === 2 || isBias ? [length, width] : [1, length];
     const row = used.get(fused) ?? 0;

@@ -24,7 +24,7 @@ function initialValues(
   { config, next }: { config: ModelConfig; next: () => number },
 ): Float32Array {
   const length = rows * columns;
-  if (tensor.endsWith("norm.weight")) return new Float32Array(length).fill(1);
+  if (tensor.endsWith("norm.weight")) return new Float32Array(length).fill(config.unitOffsetNorms ? 0 : 1);
   if (tensor.endsWith("bias")) return new Float32Array(length);
   return normals(length, { next, deviation: initialDeviation(tensor, { config, inputs: columns }) });
 }

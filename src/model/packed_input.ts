@@ -37,3 +37,10 @@ export function packInput(scratch: Scratch, { tokens, offsets }: PackedTokens): 
     ids: tokens,
   };
 }
+
+/** Tokens of the longest of the sequences tokens[offsets[i] .. offsets[i+1]). */
+export function longestSequence(offsets: Uint32Array): number {
+  let longest = 0;
+  for (let i = 0; i + 1 < offsets.length; i++) longest = Math.max(longest, offsets[i + 1]! - offsets[i]!);
+  return longest;
+}

@@ -1,7 +1,6 @@
 /** Where q, k and v lie in a row of the fused projection: [H D | KV D | KV D]. Parameters of the kernels that walk it. */
 import type { Buffer } from "../compute/device.ts";
 import type { ModelConfig } from "./files/config.ts";
-import { WHOLE_SEQUENCE } from "./kernels/attention.ts";
 
 type Heads = Pick<ModelConfig, "heads" | "kvHeads" | "headDim">;
 
@@ -19,14 +18,15 @@ export function qkvBuffers(qkv: Buffer): { q: Buffer; k: Buffer; v: Buffer } {
   return { q: qkv, k: qkv, v: qkv };
 }
 
-export function attentionParams(config: Heads, tokens: number) {
+/** @param at.window tokens that attention sees, the token itself included. */
+export function attentionParams(config: ModelConfig, { tokens, window }: { tokens: number; window: number }) {
   const stride = qkvWidth(config);
   const { k, v } = keyValueOffsets(config);
   return {
     tokens,
     heads: config.heads,
     key_heads: config.kvHeads,
-    window: WHOLE_SEQUENCE,
+    window,
     q_stride: stride,
     q_offset: 0,
     k_stride: stride,
@@ -37,9 +37,9 @@ export function attentionParams(config: Heads, tokens: number) {
   };
 }
 
-/** 1 / sqrt(D). */
-export function attentionScale({ headDim }: Pick<Heads, "headDim">): number {
-  return 1 / Math.sqrt(headDim);
+/** The factor of q k: 1 / sqrt(D), or 1 / sqrt(queryPreAttnScalar). */
+export function attentionScale({ headDim, queryPreAttnScalar = headDim }: ModelConfig): number {
+  return 1 / Math.sqrt(queryPreAttnScalar);
 }
 
 /** The heads of q as rows of a norm kernel. */

@@ -3,6 +3,7 @@
  *
  *     x = embedding[tokens]
  *     each layer:  x += attention(norm(x));  x += mlp(norm(x))
+ *     Gemma:  x += norm(attention(norm(x)));  x += norm(mlp(norm(x)))
  *     log-probabilities = log softmax(norm(x) head^T): head.ts, for the rows that are needed
  *
  * Legend: T tokens, R rows whose next token counts, C channels, H query heads, KV key/value heads, D head width,
@@ -11,28 +12,28 @@
  * The backward pass is train/backward.ts; one decoding step over a cache is generate/decode_step.ts.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { type ModelConfig, ropeFrequencies } from "./files/config.ts";
+import type { ModelConfig } from "./files/config.ts";
 import type { AttentionState, ForwardState, Heads, Kept, LayerState } from "./forward_state.ts";
 import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
-import { addScaled } from "./kernels/elementwise.ts";
+import { addScaled, scaleInPlace } from "./kernels/elementwise.ts";
+import { GATED } from "./kernels/geglu.ts";
 import { plainRows, rmsNorm } from "./kernels/norm.ts";
-import { rope, ropeTable } from "./kernels/rope.ts";
-import { swiglu } from "./kernels/swiglu.ts";
+import { rope } from "./kernels/rope.ts";
+import { type Layer, layersOf, type Output } from "./layers.ts";
 import type { PackedInput } from "./packed_input.ts";
 import { attentionParams, keyRows, qkvBuffers, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
+import { RopeTables } from "./rope_tables.ts";
 import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import { EMBEDDING, type Weights } from "./weights.ts";
 
-export const INPUT_NORM = "input_layernorm.weight";
-export const MIDDLE_NORM = "post_attention_layernorm.weight";
 export const FINAL_NORM = "model.norm.weight";
 
 /** Called with each layer's q, k, v during a forward pass, to fill a cache. */
 export type QkvVisitor = (layer: number, qkv: Buffer) => void;
 
 interface LayerInput {
-  readonly name: LayerName;
+  readonly layer: Layer;
   readonly x: Buffer;
   readonly input: PackedInput;
   readonly scratch: Scratch;
@@ -40,8 +41,16 @@ interface LayerInput {
 
 /** Rows of one matrix inside a layer. */
 interface LayerRows {
-  readonly name: LayerName;
+  readonly layer: Layer;
   readonly x: Buffer;
+  readonly rows: number;
+  readonly scratch: Scratch;
+}
+
+/** Rows in front of the product that attention or the MLP ends with. */
+interface OutputRows {
+  readonly output: Output;
+  readonly input: Buffer;
   readonly rows: number;
   readonly scratch: Scratch;
 }
@@ -59,14 +68,15 @@ export class Transformer {
   readonly head: string;
   /** Q + 2 KV D. */
   readonly qkvWidth: number;
-  /** cos and sin by position, [contextLength, D]. */
-  readonly angles: Buffer;
+  readonly layers: readonly Layer[];
+  readonly ropes: RopeTables;
   /** The attention kernels for this adapter and these heads. */
   readonly attention: AttentionKernels;
   /** Most tokens in a pass: attention binds q, k and v of all of them. The wider MLP and head run in parts. */
   readonly passLength: number;
   /** Longest sequence: the model's context, or the length of a pass where that is less. */
   readonly contextLength: number;
+  readonly normConstants: { readonly WEIGHT_OFFSET: number };
 
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
@@ -81,7 +91,9 @@ export class Transformer {
     const widest = Math.max(config.hiddenSize, this.qkvWidth);
     this.passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
     this.contextLength = Math.min(config.contextLength, this.passLength);
-    this.angles = device.upload(ropeTable(config.contextLength, ropeFrequencies(config)), "rope angles");
+    this.layers = layersOf(config);
+    this.ropes = new RopeTables(device, { ...config, contextLength: this.contextLength });
+    this.normConstants = { WEIGHT_OFFSET: config.unitOffsetNorms ? 1 : 0 };
   }
 
   /** The context length, for messages. */
@@ -99,10 +111,10 @@ export class Transformer {
     const { input, scratch, keep = "nothing" } = run;
     const layers: LayerState[] = [];
     let x = scratch.floats(input.count * this.config.hiddenSize, "residual");
-    weights.embed({ tokens: input.tokens, out: x, count: input.count });
-    for (let layer = 0; layer < this.config.layers; layer++) {
-      const at = { name: layerNames(layer), input, scratch };
-      const attention = this.attend(weights, { ...at, x, visit: (qkv) => run.visit?.(layer, qkv) });
+    this.embed(weights, { tokens: input.tokens, out: x, count: input.count });
+    for (const layer of this.layers) {
+      const at = { layer, input, scratch };
+      const attention = this.attend(weights, { ...at, x, visit: (qkv) => run.visit?.(layer.index, qkv) });
       const { qkv, attended, statistics, middle } = attention;
       if (keep !== "activations") scratch.free(qkv, attended, statistics);
       if (keep === "nothing") scratch.free(x);
@@ -114,58 +126,100 @@ export class Transformer {
     return { input, layers, hidden: x };
   }
 
+  /** Embeddings of the tokens, [count, C], times the model's factor. */
+  embed(weights: Weights, io: { tokens: Buffer; out: Buffer; count: number }): void {
+    weights.embed(io);
+    this.scaleEmbedding(io.out, io.count);
+  }
+
+  /** The factor of the embeddings on [count, C], in place; its gradient is the same. */
+  scaleEmbedding(x: Buffer, count: number): void {
+    const { embeddingScale: scale, hiddenSize } = this.config;
+    if (scale === undefined) return;
+    this.device.dispatch(scaleInPlace, { buffers: { x }, params: { length: count * hiddenSize, scale } });
+  }
+
   /** middle = x + attention(norm(x)) W_o^T. */
   attend(weights: Weights, at: LayerInput & { visit?: (qkv: Buffer) => void }): AttentionState {
-    const { name, x, input, scratch } = at;
+    const { layer, x, input, scratch } = at;
     const { hiddenSize: C, heads: H, headDim: D } = this.config;
     const T = input.count;
-    const qkv = this.project(weights, { name, x, rows: T, scratch });
-    const heads = this.placeHeads(weights, { name, qkv, input, scratch });
+    const qkv = this.project(weights, { layer, x, rows: T, scratch });
+    const heads = this.placeHeads(weights, { layer, qkv, input, scratch });
     at.visit?.(heads.qkv);
     const attended = scratch.floats(T * H * D, "attention output");
     const statistics = scratch.floats(T * H * 2, "attention statistics");
     this.device.dispatch(this.attention.forward, {
       buffers: { ...qkvBuffers(heads.qkv), sequenceStart: input.sequenceStart, out: attended, statistics },
-      params: attentionParams(this.config, T),
+      params: attentionParams(this.config, { tokens: T, window: layer.window }),
       constants: this.attention.constants,
     });
     if (heads.inverseQ && heads.inverseK) scratch.free(heads.qkv, heads.inverseQ, heads.inverseK);
     const middle = scratch.floats(T * C, "residual");
-    weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: T, addend: x });
+    this.addOutput(weights, { output: layer.attentionOutput, x, input: attended, y: middle, rows: T, scratch });
     return { qkv, attended, statistics, middle };
   }
 
   /** q, k and v of every row: norm(x) W_qkv^T (+ bias). */
-  private project(weights: Weights, { name, x, rows, scratch }: LayerRows): Buffer {
-    const { normed, inverse } = this.norm(weights, { name: name(INPUT_NORM), x, rows, scratch });
+  project(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
+    const { normed, inverse } = this.norm(weights, { name: layer.inputNorm, x, rows, scratch });
     const qkv = scratch.floats(rows * this.qkvWidth, "qkv");
-    weights.apply(name("self_attn.qkv.weight"), { x: normed, y: qkv, m: rows });
+    weights.apply(layer.qkv.matrix, { x: normed, y: qkv, m: rows });
     scratch.free(normed, inverse);
-    if (this.config.qkvBias) this.addBias(weights, { name, qkv, rows });
+    this.addBias(weights, { bias: layer.qkv.bias, y: qkv, rows, width: this.qkvWidth });
     return qkv;
   }
 
+  /** y = x + input W^T (+ bias), what is added normalised first where the model has norms of outputs. */
+  addOutput(weights: Weights, at: OutputRows & { x: Buffer; y: Buffer }): void {
+    const { output, x, input, y, rows, scratch } = at;
+    const width = this.config.hiddenSize;
+    if (output.norm === undefined) {
+      weights.apply(output.matrix, { x: input, y, m: rows, addend: x });
+      this.addBias(weights, { bias: output.bias, y, rows, width });
+      return;
+    }
+    const projected = this.output(weights, at);
+    const { normed, inverse } = this.norm(weights, { name: output.norm, x: projected, rows, scratch, out: y });
+    const layout = { x_stride: width, x_offset: 0, y_stride: width, y_offset: 0 };
+    this.device.dispatch(addScaled, {
+      buffers: { x, y: normed },
+      params: { rows, width, ...layout, scale: 1, accumulate: 1 },
+    });
+    scratch.free(projected, inverse);
+  }
+
+  /** input W^T (+ bias), [rows, C]: what is normalised before it is added. */
+  output(weights: Weights, { output, input, rows, scratch }: OutputRows): Buffer {
+    const { hiddenSize: width } = this.config;
+    const projected = scratch.floats(rows * width, "projected");
+    weights.apply(output.matrix, { x: input, y: projected, m: rows });
+    this.addBias(weights, { bias: output.bias, y: projected, rows, width });
+    return projected;
+  }
+
   /** q and k normalised by head (Qwen3) and rotated by position. Without norms this happens in place, so once only. */
-  placeHeads(weights: Weights, at: { name: LayerName; qkv: Buffer; input: PackedInput; scratch: Scratch }): Heads {
-    const { name, qkv, input, scratch } = at;
+  placeHeads(weights: Weights, at: { layer: Layer; qkv: Buffer; input: PackedInput; scratch: Scratch }): Heads {
+    const { layer, qkv, input, scratch } = at;
     const rows = input.count;
-    const heads = this.config.qkNorm ? this.normHeads(weights, { name, qkvRaw: qkv, rows, scratch }) : { qkv };
-    this.rotate(heads.qkv, { positions: input.positions, rows, sign: 1 });
+    const heads = this.config.qkNorm ? this.normHeads(weights, { layer, qkvRaw: qkv, rows, scratch }) : { qkv };
+    this.rotate(heads.qkv, { layer, input, sign: 1 });
     return heads;
   }
 
   /** out = x + (silu(gate) up) W_down^T, where [gate | up] = norm(x) W_gate_up^T; one `gateUp` a run of rows. */
   private mlp(weights: Weights, at: LayerInput & { keep: Kept }): { out: Buffer; gateUp: Buffer[] } {
-    const { name, x, input, scratch, keep } = at;
+    const { layer, input, scratch, keep } = at;
     const { hiddenSize: C } = this.config;
     const out = scratch.floats(input.count * C, "residual");
     const gateUp = this.mlpRuns(input.count).map((run) => {
-      const [addend, y, m] = [rowsOf(x, run, C), rowsOf(out, run, C), run.rows];
-      const { normed, inverse } = this.norm(weights, { name: name(MIDDLE_NORM), x: addend, rows: m, scratch });
-      const gateUp = this.gateUp(weights, { name, x: normed, rows: m, scratch });
+      const { rows } = run;
+      const [x, y] = [rowsOf(at.x, run, C), rowsOf(out, run, C)];
+      const { normed, inverse } = this.norm(weights, { name: layer.middleNorm, x, rows, scratch });
+      const gateUp = this.gateUp(weights, { layer, x: normed, rows, scratch });
       scratch.free(normed, inverse);
-      const active = this.activate(gateUp, { rows: m, scratch });
-      weights.apply(name("mlp.down_proj.weight"), { x: active, y, m, addend });
+      const active = this.activate(gateUp, { rows, scratch });
+      this.addOutput(weights, { output: layer.mlpOutput, x, input: active, y, rows, scratch });
       scratch.free(active);
       if (keep !== "activations") scratch.free(gateUp);
       return gateUp;
@@ -179,53 +233,56 @@ export class Transformer {
     return rowRuns(this.device, tokens, { width: 2 * F, sliced, mostBytes: MAX_MLP_RUN_BYTES });
   }
 
-  /** [gate | up] = x W_gate_up^T, [rows, 2 F]. */
-  gateUp(weights: Weights, { name, x, rows, scratch }: LayerRows): Buffer {
-    const gateUp = scratch.floats(rows * 2 * this.config.intermediateSize, "gate and up");
-    weights.apply(name("mlp.gate_up.weight"), { x, y: gateUp, m: rows });
+  /** [gate | up] = x W_gate_up^T (+ bias), [rows, 2 F]. */
+  gateUp(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
+    const width = 2 * this.config.intermediateSize;
+    const gateUp = scratch.floats(rows * width, "gate and up");
+    weights.apply(layer.gateUp.matrix, { x, y: gateUp, m: rows });
+    this.addBias(weights, { bias: layer.gateUp.bias, y: gateUp, rows, width });
     return gateUp;
   }
 
-  /** silu(gate) up, [rows, F]. */
+  /** The MLP's activation: silu(gate) up, or gelu(gate) up; [rows, F]. */
   activate(gateUp: Buffer, { rows, scratch }: { rows: number; scratch: Scratch }): Buffer {
-    const { intermediateSize: width } = this.config;
+    const { intermediateSize: width, activation = "silu" } = this.config;
     const active = scratch.floats(rows * width, "activation");
-    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows, width } });
+    this.device.dispatch(GATED[activation].forward, { buffers: { gateUp, out: active }, params: { rows, width } });
     return active;
   }
 
-  /** RMSNorm of rows [rows, C]. `inverse`: 1 / rms of each row. */
+  /** RMSNorm of rows [rows, C], into `out` where given. `inverse`: 1 / rms of each row. */
   norm(
     weights: Weights,
-    at: { name: string; x: Buffer; rows: number; scratch: Scratch },
+    at: { name: string; x: Buffer; rows: number; scratch: Scratch; out?: Buffer },
   ): { normed: Buffer; inverse: Buffer } {
     const { hiddenSize: C, rmsNormEps: epsilon } = this.config;
-    const normed = at.scratch.floats(at.rows * C, "normed");
+    const normed = at.out ?? at.scratch.floats(at.rows * C, "normed");
     const inverse = at.scratch.floats(at.rows, "inverse rms");
     this.device.dispatch(rmsNorm, {
       buffers: { x: at.x, weight: weights.values.get(at.name), y: normed, inverseRms: inverse },
       params: { ...plainRows(at.rows, C), epsilon },
+      constants: this.normConstants,
     });
     return { normed, inverse };
   }
 
-  /** qkv += bias. */
-  addBias(weights: Weights, { name, qkv, rows }: { name: LayerName; qkv: Buffer; rows: number }): void {
-    const width = this.qkvWidth;
+  /** y += bias, where the model has it. y [rows, width]. */
+  private addBias(
+    weights: Weights,
+    { bias, y, rows, width }: { bias: string | undefined; y: Buffer; rows: number; width: number },
+  ): void {
+    if (bias === undefined) return;
     // A row stride of 0 reads the bias again for every row.
     const x = { x_stride: 0, x_offset: 0 };
     this.device.dispatch(addScaled, {
-      buffers: { x: weights.values.get(name("self_attn.qkv.bias")), y: qkv },
+      buffers: { x: weights.values.get(bias), y },
       params: { rows, width, ...x, y_stride: width, y_offset: 0, scale: 1, accumulate: 1 },
     });
   }
 
   /** RMSNorm of every head of q and k; v is copied. */
-  normHeads(
-    weights: Weights,
-    at: { name: LayerName; qkvRaw: Buffer; rows: number; scratch: Scratch },
-  ): Required<Heads> {
-    const { name, qkvRaw, rows, scratch } = at;
+  normHeads(weights: Weights, at: { layer: Layer; qkvRaw: Buffer; rows: number; scratch: Scratch }): Required<Heads> {
+    const { layer, qkvRaw, rows, scratch } = at;
     const { heads, kvHeads, rmsNormEps: epsilon } = this.config;
     const qkv = scratch.floats(rows * this.qkvWidth, "qkv, normalised");
     const inverseQ = scratch.floats(rows * heads, "inverse rms");
@@ -234,10 +291,11 @@ export class Transformer {
       ["q", inverseQ, queryRows(this.config, rows)],
       ["k", inverseK, keyRows(this.config, rows)],
     ] as const) {
-      const weight = weights.values.get(name(`self_attn.${part}_norm.weight`));
+      const weight = weights.values.get(layer.name(`self_attn.${part}_norm.weight`));
       this.device.dispatch(rmsNorm, {
         buffers: { x: qkvRaw, weight, y: qkv, inverseRms },
         params: { ...layout, epsilon },
+        constants: this.normConstants,
       });
     }
     this.device.dispatch(addScaled, {
@@ -248,31 +306,26 @@ export class Transformer {
   }
 
   /** Rotates q and k by their positions, in place; `sign` -1 is the inverse. */
-  rotate(qkv: Buffer, at: { positions: Buffer; rows: number; sign: 1 | -1 }): void {
+  rotate(qkv: Buffer, { layer, input, sign }: { layer: Layer; input: PackedInput; sign: 1 | -1 }): void {
+    if (!layer.rotates) return;
     const { heads, kvHeads, headDim } = this.config;
     const perToken = heads + kvHeads;
+    const table = this.ropes.table(layer.index);
     this.device.dispatch(rope, {
-      buffers: { positions: at.positions, table: this.angles, x: qkv },
+      buffers: { positions: input.positions, table, x: qkv },
       params: {
-        rows: at.rows * perToken,
+        rows: input.count * perToken,
         width: headDim,
         per_token: perToken,
         stride: this.qkvWidth,
         offset: 0,
         shift: 0,
-        sign: at.sign,
+        sign,
       },
     });
   }
 
   release(): void {
-    this.device.release(this.angles);
+    this.ropes.release();
   }
-}
-
-/** Name of a layer's weight from its last part. */
-export type LayerName = (part: string) => string;
-
-export function layerNames(layer: number): LayerName {
-  return (part) => `model.layers.${layer}.${part}`;
 }

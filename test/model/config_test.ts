@@ -1,7 +1,10 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { parameterCount, ropeFrequencies, weightShapes } from "../../src/model/files/config.ts";
+import { parameterCount, weightShapes } from "../../src/model/files/config.ts";
 import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
+import { ropeAttentionFactor, ropeFrequencies } from "../../src/model/files/rope.ts";
+import { ROPES } from "../fixtures/families.ts";
+import { publishedConfig } from "../fixtures/published.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 
 const LLAMA = {
@@ -51,8 +54,16 @@ describe("parseModelConfig()", () => {
     [
       { model_type: "gemma3" },
       "UnsupportedError",
-      /model_type "gemma3": supported is llama, qwen2, qwen3 \(my\.json\)/,
+      /model_type "gemma3" \(a model of text and images; .* are gemma3_text\): supported is gemma3_text, llama, mistral, qwen2, qwen3, smollm3 \(my\.json\)/,
     ],
+    [{ model_type: "qwen2_moe" }, "UnsupportedError", /"qwen2_moe" \(a mixture of experts\): supported is/],
+    [{ model_type: "qwen3_moe" }, "UnsupportedError", /"qwen3_moe" \(a mixture of experts\): supported is/],
+    [{ model_type: "mixtral" }, "UnsupportedError", /"mixtral" \(a mixture of experts\): supported is/],
+    [{ model_type: "gemma2" }, "UnsupportedError", /"gemma2" \(soft-capped logits\): supported is/],
+    [{ model_type: "phi3" }, "UnsupportedError", /"phi3" \(rotary positions over a part.*\): supported is/],
+    [{ model_type: "qwen2_5_vl" }, "UnsupportedError", /"qwen2_5_vl" \(a model of more than text\): supported is/],
+    [{ model_type: "olmo9" }, "UnsupportedError", /model_type "olmo9": supported is/],
+    [{ model_type: 3 }, "UnsupportedError", /model_type 3: supported is/],
     [{ model_type: undefined }, "ConfigError", /model_type is missing.*my\.json/],
     [{ hidden_size: undefined }, "ConfigError", /hidden_size is missing\. \(my\.json, hidden_size\)/],
     [{ hidden_size: "32" }, "ConfigError", /hidden_size must be a positive number \("32"\)/],
@@ -60,12 +71,33 @@ describe("parseModelConfig()", () => {
     [{ num_key_value_heads: 3 }, "ConfigError", /multiple of key-value heads \(4 and 3\)/],
     [{ head_dim: 7 }, "ConfigError", /head width must be even \(7\)/],
     [{ hidden_act: "gelu" }, "UnsupportedError", /hidden_act "gelu": .*\(my\.json\)/],
-    [{ attention_bias: true }, "UnsupportedError", /attention_bias true/],
-    [{ mlp_bias: true }, "UnsupportedError", /mlp_bias true/],
+    [{ head_dim: 6 }, "ConfigError", /head width must be a multiple of 4 up to 256 \(6\)/],
+    [{ head_dim: 260 }, "ConfigError", /head width must be a multiple of 4 up to 256 \(260\)/],
+    [{ hidden_size: 30, head_dim: 8 }, "ConfigError", /hidden size must be a multiple of 4 \(30\)/],
+    [{ intermediate_size: 50 }, "ConfigError", /width of the MLP must be a multiple of 4 \(50\)/],
+    [{ num_hidden_layers: 1e9 }, "ConfigError", /num_hidden_layers must be at most 1000 \(1000000000\)/],
+    [{ attention_bias: "yes" }, "ConfigError", /attention_bias must be true or false \("yes"\)/],
+    [{ tie_word_embeddings: 1 }, "ConfigError", /tie_word_embeddings must be true or false \(1\)/],
+    [{ partial_rotary_factor: 0.5 }, "UnsupportedError", /partial_rotary_factor 0\.5: supported is 1/],
+    [{ rope_scaling: "yarn" }, "ConfigError", /rope_scaling must be an object \("yarn"\)/],
+    [
+      { rope_scaling: { type: "dynamic", factor: 2 } },
+      "UnsupportedError",
+      /rope_scaling\.type "dynamic": supported is/,
+    ],
+    [{ rope_scaling: { rope_type: "longrope" } }, "UnsupportedError", /rope_scaling\.rope_type "longrope"/],
+    [{ rope_scaling: { rope_type: "linear" } }, "ConfigError", /rope_scaling\.factor is missing/],
+    [{ rope_scaling: { rope_type: "linear", factor: -1 } }, "ConfigError", /rope_scaling\.factor must be a positive/],
+    [
+      { rope_parameters: { partial_rotary_factor: 0.25 } },
+      "UnsupportedError",
+      /rope_parameters\.partial_rotary_factor/,
+    ],
+    [{ layer_types: ["full_attention"] }, "ConfigError", /layer_types must have an entry for each of the 2 layers/],
     [{ use_sliding_window: true }, "UnsupportedError", /use_sliding_window true/],
     [{ quantization_config: { bits: 4 } }, "UnsupportedError", /quantization_config/],
     [{ layer_types: ["full_attention", "sliding_attention"] }, "UnsupportedError", /layer_types "sliding_attention"/],
-    [{ rope_scaling: { rope_type: "yarn", factor: 4 } }, "UnsupportedError", /rope_scaling\.rope_type "yarn"/],
+    [{ rope_scaling: { rope_type: "yarn", factor: "4" } }, "ConfigError", /rope_scaling\.factor must be a positive/],
     [{ rope_scaling: { rope_type: "llama3", factor: 4 } }, "ConfigError", /rope_scaling\.low_freq_factor is missing/],
     [{ eos_token_id: -1 }, "ConfigError", /eos_token_id must be a token id \(-1\)/],
     [{ eos_token_id: 100 }, "ConfigError", /end token is outside the vocabulary \(100\)/],
@@ -74,6 +106,87 @@ describe("parseModelConfig()", () => {
     const parse = () => parseModelConfig({ ...LLAMA, ...change }, "my.json");
     expect(parse).toThrow(message);
     expect(parse).toThrow(expect.objectContaining({ name }));
+  });
+});
+
+describe("families", () => {
+  const parse = (change: object) => parseModelConfig({ ...LLAMA, ...change });
+  const layerTypes = (text: string) =>
+    [...text].map((letter) => (letter === "s" ? "sliding_attention" : "full_attention"));
+
+  test("Gemma 3 of transformers 4 and 5 are one shape", () => {
+    const sizes = { model_type: "gemma3_text", num_hidden_layers: 7, sliding_window: 8 };
+    const old = { rope_theta: 1e6, rope_local_base_freq: 1e4, rope_scaling: { factor: 8, rope_type: "linear" } };
+    const rope_parameters = {
+      full_attention: { rope_type: "linear", factor: 8, rope_theta: 1e6 },
+      sliding_attention: { rope_type: "default", rope_theta: 1e4 },
+    };
+    const [four, five] = [parse({ ...sizes, ...old }), parse({ ...sizes, rope_parameters })];
+    expect(four).toEqual(five);
+    expect(four).toMatchObject({
+      headDim: 256,
+      kvHeads: 4,
+      tied: true,
+      unitOffsetNorms: true,
+      outputNorms: true,
+      qkNorm: true,
+      activation: "gelu_pytorch_tanh",
+      layerTypes: layerTypes("sssssfs"),
+      slidingWindow: 8,
+      slidingRopeTheta: 1e4,
+      ropeTheta: 1e6,
+      ropeScaling: { factor: 8 },
+      queryPreAttnScalar: 256,
+    });
+    expect(four.embeddingScale).toBeCloseTo(Math.sqrt(32), 12);
+  });
+
+  test("every published shape that has a fixture is read", () => {
+    for (const name of ["gemma-3-270m", "gemma-3-1b-pt", "SmolLM3-3B", "Qwen2.5-3B", "Llama-3.2-1B"]) {
+      const config = parseModelConfig(publishedConfig(name));
+      expect(parseModelConfig(modelConfigJson(config)), name).toEqual(config);
+    }
+    const { layersWithoutRope, layers } = parseModelConfig(publishedConfig("SmolLM3-3B"));
+    expect(layersWithoutRope).toEqual([3, 7, 11, 15, 19, 23, 27, 31, 35].filter((layer) => layer < layers));
+  });
+
+  test("windows are on where the configuration turns them on", () => {
+    const qwen = { model_type: "qwen2", num_hidden_layers: 4, max_window_layers: 1, sliding_window: 8 };
+    expect(parse(qwen)).not.toHaveProperty("layerTypes");
+    expect(parse({ ...qwen, use_sliding_window: true }).layerTypes).toEqual(layerTypes("fsss"));
+    expect(parse({ ...qwen, use_sliding_window: true, layer_types: layerTypes("sfff") }).layerTypes).toEqual(
+      layerTypes("sfff"),
+    );
+    expect(() => parse({ ...qwen, layer_types: layerTypes("sfff") })).toThrow(/need the width of the window/);
+    const mistral = { model_type: "mistral", num_key_value_heads: 2 };
+    expect(parse(mistral)).toMatchObject({ slidingWindow: 4096, layerTypes: layerTypes("ss") });
+    expect(parse({ ...mistral, sliding_window: null }).layerTypes).toBeUndefined();
+  });
+
+  test("what the families cannot compute is refused", () => {
+    const gemma = { model_type: "gemma3_text" };
+    expect(() => parse({ ...gemma, final_logit_softcapping: 30 })).toThrow(
+      /final_logit_softcapping 30: supported is null/,
+    );
+    expect(() => parse({ ...gemma, attn_logit_softcapping: 50 })).toThrow(/attn_logit_softcapping 50/);
+    expect(() => parse({ ...gemma, use_bidirectional_attention: true })).toThrow(/use_bidirectional_attention true/);
+    const rope_parameters = {
+      sliding_attention: { rope_type: "linear", factor: 2, rope_theta: 10 },
+      full_attention: {},
+    };
+    expect(() => parse({ ...gemma, rope_parameters })).toThrow(/sliding_attention\.rope_type "linear"/);
+    expect(() => parse({ model_type: "smollm3", eos_token_id: 1, no_rope_layers: [1] })).toThrow(
+      /no_rope_layers must have an entry for each of the 2 layers \(\[1\]\)/,
+    );
+    expect(() => parse({ model_type: "smollm3", eos_token_id: 1, no_rope_layers: [1, 2] })).toThrow(/no_rope_layers 2/);
+  });
+
+  test.each(ROPES)("rotary frequencies of %s are those of transformers", (_, { config, frequencies, factor }) => {
+    const parsed = parseModelConfig(config);
+    const own = ropeFrequencies(parsed);
+    expect(own).toHaveLength(frequencies.length);
+    for (const [i, frequency] of own.entries()) expect(frequency / frequencies[i]!).toBeCloseTo(1, 5);
+    expect(ropeAttentionFactor(parsed)).toBeCloseTo(factor, 12);
   });
 });
 
@@ -91,6 +204,18 @@ test("modelConfigJson() is read back to the same configuration", () => {
     { model_type: "qwen2" },
     { model_type: "qwen3", head_dim: 16, rope_parameters: { rope_theta: 1e6, rope_type: "default" } },
     { rope_scaling: scaling, rope_theta: 5e5 },
+    { rope_scaling: { type: "linear", factor: 3 }, attention_bias: true, mlp_bias: true },
+    { rope_scaling: { type: "yarn", factor: 4, original_max_position_embeddings: 16, mscale: 2, mscale_all_dim: 1 } },
+    { hidden_act: "gelu_pytorch_tanh" },
+    { model_type: "mistral", num_key_value_heads: 2 },
+    { model_type: "mistral", num_key_value_heads: 2, sliding_window: null },
+    { model_type: "qwen2", use_sliding_window: true, max_window_layers: 1, sliding_window: 8 },
+    { model_type: "qwen3", attention_bias: true, layer_types: ["full_attention", "full_attention"] },
+    { model_type: "smollm3", eos_token_id: 1 },
+    { model_type: "smollm3", eos_token_id: 1, no_rope_layers: [0, 1], use_sliding_window: true, sliding_window: 4 },
+    { model_type: "gemma3_text" },
+    { model_type: "gemma3_text", layer_types: ["full_attention", "full_attention"], query_pre_attn_scalar: 168 },
+    { model_type: "gemma3_text", sliding_window_pattern: 2, rope_scaling: { rope_type: "linear", factor: 8 } },
   ]) {
     const config = parseModelConfig({ ...LLAMA, ...change });
     expect(parseModelConfig(JSON.parse(JSON.stringify(modelConfigJson(config))))).toEqual(config);

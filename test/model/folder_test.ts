@@ -27,7 +27,7 @@ const CONFIG: ModelConfig = parseModelConfig({
   num_hidden_layers: 2,
   num_attention_heads: 2,
   num_key_value_heads: 1,
-  head_dim: 6,
+  head_dim: 12,
   max_position_embeddings: 32,
   tie_word_embeddings: true,
   eos_token_id: 11,

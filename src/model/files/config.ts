@@ -1,17 +1,20 @@
-/** The shape of a decoder: the facts that a forward pass needs, its weights and its rotary frequencies. */
+/** The shape of a decoder: the facts that a forward pass needs, and its weights. The families that have it: architectures/. */
 import { ConfigError } from "../../errors.ts";
+import type { Rope } from "./rope.ts";
 
-/** Llama 3.1's stretch of the rotary frequencies for long contexts. */
-export interface Llama3Scaling {
-  readonly factor: number;
-  readonly lowFreqFactor: number;
-  readonly highFreqFactor: number;
-  readonly originalContextLength: number;
-}
+/** What a layer attends to: the whole sequence up to a token, or the last `slidingWindow` tokens. Names of config.json. */
+export type LayerType = "full_attention" | "sliding_attention";
 
-/** Shape of a decoder-only transformer: RMSNorm, rotary positions (half-rotation), grouped-query attention, SwiGLU. */
-export interface ModelConfig {
-  readonly architecture: "llama" | "qwen2" | "qwen3";
+/** The function of the gate in the MLP, by its name in config.json. */
+export type Activation = "silu" | "gelu_pytorch_tanh";
+
+/**
+ * Shape of a decoder-only transformer: RMSNorm, rotary positions (half-rotation), grouped-query attention, a gated MLP.
+ * An optional field that is absent is the plain case, so that the fingerprints of models without it stay the same.
+ */
+export interface ModelConfig extends Rope {
+  /** `model_type` in config.json. */
+  readonly architecture: string;
   readonly vocabSize: number;
   readonly hiddenSize: number;
   readonly intermediateSize: number;
@@ -23,36 +26,101 @@ export interface ModelConfig {
   /** Longest sequence, in tokens. */
   readonly contextLength: number;
   readonly rmsNormEps: number;
-  readonly ropeTheta: number;
-  readonly ropeScaling?: Llama3Scaling | undefined;
   /** True where the output matrix is the embedding table. */
   readonly tied: boolean;
-  /** True where each head of q and k has an RMSNorm (Qwen3). */
+  /** True where each head of q and k has an RMSNorm (Qwen3, Gemma 3). */
   readonly qkNorm: boolean;
   /** True where q, k and v have a bias (Qwen2). */
   readonly qkvBias: boolean;
+  /** True where the output projection of attention has a bias (`attention_bias` of Llama). */
+  readonly outputBias?: boolean | undefined;
+  /** True where the MLP's projections have biases. */
+  readonly mlpBias?: boolean | undefined;
+  /** Default "silu". */
+  readonly activation?: Activation | undefined;
+  /** True where norms multiply by 1 + weight (Gemma). */
+  readonly unitOffsetNorms?: boolean | undefined;
+  /** True where what attention and the MLP add to the residual stream is normalised first (Gemma): four norms a layer. */
+  readonly outputNorms?: boolean | undefined;
+  /** Factor of the embeddings. Default 1. */
+  readonly embeddingScale?: number | undefined;
+  /** Attention divides q k by its square root. Default headDim. */
+  readonly queryPreAttnScalar?: number | undefined;
+  /** Tokens that a sliding layer attends to, the token itself included. */
+  readonly slidingWindow?: number | undefined;
+  /** One a layer. Default: all attend to the whole sequence. */
+  readonly layerTypes?: readonly LayerType[] | undefined;
+  /** Theta of the sliding layers, whose frequencies are not stretched. Default: as the other layers. */
+  readonly slidingRopeTheta?: number | undefined;
+  /** Layers whose q and k are not rotated (SmolLM3). */
+  readonly layersWithoutRope?: readonly number[] | undefined;
   readonly bosTokenId?: number | undefined;
   readonly padTokenId?: number | undefined;
   readonly eosTokenIds: readonly number[];
 }
 
+/** The widest head that the arrays of the attention kernels hold. */
+export const MAX_HEAD_WIDTH = 256;
+
 /** Checks the rules between the fields. @throws ConfigError naming the field. */
 export function checkConfig(config: ModelConfig, file?: string): void {
   const fail = (rule: string, path: string) => new ConfigError(`Cannot build the model: ${rule}.`, { path, file });
-  const { heads, kvHeads, headDim, vocabSize } = config;
+  const { heads, kvHeads, headDim, vocabSize, hiddenSize, intermediateSize } = config;
   if (heads % kvHeads !== 0)
     throw fail(`heads must be a multiple of key-value heads (${heads} and ${kvHeads})`, "num_key_value_heads");
   if (!Number.isInteger(headDim) || headDim % 2 !== 0)
     throw fail(`the head width must be even (${headDim})`, "head_dim");
+  if (headDim % 4 !== 0 || headDim > MAX_HEAD_WIDTH)
+    throw fail(`the head width must be a multiple of 4 up to ${MAX_HEAD_WIDTH} (${headDim})`, "head_dim");
+  if (hiddenSize % 4 !== 0) throw fail(`the hidden size must be a multiple of 4 (${hiddenSize})`, "hidden_size");
+  if (intermediateSize % 4 !== 0)
+    throw fail(`the width of the MLP must be a multiple of 4 (${intermediateSize})`, "intermediate_size");
   for (const id of config.eosTokenIds)
     if (id >= vocabSize) throw fail(`an end token is outside the vocabulary (${id})`, "eos_token_id");
+  if (config.layerTypes?.includes("sliding_attention") && config.slidingWindow === undefined)
+    throw fail("layers with sliding attention need the width of the window", "sliding_window");
 }
+
+/** Tokens that a layer's attention sees, the token itself included; Infinity for the whole sequence. */
+export function windowOf({ layerTypes, slidingWindow }: ModelConfig, layer: number): number {
+  return layerTypes?.[layer] === "sliding_attention" ? slidingWindow! : Number.POSITIVE_INFINITY;
+}
+
+/** Rotary positions of a layer; undefined where it has none. */
+export function ropeOf(config: ModelConfig, layer: number): Rope | undefined {
+  const { layerTypes, slidingRopeTheta, ropeTheta, ropeScaling } = config;
+  if (config.layersWithoutRope?.includes(layer)) return undefined;
+  const isLocal = layerTypes?.[layer] === "sliding_attention" && slidingRopeTheta !== undefined;
+  return isLocal ? { ropeTheta: slidingRopeTheta } : { ropeTheta, ropeScaling };
+}
+
+/** Names of a layer's norms over the residual stream, in the order of the forward pass. */
+export interface LayerNorms {
+  readonly input: string;
+  readonly attentionOutput?: string;
+  readonly middle: string;
+  readonly mlpOutput?: string;
+}
+
+const NORMS: LayerNorms = { input: "input_layernorm.weight", middle: "post_attention_layernorm.weight" };
+const WITH_OUTPUT_NORMS: LayerNorms = {
+  input: "input_layernorm.weight",
+  attentionOutput: "post_attention_layernorm.weight",
+  middle: "pre_feedforward_layernorm.weight",
+  mlpOutput: "post_feedforward_layernorm.weight",
+};
+
+export function layerNorms({ outputNorms }: Pick<ModelConfig, "outputNorms">): LayerNorms {
+  return outputNorms ? WITH_OUTPUT_NORMS : NORMS;
+}
+
+type NamedShape = readonly [name: string, shape: readonly number[]];
 
 /** Name and shape of every weight in the model's safetensors; matrices are [out, in]. */
 export function weightShapes(config: ModelConfig): Map<string, readonly number[]> {
   const { hiddenSize: C, vocabSize: V } = config;
   const shapes = new Map<string, readonly number[]>([["model.embed_tokens.weight", [V, C]]]);
-  const layer = layerShapes(config);
+  const layer = [...attentionShapes(config), ...mlpShapes(config)];
   for (let i = 0; i < config.layers; i++)
     for (const [name, shape] of layer) shapes.set(`model.layers.${i}.${name}`, shape);
   shapes.set("model.norm.weight", [C]);
@@ -60,31 +128,49 @@ export function weightShapes(config: ModelConfig): Map<string, readonly number[]
   return shapes;
 }
 
-function layerShapes(config: ModelConfig): (readonly [name: string, shape: readonly number[]])[] {
-  const { hiddenSize: C, intermediateSize: F, headDim: D } = config;
+function attentionShapes(config: ModelConfig): NamedShape[] {
+  const { hiddenSize: C, headDim: D } = config;
   const [Q, KV] = [config.heads * D, config.kvHeads * D];
-  const biases = [
-    ["self_attn.q_proj.bias", [Q]],
-    ["self_attn.k_proj.bias", [KV]],
-    ["self_attn.v_proj.bias", [KV]],
-  ] as const;
-  const norms = [
-    ["self_attn.q_norm.weight", [D]],
-    ["self_attn.k_norm.weight", [D]],
-  ] as const;
+  const { input, attentionOutput } = layerNorms(config);
   return [
-    ["input_layernorm.weight", [C]],
+    [input, [C]],
     ["self_attn.q_proj.weight", [Q, C]],
     ["self_attn.k_proj.weight", [KV, C]],
     ["self_attn.v_proj.weight", [KV, C]],
-    ...(config.qkvBias ? biases : []),
-    ...(config.qkNorm ? norms : []),
+    ...only(config.qkvBias, [
+      ["self_attn.q_proj.bias", [Q]],
+      ["self_attn.k_proj.bias", [KV]],
+      ["self_attn.v_proj.bias", [KV]],
+    ]),
+    ...only(config.qkNorm, [
+      ["self_attn.q_norm.weight", [D]],
+      ["self_attn.k_norm.weight", [D]],
+    ]),
     ["self_attn.o_proj.weight", [C, Q]],
-    ["post_attention_layernorm.weight", [C]],
+    ...only(config.outputBias, [["self_attn.o_proj.bias", [C]]]),
+    ...(attentionOutput ? [[attentionOutput, [C]] as const] : []),
+  ];
+}
+
+function mlpShapes(config: ModelConfig): NamedShape[] {
+  const { hiddenSize: C, intermediateSize: F } = config;
+  const { middle, mlpOutput } = layerNorms(config);
+  return [
+    [middle, [C]],
     ["mlp.gate_proj.weight", [F, C]],
     ["mlp.up_proj.weight", [F, C]],
+    ...only(config.mlpBias, [
+      ["mlp.gate_proj.bias", [F]],
+      ["mlp.up_proj.bias", [F]],
+    ]),
     ["mlp.down_proj.weight", [C, F]],
+    ...only(config.mlpBias, [["mlp.down_proj.bias", [C]]]),
+    ...(mlpOutput ? [[mlpOutput, [C]] as const] : []),
   ];
+}
+
+function only(has: boolean | undefined, shapes: readonly NamedShape[]): readonly NamedShape[] {
+  return has ? shapes : [];
 }
 
 /** Number of weights; a tied output matrix counts once. */
@@ -92,22 +178,4 @@ export function parameterCount(config: ModelConfig): number {
   let sum = 0;
   for (const shape of weightShapes(config).values()) sum += shape.reduce((product, size) => product * size, 1);
   return sum;
-}
-
-/**
- * Rotation per position of each pair of channels, [headDim / 2]: theta^(-2i / headDim), stretched by `ropeScaling`.
- * @see https://github.com/huggingface/transformers/blob/main/src/transformers/modeling_rope_utils.py
- */
-export function ropeFrequencies(config: Pick<ModelConfig, "headDim" | "ropeTheta" | "ropeScaling">): Float64Array {
-  const { headDim, ropeTheta, ropeScaling: scaling } = config;
-  return Float64Array.from({ length: headDim / 2 }, (_, i) => {
-    const frequency = ropeTheta ** ((-2 * i) / headDim);
-    if (!scaling) return frequency;
-    const turns = (scaling.originalContextLength * frequency) / (2 * Math.PI);
-    const { lowFreqFactor: low, highFreqFactor: high, factor } = scaling;
-    if (turns < low) return frequency / factor;
-    if (turns > high) return frequency;
-    const smooth = (turns - low) / (high - low);
-    return ((1 - smooth) / factor + smooth) * frequency;
-  });
 }

@@ -86,6 +86,9 @@ export class BatchSampler {
     const { config, contextLength, passLength } = this.model;
     const { cache: options = {}, maxTokensPerPass = PREFILL_TOKENS } = this.options;
     const waiting = waitingRequests(requests, contextLength);
+    const lengths = waiting.map(({ request, limit }) => request.prompt_ids.length + limit);
+    // A chunk computes on for sequences that have ended in it.
+    this.model.ropes.reserve(Math.max(...lengths) + CHUNK_STEPS);
     const cache = allocateCache({ config, options }, { needs: waiting, scratch });
     const prefillTokens = Math.min(maxTokensPerPass, passLength);
     return { cache, admission: new Admission(waiting, { cache, prefillTokens }) };

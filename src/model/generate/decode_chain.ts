@@ -8,8 +8,9 @@ import type { ModelConfig } from "../files/config.ts";
 import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
 import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
+import type { Product } from "../layers.ts";
 import { attentionScale } from "../qkv_layout.ts";
-import { INPUT_NORM, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
+import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { cacheBuffers, type StepInput } from "./step_input.ts";
 
@@ -17,6 +18,39 @@ import { cacheBuffers, type StepInput } from "./step_input.ts";
 const WIDEST_ALONE = 128;
 /** Up to this width it is faster for more than CHAIN_ROWS rows, which keep several cores busy. */
 const WIDEST_CHAINED = 512;
+
+/** Fields of the shape that the chain's kernels compute with. With another field present the model decodes layer by layer. */
+const KNOWN: Readonly<Record<keyof ModelConfig, boolean>> = {
+  architecture: true,
+  vocabSize: true,
+  hiddenSize: true,
+  intermediateSize: true,
+  layers: true,
+  heads: true,
+  kvHeads: true,
+  headDim: true,
+  contextLength: true,
+  rmsNormEps: true,
+  ropeTheta: true,
+  ropeScaling: true,
+  tied: true,
+  bosTokenId: true,
+  padTokenId: true,
+  eosTokenIds: true,
+  queryPreAttnScalar: true,
+  qkNorm: false,
+  qkvBias: false,
+  outputBias: false,
+  mlpBias: false,
+  activation: false,
+  unitOffsetNorms: false,
+  outputNorms: false,
+  embeddingScale: false,
+  slidingWindow: false,
+  layerTypes: false,
+  slidingRopeTheta: false,
+  layersWithoutRope: false,
+};
 
 export class DecodeChain {
   private readonly model: Transformer;
@@ -28,12 +62,13 @@ export class DecodeChain {
   /** Whether the chain's kernels take these weights: narrow, and all within one binding. */
   fits({ device, config, plain }: Weights, rows: number): boolean {
     if (!fusesInput(device)) return false;
-    const { hiddenSize, intermediateSize, headDim, qkNorm, qkvBias } = config;
+    const { hiddenSize, intermediateSize, headDim } = config;
     const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
     const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;
     const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
     const isTogether = plain?.values.shards.length === 1 && plain.transposedLayout?.shardBytes.length === 1;
-    return isNarrow && isWhole && isTogether && !qkNorm && !qkvBias;
+    const isKnown = Object.entries(config).every(([key, value]) => KNOWN[key as keyof ModelConfig] || !value);
+    return isNarrow && isWhole && isTogether && isKnown;
   }
 
   /** Hidden states of each row's last token, [rows, C]. */
@@ -65,7 +100,8 @@ export class DecodeChain {
   /** Writes each row's token into the cache, and attends to its keys there. */
   private attend(at: StepInput & { layer: number; qkv: Buffer; out: Buffer }): void {
     const { cache, rows, shift, qkv, out } = at;
-    const { config, device, angles, attention } = this.model;
+    const { config, device, attention, ropes } = this.model;
+    const angles = ropes.table(at.layer);
     device.dispatch(attentionStep[cache.dtype], {
       buffers: { ...cacheBuffers(at), qkv, angles, out },
       params: {
@@ -85,21 +121,21 @@ export class DecodeChain {
   /** Offsets of the weights of `layer` and of the first ones of the next: -1 has no layer, the last no next one. */
   private params(weights: Weights, layer: number) {
     const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
-    const matrix = (of: number, name: string) =>
-      weights.plain!.transposedLayout!.entries.get(layerNames(of)(name))!.byteOffset / 16;
-    const vector = (of: number, name: string) => weights.values.entry(layerNames(of)(name)).byteOffset / 4;
-    const [own, next] = [Math.max(layer, 0), Math.min(layer + 1, layers - 1)];
+    const matrix = ({ matrix: name }: Product) => weights.plain!.transposedLayout!.entries.get(name)!.byteOffset / 16;
+    const vector = (name: string) => weights.values.entry(name).byteOffset / 4;
+    const own = this.model.layers[Math.max(layer, 0)]!;
+    const next = this.model.layers[Math.min(layer + 1, layers - 1)]!;
     return {
       hidden: hiddenSize,
       inner: intermediateSize,
       attended: heads * headDim,
       qkv: this.model.qkvWidth,
-      o_at: matrix(own, "self_attn.o_proj.weight"),
-      gate_up_at: matrix(own, "mlp.gate_up.weight"),
-      down_at: matrix(own, "mlp.down_proj.weight"),
-      qkv_at: matrix(next, "self_attn.qkv.weight"),
-      norm_at: vector(own, MIDDLE_NORM),
-      next_norm_at: vector(next, INPUT_NORM),
+      o_at: matrix(own.attentionOutput),
+      gate_up_at: matrix(own.gateUp),
+      down_at: matrix(own.mlpOutput),
+      qkv_at: matrix(next.qkv),
+      norm_at: vector(own.middleNorm),
+      next_norm_at: vector(next.inputNorm),
       epsilon: rmsNormEps,
     };
   }

@@ -4,23 +4,24 @@
  *     embedding; each layer: rms_norm, matmul (qkv), [bias, head norms], rope_append, attention_decode,
  *     matmul (output), rms_norm, matmul (gate, up), swiglu, matmul (down); rms_norm, matmul (logits), sample
  *
+ * Families with biases, norms of outputs or scaled embeddings take what transformer.ts takes for them.
+ *
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
-import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { chooseSample } from "../kernels/sample.ts";
-import { swiglu } from "../kernels/swiglu.ts";
+import type { Layer } from "../layers.ts";
 import { logitStride, logitWindows } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
 import type { RowRun } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
-import { FINAL_NORM, INPUT_NORM, type LayerName, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
+import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { DecodeChain } from "./decode_chain.ts";
 import { cacheBuffers, type DecodeRows, type StepInput } from "./step_input.ts";
 
-type LayerInput = StepInput & { readonly layer: number; readonly name: LayerName; readonly x: Buffer };
+type LayerInput = StepInput & { readonly layer: Layer; readonly x: Buffer };
 
 export class DecodeStep {
   private readonly model: Transformer;
@@ -48,12 +49,12 @@ export class DecodeStep {
     const { rows, scratch: outer } = at;
     const residual = () => outer.floats(rows.count * this.model.config.hiddenSize, "residual");
     let x = residual();
-    weights.embed({ tokens: rows.next, out: x, count: rows.count });
-    for (let layer = 0; layer < this.model.config.layers; layer++) {
-      const [name, out] = [layerNames(layer), residual()];
+    this.model.embed(weights, { tokens: rows.next, out: x, count: rows.count });
+    for (const layer of this.model.layers) {
+      const out = residual();
       Scratch.during(this.device, (scratch) => {
-        const middle = this.attend(weights, { ...at, scratch, layer, name, x });
-        this.mlp(weights, { ...at, scratch, layer, name, x: middle, out });
+        const middle = this.attend(weights, { ...at, scratch, layer, x });
+        this.mlp(weights, { ...at, scratch, layer, x: middle, out });
       });
       outer.free(x);
       x = out;
@@ -63,34 +64,31 @@ export class DecodeStep {
 
   /** x + attention(norm(x)) W_o^T. */
   private attend(weights: Weights, at: LayerInput): Buffer {
-    const { rows, x, scratch, name } = at;
+    const { layer, x, scratch } = at;
+    const { count: rows } = at.rows;
     const { hiddenSize: C, heads, headDim } = this.model.config;
-    const count = rows.count;
     const qkv = this.project(weights, at);
     this.rotateAndAppend(at, qkv);
-    const attended = scratch.floats(count * heads * headDim, "attention output");
+    const attended = scratch.floats(rows * heads * headDim, "attention output");
     this.attendCache(at, { qkv, out: attended });
-    const middle = scratch.floats(count * C, "residual");
-    weights.apply(name("self_attn.o_proj.weight"), { x: attended, y: middle, m: count, addend: x });
-    return middle;
+    const y = scratch.floats(rows * C, "residual");
+    this.model.addOutput(weights, { output: layer.attentionOutput, x, input: attended, y, rows, scratch });
+    return y;
   }
 
   /** q, k and v of each row, not rotated. */
-  private project(weights: Weights, { rows: { count }, x, scratch, name }: LayerInput): Buffer {
-    const { model } = this;
-    const qkv = scratch.floats(count * model.qkvWidth, "qkv");
-    const { normed } = model.norm(weights, { name: name(INPUT_NORM), x, rows: count, scratch });
-    weights.apply(name("self_attn.qkv.weight"), { x: normed, y: qkv, m: count });
-    if (model.config.qkvBias) model.addBias(weights, { name, qkv, rows: count });
-    if (!model.config.qkNorm) return qkv;
-    return model.normHeads(weights, { name, qkvRaw: qkv, rows: count, scratch }).qkv;
+  private project(weights: Weights, { rows: { count: rows }, x, scratch, layer }: LayerInput): Buffer {
+    const qkv = this.model.project(weights, { layer, x, rows, scratch });
+    if (!this.model.config.qkNorm) return qkv;
+    return this.model.normHeads(weights, { layer, qkvRaw: qkv, rows, scratch }).qkv;
   }
 
   /** Rotates q and k by position, and writes k and v into the cache. */
   private rotateAndAppend({ cache, layer, rows, shift }: LayerInput, qkv: Buffer): void {
     const { heads, kvHeads, headDim } = this.model.config;
+    const angles = this.model.ropes.table(layer.index);
     this.device.dispatch(ropeAppend[cache.dtype], {
-      buffers: { ...cacheBuffers({ cache, layer, rows }), angles: this.model.angles, qkv },
+      buffers: { ...cacheBuffers({ cache, layer: layer.index, rows }), angles, qkv },
       params: {
         rows: rows.count,
         heads,
@@ -98,7 +96,7 @@ export class DecodeStep {
         width: headDim,
         row_pages: rows.rowPages,
         shift,
-        rotates: 1,
+        rotates: layer.rotates ? 1 : 0,
       },
     });
   }
@@ -107,7 +105,7 @@ export class DecodeStep {
   private attendCache({ cache, layer, rows, shift }: LayerInput, io: { qkv: Buffer; out: Buffer }): void {
     const { config, qkvWidth, attention } = this.model;
     this.device.dispatch(attention.decode[cache.dtype], {
-      buffers: { ...cacheBuffers({ cache, layer, rows }), q: io.qkv, out: io.out },
+      buffers: { ...cacheBuffers({ cache, layer: layer.index, rows }), q: io.qkv, out: io.out },
       params: {
         rows: rows.count,
         heads: config.heads,
@@ -116,7 +114,7 @@ export class DecodeStep {
         q_offset: 0,
         row_pages: rows.rowPages,
         shift,
-        window: WHOLE_SEQUENCE,
+        window: layer.window,
         scale: attentionScale(config),
       },
       constants: attention.decodeConstants,
@@ -124,19 +122,20 @@ export class DecodeStep {
   }
 
   /** out = x + mlp(norm(x)). */
-  private mlp(weights: Weights, { rows: { count }, x, out, scratch, name }: LayerInput & { out: Buffer }): void {
-    const { intermediateSize: F } = this.model.config;
-    const gateUp = scratch.floats(count * 2 * F, "gate and up");
-    const { normed } = this.model.norm(weights, { name: name(MIDDLE_NORM), x, rows: count, scratch });
-    weights.apply(name("mlp.gate_up.weight"), { x: normed, y: gateUp, m: count });
-    const down = name("mlp.down_proj.weight");
-    if (weights.fusesInput(down, count)) {
-      weights.apply(down, { x: gateUp, y: out, m: count, addend: x, input: { kind: "swiglu" } });
+  private mlp(weights: Weights, at: LayerInput & { out: Buffer }): void {
+    const { x, out: y, scratch, layer } = at;
+    const { count: rows } = at.rows;
+    const { model } = this;
+    const { normed } = model.norm(weights, { name: layer.middleNorm, x, rows, scratch });
+    const gateUp = model.gateUp(weights, { layer, x: normed, rows, scratch });
+    const { mlpOutput: output } = layer;
+    const isPlain = (model.config.activation ?? "silu") === "silu" && output.norm === undefined && !output.bias;
+    if (isPlain && weights.fusesInput(output.matrix, rows)) {
+      weights.apply(output.matrix, { x: gateUp, y, m: rows, addend: x, input: { kind: "swiglu" } });
       return;
     }
-    const active = scratch.floats(count * F, "activation");
-    this.device.dispatch(swiglu, { buffers: { gateUp, out: active }, params: { rows: count, width: F } });
-    weights.apply(down, { x: active, y: out, m: count, addend: x });
+    const active = model.activate(gateUp, { rows, scratch });
+    model.addOutput(weights, { output, x, input: active, y, rows, scratch });
   }
 
   /** Final norm, logits and a drawn token for each row of hidden states, [rows, C]. */

@@ -6,6 +6,7 @@
  * the last `window` tokens up to itself, from sequenceStart[t] on. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
+import { MAX_HEAD_WIDTH } from "../files/config.ts";
 
 const QKV = { q: "read f32", k: "read f32", v: "read f32" } as const;
 const SHAPE = { tokens: "u32", heads: "u32", key_heads: "u32", window: "u32" } as const;
@@ -17,9 +18,6 @@ const STRIDES = {
   v_stride: "u32",
   v_offset: "u32",
 } as const;
-
-/** The widest head that the shaders' private arrays hold. */
-export const MAX_HEAD_WIDTH = 256;
 
 /** A `window` that no sequence is longer than. */
 export const WHOLE_SEQUENCE = 0xffff_ffff;

@@ -1,4 +1,4 @@
-/** Additions, copies between layouts, and the transpose. */
+/** Additions, factors, copies between layouts, and the transpose. */
 import { defineKernel } from "../../compute/kernel.ts";
 import { quads, THREADS, threads } from "./rows.ts";
 
@@ -29,6 +29,19 @@ export const addScaled = defineKernel({
       }
   },
   tolerance: { relative: 1e-6, absolute: 1e-6 },
+});
+
+/** x *= scale, in place. `length` is a multiple of 4. */
+export const scaleInPlace = defineKernel({
+  name: "layer/scale",
+  bindings: { x: "write f32" },
+  params: { length: "u32", scale: "f32" },
+  constants: THREADS,
+  grid: ({ length }, constants) => threads(quads(length, "length"), constants),
+  reference({ x }, { length, scale }) {
+    for (let i = 0; i < length; i++) x[i]! *= scale;
+  },
+  tolerance: { relative: 1e-6, absolute: 0 },
 });
 
 /**

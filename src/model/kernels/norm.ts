@@ -12,6 +12,8 @@ const ROWS = {
   y_offset: "u32",
 } as const;
 
+const NORM_CONSTANTS = { ...THREADS, WEIGHT_OFFSET: 0 } as const;
+
 type Rows = { readonly [K in keyof typeof ROWS]: number };
 
 const xLayout = ({ per_token, width, x_stride, x_offset }: Rows) => ({
@@ -33,19 +35,20 @@ export function plainRows(rows: number, width: number): Rows {
 }
 
 /**
- * y = x * r * weight with r = 1 / sqrt(mean(x^2) + epsilon), per row. weight [width]; inverseRms [rows] stores r.
+ * y = x * r * (WEIGHT_OFFSET + weight) with r = 1 / sqrt(mean(x^2) + epsilon), per row. weight [width]; inverseRms [rows]
+ * stores r. WEIGHT_OFFSET, default 0, is 1 for Gemma.
  * @see https://arxiv.org/abs/1910.07467
  */
 export const rmsNorm = defineKernel({
   name: "norm/rms_norm",
   bindings: { x: "read f32", weight: "read f32", y: "write f32", inverseRms: "write f32" },
   params: { ...ROWS, epsilon: "f32" },
-  constants: THREADS,
+  constants: NORM_CONSTANTS,
   grid: (params, constants) => {
     quads(params.width, "width");
     return threads(params.rows, constants);
   },
-  reference({ x, weight, y, inverseRms }, params) {
+  reference({ x, weight, y, inverseRms }, params, { WEIGHT_OFFSET = 0 }) {
     const { rows, width, epsilon } = params;
     for (let row = 0; row < rows; row++) {
       const from = rowStart(row, xLayout(params));
@@ -54,14 +57,14 @@ export const rmsNorm = defineKernel({
       for (let c = 0; c < width; c++) squares += x[from + c]! * x[from + c]!;
       const r = 1 / Math.sqrt(squares / width + epsilon);
       inverseRms[row] = r;
-      for (let c = 0; c < width; c++) y[to + c] = x[from + c]! * r * weight[c]!;
+      for (let c = 0; c < width; c++) y[to + c] = x[from + c]! * r * (WEIGHT_OFFSET + weight[c]!);
     }
   },
   tolerance: { relative: 1e-5, absolute: 1e-6 },
 });
 
 /**
- * Gradient of {@link rmsNorm} in x, laid out as x: g = yGrad * weight; xGrad (+)= r * (g - x * r^2 * mean(g * x)).
+ * Gradient of {@link rmsNorm} in x, laid out as x: g = yGrad * (WEIGHT_OFFSET + weight); xGrad (+)= r * (g - x * r^2 * mean(g * x)).
  * Added to xGrad where `accumulate` is 1, written where 0.
  */
 export const rmsNormBackward = defineKernel({
@@ -74,22 +77,22 @@ export const rmsNormBackward = defineKernel({
     xGrad: "write f32",
   },
   params: { ...ROWS, accumulate: "u32" },
-  constants: THREADS,
+  constants: NORM_CONSTANTS,
   grid: (params, constants) => {
     quads(params.width, "width");
     return threads(params.rows, constants);
   },
-  reference({ x, weight, inverseRms, yGrad, xGrad }, params) {
+  reference({ x, weight, inverseRms, yGrad, xGrad }, params, { WEIGHT_OFFSET = 0 }) {
     const { rows, width, accumulate } = params;
     for (let row = 0; row < rows; row++) {
       const from = rowStart(row, xLayout(params));
       const to = rowStart(row, yLayout(params));
       const r = inverseRms[row]!;
       let dot = 0;
-      for (let c = 0; c < width; c++) dot += yGrad[to + c]! * weight[c]! * x[from + c]!;
+      for (let c = 0; c < width; c++) dot += yGrad[to + c]! * (WEIGHT_OFFSET + weight[c]!) * x[from + c]!;
       const pull = (dot * r * r) / width;
       for (let c = 0; c < width; c++) {
-        const value = r * (yGrad[to + c]! * weight[c]! - x[from + c]! * pull);
+        const value = r * (yGrad[to + c]! * (WEIGHT_OFFSET + weight[c]!) - x[from + c]! * pull);
         xGrad[from + c] = accumulate ? xGrad[from + c]! + value : value;
       }
     }

@@ -41,14 +41,17 @@ export const rope = defineKernel({
   tolerance: { relative: 1e-6, absolute: 1e-6 },
 });
 
-/** cos and sin of position * frequency: row p is [cos 0..D/2-1, sin 0..D/2-1]. frequencies [D/2], radians per token. */
-export function ropeTable(positions: number, frequencies: ArrayLike<number>): Float32Array {
+/**
+ * cos and sin of position * frequency, times `factor`: row p is [cos 0..D/2-1, sin 0..D/2-1]. frequencies [D/2], radians
+ * per token.
+ */
+export function ropeTable(positions: number, frequencies: ArrayLike<number>, factor = 1): Float32Array {
   const half = frequencies.length;
   const table = new Float32Array(positions * half * 2);
   for (let p = 0; p < positions; p++)
     for (let d = 0; d < half; d++) {
-      table[p * half * 2 + d] = Math.cos(p * frequencies[d]!);
-      table[p * half * 2 + half + d] = Math.sin(p * frequencies[d]!);
+      table[p * half * 2 + d] = factor * Math.cos(p * frequencies[d]!);
+      table[p * half * 2 + half + d] = factor * Math.sin(p * frequencies[d]!);
     }
   return table;
 }

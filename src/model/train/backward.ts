@@ -3,13 +3,14 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import type { AttentionState, ForwardState, Heads } from "../forward_state.ts";
 import { addScaled } from "../kernels/elementwise.ts";
 import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
+import { GATED } from "../kernels/geglu.ts";
 import { columnSum, NORM_BLOCKS, plainRows, rmsNormBackward, rmsNormWeightPartials } from "../kernels/norm.ts";
-import { swigluBackward } from "../kernels/swiglu.ts";
+import type { Layer, Output } from "../layers.ts";
 import type { PackedInput } from "../packed_input.ts";
 import { attentionParams, keyRows, keyValueOffsets, qkvBuffers, queryRows, valueRows } from "../qkv_layout.ts";
 import { rowsOf, rowWindows } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
-import { INPUT_NORM, type LayerName, layerNames, MIDDLE_NORM, type Transformer } from "../transformer.ts";
+import type { Transformer } from "../transformer.ts";
 import { EMBEDDING, type Weights } from "../weights.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 
@@ -29,22 +30,20 @@ export class BackwardPass {
   run(weights: Weights, run: { state: ForwardState; hiddenGrad: Buffer; sink: GradientSink }): void {
     const { state, hiddenGrad: grad, sink } = run;
     const { input } = state;
-    for (const [layer, kept] of [...state.layers.entries()].reverse())
+    for (const [index, kept] of [...state.layers.entries()].reverse())
       Scratch.during(this.device, (scratch) => {
         const { x, gateUp } = kept;
-        const name = layerNames(layer);
-        const attention = kept.attention ?? this.model.attend(weights, { name, x, input, scratch });
-        const at = { name, x, attention, gateUp, input, grad, sink, scratch };
+        const layer = this.model.layers[index]!;
+        const attention = kept.attention ?? this.model.attend(weights, { layer, x, input, scratch });
+        const at = { layer, x, attention, gateUp, input, grad, sink, scratch };
         this.mlpBackward(weights, at);
         this.attentionBackward(weights, at);
       });
     const table = sink.slot(EMBEDDING);
-    if (table)
-      this.scatterRows(grad, {
-        table,
-        rowCount: this.model.config.vocabSize,
-        groups: groupByToken(state.input.ids),
-      });
+    if (!table) return;
+    this.model.scaleEmbedding(grad, input.count);
+    const { vocabSize: rowCount } = this.model.config;
+    this.scatterRows(grad, { table, rowCount, groups: groupByToken(input.ids) });
   }
 
   /** The MLP's part, one run of rows after another: `at.grad` becomes the gradient of `middle`. */
@@ -59,45 +58,75 @@ export class BackwardPass {
   }
 
   private mlpRunBackward(weights: Weights, at: NormedRows & { gateUp: Buffer | undefined }): void {
-    const { name, x, grad, rows, sink, scratch } = at;
+    const { layer, x, rows, scratch } = at;
     const { model } = this;
-    const { intermediateSize: F } = model.config;
-    const [up, down] = [name("mlp.gate_up.weight"), name("mlp.down_proj.weight")];
-    const norm = model.norm(weights, { name: name(MIDDLE_NORM), x, rows, scratch });
-    const gateUp = at.gateUp ?? model.gateUp(weights, { name, x: norm.normed, rows, scratch });
+    const { intermediateSize: F, activation = "silu" } = model.config;
+    const norm = model.norm(weights, { name: layer.middleNorm, x, rows, scratch });
+    const gateUp = at.gateUp ?? model.gateUp(weights, { layer, x: norm.normed, rows, scratch });
     const active = model.activate(gateUp, { rows, scratch });
-    sink.matrix(down, { dy: grad, x: active, m: rows });
+    const dy = this.outputBackward(weights, { ...at, output: layer.mlpOutput, input: active });
     scratch.free(active);
     const activeGrad = scratch.floats(rows * F, "gradient");
-    weights.applyBackward(down, { dy: grad, dx: activeGrad, m: rows });
+    weights.applyBackward(layer.mlpOutput.matrix, { dy, dx: activeGrad, m: rows });
     const gateUpGrad = scratch.floats(rows * 2 * F, "gradient");
-    this.device.dispatch(swigluBackward, {
+    this.device.dispatch(GATED[activation].backward, {
       buffers: { gateUp, outGrad: activeGrad, gateUpGrad },
       params: { rows, width: F },
     });
     scratch.free(activeGrad, gateUp);
-    this.normedBackward(weights, at, { ...norm, matrix: up, dy: gateUpGrad, norm: name(MIDDLE_NORM) });
+    this.biasBackward(gateUpGrad, { bias: layer.gateUp.bias, rows, width: 2 * F, sink: at.sink });
+    this.normedBackward(weights, at, { ...norm, matrix: layer.gateUp.matrix, dy: gateUpGrad, norm: layer.middleNorm });
+  }
+
+  /**
+   * The gradient of a product from `grad`, that of the residual stream which it is added to, and those of its weights. A
+   * norm between the two takes the product again; without one the gradient is `grad` itself.
+   */
+  private outputBackward(weights: Weights, at: OutputBackward): Buffer {
+    const { output, input, grad, rows, sink } = at;
+    const dy = output.norm === undefined ? grad : this.outputNormBackward(weights, { ...at, norm: output.norm });
+    sink.matrix(output.matrix, { dy, x: input, m: rows });
+    this.biasBackward(dy, { bias: output.bias, rows, width: this.model.config.hiddenSize, sink });
+    return dy;
+  }
+
+  private outputNormBackward(weights: Weights, at: OutputBackward & { norm: string }): Buffer {
+    const { norm: name, grad: yGrad, rows, sink, scratch } = at;
+    const { hiddenSize: C } = this.model.config;
+    const x = this.model.output(weights, at);
+    const { normed, inverse } = this.model.norm(weights, { name, x, rows, scratch });
+    scratch.free(normed);
+    const xGrad = scratch.floats(rows * C, "gradient");
+    const layout = plainRows(rows, C);
+    this.normBackward(weights, { name, layout, x, inverse, yGrad, xGrad, accumulate: false, sink, scratch });
+    scratch.free(x, inverse);
+    return xGrad;
+  }
+
+  /** Adds the column sums of dy [rows, width] to the gradient of a bias, where it is trained. */
+  private biasBackward(
+    dy: Buffer,
+    { bias, rows, width, sink }: { bias: string | undefined; rows: number; width: number; sink: GradientSink },
+  ): void {
+    const out = bias === undefined ? undefined : sink.slot(bias);
+    if (!out) return;
+    this.device.dispatch(columnSum, { buffers: { x: dy, out }, params: { rows, width, accumulate: 1 } });
   }
 
   /** Attention's part: `at.grad` becomes the gradient of the layer's input. */
   private attentionBackward(weights: Weights, at: LayerBackward): void {
-    const { name, x, grad, sink, scratch, attention } = at;
+    const { layer, x, sink, scratch, attention } = at;
     const { heads: H, headDim: D } = this.model.config;
     const rows = at.input.count;
-    const [qkv, out] = [name("self_attn.qkv.weight"), name("self_attn.o_proj.weight")];
-    sink.matrix(out, { dy: grad, x: attention.attended, m: rows });
+    const { attentionOutput: output } = layer;
+    const outGrad = this.outputBackward(weights, { ...at, output, input: attention.attended, rows });
     const attendedGrad = scratch.floats(rows * H * D, "gradient");
-    weights.applyBackward(out, { dy: grad, dx: attendedGrad, m: rows });
+    weights.applyBackward(output.matrix, { dy: outGrad, dx: attendedGrad, m: rows });
     const dy = this.headsBackward(weights, { ...at, attendedGrad });
     scratch.free(attendedGrad);
-    const bias = this.model.config.qkvBias ? sink.slot(name("self_attn.qkv.bias")) : undefined;
-    if (bias)
-      this.device.dispatch(columnSum, {
-        buffers: { x: dy, out: bias },
-        params: { rows, width: this.model.qkvWidth, accumulate: 1 },
-      });
-    const norm = this.model.norm(weights, { name: name(INPUT_NORM), x, rows, scratch });
-    this.normedBackward(weights, { ...at, rows }, { ...norm, matrix: qkv, dy, norm: name(INPUT_NORM) });
+    this.biasBackward(dy, { bias: layer.qkv.bias, rows, width: this.model.qkvWidth, sink });
+    const norm = this.model.norm(weights, { name: layer.inputNorm, x, rows, scratch });
+    this.normedBackward(weights, { ...at, rows }, { ...norm, matrix: layer.qkv.matrix, dy, norm: layer.inputNorm });
   }
 
   /**
@@ -121,9 +150,9 @@ export class BackwardPass {
 
   /** Gradient of q, k and v, before their norms and rotation, from that of the attention's output. */
   private headsBackward(weights: Weights, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
-    const { attention, name, input, scratch } = at;
+    const { attention, layer, input, scratch } = at;
     if (!this.model.config.qkNorm) return this.rotatedBackward(attention.qkv, at);
-    const heads = this.model.placeHeads(weights, { name, qkv: attention.qkv, input, scratch });
+    const heads = this.model.placeHeads(weights, { layer, qkv: attention.qkv, input, scratch });
     const qkvGrad = this.rotatedBackward(heads.qkv, at);
     scratch.free(heads.qkv);
     return this.headNormsBackward(weights, { ...at, ...heads, qkvGrad });
@@ -131,12 +160,12 @@ export class BackwardPass {
 
   /** Gradient of q, k and v before their rotation. */
   private rotatedBackward(qkv: Buffer, at: LayerBackward & { attendedGrad: Buffer }): Buffer {
-    const { attention, input, scratch, attendedGrad: outGrad } = at;
+    const { layer, attention, input, scratch, attendedGrad: outGrad } = at;
     const { config, qkvWidth } = this.model;
     const { attended: out, statistics } = attention;
     const offsets = keyValueOffsets(config);
     const qkvGrad = scratch.floats(input.count * qkvWidth, "gradient");
-    const params = attentionParams(config, input.count);
+    const params = attentionParams(config, { tokens: input.count, window: layer.window });
     const { backwardConstants: constants, backwardQueries, backwardKeys } = this.model.attention;
     const { sequenceStart, sequenceEnd } = input;
     this.device.dispatch(backwardQueries, {
@@ -150,12 +179,12 @@ export class BackwardPass {
       params: { ...params, ...keyValueLayout },
       constants,
     });
-    this.model.rotate(qkvGrad, { positions: input.positions, rows: input.count, sign: -1 });
+    this.model.rotate(qkvGrad, { layer, input, sign: -1 });
     return qkvGrad;
   }
 
   private headNormsBackward(weights: Weights, at: LayerBackward & Heads & { qkvGrad: Buffer }): Buffer {
-    const { name, attention, scratch, sink, input } = at;
+    const { layer, attention, scratch, sink, input } = at;
     const T = input.count;
     const rawGrad = scratch.floats(T * this.model.qkvWidth, "gradient");
     for (const [part, inverse, layout] of [
@@ -163,7 +192,7 @@ export class BackwardPass {
       ["k", at.inverseK!, keyRows(this.model.config, T)],
     ] as const)
       this.normBackward(weights, {
-        name: name(`self_attn.${part}_norm.weight`),
+        name: layer.name(`self_attn.${part}_norm.weight`),
         layout,
         x: attention.qkv,
         inverse,
@@ -186,6 +215,7 @@ export class BackwardPass {
     this.device.dispatch(rmsNormBackward, {
       buffers: { x, weight: weights.values.get(at.name), inverseRms: inverse, yGrad, xGrad: at.xGrad },
       params: { ...layout, accumulate: at.accumulate ? 1 : 0 },
+      constants: this.model.normConstants,
     });
     const slot = at.sink.slot(at.name);
     if (!slot) return;
@@ -227,7 +257,7 @@ export class BackwardPass {
 }
 
 interface LayerBackward {
-  readonly name: LayerName;
+  readonly layer: Layer;
   /** The layer's input. */
   readonly x: Buffer;
   readonly attention: AttentionState;
@@ -241,8 +271,18 @@ interface LayerBackward {
 
 /** Rows in front of a norm, [rows, C], and the gradient that theirs is added to. */
 interface NormedRows {
-  readonly name: LayerName;
+  readonly layer: Layer;
   readonly x: Buffer;
+  readonly grad: Buffer;
+  readonly rows: number;
+  readonly sink: GradientSink;
+  readonly scratch: Scratch;
+}
+
+/** A product that is added to the residual stream, its input, and the gradient of the stream, [rows, C]. */
+interface OutputBackward {
+  readonly output: Output;
+  readonly input: Buffer;
   readonly grad: Buffer;
   readonly rows: number;
   readonly sink: GradientSink;

@@ -2,7 +2,7 @@
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import type { PackedTokens } from "../../contract/backend.ts";
 import { OutOfMemoryError } from "../../errors.ts";
-import { packInput } from "../packed_input.ts";
+import { longestSequence, packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -135,6 +135,7 @@ export class Passes {
     checkRows(this.transformer, rows);
     // Work that others rely on runs before, because a refused pass forgets what was recorded.
     of.weights.prepare();
+    this.transformer.ropes.reserve(longestSequence(rows.offsets));
     await this.device.submit();
     const results: R[] = [];
     for (let from = 0; from + 1 < rows.offsets.length; ) {

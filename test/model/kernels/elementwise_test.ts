@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { adamw, clipFactor, squareSum } from "../../../src/model/kernels/adamw.ts";
-import { addScaled, transpose } from "../../../src/model/kernels/elementwise.ts";
+import { addScaled, scaleInPlace, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "../../../src/model/kernels/embedding.ts";
-import { swiglu, swigluBackward } from "../../../src/model/kernels/swiglu.ts";
+import { GATED } from "../../../src/model/kernels/geglu.ts";
 import { expectGradient, integers, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
@@ -70,7 +70,9 @@ describe("embedding", () => {
   });
 });
 
-describe("swiglu", () => {
+describe.each(Object.keys(GATED) as (keyof typeof GATED)[])("the gated activation %s", (name) => {
+  const { forward, backward } = GATED[name];
+
   test.each([
     [0, 4],
     [1, 4],
@@ -80,17 +82,62 @@ describe("swiglu", () => {
     const gateUp = noise(rows * 2 * width, 5).map((x) => x * 6);
     const outGrad = noise(rows * width, 6);
     const params = { rows, width };
-    await runOnBoth(devices, swiglu, { buffers: { gateUp, out: unwritten(rows * width) }, params });
-    const { gateUpGrad } = await runOnBoth(devices, swigluBackward, {
+    await runOnBoth(devices, forward, { buffers: { gateUp, out: unwritten(rows * width) }, params });
+    const { gateUpGrad } = await runOnBoth(devices, backward, {
       buffers: { gateUp, outGrad, gateUpGrad: unwritten(rows * 2 * width) },
       params,
     });
     const loss = () => {
       const out = new Float64Array(rows * width) as never;
-      swiglu.reference({ gateUp, out }, params, {});
+      forward.reference({ gateUp, out }, params, {});
       return weightedSum(out, outGrad);
     };
     expectGradient(gateUp, gateUpGrad, { loss, name: "gateUp", stride: rows > 1 ? 97 : 1 });
+  });
+});
+
+describe("gates far from 0", () => {
+  test.each(Object.keys(GATED) as (keyof typeof GATED)[])("%s and its gradient stay finite", async (name) => {
+    const gates = [-1e9, -1e4, -90, -12, 0, 12, 90, 1e4];
+    const gateUp = Float32Array.of(...gates, ...gates.map(() => 1));
+    const params = { rows: 1, width: gates.length };
+    const { forward, backward } = GATED[name];
+    const { out } = await runOnBoth(devices, forward, { buffers: { gateUp, out: unwritten(gates.length) }, params });
+    const outGrad = new Float32Array(gates.length).fill(1);
+    const { gateUpGrad } = await runOnBoth(devices, backward, {
+      buffers: { gateUp, outGrad, gateUpGrad: unwritten(gateUp.length) },
+      params,
+    });
+    for (const [i, gate] of gates.entries()) {
+      expect(out[i]).toBeCloseTo(Math.max(gate, 0), 3);
+      expect(gateUpGrad[i]).toBeCloseTo(gate > 0 ? 1 : gate < 0 ? 0 : 0.5, 3);
+    }
+  });
+
+  test("the GELU is that of its tanh form", async () => {
+    const gates = [-3, -1, -0.1, 0.1, 1, 3].concat([0, 0]);
+    const gateUp = Float32Array.of(...gates, ...gates.map(() => 1));
+    const params = { rows: 1, width: 8 };
+    const buffers = { gateUp, out: unwritten(8) };
+    const { out } = await runOnBoth(devices, GATED.gelu_pytorch_tanh.forward, { buffers, params });
+    for (const [i, x] of gates.entries())
+      expect(out[i]).toBeCloseTo(0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))), 6);
+  });
+});
+
+describe("scaleInPlace", () => {
+  test.each([0, 4, 260, 70_000 * 256])("%i values", async (length) => {
+    const x = noise(length);
+    const got = await runOnBoth(devices, scaleInPlace, { buffers: { x }, params: { length, scale: 25.25 } });
+    for (const i of [0, length - 1]) if (length > 0) expect(got.x[i]).toBeCloseTo(x[i]! * 25.25, 4);
+  });
+
+  test("leaves what lies behind its length", async () => {
+    const { x } = await runOnBoth(devices, scaleInPlace, {
+      buffers: { x: new Float32Array(12).fill(2) },
+      params: { length: 8, scale: 3 },
+    });
+    expect([...x]).toEqual([6, 6, 6, 6, 6, 6, 6, 6, 2, 2, 2, 2]);
   });
 });
 

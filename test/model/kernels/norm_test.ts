@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ropeFrequencies } from "../../../src/model/files/config.ts";
+import { ropeFrequencies } from "../../../src/model/files/rope.ts";
 import {
   columnSum,
   NORM_BLOCKS,
@@ -28,11 +28,15 @@ function headRows(tokens: number, heads: number, width: number) {
 
 describe("rmsNorm", () => {
   test.each([
-    ["no rows", plainRows(0, 4)],
-    ["one", plainRows(1, 4)],
-    ["one above the workgroup", plainRows(65, 64)],
-    ["heads inside qkv", headRows(7, 3, 8)],
-  ])("%s, with both gradients", async (_, rows) => {
+    ["no rows", plainRows(0, 4), 0],
+    ["one", plainRows(1, 4), 0],
+    ["one above the workgroup", plainRows(65, 64), 0],
+    ["heads inside qkv", headRows(7, 3, 8), 0],
+    ["one, with 1 + weight", plainRows(1, 4), 1],
+    ["one above the workgroup, with 1 + weight", plainRows(65, 64), 1],
+    ["heads inside qkv, with 1 + weight", headRows(7, 3, 8), 1],
+  ])("%s, with both gradients", async (_, rows, WEIGHT_OFFSET) => {
+    const constants = { WEIGHT_OFFSET };
     const tokens = rows.rows / rows.per_token;
     const x = noise(tokens * rows.x_stride).map((v) => v + 0.1);
     const weight = noise(rows.width, 2);
@@ -41,15 +45,17 @@ describe("rmsNorm", () => {
     const { inverseRms } = await runOnBoth(devices, rmsNorm, {
       buffers: { x, weight, y: new Float32Array(yGrad.length), inverseRms: unwritten(rows.rows) },
       params,
+      constants,
     });
     const { xGrad } = await runOnBoth(devices, rmsNormBackward, {
       buffers: { x, weight, inverseRms, yGrad, xGrad: new Float32Array(x.length) },
       params: { ...rows, accumulate: 0 },
+      constants,
     });
     const loss = () => {
       const y = new Float64Array(yGrad.length) as never;
       const scratch = new Float64Array(rows.rows) as never;
-      rmsNorm.reference({ x, weight, y, inverseRms: scratch }, params, {});
+      rmsNorm.reference({ x, weight, y, inverseRms: scratch }, params, constants);
       return weightedSum(y, yGrad);
     };
     // y's gaps (v heads) stay 0, and so does their share of the loss.
@@ -59,6 +65,25 @@ describe("rmsNorm", () => {
       loss,
       name: "weight",
     });
+  });
+
+  test("an offset of 1 is the norm by weights that are larger by 1", async () => {
+    const params = { ...plainRows(5, 8), epsilon: 1e-6 };
+    const [x, weight] = [noise(40), noise(8, 2)];
+    const run = (weight: Float32Array, WEIGHT_OFFSET: number) =>
+      runOnBoth(devices, rmsNorm, {
+        buffers: { x, weight, y: unwritten(40), inverseRms: unwritten(5) },
+        params,
+        constants: { WEIGHT_OFFSET },
+      });
+    const [offset, larger] = [
+      await run(weight, 1),
+      await run(
+        weight.map((w) => w + 1),
+        0,
+      ),
+    ];
+    for (let i = 0; i < 40; i++) expect(offset.y[i]).toBeCloseTo(larger.y[i]!, 6);
   });
 
   async function weightGrad(

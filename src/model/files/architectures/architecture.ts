@@ -1,0 +1,32 @@
+/** What a file of this folder says about a family of models: how its config.json becomes the shape of a model. */
+import type { ModelConfig } from "../config.ts";
+import type { Keys, RawConfig } from "./keys.ts";
+
+/** The fields of the shape that differ among families. */
+export type Variant = Pick<ModelConfig, "headDim" | "qkNorm" | "qkvBias" | "ropeTheta"> & Partial<ModelConfig>;
+
+/** A family of models, by `model_type` of config.json. */
+export interface Architecture {
+  /** `model_type` in config.json. */
+  readonly type: string;
+  /** The class in transformers, written to `architectures`. */
+  readonly className: string;
+  /** Values of absent keys, as in the family's configuration class of transformers; see also {@link COMMON_DEFAULTS}. */
+  readonly defaults: RawConfig;
+  /** Keys that the family's class reads and the forward pass here supports with these values alone. */
+  readonly requires: Readonly<Record<string, readonly unknown[]>>;
+  /** The family's part of the shape. @throws ConfigError, UnsupportedError naming the file and the key. */
+  read(keys: Keys): Variant;
+  /** The inverse of `read`: keys of config.json beside those that all families have. */
+  write(config: ModelConfig): RawConfig;
+}
+
+/** Defaults that all families of transformers share. */
+export const COMMON_DEFAULTS: RawConfig = { rms_norm_eps: 1e-6, hidden_act: "silu", tie_word_embeddings: false };
+
+/** Values that every family requires: the forward pass has nothing else. */
+export const COMMON_REQUIREMENTS = {
+  partial_rotary_factor: [1],
+  quantization_config: [null],
+  attention_dropout: [0],
+} as const;
