@@ -4,6 +4,7 @@ import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";
 import { deviceCommand } from "./commands/device.ts";
 import { evalCommand } from "./commands/eval.ts";
+import { exportCommand } from "./commands/export.ts";
 import { metricsCommands } from "./commands/metrics.ts";
 import { modelCommands } from "./commands/model.ts";
 import { planCommand } from "./commands/plan.ts";
@@ -27,6 +28,7 @@ export const PROGRAM: Program = {
     reportCommand,
     viewCommand,
     sampleCommand,
+    exportCommand,
     deviceCommand,
     ...modelCommands,
     ...computeCommands,

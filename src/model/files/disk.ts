@@ -2,27 +2,34 @@
 import type { FileHandle } from "node:fs/promises";
 import { ConfigError, fileError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
-import type { ByteReader, FolderReader } from "./reader.ts";
+import { type ByteReader, type FolderReader, HUB_NAME } from "./reader.ts";
 
 const { constants } = /* @__PURE__ */ nodeModule("node:fs");
 const { mkdir, open, readdir, rename, rm, stat } = /* @__PURE__ */ nodeModule("node:fs/promises");
-const { join } = /* @__PURE__ */ nodeModule("node:path");
+const { join, resolve } = /* @__PURE__ */ nodeModule("node:path");
 
 /** Bytes per system call, well below its limit of 2 GiB. */
 const READ_BYTES = 1 << 28;
 
 /** Reads model files from a folder on disk. @throws ConfigError when there is no such folder. */
 export async function diskFolder(dir: string): Promise<FolderReader> {
-  const info = await stat(dir).catch(() => undefined);
-  if (info?.isDirectory()) return { name: dir, open: (file) => diskFile(join(dir, file)) };
+  if (await isFolder(dir)) return { name: dir, open: (file) => diskFile(join(dir, file)) };
   const hint = HUB_NAME.test(dir)
     ? ` A model is a folder on this machine. If this is a name on the Hugging Face Hub, download it with: hf download ${dir} --local-dir ${dir.split("/")[1]} and give that folder.`
     : "";
   throw new ConfigError(`Cannot open the model folder: it does not exist.${hint}`, { file: dir });
 }
 
-/** `Qwen/Qwen3-0.6B`: an owner and a name. */
-const HUB_NAME = /^[\w-][\w.-]*\/[\w-][\w.-]*$/;
+/** Whether there is a folder at this path. */
+export async function isFolder(path: string): Promise<boolean> {
+  const info = await stat(path).catch(() => undefined);
+  return info?.isDirectory() ?? false;
+}
+
+/** The path from the root, by the folder that this process runs in. */
+export function absolutePath(path: string): string {
+  return resolve(path);
+}
 
 /** A file as ranges of bytes; `undefined` when it does not exist. */
 export async function diskFile(path: string): Promise<ByteReader | undefined> {
@@ -106,6 +113,11 @@ async function flushFolder(dir: string): Promise<void> {
 
 function fail(file: string, cause: unknown): never {
   throw fileError(cause, { act: "write the file", file }) ?? cause;
+}
+
+/** Removes the files of `dir` whose names `choose` accepts. */
+export async function removeFiles(dir: string, choose: (name: string) => boolean): Promise<void> {
+  for (const name of await listFolder(dir)) if (choose(name)) await rm(join(dir, name), { force: true });
 }
 
 /** Names of the files and folders in `dir`. Empty when it does not exist. */

@@ -1,6 +1,7 @@
 /** A LoRA adapter in PEFT's form (`adapter_config.json`, `adapter_model.safetensors`), which vLLM and SGLang serve. */
 import { ConfigError } from "../../errors.ts";
 import type { LoraConfig } from "../lora.ts";
+import { type BaseName, baseNameOf } from "./base_name.ts";
 import { openFolder } from "./open_folder.ts";
 import { parseAdapterConfig } from "./peft_config.ts";
 import { type FolderReader, readJson } from "./reader.ts";
@@ -9,7 +10,7 @@ import { openTensors, type TensorFiles } from "./tensor_files.ts";
 
 /** The settings of a saved adapter. */
 export interface AdapterConfig extends Omit<LoraConfig, "modules"> {
-  /** Name or folder of the base model. */
+  /** Folder of the base model, or its name where the adapter records no folder. */
   readonly base?: string | undefined;
   /** Of the base model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
   readonly fingerprint?: string | undefined;
@@ -29,7 +30,7 @@ export interface Adapter extends AdapterConfig {
 }
 
 const PREFIX = "base_model.model.";
-/** Holds the fingerprint of the base model, for which PEFT's files have no field. */
+/** Holds the fingerprint and the folder of the base model, for which PEFT's files have no field. */
 const BASE_FILE = "base.json";
 
 /** Writes an adapter folder. @throws ConfigError when factors do not fit the rank, or the disk is full. */
@@ -41,10 +42,11 @@ export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise
     tensors.push({ name: `${name}.lora_A.weight`, shape: [adapter.rank, inSize], data: a });
     tensors.push({ name: `${name}.lora_B.weight`, shape: [outSize, adapter.rank], data: b });
   }
+  const base = adapter.base === undefined ? undefined : await baseNameOf(adapter.base);
   const config = {
     peft_type: "LORA",
     task_type: "CAUSAL_LM",
-    base_model_name_or_path: adapter.base ?? null,
+    base_model_name_or_path: base?.name ?? null,
     r: adapter.rank,
     lora_alpha: adapter.alpha,
     lora_dropout: 0,
@@ -53,9 +55,9 @@ export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise
     target_modules: adapter.targets,
     inference_mode: true,
   };
-  const { base: folder, fingerprint } = adapter;
+  const { fingerprint } = adapter;
   await writeFolder(dir, [
-    ...(fingerprint ? [{ name: BASE_FILE, content: `${JSON.stringify({ folder, fingerprint })}\n` }] : []),
+    ...(fingerprint ? [{ name: BASE_FILE, content: `${JSON.stringify({ ...base, fingerprint })}\n` }] : []),
     { name: "adapter_model.safetensors", content: encodeSafetensors(tensors) },
     { name: "adapter_config.json", content: `${JSON.stringify(config, null, 2)}\n` },
   ]);
@@ -123,12 +125,14 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
   const { targets, ...config } = parseAdapterConfig(raw, file);
   const files = await openTensors(reader, "adapter_model");
   const names = factorNames(files, { rank: config.rank, folder: reader.name });
-  const base = (await readJson(reader, BASE_FILE)) as { fingerprint?: string } | undefined;
+  const own = (await readJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
   return {
     config: {
       ...config,
+      // A person may have written another base into adapter_config.json.
+      base: own?.name !== undefined && own.name === config.base ? own.folder : config.base,
       targets: targetsOf(names, { listed: targets, file }),
-      fingerprint: base?.fingerprint,
+      fingerprint: own?.fingerprint,
     },
     names,
     files,

@@ -1,6 +1,9 @@
 /** Where a model's files come from: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
 import { ConfigError } from "../../errors.ts";
 
+/** An owner and a name on the Hugging Face Hub: `Qwen/Qwen3-0.6B`. */
+export const HUB_NAME = /^[\w-][\w.-]*\/[\w-][\w.-]*$/;
+
 /** A file as ranges of bytes. */
 export interface ByteReader {
   /** Path or address, for messages. */

@@ -57,7 +57,7 @@ function encodeHeader(tensors: readonly TensorSource[], options: WriteOptions): 
   let position = 0;
   for (const tensor of tensors) {
     const dtype = dtypeOf(tensor, options);
-    const end = position + lengthOf(tensor) * (dtype === "BF16" ? 2 : 4);
+    const end = position + byteLengthOf(tensor, options);
     entries.push([tensor.name, { dtype, shape: tensor.shape, data_offsets: [position, end] }]);
     position = end;
   }
@@ -69,6 +69,11 @@ function encodeHeader(tensors: readonly TensorSource[], options: WriteOptions): 
   new DataView(header.buffer).setBigUint64(0, BigInt(header.length - 8), true);
   header.set(json, 8);
   return header;
+}
+
+/** Bytes of a tensor's data in the file. */
+export function byteLengthOf(tensor: TensorSource, options: WriteOptions): number {
+  return lengthOf(tensor) * (dtypeOf(tensor, options) === "BF16" ? 2 : 4);
 }
 
 function dtypeOf({ data }: TensorSource, { dtype = "F32" }: WriteOptions): "F32" | "BF16" | "I32" | "U32" {

@@ -2,10 +2,11 @@
 import { ConfigError } from "../../errors.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { modelConfigJson } from "./config_json.ts";
-import { encodeSafetensors, type TensorSource, type WriteOptions } from "./safetensors_write.ts";
+import type { TensorSource } from "./safetensors_write.ts";
+import { type ShardOptions, WEIGHT_FILE, weightFiles } from "./shards.ts";
 import type { TextTokenizer } from "./tokenizer.ts";
 
-export interface WriteModelOptions extends WriteOptions {
+export interface WriteModelOptions extends ShardOptions {
   readonly config: ModelConfig;
   /** Weights by their Hugging Face names, see {@link weightShapes}. */
   readonly tensors: readonly TensorSource[];
@@ -21,14 +22,15 @@ export interface WriteModelOptions extends WriteOptions {
  */
 export async function writeModelFolder(dir: string, options: WriteModelOptions): Promise<void> {
   checkSources(options);
-  const { writeFolder } = await import("./disk.ts");
+  const { removeFiles, writeFolder } = await import("./disk.ts");
   const { config, tensors, tokenizer, extra, dtype } = options;
   const json = modelConfigJson(config, dtype === "BF16" ? "bfloat16" : "float32");
   const texts = { ...tokenizer?.files(), ...extra, "config.json": `${JSON.stringify(json, null, 2)}\n` };
-  await writeFolder(dir, [
-    { name: "model.safetensors", content: encodeSafetensors(tensors, options) },
-    ...Object.entries(texts).map(([name, content]) => ({ name, content })),
-  ]);
+  const weights = weightFiles(tensors, options);
+  await writeFolder(dir, [...weights, ...Object.entries(texts).map(([name, content]) => ({ name, content }))]);
+  const written = new Set(weights.map(({ name }) => name));
+  // Readers disagree on which weights they take where a folder has whole and sharded ones.
+  await removeFiles(dir, (name) => WEIGHT_FILE.test(name) && !written.has(name));
 }
 
 function checkSources({ config, tensors }: WriteModelOptions): void {

@@ -1,0 +1,190 @@
+/**
+ * Writes models and adapters for other programs, from folder to folder: no device is opened, and one tensor at a time is
+ * in memory.
+ */
+import { ConfigError } from "../errors.ts";
+import type { FileSource } from "./files/disk.ts";
+import type { ModelFolder } from "./files/folder.ts";
+import { openFolder } from "./files/open_folder.ts";
+import { type Adapter, type AdapterFactors, openAdapter, writeAdapterFolder } from "./files/peft.ts";
+import { type FolderReader, readJson } from "./files/reader.ts";
+import type { TensorSource } from "./files/safetensors_write.ts";
+import { weightFiles } from "./files/shards.ts";
+import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
+import { type OpenedModel, openModel } from "./open_model.ts";
+import { EMBEDDING } from "./weights.ts";
+
+export interface ExportOptions {
+  /** An empty folder, or one that does not exist. */
+  readonly out: string;
+  /** Adds adapters to the weights. False writes the adapter alone. Default false; a model without adapters is written whole. */
+  readonly merge?: boolean;
+  /** Type of merged or copied weights. Default: that of the base where all its weights have it, else float32. */
+  readonly dtype?: "bfloat16" | "float32" | undefined;
+  /** Folder of an adapter's base, in place of the one that it records. */
+  readonly base?: string | undefined;
+  /** See {@link weightFiles}. */
+  readonly maxShardBytes?: number | undefined;
+}
+
+/** What was written. */
+export interface Exported {
+  readonly kind: "model" | "adapter";
+  readonly dtype: "bfloat16" | "float32";
+  readonly files: readonly string[];
+}
+
+/**
+ * Writes a model folder, or an adapter folder, that transformers, PEFT and vLLM read, with the tokenizer, the chat
+ * template and generation_config.json of its source. An adapter is merged in float64, and rounded to the type of the
+ * file at the end.
+ * @throws ConfigError for a folder that cannot be read, an `out` that holds files, or a full disk.
+ */
+export async function exportFolder(folder: string, options: ExportOptions): Promise<Exported> {
+  const { listFolder } = await import("./files/disk.ts");
+  if ((await listFolder(options.out)).length > 0)
+    throw new ConfigError("Cannot export: the folder is not empty. Name another, or remove its files.", {
+      file: options.out,
+    });
+  const isAdapter = (await openFolder(folder).then((reader) => reader.open("adapter_config.json"))) !== undefined;
+  if (isAdapter && !options.merge) return exportAdapter(folder, options);
+  return exportModel(await openModel(folder, { base: options.base }), { folder, ...options });
+}
+
+async function exportAdapter(folder: string, { out, dtype, base }: ExportOptions): Promise<Exported> {
+  if (dtype === "bfloat16")
+    throw new ConfigError(
+      "Cannot export the adapter in bfloat16: its factors are float32, as PEFT writes them. Leave --dtype out, or merge it.",
+    );
+  const { writeFolder } = await import("./files/disk.ts");
+  const adapter = await openAdapter(folder);
+  await writeAdapterFolder(out, base === undefined ? adapter : { ...adapter, base });
+  const texts = await textFiles([folder]);
+  await writeFolder(out, texts);
+  const own = ["adapter_config.json", "adapter_model.safetensors"];
+  return { kind: "adapter", dtype: "float32", files: [...own, ...texts.map(({ name }) => name)] };
+}
+
+async function exportModel(opened: OpenedModel, it: ExportOptions & { folder: string }): Promise<Exported> {
+  const { writeFolder } = await import("./files/disk.ts");
+  const dtype = it.dtype ?? storedType(opened.files);
+  const tensors = mergedTensors(opened);
+  const isUntied = opened.files.config.tied && tensors.some(({ name }) => name === UNEMBED);
+  const files = [
+    ...weightFiles(tensors, { dtype: dtype === "bfloat16" ? "BF16" : "F32", maxShardBytes: it.maxShardBytes }),
+    { name: "config.json", content: await configText(opened.files.name, { dtype, isUntied }) },
+    ...(await textFiles([...opened.adapters.map(({ folder }) => folder).reverse(), opened.files.name])),
+  ];
+  await writeFolder(it.out, files);
+  return { kind: "model", dtype, files: files.map(({ name }) => name) };
+}
+
+function storedType({ tensors }: ModelFolder): "bfloat16" | "float32" {
+  return [...tensors.values()].every(({ dtype }) => dtype === "BF16") ? "bfloat16" : "float32";
+}
+
+/** The base's config.json with what the export changes; other keys stay as they are published. */
+async function configText(base: string, it: { dtype: string; isUntied: boolean }): Promise<string> {
+  const raw = (await readJson(await openFolder(base), "config.json")) as Record<string, unknown>;
+  // transformers 5 names the key dtype, 4 torch_dtype.
+  const key = "dtype" in raw ? "dtype" : "torch_dtype";
+  const changed = { ...raw, [key]: it.dtype, ...(it.isUntied && { tie_word_embeddings: false }) };
+  return `${JSON.stringify(changed, null, 2)}\n`;
+}
+
+const UNEMBED = `${UNEMBED_TARGET}.weight`;
+
+/** The tensors of the base in its order, each merged when its data are asked for. */
+function mergedTensors({ files, adapters }: OpenedModel): TensorSource[] {
+  checkModules(files, adapters);
+  const changesOutput = adapters.some(({ adapter }) => adapter.modules.has(UNEMBED_TARGET));
+  const { tied } = files.config;
+  const kept = [...files.tensors.values()].filter(({ name }) => !(tied && name === UNEMBED) && !UNUSED.test(name));
+  const sources = kept.map(({ name, shape }) => source(name, { from: name, shape, files, adapters }));
+  if (!tied || !changesOutput) return sources;
+  const { shape } = files.tensors.get(EMBEDDING)!;
+  return [...sources, source(UNEMBED, { from: EMBEDDING, shape, files, adapters })];
+}
+
+/** No forward pass reads it, and newer versions of transformers do not expect it. */
+const UNUSED = /\.rotary_emb\.inv_freq$/;
+
+function source(
+  name: string,
+  it: { from: string; shape: readonly number[] } & Pick<OpenedModel, "files" | "adapters">,
+): TensorSource {
+  const changes = it.adapters.filter(({ adapter }) => adapter.modules.has(moduleOf(name)));
+  return {
+    name,
+    shape: it.shape,
+    async data() {
+      const weights = await it.files.read(it.from);
+      for (const { adapter } of changes) addFactors(weights, adapter.modules.get(moduleOf(name))!, adapter);
+      return weights;
+    },
+  };
+}
+
+/** weights += alpha / rank B A, each element summed in float64. */
+function addFactors(weights: Float32Array, { a, b, inSize, outSize }: AdapterFactors, { rank, alpha }: Adapter): void {
+  const row = new Float64Array(inSize);
+  for (let o = 0; o < outSize; o++) {
+    const into = weights.subarray(o * inSize, (o + 1) * inSize);
+    row.set(into);
+    for (let k = 0; k < rank; k++) {
+      const factor = (b[o * rank + k]! * alpha) / rank;
+      const from = k * inSize;
+      for (let i = 0; i < inSize; i++) row[i]! += factor * a[from + i]!;
+    }
+    into.set(row);
+  }
+}
+
+/** @throws ConfigError where an adapter changes a matrix that the base lacks, or that has another shape. */
+function checkModules(files: ModelFolder, adapters: OpenedModel["adapters"]): void {
+  for (const { adapter, folder } of adapters)
+    for (const [module, { inSize, outSize }] of adapter.modules) {
+      const name = module === UNEMBED_TARGET && files.config.tied ? EMBEDDING : `${module}.weight`;
+      const shape = files.tensors.get(name)?.shape;
+      if (`${shape}` === `${[outSize, inSize]}`) continue;
+      throw new ConfigError(
+        `Cannot merge the adapter (${describeLora(adapter)}): ${module} must be [${shape ?? "missing"}] ([${outSize},${inSize}]). It belongs to another model than ${files.name}.`,
+        { file: folder },
+      );
+    }
+}
+
+const TOKENIZER_FILES = [
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "tokenizer.model",
+  "vocab.json",
+  "merges.txt",
+  "chat_template.jinja",
+] as const;
+
+/**
+ * The tokenizer of the first folder that has one, with its chat template, and the first generation_config.json. Tokenizer
+ * files of two folders are not mixed, because one's template does not fit the other's tokens.
+ */
+async function textFiles(folders: readonly string[]): Promise<FileSource[]> {
+  const readers = await Promise.all(folders.map(openFolder));
+  const firstWith = async (name: string) => {
+    for (const reader of readers) if (await reader.open(name)) return reader;
+    return undefined;
+  };
+  const tokenizer = await firstWith("tokenizer.json");
+  const generation = await firstWith("generation_config.json");
+  const files = await Promise.all([
+    ...TOKENIZER_FILES.map((name) => copied(name, tokenizer)),
+    copied("generation_config.json", generation),
+  ]);
+  return files.filter((file) => file !== undefined);
+}
+
+async function copied(name: string, from: FolderReader | undefined): Promise<FileSource | undefined> {
+  const file = await from?.open(name);
+  return file && { name, content: await file.read(0, file.size) };
+}
