@@ -118,6 +118,7 @@ export class LanguageModel {
   /** Calls `listener` when memory ran out and passes are smaller from then on. The numbers change in their last digits only. */
   onWarning(listener: (message: string) => void): void {
     this.shared.passes.warn = listener;
+    this.shared.sampler.warn = listener;
   }
 
   /** Longest sequence, tokens: the model's context, or less where one binding of the device covers less. */

@@ -38,16 +38,13 @@ export class Admission {
   private readonly queue: Waiting[];
   private readonly pool: PagePool;
   private readonly most: number;
-  private readonly prefillTokens: number;
   private readonly prompts = new Map<string, Prompt>();
   private running = 0;
 
-  /** @param options.prefillTokens prompt tokens computed together; a longer prompt is computed alone. */
-  constructor(requests: readonly Waiting[], options: { cache: KeyValueCache; prefillTokens: number }) {
+  constructor(requests: readonly Waiting[], cache: Pick<KeyValueCache, "pages" | "sequences">) {
     this.queue = [...requests].reverse();
-    this.pool = new PagePool(options.cache.pages);
-    this.most = options.cache.sequences;
-    this.prefillTokens = options.prefillTokens;
+    this.pool = new PagePool(cache.pages);
+    this.most = cache.sequences;
   }
 
   get waits(): boolean {
@@ -57,12 +54,9 @@ export class Admission {
   /** Starts requests in their order, as many as fit. */
   admit(): Admitted {
     const [sequences, prompts, copies]: [Sequence[], Prompt[], PageCopy[]] = [[], [], []];
-    let tokens = 0;
     for (let next = this.queue.at(-1); next && this.fits(next); next = this.queue.at(-1)) {
       let prompt = this.prompts.get(next.key);
       if (!prompt) {
-        tokens += next.request.prompt_ids.length;
-        if (tokens > this.prefillTokens && prompts.length > 0) break;
         prompt = this.open(next);
         prompts.push(prompt);
       }

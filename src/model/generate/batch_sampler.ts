@@ -5,28 +5,27 @@
  */
 import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
+import { OutOfMemoryError } from "../../errors.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
 import { gatherRows } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
+import { type PassOptions, PassSize } from "../train/pass_size.ts";
+import { nextPass } from "../train/targets.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { Admission, type Admitted, waitingRequests } from "./admission.ts";
 import { DecodeStep } from "./decode_step.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
+import { joined, keepHidden, packPrompts, pageTable } from "./packing.ts";
 import { addToken, checkRequest, type Prompt, type Sequence, sampled } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
 /** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
 const CHUNK_STEPS = 16;
-/** Prompt tokens in one prefill pass, unless an option says otherwise. */
-const PREFILL_TOKENS = 8192;
 
-export interface SamplerOptions {
+export interface SamplerOptions extends PassOptions {
   readonly cache?: CacheOptions | undefined;
-  /** Prompt tokens computed together; a longer prompt is computed alone. Default 8192. */
-  readonly maxTokensPerPass?: number | undefined;
 }
 
 /** What the parts of one call share. */
@@ -36,13 +35,17 @@ interface Run {
 }
 
 export class BatchSampler {
+  /** Called with what people should know of. */
+  warn: (message: string) => void = () => {};
   private readonly model: Transformer;
-  private readonly options: SamplerOptions;
+  private readonly cache: CacheOptions;
+  private readonly size: PassSize;
   private readonly decodeStep: DecodeStep;
 
   constructor(model: Transformer, options: SamplerOptions = {}) {
     this.model = model;
-    this.options = options;
+    this.cache = options.cache ?? {};
+    this.size = new PassSize(model, options);
     this.decodeStep = new DecodeStep(model);
   }
 
@@ -83,63 +86,96 @@ export class BatchSampler {
   }
 
   private open(requests: readonly SampleRequest[], scratch: Scratch): { cache: KeyValueCache; admission: Admission } {
-    const { config, contextLength, passLength } = this.model;
-    const { cache: options = {}, maxTokensPerPass = PREFILL_TOKENS } = this.options;
+    const { config, contextLength } = this.model;
     const waiting = waitingRequests(requests, contextLength);
     const lengths = waiting.map(({ request, limit }) => request.prompt_ids.length + limit);
     // A chunk computes on for sequences that have ended in it.
     this.model.ropes.reserve(Math.max(...lengths) + CHUNK_STEPS);
-    const cache = allocateCache({ config, options }, { needs: waiting, scratch });
-    const prefillTokens = Math.min(maxTokensPerPass, passLength);
-    return { cache, admission: new Admission(waiting, { cache, prefillTokens }) };
+    const cache = allocateCache({ config, options: this.cache }, { needs: waiting, scratch });
+    return { cache, admission: new Admission(waiting, cache) };
   }
 
   /** Fills the cache with the prompts of new sequences, and draws the first token of each. */
   private async begin(run: Run, admitted: Admitted, { keepsHidden }: { keepsHidden: boolean }): Promise<void> {
     const { prompts, copies, sequences } = admitted;
     const late = sequences.filter(({ prompt }) => prompt.hidden);
-    const scratch = new Scratch(this.model.device);
-    try {
-      if (prompts.length > 0) {
-        const first = sequences.filter(({ prompt }) => !prompt.hidden);
-        await this.prefill(run, { prompts, sequences: first, scratch, keepsHidden });
-      }
+    if (prompts.length > 0) await this.prefill(run, { prompts, keepsHidden });
+    await this.during(async (scratch) => {
       if (late.length > 0) {
         const hidden = scratch.upload(joined(late.map(({ prompt }) => prompt.hidden!)), "hidden rows");
         await this.drawFirst(run, { sequences: late, hidden, scratch });
       }
       copyPages(run.cache, copies, { config: this.model.config, scratch });
-    } finally {
-      scratch.release();
+    });
+  }
+
+  /** Runs prompts in passes. A pass that runs out of memory is repeated with fewer prompts. */
+  private async prefill(run: Run, at: { prompts: readonly Prompt[]; keepsHidden: boolean }): Promise<void> {
+    const { prompts, keepsHidden } = at;
+    // Work that others rely on runs before, because a refused pass forgets what was recorded.
+    run.weights.prepare();
+    await this.model.device.submit();
+    const { offsets } = packPrompts(prompts);
+    for (let from = 0; from < prompts.length; ) {
+      const { to } = nextPass(offsets, { from, most: this.size.tokens });
+      const tokens = offsets[to]! - offsets[from]!;
+      try {
+        await this.prefillPass(run, { prompts: prompts.slice(from, to), keepsHidden });
+        from = to;
+        this.tell();
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError)) throw error;
+        this.size.reduce(error, { tokens, sequences: to - from, work: "sample after" });
+      }
     }
   }
 
+  private tell(): void {
+    const warning = this.size.takeWarning();
+    if (warning !== undefined) this.warn(warning);
+  }
+
   /** Runs each prompt once, fills the cache, and draws the first token of its sequences. */
-  private async prefill(
-    run: Run,
-    at: { prompts: readonly Prompt[]; sequences: readonly Sequence[]; scratch: Scratch; keepsHidden: boolean },
-  ): Promise<void> {
-    const { prompts, sequences, scratch } = at;
+  private prefillPass(run: Run, at: { prompts: readonly Prompt[]; keepsHidden: boolean }): Promise<void> {
+    const { prompts } = at;
     const { config, device } = this.model;
-    const { tokens, offsets, places } = packPrompts(prompts);
-    const placed = scratch.upload(places, "places in the cache");
-    const { hidden } = this.model.forward(run.weights, {
-      input: packInput(scratch, { tokens, offsets }),
-      scratch,
-      visit: (layer, qkv) =>
-        appendToCache(device, run.cache, { config, layer, qkv, rows: tokens.length, places: placed }),
+    return this.during(async (scratch) => {
+      const { tokens, offsets, places } = packPrompts(prompts);
+      const placed = scratch.upload(places, "places in the cache");
+      const { hidden } = this.model.forward(run.weights, {
+        input: packInput(scratch, { tokens, offsets }),
+        scratch,
+        visit: (layer, qkv) =>
+          appendToCache(device, run.cache, { config, layer, qkv, rows: tokens.length, places: placed }),
+      });
+      const rows = { from: hidden, scratch };
+      const ends = prompts.map((_, i) => offsets[i + 1]! - 1);
+      const sequences = prompts.flatMap(({ members }) => [...members]);
+      const positions = Uint32Array.from(
+        prompts.flatMap(({ members }, i) => Array<number>(members.size).fill(ends[i]!)),
+      );
+      const last = gatherRows(this.model, { ...rows, positions });
+      const reads: ReadRequest[] = at.keepsHidden
+        ? [{ buffer: gatherRows(this.model, { ...rows, positions: Uint32Array.from(ends) }), type: "f32" }]
+        : [];
+      const [kept] = await this.drawFirst(run, { sequences, hidden: last, scratch, reads });
+      if (kept) keepHidden(prompts, kept as Float32Array);
     });
-    const last = new Map(prompts.map((prompt, i) => [prompt, offsets[i + 1]! - 1]));
-    const gather = (of: readonly Prompt[]) =>
-      gatherRows(this.model, { from: hidden, positions: Uint32Array.from(of, (it) => last.get(it)!), scratch });
-    const reads: ReadRequest[] = at.keepsHidden ? [{ buffer: gather(prompts), type: "f32" }] : [];
-    const [kept] = await this.drawFirst(run, {
-      sequences,
-      hidden: gather(sequences.map(({ prompt }) => prompt)),
-      scratch,
-      reads,
-    });
-    if (kept) keepHidden(prompts, kept as Float32Array);
+  }
+
+  /** Forgets what `record` has recorded, and was not submitted, where it throws. */
+  private async during(record: (scratch: Scratch) => Promise<void>): Promise<void> {
+    const { device } = this.model;
+    const scratch = new Scratch(device);
+    const mark = device.mark();
+    try {
+      await record(scratch);
+    } catch (error) {
+      device.rollback(mark);
+      throw error;
+    } finally {
+      scratch.release();
+    }
   }
 
   /** Draws each sequence's first token from the hidden states of its prompt's last, [sequences, C]. */
@@ -154,16 +190,13 @@ export class BatchSampler {
   }
 
   /** One chunk of steps for every running sequence. */
-  private async decode({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
+  private decode({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
     const most = Math.max(...running.map(({ limit, tokens }) => limit - tokens.length));
-    const scratch = new Scratch(this.model.device);
-    try {
+    return this.during(async (scratch) => {
       const rows = this.uploadRows(running, { scratch, steps: Math.min(most, CHUNK_STEPS) });
       for (let shift = 0; shift < rows.steps; shift++) this.decodeStep.step(weights, { cache, rows, shift });
       await this.collect(running, { rows });
-    } finally {
-      scratch.release();
-    }
+    });
   }
 
   private uploadRows(
@@ -208,44 +241,4 @@ export class BatchSampler {
         addToken(sequence, tokens![i]!, logprobs![i]!);
     return rest;
   }
-}
-
-/**
- * The pages of every position below `length`. Positions beyond the end of a sequence, which a chunk computes for nothing,
- * fall into the sequence's last page, which it alone holds.
- */
-function pageTable(running: readonly Sequence[], length: number): Uint32Array {
-  const rowPages = Math.ceil(length / PAGE_TOKENS);
-  const table = new Uint32Array(running.length * rowPages);
-  for (const [row, { pages }] of running.entries())
-    for (let i = 0; i < rowPages; i++) table[row * rowPages + i] = pages[Math.min(i, pages.length - 1)]!;
-  return table;
-}
-
-/** Prompts end to end, and the place of each token in the cache: in pages of the prompt, then of its first sequence. */
-function packPrompts(prompts: readonly Prompt[]) {
-  const offsets = new Uint32Array(prompts.length + 1);
-  for (const [i, { ids }] of prompts.entries()) offsets[i + 1] = offsets[i]! + ids.length;
-  const tokens = new Uint32Array(offsets[prompts.length]!);
-  const places = new Uint32Array(tokens.length);
-  for (const [i, { ids, members }] of prompts.entries()) {
-    const { pages } = [...members][0]!;
-    tokens.set(ids, offsets[i]);
-    for (let t = 0; t < ids.length; t++)
-      places[offsets[i]! + t] = pages[Math.floor(t / PAGE_TOKENS)]! * PAGE_TOKENS + (t % PAGE_TOKENS);
-  }
-  return { tokens, offsets, places };
-}
-
-/** Gives each prompt its row of the hidden states, [prompts, C]. */
-function keepHidden(prompts: readonly Prompt[], hidden: Float32Array): void {
-  const width = hidden.length / prompts.length;
-  for (const [i, prompt] of prompts.entries()) prompt.hidden = hidden.subarray(i * width, (i + 1) * width);
-}
-
-function joined(rows: readonly Float32Array[]): Float32Array {
-  const width = rows[0]!.length;
-  const all = new Float32Array(rows.length * width);
-  for (const [i, row] of rows.entries()) all.set(row, i * width);
-  return all;
 }

@@ -21,8 +21,8 @@ export interface PassOptions {
 export interface RefusedPass {
   readonly tokens: number;
   readonly sequences: number;
-  /** Whether it keeps layers for a backward pass. */
-  readonly isTraining: boolean;
+  /** `train on` keeps layers for a backward pass. */
+  readonly work: "train on" | "score" | "sample after";
 }
 
 const DEFAULT_PASS_TOKENS = 8192;
@@ -43,10 +43,10 @@ export class PassSize {
    * Takes less, after a pass ran out of memory: half its tokens, or for one sequence gradient checkpointing.
    * @throws OutOfMemoryError where neither is left.
    */
-  reduce(error: OutOfMemoryError, { tokens, sequences, isTraining }: RefusedPass): void {
+  reduce(error: OutOfMemoryError, { tokens, sequences, work }: RefusedPass): void {
     if (sequences > 1) this.tokens = Math.ceil(tokens / 2);
-    else if (isTraining && !this.recomputes) this.recomputes = true;
-    else throw tooLong(error, { tokens, isTraining });
+    else if (work === "train on" && !this.recomputes) this.recomputes = true;
+    else throw tooLong(error, { tokens, work });
     this.refused = error;
   }
 
@@ -64,12 +64,11 @@ export class PassSize {
   }
 }
 
-function tooLong(cause: OutOfMemoryError, pass: Pick<RefusedPass, "tokens" | "isTraining">): OutOfMemoryError {
+function tooLong(cause: OutOfMemoryError, pass: Pick<RefusedPass, "tokens" | "work">): OutOfMemoryError {
   const { label, bytes } = cause;
-  const act = pass.isTraining ? "train on" : "score";
-  const how = pass.isTraining ? ", with gradient checkpointing" : "";
+  const how = pass.work === "train on" ? ", with gradient checkpointing" : "";
   return new OutOfMemoryError(
-    `Cannot ${act} a sequence of ${pass.tokens} tokens: a pass over it alone exceeds the device's memory${how} ` +
+    `Cannot ${pass.work} a sequence of ${pass.tokens} tokens: a pass over it alone exceeds the device's memory${how} ` +
       `(${label}, ${formatBytes(bytes)}). Shorten prompts or responses (rllm.data.max_prompt_length, max_response_length), ` +
       "hold the model in fewer bytes (model.dtype, model.quantization), or raise memory_budget_bytes.",
     { label, bytes },

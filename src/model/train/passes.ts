@@ -9,7 +9,7 @@ import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { HeadPass } from "./head_pass.ts";
-import { type PassOptions, PassSize } from "./pass_size.ts";
+import { type PassOptions, PassSize, type RefusedPass } from "./pass_size.ts";
 import {
   checkRows,
   nextPass,
@@ -87,7 +87,7 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     { temperature }: { temperature: number },
   ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
-    const scores = await this.inParts(rows, { weights, isTraining: false }, (part) =>
+    const scores = await this.inParts(rows, { weights, work: "score" }, (part) =>
       this.scorePart(weights, part, temperature),
     );
     const [logprobs, entropies] = [0, 1].map((i) =>
@@ -105,13 +105,13 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     options: TrainingPass<L>,
   ): Promise<TrainedPass<L>[]> {
-    return this.inParts(rows, { weights, isTraining: true }, (part) => this.trainPart(weights, part, options));
+    return this.inParts(rows, { weights, work: "train on" }, (part) => this.trainPart(weights, part, options));
   }
 
   /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
   async top(weights: Weights, rows: PackedTokens, { k }: { k: number }): Promise<TopLogprobs> {
     const everywhere = { ...rows, targets: rows.tokens };
-    const tops = await this.inParts(everywhere, { weights, isTraining: false }, (part) =>
+    const tops = await this.inParts(everywhere, { weights, work: "score" }, (part) =>
       topLogprobs(this.transformer, weights, { rows: part.rows, k }),
     );
     return {
@@ -129,7 +129,7 @@ export class Passes {
   /** Runs the parts that have targets, in order. A part that runs out of memory is repeated in smaller ones. */
   private async inParts<R>(
     rows: PackedTokens & TargetChoice,
-    of: { weights: Weights; isTraining: boolean },
+    of: { weights: Weights; work: RefusedPass["work"] },
     run: (part: Part) => Promise<R>,
   ): Promise<R[]> {
     checkRows(this.transformer, rows);
@@ -149,7 +149,7 @@ export class Passes {
       } catch (error) {
         if (!(error instanceof OutOfMemoryError)) throw error;
         const size = { tokens: part.rows.tokens.length, sequences: sequences.to - sequences.from };
-        this.size.reduce(error, { ...size, isTraining: of.isTraining });
+        this.size.reduce(error, { ...size, work: of.work });
         from = sequences.from;
       }
     }

@@ -1,7 +1,9 @@
 /** Sampling over a paged cache: the same bits whatever fits, pages shared and given back, and what a cache may take. */
 import { describe, expect, test } from "vitest";
 import { CountingDevice } from "../../../src/compute/counting.ts";
+import type { Device } from "../../../src/compute/device.ts";
 import type { SampleRequest } from "../../../src/contract/backend.ts";
+import { OutOfMemoryError } from "../../../src/errors.ts";
 import type { ModelConfig } from "../../../src/model/files/config.ts";
 import { Admission, waitingRequests } from "../../../src/model/generate/admission.ts";
 import { BatchSampler } from "../../../src/model/generate/batch_sampler.ts";
@@ -92,13 +94,39 @@ overDevices("sampling", (device) => {
     await expect(sampling).rejects.toThrow(`(requests[${REQUESTS.length - 1}])`);
     model.release();
   });
+
+  test("a prefill that runs out of memory is repeated over fewer prompts, to the same bits", async () => {
+    const draw = async (mostTokens: number) => {
+      const limit = mostTokens * NARROW.hiddenSize * 4;
+      const refused: string[] = [];
+      const alloc: Device["alloc"] = (bytes, label) => {
+        if (label !== "residual" || bytes <= limit) return device.alloc(bytes, label);
+        refused.push(label);
+        throw new OutOfMemoryError(`Cannot allocate ${label}: refused.`, { label, bytes });
+      };
+      const model = LanguageModel.create(changed(device, { alloc }), NARROW, { seed: 6 });
+      const warnings: string[] = [];
+      model.onWarning((message) => warnings.push(message));
+      const samples = await model.sample(REQUESTS, { weightVersion: 0 }).finally(() => model.release());
+      return { samples, refused: refused.length, warnings };
+    };
+    const whole = await draw(1000);
+    const parts = await draw(48);
+    expect(parts.samples).toEqual(whole.samples);
+    // All 130 prompt tokens, then the 49 that fit in 65.
+    expect(whole.refused).toBe(0);
+    expect(parts.refused).toBe(2);
+    expect(parts.warnings.join()).toMatch(/training.max_tokens_per_pass=\d+/);
+    await expect(draw(47)).rejects.toThrow("Cannot sample after a sequence of 48 tokens");
+    const { live } = device.memory;
+    await expect(draw(47)).rejects.toThrow();
+    expect(device.memory.live).toBe(live);
+  });
 });
 
 /** Runs requests through admission as the sampler does, all sequences a token at a time. */
-function run(requests: readonly SampleRequest[], at: { pages: number; sequences: number; prefillTokens?: number }) {
-  const { pages, sequences, prefillTokens = 8192 } = at;
-  const cache = { dtype: "float32", pages, sequences, keys: [], values: [] } as const;
-  const admission = new Admission(waitingRequests(requests, 96), { cache, prefillTokens });
+function run(requests: readonly SampleRequest[], { pages, sequences }: { pages: number; sequences: number }) {
+  const admission = new Admission(waitingRequests(requests, 96), { pages, sequences });
   const started: number[][] = [];
   let running: Sequence[] = [];
   let prefills = 0;
@@ -158,16 +186,6 @@ describe("admission", () => {
     ]);
   });
 
-  test("computes the prompts of one pass together, a longer one alone", () => {
-    const lengths = [30, 30, 50, 10, 30];
-    const requests = lengths.map((length, seed) => ({
-      ...request(length, 5, seed),
-      prompt_ids: Array(length).fill(seed),
-    }));
-    const { started } = run(requests, { pages: 100, sequences: 8, prefillTokens: 40 });
-    expect(started.filter((it) => it.length > 0)).toEqual([[0], [1], [2], [3, 4]]);
-  });
-
   test("every request ends, and every page is given back, in any order and pool", () => {
     const next = uniform(8);
     const whole = (below: number) => Math.floor(next() * below);
@@ -179,7 +197,7 @@ describe("admission", () => {
       const sequences = 1 + whole(8);
       const most = usablePages(needs, sequences);
       const largest = Math.max(...needs.map(({ shared, own }) => shared + own));
-      const { started } = run(requests, { pages: largest + whole(most), sequences, prefillTokens: 1 + whole(100) });
+      const { started } = run(requests, { pages: largest + whole(most), sequences });
       expect(started.flat()).toEqual(requests.map((_, index) => index));
     }
   });
