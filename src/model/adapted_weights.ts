@@ -79,22 +79,22 @@ export class AdaptedWeights implements Weights {
     const { adapter, device } = this;
     const { rank } = adapter.config;
     const inner = parts.length * rank;
-    const scratch = new Scratch(device);
-    const xA = scratch.floats(io.m * inner, "x A^T");
-    for (const { options, first } of adapter.inputFactors(parts))
-      matmul(device, { ...options, m: io.m, a: { buffer: io.x }, c: { buffer: xA, offset: first, stride: inner } });
-    for (const [i, part] of parts.entries())
-      matmul(device, {
-        ...adapter.outputFactor(part),
-        m: io.m,
-        n: part.rows,
-        k: rank,
-        a: { buffer: xA, offset: i * rank, stride: inner },
-        c: { buffer: io.y, offset: part.row, stride: io.stride },
-        alpha: adapter.scale,
-        accumulate: true,
-      });
-    scratch.release();
+    Scratch.during(device, (scratch) => {
+      const xA = scratch.floats(io.m * inner, "x A^T");
+      for (const { options, first } of adapter.inputFactors(parts))
+        matmul(device, { ...options, m: io.m, a: { buffer: io.x }, c: { buffer: xA, offset: first, stride: inner } });
+      for (const [i, part] of parts.entries())
+        matmul(device, {
+          ...adapter.outputFactor(part),
+          m: io.m,
+          n: part.rows,
+          k: rank,
+          a: { buffer: xA, offset: i * rank, stride: inner },
+          c: { buffer: io.y, offset: part.row, stride: io.stride },
+          alpha: adapter.scale,
+          accumulate: true,
+        });
+    });
   }
 
   applyBackward(name: string, io: ApplyBackwardOptions): void {
@@ -111,20 +111,12 @@ export class AdaptedWeights implements Weights {
     const { adapter, device } = this;
     const { rank } = adapter.config;
     const [A, B] = ["A", "B"].map((factor) => ({ buffer: adapter.values.get(`${moduleOf(tensor)}.${factor}`) }));
-    const scratch = new Scratch(device);
-    const dyB = { buffer: scratch.floats(io.m * rank, "dy B") };
-    const dy = { buffer: io.dy, offset: row, stride: io.stride };
-    matmul(device, { m: io.m, n: rank, k: rows, a: dy, b: B!, c: dyB });
-    matmul(device, {
-      m: io.m,
-      n: columns,
-      k: rank,
-      a: dyB,
-      b: A!,
-      c: { buffer: io.dx },
-      alpha: adapter.scale,
-      accumulate: true,
+    const added = { alpha: adapter.scale, accumulate: true };
+    Scratch.during(device, (scratch) => {
+      const dyB = { buffer: scratch.floats(io.m * rank, "dy B") };
+      const dy = { buffer: io.dy, offset: row, stride: io.stride };
+      matmul(device, { m: io.m, n: rank, k: rows, a: dy, b: B!, c: dyB });
+      matmul(device, { ...added, m: io.m, n: columns, k: rank, a: dyB, b: A!, c: { buffer: io.dx } });
     });
-    scratch.release();
   }
 }

@@ -47,7 +47,8 @@ export function fusedShapes(parts: readonly Part[]): Map<string, Shape> {
   return shapes;
 }
 
-function isVocabulary(name: string): boolean {
+/** True for the embedding table and the output matrix. */
+export function isVocabulary(name: string): boolean {
   return /(lm_head|embed_tokens)\.weight$/.test(name);
 }
 

@@ -4,7 +4,8 @@ import { mulberry32, normals } from "../random.ts";
 import type { ModelConfig } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { startLoading } from "./files/loading.ts";
-import type { Part } from "./fused_parts.ts";
+import { fusedParts, type Part } from "./fused_parts.ts";
+import { packedFormats, type StorageOptions } from "./storage_format.ts";
 import { StoredWeights } from "./stored_weights.ts";
 import { EMBEDDING } from "./weights.ts";
 
@@ -12,8 +13,13 @@ import { EMBEDDING } from "./weights.ts";
  * Fresh weights: matrices normal with deviation 1/sqrt(in), those that write into the residual stream smaller by
  * sqrt(2 layers), embeddings 0.02, norms one, biases zero.
  */
-export function drawWeights(device: Device, config: ModelConfig, seed: number): StoredWeights {
-  const weights = new StoredWeights(device, config);
+export function drawWeights(
+  device: Device,
+  config: ModelConfig,
+  { seed = 0, ...storage }: StorageOptions & { seed?: number | undefined } = {},
+): StoredWeights {
+  const formats = packedFormats(fusedParts(config), { ...storage, typeOf: () => undefined });
+  const weights = new StoredWeights(device, config, { formats });
   const next = mulberry32(seed);
   for (const part of weights.parts) weights.writeTensor(part, initialValues(part, { config, next }));
   return weights;
@@ -35,6 +41,9 @@ function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: num
   return 1 / Math.sqrt(it.inputs) / residual;
 }
 
+/** Elements that are read at a time, so that host memory holds a piece of a tensor. Whole blocks of every format. */
+const PIECE_ELEMENTS = 2 ** 24;
+
 /**
  * Reads a model folder's weights onto a device.
  * @param options.untied gives a model with a tied output matrix a separate one, equal to the embedding table.
@@ -42,17 +51,27 @@ function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: num
 export async function loadWeights(
   device: Device,
   folder: ModelFolder,
-  { untied = false }: { untied?: boolean } = {},
+  { untied = false, ...storage }: StorageOptions & { untied?: boolean },
 ): Promise<StoredWeights> {
   const isUntied = folder.config.tied && untied;
-  const weights = new StoredWeights(device, isUntied ? { ...folder.config, tied: false } : folder.config);
+  const config = isUntied ? { ...folder.config, tied: false } : folder.config;
+  const sourceOf = (tensor: string) => (isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor);
+  const infoOf = (tensor: string) => folder.tensors.get(sourceOf(tensor));
+  const typeOf = (tensor: string) => infoOf(tensor)?.dtype;
+  const formats = packedFormats(fusedParts(config), { ...storage, typeOf });
+  const weights = new StoredWeights(device, config, { formats });
   // With no recorded work before them, writes go straight to the device, without a second copy in host memory.
   await device.submit();
-  const sourceOf = ({ tensor }: Part) => (isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor);
-  const sizeOf = (part: Part) => folder.tensors.get(sourceOf(part))?.byteLength ?? 0;
+  const sizeOf = ({ tensor }: Part) => infoOf(tensor)?.byteLength ?? 0;
   const report = startLoading(folder.name, weights.parts.map(sizeOf));
   for (const part of weights.parts) {
-    weights.writeTensor(part, await folder.read(sourceOf(part)));
+    const source = sourceOf(part.tensor);
+    const isPublished = typeOf(part.tensor) === "BF16" && weights.formatOf(part.fused) === "bfloat16";
+    for (let start = 0; start < part.rows * part.columns; start += PIECE_ELEMENTS) {
+      const range = { start, length: Math.min(PIECE_ELEMENTS, part.rows * part.columns - start) };
+      if (isPublished) weights.writeBfloat16(part, await folder.readBytes(source, range), start);
+      else weights.writeTensor(part, await folder.read(source, range), start);
+    }
     report(sizeOf(part));
   }
   return weights;

@@ -8,9 +8,10 @@ import type { ModelFolder } from "./files/folder.ts";
 import { BatchSampler } from "./generate/batch_sampler.ts";
 import type { CacheOptions } from "./generate/key_value_cache.ts";
 import { drawWeights, loadWeights } from "./initial_weights.ts";
-import { type LoraConfig, type LoraOptions, loraConfig } from "./lora.ts";
+import { type LoraConfig, loraConfig } from "./lora.ts";
 import type { ParameterSet } from "./parameters.ts";
 import { type FrozenPolicy, Policies, type PolicyCopy } from "./policies.ts";
+import type { StorageOptions } from "./storage_format.ts";
 import { StoredWeights } from "./stored_weights.ts";
 import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
@@ -27,11 +28,7 @@ export type { FrozenPolicy, PolicyCopy } from "./policies.ts";
 export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
 /** What of a model is trained, and how much is computed at a time. */
-export interface LanguageModelOptions extends PassOptions {
-  /** Trains an adapter only. Absent: all weights train. */
-  readonly lora?: LoraOptions | undefined;
-  /** Nothing in the model changes: it samples, scores, or is the base of branches. Default false. */
-  readonly frozen?: boolean | undefined;
+export interface LanguageModelOptions extends PassOptions, StorageOptions {
   /** Of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
   /** How the keys and values of sampled sequences are held. */
@@ -93,7 +90,7 @@ export class LanguageModel {
 
   /** A model with the weights of a model folder. */
   static async load(device: Device, folder: ModelFolder, options: LanguageModelOptions = {}): Promise<LanguageModel> {
-    return LanguageModel.over({ weights: await loadWeights(device, folder), adapters: [] }, options);
+    return LanguageModel.over({ weights: await loadWeights(device, folder, options), adapters: [] }, options);
   }
 
   /** A model whose weights have a shape and no values, for a device that counts. */
@@ -104,7 +101,7 @@ export class LanguageModel {
 
   /** A model with fresh weights, see {@link drawWeights}. */
   static create(device: Device, config: ModelConfig, options: LanguageModelOptions = {}): LanguageModel {
-    return LanguageModel.over({ weights: drawWeights(device, config, options.seed ?? 0), adapters: [] }, options);
+    return LanguageModel.over({ weights: drawWeights(device, config, options), adapters: [] }, options);
   }
 
   /**
@@ -151,12 +148,16 @@ export class LanguageModel {
    * @throws ConfigError for a frozen model without an adapter.
    */
   get optimizer(): AdamW {
-    if (this.shared.isFrozen && !this.adapter)
+    if (this.isFrozen)
       throw new ConfigError("Cannot train the model: its weights are frozen. Train an adapter (model.lora_rank).", {
         path: "model.lora_rank",
       });
     this.steps ??= new AdamW(this.device, this.trainable);
     return this.steps;
+  }
+
+  private get isFrozen(): boolean {
+    return this.shared.isFrozen && !this.adapter;
   }
 
   /** Optimiser steps taken. */
@@ -178,7 +179,7 @@ export class LanguageModel {
   /** Copies the current weights as the reference policy. With an adapter the base is the reference, without a copy. */
   freezeReference(): void {
     if (this.adapter) return;
-    this.frozen ??= new StoredWeights(this.device, this.config, "reference weights");
+    this.frozen ??= new StoredWeights(this.device, this.config, { label: "reference weights" });
     this.frozen.copyFrom(this.base);
   }
 
@@ -198,12 +199,12 @@ export class LanguageModel {
 
   /** A snapshot of the current policy. Copies on the device; records only. */
   freeze(): FrozenPolicy {
-    return this.shared.policies.freeze(this.adapter);
+    return this.isFrozen ? this.untrained : this.shared.policies.freeze(this.adapter);
   }
 
   /** A copy to sample from while the model trains: of the adapter's values where it lies beside the base, else of all weights. */
   copyPolicy(): PolicyCopy {
-    return this.shared.policies.copy(this.adapter);
+    return this.isFrozen ? { ...this.untrained, update() {} } : this.shared.policies.copy(this.adapter);
   }
 
   /** Invalidates folded and transposed copies after a change of the trainable values; they are rebuilt on next use. */

@@ -9,6 +9,7 @@ import type { TextTokenizer } from "./files/tokenizer.ts";
 import { loadWeights } from "./initial_weights.ts";
 import { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
 import { UNEMBED_TARGET } from "./lora.ts";
+import { trainsWeights } from "./storage_format.ts";
 import type { StoredWeights } from "./stored_weights.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
 import { EMBEDDING } from "./weights.ts";
@@ -100,13 +101,12 @@ export async function loadModel(
 ): Promise<LanguageModel> {
   const changesOutput = saved.some(({ adapter }) => adapter.targets.includes(UNEMBED_TARGET));
   // Training all weights needs the adapters merged, and merging into a tied output matrix would change the embedding.
-  const untied = changesOutput && !options.lora && !options.frozen;
-  const weights = await loadWeights(device, files, { untied });
+  const weights = await loadWeights(device, files, { ...options, untied: trainsWeights(options) && changesOutput });
   const adapters: LoraAdapter[] = [];
   for (const { adapter, folder } of saved) {
     const lora = new LoraAdapter(weights, adapter);
     lora.load(adapter, `${folder}/adapter_config.json`);
-    if (lora.isOnTiedTable) adapters.push(lora);
+    if (lora.isOnTiedTable || !weights.plain) adapters.push(lora);
     else await merge(lora, weights);
   }
   return LanguageModel.over({ weights, adapters }, options);

@@ -67,7 +67,7 @@ export class Policies {
 
   private weightsCopy(source: () => StoredWeights): PolicyCopy {
     const { device, config } = this.base.weights;
-    const copy = new StoredWeights(device, config, "copied weights");
+    const copy = new StoredWeights(device, config, { label: "copied weights" });
     return {
       bytes: copy.byteLength,
       weights: () => copy,

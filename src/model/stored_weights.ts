@@ -1,13 +1,17 @@
 /**
  * A transformer's weights on a device. Matrices that multiply the same input lie together (q, k, v; gate, up), in
  * Hugging Face's orientation [out, in]; software adapters also hold them transposed, because their products are fast in
- * one orientation only.
+ * one orientation only. Matrices that do not train may be packed (storage_format.ts); their products unpack them.
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { fusesInput, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
+import type { Matrix } from "../compute/matmul/product.ts";
+import type { MatrixFormat, PackedFormat } from "../compute/packed.ts";
 import { embedRows } from "./embed_rows.ts";
 import type { ModelConfig } from "./files/config.ts";
+import { packElements } from "./formats/pack.ts";
 import { fusedParts, fusedShapes, isMatrix, type Part } from "./fused_parts.ts";
+import { PackedMatrices } from "./packed_matrices.ts";
 import { type Layout, layOut, ParameterSet, type Shape } from "./parameters.ts";
 import { transposeInto } from "./transpose_into.ts";
 import { type ApplyBackwardOptions, type ApplyOptions, EMBEDDING, type PlainWeights, type Weights } from "./weights.ts";
@@ -18,31 +22,41 @@ export class StoredWeights implements Weights, PlainWeights {
   readonly parts: readonly Part[];
   readonly values: ParameterSet;
   readonly transposedLayout: Layout | undefined;
+  private readonly packed: PackedMatrices;
   private readonly label: string;
   private turned: ParameterSet | undefined;
   private isStale = true;
 
-  constructor(device: Device, config: ModelConfig, label = "weights") {
+  /** @param options.formats of the matrices that are not float32. */
+  constructor(
+    device: Device,
+    config: ModelConfig,
+    { label = "weights", formats = new Map() }: { label?: string; formats?: ReadonlyMap<string, PackedFormat> } = {},
+  ) {
     this.device = device;
     this.config = config;
     this.label = label;
     this.parts = fusedParts(config);
-    const { values, transposed } = float32Layouts(device, config);
+    const shapes = fusedShapes(this.parts);
+    const packed = [...formats].map(([name, format]) => [name, { ...shapes.get(name)!, format }] as const);
+    for (const name of formats.keys()) shapes.delete(name);
+    const { values, transposed } = float32Layouts(device, shapes);
     this.values = new ParameterSet(device, values, label);
+    this.packed = new PackedMatrices(device, packed, label);
     this.transposedLayout = transposed;
   }
 
-  get plain(): PlainWeights {
-    return this;
+  get plain(): PlainWeights | undefined {
+    return this.packed.matrices.size === 0 ? this : undefined;
   }
 
   /** Bytes on the device, including the transposed copies even before they exist. */
   get byteLength(): number {
-    return this.values.byteLength + sizeOf(this.transposedLayout);
+    return this.values.byteLength + this.packed.byteLength + sizeOf(this.transposedLayout);
   }
 
   shapeOf(name: string): Shape {
-    return this.values.entry(name);
+    return this.packed.matrices.get(name) ?? this.values.entry(name);
   }
 
   /** Transposed copies of the matrices. Built or rebuilt here, so weights that never multiply need none. */
@@ -70,52 +84,82 @@ export class StoredWeights implements Weights, PlainWeights {
 
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void {
     const { rows, columns: width } = this.shapeOf(EMBEDDING);
-    embedRows(this.device, { buffer: this.values.get(EMBEDDING), rows, width }, io);
+    embedRows(this.device, { ...this.operand(EMBEDDING), rows, width }, io);
   }
 
   fusesInput(name: string, m: number): boolean {
     const { rows: n, columns: k } = this.shapeOf(name);
     const isBound = n * k * 4 <= this.device.info.limits.maxBindingBytes;
-    return fusesInput(this.device) && isBound && !prefersColumns(this.device, { m, n, k });
+    const isPacked = this.packed.matrices.has(name);
+    return !isPacked && fusesInput(this.device) && isBound && !prefersColumns(this.device, { m, n, k });
   }
 
-  /** Writes one tensor of a model folder into its place. */
-  writeTensor(part: Part, data: Float32Array): void {
-    this.device.write(this.values.get(part.fused), data, part.row * part.columns * 4);
+  /** How the elements of a fused matrix or vector lie. */
+  formatOf(name: string): MatrixFormat {
+    return this.packed.matrices.get(name)?.format ?? "float32";
   }
 
-  /** Takes the values of other weights of the same shape. Records only. */
+  /**
+   * Writes elements of a tensor of a model folder into their place, in its format.
+   * @param from first element of the tensor; a multiple of 64 where the matrix is packed.
+   */
+  writeTensor(part: Part, data: Float32Array, from = 0): void {
+    const format = this.formatOf(part.fused);
+    const first = part.row * part.columns + from;
+    if (format === "float32") this.device.write(this.values.get(part.fused), data, first * 4);
+    else this.packed.write(part.fused, { first, ...packElements(format, data, part.tensor) });
+  }
+
+  /** Writes elements of a bfloat16 tensor, as a model file has them, into a bfloat16 matrix. */
+  writeBfloat16(part: Part, bytes: Uint8Array, from = 0): void {
+    this.packed.write(part.fused, { first: part.row * part.columns + from, words: wordsOf(bytes) });
+  }
+
+  /** Takes the values of other weights of the same shape, unpacked. For float32 weights. Records only. */
   copyFrom(other: StoredWeights): void {
-    this.values.copyFrom(other.values);
+    if (other.plain) this.values.copyFrom(other.values);
+    else for (const name of this.values.layout.entries.keys()) other.copyMatrix(name, this.values.get(name));
     this.refresh();
   }
 
-  /** All tensors by their names in a model folder. @param from another set of the same layout, such as gradients. */
-  async readTensors(from: ParameterSet = this.values): Promise<Map<string, Float32Array>> {
-    const fused = await from.read();
-    return new Map(this.parts.map((part) => [part.tensor, rowsOf(part, fused.get(part.fused)!)]));
+  /** Writes a fused matrix or vector into an f32 buffer. Records only. */
+  copyMatrix(name: string, into: Buffer): void {
+    if (this.packed.matrices.has(name)) this.packed.unpack(name, into);
+    else this.device.copy(this.values.get(name), into);
   }
 
-  /** Writes a fused matrix into an f32 buffer. Records only. */
-  copyMatrix(name: string, into: Buffer): void {
-    this.device.copy(this.values.get(name), into);
+  /** All tensors by their names in a model folder. @param from another set of the values' layout, such as gradients. */
+  async readTensors(from?: ParameterSet): Promise<Map<string, Float32Array>> {
+    const fused = await (from ?? this.values).read();
+    if (!from) for (const name of this.packed.matrices.keys()) fused.set(name, await this.packed.read(name));
+    return new Map(this.parts.map((part) => [part.tensor, rowsOf(part, fused.get(part.fused)!)]));
   }
 
   apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.shapeOf(name);
-    const isByColumns = !io.input && prefersColumns(this.device, { m: io.m, n, k });
-    const turned = isByColumns ? undefined : this.transposed()?.get(name);
+    const turned = this.turnedFor(name, io);
     matmul(this.device, {
       m: io.m,
       n,
       k,
       a: { buffer: io.x, stride: io.input?.kind === "swiglu" ? 2 * k : k },
-      b: { buffer: turned ?? this.values.get(name) },
+      b: turned ? { buffer: turned } : this.operand(name),
       c: { buffer: io.y, stride: io.stride },
       transposeB: !turned,
       addend: io.addend,
       input: io.input,
     });
+  }
+
+  /** The transposed copy, where there is one and the product is faster by it. */
+  private turnedFor(name: string, { m, input }: Pick<ApplyOptions, "m" | "input">): Buffer | undefined {
+    const { rows: n, columns: k } = this.shapeOf(name);
+    if (this.packed.matrices.has(name) || (!input && prefersColumns(this.device, { m, n, k }))) return undefined;
+    return this.transposed()?.get(name);
+  }
+
+  private operand(name: string): Matrix {
+    return this.packed.matrices.get(name) ?? { buffer: this.values.get(name) };
   }
 
   applyBackward(name: string, io: ApplyBackwardOptions): void {
@@ -125,30 +169,28 @@ export class StoredWeights implements Weights, PlainWeights {
       n,
       k,
       a: { buffer: io.dy, stride: io.stride },
-      b: { buffer: this.values.get(name) },
+      b: this.operand(name),
       c: { buffer: io.dx },
     });
   }
 
   release(): void {
     this.values.release();
+    this.packed.release();
     this.turned?.release();
   }
 }
 
-/** A tensor's elements in those of its fused matrix. */
-export function rowsOf({ row, rows, columns }: Part, fused: Float32Array): Float32Array {
-  return fused.subarray(row * columns, (row + rows) * columns);
-}
-
 /** Bytes of a model's weights in f32 on this device, with the transposed copies. */
 export function float32Bytes(device: Device, config: ModelConfig): number {
-  const { values, transposed } = float32Layouts(device, config);
+  const { values, transposed } = float32Layouts(device, fusedShapes(fusedParts(config)));
   return sizeOf(values) + sizeOf(transposed);
 }
 
-function float32Layouts(device: Device, config: ModelConfig): { values: Layout; transposed: Layout | undefined } {
-  const shapes = fusedShapes(fusedParts(config));
+function float32Layouts(
+  device: Device,
+  shapes: ReadonlyMap<string, Shape>,
+): { values: Layout; transposed: Layout | undefined } {
   const values = layOut(device, shapes);
   if (device.info.family === "tiled") return { values, transposed: undefined };
   const turned = [...shapes]
@@ -159,4 +201,15 @@ function float32Layouts(device: Device, config: ModelConfig): { values: Layout; 
 
 function sizeOf(layout: Layout | undefined): number {
   return layout?.shardBytes.reduce((sum, bytes) => sum + bytes, 0) ?? 0;
+}
+
+/** A tensor's elements in those of its fused matrix. */
+export function rowsOf({ row, rows, columns }: Part, fused: Float32Array): Float32Array {
+  return fused.subarray(row * columns, (row + rows) * columns);
+}
+
+/** Whole words of bytes; copied where they do not start at one. */
+function wordsOf(bytes: Uint8Array): Uint32Array {
+  const { buffer, byteOffset, byteLength } = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  return new Uint32Array(buffer, byteOffset, byteLength / 4);
 }

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import type { EstimateAdvantages } from "../../src/loop/contract.ts";
 import { train } from "../../src/loop/train.ts";
-import { LanguageModel } from "../../src/model/language_model.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { singleTurn } from "../../src/task/rollout.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { modelFolder } from "../fixtures/golden_model.ts";
@@ -22,11 +22,12 @@ const alternate: EstimateAdvantages = (rewards) => ({
 });
 
 overDevices("the first on-policy step", (device) => {
-  test.skipIf(!hasShared).each([
+  test.skipIf(!hasShared).each<[string, LanguageModelOptions | undefined, boolean]>([
     ["all weights, old log-probs from the sampler", undefined, true],
     ["LoRA, old log-probs from the sampler", { lora: LORA }, true],
     ["LoRA beside the weights, old log-probs from the sampler", { lora: BESIDE, foldAdapter: false }, true],
     ["LoRA beside the weights, old log-probs from a forward pass", { lora: BESIDE, foldAdapter: false }, false],
+    ["LoRA beside bfloat16 weights, old log-probs from a forward pass", { lora: BESIDE, dtype: "bfloat16" }, false],
     ["all weights, old log-probs from a forward pass", undefined, false],
   ])("has a ratio of exactly 1 and a KL of exactly 0: %s", async (_, how, bypass_mode) => {
     const folder = await modelFolder("stories260k");

@@ -72,6 +72,8 @@ test("rollout.kv_cache_dtype and rollout.max_num_seqs say how the cache of sampl
   expect(memoryOptions(configOf(...overrides)).cache).toEqual({ dtype: "bfloat16", maxSequences: 4 });
 });
 
-test("a value that this version cannot honour is refused by name", () => {
-  expect(() => memoryOptions(configOf("model.quantization=nf4"))).toThrow(/model\.quantization=nf4/);
+test("model.dtype and model.quantization say how the base is held", () => {
+  expect(memoryOptions(configOf())).toMatchObject({ dtype: "auto", quantization: undefined });
+  const config = configOf("model.dtype=bfloat16", "model.quantization=nf4");
+  expect(memoryOptions(config)).toMatchObject({ dtype: "bfloat16", quantization: "nf4" });
 });

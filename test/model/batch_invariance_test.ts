@@ -200,7 +200,7 @@ describe.each(VARIANTS)("the same bits on %s:", (what, device, scale) => {
   test.skipIf(what.endsWith("small bindings") || what === "cpu").each(MADE)(
     "a row alone and in a few companies, %s",
     async (_, config) => {
-      for (const how of [{}, { lora: LORA, foldAdapter: false }])
+      for (const how of [{}, { lora: LORA, foldAdapter: false }, { lora: LORA, dtype: "bfloat16" as const }])
         await check(LanguageModel.create(device, config, { seed: 4, maxTokensPerPass: 100, ...how }), WIDE_SCALE);
     },
   );

@@ -85,6 +85,7 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
       { lora: LORA },
     ],
     ["a wide MLP that runs again", { intermediateSize: 400 }, { gradientCheckpointing: true }],
+    ["an adapter beside packed weights", { tied: true }, { lora: LORA, dtype: "bfloat16", foldAdapter: false }],
     ["an adapter", { tied: false, architecture: "llama", qkNorm: false }, { lora: LORA }],
   ] as const)("%s", (_, changes, options) => {
     test("gives the same gradients, steps, log-probs and samples", async () => {

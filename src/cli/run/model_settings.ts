@@ -1,7 +1,6 @@
 import type { OpenDeviceOptions } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
-import { UnsupportedError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
 import { PLAIN_CHAT_TEMPLATE, type TextTokenizer, withChatTemplate } from "../../model/files/tokenizer.ts";
 import type { LanguageModelOptions } from "../../model/language_model.ts";
@@ -42,24 +41,13 @@ export function deviceOptions(config: Tree): OpenDeviceOptions {
   };
 }
 
-/**
- * How the settings say that a model is held and computed. What they leave open is chosen by what fits.
- * @throws {UnsupportedError} for a value that this version cannot honour.
- */
+/** How the settings say that a model is held and computed. What they leave open is chosen by what fits. */
 export function memoryOptions(config: Tree): LanguageModelOptions {
-  const unsupported = [
-    ["model.dtype", setting(config, "model.dtype"), ["auto", "float32"]],
-    ["model.quantization", setting(config, "model.quantization"), [null]],
-  ] as const;
-  for (const [path, value, can] of unsupported)
-    if (!(can as readonly unknown[]).includes(value))
-      throw new UnsupportedError(`Cannot set ${path}=${value}: this version has ${can.join(" or ")} alone.`, {
-        part: "local",
-        capability: path,
-      });
   const fold = setting(config, "model.fold_adapter");
   const checkpointing = setting(config, "training.gradient_checkpointing");
   return {
+    dtype: setting(config, "model.dtype"),
+    quantization: setting(config, "model.quantization") ?? undefined,
     foldAdapter: fold === "auto" ? fold : fold === "true",
     maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined,
     gradientCheckpointing: checkpointing === "auto" ? checkpointing : checkpointing === "true",

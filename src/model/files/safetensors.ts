@@ -30,6 +30,8 @@ export interface SafetensorsFile {
    * @throws ConfigError when there is no such tensor; UnsupportedError when it holds integers.
    */
   read(name: string, range?: { start: number; length: number }): Promise<Float32Array>;
+  /** The bytes of a tensor, or of `length` of its elements from `start`, as they lie in the file. */
+  readBytes(name: string, range?: { start: number; length: number }): Promise<Uint8Array>;
   /** An integer tensor, exact. @throws ConfigError above 2^53. */
   readIntegers(name: string): Promise<Float64Array>;
 }
@@ -55,18 +57,20 @@ export async function openSafetensors(reader: ByteReader): Promise<SafetensorsFi
     if (info) return info;
     throw new ConfigError(`Cannot read tensor ${name}: the file does not hold it.`, at(reader));
   };
+  const readBytes = async (name: string, range?: { start: number; length: number }): Promise<Uint8Array> => {
+    const info = find(name);
+    const { start, length } = range ?? { start: 0, length: info.length };
+    if (start < 0 || length < 0 || start + length > info.length)
+      throw new RangeError(`Cannot read elements ${start}..${start + length} of ${name}: it has ${info.length}.`);
+    const width = BYTES_OF[info.dtype];
+    return reader.read(info.offset + start * width, length * width);
+  };
   return {
     name: reader.name,
     metadata: metadata as Record<string, string>,
     tensors,
-    async read(name, range) {
-      const info = find(name);
-      const { start, length } = range ?? { start: 0, length: info.length };
-      if (start < 0 || length < 0 || start + length > info.length)
-        throw new RangeError(`Cannot read elements ${start}..${start + length} of ${name}: it has ${info.length}.`);
-      const width = BYTES_OF[info.dtype];
-      return toFloats(await reader.read(info.offset + start * width, length * width), info);
-    },
+    readBytes,
+    read: async (name, range) => toFloats(await readBytes(name, range), find(name)),
     async readIntegers(name) {
       const info = find(name);
       return toIntegers(await reader.read(info.offset, info.byteLength), info);

@@ -9,6 +9,8 @@ export interface TensorFiles {
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   /** The whole tensor as f32, or `length` of its elements from `start`. */
   read(name: string, range?: { start: number; length: number }): Promise<Float32Array>;
+  /** The bytes of the same elements, as they lie in the file. */
+  readBytes(name: string, range?: { start: number; length: number }): Promise<Uint8Array>;
 }
 
 /**
@@ -19,8 +21,8 @@ export async function openTensors(folder: string | FolderReader, stem = "model")
   const reader = await openFolder(folder);
   const index = await readJson(reader, `${stem}.safetensors.index.json`);
   if (index !== undefined) return joinShards(reader, { index, stem });
-  const file = await openShard(reader, `${stem}.safetensors`);
-  return { tensors: file.tensors, read: (name, range) => file.read(name, range) };
+  const { tensors, read, readBytes } = await openShard(reader, `${stem}.safetensors`);
+  return { tensors, read, readBytes };
 }
 
 async function joinShards(reader: FolderReader, it: { index: unknown; stem: string }): Promise<TensorFiles> {
@@ -40,13 +42,15 @@ async function joinShards(reader: FolderReader, it: { index: unknown; stem: stri
       throw new ConfigError(`Cannot read tensor ${name}: the index names a file without it (${file}).`, source);
     tensors.set(name, info);
   }
+  const shardOf = (name: string): SafetensorsFile => {
+    const shard = shards.get(map[name]!);
+    if (shard && tensors.has(name)) return shard;
+    throw new ConfigError(`Cannot read tensor ${name}: the index does not list it.`, source);
+  };
   return {
     tensors,
-    async read(name, range) {
-      const shard = shards.get(map[name]!);
-      if (shard && tensors.has(name)) return shard.read(name, range);
-      throw new ConfigError(`Cannot read tensor ${name}: the index does not list it.`, source);
-    },
+    read: async (name, range) => shardOf(name).read(name, range),
+    readBytes: async (name, range) => shardOf(name).readBytes(name, range),
   };
 }
 

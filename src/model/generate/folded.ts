@@ -16,7 +16,9 @@ export function isFolded(
   if (choice !== "auto") return choice;
   const isSoftware = weights.device.info.family === "scalar";
   const isOnTiedTable = [...adapters, adapter].some((it) => it.isOnTiedTable);
-  return isSoftware && !isOnTiedTable && parameterCount(weights.config) <= MAX_FOLDED_ELEMENTS;
+  return (
+    isSoftware && !isOnTiedTable && weights.plain !== undefined && parameterCount(weights.config) <= MAX_FOLDED_ELEMENTS
+  );
 }
 
 interface Slot {
@@ -70,7 +72,7 @@ export class FoldedWeights {
     if (unused) return unused;
     if (this.slots.length >= this.most) return this.slots[0]!;
     const { device, config } = this.base.weights;
-    const slot = { weights: new StoredWeights(device, config, "folded weights") };
+    const slot = { weights: new StoredWeights(device, config, { label: "folded weights" }) };
     this.slots.push(slot);
     return slot;
   }
