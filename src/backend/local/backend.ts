@@ -17,6 +17,7 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
+import { publishedType } from "../../model/storage_format.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
@@ -49,7 +50,8 @@ function fitting(
   device: Device,
   { opened, options: { work, device: _, ...options } }: { opened: OpenedModel; options: OpenLocalOptions },
 ): Promise<LanguageModelOptions> {
-  const request = { config: opened.files.config, options, shape: { ...DEFAULT_SHAPE, ...work } };
+  const { config, tensors } = opened.files;
+  const request = { config, options, published: publishedType(tensors), shape: { ...DEFAULT_SHAPE, ...work } };
   return fittingOptions(device, request, { isExact: work !== undefined });
 }
 

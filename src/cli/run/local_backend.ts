@@ -13,6 +13,7 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
+import { publishedType } from "../../model/storage_format.ts";
 import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
@@ -95,7 +96,8 @@ interface Trainable {
 async function trainable(device: Device, { opened, lora, config }: Trainable): Promise<LocalBackend> {
   const { mark, tokenizer } = opened;
   const seed = setting(config, "training.seed");
-  const work = plannedWork(config, { model: opened.files.config, lora, isTrained: true });
+  const published = publishedType(opened.files.tensors);
+  const work = plannedWork(config, { model: opened.files.config, lora, isTrained: true, published });
   const model = await loadModel(device, opened, { ...(await fittingOptions(device, work)), seed });
   return new LocalBackend({
     model,
@@ -117,8 +119,9 @@ async function openFixed(
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
   const shape = { ...DEFAULT_SHAPE, isTrained: false };
-  const guess = { config: opened.files.config, options: {}, shape };
-  const work = config ? plannedWork(config, { model: opened.files.config, isTrained: false }) : guess;
+  const published = publishedType(opened.files.tensors);
+  const guess = { config: opened.files.config, options: { frozen: true }, published, shape };
+  const work = config ? plannedWork(config, { model: opened.files.config, isTrained: false, published }) : guess;
   const fitting = await fittingOptions(device, work, { isExact: config !== undefined });
   const model = await loadModel(device, opened, { ...fitting, frozen: true });
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);

@@ -7,7 +7,8 @@ import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
-import { openModelConfig } from "../../model/files/folder.ts";
+import type { DType } from "../../model/files/dtype.ts";
+import { describedType, openModelConfig } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import type { Io } from "../command.ts";
@@ -33,23 +34,32 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
       `Cannot plan a run on the backend ${backend}: its memory is not this machine's. Use rllm/backend=local.`,
       { part: "cli", capability: `rllm/backend=${backend}` },
     );
-  const model = await modelShape(composed);
-  const lora = readLora(config, model);
+  const { model, published } = await modelShape(composed);
   const isTrained = !setting(config, "rllm.trainer.val_only");
-  const work = plannedWork(config, { model, lora, isTrained });
+  const lora = isTrained ? readLora(config, model) : undefined;
+  const work = plannedWork(config, { model, lora, isTrained, published });
   const device = await describedDevice(config, input);
   return { request: { ...work, ...device }, model: setting(config, "model.name") ?? "a new model" };
 }
 
-async function modelShape(composed: Composition): Promise<ModelConfig> {
+interface ModelShape {
+  readonly model: ModelConfig;
+  readonly published?: DType | undefined;
+}
+
+async function modelShape(composed: Composition): Promise<ModelShape> {
   const folder = setting(composed.config, "model.name");
-  if (folder === null) return newModelShape(await openTask(composed));
-  if ((await folderKind(folder)) === "model") return openModelConfig(folder);
+  if (folder === null) return { model: newModelShape(await openTask(composed)) };
+  if ((await folderKind(folder)) === "model") return shapeOfFolder(folder);
   const { base } = await describeAdapter(folder);
-  if (base !== undefined) return openModelConfig(base);
+  if (base !== undefined) return shapeOfFolder(base);
   throw new ConfigError("Cannot plan for the adapter: it does not name its base model. Give that model's folder.", {
     path: "model.name",
   });
+}
+
+async function shapeOfFolder(folder: string): Promise<ModelShape> {
+  return { model: await openModelConfig(folder), published: await describedType(folder) };
 }
 
 async function describedDevice(

@@ -9,17 +9,27 @@ import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { algorithmOf } from "../../loop/stages/roles.ts";
 import { batchSizeOf } from "../../loop/state.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
+import type { DType } from "../../model/files/dtype.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { memoryOptions } from "./model_settings.ts";
+
+interface PlannedModel {
+  readonly model: ModelConfig;
+  readonly lora?: LoraConfig | undefined;
+  readonly isTrained: boolean;
+  /** The type of the matrices in the model's files, where there are some. */
+  readonly published?: DType | undefined;
+}
 
 /** The work of a configured run on a model. */
 export function plannedWork(
   config: Tree,
-  { model, lora, isTrained }: { model: ModelConfig; lora?: LoraConfig | undefined; isTrained: boolean },
+  { model, lora, isTrained, published }: PlannedModel,
 ): Omit<PlanRequest, "info" | "budget"> {
   return {
     config: model,
-    options: { ...memoryOptions(config), ...(lora && { lora }) },
+    options: { ...memoryOptions(config), ...(lora && { lora }), ...(!isTrained && { frozen: true }) },
+    published,
     shape: runShape(config, { isTrained }),
   };
 }
