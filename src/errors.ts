@@ -76,13 +76,24 @@ export class UnsupportedError extends Error {
 
 /** Another process (a server, the GPU's driver) failed or went away. */
 export class RemoteError extends Error {
-  override readonly name = "RemoteError";
+  override readonly name: string = "RemoteError";
   readonly status: number | undefined;
   readonly retryable: boolean;
   constructor(message: string, about: { status?: number | undefined; retryable: boolean }) {
     super(message);
     this.status = about.status;
     this.retryable = about.retryable;
+  }
+}
+
+/** The GPU's driver gave the device up, with everything in its memory: after a reset, a watchdog, an update of the driver. */
+export class DeviceLostError extends RemoteError {
+  override readonly name = "DeviceLostError";
+  /** The driver's words. */
+  readonly why: string;
+  constructor(why: string) {
+    super(`Cannot continue: the GPU device was lost (${why}). Resume from the last checkpoint.`, { retryable: true });
+    this.why = why;
   }
 }
 

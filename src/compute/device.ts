@@ -92,7 +92,7 @@ export interface Device {
   dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void;
   /**
    * Runs the recorded work and waits for it. On a GPU it is submitted in pieces of about 200 ms.
-   * @throws ShaderError for a module or dispatch that WebGPU rejects, RemoteError when the device is lost,
+   * @throws ShaderError for a module or dispatch that WebGPU rejects, DeviceLostError when the device is lost,
    * OutOfMemoryError when the driver refused a buffer allocated before this call; the recorded work is then forgotten,
    * and none of it has run.
    */
@@ -108,6 +108,12 @@ export interface Device {
   rollback(mark: number): void;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
+  /**
+   * Opens the device again after a DeviceLostError, on the same adapter. All buffers are lost, so that models are made
+   * again; releasing a lost buffer has no effect. Absent where nothing gets lost.
+   * @throws RemoteError when no adapter answers within a few seconds
+   */
+  reopen?(): Promise<void>;
   /** Frees everything. Pending calls reject. */
   destroy(): void;
 }

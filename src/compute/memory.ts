@@ -87,6 +87,8 @@ export class BufferPool<S> {
   private readonly held = new Map<number, MemoryRange<S>>();
   private readonly hooks: PoolHooks<S>;
   private nextId = 1;
+  /** Buffers before this one are lost. */
+  private firstId = 1;
   private releases = 0;
   /** Drivers allocate lazily and rarely refuse, so the bytes are counted here. */
   readonly budget: number;
@@ -124,6 +126,7 @@ export class BufferPool<S> {
   }
 
   release(range: MemoryRange<S>): void {
+    if (range.id < this.firstId) return;
     const held = this.held.get(range.id);
     if (held !== range) throw new RangeError(`Cannot release ${range.label}: it is a slice or was released before.`);
     this.held.delete(range.id);
@@ -180,6 +183,15 @@ export class BufferPool<S> {
     for (const list of this.free.values())
       if (list.length > 0 && (!oldest || list[0]!.released < oldest[0]!.released)) oldest = list;
     return oldest;
+  }
+
+  /** Forgets all buffers, which are lost with their device. Releasing one of them later has no effect. */
+  reset(): void {
+    this.free.clear();
+    this.held.clear();
+    this.live = 0;
+    this.pooled = 0;
+    this.firstId = this.nextId;
   }
 
   /** Frees everything, live buffers too. */

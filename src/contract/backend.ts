@@ -175,6 +175,17 @@ export interface Backend {
   onWarning?(listener: (message: string) => void): void;
   /** Makes the current policy the reference. Absent where the reference is always the base model. */
   freezeReference?(): void;
+  /**
+   * Keeps the trained state where a lost device does not take it, for {@link recover}: called after each whole step.
+   * Absent where no device can get lost.
+   */
+  keep?(): Promise<void>;
+  /**
+   * Opens the device again after a DeviceLostError and returns to the state of the last {@link keep}.
+   * @returns false when that state was too large to keep: the weights are those from before training, and a checkpoint
+   * has to be loaded.
+   */
+  recover?(): Promise<boolean>;
   /** Writes weights, optimiser and counters into the folder `dir` (made by the caller). */
   save(dir: string): Promise<void>;
   /** The exact inverse of `save`: training continues bit for bit. */

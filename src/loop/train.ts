@@ -3,6 +3,7 @@ import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
 import type { LoopState, Run, TrainOptions, TrainOutcome } from "./contract.ts";
+import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_loss.ts";
 import { runFrom } from "./run.ts";
 import { totalSteps } from "./state.ts";
 import { checkUntrained } from "./untrained.ts";
@@ -12,21 +13,45 @@ import { warmupStep } from "./warmup.ts";
 /**
  * Trains to the last step, or until the signal aborts. Only whole steps count: an aborted step leaves no trace, so that a
  * resumed run equals an uninterrupted one bit for bit. The signal stops a step before its update, never after; if a stage
- * throws the signal's reason after the update anyway, the step is not saved, and a warning says so.
+ * throws the signal's reason after the update anyway, the step is not saved, and a warning says so. A run whose GPU device
+ * is lost opens it again and continues from the last whole state, where its backend can.
  * @throws {ConfigError} for options that cannot work, and for a run that trains on nothing
  */
 export async function train(options: TrainOptions): Promise<TrainOutcome> {
-  const run = runFrom(options);
-  const { signal, settings } = run;
-  const { val_only } = settings.trainer;
-  const total = totalSteps(run.tasks.train, settings);
+  let run = runFrom(options);
+  const { val_only } = run.settings.trainer;
+  const total = totalSteps(run.tasks.train, run.settings);
   if (val_only) checkHeldOut(run.tasks.val);
   const start = await resumeFrom(await run.checkpoints?.find(), run);
-  const at: Cursor = { state: start, saved: start };
-  run.generation?.resume(start);
+  const at = cursorAt(start);
+  let isWhole: boolean | undefined;
+  for (let isLost = false; isWhole === undefined; ) {
+    try {
+      if (isLost) await comeBack(run, at);
+      isWhole = await trainFrom(run, at, total);
+    } catch (error) {
+      countLoss(error, run, at);
+      isLost = true;
+      // Generation cannot start a second time.
+      run = runFrom({ ...options, warn: run.warn });
+    }
+  }
+  for (const logger of run.loggers) await logger.finish?.();
+  return { state: at.state, isComplete: isWhole };
+}
+
+/** From the state of the cursor to the last step, and to the last checkpoint. Returns whether the run came to its end. */
+async function trainFrom(run: Run, at: Cursor, total: number): Promise<boolean> {
+  const { signal } = run;
+  const { val_only } = run.settings.trainer;
+  const begun = at.state;
+  run.generation?.resume(begun);
   try {
-    if (val_only) at.state = await seal(await validate(run, start), run);
-    else await trainSteps(run, at, total);
+    if (val_only) at.state = await seal(await validate(run, at.state), run);
+    else {
+      await advance(run, at, at.state);
+      await trainSteps(run, at, total);
+    }
   } catch (error) {
     if (!signal.aborted || error !== signal.reason) throw error;
     await rewind(run.loggers, at.state);
@@ -34,15 +59,9 @@ export async function train(options: TrainOptions): Promise<TrainOutcome> {
     await run.generation?.stop();
     run.failures.finish();
   }
-  if (!val_only) await save(run, at);
-  for (const logger of run.loggers) await logger.finish?.();
-  return { state: at.state, isComplete: val_only ? at.state !== start : at.state.step >= total };
-}
-
-/** The state after the last whole step, and the last saved state. */
-interface Cursor {
-  state: LoopState;
-  saved: LoopState;
+  if (val_only) return at.state !== begun;
+  await save(run, at);
+  return at.state.step >= total;
 }
 
 async function trainSteps(run: Run, at: Cursor, total: number): Promise<void> {
@@ -54,8 +73,8 @@ async function trainSteps(run: Run, at: Cursor, total: number): Promise<void> {
     if (at.state.step >= total) return;
     if (isSaveDue(run, at)) await save(run, at);
     signal.throwIfAborted();
-    at.state = await seal(await run.step(run, at.state), run);
-    if (run.generation) at.state = { ...at.state, generation: run.generation.state };
+    const state = await seal(await run.step(run, at.state), run);
+    await advance(run, at, run.generation ? { ...state, generation: run.generation.state } : state);
     checkUntrained(at.state, { settings, total });
   }
 }
@@ -63,7 +82,7 @@ async function trainSteps(run: Run, at: Cursor, total: number): Promise<void> {
 async function warmUp(run: Run, at: Cursor): Promise<void> {
   while (at.state.warmup < run.settings.warmup.steps) {
     run.signal.throwIfAborted();
-    at.state = await seal(await warmupStep(run, at.state), run);
+    await advance(run, at, await seal(await warmupStep(run, at.state), run));
   }
   await save(run, at);
 }

@@ -19,6 +19,7 @@ import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../mode
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { publishedType } from "../../model/storage_format.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
+import { type KeptState, keepState, restoreState } from "./kept_state.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
 import { accumulateLoss } from "./policy_loss.ts";
@@ -31,6 +32,8 @@ export interface LocalBackendOptions {
   readonly name?: string;
   /** The base model, recorded in an adapter's files. */
   readonly base?: ModelMark;
+  /** Makes the model as it was before training, on the device that was reopened. Absent: a lost device ends the run. */
+  readonly remake?: (() => Promise<LanguageModel>) | undefined;
   /** Folder of the weights, for a backend that only samples and scores: it refuses to train or to load others. */
   readonly fixedTo?: string;
 }
@@ -62,14 +65,15 @@ function fitting(
 export class LocalBackend implements Backend {
   readonly name = "local";
   readonly tokenizer: Tokenizer | undefined;
-  readonly languageModel: LanguageModel;
+  private current: LanguageModel;
+  private kept: KeptState | undefined;
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
   private published: { readonly policy: PolicyCopy; readonly version: number } | undefined;
 
   constructor(options: LocalBackendOptions) {
     this.options = options;
-    this.languageModel = options.model;
+    this.current = options.model;
     this.device = options.model.device;
     this.tokenizer = options.tokenizer;
   }
@@ -84,12 +88,19 @@ export class LocalBackend implements Backend {
     const opened = await openModel(folder);
     const device = options.device ?? (await openDevice());
     try {
-      const model = await loadModel(device, opened, await fitting(device, { opened, options }));
-      return new LocalBackend({ model, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
+      const chosen = await fitting(device, { opened, options });
+      const remake = () => loadModel(device, opened, chosen);
+      const model = await remake();
+      return new LocalBackend({ model, remake, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
     } catch (error) {
       if (!options.device) device.destroy();
       throw error;
     }
+  }
+
+  /** Another one after {@link recover}. */
+  get languageModel(): LanguageModel {
+    return this.current;
   }
 
   get model(): ModelDescription {
@@ -156,6 +167,25 @@ export class LocalBackend implements Backend {
 
   freezeReference(): void {
     this.languageModel.freezeReference();
+  }
+
+  async keep(): Promise<void> {
+    if (this.device.reopen && this.options.remake && this.options.fixedTo === undefined)
+      this.kept = await keepState(this.languageModel);
+  }
+
+  async recover(): Promise<boolean> {
+    const { remake } = this.options;
+    if (!this.device.reopen || !remake)
+      throw new UnsupportedError("Cannot reopen the model: this backend was given it and cannot make it again.", {
+        part: "local",
+        capability: "recover",
+      });
+    await this.device.reopen();
+    this.published = undefined;
+    this.current = await remake();
+    if (this.kept) await restoreState(this.languageModel, this.kept);
+    return this.kept !== undefined || this.options.fixedTo !== undefined;
   }
 
   async save(dir: string): Promise<void> {

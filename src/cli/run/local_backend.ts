@@ -84,7 +84,9 @@ async function resumeModel(
   const fitting = await fittingOptions(device, plannedWork(config, { model: grown.config, isTrained: true }));
   const model = await LanguageModel.load(device, grown, fitting);
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
-  return new LocalBackend({ model, tokenizer, name: folder ?? "new model" });
+  // The checkpoint may be pruned by then: a state or another checkpoint replaces all weights.
+  const remake = async () => LanguageModel.create(device, grown.config, fitting);
+  return new LocalBackend({ model, remake, tokenizer, name: folder ?? "new model" });
 }
 
 interface Trainable {
@@ -98,9 +100,11 @@ async function trainable(device: Device, { opened, lora, config }: Trainable): P
   const seed = setting(config, "training.seed");
   const published = publishedType(opened.files.tensors);
   const work = plannedWork(config, { model: opened.files.config, lora, isTrained: true, published });
-  const model = await loadModel(device, opened, { ...(await fittingOptions(device, work)), seed });
+  const options = { ...(await fittingOptions(device, work)), seed };
+  const remake = () => loadModel(device, opened, options);
   return new LocalBackend({
-    model,
+    model: await remake(),
+    remake,
     tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),
     name: mark.folder,
     base: mark,
@@ -123,9 +127,9 @@ async function openFixed(
   const guess = { config: opened.files.config, options: { frozen: true }, published, shape };
   const work = config ? plannedWork(config, { model: opened.files.config, isTrained: false, published }) : guess;
   const fitting = await fittingOptions(device, work, { isExact: config !== undefined });
-  const model = await loadModel(device, opened, { ...fitting, frozen: true });
+  const remake = () => loadModel(device, opened, { ...fitting, frozen: true });
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
-  return new LocalBackend({ model, tokenizer, name: folder, fixedTo: folder });
+  return new LocalBackend({ model: await remake(), remake, tokenizer, name: folder, fixedTo: folder });
 }
 
 /**

@@ -24,8 +24,9 @@ export async function createModel(device: Device, session: Session): Promise<Loc
   const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
   const shape = newModelShape(session);
   const fitting = await fittingOptions(device, plannedWork(config, { model: shape, isTrained: true }));
-  const model = LanguageModel.create(device, shape, { ...fitting, seed: setting(config, "training.seed") });
-  return new LocalBackend({ model, tokenizer, name: "new model" });
+  const options = { ...fitting, seed: setting(config, "training.seed") };
+  const make = () => LanguageModel.create(device, shape, options);
+  return new LocalBackend({ model: make(), remake: async () => make(), tokenizer, name: "new model" });
 }
 
 export function newContextLength(config: Tree): number {

@@ -1,29 +1,27 @@
 /** The WebGPU device: records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
-import { UnsupportedError } from "../../errors.ts";
+import { DeviceLostError, RemoteError } from "../../errors.ts";
 import { chooseBudget } from "../budget/choose.ts";
 import { type Budget, statedBudget } from "../budget/machine.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "../device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
 import { BufferPool, PooledMemory } from "../memory.ts";
 import { type AdapterChoice, findAdapter } from "./adapter.ts";
-import { Allocations, type Storage } from "./allocations.ts";
-import { Bindings } from "./bindings.ts";
+import type { Storage } from "./allocations.ts";
+import type { Bindings } from "./bindings.ts";
+import { Connection, requestDevice } from "./connection.ts";
 import { Encoding, type Op, type Piece, packParams, type Range, storagesOf } from "./encoding.ts";
-import { type ErrorScopes, Failures } from "./failures.ts";
+import type { ErrorScopes } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
 import { Pace } from "./pace.ts";
-import { PipelineCache } from "./pipeline.ts";
 import { probeMemory } from "./probe.ts";
-import { ReadBack, StagingPool } from "./read_back.ts";
+import { ReadBack } from "./read_back.ts";
 import type { Gpu, GpuDevice } from "./types.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
-/** Requested where the adapter has them; a kernel that needs one is chosen by the device's features. */
-const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
-/** Storage buffers that the largest kernels bind. */
-const STORAGE_BUFFERS = 8;
+/** A driver that is being reset answers again after a second or two. */
+const REOPEN_WAITS_MS = [0, 500, 1000, 2000, 4000];
 
 /** The GPU to use, and how much of its memory. */
 export interface WebGpuDeviceOptions extends AdapterChoice {
@@ -44,16 +42,12 @@ interface Submitted {
 /** The device on WebGPU, in Node, Deno and pages. {@link openDevice} opens it where an adapter answers. */
 export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   readonly info: DeviceInfo;
-  /** The WebGPU device, for hosts that share it. */
-  readonly gpuDevice: GpuDevice;
-  readonly bindings: Bindings;
   readonly pace: Pace;
   protected readonly pool: BufferPool<Storage>;
-  private readonly allocations: Allocations;
-  private readonly pipelines: PipelineCache;
-  private readonly staging: StagingPool;
-  private readonly failures: Failures;
+  private readonly options: WebGpuDeviceOptions;
   private readonly napper: Napper;
+  /** Replaced when the device is reopened. */
+  private connection: Connection;
   private recorded: Op[] = [];
   /** Operations handed over by `submit` and `read` so far. */
   private submitted = 0;
@@ -67,20 +61,19 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   /** When the work of the last finished call was done. */
   private lastDone = 0;
 
-  private constructor(gpuDevice: GpuDevice, info: DeviceInfo, budget: Budget) {
+  private constructor(
+    connection: Connection,
+    { info, budget, options }: { info: DeviceInfo; budget: Budget; options: WebGpuDeviceOptions },
+  ) {
     super();
-    this.gpuDevice = gpuDevice;
+    this.connection = connection;
     this.info = info;
-    this.bindings = new Bindings(gpuDevice);
+    this.options = options;
     this.pace = new Pace(info.family);
-    this.pipelines = new PipelineCache(gpuDevice);
-    this.staging = new StagingPool(gpuDevice);
-    this.failures = new Failures(gpuDevice);
     this.napper = new Napper(info.family === "scalar");
-    this.allocations = new Allocations(gpuDevice);
     this.pool = new BufferPool<Storage>(
       {
-        create: (size, label) => this.allocations.create(size, label),
+        create: (size, label) => this.connection.allocations.create(size, label),
         usable: ({ state }) => state !== "refused",
         destroy: (storages) => {
           if (this.recorded.length === 0 && this.inFlight === 0) this.drop(storages);
@@ -107,7 +100,41 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       options.memoryBudgetBytes === undefined
         ? await chooseBudget({ vendor, architecture, device, isSoftware }, probe)
         : statedBudget(options.memoryBudgetBytes);
-    return new WebGpuDevice(gpuDevice, info, budget);
+    return new WebGpuDevice(new Connection(gpuDevice), { info, budget, options });
+  }
+
+  /** The WebGPU device, for hosts that share it. Another one after {@link reopen}. */
+  get gpuDevice(): GpuDevice {
+    return this.connection.gpuDevice;
+  }
+
+  get bindings(): Bindings {
+    return this.connection.bindings;
+  }
+
+  async reopen(): Promise<void> {
+    this.connection.destroy(new DeviceLostError("it was opened again"));
+    this.recorded = [];
+    this.dropped = [];
+    this.pool.reset();
+    this.connection = new Connection(await this.requestAgain());
+  }
+
+  private async requestAgain(): Promise<GpuDevice> {
+    let cause: unknown;
+    for (const wait of REOPEN_WAITS_MS) {
+      await new Promise((resume) => setTimeout(resume, wait));
+      try {
+        const adapter = await findAdapter(this.options.gpu, this.options);
+        if (adapter) return await requestDevice(adapter);
+      } catch (error) {
+        cause = error;
+      }
+    }
+    throw new RemoteError(
+      `Cannot reopen the GPU device: no adapter answers${cause ? ` (${(cause as Error).message})` : ""}. Check the driver, then resume from the last checkpoint.`,
+      { retryable: false },
+    );
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
@@ -116,7 +143,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       this.recorded.push({ type: "write", buffer: range, data: data.slice(), byteOffset });
       return;
     }
-    this.allocations.writing(range.storage, () => this.writeNow(range, data, byteOffset));
+    this.connection.allocations.writing(range.storage, () => this.writeNow(range, data, byteOffset));
     if (this.unflushedBytes > UPLOAD_FLUSH_BYTES) this.flushUploads();
   }
 
@@ -141,7 +168,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     }
     this.recorded.push({
       type: "dispatch",
-      pipeline: this.pipelines.get(kernel as unknown as Kernel, constants),
+      pipeline: this.connection.pipelines.get(kernel as unknown as Kernel, constants),
       buffers,
       params: packParams(kernel.params, options.params),
       grid,
@@ -155,7 +182,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   async read(requests: readonly ReadRequest[]): Promise<Data[]> {
-    const readBack = new ReadBack(requests, this.staging);
+    const readBack = new ReadBack(requests, this.connection.staging);
     this.recorded.push({
       type: "read",
       buffers: requests.map(({ buffer }) => buffer as Range),
@@ -179,26 +206,27 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   async prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void> {
-    await Promise.all(
-      kernels.map(({ kernel, constants }) =>
-        this.pipelines.get(kernel, { ...kernel.constants, ...constants }).compile(),
-      ),
+    const { pipelines, failures } = this.connection;
+    const compile = kernels.map(({ kernel, constants }) =>
+      pipelines.get(kernel, { ...kernel.constants, ...constants }).compile(),
     );
+    await failures.unlessLost(Promise.all(compile));
   }
 
   destroy(): void {
     this.recorded = [];
-    this.failures.destroyed();
+    const reason = new RemoteError("Cannot use the GPU device: it was destroyed.", { retryable: false });
+    this.connection.failures.end(reason);
     this.pool.clear();
-    this.staging.destroy();
-    this.bindings.destroy();
-    this.gpuDevice.destroy();
+    this.connection.destroy(reason);
   }
 
   /** Encodes the recorded work after all earlier work; `wait` ends the call. */
   private inOrder(wait: () => Promise<unknown>): Promise<void> {
+    const { connection } = this;
+    const { allocations, failures } = connection;
     const ops = this.recorded;
-    const allocated = this.allocations.take();
+    const allocated = allocations.take();
     const dropped = this.dropped;
     this.recorded = [];
     this.submitted += ops.length;
@@ -206,8 +234,8 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.inFlight++;
     this.waiting.add(ops);
     const submitted = this.running
-      .then(() => this.allocations.check(allocated, { free: () => this.makeRoom(), live: () => this.pool.live }))
-      .then(() => this.encode(ops))
+      .then(() => allocations.check(allocated, { free: () => this.makeRoom(), live: () => this.pool.live }))
+      .then(() => this.encode(ops, connection))
       .finally(() => {
         this.waiting.delete(ops);
         if (dropped.length > 0) this.drop(dropped);
@@ -217,7 +245,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       () => this.inFlight--,
     );
     return submitted.then(async ({ scopes, ...timed }) => {
-      await this.failures.settle(scopes, this.napper.during(wait()));
+      await failures.settle(scopes, this.napper.during(wait()));
       await this.learn(timed, performance.now());
     });
   }
@@ -249,15 +277,16 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   /** Submits `ops`; WebGPU reports their errors later, through the scopes. */
-  private async encode(ops: readonly Op[]): Promise<Submitted> {
-    this.failures.throwIfLost();
+  private async encode(ops: readonly Op[], { failures, bindings }: Connection): Promise<Submitted> {
+    failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");
-    await Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile()));
-    this.failures.throwIfLost();
+    await failures.unlessLost(
+      Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile())),
+    );
     const start = performance.now();
     let pieces: readonly Piece[] = [];
-    const scopes = this.failures.scoped(() => {
-      this.bindings.uploadParams(dispatches);
+    const scopes = failures.scoped(() => {
+      bindings.uploadParams(dispatches);
       pieces = new Encoding(this, ops).run();
       this.unflushedBytes = 0;
     });
@@ -279,24 +308,4 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.gpuDevice.queue.submit([]);
     this.unflushedBytes = 0;
   }
-}
-
-function requestDevice(adapter: GPUAdapter): Promise<GpuDevice> {
-  const { limits } = adapter;
-  if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
-    throw new UnsupportedError(
-      `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, ${STORAGE_BUFFERS} are needed. Use --device cpu.`,
-      { part: "adapter", capability: "maxStorageBuffersPerShaderStage" },
-    );
-  return adapter.requestDevice({
-    label: "grpu",
-    requiredFeatures: OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
-    requiredLimits: {
-      maxBufferSize: limits.maxBufferSize,
-      maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
-      maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
-      maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
-      maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
-    },
-  });
 }

@@ -1,5 +1,5 @@
 /** What goes wrong on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
-import { OutOfMemoryError, RemoteError } from "../../errors.ts";
+import { DeviceLostError, OutOfMemoryError, RemoteError } from "../../errors.ts";
 import { validationError } from "./pipeline.ts";
 
 /** How long a failed wait gives the news of a lost device to arrive. */
@@ -19,11 +19,7 @@ export class Failures {
   constructor(gpuDevice: GPUDevice) {
     this.gpuDevice = gpuDevice;
     this.lostSignal = gpuDevice.lost.then(({ reason, message }) => {
-      if (reason === "destroyed") this.destroyed();
-      this.lost ??= new RemoteError(
-        `Cannot continue: the GPU device was lost (${message || reason || "no reason given"}). Resume from the last checkpoint.`,
-        { retryable: true },
-      );
+      this.lost ??= new DeviceLostError(message.trim() || reason || "no reason given");
     });
     // Errors outside our scopes (the driver's own) surface at the next awaited call.
     gpuDevice.onuncapturederror = (event) => {
@@ -32,12 +28,31 @@ export class Failures {
     };
   }
 
-  destroyed(): void {
-    this.lost ??= new RemoteError("Cannot use the GPU device: it was destroyed.", { retryable: false });
+  /** Calls from now on reject with `reason`, unless the device was lost before. */
+  end(reason: RemoteError): void {
+    this.lost ??= reason;
   }
 
   throwIfLost(): void {
     if (this.lost) throw this.lost;
+  }
+
+  /** Waits for work that a lost device ends with errors of another kind, or with none. */
+  async unlessLost<T>(work: Promise<T>): Promise<T> {
+    try {
+      const result = await work;
+      this.throwIfLost();
+      return result;
+    } catch (error) {
+      await this.throwLoss();
+      throw error;
+    }
+  }
+
+  /** Gives the news of a loss, which comes after the errors that it causes, time to arrive. @throws DeviceLostError */
+  private async throwLoss(): Promise<void> {
+    await Promise.race([this.lostSignal, new Promise((resume) => setTimeout(resume, LOSS_GRACE_MS))]);
+    this.throwIfLost();
   }
 
   /** Runs `submit` within error scopes, whose results come later. */
@@ -57,9 +72,8 @@ export class Failures {
     try {
       await done;
     } catch (cause) {
-      await Promise.race([this.lostSignal, new Promise((resume) => setTimeout(resume, LOSS_GRACE_MS))]);
+      await this.throwLoss();
       const found = await errors;
-      this.throwIfLost();
       throw found ? typedError(found) : new RemoteError(`Cannot finish the GPU work: ${cause}`, { retryable: false });
     }
     const found = await errors;

@@ -1,0 +1,60 @@
+/** A GPU device with everything that is made from it, and lost with it. */
+import { type RemoteError, UnsupportedError } from "../../errors.ts";
+import { Allocations } from "./allocations.ts";
+import { Bindings } from "./bindings.ts";
+import { Failures } from "./failures.ts";
+import { PipelineCache } from "./pipeline.ts";
+import { StagingPool } from "./read_back.ts";
+import type { GpuDevice } from "./types.ts";
+
+/** Requested where the adapter has them; a kernel that needs one is chosen by the device's features. */
+const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
+/** Storage buffers that the largest kernels bind. */
+const STORAGE_BUFFERS = 8;
+
+export class Connection {
+  readonly gpuDevice: GpuDevice;
+  readonly allocations: Allocations;
+  readonly bindings: Bindings;
+  readonly pipelines: PipelineCache;
+  readonly staging: StagingPool;
+  readonly failures: Failures;
+
+  constructor(gpuDevice: GpuDevice) {
+    this.gpuDevice = gpuDevice;
+    this.allocations = new Allocations(gpuDevice);
+    this.bindings = new Bindings(gpuDevice);
+    this.pipelines = new PipelineCache(gpuDevice);
+    this.staging = new StagingPool(gpuDevice);
+    this.failures = new Failures(gpuDevice);
+  }
+
+  /** @param reason what calls under way reject with, if the device was not lost before */
+  destroy(reason: RemoteError): void {
+    this.failures.end(reason);
+    this.staging.destroy();
+    this.bindings.destroy();
+    this.gpuDevice.destroy();
+  }
+}
+
+/** @throws UnsupportedError for an adapter that binds too few buffers */
+export function requestDevice(adapter: GPUAdapter): Promise<GpuDevice> {
+  const { limits } = adapter;
+  if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
+    throw new UnsupportedError(
+      `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, ${STORAGE_BUFFERS} are needed. Use --device cpu.`,
+      { part: "adapter", capability: "maxStorageBuffersPerShaderStage" },
+    );
+  return adapter.requestDevice({
+    label: "grpu",
+    requiredFeatures: OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
+    requiredLimits: {
+      maxBufferSize: limits.maxBufferSize,
+      maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
+      maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
+      maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
+      maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
+    },
+  });
+}
