@@ -69,7 +69,7 @@ overDevices("a product by a packed matrix", (device) => {
       test.each([
         [5, 132, 144, false],
         [70, 132, 144, true],
-        [5, 516, 256, false],
+        [5, 516, 272, false],
       ])(`${format}: %i x %i x %i in parts that fit a binding has the bits of f32`, async (m, n, k, addend) => {
         for (const transposeB of [false, true]) {
           const at = { m, n, k, format, transposeB, addend };
@@ -104,6 +104,19 @@ overDevices("a product by a packed matrix", (device) => {
       device.release(W, S);
     });
   }
+
+  test("more than 65,535 workgroups are unpacked", async () => {
+    const columns = 65_536 * 64 + 3;
+    const { words, values } = packedElements("bfloat16", columns, 8);
+    const [W, out] = [device.upload(words, "words"), device.alloc(columns * 4, "out")];
+    device.dispatch(unpack, {
+      buffers: { words: W, scales: W, out },
+      params: { rows: 1, columns, offset: 0, stride: columns, out_row: columns, out_column: 1 },
+    });
+    const got = await readFloats(device, out, columns);
+    expect(got.findIndex((value, i) => value !== values[i])).toBe(-1);
+    device.release(W, out);
+  });
 
   // The bits of one kernel of few rows and of many, on adapters of each kind.
   test.each(device.info.kind === "webgpu" ? ["tiled", "scalar"] : [])("%s kernels without subgroups", async (name) => {

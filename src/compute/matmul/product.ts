@@ -27,7 +27,7 @@ export interface MatmulOptions {
   readonly k: number;
   /** [m, k], or [k, m] with `transposeA`. */
   readonly a: Matrix;
-  /** [k, n], or [n, k] with `transposeB` (slow for many rows on software adapters: hold a transposed copy for those). */
+  /** [k, n], or [n, k] with `transposeB`. Many rows by f32 are slower so on software adapters: hold a transposed copy. */
   readonly b: Matrix;
   /** [m, n]. */
   readonly c: Matrix;
