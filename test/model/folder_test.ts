@@ -131,6 +131,24 @@ describe("openModelFolder()", () => {
     for (const { name, data } of weights()) expect(await model.read(name)).toEqual(data);
     await expect(model.read("toString")).rejects.toThrow(/index does not list it/);
 
+    const path = join(dir, "model.safetensors.index.json");
+    writeFileSync(
+      path,
+      readFileSync(path, "utf8").replace('"model.norm.weight"', '"model.norm.weight":"x.safetensors",$&'),
+    );
+    await expect(openModelFolder(dir)).rejects.toThrow(/names "model\.norm\.weight" twice.*index\.json/);
+    const second = join(dir, "model-00002-of-00002.safetensors");
+    writeFileSync(second, await bytesOf([...shard(8, 99)]));
+    index(map);
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /lies in two files \(model-00001-of-00002\.safetensors, model-0000/,
+    );
+    writeFileSync(second, (await bytesOf(shard(9, 99))).subarray(0, -4));
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /tensor model\.norm\.weight: the file is truncated.*00002-of-00002/,
+    );
+    writeFileSync(second, await bytesOf(shard(9, 99)));
+
     index({ ...map, "model.norm.weight": "model-00001-of-00002.safetensors" });
     await expect(openModelFolder(dir)).rejects.toThrow(/tensor model\.norm\.weight: the index names a file without it/);
     index({ ...map, "model.norm.weight": "../elsewhere.safetensors" });
@@ -151,6 +169,11 @@ describe("openModelFolder()", () => {
     await writeModel(weights().map((t) => (t.name === "model.norm.weight" ? { ...t, shape: [4, 2] } : t)));
     await expect(openModelFolder(dir)).rejects.toThrow(
       /Cannot load tensor model\.norm\.weight: config\.json requires shape \[8\] \(\[4,2\]\).*model\.safetensors\)/,
+    );
+    const ints = (t: TensorSource) => ({ ...t, data: Int32Array.from(t.data as Float32Array) });
+    await writeModel(weights().map((t) => (t.name === "model.norm.weight" ? ints(t) : t)));
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /Cannot load tensor model\.norm\.weight: weights must be F32, BF16, F16 or F64 \(I32\)/,
     );
     const bias = { name: "model.layers.0.self_attn.q_proj.bias", shape: [12], data: new Float32Array(12) };
     await writeModel([...weights(), bias]);

@@ -1,5 +1,6 @@
 import { execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { diskFile } from "../../src/model/files/disk.ts";
@@ -65,6 +66,26 @@ describe("openSafetensors() refuses", () => {
 });
 
 describe("read()", () => {
+  test("reads beyond 4 GiB", async () => {
+    const path = join(dir, "large.safetensors");
+    const last = 2 ** 32 + 2 ** 20;
+    const header = {
+      empty: { dtype: "BF16", shape: [last / 2], data_offsets: [0, last] },
+      tail: { dtype: "F32", shape: [2], data_offsets: [last, last + 8] },
+    };
+    const start = file(header);
+    const handle = await open(path, "w");
+    // A sparse file: only its ends take space.
+    await handle.write(start, 0, start.length, 0);
+    await handle.write(new Uint8Array(Float32Array.of(1.5, -2).buffer), 0, 8, start.length + last);
+    await handle.close();
+    const { tensors, read } = await openSafetensors((await diskFile(path))!);
+    expect(tensors.get("tail")?.offset).toBe(start.length + last);
+    expect(await read("tail")).toEqual(Float32Array.of(1.5, -2));
+    expect(await read("empty", { start: last / 2 - 3, length: 3 })).toEqual(new Float32Array(3));
+    rmSync(path);
+  });
+
   test("widens F16 and BF16 exactly, NaN and infinities included, at odd byte positions", async () => {
     // An odd number of U8 elements comes first, so that the next tensor is misaligned.
     const halves = Uint16Array.of(0x3c00, 0xc000, 0x7bff, 0x0001, 0x0400, 0x7c00, 0xfc00, 0x8000, 0x3555);

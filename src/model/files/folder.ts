@@ -84,6 +84,8 @@ async function tokenizerConfig(reader: FolderReader): Promise<unknown> {
 /** Tensors that a folder may hold and no forward pass reads. */
 const UNUSED = /\.rotary_emb\.inv_freq$/;
 
+const FLOAT_TYPES: ReadonlySet<string> = new Set(["F32", "BF16", "F16", "F64"]);
+
 function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: ModelConfig; name: string }): void {
   const shapes = weightShapes(it.config);
   for (const [name, shape] of shapes) {
@@ -93,6 +95,11 @@ function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: Mod
       throw new ConfigError(`Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).`, {
         file: info.file,
       });
+    if (!FLOAT_TYPES.has(info.dtype))
+      throw new ConfigError(
+        `Cannot load tensor ${name}: weights must be F32, BF16, F16 or F64 (${info.dtype}). Give the model that is not quantised.`,
+        { file: info.file },
+      );
   }
   for (const [name, info] of tensors) {
     // A tied model's file may repeat the embedding table as the output matrix.

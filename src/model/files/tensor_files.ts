@@ -1,7 +1,7 @@
 /** The tensors of a folder as one set, whether they lie in one safetensors file or in several. */
 import { ConfigError } from "../../errors.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson } from "./reader.ts";
+import { type FolderReader, readJson, readText } from "./reader.ts";
 import { openSafetensors, type SafetensorsFile, type TensorInfo } from "./safetensors.ts";
 
 /** A set of tensors spread over one or several safetensors files. */
@@ -19,17 +19,19 @@ export interface TensorFiles {
  */
 export async function openTensors(folder: string | FolderReader, stem = "model"): Promise<TensorFiles> {
   const reader = await openFolder(folder);
-  const index = await readJson(reader, `${stem}.safetensors.index.json`);
-  if (index !== undefined) return joinShards(reader, { index, stem });
+  const name = `${stem}.safetensors.index.json`;
+  const index = await readJson(reader, name);
+  if (index !== undefined) return joinShards(reader, { index, file: name });
   const { tensors, read, readBytes } = await openShard(reader, `${stem}.safetensors`);
   return { tensors, read, readBytes };
 }
 
-async function joinShards(reader: FolderReader, it: { index: unknown; stem: string }): Promise<TensorFiles> {
-  const source = { file: `${reader.name}/${it.stem}.safetensors.index.json` };
+async function joinShards(reader: FolderReader, it: { index: unknown; file: string }): Promise<TensorFiles> {
+  const source = { file: `${reader.name}/${it.file}` };
   const map = (it.index as { weight_map?: Record<string, string> } | null)?.weight_map;
   if (typeof map !== "object" || map === null)
     throw new ConfigError("Cannot read the index of weights: it has no weight_map.", source);
+  checkRepeats((await readText(reader, it.file)) ?? "", { map, source });
   const shards = new Map<string, SafetensorsFile>();
   const tensors = new Map<string, TensorInfo>();
   for (const [name, file] of Object.entries(map)) {
@@ -42,6 +44,7 @@ async function joinShards(reader: FolderReader, it: { index: unknown; stem: stri
       throw new ConfigError(`Cannot read tensor ${name}: the index names a file without it (${file}).`, source);
     tensors.set(name, info);
   }
+  checkOwners(shards, { map, source });
   const shardOf = (name: string): SafetensorsFile => {
     const shard = shards.get(map[name]!);
     if (shard && tensors.has(name)) return shard;
@@ -54,10 +57,33 @@ async function joinShards(reader: FolderReader, it: { index: unknown; stem: stri
   };
 }
 
+interface IndexCheck {
+  readonly map: Readonly<Record<string, string>>;
+  readonly source: { readonly file: string };
+}
+
+/** JSON.parse keeps the last of two entries of one name: @throws ConfigError for an index that has such. */
+function checkRepeats(text: string, { map, source }: IndexCheck): void {
+  const names = Array.from(text.matchAll(/("(?:[^"\\]|\\.)*")\s*:\s*"[^"]*\.safetensors"/g), ([, name]) => name!);
+  if (names.length <= Object.keys(map).length) return;
+  const twice = names.find((name, i) => names.indexOf(name) < i);
+  throw new ConfigError(`Cannot read the index of weights: it names ${twice} twice. Fetch the file again.`, source);
+}
+
+/** @throws ConfigError for a tensor that lies in two files, which may differ. */
+function checkOwners(shards: ReadonlyMap<string, SafetensorsFile>, { map, source }: IndexCheck): void {
+  for (const [file, { tensors }] of shards)
+    for (const name of tensors.keys()) {
+      const owner = Object.hasOwn(map, name) ? map[name] : undefined;
+      if (owner === undefined || owner === file) continue;
+      throw new ConfigError(`Cannot read tensor ${name}: it lies in two files (${owner}, ${file}).`, source);
+    }
+}
+
 async function openShard(reader: FolderReader, file: string): Promise<SafetensorsFile> {
   const bytes = await reader.open(file);
   if (bytes) return openSafetensors(bytes);
-  throw new ConfigError(`Cannot read the weights: there is no file ${file}.`, {
+  throw new ConfigError(`Cannot read the weights: there is no file ${file}. Fetch it, next to the others.`, {
     file: `${reader.name}/${file}`,
   });
 }
