@@ -7,6 +7,7 @@ import { evalCommand } from "./commands/eval.ts";
 import { exportCommand } from "./commands/export.ts";
 import { metricsCommands } from "./commands/metrics.ts";
 import { modelCommands } from "./commands/model.ts";
+import { modelShowCommand } from "./commands/model_show.ts";
 import { planCommand } from "./commands/plan.ts";
 import { reportCommand } from "./commands/report.ts";
 import { sampleCommand } from "./commands/sample.ts";
@@ -30,6 +31,7 @@ export const PROGRAM: Program = {
     sampleCommand,
     exportCommand,
     deviceCommand,
+    modelShowCommand,
     ...modelCommands,
     ...computeCommands,
     ...configCommands,
@@ -37,7 +39,7 @@ export const PROGRAM: Program = {
     ...serveCommands,
   ],
   groups: {
-    model: "score and continue tokens with a model",
+    model: "show a model, score and continue tokens with it",
     compute: "advantages, losses and corrections of recorded rollouts",
     config: "show, check, explain and convert configurations",
     metrics: "convert metric logs between verl and Trinity-RFT",

@@ -84,6 +84,29 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
     expect(free.out).not.toBe(out);
   });
 
+  test("show prints the shape, the types, the sizes and the stop tokens", async () => {
+    const { out, code } = await grpu(["model", "show", MODEL, "--json"]);
+    expect(code).toBe(0);
+    const facts = JSON.parse(out);
+    expect(facts).toMatchObject({
+      kind: "model",
+      architecture: "llama",
+      layers: 5,
+      hidden_size: 64,
+      vocabulary: 512,
+      dtype: ["F32"],
+      files: 1,
+      tokenizer: "512 tokens",
+      stop_tokens: ["2 </s>"],
+      chat_template: null,
+    });
+    expect(facts.bytes).toBe(facts.parameters * 4);
+    const lines = (await grpu(["model", "show", MODEL])).out;
+    expect(lines).toMatch(/^architecture +llama$/m);
+    expect(lines).toMatch(/^bytes_by_dtype +F32=\d+$/m);
+    expect(lines).toMatch(/^chat_template +none$/m);
+  });
+
   test("score names the line that it cannot read", async () => {
     const args = ["model", "score", "--model", MODEL, "--input", "-", "--device", "cpu"];
     const { err, code } = await grpu(args, { input: '{"tokens":[1]}\n{"token":[1]}\n' });
