@@ -17,11 +17,11 @@ import type { AttentionState, ForwardState, Heads, Kept, LayerState } from "./fo
 import { type AttentionKernels, chooseAttention } from "./kernels/attention_choice.ts";
 import { addScaled, scaleInPlace } from "./kernels/elementwise.ts";
 import { GATED } from "./kernels/geglu.ts";
-import { plainRows, rmsNorm } from "./kernels/norm.ts";
 import { rope } from "./kernels/rope.ts";
 import { type Layer, layersOf, type Output } from "./layers.ts";
+import { Norms } from "./norms.ts";
 import type { PackedInput } from "./packed_input.ts";
-import { attentionParams, keyRows, qkvBuffers, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
+import { attentionParams, qkvBuffers, qkvWidth } from "./qkv_layout.ts";
 import { RopeTables } from "./rope_tables.ts";
 import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
@@ -70,13 +70,13 @@ export class Transformer {
   readonly qkvWidth: number;
   readonly layers: readonly Layer[];
   readonly ropes: RopeTables;
+  readonly norms: Norms;
   /** The attention kernels for this adapter and these heads. */
   readonly attention: AttentionKernels;
   /** Most tokens in a pass: attention binds q, k and v of all of them. The wider MLP and head run in parts. */
   readonly passLength: number;
   /** Longest sequence: the model's context, or the length of a pass where that is less. */
   readonly contextLength: number;
-  readonly normConstants: { readonly WEIGHT_OFFSET: number };
 
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
@@ -93,7 +93,7 @@ export class Transformer {
     this.contextLength = Math.min(config.contextLength, this.passLength);
     this.layers = layersOf(config);
     this.ropes = new RopeTables(device, { ...config, contextLength: this.contextLength });
-    this.normConstants = { WEIGHT_OFFSET: config.unitOffsetNorms ? 1 : 0 };
+    this.norms = new Norms(device, config);
   }
 
   /** The context length, for messages. */
@@ -162,7 +162,7 @@ export class Transformer {
 
   /** q, k and v of every row: norm(x) W_qkv^T (+ bias). */
   project(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
-    const { normed, inverse } = this.norm(weights, { name: layer.inputNorm, x, rows, scratch });
+    const { normed, inverse } = this.norms.rows(weights, { name: layer.inputNorm, x, rows, scratch });
     const qkv = scratch.floats(rows * this.qkvWidth, "qkv");
     weights.apply(layer.qkv.matrix, { x: normed, y: qkv, m: rows });
     scratch.free(normed, inverse);
@@ -180,7 +180,7 @@ export class Transformer {
       return;
     }
     const projected = this.output(weights, at);
-    const { normed, inverse } = this.norm(weights, { name: output.norm, x: projected, rows, scratch, out: y });
+    const { normed, inverse } = this.norms.rows(weights, { name: output.norm, x: projected, rows, scratch, out: y });
     const layout = { x_stride: width, x_offset: 0, y_stride: width, y_offset: 0 };
     this.device.dispatch(addScaled, {
       buffers: { x, y: normed },
@@ -202,7 +202,7 @@ export class Transformer {
   placeHeads(weights: Weights, at: { layer: Layer; qkv: Buffer; input: PackedInput; scratch: Scratch }): Heads {
     const { layer, qkv, input, scratch } = at;
     const rows = input.count;
-    const heads = this.config.qkNorm ? this.normHeads(weights, { layer, qkvRaw: qkv, rows, scratch }) : { qkv };
+    const heads = this.config.qkNorm ? this.norms.heads(weights, { layer, qkvRaw: qkv, rows, scratch }) : { qkv };
     this.rotate(heads.qkv, { layer, input, sign: 1 });
     return heads;
   }
@@ -215,7 +215,7 @@ export class Transformer {
     const gateUp = this.mlpRuns(input.count).map((run) => {
       const { rows } = run;
       const [x, y] = [rowsOf(at.x, run, C), rowsOf(out, run, C)];
-      const { normed, inverse } = this.norm(weights, { name: layer.middleNorm, x, rows, scratch });
+      const { normed, inverse } = this.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
       const gateUp = this.gateUp(weights, { layer, x: normed, rows, scratch });
       scratch.free(normed, inverse);
       const active = this.activate(gateUp, { rows, scratch });
@@ -250,22 +250,6 @@ export class Transformer {
     return active;
   }
 
-  /** RMSNorm of rows [rows, C], into `out` where given. `inverse`: 1 / rms of each row. */
-  norm(
-    weights: Weights,
-    at: { name: string; x: Buffer; rows: number; scratch: Scratch; out?: Buffer },
-  ): { normed: Buffer; inverse: Buffer } {
-    const { hiddenSize: C, rmsNormEps: epsilon } = this.config;
-    const normed = at.out ?? at.scratch.floats(at.rows * C, "normed");
-    const inverse = at.scratch.floats(at.rows, "inverse rms");
-    this.device.dispatch(rmsNorm, {
-      buffers: { x: at.x, weight: weights.values.get(at.name), y: normed, inverseRms: inverse },
-      params: { ...plainRows(at.rows, C), epsilon },
-      constants: this.normConstants,
-    });
-    return { normed, inverse };
-  }
-
   /** y += bias, where the model has it. y [rows, width]. */
   private addBias(
     weights: Weights,
@@ -278,31 +262,6 @@ export class Transformer {
       buffers: { x: weights.values.get(bias), y },
       params: { rows, width, ...x, y_stride: width, y_offset: 0, scale: 1, accumulate: 1 },
     });
-  }
-
-  /** RMSNorm of every head of q and k; v is copied. */
-  normHeads(weights: Weights, at: { layer: Layer; qkvRaw: Buffer; rows: number; scratch: Scratch }): Required<Heads> {
-    const { layer, qkvRaw, rows, scratch } = at;
-    const { heads, kvHeads, rmsNormEps: epsilon } = this.config;
-    const qkv = scratch.floats(rows * this.qkvWidth, "qkv, normalised");
-    const inverseQ = scratch.floats(rows * heads, "inverse rms");
-    const inverseK = scratch.floats(rows * kvHeads, "inverse rms");
-    for (const [part, inverseRms, layout] of [
-      ["q", inverseQ, queryRows(this.config, rows)],
-      ["k", inverseK, keyRows(this.config, rows)],
-    ] as const) {
-      const weight = weights.values.get(layer.name(`self_attn.${part}_norm.weight`));
-      this.device.dispatch(rmsNorm, {
-        buffers: { x: qkvRaw, weight, y: qkv, inverseRms },
-        params: { ...layout, epsilon },
-        constants: this.normConstants,
-      });
-    }
-    this.device.dispatch(addScaled, {
-      buffers: { x: qkvRaw, y: qkv },
-      params: valueRows(this.config, rows),
-    });
-    return { qkv, inverseQ, inverseK };
   }
 
   /** Rotates q and k by their positions, in place; `sign` -1 is the inverse. */

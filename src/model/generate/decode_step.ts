@@ -80,7 +80,7 @@ export class DecodeStep {
   private project(weights: Weights, { rows: { count: rows }, x, scratch, layer }: LayerInput): Buffer {
     const qkv = this.model.project(weights, { layer, x, rows, scratch });
     if (!this.model.config.qkNorm) return qkv;
-    return this.model.normHeads(weights, { layer, qkvRaw: qkv, rows, scratch }).qkv;
+    return this.model.norms.heads(weights, { layer, qkvRaw: qkv, rows, scratch }).qkv;
   }
 
   /** Rotates q and k by position, and writes k and v into the cache. */
@@ -126,7 +126,7 @@ export class DecodeStep {
     const { x, out: y, scratch, layer } = at;
     const { count: rows } = at.rows;
     const { model } = this;
-    const { normed } = model.norm(weights, { name: layer.middleNorm, x, rows, scratch });
+    const { normed } = model.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
     const gateUp = model.gateUp(weights, { layer, x: normed, rows, scratch });
     const { mlpOutput: output } = layer;
     const isPlain = (model.config.activation ?? "silu") === "silu" && output.norm === undefined && !output.bias;
@@ -148,7 +148,7 @@ export class DecodeStep {
     const rowBytes = hiddenSize * 4;
     for (const window of windows) {
       const x = hidden.slice(window.first * rowBytes, window.rows * rowBytes);
-      const { normed, inverse } = this.model.norm(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
+      const { normed, inverse } = this.model.norms.rows(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
       weights.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
       scratch.free(normed, inverse);
       this.sample(logits, { rows, window, shift: at.shift });

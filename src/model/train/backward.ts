@@ -61,7 +61,7 @@ export class BackwardPass {
     const { layer, x, rows, scratch } = at;
     const { model } = this;
     const { intermediateSize: F, activation = "silu" } = model.config;
-    const norm = model.norm(weights, { name: layer.middleNorm, x, rows, scratch });
+    const norm = model.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
     const gateUp = at.gateUp ?? model.gateUp(weights, { layer, x: norm.normed, rows, scratch });
     const active = model.activate(gateUp, { rows, scratch });
     const dy = this.outputBackward(weights, { ...at, output: layer.mlpOutput, input: active });
@@ -94,7 +94,7 @@ export class BackwardPass {
     const { norm: name, grad: yGrad, rows, sink, scratch } = at;
     const { hiddenSize: C } = this.model.config;
     const x = this.model.output(weights, at);
-    const { normed, inverse } = this.model.norm(weights, { name, x, rows, scratch });
+    const { normed, inverse } = this.model.norms.rows(weights, { name, x, rows, scratch });
     scratch.free(normed);
     const xGrad = scratch.floats(rows * C, "gradient");
     const layout = plainRows(rows, C);
@@ -125,7 +125,7 @@ export class BackwardPass {
     const dy = this.headsBackward(weights, { ...at, attendedGrad });
     scratch.free(attendedGrad);
     this.biasBackward(dy, { bias: layer.qkv.bias, rows, width: this.model.qkvWidth, sink });
-    const norm = this.model.norm(weights, { name: layer.inputNorm, x, rows, scratch });
+    const norm = this.model.norms.rows(weights, { name: layer.inputNorm, x, rows, scratch });
     this.normedBackward(weights, { ...at, rows }, { ...norm, matrix: layer.qkv.matrix, dy, norm: layer.inputNorm });
   }
 
@@ -215,7 +215,7 @@ export class BackwardPass {
     this.device.dispatch(rmsNormBackward, {
       buffers: { x, weight: weights.values.get(at.name), inverseRms: inverse, yGrad, xGrad: at.xGrad },
       params: { ...layout, accumulate: at.accumulate ? 1 : 0 },
-      constants: this.model.normConstants,
+      constants: this.model.norms.constants,
     });
     const slot = at.sink.slot(at.name);
     if (!slot) return;

@@ -50,7 +50,7 @@ export class HeadPass {
     this.targetBuffer = scratch.upload(targets.tokens, "targets");
     this.hiddenRows = gatherRows(model, { from: of.state.hidden, positions: targets.positions, scratch });
     scratch.free(of.state.hidden);
-    const norm = model.norm(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.count, scratch });
+    const norm = model.norms.rows(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.count, scratch });
     this.normed = norm.normed;
     this.inverse = norm.inverse;
     this.logprobs = scratch.floats(this.count, "logprobs");

@@ -45,7 +45,7 @@ async function* windowLogits(
     const { hidden } = transformer.forward(weights, { input, scratch });
     const positions = Uint32Array.from(rows.tokens.keys());
     const x = gatherRows(transformer, { from: hidden, positions, scratch });
-    const { normed } = transformer.norm(weights, { name: FINAL_NORM, x, rows: input.count, scratch });
+    const { normed } = transformer.norms.rows(weights, { name: FINAL_NORM, x, rows: input.count, scratch });
     const windows = logitWindows(transformer, input.count);
     const stride = logitStride(transformer.config.vocabSize);
     const logits = scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
