@@ -184,6 +184,34 @@ describe("openModelFolder()", () => {
     await expect(openModelFolder(dir)).rejects.toThrow(/not JSON.*config\.json/);
   });
 
+  test.each([
+    [
+      { vocab_size: 13 },
+      /embed_tokens\.weight: config\.json requires shape \[13,8\] \(\[12,8\]\)\. It follows from vocab_size/,
+    ],
+    [{ num_attention_heads: 4 }, /q_proj\.weight: .* \[48,8\] .*num_attention_heads, head_dim and hidden_size/],
+    [{ num_key_value_heads: 2 }, /k_proj\.weight: .* \[24,8\] .*num_key_value_heads, head_dim and hidden_size/],
+    [{ head_dim: 8 }, /q_proj\.weight: .* \[16,8\] \(\[24,8\]\)/],
+    [{ intermediate_size: 16 }, /mlp\.gate_proj\.weight: .*intermediate_size and hidden_size/],
+    [
+      { num_hidden_layers: 3 },
+      /tensor model\.layers\.2\.input_layernorm\.weight \[8\] is missing \(config\.json has num_hidden_layers 3\)/,
+    ],
+    [{ num_hidden_layers: 1 }, /no tensor model\.layers\.1\.\S+ \(config\.json has num_hidden_layers 1\)/],
+    [{ num_hidden_layers: 1e12 }, /num_hidden_layers must be at most 1000/],
+    [{ num_attention_heads: 3, num_key_value_heads: 2 }, /multiple of key-value heads \(3 and 2\)/],
+    [{ layer_types: ["full_attention"] }, /layer_types must have an entry for each of the 2 layers/],
+    [{ attention_bias: true }, /tensor model\.layers\.0\.self_attn\.q_proj\.bias \[24\] is missing/],
+    [{ model_type: "gemma3_text" }, /tensor model\.layers\.0\.\S+ \[\S+\] is missing/],
+    [{ max_position_embeddings: 1e15 }, undefined],
+  ])("a config.json that says %j of other weights", async (change, message) => {
+    await writeModel(weights());
+    const path = join(dir, "config.json");
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, "utf8")), ...change }));
+    if (message) await expect(openModelFolder(dir)).rejects.toThrow(message);
+    else await expect(openModelFolder(dir)).resolves.toBeDefined();
+  });
+
   test("prefers the end tokens of generation_config.json, and ignores tensors that no forward pass reads", async () => {
     const unused = [
       { name: "lm_head.weight", shape: [12, 8], data: new Float32Array(96) },

@@ -90,11 +90,12 @@ function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: Mod
   const shapes = weightShapes(it.config);
   for (const [name, shape] of shapes) {
     const info = tensors.get(name);
-    if (!info) throw missingTensor(name, { shape, file: it.name });
+    if (!info) throw missingTensor(name, { shape, ...it });
     if (`${info.shape}` !== `${shape}`)
-      throw new ConfigError(`Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).`, {
-        file: info.file,
-      });
+      throw new ConfigError(
+        `Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).${keysOf(name)}`,
+        { file: info.file },
+      );
     if (!FLOAT_TYPES.has(info.dtype))
       throw new ConfigError(
         `Cannot load tensor ${name}: weights must be F32, BF16, F16 or F64 (${info.dtype}). Give the model that is not quantised.`,
@@ -104,14 +105,39 @@ function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: Mod
   for (const [name, info] of tensors) {
     // A tied model's file may repeat the embedding table as the output matrix.
     if (shapes.has(name) || UNUSED.test(name) || name === "lm_head.weight") continue;
-    throw new ConfigError(`Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}.`, {
-      file: info.file,
-    });
+    throw new ConfigError(
+      `Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}${layersOf(name, it.config)}.`,
+      { file: info.file },
+    );
   }
 }
 
-function missingTensor(name: string, { shape, file }: { shape: readonly number[]; file: string }): Error {
+function missingTensor(
+  name: string,
+  { shape, config, name: file }: { shape: readonly number[]; config: ModelConfig; name: string },
+): Error {
   const hint = " A model without it needs tie_word_embeddings true in config.json.";
   const advice = name === "lm_head.weight" ? hint : "";
-  return new ConfigError(`Cannot load the model: tensor ${name} [${shape}] is missing.${advice}`, { file });
+  const message = `Cannot load the model: tensor ${name} [${shape}] is missing${layersOf(name, config)}.${advice}`;
+  return new ConfigError(message, { file });
+}
+
+/** What config.json says of the number of layers, for a tensor of one. */
+function layersOf(name: string, { layers }: ModelConfig): string {
+  return name.startsWith("model.layers.") ? ` (config.json has num_hidden_layers ${layers})` : "";
+}
+
+const KEYS: readonly (readonly [tensors: RegExp, keys: string])[] = [
+  [/(embed_tokens|lm_head)\.weight$/, "vocab_size and hidden_size"],
+  [/(q|o)_proj\.(weight|bias)$/, "num_attention_heads, head_dim and hidden_size"],
+  [/(k|v)_proj\.(weight|bias)$/, "num_key_value_heads, head_dim and hidden_size"],
+  [/mlp\.\w+\.(weight|bias)$/, "intermediate_size and hidden_size"],
+  [/(q|k)_norm\.weight$/, "head_dim"],
+  [/norm\.weight$/, "hidden_size"],
+];
+
+/** The keys of config.json that a tensor's shape follows from. */
+function keysOf(name: string): string {
+  const keys = KEYS.find(([tensors]) => tensors.test(name))?.[1];
+  return keys ? ` It follows from ${keys}.` : "";
 }
