@@ -69,12 +69,28 @@ const WIDE: ModelConfig = {
   qkvBias: true,
   eosTokenIds: [],
 };
+const GEMMA: ModelConfig = {
+  ...WIDE,
+  architecture: "gemma3_text",
+  layers: 3,
+  qkvBias: false,
+  qkNorm: true,
+  activation: "gelu_pytorch_tanh",
+  unitOffsetNorms: true,
+  outputNorms: true,
+  embeddingScale: Math.sqrt(384),
+  queryPreAttnScalar: 96,
+  slidingWindow: 11,
+  layerTypes: ["sliding_attention", "full_attention", "sliding_attention"],
+  slidingRopeTheta: 1000,
+};
 /**
  * Wide: few rows take other kernels than many, and heads another attention. Narrow: the chained kernels of a decoding
  * step take it with any number of rows.
  */
 const MADE: readonly (readonly [string, ModelConfig])[] = [
   ["wide, with biases", WIDE],
+  ["Gemma 3, in part with a window", GEMMA],
   ["width 256", { ...WIDE, architecture: "llama", hiddenSize: 256, heads: 8, headDim: 32, qkvBias: false }],
 ];
 

@@ -3,7 +3,8 @@ import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
 import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
-import { overDevices } from "../fixtures/devices.ts";
+import { changed } from "../fixtures/changed_device.ts";
+import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import {
   FAMILIES,
   FAMILY_LORA,
@@ -67,7 +68,7 @@ function expectGradients(got: ReadonlyMap<string, Float32Array>, wanted: Readonl
   }
 }
 
-overDevices("families", (device) => {
+function suite(device: Device): void {
   describe.each(FAMILIES)("%s", (_, family) => {
     test("log-probs and greedy tokens", () =>
       using(open(device, family), async (model) => {
@@ -100,4 +101,10 @@ overDevices("families", (device) => {
         expectGradients(await model.optimizer.gradients.read(), family.adapterGradients);
       }));
   });
-});
+}
+
+overDevices("families", suite);
+
+/** The kernels of GPUs, on whatever adapter there is. */
+const tiled = gpuDevice && changed(gpuDevice, { info: { ...gpuDevice.info, family: "tiled" } });
+describe.skipIf(!tiled)("families with the kernels of GPUs", () => suite(tiled!));
