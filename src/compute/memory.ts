@@ -60,8 +60,19 @@ const MIN_CAPACITY_BYTES = 256;
 
 /** Sizes are rounded to an eighth of a power of two, so that a freed buffer fits its near neighbours. */
 export function capacityFor(byteLength: number): number {
-  const step = Math.max(MIN_CAPACITY_BYTES, 2 ** Math.floor(Math.log2(Math.max(byteLength, 1))) / 8);
+  const step = capacityStep(byteLength);
   return Math.max(Math.ceil(byteLength / step) * step, MIN_CAPACITY_BYTES);
+}
+
+/** The largest size whose capacity is at most `bytes`; 0 where that is less than any. */
+export function largestWithin(bytes: number): number {
+  if (bytes === Number.POSITIVE_INFINITY) return bytes;
+  const step = capacityStep(bytes);
+  return Math.floor(bytes / step) * step;
+}
+
+function capacityStep(bytes: number): number {
+  return Math.max(MIN_CAPACITY_BYTES, 2 ** Math.floor(Math.log2(Math.max(bytes, 1))) / 8);
 }
 
 interface PoolHooks<S> {

@@ -86,12 +86,45 @@ const GEMMA: ModelConfig = {
 };
 /**
  * Wide: few rows take other kernels than many, and heads another attention. Narrow: the chained kernels of a decoding
- * step take it with any number of rows.
+ * step take it with any number of rows. Then layers that see a window, heads of 256, and layers without rotation.
  */
 const MADE: readonly (readonly [string, ModelConfig])[] = [
   ["wide, with biases", WIDE],
   ["Gemma 3, in part with a window", GEMMA],
   ["width 256", { ...WIDE, architecture: "llama", hiddenSize: 256, heads: 8, headDim: 32, qkvBias: false }],
+  [
+    "windows and heads of 256",
+    {
+      ...WIDE,
+      architecture: "gemma3_text",
+      hiddenSize: 128,
+      heads: 2,
+      kvHeads: 1,
+      headDim: 256,
+      qkvBias: false,
+      qkNorm: true,
+      outputNorms: true,
+      unitOffsetNorms: true,
+      activation: "gelu_pytorch_tanh",
+      slidingWindow: 11,
+      layerTypes: ["sliding_attention", "full_attention"],
+      slidingRopeTheta: 1000,
+    },
+  ],
+  [
+    "windows over narrow heads, a layer without rotation",
+    {
+      ...WIDE,
+      architecture: "smollm3",
+      hiddenSize: 64,
+      heads: 4,
+      headDim: 16,
+      qkvBias: false,
+      slidingWindow: 9,
+      layerTypes: ["full_attention", "sliding_attention"],
+      layersWithoutRope: [1],
+    },
+  ],
 ];
 
 /** The row whose bits are compared, and the other requests of its batch. */

@@ -3,7 +3,7 @@
  * max_tokens need; those that a prompt fills alone are shared by all its sequences.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
-import { formatBytes } from "../../compute/memory.ts";
+import { capacityFor, formatBytes, largestWithin } from "../../compute/memory.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../files/config.ts";
 import { cacheAppend, cacheCopy } from "../kernels/cache.ts";
@@ -65,15 +65,15 @@ function layerPageBytes({ config, options: { dtype = "float32" } }: Shape): numb
   return PAGE_TOKENS * config.kvHeads * config.headDim * CACHE_BYTES[dtype];
 }
 
-/** Of the keys and values of all layers. */
-function pageBytes(shape: Shape): number {
-  return 2 * shape.config.layers * layerPageBytes(shape);
-}
-
 function affordablePages(shape: Shape, device: Device): number {
   const { bytes = CACHE_SHARE * freeBytes(device) } = shape.options;
   const bindable = Math.floor(device.info.limits.maxBindingBytes / layerPageBytes(shape));
-  return Math.min(Math.floor(bytes / pageBytes(shape)), bindable);
+  return Math.min(pagesWithin(bytes, shape), bindable);
+}
+
+/** Pages whose buffers, of keys and of values in each layer, take at most `bytes` together. */
+function pagesWithin(bytes: number, shape: Shape): number {
+  return Math.floor(largestWithin(bytes / (2 * shape.config.layers)) / layerPageBytes(shape));
 }
 
 function freeBytes({ memory }: Device): number {
@@ -87,17 +87,17 @@ function freeBytes({ memory }: Device): number {
 function checkLargest(shape: Shape, { needs, device }: { needs: readonly Need[]; device: Device }): number {
   const pages = needs.map(({ shared, own }) => shared + own);
   const largest = Math.max(...pages);
-  const { bytes = Number.POSITIVE_INFINITY } = shape.options;
   const free = freeBytes(device);
+  const { bytes = Number.POSITIVE_INFINITY } = shape.options;
   const limits = [
-    [bytes, `cache.bytes allows ${formatBytes(bytes)}. Raise it`],
-    [free, `${formatBytes(free)} of the memory budget are free. Raise memory_budget_bytes`],
+    [bytes, `cache.bytes, which a run plans by memory_budget_bytes, allows ${formatBytes(bytes)}`],
+    [free, `${formatBytes(free)} of memory_budget_bytes are free`],
   ] as const;
   for (const [most, what] of limits) {
-    if (largest * pageBytes(shape) <= most) continue;
-    const size = formatBytes(largest * pageBytes(shape));
+    if (largest <= pagesWithin(most, shape)) continue;
+    const size = formatBytes(2 * shape.config.layers * capacityFor(largest * layerPageBytes(shape)));
     throw new ConfigError(
-      `Cannot sample: the keys and values of this prompt with its max_tokens take ${size}, and ${what}, lower max_tokens, or set rollout.kv_cache_dtype to bfloat16.`,
+      `Cannot sample: the keys and values of this prompt with its max_tokens take ${size}, and ${what}. Raise it, lower max_tokens, or set rollout.kv_cache_dtype to bfloat16.`,
       { path: `requests[${pages.indexOf(largest)}]` },
     );
   }

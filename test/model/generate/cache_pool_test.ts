@@ -84,8 +84,12 @@ overDevices("sampling", (device) => {
   });
 
   test.each([
-    [{ bytes: 5 * NARROW_PAGE_BYTES }, Number.POSITIVE_INFINITY, "cache.bytes allows 10 KiB. Raise it"],
-    [{}, 11_000, "11 KiB of the memory budget are free. Raise memory_budget_bytes"],
+    [
+      { bytes: 5 * NARROW_PAGE_BYTES },
+      Number.POSITIVE_INFINITY,
+      "cache.bytes, which a run plans by memory_budget_bytes, allows 10 KiB. Raise it",
+    ],
+    [{}, 11_000, "11 KiB of memory_budget_bytes are free. Raise it"],
   ])("refuses a request that never fits: %o", async (cache, budget, message) => {
     const memory = { live: 0, pooled: 0, peak: 0, budget, budgetSource: "the test" };
     const model = LanguageModel.create(changed(device, { memory }), NARROW, { cache });
@@ -256,6 +260,15 @@ describe("memory", () => {
     const halved = await count({ dtype: "bfloat16" });
     expect(halved.byLabel.get("key cache")! * 2).toBe(byLabel.get("key cache"));
     expect(left).toBe(0);
+  });
+
+  test("takes at most the bytes it is given, rounding included, and almost all of them", async () => {
+    for (const bytes of [3_000_000, 4_194_304, 5_000_001, 7_340_032]) {
+      const { byLabel } = await count({ bytes });
+      const taken = byLabel.get("key cache")! + byLabel.get("value cache")!;
+      expect(taken).toBeLessThanOrEqual(bytes);
+      expect(taken).toBeGreaterThan(bytes * 0.8);
+    }
   });
 
   test.each([
