@@ -108,6 +108,8 @@ export interface Device {
   rollback(mark: number): void;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
+  /** Whether the device is lost: only {@link Device.reopen} helps. */
+  readonly isLost?: boolean;
   /**
    * Opens the device again after a DeviceLostError, on the same adapter. All buffers are lost, so that models are made
    * again; releasing a lost buffer has no effect. Absent where nothing gets lost.

@@ -90,6 +90,10 @@ export interface Engine {
   readonly memory: { readonly live: number; readonly peak: number; readonly budget: number };
   /** Absent where the model has no tokenizer; the server then refuses stop texts. */
   readonly decode?: ((ids: readonly number[]) => string) | undefined;
+  /** Whether the device is lost, with every trainer and policy. Absent where none gets lost. */
+  readonly isLost?: boolean;
+  /** Opens a lost device again and loads the base model; trainers and policies from before are only to be released. */
+  reopen?(): Promise<void>;
   createTrainer(config: TrainerConfig): Promise<Trainer>;
   /** The base model's policy, or that of the checkpoint in `dir`. */
   openPolicy(dir?: string): Promise<EnginePolicy>;

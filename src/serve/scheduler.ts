@@ -34,6 +34,9 @@ export class Scheduler {
   /** The queue whose turn runs. */
   current: WorkQueue | undefined;
 
+  /** Called before each turn; a promise is awaited, and must not reject. */
+  prepare: (() => Promise<void> | undefined) | undefined;
+
   /** @param now milliseconds; tests pass their own. */
   constructor(now: () => number = () => performance.now()) {
     this.now = now;
@@ -78,7 +81,13 @@ export class Scheduler {
   private async run(): Promise<void> {
     // Requests that arrive in the same tick share the first turn.
     await Promise.resolve();
-    for (let work = this.next(); work; work = this.next()) await work();
+    for (;;) {
+      const ready = this.prepare?.();
+      if (ready) await ready;
+      const work = this.next();
+      if (!work) break;
+      await work();
+    }
     this.running = undefined;
   }
 

@@ -106,7 +106,21 @@ export class TinkerService {
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);
     this.training = new TrainingRequests(this);
+    this.scheduler.prepare = () => (this.engine.isLost ? this.reopen() : undefined);
     this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
+  }
+
+  /** After the loss of the device: opens it again, and says what was lost. Never rejects. */
+  private async reopen(): Promise<void> {
+    this.log("the GPU device was lost; it is opened again");
+    try {
+      this.runs.lose();
+      this.policies.lose();
+      await this.engine.reopen?.();
+      this.log("the GPU device is open again; the base model and saved weights can be used");
+    } catch (error) {
+      this.log(`could not open the GPU device again: ${(error as Error).message}`);
+    }
   }
 
   get isStopping(): boolean {

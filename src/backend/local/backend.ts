@@ -67,6 +67,7 @@ export class LocalBackend implements Backend {
   readonly tokenizer: Tokenizer | undefined;
   private current: LanguageModel;
   private kept: KeptState | undefined;
+  private listener: ((message: string) => void) | undefined;
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
   private published: { readonly policy: PolicyCopy; readonly version: number } | undefined;
@@ -162,6 +163,7 @@ export class LocalBackend implements Backend {
   }
 
   onWarning(listener: (message: string) => void): void {
+    this.listener = listener;
     this.languageModel.onWarning(listener);
   }
 
@@ -184,6 +186,7 @@ export class LocalBackend implements Backend {
     await this.device.reopen();
     this.published = undefined;
     this.current = await remake();
+    if (this.listener) this.current.onWarning(this.listener);
     if (this.kept) await restoreState(this.languageModel, this.kept);
     return this.kept !== undefined || this.options.fixedTo !== undefined;
   }

@@ -33,6 +33,8 @@ export interface LocalEngineOptions {
 interface Parts {
   readonly opened: OpenedModel;
   readonly model: LanguageModel;
+  /** Of the base model. */
+  readonly options: LanguageModelOptions;
   readonly sizes: LanguageModelOptions;
   readonly warn: (message: string) => void;
 }
@@ -53,11 +55,13 @@ export class LocalEngine implements Engine {
   private readonly hardware: Device;
   private readonly opened: OpenedModel;
   private readonly files: ModelFolder;
-  private readonly base: LanguageModel;
+  private base: LanguageModel;
+  private readonly options: LanguageModelOptions;
   private readonly sizes: LanguageModelOptions;
   private readonly warn: (message: string) => void;
 
-  private constructor(device: Device, { opened, model, sizes, warn }: Parts) {
+  private constructor(device: Device, { opened, model, options, sizes, warn }: Parts) {
+    this.options = options;
     this.sizes = sizes;
     this.hardware = device;
     this.opened = opened;
@@ -75,9 +79,10 @@ export class LocalEngine implements Engine {
     const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / float32Bytes(device, opened.files.config));
     const adapterSlots = Math.min(Math.max(fitting, 1), MAX_COPIES);
     const sizes = await clientSizes(device, opened);
-    const model = await loadModel(device, opened, { ...sizes, frozen: true, adapterSlots });
+    const options = { ...sizes, frozen: true, adapterSlots };
+    const model = await loadModel(device, opened, options);
     model.onWarning(warn);
-    return new LocalEngine(device, { opened, model, sizes, warn });
+    return new LocalEngine(device, { opened, model, options, sizes, warn });
   }
 
   get architecture(): string {
@@ -150,6 +155,16 @@ export class LocalEngine implements Engine {
     } finally {
       branch.release();
     }
+  }
+
+  get isLost(): boolean {
+    return this.hardware.isLost ?? false;
+  }
+
+  async reopen(): Promise<void> {
+    await this.hardware.reopen?.();
+    this.base = await loadModel(this.hardware, this.opened, this.options);
+    this.base.onWarning(this.warn);
   }
 
   close(): void {

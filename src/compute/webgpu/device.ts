@@ -112,6 +112,10 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     return this.connection.bindings;
   }
 
+  get isLost(): boolean {
+    return this.connection.failures.isLost;
+  }
+
   async reopen(): Promise<void> {
     this.connection.destroy(new DeviceLostError("it was opened again"));
     this.recorded = [];

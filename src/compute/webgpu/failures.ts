@@ -33,6 +33,10 @@ export class Failures {
     this.lost ??= reason;
   }
 
+  get isLost(): boolean {
+    return this.lost instanceof DeviceLostError;
+  }
+
   throwIfLost(): void {
     if (this.lost) throw this.lost;
   }

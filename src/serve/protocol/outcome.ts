@@ -1,5 +1,5 @@
 /** How an accepted request ends, and how an error is reported to the client. */
-import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { ConfigError, DeviceLostError, UnsupportedError } from "../../errors.ts";
 import { Refusal } from "../../http/refusal.ts";
 
 export { Refusal };
@@ -20,8 +20,14 @@ export function failureOf(error: unknown): Outcome & { kind: "failure" } {
     (error instanceof ConfigError && !isDiskError(error)) ||
     error instanceof UnsupportedError ||
     (error instanceof Refusal && error.status < 500);
-  const text = error instanceof Error ? error.message : String(error);
+  const text =
+    error instanceof DeviceLostError ? lossOf(error) : error instanceof Error ? error.message : String(error);
   return { kind: "failure", error: text, category: isUsers ? "user" : "server" };
+}
+
+/** In the server's words: it opens the device again before the next request. */
+function lossOf({ why }: DeviceLostError): string {
+  return `Cannot finish the request: the server's GPU device was lost (${why}). It is opened again: repeat requests to sample from the base model or from saved weights. Models in training and snapshots are lost since their last save.`;
 }
 
 /** A full or read-only disk is the server's fault, whatever the request was. */

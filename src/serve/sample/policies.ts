@@ -152,6 +152,11 @@ export class Policies {
     for (const [name, held] of this.held) if (held.session === session) this.drop(name, held);
   }
 
+  /** After the loss of the device: saved policies are opened again at their next use, snapshots are gone. */
+  lose(): void {
+    for (const [name, held] of this.held) this.drop(name, held);
+  }
+
   release(): void {
     for (const { policy } of this.held.values()) policy?.release();
     this.held.clear();
@@ -161,6 +166,6 @@ export class Policies {
 function dropped(name: string): Refusal {
   return new Refusal(
     410,
-    `Cannot sample from ${name}: its weights were dropped to free memory for newer snapshots. Take a new snapshot, or save the weights under a name (save_weights_for_sampler(name=...)).`,
+    `Cannot sample from ${name}: its weights were dropped to free memory for newer snapshots, or lost with the GPU device. Take a new snapshot, or save the weights under a name (save_weights_for_sampler(name=...)).`,
   );
 }

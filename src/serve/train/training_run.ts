@@ -135,6 +135,11 @@ export class TrainingRun implements WorkQueue {
     this.options.futures.settle(future, { kind: "failure", error, category: "user" });
   }
 
+  /** Whether the model is gone from the device. */
+  get isGone(): boolean {
+    return this.gone !== undefined;
+  }
+
   /** Frees the device memory; waiting requests fail with the reason. */
   release(reason: string): void {
     this.gone ??= reason;

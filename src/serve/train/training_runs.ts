@@ -57,21 +57,39 @@ export class TrainingRuns {
 
   /** The run, whose session this keeps alive. @throws Refusal 404 */
   find(id: string): TrainingRun {
-    const { checkpoints, sessions } = this.options;
+    const { sessions } = this.options;
     const run = this.byId.get(id);
     if (run) {
       sessions.find(run.record.session);
       run.record = { ...run.record, lastRequest: new Date().toISOString() };
       return run;
     }
-    const saved = checkpoints.list(id)[0];
-    const hint = saved
-      ? `Resume from ${formatPath(saved)} (create_training_client_from_state_with_optimizer).`
-      : "It left no checkpoint.";
+    const hint = this.hintOf(id);
     throw new Refusal(
       404,
       `Cannot find the model ${id.slice(0, 100)}: it is not in memory. It was unloaded or could not be made, its session has ended, or the server was restarted. ${hint}`,
     );
+  }
+
+  private hintOf(id: string): string {
+    const saved = this.options.checkpoints.list(id)[0];
+    if (!saved) return "It left no checkpoint.";
+    return `Resume from ${formatPath(saved)} (create_training_client_from_state_with_optimizer).`;
+  }
+
+  /** After the loss of the device. A run stays known until its session ends, so that its requests say what became of it. */
+  lose(): void {
+    for (const run of this.byId.values()) {
+      // A model that is still to be made loses nothing.
+      if (!run.trainer) continue;
+      const steps = run.unsavedSteps;
+      const unsaved = steps === 0 ? "nothing that was not saved" : `${steps} optimiser steps that were not saved`;
+      this.options.log(`${run.name} was lost with the GPU device, with ${unsaved}`);
+      run.release(
+        `Cannot use the model ${run.name}: the server's GPU device was lost, and the model with it, with ${unsaved}. ${this.hintOf(run.name)}`,
+      );
+      run.unsavedSteps = 0;
+    }
   }
 
   create(of: NewRun): Future {
@@ -125,9 +143,10 @@ export class TrainingRuns {
       );
     if (this.byId.has(id) || checkpoints.hasRun(id))
       return new ConfigError(`Cannot make the model ${id}: the session has already used its number.`);
-    if (this.byId.size >= limits.models)
+    const count = [...this.byId.values()].filter(({ isGone }) => !isGone).length;
+    if (count >= limits.models)
       return new ConfigError(
-        `Cannot make another training client: ${this.byId.size} are in memory, which is the limit. Unload one, or close its session.`,
+        `Cannot make another training client: ${count} are in memory, which is the limit. Unload one, or close its session.`,
       );
     return undefined;
   }
