@@ -14,7 +14,8 @@ export const unpack = defineKernel({
   bindings: { words: "read u32", scales: "read f32", out: "write f32" },
   params: { rows: "u32", columns: "u32", offset: "u32", stride: "u32", out_row: "u32", out_column: "u32" },
   constants: { WORKGROUP: 64, FORMAT: FORMAT.bfloat16 },
-  grid: ({ rows, columns }, { WORKGROUP }) => folded(Math.ceil((Math.ceil(rows / 4) * columns) / WORKGROUP!)),
+  grid: ({ rows, columns }, { WORKGROUP }) =>
+    folded(Math.ceil((Math.ceil(rows / 4) * Math.ceil(columns / 4)) / WORKGROUP!)),
   reference({ words, scales, out }, { rows, columns, offset, stride, out_row, out_column }, { FORMAT: format }) {
     const read = elementReader(format!, words, scales);
     for (let r = 0; r < rows; r++)
