@@ -111,6 +111,21 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
     });
   });
 
+  test("an MLP cut over rows gives the same bits, and its passes are as long as q, k and v allow", async () => {
+    // A token's gate and up take 1 KiB, its q, k and v 256 bytes: 32 rows of the MLP at a time, 128 of the pass.
+    const config = { ...CONFIG, vocabSize: 16, intermediateSize: 128, contextLength: 200 };
+    const cut = narrowDevice(device, 2 ** 15);
+    const rows = pack([Array.from({ length: 99 }, (_, t) => (t * 7) % 16)]);
+    const scores = [];
+    for (const it of [device, cut]) {
+      const model = LanguageModel.create(it, config, { seed: 3 });
+      expect(model.contextLength).toBe(it === cut ? 128 : 200);
+      scores.push(await model.logprobs(rows, { policy: "current", temperature: 1 }));
+      model.release();
+    }
+    expect(scores[1]).toEqual(scores[0]);
+  });
+
   test("sequences that exceed a pass are refused with their index", async () => {
     // q, k and v of 4 KiB per token leave 4 tokens per pass.
     const config = { ...CONFIG, headDim: 128 };
