@@ -41,6 +41,11 @@ export function layOut(device: Device, shapes: Iterable<readonly [string, Shape]
   return { entries, shardBytes };
 }
 
+/** Bytes of a set with this layout. */
+export function layoutBytes({ shardBytes }: Layout): number {
+  return shardBytes.reduce((sum, bytes) => sum + bytes, 0);
+}
+
 /** One value per element of a layout: weights, gradients, first moments, ... */
 export class ParameterSet {
   readonly layout: Layout;
@@ -57,7 +62,7 @@ export class ParameterSet {
   }
 
   get byteLength(): number {
-    return this.layout.shardBytes.reduce((sum, bytes) => sum + bytes, 0);
+    return layoutBytes(this.layout);
   }
 
   /** The range of one tensor. */

@@ -62,7 +62,8 @@ export class Policies {
   }
 
   private adapterPolicy(copy: LoraAdapter): FrozenPolicy {
-    return { bytes: copy.values.byteLength, weights: () => this.of(copy), release: () => this.release(copy) };
+    const bytes = this.isFolded(copy) ? copy.values.byteLength : copy.byteLength;
+    return { bytes, weights: () => this.of(copy), release: () => this.release(copy) };
   }
 
   private weightsCopy(source: () => StoredWeights): PolicyCopy {

@@ -12,7 +12,7 @@ import type { ModelConfig } from "./files/config.ts";
 import { packElements } from "./formats/pack.ts";
 import { fusedParts, fusedShapes, isMatrix, type Part } from "./fused_parts.ts";
 import { PackedMatrices } from "./packed_matrices.ts";
-import { type Layout, layOut, ParameterSet, type Shape } from "./parameters.ts";
+import { type Layout, layOut, layoutBytes, ParameterSet, type Shape } from "./parameters.ts";
 import { transposeInto } from "./transpose_into.ts";
 import { type ApplyBackwardOptions, type ApplyOptions, EMBEDDING, type PlainWeights, type Weights } from "./weights.ts";
 
@@ -52,7 +52,9 @@ export class StoredWeights implements Weights, PlainWeights {
 
   /** Bytes on the device, including the transposed copies even before they exist. */
   get byteLength(): number {
-    return this.values.byteLength + this.packed.byteLength + sizeOf(this.transposedLayout);
+    return (
+      this.values.byteLength + this.packed.byteLength + (this.transposedLayout ? layoutBytes(this.transposedLayout) : 0)
+    );
   }
 
   shapeOf(name: string): Shape {
@@ -184,7 +186,7 @@ export class StoredWeights implements Weights, PlainWeights {
 /** Bytes of a model's weights in f32 on this device, with the transposed copies. */
 export function float32Bytes(device: Device, config: ModelConfig): number {
   const { values, transposed } = float32Layouts(device, fusedShapes(fusedParts(config)));
-  return sizeOf(values) + sizeOf(transposed);
+  return layoutBytes(values) + (transposed ? layoutBytes(transposed) : 0);
 }
 
 function float32Layouts(
@@ -197,10 +199,6 @@ function float32Layouts(
     .filter(([name]) => isMatrix(name))
     .map(([name, { rows, columns }]) => [name, { rows: columns, columns: rows }] as const);
   return { values, transposed: layOut(device, turned) };
-}
-
-function sizeOf(layout: Layout | undefined): number {
-  return layout?.shardBytes.reduce((sum, bytes) => sum + bytes, 0) ?? 0;
 }
 
 /** A tensor's elements in those of its fused matrix. */

@@ -3,12 +3,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import type { Device } from "../../src/compute/device.ts";
 import type { LossRows, Trainer } from "../../src/contract/engine.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
+import { saveModelFolder } from "../../src/model/save_model.ts";
+import { changed } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
@@ -23,12 +24,20 @@ const ROWS: LossRows = {
 const LOSS = { name: "cross_entropy", config: {} };
 const ranks = [{ rank: 0 }, { rank: 4 }];
 
+interface Opening {
+  readonly config: ModelConfig;
+  readonly dtype: "F32" | "BF16";
+  readonly on: Device;
+}
+
 overDevices("the engine behind the servers", (device: Device) => {
-  const open = async () => {
+  const open = async ({ config = CONFIG, dtype = "F32", on = device }: Partial<Opening> = {}) => {
     const root = mkdtempSync(join(tmpdir(), "grpu-engine-"));
     const folder = join(root, "model");
-    await saveLocalCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
-    const engine = await LocalEngine.open({ device, folder });
+    const made = LanguageModel.create(device, config, { seed: 1 });
+    await saveModelFolder(folder, { model: made, dtype });
+    made.release();
+    const engine = await LocalEngine.open({ device: on, folder });
     const trainer = (rank: number) =>
       engine.createTrainer({ rank, trainAttn: true, trainMlp: true, trainUnembed: true, seed: 3 });
     return { root, engine, trainer, clear: () => rmSync(root, { recursive: true }) };
@@ -85,6 +94,40 @@ overDevices("the engine behind the servers", (device: Device) => {
       expect(await scores(base)).toEqual(untouched);
       frozen.release();
       for (const each of [a, b]) each.release();
+      clear();
+    },
+  );
+
+  test.each(["F32", "BF16"] as const)(
+    "an adapter on a tied output matrix of type %s trains, is saved and sampled, and nothing copies the table",
+    async (dtype) => {
+      const config = { ...CONFIG, vocabSize: 400, tied: true };
+      const allocated: [string, number][] = [];
+      const alloc: Device["alloc"] = (bytes, label) => {
+        allocated.push([label, bytes]);
+        return device.alloc(bytes, label);
+      };
+      const { root, engine, trainer, clear } = await open({ config, dtype, on: changed(device, { alloc }) });
+      const base = await engine.openPolicy();
+      const scores = async (policy: { scorePrompts: typeof base.scorePrompts }) =>
+        [...(await policy.scorePrompts([[1, 5, 6, 7]], { topk: 0 }))[0]!.logprobs].slice(1);
+      const untouched = await scores(base);
+      allocated.length = 0;
+      const [one, two] = [await trainer(4), await trainer(2)];
+      const losses = await train(one, 4);
+      expect(losses[3]).toBeLessThan(losses[0]! - 0.2);
+      const frozen = one.freeze();
+      const then = await scores(frozen);
+      await one.save(join(root, "saved"), { optimizer: false });
+      await train(two, 1);
+      const opened = await engine.openPolicy(join(root, "saved"));
+      expect(await scores(opened)).toEqual(then);
+      expect(await scores(frozen)).toEqual(then);
+      expect(await scores(base)).toEqual(untouched);
+      // Products by packed weights unpack them in pieces.
+      const large = allocated.filter(([, bytes]) => bytes >= config.vocabSize * config.hiddenSize * 4);
+      expect(large.filter(([label]) => label !== "unpacked weights")).toEqual([]);
+      for (const each of [frozen, opened, one, two]) each.release();
       clear();
     },
   );

@@ -10,7 +10,7 @@ import { mulberry32 } from "../../random.ts";
 import type { Adapter } from "../files/peft.ts";
 import type { Part } from "../fused_parts.ts";
 import { describeLora, type LoraConfig, moduleOf, UNEMBED_TARGET } from "../lora.ts";
-import { layOut, ParameterSet } from "../parameters.ts";
+import { layOut, layoutBytes, ParameterSet } from "../parameters.ts";
 import type { StoredWeights } from "../stored_weights.ts";
 import { transposeInto } from "../transpose_into.ts";
 import { EMBEDDING } from "../weights.ts";
@@ -47,6 +47,12 @@ export class LoraAdapter {
     ]);
     this.values = new ParameterSet(base.device, layOut(base.device, shapes), "adapter");
     if (seed !== undefined) this.draw(seed);
+  }
+
+  /** Bytes on the device beside a base, including the transposed factors even before they exist. */
+  get byteLength(): number {
+    const turned = this.device.info.family === "tiled" ? 0 : layoutBytes(this.transposedLayout());
+    return this.values.byteLength + turned;
   }
 
   /** alpha / rank. */
