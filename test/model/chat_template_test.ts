@@ -100,6 +100,9 @@ describe("renders as transformers does", () => {
 const NESTED = (body: string) =>
   `{% set ns = namespace(v=['x' ~ 'y']) %}{% for i in range(60) %}${body}{% endfor %}{{ ns.v | tojson | length }}`;
 
+const LONG =
+  "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(19) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+
 describe("ends with an error, in a bounded time and memory", () => {
   test.each<[string, string]>([
     ["a long loop", "{% for i in range(10 ** 12) %}{% endfor %}"],
@@ -127,6 +130,19 @@ describe("ends with an error, in a bounded time and memory", () => {
       "many long texts",
       "{% set ns = namespace(v=[], s='x') %}{% for i in range(23) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{% for i in range(100000) %}{% set ns.v = ns.v + [ns.s ~ i] %}{% endfor %}",
     ],
+    [
+      "a tuple that doubles",
+      NESTED("{% set ns.v = (ns.v, ns.v) + (ns.v, ns.v) %}{% set ns.t = (ns.t or (1, 2)) + (ns.t or (1, 2)) %}"),
+    ],
+    ...["ns.s.split('x')", "ns.s.strip('x')", "ns.s.find('y')", "ns.s.upper()", "ns.s[::2]", "ns.s[5]", "'y' in ns.s"]
+      .concat(["ns.s | trim", "ns.s | title", "ns.s | int", "ns.s | replace('x', 'y')", "ns.s | length"])
+      .map((use): [string, string] => [
+        `a long text, ${use}`,
+        `${LONG}{% for i in range(400000) %}{% set x = ${use} %}{% endfor %}`,
+      ]),
+    ["a deep indent", `{% set d = {'a': 1} %}${"{% set d = {'a': d} %}".repeat(60)}{{ d | tojson(indent=9999999) }}`],
+    ["a test of Object's", "{{ [1] | select('constructor') | list }}"],
+    ["a filter of Object's", "{{ 1 | constructor }}"],
     ["deep brackets", `{{ ${"[".repeat(200_000)}${"]".repeat(200_000)} }}`],
     ["a source without end", "{# #}".repeat(300_000)],
   ])("%s", (_, source) => {

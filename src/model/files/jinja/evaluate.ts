@@ -19,7 +19,7 @@ import type {
 import { attribute, binary, sliced, subscript } from "./operators.ts";
 import { textOf, Writer } from "./print.ts";
 import { Scope } from "./scope.ts";
-import { JINJA_TESTS } from "./tests.ts";
+import { testNamed } from "./tests.ts";
 import {
   type Callable,
   Fields,
@@ -242,7 +242,7 @@ class Evaluator {
       case "FilterExpression":
         return this.filtered(this.value(node.operand, scope), node.filter, scope);
       case "TestExpression":
-        return this.tested(this.value(node.operand, scope), node.test.value) !== node.negate;
+        return testNamed(node.test.value)(this.value(node.operand, scope), [], this.work) !== node.negate;
       case "Ternary":
         return this.value(isTrue(this.value(node.condition, scope)) ? node.trueExpr : node.falseExpr, scope);
       case "SelectExpression":
@@ -277,16 +277,10 @@ class Evaluator {
     return value instanceof Float ? new Float(result) : result;
   }
 
-  private tested(value: Value, name: string): boolean {
-    const test = Object.hasOwn(JINJA_TESTS, name) ? JINJA_TESTS[name] : undefined;
-    if (test) return test(value, [], this.work);
-    throw new Error(`there is no test ${name}`);
-  }
-
   private member(node: Extract<Node, { type: "MemberExpression" }>, scope: Scope): Value {
     const object = this.value(node.object, scope);
     const { property } = node;
-    if (property.type === "SliceExpression") return sliced(object, this.bounds(property, scope));
+    if (property.type === "SliceExpression") return sliced(object, this.bounds(property, scope), this.work);
     if (node.computed) return subscript(object, this.value(property, scope), this.work);
     if (property.type === "Identifier") return attribute(object, property.value, this.work);
     return subscript(object, this.value(property, scope), this.work);

@@ -1,7 +1,7 @@
 /** Jinja's filters, as transformers has them. */
 import { capitalized, keyOf, LINE_END, replace, strip } from "./methods.ts";
 import { jsonText, textOf } from "./print.ts";
-import { JINJA_TESTS } from "./tests.ts";
+import { testNamed } from "./tests.ts";
 import {
   compare,
   type Dict,
@@ -76,18 +76,12 @@ function chosen(keep: boolean, byAttribute: boolean): Filter {
   return (value, { args, work }) => {
     const [attribute, rest] = byAttribute ? [args[0]!, args.slice(1)] : [undefined, args];
     const [name, ...others] = rest;
-    const test = name === undefined ? isTrue : testOf(String(name));
+    const test = name === undefined ? isTrue : testNamed(String(name));
     return itemsOf(value, work).filter((item) => {
       work.spend(1);
       return test(attribute === undefined ? item : attributeOf(item, attribute), others, work) === keep;
     });
   };
-}
-
-function testOf(name: string) {
-  const test = JINJA_TESTS[name];
-  if (test) return test;
-  throw new Error(`there is no test ${name}`);
 }
 
 const map: Filter = (value, given) => {
@@ -195,6 +189,8 @@ const float: Filter = (value, given) => {
 };
 
 function numberOf(text: string): number | undefined {
+  // No number is longer, and the pattern takes the square of the length.
+  if (text.length > 1000) return undefined;
   return /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text) : undefined;
 }
 
@@ -234,8 +230,11 @@ const sum: Filter = (value, given) => {
 
 const onText =
   (change: (text: string) => string): Filter =>
-  (value, { work }) =>
-    change(textOf(value, work));
+  (value, { work }) => {
+    const text = textOf(value, work);
+    work.room(text.length);
+    return change(text);
+  };
 
 /** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
 const title = onText((text) =>
@@ -302,7 +301,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   sum,
   title,
   tojson,
-  trim: (value, given) => strip(textOf(value, given.work), read(given, "chars").chars),
+  trim: (value, given) => onText((text) => strip(text, read(given, "chars").chars))(value, given),
   unique,
   upper: onText((text) => text.toUpperCase()),
 };

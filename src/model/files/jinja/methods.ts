@@ -5,9 +5,9 @@ import { type Callable, type Dict, isList, itemsOf, Tuple, typeName, type Value,
 type Method<T> = (self: T, args: readonly Value[], work: Work) => Value;
 
 /** What Python's `str.strip` removes. It differs from JavaScript's `trim` in a few characters. */
-const SPACE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
-const IS_SPACE = new RegExp(`^${SPACE}$`);
-const WORD = new RegExp(`(?:(?!${SPACE})[\\s\\S])+`, "g");
+const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
+const IS_SPACE = new RegExp(`^[${SPACES}]$`);
+const WORD = new RegExp(`[^${SPACES}]+`, "g");
 /** Where Python's `str.splitlines` cuts. */
 const LINE_ENDS = "\\r\\n|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029]";
 export const LINE_END = new RegExp(LINE_ENDS);
@@ -132,7 +132,7 @@ const TEXT: Readonly<Record<string, Method<string>>> = {
   isdigit: (text) => letters(text, /^\p{Nd}+$/u),
   isalpha: (text) => letters(text, /^\p{L}+$/u),
   isalnum: (text) => letters(text, /^[\p{L}\p{N}]+$/u),
-  isspace: (text) => letters(text, new RegExp(`^${SPACE}+$`)),
+  isspace: (text) => letters(text, new RegExp(`^[${SPACES}]+$`)),
   isupper: (text) => text !== text.toLowerCase() && text === text.toUpperCase(),
   islower: (text) => text !== text.toUpperCase() && text === text.toLowerCase(),
   join(text, [items], work) {
@@ -171,7 +171,11 @@ export function methodOf(self: Value, name: string, work: Work): Callable | unde
     const method = Object.hasOwn(table, name) ? table[name]! : undefined;
     return method && ((args, named) => method(it, [...args, ...positional(name, named)], work));
   };
-  if (typeof self === "string") return bind(TEXT, self);
+  if (typeof self === "string") {
+    // Each call reads the whole text.
+    work.room(self.length);
+    return bind(TEXT, self);
+  }
   if (self instanceof Map) return bind(DICT, self as Dict);
   if (isList(self) && name === "index")
     return ([item]) => self.findIndex((each) => textOf(each, work) === textOf(item!, work));

@@ -83,7 +83,9 @@ function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work
     work.room(a.length + b.length);
     return [...a, ...b];
   }
-  return a instanceof Tuple && b instanceof Tuple ? new Tuple([...a.items, ...b.items]) : undefined;
+  if (!(a instanceof Tuple && b instanceof Tuple)) return undefined;
+  work.room(a.items.length + b.items.length);
+  return new Tuple([...a.items, ...b.items]);
 }
 
 function repeated(value: Value, times: number, work: Work): Value | undefined {
@@ -110,19 +112,23 @@ export function subscript(object: Value, key: Value, work: Work): Value {
   const own = isDict(object) ? object.get(keyOf(key)) : undefined;
   if (own !== undefined) return own;
   if (typeof key === "string") return attribute(object, key, work);
-  const items = typeof key === "number" ? indexed(object) : undefined;
+  const items = typeof key === "number" ? indexed(object, work) : undefined;
   return orUndefined(items?.at(Number(key)), textOf(key, work));
 }
 
 /** Items by index, with characters as Python counts them. */
-function indexed(value: Value): readonly Value[] | undefined {
-  if (typeof value === "string") return [...value];
+function indexed(value: Value, work: Work): readonly Value[] | undefined {
+  if (typeof value === "string") {
+    work.room(value.length);
+    return [...value];
+  }
   return value instanceof Tuple ? value.items : isList(value) ? value : undefined;
 }
 
 /** `a[start:stop:step]`. */
-export function sliced(object: Value, bounds: readonly Value[]): Value {
-  const items = indexed(object);
+export function sliced(object: Value, bounds: readonly Value[], work: Work): Value {
+  const items = indexed(object, work);
+  work.room(items?.length ?? 0);
   if (!items) throw new Error(`'${typeName(object)}' object cannot be sliced`);
   const [from, to, by] = bounds.map((bound) => {
     if (bound === null || bound instanceof Undefined) return undefined;

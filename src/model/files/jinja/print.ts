@@ -168,8 +168,10 @@ class JsonWriter {
 
   private newLine(depth: number): void {
     const { indent } = this.options;
-    if (indent !== null)
-      this.out.write(`\n${(typeof indent === "number" ? " ".repeat(indent) : indent).repeat(depth)}`);
+    if (indent === null) return;
+    const step = typeof indent === "number" ? " ".repeat(indent) : indent;
+    this.work.bound(step.length * depth);
+    this.out.write(`\n${step.repeat(depth)}`);
   }
 }
 

@@ -40,11 +40,14 @@ export function isIn(value: Value, container: Value, work: Work): boolean {
   if (container instanceof Undefined) return false;
   if (isDict(container)) return container.has(keyOf(value));
   if (typeof container !== "string") return itemsOf(container, work).some((item) => isEqual(item, value, work));
-  if (typeof value === "string") return container.includes(value);
+  if (typeof value === "string") {
+    work.room(container.length);
+    return container.includes(value);
+  }
   throw new Error(`'in <string>' requires string as left operand, not ${typeName(value)}`);
 }
 
-export const JINJA_TESTS: Readonly<Record<string, JinjaTest>> = {
+const TESTS: Readonly<Record<string, JinjaTest>> = {
   defined: (value) => !(value instanceof Undefined),
   undefined: (value) => value instanceof Undefined,
   none: (value) => value === null,
@@ -82,3 +85,9 @@ export const JINJA_TESTS: Readonly<Record<string, JinjaTest>> = {
   in: (value, [container], work) => isIn(value, container ?? null, work),
   sameas: (value, [other]) => value === other || (value instanceof Fields && value === other),
 };
+
+/** @throws for a name that is not a test here. */
+export function testNamed(name: string): JinjaTest {
+  if (Object.hasOwn(TESTS, name)) return TESTS[name]!;
+  throw new Error(`there is no test ${name}`);
+}
