@@ -3,8 +3,7 @@
  * before it starts, so those that run end without waiting for others, and none waits for ever.
  */
 import type { SampleRequest } from "../../contract/backend.ts";
-import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
-import type { KeyValueCache, PageCopy } from "./key_value_cache.ts";
+import type { KeyValueCache } from "./key_value_cache.ts";
 import { type Need, PagePool, pageNeed } from "./pages.ts";
 import { type Prompt, type Sequence, startSequence, tokenLimit } from "./sequence.ts";
 
@@ -22,8 +21,6 @@ export interface Admitted {
   readonly sequences: readonly Sequence[];
   /** Those of their prompts that are to be computed. */
   readonly prompts: readonly Prompt[];
-  /** Pages that hold the end of a prompt, for sequences that do not compute it themselves. Made after the prefill. */
-  readonly copies: readonly PageCopy[];
 }
 
 export function waitingRequests(requests: readonly SampleRequest[], contextLength: number): Waiting[] {
@@ -53,7 +50,7 @@ export class Admission {
 
   /** Starts requests in their order, as many as fit. */
   admit(): Admitted {
-    const [sequences, prompts, copies]: [Sequence[], Prompt[], PageCopy[]] = [[], [], []];
+    const [sequences, prompts]: [Sequence[], Prompt[]] = [[], []];
     for (let next = this.queue.at(-1); next && this.fits(next); next = this.queue.at(-1)) {
       let prompt = this.prompts.get(next.key);
       if (!prompt) {
@@ -61,13 +58,12 @@ export class Admission {
         prompts.push(prompt);
       }
       const sequence = startSequence(next, { prompt, own: this.pool.take(next.own) });
-      copies.push(...endCopy(sequence));
       prompt.members.add(sequence);
       sequences.push(sequence);
       this.queue.pop();
       this.running++;
     }
-    return { sequences, prompts, copies };
+    return { sequences, prompts };
   }
 
   private fits({ key, shared, own }: Waiting): boolean {
@@ -91,13 +87,4 @@ export class Admission {
     this.pool.give(prompt.pages);
     this.prompts.delete(prompt.key);
   }
-}
-
-/** The copy of a prompt's last, partial page from another of its sequences. */
-function endCopy({ pages, prompt, request }: Sequence): PageCopy[] {
-  const [other] = prompt.members;
-  const at = prompt.pages.length;
-  const [from, to] = [other?.pages[at], pages[at]];
-  const isPartial = request.prompt_ids.length % PAGE_TOKENS > 0;
-  return isPartial && from !== undefined && to !== undefined ? [{ from, to }] : [];
 }

@@ -4,6 +4,7 @@
  * same prompt share its prefill and the pages that it fills.
  */
 import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
+import { formatBytes } from "../../compute/memory.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
@@ -17,7 +18,7 @@ import type { Weights } from "../weights.ts";
 import { Admission, type Admitted, waitingRequests } from "./admission.ts";
 import { DecodeStep } from "./decode_step.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
-import { joined, keepHidden, packPrompts, pageTable } from "./packing.ts";
+import { joined, keepHidden, packPrompts, pageTable, promptEndCopies, promptOffsets } from "./packing.ts";
 import { addToken, checkRequest, type Prompt, type Sequence, sampled } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
@@ -41,6 +42,8 @@ export class BatchSampler {
   private readonly cache: CacheOptions;
   private readonly size: PassSize;
   private readonly decodeStep: DecodeStep;
+  /** Sequences decoded at a time; fewer once memory has run out. */
+  private mostRows = Number.POSITIVE_INFINITY;
 
   constructor(model: Transformer, options: SamplerOptions = {}) {
     this.model = model;
@@ -97,15 +100,13 @@ export class BatchSampler {
 
   /** Fills the cache with the prompts of new sequences, and draws the first token of each. */
   private async begin(run: Run, admitted: Admitted, { keepsHidden }: { keepsHidden: boolean }): Promise<void> {
-    const { prompts, copies, sequences } = admitted;
+    const { prompts, sequences } = admitted;
     const late = sequences.filter(({ prompt }) => prompt.hidden);
     if (prompts.length > 0) await this.prefill(run, { prompts, keepsHidden });
+    if (late.length === 0) return;
     await this.during(async (scratch) => {
-      if (late.length > 0) {
-        const hidden = scratch.upload(joined(late.map(({ prompt }) => prompt.hidden!)), "hidden rows");
-        await this.drawFirst(run, { sequences: late, hidden, scratch });
-      }
-      copyPages(run.cache, copies, { config: this.model.config, scratch });
+      const hidden = scratch.upload(joined(late.map(({ prompt }) => prompt.hidden!)), "hidden rows");
+      await this.drawFirst(run, { sequences: late, hidden, scratch });
     });
   }
 
@@ -115,7 +116,7 @@ export class BatchSampler {
     // Work that others rely on runs before, because a refused pass forgets what was recorded.
     run.weights.prepare();
     await this.model.device.submit();
-    const { offsets } = packPrompts(prompts);
+    const offsets = promptOffsets(prompts);
     for (let from = 0; from < prompts.length; ) {
       const { to } = nextPass(offsets, { from, most: this.size.tokens });
       const tokens = offsets[to]! - offsets[from]!;
@@ -178,19 +179,40 @@ export class BatchSampler {
     }
   }
 
-  /** Draws each sequence's first token from the hidden states of its prompt's last, [sequences, C]. */
+  /**
+   * Draws each sequence's first token from the hidden states of its prompt's last, [sequences, C], and copies the end of
+   * its prompt. Both run now: a later refusal of memory would forget a copy that is only recorded.
+   */
   private async drawFirst(
-    { weights }: Run,
+    { weights, cache }: Run,
     at: { sequences: readonly Sequence[]; hidden: Buffer; scratch: Scratch; reads?: readonly ReadRequest[] },
   ): Promise<Data[]> {
     const { sequences, hidden, scratch } = at;
+    copyPages(cache, promptEndCopies(sequences), { config: this.model.config, scratch });
     const rows = this.uploadRows(sequences, { scratch, steps: 1 });
     this.decodeStep.draw(weights, { hidden, rows, shift: 0, scratch });
     return this.collect(sequences, { rows, reads: at.reads });
   }
 
-  /** One chunk of steps for every running sequence. */
-  private decode({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
+  /** One chunk of steps for every running sequence, for fewer at a time where memory runs out. */
+  private async decode(run: Run, running: readonly Sequence[]): Promise<void> {
+    for (let from = 0; from < running.length; ) {
+      const part = running.slice(from, from + this.mostRows);
+      try {
+        await this.decodePart(run, part);
+        from += part.length;
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError) || part.length === 1) throw error;
+        this.mostRows = Math.ceil(part.length / 2);
+        this.warn(
+          `the device ran out of memory (${error.label}, ${formatBytes(error.bytes)}), and a chunk of sampling was repeated. ` +
+            `From now on ${this.mostRows} sequences are decoded at a time; to start like that, set rollout.max_num_seqs=${this.mostRows}`,
+        );
+      }
+    }
+  }
+
+  private decodePart({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
     const most = Math.max(...running.map(({ limit, tokens }) => limit - tokens.length));
     return this.during(async (scratch) => {
       const rows = this.uploadRows(running, { scratch, steps: Math.min(most, CHUNK_STEPS) });

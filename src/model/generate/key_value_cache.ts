@@ -47,11 +47,13 @@ interface Shape {
 
 /**
  * A cache for requests: as large as those that run together can use, or less where memory or a binding is small.
- * @throws ConfigError for a request that does not fit alone.
+ * @throws ConfigError for a request that does not fit alone, or no sequence at all.
  */
 export function allocateCache(shape: Shape, at: { needs: readonly Need[]; scratch: Scratch }): KeyValueCache {
   const { needs, scratch } = at;
   const { dtype = "float32", maxSequences = MAX_SEQUENCES } = shape.options;
+  if (!(Number.isInteger(maxSequences) && maxSequences >= 1))
+    throw new ConfigError(`Cannot sample: cache.maxSequences must be a whole number above 0 (${maxSequences}).`);
   const largest = checkLargest(shape, { needs, device: scratch.device });
   const sequences = Math.min(needs.length, maxSequences);
   const pages = Math.min(usablePages(needs, sequences), Math.max(affordablePages(shape, scratch.device), largest));

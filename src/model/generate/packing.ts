@@ -1,5 +1,6 @@
 /** The host's part of prefill and decoding: where the tokens of sequences lie in the cache, and what prompts keep. */
 import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
+import type { PageCopy } from "./key_value_cache.ts";
 import type { Prompt, Sequence } from "./sequence.ts";
 
 /**
@@ -14,10 +15,16 @@ export function pageTable(running: readonly Sequence[], length: number): Uint32A
   return table;
 }
 
-/** Prompts end to end, and the place of each token in the cache: in pages of the prompt, then of its first sequence. */
-export function packPrompts(prompts: readonly Prompt[]) {
+/** Where prompts begin, end to end, [prompts + 1]. */
+export function promptOffsets(prompts: readonly Prompt[]): Uint32Array {
   const offsets = new Uint32Array(prompts.length + 1);
   for (const [i, { ids }] of prompts.entries()) offsets[i + 1] = offsets[i]! + ids.length;
+  return offsets;
+}
+
+/** Prompts end to end, and the place of each token in the cache: in pages of the prompt, then of its first sequence. */
+export function packPrompts(prompts: readonly Prompt[]) {
+  const offsets = promptOffsets(prompts);
   const tokens = new Uint32Array(offsets[prompts.length]!);
   const places = new Uint32Array(tokens.length);
   for (const [i, { ids, members }] of prompts.entries()) {
@@ -29,12 +36,23 @@ export function packPrompts(prompts: readonly Prompt[]) {
   return { tokens, offsets, places };
 }
 
+/** Copies of the page that holds the end of a prompt, from the first sequence of that prompt to each of the others. */
+export function promptEndCopies(sequences: readonly Sequence[]): PageCopy[] {
+  return sequences.flatMap((sequence) => {
+    const { ids, pages, members } = sequence.prompt;
+    const first = [...members][0]!;
+    if (first === sequence || ids.length % PAGE_TOKENS === 0) return [];
+    return [{ from: first.pages[pages.length]!, to: sequence.pages[pages.length]! }];
+  });
+}
+
 /** Gives each prompt its row of the hidden states, [prompts, C]. */
 export function keepHidden(prompts: readonly Prompt[], hidden: Float32Array): void {
   const width = hidden.length / prompts.length;
   for (const [i, prompt] of prompts.entries()) prompt.hidden = hidden.subarray(i * width, (i + 1) * width);
 }
 
+/** The rows one after another. */
 export function joined(rows: readonly Float32Array[]): Float32Array {
   const width = rows[0]!.length;
   const all = new Float32Array(rows.length * width);

@@ -8,6 +8,7 @@ import type { ModelConfig } from "../../../src/model/files/config.ts";
 import { Admission, waitingRequests } from "../../../src/model/generate/admission.ts";
 import { BatchSampler } from "../../../src/model/generate/batch_sampler.ts";
 import type { CacheOptions } from "../../../src/model/generate/key_value_cache.ts";
+import { promptEndCopies } from "../../../src/model/generate/packing.ts";
 import { PagePool, usablePages } from "../../../src/model/generate/pages.ts";
 import { addToken, type Sequence } from "../../../src/model/generate/sequence.ts";
 import { LanguageModel } from "../../../src/model/language_model.ts";
@@ -126,6 +127,54 @@ overDevices("sampling", (device) => {
     await expect(draw(47)).rejects.toThrow();
     expect(device.memory.live).toBe(live);
   });
+
+  test.each(["when it allocates", "when it runs"])(
+    "a step that memory is refused to %s is repeated over fewer sequences, to the same bits",
+    async (when) => {
+      const draw = async (mostRows: number) => {
+        const limit = mostRows * NARROW.vocabSize * 4;
+        let refused: OutOfMemoryError | undefined;
+        const refuse = () => {
+          const error = refused;
+          refused = undefined;
+          if (error) throw error;
+        };
+        const alloc: Device["alloc"] = (bytes, label) => {
+          if (label === "logits" && bytes > limit)
+            refused = new OutOfMemoryError(`Cannot allocate ${label}: refused.`, { label, bytes });
+          if (when === "when it allocates") refuse();
+          return device.alloc(bytes, label);
+        };
+        const read: Device["read"] = async (requests) => {
+          // Nothing that was recorded runs.
+          if (refused) device.rollback(0);
+          refuse();
+          return device.read(requests);
+        };
+        const cache = { maxSequences: 7 };
+        const narrow = changed(device, { alloc, read });
+        const model = LanguageModel.create(narrow, NARROW, { seed: 6, cache, maxTokensPerPass: 8 });
+        const warnings: string[] = [];
+        model.onWarning((message) => warnings.push(message));
+        const samples = await model.sample(REQUESTS, { weightVersion: 0 }).finally(() => model.release());
+        return { samples, warnings };
+      };
+      const whole = await draw(100);
+      expect(whole.warnings).toEqual([]);
+      // The first tokens of a group of four are drawn together.
+      const parts = await draw(4);
+      expect(parts.samples).toEqual(whole.samples);
+      expect(parts.warnings).toHaveLength(1);
+      expect(parts.warnings[0]).toContain("logits");
+      expect(parts.warnings[0]).toContain("set rollout.max_num_seqs=");
+    },
+  );
+
+  test("refuses a cache without sequences", async () => {
+    const model = LanguageModel.create(device, NARROW, { cache: { maxSequences: 0 } });
+    await expect(model.sample(REQUESTS, { weightVersion: 0 })).rejects.toThrow("cache.maxSequences must be");
+    model.release();
+  });
 });
 
 /** Runs requests through admission as the sampler does, all sequences a token at a time. */
@@ -140,7 +189,7 @@ function run(requests: readonly SampleRequest[], { pages, sequences }: { pages: 
     started.push(admitted.sequences.map(({ index }) => index));
     running.push(...admitted.sequences);
     check(running, { pages, sequences });
-    for (const { from, to } of admitted.copies) expect(from).not.toBe(to);
+    for (const { from, to } of promptEndCopies(admitted.sequences)) expect(from).not.toBe(to);
     for (const sequence of running) addToken(sequence, 5, 0);
     for (const sequence of running.filter(({ stopped }) => stopped)) admission.end(sequence);
     running = running.filter(({ stopped }) => !stopped);
