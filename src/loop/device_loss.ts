@@ -71,7 +71,7 @@ export async function comeBack(run: Run, at: Cursor): Promise<void> {
     await rewind(loggers, at.kept);
     at.state = at.kept;
   } else {
-    const checkpoint = await checkpoints?.find();
+    const checkpoint = checkpoints?.lastSaved ?? (await checkpoints?.find());
     if (checkpoint) at.saved = await resumeFrom(checkpoint, run);
     else await rewind(loggers, at.saved);
     at.state = at.saved;

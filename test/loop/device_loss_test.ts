@@ -47,8 +47,9 @@ async function run(
   {
     model: options = {},
     keeps = true,
+    resumeMode = "auto",
     ...more
-  }: Partial<TrainOptions> & { model?: LanguageModelOptions; keeps?: boolean } = {},
+  }: Partial<TrainOptions> & { model?: LanguageModelOptions; keeps?: boolean; resumeMode?: "auto" | "disable" } = {},
 ) {
   const device = (await WebGpuDevice.open({ memoryBudgetBytes: 2 ** 26 }))!;
   const tokenizer = characterTokenizer(LETTERS);
@@ -74,7 +75,7 @@ async function run(
     tasks: { train: letterTasks(8), val: letterTasks(4) },
     rollout: singleTurn("copier", exactMatch),
     loggers: [log],
-    checkpoints: new FolderCheckpoints<LoopState>(dir),
+    checkpoints: new FolderCheckpoints<LoopState>(dir, { resumeMode }),
     warn: (message) => warnings.push(message),
     settings: SETTINGS,
     ...more,
@@ -159,6 +160,8 @@ describe.skipIf(!gpuDevice)("a lost device", () => {
     const late = await run([{ at: "forwardBackward", calls: [3] }], { keeps: false });
     expect(late.warnings[1]).toMatch(/continues after step 2\.$/);
     expect({ ...late, warnings: undefined }).toEqual(expected);
+    const disabled = await run([{ at: "forwardBackward", calls: [3] }], { keeps: false, resumeMode: "disable" });
+    expect(disabled.warnings[1]).toMatch(/continues after step 2\.$/);
     const early = await run([{ at: "sample", calls: [2] }], { keeps: false, checkpoints: undefined });
     expect(early.warnings[1]).toMatch(/continues after step 0\.$/);
     expect({ ...early, warnings: undefined }).toEqual(expected);

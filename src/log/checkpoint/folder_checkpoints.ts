@@ -44,7 +44,8 @@ const NAME = /^(global|warmup)_step_(\d+)$/;
 export class FolderCheckpoints<State> implements CheckpointStore<State> {
   readonly dir: string;
   private readonly options: FolderCheckpointsOptions;
-  /** The answer of `find`: a checkpoint that was saved since the last search is the one to continue from. */
+  lastSaved: Checkpoint<State> | undefined;
+  /** The answer of `find`, until a newer checkpoint is saved. */
   private found?: Promise<Checkpoint<State> | undefined> | undefined;
 
   constructor(dir: string, options: FolderCheckpointsOptions = {}) {
@@ -76,7 +77,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       throw await this.explain(error, target);
     }
     await this.prune();
-    this.found = Promise.resolve({ dir: target, state: it.state });
+    this.lastSaved = { dir: target, state: it.state };
   }
 
   find(): Promise<Checkpoint<State> | undefined> {

@@ -26,6 +26,8 @@ export interface CheckpointStore<State> {
    * not at all: when writing fails, the checkpoints before it are as they were.
    */
   save(name: string, contents: CheckpointContents<State>): Promise<void>;
+  /** The last checkpoint that this process saved, to which a run returns that loses its GPU. */
+  readonly lastSaved?: Checkpoint<State> | undefined;
   /** The checkpoint to continue from; undefined to start a new run. */
   find(): Promise<Checkpoint<State> | undefined>;
 }
