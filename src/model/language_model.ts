@@ -4,13 +4,13 @@ import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "
 import { ConfigError } from "../errors.ts";
 import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
-import type { DType } from "./files/dtype.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { fusedParts } from "./fused_parts.ts";
 import { BatchSampler } from "./generate/batch_sampler.ts";
 import type { CacheOptions } from "./generate/key_value_cache.ts";
 import { drawWeights, loadWeights } from "./initial_weights.ts";
 import { type LoraConfig, loraConfig } from "./lora.ts";
+import type { ModelShape } from "./model_shape.ts";
 import type { ParameterSet } from "./parameters.ts";
 import { type FrozenPolicy, Policies, type PolicyCopy } from "./policies.ts";
 import { packedFormats, type StorageOptions } from "./storage_format.ts";
@@ -95,16 +95,9 @@ export class LanguageModel {
     return LanguageModel.over({ weights: await loadWeights(device, folder, options), adapters: [] }, options);
   }
 
-  /**
-   * A model whose weights have a shape and no values, for a device that counts.
-   * @param options.published the type of the matrices in the model's files.
-   */
-  static unread(
-    device: Device,
-    config: ModelConfig,
-    options: LanguageModelOptions & { published?: DType | undefined } = {},
-  ): LanguageModel {
-    const formats = packedFormats(fusedParts(config), { ...options, typeOf: () => options.published });
+  /** A model whose weights have a shape and no values, for a device that counts. */
+  static unread(device: Device, { config, typeOf }: ModelShape, options: LanguageModelOptions = {}): LanguageModel {
+    const formats = packedFormats(fusedParts(config), { ...options, typeOf });
     const weights = new StoredWeights(device, config, { formats });
     return LanguageModel.over({ weights, adapters: [] }, { ...options, isUnread: true });
   }

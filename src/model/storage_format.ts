@@ -2,7 +2,6 @@
 import { type PackedFormat, SCALE_BLOCK } from "../compute/packed.ts";
 import { ConfigError } from "../errors.ts";
 import type { DType } from "./files/dtype.ts";
-import type { TensorInfo } from "./files/safetensors.ts";
 import { isMatrix, isVocabulary, type Part } from "./fused_parts.ts";
 import type { LoraOptions } from "./lora.ts";
 
@@ -58,12 +57,6 @@ function checkBlocks<F extends PackedFormat>({ tensor, rows, columns }: Part, fo
     `Cannot hold ${tensor} as ${format}: its weights are not whole blocks of ${SCALE_BLOCK} (${rows} x ${columns}). Set model.quantization=null.`,
     { path: "model.quantization" },
   );
-}
-
-/** The type of a model's matrices in its files, where they have one. */
-export function publishedType(tensors: ReadonlyMap<string, TensorInfo>): DType | undefined {
-  const types = new Set([...tensors.values()].filter(({ name }) => isMatrix(name)).map(({ dtype }) => dtype));
-  return types.size === 1 ? [...types][0] : undefined;
 }
 
 /** Whether all weights train. */

@@ -17,7 +17,7 @@ import type { SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
 import { OutOfMemoryError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
-import { LanguageModel } from "../../src/model/language_model.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { publishedConfig } from "../fixtures/published.ts";
@@ -43,17 +43,25 @@ const MODEL: ModelConfig = {
   qkvBias: false,
   eosTokenIds: [],
 };
-const SHAPE: RunShape = { ...DEFAULT_SHAPE, prompts: 4, groupSize: 4, promptTokens: 4, replyTokens: 60 };
+const SHAPE: RunShape = { ...DEFAULT_SHAPE, prompts: 4, groupSize: 4, promptTokens: 2, replyTokens: 62 };
 const LORA = { rank: 4 };
 
 const folder = temporaryFolder("plan");
-const TARGETS = [
-  { name: "an adapter", lora: LORA },
-  { name: "all weights", lora: undefined },
+const TARGETS: readonly { readonly name: string; readonly options: LanguageModelOptions }[] = [
+  { name: "an adapter", options: { lora: LORA } },
+  { name: "an adapter beside a base in 4 bits", options: { lora: LORA, quantization: "nf4", foldAdapter: false } },
+  { name: "all weights", options: {} },
 ];
 
 function request(budget: number, more: Partial<PlanRequest> = {}): PlanRequest {
-  return { config: MODEL, options: { lora: LORA }, shape: SHAPE, info: TYPICAL_GPU, budget, ...more };
+  return {
+    model: { config: MODEL, typeOf: () => "F32" },
+    options: { lora: LORA },
+    shape: SHAPE,
+    info: TYPICAL_GPU,
+    budget,
+    ...more,
+  };
 }
 
 async function modelFolder(): Promise<string> {
@@ -95,26 +103,26 @@ async function runStep(backend: LocalBackend): Promise<void> {
 }
 
 /** Between what the run needs at least and what it can use: passes, slots or recomputation must be chosen. */
-async function tightBudget(info: Device["info"], lora: PlanRequest["options"]["lora"]): Promise<number> {
-  const all = await planRun(request(GIB, { info, options: { lora } }));
+async function tightBudget({ info }: Device, options: LanguageModelOptions): Promise<number> {
+  const all = await planRun(request(GIB, { info, options }));
   const least = await planRun(
     request(GIB, {
       info,
-      options: { lora, maxTokensPerPass: 1, gradientCheckpointing: true, cache: { maxSequences: 1 } },
+      options: { ...options, maxTokensPerPass: 1, gradientCheckpointing: true, cache: { maxSequences: 1 } },
     }),
   );
   return least.peakBytes + Math.floor((all.peakBytes - least.peakBytes) / 8);
 }
 
-describe.each(TARGETS)("the plan for training $name", ({ lora }) => {
+describe.each(TARGETS)("the plan for training $name", ({ options }) => {
   test.skipIf(!gpuDevice)("is what a run holds, with room and without", async () => {
     const dir = await modelFolder();
     const { info } = gpuDevice!;
-    for (const budget of [GIB, await tightBudget(info, lora)]) {
-      const plan = await planRun(request(budget, { info, options: { lora } }));
+    for (const budget of [GIB, await tightBudget(gpuDevice!, options)]) {
+      const plan = await planRun(request(budget, { info, options }));
       expect(plan.fits).toBe(true);
       const device = (await WebGpuDevice.open({ memoryBudgetBytes: budget }))!;
-      const backend = await LocalBackend.open(dir, { device, lora, work: SHAPE });
+      const backend = await LocalBackend.open(dir, { ...options, device, work: SHAPE });
       await runStep(backend);
       const { peak } = device.memory;
       backend.close();
@@ -125,7 +133,7 @@ describe.each(TARGETS)("the plan for training $name", ({ lora }) => {
 
   test("chooses less where there is less, never more, and the same each time", async () => {
     const plans: Plan[] = [];
-    for (let mib = 3; mib <= 30; mib += 1) plans.push(await planRun(request(mib * MIB, { options: { lora } })));
+    for (let mib = 3; mib <= 30; mib += 2) plans.push(await planRun(request(mib * MIB, { options })));
     const fitting = plans.filter(({ fits }) => fits);
     expect(fitting.length).toBeGreaterThan(5);
     expect(plans.slice(plans.indexOf(fitting[0]!)).every(({ fits }) => fits)).toBe(true);
@@ -137,7 +145,7 @@ describe.each(TARGETS)("the plan for training $name", ({ lora }) => {
     }
     expect(new Set(fitting.map(({ tokensPerPass }) => tokensPerPass)).size).toBeGreaterThan(2);
     expect(new Set(fitting.map(({ gradientCheckpointing }) => gradientCheckpointing)).size).toBe(2);
-    expect(await planRun(request(fitting[0]!.budget, { options: { lora } }))).toEqual(fitting[0]);
+    expect(await planRun(request(fitting[0]!.budget, { options }))).toEqual(fitting[0]);
   });
 });
 
@@ -194,16 +202,17 @@ test("candidate sizes of a pass are whole numbers of longest sequences", () => {
 });
 
 test("a model that cannot fit is refused before its weights are read", async () => {
-  const config = parseModelConfig(publishedConfig("Qwen2.5-0.5B"));
+  const config = parseModelConfig(publishedConfig("SmolLM2-135M"));
   const dir = join(folder, "large");
   mkdirSync(dir);
   writeFileSync(join(dir, "config.json"), JSON.stringify(modelConfigJson(config)));
   const device = new CpuDevice({ memoryBudgetBytes: 300 * MIB });
   // Its weights are not even there.
   await expect(LocalBackend.open(dir, { device })).rejects.toThrow(/model.safetensors/);
-  const work = { config, options: {}, shape: DEFAULT_SHAPE };
+  const work = { model: { config, typeOf: () => undefined }, options: {}, shape: DEFAULT_SHAPE };
   const { fittingOptions } = await import("../../src/backend/local/plan/fit.ts");
-  await expect(fittingOptions(device, work)).rejects.toThrow(OutOfMemoryError);
-  await expect(fittingOptions(device, work)).rejects.toThrow(/budget of 0.29 GiB: .* needs at least/);
+  const refused: unknown = await fittingOptions(device, work).catch((error) => error);
+  expect(refused).toBeInstanceOf(OutOfMemoryError);
+  expect(String(refused)).toMatch(/budget of 0.29 GiB: training needs at least .* GiB \(.*\)\. /);
   expect(device.memory.peak).toBe(0);
 });

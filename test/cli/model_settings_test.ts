@@ -46,7 +46,8 @@ test("what the settings leave open is chosen by what fits", () => {
 
 test("the work of a run is the most that its settings allow", () => {
   const shape = (...overrides: string[]) =>
-    plannedWork(configOf(...overrides), { model: SMALL_MODEL, isTrained: true }).shape;
+    plannedWork(configOf(...overrides), { model: { config: SMALL_MODEL, typeOf: () => undefined }, isTrained: true })
+      .shape;
   const lengths = ["data.max_prompt_length=10", "data.max_response_length=20", "data.train_batch_size=3"];
   const plain = shape("training.group_size=2", ...lengths);
   expect(plain).toMatchObject({ prompts: 3, groupSize: 2, promptTokens: 10, replyTokens: 20, usesReference: false });

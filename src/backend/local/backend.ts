@@ -16,8 +16,8 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
+import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
-import { publishedType } from "../../model/storage_format.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { type KeptState, keepState, restoreState } from "./kept_state.ts";
 import { fittingOptions } from "./plan/fit.ts";
@@ -53,8 +53,7 @@ function fitting(
   device: Device,
   { opened, options: { work, device: _, ...options } }: { opened: OpenedModel; options: OpenLocalOptions },
 ): Promise<LanguageModelOptions> {
-  const { config, tensors } = opened.files;
-  const request = { config, options, published: publishedType(tensors), shape: { ...DEFAULT_SHAPE, ...work } };
+  const request = { model: shapeOf(opened.files), options, shape: { ...DEFAULT_SHAPE, ...work } };
   return fittingOptions(device, request, { isExact: work !== undefined });
 }
 

@@ -7,6 +7,7 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import type { LanguageModel, LanguageModelOptions } from "../../model/language_model.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
+import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { float32Bytes } from "../../model/stored_weights.ts";
 import { loadAdapter } from "./checkpoint.ts";
@@ -42,7 +43,7 @@ interface Parts {
 /** Passes for clients whose work is not known: those of a run that trains the default adapter while it samples. */
 async function clientSizes(device: Device, { files }: OpenedModel): Promise<LanguageModelOptions> {
   const shape = { ...DEFAULT_SHAPE, overlaps: true };
-  const work = { config: files.config, options: { lora: LORA_DEFAULTS }, shape };
+  const work = { model: shapeOf(files), options: { lora: LORA_DEFAULTS }, shape };
   const { maxTokensPerPass, gradientCheckpointing } = await fittingOptions(device, work, { isExact: false });
   return { maxTokensPerPass, gradientCheckpointing };
 }

@@ -12,8 +12,8 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";
+import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
-import { publishedType } from "../../model/storage_format.ts";
 import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
@@ -81,7 +81,7 @@ async function resumeModel(
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
   const grown = { ...files, config: { ...files.config, contextLength } };
-  const fitting = await fittingOptions(device, plannedWork(config, { model: grown.config, isTrained: true }));
+  const fitting = await fittingOptions(device, plannedWork(config, { model: shapeOf(grown), isTrained: true }));
   const model = await LanguageModel.load(device, grown, fitting);
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   // The checkpoint may be pruned by then: a state or another checkpoint replaces all weights.
@@ -98,8 +98,7 @@ interface Trainable {
 async function trainable(device: Device, { opened, lora, config }: Trainable): Promise<LocalBackend> {
   const { mark, tokenizer } = opened;
   const seed = setting(config, "training.seed");
-  const published = publishedType(opened.files.tensors);
-  const work = plannedWork(config, { model: opened.files.config, lora, isTrained: true, published });
+  const work = plannedWork(config, { model: shapeOf(opened.files), lora, isTrained: true });
   const options = { ...(await fittingOptions(device, work)), seed };
   const remake = () => loadModel(device, opened, options);
   return new LocalBackend({
@@ -123,11 +122,10 @@ async function openFixed(
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
   const shape = { ...DEFAULT_SHAPE, isTrained: false };
-  const published = publishedType(opened.files.tensors);
-  const guess = { config: opened.files.config, options: { frozen: true }, published, shape };
-  const work = config ? plannedWork(config, { model: opened.files.config, isTrained: false, published }) : guess;
+  const guess = { model: shapeOf(opened.files), options: { frozen: true }, shape };
+  const work = config ? plannedWork(config, { model: shapeOf(opened.files), isTrained: false }) : guess;
   const fitting = await fittingOptions(device, work, { isExact: config !== undefined });
-  const remake = () => loadModel(device, opened, { ...fitting, frozen: true });
+  const remake = () => loadModel(device, opened, fitting);
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
   return new LocalBackend({ model: await remake(), remake, tokenizer, name: folder, fixedTo: folder });
 }

@@ -23,8 +23,8 @@ export async function createModel(device: Device, session: Session): Promise<Loc
   }
   const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
   const shape = newModelShape(session);
-  const fitting = await fittingOptions(device, plannedWork(config, { model: shape, isTrained: true }));
-  const options = { ...fitting, seed: setting(config, "training.seed") };
+  const work = plannedWork(config, { model: { config: shape, typeOf: () => undefined }, isTrained: true });
+  const options = { ...(await fittingOptions(device, work)), seed: setting(config, "training.seed") };
   const make = () => LanguageModel.create(device, shape, options);
   return new LocalBackend({ model: make(), remake: async () => make(), tokenizer, name: "new model" });
 }

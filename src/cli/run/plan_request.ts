@@ -6,11 +6,9 @@ import { openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { ModelConfig } from "../../model/files/config.ts";
-import type { DType } from "../../model/files/dtype.ts";
-import { describedType, openModelConfig } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
+import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
 import { newModelShape } from "./new_model.ts";
@@ -34,32 +32,23 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
       `Cannot plan a run on the backend ${backend}: its memory is not this machine's. Use rllm/backend=local.`,
       { part: "cli", capability: `rllm/backend=${backend}` },
     );
-  const { model, published } = await modelShape(composed);
+  const model = await modelShape(composed);
   const isTrained = !setting(config, "rllm.trainer.val_only");
-  const lora = isTrained ? readLora(config, model) : undefined;
-  const work = plannedWork(config, { model, lora, isTrained, published });
+  const lora = isTrained ? readLora(config, model.config) : undefined;
+  const work = plannedWork(config, { model, lora, isTrained });
   const device = await describedDevice(config, input);
   return { request: { ...work, ...device }, model: setting(config, "model.name") ?? "a new model" };
 }
 
-interface ModelShape {
-  readonly model: ModelConfig;
-  readonly published?: DType | undefined;
-}
-
 async function modelShape(composed: Composition): Promise<ModelShape> {
   const folder = setting(composed.config, "model.name");
-  if (folder === null) return { model: newModelShape(await openTask(composed)) };
-  if ((await folderKind(folder)) === "model") return shapeOfFolder(folder);
+  if (folder === null) return { config: newModelShape(await openTask(composed)), typeOf: () => undefined };
+  if ((await folderKind(folder)) === "model") return openModelShape(folder);
   const { base } = await describeAdapter(folder);
-  if (base !== undefined) return shapeOfFolder(base);
+  if (base !== undefined) return openModelShape(base);
   throw new ConfigError("Cannot plan for the adapter: it does not name its base model. Give that model's folder.", {
     path: "model.name",
   });
-}
-
-async function shapeOfFolder(folder: string): Promise<ModelShape> {
-  return { model: await openModelConfig(folder), published: await describedType(folder) };
 }
 
 async function describedDevice(

@@ -8,28 +8,18 @@ import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { algorithmOf } from "../../loop/stages/roles.ts";
 import { batchSizeOf } from "../../loop/state.ts";
-import type { ModelConfig } from "../../model/files/config.ts";
-import type { DType } from "../../model/files/dtype.ts";
 import type { LoraConfig } from "../../model/lora.ts";
+import type { ModelShape } from "../../model/model_shape.ts";
 import { memoryOptions } from "./model_settings.ts";
-
-interface PlannedModel {
-  readonly model: ModelConfig;
-  readonly lora?: LoraConfig | undefined;
-  readonly isTrained: boolean;
-  /** The type of the matrices in the model's files, where there are some. */
-  readonly published?: DType | undefined;
-}
 
 /** The work of a configured run on a model. */
 export function plannedWork(
   config: Tree,
-  { model, lora, isTrained, published }: PlannedModel,
+  { model, lora, isTrained }: { model: ModelShape; lora?: LoraConfig | undefined; isTrained: boolean },
 ): Omit<PlanRequest, "info" | "budget"> {
   return {
-    config: model,
+    model,
     options: { ...memoryOptions(config), ...(lora && { lora }), ...(!isTrained && { frozen: true }) },
-    published,
     shape: runShape(config, { isTrained }),
   };
 }

@@ -2,7 +2,6 @@
 import { ConfigError } from "../../errors.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { parseModelConfig } from "./config_json.ts";
-import type { DType } from "./dtype.ts";
 import { readGenerationConfig } from "./generation_config.ts";
 import { openFolder } from "./open_folder.ts";
 import { type FolderReader, readJson, readText } from "./reader.ts";
@@ -45,12 +44,6 @@ export async function openModelConfig(folder: string | FolderReader): Promise<Mo
   const config = parseModelConfig(raw, file);
   const { eosTokenIds } = await readGenerationConfig(reader);
   return eosTokenIds.length > 0 ? { ...config, eosTokenIds } : config;
-}
-
-/** The type of the weights by `config.json`, which a folder without weights has too: bfloat16, or not known. */
-export async function describedType(folder: string | FolderReader): Promise<DType | undefined> {
-  const raw = (await readJson(await openFolder(folder), "config.json")) as Record<string, unknown> | undefined;
-  return (raw?.dtype ?? raw?.torch_dtype) === "bfloat16" ? "BF16" : undefined;
 }
 
 /**

@@ -1,6 +1,6 @@
 /** What to change where a run does not fit, each piece of advice verified by planning with it. */
 import { LORA_DEFAULTS } from "../../../model/lora.ts";
-import { planRun } from "./plan.ts";
+import { fitsAtLeast } from "./choices.ts";
 import type { PlanRequest } from "./rehearsal.ts";
 
 /** A change of settings, as it is written on the command line. */
@@ -9,9 +9,13 @@ interface Change {
   readonly request: PlanRequest;
 }
 
-/** What to try, the most useful first: undefined where it would change nothing. */
-const CHANGES: readonly ((request: PlanRequest) => Change | undefined)[] = [
+/** Undefined where it would change nothing. */
+type Try = (request: PlanRequest) => Change | undefined;
+
+/** What to try, the most useful first. */
+const TRIES: readonly Try[] = [
   trainAdapter,
+  quantize,
   chooseByFit,
   narrowCache,
   shorterReplies(2),
@@ -25,48 +29,54 @@ const SMALL_RANK = 8;
 const LEAST_REPLY_TOKENS = 64;
 
 /**
- * Settings that make the run fit: those that do so alone, else the first that do so together; none where no settings do.
- * In the form of overrides, `model.lora_rank=16`.
+ * Settings that make the run fit: those that do so alone, else the fewest of the most useful that do so together; none where
+ * no settings do. In the form of overrides, `model.lora_rank=16`.
  */
 export async function adviceFor(request: PlanRequest): Promise<string[]> {
   const alone: string[] = [];
-  for (const change of changesOf(request)) if (await fitsAtLeast(change.request)) alone.push(change.set);
-  return alone.length > 0 ? alone : await adviceTogether(request);
-}
-
-function changesOf(request: PlanRequest): Change[] {
-  return CHANGES.flatMap((change) => change(request) ?? []);
+  for (const attempt of TRIES) if (await fitsWith([attempt], request)) alone.push(changed(request, [attempt]).set);
+  return alone.length > 0 ? alone : adviceTogether(request);
 }
 
 async function adviceTogether(request: PlanRequest): Promise<string[]> {
-  const sets: string[] = [];
-  let changed = request;
-  for (const change of CHANGES) {
-    const next = change(changed);
-    if (!next) continue;
-    sets.push(next.set);
-    changed = next.request;
-    if (sets.length > 1 && (await fitsAtLeast(changed))) return [sets.join(" ")];
+  if (!(await fitsWith(TRIES, request))) return [];
+  let needed = TRIES;
+  for (const attempt of [...TRIES].reverse()) {
+    const others = needed.filter((it) => it !== attempt);
+    if (await fitsWith(others, request)) needed = others;
   }
-  return [];
+  return [changed(request, needed).set];
 }
 
-/** Whether the run fits with the smallest passes and one sequence at a time, or with what the settings fix. */
-async function fitsAtLeast({ options, ...request }: PlanRequest): Promise<boolean> {
-  const { gradientCheckpointing = "auto", maxTokensPerPass = 1, cache } = options;
-  const smallest = {
-    ...options,
-    maxTokensPerPass,
-    gradientCheckpointing: gradientCheckpointing === "auto" ? true : gradientCheckpointing,
-    cache: { maxSequences: 1, ...cache },
-  };
-  return (await planRun({ ...request, options: smallest })).fits;
+async function fitsWith(tries: readonly Try[], request: PlanRequest): Promise<boolean> {
+  const change = changed(request, tries);
+  return change.set !== "" && fitsAtLeast(change.request);
+}
+
+/** All changes in turn; of two for one setting the later counts. */
+function changed(request: PlanRequest, tries: readonly Try[]): Change {
+  const sets = new Map<string, string>();
+  let now = request;
+  for (const attempt of tries) {
+    const change = attempt(now);
+    if (!change) continue;
+    now = change.request;
+    for (const set of change.set.split(" ")) sets.set(set.slice(0, set.indexOf("=")), set);
+  }
+  return { set: [...sets.values()].join(" "), request: now };
 }
 
 function trainAdapter(request: PlanRequest): Change | undefined {
   if (request.options.lora || !request.shape.isTrained) return undefined;
   const lora = { ...LORA_DEFAULTS, rank: ADVISED_RANK };
   return { set: `model.lora_rank=${ADVISED_RANK}`, request: { ...request, options: { ...request.options, lora } } };
+}
+
+function quantize(request: PlanRequest): Change | undefined {
+  const { lora, quantization } = request.options;
+  if (!lora || quantization === "nf4") return undefined;
+  const options = { ...request.options, quantization: "nf4" as const };
+  return { set: "model.quantization=nf4", request: { ...request, options } };
 }
 
 function chooseByFit(request: PlanRequest): Change | undefined {
@@ -87,7 +97,7 @@ function narrowCache(request: PlanRequest): Change | undefined {
   return { set: "rollout.kv_cache_dtype=bfloat16", request: { ...request, options } };
 }
 
-function shorterReplies(divisor: number): (request: PlanRequest) => Change | undefined {
+function shorterReplies(divisor: number): Try {
   return (request) => {
     const replyTokens = Math.floor(request.shape.replyTokens / divisor);
     if (replyTokens < LEAST_REPLY_TOKENS) return undefined;

@@ -55,7 +55,8 @@ async function largestPass(
   const work = request.shape.isTrained
     ? (size: number) => rehearsal.train(size)
     : (size: number) => rehearsal.score(size);
-  const at = await lastFitting(sizes, async (size) => (await bytesOr(() => work(size))) <= room);
+  const fits = async (size: number) => held.bytes <= room && (await bytesOr(() => work(size))) <= room;
+  const at = await lastFitting(sizes, fits);
   return { tokens: given ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, longest };
 }
 
@@ -80,11 +81,32 @@ export async function chooseCache(rehearsal: Rehearsal, request: PlanRequest): P
   const most = Math.min(sampled, request.options.cache?.maxSequences ?? MOST_SLOTS);
   const counts = Array.from({ length: Math.max(most, 1) }, (_, i) => i + 1);
   const room = roomFor(request, rehearsal.held);
-  const at = await lastFitting(counts, async (count) => (await bytesOr(() => rehearsal.sample(count))) <= room);
+  const { held } = rehearsal;
+  const fits = async (count: number) => held.bytes <= room && (await bytesOr(() => rehearsal.sample(count))) <= room;
+  const at = await lastFitting(counts, fits);
   const slots = counts[Math.max(at, 0)]!;
   const peak = await rehearsal.sample(slots);
   const cacheBytes = Math.floor(room) - peak.bytes + bytesOf(partsOf(peak), "kv_cache");
   return { slots, fits: at >= 0, peak, cacheBytes };
+}
+
+/** Whether the work fits with the smallest passes and one sequence at a time, or with what the settings fix. */
+export async function fitsAtLeast({ budget, ...request }: PlanRequest): Promise<boolean> {
+  const { gradientCheckpointing = "auto", cache } = request.options;
+  const recomputes = gradientCheckpointing === "auto" ? true : gradientCheckpointing;
+  const rehearsal = await Rehearsal.open({
+    ...request,
+    options: { ...request.options, gradientCheckpointing: recomputes },
+  });
+  const { longest, held } = rehearsal;
+  const room = roomFor({ ...request, budget }, held);
+  const tokens = Math.max(request.options.maxTokensPerPass ?? 0, longest);
+  const work = [
+    () => (request.shape.isTrained ? rehearsal.train(tokens) : rehearsal.score(tokens)),
+    () => rehearsal.sample(cache?.maxSequences ?? 1),
+  ];
+  for (const run of work) if (held.bytes > room || (await bytesOr(run)) > room) return false;
+  return true;
 }
 
 /** Whole numbers of longest sequences up to `most` tokens, and `most`: what a pass is cut at is what it can hold. */
@@ -96,7 +118,8 @@ export function passSizes(longest: number, most: number): number[] {
 /** Index of the last candidate that fits, where those that fit come first; -1 where none does. The last is tried first. */
 async function lastFitting<T>(candidates: readonly T[], fits: (candidate: T) => Promise<boolean>): Promise<number> {
   if (await fits(candidates.at(-1)!)) return candidates.length - 1;
-  let [low, high] = [-1, candidates.length - 1];
+  if (candidates.length === 1 || !(await fits(candidates[0]!))) return -1;
+  let [low, high] = [0, candidates.length - 1];
   while (high - low > 1) {
     const middle = Math.floor((low + high) / 2);
     if (await fits(candidates[middle]!)) low = middle;

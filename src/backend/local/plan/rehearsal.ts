@@ -1,18 +1,15 @@
 /** A model on a counting device, and the phases of a run on it: the real code, which says what it holds. */
 import { CountingDevice, type Peak } from "../../../compute/counting.ts";
 import type { DeviceInfo } from "../../../compute/device.ts";
-import type { ModelConfig } from "../../../model/files/config.ts";
-import type { DType } from "../../../model/files/dtype.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../model/language_model.ts";
+import type { ModelShape } from "../../../model/model_shape.ts";
 import { accumulateLoss } from "../policy_loss.ts";
 import { fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
 
 /** What is rehearsed: a model's shape, how it is held, and the work. */
 export interface Setup {
-  readonly config: ModelConfig;
+  readonly model: ModelShape;
   readonly options: LanguageModelOptions;
-  /** The type of the matrices in the model's files, where there are some. */
-  readonly published?: DType | undefined;
   readonly shape: RunShape;
   /** The device to stand in for. */
   readonly info: DeviceInfo;
@@ -50,9 +47,9 @@ export class Rehearsal {
   }
 
   /** Opens the model, and with it all that a run keeps from its first step to its last. */
-  static async open({ config, options, published, shape, info }: Setup): Promise<Rehearsal> {
+  static async open({ model: of, options, shape, info }: Setup): Promise<Rehearsal> {
     const device = new CountingDevice({ info });
-    const model = LanguageModel.unread(device, config, { ...options, published });
+    const model = LanguageModel.unread(device, of, options);
     const load = device.phasePeak;
     if (shape.isTrained) void model.optimizer;
     if (shape.usesReference) model.freezeReference();

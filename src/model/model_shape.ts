@@ -1,0 +1,35 @@
+/** What a model's files say of it before a weight is read. */
+import type { ModelConfig } from "./files/config.ts";
+import type { DType } from "./files/dtype.ts";
+import { type ModelFolder, openModelConfig } from "./files/folder.ts";
+import { openFolder } from "./files/open_folder.ts";
+import { type FolderReader, readJson } from "./files/reader.ts";
+import { openTensors } from "./files/tensor_files.ts";
+
+export interface ModelShape {
+  readonly config: ModelConfig;
+  /** A tensor's type in the files; `undefined` where there are none. */
+  typeOf(tensor: string): DType | undefined;
+}
+
+/** The shape of an open folder. */
+export function shapeOf({ config, tensors }: Pick<ModelFolder, "config" | "tensors">): ModelShape {
+  return { config, typeOf: (tensor) => tensors.get(tensor)?.dtype };
+}
+
+const TYPES: Readonly<Record<string, DType>> = { bfloat16: "BF16", float16: "F16", float32: "F32", float64: "F64" };
+
+/**
+ * The shape of a model folder, which may have no weights: their type is then what config.json names, else unknown.
+ * @throws ConfigError and UnsupportedError for a folder without a config.json that can be read, or damaged headers.
+ */
+export async function openModelShape(folder: string | FolderReader): Promise<ModelShape> {
+  const reader = await openFolder(folder);
+  const config = await openModelConfig(reader);
+  const files = ["model.safetensors", "model.safetensors.index.json"];
+  const opened = await Promise.all(files.map((file) => reader.open(file)));
+  if (opened.some((file) => file !== undefined)) return shapeOf({ config, ...(await openTensors(reader)) });
+  const { dtype, torch_dtype } = ((await readJson(reader, "config.json")) ?? {}) as Record<string, unknown>;
+  const type = TYPES[String(dtype ?? torch_dtype).replace(/^torch\./, "")];
+  return { config, typeOf: () => type };
+}
