@@ -1,10 +1,16 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
+import { CpuDevice } from "../../src/compute/cpu.ts";
 import { Progress } from "../../src/log/progress.ts";
+import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
+import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { saveModelFolder } from "../../src/model/save_model.ts";
 import { registerReward } from "../../src/task/registered.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 const dir = temporaryFolder("eval");
 let args: string[];
@@ -55,6 +61,28 @@ describe("grpu eval", () => {
     expect(err).toMatch(/all 6 are longer than rllm\.data\.max_prompt_length \(4 tokens\)/);
     expect(code).toBe(3);
   });
+});
+
+test("names the sampling settings that the model recommends, and does not use them", async () => {
+  const model = join(dir, "recommending");
+  const config = parseModelConfig({ ...modelConfigJson(SMALL_MODEL) });
+  const device = new CpuDevice();
+  await saveModelFolder(model, {
+    model: LanguageModel.create(device, config),
+    tokenizer: characterTokenizer("0123456789+="),
+  });
+  device.destroy();
+  writeFileSync(join(model, "generation_config.json"), '{"temperature": 0.6, "top_k": 1, "eos_token_id": [2]}');
+  const given = [
+    ...args.filter((arg) => !arg.startsWith("model.init")),
+    `model.name=${model}`,
+    "task.reward=exact_match",
+  ];
+  const { err, code } = await grpu([...given, "rllm.rollout.val.top_k=5"]);
+  expect(code, err).toBe(0);
+  expect(err).toContain(
+    `${model}/generation_config.json recommends rllm.rollout.val.temperature=0.6; these scores are sampled without`,
+  );
 });
 
 describe("Progress", () => {

@@ -1,4 +1,6 @@
 /** What a model's generation_config.json recommends, offered to the person who samples it. */
+import { existsSync } from "node:fs";
+import { setting } from "../../config/schema.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import {
   describeSampling,
@@ -19,7 +21,7 @@ export async function offerSampling(
   { config, isGiven }: Pick<Session, "config" | "isGiven">,
   { folder, io }: { folder: string; io: Io },
 ): Promise<void> {
-  const { file, sampling } = await generationConfigOf(folder);
+  const { file, sampling } = await generationConfigOf(folder, setting(config, "model.name") ?? undefined);
   const offers = Object.entries(sampling).flatMap(([key, value]) => {
     const path = `rllm.rollout.val.${key}`;
     return isGiven(path) || getAt(config, path) === value ? [] : [`${path}=${value}`];
@@ -31,7 +33,8 @@ export async function offerSampling(
 export async function generationConfigOf(folder: string, base?: string): Promise<GenerationConfig> {
   if ((await folderKind(folder)) === "model") return readGenerationConfig(folder);
   const below = base ?? (await describeAdapter(folder)).base;
-  return below === undefined ? readGenerationConfig(folder) : generationConfigOf(below);
+  // The adapter may record a name of the Hub, or a folder of another machine.
+  return below !== undefined && existsSync(below) ? generationConfigOf(below) : readGenerationConfig(folder);
 }
 
 const FLAGS = { temperature: "temperature", top_p: "topP", top_k: "topK" } as const;
