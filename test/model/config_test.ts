@@ -150,6 +150,13 @@ describe("families", () => {
     expect(layersWithoutRope).toEqual([3, 7, 11, 15, 19, 23, 27, 31, 35].filter((layer) => layer < layers));
   });
 
+  test("YaRN lengthens the context by its factor", () => {
+    const yarn = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64 };
+    expect(parse({ rope_scaling: yarn })).toMatchObject({ contextLength: 256 });
+    expect(parse({ rope_scaling: yarn, max_position_embeddings: 1000 })).toMatchObject({ contextLength: 1000 });
+    expect(parse({ rope_scaling: { rope_type: "linear", factor: 4 } })).toMatchObject({ contextLength: 64 });
+  });
+
   test("windows are on where the configuration turns them on", () => {
     const qwen = { model_type: "qwen2", num_hidden_layers: 4, max_window_layers: 1, sliding_window: 8 };
     expect(parse(qwen)).not.toHaveProperty("layerTypes");

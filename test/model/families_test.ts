@@ -1,5 +1,6 @@
 /** Every family that loads, against transformers: tiny models whose figures are stored (fixtures/families/make.py). */
 import { describe, expect, test } from "vitest";
+import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
@@ -102,6 +103,18 @@ function suite(device: Device): void {
       }));
   });
 }
+
+test("fresh norms change nothing, also where the model stores weights less one", () => {
+  const values = async (architecture: string) => {
+    const [, { config }] = FAMILIES.find(([, { config }]) => config.model_type === architecture)!;
+    const model = LanguageModel.create(new CpuDevice(), parseModelConfig(config));
+    return (await model.base.readTensors()).get("model.norm.weight")!;
+  };
+  return Promise.all([
+    expect(values("gemma3_text")).resolves.toEqual(new Float32Array(32)),
+    expect(values("smollm3")).resolves.toEqual(new Float32Array(32).fill(1)),
+  ]);
+});
 
 overDevices("families", suite);
 

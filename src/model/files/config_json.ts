@@ -4,6 +4,7 @@ import { type Architecture, COMMON_DEFAULTS, COMMON_REQUIREMENTS } from "./archi
 import { ARCHITECTURES, OBSTACLES } from "./architectures/architectures.ts";
 import { Keys, type RawConfig } from "./architectures/keys.ts";
 import { checkConfig, type ModelConfig } from "./config.ts";
+import { isYarn, type Rope } from "./rope.ts";
 
 /** More than any published model has; a file that names more would fill the memory before its weights are looked at. */
 const MOST_LAYERS = 1000;
@@ -25,6 +26,7 @@ export function parseModelConfig(json: unknown, file = "config.json"): ModelConf
   const layers = keys.count("num_hidden_layers");
   if (layers > MOST_LAYERS) throw keys.wrong("num_hidden_layers", `must be at most ${MOST_LAYERS}`);
   const heads = keys.count("num_attention_heads");
+  const family = architecture.read(keys);
   const config: ModelConfig = {
     architecture: architecture.type,
     vocabSize: keys.count("vocab_size"),
@@ -33,16 +35,25 @@ export function parseModelConfig(json: unknown, file = "config.json"): ModelConf
     layers,
     heads,
     kvHeads: keys.count("num_key_value_heads", heads),
-    contextLength: keys.count("max_position_embeddings"),
+    contextLength: contextOf(keys.count("max_position_embeddings"), family),
     rmsNormEps: keys.positive("rms_norm_eps"),
     tied: keys.flag("tie_word_embeddings"),
-    ...architecture.read(keys),
+    ...family,
     bosTokenId: keys.tokenIds("bos_token_id")[0],
     padTokenId: keys.tokenIds("pad_token_id")[0],
     eosTokenIds: keys.tokenIds("eos_token_id"),
   };
   checkConfig(config, file);
   return config;
+}
+
+/**
+ * Longest sequence. YaRN stretches the original context by its factor, and published files keep `max_position_embeddings`
+ * where a user adds `rope_scaling` as the model's card says.
+ */
+function contextOf(positions: number, { ropeScaling: scaling }: Rope): number {
+  if (!scaling || !isYarn(scaling)) return positions;
+  return Math.max(positions, Math.floor(scaling.factor * scaling.originalContextLength));
 }
 
 /** The inverse of {@link parseModelConfig}: a `config.json` that transformers reads too. */
