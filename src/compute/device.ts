@@ -137,6 +137,21 @@ export interface Recorded<R> {
   release(): void;
 }
 
+/** Allocates all buffers or none: where one does not fit, those before it are released. */
+export function allocTogether(
+  device: Device,
+  wanted: readonly { readonly byteLength: number; readonly label: string }[],
+): Buffer[] {
+  const buffers: Buffer[] = [];
+  try {
+    for (const { byteLength, label } of wanted) buffers.push(device.alloc(byteLength, label));
+    return buffers;
+  } catch (error) {
+    device.release(...buffers);
+    throw error;
+  }
+}
+
 /** Reads one f32 range. */
 export async function readFloats(device: Device, buffer: Buffer, length?: number): Promise<Float32Array> {
   const [data] = await device.read([{ buffer, type: "f32", length }]);

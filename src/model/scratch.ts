@@ -19,6 +19,17 @@ export class Scratch {
     }
   }
 
+  /** Runs `record` with a scratch that is released where it throws, and else belongs to what it returns. */
+  static unlessThrown<R>(device: Device, record: (scratch: Scratch) => R): R {
+    const scratch = new Scratch(device);
+    try {
+      return record(scratch);
+    } catch (error) {
+      scratch.release();
+      throw error;
+    }
+  }
+
   /** f32 elements with undefined contents. */
   floats(length: number, label: string): Buffer {
     const buffer = this.device.alloc(length * 4, label);

@@ -9,7 +9,7 @@ import type { LossRows, Trainer } from "../../src/contract/engine.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";
-import { changed } from "../fixtures/changed_device.ts";
+import { changed, refusing } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
@@ -28,16 +28,17 @@ interface Opening {
   readonly config: ModelConfig;
   readonly dtype: "F32" | "BF16";
   readonly on: Device;
+  readonly warn: (message: string) => void;
 }
 
 overDevices("the engine behind the servers", (device: Device) => {
-  const open = async ({ config = CONFIG, dtype = "F32", on = device }: Partial<Opening> = {}) => {
+  const open = async ({ config = CONFIG, dtype = "F32", on = device, warn }: Partial<Opening> = {}) => {
     const root = mkdtempSync(join(tmpdir(), "grpu-engine-"));
     const folder = join(root, "model");
     const made = LanguageModel.create(device, config, { seed: 1 });
     await saveModelFolder(folder, { model: made, dtype });
     made.release();
-    const engine = await LocalEngine.open({ device: on, folder });
+    const engine = await LocalEngine.open({ device: on, folder, warn });
     const trainer = (rank: number) =>
       engine.createTrainer({ rank, trainAttn: true, trainMlp: true, trainUnembed: true, seed: 3 });
     return { root, engine, trainer, clear: () => rmSync(root, { recursive: true }) };
@@ -71,6 +72,31 @@ overDevices("the engine behind the servers", (device: Device) => {
     await train(second, 3);
     expect(await score(second)).toEqual(await score(whole));
     for (const each of [whole, first, second]) each.release();
+    clear();
+  });
+
+  test.each(ranks)("rank $rank: a pass that is refused memory counts once, and is warned of", async ({ rank }) => {
+    const at = { alloc: -1 };
+    const refused = refusing(device, at);
+    const warnings: string[] = [];
+    const warn = (message: string) => warnings.push(message);
+    const { trainer, clear } = await open({ on: refused.device, warn });
+    const [whole, halved] = [await trainer(rank), await trainer(rank)];
+    for (const each of [whole, halved]) await train(each, 1);
+    const live = device.memory.live;
+    const before = refused.seen.alloc;
+    const run = (of: Trainer) => of.forwardBackward(ROWS, { loss: LOSS, forwardOnly: false });
+    const expected = await run(whole);
+    // In the backward pass, after the loss was taken.
+    at.alloc = refused.seen.alloc + Math.floor(0.8 * (refused.seen.alloc - before));
+    const actual = await run(halved);
+    expect(warnings).toEqual([expect.stringContaining("passes hold at most 3 tokens")]);
+    expect(actual.metrics["loss:sum"]).toBeCloseTo(expected.metrics["loss:sum"]!, 5);
+    expect(actual.logprobs).toEqual(expected.logprobs);
+    expect(device.memory.live).toBe(live);
+    const [a, b] = [await whole.optimStep(ADAM), await halved.optimStep(ADAM)];
+    expect(b.grad_norm).toBeCloseTo(a.grad_norm!, 5);
+    for (const each of [whole, halved]) each.release();
     clear();
   });
 

@@ -10,6 +10,7 @@ import { ConfigError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
+import { refusing } from "../fixtures/changed_device.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";
@@ -240,6 +241,43 @@ overDevices("LocalBackend", (device) => {
         resumed.languageModel.release();
       });
     }
+
+    test.each(["vanilla", "host"])("a pass that is refused memory counts once in the metrics: %s", async (kind) => {
+      const name = kind === "host" ? `refused-${device.info.kind}` : kind;
+      if (kind === "host")
+        await defineLoss({
+          name,
+          settings: {},
+          token: ({ logprob, advantage }) => ({ value: -logprob * advantage, slope: -advantage, metrics: [0, 0, 0] }),
+        });
+      const spec = { ...LOSS, name, settings: kind === "host" ? {} : LOSS.settings };
+      const run = async (share?: number) => {
+        const at = { alloc: -1 };
+        const refused = refusing(device, at);
+        const backend = open(refused.device);
+        const warnings: string[] = [];
+        backend.onWarning((message) => warnings.push(message));
+        await backend.forwardBackward(batch(1), spec);
+        await backend.optimStep(OPTIM);
+        const [before, live] = [refused.seen.alloc, device.memory.live];
+        if (share !== undefined) at.alloc = before + Math.floor(share * allocations);
+        const metrics = await backend.forwardBackward(batch(1), spec);
+        allocations ||= refused.seen.alloc - before;
+        expect(device.memory.live).toBe(live);
+        const step = await backend.optimStep(OPTIM);
+        backend.languageModel.release();
+        return { metrics: { ...metrics, ...step }, warnings: warnings.length };
+      };
+      let allocations = 0;
+      const { metrics: expected } = await run();
+      expect(allocations).toBeGreaterThan(40);
+      for (let share = 0; share < 1; share += 1 / 19) {
+        const { metrics, warnings } = await run(share);
+        expect(warnings).toBe(1);
+        for (const [key, value] of Object.entries(expected))
+          expectClose([metrics[key]!], [value], { relative: 2e-6, absolute: 1e-6 }, `${key} at ${share}`);
+      }
+    });
 
     test("a user's loss in TypeScript trains like the equivalent built-in one", async () => {
       const name = `own-reinforce-${device.info.kind}`;

@@ -195,6 +195,19 @@ overDevices("LanguageModel", (device) => {
       model.release();
     });
 
+    test("a mask or targets that are not one per token are refused", async () => {
+      const model = LanguageModel.create(device, CONFIG);
+      const mask = Uint32Array.of(1, 1, 1);
+      await expect(model.logprobs(pack([[1, 2]]), { policy: "current", temperature: 1, mask })).rejects.toThrow(
+        "Cannot run a pass: mask must have one element per token (3 of 2)",
+      );
+      const targets = Uint32Array.of(1);
+      await expect(model.score({ ...pack([[1, 2]]), targets }, { temperature: 1 })).rejects.toThrow(
+        "targets must have one element per token (1 of 2)",
+      );
+      model.release();
+    });
+
     test("a target outside the vocabulary is refused with its position", async () => {
       const model = LanguageModel.create(device, CONFIG);
       const targets = Uint32Array.of(0, 13);

@@ -3,10 +3,9 @@ import { describe, expect, test } from "vitest";
 import { CountingDevice } from "../../src/compute/counting.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
-import { OutOfMemoryError } from "../../src/errors.ts";
 import { LanguageModel, type LanguageModelOptions, type PassOutputs } from "../../src/model/language_model.ts";
 import type { TrainingPass } from "../../src/model/train/passes.ts";
-import { changed } from "../fixtures/changed_device.ts";
+import { refusing } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { likelihood } from "../fixtures/likelihood.ts";
@@ -18,37 +17,6 @@ const sequencesOf = (lengths: readonly number[]) =>
   pack(lengths.map((length) => Array.from({ length }, () => Math.floor(next() * SMALL_MODEL.vocabSize))));
 const ROWS = sequencesOf([9, 1, 17, 12, 25]);
 const LORA = { rank: 3, alpha: 8, targets: ["q_proj", "o_proj", "up_proj", "down_proj"] };
-
-/** A device that refuses its `index`-th allocation, or the `index`-th read: the driver's late answer. */
-function refusing(device: Device, at: { alloc?: number; read?: number }) {
-  const seen = { alloc: 0, read: 0 };
-  const refuse = (kind: keyof typeof seen, label: string) => {
-    if (seen[kind]++ !== at[kind]) return;
-    throw new OutOfMemoryError(`Cannot allocate ${label}: refused.`, { label, bytes: 3 * 2 ** 20 });
-  };
-  const mark = device.mark();
-  const changes: Partial<Device> = {
-    alloc(bytes, label) {
-      refuse("alloc", label);
-      return device.alloc(bytes, label);
-    },
-    upload(data, label) {
-      refuse("alloc", label);
-      return device.upload(data, label);
-    },
-    async read(requests) {
-      try {
-        refuse("read", "read back");
-      } catch (error) {
-        // Nothing of what was recorded runs.
-        device.rollback(mark);
-        throw error;
-      }
-      return device.read(requests);
-    },
-  };
-  return { device: changed(device, changes), seen };
-}
 
 const RATE = { learning_rate: 0.02, beta1: 0.9, beta2: 0.95, eps: 1e-6, weight_decay: 0, grad_clip_norm: 0 };
 

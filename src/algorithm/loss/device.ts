@@ -1,5 +1,12 @@
 /** Records the policy loss on a device: everything stays in GPU buffers, only the partial sums are read back. */
-import type { Buffer, Data, Device, ReadRequest, Recorded } from "../../compute/device.ts";
+import {
+  allocTogether,
+  type Buffer,
+  type Data,
+  type Device,
+  type ReadRequest,
+  type Recorded,
+} from "../../compute/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { checkAdvantages } from "../advantage/level.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
@@ -64,6 +71,7 @@ class Recording {
   private readonly layout: Layout;
   private readonly workspace: Buffer;
   private readonly dlogprobs: Buffer;
+  private readonly dentropy: Buffer | undefined;
   private readonly isPerToken: boolean;
 
   constructor(device: Device, loss: ResolvedLoss, { buffers, counts, windowTokens }: DeviceLossBatch) {
@@ -78,8 +86,15 @@ class Recording {
     this.windows = windowsOf(tokens, size);
     this.isPerToken = checkAdvantages(buffers.advantages, { rows: trained.length, tokens, length }).level === "token";
     this.layout = layOut(tokens, trained.length, size);
-    this.workspace = device.alloc(this.layout.length * F32_BYTES, "loss workspace");
-    this.dlogprobs = device.alloc(tokens * F32_BYTES, "dlogprobs");
+    const byteLength = tokens * F32_BYTES;
+    const [workspace, dlogprobs, dentropy] = allocTogether(device, [
+      { byteLength: this.layout.length * F32_BYTES, label: "loss workspace" },
+      { byteLength, label: "dlogprobs" },
+      ...(buffers.entropy ? [{ byteLength, label: "dentropy" }] : []),
+    ]);
+    this.workspace = workspace!;
+    this.dlogprobs = dlogprobs!;
+    this.dentropy = dentropy;
   }
 
   record(): RecordedLoss {
@@ -90,13 +105,14 @@ class Recording {
     if (plan.selection) this.recordSelection(plan.selection);
     const seats = seatStreams(this.loss, this.buffers);
     for (const [index, window] of this.windows.entries()) this.recordPass(seats, index, window);
-    const dentropy = this.buffers.entropy && this.recordEntropy(this.buffers.entropy);
+    const { dlogprobs, dentropy } = this;
+    if (this.buffers.entropy && dentropy) this.recordEntropy(this.buffers.entropy, dentropy);
     return {
-      dlogprobs: this.dlogprobs,
+      dlogprobs,
       dentropy,
       reads: [this.partials()],
       decode: ([data]) => this.decode(data!),
-      release: () => this.device.release(this.workspace, this.dlogprobs, ...(dentropy ? [dentropy] : [])),
+      release: () => this.device.release(this.workspace, dlogprobs, ...(dentropy ? [dentropy] : [])),
     };
   }
 
@@ -206,9 +222,8 @@ class Recording {
     };
   }
 
-  private recordEntropy(entropy: Buffer): Buffer {
-    const { loss, counts, buffers, device, workspace } = this;
-    const dentropy = device.alloc(counts.tokens * F32_BYTES, "dentropy");
+  private recordEntropy(entropy: Buffer, dentropy: Buffer): void {
+    const { loss, buffers, device, workspace } = this;
     for (const [index, { first, tokens }] of this.windows.entries()) {
       const window = (buffer: Buffer) => buffer.slice(first * F32_BYTES, tokens * F32_BYTES);
       device.dispatch(lossEntropy, {
@@ -228,7 +243,6 @@ class Recording {
         constants: { ROW_WEIGHTED: flag(loss.termWeight.byRow) },
       });
     }
-    return dentropy;
   }
 
   private decode(data: Data): LossResult {

@@ -69,20 +69,11 @@ function passLoss(
   batch: TrainBatch,
   at: { spec: LossSpec; outputs: PassOutputs },
 ): Promise<RecordedLoss> | RecordedLoss {
-  return isHostOnly(at.spec) ? hostLoss(device, batch, at) : deviceLoss(device, batch, at);
+  if (isHostOnly(at.spec)) return hostLoss(device, batch, at);
+  return Scratch.unlessThrown(device, (scratch) => deviceLoss(scratch, batch, at));
 }
 
-function deviceLoss(device: Device, batch: TrainBatch, at: { spec: LossSpec; outputs: PassOutputs }): RecordedLoss {
-  const scratch = new Scratch(device);
-  try {
-    return recordLoss(scratch, batch, at);
-  } catch (error) {
-    scratch.release();
-    throw error;
-  }
-}
-
-function recordLoss(
+function deviceLoss(
   scratch: Scratch,
   batch: TrainBatch,
   { spec, outputs }: { spec: LossSpec; outputs: PassOutputs },
@@ -126,16 +117,17 @@ async function hostLoss(
   ])) as [Float32Array, Float32Array];
   const mask = new Uint32Array(trained.count).fill(1);
   const result = policyLoss({ ...trained, offsets: outputs.offsets, mask, logprobs, entropy }, spec);
-  const scratch = new Scratch(device);
-  const upload = (values: Float64Array, label: string) => scratch.upload(Float32Array.from(values), label);
-  return {
-    dlogprobs: upload(result.dlogprobs, "dlogprobs"),
-    dentropy: result.dentropy && upload(result.dentropy, "dentropy"),
-    reads: [],
-    decode: () => ({ loss: result.loss, metrics: result.metrics }),
-    release: () => scratch.release(),
-    tokens: trained.count,
-  };
+  return Scratch.unlessThrown(device, (scratch) => {
+    const upload = (values: Float64Array, label: string) => scratch.upload(Float32Array.from(values), label);
+    return {
+      dlogprobs: upload(result.dlogprobs, "dlogprobs"),
+      dentropy: result.dentropy && upload(result.dentropy, "dentropy"),
+      reads: [],
+      decode: () => ({ loss: result.loss, metrics: result.metrics }),
+      release: () => scratch.release(),
+      tokens: trained.count,
+    };
+  });
 }
 
 /** The loss's inputs for the trained tokens of sequences [from, to), end to end. */

@@ -28,10 +28,23 @@ export function nextPass(offsets: Uint32Array, { from, most }: { from: number; m
   return { from, to };
 }
 
-/** @throws ConfigError for a token or target outside the vocabulary, or a sequence beyond the context. */
-export function checkRows(model: Transformer, rows: PackedTokens & Partial<{ targets: Uint32Array }>): void {
+/**
+ * @throws ConfigError for a token or target outside the vocabulary, a sequence beyond the context, or a mask or targets that
+ * are not one per token.
+ */
+export function checkRows(
+  model: Transformer,
+  rows: PackedTokens & Partial<{ mask: Uint32Array; targets: Uint32Array }>,
+): void {
   const { vocabSize } = model.config;
   const { tokens, offsets, targets } = rows;
+  for (const name of ["mask", "targets"] as const) {
+    const { length } = rows[name] ?? tokens;
+    if (length !== tokens.length)
+      throw new ConfigError(
+        `Cannot run a pass: ${name} must have one element per token (${length} of ${tokens.length}).`,
+      );
+  }
   for (let i = 0; i + 1 < offsets.length; i++) {
     const length = offsets[i + 1]! - offsets[i]!;
     if (length <= model.contextLength) continue;
