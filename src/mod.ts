@@ -25,7 +25,14 @@ export type * from "./contract/text.ts";
 export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
 export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
 export type * from "./data/types.ts";
-export { ConfigError, RemoteError, ShaderError, UnsupportedError } from "./errors.ts";
+export {
+  ConfigError,
+  DeviceLostError,
+  OutOfMemoryError,
+  RemoteError,
+  ShaderError,
+  UnsupportedError,
+} from "./errors.ts";
 export type { CheckpointStore } from "./log/checkpoint/store.ts";
 export type { Logger, LogRecord } from "./log/logger.ts";
 export { type OpenLogger, registerLogger } from "./log/loggers/loggers.ts";

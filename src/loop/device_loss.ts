@@ -55,7 +55,7 @@ export function countLoss(error: unknown, { backend, warn }: Run, at: Cursor): v
   const reached = at.state.warmup + at.state.step + at.state.validated;
   const count = reached > at.losses.reached ? 1 : at.losses.count + 1;
   at.losses = { count, reached: Math.max(reached, at.losses.reached) };
-  const place = at.state.step === 0 && at.state.warmup > 0 ? "in the warm-up" : `in step ${at.state.step + 1}`;
+  const place = `after ${stepOf(at.state)}`;
   if (count >= MOST_LOSSES)
     throw new RemoteError(
       `Cannot continue: the GPU device was lost ${count} times in a row ${place} (${error.why}). Check the driver's log, lower training.max_tokens_per_pass, then resume from the last checkpoint.`,
@@ -77,5 +77,9 @@ export async function comeBack(run: Run, at: Cursor): Promise<void> {
     at.state = at.saved;
     at.kept = at.saved;
   }
-  warn(`The GPU device is open again. The run continues after step ${at.state.step}.`);
+  warn(`The GPU device is open again. The run continues after ${stepOf(at.state)}.`);
+}
+
+function stepOf({ step, warmup }: LoopState): string {
+  return step === 0 && warmup > 0 ? `warm-up step ${warmup}` : `step ${step}`;
 }

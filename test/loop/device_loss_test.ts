@@ -151,7 +151,7 @@ describe.skipIf(!gpuDevice)("a lost device", () => {
     const { warnings, ...lossy } = await run(losses, { model });
     expect({ ...lossy, warnings: [] }).toEqual(expected);
     expect(warnings.length).toBeGreaterThanOrEqual(2);
-    expect(warnings[0]).toMatch(/^The GPU device was lost in step \d \(.+\)\. It is opened again, loss 1 of/);
+    expect(warnings[0]).toMatch(/^The GPU device was lost after step \d \(.+\)\. It is opened again, loss 1 of/);
     expect(warnings[1]).toMatch(/^The GPU device is open again\. The run continues after step \d\.$/);
   });
 
@@ -189,7 +189,7 @@ describe.skipIf(!gpuDevice)("a lost device", () => {
     const losing = run([{ at: "forwardBackward", calls: [2, 3, 4, 5, 6, 7, 8] }]);
     await expect(losing).rejects.toThrow(RemoteError);
     await expect(losing).rejects.toThrow(
-      /Cannot continue: the GPU device was lost 3 times in a row in step \d .*lower training\.max_tokens_per_pass/,
+      /Cannot continue: the GPU device was lost 3 times in a row after step \d .*lower training\.max_tokens_per_pass/,
     );
   });
 

@@ -47,7 +47,7 @@ export class Allocations {
     this.gpuDevice.pushErrorScope("validation");
     write();
     const answer = this.answer();
-    this.unchecked.find((it) => it.storage === storage)?.writes.push(answer);
+    this.unchecked.findLast((it) => it.storage === storage)?.writes.push(answer);
   }
 
   /** The allocations since the last call, for {@link check}. */
