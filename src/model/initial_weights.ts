@@ -41,17 +41,23 @@ function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: num
   return 1 / Math.sqrt(it.inputs) / residual;
 }
 
-/** Elements that are read at a time, so that host memory holds a piece of a tensor. Whole blocks of every format. */
+interface LoadingOptions extends StorageOptions {
+  readonly untied?: boolean;
+  readonly pieceElements?: number;
+}
+
+/** Elements that are read at a time, so that host memory holds a piece of a tensor. */
 const PIECE_ELEMENTS = 2 ** 24;
 
 /**
  * Reads a model folder's weights onto a device.
  * @param options.untied gives a model with a tied output matrix a separate one, equal to the embedding table.
+ * @param options.pieceElements elements read at a time, a multiple of 64. Default 2^24.
  */
 export async function loadWeights(
   device: Device,
   folder: ModelFolder,
-  { untied = false, ...storage }: StorageOptions & { untied?: boolean },
+  { untied = false, pieceElements = PIECE_ELEMENTS, ...storage }: LoadingOptions = {},
 ): Promise<StoredWeights> {
   const isUntied = folder.config.tied && untied;
   const config = isUntied ? { ...folder.config, tied: false } : folder.config;
@@ -67,8 +73,8 @@ export async function loadWeights(
   for (const part of weights.parts) {
     const source = sourceOf(part.tensor);
     const isPublished = typeOf(part.tensor) === "BF16" && weights.formatOf(part.fused) === "bfloat16";
-    for (let start = 0; start < part.rows * part.columns; start += PIECE_ELEMENTS) {
-      const range = { start, length: Math.min(PIECE_ELEMENTS, part.rows * part.columns - start) };
+    for (let start = 0; start < part.rows * part.columns; start += pieceElements) {
+      const range = { start, length: Math.min(pieceElements, part.rows * part.columns - start) };
       if (isPublished) weights.writeBfloat16(part, await folder.readBytes(source, range), start);
       else weights.writeTensor(part, await folder.read(source, range), start);
     }

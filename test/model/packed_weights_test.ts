@@ -2,6 +2,7 @@
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { loadLocalCheckpoint, saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { CountingDevice } from "../../src/compute/counting.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { type ModelConfig, parameterCount } from "../../src/model/files/config.ts";
@@ -9,6 +10,7 @@ import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { type ModelFolder, openModelFolder } from "../../src/model/files/folder.ts";
 import { packElements, unpackElements } from "../../src/model/formats/pack.ts";
 import { fusedParts } from "../../src/model/fused_parts.ts";
+import { loadWeights } from "../../src/model/initial_weights.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { loraConfig } from "../../src/model/lora.ts";
 import { loadModel, openModel } from "../../src/model/open_model.ts";
@@ -95,6 +97,21 @@ overDevices("packed weights", (device) => {
     expectClose(figures[0]!.gradients, figures[1]!.gradients, { relative: 1e-4, absolute: 1e-5 });
   });
 
+  test.each([{}, { dtype: "float32" }, { quantization: "int8" }, { quantization: "nf4" }] as const)(
+    "are the same when they are read in pieces: %o",
+    async (how) => {
+      const folder = await openModelFolder(await publish(device));
+      const tensors = [];
+      for (const pieceElements of [64, 128, 2 ** 24]) {
+        const weights = await loadWeights(device, folder, { ...how, frozen: true, pieceElements });
+        tensors.push(await weights.readTensors());
+        weights.release();
+      }
+      expect(tensors[0]).toEqual(tensors[2]);
+      expect(tensors[1]).toEqual(tensors[2]);
+    },
+  );
+
   test.each(["int8", "nf4"] as const)("are rounded to %s by the blocks of the file's tensors", async (quantization) => {
     const folder = await openModelFolder(await publish(device));
     const model = await LanguageModel.load(device, folder, { frozen: true, quantization });
@@ -132,7 +149,30 @@ overDevices("packed weights", (device) => {
     for (const it of [loaded, model]) it.release();
   });
 
-  test("take several adapters, one on another, and are resumed bit for bit", async () => {
+  test.each([{}, { quantization: "nf4" }] as const)(
+    "are trained on, saved and resumed bit for bit: %o",
+    async (how) => {
+      const opened = await openModel(await publish(device));
+      const open = () => loadModel(device, opened, { ...how, lora: LORA, seed: 4 });
+      const train = async (model: LanguageModel) => {
+        const mask = new Uint32Array(ROWS.tokens.length).fill(1);
+        await model.accumulate({ ...ROWS, mask }, { temperature: 1, loss: likelihood(device) });
+        await model.optimStep(OPTIM);
+      };
+      const [whole, first, second] = [await open(), await open(), await open()];
+      for (const _ of [1, 2, 3, 4]) await train(whole);
+      for (const _ of [1, 2]) await train(first);
+      const dir = mkdtempSync(join(root, "checkpoint-"));
+      await saveLocalCheckpoint(dir, { model: first, base: opened.mark });
+      await loadLocalCheckpoint(dir, second, { base: opened.mark });
+      for (const _ of [1, 2]) await train(second);
+      expect(await scoresOf(second)).toEqual(await scoresOf(whole));
+      expect(await scoresOf(second)).not.toEqual(await scoresOf(first));
+      for (const model of [whole, first, second]) model.release();
+    },
+  );
+
+  test("take several adapters, one on another", async () => {
     const dir = await publish(device);
     const first = fill(await loadModel(device, await openModel(dir), { lora: LORA }));
     const saved = mkdtempSync(join(root, "adapter-"));
@@ -218,3 +258,22 @@ test.each(["Qwen2.5-0.5B", "Qwen3-0.6B", "Llama-3.2-1B"])(
     expect(device.memory.live / expected).toBeLessThan(1.03);
   },
 );
+
+test("the gradient of an adapter of high rank makes no dW of a large matrix", async () => {
+  const device = new CountingDevice();
+  const config = { ...parseModelConfig(publishedConfig("Qwen2.5-0.5B", 1)), hiddenSize: 4100, intermediateSize: 8196 };
+  const lora = { rank: 4096, alpha: 32, targets: ["gate_proj"] };
+  const model = LanguageModel.unread(device, { config, typeOf: () => "BF16" }, { lora });
+  void model.optimizer;
+  const allocated: number[] = [];
+  const { alloc } = device;
+  device.alloc = (bytes, label) => {
+    if (label === "gradient") allocated.push(bytes);
+    return alloc.call(device, bytes, label);
+  };
+  const rows = pack([Array.from({ length: 5000 }, () => 1)]);
+  const mask = new Uint32Array(5000).fill(1);
+  await model.accumulate({ ...rows, mask }, { temperature: 1, loss: likelihood(device) });
+  expect(allocated).not.toEqual([]);
+  expect(allocated).not.toContain(config.hiddenSize * config.intermediateSize * 4);
+});
