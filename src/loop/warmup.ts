@@ -74,7 +74,8 @@ function exampleBatch({ backend, settings, examples }: Run, number: number): Tra
   const random = randomStream(STREAM_SEEDS.warmup(settings.training.seed, number));
   const choices = Math.min(limit ?? examples.length, examples.length);
   const drawn = Array.from({ length: batch_size }, () => examples[Math.floor(random() * choices)]!);
-  const eos = backend.model.eosTokenIds[0];
+  // The tokenizer's own comes first: generation_config.json may list others before the token that ends a turn.
+  const eos = tokenizer.eosTokenIds[0] ?? backend.model.eosTokenIds[0];
   return supervisedBatch(drawn.map((example) => encodeExample(example, { tokenizer, eos })));
 }
 

@@ -5,6 +5,7 @@
  * version may change the rest.
  * @module
  */
+export { type Exported, type ExportOptions, exportFolder } from "./export.ts";
 export { type ModelConfig, parameterCount } from "./files/config.ts";
 export { parseModelConfig } from "./files/config_json.ts";
 export { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";

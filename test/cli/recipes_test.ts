@@ -81,6 +81,26 @@ describe.each(RECIPES)("$recipe", ({ recipe, shape, template }) => {
   });
 });
 
+test("a template that fails ends the run before it samples, and names the file", async () => {
+  const model = await tinyModel("Qwen2.5-0.5B", "chatml");
+  const template = join(dir, "broken.jinja");
+  writeFileSync(template, "{{ raise_exception('system messages are not supported') }}");
+  const { code, err } = await grpu([
+    "train",
+    "examples/gsm8k_qwen/run.yaml",
+    `model.name=${model}`,
+    `model.chat_template=${template}`,
+    ...DATA,
+    "rllm.data.train_batch_size=2",
+    `training.default_local_dir=${join(dir, "broken")}`,
+    "--device",
+    "cpu",
+  ]);
+  expect(code, err).toBe(4);
+  expect(err).toMatch(/grpu: Cannot format the conversation .*system messages are not supported\. \(.*broken\.jinja/);
+  expect(err).not.toMatch(/tries of rollouts failed/);
+});
+
 test("the reward gives 1 for the number, and 0.2 for the form of the answer", async () => {
   await import("../../examples/gsm8k/reward.ts");
   const { rewards } = await import("../../src/task/registered.ts");

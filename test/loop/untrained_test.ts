@@ -185,7 +185,7 @@ describe("countOverlong()", () => {
     expect(() => countOverlong(tasks, { ...limits, longest: 50, contextLength: 1 })).toThrow(/the model's context/);
     expect(countOverlong([], { ...limits, longest: 0 })).toBe(0);
   });
-  test("counts rendered conversations, and leaves those that cannot be encoded to their rollouts", () => {
+  test("counts rendered conversations, and leaves one that cannot be encoded to its rollout", () => {
     const chat = { ...tasks[0]!, messages: [{ role: "user" as const, content: "a" }] };
     const refusing = {
       ...tokenizer,
@@ -195,6 +195,8 @@ describe("countOverlong()", () => {
     };
     const rendered = { ...tokenizer, formatChat: () => "<user>a</user>" };
     expect(countOverlong([chat, tasks[0]!], { ...limits, tokenizer: rendered, longest: 13 })).toBe(1);
-    expect(countOverlong([chat], { ...limits, tokenizer: refusing, longest: 0 })).toBe(0);
+    expect(countOverlong([chat, tasks[0]!], { ...limits, tokenizer: refusing, longest: 5 })).toBe(0);
+    // A template that fails for every prompt ends the run before it starts.
+    expect(() => countOverlong([chat, chat], { ...limits, tokenizer: refusing, longest: 5 })).toThrow("no template");
   });
 });

@@ -14,7 +14,8 @@ async function trainedOn(example: Example): Promise<{ batch: TrainBatch; trained
     backend: {
       name: "kept",
       tokenizer,
-      model: { eosTokenIds: tokenizer.eosTokenIds },
+      // As Llama 3.2's generation_config.json, which names the end of a text before the end of a turn.
+      model: { eosTokenIds: [0, ...tokenizer.eosTokenIds] },
       forwardBackward: async (given: TrainBatch) => {
         batch = given;
         return {};

@@ -14,8 +14,8 @@ export function templateOf(config: Tree): string | undefined {
 /** The tokenizer with another chat template, where one is named. */
 export function withTemplate(tokenizer: TextTokenizer, named: string | undefined): TextTokenizer {
   if (named === undefined) return tokenizer;
-  const source = named === "plain" ? PLAIN_CHAT_TEMPLATE : readText(named, "chat template");
-  return withChatTemplate(tokenizer, source);
+  if (named === "plain") return withChatTemplate(tokenizer, PLAIN_CHAT_TEMPLATE);
+  return withChatTemplate(tokenizer, readText(named, "chat template"), named);
 }
 
 /** @param model absent for a new one, whose output matrix is separate */

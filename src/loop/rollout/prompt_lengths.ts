@@ -18,14 +18,17 @@ export interface PromptLimits {
 
 /**
  * Counts the prompts that are too long.
- * @throws {ConfigError} when all are
+ * @throws {ConfigError} when all are; the first error of the chat template when it fails for every prompt
  */
 export function countOverlong(
   tasks: readonly Task[],
   { split, ...limits }: PromptLimits & { readonly split: "train" | "val" },
 ): number {
   const limit = Math.min(limits.longest, limits.contextLength - 1);
-  const overlong = tasks.filter((task) => isLonger(task, limit, limits.tokenizer)).length;
+  const checked = tasks.map((task) => isLonger(task, limit, limits.tokenizer));
+  // A single prompt's error stays for its rollout, which names the task.
+  if (checked.length > 0 && checked.every((each) => each instanceof Error)) throw checked[0];
+  const overlong = checked.filter((each) => each === true).length;
   if (overlong === 0 || overlong < tasks.length) return overlong;
   const name = limit < limits.longest ? "the model's context" : "rllm.data.max_prompt_length";
   throw new ConfigError(
@@ -35,7 +38,8 @@ export function countOverlong(
   );
 }
 
-function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean {
+/** An error where the conversation cannot be formatted. */
+function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean | Error {
   const prompt = promptOf(task);
   // A token holds at least one byte, and a UTF-16 unit at most 3 bytes.
   if (typeof prompt === "string" && prompt.length * 3 + ADDED <= limit) return false;
@@ -43,8 +47,8 @@ function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean {
     const ids =
       typeof prompt === "string" ? tokenizer.encode(prompt) : new Transcript({ tokenizer }).prompt(prompt).ids;
     return ids.length > limit;
-  } catch {
-    // The rollout throws the same error, with the task's name.
-    return false;
+  } catch (error) {
+    // The rollout of a text throws the same error, with the task's name.
+    return typeof prompt === "string" ? false : (error as Error);
   }
 }

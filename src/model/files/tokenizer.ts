@@ -95,8 +95,9 @@ interface Templates {
  * Files give one template, or a list of named ones: `default`, `tool_use`.
  * @throws ConfigError for another form.
  */
-function readTemplates({ chatTemplate, folder }: TokenizerFiles, config: Record<string, unknown>): Templates {
-  if (chatTemplate !== undefined) return { standard: lazy(chatTemplate, within(folder, "chat_template.jinja")) };
+function readTemplates(files: TokenizerFiles, config: Record<string, unknown>): Templates {
+  const { chatTemplate, folder, templateFile = within(folder, "chat_template.jinja") } = files;
+  if (chatTemplate !== undefined) return { standard: lazy(chatTemplate, templateFile) };
   const given = config.chat_template ?? undefined;
   const file = within(folder, CONFIG_FILE);
   if (given === undefined) return { standard: undefined };
@@ -156,13 +157,17 @@ function renderChat(it: {
 /** For a model without roles: each message's text and the end token. */
 export const PLAIN_CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}";
 
-/** The tokenizer with another chat template, which {@link TextTokenizer.files} includes. */
-export function withChatTemplate(tokenizer: TextTokenizer, chatTemplate: string): TextTokenizer {
+/**
+ * The tokenizer with another chat template, which {@link TextTokenizer.files} includes.
+ * @param file of the template, named in its errors
+ */
+export function withChatTemplate(tokenizer: TextTokenizer, chatTemplate: string, file?: string): TextTokenizer {
   const files = tokenizer.files();
   return createTokenizer({
     tokenizer: JSON.parse(files["tokenizer.json"]!),
     config: JSON.parse(files["tokenizer_config.json"]!),
     chatTemplate,
+    templateFile: file,
     eosTokenIds: tokenizer.eosTokenIds,
   });
 }
