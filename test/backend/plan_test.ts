@@ -6,6 +6,7 @@ import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { adviceFor } from "../../src/backend/local/plan/advice.ts";
 import { passSizes } from "../../src/backend/local/plan/choices.ts";
+import { fittingOptions } from "../../src/backend/local/plan/fit.ts";
 import { type Plan, planRun } from "../../src/backend/local/plan/plan.ts";
 import type { PlanRequest } from "../../src/backend/local/plan/rehearsal.ts";
 import { DEFAULT_SHAPE, type RunShape } from "../../src/backend/local/plan/run_shape.ts";
@@ -201,6 +202,15 @@ test("candidate sizes of a pass are whole numbers of longest sequences", () => {
   expect(passSizes(5, 3)).toEqual([5]);
 });
 
+test("work that is not known limits the bytes of the cache, not the number of sequences", async () => {
+  const device = new CpuDevice({ memoryBudgetBytes: GIB });
+  const { cache } = await fittingOptions(device, request(0), { isExact: false });
+  expect(cache!.bytes).toBeGreaterThan(0);
+  expect(cache!.maxSequences).toBeUndefined();
+  const known = await fittingOptions(device, request(0));
+  expect(known.cache).toMatchObject({ maxSequences: 16 });
+});
+
 test("a model that cannot fit is refused before its weights are read", async () => {
   const config = parseModelConfig(publishedConfig("SmolLM2-135M"));
   const dir = join(folder, "large");
@@ -210,7 +220,6 @@ test("a model that cannot fit is refused before its weights are read", async () 
   // Its weights are not even there.
   await expect(LocalBackend.open(dir, { device })).rejects.toThrow(/model.safetensors/);
   const work = { model: { config, typeOf: () => undefined }, options: {}, shape: DEFAULT_SHAPE };
-  const { fittingOptions } = await import("../../src/backend/local/plan/fit.ts");
   const refused: unknown = await fittingOptions(device, work).catch((error) => error);
   expect(refused).toBeInstanceOf(OutOfMemoryError);
   expect(String(refused)).toMatch(/budget of 0.29 GiB: training needs at least .* GiB \(.*\)\. /);

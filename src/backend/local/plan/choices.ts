@@ -66,28 +66,49 @@ function roomFor({ budget, shape }: PlanRequest, held: Peak): number {
 }
 
 export interface CacheChoice {
-  /** Sequences sampled together. */
+  /** Sequences sampled together when all are the longest. */
   readonly slots: number;
-  readonly fits: boolean;
-  /** What sampling them holds. */
-  readonly peak: Peak;
+  /** Sequences that may be sampled together when they are shorter. */
+  readonly rows: number;
   /** For the keys and values: what the rest of sampling leaves. */
   readonly cacheBytes: number;
+  readonly fits: boolean;
 }
 
-/** Sequences sampled together; one where not even that fits. */
+/** Sequences that the run samples at a time. */
+export function sampledTogether({ shape, options }: PlanRequest): number {
+  const { prompts, groupSize, sampled = prompts * groupSize } = shape;
+  return Math.max(Math.min(sampled, options.cache?.maxSequences ?? MOST_SLOTS), 1);
+}
+
+/** Sequences sampled together, and the memory of their keys and values; one where not even that fits. */
 export async function chooseCache(rehearsal: Rehearsal, request: PlanRequest): Promise<CacheChoice> {
-  const { prompts, groupSize, sampled = prompts * groupSize } = request.shape;
-  const most = Math.min(sampled, request.options.cache?.maxSequences ?? MOST_SLOTS);
-  const counts = Array.from({ length: Math.max(most, 1) }, (_, i) => i + 1);
-  const room = roomFor(request, rehearsal.held);
+  const most = sampledTogether(request);
+  const counts = Array.from({ length: most }, (_, i) => i + 1);
   const { held } = rehearsal;
+  const room = Math.floor(roomFor(request, held));
   const fits = async (count: number) => held.bytes <= room && (await bytesOr(() => rehearsal.sample(count))) <= room;
   const at = await lastFitting(counts, fits);
   const slots = counts[Math.max(at, 0)]!;
   const peak = await rehearsal.sample(slots);
-  const cacheBytes = Math.floor(room) - peak.bytes + bytesOf(partsOf(peak), "kv_cache");
-  return { slots, fits: at >= 0, peak, cacheBytes };
+  // Prompts are mostly shorter than the longest: pages for twice as many sequences, where their activations fit as well.
+  const rows = Math.min(2 * slots, most);
+  const wider = await rehearsal.sample(rows);
+  const isRoomy = room - besidesCache(wider) >= cacheBytes(peak);
+  return {
+    slots,
+    rows: isRoomy ? rows : slots,
+    cacheBytes: room - besidesCache(isRoomy ? wider : peak),
+    fits: at >= 0,
+  };
+}
+
+function cacheBytes(peak: Peak): number {
+  return bytesOf(partsOf(peak), "kv_cache");
+}
+
+function besidesCache(peak: Peak): number {
+  return peak.bytes - cacheBytes(peak);
 }
 
 /** Whether the work fits with the smallest passes and one sequence at a time, or with what the settings fix. */

@@ -20,7 +20,11 @@ export async function fittingOptions(
   const request = { ...work, info: device.info, budget: budget - live };
   const plan = await planRun(request);
   const [load] = plan.phases;
-  if (plan.fits || (!isExact && load!.peakBytes <= request.budget)) return plan.options;
+  if (isExact && plan.fits) return plan.options;
+  // Of unknown work, sequences may be short and many: the bytes of the cache limit them, not their number.
+  const { maxSequences: _, ...cache } = { ...plan.options.cache };
+  if (load!.peakBytes <= request.budget && !isExact)
+    return { ...plan.options, cache: { ...cache, ...work.options.cache } };
   throw doesNotFit(plan, await adviceFor(request));
 }
 

@@ -5,7 +5,7 @@
  */
 import type { Peak } from "../../../compute/counting.ts";
 import type { LanguageModelOptions } from "../../../model/language_model.ts";
-import { chooseCache, choosePass } from "./choices.ts";
+import { chooseCache, choosePass, sampledTogether } from "./choices.ts";
 import { bytesOf, type Parts, partsOf } from "./parts.ts";
 import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
 import { batchTokens } from "./run_shape.ts";
@@ -33,36 +33,35 @@ export interface Plan {
 
 /** Plans a run. What does not fit is as small as it can be: passes of one sequence, sequences one at a time. */
 export async function planRun(request: PlanRequest): Promise<Plan> {
-  const { budget, shape } = request;
+  const { budget } = request;
   const pass = await choosePass(request);
   const { tokens: maxTokensPerPass, gradientCheckpointing } = pass;
-  const options = { ...request.options, gradientCheckpointing, maxTokensPerPass };
-  const rehearsal = await Rehearsal.open({ ...request, options });
-  const sampling = await chooseCache(rehearsal, request);
+  const sized = { ...request.options, gradientCheckpointing, maxTokensPerPass };
+  const sampler = await chooseCache(await Rehearsal.open({ ...request, options: sized }), request);
+  const { slots, rows, cacheBytes: bytes } = sampler;
+  const cache = { ...(sampler.fits && { bytes }), ...sized.cache, maxSequences: sampler.fits ? rows : 1 };
+  const options = { ...sized, cache };
+  const phases = await phasesOf({ ...request, options });
+  const peakBytes = Math.max(...phases.map((it) => it.peakBytes));
+  const fits = pass.fits && sampler.fits && peakBytes <= budget;
+  return { fits, budget, peakBytes, tokensPerPass: maxTokensPerPass, gradientCheckpointing, slots, phases, options };
+}
+
+/** The phases of a run that is opened with these options. */
+async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: number } }): Promise<Phase[]> {
+  const { shape, options } = request;
+  const rehearsal = await Rehearsal.open(request);
+  const { held, longest } = rehearsal;
   // A batch may be smaller than a pass.
-  const whole = Math.max(Math.min(maxTokensPerPass, batchTokens(shape, rehearsal.longest)), rehearsal.longest);
-  const during = (peak: Peak) =>
-    shape.overlaps ? together(peak, { with: sampling.peak, held: rehearsal.held }) : peak;
-  const phases = [
+  const whole = Math.max(Math.min(options.maxTokensPerPass, batchTokens(shape, longest)), longest);
+  const sampling = await rehearsal.sample(sampledTogether(request));
+  const during = (peak: Peak) => (shape.overlaps ? together(peak, { with: sampling, held }) : peak);
+  return [
     phase("load", rehearsal.load),
-    phase("sampling", sampling.peak),
+    phase("sampling", sampling),
     phase("scoring", during(await rehearsal.score(whole))),
     ...(shape.isTrained ? [phase("training", during(await rehearsal.train(whole)))] : []),
   ];
-  const peakBytes = Math.max(...phases.map((it) => it.peakBytes));
-  const fits = pass.fits && sampling.fits && peakBytes <= budget;
-  const { slots, cacheBytes } = sampling;
-  const cache = { ...(fits && { bytes: cacheBytes }), ...options.cache, maxSequences: slots };
-  return {
-    fits,
-    budget,
-    peakBytes,
-    tokensPerPass: maxTokensPerPass,
-    gradientCheckpointing,
-    slots,
-    phases,
-    options: { ...options, cache },
-  };
 }
 
 function phase(name: Phase["name"], peak: Peak): Phase {
