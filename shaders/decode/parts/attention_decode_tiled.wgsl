@@ -14,8 +14,8 @@ const BLOCKS = THREADS / KEYS;
 override OWN: u32 = (HEAD_QUADS * 4u + THREADS - 1u) / THREADS;
 
 var<workgroup> query: array<vec4f, HEAD_QUADS>;
-// Where the keys and values of these positions start, in vec4s of either cache.
-var<workgroup> starts: array<u32, THREADS>;
+// Where the keys and values of a block start, in vec4s of either cache. A page holds whole blocks.
+var<workgroup> starts: array<u32, BLOCKS>;
 var<workgroup> scores: array<f32, THREADS>;
 var<workgroup> weights: array<f32, THREADS>;
 var<workgroup> keeps: array<f32, BLOCKS>;
@@ -45,7 +45,6 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
     let count = min(THREADS, position + 1u - base);
     var products = vec4f();
     let start = place(row, min(base + lane, position)) * key_stride + head_at;
-    starts[lane] = start;
     for (var d = 0u; d < quads; d++) {
       products = fma(query[d], kept_quad(keys[start + d]), products);
     }
@@ -68,10 +67,12 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
     weights[lane] = exp2(score - own);
     if (lane % KEYS == 0u) {
       keeps[block] = exp2(before - own);
+      starts[block] = start;
     }
     workgroupBarrier();
     for (var first = 0u; first < count; first += KEYS) {
       let keep = keeps[first / KEYS];
+      var at = starts[first / KEYS];
       sum *= keep;
       var added = 0.0;
       for (var i = first; i < min(first + KEYS, count); i++) {
@@ -79,8 +80,9 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
         added += weight;
         for (var n = 0u; n < OWN; n++) {
           let d = min(lane + n * THREADS, HEAD_QUADS * 4u - 1u);
-          sum[n] = fma(weight, kept_element(values[starts[i] + d / 4u], d % 4u), sum[n]);
+          sum[n] = fma(weight, kept_element(values[at + d / 4u], d % 4u), sum[n]);
         }
+        at += key_stride;
       }
       total = fma(total, keep, added);
     }
