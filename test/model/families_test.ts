@@ -1,9 +1,12 @@
 /** Every family that loads, against transformers: tiny models whose figures are stored (fixtures/families/make.py). */
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
+import { loadModel, openModel } from "../../src/model/open_model.ts";
+import { saveModelFolder } from "../../src/model/save_model.ts";
 import { changed } from "../fixtures/changed_device.ts";
 import { gpuDevice, overDevices } from "../fixtures/devices.ts";
 import {
@@ -17,9 +20,13 @@ import {
   setFamilyAdapter,
   setFamilyWeights,
 } from "../fixtures/families.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose } from "../fixtures/numbers.ts";
+
+const root = temporaryFolder("families");
+let made = 0;
 
 function open(device: Device, family: Family, options: LanguageModelOptions = {}): LanguageModel {
   const model = LanguageModel.create(device, parseModelConfig(family.config), options);
@@ -50,6 +57,17 @@ async function expectGreedy(model: LanguageModel, { greedy }: Family): Promise<v
   expect(drawn!.tokens).toEqual(greedy);
 }
 
+async function expectSampledAsScored(model: LanguageModel): Promise<void> {
+  const params = { max_tokens: 20, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
+  const prompt_ids = familyPrompt(model.config.vocabSize);
+  const samples = [0, 1, 2].map((seed) => ({ prompt_ids, params, seed }));
+  for (const { tokens, logprobs } of await model.sample(samples, { weightVersion: 0 })) {
+    const rows = pack([[...prompt_ids, ...tokens]]);
+    const scored = await model.logprobs(rows, { policy: "current", temperature: 1 });
+    expect([...scored.logprobs].slice(prompt_ids.length)).toEqual([...logprobs!]);
+  }
+}
+
 async function accumulate(model: LanguageModel): Promise<void> {
   const rows = pack(familyTokens(model.config.vocabSize));
   const mask = new Uint32Array(rows.tokens.length).fill(1);
@@ -77,17 +95,25 @@ function suite(device: Device): void {
         await expectGreedy(model, family);
       }));
 
-    test("sampled tokens have the log-probs of scoring", () =>
-      using(open(device, family), async (model) => {
-        const params = { max_tokens: 20, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
-        const prompt_ids = familyPrompt(model.config.vocabSize);
-        const samples = [0, 1, 2].map((seed) => ({ prompt_ids, params, seed }));
-        for (const { tokens, logprobs } of await model.sample(samples, { weightVersion: 0 })) {
-          const rows = pack([[...prompt_ids, ...tokens]]);
-          const scored = await model.logprobs(rows, { policy: "current", temperature: 1 });
-          expect([...scored.logprobs].slice(prompt_ids.length)).toEqual([...logprobs!]);
-        }
-      }));
+    test("sampled tokens have the log-probs of scoring", () => using(open(device, family), expectSampledAsScored));
+
+    test("a folder in bfloat16 is held exactly, and quantised samples what it scores", async () => {
+      const dir = join(root, `${made++}`);
+      await using(open(device, family), (model) => saveModelFolder(dir, { model, dtype: "BF16" }));
+      const opened = await openModel(dir);
+      const load = (options: LanguageModelOptions) =>
+        loadModel(device, opened, { ...options, frozen: true, lora: FAMILY_LORA });
+      const scores: Float32Array[] = [];
+      for (const options of [{ dtype: "float32" }, { dtype: "bfloat16" }, { quantization: "nf4" }] as const)
+        await using(await load(options), async (model) => {
+          setFamilyAdapter(model);
+          const rows = pack(familyTokens(model.config.vocabSize));
+          scores.push((await model.logprobs(rows, { policy: "current", temperature: 1 })).logprobs);
+          await expectSampledAsScored(model);
+        });
+      expectClose(scores[1]!, scores[0]!, { relative: 1e-5, absolute: 1e-5 }, "log-probs");
+      expect(scores[2]).not.toEqual(scores[0]);
+    });
 
     test("gradients of all weights", () =>
       using(open(device, family), async (model) => {

@@ -15,10 +15,25 @@ const next = uniform(5);
 const ROWS = pack([9, 1, 17].map((length) => Array.from({ length }, () => Math.floor(next() * SMALL_MODEL.vocabSize))));
 const MASK = new Uint32Array(ROWS.tokens.length).fill(1);
 const LORA = { rank: 3, alpha: 8, targets: ["q_proj", "o_proj", "up_proj", "down_proj"] };
+const GEMMA: Partial<ModelConfig> = {
+  architecture: "gemma3_text",
+  tied: true,
+  qkNorm: true,
+  activation: "gelu_pytorch_tanh",
+  unitOffsetNorms: true,
+  outputNorms: true,
+  embeddingScale: 4,
+  slidingWindow: 5,
+  layerTypes: ["sliding_attention", "full_attention"],
+  slidingRopeTheta: 100,
+};
 const KINDS = [
   ["all weights", {}, {}],
   ["q and k norms", { architecture: "qwen3", qkNorm: true }, {}],
   ["biases", { architecture: "qwen2", qkvBias: true, tied: true }, {}],
+  ["biases of every product", { qkvBias: true, outputBias: true, mlpBias: true }, {}],
+  ["Gemma 3", GEMMA, {}],
+  ["Gemma 3 and an adapter", GEMMA, { lora: LORA }],
   ["a folded adapter", {}, { lora: LORA, foldAdapter: true }],
   ["an adapter beside the weights", {}, { lora: LORA, foldAdapter: false }],
 ] as const;
