@@ -1,7 +1,7 @@
 /** Choosing an adapter, a backend and toggles. */
 import { describe, expect, test } from "vitest";
 import { openDevice } from "../../src/compute/open.ts";
-import { listAdapters } from "../../src/compute/webgpu/adapter.ts";
+import { chosenAdapter, listAdapters } from "../../src/compute/webgpu/adapter.ts";
 import { dawnFlags } from "../../src/compute/webgpu/dawn.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
 import { grpu } from "../fixtures/cli.ts";
@@ -36,6 +36,16 @@ describe.skipIf(!software)("an adapter that is there", () => {
     expect(gpuDevice!.info.features).not.toContain(experimental[0]);
     device.destroy();
   });
+});
+
+test("adapters that only their place tells apart are refused, because Dawn takes them by name", () => {
+  const all = ["Radeon", "RTX 4090 D", "RTX 4090", "Radeon"].map((name) => ({ name, backend: "vulkan" }));
+  const others = [...all, { name: "RTX 4090", backend: "d3d12" }];
+  expect(chosenAdapter(all, { adapter: 0 })).toBe(all[0]);
+  expect(chosenAdapter(all, { adapter: "rtx" })).toBe(all[1]);
+  expect(chosenAdapter(others, { adapter: "4090", backend: "d3d12" })).toBe(others[4]);
+  for (const adapter of [2, 3])
+    expect(() => chosenAdapter(all, { adapter })).toThrow(/the adapter [01] has the same name or a longer one \(R/);
 });
 
 describe.skipIf(adapters.length === 0)("an adapter that is not there", () => {

@@ -2,7 +2,7 @@
 import type { LocalBackend } from "../../backend/local/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { DEVICE } from "../options.ts";
+import { ADAPTER, DEVICE } from "../options.ts";
 import { BASE, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 
 export const modelCommands: readonly Command[] = [
@@ -20,6 +20,7 @@ export const modelCommands: readonly Command[] = [
       },
       { flag: "--temperature", value: "T", describe: "divides the logits", default: "1" },
       DEVICE,
+      ...ADAPTER,
       { flag: "--json", describe: "accepted; the output is always JSONL" },
     ],
     examples: [
@@ -40,6 +41,7 @@ export const modelCommands: readonly Command[] = [
       ...SAMPLING,
       { flag: "--ignore-eos", describe: "continue after an end token" },
       DEVICE,
+      ...ADAPTER,
       { flag: "--json", describe: "accepted; the output is always JSON" },
     ],
     examples: ["grpu model generate --model ./stories260k --tokens 1,403,407 --max-tokens 20 --temperature 0 --json"],
@@ -56,7 +58,7 @@ async function withModel(
   const { openForInference } = await import("../run/local_backend.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
-  const { backend } = await openForInference(folder, { device: options.device, base });
+  const { backend } = await openForInference(folder, { options, base });
   try {
     await use(backend);
   } finally {

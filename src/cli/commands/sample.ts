@@ -4,7 +4,7 @@ import { Transcript } from "../../chat/transcript.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { DEVICE } from "../options.ts";
+import { ADAPTER, DEVICE } from "../options.ts";
 import { BASE, integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 
 export const sampleCommand: Command = {
@@ -28,6 +28,7 @@ export const sampleCommand: Command = {
     ...SAMPLING,
     { flag: "--n", value: "N", describe: "how many continuations", default: "1" },
     DEVICE,
+    ...ADAPTER,
     { flag: "--json", describe: "print one JSON object for each continuation" },
   ],
   examples: [
@@ -54,7 +55,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
   const template = options.chatTemplate as string | undefined;
-  const { backend, device } = await openForInference(folder, { device: options.device, base, template });
+  const { backend, device } = await openForInference(folder, { options, base, template });
   try {
     const { tokenizer } = backend;
     if (!tokenizer) {

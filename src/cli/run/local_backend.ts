@@ -14,6 +14,8 @@ import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
+import type { Input } from "../command.ts";
+import { adapterOf } from "../options.ts";
 import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
@@ -132,15 +134,18 @@ async function openFixed(
 
 /**
  * A model folder, an adapter or a checkpoint of `grpu train`, to run and not to train.
- * @param options.device the value of `--device`
+ * @param options.options of the command line: `--device`, `--adapter` and `--backend` count
  * @param options.base folder of an adapter's base
  * @param options.template Jinja file in place of the model's chat template, or `plain`
  */
 export async function openForInference(
   folder: string,
-  { device: name, ...how }: { device: unknown; base?: string | undefined; template?: string | undefined },
+  { options, ...how }: { options: Input["options"]; base?: string | undefined; template?: string | undefined },
 ): Promise<OpenedBackend> {
-  const device = await openDevice({ device: (name as DeviceName | undefined) ?? "auto" });
+  const device = await openDevice({
+    device: (options.device as DeviceName | undefined) ?? "auto",
+    ...adapterOf(options),
+  });
   return closingOnError(device, () => openFixed(device, { folder, ...how }));
 }
 

@@ -28,10 +28,18 @@ interface Runtime {
   };
 }
 
-/** Undefined in a page. */
+/** Undefined in a page, and where this process may not ask (Deno without permission). */
 export function mainMemory(): MainMemory | undefined {
   const { process } = globalThis as unknown as Runtime;
   if (!process?.versions) return undefined;
+  try {
+    return ask(process);
+  } catch {
+    return undefined;
+  }
+}
+
+function ask(process: NonNullable<Runtime["process"]>): MainMemory {
   const { totalmem, freemem } = nodeModule("node:os");
   // Without a control group the limit is 0 or beyond any machine's memory.
   const limit = process.constrainedMemory?.() || Number.POSITIVE_INFINITY;
@@ -56,7 +64,7 @@ export function mainMemoryBudget(memory: MainMemory | undefined = mainMemory()):
 /** A page cannot ask; phones and small laptops run pages too. */
 export const PAGE_BUDGET: Budget = {
   bytes: 2 * 2 ** 30,
-  source: "the default in a page, which cannot ask for more precise figures",
+  source: "the default where the memory cannot be asked for, as in a page",
 };
 
 /** Figures of a machine in use differ by a little each time; steps let two runs have the same budget. */

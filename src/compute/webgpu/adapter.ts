@@ -44,21 +44,32 @@ async function chosenGpu(injected: GPU | undefined, choice: AdapterChoice): Prom
       `Cannot choose the adapter (${written(choice)}): this runtime's WebGPU takes no choice, only the \`webgpu\` package does. Leave device.adapter, device.backend and device.toggles unset.`,
       { part: "compute", capability: "device.adapter" },
     );
-  const named: Partial<AdapterName> = adapter === undefined ? { backend: backend ?? "" } : await nameOf(choice);
+  const all = adapter === undefined ? [] : ((await dawnAdapters()) ?? []);
+  const named: Partial<AdapterName> = adapter === undefined ? { backend: backend ?? "" } : chosenAdapter(all, choice);
   if (adapter === undefined && backend !== undefined && (await dawnAdapters(backend))?.length === 0)
     throw noneSuch(choice, (await dawnAdapters()) ?? []);
   return openDawn(dawnFlags(named, toggles));
 }
 
-async function nameOf(choice: AdapterChoice): Promise<AdapterName> {
+/**
+ * The adapter that a choice means.
+ * @throws ConfigError for none; UnsupportedError for one that Dawn cannot be made to take
+ */
+export function chosenAdapter(all: readonly AdapterName[], choice: AdapterChoice): AdapterName {
   const { adapter, backend } = choice;
-  const all = (await dawnAdapters()) ?? [];
   const fitting = all.filter((it) => backend === undefined || it.backend === backend);
   const isNamed = ({ name }: AdapterName) => name.toLowerCase().includes(String(adapter).toLowerCase());
-  const isIndex = /^\d+$/.test(String(adapter));
+  // A larger number is a part of a name: 4090.
+  const isIndex = /^\d+$/.test(String(adapter)) && Number(adapter) < all.length;
   const found = isIndex ? all[Number(adapter)] : fitting.find(isNamed);
   if (!found || !fitting.includes(found)) throw noneSuch(choice, all);
-  return found;
+  // Dawn takes the first whose name contains the flag's.
+  const taken = all.find((it) => it.backend === found.backend && it.name.includes(found.name));
+  if (taken === found) return found;
+  throw new UnsupportedError(
+    `Cannot use the GPU asked for (${written(choice)}): the adapter ${all.indexOf(taken!)} has the same name or a longer one (${taken!.name}), and adapters are told apart by name. Hide the other from the driver, for example by its own environment variables.`,
+    { part: "compute", capability: "device.adapter" },
+  );
 }
 
 function noneSuch(choice: AdapterChoice, all: readonly AdapterName[]): ConfigError {
