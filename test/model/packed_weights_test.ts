@@ -261,8 +261,8 @@ test.each(["Qwen2.5-0.5B", "Qwen3-0.6B", "Llama-3.2-1B"])(
 
 test("the gradient of an adapter of high rank makes no dW of a large matrix", async () => {
   const device = new CountingDevice();
-  const config = { ...parseModelConfig(publishedConfig("Qwen2.5-0.5B", 1)), hiddenSize: 4100, intermediateSize: 8196 };
-  const lora = { rank: 4096, alpha: 32, targets: ["gate_proj"] };
+  const config = { ...parseModelConfig(publishedConfig("Qwen2.5-0.5B", 1)), hiddenSize: 4100, heads: 64 };
+  const lora = { rank: 4096, alpha: 32, targets: ["o_proj"] };
   const model = LanguageModel.unread(device, { config, typeOf: () => "BF16" }, { lora });
   void model.optimizer;
   const allocated: number[] = [];
@@ -275,5 +275,5 @@ test("the gradient of an adapter of high rank makes no dW of a large matrix", as
   const mask = new Uint32Array(5000).fill(1);
   await model.accumulate({ ...rows, mask }, { temperature: 1, loss: likelihood(device) });
   expect(allocated).not.toEqual([]);
-  expect(allocated).not.toContain(config.hiddenSize * config.intermediateSize * 4);
+  expect(allocated).not.toContain(config.hiddenSize * config.heads * config.headDim * 4);
 });
