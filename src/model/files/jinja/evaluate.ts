@@ -2,7 +2,9 @@
  * Evaluates a parsed template as Jinja2 does in Python. The parser's own library has an evaluator too, whose values are
  * JavaScript's: it prints and compares values differently, and leaves out arguments of methods (`lstrip("\n")`).
  */
-import { dictOf, filterOf, type Given } from "./filters.ts";
+import type { Given } from "./filter.ts";
+import { dictOf, filterOf } from "./filters.ts";
+import { type Changed, loopFields } from "./loop.ts";
 import { keyOf } from "./methods.ts";
 import type {
   Argument,
@@ -25,7 +27,6 @@ import {
   Fields,
   Float,
   isDict,
-  isEqual,
   isTrue,
   itemsOf,
   numberIn,
@@ -114,43 +115,18 @@ class Evaluator {
       return isTrue(this.value(test, inner));
     });
     this.work.spend(items.length * LOOP_STEPS);
-    const state: { changed?: Value } = {};
+    const state: Changed = {};
     let isElse = true;
     for (const [i, item] of items.entries()) {
       const inner = new Scope(scope);
       this.assign(node.loopvar, item, inner);
-      inner.set("loop", this.loopFields(items, i, state));
+      inner.set("loop", loopFields(items, i, { state, work: this.work }));
       const flow = this.block(node.body, inner, out);
       // As in Jinja2, `else` runs unless the body was finished once.
       if (flow === "next") isElse = false;
       if (flow === "break") break;
     }
     return isElse ? this.block(node.defaultBlock, new Scope(scope), out) : "next";
-  }
-
-  private loopFields(items: readonly Value[], i: number, state: { changed?: Value }): Fields {
-    const { length } = items;
-    const values: Record<string, Value> = {
-      index: i + 1,
-      index0: i,
-      revindex: length - i,
-      revindex0: length - i - 1,
-      first: i === 0,
-      last: i === length - 1,
-      length,
-      depth: 1,
-      depth0: 0,
-      previtem: orUndefined(items[i - 1], "previtem"),
-      nextitem: orUndefined(items[i + 1], "nextitem"),
-      cycle: (args) => orUndefined(args[i % args.length], "cycle"),
-      changed: (args) => {
-        const now = new Tuple(args);
-        const isSame = state.changed !== undefined && isEqual(state.changed, now, this.work);
-        state.changed = now;
-        return !isSame;
-      },
-    };
-    return new Fields("LoopContext", new Map(Object.entries(values)));
   }
 
   private assignment({ assignee, value, body }: SetStatement, scope: Scope): Flow {

@@ -1,15 +1,13 @@
 /** Jinja's filters, as transformers has them. */
+import { attributeOf, type Filter, read } from "./filter.ts";
+import { dictsort, extreme, join, sort, sum, unique } from "./list_filters.ts";
 import { capitalized, keyOf, LINE_END, replace, strip } from "./methods.ts";
 import { jsonText, textOf } from "./print.ts";
 import { testNamed } from "./tests.ts";
 import {
-  compare,
   type Dict,
-  Fields,
   Float,
   isDict,
-  isEqual,
-  isList,
   isTrue,
   itemsOf,
   lengthOf,
@@ -21,55 +19,6 @@ import {
   type Value,
   type Work,
 } from "./value.ts";
-
-/** Arguments of a filter after the filtered value, by position or by name. */
-export interface Given {
-  readonly args: readonly Value[];
-  readonly named: ReadonlyMap<string, Value>;
-  readonly work: Work;
-}
-
-type Filter = (value: Value, given: Given) => Value;
-
-/** Arguments by their names. @throws for an argument that the filter does not have. */
-function read<N extends string>(given: Given, ...names: readonly N[]): Partial<Record<N, Value>> {
-  const out: Partial<Record<N, Value>> = {};
-  if (given.args.length > names.length) throw new Error(`a filter takes at most ${names.length} arguments`);
-  given.args.forEach((value, i) => {
-    out[names[i]!] = value;
-  });
-  for (const [name, value] of given.named) {
-    if (!names.includes(name as N)) throw new Error(`a filter has no argument ${name}`);
-    out[name as N] = value;
-  }
-  return out;
-}
-
-/** An attribute of dotted parts, each a key, an index or an attribute. */
-function attributeOf(value: Value, path: Value): Value {
-  let found = value;
-  for (const part of typeof path === "number" ? [path] : String(path).split(".")) {
-    const list = found instanceof Tuple ? found.items : isList(found) ? found : undefined;
-    const fields: Dict | undefined = isDict(found) ? found : found instanceof Fields ? found.values : undefined;
-    found = orUndefined(list ? list.at(Number(part)) : fields?.get(part), String(part));
-  }
-  return found;
-}
-
-const folded = (value: Value, isExact: Value | undefined) =>
-  typeof value === "string" && !isTrue(isExact ?? false) ? value.toLowerCase() : value;
-
-function sorted(
-  items: readonly Value[],
-  by: (item: Value) => Value,
-  it: { reverse: Value | undefined; work: Work },
-): Value[] {
-  const sign = isTrue(it.reverse ?? false) ? -1 : 1;
-  return items
-    .map((item) => [by(item), item] as const)
-    .sort(([a], [b]) => sign * compare(a, b, it.work))
-    .map(([, item]) => item);
-}
 
 /** `select("odd")`, `selectattr("role", "equalto", "user")` and their opposites. */
 function chosen(keep: boolean, byAttribute: boolean): Filter {
@@ -128,17 +77,6 @@ const fallback: Filter = (value, given) => {
   return value instanceof Undefined || (isTrue(boolean) && !isTrue(value)) ? default_value : value;
 };
 
-const join: Filter = (value, given) => {
-  const { d = "", attribute } = read(given, "d", "attribute");
-  const { work } = given;
-  const parts = itemsOf(value, work).map((item) =>
-    textOf(attribute === undefined ? item : attributeOf(item, attribute), work),
-  );
-  const between = textOf(d, work);
-  work.room(parts.reduce((sum, part) => sum + part.length + between.length, 0));
-  return parts.join(between);
-};
-
 const indent: Filter = (value, given) => {
   const { width = 4, first = false, blank = false } = read(given, "width", "first", "blank");
   const text = textOf(value, given.work);
@@ -148,32 +86,6 @@ const indent: Filter = (value, given) => {
   const [head = "", ...rest] = lines;
   const body = rest.map((line) => (line !== "" || isTrue(blank) ? space + line : line));
   return (isTrue(first) ? space : "") + [head, ...body].join("\n");
-};
-
-const dictsort: Filter = (value, given) => {
-  const { case_sensitive, by = "key", reverse } = read(given, "case_sensitive", "by", "reverse");
-  if (!isDict(value)) throw new Error(`dictsort takes a dict, not '${typeName(value)}'`);
-  const at = by === "value" ? 1 : 0;
-  const pairs = [...value].map((pair) => new Tuple(pair));
-  const key = (pair: Value) => folded((pair as Tuple).items[at]!, case_sensitive);
-  return sorted(pairs, key, { reverse, work: given.work });
-};
-
-const sort: Filter = (value, given) => {
-  const { reverse, case_sensitive, attribute = null } = read(given, "reverse", "case_sensitive", "attribute");
-  const key = (item: Value) => folded(attribute === null ? item : attributeOf(item, attribute), case_sensitive);
-  return sorted(itemsOf(value, given.work), key, { reverse, work: given.work });
-};
-
-const unique: Filter = (value, given) => {
-  const { case_sensitive } = read(given, "case_sensitive");
-  const seen: Value[] = [];
-  return itemsOf(value, given.work).filter((item) => {
-    const key = folded(item, case_sensitive);
-    if (seen.some((each) => isEqual(each, key, given.work))) return false;
-    seen.push(key);
-    return true;
-  });
 };
 
 const int: Filter = (value, given) => {
@@ -203,29 +115,6 @@ const round: Filter = (value, given) => {
   // Halves go to the even number, as in Python.
   const even = Math.abs(scaled % 1) === 0.5 ? 2 * Math.round(scaled / 2) : near;
   return new Float(even / 10 ** precision);
-};
-
-/** The smallest or largest item, ignoring case. */
-function extreme(sign: number): Filter {
-  return (value, { work }) => {
-    const items = itemsOf(value, work);
-    const [first] = items;
-    if (first === undefined) return new Undefined("max");
-    return items.reduce(
-      (best, item) => (sign * compare(folded(item, false), folded(best, false), work) > 0 ? item : best),
-      first,
-    );
-  };
-}
-
-const sum: Filter = (value, given) => {
-  const { attribute } = read(given, "attribute");
-  const items = itemsOf(value, given.work).map((item) =>
-    attribute === undefined ? item : attributeOf(item, attribute),
-  );
-  const total = items.reduce((all: number, item) => all + (numberIn(item) ?? Number.NaN), 0);
-  if (Number.isNaN(total)) throw new Error("sum takes numbers");
-  return items.some((item) => item instanceof Float) ? new Float(total) : total;
 };
 
 const onText =
