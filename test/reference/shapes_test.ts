@@ -101,24 +101,31 @@ async function compare(request: ReferenceRequest, options: LanguageModelOptions)
   });
 }
 
+/** Layers: enough to meet each of a shape's kinds. */
 const SHAPES = [
-  "SmolLM2-135M",
-  "SmolLM2-360M",
-  "Qwen2.5-0.5B",
-  "Qwen2.5-1.5B",
-  "Qwen3-0.6B",
-  "Qwen3-1.7B",
-  "Llama-3.2-1B",
-];
+  ["SmolLM2-135M", 2],
+  ["SmolLM2-360M", 2],
+  ["Qwen2.5-0.5B", 2],
+  ["Qwen2.5-1.5B", 2],
+  ["Qwen3-0.6B", 2],
+  ["Qwen3-1.7B", 2],
+  ["Llama-3.2-1B", 2],
+  ["SmolLM3-3B", 4],
+  ["gemma-3-270m", 6],
+  ["gemma-3-1b-pt", 6],
+] as const;
 
-describe.skipIf(!PYTHON)("published shapes, two layers deep", () => {
-  test.each(SHAPES)("%s: log-probs, greedy tokens and LoRA gradients", (name) =>
-    compare(requestFor(name, 2, { lora: LORA }), { lora: LORA }),
+describe.skipIf(!PYTHON)("published shapes", () => {
+  test.each(SHAPES)("%s, %i layers deep: log-probs, greedy tokens and LoRA gradients", (name, layers) =>
+    compare(requestFor(name, layers, { lora: LORA }), { lora: LORA }),
   );
 
-  test.each(["SmolLM2-135M", "Qwen2.5-0.5B", "Qwen3-0.6B"])("%s: gradients of all weights", (name) =>
-    compare(requestFor(name, 2), {}),
-  );
+  test.each([
+    ["SmolLM2-135M", 2],
+    ["Qwen2.5-0.5B", 2],
+    ["Qwen3-0.6B", 2],
+    ["gemma-3-270m", 6],
+  ])("%s, %i layers deep: gradients of all weights", (name, layers) => compare(requestFor(name, layers), {}));
 
   test("SmolLM2-135M, one layer deep: 8,192 tokens, whose last 16 count", () => {
     const config = publishedConfig("SmolLM2-135M", 1);
