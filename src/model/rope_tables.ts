@@ -13,17 +13,23 @@ const FIRST_POSITIONS = 4096;
  */
 export class RopeTables {
   private readonly device: Device;
-  private readonly config: ModelConfig;
+  private readonly headDim: number;
   private readonly contextLength: number;
-  /** By their kind of rotary positions, as JSON. */
+  /** Of each layer, as JSON. */
+  private readonly kinds: readonly string[];
+  /** By kind. */
   private tables = new Map<string, Buffer>();
   private positions = 0;
 
   /** @param config its `contextLength` is the longest sequence. */
   constructor(device: Device, config: ModelConfig) {
     this.device = device;
-    this.config = config;
+    this.headDim = config.headDim;
     this.contextLength = config.contextLength;
+    const { ropeTheta, ropeScaling } = config;
+    this.kinds = Array.from({ length: config.layers }, (_, layer) =>
+      JSON.stringify(ropeOf(config, layer) ?? { ropeTheta, ropeScaling }),
+    );
     this.reserve(FIRST_POSITIONS);
   }
 
@@ -46,22 +52,13 @@ export class RopeTables {
    * bind one.
    */
   table(layer: number): Buffer {
-    return this.tables.get(JSON.stringify(this.ropeOf(layer)))!;
-  }
-
-  private ropeOf(layer: number): Rope {
-    const { ropeTheta, ropeScaling } = this.config;
-    return ropeOf(this.config, layer) ?? { ropeTheta, ropeScaling };
+    return this.tables.get(this.kinds[layer]!)!;
   }
 
   private build(positions: number): Map<string, Buffer> {
     const tables = new Map<string, Buffer>();
     try {
-      for (let layer = 0; layer < this.config.layers; layer++) {
-        const rope = this.ropeOf(layer);
-        const key = JSON.stringify(rope);
-        if (!tables.has(key)) tables.set(key, this.upload(rope, positions));
-      }
+      for (const kind of new Set(this.kinds)) tables.set(kind, this.upload(JSON.parse(kind), positions));
       return tables;
     } catch (error) {
       this.device.release(...tables.values());
@@ -70,7 +67,7 @@ export class RopeTables {
   }
 
   private upload(rope: Rope, positions: number): Buffer {
-    const frequencies = ropeFrequencies({ ...rope, headDim: this.config.headDim });
+    const frequencies = ropeFrequencies({ ...rope, headDim: this.headDim });
     return this.device.upload(ropeTable(positions, frequencies, ropeAttentionFactor(rope)), "rope angles");
   }
 
