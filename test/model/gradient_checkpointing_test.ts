@@ -30,6 +30,23 @@ const GEMMA: Partial<ModelConfig> = {
 const KINDS = [
   ["all weights", {}, {}],
   ["q and k norms", { architecture: "qwen3", qkNorm: true }, {}],
+  [
+    "norms of outputs, GeGLU and windows, as in Gemma 3",
+    {
+      architecture: "gemma3_text",
+      qkNorm: true,
+      tied: true,
+      activation: "gelu_pytorch_tanh",
+      unitOffsetNorms: true,
+      outputNorms: true,
+      embeddingScale: 4,
+      slidingWindow: 5,
+      layerTypes: ["sliding_attention", "full_attention"],
+      slidingRopeTheta: 100,
+    },
+    {},
+  ],
+  ["layers without rotation, and biases of the MLP", { layersWithoutRope: [1], outputBias: true, mlpBias: true }, {}],
   ["biases", { architecture: "qwen2", qkvBias: true, tied: true }, {}],
   ["biases of every product", { qkvBias: true, outputBias: true, mlpBias: true }, {}],
   ["Gemma 3", GEMMA, {}],
