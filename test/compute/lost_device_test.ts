@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { readFloats } from "../../src/compute/device.ts";
 import { matmul } from "../../src/compute/matmul/matmul.ts";
+import { connectAgain } from "../../src/compute/webgpu/connection.ts";
 import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
 import { DeviceLostError } from "../../src/errors.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
@@ -67,6 +68,19 @@ describe.skipIf(!gpuDevice)("a lost GPU device", () => {
     expect(await product(device)).toEqual([19, 22, 43, 50]);
     expect(device.memory.live).toBe(0);
     device.destroy();
+  });
+
+  test("that no adapter gives again is an error, after a few tries", async () => {
+    let tries = 0;
+    const none = async () => {
+      tries++;
+      if (tries === 2) throw new Error("the driver is being reset");
+      return null;
+    };
+    await expect(connectAgain(none)).rejects.toThrow(
+      /Cannot reopen the GPU device: no adapter answers \(the driver is being reset\)\. Check the driver/,
+    );
+    expect(tries).toBe(5);
   });
 
   test("our own destroy is no loss", async () => {

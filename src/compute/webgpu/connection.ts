@@ -1,5 +1,5 @@
 /** A GPU device with everything that is made from it, and lost with it. */
-import { type RemoteError, UnsupportedError } from "../../errors.ts";
+import { RemoteError, UnsupportedError } from "../../errors.ts";
 import { Allocations } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
 import { Failures } from "./failures.ts";
@@ -57,4 +57,25 @@ export function requestDevice(adapter: GPUAdapter): Promise<GpuDevice> {
       maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
     },
   });
+}
+
+/** A driver that is being reset answers again after a second or two. */
+const WAITS_MS = [0, 500, 1000, 2000, 4000];
+
+/** After a loss. @throws RemoteError when no adapter answers */
+export async function connectAgain(find: () => Promise<GPUAdapter | null>): Promise<Connection> {
+  let cause: unknown;
+  for (const wait of WAITS_MS) {
+    await new Promise((resume) => setTimeout(resume, wait));
+    try {
+      const adapter = await find();
+      if (adapter) return new Connection(await requestDevice(adapter));
+    } catch (error) {
+      cause = error;
+    }
+  }
+  throw new RemoteError(
+    `Cannot reopen the GPU device: no adapter answers${cause ? ` (${(cause as Error).message})` : ""}. Check the driver, then resume from the last checkpoint.`,
+    { retryable: false },
+  );
 }

@@ -8,7 +8,7 @@ import { BufferPool, PooledMemory } from "../memory.ts";
 import { type AdapterChoice, findAdapter } from "./adapter.ts";
 import type { Storage } from "./allocations.ts";
 import type { Bindings } from "./bindings.ts";
-import { Connection, requestDevice } from "./connection.ts";
+import { Connection, connectAgain, requestDevice } from "./connection.ts";
 import { Encoding, type Op, type Piece, packParams, type Range, storagesOf } from "./encoding.ts";
 import type { ErrorScopes } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
@@ -20,8 +20,6 @@ import type { Gpu, GpuDevice } from "./types.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
 const UPLOAD_FLUSH_BYTES = 64 * 2 ** 20;
-/** A driver that is being reset answers again after a second or two. */
-const REOPEN_WAITS_MS = [0, 500, 1000, 2000, 4000];
 
 /** The GPU to use, and how much of its memory. */
 export interface WebGpuDeviceOptions extends AdapterChoice {
@@ -121,24 +119,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.recorded = [];
     this.dropped = [];
     this.pool.reset();
-    this.connection = new Connection(await this.requestAgain());
-  }
-
-  private async requestAgain(): Promise<GpuDevice> {
-    let cause: unknown;
-    for (const wait of REOPEN_WAITS_MS) {
-      await new Promise((resume) => setTimeout(resume, wait));
-      try {
-        const adapter = await findAdapter(this.options.gpu, this.options);
-        if (adapter) return await requestDevice(adapter);
-      } catch (error) {
-        cause = error;
-      }
-    }
-    throw new RemoteError(
-      `Cannot reopen the GPU device: no adapter answers${cause ? ` (${(cause as Error).message})` : ""}. Check the driver, then resume from the last checkpoint.`,
-      { retryable: false },
-    );
+    this.connection = await connectAgain(() => findAdapter(this.options.gpu, this.options));
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
