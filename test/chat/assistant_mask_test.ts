@@ -51,6 +51,16 @@ describe("a template with generation blocks", () => {
   });
 });
 
+test.each([
+  ["a{% generation %}the{% endgeneration %} b", ["the"]],
+  ["a{% generation %}t{% endgeneration %}he b", ["the"]],
+  ["at{% generation %}he{% endgeneration %} b", ["the"]],
+])("a token that crosses the end of a block belongs to it, as in transformers: %s", (chatTemplate, texts) => {
+  const tokenizer = createTokenizer({ tokenizer: read("tokenizer.json"), config: {}, chatTemplate });
+  const encoded = encodeConversation([{ role: "assistant", content: "" }], { tokenizer });
+  expect(masked(tokenizer, encoded)).toEqual(texts);
+});
+
 describe("a template without them", () => {
   const TURNS: ChatMessage[] = [
     { role: "system", content: "the 12" },
