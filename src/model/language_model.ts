@@ -36,9 +36,10 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
   /** How the keys and values of sampled sequences are held. */
   readonly cache?: CacheOptions | undefined;
   /**
-   * Whether an adapter is folded into an f32 copy of the weights (faster, and a copy per adapter), or applied beside them
-   * (no copy). `auto`, the default, folds where the weights are float32 and few, on software adapters. A fold adds in f32
-   * and the product beside adds after its own sums, so the two differ by rounding.
+   * Whether an adapter is folded into a copy of the weights (faster, and a copy per adapter), or applied beside them (no
+   * copy). The copy is f32 whatever the weights are held in, because bfloat16 would round the sum. `auto`, the default,
+   * folds where the weights are float32 and few, on software adapters. An adapter on a tied output matrix cannot be folded.
+   * A fold adds in f32 and the product beside adds after its own sums, so the two differ by rounding.
    */
   readonly foldAdapter?: boolean | "auto" | undefined;
   /** Folded copies that are kept, for models with several adapters ({@link LanguageModel.branch}). Default 1. */

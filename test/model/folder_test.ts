@@ -128,8 +128,13 @@ describe("openModelFolder()", () => {
       writeFileSync(join(dir, "model.safetensors.index.json"), JSON.stringify({ metadata: {}, weight_map }));
     index(map);
     const model = await openModelFolder(dir);
-    for (const { name, data } of weights()) expect(await model.read(name)).toEqual(data);
+    for (const { name, data } of weights()) {
+      expect(await model.read(name)).toEqual(data);
+      const bytes = await model.readBytes(name, { start: 1, length: 2 });
+      expect(new Float32Array(bytes.slice().buffer)).toEqual((data as Float32Array).slice(1, 3));
+    }
     await expect(model.read("toString")).rejects.toThrow(/index does not list it/);
+    await expect(model.readBytes("toString")).rejects.toThrow(/index does not list it/);
 
     const path = join(dir, "model.safetensors.index.json");
     writeFileSync(
