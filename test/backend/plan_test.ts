@@ -44,7 +44,7 @@ const MODEL: ModelConfig = {
   qkvBias: false,
   eosTokenIds: [],
 };
-const SHAPE: RunShape = { ...DEFAULT_SHAPE, prompts: 4, groupSize: 4, promptTokens: 2, replyTokens: 62 };
+const SHAPE: RunShape = { ...DEFAULT_SHAPE, prompts: 4, groupSize: 4, promptTokens: 16, replyTokens: 48 };
 const LORA = { rank: 4 };
 
 const folder = temporaryFolder("plan");
@@ -90,7 +90,7 @@ async function runStep(backend: LocalBackend): Promise<void> {
     mask: Uint32Array.from(rows.flatMap((row) => row.map((_, t) => (t < SHAPE.promptTokens ? 0 : 1)))),
     advantages: { level: "row", values: Float32Array.from(rows, (_, i) => (i % 2 ? 1 : -1)) },
   };
-  await backend.logprobs(batch, { policy: "current", temperature: 1 });
+  await backend.logprobs(batch, { policy: "current", temperature: 1, mask: batch.mask });
   await backend.forwardBackward(batch, SHAPE.loss);
   await backend.optimStep({
     learning_rate: 1e-3,
@@ -100,7 +100,9 @@ async function runStep(backend: LocalBackend): Promise<void> {
     weight_decay: 0,
     grad_clip_norm: 1,
   });
-  await backend.sample(requests.slice(0, 4));
+  // From the second step on, the optimiser's moments are there too.
+  await backend.sample(requests);
+  await backend.logprobs(batch, { policy: "current", temperature: 1, mask: batch.mask });
 }
 
 /** Between what the run needs at least and what it can use: passes, slots or recomputation must be chosen. */

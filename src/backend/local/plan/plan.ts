@@ -54,13 +54,15 @@ async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: nu
   const { held, longest } = rehearsal;
   // A batch may be smaller than a pass.
   const whole = Math.max(Math.min(options.maxTokensPerPass, batchTokens(shape, longest)), longest);
+  // Passes are chosen as if every token were trained on; what a step of whole prompts and replies holds is less.
+  const context = Math.min(shape.promptTokens, longest - 1);
   const sampling = await rehearsal.sample(sampledTogether(request));
   const during = (peak: Peak) => (shape.overlaps ? together(peak, { with: sampling, held }) : peak);
   return [
     phase("load", rehearsal.load),
     phase("sampling", sampling),
-    phase("scoring", during(await rehearsal.score(whole))),
-    ...(shape.isTrained ? [phase("training", during(await rehearsal.train(whole)))] : []),
+    phase("scoring", during(await rehearsal.score(whole, context))),
+    ...(shape.isTrained ? [phase("training", during(await rehearsal.train(whole, context)))] : []),
   ];
 }
 

@@ -60,20 +60,24 @@ export class Rehearsal {
     return new Rehearsal(model, { device, shape, load });
   }
 
-  /** Training on `tokens` tokens, forward and backward, and the step of the optimiser. */
-  train(tokens: number): Promise<Peak> {
+  /**
+   * Training on `tokens` tokens, forward and backward, and the step of the optimiser.
+   * @param context tokens of each sequence that are not trained on. A pass of short prompts has next to none.
+   */
+  train(tokens: number, context = 1): Promise<Peak> {
     const { longest, shape } = this;
     return this.during(async () => {
-      await accumulateLoss(this.model, fullBatch(tokens, { longest, loss: shape.loss }), shape.loss);
+      await accumulateLoss(this.model, fullBatch(tokens, { longest, loss: shape.loss, context }), shape.loss);
       await this.model.optimStep(NO_STEP);
     });
   }
 
-  /** The log-probs of `tokens` tokens. */
-  score(tokens: number): Promise<Peak> {
+  /** The log-probs of `tokens` tokens. @param context as in {@link train} */
+  score(tokens: number, context = 1): Promise<Peak> {
     const { longest, shape } = this;
-    const batch = fullBatch(tokens, { longest, loss: shape.loss });
-    return this.during(() => this.model.logprobs(batch, { policy: "current", temperature: 1 }));
+    const batch = fullBatch(tokens, { longest, loss: shape.loss, context });
+    const options = { policy: "current", temperature: 1, mask: batch.mask } as const;
+    return this.during(() => this.model.logprobs(batch, options));
   }
 
   /** `count` sequences together. */

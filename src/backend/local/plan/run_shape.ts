@@ -50,13 +50,20 @@ export function batchTokens({ prompts, groupSize }: RunShape, longest: number): 
   return prompts * groupSize * longest;
 }
 
-/** `total` tokens in sequences of the longest length, the last one shorter. Every token with one before it is trained on. */
-export function fullBatch(total: number, { longest, loss }: { longest: number; loss: LossSpec }): TrainBatch {
+/**
+ * `total` tokens in sequences of the longest length, the last one shorter.
+ * @param of.context tokens of each sequence that are not trained on, at least its first: the prompt.
+ */
+export function fullBatch(
+  total: number,
+  { longest, loss, context = 1 }: { longest: number; loss: LossSpec; context?: number },
+): TrainBatch {
   const offsets = [0];
   while (offsets.at(-1)! < total) offsets.push(Math.min(offsets.at(-1)! + longest, total));
   const zeros = () => new Float32Array(total);
   const mask = new Uint32Array(total).fill(1);
-  for (const start of offsets.slice(0, -1)) mask[start] = 0;
+  // One target is left, because a batch without any is refused.
+  for (const start of offsets.slice(0, -1)) mask.fill(0, start, Math.min(start + context, total - 1));
   return {
     tokens: new Uint32Array(total),
     offsets: Uint32Array.from(offsets),
