@@ -70,7 +70,8 @@ export class LoraAdapter {
     for (const { name, rows, columns } of this.values.layout.entries.values()) {
       if (!name.endsWith(".A")) continue;
       const bound = 1 / Math.sqrt(columns);
-      const values = Float32Array.from({ length: rows * columns }, () => (next() * 2 - 1) * bound);
+      const values = new Float32Array(rows * columns);
+      for (let i = 0; i < values.length; i++) values[i] = (next() * 2 - 1) * bound;
       this.values.write(name, values);
     }
   }
