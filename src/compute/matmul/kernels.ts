@@ -71,20 +71,20 @@ function shared(family: MatmulFamily) {
   };
 }
 
-function plain(family: MatmulFamily): MatmulKernel<typeof BINDINGS> {
+function plain(name: string, family: MatmulFamily): MatmulKernel<typeof BINDINGS> {
   return defineKernel({
     ...shared(family),
-    name: `matmul/${family}`,
+    name,
     bindings: BINDINGS,
     reference: multiply,
   });
 }
 
-function packed(family: PackedFamily): MatmulKernel<typeof PACKED_BINDINGS> {
+function packed(name: string, family: PackedFamily): MatmulKernel<typeof PACKED_BINDINGS> {
   const { constants, ...rest } = shared(family);
   return defineKernel({
     ...rest,
-    name: `matmul/${family}_packed`,
+    name,
     bindings: PACKED_BINDINGS,
     constants: { ...constants, FORMAT: FORMAT.bfloat16 },
     reference({ b, scales, ...views }, params, constants) {
@@ -99,22 +99,22 @@ function packed(family: PackedFamily): MatmulKernel<typeof PACKED_BINDINGS> {
 
 /** All compute the same; each shader says which adapter and shape it suits. */
 export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel<typeof BINDINGS>>> = {
-  subgroup: plain("subgroup"),
-  columns: plain("columns"),
-  few: plain("few"),
-  rows: plain("rows"),
-  tiled: plain("tiled"),
-  tiled_few: plain("tiled_few"),
-  any: plain("any"),
+  subgroup: plain("matmul/subgroup", "subgroup"),
+  columns: plain("matmul/columns", "columns"),
+  few: plain("matmul/few", "few"),
+  rows: plain("matmul/rows", "rows"),
+  tiled: plain("matmul/tiled", "tiled"),
+  tiled_few: plain("matmul/tiled_few", "tiled_few"),
+  any: plain("matmul/any", "any"),
 };
 
 /** The same for a packed B; their constant FORMAT says in which format. */
 export const PACKED_KERNELS: Readonly<Record<PackedFamily, MatmulKernel<typeof PACKED_BINDINGS>>> = {
-  subgroup: packed("subgroup"),
-  columns: packed("columns"),
-  few: packed("few"),
-  tiled: packed("tiled"),
-  tiled_few: packed("tiled_few"),
+  subgroup: packed("matmul/subgroup_packed", "subgroup"),
+  columns: packed("matmul/columns_packed", "columns"),
+  few: packed("matmul/few_packed", "few"),
+  tiled: packed("matmul/tiled_packed", "tiled"),
+  tiled_few: packed("matmul/tiled_few_packed", "tiled_few"),
 };
 
 interface Views {

@@ -2,6 +2,7 @@
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { type AdapterName, dawnAdapters, dawnFlags, openDawn } from "./dawn.ts";
 import { describeAdapter } from "./info.ts";
+import type { Gpu, GpuAdapter } from "./types.ts";
 
 /** Which adapter to take. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
 export interface AdapterChoice {
@@ -14,12 +15,12 @@ export interface AdapterChoice {
 }
 
 interface Runtime {
-  readonly navigator?: { readonly gpu?: GPU };
+  readonly navigator?: { readonly gpu?: Gpu };
   readonly Deno?: unknown;
 }
 
 /** @throws ConfigError when the choice names no adapter of this machine, UnsupportedError where nothing can be chosen */
-export async function findAdapter(injected: GPU | undefined, choice: AdapterChoice): Promise<GPUAdapter | null> {
+export async function findAdapter(injected: Gpu | undefined, choice: AdapterChoice): Promise<GpuAdapter | null> {
   const gpu = isChoice(choice) ? await chosenGpu(injected, choice) : await defaultGpu(injected);
   return (await gpu?.requestAdapter({ powerPreference: "high-performance" })) ?? null;
 }
@@ -28,7 +29,7 @@ function isChoice({ adapter, backend, toggles = [] }: AdapterChoice): boolean {
   return adapter !== undefined || backend !== undefined || toggles.length > 0;
 }
 
-async function defaultGpu(injected?: GPU): Promise<GPU | undefined> {
+async function defaultGpu(injected?: Gpu): Promise<Gpu | undefined> {
   if (injected) return injected;
   const runtime = globalThis as unknown as Runtime;
   // Deno's WebGPU polls about every 10 ms, so Dawn comes first there.
@@ -36,7 +37,7 @@ async function defaultGpu(injected?: GPU): Promise<GPU | undefined> {
   return runtime.navigator?.gpu ?? (await openDawn([]));
 }
 
-async function chosenGpu(injected: GPU | undefined, choice: AdapterChoice): Promise<GPU | undefined> {
+async function chosenGpu(injected: Gpu | undefined, choice: AdapterChoice): Promise<Gpu | undefined> {
   const { adapter, backend, toggles = [] } = choice;
   const dawn = injected ? undefined : await openDawn([]);
   if (!dawn)
@@ -118,7 +119,7 @@ export async function listAdapters(): Promise<ListedAdapter[]> {
   return found.flat();
 }
 
-function listed(adapter: GPUAdapter, about: { index: number } & Partial<AdapterName>): ListedAdapter {
+function listed(adapter: GpuAdapter, about: { index: number } & Partial<AdapterName>): ListedAdapter {
   const { vendor, architecture, description, features, limits, family } = describeAdapter(adapter);
   return {
     index: about.index,

@@ -1,7 +1,7 @@
 /** Buffers as the driver gives them: whether it refused one is known only later, before the work that uses it is submitted. */
 import { refused } from "../memory.ts";
 import { validationError } from "./pipeline.ts";
-import type { GpuBuffer, GpuDevice } from "./types.ts";
+import type { GpuBuffer, GpuDevice, GpuError } from "./types.ts";
 
 const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE: 0x80 };
 
@@ -21,7 +21,7 @@ interface Unchecked {
   /** Answers to the host's writes. What it wrote is lost if the driver refused the buffer: no second try then. */
   readonly writes: Answer[];
 }
-type Answer = Promise<GPUError | null>;
+type Answer = Promise<GpuError | null>;
 
 export class Allocations {
   private readonly gpuDevice: GpuDevice;

@@ -5,7 +5,7 @@ import { Bindings } from "./bindings.ts";
 import { Failures } from "./failures.ts";
 import { PipelineCache } from "./pipeline.ts";
 import { StagingPool } from "./read_back.ts";
-import type { GpuDevice } from "./types.ts";
+import type { GpuAdapter, GpuDevice } from "./types.ts";
 
 /** Requested where the adapter has them; a kernel that needs one is chosen by the device's features. */
 const OPTIONAL_FEATURES: readonly GPUFeatureName[] = ["subgroups", "shader-f16", "timestamp-query"];
@@ -39,7 +39,7 @@ export class Connection {
 }
 
 /** @throws UnsupportedError for an adapter that binds too few buffers */
-export function requestDevice(adapter: GPUAdapter): Promise<GpuDevice> {
+export function requestDevice(adapter: GpuAdapter): Promise<GpuDevice> {
   const { limits } = adapter;
   if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
     throw new UnsupportedError(
@@ -63,7 +63,7 @@ export function requestDevice(adapter: GPUAdapter): Promise<GpuDevice> {
 const WAITS_MS = [0, 500, 1000, 2000, 4000];
 
 /** After a loss. @throws RemoteError when no adapter answers */
-export async function connectAgain(find: () => Promise<GPUAdapter | null>): Promise<Connection> {
+export async function connectAgain(find: () => Promise<GpuAdapter | null>): Promise<Connection> {
   let cause: unknown;
   for (const wait of WAITS_MS) {
     await new Promise((resume) => setTimeout(resume, wait));

@@ -1,4 +1,5 @@
 /** Dawn from the `webgpu` package: how it is loaded, and the flags by which it is told which adapter to take. */
+import type { Gpu } from "./types.ts";
 
 /** Threads of Mesa's software GPU. More threads than cores measured faster, because its workers wait for each other. */
 const SOFTWARE_GPU_THREADS = "4";
@@ -9,15 +10,15 @@ interface Runtime {
 }
 
 interface Dawn {
-  create(flags: readonly string[]): GPU;
+  create(flags: readonly string[]): Gpu;
 }
 
 let loading: Promise<Dawn | undefined> | undefined;
 /** By their flags. Kept for the life of the process: Dawn frees an instance with its object, even under work in flight. */
-const instances = new Map<string, GPU>();
+const instances = new Map<string, Gpu>();
 
 /** An instance with these flags; undefined where the package is not installed, or not built for this machine. */
-export async function openDawn(flags: readonly string[]): Promise<GPU | undefined> {
+export async function openDawn(flags: readonly string[]): Promise<Gpu | undefined> {
   loading ??= loadDawn();
   const dawn = await loading;
   const key = flags.join(" ");

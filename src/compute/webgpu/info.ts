@@ -1,7 +1,8 @@
 /** An adapter as kernels need to know it. */
 import type { DeviceInfo } from "../device.ts";
+import type { GpuAdapter } from "./types.ts";
 
-export function describeAdapter(adapter: GPUAdapter): DeviceInfo {
+export function describeAdapter(adapter: GpuAdapter): DeviceInfo {
   const { info, limits } = adapter;
   const isFallback = (info as { isFallbackAdapter?: boolean }).isFallbackAdapter ?? false;
   return {

@@ -5,6 +5,8 @@
 type Global<Name extends string> = typeof globalThis extends Record<Name, { prototype: infer Type }> ? Type : unknown;
 
 export type Gpu = Global<"GPU">;
+export type GpuAdapter = Global<"GPUAdapter">;
+export type GpuError = Global<"GPUError">;
 export type GpuDevice = Global<"GPUDevice">;
 export type GpuBuffer = Global<"GPUBuffer">;
 export type GpuBindGroup = Global<"GPUBindGroup">;
