@@ -74,16 +74,21 @@ def replace_weights(model, quantization):
     """The layers' matrices as they are after a round trip through blocks of 64 (QLoRA's nf4, or symmetric int8)."""
     if quantization is None:
         return
-    levels = torch.tensor(NF4 if quantization == "nf4" else [i / 127 for i in range(-127, 128)])
-    middles = (levels[1:] + levels[:-1]) / 2
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if not name.endswith("_proj.weight"):
-                continue
-            blocks = value.reshape(-1, 64)
-            scales = blocks.abs().amax(dim=1, keepdim=True)
-            nearest = torch.bucketize(blocks / scales.clamp(min=1e-38), middles)
-            value.copy_((levels[nearest] * scales).reshape(value.shape))
+            if name.endswith("_proj.weight"):
+                value.copy_(round_trip(value.reshape(-1, 64), quantization).reshape(value.shape))
+
+
+def round_trip(blocks, quantization):
+    largest = blocks.abs().amax(dim=1, keepdim=True)
+    if quantization == "int8":
+        scales = largest / 127
+        # In float64, where a half is a half: weights in bfloat16 often are half of their block's largest.
+        return (blocks.double() / scales.double()).round() * scales
+    levels = torch.tensor(NF4)
+    nearest = torch.bucketize(blocks / largest, (levels[1:] + levels[:-1]) / 2)
+    return levels[nearest] * largest
 
 
 def with_adapter(model, lora, folder):

@@ -120,6 +120,10 @@ describe.skipIf(!PYTHON)("published shapes", () => {
     compare(requestFor(name, layers, { lora: LORA }), { lora: LORA }),
   );
 
+  test.each(["int8", "nf4"] as const)("Qwen2.5-0.5B, 2 layers deep, in %s blocks", (quantization) =>
+    compare(requestFor("Qwen2.5-0.5B", 2, { lora: LORA, quantization }), { lora: LORA, quantization }),
+  );
+
   test.each([
     ["SmolLM2-135M", 2],
     ["Qwen2.5-0.5B", 2],
