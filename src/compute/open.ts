@@ -1,5 +1,5 @@
 /** Chooses the device once, by name; an error never switches it. */
-import { UnsupportedError } from "../errors.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
 import { CpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
 import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
@@ -15,14 +15,22 @@ export interface OpenDeviceOptions extends WebGpuDeviceOptions {
 
 /**
  * Opens the compute device.
- * @throws UnsupportedError when `webgpu` is requested and there is no adapter.
+ * @throws UnsupportedError when `webgpu` or a certain GPU is requested and there is no adapter, ConfigError for a GPU's choice with
+ *   `cpu`.
  */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<Device> {
   const wanted = options.device ?? "auto";
+  const { adapter, backend, toggles = [] } = options;
+  const isChoice = adapter !== undefined || backend !== undefined || toggles.length > 0;
+  if (wanted === "cpu" && isChoice)
+    throw new ConfigError(
+      "Cannot choose a GPU on the device cpu. Remove device.adapter, device.backend and device.toggles, or set device=webgpu.",
+      { path: "device" },
+    );
   if (wanted === "cpu") return new CpuDevice(options);
   const device = await WebGpuDevice.open(options);
   if (device) return device;
-  if (wanted === "webgpu")
+  if (wanted === "webgpu" || isChoice)
     throw new UnsupportedError(
       "Cannot open the device webgpu: there is no WebGPU adapter. Run `npm run setup` for a software one, install your GPU's Vulkan driver, or use --device cpu.",
       { part: "compute", capability: "webgpu" },

@@ -100,6 +100,8 @@ function isSaveDue({ settings }: Run, { state, saved }: Cursor): boolean {
 }
 
 async function save(run: Run, at: Cursor): Promise<void> {
+  // What is not written cannot be returned to after the loss of a device.
+  if (!run.checkpoints) return;
   if (at.state !== at.saved) await saveRun(run, at.state);
   at.saved = at.state;
 }

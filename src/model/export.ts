@@ -3,10 +3,11 @@
  * in memory.
  */
 import { ConfigError } from "../errors.ts";
+import { weightShapes } from "./files/config.ts";
 import type { FileSource } from "./files/disk.ts";
 import type { ModelFolder } from "./files/folder.ts";
-import { openFolder } from "./files/open_folder.ts";
-import { type Adapter, type AdapterFactors, openAdapter, writeAdapterFolder } from "./files/peft.ts";
+import { folderKind, openFolder } from "./files/open_folder.ts";
+import { type Adapter, type AdapterFactors, openAdapter, openBaseLayers, writeAdapterFolder } from "./files/peft.ts";
 import { type FolderReader, readJson } from "./files/reader.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import { weightFiles } from "./files/shards.ts";
@@ -14,6 +15,7 @@ import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
 import { EMBEDDING } from "./weights.ts";
 
+/** Where an export goes, and in which form: an adapter merged or alone, the type of the weights, the size of a file. */
 export interface ExportOptions {
   /** An empty folder, or one that does not exist. */
   readonly out: string;
@@ -36,8 +38,8 @@ export interface Exported {
 
 /**
  * Writes a model folder, or an adapter folder, that transformers, PEFT and vLLM read, with the tokenizer, the chat
- * template and generation_config.json of its source. An adapter is merged in float64, and rounded to the type of the
- * file at the end.
+ * template and generation_config.json of its source. An adapter's product is summed in float64 and rounded to
+ * float32, and at the end to the type of the file.
  * @throws ConfigError for a folder that cannot be read, an `out` that holds files, or a full disk.
  */
 export async function exportFolder(folder: string, options: ExportOptions): Promise<Exported> {
@@ -46,8 +48,7 @@ export async function exportFolder(folder: string, options: ExportOptions): Prom
     throw new ConfigError("Cannot export: the folder is not empty. Name another, or remove its files.", {
       file: options.out,
     });
-  const isAdapter = (await openFolder(folder).then((reader) => reader.open("adapter_config.json"))) !== undefined;
-  if (isAdapter && !options.merge) return exportAdapter(folder, options);
+  if ((await folderKind(folder)) === "adapter" && !options.merge) return exportAdapter(folder, options);
   return exportModel(await openModel(folder, { base: options.base }), { folder, ...options });
 }
 
@@ -55,6 +56,13 @@ async function exportAdapter(folder: string, { out, dtype, base }: ExportOptions
   if (dtype === "bfloat16")
     throw new ConfigError(
       "Cannot export the adapter in bfloat16: its factors are float32, as PEFT writes them. Leave --dtype out, or merge it.",
+    );
+  // Compares the fingerprint, and base weights that the adapter's file contains.
+  if (base !== undefined) await openModel(folder, { base });
+  else if ((await openBaseLayers(folder)).size > 0)
+    throw new ConfigError(
+      "Cannot export the adapter alone: its file contains weights of its base, which cannot be compared. Give the base with --base DIR, or merge it.",
+      { file: folder },
     );
   const { writeFolder } = await import("./files/disk.ts");
   const adapter = await openAdapter(folder);
@@ -79,8 +87,8 @@ async function exportModel(opened: OpenedModel, it: ExportOptions & { folder: st
   return { kind: "model", dtype, files: files.map(({ name }) => name) };
 }
 
-function storedType({ tensors }: ModelFolder): "bfloat16" | "float32" {
-  return [...tensors.values()].every(({ dtype }) => dtype === "BF16") ? "bfloat16" : "float32";
+function storedType({ config, tensors }: ModelFolder): "bfloat16" | "float32" {
+  return [...weightShapes(config).keys()].every((name) => tensors.get(name)?.dtype === "BF16") ? "bfloat16" : "float32";
 }
 
 /** The base's config.json with what the export changes; other keys stay as they are published. */
@@ -171,12 +179,12 @@ const TOKENIZER_FILES = [
  */
 async function textFiles(folders: readonly string[]): Promise<FileSource[]> {
   const readers = await Promise.all(folders.map(openFolder));
-  const firstWith = async (name: string) => {
-    for (const reader of readers) if (await reader.open(name)) return reader;
+  const firstWith = async (names: readonly string[]) => {
+    for (const reader of readers) for (const name of names) if (await reader.open(name)) return reader;
     return undefined;
   };
-  const tokenizer = await firstWith("tokenizer.json");
-  const generation = await firstWith("generation_config.json");
+  const tokenizer = await firstWith(["tokenizer.json", "tokenizer.model", "vocab.json"]);
+  const generation = await firstWith(["generation_config.json"]);
   const files = await Promise.all([
     ...TOKENIZER_FILES.map((name) => copied(name, tokenizer)),
     copied("generation_config.json", generation),

@@ -4,7 +4,7 @@ import { unpack } from "../compute/matmul/unpack.ts";
 import { capacityFor } from "../compute/memory.ts";
 import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../compute/packed.ts";
 import { type PackedElements, unpackElements } from "./formats/pack.ts";
-import type { Shape } from "./parameters.ts";
+import { allocateAll, type Shape } from "./parameters.ts";
 import { rowWindows } from "./row_windows.ts";
 
 /** A packed matrix and its place. */
@@ -32,7 +32,7 @@ export class PackedMatrices {
     });
     const sizes = matrices.flatMap(({ bytes, scales }) => [bytes, scales]);
     const { places, shardBytes } = fill(sizes, Math.min(SHARD_BYTES, device.info.limits.maxBufferBytes));
-    this.shards = shardBytes.map((bytes) => device.alloc(bytes, label));
+    this.shards = allocateAll(device, shardBytes, label);
     for (const shard of this.shards) device.clear(shard);
     this.byteLength = shardBytes.reduce((sum, bytes) => sum + bytes, 0);
     const slice = (i: number, bytes: number) => this.shards[places[i]!.shard]!.slice(places[i]!.byteOffset, bytes);

@@ -56,7 +56,7 @@ export class ParameterSet {
   constructor(device: Device, layout: Layout, label: string) {
     this.device = device;
     this.layout = layout;
-    this.shards = layout.shardBytes.map((bytes) => device.alloc(bytes, label));
+    this.shards = allocateAll(device, layout.shardBytes, label);
     // The gaps between tensors must be numbers, because optimisers process them too.
     for (const shard of this.shards) device.clear(shard);
   }
@@ -112,5 +112,17 @@ export class ParameterSet {
 
   release(): void {
     this.device.release(...this.shards);
+  }
+}
+
+/** Buffers of these sizes; none where the memory does not suffice for all. */
+export function allocateAll(device: Device, sizes: readonly number[], label: string): Buffer[] {
+  const buffers: Buffer[] = [];
+  try {
+    for (const bytes of sizes) buffers.push(device.alloc(bytes, label));
+    return buffers;
+  } catch (error) {
+    device.release(...buffers);
+    throw error;
   }
 }

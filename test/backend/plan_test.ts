@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { adviceFor } from "../../src/backend/local/plan/advice.ts";
-import { passSizes } from "../../src/backend/local/plan/choices.ts";
+import { fitsAtLeast, passSizes } from "../../src/backend/local/plan/choices.ts";
 import { fittingOptions } from "../../src/backend/local/plan/fit.ts";
 import { type Plan, planRun } from "../../src/backend/local/plan/plan.ts";
 import type { PlanRequest } from "../../src/backend/local/plan/rehearsal.ts";
@@ -226,4 +226,22 @@ test("a model that cannot fit is refused before its weights are read", async () 
   expect(refused).toBeInstanceOf(OutOfMemoryError);
   expect(String(refused)).toMatch(/budget of 0.29 GiB: training needs at least .* GiB \(.*\)\. /);
   expect(device.memory.peak).toBe(0);
+});
+
+test("passes of a fixed size are planned with the tokens that a batch has", async () => {
+  const whole = SHAPE.prompts * SHAPE.groupSize * (SHAPE.promptTokens + SHAPE.replyTokens);
+  const options = (maxTokensPerPass: number) => ({ lora: LORA, maxTokensPerPass, gradientCheckpointing: false });
+  const { peakBytes } = await planRun(request(GIB, { options: options(whole) }));
+  const budget = 1.5 * peakBytes;
+  expect((await planRun(request(budget, { options: options(whole) }))).fits).toBe(true);
+  expect((await planRun(request(budget, { options: options(8 * whole) }))).fits).toBe(true);
+});
+
+test("rollout.max_num_seqs is the most: advice holds where fewer sequences fit", async () => {
+  const fits = (budget: number, maxSequences: number) =>
+    fitsAtLeast(request(budget, { options: { lora: LORA, cache: { maxSequences } } }));
+  const budgets = Array.from({ length: 24 }, (_, i) => (2 + i / 4) * MIB);
+  const alone = await Promise.all(budgets.map((budget) => fits(budget, 1)));
+  expect(new Set(alone).size).toBe(2);
+  expect(await Promise.all(budgets.map((budget) => fits(budget, 16)))).toEqual(alone);
 });

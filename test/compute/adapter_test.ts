@@ -67,6 +67,13 @@ describe.skipIf(adapters.length === 0)("an adapter that is not there", () => {
   });
 });
 
+test("the cpu device takes no choice of a GPU", async () => {
+  for (const choice of [{ adapter: "nvidia" }, { backend: "vulkan" }, { toggles: ["allow_unsafe_apis"] }]) {
+    const opening = openDevice({ device: "cpu", ...choice });
+    await expect(opening).rejects.toThrow(/Cannot choose a GPU on the device cpu/);
+  }
+});
+
 test("a host's own WebGPU takes no choice", async () => {
   const gpu = { requestAdapter: async () => null } as unknown as GPU;
   const opening = openDevice({ gpu, adapter: "nvidia" });

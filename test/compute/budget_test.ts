@@ -75,6 +75,10 @@ describe("what the platform says", () => {
     expect((await askPlatform(adapter("nvidia"), smi("X, 4096, 4096")))!.bytes).toBe(3.5 * GIB);
   });
 
+  test("nvidia-smi without a figure for free memory says nothing", async () => {
+    expect(await askPlatform(adapter("nvidia"), smi("X, 4096, [N/A]"))).toBeUndefined();
+  });
+
   test("amdgpu: the card's memory less what is in use", async () => {
     const files: Record<string, string> = {
       "/sys/class/drm/card1/device/mem_info_vram_total": `${16 * GIB}\n`,

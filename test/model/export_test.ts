@@ -147,27 +147,31 @@ describe("an adapter", () => {
     await expect(exportFolder(adapter, { out: place(), dtype: "bfloat16" })).rejects.toThrow(/factors are float32/);
   });
 
-  test("names its base by the Hub's name where the base records one, and still opens the folder", async () => {
+  test("names its base by its path, whatever model the base's weights came from", async () => {
     const { base, adapter } = await folders();
     const config = JSON.parse(textIn(base, "config.json"));
-    const record = (name: string) =>
-      writeFileSync(join(base, "config.json"), JSON.stringify({ ...config, _name_or_path: name }));
-    const named = async () => {
-      const out = place();
-      await exportFolder(adapter, { out });
-      return { out, name: JSON.parse(textIn(out, "adapter_config.json")).base_model_name_or_path };
-    };
-    expect((await named()).name).toBe(resolve(base));
-    record("Qwen/Qwen2.5-0.5B-Instruct");
-    const { out, name } = await named();
-    expect(name).toBe("Qwen/Qwen2.5-0.5B-Instruct");
-    expect((await describeAdapter(out)).base).toBe(resolve(base));
-    record("/home/someone/models/mine");
-    expect((await named()).name).toBe(resolve(base));
+    // What transformers writes into a fine-tuned model: the name of the model that it was fine-tuned from.
+    const recorded = { ...config, _name_or_path: "Qwen/Qwen2.5-0.5B-Instruct" };
+    writeFileSync(join(base, "config.json"), JSON.stringify(recorded));
+    const out = place();
+    await exportFolder(adapter, { out });
+    const written = JSON.parse(textIn(out, "adapter_config.json"));
+    expect(written.base_model_name_or_path).toBe(resolve(base));
     // What a person writes into adapter_config.json holds.
-    const edited = JSON.parse(textIn(out, "adapter_config.json"));
-    writeFileSync(join(out, "adapter_config.json"), JSON.stringify({ ...edited, base_model_name_or_path: "./other" }));
+    writeFileSync(join(out, "adapter_config.json"), JSON.stringify({ ...written, base_model_name_or_path: "./other" }));
     expect((await describeAdapter(out)).base).toBe("./other");
+  });
+
+  test("with its base's config.json beside it is an adapter all the same", async () => {
+    const { base, adapter } = await folders();
+    writeFileSync(join(adapter, "config.json"), textIn(base, "config.json"));
+    expect((await exportFolder(adapter, { out: place() })).kind).toBe("adapter");
+    expect((await exportFolder(adapter, { out: place(), merge: true })).kind).toBe("model");
+  });
+
+  test("is compared with the base that is named", async () => {
+    const { adapter } = await folders();
+    await expect(exportFolder(adapter, { out: place(), base: place() })).rejects.toThrow(/Cannot open/);
   });
 
   test("of a model in the cache of Hugging Face's clients has the name of that model", async () => {

@@ -114,6 +114,15 @@ test.skipIf(!gpuDevice)("the local engine samples the same after the loss of its
   device.gpuDevice.destroy();
   await expect(sample()).rejects.toThrow(DeviceLostError);
   expect(engine.isLost).toBe(true);
+  // A reopening that fails halfway is tried again.
+  const reopen = device.reopen.bind(device);
+  device.reopen = async () => {
+    await reopen();
+    throw new Error("the model's files are away");
+  };
+  await expect(engine.reopen()).rejects.toThrow("away");
+  expect(engine.isLost).toBe(true);
+  device.reopen = reopen;
   await engine.reopen();
   expect(engine.isLost).toBe(false);
   trainer.release();

@@ -133,6 +133,9 @@ export class LocalBackend implements Backend {
   async publishWeights(): Promise<void> {
     const policy = this.published?.policy ?? this.languageModel.copyPolicy();
     policy.update();
+    // Submitted now: a chunk of sampling that runs out of memory forgets the work that was recorded with it.
+    policy.weights().prepare();
+    await this.device.submit();
     this.published = { policy, version: this.weightVersion };
   }
 

@@ -158,14 +158,19 @@ export class LocalEngine implements Engine {
     }
   }
 
+  private isReopening = false;
+
   get isLost(): boolean {
-    return this.hardware.isLost ?? false;
+    return this.isReopening || (this.hardware.isLost ?? false);
   }
 
+  /** After a failure the engine stays lost, so that it is tried again. */
   async reopen(): Promise<void> {
+    this.isReopening = true;
     await this.hardware.reopen?.();
     this.base = await loadModel(this.hardware, this.opened, this.options);
     this.base.onWarning(this.warn);
+    this.isReopening = false;
   }
 
   close(): void {

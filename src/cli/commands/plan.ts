@@ -11,7 +11,7 @@ export const planCommand: Command = {
     {
       flag: "--memory",
       value: "SIZE",
-      describe: "plan for a GPU with this much memory (8GiB, 512MiB, bytes) instead of this machine's",
+      describe: "plan for a typical GPU with this budget (8GiB, 512MiB, bytes): its memory less what others use",
     },
     DEVICE,
     IMPORT,

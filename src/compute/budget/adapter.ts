@@ -57,7 +57,9 @@ async function nvidia(adapter: AdapterWords, system: System): Promise<Budget | u
   const text = await system.run("nvidia-smi", query);
   const rows = (text ?? "").split("\n").flatMap((line) => {
     const [name = "", total, free] = line.split(",").map((cell) => cell.trim());
-    return Number(total) > 0 ? [{ name, total: Number(total) * MIB, free: Number(free) * MIB }] : [];
+    return Number(total) > 0 && Number(free) >= 0
+      ? [{ name, total: Number(total) * MIB, free: Number(free) * MIB }]
+      : [];
   });
   const named = rows.filter(({ name }) => adapter.device !== "" && dashed(name) === dashed(adapter.device));
   const least = leastFree(named.length > 0 ? named : rows);

@@ -10,11 +10,17 @@ export async function openFolder(folder: string | FolderReader): Promise<FolderR
   return diskFolder(folder);
 }
 
-/** A whole model, or an adapter of another one. @throws ConfigError for a folder with neither. */
+/**
+ * A whole model, or an adapter of another one; an adapter may keep its base's config.json.
+ * @throws ConfigError for a folder with neither.
+ */
 export async function folderKind(folder: string | FolderReader): Promise<"model" | "adapter"> {
   const reader = await openFolder(folder);
-  if (await reader.open("config.json")) return "model";
-  if (await reader.open("adapter_config.json")) return "adapter";
+  const has = async (name: string) => (await reader.open(name)) !== undefined;
+  const isAdapter = await has("adapter_config.json");
+  const hasWeights = async () => (await has("model.safetensors")) || (await has("model.safetensors.index.json"));
+  if ((await has("config.json")) && (!isAdapter || (await hasWeights()))) return "model";
+  if (isAdapter) return "adapter";
   throw new ConfigError(
     "Cannot open the model folder: it has neither config.json (a model) nor adapter_config.json (an adapter).",
     { file: reader.name },

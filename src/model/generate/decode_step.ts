@@ -36,12 +36,12 @@ export class DecodeStep {
 
   /** Feeds in each row's last token and draws the next. Records only. */
   step(weights: Weights, at: Omit<StepInput, "scratch">): void {
-    const scratch = new Scratch(this.device);
-    const input = { ...at, scratch };
-    const isChained = this.chain.fits(weights, at.rows.count);
-    const hidden = isChained ? this.chain.run(weights, input) : this.layers(weights, input);
-    this.draw(weights, { ...input, hidden });
-    scratch.release();
+    Scratch.during(this.device, (scratch) => {
+      const input = { ...at, scratch };
+      const isChained = this.chain.fits(weights, at.rows.count);
+      const hidden = isChained ? this.chain.run(weights, input) : this.layers(weights, input);
+      this.draw(weights, { ...input, hidden });
+    });
   }
 
   /** Hidden states of each row's last token, [rows, C]. */

@@ -1,6 +1,8 @@
 /** Chooses the attention kernels for an adapter and a shape of heads. */
+
 import type { DeviceInfo } from "../../compute/device.ts";
 import type { Constants } from "../../compute/kernel.ts";
+import { MAX_HEAD_WIDTH } from "../files/config.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries, headConstants } from "./attention.ts";
 import {
   attentionBackwardKeysSubgroup,
@@ -55,7 +57,9 @@ export function chooseAttention(info: AdapterTraits, shape: HeadShape): Attentio
       backwardConstants: { ...constants, ROWS: rows.backward },
       decodeConstants: constants,
     };
-  const HEADS = info.family === "scalar" && (heads / keyHeads) % 2 === 0 ? 2 : 1;
+  // The kernels' arrays hold two heads of half the greatest width.
+  const isPaired = info.family === "scalar" && (heads / keyHeads) % 2 === 0 && headWidth <= MAX_HEAD_WIDTH / 2;
+  const HEADS = isPaired ? 2 : 1;
   const bundled = { ...constants, HEADS };
   return info.family === "scalar" && info.subgroupSize === 8 && narrow
     ? { ...SUBGROUP, constants: bundled, backwardConstants: bundled, decodeConstants: bundled }

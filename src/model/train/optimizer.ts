@@ -19,9 +19,21 @@ export class AdamW {
   constructor(device: Device, parameters: ParameterSet) {
     this.device = device;
     this.parameters = parameters;
-    this.gradients = new ParameterSet(device, parameters.layout, "gradients");
-    this.means = new ParameterSet(device, parameters.layout, "first moments");
-    this.variances = new ParameterSet(device, parameters.layout, "second moments");
+    const made: ParameterSet[] = [];
+    const make = (label: string): ParameterSet => {
+      const set = new ParameterSet(device, parameters.layout, label);
+      made.push(set);
+      return set;
+    };
+    try {
+      this.gradients = make("gradients");
+      this.means = make("first moments");
+      this.variances = make("second moments");
+    } catch (error) {
+      // The next attempt must not find less memory.
+      for (const set of made) set.release();
+      throw error;
+    }
   }
 
   /**

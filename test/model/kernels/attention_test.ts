@@ -79,6 +79,13 @@ const ADAPTERS = {
 type AdapterName = keyof typeof ADAPTERS;
 const ADAPTER_NAMES = Object.keys(ADAPTERS) as AdapterName[];
 
+test("decoding takes wide heads one by one on adapters with little workgroup memory", () => {
+  const small = { ...ADAPTERS["a software driver"], limits: { maxWorkgroupStorageBytes: 16_384 } };
+  const wide = chooseAttention(small, { heads: 4, keyHeads: 1, headWidth: 256 });
+  expect(wide.decodeConstants).toMatchObject({ HEADS: 1 });
+  expect(chooseAttention(small, { heads: 4, keyHeads: 1, headWidth: 32 }).decodeConstants).toMatchObject({ HEADS: 2 });
+});
+
 function choose(adapter: AdapterName, { heads, keyHeads, width }: Shape) {
   return chooseAttention(ADAPTERS[adapter], { heads, keyHeads, headWidth: width });
 }

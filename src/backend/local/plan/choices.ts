@@ -36,6 +36,11 @@ function enoughTokens({ shape }: PlanRequest, longest: number): number {
   return Math.max(Math.min(ENOUGH_TOKENS, batchTokens(shape, longest)), longest);
 }
 
+/** Tokens of a pass of the size that the settings fix; a batch may hold fewer. */
+function fixedTokens({ shape, options }: Omit<PlanRequest, "budget">, longest: number): number {
+  return Math.max(Math.min(options.maxTokensPerPass ?? 0, batchTokens(shape, longest)), longest);
+}
+
 async function largestPass(
   request: PlanRequest,
   gradientCheckpointing: boolean,
@@ -50,7 +55,7 @@ async function largestPass(
   const { longest, held } = rehearsal;
   const isChosen = request.options.gradientCheckpointing !== true;
   const most = gradientCheckpointing && isChosen ? enoughTokens(request, longest) : Math.max(MOST_TOKENS, longest);
-  const sizes = given === undefined ? passSizes(longest, most) : [Math.max(given, longest)];
+  const sizes = given === undefined ? passSizes(longest, most) : [fixedTokens(request, longest)];
   const room = roomFor(request, held);
   const work = request.shape.isTrained
     ? (size: number) => rehearsal.train(size)
@@ -111,9 +116,9 @@ function besidesCache(peak: Peak): number {
   return peak.bytes - cacheBytes(peak);
 }
 
-/** Whether the work fits with the smallest passes and one sequence at a time, or with what the settings fix. */
+/** Whether the work fits with one sequence sampled at a time, and with the smallest passes or those that the settings fix. */
 export async function fitsAtLeast({ budget, ...request }: PlanRequest): Promise<boolean> {
-  const { gradientCheckpointing = "auto", cache } = request.options;
+  const { gradientCheckpointing = "auto" } = request.options;
   const recomputes = gradientCheckpointing === "auto" ? true : gradientCheckpointing;
   const rehearsal = await Rehearsal.open({
     ...request,
@@ -121,10 +126,10 @@ export async function fitsAtLeast({ budget, ...request }: PlanRequest): Promise<
   });
   const { longest, held } = rehearsal;
   const room = roomFor({ ...request, budget }, held);
-  const tokens = Math.max(request.options.maxTokensPerPass ?? 0, longest);
+  const tokens = fixedTokens(request, longest);
   const work = [
     () => (request.shape.isTrained ? rehearsal.train(tokens) : rehearsal.score(tokens)),
-    () => rehearsal.sample(cache?.maxSequences ?? 1),
+    () => rehearsal.sample(1),
   ];
   for (const run of work) if (held.bytes > room || (await bytesOr(run)) > room) return false;
   return true;

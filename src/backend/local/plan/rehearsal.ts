@@ -56,7 +56,11 @@ export class Rehearsal {
     // The first use of the weights makes the copies that they are computed with.
     void model.weights;
     await model.logprobs(fullBatch(2, { longest: 2, loss: shape.loss }), { policy: "current", temperature: 1 });
-    if (shape.overlaps) model.copyPolicy().update();
+    if (shape.overlaps) {
+      const published = model.copyPolicy();
+      published.update();
+      published.weights().prepare();
+    }
     return new Rehearsal(model, { device, shape, load });
   }
 

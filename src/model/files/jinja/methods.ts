@@ -129,7 +129,7 @@ const TEXT: Readonly<Record<string, Method<string>>> = {
   lower: (text) => text.toLowerCase(),
   title: titled,
   capitalize: capitalized,
-  isdigit: (text) => letters(text, /^\p{Nd}+$/u),
+  isdigit: (text) => letters(text, /^\p{Decimal_Number}+$/u),
   isalpha: (text) => letters(text, /^\p{L}+$/u),
   isalnum: (text) => letters(text, /^[\p{L}\p{N}]+$/u),
   isspace: (text) => letters(text, new RegExp(`^[${SPACES}]+$`)),
