@@ -45,7 +45,7 @@ test("adapters that only their place tells apart are refused, because Dawn takes
   expect(chosenAdapter(all, { adapter: "rtx" })).toBe(all[1]);
   expect(chosenAdapter(others, { adapter: "4090", backend: "d3d12" })).toBe(others[4]);
   for (const adapter of [2, 3])
-    expect(() => chosenAdapter(all, { adapter })).toThrow(/the adapter [01] has the same name or a longer one \(R/);
+    expect(() => chosenAdapter(all, { adapter })).toThrow(/the adapter [01] matches that name too \(R/);
 });
 
 describe.skipIf(adapters.length === 0)("an adapter that is not there", () => {

@@ -68,7 +68,7 @@ export function chosenAdapter(all: readonly AdapterName[], choice: AdapterChoice
   const taken = all.find((it) => it.backend === found.backend && it.name.includes(found.name));
   if (taken === found) return found;
   throw new UnsupportedError(
-    `Cannot use the GPU asked for (${written(choice)}): the adapter ${all.indexOf(taken!)} has the same name or a longer one (${taken!.name}), and adapters are told apart by name. Hide the other from the driver, for example by its own environment variables.`,
+    `Cannot use the GPU asked for (${written(choice)}): the adapter ${all.indexOf(taken!)} matches that name too (${taken!.name}), and Dawn selects adapters by name alone. Hide the other adapter with the driver's environment variables.`,
     { part: "compute", capability: "device.adapter" },
   );
 }

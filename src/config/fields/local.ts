@@ -55,7 +55,7 @@ export const LOCAL_FIELDS = {
   "model.fold_adapter": oneOf(
     ["auto", "true", "false"],
     "auto",
-    "true = a copy of the weights with the adapter in it; false = the adapter beside the base",
+    "true = fold the adapter into a float32 copy of the weights; false = compute it separately, without a copy",
     {
       note: "A copy is float32 and takes memory once more. auto = a copy of small float32 models on software adapters.",
     },

@@ -8,7 +8,7 @@ export const RENAMES: Readonly<Record<string, string>> = {
   "trainer.episode_log_dir": "rllm.episode_logging.episode_log_dir",
 };
 
-/** Further spellings. `device` is a setting of its own, so what belongs to it lies beside it. */
+/** Further spellings. `device` is a setting of its own, so its own settings have names of their own. */
 export const ALIASES: Readonly<Record<string, string>> = {
   "device.name": "device",
   "device.adapter": "device_adapter",
