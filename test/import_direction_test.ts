@@ -34,6 +34,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   config: ["data"],
   log: ["data", "http", "protobuf.ts"],
   task: ["chat", "contract", "data"],
+  trace: ["contract", "data"],
   model: ["compute", "contract"],
   algorithm: ["compute", "contract", "data"],
   convert: ["config"],

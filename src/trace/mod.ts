@@ -1,0 +1,4 @@
+/** Where agents' model calls are kept: in memory, or in a SQLite database that rLLM's model gateway reads and writes too. */
+export { MemoryTraceStore } from "./memory.ts";
+export { openTraceStore } from "./open.ts";
+export type { OpenTraceStore, StoreOptions, StoreSize } from "./store.ts";

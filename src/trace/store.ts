@@ -1,0 +1,56 @@
+/** What our stores offer beyond the contract, and how they are opened. */
+import type { SessionRecord, SessionSummary, TraceStore } from "../contract/trace.ts";
+
+/** How a store is opened. */
+export interface StoreOptions {
+  /** Seconds since 1970: what a trace's insertion is dated with. Default: the system's clock. */
+  readonly now?: () => number;
+}
+
+/** What a store holds. */
+export interface StoreSize {
+  readonly sessions: number;
+  readonly traces: number;
+  /** Of the traces: JSON text in a database, packed arrays and JSON text in memory. */
+  readonly bytes: number;
+}
+
+/** A store of this package. */
+export interface OpenTraceStore extends TraceStore {
+  size(): Promise<StoreSize>;
+}
+
+export function systemSeconds(): number {
+  return Date.now() / 1000;
+}
+
+/** What a listing says of the traces of one session, by the time of their insertion. */
+export interface SessionTraces {
+  readonly count: number;
+  readonly first_at: number | null;
+  readonly last_at: number | null;
+}
+
+/**
+ * A session as it is listed. One that no `putSession` announced (another program wrote its traces) was created with its
+ * first trace.
+ */
+export function summaryOf(
+  session: SessionRecord | undefined,
+  session_id: string,
+  { count, first_at, last_at }: SessionTraces,
+): SessionSummary {
+  const record = session ?? { session_id, metadata: {}, created_at: first_at ?? 0 };
+  return { ...record, trace_count: count, first_at, last_at };
+}
+
+/** Newest first; of the same second by id, so that every store lists them alike. */
+export function newestFirst(a: SessionSummary, b: SessionSummary): number {
+  if (a.created_at !== b.created_at) return b.created_at - a.created_at;
+  return a.session_id < b.session_id ? -1 : 1;
+}
+
+/** Whether anything happened in a session at or after `since`. */
+export function isSince({ created_at, last_at }: SessionSummary, since: number | undefined): boolean {
+  return since === undefined || Math.max(created_at, last_at ?? created_at) >= since;
+}
