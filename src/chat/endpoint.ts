@@ -2,8 +2,10 @@
  * OpenAI's API in this process: a `fetch` for any client library, and a client object for code without one. Both call
  * the same engine.
  */
+import type { TokenListener } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import type { ParseOptions } from "./reply.ts";
 import { ApiError, type ChatRequest, readChatRequest, readTextRequest, type TextRequest } from "./request.ts";
 import {
   type AnswerOptions,
@@ -16,14 +18,33 @@ import {
   textCompletion,
 } from "./response.ts";
 
+/** What belongs to one call of an engine, beside its request. */
+export interface ChatCall {
+  /** Ends the sampling: the call rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+  /**
+   * Called once for each choice before its first token, with its prompt and how the engine parses its reply (absent for plain
+   * text). An engine that does not call it is answered from whole replies.
+   */
+  readonly onStart?: ((choice: number, start: ChoiceStart) => void) | undefined;
+  /** Called with a choice's new tokens while it is sampled, stop strings included. */
+  readonly onTokens?: ((choice: number, ...sampled: Parameters<TokenListener>) => void) | undefined;
+}
+
+/** What is known of a choice before it is sampled. */
+export interface ChoiceStart {
+  readonly prompt_ids: readonly number[];
+  readonly parse?: ParseOptions;
+}
+
 /** Answers requests: a policy in a rollout, or a served model. */
 export interface ChatEngine {
   /** Name of the model, in answers and in `/v1/models`. */
   readonly model: string;
   readonly tokenizer: Tokenizer;
   /** Samples `request.n` replies. */
-  chat(request: ChatRequest): Promise<readonly DrawnChat[]>;
-  complete(request: TextRequest): Promise<readonly Drawn[]>;
+  chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
+  complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;
 }
 
 /** A function with the signature of `fetch`. */

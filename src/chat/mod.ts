@@ -7,13 +7,15 @@
  */
 export { encodeConversation, type MaskedConversation } from "./assistant_mask.ts";
 export {
+  type ChatCall,
   type ChatClient,
   type ChatEngine,
+  type ChoiceStart,
   createClient,
   createFetch,
   type FetchFunction,
 } from "./endpoint.ts";
-export { type AssistantMessage, parseReply, toolFormatOf } from "./reply.ts";
-export { ApiError } from "./request.ts";
-export type { ChatCompletion, ChatCompletionChunk } from "./response.ts";
+export { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
+export { ApiError, type ChatRequest, type ResponseFormat, type TextRequest, type ToolChoice } from "./request.ts";
+export type { ChatCompletion, ChatCompletionChunk, Drawn, DrawnChat } from "./response.ts";
 export { type RenderedPrompt, Transcript, type TranscriptOptions } from "./transcript.ts";

@@ -24,6 +24,8 @@ export interface ParseOptions {
   readonly format?: ToolFormat | undefined;
   /** Prefix of the calls' ids; the caller keeps it unique. */
   readonly id: string;
+  /** Whether the prompt ends inside the model's reasoning. Absent: unknown. */
+  readonly isReasoning?: boolean | undefined;
 }
 
 /** Splits a reply. Text that only looks like a tool call stays text. */

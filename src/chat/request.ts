@@ -36,11 +36,33 @@ export interface SamplingRequest {
   readonly includeUsage: boolean;
   /** vLLM's extension: token ids in addition to the text. */
   readonly returnTokenIds: boolean;
+  /** Of the first choice. The same seed, prompt, parameters and weights give the same tokens. A training run keeps its own. */
+  readonly seed?: number;
+  /** Alternatives reported for each token. Default 0. */
+  readonly topLogprobs?: number;
+  /** The caller's own notes: recorded with the call. */
+  readonly metadata?: Readonly<Record<string, unknown>>;
 }
+
+/** Whether the reply must, may or must not call tools, or the name of the tool that it must call. */
+export type ToolChoice = "auto" | "none" | "required" | { readonly name: string };
+
+/** The form of a reply's content. */
+export type ResponseFormat =
+  | { readonly type: "text" }
+  | { readonly type: "json_object" }
+  | { readonly type: "json_schema"; readonly name: string; readonly schema: Readonly<Record<string, unknown>> };
 
 export interface ChatRequest extends SamplingRequest {
   readonly messages: readonly ChatMessage[];
+  /** Absent with `toolChoice` "none": the template then shows no tools. */
   readonly tools?: readonly unknown[];
+  /** Default "auto". */
+  readonly toolChoice?: ToolChoice;
+  /** Whether one reply may call several tools. Default true. */
+  readonly parallelToolCalls?: boolean;
+  /** Default text. */
+  readonly responseFormat?: ResponseFormat;
   /** Further variables of the chat template (vLLM's `chat_template_kwargs`). */
   readonly variables?: Readonly<Record<string, unknown>>;
 }

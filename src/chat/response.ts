@@ -1,5 +1,7 @@
 /** OpenAI's response shapes, complete and as a stream of chunks. */
+import type { TopLogprob } from "../contract/backend.ts";
 import type { Tokenizer, ToolCall } from "../contract/text.ts";
+import type { PromptOrigin } from "../contract/trace.ts";
 import type { AssistantMessage } from "./reply.ts";
 import type { SamplingRequest } from "./request.ts";
 
@@ -12,6 +14,14 @@ export interface Drawn {
   readonly finish_reason: "stop" | "length";
   readonly model_response: string;
   readonly weight_version?: number;
+  /** With `topLogprobs`: the most likely tokens of each draw, best first. */
+  readonly top_logprobs?: readonly (readonly TopLogprob[])[];
+  /** Identifies the reply; a recorder takes it as its trace's id. */
+  readonly id?: string;
+  /** How the prompt's tokens were made. */
+  readonly prompt_origin?: PromptOrigin;
+  /** `id` of the reply whose prompt and tokens this prompt starts with. */
+  readonly parent?: string;
 }
 
 export interface DrawnChat extends Drawn {

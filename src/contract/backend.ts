@@ -25,6 +25,38 @@ export interface SampleRequest {
   readonly seed: number;
   /** Ends the sequence when true for the tokens sampled so far; the last one is kept. Local models only. */
   readonly ends?: ((tokens: readonly number[]) => boolean) | undefined;
+  /** Called with new tokens while the sequence is drawn. A backend that returns whole sequences may never call it. */
+  readonly onTokens?: TokenListener | undefined;
+  /** Limits each draw. Only for a backend with {@link Backend.isConstrainable}. */
+  readonly allowed?: TokenConstraint | undefined;
+  /** Number of most likely tokens reported for each draw. Only for a backend with {@link Backend.isConstrainable}. */
+  readonly top_logprobs?: number | undefined;
+}
+
+/** Takes newly sampled tokens, one log-prob each, and with `top_logprobs` the alternatives of each. */
+export type TokenListener = (
+  tokens: readonly number[],
+  logprobs: readonly number[],
+  top?: readonly (readonly TopLogprob[])[],
+) => void;
+
+/** A likely token and its log-prob. */
+export interface TopLogprob {
+  readonly token: number;
+  readonly logprob: number;
+}
+
+/** Which tokens may come next, for a grammar. It does not change: each sequence starts a state of its own. */
+export interface TokenConstraint {
+  start(): ConstraintState;
+}
+
+/** The state of a constraint in one sequence. */
+export interface ConstraintState {
+  /** Sets bit i % 32 of word floor(i / 32) for each token i that may come next and clears all others; [ceil(V / 32)]. */
+  fill(mask: Uint32Array): void;
+  /** Takes the token that was drawn. */
+  advance(token: number): void;
 }
 
 /** One drawn sequence with the log-probs of its tokens. */
@@ -32,9 +64,11 @@ export interface SampledSequence {
   readonly tokens: readonly number[];
   /**
    * One per token, under softmax(logits / temperature) before top-k and top-p: what a trainer computes at the same
-   * temperature. For greedy sampling, at temperature 1.
+   * temperature. For greedy sampling, at temperature 1. A constraint (`allowed`) does not change them.
    */
   readonly logprobs: readonly number[];
+  /** With `top_logprobs`: the most likely tokens of each draw, best first, under the same distribution. */
+  readonly top_logprobs?: readonly (readonly TopLogprob[])[];
   /** `stop`: a stop token was sampled. `length`: max_tokens or the context length was reached. */
   readonly finish_reason: "stop" | "length";
   /** Optimiser steps that the sampling weights include. */
@@ -139,6 +173,8 @@ export interface Backend {
     requests: readonly SampleRequest[],
     options?: { readonly signal?: AbortSignal; readonly weights?: "current" | "published" },
   ): Promise<SampledSequence[]>;
+  /** Whether `sample` follows `allowed` and `top_logprobs` of its requests. Absent: no. */
+  readonly isConstrainable?: boolean;
   /**
    * Publishes the current weights for sampling while training continues. A running call of `sample` continues with the
    * new ones. Absent where sampling always uses the newest weights.

@@ -1,9 +1,9 @@
 /** The policy of a rollout: the model as a function or as OpenAI's API. Records every call as a step. */
 import { type ChatClient, type FetchFunction, LOCAL_BASE_URL } from "../../chat/endpoint.ts";
-import { parseReply, toolFormatOf } from "../../chat/reply.ts";
+import { type ParseOptions, parseReply, toolFormatOf } from "../../chat/reply.ts";
 import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
 import { Transcript } from "../../chat/transcript.ts";
-import type { Backend, SamplingParams } from "../../contract/backend.ts";
+import type { Backend, SampleRequest, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
@@ -127,17 +127,23 @@ class Agent implements Policy, Callable {
   }
 
   async chat(messages: readonly ChatMessage[], options: ChatCallOptions = {}): Promise<ChatReply> {
+    return this.chatOnce(messages, options);
+  }
+
+  /** Like `chat`, and for one choice of a request. */
+  async chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply> {
     const { tools, variables } = options;
     const prompt = this.transcript.prompt(messages, {
       tools,
       variables: { ...this.attempt.variables, ...variables },
     });
     return this.record(async (call) => {
-      const step = await this.draw(prompt.ids, { ...options, call });
-      const message = parseReply(step.model_response, {
+      const parse = {
         format: tools && toolFormatOf(this.tokenizer.chatTemplate ?? ""),
         id: `call_${this.index}_${call}`,
-      });
+      };
+      const step = await this.draw(prompt.ids, { ...options, call, parse });
+      const message = parseReply(step.model_response, parse);
       this.transcript.record(prompt, { responseIds: step.response_ids, message });
       return { ...step, message, chat_completions: [...prompt.messages, message] };
     });
@@ -169,15 +175,19 @@ class Agent implements Policy, Callable {
 
   private async draw(
     prompt_ids: readonly number[],
-    { params, stop = [], call }: CallOptions & { call: number },
+    { params, stop = [], call, parse, sampling = {} }: CallOptions & { call: number; parse?: ParseOptions },
   ): Promise<Completion> {
     const { attempt, tokenizer } = this;
+    const { signal, onStart, onTokens } = sampling;
     attempt.signal.throwIfAborted();
+    signal?.throwIfAborted();
     const fitted = fitParams({ ...attempt.params, ...params }, { prompt_ids, options: attempt });
     const seed = STREAM_SEEDS.call(attempt.seed, { call, agent: this.index });
-    const ends = endsAtStop(stop, tokenizer);
-    const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }) };
+    const ends = endsAt({ stop: endsAtStop(stop, tokenizer), signal });
+    const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }), ...(onTokens && { onTokens }) };
+    onStart?.({ prompt_ids, ...(parse && { parse }) });
     const sequence = await attempt.draws.draw(request, attempt.rank);
+    signal?.throwIfAborted();
     const isText = attempt.backend.tokenizer !== undefined || stop.length > 0;
     const cut = isText ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
     const { tokens, logprobs, finish_reason, weight_version } = cut.sequence;
@@ -192,6 +202,12 @@ class Agent implements Policy, Callable {
       finish_reason,
     };
   }
+}
+
+/** A caller that went away ends its sequence at the sampler's next token. */
+function endsAt(of: { stop: SampleRequest["ends"]; signal: AbortSignal | undefined }): SampleRequest["ends"] {
+  const { stop, signal } = of;
+  return signal ? (tokens) => signal.aborted || stop?.(tokens) === true : stop;
 }
 
 function fitParams(

@@ -1,14 +1,16 @@
 /** OpenAI's API of an agent in a rollout: a request is a call of the agent, with the run's sampling parameters. */
 import {
+  type ChatCall,
   type ChatClient,
   type ChatEngine,
+  type ChoiceStart,
   createClient,
   createFetch,
   type FetchFunction,
 } from "../../chat/endpoint.ts";
 import { toolFormatOf } from "../../chat/reply.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
-import type { Backend, SamplingParams } from "../../contract/backend.ts";
+import type { Backend, SamplingParams, TokenListener } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { type ChatCallOptions, type ChatReply, type Completion, Termination } from "../../task/rollout.ts";
@@ -18,11 +20,19 @@ export interface CallOptions {
   readonly params?: Partial<SamplingParams> | undefined;
   /** The reply ends before the first of these. */
   readonly stop?: readonly string[];
+  readonly sampling?: ChoiceCall | undefined;
+}
+
+/** A {@link ChatCall} for one choice. */
+export interface ChoiceCall {
+  readonly signal?: AbortSignal | undefined;
+  readonly onStart?: ((start: ChoiceStart) => void) | undefined;
+  readonly onTokens?: TokenListener | undefined;
 }
 
 /** The part of an agent that the API uses. */
 export interface Callable {
-  chat(messages: readonly ChatMessage[], options: ChatCallOptions): Promise<ChatReply>;
+  chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply>;
   completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion>;
 }
 
@@ -44,20 +54,32 @@ export function apiOf(agent: Callable, attempt: ApiContext): { client: ChatClien
 
 function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
   const { tokenizer } = attempt;
-  const options = (request: SamplingRequest) => ({
-    params: boundParams(request, attempt),
-    stop: request.stop,
-  });
-  const times = <T>({ n }: SamplingRequest, call: () => Promise<T>) => Promise.all(Array.from({ length: n }, call));
+  const each = <T>(
+    request: SamplingRequest,
+    call: ChatCall | undefined,
+    run: (options: { params: Partial<SamplingParams> } & CallOptions) => Promise<T>,
+  ): Promise<T[]> => {
+    const params = boundParams(request, attempt);
+    const choice = (_: unknown, i: number) => run({ params, stop: request.stop, sampling: choiceCall(call, i) });
+    return Promise.all(Array.from({ length: request.n }, choice));
+  };
   return {
     model: attempt.backend.model.name,
     tokenizer,
-    chat: (request) => {
+    chat: (request, call) => {
       const { messages, tools, variables } = request;
       if (tools && !toolFormatOf(tokenizer.chatTemplate ?? "")) throw noTools();
-      return times(request, () => agent.chat(messages, { tools, variables, ...options(request) }));
+      return each(request, call, (options) => agent.chatOnce(messages, { tools, variables, ...options }));
     },
-    complete: (request) => times(request, () => agent.completeText(request.prompt, options(request))),
+    complete: (request, call) => each(request, call, (options) => agent.completeText(request.prompt, options)),
+  };
+}
+
+function choiceCall({ signal, onStart, onTokens }: ChatCall = {}, choice: number): ChoiceCall {
+  return {
+    signal,
+    ...(onStart && { onStart: (start: ChoiceStart) => onStart(choice, start) }),
+    ...(onTokens && { onTokens: (...sampled: Parameters<TokenListener>) => onTokens(choice, ...sampled) }),
   };
 }
 
@@ -81,8 +103,8 @@ function noting(engine: ChatEngine, attempt: ApiContext): ChatEngine {
   };
   return {
     ...engine,
-    chat: (request) => note(async () => engine.chat(request)),
-    complete: (request) => note(async () => engine.complete(request)),
+    chat: (request, call) => note(async () => engine.chat(request, call)),
+    complete: (request, call) => note(async () => engine.complete(request, call)),
   };
 }
 

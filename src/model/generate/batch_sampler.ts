@@ -258,9 +258,12 @@ export class BatchSampler {
       { buffer: rows.logprobs, type: "f32", length },
       ...reads,
     ]);
-    for (const [row, sequence] of running.entries())
+    for (const [row, sequence] of running.entries()) {
+      const before = sequence.tokens.length;
       for (let i = row * rows.steps; i < (row + 1) * rows.steps && !sequence.stopped; i++)
         addToken(sequence, tokens![i]!, logprobs![i]!);
+      sequence.request.onTokens?.(sequence.tokens.slice(before), sequence.logprobs.slice(before));
+    }
     return rest;
   }
 }
