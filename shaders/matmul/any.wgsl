@@ -2,7 +2,7 @@
 //
 // A [m, k] by the strides (a_row, a_k), B [k, n] by (b_k, b_column), C [m, n] row-major. A thread owns 4 rows and one
 // column.
-// Grid: x = column blocks of 8, y = row blocks of 4.
+// Grid: x = column blocks of 8, y = row blocks of 4, folded over z above 65,535 of them.
 
 //#include "matmul/parts/product.wgsl"
 
@@ -14,10 +14,14 @@ const THREADS = 8u;
 const ROWS = 4u;
 
 @compute @workgroup_size(8)
-fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
+fn main(
+  @builtin(workgroup_id) block: vec3u,
+  @builtin(num_workgroups) blocks: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
   let column = block.x * THREADS + thread;
-  if (column >= params.n) { return; }
-  let row0 = block.y * ROWS;
+  let row0 = (block.z * blocks.y + block.y) * ROWS;
+  if (column >= params.n || row0 >= params.m) { return; }
   let last = params.m - 1u;
   let rows = min(vec4u(row0, row0 + 1u, row0 + 2u, row0 + 3u), vec4u(last));
   var aAt = vec4u(params.a_offset) + rows * params.a_row;

@@ -67,7 +67,7 @@ export const MAX_WORKGROUPS_PER_DIMENSION = 65_535;
  * A one-dimensional grid of `count` workgroups, folded over y above the limit. The shader restores the index as
  * `workgroup_id.y * num_workgroups.x + workgroup_id.x` and guards the tail.
  */
-export function folded(count: number): Grid {
+export function folded(count: number): readonly [x: number, y: number, z: number] {
   if (count <= MAX_WORKGROUPS_PER_DIMENSION) return [Math.max(count, 0), 1, 1];
   const rows = Math.ceil(count / MAX_WORKGROUPS_PER_DIMENSION);
   return [Math.ceil(count / rows), rows, 1];

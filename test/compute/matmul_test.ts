@@ -179,6 +179,23 @@ overDevices("matmul", (device) => {
     device.release(A!, B!, T!, D!);
   });
 
+  // Blocks of 4 rows where columns are no multiple of 4: the last count needs one more than 65,535 of them.
+  test.each([0, 262_140, 262_141, 2 * 262_140 + 1])("%i rows of three columns", async (m) => {
+    const [n, k] = [3, 2];
+    const [a, b] = [floats(m * k, 1), floats(k * n, 2)];
+    const [A, B, C] = [device.upload(a, "a"), device.upload(b, "b"), device.upload(new Float32Array(m * n + 1), "c")];
+    matmul(device, { m, n, k, a: { buffer: A }, b: { buffer: B }, c: { buffer: C } });
+    const expected = product(
+      (i, q) => a[i * k + q]!,
+      (q, j) => b[q * n + j]!,
+      [m, n, k],
+    );
+    const found = await readFloats(device, C);
+    expectClose(found.subarray(0, m * n), expected, TOLERANCE);
+    expect(found[m * n]).toBe(0);
+    device.release(A, B, C);
+  });
+
   test("a row larger than a binding is an error", () => {
     const buffer = device.alloc(4096 * 4, "row");
     const C = device.alloc(16, "c");

@@ -1,5 +1,13 @@
 /** The kernels of a matrix product, a family per kind of adapter and shape, and their common reference. */
-import { type BindingKinds, type Constants, defineKernel, type Grid, type Kernel, type Values } from "../kernel.ts";
+import {
+  type BindingKinds,
+  type Constants,
+  defineKernel,
+  folded,
+  type Grid,
+  type Kernel,
+  type Values,
+} from "../kernel.ts";
 import { elementReader, FORMAT } from "../packed.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
@@ -61,10 +69,13 @@ function shared(family: MatmulFamily) {
   return {
     params: PARAMS,
     constants: CONSTANTS[family],
-    grid: ({ m, n }: ProductParams, { ROWS = tile.rows }: Constants): Grid => [
-      Math.ceil(n / tile.columns),
-      Math.ceil(m / ROWS),
-    ],
+    grid({ m, n }: ProductParams, { ROWS = tile.rows }: Constants): Grid {
+      const [columns, rows] = [Math.ceil(n / tile.columns), Math.ceil(m / ROWS)];
+      // Blocks of 4 rows exceed the limit within a large vocabulary; those of the other families are larger.
+      if (family !== "any") return [columns, rows];
+      const [y, z] = folded(rows);
+      return [columns, y, z];
+    },
     work: ({ m, n, k }: ProductParams) => 2 * m * n * k,
     // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
     tolerance: { relative: 2e-5, absolute: 2e-5 },
