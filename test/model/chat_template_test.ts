@@ -89,11 +89,32 @@ describe("renders as transformers does", () => {
     );
   });
 
-  test("names the file of the template, and refuses texts that hold its marks", () => {
+  test("names the file of the template", () => {
     expect(() => compileTemplate("{% if %}", { file: "m/chat_template.jinja" })).toThrow(/m\/chat_template\.jinja/);
-    const marked = { messages: [{ role: "user", content: "\uE010" }] };
-    expect(() => compileTemplate("{% generation %}{% endgeneration %}")(marked)).toThrow(/U\+E010/);
-    expect(compileTemplate("{{ messages[0].content }}")(marked).text).toBe("\uE010");
+  });
+
+  const PRIVATE_USE = Array.from({ length: 0xf8ff - 0xe000 + 1 }, (_, i) => String.fromCharCode(0xe000 + i)).join("");
+  test.each([
+    ["the first private use characters", "\uE000\uE001\uE002\uE010\uE011"],
+    ["all but two of them", PRIVATE_USE.slice(0, -2)],
+    ["all but two of them, and the last", PRIVATE_USE.slice(2)],
+  ])("generation blocks are found in messages that hold %s", (_, content) => {
+    const source = "{{ messages[0].content }}{% generation %}{{ messages[0].content }}{% endgeneration %}!";
+    const { text, generated } = compileTemplate(source)({ messages: [{ role: "user", content }] });
+    expect(text).toBe(`${content}${content}!`);
+    expect(generated).toEqual([[content.length, 2 * content.length]]);
+  });
+
+  test("private use characters of the template itself are no marks", () => {
+    const { text, generated } = compileTemplate("\uE000{% generation %}a\uE001{% endgeneration %}\uE001")({});
+    expect({ text, generated }).toEqual({ text: "\uE000a\uE001\uE001", generated: [[1, 3]] });
+  });
+
+  test("messages that leave no two private use characters free are refused", () => {
+    const render = compileTemplate("{% generation %}{% endgeneration %}");
+    const content = PRIVATE_USE.slice(1);
+    expect(() => render({ messages: [{ content }] })).toThrow(/the messages hold 6399 private use characters/);
+    expect(compileTemplate("{{ messages[0].content }}")({ messages: [{ content }] }).text).toBe(content);
   });
 });
 

@@ -53,16 +53,42 @@ export function compileTemplate(source: string, { file, limits = {} }: TemplateO
       const work = new Counter(bounds);
       const given = Object.entries(values).filter(([, value]) => value !== undefined);
       const names = new Map<string, Value>(given.map(([name, value]) => [name, fromJson(value)]));
-      if (hasBlocks && MARKS.test(JSON.stringify(values)))
-        throw new Error("a message holds one of the characters U+E010 and U+E011, which mark generation blocks");
-      const text = evaluate(program, new Map([...globals(work), ...names]), work);
-      return hasBlocks ? unmarked(text) : { text, generated: [] };
+      if (!hasBlocks) return { text: evaluate(program, new Map([...globals(work), ...names]), work), generated: [] };
+      const marks = unusedCharacters(source + JSON.stringify(values));
+      const block = [GENERATION, marking(marks)] as const;
+      return unmarked(evaluate(program, new Map([...globals(work), ...names, block]), work), marks);
     });
 }
 
 /** Surround the text of a generation block until the whole is rendered. */
-const [OPEN, CLOSE] = ["\uE010", "\uE011"];
-const MARKS = /[\uE010\uE011]/;
+interface Marks {
+  readonly open: string;
+  readonly close: string;
+}
+
+/** The private use area, U+E000 to U+F8FF: no template changes the case of these characters or strips them. */
+const PRIVATE_USE = { first: 0xe000, last: 0xf8ff } as const;
+
+/** Two characters that `text` does not hold. @throws where it holds all but one of the private use area. */
+function unusedCharacters(text: string): Marks {
+  const used = new Set(text.match(/[\uE000-\uF8FF]/g));
+  const free: string[] = [];
+  for (let code: number = PRIVATE_USE.first; code <= PRIVATE_USE.last && free.length < 2; code++) {
+    const character = String.fromCharCode(code);
+    if (!used.has(character)) free.push(character);
+  }
+  const [open, close] = free;
+  if (open !== undefined && close !== undefined) return { open, close };
+  throw new Error(
+    `the messages hold ${used.size} private use characters, and two must be free to mark generation blocks`,
+  );
+}
+
+const marking =
+  ({ open, close }: Marks): Callable =>
+  (_, named) =>
+    `${open}${(named.get("caller") as Callable)([], new Map())}${close}`;
+
 const GENERATION_TAG = /\{%[-+]?\s*generation\s*[-+]?%\}/;
 const GENERATION = "__generation__";
 
@@ -73,13 +99,13 @@ function withCalls(source: string): string {
     .replace(/\{%([-+]?)\s*endgeneration\s*([-+]?)%\}/g, "{%$1 endcall $2%}");
 }
 
-function unmarked(marked: string): RenderedChat {
+function unmarked(marked: string, { open, close }: Marks): RenderedChat {
   const generated: [number, number][] = [];
   let text = "";
   let start: number | undefined;
-  for (const part of marked.split(/(\uE010|\uE011)/)) {
-    if (part === OPEN) start ??= text.length;
-    else if (part !== CLOSE) text += part;
+  for (const part of marked.split(new RegExp(`(${open}|${close})`))) {
+    if (part === open) start ??= text.length;
+    else if (part !== close) text += part;
     else if (start !== undefined) {
       generated.push([start, text.length]);
       start = undefined;
@@ -131,7 +157,6 @@ function globals(work: Work): Map<string, Value> {
     ],
     ["strftime_now", ([format]) => strftime(textOf(format ?? null, work), new Date())],
     ["range", (args) => range(args.map(numberIn), work)],
-    [GENERATION, (_, named) => `${OPEN}${(named.get("caller") as Callable)([], new Map())}${CLOSE}`],
   ]);
 }
 
