@@ -142,6 +142,10 @@ describe("openModelFolder()", () => {
       readFileSync(path, "utf8").replace('"model.norm.weight"', '"model.norm.weight":"x.safetensors",$&'),
     );
     await expect(openModelFolder(dir)).rejects.toThrow(/names "model\.norm\.weight" twice.*index\.json/);
+    // The same name written with an escape.
+    const escaped = '"model.norm.w\\u0065ight":"model-00002-of-00002.safetensors",';
+    writeFileSync(path, JSON.stringify({ weight_map: map }).replace('"model.norm.weight"', `${escaped}$&`));
+    await expect(openModelFolder(dir)).rejects.toThrow(/names "model\.norm\.weight" twice/);
     const second = join(dir, "model-00002-of-00002.safetensors");
     writeFileSync(second, await bytesOf([...shard(8, 99)]));
     index(map);
@@ -163,6 +167,29 @@ describe("openModelFolder()", () => {
     index(map);
     rmSync(join(dir, "model-00002-of-00002.safetensors"));
     await expect(openModelFolder(dir)).rejects.toThrow(/there is no file model-00002-of-00002\.safetensors/);
+  });
+
+  test("reads an index whose metadata names files, or holds long and odd texts, within a second", async () => {
+    await writeModel(weights());
+    const odd = { note: '{"weight_map": \\"', "model.norm.weight": "a.safetensors", text: '\\"'.repeat(2 ** 20) };
+    const map = Object.fromEntries(weights().map(({ name }) => [name, "model.safetensors"]));
+    writeFileSync(
+      join(dir, "model.safetensors.index.json"),
+      JSON.stringify({ "model.norm.weight": "b.safetensors", metadata: { ...odd, inner: odd }, weight_map: map }),
+    );
+    const started = performance.now();
+    expect((await openModelFolder(dir)).tensors.size).toBe(weights().length);
+    expect(performance.now() - started).toBeLessThan(5000);
+  });
+
+  test("finds a repeated name among many in linear time", async () => {
+    await writeModel(weights());
+    const names = Array.from({ length: 100_000 }, (_, i) => `"t${i}":"model.safetensors"`);
+    const text = `{"weight_map": {${names.join(",")}, "t99999":"model.safetensors"}}`;
+    writeFileSync(join(dir, "model.safetensors.index.json"), text);
+    const started = performance.now();
+    await expect(openModelFolder(dir)).rejects.toThrow('names "t99999" twice');
+    expect(performance.now() - started).toBeLessThan(5000);
   });
 
   test("names a missing, misshapen or unexpected file or tensor", async () => {

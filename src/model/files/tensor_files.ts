@@ -31,7 +31,7 @@ async function joinShards(reader: FolderReader, it: { index: unknown; file: stri
   const map = (it.index as { weight_map?: Record<string, string> } | null)?.weight_map;
   if (typeof map !== "object" || map === null)
     throw new ConfigError("Cannot read the index of weights: it has no weight_map.", source);
-  checkRepeats((await readText(reader, it.file)) ?? "", { map, source });
+  checkRepeats((await readText(reader, it.file)) ?? "", source);
   const shards = new Map<string, SafetensorsFile>();
   const tensors = new Map<string, TensorInfo>();
   for (const [name, file] of Object.entries(map)) {
@@ -63,11 +63,40 @@ interface IndexCheck {
 }
 
 /** JSON.parse keeps the last of two entries of one name: @throws ConfigError for an index that has such. */
-function checkRepeats(text: string, { map, source }: IndexCheck): void {
-  const names = Array.from(text.matchAll(/("(?:[^"\\]|\\.)*")\s*:\s*"[^"]*\.safetensors"/g), ([, name]) => name!);
-  if (names.length <= Object.keys(map).length) return;
-  const twice = names.find((name, i) => names.indexOf(name) < i);
-  throw new ConfigError(`Cannot read the index of weights: it names ${twice} twice. Fetch the file again.`, source);
+function checkRepeats(text: string, source: IndexCheck["source"]): void {
+  const seen = new Set<string>();
+  for (const name of listedNames(text)) {
+    if (seen.has(name))
+      throw new ConfigError(
+        `Cannot read the index of weights: it names "${name}" twice. Fetch the file again.`,
+        source,
+      );
+    seen.add(name);
+  }
+}
+
+/** The names in weight_map, repeated ones too, in one walk over a text that is JSON. */
+function* listedNames(text: string): Generator<string> {
+  let [depth, topKey, lastText] = [0, "", ""];
+  for (let i = 0; i < text.length; i++) {
+    const character = text[i];
+    if (character === '"') {
+      const end = endOfText(text, i);
+      lastText = text.slice(i, end + 1);
+      i = end;
+    } else if (character === "{") depth++;
+    else if (character === "}") depth--;
+    // Outside texts a colon follows a key.
+    else if (character === ":" && depth === 1) topKey = JSON.parse(lastText);
+    else if (character === ":" && depth === 2 && topKey === "weight_map") yield JSON.parse(lastText);
+  }
+}
+
+/** Where the closing quote of the text that opens at `start` lies. */
+function endOfText(text: string, start: number): number {
+  let at = start + 1;
+  while (text[at] !== '"') at += text[at] === "\\" ? 2 : 1;
+  return at;
 }
 
 /** @throws ConfigError for a tensor that lies in two files, which may differ. */
