@@ -126,6 +126,30 @@ overDevices("a binding smaller than the vocabulary's table", (device) => {
     expect(scores[1]).toEqual(scores[0]);
   });
 
+  test.each([
+    // A token's gate and up take 3,200 bytes, its q, k and v 256: the MLP takes five rows at a time, and 64 sequences run.
+    ["layer by layer", { intermediateSize: 400 }, { limit: LIMIT_BYTES, count: 70 }],
+    // On software adapters such a model's rows are decoded in one dispatch with their states, 768 bytes a row.
+    ["in a chain", { architecture: "llama", qkNorm: false, tied: false, layers: 1 }, { limit: 2 ** 16, count: 100 }],
+  ] as const)("many sequences are decoded %s, as on a device that binds more", async (_, changes, { limit, count }) => {
+    const config = { ...CONFIG, vocabSize: 16, ...changes };
+    const requests = Array.from({ length: count }, (_, i) => ({
+      ...REQUESTS[0]!,
+      params: { ...REQUESTS[0]!.params, temperature: 1, max_tokens: 3 },
+      prompt_ids: [i % 16, 1],
+      seed: i,
+    }));
+    const samples = [];
+    for (const it of [device, narrowDevice(device, limit)]) {
+      const model = LanguageModel.create(it, config, { seed: 3, cache: { maxSequences: count, dtype: "bfloat16" } });
+      samples.push(await model.sample(requests, { weightVersion: 0 }));
+      model.release();
+    }
+    expect(samples[1]!.map(({ tokens }) => tokens)).toEqual(samples[0]!.map(({ tokens }) => tokens));
+    for (const [i, { logprobs }] of samples[0]!.entries())
+      expectClose(samples[1]![i]!.logprobs, logprobs, CLOSE, `sample ${i}`);
+  });
+
   test("sequences that exceed a pass are refused with their index", async () => {
     // q, k and v of 4 KiB per token leave 4 tokens per pass.
     const config = { ...CONFIG, headDim: 128 };

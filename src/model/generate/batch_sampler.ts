@@ -89,12 +89,12 @@ export class BatchSampler {
   }
 
   private open(requests: readonly SampleRequest[], scratch: Scratch): { cache: KeyValueCache; admission: Admission } {
-    const { config, contextLength } = this.model;
+    const { config, contextLength, passLength } = this.model;
     const waiting = waitingRequests(requests, contextLength);
     const lengths = waiting.map(({ request, limit }) => request.prompt_ids.length + limit);
     // A chunk computes on for sequences that have ended in it.
     this.model.ropes.reserve(Math.max(...lengths) + CHUNK_STEPS);
-    const cache = allocateCache({ config, options: this.cache }, { needs: waiting, scratch });
+    const cache = allocateCache({ config, options: this.cache }, { needs: waiting, mostRows: passLength, scratch });
     return { cache, admission: new Admission(waiting, cache) };
   }
 

@@ -59,7 +59,7 @@ export class DecodeChain {
     this.model = model;
   }
 
-  /** Whether the chain's kernels take these weights: narrow, and all within one binding. */
+  /** Whether the chain's kernels take these weights and rows: narrow, and each kind within one binding. */
   fits({ device, config, plain }: Weights, rows: number): boolean {
     if (!fusesInput(device)) return false;
     const { hiddenSize, intermediateSize, headDim } = config;
@@ -68,7 +68,8 @@ export class DecodeChain {
     const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
     const isTogether = plain?.values.shards.length === 1 && plain.transposedLayout?.shardBytes.length === 1;
     const isKnown = Object.entries(config).every(([key, value]) => KNOWN[key as keyof ModelConfig] || !value);
-    return isNarrow && isWhole && isTogether && isKnown;
+    const isBindable = layOutState(config, rows).size * 4 <= device.info.limits.maxBindingBytes;
+    return isNarrow && isWhole && isTogether && isKnown && isBindable;
   }
 
   /** Hidden states of each row's last token, [rows, C]. */

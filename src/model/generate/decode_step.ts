@@ -14,7 +14,7 @@ import { chooseSample } from "../kernels/sample.ts";
 import type { Layer } from "../layers.ts";
 import { logitStride, logitWindows } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
-import type { RowRun } from "../row_windows.ts";
+import { type RowRun, rowsOf } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -121,10 +121,19 @@ export class DecodeStep {
     });
   }
 
-  /** out = x + mlp(norm(x)). */
+  /** out = x + mlp(norm(x)), a run of rows after another, because gate and up of all may exceed one binding. */
   private mlp(weights: Weights, at: LayerInput & { out: Buffer }): void {
-    const { x, out: y, scratch, layer } = at;
-    const { count: rows } = at.rows;
+    const { hiddenSize: C } = this.model.config;
+    for (const run of this.model.mlpRuns(at.rows.count)) {
+      const [x, out] = [rowsOf(at.x, run, C), rowsOf(at.out, run, C)];
+      Scratch.during(this.device, (scratch) =>
+        this.mlpRun(weights, { layer: at.layer, x, out, rows: run.rows, scratch }),
+      );
+    }
+  }
+
+  private mlpRun(weights: Weights, at: { layer: Layer; x: Buffer; out: Buffer; rows: number; scratch: Scratch }): void {
+    const { layer, x, out: y, rows, scratch } = at;
     const { model } = this;
     const { normed } = model.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
     const gateUp = model.gateUp(weights, { layer, x: normed, rows, scratch });

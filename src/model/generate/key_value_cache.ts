@@ -47,15 +47,19 @@ interface Shape {
 
 /**
  * A cache for requests: as large as those that run together can use, or less where memory or a binding is small.
+ * @param at.mostRows sequences of which one binding covers q, k and v of a token each.
  * @throws ConfigError for a request that does not fit alone, or no sequence at all.
  */
-export function allocateCache(shape: Shape, at: { needs: readonly Need[]; scratch: Scratch }): KeyValueCache {
-  const { needs, scratch } = at;
+export function allocateCache(
+  shape: Shape,
+  at: { needs: readonly Need[]; mostRows: number; scratch: Scratch },
+): KeyValueCache {
+  const { needs, mostRows, scratch } = at;
   const { dtype = "float32", maxSequences = MAX_SEQUENCES } = shape.options;
   if (!(Number.isInteger(maxSequences) && maxSequences >= 1))
     throw new ConfigError(`Cannot sample: cache.maxSequences must be a whole number above 0 (${maxSequences}).`);
   const largest = checkLargest(shape, { needs, device: scratch.device });
-  const sequences = Math.min(needs.length, maxSequences);
+  const sequences = Math.min(needs.length, maxSequences, mostRows);
   const pages = Math.min(usablePages(needs, sequences), Math.max(affordablePages(shape, scratch.device), largest));
   const length = (pages * layerPageBytes(shape)) / 4;
   const allocate = (label: string) => Array.from({ length: shape.config.layers }, () => scratch.floats(length, label));
