@@ -1,11 +1,14 @@
-/** Which tests judge the mutants of a folder, and the score that each folder must reach. */
-import { existsSync } from "node:fs";
+/** What a target of mutation testing is: its files, the tests that judge its mutants, the score that it must reach. */
+import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Tests outside the folder's own that exercise it too. */
+/** The target of the files directly in src/, each judged by its own test (`src/random.ts` by `test/random_test.ts`). */
+export const ROOT_FILES = "root";
+
+/** Tests outside a top folder's own that exercise it too. */
 const ALSO: Readonly<Record<string, readonly string[]>> = {
   data: ["test/loop/*_test.ts"],
   loop: ["test/backend/local_test.ts"],
@@ -15,12 +18,42 @@ const ALSO: Readonly<Record<string, readonly string[]>> = {
   shaders: ["test/algorithm/**/*_test.ts", "test/compute/**/*_test.ts", "test/model/**/*_test.ts"],
 };
 
-/** Percent of mutants that the tests must notice. */
-export const REQUIRED: Readonly<Record<string, number>> = { algorithm: 90, loop: 90, backend: 90, model: 90 };
-export const REQUIRED_ELSEWHERE = 85;
+/** Percent of mutants that the tests must notice, by top folder. */
+const REQUIRED: Readonly<Record<string, number>> = { algorithm: 90, loop: 90, backend: 90, model: 90 };
+const REQUIRED_ELSEWHERE = 85;
 
-/** Globs of the tests for mutants of `src/FOLDER`, or of `shaders`. */
-export function testsFor(folder: string): string[] {
-  const own = existsSync(join(ROOT, "test", folder)) ? [`test/${folder}/**/*_test.ts`] : [];
-  return [...own, ...(ALSO[folder] ?? [])];
+/** A folder below another one must reach the score of the top folder. */
+export function requiredFor(target: string): number {
+  return REQUIRED[topOf(target)] ?? REQUIRED_ELSEWHERE;
 }
+
+/**
+ * Globs of the tests for mutants of `src/TARGET` or of `shaders`: those of the same folder in test/, or of the nearest
+ * folder above it that test/ has, and the further tests of the top folder.
+ */
+export function testsFor(target: string): string[] {
+  if (target === ROOT_FILES) return sourcesOf(target).map(ownTestOf).filter(isInCheckout);
+  const parts = target.split("/");
+  const folders = parts.map((_, i) => parts.slice(0, parts.length - i).join("/"));
+  const own = folders.find((folder) => isInCheckout(`test/${folder}`));
+  return [...(own ? [`test/${own}/**/*_test.ts`] : []), ...(ALSO[topOf(target)] ?? [])];
+}
+
+/** Files of a target, relative to the checkout; undefined where src/ has no such file or folder. */
+export function sourcesIn(target: string): string[] | undefined {
+  if (target === ROOT_FILES) return sourcesOf(target);
+  const path = `src/${target}`;
+  if (!isInCheckout(path)) return undefined;
+  return statSync(join(ROOT, path)).isDirectory() ? sourcesOf(target) : [path];
+}
+
+function sourcesOf(folder: string): string[] {
+  const [path, recursive] = folder === ROOT_FILES ? ["src", false] : [`src/${folder}`, true];
+  const names = readdirSync(join(ROOT, path), { recursive, encoding: "utf8" });
+  const chosen = names.filter((name) => name.endsWith(".ts"));
+  return chosen.sort().map((name) => `${path}/${name}`);
+}
+
+const topOf = (target: string) => target.split("/")[0]!;
+const ownTestOf = (file: string) => file.replace(/^src\/(.*)\.ts$/, "test/$1_test.ts");
+const isInCheckout = (path: string) => existsSync(join(ROOT, path));

@@ -1,26 +1,27 @@
 /**
  * Mutation testing: makes one-place mistakes and counts those that the tests notice.
  *
- *   npm run mutants -- FOLDER...             src/FOLDER, or `shaders`
- *   npm run mutants -- FOLDER --part 0.1     a seeded tenth of its lines (`--seed N`)
+ *   npm run mutants -- TARGET...             src/TARGET (`loop`, `model/files/jinja`, `log/progress.ts`), `shaders`, or
+ *                                            `root` for the files directly in src/
+ *   npm run mutants -- TARGET --part 0.1     a seeded tenth of its lines (`--seed N`)
  *   npm run mutants -- --changed REF         the lines changed since REF, in every folder; `--part` too
  *                                            `--most N`: a seeded sample of about N of those lines
+ *   --concurrency N                          processes that judge mutants of TypeScript at once; default 2
  *
  * Survivors are printed with file, line and change. Those listed in equivalent.json cannot be noticed by any test and
- * count as killed. Exits 1 when a folder's score is below its threshold (folders.ts), 2 for wrong usage.
- * `--json FILE` appends one line per folder: date, commit, part, counts, score, survivors. scores.jsonl keeps such lines
+ * count as killed. Exits 1 when a target's score is below its threshold (folders.ts), 2 for wrong usage.
+ * `--json FILE` appends one line per target: date, commit, part, counts, score, survivors. scores.jsonl keeps such lines
  * without the survivors.
  */
 import { execFileSync } from "node:child_process";
-import { appendFileSync, existsSync } from "node:fs";
-import { join } from "node:path";
+import { appendFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { changedLines, partOfAbout } from "./changed.ts";
-import { REQUIRED, REQUIRED_ELSEWHERE, ROOT } from "./folders.ts";
+import { ROOT, requiredFor, sourcesIn } from "./folders.ts";
 import type { Mutant, Plan } from "./mutant.ts";
+import { scoreOf } from "./score.ts";
 import { mutateShaders } from "./shaders.ts";
 import { mutateSources } from "./sources.ts";
-import { isEquivalent } from "./survivors.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -30,6 +31,7 @@ const { values, positionals } = parseArgs({
     changed: { type: "string" },
     most: { type: "string" },
     json: { type: "string" },
+    concurrency: { type: "string", default: "2" },
   },
 });
 
@@ -39,7 +41,9 @@ function plans(): readonly Plan[] {
 }
 
 function usage(message: string): never {
-  process.stderr.write(`${message}\nUsage: npm run mutants -- FOLDER... [--part 0.1] [--seed N] | --changed REF\n`);
+  process.stderr.write(
+    `${message}\nUsage: npm run mutants -- TARGET... [--part 0.1] [--seed N] [--concurrency N] | --changed REF\n`,
+  );
   process.exit(2);
 }
 
@@ -49,19 +53,15 @@ interface Judged {
   readonly seconds: number;
 }
 
-/** Prints the folder's score and survivors. Returns whether the score suffices. */
+/** Prints the target's score and survivors. Returns whether the score suffices. */
 function report({ folder, mutants, seconds }: Judged): boolean {
-  const counted = mutants.filter(({ status }) => status !== "Ignored" && status !== "CompileError");
-  const missed = counted.filter(({ status }) => status === "Survived" || status === "NoCoverage");
-  const survivors = missed.filter((mutant) => !isEquivalent(mutant));
-  const killed = counted.length - survivors.length;
-  const score = counted.length === 0 ? 100 : (100 * killed) / counted.length;
-  const required = REQUIRED[folder] ?? REQUIRED_ELSEWHERE;
+  const { total, noticed, equivalent, percent, survivors } = scoreOf(mutants);
+  const required = requiredFor(folder);
   for (const { file, line, mutator, from, to } of survivors)
     console.log(`survived  ${file}:${line}  ${mutator}  ${oneLine(from)}  ->  ${oneLine(to)}`);
   console.log(
-    `${folder}: ${killed} of ${counted.length} noticed, ${missed.length - survivors.length} of them equivalent by ` +
-      `list; score ${score.toFixed(1)}, required ${required}; ${Math.round(seconds)} s`,
+    `${folder}: ${noticed} of ${total} noticed, ${equivalent} of them equivalent by list; ` +
+      `score ${percent.toFixed(1)}, required ${required}; ${Math.round(seconds)} s`,
   );
   if (values.json) {
     const commit = execFileSync("git", ["rev-parse", "--short", "HEAD"], {
@@ -70,10 +70,10 @@ function report({ folder, mutants, seconds }: Judged): boolean {
     }).trim();
     const date = new Date().toISOString().slice(0, 10);
     const row = { date, commit, folder, part: sampled, seed: Number(values.seed) };
-    const result = { mutants: counted.length, killed, score: Number(score.toFixed(1)), survivors };
+    const result = { mutants: total, killed: noticed, score: Number(percent.toFixed(1)), survivors };
     appendFileSync(values.json, `${JSON.stringify({ ...row, ...result })}\n`);
   }
-  return score >= required;
+  return percent >= required;
 }
 
 function oneLine(text: string): string {
@@ -83,15 +83,19 @@ function oneLine(text: string): string {
 
 const part = Number(values.part);
 if (!(part > 0 && part <= 1)) usage(`Cannot mutate a part of ${values.part}: it lies in (0, 1].`);
+const concurrency = Number(values.concurrency);
+if (!(Number.isInteger(concurrency) && concurrency > 0)) usage(`Cannot run ${values.concurrency} processes at once.`);
 const chosen = plans();
 const sampled = values.most === undefined ? part : partOfAbout(Number(values.most), chosen);
-if (chosen.length === 0 && !values.changed) usage("Cannot tell what to mutate: name a folder, or --changed REF.");
+if (chosen.length === 0 && !values.changed) usage("Cannot tell what to mutate: name a target, or --changed REF.");
+for (const { folder } of chosen)
+  if (folder !== "shaders" && !sourcesIn(folder))
+    usage(`Cannot mutate src/${folder}: there is no such file or folder.`);
 let isGood = true;
 for (const { folder, lines } of chosen) {
-  if (folder !== "shaders" && !existsSync(join(ROOT, "src", folder))) usage(`There is no folder src/${folder}.`);
   const started = performance.now();
   const mutate = folder === "shaders" ? mutateShaders : mutateSources;
-  const mutants = await mutate({ folder, lines, part: sampled, seed: Number(values.seed) });
+  const mutants = await mutate({ folder, lines, part: sampled, seed: Number(values.seed), concurrency });
   const seconds = (performance.now() - started) / 1000;
   isGood = report({ folder, mutants, seconds }) && isGood;
 }

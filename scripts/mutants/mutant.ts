@@ -13,10 +13,14 @@ export interface Mutant {
   readonly status: string;
 }
 
-/** What to mutate: a folder, or some lines of it (`src/a.ts:3-9`). */
+/** What to mutate: a target, or some lines of it (`src/a.ts:3-9`). */
 export interface Plan {
+  /** A folder or file of src/ (`loop`, `model/files/jinja`), `root` for the files directly in src/, or `shaders`. */
   readonly folder: string;
   readonly lines?: readonly string[] | undefined;
 }
 
-export type Chosen = Plan & Part;
+export interface Chosen extends Plan, Part {
+  /** Processes that judge mutants of TypeScript at once; shaders are judged one after the other. */
+  readonly concurrency: number;
+}

@@ -14,7 +14,7 @@ import {
 import { join } from "node:path";
 import { ROOT, testsFor } from "./folders.ts";
 import type { Chosen, Mutant } from "./mutant.ts";
-import { isChosen } from "./sample.ts";
+import { isChosen, type Part } from "./sample.ts";
 import { mutantsOf, type WgslMutant } from "./wgsl.ts";
 
 interface Trial {
@@ -48,9 +48,7 @@ export function mutateShaders({ lines, part, seed }: Chosen): Mutant[] {
   try {
     return wgslFiles().flatMap((file) => {
       const original = readFileSync(join(ROOT, file), "utf8");
-      const chosen = mutantsOf(original).filter((mutant) =>
-        isMeant(mutant, { folder: "shaders", file, lines, part, seed }),
-      );
+      const chosen = mutantsOf(original).filter((mutant) => isMeant(mutant, { file, lines, part, seed }));
       return chosen.map((mutant) => judge(checkout, { file, original, mutant }));
     });
   } finally {
@@ -58,7 +56,12 @@ export function mutateShaders({ lines, part, seed }: Chosen): Mutant[] {
   }
 }
 
-function isMeant({ line, to }: WgslMutant, { file, lines, part, seed }: Chosen & { file: string }): boolean {
+interface Meant extends Part {
+  readonly file: string;
+  readonly lines: readonly string[] | undefined;
+}
+
+function isMeant({ line, to }: WgslMutant, { file, lines, part, seed }: Meant): boolean {
   if (!isChosen(`${file}:${line}:${to}`, { part, seed })) return false;
   if (!lines) return true;
   return lines.some((range) => {

@@ -1,9 +1,9 @@
 /** Mutants of TypeScript, by StrykerJS with its vitest runner. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import type { Location, PartialStrykerOptions } from "@stryker-mutator/api/core";
 import { Stryker } from "@stryker-mutator/core";
-import { ROOT, testsFor } from "./folders.ts";
+import { ROOT, sourcesIn, testsFor } from "./folders.ts";
 import type { Chosen, Mutant } from "./mutant.ts";
 import { isChosen, type Part } from "./sample.ts";
 
@@ -15,12 +15,12 @@ const TEMP = ".cache/stryker";
  * @param options.lines globs with line ranges (`src/a.ts:3-9`); absent: the whole folder
  * @returns every mutant
  */
-export async function mutateSources({ folder, lines, part, seed }: Chosen): Promise<Mutant[]> {
+export async function mutateSources({ folder, lines, part, seed, concurrency }: Chosen): Promise<Mutant[]> {
   process.env.MUTANT_TESTS = testsFor(folder).join(",");
   linkShared();
   const mutate = lines?.filter((range) => isChosen(range, { part, seed })) ?? windowsOf(folder, { part, seed });
   if (mutate.length === 0) return [];
-  const results = await new Stryker(options(folder, mutate)).runMutationTest();
+  const results = await new Stryker(options(folder, { mutate, concurrency })).runMutationTest();
   return results.map((it) => ({
     file: it.fileName.startsWith(ROOT) ? it.fileName.slice(ROOT.length) : it.fileName,
     line: it.location.start.line,
@@ -31,17 +31,16 @@ export async function mutateSources({ folder, lines, part, seed }: Chosen): Prom
   }));
 }
 
-function options(folder: string, mutate: string[]): PartialStrykerOptions {
+function options(folder: string, run: { mutate: string[]; concurrency: number }): PartialStrykerOptions {
   return {
     testRunner: "vitest",
     plugins: ["@stryker-mutator/vitest-runner"],
     vitest: { configFile: "scripts/mutants/vitest.config.ts", related: true },
-    mutate,
+    ...run,
     // What an error says is held by snapshots of the whole message, not by mutants of each word.
     mutator: { excludedMutations: ["StringLiteral"] },
     ignoreStatic: false,
     coverageAnalysis: "perTest",
-    concurrency: 2,
     timeoutMS: 20_000,
     dryRunTimeoutMinutes: 30,
     reporters: ["progress-append-only", "html", "json"],
@@ -59,13 +58,11 @@ function options(folder: string, mutate: string[]): PartialStrykerOptions {
   };
 }
 
-/** All files of a folder, or a seeded part of their lines. */
+/** All files of a target, or a seeded part of their lines. A mutant that spans two windows is in no part below 1. */
 function windowsOf(folder: string, { part, seed }: Part): string[] {
-  if (part >= 1) return [`src/${folder}/**/*.ts`];
-  const names = readdirSync(join(ROOT, "src", folder), { recursive: true, encoding: "utf8" });
-  const files = names.filter((name) => name.endsWith(".ts"));
-  return files.flatMap((name) => {
-    const file = `src/${folder}/${name}`;
+  const files = sourcesIn(folder) ?? [];
+  if (part >= 1) return files;
+  return files.flatMap((file) => {
     const count = readFileSync(join(ROOT, file), "utf8").split("\n").length;
     const starts = Array.from({ length: Math.ceil(count / WINDOW) }, (_, i) => i * WINDOW + 1);
     const chosen = starts.filter((start) => isChosen(`${file}:${start}`, { part, seed }));

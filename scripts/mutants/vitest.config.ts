@@ -1,13 +1,18 @@
 /** The tests that a mutant must fail: those of its folder that finish within seconds. `MUTANT_TESTS` lists their globs. */
 import { defineConfig } from "vitest/config";
-import { SLOW_TESTS } from "../../vitest.slow.ts";
+import suite from "../../vitest.config.ts";
+import { CollectionErrors } from "./collection_errors.ts";
+import { NearestFirst } from "./test_order.ts";
 
 export default defineConfig({
+  ...suite,
   test: {
     include: (process.env.MUTANT_TESTS ?? "test/**/*_test.ts").split(","),
-    exclude: ["**/node_modules/**", "test/interop/**", ...SLOW_TESTS],
+    exclude: suite.test?.exclude ?? [],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     maxWorkers: 1,
+    reporters: ["default", new CollectionErrors()],
+    sequence: { sequencer: NearestFirst },
   },
 });

@@ -1,8 +1,11 @@
 /** The project's own mutation tool: which mistakes it makes, and in which lines. */
 import { describe, expect, test } from "vitest";
 import { parseDiff, partOfAbout } from "../../scripts/mutants/changed.ts";
+import { requiredFor, sourcesIn, testsFor } from "../../scripts/mutants/folders.ts";
 import { isChosen } from "../../scripts/mutants/sample.ts";
+import { scoreOf } from "../../scripts/mutants/score.ts";
 import { ownTests } from "../../scripts/mutants/shaders.ts";
+import { nearness } from "../../scripts/mutants/test_order.ts";
 import { mutantsOf } from "../../scripts/mutants/wgsl.ts";
 
 const changes = (line: string) => mutantsOf(`fn f() {\n  ${line}\n}\n`).map(({ to }) => to);
@@ -57,8 +60,65 @@ test("changed lines are read from a diff, by folder", () => {
   ].join("\n");
   expect(parseDiff(diff)).toEqual([
     { folder: "loop", lines: ["src/loop/update.ts:3-6", "src/loop/update.ts:12-12"] },
+    { folder: "root", lines: ["src/cli.ts:1-1"] },
     { folder: "shaders", lines: ["shaders/rope.wgsl:5-6"] },
   ]);
+});
+
+describe("targets", () => {
+  test.each([
+    ["model", ["test/model/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
+    ["model/generate", ["test/model/generate/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
+    ["model/files/architectures", ["test/model/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
+    ["log/progress.ts", ["test/log/**/*_test.ts"], 85],
+  ])("%s is judged by tests of the nearest folder", (target, tests, required) => {
+    expect(testsFor(target)).toEqual(tests);
+    expect(requiredFor(target)).toBe(required);
+  });
+
+  test("a file directly in src/ is judged by the test of its name", () => {
+    expect(testsFor("root")).toContain("test/random_test.ts");
+    expect(testsFor("root")).not.toContain("test/mod_test.ts");
+    expect(requiredFor("root")).toBe(85);
+  });
+
+  test("the sources of a folder, a file, the root; none where there is no such folder", () => {
+    expect(sourcesIn("log/folder")).toContain("src/log/folder/lock.ts");
+    expect(sourcesIn("log")).toContain("src/log/folder/lock.ts");
+    expect(sourcesIn("log/progress.ts")).toEqual(["src/log/progress.ts"]);
+    expect(sourcesIn("root")).toContain("src/random.ts");
+    expect(sourcesIn("root")?.every((file) => /^src\/[^/]+\.ts$/.test(file))).toBe(true);
+    expect(sourcesIn("nothing")).toBeUndefined();
+  });
+});
+
+describe("score", () => {
+  const mutant = (status: string, change = {}) => {
+    return { file: "src/a.ts", line: 1, mutator: "m", from: "a", to: "b", status, ...change };
+  };
+
+  test("what hangs or breaks is noticed; what nothing reaches is not", () => {
+    const noticed = ["Killed", "Timeout", "RuntimeError"].map((status) => mutant(status));
+    const missed = ["Survived", "NoCoverage"].map((status) => mutant(status));
+    expect(scoreOf([...noticed, ...missed])).toMatchObject({ total: 5, noticed: 3, percent: 60, survivors: missed });
+  });
+
+  test("what was left out or does not compile does not count", () => {
+    expect(scoreOf([mutant("Ignored"), mutant("CompileError")])).toMatchObject({ total: 0, noticed: 0, percent: 100 });
+  });
+
+  test("an equivalent mutant counts as noticed", () => {
+    const listed = mutant("Survived", { file: "src/random.ts", from: "i  >\n 0", to: "i >= 0" });
+    expect(scoreOf([listed])).toMatchObject({ total: 1, noticed: 1, equivalent: 1, survivors: [] });
+  });
+});
+
+test.each([
+  ["test/log/folder_lock_test.ts", "src/log/folder/lock.ts", 3],
+  ["test/log/progress_test.ts", "src/log/folder/lock.ts", 1],
+  ["test/loop/train_test.ts", "src/log/folder/lock.ts", 0],
+])("%s is near %s: %i", (test, source, expected) => {
+  expect(nearness(test, source)).toBe(expected);
 });
 
 test("a sample of changed lines is a part of them all", () => {
