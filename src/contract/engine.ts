@@ -63,14 +63,24 @@ export interface PromptScores {
   readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
 }
 
+/** How a batch is sampled. */
+export interface BatchOptions {
+  readonly signal?: AbortSignal | undefined;
+  /**
+   * Called while the batch runs: may start further requests in it. `start` returns false where a request has no room now.
+   * Their results follow those of the first requests. An engine that cannot add to a batch never calls it.
+   * @throws from `start`: ConfigError for a request that cannot be sampled
+   */
+  readonly more?: ((start: (request: SampleRequest) => boolean) => void) | undefined;
+  /** Called when a sequence is complete, with its place in the results, before `sample` resolves. */
+  readonly onEnd?: ((sequence: SampledSequence, index: number) => void) | undefined;
+}
+
 /** Frozen weights to sample from: later training does not change them. */
 export interface EnginePolicy {
   readonly bytes: number;
   /** Results in the order of the requests. */
-  sample(
-    requests: readonly SampleRequest[],
-    options?: { readonly signal?: AbortSignal | undefined },
-  ): Promise<SampledSequence[]>;
+  sample(requests: readonly SampleRequest[], options?: BatchOptions): Promise<SampledSequence[]>;
   scorePrompts(prompts: readonly (readonly number[])[], options: { readonly topk: number }): Promise<PromptScores[]>;
   release(): void;
 }

@@ -1,6 +1,7 @@
 /** A language model on a device: its weights, an optional adapter, and the passes that score, train and sample it. */
 import type { Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
+import type { BatchOptions } from "../contract/engine.ts";
 import { ConfigError } from "../errors.ts";
 import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
@@ -290,11 +291,7 @@ export class LanguageModel {
   /** Draws every request, in the order of the requests. */
   sample(
     requests: readonly SampleRequest[],
-    options: {
-      weightVersion: number;
-      policy?: FrozenPolicy | undefined;
-      signal?: AbortSignal | undefined;
-    },
+    options: { weightVersion: number; policy?: FrozenPolicy | undefined } & BatchOptions,
   ): Promise<SampledSequence[]> {
     return this.shared.sampler.sample(this.weightsOf(options.policy ?? "current"), requests, options);
   }

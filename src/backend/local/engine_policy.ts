@@ -1,6 +1,6 @@
 /** Weights of the local engine to sample and score with, whatever is trained later. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
+import type { BatchOptions, EnginePolicy, PromptScores } from "../../contract/engine.ts";
 import type { FrozenPolicy, LanguageModel } from "../../model/language_model.ts";
 import type { TopLogprobs } from "../../model/train/top_logprobs.ts";
 
@@ -15,11 +15,8 @@ export class LocalPolicy implements EnginePolicy {
     this.bytes = frozen.bytes;
   }
 
-  sample(
-    requests: readonly SampleRequest[],
-    options: { readonly signal?: AbortSignal } = {},
-  ): Promise<SampledSequence[]> {
-    return this.model.sample(requests, { weightVersion: 0, policy: this.frozen, signal: options.signal });
+  sample(requests: readonly SampleRequest[], options: BatchOptions = {}): Promise<SampledSequence[]> {
+    return this.model.sample(requests, { ...options, weightVersion: 0, policy: this.frozen });
   }
 
   async scorePrompts(

@@ -18,9 +18,9 @@ export interface Waiting extends Need {
 
 /** Sequences that start together. */
 export interface Admitted {
-  readonly sequences: readonly Sequence[];
+  readonly sequences: Sequence[];
   /** Those of their prompts that are to be computed. */
-  readonly prompts: readonly Prompt[];
+  readonly prompts: Prompt[];
 }
 
 export function waitingRequests(requests: readonly SampleRequest[], contextLength: number): Waiting[] {
@@ -37,15 +37,23 @@ export class Admission {
   private readonly most: number;
   private readonly prompts = new Map<string, Prompt>();
   private running = 0;
+  /** Requests so far. */
+  count: number;
 
   constructor(requests: readonly Waiting[], cache: Pick<KeyValueCache, "pages" | "sequences">) {
     this.queue = [...requests].reverse();
+    this.count = requests.length;
     this.pool = new PagePool(cache.pages);
     this.most = cache.sequences;
   }
 
   get waits(): boolean {
     return this.queue.length > 0;
+  }
+
+  /** Puts a request behind all others; its index is the next one. */
+  add(request: Omit<Waiting, "index">): void {
+    this.queue.unshift({ ...request, index: this.count++ });
   }
 
   /** Starts requests in their order, as many as fit. */
@@ -66,7 +74,8 @@ export class Admission {
     return { sequences, prompts };
   }
 
-  private fits({ key, shared, own }: Waiting): boolean {
+  /** Whether a request could start now. */
+  fits({ key, shared, own }: Need): boolean {
     const pages = this.prompts.has(key) ? own : shared + own;
     return this.running < this.most && pages <= this.pool.free;
   }

@@ -6,6 +6,7 @@
 import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import type { BatchOptions } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
 import { gatherRows } from "../logit_windows.ts";
@@ -15,7 +16,7 @@ import { type PassOptions, PassSize } from "../train/pass_size.ts";
 import { nextPass } from "../train/targets.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { Admission, type Admitted, waitingRequests } from "./admission.ts";
+import { Admission, type Admitted, type Waiting, waitingRequests } from "./admission.ts";
 import { DecodeStep } from "./decode_step.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
 import { joined, keepHidden, packPrompts, pageTable, promptEndCopies, promptOffsets } from "./packing.ts";
@@ -24,6 +25,9 @@ import type { DecodeRows } from "./step_input.ts";
 
 /** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
 const CHUNK_STEPS = 16;
+
+/** Room that a batch which others may join has at least, in sequences as large as its largest. */
+const SPARE_SEQUENCES = 16;
 
 export interface SamplerOptions extends PassOptions {
   readonly cache?: CacheOptions | undefined;
@@ -60,25 +64,30 @@ export class BatchSampler {
   async sample(
     weights: Weights,
     requests: readonly SampleRequest[],
-    options: { weightVersion: number; signal?: AbortSignal | undefined },
+    options: { weightVersion: number } & BatchOptions,
   ): Promise<SampledSequence[]> {
     for (const [i, request] of requests.entries()) checkRequest(this.model, request, i);
     const results: SampledSequence[] = new Array(requests.length);
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
+    const { signal, weightVersion, more, onEnd } = options;
     try {
-      const { cache, admission } = this.open(requests, scratch);
+      const { cache, admission } = this.open(requests, { scratch, spare: more ? SPARE_SEQUENCES : 1 });
       let running: Sequence[] = [];
       while (admission.waits || running.length > 0) {
-        options.signal?.throwIfAborted();
+        signal?.throwIfAborted();
         const admitted = admission.admit();
-        await this.begin({ weights, cache }, admitted, { keepsHidden: admission.waits });
+        // Requests that wait come first: those that join need pages as well.
+        if (more && !admission.waits) this.join(more, { admission, admitted });
+        await this.begin({ weights, cache }, admitted, { keepsHidden: admission.waits || more !== undefined });
         running.push(...admitted.sequences);
         const unfinished = running.filter(({ stopped }) => !stopped);
         if (unfinished.length > 0) await this.decode({ weights, cache }, unfinished);
         for (const sequence of running.filter(({ stopped }) => stopped)) {
           admission.end(sequence);
-          results[sequence.index] = sampled(sequence, options.weightVersion);
+          const result = sampled(sequence, weightVersion);
+          results[sequence.index] = result;
+          onEnd?.(result, sequence.index);
         }
         running = running.filter(({ stopped }) => !stopped);
       }
@@ -88,14 +97,44 @@ export class BatchSampler {
     }
   }
 
-  private open(requests: readonly SampleRequest[], scratch: Scratch): { cache: KeyValueCache; admission: Admission } {
-    const { config, contextLength, passLength } = this.model;
-    const waiting = waitingRequests(requests, contextLength);
+  /** @param at.spare sequences as large as the largest request that shall have room, at least. */
+  private open(
+    requests: readonly SampleRequest[],
+    { scratch, spare }: { scratch: Scratch; spare: number },
+  ): { cache: KeyValueCache; admission: Admission } {
+    const { config, passLength } = this.model;
+    const waiting = this.prepare(requests);
+    const largest = waiting.reduce((one, other) => (one.shared + one.own < other.shared + other.own ? other : one));
+    const joining = Array.from({ length: spare - 1 }, (_, i) => ({ ...largest, key: `spare ${i}` }));
+    const needs = [...waiting, ...joining];
+    const cache = allocateCache({ config, options: this.cache }, { needs, mostRows: passLength, scratch });
+    return { cache, admission: new Admission(waiting, cache) };
+  }
+
+  /** The requests with what they need, and tables of rotary positions that are long enough for them. */
+  private prepare(requests: readonly SampleRequest[]): Waiting[] {
+    const waiting = waitingRequests(requests, this.model.contextLength);
     const lengths = waiting.map(({ request, limit }) => request.prompt_ids.length + limit);
     // A chunk computes on for sequences that have ended in it.
     this.model.ropes.reserve(Math.max(...lengths) + CHUNK_STEPS);
-    const cache = allocateCache({ config, options: this.cache }, { needs: waiting, mostRows: passLength, scratch });
-    return { cache, admission: new Admission(waiting, cache) };
+    return waiting;
+  }
+
+  /** Starts further requests, while there is room for them. */
+  private join(
+    more: NonNullable<BatchOptions["more"]>,
+    { admission, admitted }: { admission: Admission; admitted: Admitted },
+  ): void {
+    more((request) => {
+      checkRequest(this.model, request, admission.count);
+      const [waiting] = this.prepare([request]);
+      if (!admission.fits(waiting!)) return false;
+      admission.add(waiting!);
+      const { sequences, prompts } = admission.admit();
+      admitted.sequences.push(...sequences);
+      admitted.prompts.push(...prompts);
+      return true;
+    });
   }
 
   /** Fills the cache with the prompts of new sequences, and draws the first token of each. */

@@ -6,8 +6,9 @@ import { MOST_SAMPLES, type PromptRequest, requestsOf } from "../protocol/prompt
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
+import type { SampleJob } from "./batch.ts";
 import type { Policies } from "./policies.ts";
-import type { SampleJob, SamplingQueue } from "./sampling_queue.ts";
+import type { SamplingQueue } from "./sampling_queue.ts";
 
 export interface Sampler {
   readonly id: string;

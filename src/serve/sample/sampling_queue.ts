@@ -2,23 +2,13 @@
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
 import type { WorkQueue } from "../scheduler.ts";
+import { Batch, mostTokens, type SampleJob } from "./batch.ts";
 import type { BatchCost, BatchSize } from "./batch_cost.ts";
 
 /** Sequences in one batch. A larger batch uses the device better, a smaller one frees it sooner. */
 const BATCH_SEQUENCES = 128;
 /** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;
-
-/** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
-export interface SampleJob {
-  /** The session that sent it. */
-  readonly owner: string;
-  readonly prompt: readonly number[];
-  readonly requests: readonly SampleRequest[];
-  readonly scores?: { readonly topk: number } | undefined;
-  done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined }): void;
-  failed(error: unknown): void;
-}
 
 export interface SamplingQueueOptions {
   readonly open: () => Promise<EnginePolicy>;
@@ -27,6 +17,8 @@ export interface SamplingQueueOptions {
   readonly batchCost: BatchCost;
   /** Aborts the current batch. */
   readonly signal?: AbortSignal;
+  /** Whether requests that arrive while a batch runs may join it now. Absent: never. */
+  readonly mayJoin?: () => boolean;
 }
 
 export class SamplingQueue implements WorkQueue {
@@ -86,56 +78,73 @@ export class SamplingQueue implements WorkQueue {
     const batch = this.take(owner);
     try {
       const policy = await open();
-      const scores = await scorePrompts(policy, batch);
+      batch.scores = await scorePrompts(policy, batch.jobs);
       signal?.throwIfAborted();
-      const requests = batch.flatMap((job) => job.requests);
       const started = performance.now();
-      const sequences = await policy.sample(requests, { signal });
+      const sequences = await this.sample(policy, batch);
+      batch.finish(sequences);
       batchCost.observe(sizeOf(sequences), performance.now() - started);
-      this.report(batch, sequences);
-      const shares = new Map<string, number>();
-      let at = 0;
-      for (const job of batch) {
-        const own = sequences.slice(at, at + job.requests.length);
-        at += own.length;
-        add(
-          shares,
-          job,
-          own.reduce((sum, { tokens }) => sum + tokens.length, job.prompt.length),
-        );
-        job.done({ sequences: own, scores: scores.get(job) });
-      }
-      return shares;
+      this.report(batch.jobs, sequences);
     } catch (error) {
-      for (const job of batch) job.failed(signal?.aborted ? signal.reason : error);
-      return sharesOf(batch);
+      batch.fail(signal?.aborted ? signal.reason : error);
     }
+    return batch.shares();
+  }
+
+  /** Samples a batch, and the jobs that join it where they may. */
+  private sample(policy: EnginePolicy, batch: Batch): Promise<SampledSequence[]> {
+    const { signal, mayJoin } = this.options;
+    const requests = batch.jobs.flatMap((job) => job.requests);
+    if (!mayJoin) return policy.sample(requests, { signal });
+    return policy.sample(requests, {
+      signal,
+      more: (start) => {
+        while (mayJoin() && this.join(batch, start));
+      },
+      onEnd: (sequence, index) => batch.end(sequence, index),
+    });
+  }
+
+  /** Moves one job into a running batch: of the session with the fewest tokens in it. @returns whether one did */
+  private join(batch: Batch, start: (request: SampleRequest) => boolean): boolean {
+    const who = this.least(batch);
+    const job = who === undefined ? undefined : this.jobs.get(who)?.[0];
+    // Several requests could start in part, and scores are taken before a batch starts: such a job waits for the next.
+    if (!job || job.scores || job.requests.length !== 1) return false;
+    try {
+      if (!start(job.requests[0]!)) return false;
+      this.cancel(job);
+      batch.add(job);
+    } catch (error) {
+      this.cancel(job);
+      job.failed(error);
+    }
+    return true;
   }
 
   /** Fills a batch, with at least one job: the owner's oldest, then one of the session with the fewest tokens in it so far. */
-  private take(owner: string): SampleJob[] {
-    const batch: SampleJob[] = [];
-    const tokens = new Map([...this.jobs.keys()].map((who) => [who, 0]));
+  private take(owner: string): Batch {
+    const batch = new Batch();
     let [sequences, scored, steps, all] = [0, 0, 0, 0];
-    for (let who: string | undefined = owner; who !== undefined; who = this.least(tokens)) {
+    for (let who: string | undefined = owner; who !== undefined; who = this.least(batch)) {
       const [job] = this.jobs.get(who) as SampleJob[];
       sequences += job!.requests.length;
       scored += job!.scores ? job!.prompt.length : 0;
       steps = Math.max(steps, ...job!.requests.map(({ params }) => params.max_tokens));
       all += mostTokens(job!) - job!.prompt.length;
       const isFull = sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS;
-      if (batch.length > 0 && (isFull || !this.options.batchCost.allows({ steps, tokens: all }))) break;
+      if (batch.jobs.length > 0 && (isFull || !this.options.batchCost.allows({ steps, tokens: all }))) break;
       this.cancel(job!);
-      batch.push(job!);
-      add(tokens, job!, mostTokens(job!));
+      batch.add(job!);
     }
     return batch;
   }
 
-  private least(tokens: ReadonlyMap<string, number>): string | undefined {
+  /** The session with work that has the fewest tokens in the batch. */
+  private least(batch: Batch): string | undefined {
     let best: string | undefined;
-    for (const [who, count] of tokens)
-      if (this.jobs.has(who) && (best === undefined || count < (tokens.get(best) as number))) best = who;
+    for (const who of this.jobs.keys())
+      if (best === undefined || batch.tokensOf(who) < batch.tokensOf(best)) best = who;
     return best;
   }
 
@@ -146,23 +155,9 @@ export class SamplingQueue implements WorkQueue {
   }
 }
 
-function add(sums: Map<string, number>, { owner }: SampleJob, amount: number): void {
-  sums.set(owner, (sums.get(owner) ?? 0) + amount);
-}
-
 function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
   const lengths = sequences.map(({ tokens }) => tokens.length);
   return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
-}
-
-function mostTokens({ prompt, requests }: SampleJob): number {
-  return requests.reduce((sum, { params }) => sum + params.max_tokens, prompt.length);
-}
-
-function sharesOf(batch: readonly SampleJob[]): Map<string, number> {
-  const shares = new Map<string, number>();
-  for (const job of batch) add(shares, job, mostTokens(job));
-  return shares;
 }
 
 /** Scores prompts with the same `topk` together. */

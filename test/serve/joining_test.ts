@@ -1,0 +1,133 @@
+/** Jobs that join a running batch of the sampling queue, and jobs that are done before it ends. */
+import { describe, expect, test } from "vitest";
+import type { SampledSequence, SampleRequest } from "../../src/contract/backend.ts";
+import type { BatchOptions, EnginePolicy } from "../../src/contract/engine.ts";
+import { BatchCost } from "../../src/serve/sample/batch_cost.ts";
+import { SamplingQueue } from "../../src/serve/sample/sampling_queue.ts";
+
+const params = { max_tokens: 8, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
+const sequence = (token: number): SampledSequence => ({
+  tokens: [token],
+  logprobs: [-1],
+  finish_reason: "stop",
+  weight_version: 0,
+});
+
+/** A queue over a policy that the test plays: `play` gets the first requests and the options of the batch. */
+function openQueue(
+  play: (requests: readonly SampleRequest[], options: BatchOptions) => Promise<SampledSequence[]>,
+  { isOpen = true }: { isOpen?: boolean } = {},
+) {
+  const policy: EnginePolicy = {
+    bytes: 0,
+    sample: (requests, options = {}) => play(requests, options),
+    scorePrompts: async () => [],
+    release() {},
+  };
+  const queue = new SamplingQueue("toy", {
+    open: async () => policy,
+    onBatch: () => {},
+    batchCost: new BatchCost(),
+    ...(isOpen && { mayJoin: () => true }),
+  });
+  const log: string[] = [];
+  const push = (owner: string, seeds: readonly number[]) =>
+    queue.push({
+      owner,
+      prompt: [1],
+      requests: seeds.map((seed) => ({ prompt_ids: [1], params, seed })),
+      done: ({ sequences }) => void log.push(`${owner} ${sequences.map(({ tokens }) => tokens[0]).join()}`),
+      failed: (error) => void log.push(`${owner} failed: ${(error as Error).message}`),
+    });
+  return { queue, push, log };
+}
+
+describe("a batch that may be joined", () => {
+  test("takes jobs of the session with the fewest tokens first, and each is done with its last sequence", async () => {
+    const started: number[] = [];
+    const { queue, push, log } = openQueue(async (requests, { more, onEnd }) => {
+      expect(requests.map(({ seed }) => seed)).toEqual([10, 11]);
+      push("a", [12]);
+      push("b", [20]);
+      more?.(({ seed }) => started.push(seed) > 0);
+      onEnd?.(sequence(11), 1);
+      expect(log).toEqual([]);
+      onEnd?.(sequence(20), 2);
+      expect(log).toEqual(["b 20"]);
+      onEnd?.(sequence(10), 0);
+      expect(log).toEqual(["b 20", "a 10,11"]);
+      return [sequence(10), sequence(11), sequence(20), sequence(12)];
+    });
+    push("a", [10, 11]);
+    const shares = await queue.turn("a");
+    expect(started).toEqual([20, 12]);
+    expect(log).toEqual(["b 20", "a 10,11", "a 12"]);
+    // A prompt token for each job, and a token for each sequence.
+    expect([...(shares ?? [])]).toEqual([
+      ["a", 3 + 2],
+      ["b", 2],
+    ]);
+    expect(queue.hasWork()).toBe(false);
+  });
+
+  test("leaves what has no room, and what has several requests, for the next batch", async () => {
+    let batches = 0;
+    const { queue, push, log } = openQueue(async (requests, { more }) => {
+      if (++batches === 1) {
+        push("b", [20]);
+        more?.(() => false);
+        expect(queue.lengthOf("b")).toBe(1);
+        queue.clear();
+        push("c", [30, 31]);
+        more?.(() => true);
+      }
+      return requests.map(({ seed }) => sequence(seed));
+    });
+    push("a", [10]);
+    await queue.turn("a");
+    expect(log).toEqual(["a 10"]);
+    await queue.turn("c");
+    expect(log).toEqual(["a 10", "c 30,31"]);
+  });
+
+  test("a request that cannot be sampled fails alone", async () => {
+    const { queue, push, log } = openQueue(async (requests, { more }) => {
+      push("b", [20]);
+      push("c", [30]);
+      const seeds = requests.map(({ seed }) => seed);
+      more?.(({ seed }) => {
+        if (seed === 20) throw new Error("no such token");
+        return seeds.push(seed) > 0;
+      });
+      return seeds.map(sequence);
+    });
+    push("a", [10]);
+    await queue.turn("a");
+    expect(log).toEqual(["b failed: no such token", "a 10", "c 30"]);
+  });
+
+  test("a failure of the batch fails only the jobs that are not done", async () => {
+    const { queue, push, log } = openQueue(async (_, { onEnd }) => {
+      onEnd?.(sequence(20), 1);
+      throw new Error("device lost");
+    });
+    push("a", [10]);
+    push("b", [20]);
+    await queue.turn("a");
+    expect(log).toEqual(["b 20", "a failed: device lost"]);
+  });
+});
+
+test("a closed batch is not asked", async () => {
+  let given: BatchOptions = {};
+  const { queue, push } = openQueue(
+    async (requests, options) => {
+      given = options;
+      return requests.map(({ seed }) => sequence(seed));
+    },
+    { isOpen: false },
+  );
+  push("a", [10]);
+  await queue.turn("a");
+  expect([given.more, given.onEnd]).toEqual([undefined, undefined]);
+});
