@@ -66,6 +66,19 @@ describe.each(["int8", "nf4"] as const)("%s", (format) => {
   });
 });
 
+// In units of 2^-149, the smallest number of f32, which a scale is rounded to.
+test.each([
+  ["a scale that is rounded to 0", [63, -20], 0, [0, 0]],
+  ["values beyond 127 of a scale that is rounded down", [190, -190, 64], 1, [127, -127, 64]],
+  ["a scale of 2 units", [254, 3, -5, 127], 2, [254, 4, -4, 128]],
+])("int8 blocks of denormal numbers: %s", (_, units, scale, kept) => {
+  const values = Float32Array.from(units, (unit) => unit * 2 ** -149);
+  const packed = packElements("int8", values);
+  expect(packed.scales).toEqual(Float32Array.of(scale * 2 ** -149));
+  const got = unpackElements("int8", packed, units.length);
+  expect(got).toEqual(Float32Array.from(kept, (unit) => unit * 2 ** -149));
+});
+
 test("the levels of nf4 are those of bitsandbytes", () => {
   expect(NF4_LEVELS).toEqual(floatsOf(reference.nf4.levels));
 });
