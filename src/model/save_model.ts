@@ -2,6 +2,7 @@
 import { readFloats } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
 import { type ModelConfig, weightShapes } from "./files/config.ts";
+import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { type AdapterFactors, writeAdapterFolder } from "./files/peft.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
@@ -19,6 +20,8 @@ export interface SaveModelOptions {
   readonly tokenizer?: TextTokenizer | undefined;
   /** Type of the weights in the file. Default F32. */
   readonly dtype?: "F32" | "BF16";
+  /** Text of generation_config.json: {@link ModelFolder.generationConfig} of the model that was trained. Default: no file. */
+  readonly generationConfig?: string | undefined;
 }
 
 /**
@@ -26,13 +29,15 @@ export interface SaveModelOptions {
  * weights. Existing files stay whole until all new ones are on the disk.
  * @throws ConfigError when a weight is not finite, or the disk is full.
  */
-export async function saveModelFolder(dir: string, { model, tokenizer, dtype }: SaveModelOptions): Promise<void> {
+export async function saveModelFolder(dir: string, options: SaveModelOptions): Promise<void> {
+  const { model, tokenizer, dtype, generationConfig } = options;
   const { base, adapters } = model;
   // An adapter on a tied output matrix makes it another matrix than the embedding table.
   const tied = model.config.tied && !adapters.some(({ isOnTiedTable }) => isOnTiedTable);
   const config = { ...model.config, tied };
   const tensors = sourcesOf(config, new Map([...(await base.readTensors()), ...(await mergedTensors(base, adapters))]));
-  await writeModelFolder(dir, { config, tensors, tokenizer, dtype });
+  const extra = generationConfig === undefined ? {} : { [GENERATION_CONFIG_FILE]: generationConfig };
+  await writeModelFolder(dir, { config, tensors, tokenizer, dtype, extra });
 }
 
 /**
@@ -42,7 +47,7 @@ export async function saveModelFolder(dir: string, { model, tokenizer, dtype }: 
  */
 export async function saveAdapterFolder(
   dir: string,
-  { model, tokenizer, base }: Omit<SaveModelOptions, "dtype"> & { readonly base?: ModelMark | undefined },
+  { model, tokenizer, base }: Pick<SaveModelOptions, "model" | "tokenizer"> & { readonly base?: ModelMark | undefined },
 ): Promise<void> {
   const { adapter } = model;
   if (!adapter) throw new ConfigError("Cannot save the adapter: the model has none. Save its weights.");

@@ -1,10 +1,13 @@
 /** What a local checkpoint restores, and how one of another model is refused: by its file. */
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
+import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
+import { openModel } from "../../src/model/open_model.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
@@ -88,4 +91,22 @@ test("a checkpoint restores the step and the moments, and a frozen reference onl
   const frozen = create({}, { seed: 3 });
   await loadLocalCheckpoint(dir, frozen);
   expect(await frozen.frozenReference?.values.read()).toEqual(await saved.base.values.read());
+});
+
+test("checkpoints of all weights keep the base's generation_config.json, from one to the next", async () => {
+  const text = '{"eos_token_id": 3, "temperature": 0.6}';
+  let dir = newFolder();
+  await saveLocalCheckpoint(dir, { model: create(), generationConfig: text });
+  for (let i = 0; i < 2; i++) {
+    const backend = await LocalBackend.open(dir, { device });
+    dir = newFolder();
+    await backend.save(dir);
+    backend.languageModel.release();
+    expect(readFileSync(join(dir, "generation_config.json"), "utf8")).toBe(text);
+  }
+  const adapted = await LocalBackend.open(dir, { device, lora: LORA });
+  const adapter = newFolder();
+  await adapted.save(adapter);
+  expect(existsSync(join(adapter, "generation_config.json"))).toBe(false);
+  expect((await openModel(adapter)).files.generationConfig).toBe(text);
 });

@@ -55,6 +55,18 @@ test.each([
   },
 );
 
+test("saveModelFolder() writes the generation_config.json that it is given, and none otherwise", async () => {
+  const model = LanguageModel.create(device, CONFIG);
+  const [folder, plain] = [join(dir, "generation"), join(dir, "no generation")];
+  const text = '{"eos_token_id": [257, 2], "top_k": 20}';
+  await saveModelFolder(folder, { model, generationConfig: text });
+  const saved = await openModelFolder(folder);
+  expect(saved.generationConfig).toBe(text);
+  expect(saved.config.eosTokenIds).toEqual([257, 2]);
+  await saveModelFolder(plain, { model });
+  expect((await openModelFolder(plain)).generationConfig).toBeUndefined();
+});
+
 test("saveAdapterFolder() writes the adapter with its base and the defaults that it was made with", async () => {
   const folder = join(dir, "adapter");
   const base = { folder: "some/base", fingerprint: "abc" };

@@ -32,6 +32,8 @@ export interface LocalBackendOptions {
   readonly name?: string;
   /** The base model, recorded in an adapter's files. */
   readonly base?: ModelMark;
+  /** Text of the base's generation_config.json, for checkpoints of all weights. */
+  readonly generationConfig?: string | undefined;
   /** Makes the model as it was before training, on the device that was reopened. Absent: a lost device ends the run. */
   readonly remake?: (() => Promise<LanguageModel>) | undefined;
   /** Folder of the weights, for a backend that only samples and scores: it refuses to train or to load others. */
@@ -91,7 +93,9 @@ export class LocalBackend implements Backend {
       const chosen = await fitting(device, { opened, options });
       const remake = () => loadModel(device, opened, chosen);
       const model = await remake();
-      return new LocalBackend({ model, remake, tokenizer: opened.tokenizer, name: folder, base: opened.mark });
+      const { tokenizer, mark: base } = opened;
+      const { generationConfig } = opened.files;
+      return new LocalBackend({ model, remake, tokenizer, name: folder, base, generationConfig });
     } catch (error) {
       if (!options.device) device.destroy();
       throw error;
@@ -195,8 +199,8 @@ export class LocalBackend implements Backend {
 
   async save(dir: string): Promise<void> {
     this.refuseFixed("save");
-    const { tokenizer, base } = this.options;
-    await saveLocalCheckpoint(dir, { model: this.languageModel, tokenizer, base });
+    const { tokenizer, base, generationConfig } = this.options;
+    await saveLocalCheckpoint(dir, { model: this.languageModel, tokenizer, base, generationConfig });
   }
 
   async load(dir: string): Promise<void> {

@@ -24,6 +24,8 @@ interface CheckpointOptions {
   readonly tokenizer?: TextTokenizer | undefined;
   /** Recorded in an adapter's files. */
   readonly base?: ModelMark | undefined;
+  /** Text of the base's generation_config.json, written beside weights. An adapter's base has it. */
+  readonly generationConfig?: string | undefined;
   /** Whether to write the optimiser's state. Default true. */
   readonly optimizer?: boolean;
 }

@@ -88,7 +88,8 @@ async function resumeModel(
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   // The checkpoint may be pruned by then: a state or another checkpoint replaces all weights.
   const remake = async () => LanguageModel.create(device, grown.config, fitting);
-  return new LocalBackend({ model, remake, tokenizer, name: folder ?? "new model" });
+  const { generationConfig } = files;
+  return new LocalBackend({ model, remake, tokenizer, name: folder ?? "new model", generationConfig });
 }
 
 interface Trainable {
@@ -109,6 +110,7 @@ async function trainable(device: Device, { opened, lora, config }: Trainable): P
     tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),
     name: mark.folder,
     base: mark,
+    generationConfig: opened.files.generationConfig,
   });
 }
 

@@ -2,7 +2,7 @@
 import { ConfigError } from "../../errors.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { parseModelConfig } from "./config_json.ts";
-import { readGenerationConfig } from "./generation_config.ts";
+import { GENERATION_CONFIG_FILE, readGenerationConfig } from "./generation_config.ts";
 import { openFolder } from "./open_folder.ts";
 import { type FolderReader, readJson, readText } from "./reader.ts";
 import type { TensorInfo } from "./safetensors.ts";
@@ -15,6 +15,8 @@ export interface ModelFolder extends TensorFiles {
   readonly config: ModelConfig;
   /** Absent where the folder has no tokenizer.json. */
   readonly tokenizer?: TextTokenizer | undefined;
+  /** Text of generation_config.json, for folders with weights that were trained from these. */
+  readonly generationConfig?: string | undefined;
 }
 
 /**
@@ -28,7 +30,9 @@ export async function openModelFolder(folder: string | FolderReader): Promise<Mo
   const config = await openModelConfig(reader);
   const files = await openTensors(reader);
   checkShapes(files.tensors, { config, name: reader.name });
-  return { name: reader.name, config, tokenizer: await openTokenizer(reader, config.eosTokenIds), ...files };
+  const tokenizer = await openTokenizer(reader, config.eosTokenIds);
+  const generationConfig = await readText(reader, GENERATION_CONFIG_FILE);
+  return { name: reader.name, config, tokenizer, generationConfig, ...files };
 }
 
 /**

@@ -4,7 +4,7 @@ import { readTokenIds } from "./config_json.ts";
 import { openFolder } from "./open_folder.ts";
 import { type FolderReader, readJson } from "./reader.ts";
 
-const FILE = "generation_config.json";
+export const GENERATION_CONFIG_FILE = "generation_config.json";
 
 /** What a model's authors recommend. Absent: they say nothing. */
 export interface SamplingDefaults {
@@ -46,8 +46,8 @@ const RANGES: Readonly<Record<keyof SamplingDefaults, (value: number) => boolean
  */
 export async function readGenerationConfig(folder: string | FolderReader): Promise<GenerationConfig> {
   const reader = await openFolder(folder);
-  const file = `${reader.name}/${FILE}`;
-  const raw = (await readJson(reader, FILE)) ?? {};
+  const file = `${reader.name}/${GENERATION_CONFIG_FILE}`;
+  const raw = (await readJson(reader, GENERATION_CONFIG_FILE)) ?? {};
   if (typeof raw !== "object" || raw === null || Array.isArray(raw))
     throw new ConfigError("Cannot read the model's generation settings: they are not a JSON object.", { file });
   const given = raw as Record<string, unknown>;
