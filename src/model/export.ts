@@ -5,7 +5,9 @@
 import { ConfigError } from "../errors.ts";
 import { weightShapes } from "./files/config.ts";
 import type { FileSource } from "./files/disk.ts";
+import { setRoundedToOdd } from "./files/dtype.ts";
 import type { ModelFolder } from "./files/folder.ts";
+import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { folderKind, openFolder } from "./files/open_folder.ts";
 import { type Adapter, type AdapterFactors, openAdapter, openBaseLayers, writeAdapterFolder } from "./files/peft.ts";
 import { type FolderReader, readJson } from "./files/reader.ts";
@@ -38,8 +40,8 @@ export interface Exported {
 
 /**
  * Writes a model folder, or an adapter folder, that transformers, PEFT and vLLM read, with the tokenizer, the chat
- * template and generation_config.json of its source. An adapter's product is summed in float64 and rounded to
- * float32, and at the end to the type of the file.
+ * template and generation_config.json of its source. The products of adapters are added in float64, and the
+ * sum is rounded once, to the type of the file.
  * @throws ConfigError for a folder that cannot be read, an `out` that holds files, or a full disk.
  */
 export async function exportFolder(folder: string, options: ExportOptions): Promise<Exported> {
@@ -76,7 +78,7 @@ async function exportAdapter(folder: string, { out, dtype, base }: ExportOptions
 async function exportModel(opened: OpenedModel, it: ExportOptions & { folder: string }): Promise<Exported> {
   const { writeFolder } = await import("./files/disk.ts");
   const dtype = it.dtype ?? storedType(opened.files);
-  const tensors = mergedTensors(opened);
+  const tensors = mergedTensors(opened, dtype);
   const isUntied = opened.files.config.tied && tensors.some(({ name }) => name === UNEMBED);
   const files = [
     ...weightFiles(tensors, { dtype: dtype === "bfloat16" ? "BF16" : "F32", maxShardBytes: it.maxShardBytes }),
@@ -103,15 +105,15 @@ async function configText(base: string, it: { dtype: string; isUntied: boolean }
 const UNEMBED = `${UNEMBED_TARGET}.weight`;
 
 /** The tensors of the base in its order, each merged when its data are asked for. */
-function mergedTensors({ files, adapters }: OpenedModel): TensorSource[] {
+function mergedTensors({ files, adapters }: OpenedModel, dtype: Exported["dtype"]): TensorSource[] {
   checkModules(files, adapters);
   const changesOutput = adapters.some(({ adapter }) => adapter.modules.has(UNEMBED_TARGET));
   const { tied } = files.config;
   const kept = [...files.tensors.values()].filter(({ name }) => !(tied && name === UNEMBED) && !UNUSED.test(name));
-  const sources = kept.map(({ name, shape }) => source(name, { from: name, shape, files, adapters }));
+  const sources = kept.map(({ name, shape }) => source(name, { from: name, shape, files, adapters, dtype }));
   if (!tied || !changesOutput) return sources;
   const { shape } = files.tensors.get(EMBEDDING)!;
-  return [...sources, source(UNEMBED, { from: EMBEDDING, shape, files, adapters })];
+  return [...sources, source(UNEMBED, { from: EMBEDDING, shape, files, adapters, dtype })];
 }
 
 /** No forward pass reads it, and newer versions of transformers do not expect it. */
@@ -119,32 +121,48 @@ const UNUSED = /\.rotary_emb\.inv_freq$/;
 
 function source(
   name: string,
-  it: { from: string; shape: readonly number[] } & Pick<OpenedModel, "files" | "adapters">,
+  it: { from: string; shape: readonly number[]; dtype: Exported["dtype"] } & Pick<OpenedModel, "files" | "adapters">,
 ): TensorSource {
-  const changes = it.adapters.filter(({ adapter }) => adapter.modules.has(moduleOf(name)));
+  const changes = it.adapters.flatMap(({ adapter }) => {
+    const factors = adapter.modules.get(moduleOf(name));
+    return factors ? [{ ...factors, rank: adapter.rank, alpha: adapter.alpha }] : [];
+  });
   return {
     name,
     shape: it.shape,
     async data() {
       const weights = await it.files.read(it.from);
-      for (const { adapter } of changes) addFactors(weights, adapter.modules.get(moduleOf(name))!, adapter);
+      const [first] = changes;
+      if (first) addProducts(weights, changes, { width: first.inSize, isRoundedAgain: it.dtype === "bfloat16" });
       return weights;
     },
   };
 }
 
-/** weights += alpha / rank B A, each element summed in float64. */
-function addFactors(weights: Float32Array, { a, b, inSize, outSize }: AdapterFactors, { rank, alpha }: Adapter): void {
-  const row = new Float64Array(inSize);
-  for (let o = 0; o < outSize; o++) {
-    const into = weights.subarray(o * inSize, (o + 1) * inSize);
+type Change = Pick<Adapter, "rank" | "alpha"> & Pick<AdapterFactors, "a" | "b">;
+
+/** weights += alpha / rank B A of each adapter. An element is summed in float64, and rounded once to the type of the file. */
+function addProducts(
+  weights: Float32Array,
+  changes: readonly Change[],
+  { width, isRoundedAgain }: { width: number; isRoundedAgain: boolean },
+): void {
+  const row = new Float64Array(width);
+  for (let o = 0; o * width < weights.length; o++) {
+    const into = weights.subarray(o * width, (o + 1) * width);
     row.set(into);
-    for (let k = 0; k < rank; k++) {
-      const factor = (b[o * rank + k]! * alpha) / rank;
-      const from = k * inSize;
-      for (let i = 0; i < inSize; i++) row[i]! += factor * a[from + i]!;
-    }
-    into.set(row);
+    for (const change of changes) addRow(row, change, o);
+    if (isRoundedAgain) setRoundedToOdd(into, row);
+    else into.set(row);
+  }
+}
+
+/** Row `o` of alpha / rank B A. */
+function addRow(row: Float64Array, { a, b, rank, alpha }: Change, o: number): void {
+  for (let k = 0; k < rank; k++) {
+    const factor = (b[o * rank + k]! * alpha) / rank;
+    const from = k * row.length;
+    for (let i = 0; i < row.length; i++) row[i]! += factor * a[from + i]!;
   }
 }
 
@@ -184,10 +202,10 @@ async function textFiles(folders: readonly string[]): Promise<FileSource[]> {
     return undefined;
   };
   const tokenizer = await firstWith(["tokenizer.json", "tokenizer.model", "vocab.json"]);
-  const generation = await firstWith(["generation_config.json"]);
+  const generation = await firstWith([GENERATION_CONFIG_FILE]);
   const files = await Promise.all([
     ...TOKENIZER_FILES.map((name) => copied(name, tokenizer)),
-    copied("generation_config.json", generation),
+    copied(GENERATION_CONFIG_FILE, generation),
   ]);
   return files.filter((file) => file !== undefined);
 }

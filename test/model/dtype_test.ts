@@ -1,6 +1,14 @@
 /** The number types of safetensors, value by value. */
 import { expect, test } from "vitest";
-import { BYTES_OF, type DType, decodeFloats, encodeBf16, integerReader } from "../../src/model/files/dtype.ts";
+import {
+  BYTES_OF,
+  type DType,
+  decodeFloats,
+  encodeBf16,
+  integerReader,
+  setRoundedToOdd,
+} from "../../src/model/files/dtype.ts";
+import { uniform } from "../fixtures/numbers.ts";
 
 /** The bytes of typed arrays, `offset` bytes into a buffer. */
 function bytesAt(offset: number, array: ArrayBufferView): Uint8Array {
@@ -65,4 +73,35 @@ test.each([
 ])("bfloat16 rounds %s", (_, word, half) => {
   const floats = new Float32Array(Uint32Array.of(0, word).buffer);
   expect([...encodeBf16(floats.subarray(1))]).toEqual([half]);
+});
+
+// 2^-8 is half of the last place of bfloat16 at 1, 2^-32 less than half of that of f32.
+test.each([
+  ["just above a tie", 1 + 2 ** -8 + 2 ** -32, 1 + 2 ** -7],
+  ["just below a tie to even", 1 + 3 * 2 ** -8 - 2 ** -32, 1 + 2 ** -7],
+  ["a tie", 1 + 2 ** -8, 1],
+  ["above a tie by the last place of f32", 1 + 2 ** -8 + 2 ** -23, 1 + 2 ** -7],
+  ["a negative number just beyond a tie", -1 - 2 ** -8 - 2 ** -32, -1 - 2 ** -7],
+  ["a number of bfloat16", -1.5, -1.5],
+  ["less than the smallest number of f32", -(2 ** -160), -0],
+  ["zero", -0, -0],
+  ["NaN", Number.NaN, Number.NaN],
+  ["beyond f32", 2 ** 128, Number.POSITIVE_INFINITY],
+])("%s is rounded to bfloat16 once", (_, value, expected) => {
+  // One f32 in front, so that the words of a view are not those of its whole buffer.
+  const into = new Float32Array(2).subarray(1);
+  setRoundedToOdd(into, Float64Array.of(value));
+  expect(decodeFloats(bytesAt(0, encodeBf16(into)), "BF16")).toEqual(Float32Array.of(expected));
+});
+
+test("rounding to odd first is rounding once, for sums of numbers of different sizes", () => {
+  const random = uniform(3);
+  for (let i = 0; i < 20_000; i++) {
+    const value = (1 + Math.floor(random() * 256) / 256) * 2 ** -4 + (random() - 0.5) * 2 ** (-10 - 30 * random());
+    const into = new Float32Array(1);
+    setRoundedToOdd(into, Float64Array.of(value));
+    const [found] = decodeFloats(bytesAt(0, encodeBf16(into)), "BF16")!;
+    // 2^-12 is half of the last place of bfloat16 in [2^-4, 2^-3).
+    expect(Math.abs(found! - value)).toBeLessThanOrEqual(2 ** -12);
+  }
 });

@@ -107,6 +107,29 @@ describe("a merged model", () => {
     expect(existsSync(join(cut, "model.safetensors"))).toBe(false);
   });
 
+  test("rounds the sum of a weight and its products to bfloat16 once", async () => {
+    const { base, adapter } = await folders();
+    const module = "model.layers.0.mlp.down_proj";
+    const { inSize, outSize } = (await openAdapter(adapter)).modules.get(module)!;
+    const name = `${module}.weight`;
+    const [weight] = await (await openModelFolder(base)).read(name, { start: 0, length: 1 });
+    // Half of the last place of bfloat16 at this weight, and less than half of that of f32: beyond the tie.
+    const ulp = 2 ** (Math.floor(Math.log2(Math.abs(weight!))) - 7);
+    const products = [ulp / 2, ulp * 2 ** -24].map((size) => Math.sign(weight!) * size);
+    const a = new Float32Array(2 * inSize);
+    const b = new Float32Array(2 * outSize);
+    for (const [k, product] of products.entries()) [a[k * inSize], b[k]] = [1, product];
+    const own = place();
+    await writeAdapterFolder(own, {
+      ...(await openAdapter(adapter)),
+      ...{ rank: 2, alpha: 2, targets: ["down_proj"], modules: new Map([[module, { a, b, inSize, outSize }]]) },
+    });
+    const out = place();
+    await exportFolder(own, { out, merge: true, base });
+    const [merged] = await (await openModelFolder(out)).read(name, { start: 0, length: 1 });
+    expect(merged).toBe(weight! + Math.sign(weight!) * ulp);
+  });
+
   test("keeps the exact bytes of matrices that no adapter changes", async () => {
     const { base, adapter } = await folders({ tied: true });
     const out = place();

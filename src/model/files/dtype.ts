@@ -48,6 +48,23 @@ export function encodeBf16(floats: Float32Array): Uint16Array {
   return halves;
 }
 
+/**
+ * into = values, rounded to odd: a value between two of f32 becomes the one whose last bit is 1. {@link encodeBf16} then
+ * gives what rounding the f64 value once gives, because no such value is a tie of bfloat16. What f32 cannot hold becomes
+ * infinite. @see Boldo and Melquiond 2008, Emulation of FMA and Correctly Rounded Sums: Proved Algorithms Using Rounding to Odd
+ */
+export function setRoundedToOdd(into: Float32Array, values: Float64Array): void {
+  into.set(values);
+  const words = new Uint32Array(into.buffer, into.byteOffset, into.length);
+  for (let i = 0; i < words.length; i++) {
+    const [nearest, value] = [into[i]!, values[i]!];
+    if (nearest === value || !Number.isFinite(nearest)) continue;
+    // Towards 0 first: the bits of a float without its sign are in the order of its size.
+    if (Math.abs(nearest) > Math.abs(value)) words[i]!--;
+    words[i]! |= 1;
+  }
+}
+
 function decodeHalves(halves: Uint16Array): Float32Array {
   const table = halfTable();
   const floats = new Float32Array(halves.length);
