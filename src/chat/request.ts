@@ -88,6 +88,7 @@ const SAMPLING = {
   frequency_penalty: z.literal(0, "only 0 is supported").nullish(),
   seed: z.number().nullish(),
   user: z.string().nullish(),
+  metadata: z.record(z.string(), z.unknown()).nullish(),
 };
 
 const CHAT = z.strictObject({
@@ -101,7 +102,6 @@ const CHAT = z.strictObject({
   parallel_tool_calls: z.boolean().nullish(),
   response_format: z.object({ type: z.literal("text", "only text is supported") }).nullish(),
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
-  metadata: z.unknown().optional(),
   store: z.literal(false, "only false is supported").nullish(),
 });
 
@@ -161,5 +161,6 @@ function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
     stream: read.stream ?? false,
     includeUsage: read.stream_options?.include_usage ?? false,
     returnTokenIds: read.return_token_ids ?? false,
+    ...(read.metadata && { metadata: read.metadata }),
   };
 }

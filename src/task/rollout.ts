@@ -2,7 +2,7 @@
  * What a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an environment,
  * which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps names to them.
  */
-import type { ChatClient, FetchFunction } from "../chat/endpoint.ts";
+import type { ChatClient, ChatEngine, FetchFunction } from "../chat/endpoint.ts";
 import type { AssistantMessage } from "../chat/reply.ts";
 import type { SamplingParams } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
@@ -32,6 +32,9 @@ export interface Policy {
   readonly fetch: FetchFunction;
   /** The base URL for {@link Policy.fetch}. */
   readonly baseURL: string;
+  /** What {@link Policy.fetch} asks: for a server that answers in the place of this policy. */
+  readonly engine: ChatEngine;
+  readonly place: AttemptPlace;
   /**
    * Continues a prompt. To continue a conversation on the same tokens, append a step's response to its prompt.
    * @throws {Termination} when the prompt is longer than `data.max_prompt_length`
@@ -48,6 +51,17 @@ export interface Policy {
   agent(name: string): Policy;
   /** The steps recorded here as a trajectory. `reward` defaults to the sum of the steps' rewards. */
   trajectory(reward?: number, more?: Omit<RolloutTrajectory, "name" | "steps" | "reward">): RolloutTrajectory;
+}
+
+/** Which attempt of a run a policy belongs to. */
+export interface AttemptPlace {
+  /** The training step; in validation the last one before it. */
+  readonly step: number;
+  readonly rollout_index: number;
+  /** Number of failed tries before this one. */
+  readonly trial: number;
+  /** Optimiser steps in the weights when the attempt started. */
+  readonly weight_version: number;
 }
 
 /** Options of {@link Policy.chat}. */

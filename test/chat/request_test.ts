@@ -35,7 +35,8 @@ describe("readChatRequest()", () => {
     [{ tools: [] }, {}],
     [{ tools: null }, {}],
     [{ chat_template_kwargs: { enable_thinking: false } }, { variables: { enable_thinking: false } }],
-    [{ model: "m", seed: 1, user: "u", presence_penalty: 0, store: false, metadata: {}, top_logprobs: 0 }, {}],
+    [{ model: "m", seed: 1, user: "u", presence_penalty: 0, store: false, top_logprobs: 0 }, {}],
+    [{ metadata: { role: "judge" } }, { metadata: { role: "judge" } }],
   ])("reads %j", (body, read) => {
     expect(readChatRequest({ messages, ...body })).toStrictEqual({ ...DEFAULTS, messages, ...read });
   });

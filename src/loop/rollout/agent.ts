@@ -1,5 +1,5 @@
 /** The policy of a rollout: the model as a function or as OpenAI's API. Records every call as a step. */
-import { type ChatClient, type FetchFunction, LOCAL_BASE_URL } from "../../chat/endpoint.ts";
+import { type ChatClient, type ChatEngine, type FetchFunction, LOCAL_BASE_URL } from "../../chat/endpoint.ts";
 import { type ParseOptions, parseReply, toolFormatOf } from "../../chat/reply.ts";
 import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
 import { Transcript } from "../../chat/transcript.ts";
@@ -9,6 +9,7 @@ import type { TerminationReason } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import {
+  type AttemptPlace,
   type ChatCallOptions,
   type ChatReply,
   type Completion,
@@ -29,6 +30,7 @@ export interface PolicyOptions {
   /** Of this attempt; each call derives its own from it. */
   readonly seed: number;
   readonly rank: number;
+  readonly place: AttemptPlace;
   /** Keeps the reasoning of earlier turns in later prompts. Default false. */
   readonly accumulateReasoning?: boolean | undefined;
   /** Further variables of the chat template, for every call. */
@@ -78,6 +80,7 @@ class Agent implements Policy, Callable {
   readonly baseURL = LOCAL_BASE_URL;
   readonly client: ChatClient;
   readonly fetch: FetchFunction;
+  readonly engine: ChatEngine;
   private readonly attempt: AttemptState;
   private readonly index: number;
   private readonly transcript: Transcript;
@@ -89,9 +92,10 @@ class Agent implements Policy, Callable {
     this.index = attempt.agents.push(this) - 1;
     const { tokenizer, accumulateReasoning } = attempt;
     this.transcript = new Transcript({ tokenizer, accumulateReasoning });
-    const { client, fetch } = apiOf(this, attempt);
+    const { client, fetch, engine } = apiOf(this, attempt);
     this.client = client;
     this.fetch = fetch;
+    this.engine = engine;
   }
 
   get model(): string {
@@ -102,6 +106,9 @@ class Agent implements Policy, Callable {
   }
   get params(): SamplingParams {
     return this.attempt.params;
+  }
+  get place(): AttemptPlace {
+    return this.attempt.place;
   }
   get isValidation(): boolean {
     return this.attempt.isValidation;

@@ -47,9 +47,17 @@ export interface ApiContext {
   refused: TerminationReason | undefined;
 }
 
-export function apiOf(agent: Callable, attempt: ApiContext): { client: ChatClient; fetch: FetchFunction } {
-  const engine = engineOf(agent, attempt);
-  return { client: createClient(engine), fetch: createFetch(noting(engine, attempt)) };
+/** An agent's API in three forms: a client object, a `fetch`, and the engine behind it. */
+export interface AgentApi {
+  readonly client: ChatClient;
+  readonly fetch: FetchFunction;
+  readonly engine: ChatEngine;
+}
+
+export function apiOf(agent: Callable, attempt: ApiContext): AgentApi {
+  const own = engineOf(agent, attempt);
+  const engine = noting(own, attempt);
+  return { client: createClient(own), fetch: createFetch(engine), engine };
 }
 
 function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {

@@ -105,6 +105,12 @@ function policyOptions({ attempt, trial, context, draws, rank }: Trial, signal: 
     draws,
     rank,
     seed: attemptSeed(attempt, trial, context),
+    place: {
+      step: context.step,
+      rollout_index: attempt.rollout_index,
+      trial,
+      weight_version: backend.weightVersion,
+    },
     signal,
     isValidation,
     warn,

@@ -1,0 +1,73 @@
+/** One engine for all calls of a session: each call goes to the agent of the trajectory that it names. */
+import type { ChatEngine } from "../../chat/endpoint.ts";
+import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import type { Policy, RolloutTrajectory } from "../rollout.ts";
+import type { TrajectoryKeys } from "./contract.ts";
+
+/** A trajectory of a session: `label` is its name, or `name/group` where a group tells trajectories of one name apart. */
+export interface NamedTrajectory extends RolloutTrajectory {
+  readonly label: string;
+}
+
+export interface Roles {
+  readonly engine: ChatEngine;
+  /** Trajectories with calls, in the order of their first ones. */
+  trajectories(): NamedTrajectory[];
+  /** Refuses further calls. */
+  close(): void;
+}
+
+/** @param options.name of calls that name no trajectory */
+export function rolesOf(policy: Policy, options: { readonly name: string; readonly keys: TrajectoryKeys }): Roles {
+  const agents = new Map<string, Policy>();
+  let isOpen = true;
+  const agentOf = (request: SamplingRequest): Policy => {
+    if (!isOpen) throw ended();
+    const { name, label } = placeOf(request, options);
+    const known = agents.get(label);
+    if (known) return known;
+    const agent = policy.agent(name);
+    agents.set(label, agent);
+    return agent;
+  };
+  return {
+    engine: {
+      model: policy.model,
+      tokenizer: policy.tokenizer,
+      chat: async (request, call) => agentOf(request).engine.chat(request, call),
+      complete: async (request, call) => agentOf(request).engine.complete(request, call),
+    },
+    trajectories: () =>
+      [...agents]
+        .filter(([, agent]) => agent.steps.length > 0)
+        .map(([label, agent]) => ({ ...agent.trajectory(), label })),
+    close() {
+      isOpen = false;
+    },
+  };
+}
+
+function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: string; keys: TrajectoryKeys }) {
+  const named = textAt(metadata, keys.name) ?? name;
+  const group = textAt(metadata, keys.group);
+  return { name: named, label: group === undefined ? named : `${named}/${group}` };
+}
+
+/** @throws {ApiError} for a value that names nothing */
+function textAt(metadata: Readonly<Record<string, unknown>>, key: string | null): string | undefined {
+  const value = key === null ? undefined : metadata[key];
+  if (value === undefined || value === null) return undefined;
+  if (typeof value === "number" || (typeof value === "string" && value !== "")) return String(value);
+  const param = `metadata.${key}`;
+  throw new ApiError(
+    `Cannot tell the trajectory of a call: ${param} must be a text or a number (${JSON.stringify(value)}). Correct the agent.`,
+    { param },
+  );
+}
+
+function ended(): ApiError {
+  return new ApiError("Cannot sample: the session has ended. An attempt's calls end with its answer.", {
+    status: 410,
+    code: "session_ended",
+  });
+}

@@ -1,0 +1,395 @@
+/** Attempts by agents in other processes: the protocol, rewards, roles, ends and faults. */
+import { describe, expect, test } from "vitest";
+import type { Task } from "../../src/data/types.ts";
+import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
+import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
+import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
+import { type RemoteAgentOptions, remoteAgent } from "../../src/task/remote/rollout.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
+import { type AgentCall, agentServer, TestSessions } from "../fixtures/remote.ts";
+import { type Script, scriptedBackend } from "../fixtures/scripted.ts";
+
+const TASK: Task = { id: "sum 1/2", instruction: "the", metadata: { answer: "and" } };
+const URLS = ["http://agent.test/run"];
+const KEYS = { name: "role", group: "part" };
+
+interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "isJudgedLater">> {
+  readonly agent: (call: AgentCall) => Promise<Response> | Response;
+  readonly evaluate?: AttemptContext["evaluate"];
+  readonly settings?: Partly<LoopSettings>;
+  readonly script?: Script;
+  readonly signal?: AbortSignal;
+}
+
+function start({ agent, evaluate, settings, script, signal = new AbortController().signal, ...options }: Setup) {
+  const sessions = new TestSessions();
+  const { fetch, calls } = agentServer(sessions, agent);
+  const backend = scriptedBackend(chatTokenizer(CHATML), script ?? (() => "and<|im_end|>"));
+  const own = { urls: URLS, sessions, fetch, name: "sums", keys: KEYS, isJudgedLater: evaluate !== undefined };
+  const rollout = remoteAgent({ ...own, ...options });
+  const context: AttemptContext = {
+    rollout,
+    ...(evaluate && { evaluate }),
+    step: 3,
+    isValidation: false,
+    signal,
+    backend,
+    settings: loopSettings({ workflow: { raise_on_error: false, retry_limit: 1 }, ...settings }),
+  };
+  const run = () =>
+    runAttempt(
+      { task: TASK, task_index: 0, rollout_index: 2 },
+      { draws: new DrawQueue(backend, signal), rank: 0, context },
+    );
+  return { run, sessions, calls, backend };
+}
+
+const reporting = (report: unknown, calls = 1) => {
+  return async ({ ask }: AgentCall) => {
+    for (let i = 0; i < calls; i++) await ask("the");
+    return Response.json(report);
+  };
+};
+
+describe("one attempt", () => {
+  test("the agent gets the task and a session; its calls are the steps, its reward that of the trajectory", async () => {
+    const asked: AgentCall[] = [];
+    const { run, sessions, calls } = start({
+      async agent(call) {
+        asked.push(call);
+        expect(await call.ask("the")).toBe("and");
+        return Response.json({ reward: 0.5, metrics: { turns: 1 }, signals: { s: 2 }, metadata: { note: "x" } });
+      },
+    });
+    const episode = await run();
+    expect(calls).toEqual([{ method: "POST", url: URLS[0] }]);
+    const { session_id, ...request } = asked[0]!.request;
+    expect(session_id).toMatch(/^sum_1_2:2:0-[0-9a-f]{8}-0$/);
+    expect(request).toEqual({
+      task: TASK,
+      base_url: `http://gateway.test/sessions/${session_id}/v1`,
+      api_key: `key-of-${session_id}`,
+      callback_url: `http://gateway.test/sessions/${session_id}/reward`,
+      model: "scripted-model",
+      is_validation: false,
+      rollout_index: 2,
+      weight_version: 5,
+    });
+    expect(episode).toMatchObject({
+      is_correct: true,
+      termination_reason: "env_done",
+      metrics: { turns: 1 },
+      metadata: { note: "x" },
+      trajectories: [{ name: "sums", reward: 0.5, signals: { s: 2 }, steps: [{ model_response: "and" }] }],
+    });
+    expect(sessions.only.metadata).toMatchObject({ task_id: "sum 1/2", step: 3, rollout_index: 2, trial: 0 });
+    expect(sessions.only.ends).toEqual([{ reward: 0.5, metrics: { turns: 1 }, signals: { s: 2 } }]);
+  });
+
+  test("the tokens and seeds are those of an agent in the process", async () => {
+    const remote = start({ agent: reporting(1, 3) });
+    await remote.run();
+    const backend = scriptedBackend(chatTokenizer(CHATML), () => "and<|im_end|>");
+    const signal = new AbortController().signal;
+    const inProcess: AttemptContext = {
+      rollout: async (_, policy) => {
+        const agent = policy.agent("sums");
+        for (let i = 0; i < 3; i++) await agent.chat([{ role: "user", content: "the" }]);
+        return 1;
+      },
+      step: 3,
+      isValidation: false,
+      signal,
+      backend,
+      settings: loopSettings({}),
+    };
+    const attempt = { task: TASK, task_index: 0, rollout_index: 2 };
+    await runAttempt(attempt, { draws: new DrawQueue(backend, signal), rank: 0, context: inProcess });
+    const known = (requests: readonly { seed?: number; prompt_ids: readonly number[] }[]) =>
+      requests.map(({ seed, prompt_ids }) => ({ seed, prompt_ids }));
+    expect(known(remote.backend.requests)).toEqual(known(backend.requests));
+    expect(remote.backend.requests).toHaveLength(3);
+  });
+
+  test("addresses take turns", async () => {
+    const urls = ["http://a.test/run", "http://b.test/run"];
+    const { run, calls } = start({ urls, agent: reporting(1) });
+    for (let i = 0; i < 3; i++) await run();
+    expect(calls.map(({ url }) => url)).toEqual([urls[0], urls[1], urls[0]]);
+  });
+});
+
+describe("rewards", () => {
+  test.each([
+    ["a number alone", 0.25, 0.25, true],
+    ["zero is a reward, and not correct", { reward: 0 }, 0, false],
+    ["the agent decides what is correct", { reward: 0, is_correct: true }, 0, true],
+  ])("%s", async (_, report, reward, is_correct) => {
+    const { run } = start({ agent: reporting(report), reward: () => 7 });
+    expect(await run()).toMatchObject({ is_correct, trajectories: [{ reward }] });
+  });
+
+  test.each([
+    ["an empty answer", () => new Response(null, { status: 204 })],
+    ["null", () => Response.json(null)],
+    ["a report without a reward", () => Response.json({ metrics: { turns: 2 }, reward: null })],
+  ])("%s is judged by the reward function, which gets the last reply", async (_, answer) => {
+    const { run, sessions } = start({
+      agent: async ({ ask }) => {
+        await ask("the");
+        return answer();
+      },
+      reward: (response, task) => ({ reward: Number(response === task.metadata.answer), metrics: { judged: 1 } }),
+    });
+    expect(await run()).toMatchObject({ is_correct: true, metrics: { judged: 1 }, trajectories: [{ reward: 1 }] });
+    expect(sessions.only.ends[0]).toMatchObject({ reward: 1 });
+  });
+
+  test("an evaluator judges what has no reward", async () => {
+    const { run } = start({
+      agent: reporting({}),
+      evaluate: (_, episode) => episode.trajectories[0]!.steps.length / 4,
+    });
+    expect(await run()).toMatchObject({ trajectories: [{ reward: 0.25 }] });
+  });
+
+  test("a session that nobody judges is an error that names it", async () => {
+    const { run, sessions } = start({ agent: reporting({}) });
+    const { metadata } = await run();
+    expect(metadata.error).toMatch(/Cannot judge the session sum_1_2:2:0-\S+: the agent http:\/\/agent.test\/run/);
+    expect(sessions.only.ends).toEqual([{ reward: null, termination_reason: "error" }]);
+  });
+});
+
+describe("trajectories", () => {
+  const solvers = async ({ ask }: AgentCall) => {
+    await ask("the", { role: "solver", part: 0 });
+    await ask("the", { role: "solver", part: 1 });
+    await ask("the", { role: "judge" });
+    await ask("cat", { role: "solver", part: 0 });
+  };
+
+  test("metadata names them; rewards go by name, or by name and group", async () => {
+    const { run } = start({
+      async agent(call) {
+        await solvers(call);
+        return Response.json({ reward: 9, trajectory_rewards: { "solver/0": 1, solver: 0.5, judge: 0.25 } });
+      },
+    });
+    const { trajectories } = await run();
+    expect(trajectories.map(({ name, reward, steps }) => [name, reward, steps.length])).toEqual([
+      ["solver", 1, 2],
+      ["solver", 0.5, 1],
+      ["judge", 0.25, 1],
+    ]);
+  });
+
+  test("calls that name none are those of the task's name, and take the whole reward", async () => {
+    const { run } = start({
+      async agent(call) {
+        await call.ask("the", { role: "judge" });
+        await call.ask("the");
+        return Response.json({ reward: 0.5, trajectory_rewards: { judge: 1 } });
+      },
+    });
+    const { trajectories } = await run();
+    expect(trajectories.map(({ name, reward }) => [name, reward])).toEqual([
+      ["judge", 1],
+      ["sums", 0.5],
+    ]);
+  });
+
+  test("a reward of a trajectory without calls is an error", async () => {
+    const { run } = start({ agent: reporting({ reward: 1, trajectory_rewards: { jugde: 1 } }) });
+    expect((await run()).metadata.error).toMatch(/reward of the trajectory jugde .*There are sums\./);
+  });
+
+  test("a name that is no text is refused", async () => {
+    const { run } = start({
+      async agent({ ask }) {
+        expect(await ask("the", { role: ["solver"] })).toBe("400");
+        await ask("the");
+        return Response.json(1);
+      },
+    });
+    expect((await run()).trajectories).toHaveLength(1);
+  });
+});
+
+describe("answers that are none", () => {
+  test.each<[string, () => Response, RegExp]>([
+    ["an error status", () => new Response("boom", { status: 500 }), /status 500: boom/],
+    ["a page", () => new Response("<html>"), /it is not JSON \(<html>\)/],
+    ["a text as a reward", () => Response.json({ reward: "1" }), /reward: .*number/],
+    ["a misspelt field", () => Response.json({ rewrad: 1 }), /rewrad: there is no such field/],
+    ["a list", () => Response.json([1]), /expected object/],
+    ["ten megabytes", () => new Response("1".repeat(10 * 2 ** 20)), /it is larger than 1048576 bytes/],
+    [
+      "a redirect to elsewhere",
+      () => new Response(null, { status: 307, headers: { location: "http://169.254.169.254/x" } }),
+      /it redirects to http:\/\/169\.254\.169\.254\/x/,
+    ],
+    [
+      "a cancel address of another server",
+      () => new Response(null, { status: 202, headers: { location: "http://other.test/x" } }),
+      /its Location is of another origin \(http:\/\/other.test\/x\)/,
+    ],
+  ])("%s", async (_, answer, message) => {
+    const { run, calls, sessions } = start({
+      async agent({ ask }) {
+        await ask("the");
+        return answer();
+      },
+    });
+    const episode = await run();
+    expect(episode.trajectories).toEqual([]);
+    expect(episode.metadata.error).toMatch(message);
+    expect(episode.metadata.error).toMatch(/the agent http:\/\/agent\.test\/run to the session sum_1_2:2:0-/);
+    expect(calls).toHaveLength(1);
+    expect(sessions.only.ends[0]).toEqual({ reward: null, termination_reason: "error" });
+  });
+
+  test("an answer without a call to the model", async () => {
+    const { run } = start({ agent: () => Response.json(1) });
+    expect((await run()).metadata.error).toMatch(/answered without a call to the model/);
+  });
+
+  test("an agent that cannot be reached", async () => {
+    const { run } = start({
+      agent() {
+        throw new TypeError("fetch failed", {
+          cause: Object.assign(new Error("connect refused"), { code: "ECONNREFUSED" }),
+        });
+      },
+    });
+    expect((await run()).metadata.error).toMatch(
+      /Cannot ask the agent http:\/\/agent.test\/run for the session \S+: ECONNREFUSED: connect refused\. Start the agent/,
+    );
+  });
+});
+
+describe("callbacks", () => {
+  const accepted = (location?: string) =>
+    new Response(null, { status: 202, ...(location && { headers: { location } }) });
+
+  test("an agent that answers 202 reports later", async () => {
+    const { run, calls } = start({
+      agent({ session, ask }) {
+        void ask("the").then(() => session.report({ reward: 0.75 }));
+        return accepted("/runs/7");
+      },
+    });
+    expect(await run()).toMatchObject({ trajectories: [{ reward: 0.75 }] });
+    // A run that ended needs no cancellation.
+    expect(calls.map(({ method }) => method)).toEqual(["POST"]);
+  });
+
+  test("a callback before the answer counts, and the request is given up", async () => {
+    let isGivenUp = false;
+    const { run } = start({
+      async agent({ session, ask, signal }) {
+        signal.addEventListener("abort", () => {
+          isGivenUp = true;
+        });
+        await ask("the");
+        session.report({ reward: 1 });
+        return new Promise(() => {});
+      },
+    });
+    expect(await run()).toMatchObject({ trajectories: [{ reward: 1 }] });
+    expect(isGivenUp).toBe(true);
+  });
+
+  test("a callback that is no report is an error", async () => {
+    const { run } = start({
+      async agent({ session, ask }) {
+        await ask("the");
+        session.report({ score: 1 });
+        return accepted();
+      },
+    });
+    expect((await run()).metadata.error).toMatch(/score: there is no such field/);
+  });
+
+  test("an agent that never reports runs out of time; its run is cancelled, what it asked counts", async () => {
+    const { run, calls, sessions } = start({
+      settings: { workflow: { workflow_args: { timeout: 0.2 } } },
+      async agent({ ask }) {
+        await ask("the");
+        return accepted("/runs/7");
+      },
+    });
+    expect(await run()).toMatchObject({ termination_reason: "timeout", trajectories: [{ reward: 0, steps: [{}] }] });
+    expect(calls).toEqual([
+      { method: "POST", url: URLS[0] },
+      { method: "DELETE", url: "http://agent.test/runs/7" },
+    ]);
+    expect(sessions.only.ends[0]).toEqual({ reward: null, termination_reason: "timeout" });
+  });
+});
+
+describe("ends", () => {
+  test("a stopped run gives up the request and closes the session at once", async () => {
+    const stopper = new AbortController();
+    let late = "";
+    const { run, sessions } = start({
+      signal: stopper.signal,
+      async agent({ ask }) {
+        await ask("the");
+        stopper.abort(new Error("stopped"));
+        late = await ask("the");
+        return Response.json(1);
+      },
+    });
+    await expect(run()).rejects.toThrow("stopped");
+    expect(sessions.only.ends[0]).toEqual({ reward: null, termination_reason: "error" });
+    await expect.poll(() => late).toBe("410");
+  });
+
+  test("calls after the answer are refused and not recorded", async () => {
+    let call: AgentCall | undefined;
+    const { run, backend } = start({
+      async agent(it) {
+        call = it;
+        await it.ask("the");
+        return Response.json(1);
+      },
+    });
+    const episode = await run();
+    expect(await call!.ask("the")).toBe("410");
+    expect(episode.trajectories[0]!.steps).toHaveLength(1);
+    expect(backend.requests).toHaveLength(1);
+  });
+
+  test("a failed attempt is made again in a session of its own: its steps do not count twice", async () => {
+    let tries = 0;
+    const { run, sessions } = start({
+      settings: { workflow: { retry_limit: 3 } },
+      async agent({ ask }) {
+        await ask("the");
+        if (++tries < 3) throw Object.assign(new Error("socket hang up"), { code: "ECONNRESET" });
+        return Response.json(1);
+      },
+    });
+    const { trajectories } = await run();
+    expect(trajectories.map(({ steps }) => steps.length)).toEqual([1]);
+    const ids = [...sessions.open.keys()].map((id) => id.replace(/-[0-9a-f]{8}/, ""));
+    expect(ids).toEqual(["sum_1_2:2:0-0", "sum_1_2:2:1-1", "sum_1_2:2:2-2"]);
+    expect([...sessions.open.values()].map(({ ends }) => ends[0]!.reward)).toEqual([null, null, 1]);
+  });
+
+  test("a prompt that is too long ends the attempt as in the process", async () => {
+    const { run } = start({
+      settings: { data: { max_prompt_length: 40 } },
+      async agent({ ask }) {
+        await ask("the");
+        const status = await ask("the ".repeat(40));
+        return new Response(`the model answered ${status}`, { status: 500 });
+      },
+    });
+    expect(await run()).toMatchObject({
+      termination_reason: "max_prompt_length_exceeded",
+      trajectories: [{ steps: [{ model_response: "and" }] }],
+    });
+  });
+});
