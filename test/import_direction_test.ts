@@ -59,6 +59,7 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^compute\/webgpu\/(adapter|dawn|nap)\.ts$/,
   /^model\/files\/disk\.ts$/,
   /^node_module\.ts$/,
+  /^trace\/sqlite\/driver\.ts$/,
 ];
 
 const RUNTIME_USES: readonly (readonly [RegExp, string])[] = [

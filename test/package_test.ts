@@ -40,6 +40,7 @@ describe("package-lock.json", () => {
 
   test("is of this package.json", () => {
     const { "": own } = locked as Record<string, Locked & { devDependencies?: Record<string, string> }>;
+    expect(own!.optionalDependencies).toEqual(manifest.optionalDependencies);
     expect(own!.version).toBe(manifest.version);
     expect(own!.dependencies).toEqual(manifest.dependencies);
     expect(own!.devDependencies).toEqual(manifest.devDependencies);

@@ -1,16 +1,41 @@
 /** Opens a trace store by its place. */
-import { UnsupportedError } from "../errors.ts";
+import { ConfigError, fileError } from "../errors.ts";
+import { nodeModule } from "../node_module.ts";
 import { MemoryTraceStore } from "./memory.ts";
+import { SqliteTraceStore } from "./sqlite/sqlite_store.ts";
 import type { OpenTraceStore, StoreOptions } from "./store.ts";
 
+/** How {@link openTraceStore} treats a path. */
+export interface OpenOptions extends StoreOptions {
+  /** Refuse a database that does not exist. Default false: it is created, with the folders above it. */
+  readonly mustExist?: boolean;
+}
+
 /**
- * Opens the store at `place`: `memory`, or the path of a SQLite database, which is created where it is missing.
+ * Opens the store at `place`: `memory`, or the path of a SQLite database; `~` is the user's folder.
+ * @throws {ConfigError} for a file that is no trace database, or that cannot be written; {UnsupportedError} in a runtime
+ * without SQLite
  * @see rLLM's `rllm.sdk.store.path`
  */
-export async function openTraceStore(place: string, options: StoreOptions = {}): Promise<OpenTraceStore> {
+export async function openTraceStore(place: string, options: OpenOptions = {}): Promise<OpenTraceStore> {
   if (place === "memory") return new MemoryTraceStore(options);
-  throw new UnsupportedError(`Cannot open the trace store ${place}: only memory is supported. Give memory.`, {
-    part: "trace",
-    capability: "sqlite",
-  });
+  const path = placeOnDisk(place);
+  const { existsSync, mkdirSync } = nodeModule("node:fs");
+  if (options.mustExist && !existsSync(path)) {
+    throw new ConfigError("Cannot open the trace store: there is no such file. Check the path.", {
+      file: path,
+      kind: "data",
+    });
+  }
+  try {
+    mkdirSync(nodeModule("node:path").dirname(path), { recursive: true });
+  } catch (cause) {
+    throw fileError(cause, { act: "create the folder of the trace store" }) ?? cause;
+  }
+  return SqliteTraceStore.open(path, options);
+}
+
+function placeOnDisk(place: string): string {
+  const { join } = nodeModule("node:path");
+  return /^~(?=$|[/\\])/.test(place) ? join(nodeModule("node:os").homedir(), place.slice(1)) : place;
 }
