@@ -62,6 +62,13 @@ export class Scheduler {
     });
   }
 
+  /** Whether urgent work or another queue waits: a turn that could go on should end. */
+  waitsBesides(queue: WorkQueue): boolean {
+    if (this.urgent.length > 0 || this.stopped) return true;
+    for (const other of this.waiting) if (other !== queue && !isEmpty(other.owners())) return true;
+    return false;
+  }
+
   /** Forgets a session that has ended. */
   forget(owner: string): void {
     this.used.delete(owner);
@@ -129,4 +136,9 @@ export class Scheduler {
     this.active = active;
     return best;
   }
+}
+
+function isEmpty(items: Iterable<string>): boolean {
+  for (const _ of items) return false;
+  return true;
 }

@@ -1,0 +1,204 @@
+/**
+ * Models that are sampled by many callers at once: names for one base model and its adapters, over one engine. Requests of
+ * all callers run in one batch for each model, which new ones join; callers take turns.
+ */
+import type { SampledSequence, SampleRequest, SamplingParams } from "../../contract/backend.ts";
+import type { Engine } from "../../contract/engine.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import { ConfigError } from "../../errors.ts";
+import { Refusal } from "../../http/refusal.ts";
+import { BatchCost } from "../sample/batch_cost.ts";
+import { Scheduler } from "../scheduler.ts";
+import { ServingFigures } from "./figures.ts";
+import { type DrawCall, ServedModel, type WeightsSource } from "./served_model.ts";
+
+export type { DrawCall, WeightsSource } from "./served_model.ts";
+
+/** Values for what a request leaves open. */
+export type SamplingDefaults = Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">;
+
+export interface ServingOptions {
+  readonly engine: Engine;
+  readonly tokenizer: Tokenizer;
+  /** By name; the first is the default. */
+  readonly models: Readonly<Record<string, WeightsSource>>;
+  readonly defaults: SamplingDefaults;
+  /** Requests that may wait, of all callers. Default 4096. */
+  readonly mostWaiting?: number | undefined;
+  /** Takes one line for the operator. */
+  readonly log?: ((line: string) => void) | undefined;
+}
+
+const MOST_WAITING = 4096;
+
+/** One request of a {@link Serving}: parameters and seed may be left open. */
+export interface ServedRequest extends Omit<SampleRequest, "params" | "seed"> {
+  readonly params: Partial<SamplingParams>;
+  readonly seed: number;
+}
+
+export class Serving {
+  readonly engine: Engine;
+  readonly tokenizer: Tokenizer;
+  readonly defaults: SamplingDefaults;
+  readonly figures = new ServingFigures();
+  readonly scheduler = new Scheduler();
+  private readonly served: ReadonlyMap<string, ServedModel>;
+  private readonly mostWaiting: number;
+  private readonly log: (line: string) => void;
+  private readonly stopping = new AbortController();
+  /** Requests that are not done, by owner. */
+  private readonly owners = new Map<string, number>();
+  private isClosing = false;
+
+  /** @throws ConfigError without a model. */
+  constructor(options: ServingOptions) {
+    this.engine = options.engine;
+    this.tokenizer = options.tokenizer;
+    this.defaults = options.defaults;
+    this.mostWaiting = options.mostWaiting ?? MOST_WAITING;
+    this.log = options.log ?? (() => {});
+    const { signal } = this.stopping;
+    const { engine, scheduler, figures } = this;
+    const context = { engine, scheduler, figures, signal, batchCost: new BatchCost() };
+    this.served = new Map(
+      Object.entries(options.models).map(([name, source]) => [name, new ServedModel(name, { source, context })]),
+    );
+    if (this.served.size === 0) throw new ConfigError("Cannot serve: no model is given.");
+    scheduler.prepare = () => (engine.isLost ? this.reopen() : undefined);
+  }
+
+  get models(): readonly ServedModel[] {
+    return [...this.served.values()];
+  }
+
+  /** The model of that name; of no name, the first. @returns undefined for an unknown name */
+  model(name?: string): ServedModel | undefined {
+    return name === undefined ? this.models[0] : this.served.get(name);
+  }
+
+  /** Opens the weights of every model. @throws ConfigError for a folder that cannot be opened. */
+  async open(): Promise<void> {
+    for (const model of this.models) await model.prepare();
+  }
+
+  /** Requests that have not begun. */
+  get waiting(): number {
+    return this.models.reduce((sum, { waiting }) => sum + waiting, 0);
+  }
+
+  /** Requests that are not done. */
+  get pending(): number {
+    return this.models.reduce((sum, { pending }) => sum + pending, 0);
+  }
+
+  /** Callers with requests that are not done. */
+  get active(): number {
+    return this.owners.size;
+  }
+
+  /**
+   * Samples one sequence. `max_tokens` is cut to the room in the context; the model's end tokens always end it.
+   * @throws {Refusal} 429 when too many requests wait, 503 while stopping; {ConfigError} for a prompt that fills the context
+   */
+  async draw(
+    model: ServedModel,
+    { request, call }: { request: ServedRequest; call: DrawCall },
+  ): Promise<SampledSequence> {
+    this.refuse(request);
+    const { figures } = this;
+    const started = performance.now();
+    let isFirst = true;
+    const onTokens: SampleRequest["onTokens"] = (...sampled) => {
+      if (isFirst) figures.firstTokenSeconds.observe((performance.now() - started) / 1000);
+      isFirst = false;
+      request.onTokens?.(...sampled);
+    };
+    this.owners.set(call.owner, (this.owners.get(call.owner) ?? 0) + 1);
+    try {
+      const drawn = await model.draw({ ...request, params: this.paramsOf(request), onTokens }, call);
+      figures.requests.add(1);
+      figures.promptTokens.add(request.prompt_ids.length);
+      figures.requestSeconds.observe((performance.now() - started) / 1000);
+      return drawn;
+    } catch (error) {
+      figures.failed(call.signal?.aborted ? "cancelled" : "failed");
+      throw error;
+    } finally {
+      this.leave(call.owner);
+    }
+  }
+
+  private refuse({ prompt_ids }: ServedRequest): void {
+    if (this.isClosing) throw this.refused(new Refusal(503, "Cannot answer: the server is stopping."));
+    if (this.waiting >= this.mostWaiting)
+      throw this.refused(new Refusal(429, `Cannot answer: ${this.waiting} requests wait already. Try again later.`));
+    const { contextLength } = this.engine;
+    if (prompt_ids.length < contextLength) return;
+    throw this.refused(
+      new ConfigError(
+        `Cannot answer: the prompt has ${prompt_ids.length} tokens, and the model's context holds ${contextLength}, the reply included. Shorten the prompt.`,
+      ),
+    );
+  }
+
+  private refused(error: Error): Error {
+    this.figures.failed("refused");
+    return error;
+  }
+
+  private leave(owner: string): void {
+    const rest = (this.owners.get(owner) ?? 1) - 1;
+    if (rest > 0) return void this.owners.set(owner, rest);
+    this.owners.delete(owner);
+    this.scheduler.forget(owner);
+  }
+
+  private paramsOf({ prompt_ids, params }: ServedRequest): SamplingParams {
+    const { contextLength, eosTokenIds } = this.engine;
+    const stop_token_ids = [...new Set([...eosTokenIds, ...(params.stop_token_ids ?? [])])];
+    const given = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
+    const all = { ...this.defaults, ...given, stop_token_ids };
+    return { ...all, max_tokens: Math.min(all.max_tokens, contextLength - prompt_ids.length) };
+  }
+
+  /** After the loss of the device. Never rejects. */
+  private async reopen(): Promise<void> {
+    this.log("the GPU device was lost; it is opened again");
+    try {
+      for (const model of this.models) model.lose();
+      await this.engine.reopen?.();
+      this.log("the GPU device is open again; requests that ran are sampled again");
+    } catch (error) {
+      this.log(`could not open the GPU device again: ${(error as Error).message}`);
+    }
+  }
+
+  /**
+   * Refuses new requests and lets those that run finish. After `graceMs`, what is left is aborted. Never rejects.
+   * @returns the number of requests that were aborted
+   */
+  async stop({ graceMs }: { graceMs: number }): Promise<number> {
+    this.isClosing = true;
+    const reason = new Refusal(503, "Cannot finish the reply: the server is stopping.");
+    const timer = setTimeout(() => {
+      this.stopping.abort(reason);
+      for (const model of this.models) model.clear(reason);
+    }, graceMs);
+    const left = () => (this.stopping.signal.aborted ? 0 : this.pending);
+    let aborted = 0;
+    this.stopping.signal.addEventListener("abort", () => {
+      aborted = this.pending;
+    });
+    while (left() > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    clearTimeout(timer);
+    await this.scheduler.idle();
+    return aborted;
+  }
+
+  /** Frees the device. Requests must have ended. */
+  close(): void {
+    for (const model of this.models) model.release();
+    this.engine.close();
+  }
+}
