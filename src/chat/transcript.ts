@@ -2,13 +2,15 @@
  * The tokens of a conversation over several turns. A model's reply is never tokenised again: later prompts contain its
  * sampled tokens, so that the turns of an episode merge into one training row where the chat template allows it.
  *
- * A later prompt is rendered with a mark instead of each known reply, then split at the marks. If the text before a mark
+ * A later prompt is rendered with marks around each known reply, then split at the marks. If the text before a mark
  * starts with the prompt of that reply, the tokens of prompt and reply are reused. If the template rewrites history (drops
  * reasoning, for example), the reply's tokens are placed between newly encoded pieces.
  */
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
+import type { PromptOrigin } from "../contract/trace.ts";
 import { readMessages } from "../data/messages.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { HistoryTree, messageKey } from "./history.ts";
 import { splitReasoning } from "./reply.ts";
 
 /** Tokenizer of a {@link Transcript}, and what it keeps of earlier replies. */
@@ -27,6 +29,7 @@ export interface RenderedPrompt {
   readonly text: string;
   /** The options of the rendering, as JSON. */
   readonly options: string;
+  readonly origin: Exclude<PromptOrigin, "tokens">;
 }
 
 interface Reply {
@@ -37,15 +40,24 @@ interface Reply {
   readonly reasoning?: string | undefined;
 }
 
-const MARK = /\uE000(\d+)\uE001/;
-const contentMark = (index: number) => `\uE000${index}\uE001`;
+const MARK = /\uE000(\d+)\uE003([\s\S]*?)\uE001/;
+/** Marks on both sides: a template that cuts or rewrites replies breaks them, one that trims does not. */
+const marked = (content: string, index: number) => `\uE000${index}\uE003${content}\uE001`;
 const reasoningMark = (index: number) => `\uE002${index}\uE001`;
 
 /** Keeps the tokens of a conversation, so that later turns continue what was sampled. */
 export class Transcript {
   private readonly tokenizer: Tokenizer;
   private readonly accumulates: boolean;
-  private readonly replies = new Map<string, Reply>();
+  private readonly histories = new HistoryTree();
+  /** By the node of the conversation that ends with the reply. */
+  private readonly replies = new Map<number, Reply>();
+  /** Conversations that were replied to. */
+  private readonly answered = new Set<number>();
+  /** The replies as messages, whatever stood before them. */
+  private readonly replyKeys = new Set<string>();
+  /** Conversations that end with an assistant's message of the caller's own, such as an example. */
+  private readonly callers = new Set<number>();
 
   constructor({ tokenizer, accumulateReasoning = false }: TranscriptOptions) {
     this.tokenizer = tokenizer;
@@ -59,18 +71,24 @@ export class Transcript {
    */
   prompt(given: readonly ChatMessage[], options: ChatOptions = {}): RenderedPrompt {
     const messages = readMessages(given);
-    const known = this.knownReplies(messages);
-    const marked = known.size > 0 ? this.renderMarked(messages, { known, options }) : undefined;
-    if (marked) return marked;
+    const nodes = this.histories.find(messages);
+    const known = this.knownReplies(nodes);
+    const isEdited = this.isEdited(messages, nodes);
+    const rendered = known.size > 0 ? this.renderMarked(messages, { known, options }) : undefined;
+    if (rendered) return isEdited ? { ...rendered, origin: "diverged" } : rendered;
     const text = this.format(messages, options);
-    return { messages, text, ids: this.encode(text), options: JSON.stringify(options) };
+    const origin = isEdited || known.size > 0 ? "diverged" : "rendered";
+    return { messages, text, ids: this.encode(text), options: JSON.stringify(options), origin };
   }
 
   /** Remembers a reply. `message` is the one that the caller receives, and sends back in its next request. */
   record(prompt: RenderedPrompt, it: { responseIds: readonly number[]; message: ChatMessage }): void {
     const [message] = readMessages([it.message]);
     const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds));
-    this.replies.set(historyKey([...prompt.messages, message!]), {
+    this.answered.add(this.histories.add(prompt.messages));
+    if (prompt.origin === "rendered") this.rememberCallers(prompt.messages);
+    this.replyKeys.add(messageKey(message!));
+    this.replies.set(this.histories.add([...prompt.messages, message!]), {
       prompt,
       responseIds: it.responseIds,
       keptIds: reasoning === undefined ? it.responseIds : this.withoutReasoning(it.responseIds),
@@ -78,36 +96,66 @@ export class Transcript {
     });
   }
 
-  private knownReplies(messages: readonly ChatMessage[]): Map<number, Reply> {
+  private rememberCallers(messages: readonly ChatMessage[]): void {
+    const nodes = this.histories.find(messages);
+    messages.forEach(({ role }, i) => {
+      if (role === "assistant") this.callers.add(nodes[i]!);
+    });
+  }
+
+  /** Replies among the messages, by place. */
+  private knownReplies(nodes: readonly (number | undefined)[]): Map<number, Reply> {
     const known = new Map<number, Reply>();
-    messages.forEach((message, i) => {
-      const reply = message.role === "assistant" && this.replies.get(historyKey(messages.slice(0, i + 1)));
+    nodes.forEach((node, i) => {
+      const reply = node !== undefined && this.replies.get(node);
       if (reply) known.set(i, reply);
     });
     return known;
   }
 
-  /** `undefined` unless the template shows each mark once, in order. */
+  /**
+   * Whether a message replaces a reply, or is a reply whose earlier messages were changed. What stands before the last
+   * known reply was in that reply's own prompt.
+   */
+  private isEdited(messages: readonly ChatMessage[], nodes: readonly (number | undefined)[]): boolean {
+    const last = nodes.findLastIndex((node) => node !== undefined && this.replies.has(node));
+    return messages.some((message, i) => {
+      if (i <= last || message.role !== "assistant" || this.callers.has(nodes[i] ?? -1)) return false;
+      return this.answered.has(nodes[i - 1] ?? -1) || this.replyKeys.has(messageKey(message));
+    });
+  }
+
+  /** `undefined` unless the template shows each marked reply once, in order and unchanged. */
   private renderMarked(
     messages: readonly ChatMessage[],
     { known, options }: { known: ReadonlyMap<number, Reply>; options: ChatOptions },
   ): RenderedPrompt | undefined {
-    const marked = messages.map((message, i): ChatMessage => {
+    const withMarks = messages.map((message, i): ChatMessage => {
       const reply = known.get(i);
       if (!reply) return message;
       const { reasoning_content, tool_calls, ...others } = message;
       const reasoning = reply.reasoning !== undefined && { reasoning_content: reasoningMark(i) };
-      return { ...others, content: contentMark(i), ...reasoning };
+      return { ...others, content: marked(message.content, i), ...reasoning };
     });
-    const text = attempt(() => this.format(marked, options));
-    const parts = text?.split(MARK) ?? [];
-    const shown = parts.filter((_, i) => i % 2 === 1).map(Number);
-    if (text === undefined || `${shown}` !== `${[...known.keys()]}`) return undefined;
+    const text = attempt(() => this.format(withMarks, options));
+    if (text === undefined) return undefined;
+    const parts = text.split(MARK);
+    const shown = parts.flatMap((part, i) => (i % 3 === 1 ? [marked(parts[i + 1]!, Number(part))] : []));
+    if (
+      !areEqual(
+        shown,
+        [...known.keys()].map((i) => marked(messages[i]!.content, i)),
+      )
+    )
+      return undefined;
     const written = JSON.stringify(options);
-    return { messages, text, ids: this.splice(parts, { known, options: written }), options: written };
+    const ids = this.splice(parts, { known, options: written });
+    const { prompt, responseIds } = [...known.values()].at(-1)!;
+    const origin = startsWith(ids, [...prompt.ids, ...responseIds]) ? "continued" : "spliced";
+    return { messages, text, ids, options: written, origin };
   }
 
-  /** `parts` alternates between pieces of text and indexes of replies. */
+  /** `parts` holds pieces of text, each followed by the index and the content of a reply. */
   private splice(
     parts: readonly string[],
     { known, options }: { known: ReadonlyMap<number, Reply>; options: string },
@@ -115,7 +163,7 @@ export class Transcript {
     let ids: number[] = [];
     let before = "";
     let previous: Reply | undefined;
-    for (let i = 0; i < parts.length; i += 2) {
+    for (let i = 0; i < parts.length; i += 3) {
       const piece = parts[i]!.replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
       const reply = known.get(Number(parts[i + 1]));
       before += parts[i];
@@ -126,7 +174,7 @@ export class Transcript {
       } else {
         ids.push(...this.continuation(piece, previous), ...reply.keptIds);
       }
-      if (reply) before += contentMark(Number(parts[i + 1]));
+      if (reply) before += marked(parts[i + 2]!, Number(parts[i + 1]));
       previous = reply;
     }
     return ids;
@@ -183,15 +231,12 @@ export class Transcript {
   }
 }
 
-/** Identifies a reply by its text, its tool calls and all earlier messages. */
-function historyKey(messages: readonly ChatMessage[]): string {
-  return JSON.stringify(
-    messages.map(({ role, content, tool_calls = [] }) => [
-      role,
-      content,
-      tool_calls.map((call) => [call.function.name, call.function.arguments]),
-    ]),
-  );
+function areEqual(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((each, i) => each === b[i]);
+}
+
+function startsWith(tokens: readonly number[], prefix: readonly number[]): boolean {
+  return prefix.every((token, i) => token === tokens[i]);
 }
 
 /** `undefined` when the template refuses, as some do when a mark replaces tool calls. */

@@ -4,6 +4,7 @@
  * compared with each other.
  */
 import type { ChatMessage } from "../contract/text.ts";
+import type { PromptOrigin } from "../contract/trace.ts";
 
 /** Why an episode ended. rLLM's seven reasons. */
 export const TERMINATION_REASONS = [
@@ -53,6 +54,11 @@ export interface Step {
   readonly advantage?: number | readonly number[] | null | undefined;
   /** Optimiser steps in the weights that sampled it. */
   readonly weight_version?: number;
+  /** Identifies the call; its trace has the same id. */
+  readonly id?: string;
+  /** The call whose prompt and response this prompt starts with. */
+  readonly parent?: string;
+  readonly prompt_origin?: PromptOrigin;
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 

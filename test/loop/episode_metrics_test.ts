@@ -28,3 +28,13 @@ test("episodeMetrics() of no episodes has shares of 0", () => {
   expect(metrics["batch/rollouts_failed"]).toBe(0);
   expect(Object.values(metrics).every((value) => value === 0)).toBe(true);
 });
+
+test("episodeMetrics() counts prompts that could not continue on the sampled tokens, and names none without one", () => {
+  const steps = ["rendered", "continued", "spliced", "diverged", "diverged"].map((prompt_origin) => ({
+    prompt_origin,
+  }));
+  const own = { ...episode({}, "env_done"), trajectories: [{ steps }] } as unknown as Episode;
+  expect(episodeMetrics([own, own])).toMatchObject({ "batch/prompts_spliced": 2, "batch/prompts_diverged": 4 });
+  const keys = Object.keys(episodeMetrics([episode({}, "env_done")]));
+  expect(keys.filter((key) => key.includes("prompts"))).toEqual([]);
+});

@@ -1,9 +1,7 @@
 /** The policy of a rollout: the model as a function or as OpenAI's API. Records every call as a step. */
+import { Conversation, type PlannedCall, type PlannedDraw, type Reply } from "../../chat/conversation.ts";
 import { type ChatClient, type ChatEngine, type FetchFunction, LOCAL_BASE_URL } from "../../chat/endpoint.ts";
-import { type ParseOptions, parseReply, toolFormatOf } from "../../chat/reply.ts";
-import { cutAtStop, endsAtStop } from "../../chat/stop.ts";
-import { Transcript } from "../../chat/transcript.ts";
-import type { Backend, SampleRequest, SamplingParams } from "../../contract/backend.ts";
+import type { Backend, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
@@ -83,7 +81,7 @@ class Agent implements Policy, Callable {
   readonly engine: ChatEngine;
   private readonly attempt: AttemptState;
   private readonly index: number;
-  private readonly transcript: Transcript;
+  private readonly conversation: Conversation<CallOptions>;
   private readonly recorded: (Completion | undefined)[] = [];
 
   constructor(attempt: AttemptState, name: string) {
@@ -91,7 +89,15 @@ class Agent implements Policy, Callable {
     this.name = name;
     this.index = attempt.agents.push(this) - 1;
     const { tokenizer, accumulateReasoning } = attempt;
-    this.transcript = new Transcript({ tokenizer, accumulateReasoning });
+    this.conversation = new Conversation({
+      tokenizer,
+      accumulateReasoning,
+      variables: attempt.variables,
+      toolCallPrefix: `call_${this.index}`,
+      decodes: attempt.backend.tokenizer !== undefined,
+      plan: (call) => this.plan(call),
+      draw: (request) => attempt.draws.draw(request, attempt.rank),
+    });
     const { client, fetch, engine } = apiOf(this, attempt);
     this.client = client;
     this.fetch = fetch;
@@ -124,13 +130,10 @@ class Agent implements Policy, Callable {
     return this.completeText(prompt, { params });
   }
 
-  /** Like `complete`, with stop strings. */
+  /** Like `complete`, and for one choice of a request. */
   async completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion> {
-    const prompt_ids = typeof prompt === "string" ? this.tokenizer.encode(prompt) : [...prompt];
-    return this.record(async (call) => ({
-      ...(await this.draw(prompt_ids, { ...options, call })),
-      ...(typeof prompt === "string" && { prompt }),
-    }));
+    const reply = await this.conversation.complete(prompt, options);
+    return this.record(reply.call, { ...stepOf(reply), ...(typeof prompt === "string" && { prompt }) });
   }
 
   async chat(messages: readonly ChatMessage[], options: ChatCallOptions = {}): Promise<ChatReply> {
@@ -139,21 +142,10 @@ class Agent implements Policy, Callable {
 
   /** Like `chat`, and for one choice of a request. */
   async chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply> {
-    const { tools, variables } = options;
-    const prompt = this.transcript.prompt(messages, {
-      tools,
-      variables: { ...this.attempt.variables, ...variables },
-    });
-    return this.record(async (call) => {
-      const parse = {
-        format: tools && toolFormatOf(this.tokenizer.chatTemplate ?? ""),
-        id: `call_${this.index}_${call}`,
-      };
-      const step = await this.draw(prompt.ids, { ...options, call, parse });
-      const message = parseReply(step.model_response, parse);
-      this.transcript.record(prompt, { responseIds: step.response_ids, message });
-      return { ...step, message, chat_completions: [...prompt.messages, message] };
-    });
+    const { tools, variables, ...settings } = options;
+    const turn = await this.conversation.chat(messages, { tools, variables, settings });
+    const { message, messages: rendered, ...reply } = turn;
+    return this.record(reply.call, { ...stepOf(reply), message, chat_completions: [...rendered, message] });
   }
 
   annotate(notes: Parameters<Policy["annotate"]>[0]): void {
@@ -172,49 +164,22 @@ class Agent implements Policy, Callable {
     return { ...more, name, steps, reward: reward ?? steps.reduce((sum, step) => sum + step.reward, 0) };
   }
 
-  /** Reserves the call's place while it runs, so that steps are in the order of their start. */
-  private async record<T extends Completion>(run: (call: number) => Promise<T>): Promise<T> {
-    const call = this.recorded.push(undefined) - 1;
-    const step = await run(call);
+  /** Steps are in the order in which their calls started. */
+  private record<T extends Completion>(call: number, step: T): T {
     this.recorded[call] = step;
     return step;
   }
 
-  private async draw(
-    prompt_ids: readonly number[],
-    { params, stop = [], call, parse, sampling = {} }: CallOptions & { call: number; parse?: ParseOptions },
-  ): Promise<Completion> {
-    const { attempt, tokenizer } = this;
-    const { signal, onStart, onTokens } = sampling;
+  private plan({ prompt_ids, settings, call }: PlannedCall<CallOptions>): PlannedDraw {
+    const { attempt } = this;
     attempt.signal.throwIfAborted();
-    signal?.throwIfAborted();
-    const fitted = fitParams({ ...attempt.params, ...params }, { prompt_ids, options: attempt });
-    const seed = STREAM_SEEDS.call(attempt.seed, { call, agent: this.index });
-    const ends = endsAt({ stop: endsAtStop(stop, tokenizer), signal });
-    const request = { prompt_ids, params: fitted, seed, ...(ends && { ends }), ...(onTokens && { onTokens }) };
-    onStart?.({ prompt_ids, ...(parse && { parse }) });
-    const sequence = await attempt.draws.draw(request, attempt.rank);
-    signal?.throwIfAborted();
-    const isText = attempt.backend.tokenizer !== undefined || stop.length > 0;
-    const cut = isText ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
-    const { tokens, logprobs, finish_reason, weight_version } = cut.sequence;
-    return {
-      prompt_ids,
-      response_ids: tokens,
-      logprobs,
-      model_response: cut.text,
-      reward: 0,
-      done: false,
-      weight_version,
-      finish_reason,
-    };
+    const params = fitParams({ ...attempt.params, ...settings.params }, { prompt_ids, options: attempt });
+    return { params, seed: STREAM_SEEDS.call(attempt.seed, { call, agent: this.index }) };
   }
 }
 
-/** A caller that went away ends its sequence at the sampler's next token. */
-function endsAt(of: { stop: SampleRequest["ends"]; signal: AbortSignal | undefined }): SampleRequest["ends"] {
-  const { stop, signal } = of;
-  return signal ? (tokens) => signal.aborted || stop?.(tokens) === true : stop;
+function stepOf({ call, ...reply }: Reply): Completion {
+  return { ...reply, reward: 0, done: false };
 }
 
 function fitParams(

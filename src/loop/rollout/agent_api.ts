@@ -1,33 +1,23 @@
 /** OpenAI's API of an agent in a rollout: a request is a call of the agent, with the run's sampling parameters. */
+import { type CallSettings, choiceCall } from "../../chat/conversation.ts";
 import {
   type ChatCall,
   type ChatClient,
   type ChatEngine,
-  type ChoiceStart,
   createClient,
   createFetch,
   type FetchFunction,
 } from "../../chat/endpoint.ts";
 import { toolFormatOf } from "../../chat/reply.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
-import type { Backend, SamplingParams, TokenListener } from "../../contract/backend.ts";
+import type { Backend, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
 import { type ChatCallOptions, type ChatReply, type Completion, Termination } from "../../task/rollout.ts";
 
 /** Sampling options of one call. */
-export interface CallOptions {
+export interface CallOptions extends CallSettings {
   readonly params?: Partial<SamplingParams> | undefined;
-  /** The reply ends before the first of these. */
-  readonly stop?: readonly string[];
-  readonly sampling?: ChoiceCall | undefined;
-}
-
-/** A {@link ChatCall} for one choice. */
-export interface ChoiceCall {
-  readonly signal?: AbortSignal | undefined;
-  readonly onStart?: ((start: ChoiceStart) => void) | undefined;
-  readonly onTokens?: TokenListener | undefined;
 }
 
 /** The part of an agent that the API uses. */
@@ -80,14 +70,6 @@ function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
       return each(request, call, (options) => agent.chatOnce(messages, { tools, variables, ...options }));
     },
     complete: (request, call) => each(request, call, (options) => agent.completeText(request.prompt, options)),
-  };
-}
-
-function choiceCall({ signal, onStart, onTokens }: ChatCall = {}, choice: number): ChoiceCall {
-  return {
-    signal,
-    ...(onStart && { onStart: (start: ChoiceStart) => onStart(choice, start) }),
-    ...(onTokens && { onTokens: (...sampled: Parameters<TokenListener>) => onTokens(choice, ...sampled) }),
   };
 }
 

@@ -1,11 +1,13 @@
 /** Metrics of a batch of episodes. */
 import type { Metrics } from "../../contract/backend.ts";
+import type { PromptOrigin } from "../../contract/trace.ts";
 import { type Episode, TERMINATION_REASONS } from "../../data/types.ts";
 import { mean } from "../../statistics.ts";
 
 /**
  * `batch/<name>`: means of the metrics that rollouts report. `batch/termination_reason/<reason>`: shares of all
- * episodes. `batch/rollouts_failed`: how many ended in an error.
+ * episodes. `batch/rollouts_failed`: how many ended in an error. `batch/prompts_spliced`, `batch/prompts_diverged`: how
+ * many prompts of later turns could not continue on the sampled tokens, so that they start a new row; absent for none.
  */
 export function episodeMetrics(episodes: readonly Episode[]): Metrics {
   const metrics: Metrics = {};
@@ -17,5 +19,14 @@ export function episodeMetrics(episodes: readonly Episode[]): Metrics {
   metrics["batch/rollouts_failed"] = countOf("error");
   for (const reason of TERMINATION_REASONS)
     metrics[`batch/termination_reason/${reason}`] = countOf(reason) / Math.max(episodes.length, 1);
+  for (const origin of ["spliced", "diverged"] as const) {
+    const count = promptsOf(episodes, origin);
+    if (count > 0) metrics[`batch/prompts_${origin}`] = count;
+  }
   return metrics;
+}
+
+function promptsOf(episodes: readonly Episode[], origin: PromptOrigin): number {
+  const steps = episodes.flatMap(({ trajectories }) => trajectories.flatMap((trajectory) => trajectory.steps));
+  return steps.filter((step) => step.prompt_origin === origin).length;
 }

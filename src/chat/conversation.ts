@@ -1,0 +1,161 @@
+/**
+ * Turns requests into sampled replies: renders the prompt, draws, cuts at stop strings, parses the message. Remembers the
+ * tokens of every call, so that later turns continue what was sampled. Rollouts and served sessions both use it.
+ */
+import type { SampledSequence, SampleRequest, TokenListener } from "../contract/backend.ts";
+import type { ChatMessage, ChatOptions } from "../contract/text.ts";
+import type { PromptOrigin } from "../contract/trace.ts";
+import type { ChatCall, ChoiceStart } from "./endpoint.ts";
+import { PrefixIndex } from "./prefix_index.ts";
+import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
+import type { Drawn } from "./response.ts";
+import { cutAtStop, endsAtStop } from "./stop.ts";
+import { Transcript, type TranscriptOptions } from "./transcript.ts";
+
+/** A {@link ChatCall} for one choice. */
+export interface ChoiceCall {
+  readonly signal?: AbortSignal | undefined;
+  readonly onStart?: ((start: ChoiceStart) => void) | undefined;
+  readonly onTokens?: TokenListener | undefined;
+}
+
+/** The part of a call that belongs to one of its choices. */
+export function choiceCall({ signal, onStart, onTokens }: ChatCall = {}, choice: number): ChoiceCall {
+  return {
+    signal,
+    ...(onStart && { onStart: (start: ChoiceStart) => onStart(choice, start) }),
+    ...(onTokens && { onTokens: (...sampled: Parameters<TokenListener>) => onTokens(choice, ...sampled) }),
+  };
+}
+
+/** Settings of any call; a caller adds its own. */
+export interface CallSettings {
+  /** The reply ends before the first of these. */
+  readonly stop?: readonly string[];
+  readonly sampling?: ChoiceCall | undefined;
+}
+
+/** What a {@link ConversationOptions.plan} gets. */
+export interface PlannedCall<Settings> {
+  readonly prompt_ids: readonly number[];
+  readonly settings: Settings;
+  /** Calls of this conversation before this one, those that failed included. Seeds are derived from it. */
+  readonly call: number;
+}
+
+/** Parameters of a draw; the conversation adds the prompt and the listeners. */
+export type PlannedDraw = Omit<SampleRequest, "prompt_ids" | "ends" | "onTokens">;
+
+export interface ConversationOptions<Settings extends CallSettings> extends TranscriptOptions {
+  /** Parameters and seed of a call. It throws for a call that is refused, such as one without room for a reply. */
+  readonly plan: (call: PlannedCall<Settings>) => PlannedDraw;
+  /** Samples one reply. It may be called again before it resolves. */
+  readonly draw: (request: SampleRequest) => Promise<SampledSequence>;
+  /** Further variables of the chat template, for every call. */
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
+  /** Start of the ids of tool calls. Default `call`: `call_0_1` is the second tool call of the first reply. */
+  readonly toolCallPrefix?: string;
+  /** Default true. False where no tokenizer can decode: replies have an empty text. */
+  readonly decodes?: boolean;
+}
+
+/** One sampled reply. */
+export interface Reply extends Drawn {
+  /** See {@link PlannedCall.call}. */
+  readonly call: number;
+  readonly id: string;
+  readonly prompt_origin: PromptOrigin;
+  readonly weight_version: number;
+}
+
+export interface ChatTurn extends Reply {
+  readonly message: AssistantMessage;
+  /** The conversation in the form that the template read, without the reply. */
+  readonly messages: readonly ChatMessage[];
+}
+
+/** See the head of this file. */
+export class Conversation<Settings extends CallSettings = CallSettings> {
+  private readonly options: ConversationOptions<Settings>;
+  private readonly transcript: Transcript;
+  private readonly sampled = new PrefixIndex<string>();
+  private calls = 0;
+
+  constructor(options: ConversationOptions<Settings>) {
+    this.options = options;
+    this.transcript = new Transcript(options);
+  }
+
+  /** Continues a text or tokens. */
+  async complete(prompt: string | readonly number[], settings: Settings): Promise<Reply> {
+    const isText = typeof prompt === "string";
+    const prompt_ids = isText ? this.options.tokenizer.encode(prompt) : [...prompt];
+    return this.draw(prompt_ids, { settings, origin: isText ? "rendered" : "tokens" });
+  }
+
+  /**
+   * Replies to a conversation. Earlier replies keep their sampled tokens.
+   * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for messages that it refuses
+   */
+  async chat(
+    messages: readonly ChatMessage[],
+    it: Pick<ChatOptions, "tools" | "variables"> & { readonly settings: Settings },
+  ): Promise<ChatTurn> {
+    const { tools, settings } = it;
+    const variables = { ...this.options.variables, ...it.variables };
+    const prompt = this.transcript.prompt(messages, { tools, variables });
+    const { tokenizer, toolCallPrefix = "call" } = this.options;
+    const parse = {
+      format: tools && toolFormatOf(tokenizer.chatTemplate ?? ""),
+      id: `${toolCallPrefix}_${this.calls}`,
+    };
+    const reply = await this.draw(prompt.ids, { settings, origin: prompt.origin, parse });
+    const message = parseReply(reply.model_response, parse);
+    this.transcript.record(prompt, { responseIds: reply.response_ids, message });
+    return { ...reply, message, messages: prompt.messages };
+  }
+
+  private async draw(
+    prompt_ids: readonly number[],
+    it: { readonly settings: Settings; readonly origin: PromptOrigin; readonly parse?: ParseOptions },
+  ): Promise<Reply> {
+    const { plan, draw } = this.options;
+    const { stop = [], sampling = {} } = it.settings;
+    const call = this.calls++;
+    sampling.signal?.throwIfAborted();
+    const planned = plan({ prompt_ids, settings: it.settings, call });
+    const parent = this.sampled.longestOf(prompt_ids);
+    sampling.onStart?.({ prompt_ids, ...(it.parse && { parse: it.parse }) });
+    const drawn = await draw({ ...planned, prompt_ids, ...this.listeners(stop, sampling) });
+    sampling.signal?.throwIfAborted();
+    const { sequence, text } = this.textOf(drawn, stop);
+    const id = crypto.randomUUID();
+    this.sampled.add([...prompt_ids, ...sequence.tokens], id);
+    const { tokens, logprobs, finish_reason, weight_version, top_logprobs } = sequence;
+    return {
+      prompt_ids,
+      response_ids: tokens,
+      logprobs,
+      model_response: text,
+      weight_version,
+      finish_reason,
+      call,
+      id,
+      prompt_origin: it.origin,
+      ...(parent !== undefined && { parent }),
+      ...(top_logprobs && { top_logprobs }),
+    };
+  }
+
+  private textOf(sequence: SampledSequence, stop: readonly string[]) {
+    const { decodes = true, tokenizer } = this.options;
+    return decodes || stop.length > 0 ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
+  }
+
+  private listeners(stop: readonly string[], { signal, onTokens }: ChoiceCall) {
+    const atStop = endsAtStop(stop, this.options.tokenizer);
+    // A caller that went away ends its sequence at the sampler's next token.
+    const ends = signal ? (tokens: readonly number[]) => signal.aborted || atStop?.(tokens) === true : atStop;
+    return { ...(ends && { ends }), ...(onTokens && { onTokens }) };
+  }
+}
