@@ -1,9 +1,17 @@
 /** A served model: batches that callers join, fair turns, weights that are replaced, a device that is lost. */
 import { describe, expect, onTestFinished, test } from "vitest";
-import { type ServedRequest, Serving, type ServingOptions } from "../../src/serve/openai/serving.ts";
+import type { SampleRequest, SamplingParams } from "../../src/contract/backend.ts";
+import { Serving, type ServingOptions } from "../../src/serve/openai/serving.ts";
 import { TextEngine, type TextEngineOptions } from "../fixtures/text_engine.ts";
 
 const DEFAULTS = { max_tokens: 16, temperature: 1, top_p: 1, top_k: 0 };
+
+interface DrawOptions extends Partial<Omit<SampleRequest, "params">> {
+  readonly params?: Partial<SamplingParams>;
+  readonly owner?: string;
+  readonly signal?: AbortSignal;
+  readonly model?: string;
+}
 
 async function open({
   engine: engineOptions,
@@ -24,12 +32,10 @@ async function open({
     await serving.stop({ graceMs: 0 });
     serving.close();
   });
-  const draw = (more: Partial<ServedRequest> & { owner?: string; signal?: AbortSignal; model?: string } = {}) => {
-    const { owner = "a", signal, model, ...request } = more;
-    return serving.draw(serving.model(model)!, {
-      request: { prompt_ids: [1, 2], params: {}, seed: 1, ...request },
-      call: { owner, signal },
-    });
+  const draw = async ({ owner = "a", signal, model, params, ...more }: DrawOptions = {}) => {
+    const prompt_ids = more.prompt_ids ?? [1, 2];
+    const request = { seed: 1, ...more, prompt_ids, params: serving.paramsFor(prompt_ids, params ?? {}) };
+    return serving.draw(serving.model(model)!, { request, call: { owner, signal } });
   };
   const text = (tokens: readonly number[]) => engine.tokenizer.decode(tokens);
   const expected = (seed: number, more: { dir?: string; max_tokens?: number } = {}) =>

@@ -64,6 +64,14 @@ async function flatTensors(values: ParameterSet, prefix: string): Promise<Tensor
   return tensors.map(([name, data]) => ({ name: prefix + name, shape: [data.length], data }));
 }
 
+/** Optimiser steps in the weights of a checkpoint; undefined for a folder that holds no optimiser's state. */
+export async function checkpointStep(dir: string): Promise<number | undefined> {
+  const reader = await (await openFolder(dir)).open(OPTIMIZER_FILE);
+  if (!reader) return undefined;
+  const file = await openSafetensors(reader);
+  return file.tensors.has("step") ? (await file.readIntegers("step"))[0] : undefined;
+}
+
 /**
  * The inverse of {@link saveLocalCheckpoint}, into a model of the same shape.
  * @param options.optimizer false resets the moments instead of loading them. Default true.

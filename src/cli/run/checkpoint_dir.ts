@@ -8,7 +8,7 @@ import { isRunFolder } from "../../log/page/run_folder.ts";
 import type { Io } from "../command.ts";
 
 /** Files that sampling reads. An optimiser's files may be gone, and texts may have been edited. */
-const WEIGHTS = /^(model|adapter_model).*\.safetensors$/;
+export const WEIGHTS = /^(model|adapter_model).*\.safetensors$/;
 
 /**
  * `dir`, or the latest step of the run in it, which is printed on standard error.

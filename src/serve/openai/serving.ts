@@ -2,11 +2,11 @@
  * Models that are sampled by many callers at once: names for one base model and its adapters, over one engine. Requests of
  * all callers run in one batch for each model, which new ones join; callers take turns.
  */
+import { ApiError } from "../../chat/request.ts";
 import type { SampledSequence, SampleRequest, SamplingParams } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
-import { Refusal } from "../../http/refusal.ts";
 import { BatchCost } from "../sample/batch_cost.ts";
 import { Scheduler } from "../scheduler.ts";
 import { ServingFigures } from "./figures.ts";
@@ -30,12 +30,6 @@ export interface ServingOptions {
 }
 
 const MOST_WAITING = 4096;
-
-/** One request of a {@link Serving}: parameters and seed may be left open. */
-export interface ServedRequest extends Omit<SampleRequest, "params" | "seed"> {
-  readonly params: Partial<SamplingParams>;
-  readonly seed: number;
-}
 
 export class Serving {
   readonly engine: Engine;
@@ -98,14 +92,35 @@ export class Serving {
   }
 
   /**
-   * Samples one sequence. `max_tokens` is cut to the room in the context; the model's end tokens always end it.
-   * @throws {Refusal} 429 when too many requests wait, 503 while stopping; {ConfigError} for a prompt that fills the context
+   * Parameters of a request: what it leaves open has the model's values, `max_tokens` is cut to the room in the context, and
+   * the model's end tokens always end a reply.
+   * @throws {ApiError} 400 for a prompt that fills the context
+   */
+  paramsFor(prompt_ids: readonly number[], params: Partial<SamplingParams>): SamplingParams {
+    const { contextLength, eosTokenIds } = this.engine;
+    const room = contextLength - prompt_ids.length;
+    if (room < 1)
+      throw this.refused(
+        new ApiError(
+          `Cannot answer: the prompt has ${prompt_ids.length} tokens, and the model's context holds ${contextLength}, the reply included. Shorten the prompt.`,
+          { code: "context_length_exceeded", param: "messages" },
+        ),
+      );
+    const stop_token_ids = [...new Set([...eosTokenIds, ...(params.stop_token_ids ?? [])])];
+    const given = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
+    const all = { ...this.defaults, ...given, stop_token_ids };
+    return { ...all, max_tokens: Math.min(all.max_tokens, room) };
+  }
+
+  /**
+   * Samples one sequence.
+   * @throws {ApiError} 429 when too many requests wait, 503 while stopping; the call's signal's reason
    */
   async draw(
     model: ServedModel,
-    { request, call }: { request: ServedRequest; call: DrawCall },
+    { request, call }: { request: SampleRequest; call: DrawCall },
   ): Promise<SampledSequence> {
-    this.refuse(request);
+    this.refuse();
     const { figures } = this;
     const started = performance.now();
     let isFirst = true;
@@ -116,7 +131,7 @@ export class Serving {
     };
     this.owners.set(call.owner, (this.owners.get(call.owner) ?? 0) + 1);
     try {
-      const drawn = await model.draw({ ...request, params: this.paramsOf(request), onTokens }, call);
+      const drawn = await model.draw({ ...request, onTokens }, call);
       figures.requests.add(1);
       figures.promptTokens.add(request.prompt_ids.length);
       figures.requestSeconds.observe((performance.now() - started) / 1000);
@@ -129,20 +144,19 @@ export class Serving {
     }
   }
 
-  private refuse({ prompt_ids }: ServedRequest): void {
-    if (this.isClosing) throw this.refused(new Refusal(503, "Cannot answer: the server is stopping."));
-    if (this.waiting >= this.mostWaiting)
-      throw this.refused(new Refusal(429, `Cannot answer: ${this.waiting} requests wait already. Try again later.`));
-    const { contextLength } = this.engine;
-    if (prompt_ids.length < contextLength) return;
+  private refuse(): void {
+    if (this.isClosing) throw this.refused(stopping("Cannot answer: the server is stopping."));
+    if (this.waiting < this.mostWaiting) return;
     throw this.refused(
-      new ConfigError(
-        `Cannot answer: the prompt has ${prompt_ids.length} tokens, and the model's context holds ${contextLength}, the reply included. Shorten the prompt.`,
-      ),
+      new ApiError(`Cannot answer: ${this.waiting} requests wait already. Try again later.`, {
+        status: 429,
+        type: "rate_limit_error",
+        code: "queue_full",
+      }),
     );
   }
 
-  private refused(error: Error): Error {
+  private refused(error: ApiError): ApiError {
     this.figures.failed("refused");
     return error;
   }
@@ -152,14 +166,6 @@ export class Serving {
     if (rest > 0) return void this.owners.set(owner, rest);
     this.owners.delete(owner);
     this.scheduler.forget(owner);
-  }
-
-  private paramsOf({ prompt_ids, params }: ServedRequest): SamplingParams {
-    const { contextLength, eosTokenIds } = this.engine;
-    const stop_token_ids = [...new Set([...eosTokenIds, ...(params.stop_token_ids ?? [])])];
-    const given = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
-    const all = { ...this.defaults, ...given, stop_token_ids };
-    return { ...all, max_tokens: Math.min(all.max_tokens, contextLength - prompt_ids.length) };
   }
 
   /** After the loss of the device. Never rejects. */
@@ -180,7 +186,7 @@ export class Serving {
    */
   async stop({ graceMs }: { graceMs: number }): Promise<number> {
     this.isClosing = true;
-    const reason = new Refusal(503, "Cannot finish the reply: the server is stopping.");
+    const reason = stopping("Cannot finish the reply: the server is stopping.");
     const timer = setTimeout(() => {
       this.stopping.abort(reason);
       for (const model of this.models) model.clear(reason);
@@ -201,4 +207,8 @@ export class Serving {
     for (const model of this.models) model.release();
     this.engine.close();
   }
+}
+
+function stopping(message: string): ApiError {
+  return new ApiError(message, { status: 503, type: "server_error", code: "stopping" });
 }

@@ -1,0 +1,136 @@
+/** Models opened to be served: folders, adapters, and runs whose newest checkpoint they follow. */
+import { truncateSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { followRun } from "../../src/cli/run/follow_run.ts";
+import { type OpenServingOptions, openServing, weightVersionOf } from "../../src/cli/run/serving.ts";
+import type { ServedModel } from "../../src/serve/openai/served_model.ts";
+import type { Serving } from "../../src/serve/openai/serving.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
+import { writeAdapter, writeChatModel, writeCheckpoint, writeRunFiles } from "../fixtures/served_models.ts";
+
+const root = temporaryFolder("serving");
+const base = join(root, "letters");
+const adapter = join(root, "poems");
+
+beforeAll(async () => {
+  await writeChatModel(base);
+  await writeAdapter(adapter, { base, step: 5 });
+});
+
+async function open(options: Partial<OpenServingOptions> = {}) {
+  const lines: string[] = [];
+  const opened = await openServing({
+    model: base,
+    device: { device: "cpu" },
+    followMs: 0,
+    log: (line) => void lines.push(line),
+    ...options,
+  });
+  onTestFinished(() => opened.close());
+  return { ...opened, lines };
+}
+
+/** Twelve greedy tokens after a prompt. */
+function draw(serving: Serving, model: ServedModel) {
+  const prompt_ids = [70, 71, 72, 73];
+  const params = serving.paramsFor(prompt_ids, { max_tokens: 12, temperature: 0 });
+  return serving.draw(model, { request: { prompt_ids, params, seed: 1 }, call: { owner: "a" } });
+}
+
+describe("models by name", () => {
+  test("the folder's own name, an adapter beside it, each with its weights", async () => {
+    const { serving } = await open({ adapters: { poems: adapter } });
+    expect(serving.models.map(({ name, weightVersion }) => [name, weightVersion])).toEqual([
+      ["letters", 0],
+      ["poems", 5],
+    ]);
+    const [one, other] = await Promise.all(serving.models.map((model) => draw(serving, model)));
+    expect(one!.tokens).not.toEqual(other!.tokens);
+    expect([one!.weight_version, other!.weight_version]).toEqual([0, 5]);
+    expect((await draw(serving, serving.model("letters")!)).tokens).toEqual(one!.tokens);
+  });
+
+  test("an adapter alone draws what it draws beside its base", async () => {
+    const both = await open({ adapters: { poems: adapter } });
+    const alone = await open({ model: adapter, names: ["one", "two"] });
+    const expected = await draw(both.serving, both.serving.model("poems")!);
+    for (const name of ["one", "two"])
+      expect((await draw(alone.serving, alone.serving.model(name)!)).tokens).toEqual(expected.tokens);
+  });
+
+  test.each<[string, Partial<OpenServingOptions>, RegExp]>([
+    ["a name twice", { adapters: { letters: adapter } }, /two models as letters/],
+    [
+      "a whole model as an adapter",
+      { adapters: { poems: base } },
+      /poems as an adapter: the folder holds a whole model/,
+    ],
+    ["a folder with nothing", { model: root }, /neither config.json/],
+    ["a run without a checkpoint", { model: writeRunFiles(join(root, "empty")) }, /no checkpoint yet/],
+  ])("%s is refused", async (_, options, message) => {
+    await expect(open(options)).rejects.toThrow(message);
+  });
+
+  test("defaults: the command's, then the model's", async () => {
+    const { serving } = await open({ sampling: { temperature: 0.25 } });
+    expect(serving.defaults).toEqual({ max_tokens: 1024, temperature: 0.25, top_p: 1, top_k: 0 });
+  });
+});
+
+describe("a run", () => {
+  test.each(["adapter", "model"] as const)(
+    "of %ss is served from its newest checkpoint, and followed",
+    async (kind) => {
+      const run = writeRunFiles(join(root, `run of ${kind}s`));
+      const write = (step: number) =>
+        writeCheckpoint(run, step, (dir) =>
+          kind === "adapter"
+            ? writeAdapter(dir, { base, seed: step, step })
+            : writeChatModel(dir, { seed: step, step }),
+        );
+      await write(1);
+      await write(2);
+      const { serving, lines } = await open({ model: run, names: ["policy"], followMs: 20 });
+      const model = serving.model("policy")!;
+      const second = await draw(serving, model);
+      expect(second.weight_version).toBe(2);
+      await write(3);
+      while (model.weightVersion < 3) await new Promise((resolve) => setTimeout(resolve, 10));
+      const third = await draw(serving, model);
+      expect(third.weight_version).toBe(3);
+      expect(third.tokens).not.toEqual(second.tokens);
+      expect(lines.join("\n")).toMatch(/policy: new requests use .*global_step_3/);
+    },
+  );
+
+  test("a damaged checkpoint is named once, and the model keeps its weights until the next", async () => {
+    const run = writeRunFiles(join(root, "damaged"));
+    const first = await writeCheckpoint(run, 1, (dir) => writeChatModel(dir, { step: 1 }));
+    const [lines, used]: [string[], string[]] = [[], []];
+    const follower = followRun(run, {
+      from: first,
+      name: "policy",
+      log: (line) => void lines.push(line),
+      use: async (dir) => void used.push(dir),
+      everyMs: 1e6,
+    });
+    await follower.look();
+    const second = await writeCheckpoint(run, 2, (dir) => writeChatModel(dir, { step: 2 }));
+    truncateSync(join(second, "model.safetensors"), 100);
+    await follower.look();
+    await follower.look();
+    expect([used, lines.length]).toEqual([[], 1]);
+    expect(lines[0]).toMatch(/policy keeps its weights.*global_step_2.*damaged/);
+    const third = await writeCheckpoint(run, 3, (dir) => writeChatModel(dir, { step: 3 }));
+    await follower.look();
+    expect(used).toEqual([third]);
+    await follower.stop();
+  });
+});
+
+test("the weight version is the optimiser's step, or the step in the folder's name", async () => {
+  expect(await weightVersionOf(adapter)).toBe(5);
+  expect(await weightVersionOf(base)).toBe(0);
+  expect(await weightVersionOf(await writeChatModel(join(root, "global_step_8")))).toBe(8);
+});
