@@ -5,7 +5,7 @@
 import type { SampledSequence, SampleRequest, TokenListener } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
-import type { ChatCall, ChoiceStart } from "./endpoint.ts";
+import type { ChatCall, ChoiceStart } from "./engine.ts";
 import { PrefixIndex } from "./prefix_index.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
 import type { Drawn } from "./response.ts";

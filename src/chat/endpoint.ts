@@ -1,51 +1,19 @@
 /**
- * OpenAI's API in this process: a `fetch` for any client library, and a client object for code without one. Both call
- * the same engine.
+ * Model APIs in this process: a `fetch` for any client library, and a client object for code without one. Both call the same
+ * engine.
  */
-import type { TokenListener } from "../contract/backend.ts";
-import type { Tokenizer } from "../contract/text.ts";
-import { ConfigError, UnsupportedError } from "../errors.ts";
-import type { ParseOptions } from "./reply.ts";
-import { ApiError, type ChatRequest, readChatRequest, readTextRequest, type TextRequest } from "./request.ts";
-import {
-  type AnswerOptions,
-  type ChatCompletion,
-  type ChatCompletionChunk,
-  chatChunks,
-  chatCompletion,
-  type Drawn,
-  type DrawnChat,
-  textCompletion,
-} from "./response.ts";
-
-/** What belongs to one call of an engine, beside its request. */
-export interface ChatCall {
-  /** Ends the sampling: the call rejects with the signal's reason. */
-  readonly signal?: AbortSignal | undefined;
-  /**
-   * Called once for each choice before its first token, with its prompt and how the engine parses its reply (absent for plain
-   * text). An engine that does not call it is answered from whole replies.
-   */
-  readonly onStart?: ((choice: number, start: ChoiceStart) => void) | undefined;
-  /** Called with a choice's new tokens while it is sampled, stop strings included. */
-  readonly onTokens?: ((choice: number, ...sampled: Parameters<TokenListener>) => void) | undefined;
-}
-
-/** What is known of a choice before it is sampled. */
-export interface ChoiceStart {
-  readonly prompt_ids: readonly number[];
-  readonly parse?: ParseOptions;
-}
-
-/** Answers requests: a policy in a rollout, or a served model. */
-export interface ChatEngine {
-  /** Name of the model, in answers and in `/v1/models`. */
-  readonly model: string;
-  readonly tokenizer: Tokenizer;
-  /** Samples `request.n` replies. */
-  chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
-  complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;
-}
+import { answerChat, answerOptions, streamChat } from "./apis/chat/answer.ts";
+import { readChatRequest } from "./apis/chat/request.ts";
+import { type ChatCompletion, type ChatCompletionChunk, chatCompletion } from "./apis/chat/response.ts";
+import { answerText } from "./apis/completions/answer.ts";
+import { errorResponse, formOf } from "./apis/errors.ts";
+import { collected } from "./apis/events.ts";
+import { answerCount, answerMessages } from "./apis/messages/answer.ts";
+import { findModel, modelList } from "./apis/models.ts";
+import { answerResponse, type ResponseCall } from "./apis/responses/answer.ts";
+import { ResponseStore } from "./apis/responses/store.ts";
+import type { ChatEngine } from "./engine.ts";
+import { ApiError } from "./request.ts";
 
 /** A function with the signature of `fetch`. */
 export type FetchFunction = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
@@ -53,28 +21,68 @@ export type FetchFunction = (input: string | URL | Request, init?: RequestInit) 
 /** The base URL of {@link createFetch}. No server listens there. */
 export const LOCAL_BASE_URL = "http://policy.local/v1";
 
-type Route = (engine: ChatEngine, body: unknown) => Promise<Response>;
+interface RouteCall extends ResponseCall {
+  readonly request: Request;
+  /** What the path has in the place of `{id}`. */
+  readonly id: string;
+}
+
+/** Reads the body itself where it needs one. */
+type Route = (call: RouteCall) => Promise<Response>;
 
 const ROUTES: Readonly<Record<string, Route>> = {
-  "POST chat/completions": answerChat,
-  "POST completions": answerText,
-  "GET models": async ({ model }) =>
-    Response.json({ object: "list", data: [{ id: model, object: "model", created: 0, owned_by: "grpu" }] }),
+  "POST chat/completions": async (call) => answerChat(call, await readBody(call.request)),
+  "POST completions": async (call) => answerText(call, await readBody(call.request)),
+  "POST responses": async (call) => answerResponse(call, await readBody(call.request)),
+  "GET responses/{id}": async ({ responses, id }) => Response.json(responses.get(id).response),
+  "DELETE responses/{id}": async ({ responses, id }) => {
+    responses.delete(id);
+    return Response.json({ id, object: "response", deleted: true });
+  },
+  "POST messages": async (call) => answerMessages(call, await readBody(call.request)),
+  "POST messages/count_tokens": async (call) => answerCount(call, await readBody(call.request)),
+  "GET models": async ({ engine, request }) => Response.json(modelList([engine.model], formOf(request))),
+  "GET models/{id}": async ({ engine, request, id }) =>
+    Response.json(findModel(id, { ids: [engine.model], form: formOf(request) })),
 };
 
-/** A `fetch` that serves `POST /v1/chat/completions`, `POST /v1/completions` and `GET /v1/models` in this process. */
+/**
+ * A `fetch` that serves OpenAI's API (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/models`) and Anthropic's
+ * (`/v1/messages`, `/v1/messages/count_tokens`) from one engine. What stands before `/v1/` in a path is ignored, and so is the
+ * model that a request names. The last 1000 responses of `/v1/responses` are kept for requests that continue them.
+ *
+ * Errors are responses in the API's own form. A request whose signal aborts rejects, as with `fetch`, and ends its sampling.
+ */
 export function createFetch(engine: ChatEngine): FetchFunction {
+  const responses = new ResponseStore();
   return async (input, init) => {
     const request = new Request(input, init);
-    const path = new URL(request.url).pathname.replace(/^.*\/v1\//, "");
-    const route = ROUTES[`${request.method} ${path}`];
+    const { signal } = request;
     try {
-      if (!route) throw noRoute(request, path);
-      return await route(engine, request.method === "POST" ? await readBody(request) : undefined);
+      const { route, id } = findRoute(request);
+      return await route({ engine, responses, request, id, signal });
     } catch (error) {
-      return errorResponse(error);
+      signal.throwIfAborted();
+      return errorResponse(error, formOf(request));
     }
   };
+}
+
+/** Versions of Anthropic's API that are answered in its form. */
+const ANTHROPIC_VERSIONS = ["2023-06-01", "2023-01-01"];
+
+function findRoute(request: Request): { route: Route; id: string } {
+  const version = request.headers.get("anthropic-version");
+  if (version !== null && !ANTHROPIC_VERSIONS.includes(version))
+    throw new ApiError(`Cannot use anthropic-version: only ${ANTHROPIC_VERSIONS[0]} is supported (${version}).`);
+  const path = new URL(request.url).pathname.replace(/^.*?\/v1\//, "").replace(/\/$/, "");
+  const exact = ROUTES[`${request.method} ${path}`];
+  if (exact) return { route: exact, id: "" };
+  // The name of a model may contain slashes.
+  const [first = "", ...rest] = path.split("/");
+  const route = rest.length > 0 ? ROUTES[`${request.method} ${first}/{id}`] : undefined;
+  if (!route) throw noRoute(request, path);
+  return { route, id: decodeURIComponent(rest.join("/")) };
 }
 
 function noRoute({ method }: Request, path: string): ApiError {
@@ -91,52 +99,6 @@ async function readBody(request: Request): Promise<unknown> {
   } catch (cause) {
     throw new ApiError(`Cannot read the body: it is not JSON (${(cause as Error).message}).`);
   }
-}
-
-/** The error as a response in OpenAI's form: 400 for the caller's faults, 500 for all others. */
-export function errorResponse(error: unknown): Response {
-  const { status, type, code, param, message } = toApiError(error);
-  return Response.json(
-    { error: { message, type, param, code } },
-    // The official clients retry a 500 without this header.
-    { status, headers: { "x-should-retry": "false" } },
-  );
-}
-
-function toApiError(error: unknown): ApiError {
-  if (error instanceof ApiError) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  const isCallers = error instanceof ConfigError || error instanceof UnsupportedError;
-  return isCallers ? new ApiError(message) : new ApiError(message, { status: 500, type: "server_error" });
-}
-
-async function answerChat(engine: ChatEngine, body: unknown): Promise<Response> {
-  const request = readChatRequest(body);
-  const drawn = await engine.chat(request);
-  const options = answerOptions(engine, request);
-  if (!request.stream) return Response.json(chatCompletion(drawn, options));
-  return streamed(chatChunks(drawn, options));
-}
-
-async function answerText(engine: ChatEngine, body: unknown): Promise<Response> {
-  const request = readTextRequest(body);
-  const drawn = await engine.complete(request);
-  const whole = textCompletion(drawn, answerOptions(engine, request));
-  if (!request.stream) return Response.json(whole);
-  const { usage, ...chunk } = whole;
-  return streamed(request.includeUsage ? [chunk, { ...chunk, choices: [], usage }] : [chunk]);
-}
-
-function answerOptions(engine: ChatEngine, request: ChatRequest | TextRequest): AnswerOptions {
-  const { model, tokenizer } = engine;
-  return { id: crypto.randomUUID(), model, created: Math.floor(Date.now() / 1000), request, tokenizer };
-}
-
-/** Server-sent events, one per chunk, and `[DONE]`. */
-function streamed(chunks: readonly object[]): Response {
-  const events = [...chunks.map((chunk) => JSON.stringify(chunk)), "[DONE]"];
-  const body = events.map((data) => `data: ${data}\n\n`).join("");
-  return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
 }
 
 /** A request of {@link ChatClient}: OpenAI's body; `model` is optional. */
@@ -156,13 +118,8 @@ export interface ChatClient {
 export function createClient(engine: ChatEngine): ChatClient {
   async function create(body: ChatCompletionRequest): Promise<never> {
     const request = readChatRequest(body);
-    const drawn = await engine.chat(request);
-    const options = answerOptions(engine, request);
-    return (request.stream ? iterate(chatChunks(drawn, options)) : chatCompletion(drawn, options)) as never;
+    if (request.stream) return collected<ChatCompletionChunk>((send) => streamChat(engine, request, { send })) as never;
+    return chatCompletion(await engine.chat(request), answerOptions(engine, request)) as never;
   }
   return { chat: { completions: { create } } };
-}
-
-async function* iterate<T>(items: readonly T[]): AsyncIterable<T> {
-  yield* items;
 }

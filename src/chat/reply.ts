@@ -1,8 +1,8 @@
-/** Parses a model's reply: its reasoning, its answer, its tool calls. */
+/** A model's reply as a message: its reasoning, its answer, its tool calls. */
 import type { ChatMessage, ToolCall } from "../contract/text.ts";
+import { type ParseOptions, type ReplyPart, ReplyReader, type ToolFormat } from "./reply_reader.ts";
 
-/** The syntax of tool calls in a family of models. */
-export type ToolFormat = "hermes" | "llama3";
+export type { ParseOptions, ToolFormat } from "./reply_reader.ts";
 
 /** A reply as a message, with its tool calls' arguments as JSON text, as on the wire. */
 export interface AssistantMessage extends ChatMessage {
@@ -19,89 +19,40 @@ export function toolFormatOf(chatTemplate: string): ToolFormat | undefined {
   return chatTemplate.includes("ipython") && chatTemplate.includes("parameters") ? "llama3" : undefined;
 }
 
-export interface ParseOptions {
-  /** The model's tool-call format. Absent: the reply has no tool calls. */
-  readonly format?: ToolFormat | undefined;
-  /** Prefix of the calls' ids; the caller keeps it unique. */
-  readonly id: string;
-  /** Whether the prompt ends inside the model's reasoning. Absent: unknown. */
-  readonly isReasoning?: boolean | undefined;
-}
-
 /** Splits a reply. Text that only looks like a tool call stays text. */
-export function parseReply(text: string, { format, id }: ParseOptions): AssistantMessage {
-  const { reasoning, rest } = splitReasoning(text);
-  const { content, calls } = format ? READERS[format](rest) : { content: rest, calls: [] };
+export function parseReply(text: string, options: ParseOptions): AssistantMessage {
+  const reader = new ReplyReader(options);
+  const parts = [...reader.push(text), ...reader.end()];
+  const calls = parts.filter((part) => part.type === "call");
+  const reasoning = joined(parts, "reasoning");
   return {
     role: "assistant",
-    content,
+    content: joined(parts, "content") ?? "",
     ...(reasoning !== undefined && { reasoning_content: reasoning }),
-    ...(calls.length > 0 && { tool_calls: calls.map((call, i) => toolCall(call, `${id}_${i}`)) }),
+    ...(calls.length > 0 && { tool_calls: calls.map((call, i) => toolCall(call, { index: i, id: options.id })) }),
   };
 }
 
-const OPEN = "<think>";
-const CLOSE = "</think>";
-
-/** Reasoning ends at `</think>`; the prompt may contain the opening tag. */
-export function splitReasoning(text: string): { reasoning?: string; rest: string } {
-  const end = text.indexOf(CLOSE);
-  const isOpen = text.trimStart().startsWith(OPEN);
-  if (end < 0) return isOpen ? { reasoning: text.trimStart().slice(OPEN.length).trim(), rest: "" } : { rest: text };
-  const before = text.slice(0, end).trim();
-  const reasoning = (isOpen ? before.slice(OPEN.length) : before).trim();
-  return { reasoning, rest: text.slice(end + CLOSE.length).trimStart() };
+/** `undefined` without such a part. */
+function joined(parts: readonly ReplyPart[], type: "reasoning" | "content"): string | undefined {
+  const texts = parts.flatMap((part) => (part.type === type ? [part.text] : []));
+  return texts.length > 0 ? texts.join("") : undefined;
 }
 
-interface Call {
-  readonly name: string;
-  readonly arguments: unknown;
+/** Splits off the reasoning, which ends at `</think>`. `isReasoning` as in {@link ParseOptions}. */
+export function splitReasoning(
+  text: string,
+  isReasoning?: boolean,
+): { readonly reasoning?: string | undefined; readonly rest: string } {
+  const { content, reasoning_content: reasoning } = parseReply(text, { id: "", isReasoning });
+  return { reasoning, rest: content };
 }
 
-interface Read {
-  readonly content: string;
-  readonly calls: readonly Call[];
-}
-
-const READERS: Readonly<Record<ToolFormat, (text: string) => Read>> = {
-  hermes: readHermes,
-  llama3: readLlama,
-};
-
-const TAGGED = /<tool_call>\s*([\s\S]*?)\s*<\/tool_call>/g;
-
-function readHermes(text: string): Read {
-  const calls = Array.from(text.matchAll(TAGGED), ([, json]) => asCall(parseJson(json!)));
-  if (calls.length === 0 || calls.some((call) => call === undefined)) return { content: text, calls: [] };
-  return { content: text.replaceAll(TAGGED, "").trim(), calls: calls as Call[] };
-}
-
-const PYTHON_TAG = "<|python_tag|>";
-
-/** One JSON object, or several separated by `;`. */
-function readLlama(text: string): Read {
-  const body = text.trim().replace(PYTHON_TAG, "");
-  const whole = asCall(parseJson(body));
-  const calls = whole ? [whole] : body.split(/;\s*(?=\{)/).map((part) => asCall(parseJson(part)));
-  if (calls.some((call) => call === undefined)) return { content: text, calls: [] };
-  return { content: "", calls: calls as Call[] };
-}
-
-function asCall(value: unknown): Call | undefined {
-  if (typeof value !== "object" || value === null) return undefined;
-  const { name, arguments: given, parameters } = value as Record<string, unknown>;
-  return typeof name === "string" ? { name, arguments: given ?? parameters ?? {} } : undefined;
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-function toolCall({ name, arguments: given }: Call, id: string): ToolCall {
+/** The part as a call on the wire. */
+export function toolCall(
+  { name, arguments: given }: Extract<ReplyPart, { type: "call" }>,
+  { index, id }: { readonly index: number; readonly id: string },
+): ToolCall {
   const text = typeof given === "string" ? given : JSON.stringify(given);
-  return { id, type: "function", function: { name, arguments: text } };
+  return { id: `${id}_${index}`, type: "function", function: { name, arguments: text } };
 }

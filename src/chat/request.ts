@@ -1,11 +1,8 @@
-/** Bodies of OpenAI's chat and completion requests. Parameters without an effect here are refused. */
-import { z } from "zod";
+/** Requests as an engine takes them, whichever API they came by. */
 import type { SamplingParams } from "../contract/backend.ts";
 import type { ChatMessage } from "../contract/text.ts";
-import { readMessages } from "../data/messages.ts";
-import { ConfigError } from "../errors.ts";
 
-/** An error of OpenAI's API: `{"error": {message, type, param, code}}`. */
+/** An error that an API answers with: in OpenAI's form `{"error": {message, type, param, code}}`. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
   readonly status: number;
@@ -69,98 +66,4 @@ export interface ChatRequest extends SamplingRequest {
 
 export interface TextRequest extends SamplingRequest {
   readonly prompt: string | readonly number[];
-}
-
-const count = z.number().int().min(1).nullish();
-const SAMPLING = {
-  model: z.string().optional(),
-  max_tokens: count,
-  temperature: z.number().min(0).nullish(),
-  top_p: z.number().gt(0).max(1).nullish(),
-  top_k: z.number().int().min(-1).nullish(),
-  n: count,
-  stop: z.union([z.string(), z.array(z.string())]).nullish(),
-  stream: z.boolean().nullish(),
-  stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
-  return_token_ids: z.boolean().nullish(),
-  // Without effect at these values; a policy samples with its own seed.
-  presence_penalty: z.literal(0, "only 0 is supported").nullish(),
-  frequency_penalty: z.literal(0, "only 0 is supported").nullish(),
-  seed: z.number().nullish(),
-  user: z.string().nullish(),
-  metadata: z.record(z.string(), z.unknown()).nullish(),
-};
-
-const CHAT = z.strictObject({
-  ...SAMPLING,
-  messages: z.unknown().optional(),
-  max_completion_tokens: count,
-  logprobs: z.boolean().nullish(),
-  top_logprobs: z.literal(0, "only the sampled token's log-prob is available").nullish(),
-  tools: z.array(z.looseObject({ type: z.literal("function") })).nullish(),
-  tool_choice: z.enum(["auto", "none"], "only auto and none are supported").nullish(),
-  parallel_tool_calls: z.boolean().nullish(),
-  response_format: z.object({ type: z.literal("text", "only text is supported") }).nullish(),
-  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
-  store: z.literal(false, "only false is supported").nullish(),
-});
-
-const TEXT = z.strictObject({
-  ...SAMPLING,
-  prompt: z.union([z.string(), z.array(z.number().int().min(0)).min(1)], "it must be one text, or its token ids"),
-  logprobs: z.number().int().min(0).max(1, "only the sampled token's log-prob is available").nullish(),
-  echo: z.literal(false, "only false is supported").nullish(),
-  best_of: z.literal(1, "only 1 is supported").nullish(),
-});
-
-/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
-export function readChatRequest(body: unknown): ChatRequest {
-  const read = check(CHAT, body);
-  return {
-    ...samplingOf({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
-    messages: checkMessages(read.messages),
-    logprobs: read.logprobs ?? false,
-    ...(read.tools && read.tools.length > 0 && read.tool_choice !== "none" && { tools: read.tools }),
-    ...(read.chat_template_kwargs && { variables: read.chat_template_kwargs }),
-  };
-}
-
-/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
-export function readTextRequest(body: unknown): TextRequest {
-  const read = check(TEXT, body);
-  return { ...samplingOf(read), prompt: read.prompt, logprobs: typeof read.logprobs === "number" };
-}
-
-function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
-  const { success, data, error } = schema.safeParse(body);
-  if (success) return data;
-  const [issue] = error.issues;
-  const param = issue!.code === "unrecognized_keys" ? issue.keys[0] : issue!.path.join(".");
-  const rule = issue!.code === "unrecognized_keys" ? "there is no such parameter" : issue!.message;
-  throw new ApiError(`Cannot use ${param || "the body"}: ${rule}.`, { param });
-}
-
-function checkMessages(value: unknown): ChatMessage[] {
-  try {
-    return readMessages(value);
-  } catch (error) {
-    if (error instanceof ConfigError) throw new ApiError(error.message, { param: "messages" });
-    throw error;
-  }
-}
-
-type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;
-
-function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
-  const { max_tokens, temperature, top_p, top_k } = read;
-  const given = Object.entries({ max_tokens, temperature, top_p, top_k }).filter(([, value]) => value != null);
-  return {
-    params: Object.fromEntries(given),
-    stop: [read.stop ?? []].flat(),
-    n: read.n ?? 1,
-    stream: read.stream ?? false,
-    includeUsage: read.stream_options?.include_usage ?? false,
-    returnTokenIds: read.return_token_ids ?? false,
-    ...(read.metadata && { metadata: read.metadata }),
-  };
 }

@@ -45,7 +45,8 @@ export function endsAtStop(
   return (tokens) => firstStop(tokenizer.decode(tokens.slice(-reach)), stop) >= 0;
 }
 
-function firstStop(text: string, stop: readonly string[]): number {
+/** Place of the first stop string in a text, -1 without one. */
+export function firstStop(text: string, stop: readonly string[]): number {
   const places = stop.map((each) => text.indexOf(each)).filter((at) => at >= 0);
   return places.length > 0 ? Math.min(...places) : -1;
 }

@@ -1,6 +1,8 @@
 /** Bodies of OpenAI's requests: what each parameter becomes, and which are refused. */
 import { describe, expect, test } from "vitest";
-import { ApiError, readChatRequest, readTextRequest } from "../../src/chat/request.ts";
+import { readChatRequest } from "../../src/chat/apis/chat/request.ts";
+import { readTextRequest, readTextRequests } from "../../src/chat/apis/completions/request.ts";
+import { ApiError } from "../../src/chat/request.ts";
 
 const messages = [{ role: "user", content: "hi" }];
 const DEFAULTS = {
@@ -35,8 +37,29 @@ describe("readChatRequest()", () => {
     [{ tools: [] }, {}],
     [{ tools: null }, {}],
     [{ chat_template_kwargs: { enable_thinking: false } }, { variables: { enable_thinking: false } }],
-    [{ model: "m", seed: 1, user: "u", presence_penalty: 0, store: false, top_logprobs: 0 }, {}],
-    [{ metadata: { role: "judge" } }, { metadata: { role: "judge" } }],
+    [{ model: "m", user: "u", presence_penalty: 0, store: false, top_logprobs: 0, logit_bias: {}, min_p: 0 }, {}],
+    [
+      { seed: 1, metadata: { a: 1 }, logprobs: true, top_logprobs: 5 },
+      { seed: 1, metadata: { a: 1 }, logprobs: true, topLogprobs: 5 },
+    ],
+    [
+      { tools: [TOOL], tool_choice: "required" },
+      { tools: [TOOL], toolChoice: "required" },
+    ],
+    [
+      { tools: [TOOL], tool_choice: { type: "function", function: { name: "add" } }, parallel_tool_calls: false },
+      { tools: [TOOL], toolChoice: { name: "add" }, parallelToolCalls: false },
+    ],
+    [{ response_format: { type: "text" } }, {}],
+    [{ response_format: null }, {}],
+    [{ response_format: { type: "json_object" } }, { responseFormat: { type: "json_object" } }],
+    [
+      {
+        response_format: { type: "json_schema", json_schema: { name: "x", schema: { type: "object" }, strict: true } },
+      },
+      { responseFormat: { type: "json_schema", name: "x", schema: { type: "object" } } },
+    ],
+    [{ reasoning_effort: "low" }, { variables: { reasoning_effort: "low" } }],
   ])("reads %j", (body, read) => {
     expect(readChatRequest({ messages, ...body })).toStrictEqual({ ...DEFAULTS, messages, ...read });
   });
@@ -47,7 +70,24 @@ describe("readChatRequest()", () => {
     [{ top_k: -2 }, "top_k", /^Cannot use top_k: /],
     [{ n: 0 }, "n", /^Cannot use n: /],
     [{ frequency_penalty: 1 }, "frequency_penalty", /: only 0 is supported\.$/],
-    [{ tool_choice: "required" }, "tool_choice", /: only auto and none are supported\.$/],
+    [{ tool_choice: "required" }, "tool_choice", /^Cannot use tool_choice: there are no tools\.$/],
+    [{ tool_choice: "sometimes" }, "tool_choice", /: only auto, none, required and a function are supported\.$/],
+    [
+      { tools: [TOOL], tool_choice: { type: "function", function: { name: "sub" } } },
+      "tool_choice",
+      /there is no tool sub/,
+    ],
+    [{ top_logprobs: 2 }, "top_logprobs", /it needs logprobs=true/],
+    [{ logit_bias: { 5: 1 } }, "5", /there is no such parameter|only an empty one/],
+    [{ response_format: { type: "xml" } }, "response_format.type", /^Cannot use response_format/],
+    [{ store: true }, "store", /only false is supported/],
+    [{ modalities: ["audio"] }, "modalities.0", /^Cannot use modalities/],
+    [{ n: 1000 }, "n", /^Cannot use n: /],
+    [
+      { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "x" } }] }] },
+      "messages",
+      /parts of type text/,
+    ],
     [
       { stream_options: { include_usage: 1 } },
       "stream_options.include_usage",
@@ -88,6 +128,10 @@ describe("readTextRequest()", () => {
     ],
     [{ prompt: "a", logprobs: null }, { prompt: "a" }],
     [
+      { prompt: "a", logprobs: 5 },
+      { prompt: "a", logprobs: true, topLogprobs: 5 },
+    ],
+    [
       { prompt: "a", max_tokens: 3, stop: "b", echo: false },
       { prompt: "a", params: { max_tokens: 3 }, stop: ["b"] },
     ],
@@ -96,13 +140,28 @@ describe("readTextRequest()", () => {
   });
 
   test.each<[body: object, says: string]>([
-    [{}, "Cannot use prompt: it must be one text, or its token ids."],
+    [{}, "Cannot use prompt: it must be one text, or its token ids, or a list of either."],
     [{ prompt: [] }, "Cannot use prompt: "],
     [{ prompt: [-1] }, "Cannot use prompt.0: "],
-    [{ prompt: 7 }, "Cannot use prompt: it must be one text, or its token ids."],
-    [{ prompt: "a", logprobs: 2 }, "Cannot use logprobs: only the sampled token's log-prob is available."],
+    [{ prompt: 7 }, "Cannot use prompt: it must be one text, or its token ids, or a list of either."],
+    [{ prompt: "a", logprobs: 21 }, "Cannot use logprobs: "],
+    [{ prompt: ["a", "b"] }, "Cannot use prompt: it must be one text, or its token ids."],
+    [{ prompt: "a", suffix: "b" }, "Cannot use suffix: only an empty one is supported."],
     [{ prompt: "a", best_of: 2 }, "Cannot use best_of: only 1 is supported."],
   ])("refuses %j", (body, says) => {
     expect(() => readTextRequest(body)).toThrow(says);
   });
+});
+
+test("readTextRequests() makes one request of each prompt", () => {
+  const prompts = (prompt: unknown) => readTextRequests({ prompt, n: 2 }).map((request) => [request.prompt, request.n]);
+  expect(prompts(["a", "b"])).toEqual([
+    ["a", 2],
+    ["b", 2],
+  ]);
+  expect(prompts([[1, 2], [3]])).toEqual([
+    [[1, 2], 2],
+    [[3], 2],
+  ]);
+  expect(prompts([1, 2])).toEqual([[[1, 2], 2]]);
 });

@@ -1,13 +1,9 @@
 /** OpenAI's API of an agent in a rollout: a request is a call of the agent, with the run's sampling parameters. */
+
+import { constraintOf } from "../../chat/constraint.ts";
 import { type CallSettings, choiceCall } from "../../chat/conversation.ts";
-import {
-  type ChatCall,
-  type ChatClient,
-  type ChatEngine,
-  createClient,
-  createFetch,
-  type FetchFunction,
-} from "../../chat/endpoint.ts";
+import { type ChatClient, createClient, createFetch, type FetchFunction } from "../../chat/endpoint.ts";
+import type { ChatCall, ChatEngine } from "../../chat/engine.ts";
 import { toolFormatOf } from "../../chat/reply.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
 import type { Backend, SamplingParams } from "../../contract/backend.ts";
@@ -67,6 +63,7 @@ function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
     chat: (request, call) => {
       const { messages, tools, variables } = request;
       if (tools && !toolFormatOf(tokenizer.chatTemplate ?? "")) throw noTools();
+      constraintOf(request);
       return each(request, call, (options) => agent.chatOnce(messages, { tools, variables, ...options }));
     },
     complete: (request, call) => each(request, call, (options) => agent.completeText(request.prompt, options)),

@@ -1,0 +1,76 @@
+/** Bodies of OpenAI's `/v1/chat/completions`. */
+import { z } from "zod";
+import { ApiError, type ChatRequest } from "../../request.ts";
+import {
+  check,
+  checkMessages,
+  count,
+  formatOf,
+  given,
+  only,
+  RESPONSE_FORMAT,
+  SAMPLING,
+  samplingOf,
+  toolsOf,
+} from "../read.ts";
+
+const TOOL_CHOICE = z.union(
+  [
+    z.enum(["auto", "none", "required"]),
+    z.object({ type: z.literal("function"), function: z.object({ name: z.string() }) }),
+  ],
+  "only auto, none, required and a function are supported",
+);
+
+const FORMAT = z.preprocess(
+  // Chat nests the schema: {type, json_schema: {name, schema}}.
+  (value) => {
+    const { json_schema, ...others } = (value ?? {}) as { json_schema?: object };
+    return value && { ...json_schema, ...others };
+  },
+  RESPONSE_FORMAT.nullish(),
+);
+
+const CHAT = z.strictObject({
+  ...SAMPLING,
+  messages: z.unknown().optional(),
+  max_completion_tokens: count,
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).max(20).nullish(),
+  tools: z
+    .array(z.looseObject({ type: z.literal("function"), function: z.looseObject({ name: z.string() }) }))
+    .nullish(),
+  tool_choice: TOOL_CHOICE.nullish(),
+  parallel_tool_calls: z.boolean().nullish(),
+  response_format: FORMAT,
+  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  reasoning_effort: z.string().nullish(),
+  store: only(false),
+  modalities: z.tuple([z.literal("text")], "only text is supported").nullish(),
+  // Notes to OpenAI's own service.
+  service_tier: z.enum(["auto", "default"], "only auto and default are supported").nullish(),
+  safety_identifier: z.string().nullish(),
+  prompt_cache_key: z.string().nullish(),
+});
+
+/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
+export function readChatRequest(body: unknown): ChatRequest {
+  const read = check(CHAT, body);
+  if (read.top_logprobs && !read.logprobs)
+    throw new ApiError("Cannot use top_logprobs: it needs logprobs=true.", { param: "top_logprobs" });
+  const { tool_choice: choice, chat_template_kwargs, reasoning_effort } = read;
+  const variables = { ...given({ reasoning_effort }), ...chat_template_kwargs };
+  return {
+    ...samplingOf({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
+    messages: checkMessages(read.messages),
+    logprobs: read.logprobs ?? false,
+    ...(read.top_logprobs && { topLogprobs: read.top_logprobs }),
+    ...toolsOf({
+      tools: read.tools,
+      choice: typeof choice === "object" && choice ? { name: choice.function.name } : choice,
+      parallel: read.parallel_tool_calls,
+    }),
+    ...formatOf(read.response_format),
+    ...(Object.keys(variables).length > 0 && { variables }),
+  };
+}

@@ -1,0 +1,135 @@
+/** OpenAI's `/v1/completions`. */
+import { completeLive } from "../../live/live_reply.ts";
+import type { TextRequest } from "../../request.ts";
+import { countTokens, type Drawn } from "../../response.ts";
+import { errorBody } from "../errors.ts";
+import { type ApiCall, eventStream } from "../events.ts";
+import { type SampledTokens, tokenLogprobs } from "../logprobs.ts";
+import { usageOf } from "../usage.ts";
+import { readTextRequests } from "./request.ts";
+
+export async function answerText({ engine, signal }: ApiCall, body: unknown): Promise<Response> {
+  const requests = readTextRequests(body);
+  const answer = new TextAnswer(engine);
+  if (!requests[0].stream) return Response.json(await answer.whole(requests, signal));
+  return eventStream({
+    signal,
+    run: async (send, inner) => {
+      await answer.stream(requests, { signal: inner, send: (data) => send({ data }) });
+      send({ data: "[DONE]" });
+    },
+    failure: (error) => ({ data: errorBody(error, "openai") }),
+  });
+}
+
+/** Choices are numbered over all prompts: those of prompt p start at p * n. */
+class TextAnswer {
+  private readonly engine: ApiCall["engine"];
+  private readonly id = `cmpl-${crypto.randomUUID()}`;
+  private readonly created = Math.floor(Date.now() / 1000);
+  /** Characters of each choice sent so far, for the offsets of the next ones. */
+  private readonly sent = new Map<number, number>();
+
+  constructor(engine: ApiCall["engine"]) {
+    this.engine = engine;
+  }
+
+  async whole(requests: readonly TextRequest[], signal: AbortSignal): Promise<object> {
+    const drawn = await Promise.all(requests.map((request) => this.engine.complete(request, { signal })));
+    const choices = drawn.flatMap((each, p) =>
+      each.map((choice, i) => {
+        const request = requests[p]!;
+        const { model_response: text, prompt_ids, finish_reason } = choice;
+        const index = p * request.n + i;
+        return {
+          ...this.choice(index, { request, text, sampled: sampledOf(choice) }),
+          finish_reason,
+          ...(request.returnTokenIds && { ...versionOf(choice), prompt_token_ids: prompt_ids }),
+        };
+      }),
+    );
+    return this.envelope(choices, { usage: this.usage(drawn) });
+  }
+
+  async stream(
+    requests: readonly TextRequest[],
+    { signal, send }: { signal: AbortSignal; send: (chunk: object) => void },
+  ): Promise<void> {
+    const { includeUsage } = requests[0]!;
+    const more = includeUsage ? { usage: null } : {};
+    const streamOne = async (request: TextRequest, p: number) => {
+      const first = p * request.n;
+      const drawn = await completeLive(this.engine, request, {
+        signal,
+        onStart: (i, { prompt_ids }) => {
+          if (!request.returnTokenIds) return;
+          send(
+            this.envelope([{ index: first + i, text: "", finish_reason: null, prompt_token_ids: prompt_ids }], more),
+          );
+        },
+        onUpdate: (i, { parts, ...sampled }) => {
+          const text = parts.map((part) => (part.type === "call" ? "" : part.text)).join("");
+          const showsTokens = request.logprobs || request.returnTokenIds;
+          if (text === "" && !(showsTokens && sampled.tokens.length > 0)) return;
+          send(this.envelope([this.choice(first + i, { request, text, sampled })], more));
+        },
+      });
+      for (const [i, each] of drawn.entries()) {
+        const version = request.returnTokenIds ? versionOf(each) : {};
+        const { finish_reason } = each;
+        send(this.envelope([{ index: first + i, text: "", finish_reason, logprobs: null, ...version }], more));
+      }
+      return drawn;
+    };
+    const drawn = await Promise.all(requests.map(streamOne));
+    if (includeUsage) send(this.envelope([], { usage: this.usage(drawn) }));
+  }
+
+  private envelope(choices: readonly object[], more: object): object {
+    const { id, created, engine } = this;
+    return { id, object: "text_completion", created, model: engine.model, choices, ...more };
+  }
+
+  private choice(index: number, it: { request: TextRequest; text: string; sampled: SampledTokens }): object {
+    const { request, text, sampled } = it;
+    return {
+      index,
+      text,
+      finish_reason: null,
+      logprobs: request.logprobs ? this.logprobs(index, sampled) : null,
+      ...(request.returnTokenIds && { token_ids: sampled.tokens }),
+    };
+  }
+
+  private logprobs(index: number, sampled: SampledTokens): object {
+    const tokens = tokenLogprobs(sampled, this.engine.tokenizer);
+    let offset = this.sent.get(index) ?? 0;
+    const text_offset = tokens.map(({ token }) => {
+      offset += token.length;
+      return offset - token.length;
+    });
+    this.sent.set(index, offset);
+    return {
+      tokens: tokens.map(({ token }) => token),
+      token_logprobs: tokens.map(({ logprob }) => logprob),
+      top_logprobs: sampled.top_logprobs
+        ? tokens.map(({ top_logprobs }) => Object.fromEntries(top_logprobs.map((top) => [top.token, top.logprob])))
+        : null,
+      text_offset,
+    };
+  }
+
+  private usage(drawn: readonly (readonly Drawn[])[]) {
+    const counts = drawn.map((each) => countTokens(each, this.engine.tokenizer));
+    const sum = (key: "prompt" | "completion") => counts.reduce((total, each) => total + each[key], 0);
+    return usageOf({ prompt: sum("prompt"), completion: sum("completion"), reasoning: 0 });
+  }
+}
+
+function sampledOf({ response_ids: tokens, logprobs, top_logprobs }: Drawn): SampledTokens {
+  return { tokens, logprobs, top_logprobs };
+}
+
+function versionOf({ weight_version }: Drawn): object {
+  return weight_version === undefined ? {} : { weight_version };
+}

@@ -1,0 +1,44 @@
+/** Bodies of OpenAI's `/v1/completions`. */
+import { z } from "zod";
+import { ApiError, type TextRequest } from "../../request.ts";
+import { check, only, SAMPLING, samplingOf } from "../read.ts";
+
+const TOKENS = z.array(z.number().int().min(0)).min(1);
+const MOST_PROMPTS = 2048;
+
+const TEXT = z.strictObject({
+  ...SAMPLING,
+  prompt: z.union(
+    [z.string(), TOKENS, z.array(z.string()).min(1).max(MOST_PROMPTS), z.array(TOKENS).min(1).max(MOST_PROMPTS)],
+    "it must be one text, or its token ids, or a list of either",
+  ),
+  logprobs: z.number().int().min(0).max(20).nullish(),
+  echo: only(false),
+  best_of: only(1),
+  suffix: z.literal("", "only an empty one is supported").nullish(),
+});
+
+/** One request for each prompt of the body. @throws {ApiError} for a parameter that is wrong, or that has no effect here */
+export function readTextRequests(body: unknown): [TextRequest, ...TextRequest[]] {
+  const read = check(TEXT, body);
+  const { prompt, logprobs } = read;
+  const common = {
+    ...samplingOf(read),
+    logprobs: typeof logprobs === "number",
+    // 1 is the sampled token itself.
+    ...(logprobs && logprobs > 1 && { topLogprobs: logprobs }),
+  };
+  return prompts(prompt).map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
+}
+
+/** The request of a body with one prompt. @throws {ApiError} also for several prompts */
+export function readTextRequest(body: unknown): TextRequest {
+  const [request, ...others] = readTextRequests(body);
+  if (others.length === 0) return request;
+  throw new ApiError("Cannot use prompt: it must be one text, or its token ids.", { param: "prompt" });
+}
+
+function prompts(prompt: z.infer<typeof TEXT>["prompt"]): readonly TextRequest["prompt"][] {
+  const isOne = typeof prompt === "string" || typeof prompt[0] === "number";
+  return isOne ? [prompt as TextRequest["prompt"]] : (prompt as readonly TextRequest["prompt"][]);
+}

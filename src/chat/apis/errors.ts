@@ -1,0 +1,47 @@
+/** Errors in each API's own form. */
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { ApiError } from "../request.ts";
+
+/** Whose form an answer has. */
+export type ApiForm = "openai" | "anthropic";
+
+/** Anthropic's clients send their version with every request, to routes that both APIs have too. */
+export function formOf(request: Request): ApiForm {
+  const isAnthropic = /\/v1\/messages(\/|$)/.test(new URL(request.url).pathname);
+  return isAnthropic || request.headers.has("anthropic-version") ? "anthropic" : "openai";
+}
+
+/** The error as a response: 400 for the caller's faults, 500 for all others. */
+export function errorResponse(error: unknown, form: ApiForm = "openai"): Response {
+  // The official clients retry a 500 without this header.
+  return Response.json(errorBody(error, form), {
+    status: toApiError(error).status,
+    headers: { "x-should-retry": "false" },
+  });
+}
+
+export function errorBody(error: unknown, form: ApiForm): object {
+  const { status, type, code, param, message } = toApiError(error);
+  if (form === "openai") return { error: { message, type, param, code } };
+  return { type: "error", error: { type: anthropicType(status), message } };
+}
+
+const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
+  401: "authentication_error",
+  403: "permission_error",
+  404: "not_found_error",
+  413: "request_too_large",
+  429: "rate_limit_error",
+  503: "overloaded_error",
+};
+
+function anthropicType(status: number): string {
+  return ANTHROPIC_TYPES[status] ?? (status < 500 ? "invalid_request_error" : "api_error");
+}
+
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  const isCallers = error instanceof ConfigError || error instanceof UnsupportedError;
+  return isCallers ? new ApiError(message) : new ApiError(message, { status: 500, type: "server_error" });
+}

@@ -1,0 +1,128 @@
+/** Bodies of Anthropic's `/v1/messages`. */
+import { z } from "zod";
+import type { ChatMessage } from "../../../contract/text.ts";
+import { ApiError, type ChatRequest, type ToolChoice } from "../../request.ts";
+import { textContent } from "../content.ts";
+import { check, checkMessages, formatOf, given, only, RESPONSE_FORMAT, toolsOf } from "../read.ts";
+import { messagesOf } from "./blocks.ts";
+
+const TOOL = z.object({
+  type: z.literal("custom", "only tools with an input_schema are supported").nullish(),
+  name: z.string(),
+  description: z.string().nullish(),
+  input_schema: z.record(z.string(), z.unknown()),
+});
+
+const CHOICE = z.object({
+  type: z.enum(["auto", "any", "tool", "none"]),
+  name: z.string().optional(),
+  disable_parallel_tool_use: z.boolean().nullish(),
+});
+
+/** What both routes read: the prompt. */
+const PROMPT = {
+  model: z.string().optional(),
+  messages: z
+    .array(
+      z.object({ role: z.enum(["user", "assistant"]), content: z.union([z.string(), z.array(z.looseObject({}))]) }),
+    )
+    .min(1),
+  system: z.union([z.string(), z.array(z.looseObject({}))]).nullish(),
+  tools: z.array(TOOL).nullish(),
+  tool_choice: CHOICE.nullish(),
+  thinking: z.object({ type: z.enum(["enabled", "disabled", "adaptive"]) }).nullish(),
+  output_config: z.object({ effort: z.string().nullish(), format: z.unknown().optional() }).nullish(),
+  output_format: z.unknown().optional(),
+  cache_control: z.unknown().optional(),
+  // An extension, as in OpenAI's API.
+  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+};
+
+const COUNT = z.strictObject(PROMPT);
+
+const MESSAGES = z.strictObject({
+  ...PROMPT,
+  max_tokens: z.number("it must be a whole number above 0").int().min(1),
+  temperature: z.number().min(0).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.number().int().min(-1).nullish(),
+  stop_sequences: z.array(z.string()).nullish(),
+  stream: z.boolean().nullish(),
+  metadata: z.record(z.string(), z.unknown()).nullish(),
+  service_tier: z.enum(["auto", "standard_only"], "only auto and standard_only are supported").nullish(),
+  container: only(""),
+  // Extensions, as in OpenAI's API.
+  seed: z.number().int().nullish(),
+  return_token_ids: z.boolean().nullish(),
+});
+
+/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
+export function readMessagesRequest(body: unknown): ChatRequest {
+  const read = check(MESSAGES, body);
+  const { max_tokens, temperature, top_p, top_k } = read;
+  return {
+    ...promptOf(read),
+    params: given({ max_tokens, temperature, top_p, top_k }),
+    stop: read.stop_sequences?.filter((text) => text !== "") ?? [],
+    n: 1,
+    logprobs: false,
+    stream: read.stream ?? false,
+    includeUsage: true,
+    returnTokenIds: read.return_token_ids ?? false,
+    ...(read.seed != null && { seed: read.seed }),
+    ...(read.metadata && { metadata: read.metadata }),
+  };
+}
+
+/** A request whose prompt is counted. @throws {ApiError} as {@link readMessagesRequest} */
+export function readCountRequest(body: unknown): ChatRequest {
+  const sampling = { params: {}, stop: [], n: 1, logprobs: false, stream: false, includeUsage: true };
+  return { ...promptOf(check(COUNT, body)), ...sampling, returnTokenIds: false };
+}
+
+type Prompt = z.infer<typeof COUNT>;
+
+function promptOf(read: Prompt): Pick<ChatRequest, "messages" | "tools" | "toolChoice" | "variables"> {
+  const { system, tools, tool_choice, thinking, chat_template_kwargs, output_config, output_format } = read;
+  const instructions: ChatMessage[] =
+    system == null ? [] : [{ role: "system", content: textContent(system, { types: ["text"], param: "system" }) }];
+  if (read.messages.at(-1)!.role === "assistant")
+    throw new ApiError(
+      "Cannot use messages: the last one must be the user's, because a reply that was begun cannot be continued.",
+      { param: "messages" },
+    );
+  const enable_thinking = thinking && { enable_thinking: thinking.type !== "disabled" };
+  const variables = {
+    ...enable_thinking,
+    ...given({ reasoning_effort: output_config?.effort }),
+    ...chat_template_kwargs,
+  };
+  return {
+    messages: checkMessages([...instructions, ...messagesOf(read.messages)]),
+    ...toolsOf({
+      // Chat templates read tools in the form of OpenAI's chat API.
+      tools: tools?.map(({ name, description, input_schema: parameters }) => ({
+        type: "function",
+        function: { name, ...given({ description }), parameters },
+      })),
+      choice: tool_choice && choiceOf(tool_choice),
+      parallel: tool_choice?.disable_parallel_tool_use ? false : undefined,
+    }),
+    ...jsonFormat(output_config?.format ?? output_format),
+    ...(Object.keys(variables).length > 0 && { variables }),
+  };
+}
+
+function choiceOf({ type, name }: z.infer<typeof CHOICE>): ToolChoice {
+  if (type === "any") return "required";
+  if (type !== "tool") return type;
+  if (name !== undefined) return { name };
+  throw new ApiError("Cannot use tool_choice: type tool needs the name of the tool.", { param: "tool_choice.name" });
+}
+
+/** Anthropic's formats have no name. */
+function jsonFormat(format: unknown) {
+  if (format == null) return {};
+  const named = { name: "output", ...(format as object) };
+  return formatOf(check(z.object({ output_format: RESPONSE_FORMAT }), { output_format: named }).output_format);
+}

@@ -1,0 +1,130 @@
+/** Reads the bodies of requests. Parameters without an effect here are refused. */
+import { z } from "zod";
+import type { ChatMessage } from "../../contract/text.ts";
+import { readMessages } from "../../data/messages.ts";
+import { ConfigError } from "../../errors.ts";
+import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
+
+/** A count that a request may leave out. */
+export const count = z.number().int().min(1).nullish();
+
+/** Only this value, which has no effect. */
+export function only<const T extends string | number | boolean>(value: T) {
+  return z.literal(value, `only ${value} is supported`).nullish();
+}
+
+/** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
+export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
+  const { success, data, error } = schema.safeParse(body);
+  if (success) return data;
+  const [issue] = error.issues;
+  const param = issue!.code === "unrecognized_keys" ? issue.keys[0] : issue!.path.join(".");
+  const rule = issue!.code === "unrecognized_keys" ? "there is no such parameter" : issue!.message;
+  throw new ApiError(`Cannot use ${param || "the body"}: ${rule}.`, { param });
+}
+
+/** @throws {ApiError} for messages that cannot be read */
+export function checkMessages(value: unknown, param = "messages"): ChatMessage[] {
+  try {
+    return readMessages(value);
+  } catch (error) {
+    if (error instanceof ConfigError) throw new ApiError(error.message, { param });
+    throw error;
+  }
+}
+
+/** Parameters of OpenAI's chat and completion requests. */
+export const SAMPLING = {
+  model: z.string().optional(),
+  max_tokens: count,
+  temperature: z.number().min(0).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.number().int().min(-1).nullish(),
+  n: z.number().int().min(1).max(128).nullish(),
+  stop: z.union([z.string(), z.array(z.string())]).nullish(),
+  stream: z.boolean().nullish(),
+  stream_options: z
+    .object({ include_usage: z.boolean().nullish(), include_obfuscation: z.boolean().nullish() })
+    .nullish(),
+  return_token_ids: z.boolean().nullish(),
+  seed: z.number().int().nullish(),
+  // Without effect at these values.
+  presence_penalty: only(0),
+  frequency_penalty: only(0),
+  repetition_penalty: only(1),
+  min_p: only(0),
+  logit_bias: z.strictObject({}, "only an empty one is supported").nullish(),
+  metadata: z.record(z.string(), z.unknown()).nullish(),
+  // Notes to OpenAI's own service.
+  user: z.string().nullish(),
+};
+
+type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;
+
+export function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
+  const { max_tokens, temperature, top_p, top_k } = read;
+  return {
+    params: given({ max_tokens, temperature, top_p, top_k }),
+    stop: [read.stop ?? []].flat().filter((text) => text !== ""),
+    n: read.n ?? 1,
+    stream: read.stream ?? false,
+    includeUsage: read.stream_options?.include_usage ?? false,
+    returnTokenIds: read.return_token_ids ?? false,
+    ...(read.seed != null && { seed: read.seed }),
+    ...(read.metadata && { metadata: read.metadata }),
+  };
+}
+
+/** Without null and undefined. */
+export function given<T extends object>(values: T): { [K in keyof T]?: NonNullable<T[K]> } {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value != null)) as {
+    [K in keyof T]?: NonNullable<T[K]>;
+  };
+}
+
+const SCHEMA = z.record(z.string(), z.unknown());
+
+/** OpenAI's `response_format`, nested as in chat or flat as in responses. */
+export const RESPONSE_FORMAT = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("text") }),
+  z.object({ type: z.literal("json_object") }),
+  z.object({ type: z.literal("json_schema"), name: z.string(), schema: SCHEMA, strict: z.boolean().nullish() }),
+]);
+
+export function formatOf(read: z.infer<typeof RESPONSE_FORMAT> | null | undefined): {
+  responseFormat?: ResponseFormat;
+} {
+  if (!read || read.type === "text") return {};
+  if (read.type === "json_object") return { responseFormat: { type: "json_object" } };
+  const { type, name, schema } = read;
+  return { responseFormat: { type, name, schema } };
+}
+
+export interface ToolSettings {
+  readonly tools: readonly Readonly<Record<string, unknown>>[] | null | undefined;
+  readonly choice: ToolChoice | null | undefined;
+  readonly parallel: boolean | null | undefined;
+}
+
+/** @throws {ApiError} for a choice of a tool that the request does not have */
+export function toolsOf({ tools, choice, parallel }: ToolSettings) {
+  const hasTools = tools != null && tools.length > 0;
+  if (choice === "required" && !hasTools) throw noSuchTool("there are no tools");
+  if (typeof choice === "object" && choice && !(hasTools && tools.some((tool) => toolName(tool) === choice.name)))
+    throw noSuchTool(`there is no tool ${choice.name}`);
+  if (!hasTools || choice === "none") return {};
+  return {
+    tools,
+    ...(choice && choice !== "auto" && { toolChoice: choice }),
+    ...(parallel === false && { parallelToolCalls: false }),
+  };
+}
+
+function noSuchTool(what: string): ApiError {
+  return new ApiError(`Cannot use tool_choice: ${what}.`, { param: "tool_choice" });
+}
+
+/** The name of a tool in the form of OpenAI's chat API. */
+function toolName(tool: Readonly<Record<string, unknown>>): unknown {
+  return (tool.function as { name?: unknown } | undefined)?.name;
+}

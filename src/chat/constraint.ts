@@ -1,0 +1,21 @@
+/** What a request demands of its reply's tokens. */
+import type { TokenConstraint } from "../contract/backend.ts";
+import { ApiError, type ChatRequest } from "./request.ts";
+
+/**
+ * The constraint that a request's `responseFormat` and `toolChoice` make. `undefined` where any reply will do.
+ * @throws {ApiError} for a demand that cannot be met
+ */
+export function constraintOf({ responseFormat, toolChoice }: ChatRequest): TokenConstraint | undefined {
+  if (responseFormat && responseFormat.type !== "text") throw unsupported("response_format", responseFormat.type);
+  if (toolChoice && toolChoice !== "auto" && toolChoice !== "none")
+    throw unsupported("tool_choice", typeof toolChoice === "string" ? toolChoice : toolChoice.name);
+  return undefined;
+}
+
+function unsupported(param: string, value: string): ApiError {
+  return new ApiError(`Cannot use ${param}: the sampler cannot constrain tokens (${value}).`, {
+    param,
+    code: "unsupported_parameter",
+  });
+}

@@ -1,0 +1,37 @@
+/** What answers requests: the contract between the APIs and a model. */
+import type { TokenListener } from "../contract/backend.ts";
+import type { Tokenizer } from "../contract/text.ts";
+import type { ParseOptions } from "./reply_reader.ts";
+import type { ChatRequest, TextRequest } from "./request.ts";
+import type { Drawn, DrawnChat } from "./response.ts";
+
+/** What belongs to one call of an engine, beside its request. */
+export interface ChatCall {
+  /** Ends the sampling: the call rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+  /**
+   * Called once for each choice before its first token, with its prompt and how the engine parses its reply (absent for plain
+   * text). An engine that does not call it is answered from whole replies.
+   */
+  readonly onStart?: ((choice: number, start: ChoiceStart) => void) | undefined;
+  /** Called with a choice's new tokens while it is sampled, stop strings included. */
+  readonly onTokens?: ((choice: number, ...sampled: Parameters<TokenListener>) => void) | undefined;
+}
+
+/** What is known of a choice before it is sampled. */
+export interface ChoiceStart {
+  readonly prompt_ids: readonly number[];
+  readonly parse?: ParseOptions;
+}
+
+/** Answers requests: a policy in a rollout, or a served model. */
+export interface ChatEngine {
+  /** Name of the model, in answers and in `/v1/models`. */
+  readonly model: string;
+  readonly tokenizer: Tokenizer;
+  /** Samples `request.n` replies. */
+  chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
+  complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;
+  /** The tokens of a request's prompt, for counting. Absent: the template's rendering is counted. */
+  promptIds?(request: ChatRequest): readonly number[] | Promise<readonly number[]>;
+}
