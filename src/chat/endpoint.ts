@@ -15,6 +15,8 @@ import { ResponseStore } from "./apis/responses/store.ts";
 import type { ChatEngine } from "./engine.ts";
 import { ApiError } from "./request.ts";
 
+export type { ChatCall, ChatEngine, ChoiceStart } from "./engine.ts";
+
 /** A function with the signature of `fetch`. */
 export type FetchFunction = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
