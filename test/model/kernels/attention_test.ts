@@ -12,10 +12,12 @@ interface Shape {
   readonly width: number;
   /** Default: the whole sequence. */
   readonly window?: number;
+  /** Whether q lies behind k and v in a token. */
+  readonly isQueryLast?: boolean;
 }
 
 /** A packed batch whose q, k, v are fused as [T, (H + 2 KV) D]. */
-function batch({ lengths, heads, keyHeads, width, window = WHOLE_SEQUENCE }: Shape) {
+function batch({ lengths, heads, keyHeads, width, window = WHOLE_SEQUENCE, isQueryLast }: Shape) {
   const tokens = lengths.reduce((a, b) => a + b, 0);
   const sequenceStart = new Uint32Array(tokens);
   const sequenceEnd = new Uint32Array(tokens);
@@ -26,13 +28,14 @@ function batch({ lengths, heads, keyHeads, width, window = WHOLE_SEQUENCE }: Sha
     first += length;
   }
   const stride = (heads + 2 * keyHeads) * width;
+  const k_offset = isQueryLast ? 0 : heads * width;
   const strides = {
     q_stride: stride,
-    q_offset: 0,
+    q_offset: isQueryLast ? 2 * keyHeads * width : 0,
     k_stride: stride,
-    k_offset: heads * width,
+    k_offset,
     v_stride: stride,
-    v_offset: (heads + keyHeads) * width,
+    v_offset: k_offset + keyHeads * width,
   };
   const params = { tokens, heads, key_heads: keyHeads, window, ...strides, scale: 1 / Math.sqrt(width) };
   return { tokens, stride, sequenceStart, sequenceEnd, params, constants: headConstants(width) };
@@ -65,6 +68,7 @@ const SHAPES: [string, Shape][] = [
   ["a window of whole tiles", { lengths: [29, 16], heads: 3, keyHeads: 3, width: 12, window: 16 }],
   ["a window across tiles", { lengths: [50, 2, 33], heads: 4, keyHeads: 1, width: 16, window: 19 }],
   ["a window as long as the sequence", { lengths: [20, 21], heads: 2, keyHeads: 1, width: 8, window: 20 }],
+  ["k, v, then q", { lengths: [3, 18], heads: 4, keyHeads: 2, width: 8, isQueryLast: true }],
   ["width 256 and a window", { lengths: [43, 9], heads: 2, keyHeads: 1, width: 256, window: 11 }],
 ];
 
@@ -78,6 +82,55 @@ const ADAPTERS = {
 
 type AdapterName = keyof typeof ADAPTERS;
 const ADAPTER_NAMES = Object.keys(ADAPTERS) as AdapterName[];
+
+const [SOFTWARE, LANES, GPU] = ["a software driver", "8 lanes", "a GPU"] as const;
+test.each([
+  // Bytes of workgroup memory: a row of a tile takes 16 (D / 4 + 1), and 32 for the scores of a block.
+  [SOFTWARE, 32, 32_768, "plain", {}],
+  [SOFTWARE, 36, 32_768, "tiled", { forward: 16, backward: 16 }],
+  [LANES, 32, 32_768, "subgroup", {}],
+  [LANES, 36, 32_768, "tiled", { forward: 16, backward: 16 }],
+  [GPU, 8, 32_768, "tiled", { forward: 16, backward: 16 }],
+  [GPU, 256, 33_792, "tiled", { forward: 16, backward: 8 }],
+  [GPU, 256, 33_791, "tiled", { forward: 8, backward: 4 }],
+  [GPU, 256, 25_216, "tiled", { forward: 8, backward: 4 }],
+  [GPU, 256, 25_215, "plain", {}],
+  [GPU, 256, 16_384, "plain", {}],
+] as const)("%s with heads of %i and %i bytes takes the family %s %o", (adapter, headWidth, bytes, family, rows) => {
+  const info = { ...ADAPTERS[adapter], limits: { maxWorkgroupStorageBytes: bytes } };
+  const chosen = chooseAttention(info, { heads: 4, keyHeads: 2, headWidth });
+  const names = [chosen.forward, chosen.backwardQueries, chosen.backwardKeys, chosen.decode.float32].map(
+    (it) => it.name,
+  );
+  const ending = family === "plain" ? "" : `_${family}`;
+  expect(names).toEqual([
+    `attention/${family}`,
+    `attention/backward_queries${ending}`,
+    `attention/backward_keys${ending}`,
+    `decode/attention_decode${family === "tiled" ? "_tiled" : ""}`,
+  ]);
+  const { constants, backwardConstants, decodeConstants } = chosen;
+  expect(constants.HEAD_QUADS).toBe(headWidth / 4);
+  expect({ forward: constants.ROWS, backward: backwardConstants.ROWS }).toEqual({
+    forward: undefined,
+    backward: undefined,
+    ...rows,
+  });
+  expect(constants.HEADS).toBe(family === "subgroup" ? 2 : undefined);
+  // Two heads of a thread share their key head; GPUs take no pairs.
+  expect(decodeConstants.HEADS).toBe(family === "tiled" ? undefined : adapter === GPU ? 1 : 2);
+});
+
+test.each([
+  [4, 2, 128, 2],
+  [3, 1, 128, 1],
+  [6, 2, 8, 1],
+  [4, 2, 132, 1],
+])("%i heads on %i key heads of width %i are decoded %i to a thread", (heads, keyHeads, headWidth, together) => {
+  const small = { ...ADAPTERS[SOFTWARE], limits: { maxWorkgroupStorageBytes: 0 } };
+  const { decodeConstants } = chooseAttention(small, { heads, keyHeads, headWidth });
+  expect(decodeConstants).toEqual({ HEAD_QUADS: headWidth / 4, HEADS: together });
+});
 
 test("decoding takes wide heads one by one on adapters with little workgroup memory", () => {
   const small = { ...ADAPTERS["a software driver"], limits: { maxWorkgroupStorageBytes: 16_384 } };
@@ -120,7 +173,7 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
         statistics,
         qGrad: new Float32Array(tokens * stride),
       },
-      params: { ...params, grad_stride: stride, grad_offset: 0 },
+      params: { ...params, grad_stride: stride, grad_offset: params.q_offset },
       constants: backwardConstants,
     });
     const keys = await runOnBoth(devices, backwardKeys, {

@@ -1,0 +1,134 @@
+/**
+ * Workgroups of a dispatch, counted by hand: one too few leaves results out, many too many do nothing and take time. The
+ * figures are of work that fills the last workgroup in part.
+ */
+import { expect, test } from "vitest";
+import type { Grid } from "../../../src/compute/kernel.ts";
+import { MATMUL_KERNELS, PACKED_KERNELS } from "../../../src/compute/matmul/kernels.ts";
+import { unpack } from "../../../src/compute/matmul/unpack.ts";
+import { adamw, clipFactor, squareSum } from "../../../src/model/kernels/adamw.ts";
+import { attention, attentionBackwardKeys, attentionBackwardQueries } from "../../../src/model/kernels/attention.ts";
+import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
+import {
+  attentionBackwardKeysSubgroup,
+  attentionBackwardQueriesSubgroup,
+  attentionSubgroup,
+} from "../../../src/model/kernels/attention_subgroup.ts";
+import {
+  attentionBackwardKeysTiled,
+  attentionBackwardQueriesTiled,
+  attentionDecodeTiled,
+  attentionTiled,
+} from "../../../src/model/kernels/attention_tiled.ts";
+import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
+import { addScaled, scaleInPlace, transpose } from "../../../src/model/kernels/elementwise.ts";
+import { embedding, embeddingBackward, embeddingPacked } from "../../../src/model/kernels/embedding.ts";
+import { GATED } from "../../../src/model/kernels/geglu.ts";
+import { chooseLogprob } from "../../../src/model/kernels/logprob.ts";
+import { columnSum, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../../../src/model/kernels/norm.ts";
+import { rope } from "../../../src/model/kernels/rope.ts";
+import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
+import { chooseSample } from "../../../src/model/kernels/sample.ts";
+
+/** What of a kernel says how many workgroups it needs. */
+interface Sized {
+  readonly name: string;
+  readonly constants?: Readonly<Record<string, number>> | undefined;
+  grid(params: never, constants: Readonly<Record<string, number>>): Grid;
+}
+
+function gridOf({ grid, constants = {} }: Sized, params: Readonly<Record<string, number>>, changed = {}) {
+  const [x, y = 1, z = 1] = grid(params as never, { ...constants, ...changed });
+  return [x, y, z];
+}
+
+const SOFTWARE = { family: "scalar" } as const;
+const GPU = { family: "tiled" } as const;
+/** 33 tokens of 3 query heads and one key head. */
+const HEADS = { tokens: 33, rows: 33, heads: 3, key_heads: 1, width: 12 };
+
+test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
+  // A thread for each vec4 of a row, 64 in a workgroup.
+  [embedding, { tokens: 33, width: 8 }, [2]],
+  [embeddingPacked, { tokens: 33, width: 8 }, [2]],
+  [embeddingBackward, { rows: 33, width: 8 }, [2]],
+  [addScaled, { rows: 33, width: 8 }, [2]],
+  [scaleInPlace, { length: 260 }, [2]],
+  [GATED.silu.forward, { rows: 33, width: 8 }, [2]],
+  [GATED.silu.backward, { rows: 33, width: 8 }, [2]],
+  [columnSum, { rows: 1000, width: 260 }, [2]],
+  [adamw, { first: 4, count: 260 }, [2]],
+  [cacheAppend.float32, { rows: 33, width: 8 }, [2]],
+  [cacheCopy, { copies: 3, page_quads: 32 }, [2]],
+  // A thread for two pairs of a head; q, k and v in the step that keeps k and v.
+  [rope, { rows: 33, width: 8 }, [2]],
+  [ropeAppend.float32, { rows: 5, heads: 3, key_heads: 1, width: 12 }, [2]],
+  // A thread for four elements of a column.
+  [transpose, { rows: 9, columns: 22 }, [2]],
+  // A thread for a row.
+  [rmsNorm, { rows: 65, width: 8 }, [2]],
+  [rmsNormBackward, { rows: 65, width: 8 }, [2]],
+  [chooseLogprob(SOFTWARE).forward, { rows: 9 }, [2]],
+  [chooseSample(SOFTWARE), { rows: 9 }, [2]],
+  [decodeRows, { rows: 33 }, [2]],
+  // 64 blocks of rows, whatever their number.
+  [rmsNormWeightPartials, { rows: 1, width: 12 }, [3]],
+  [squareSum, { count: 4 }, [64]],
+  [clipFactor, { count: 1000 }, [1]],
+  // A workgroup for a row; 64 vec4s of a gradient's row in a thread.
+  [chooseLogprob(GPU).forward, { rows: 9 }, [9]],
+  [chooseSample(GPU), { rows: 9 }, [9]],
+  [chooseLogprob(SOFTWARE).backward, { rows: 3, stride: 516 }, [6]],
+  [chooseLogprob(GPU).backward, { rows: 3, stride: 4100 }, [6]],
+  // 8 tokens of a head; a block of ROWS tokens of a head; 8 queries of a step, or pairs of them.
+  [attention, HEADS, [15]],
+  [attentionBackwardQueries, HEADS, [15]],
+  [attentionBackwardKeys, HEADS, [5]],
+  [attentionSubgroup, { ...HEADS, heads: 4 }, [10], { HEADS: 2 }],
+  [attentionBackwardQueriesSubgroup, { ...HEADS, heads: 4 }, [10], { HEADS: 2 }],
+  [attentionBackwardKeysSubgroup, HEADS, [5]],
+  [attentionTiled, HEADS, [9]],
+  [attentionBackwardQueriesTiled, HEADS, [15], { ROWS: 8 }],
+  [attentionBackwardKeysTiled, HEADS, [5], { ROWS: 8 }],
+  [attentionDecode.float32, { rows: 11, heads: 3 }, [5]],
+  [attentionDecode.float32, { rows: 11, heads: 4 }, [3], { HEADS: 2 }],
+  [attentionStep.float32, { rows: 11, heads: 4, key_heads: 2 }, [3], { HEADS: 2 }],
+  [attentionDecodeTiled.float32, { rows: 11, heads: 3 }, [33]],
+  // Tiles of C.
+  [MATMUL_KERNELS.subgroup, { m: 33, n: 65 }, [3, 2]],
+  [MATMUL_KERNELS.subgroup, { m: 33, n: 65 }, [3, 5], { ROWS: 8 }],
+  [MATMUL_KERNELS.columns, { m: 33, n: 65 }, [3, 2]],
+  [MATMUL_KERNELS.few, { m: 8, n: 65 }, [3, 1]],
+  [MATMUL_KERNELS.rows, { m: 33, n: 65 }, [2, 5]],
+  [MATMUL_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
+  [MATMUL_KERNELS.tiled_few, { m: 8, n: 65 }, [5, 1]],
+  [MATMUL_KERNELS.any, { m: 9, n: 65 }, [9, 3]],
+  [MATMUL_KERNELS.any, { m: 262_144, n: 3 }, [1, 32_768, 2]],
+  [PACKED_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
+  // A thread for 4 x 4 elements.
+  [unpack, { rows: 33, columns: 29 }, [2]],
+])("$0.name of $1 has $2 workgroups", (kernel, params, expected, constants) => {
+  expect(gridOf(kernel, params, constants)).toEqual([...expected, 1, 1].slice(0, 3));
+});
+
+test.each<[Sized, Record<string, number>]>([
+  [embedding, { tokens: 1, width: 6 }],
+  [embeddingBackward, { rows: 1, width: 6 }],
+  [addScaled, { rows: 1, width: 6 }],
+  [scaleInPlace, { length: 6 }],
+  [GATED.silu.forward, { rows: 1, width: 6 }],
+  [GATED.gelu_pytorch_tanh.backward, { rows: 1, width: 6 }],
+  [rmsNorm, { rows: 1, width: 6 }],
+  [rmsNormBackward, { rows: 1, width: 6 }],
+  [rmsNormWeightPartials, { rows: 1, width: 6 }],
+  [columnSum, { rows: 1, width: 6 }],
+  [squareSum, { count: 6 }],
+  [adamw, { first: 0, count: 6 }],
+  [adamw, { first: 6, count: 4 }],
+  [cacheAppend.bfloat16, { rows: 1, width: 6 }],
+  [ropeAppend.bfloat16, { rows: 1, heads: 1, key_heads: 1, width: 6 }],
+  [chooseLogprob(GPU).backward, { rows: 1, stride: 6 }],
+])("$0.name reads vec4s, and refuses $1", (kernel, params) => {
+  expect(() => gridOf(kernel, params)).toThrow(/Cannot run a kernel over \w+ not in fours: 6/);
+});
