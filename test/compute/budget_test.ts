@@ -1,6 +1,6 @@
 /** How much memory a device takes when nobody says it. */
-import { describe, expect, test } from "vitest";
-import { askPlatform, type System } from "../../src/compute/budget/adapter.ts";
+import { describe, expect, test, vi } from "vitest";
+import { askPlatform, type System, thisSystem } from "../../src/compute/budget/adapter.ts";
 import { chooseBudget } from "../../src/compute/budget/choose.ts";
 import { type Budget, budgetOf, mainMemory, mainMemoryBudget, PAGE_BUDGET } from "../../src/compute/budget/machine.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
@@ -45,6 +45,15 @@ describe("main memory", () => {
   test("a machine with little memory gets less than a step, not nothing", () => {
     expect(budgetOf(100 * MIB, "").bytes).toBe(100 * MIB);
     expect(budgetOf(-5, "").bytes).toBe(64 * MIB);
+  });
+
+  test("half where just that is available, in whole steps from the first on", () => {
+    expect(mainMemoryBudget({ total: 12 * GIB, available: 8 * GIB }).source).toBe("half of 12.0 GiB of main memory");
+    expect(budgetOf(256 * MIB - 1, "").bytes).toBe(256 * MIB - 1);
+    expect(budgetOf(256 * MIB, "").bytes).toBe(256 * MIB);
+    expect(budgetOf(512 * MIB - 1, "").bytes).toBe(256 * MIB);
+    expect(budgetOf(100.5, "").bytes).toBe(64 * MIB);
+    expect(budgetOf(70 * MIB + 0.5, "").bytes).toBe(70 * MIB);
   });
 
   test("is this machine's", () => {
@@ -115,6 +124,62 @@ describe("what the platform says", () => {
     expect(await askPlatform(adapter("intel", "", "xe-hpg"), system())).toBeUndefined();
   });
 
+  test("amdgpu: the card with the least free memory; one whose use is not known counts as free", async () => {
+    const files: Record<string, string> = {
+      "/sys/class/drm/card0/device/mem_info_vram_total": String(24 * GIB),
+      "/sys/class/drm/card1/device/mem_info_vram_total": String(16 * GIB),
+      "/sys/class/drm/card0/device/mem_info_vram_used": String(12 * GIB),
+    };
+    const amd = system({ list: () => ["card1", "card0", "renderD128"], readText: (path) => files[path] });
+    expect((await askPlatform(adapter("amd"), amd))!.source).toMatch(
+      /^amdgpu: 12\.0 GiB of 24\.0 GiB are free, 1\.5 GiB/,
+    );
+    files["/sys/class/drm/card0/device/mem_info_vram_used"] = "0";
+    expect((await askPlatform(adapter("amd"), amd))!.source).toMatch(/^amdgpu: 16\.0 GiB of 16\.0 GiB are free/);
+  });
+
+  test.each([
+    [3 * GIB - 1, /half of 32\.0 GiB of main memory/],
+    [3 * GIB, /^amdgpu: 3\.0 GiB/],
+  ])("amdgpu: a card of %i bytes", async (total, source) => {
+    const amd = system({ list: () => ["card0"], readText: (path) => (path.endsWith("total") ? String(total) : "0") });
+    expect((await askPlatform(adapter("amd"), amd))!.source).toMatch(source);
+  });
+
+  test.each([
+    ["amd", "darwin"],
+    ["apple", "linux"],
+  ])("%s on %s says nothing", async (vendor, platform) => {
+    const files = system({
+      platform,
+      list: () => ["card0"],
+      readText: () => String(16 * GIB),
+      run: async () => "4096",
+    });
+    expect(await askPlatform(adapter(vendor), files)).toBeUndefined();
+  });
+
+  test("macOS: two thirds up to 36 GiB", async () => {
+    const mac = (total: number) => system({ platform: "darwin", memory: { total, available: 1 } });
+    expect((await askPlatform(adapter("apple"), mac(36 * GIB)))!.source).toMatch(
+      /^Metal's share of main memory: 24\.0 GiB/,
+    );
+    expect((await askPlatform(adapter("apple"), mac(40 * GIB)))!.source).toMatch(
+      /^Metal's share of main memory: 30\.0 GiB/,
+    );
+  });
+
+  test("this machine answers, and says nothing of files and programs that it lacks", async () => {
+    const here = thisSystem()!;
+    expect(here.platform).toBe(process.platform);
+    expect(here.readText("/no/such/file")).toBeUndefined();
+    expect(here.list("/no/such/folder")).toEqual([]);
+    expect(here.list(".")).toContain("package.json");
+    expect(here.readText("package.json")).toContain('"grpu"');
+    expect(await here.run("no-such-program", [])).toBeUndefined();
+    expect(await here.run(process.execPath, ["-e", "console.log(6 * 7)"])).toBe("42\n");
+  });
+
   test("nothing says it: missing programs, cards of others, garbage", async () => {
     expect(await askPlatform(adapter("nvidia"), system())).toBeUndefined();
     expect(
@@ -150,6 +215,59 @@ describe("a device's budget", () => {
   test.skipIf(!gpuDevice)("of a software GPU is a share of main memory", async () => {
     expect(gpuDevice!.memory.budgetSource).toMatch(gpuDevice!.info.family === "scalar" ? /main memory/ : /./);
     expect(gpuDevice!.memory.budget).toBeLessThan(mainMemory()!.total);
+  });
+});
+
+describe("probing a driver", () => {
+  /** Refuses above `most` bytes; each allocation takes a second where `clock` is given. */
+  function driver(
+    most: number,
+    { maxBufferSize = 2 ** 40, clock }: { maxBufferSize?: number; clock?: () => void } = {},
+  ) {
+    const sizes: number[] = [];
+    const scopes: (object | null)[] = [];
+    let [held, isDestroyed] = [0, false];
+    const gpu = {
+      limits: { maxBufferSize },
+      lost: new Promise(() => {}),
+      pushErrorScope: () => {},
+      popErrorScope: async () => scopes.pop() ?? null,
+      createBuffer({ size }: { size: number }) {
+        clock?.();
+        sizes.push(size / MIB);
+        held += size;
+        if (held > most) scopes.push({});
+      },
+      createCommandEncoder: () => ({ clearBuffer: () => {}, finish: () => {} }),
+      queue: { submit: () => {}, onSubmittedWorkDone: async () => {} },
+      destroy: () => {
+        isDestroyed = true;
+      },
+    };
+    return { gpu: gpu as never, sizes, isDestroyed: () => isDestroyed };
+  }
+
+  test.each([
+    ["grows by doubling up to 1 GiB, to the ceiling", 2 ** 40, {}, [256, 512, ...Array(7).fill(1024)]],
+    ["takes a ceiling that its steps reach", 2 ** 40, { ceiling: 768 * MIB }, [256, 512]],
+    ["stops where the driver refuses", 800 * MIB, {}, [256, 512, 1024]],
+    ["keeps to the largest buffer", 2 ** 40, { maxBufferSize: 128 * MIB, ceiling: 400 * MIB }, [128, 128, 128]],
+  ])("%s", async (_, most, { maxBufferSize, ceiling }: { maxBufferSize?: number; ceiling?: number }, sizes) => {
+    const { gpu, sizes: found, isDestroyed } = driver(most, { ...(maxBufferSize && { maxBufferSize }) });
+    const { bytes, source } = await probeMemory(gpu, { limitMs: 50_000, ...(ceiling && { ceiling }) });
+    expect(found).toEqual(sizes);
+    const kept = sizes.filter((_, i) => most > GIB || i < 2).reduce((sum, size) => sum + size, 0);
+    expect(bytes).toBe(budgetOf(kept * 0.75 * MIB, "").bytes);
+    expect(source).toMatch(most > GIB ? /, the most that is tried$/ : /768 MiB .*, before the driver refused$/);
+    expect(isDestroyed()).toBe(true);
+  });
+
+  test("stops after its time", async () => {
+    vi.useFakeTimers({ toFake: ["performance"] });
+    const { gpu, sizes } = driver(2 ** 40, { clock: () => vi.advanceTimersByTime(1000) });
+    const { source } = await probeMemory(gpu, { limitMs: 2000 }).finally(() => vi.useRealTimers());
+    expect(sizes).toEqual([256, 512]);
+    expect(source).toMatch(/the 768 MiB that could be allocated, before the time was up$/);
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
-import { type Device, readFloats } from "../../src/compute/device.ts";
+import { allocTogether, type Device, readFloats } from "../../src/compute/device.ts";
 import { defineKernel, folded } from "../../src/compute/kernel.ts";
 import { measureCeilings } from "../../src/compute/measure.ts";
 import { capacityFor } from "../../src/compute/memory.ts";
@@ -57,6 +57,32 @@ overDevices("Device", (device) => {
       expect(y).toEqual(x.map((value) => 2 * value - 3));
       device.release(X, Y);
     });
+
+  test("a grid with a side of 0 records nothing", () => {
+    const y = device.alloc(4, "y");
+    const mark = device.mark();
+    for (const grid of [[0], [3, 0], [3, 1, 0]] as const)
+      device.dispatch(
+        { ...scaleKernel, grid: () => grid },
+        { buffers: { x: y, y }, params: { count: 1, scale: 1, offset: 0 } },
+      );
+    expect(device.mark()).toBe(mark);
+    device.release(y);
+  });
+
+  test("buffers allocated together are allocated all or none", () => {
+    const before = device.memory.live;
+    const wanted = [
+      { byteLength: 1000, label: "first" },
+      { byteLength: 2000, label: "second" },
+    ];
+    const buffers = allocTogether(device, wanted);
+    expect(buffers.map(({ byteLength, label }) => ({ byteLength, label }))).toEqual(wanted);
+    device.release(...buffers);
+    const tooLarge = { byteLength: device.memory.budget * 2, label: "third" };
+    expect(() => allocTogether(device, [...wanted, tooLarge])).toThrow(/third/);
+    expect(device.memory.live).toBe(before);
+  });
 
   test("constants change the pipeline, params the dispatch", async () => {
     const { X, Y } = scaled(device, Float32Array.of(5), { POWER: 2 });
@@ -217,6 +243,36 @@ describe("trimming the pool", () => {
   });
 });
 
+test.each([
+  [0, [0, 1, 1]],
+  [1, [1, 1, 1]],
+  [65_535, [65_535, 1, 1]],
+  [65_536, [32_768, 2, 1]],
+  [131_071, [43_691, 3, 1]],
+])("%i workgroups are folded into %j", (count, grid) => {
+  expect(folded(count)).toEqual(grid);
+});
+
+test("the cpu device lets timers run between its dispatches, and forgets its buffers when destroyed", async () => {
+  const device = new CpuDevice();
+  const slow = defineKernel({
+    ...scaleKernel,
+    name: "test_slow",
+    reference() {
+      for (const start = performance.now(); performance.now() - start < 45; );
+    },
+  });
+  const y = device.alloc(16, "y");
+  const order: string[] = [];
+  for (const _ of [1, 2]) device.dispatch(slow, { buffers: { x: y, y }, params: { count: 1, scale: 1, offset: 0 } });
+  setTimeout(() => order.push("timer"));
+  await device.submit();
+  order.push("submitted");
+  expect(order).toEqual(["timer", "submitted"]);
+  device.destroy();
+  expect(device.memory).toMatchObject({ live: 0, pooled: 0 });
+});
+
 describe("opening", () => {
   test("without an adapter, webgpu is an error and auto means cpu", async () => {
     const gpu = { requestAdapter: async () => null } as unknown as GPU;
@@ -270,6 +326,26 @@ describe.skipIf(!gpuDevice)("what WebGPU finds wrong", () => {
     device.destroy();
     await expect(pending).rejects.toThrow(RemoteError);
     await expect(device.submit()).rejects.toThrow(/destroyed/);
+  });
+
+  test("uploads are handed to the driver after 64 MiB, because it holds a copy of each until then", async () => {
+    const device = (await WebGpuDevice.open({ memoryBudgetBytes: 2 ** 27 }))!;
+    const { queue } = device.gpuDevice;
+    const submits: number[] = [];
+    const submit = queue.submit.bind(queue);
+    queue.submit = (buffers) => {
+      submits.push([...buffers].length);
+      return submit(buffers);
+    };
+    const data = new Float32Array(2 ** 22);
+    const buffer = device.alloc(data.byteLength, "large");
+    for (let i = 0; i < 4; i++) device.write(buffer, data);
+    expect(submits).toEqual([]);
+    device.write(buffer, data);
+    expect(submits).toEqual([0]);
+    for (let i = 0; i < 4; i++) device.write(buffer, data);
+    expect(submits).toEqual([0]);
+    device.destroy();
   });
 
   test("many dispatches take one submit and one read-back", async () => {

@@ -112,6 +112,9 @@ describe("recorded work", () => {
     expect(pieces).toHaveLength(1);
     expect([...pieces[0]!.work.keys()]).toEqual(["k", "copy", "clear"]);
     expect(pieces[0]!.work.get("k")).toBeCloseTo(4e-4, 12);
+    // A copy reads and writes its bytes, at 1e11 a second.
+    expect(pieces[0]!.work.get("copy")).toBeCloseTo(1e-5 + 16e-11, 14);
+    expect(pieces[0]!.work.get("clear")).toBeCloseTo(1e-5 + 6e-11, 14);
   });
 
   test("takes several submits where it is long, and the time of each of at least 20 ms is measured", () => {

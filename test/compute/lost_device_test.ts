@@ -43,11 +43,14 @@ describe.skipIf(!gpuDevice)("a lost GPU device", () => {
     const lost = device.upload(Float32Array.of(1), "lost");
     const before = device.gpuDevice;
     device.clear(lost);
+    expect(device.isLost).toBe(false);
     before.destroy();
     await expect(device.submit()).rejects.toThrow(DeviceLostError);
+    expect(device.isLost).toBe(true);
     device.clear(lost);
     await device.reopen();
     expect(device.gpuDevice).not.toBe(before);
+    expect(device.isLost).toBe(false);
     expect(device.memory).toMatchObject({ live: 0, pooled: 0 });
     expect(await product(device)).toEqual([19, 22, 43, 50]);
     const live = device.upload(Float32Array.of(2), "live");

@@ -2,8 +2,10 @@ import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
 import {
+  INPUT,
   MATMUL_KERNELS,
   type MatmulFamily,
+  MODE,
   PACKED_KERNELS,
   type PackedFamily,
 } from "../../src/compute/matmul/kernels.ts";
@@ -232,6 +234,63 @@ overDevices("matmul", (device) => {
     expectClose(await readFloats(device, C), expected, TOLERANCE);
     device.release(A, B, C);
   });
+});
+
+overDevices("what becomes of the sums", (device) => {
+  const [m, n, k] = [5, 3, 7];
+  const alpha = 0.5;
+  // Element by element: what C becomes of the sum of products, of what it held, and of the addend.
+  test.each<[keyof typeof MODE, (sum: number, before: number, addend: number) => number]>([
+    ["write", (sum) => alpha * sum],
+    ["accumulate", (sum, before) => before + alpha * sum],
+    ["add", (sum, _, addend) => addend + alpha * sum],
+    ["continue", (sum, before) => alpha * (before + sum)],
+    ["continueAndAdd", (sum, before, addend) => addend + alpha * (before + sum)],
+  ])("%s", async (mode, becomes) => {
+    const [a, b, before, addend] = [floats(m * k, 1), floats(k * n, 2), floats(2 + m * 4, 3), floats(2 + m * 4, 4)];
+    const [A, B, C, D] = [a, b, before, addend].map((data) => device.upload(data, "input"));
+    device.dispatch(MATMUL_KERNELS.any, {
+      buffers: { a: A!, b: B!, addend: D!, c: C! },
+      params: {
+        ...{ m, n, k, a_offset: 0, a_row: k, a_k: 1, b_offset: 0, b_k: n, b_column: 1 },
+        // C and the addend have rows of 4 elements, of which the last is not theirs.
+        ...{ c_offset: 2, c_row: 4, alpha, mode: MODE[mode] },
+      },
+    });
+    const sums = product(
+      (i, q) => a[i * k + q]!,
+      (q, j) => b[q * n + j]!,
+      [m, n, k],
+    );
+    const expected = before.map((value, at) => {
+      const [row, column] = [Math.floor((at - 2) / 4), (at - 2) % 4];
+      if (at < 2 || column === 3) return value;
+      return becomes(sums[row * n + column]!, value, addend[at]!);
+    });
+    expectClose(await readFloats(device, C!), expected, TOLERANCE);
+    device.release(A!, B!, C!, D!);
+  });
+});
+
+test("the reference takes silu(gate) up of A's rows, where it is told to", async () => {
+  const cpu = new CpuDevice();
+  const [m, n, k] = [2, 3, 2];
+  // Gate and up, two each, in rows 5 elements apart.
+  const a = Float32Array.of(1, -2, 3, 4, 99, 0, 5, -6, 0.5, 99);
+  const b = Float32Array.of(1, 2, 3, 4, 5, 6);
+  const [A, B, C] = [cpu.upload(a, "a"), cpu.upload(b, "b"), cpu.alloc(m * n * 4, "c")];
+  cpu.dispatch(MATMUL_KERNELS.subgroup, {
+    buffers: { a: A, b: B, addend: B, c: C },
+    params: {
+      ...{ m, n, k, a_offset: 0, a_row: 5, a_k: 1, b_offset: 0, b_k: n, b_column: 1 },
+      ...{ c_offset: 0, c_row: n, alpha: 1, mode: MODE.write },
+    },
+    constants: { INPUT: INPUT.swiglu },
+  });
+  // silu(1) 3, silu(-2) 4; silu(0) (-6), silu(5) 0.5.
+  const active = [2.193175735, -0.953623377, 0, 2.483267877];
+  const expected = [0, 1].flatMap((i) => [0, 1, 2].map((j) => active[2 * i]! * b[j]! + active[2 * i + 1]! * b[n + j]!));
+  expectClose(await readFloats(cpu, C, m * n), expected, TOLERANCE);
 });
 
 describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {

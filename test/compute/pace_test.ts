@@ -74,6 +74,23 @@ fn main() { y[0] = y[0] * 1.5 + 1.0; }`,
     tolerance: { relative: 0, absolute: 0 },
   });
 
+/** y = 1, by threads that are said to read all of x. */
+const reading = defineKernel({
+  name: "test_reading",
+  source: `
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(1)
+fn main() { y[0] = y[0] + x[0]; }`,
+  bindings: { x: "read f32", y: "write f32" },
+  params: {},
+  grid: () => [1],
+  reference({ x, y }) {
+    y[0] = y[0]! + x[0]!;
+  },
+  tolerance: { relative: 0, absolute: 0 },
+});
+
 /** Counts submits, with the dispatches of each. */
 function counted(device: WebGpuDevice): number[] {
   const { gpuDevice } = device;
@@ -125,6 +142,21 @@ describe.skipIf(!gpuDevice)("submits of a real queue", () => {
     const inPieces = await run(Array(8).fill(large), device);
     expect(perSubmit).toEqual([3, 3, 2]);
     expect(inPieces).toBe(inOne);
+    device.destroy();
+  });
+
+  test("hold at most the limit by the bytes that dispatches bind, where nothing says how much they compute", async () => {
+    const device = (await WebGpuDevice.open({ memoryBudgetBytes: 2 ** 28 }))!;
+    const rate = device.info.family === "scalar" ? 5e9 : 1e11;
+    const bytes = 2 ** 26;
+    const [x, y] = [device.alloc(bytes, "x"), device.alloc(bytes, "y")];
+    const each = Math.floor(LONGEST_SUBMIT_SECONDS / ((2 * bytes) / rate + 1e-5));
+    device.clear(y);
+    await device.submit();
+    const perSubmit = counted(device);
+    for (let i = 0; i < each + 1; i++) device.dispatch(reading, { buffers: { x, y }, params: {} });
+    await device.submit();
+    expect(perSubmit).toEqual([each, 1]);
     device.destroy();
   });
 
