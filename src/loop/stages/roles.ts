@@ -56,6 +56,7 @@ function readEntry(role: string, entry: unknown): Entry {
   const isFit =
     typeof entry === "object" &&
     entry !== null &&
+    !Array.isArray(entry) &&
     Object.entries(entry).every(
       ([key, value]) => Object.hasOwn(ENTRY, key) && typeof value === ENTRY[key as keyof Entry] && value !== null,
     );
