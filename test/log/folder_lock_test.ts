@@ -14,12 +14,11 @@ import fs, {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { ConfigError, RemoteError } from "../../src/errors.ts";
 import { FolderLock, type FolderLockOptions } from "../../src/log/folder/lock.ts";
 import { commandOf, type FolderOwner, OWNER_FILE, thisOwner } from "../../src/log/folder/owner.ts";
@@ -204,18 +203,28 @@ describe("a race", () => {
 
 test("a file system without hard links gives a folder to one of many, too", async () => {
   const { link } = fs.promises;
-  fs.promises.link = () => Promise.reject(Object.assign(new Error("no links"), { code: "EPERM" }));
-  syncBuiltinESMExports();
+  let refused = 0;
+  fs.promises.link = () => {
+    refused++;
+    return Promise.reject(Object.assign(new Error("no links"), { code: "EPERM" }));
+  };
+  vi.resetModules();
   try {
-    const got = await Promise.allSettled(Array.from({ length: 8 }, () => take()));
-    expect(got.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    const { FolderLock: Unlinked } = await import("../../src/log/folder/lock.ts");
+    const takeAll = async () => {
+      const got = await Promise.allSettled(Array.from({ length: 8 }, () => Unlinked.take(folder, OPTIONS)));
+      const taken = got.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+      locks.push(...taken);
+      return taken.length;
+    };
+    expect(await takeAll()).toBe(1);
     await writeOwnerFile({ born: "1" });
-    const again = await Promise.allSettled(Array.from({ length: 8 }, () => take()));
-    expect(again.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    expect(await takeAll()).toBe(1);
     expect(readdirSync(folder)).toEqual([OWNER_FILE]);
+    expect(refused).toBeGreaterThan(8);
   } finally {
     fs.promises.link = link;
-    syncBuiltinESMExports();
+    vi.resetModules();
   }
 });
 
@@ -265,6 +274,30 @@ describe("an owner", () => {
     await lock.replaceBy(aside, { keepAs: away });
     expect([readdirSync(away), readdirSync(folder)]).toEqual([["new"], [OWNER_FILE, "old"]]);
     await expect(take()).rejects.toThrow("in use");
+    await lock.check();
+  });
+
+  test("keeps folder and lock, and leaves nothing else, where contents cannot be set aside", async () => {
+    const lock = await take();
+    writeFileSync(join(folder, "old"), "1");
+    for (const to of [join(folder, "no", "such"), `${folder}.file/x`])
+      await expect(lock.moveAside(to)).rejects.toThrow(/ENOENT|EINVAL/);
+    expect(readdirSync(folder).sort()).toEqual([OWNER_FILE, "old"]);
+    expect(readdirSync(root).filter((name) => name.includes(".taking-"))).toEqual([]);
+    await lock.check();
+    await expect(take()).rejects.toThrow("in use");
+  });
+
+  test("takes back the folder whose place another could not take", async () => {
+    const lock = await take();
+    writeFileSync(join(folder, "old"), "1");
+    // Moves away with the folder, so that there is nothing to put in its place.
+    const fresh = join(folder, "fresh");
+    mkdirSync(fresh);
+    await expect(lock.replaceBy(fresh, { keepAs: `${folder}.kept` })).rejects.toThrow("ENOENT");
+    rmSync(fresh, { recursive: true });
+    expect(readdirSync(folder).sort()).toEqual([OWNER_FILE, "old"]);
+    expect(existsSync(`${folder}.kept`)).toBe(false);
     await lock.check();
   });
 
