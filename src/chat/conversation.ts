@@ -50,7 +50,7 @@ export interface ConversationOptions<Settings extends CallSettings> extends Tran
   /** Parameters and seed of a call. It throws for a call that is refused, such as one without room for a reply. */
   readonly plan: (call: PlannedCall<Settings>) => PlannedDraw;
   /** Samples one reply. It may be called again before it resolves. */
-  readonly draw: (request: SampleRequest) => Promise<SampledSequence>;
+  readonly draw: (request: SampleRequest, settings: Settings) => Promise<SampledSequence>;
   /** Further variables of the chat template, for every call. */
   readonly variables?: Readonly<Record<string, unknown>> | undefined;
   /** Start of the ids of tool calls. Default `call`: `call_0_1` is the second tool call of the first reply. */
@@ -126,7 +126,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     const planned = plan({ prompt_ids, settings: it.settings, call });
     const parent = this.sampled.longestOf(prompt_ids);
     sampling.onStart?.({ prompt_ids, ...(it.parse && { parse: it.parse }) });
-    const drawn = await draw({ ...planned, prompt_ids, ...this.listeners(stop, sampling) });
+    const drawn = await draw({ ...planned, prompt_ids, ...this.listeners(stop, sampling) }, it.settings);
     sampling.signal?.throwIfAborted();
     const { sequence, text } = this.textOf(drawn, stop);
     const id = crypto.randomUUID();

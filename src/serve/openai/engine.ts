@@ -1,0 +1,72 @@
+/** A served model behind the chat APIs: requests become conversations on its tokens. */
+import { type CallSettings, Conversation, choiceCall } from "../../chat/conversation.ts";
+import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
+import { toolFormatOf } from "../../chat/reply.ts";
+import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import { STREAM_SEEDS } from "../../random.ts";
+import type { ServedModel } from "./served_model.ts";
+import type { Serving } from "./serving.ts";
+
+export interface ServedEngineOptions {
+  readonly model: ServedModel;
+  /** Whose requests these are, for fair turns: a session or a key. */
+  readonly owner: string;
+  /**
+   * Whether requests are turns of one session, so that later ones continue on the exact tokens of earlier replies. Default
+   * true; false where callers that know nothing of each other share the engine.
+   */
+  readonly isSession?: boolean;
+}
+
+interface Settings extends CallSettings {
+  readonly params: SamplingRequest["params"];
+  readonly seed: number;
+}
+
+/** An engine for one session, or for single requests. Each reply is sampled with the model's newest weights. */
+export function servedEngine(serving: Serving, { model, owner, isSession = true }: ServedEngineOptions): ChatEngine {
+  const { tokenizer } = serving;
+  const open = () =>
+    new Conversation<Settings>({
+      tokenizer,
+      plan: ({ prompt_ids, settings: { params, seed } }) => ({ params: serving.paramsFor(prompt_ids, params), seed }),
+      draw: (request, { sampling }) => serving.draw(model, { request, call: { owner, signal: sampling?.signal } }),
+    });
+  const session = isSession ? open() : undefined;
+  const each = <T>(
+    request: SamplingRequest,
+    call: ChatCall | undefined,
+    run: (conversation: Conversation<Settings>, settings: Settings) => Promise<T>,
+  ): Promise<T[]> => {
+    const conversation = session ?? open();
+    const seed = request.seed ?? randomSeed();
+    const choices = Array.from({ length: request.n }, (_, i) => ({
+      params: request.params,
+      stop: request.stop,
+      seed: STREAM_SEEDS.servedSample(seed, i),
+      sampling: choiceCall(call, i),
+    }));
+    return Promise.all(choices.map((settings) => run(conversation, settings)));
+  };
+  return {
+    model: model.name,
+    tokenizer,
+    chat: (request, call) => {
+      const { messages, tools, variables } = request;
+      if (tools && !toolFormatOf(tokenizer.chatTemplate ?? "")) throw noTools();
+      return each(request, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
+    },
+    complete: (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
+  };
+}
+
+function noTools(): ApiError {
+  return new ApiError(
+    "Cannot use tools: the model's chat template has none, or writes tool calls in a format that grpu cannot read. Use a template with Hermes or Llama 3 tool calls.",
+    { param: "tools", code: "unsupported_parameter" },
+  );
+}
+
+function randomSeed(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0]!;
+}

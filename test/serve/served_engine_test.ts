@@ -1,0 +1,103 @@
+/** A served model behind the chat API, called by OpenAI's client. */
+import OpenAI from "openai";
+import { expect, onTestFinished, test } from "vitest";
+import { createFetch } from "../../src/chat/endpoint.ts";
+import { servedEngine } from "../../src/serve/openai/engine.ts";
+import { Serving } from "../../src/serve/openai/serving.ts";
+import { TextEngine, type TextEngineOptions } from "../fixtures/text_engine.ts";
+
+async function open({ isSession, ...options }: TextEngineOptions & { isSession?: boolean } = {}) {
+  const engine = new TextEngine(options);
+  const serving = new Serving({
+    engine,
+    tokenizer: engine.tokenizer,
+    models: { letters: { weightVersion: 4 } },
+    defaults: { max_tokens: 16, temperature: 1, top_p: 1, top_k: 0 },
+  });
+  onTestFinished(async () => {
+    await serving.stop({ graceMs: 0 });
+    serving.close();
+  });
+  const chat = servedEngine(serving, {
+    model: serving.model()!,
+    owner: "a",
+    ...(isSession !== undefined && { isSession }),
+  });
+  const client = new OpenAI({
+    baseURL: "http://policy.local/v1",
+    apiKey: "none",
+    fetch: createFetch(chat) as typeof fetch,
+    maxRetries: 0,
+  });
+  return { engine, serving, client };
+}
+
+const ASK = { model: "letters", messages: [{ role: "user" as const, content: "spell" }] };
+
+test("the same seed draws the same reply, another another, and n choices differ", async () => {
+  const { client } = await open();
+  const text = async (seed: number, n = 1) =>
+    (await client.chat.completions.create({ ...ASK, seed, n })).choices.map(({ message }) => message.content);
+  const [one, again, other, many] = [await text(1), await text(1), await text(2), await text(1, 3)];
+  expect(one).toEqual(again);
+  expect(one).not.toEqual(other);
+  expect(many[0]).toBe(one[0]);
+  expect(new Set(many).size).toBe(3);
+});
+
+test("without a seed replies differ", async () => {
+  const { client } = await open();
+  const texts = await Promise.all(
+    Array.from({ length: 8 }, async () => (await client.chat.completions.create(ASK)).choices[0]!.message.content),
+  );
+  expect(new Set(texts).size).toBeGreaterThan(4);
+});
+
+test("answers carry the version of the weights", async () => {
+  const { client, serving } = await open();
+  const body = { ...ASK, return_token_ids: true } as typeof ASK;
+  const version = async () =>
+    (await client.chat.completions.create(body)).choices[0]! as unknown as { weight_version: number };
+  expect((await version()).weight_version).toBe(4);
+  await serving.model()!.replace({ dir: "new", weightVersion: 5 });
+  expect((await version()).weight_version).toBe(5);
+});
+
+test("a session continues on the tokens of its replies; requests apart know nothing of each other", async () => {
+  for (const isSession of [true, false]) {
+    const { client } = await open({ isSession });
+    const create = (messages: object[]) =>
+      client.chat.completions.create({
+        model: "letters",
+        messages,
+        seed: 3,
+        return_token_ids: true,
+      } as never) as unknown as Promise<{
+        prompt_token_ids: number[];
+        choices: [{ message: { role: "assistant"; content: string }; token_ids: number[] }];
+      }>;
+    const first = await create(ASK.messages);
+    const [{ message, token_ids }] = first.choices;
+    const second = await create([...ASK.messages, message, { role: "user", content: "again" }]);
+    const sampled = [...first.prompt_token_ids, ...token_ids];
+    // The letters' tokenizer would write some pairs of letters as one token.
+    const continues = second.prompt_token_ids.slice(0, sampled.length).join() === sampled.join();
+    expect(continues || !isSession).toBe(true);
+  }
+});
+
+test("a prompt beyond the context is refused in the API's form", async () => {
+  const { client } = await open({ contextLength: 24 });
+  const error = await client.chat.completions
+    .create({ ...ASK, messages: [{ role: "user", content: "spell this very long word for me" }] })
+    .catch((it) => it);
+  expect([error.status, error.code, error.param]).toEqual([400, "context_length_exceeded", "messages"]);
+  expect(error.message).toMatch(/context holds 24/);
+});
+
+test("a full queue and a server that stops are refused in the API's form", async () => {
+  const { client, serving } = await open();
+  await serving.stop({ graceMs: 0 });
+  const error = await client.chat.completions.create(ASK).catch((it) => it);
+  expect([error.status, error.code]).toEqual([503, "stopping"]);
+});
