@@ -1,5 +1,7 @@
 /** What a request demands of its reply's tokens. */
 import type { TokenConstraint } from "../contract/backend.ts";
+import type { Tokenizer } from "../contract/text.ts";
+import { toolFormatOf } from "./reply.ts";
 import { ApiError, type ChatRequest } from "./request.ts";
 
 /**
@@ -11,6 +13,15 @@ export function constraintOf({ responseFormat, toolChoice }: ChatRequest): Token
   if (toolChoice && toolChoice !== "auto" && toolChoice !== "none")
     throw unsupported("tool_choice", typeof toolChoice === "string" ? toolChoice : toolChoice.name);
   return undefined;
+}
+
+/** @throws {ApiError} for tools that the model's chat template cannot show, or whose calls cannot be read */
+export function checkTools({ tools }: ChatRequest, { chatTemplate = "" }: Pick<Tokenizer, "chatTemplate">): void {
+  if (!tools || toolFormatOf(chatTemplate)) return;
+  throw new ApiError(
+    "Cannot use tools: the model's chat template has none, or writes tool calls in a format that grpu cannot read. Use a template with Hermes or Llama 3 tool calls.",
+    { param: "tools", code: "unsupported_parameter" },
+  );
 }
 
 function unsupported(param: string, value: string): ApiError {

@@ -1,10 +1,9 @@
 /** OpenAI's API of an agent in a rollout: a request is a call of the agent, with the run's sampling parameters. */
 
-import { constraintOf } from "../../chat/constraint.ts";
+import { checkTools, constraintOf } from "../../chat/constraint.ts";
 import { type CallSettings, choiceCall } from "../../chat/conversation.ts";
 import { type ChatClient, createClient, createFetch, type FetchFunction } from "../../chat/endpoint.ts";
 import type { ChatCall, ChatEngine } from "../../chat/engine.ts";
-import { toolFormatOf } from "../../chat/reply.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
 import type { Backend, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
@@ -62,19 +61,12 @@ function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
     tokenizer,
     chat: (request, call) => {
       const { messages, tools, variables } = request;
-      if (tools && !toolFormatOf(tokenizer.chatTemplate ?? "")) throw noTools();
+      checkTools(request, tokenizer);
       constraintOf(request);
       return each(request, call, (options) => agent.chatOnce(messages, { tools, variables, ...options }));
     },
     complete: (request, call) => each(request, call, (options) => agent.completeText(request.prompt, options)),
   };
-}
-
-function noTools(): ApiError {
-  return new ApiError(
-    "Cannot use tools: the model's chat template has none, or writes tool calls in a format that grpu cannot read. Use a template with Hermes or Llama 3 tool calls.",
-    { param: "tools", code: "unsupported_parameter" },
-  );
 }
 
 /** An agent behind HTTP sees a prompt that is too long as a 400; the attempt records the reason as well. */

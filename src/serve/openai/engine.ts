@@ -1,8 +1,9 @@
 /** A served model behind the chat APIs: requests become conversations on its tokens. */
-import { type CallSettings, Conversation, choiceCall } from "../../chat/conversation.ts";
+import { checkTools, constraintOf } from "../../chat/constraint.ts";
+import { type CallSettings, Conversation, choiceCall, type PlannedDraw } from "../../chat/conversation.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
-import { toolFormatOf } from "../../chat/reply.ts";
-import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import type { SamplingRequest } from "../../chat/request.ts";
+import type { TokenConstraint } from "../../contract/backend.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import type { ServedModel } from "./served_model.ts";
 import type { Serving } from "./serving.ts";
@@ -20,7 +21,7 @@ export interface ServedEngineOptions {
 
 interface Settings extends CallSettings {
   readonly params: SamplingRequest["params"];
-  readonly seed: number;
+  readonly draw: Omit<PlannedDraw, "params">;
 }
 
 /** An engine for one session, or for single requests. Each reply is sampled with the model's newest weights. */
@@ -29,12 +30,15 @@ export function servedEngine(serving: Serving, { model, owner, isSession = true 
   const open = () =>
     new Conversation<Settings>({
       tokenizer,
-      plan: ({ prompt_ids, settings: { params, seed } }) => ({ params: serving.paramsFor(prompt_ids, params), seed }),
+      plan: ({ prompt_ids, settings: { params, draw } }) => ({
+        ...draw,
+        params: serving.paramsFor(prompt_ids, params),
+      }),
       draw: (request, { sampling }) => serving.draw(model, { request, call: { owner, signal: sampling?.signal } }),
     });
   const session = isSession ? open() : undefined;
   const each = <T>(
-    request: SamplingRequest,
+    request: SamplingRequest & { readonly allowed?: TokenConstraint | undefined },
     call: ChatCall | undefined,
     run: (conversation: Conversation<Settings>, settings: Settings) => Promise<T>,
   ): Promise<T[]> => {
@@ -43,7 +47,11 @@ export function servedEngine(serving: Serving, { model, owner, isSession = true 
     const choices = Array.from({ length: request.n }, (_, i) => ({
       params: request.params,
       stop: request.stop,
-      seed: STREAM_SEEDS.servedSample(seed, i),
+      draw: {
+        seed: STREAM_SEEDS.servedSample(seed, i),
+        allowed: request.allowed,
+        top_logprobs: request.topLogprobs,
+      },
       sampling: choiceCall(call, i),
     }));
     return Promise.all(choices.map((settings) => run(conversation, settings)));
@@ -53,18 +61,12 @@ export function servedEngine(serving: Serving, { model, owner, isSession = true 
     tokenizer,
     chat: (request, call) => {
       const { messages, tools, variables } = request;
-      if (tools && !toolFormatOf(tokenizer.chatTemplate ?? "")) throw noTools();
-      return each(request, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
+      checkTools(request, tokenizer);
+      const allowed = constraintOf(request);
+      return each({ ...request, allowed }, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
     },
     complete: (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
   };
-}
-
-function noTools(): ApiError {
-  return new ApiError(
-    "Cannot use tools: the model's chat template has none, or writes tool calls in a format that grpu cannot read. Use a template with Hermes or Llama 3 tool calls.",
-    { param: "tools", code: "unsupported_parameter" },
-  );
 }
 
 function randomSeed(): number {
