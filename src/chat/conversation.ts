@@ -8,6 +8,7 @@ import type { PromptOrigin } from "../contract/trace.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
 import { PrefixIndex } from "./prefix_index.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
+import { endsInReasoning } from "./reply_reader.ts";
 import type { Drawn } from "./response.ts";
 import { cutAtStop, endsAtStop } from "./stop.ts";
 import { Transcript, type TranscriptOptions } from "./transcript.ts";
@@ -108,6 +109,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     const parse = {
       format: tools && toolFormatOf(tokenizer.chatTemplate ?? ""),
       id: `${toolCallPrefix}_${this.calls}`,
+      isReasoning: endsInReasoning(prompt.text),
     };
     const reply = await this.draw(prompt.ids, { settings, origin: prompt.origin, parse });
     const message = parseReply(reply.model_response, parse);

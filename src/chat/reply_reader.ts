@@ -31,7 +31,7 @@ const CLOSE = "</think>";
 
 /** Whether a prompt ends inside a block of reasoning that the chat template opened. */
 export function endsInReasoning(prompt: string): boolean {
-  return prompt.lastIndexOf(OPEN) > prompt.lastIndexOf(CLOSE) && prompt.trimEnd().endsWith(OPEN);
+  return prompt.trimEnd().endsWith(OPEN);
 }
 
 /** Reads reasoning first, then content and calls. */

@@ -12,6 +12,7 @@ import { readMessages } from "../data/messages.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { HistoryTree, messageKey } from "./history.ts";
 import { splitReasoning } from "./reply.ts";
+import { endsInReasoning } from "./reply_reader.ts";
 
 /** Tokenizer of a {@link Transcript}, and what it keeps of earlier replies. */
 export interface TranscriptOptions {
@@ -84,7 +85,7 @@ export class Transcript {
   /** Remembers a reply. `message` is the one that the caller receives, and sends back in its next request. */
   record(prompt: RenderedPrompt, it: { responseIds: readonly number[]; message: ChatMessage }): void {
     const [message] = readMessages([it.message]);
-    const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds));
+    const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds), endsInReasoning(prompt.text));
     this.answered.add(this.histories.add(prompt.messages));
     if (prompt.origin === "rendered") this.rememberCallers(prompt.messages);
     this.replyKeys.add(messageKey(message!));
