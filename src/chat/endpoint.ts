@@ -51,7 +51,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
 /**
  * A `fetch` that serves OpenAI's API (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/models`) and Anthropic's
  * (`/v1/messages`, `/v1/messages/count_tokens`) from one engine. What stands before `/v1/` in a path is ignored, and so is the
- * model that a request names. The last 1000 responses of `/v1/responses` are kept for requests that continue them.
+ * model that a request names, and the version of Anthropic's API. The last 1000 responses of `/v1/responses` are kept for requests that continue them.
  *
  * Errors are responses in the API's own form. A request whose signal aborts rejects, as with `fetch`, and ends its sampling.
  */
@@ -70,13 +70,7 @@ export function createFetch(engine: ChatEngine): FetchFunction {
   };
 }
 
-/** Versions of Anthropic's API that are answered in its form. */
-const ANTHROPIC_VERSIONS = ["2023-06-01", "2023-01-01"];
-
 function findRoute(request: Request): { route: Route; id: string } {
-  const version = request.headers.get("anthropic-version");
-  if (version !== null && !ANTHROPIC_VERSIONS.includes(version))
-    throw new ApiError(`Cannot use anthropic-version: only ${ANTHROPIC_VERSIONS[0]} is supported (${version}).`);
   const path = new URL(request.url).pathname.replace(/^.*?\/v1\//, "").replace(/\/$/, "");
   const exact = ROUTES[`${request.method} ${path}`];
   if (exact) return { route: exact, id: "" };

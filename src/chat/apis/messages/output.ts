@@ -100,7 +100,8 @@ export class MessageOutput {
   }
 
   private envelope() {
-    return { id: `msg_${this.options.id}`, type: "message", role: "assistant", model: this.options.model };
+    const { id, model } = this.options;
+    return { id: `msg_${id}`, type: "message", role: "assistant", model, container: null, stop_details: null };
   }
 
   private emit(type: string, about: object): void {

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { ChatMessage } from "../../../contract/text.ts";
 import { ApiError, type ChatRequest, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
-import { check, checkMessages, formatOf, given, only, RESPONSE_FORMAT, toolsOf } from "../read.ts";
+import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, toolsOf } from "../read.ts";
 import { messagesOf } from "./blocks.ts";
 
 const TOOL = z.object({
@@ -30,7 +30,7 @@ const PROMPT = {
   system: z.union([z.string(), z.array(z.looseObject({}))]).nullish(),
   tools: z.array(TOOL).nullish(),
   tool_choice: CHOICE.nullish(),
-  thinking: z.object({ type: z.enum(["enabled", "disabled", "adaptive"]) }).nullish(),
+  thinking: z.object({ type: z.enum(["enabled", "disabled", "adaptive", "between_tools"]) }).nullish(),
   output_config: z.object({ effort: z.string().nullish(), format: z.unknown().optional() }).nullish(),
   output_format: z.unknown().optional(),
   cache_control: z.unknown().optional(),
@@ -50,7 +50,8 @@ const MESSAGES = z.strictObject({
   stream: z.boolean().nullish(),
   metadata: z.record(z.string(), z.unknown()).nullish(),
   service_tier: z.enum(["auto", "standard_only"], "only auto and standard_only are supported").nullish(),
-  container: only(""),
+  // Notes to Anthropic's own service.
+  inference_geo: z.string().nullish(),
   // Extensions, as in OpenAI's API.
   seed: z.number().int().nullish(),
   return_token_ids: z.boolean().nullish(),
