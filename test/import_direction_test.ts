@@ -39,7 +39,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   algorithm: ["compute", "contract", "data"],
   convert: ["config"],
   backend: ["algorithm", "compute", "config", "contract", "data", "model", "protobuf.ts"],
-  loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task"],
+  loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task", "trace"],
   serve: ["chat", "compute", "config", "contract", "data", "http", "log", "model", "protobuf.ts"],
   cli: ["*"],
   "cli.ts": ["*"],

@@ -7,6 +7,8 @@ export interface BatchOrderOptions {
   readonly size: number;
   readonly batchSize: number;
   readonly seed: number;
+  /** Default true; false: every epoch takes the rows in their own order. */
+  readonly isShuffled?: boolean;
 }
 
 /** The batches of all epochs; each epoch shuffles the rows again and drops the rest that does not fill a batch. */
@@ -45,7 +47,8 @@ export class BatchOrder {
   }
 
   private rowsOf(epoch: number): Uint32Array {
-    const { size, seed } = this.options;
+    const { size, seed, isShuffled = true } = this.options;
+    if (!isShuffled) return Uint32Array.from({ length: size }, (_, row) => row);
     if (this.shuffled?.epoch !== epoch)
       this.shuffled = { epoch, rows: shuffledIndices(size, STREAM_SEEDS.rowOrder(seed, epoch)) };
     return this.shuffled.rows;

@@ -149,6 +149,8 @@ export interface GenerationState {
    * lost, and none is trained on twice.
    */
   readonly pending: readonly number[];
+  /** Sessions of a trace store: those of a fixed set in their order, or those trained on so far (see recorded/). */
+  readonly sessions?: readonly string[];
 }
 
 /** Asynchronous generation, as the loop sees it. */
@@ -158,6 +160,12 @@ export interface Generation {
   resume(state: LoopState): void;
   /** Ends running rollouts; settles when none is left. */
   stop(): Promise<void>;
+}
+
+/** Episodes that exist already, in the place of rollouts: the stage `generate` of training steps. Validation samples. */
+export interface EpisodeSource extends Generation {
+  /** The recorded episodes of a batch of {@link TrainOptions.tasks}. */
+  generate(tasks: readonly Task[], context: StageContext): Promise<Staged<readonly Episode[]>>;
 }
 
 /**
@@ -181,7 +189,7 @@ export interface LoopState {
   readonly data?: DataMark;
   /** The last consecutive steps that trained no group; absent where the last step trained one. */
   readonly untrained?: { readonly steps: number; readonly why: string };
-  /** In asynchronous training. */
+  /** In asynchronous training, and with recorded episodes. */
   readonly generation?: GenerationState;
   /** The best validation after the first step so far, with `training.metric_for_best_model`. */
   readonly best?: { readonly step: number; readonly value: number };
@@ -213,7 +221,7 @@ export interface Run {
   readonly stages: Stages;
   /** One training step over the stages: `trainStep`, or the list in `pipeline.stages`. */
   readonly step: (run: Run, state: LoopState) => Promise<LoopState>;
-  /** In asynchronous training, the source of the stage `generate`. */
+  /** In asynchronous training, and with recorded episodes: the source of the stage `generate`. */
   readonly generation?: Generation | undefined;
   /** Groups trajectories. Default: those of one task and one name. */
   readonly grouping?: GroupingHook | undefined;
@@ -238,6 +246,8 @@ export interface TrainOptions
   /** Held-out tasks are validated on; absent: no validation. */
   readonly tasks: { readonly train: readonly Task[]; readonly val?: readonly Task[] | undefined };
   readonly settings?: Partly<LoopSettings>;
+  /** Trains on recorded episodes, one batch after the other in the order of `tasks.train`. */
+  readonly source?: EpisodeSource | undefined;
 }
 
 /** How a call of {@link train} ended. */

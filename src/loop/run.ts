@@ -2,7 +2,7 @@
 import { ConfigError } from "../errors.ts";
 import type { Logger } from "../log/logger.ts";
 import { checkSettings, checkThinking } from "./check_settings.ts";
-import type { Run, TrainOptions } from "./contract.ts";
+import type { EpisodeSource, Run, Stages, TrainOptions } from "./contract.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
 import { AsyncGeneration } from "./rollout/async_generation.ts";
 import { Failures } from "./rollout/failures.ts";
@@ -16,7 +16,7 @@ import { trainStep } from "./step.ts";
 export function runFrom(options: TrainOptions): Run {
   checkParts(options);
   const settings = loopSettings(options.settings);
-  const { estimate = estimateAdvantages, stages = STAGES, loggers = [] } = options;
+  const { estimate = estimateAdvantages, stages = STAGES, loggers = [], source, ...parts } = options;
   checkSettings(settings, estimate);
   checkThinking(settings, options.backend.tokenizer);
   const warn = options.warn ?? warnOnce(loggers);
@@ -30,13 +30,21 @@ export function runFrom(options: TrainOptions): Run {
     signal: new AbortController().signal,
     warn,
     failures: new Failures(warn),
-    ...options,
+    ...parts,
     tasks: { train: options.tasks.train, val: options.tasks.val ?? [] },
     settings,
-    order: trainingOrder(options.tasks.train, settings),
+    order: trainingOrder(options.tasks.train, settings, { isShuffled: source === undefined }),
   };
+  if (source) return withStep({ ...run, generation: source, stages: recordedStages(stages, source) }, options);
   const generation = settings.async_training.enable ? new AsyncGeneration(run) : undefined;
   return withStep({ ...run, ...(generation && { generation, stages: generation.stages(stages) }) }, options);
+}
+
+function recordedStages(stages: Stages, source: EpisodeSource): Stages {
+  return {
+    ...stages,
+    generate: (tasks, context) => (context.isValidation ? stages : source).generate(tasks, context),
+  };
 }
 
 /** Checks for untyped callers. */

@@ -22,8 +22,12 @@ export function batchSizeOf({ data, rejection_sample, async_training }: LoopSett
 }
 
 /** The order of a run's training tasks. */
-export function trainingOrder(tasks: readonly Task[], settings: LoopSettings): BatchOrder {
-  return new BatchOrder({ size: tasks.length, batchSize: batchSizeOf(settings), seed: settings.data.seed });
+export function trainingOrder(
+  tasks: readonly Task[],
+  settings: LoopSettings,
+  { isShuffled = true }: { readonly isShuffled?: boolean } = {},
+): BatchOrder {
+  return new BatchOrder({ size: tasks.length, batchSize: batchSizeOf(settings), seed: settings.data.seed, isShuffled });
 }
 
 /**

@@ -1,0 +1,146 @@
+/** What a trace store holds for training: its attempts by group, and what is left out. Token ids are not kept. */
+import type { SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
+import {
+  type AttemptOptions,
+  attemptOf,
+  type RecordedAttempt,
+  type SkipReason,
+  whySkipped,
+} from "../../trace/attempts.ts";
+import { groupBy } from "../group_by.ts";
+
+/** One session that can be trained on. */
+export interface RecordedSession extends Pick<RecordedAttempt, "session_id" | "group" | "place" | "created_at"> {
+  readonly task: Pick<RecordedAttempt["task"], "id" | "instruction">;
+  /** When it ended, seconds since 1970. */
+  readonly ended_at: number;
+}
+
+/** Sessions that attempt one task: they are compared with each other. */
+export interface RecordedGroup {
+  readonly key: string;
+  /** By rollout index, else by the time of their creation. */
+  readonly sessions: readonly RecordedSession[];
+}
+
+/** What the sessions that were read have in common. */
+export interface ScanFacts {
+  /** Sessions left out, by reason. */
+  readonly skipped: Partial<Record<SkipReason, number>>;
+  readonly calls: number;
+  /** Calls whose prompt was rendered from text though earlier replies were known: each starts a row of its own. */
+  readonly diverged: number;
+  /** The largest token id, and the session that has it. */
+  readonly largestId: Largest;
+  /** The longest prompt with its reply. */
+  readonly longest: Largest;
+  /** Least and greatest; undefined where no call has one. */
+  readonly weightVersions: { readonly least: number; readonly greatest: number } | undefined;
+  readonly models: ReadonlySet<string>;
+  /** Replies as tokens and as text, to tell whether the tokenizer is that of the recording. */
+  readonly replies: readonly { readonly ids: readonly number[]; readonly text: string }[];
+}
+
+/** A greatest value and where it is; -1 where there is none. */
+export interface Largest {
+  readonly value: number;
+  readonly session_id: string;
+}
+
+/** A session and its traces, if it can be trained on; else why not. */
+export function readAttempt(
+  session: SessionSummary,
+  { traces, keys, isJudged = false }: AttemptOptions & { readonly traces: readonly TraceRecord[] },
+): RecordedAttempt | SkipReason {
+  return whySkipped(session, { traces, isJudged }) ?? attemptOf(session, { traces, keys });
+}
+
+/** Reads sessions one after the other. @returns those that can be trained on, and what they have in common */
+export async function scanSessions(
+  sessions: Iterable<SessionSummary>,
+  { store, ...options }: AttemptOptions & { readonly store: TraceStore },
+): Promise<{ readonly sessions: RecordedSession[]; readonly facts: ScanFacts }> {
+  const found: RecordedSession[] = [];
+  const facts = new Facts();
+  for (const session of sessions) {
+    const traces = await store.traces({ session_id: session.session_id });
+    const attempt = readAttempt(session, { ...options, traces });
+    if (typeof attempt === "string") {
+      facts.skipped[attempt] = (facts.skipped[attempt] ?? 0) + 1;
+      continue;
+    }
+    facts.add(attempt.session_id, traces);
+    found.push({ ...idsOf(attempt), ended_at: session.outcome?.ended_at ?? session.last_at ?? session.created_at });
+  }
+  return { sessions: found, facts };
+}
+
+function idsOf({ session_id, group, place, created_at, task: { id, instruction } }: RecordedAttempt) {
+  return { session_id, group, place, created_at, task: { id, instruction } };
+}
+
+/** Replies that are compared as text. */
+const REPLIES = 20;
+
+class Facts implements ScanFacts {
+  readonly skipped: Partial<Record<SkipReason, number>> = {};
+  calls = 0;
+  diverged = 0;
+  largestId: Largest = { value: -1, session_id: "" };
+  longest: Largest = { value: -1, session_id: "" };
+  weightVersions: { least: number; greatest: number } | undefined;
+  readonly models = new Set<string>();
+  readonly replies: { ids: readonly number[]; text: string }[] = [];
+
+  add(session_id: string, traces: readonly TraceRecord[]): void {
+    for (const trace of traces) {
+      this.calls++;
+      if (trace.prompt_origin === "diverged") this.diverged++;
+      this.models.add(trace.model);
+      const { prompt_token_ids, completion_token_ids, weight_version } = trace;
+      for (const ids of [prompt_token_ids, completion_token_ids])
+        for (const id of ids) if (id > this.largestId.value) this.largestId = { value: id, session_id };
+      const length = prompt_token_ids.length + completion_token_ids.length;
+      if (length > this.longest.value) this.longest = { value: length, session_id };
+      if (weight_version !== null) this.weightVersions = widened(this.weightVersions, weight_version);
+      this.addReply(trace);
+    }
+  }
+
+  private addReply({ response_message: { content, tool_calls }, completion_token_ids }: TraceRecord): void {
+    if (this.replies.length >= REPLIES || typeof content !== "string" || tool_calls !== undefined) return;
+    if (content.trim() !== "") this.replies.push({ ids: completion_token_ids, text: content.trim() });
+  }
+}
+
+function widened(range: { least: number; greatest: number } | undefined, value: number) {
+  return { least: Math.min(range?.least ?? value, value), greatest: Math.max(range?.greatest ?? value, value) };
+}
+
+/** Groups in the order in which their tasks were attempted. */
+export function groupSessions(sessions: readonly RecordedSession[]): RecordedGroup[] {
+  const ordered = sessions.toSorted(byAttempt);
+  const groups = Array.from(
+    groupBy(ordered, ({ group }) => group),
+    ([key, members]) => ({ key, sessions: members }),
+  );
+  return groups.sort((a, b) => byTask(a.sessions[0]!, b.sessions[0]!));
+}
+
+function byAttempt(a: RecordedSession, b: RecordedSession): number {
+  return order(a.place.rollout_index, b.place.rollout_index) || a.created_at - b.created_at;
+}
+
+function byTask(a: RecordedSession, b: RecordedSession): number {
+  return (
+    order(a.place.step, b.place.step) ||
+    order(a.place.task_index, b.place.task_index) ||
+    a.created_at - b.created_at ||
+    (a.session_id < b.session_id ? -1 : 1)
+  );
+}
+
+/** Unknown places come first, in the order of time. */
+function order(a: number | null, b: number | null): number {
+  return (a ?? -1) - (b ?? -1);
+}

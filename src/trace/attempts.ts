@@ -1,0 +1,189 @@
+/** From a session and its traces to an attempt at a task: which task, which trajectories, what may be trained on. */
+import type { SessionOutcome, SessionSummary, TraceRecord } from "../contract/trace.ts";
+import type { Step, Task } from "../data/types.ts";
+
+/** Metadata keys as `rllm.sdk.processing` names them; null: the keys that our own runs record. */
+export interface AttemptKeys {
+  /** `groupby_key`: sessions with the same value attempt the same task. */
+  readonly group: string | null;
+  /** `traj_name_key`: names the trajectory that a call belongs to. */
+  readonly name: string | null;
+}
+
+/** The trajectory's name in metadata of traces, unless `traj_name_key` names another key. */
+export const TRAJECTORY_NAME = "trajectory_name";
+
+/** Metadata of a session that our runs record: together they tell the tasks of all runs and steps apart. */
+const TASK_KEYS = ["run", "step", "task_index", "task_id"] as const;
+
+/** One call, with what the loop infers the end of an episode from. */
+export interface RecordedStep extends Step {
+  readonly finish_reason: string | null;
+}
+
+/** One agent's calls in a session. */
+export interface RecordedTrajectory {
+  readonly name: string;
+  readonly steps: readonly RecordedStep[];
+  /** Null: an evaluator judges. */
+  readonly reward: number | null;
+}
+
+/** A session as one attempt at a task. */
+export interface RecordedAttempt {
+  readonly session_id: string;
+  /** Equal for attempts that are compared with each other. */
+  readonly group: string;
+  /** Of the run that recorded it; null where it is unknown. */
+  readonly place: Readonly<Record<"step" | "task_index" | "rollout_index", number | null>>;
+  /** Seconds since 1970. */
+  readonly created_at: number;
+  readonly task: Task;
+  readonly trajectories: readonly RecordedTrajectory[];
+  readonly outcome: SessionOutcome | undefined;
+}
+
+/** Why a session cannot be trained on. */
+export const SKIP_REASONS = {
+  validation: "recorded in a validation",
+  no_calls: "without a call",
+  no_token_ids: "with a call without token ids",
+  no_logprobs: "with a call without one log-prob per token",
+  no_reward: "without a reward",
+} as const;
+
+/** One of {@link SKIP_REASONS}. */
+export type SkipReason = keyof typeof SKIP_REASONS;
+
+/** What to do with sessions that have no reward. */
+export interface AttemptOptions {
+  readonly keys: AttemptKeys;
+  /** Whether an evaluator judges sessions without a reward. Default false. */
+  readonly isJudged?: boolean;
+}
+
+/** Which task a session attempts, from its metadata; by that of its traces where it was not announced. */
+export function groupOf(
+  { session_id, metadata }: Pick<SessionSummary, "session_id" | "metadata">,
+  { keys, traces = [] }: { keys: AttemptKeys; traces?: readonly TraceRecord[] },
+): string {
+  if (keys.group !== null) {
+    const shared = sharedValue(traces, keys.group);
+    const value = metadata[keys.group] ?? shared;
+    if (value !== undefined && value !== null) return text(value);
+  }
+  const own = TASK_KEYS.filter((key) => metadata[key] !== undefined).map((key) => text(metadata[key]));
+  return own.length > 0 ? own.join("/") : taskOfId(session_id);
+}
+
+/** Why the session cannot be trained on; undefined for one that can. */
+export function whySkipped(
+  { metadata, outcome }: SessionSummary,
+  { traces, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
+): SkipReason | undefined {
+  if (metadata.is_validation === true) return "validation";
+  if (traces.length === 0) return "no_calls";
+  if (traces.some((each) => each.prompt_token_ids.length === 0 || each.completion_token_ids.length === 0))
+    return "no_token_ids";
+  if (traces.some((each) => each.logprobs?.length !== each.completion_token_ids.length)) return "no_logprobs";
+  const hasReward = typeof outcome?.reward === "number" || outcome?.trajectory_rewards !== undefined;
+  return hasReward || isJudged ? undefined : "no_reward";
+}
+
+/** The attempt that a session records. Calls are in the order of their start. */
+export function attemptOf(
+  session: SessionSummary,
+  { traces, keys }: { traces: readonly TraceRecord[]; keys: AttemptKeys },
+): RecordedAttempt {
+  const { session_id, metadata, created_at, outcome } = session;
+  const calls = traces.toSorted((a, b) => a.timestamp - b.timestamp);
+  const trajectories = new Map<string, { name: string; steps: RecordedStep[] }>();
+  for (const call of calls) {
+    const { name, label } = trajectoryOf(call, { session, keys });
+    const known = trajectories.get(label);
+    if (known) known.steps.push(stepOf(call));
+    else trajectories.set(label, { name, steps: [stepOf(call)] });
+  }
+  return {
+    session_id,
+    group: groupOf(session, { keys, traces }),
+    place: {
+      step: numberAt(metadata, "step"),
+      task_index: numberAt(metadata, "task_index"),
+      rollout_index: numberAt(metadata, "rollout_index"),
+    },
+    created_at,
+    task: taskOf(session, { first: calls[0], keys, traces }),
+    trajectories: Array.from(trajectories, ([label, { name, steps }]) => ({
+      name,
+      steps,
+      reward: outcome?.trajectory_rewards?.[label] ?? outcome?.trajectory_rewards?.[name] ?? outcome?.reward ?? null,
+    })),
+    outcome,
+  };
+}
+
+/** By its name, and by the value of `groupby_key` where the calls of one session have several. */
+function trajectoryOf(
+  { metadata }: TraceRecord,
+  { session, keys }: { session: SessionSummary; keys: AttemptKeys },
+): { name: string; label: string } {
+  const name = text(metadata[keys.name ?? TRAJECTORY_NAME] ?? "");
+  const value = keys.group === null ? undefined : metadata[keys.group];
+  const isOwn = value !== undefined && value !== null && value !== session.metadata[keys.group ?? ""];
+  return { name, label: isOwn ? `${name}/${text(value)}` : name };
+}
+
+function stepOf(trace: TraceRecord): RecordedStep {
+  const { content } = trace.response_message;
+  return {
+    prompt_ids: trace.prompt_token_ids,
+    response_ids: trace.completion_token_ids,
+    logprobs: trace.logprobs ?? [],
+    chat_completions: [...trace.messages, trace.response_message as TraceRecord["messages"][number]],
+    model_response: typeof content === "string" ? content : "",
+    reward: 0,
+    done: false,
+    finish_reason: trace.finish_reason,
+    ...(trace.weight_version !== null && { weight_version: trace.weight_version }),
+  };
+}
+
+function taskOf(
+  session: SessionSummary,
+  { first, keys, traces }: { first: TraceRecord | undefined; keys: AttemptKeys; traces: readonly TraceRecord[] },
+): Task {
+  const { metadata } = session;
+  const messages = first?.messages ?? [];
+  const question = messages.findLast((message) => message.role === "user")?.content;
+  return {
+    id: metadata.task_id === undefined ? groupOf(session, { keys, traces }) : text(metadata.task_id),
+    instruction: typeof question === "string" ? question : "",
+    ...(messages.length > 0 && { messages }),
+    metadata: isRecord(metadata.task) ? metadata.task : metadata,
+  };
+}
+
+/** The one value that all traces have; undefined where they differ. */
+function sharedValue(traces: readonly TraceRecord[], key: string): unknown {
+  const [first, ...others] = traces.map((trace) => trace.metadata[key]);
+  return others.every((value) => value === first) ? first : undefined;
+}
+
+/** rLLM names sessions `task:rollout:retry`. */
+function taskOfId(sessionId: string): string {
+  return /^(.+):\d+:\d+$/.exec(sessionId)?.[1] ?? /^(.+):\d+$/.exec(sessionId)?.[1] ?? sessionId;
+}
+
+function numberAt(metadata: SessionSummary["metadata"], key: string): number | null {
+  const value = metadata[key];
+  return typeof value === "number" ? value : null;
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

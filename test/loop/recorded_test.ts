@@ -1,0 +1,253 @@
+/** Training on recorded traces: the same updates as the run that recorded them, no session twice, no foreign tokens. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { LocalBackend } from "../../src/backend/local/backend.ts";
+import { openDevice } from "../../src/compute/mod.ts";
+import type { Backend } from "../../src/contract/backend.ts";
+import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
+import type { LoopState } from "../../src/loop/contract.ts";
+import { checkRecorded } from "../../src/loop/recorded/check.ts";
+import { openFixedSet } from "../../src/loop/recorded/fixed_set.ts";
+import { openLatest } from "../../src/loop/recorded/latest.ts";
+import type { RecordedOptions } from "../../src/loop/recorded/load.ts";
+import { train } from "../../src/loop/train.ts";
+import { LanguageModel } from "../../src/model/language_model.ts";
+import { openTraceStore } from "../../src/trace/mod.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
+import { LETTER_SETTINGS, LETTERS, letterRun } from "../fixtures/loop.ts";
+import { recordingStages } from "../fixtures/recorded.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
+import { letterTokenizer } from "../fixtures/table_backend.ts";
+import { makeTrace } from "../trace/make_trace.ts";
+
+const dir = temporaryFolder("recorded");
+const KEYS = { group: null, name: null };
+const NO_VALIDATION = { test_freq: 0, save_freq: 0 };
+
+/** A store with the first `steps` steps of a run of letters. */
+async function recorded(steps: number, more: Parameters<typeof letterRun>[0] = {}) {
+  const store = await openTraceStore("memory");
+  const settings = { ...LETTER_SETTINGS, trainer: { total_batches: steps, ...NO_VALIDATION } };
+  const online = letterRun({ settings, stages: recordingStages(store), ...more });
+  await train(online.run);
+  const options: RecordedOptions = { store, keys: KEYS };
+  return { store, options, settings, online };
+}
+
+describe("a fixed set", () => {
+  test("gives the updates of the run that recorded it", async () => {
+    const { options, settings, online } = await recorded(3);
+    const { tasks, source, facts } = await openFixedSet(options);
+    expect(tasks).toHaveLength(12);
+    expect(facts).toMatchObject({ skipped: {}, calls: 96, weightVersions: { least: 0, greatest: 2 } });
+    const offline = letterRun({ settings, tasks: { train: tasks }, source });
+    await train(offline.run);
+    expect(offline.backend.batches).toHaveLength(3);
+    expect(offline.backend.batches).toEqual(online.backend.batches);
+  });
+
+  test("gives the same weights, bit for bit, on the reference device", async () => {
+    const device = await openDevice({ device: "cpu" });
+    const { options, settings, online } = await recorded(2, { backend: smallBackend(), estimate: undefined as never });
+    const { tasks, source } = await openFixedSet(options);
+    const offline = letterRun({ settings, tasks: { train: tasks }, source, backend: smallBackend() });
+    await train({ ...offline.run, estimate: undefined as never });
+    expect(await weightsOf(offline.run.backend, "offline")).toEqual(await weightsOf(online.run.backend, "online"));
+    expect(await weightsOf(smallBackend(), "untrained")).not.toEqual(await weightsOf(online.run.backend, "online"));
+    device.destroy();
+
+    function smallBackend(): Backend {
+      const letters = letterTokenizer(LETTERS);
+      const tokenizer = { ...letters, formatChat: String, tokenId: () => undefined, files: () => ({}) };
+      const config = { ...SMALL_MODEL, vocabSize: tokenizer.vocabSize, eosTokenIds: [0] };
+      return new LocalBackend({ model: LanguageModel.create(device, config, { seed: 3 }), tokenizer, name: "small" });
+    }
+  });
+
+  test("a second epoch takes the same groups again, in their order", async () => {
+    const { options, settings } = await recorded(2);
+    const { tasks, source } = await openFixedSet(options);
+    const twice = { ...settings, trainer: { total_epochs: 2, ...NO_VALIDATION } };
+    const { run, backend, log } = letterRun({ settings: twice, tasks: { train: tasks }, source });
+    await train(run);
+    expect(backend.batches.map((batch) => batch.tokens)).toHaveLength(4);
+    expect(backend.batches[2]!.tokens).toEqual(backend.batches[0]!.tokens);
+    const lag = (name: string) => log.of("train").map(({ metrics }) => metrics[`traces/weight_version_lag/${name}`]);
+    expect(lag("mean")).toEqual([0, 0, 2, 2]);
+  });
+
+  test("a resumed run trains on the sessions of its first part, not on later ones, and none twice", async () => {
+    const { store, options, settings } = await recorded(4);
+    const checkpoints = () => new FolderCheckpoints<LoopState>(join(dir, "resume"), { resumeMode: "auto" });
+    const whole = await openFixedSet(options);
+    const straight = letterRun({ settings, tasks: { train: whole.tasks }, source: whole.source });
+    await train(straight.run);
+
+    const half = { ...settings, trainer: { ...settings.trainer, total_batches: 2, save_freq: 1 } };
+    const first = letterRun({ settings: half, tasks: { train: whole.tasks }, source: whole.source });
+    await train({ ...first.run, checkpoints: checkpoints() });
+    for (const trace of await store.traces({}))
+      await store.putTrace({ ...trace, trace_id: `late-${trace.trace_id}`, session_id: `late-${trace.session_id}` });
+    await store.putSession({
+      session_id: "late-1-0-0",
+      metadata: { step: 0, task_id: "late" },
+      created_at: 0,
+      outcome: { reward: 1, ended_at: 1 },
+    });
+
+    const state = (await checkpoints().find())?.state;
+    const again = await openFixedSet({ ...options, state: state?.generation });
+    expect(again.tasks).toEqual(whole.tasks);
+    const second = letterRun({ settings, tasks: { train: again.tasks }, source: again.source });
+    await train({ ...second.run, checkpoints: checkpoints() });
+    expect([...first.backend.batches, ...second.backend.batches]).toEqual(straight.backend.batches);
+
+    await store.deleteSessions(["1-0-0"]);
+    await expect(openFixedSet({ ...options, state: state?.generation })).rejects.toThrow(
+      /^Cannot continue the run: 1 of the 128 sessions that it trains on are no longer in the trace store/,
+    );
+  });
+
+  test("leaves out what cannot be trained on, and says why", async () => {
+    const { store, options } = await recorded(1, { tasks: { train: letterRun().run.tasks.train } });
+    const broken = [
+      ["no_logprobs", { logprobs: null }],
+      ["no_logprobs", { logprobs: [-1] }],
+      ["no_token_ids", { prompt_token_ids: [] }],
+    ] as const;
+    for (const [i, [, fields]] of broken.entries()) {
+      await store.putTrace(makeTrace({ trace_id: `b${i}`, session_id: `b${i}`, ...fields }));
+      await store.putSession({
+        ...{ session_id: `b${i}`, metadata: {}, created_at: 1 },
+        outcome: { reward: 1, ended_at: 1 },
+      });
+    }
+    await store.putTrace(makeTrace({ trace_id: "u", session_id: "unrewarded" }));
+    await store.putSession({ session_id: "uncalled", metadata: {}, created_at: 1 });
+    await store.putTrace(makeTrace({ trace_id: "v", session_id: "val", metadata: {} }));
+    await store.putSession({ session_id: "val", metadata: { is_validation: true }, created_at: 1 });
+    const { tasks, facts } = await openFixedSet(options);
+    expect(facts?.skipped).toEqual({ no_logprobs: 2, no_token_ids: 1, no_reward: 1, no_calls: 1, validation: 1 });
+    expect(tasks).toHaveLength(4);
+    expect((await openFixedSet({ ...options, isJudged: true })).tasks).toHaveLength(5);
+  });
+
+  test("a store without anything to train on is refused", async () => {
+    const store = await openTraceStore("memory");
+    await expect(openFixedSet({ store, keys: KEYS })).rejects.toThrow(
+      /no session can be trained on \(the store is empty\)/,
+    );
+    await store.putTrace(makeTrace());
+    await expect(openFixedSet({ store, keys: KEYS })).rejects.toThrow(/\(1 without a reward\)\. Give rewards with/);
+  });
+});
+
+describe("the newest groups", () => {
+  /** Sessions a-0, a-1, ... of one task with distinct rewards. */
+  async function attempt(store: Awaited<ReturnType<typeof openTraceStore>>, name: string, at: number, count = 2) {
+    for (let i = 0; i < count; i++) {
+      const session_id = `${name}-${at}-${i}`;
+      const metadata = { task_id: name };
+      const outcome = { reward: i, ended_at: at + i / 10 };
+      await store.putTrace(
+        makeTrace({
+          ...{ trace_id: session_id, session_id, metadata, model: "table" },
+          ...{ prompt_token_ids: [1], completion_token_ids: [2, 3] },
+          response_message: { role: "assistant", content: "bc" },
+        }),
+      );
+      await store.putSession({ session_id, metadata, created_at: at + i / 10, outcome });
+    }
+  }
+
+  const settings = {
+    ...LETTER_SETTINGS,
+    data: { train_batch_size: 2 },
+    rollout: { ...LETTER_SETTINGS.rollout, n: 2 },
+    trainer: { total_batches: 2, ...NO_VALIDATION },
+  };
+  const latest = { batchSize: 2, groupSize: 2, pollSeconds: 0.01 };
+
+  test("come first, whole ones alone, and none twice", async () => {
+    const store = await openTraceStore("memory");
+    for (const [name, at] of [
+      ["old", 1],
+      ["a", 2],
+      ["b", 3],
+      ["b", 4],
+    ] as const)
+      await attempt(store, name, at);
+    await attempt(store, "half", 9, 1);
+    const seen: string[][] = [];
+    const { tasks, source } = openLatest({ store, keys: KEYS, ...latest });
+    const { run } = letterRun({ settings, tasks: { train: tasks }, source });
+    const state = await train({
+      ...run,
+      loggers: [
+        { log: ({ episodes = [] }) => void seen.push(episodes.map(({ metadata }) => String(metadata.session_id))) },
+      ],
+    });
+    expect(seen).toEqual([
+      ["b-4-0", "b-4-1", "b-3-0", "b-3-1"],
+      ["a-2-0", "a-2-1", "old-1-0", "old-1-1"],
+    ]);
+    expect(state.state.generation?.sessions).toHaveLength(8);
+  });
+
+  test("are waited for, until the run is stopped", async () => {
+    const store = await openTraceStore("memory");
+    await attempt(store, "a", 1);
+    const { tasks, source } = openLatest({ store, keys: KEYS, ...latest });
+    const warnings: string[] = [];
+    const stop = new AbortController();
+    const { run, backend } = letterRun({ settings, tasks: { train: tasks }, source, signal: stop.signal });
+    const training = train({ ...run, warn: (message) => void warnings.push(message) });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(warnings[0]).toBe("Waiting for traces: a step needs 2 groups of 2 sessions with a reward (1 so far).");
+    await attempt(store, "b", 2);
+    while (backend.batches.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    stop.abort();
+    const { state, isComplete } = await training;
+    expect([state.step, isComplete]).toEqual([1, false]);
+    expect(state.generation?.sessions).toEqual(["b-2-0", "b-2-1", "a-1-0", "a-1-1"]);
+  });
+});
+
+describe("tokens of another model", () => {
+  const facts = async (fields: Parameters<typeof makeTrace>[0]) => {
+    const store = await openTraceStore("memory");
+    await store.putTrace(makeTrace({ session_id: "s", model: "table", prompt_token_ids: [1], ...fields }));
+    await store.putSession({ session_id: "s", metadata: {}, created_at: 0, outcome: { reward: 1, ended_at: 1 } });
+    return (await openFixedSet({ store, keys: KEYS })).facts!;
+  };
+  const fitting = { completion_token_ids: [2, 0], response_message: { role: "assistant", content: "b" } };
+
+  test.each([
+    [
+      "an id",
+      { completion_token_ids: [2, 5] },
+      /the token id 5 of the session s is not in the model's vocabulary of 5/,
+    ],
+    ["a length", { ...fitting, prompt_token_ids: Array(63).fill(1) }, /session s has 65 tokens, .* context is 64/],
+    ["a text", { ...fitting, completion_token_ids: [1, 0] }, /which decodes "a" where "b" was recorded/],
+  ])("%s", async (_, fields, message) => {
+    const found = await facts(fields);
+    expect(() => checkRecorded(found, letterRun().backend)).toThrow(message);
+  });
+
+  test("of other weights is warned of", async () => {
+    const { backend } = letterRun();
+    expect(checkRecorded(await facts(fitting), backend)).toEqual([]);
+    const warnings = checkRecorded(await facts({ ...fitting, weight_version: 3, model: "other" }), backend);
+    expect(warnings).toEqual([
+      expect.stringMatching(/^The traces are of other, and this run trains table/),
+      expect.stringMatching(/weight versions 3 to 3, and this run's weights are at version 0/),
+    ]);
+  });
+});
+
+async function weightsOf(backend: Backend, name: string): Promise<Buffer> {
+  await backend.save(join(dir, name));
+  return readFileSync(join(dir, name, "model.safetensors"));
+}
