@@ -57,6 +57,8 @@ export interface Policy {
 export interface AttemptPlace {
   /** The training step; in validation the last one before it. */
   readonly step: number;
+  /** Place of the task in its batch: ids may repeat. */
+  readonly task_index: number;
   readonly rollout_index: number;
   /** Number of failed tries before this one. */
   readonly trial: number;

@@ -107,6 +107,7 @@ function policyOptions({ attempt, trial, context, draws, rank }: Trial, signal: 
     seed: attemptSeed(attempt, trial, context),
     place: {
       step: context.step,
+      task_index: attempt.task_index,
       rollout_index: attempt.rollout_index,
       trial,
       weight_version: backend.weightVersion,

@@ -46,7 +46,7 @@ export function remoteAgent(options: RemoteAgentOptions): Rollout {
     const { trial, rollout_index } = policy.place;
     if (trial > 0) await pause(Math.min(RETRY_MS * 2 ** (trial - 1), MOST_RETRY_MS), policy.signal);
     const session_id = `${slug(task.id)}:${rollout_index}:${trial}-${run}-${number}`;
-    return attempt({ ...options, task, policy, asked: { url, session_id } });
+    return attempt({ ...options, task, policy, run, asked: { url, session_id } });
   };
 }
 
@@ -58,15 +58,17 @@ function slug(id: string): string {
 interface RemoteAttempt extends RemoteAgentOptions {
   readonly task: Task;
   readonly policy: Policy;
+  /** Tells the sessions of this run from those of others in the same trace store. */
+  readonly run: string;
   readonly asked: Asked;
 }
 
 async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
-  const { policy, task, sessions, asked } = it;
+  const { policy, task, sessions, run, asked } = it;
   const roles = rolesOf(policy, it);
   const { place, isValidation: is_validation, signal } = policy;
   signal.throwIfAborted();
-  const metadata = { task_id: task.id, ...place, is_validation };
+  const metadata = { run, task_id: task.id, ...place, is_validation };
   const session = await sessions.openSession({ session_id: asked.session_id, engine: roles.engine, metadata });
   // The key stops working at once, also when this attempt is no longer waited for.
   const stop = () => {
