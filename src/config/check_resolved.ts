@@ -5,6 +5,7 @@ import { reasonOn, statusOf, TRAINS } from "./fields/support.ts";
 import { interpolator } from "./hydra/interpolate.ts";
 import type { Problem } from "./problem.ts";
 import { checkRules } from "./rules/rules.ts";
+import { SERVICE_RULES } from "./rules/services.ts";
 import { VERL_RULES } from "./rules/verl.ts";
 import { fieldAt, type Schema } from "./schema.ts";
 import { showSetting } from "./secret.ts";
@@ -40,7 +41,11 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     const advice = `this version trains on ${TRAINS.join(" and ")}. Choose rllm/backend=${TRAINS[0]}.`;
     tell("error", "rllm.backend", `Cannot train on ${schema.backend}: ${advice}`);
   }
-  const rules = { backend: schema.backend, isReady: !options.allowMissing, more: VERL_RULES };
+  const rules = {
+    backend: schema.backend,
+    isReady: !options.allowMissing,
+    more: [...VERL_RULES, ...SERVICE_RULES],
+  };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);
 }
 

@@ -2,6 +2,7 @@
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { agents, environments, workflows } from "./registered.ts";
+import { type RemoteAgentOptions, remoteAgent } from "./remote/rollout.ts";
 import {
   type Args,
   answer,
@@ -36,6 +37,8 @@ export interface RolloutSettings {
     /** The rest of `workflow_args`. */
     readonly args: Args;
   };
+  /** With `task.agent`: the agents in other processes that make every attempt. */
+  readonly remote?: Pick<RemoteAgentOptions, "urls" | "sessions" | "fetch" | "keys"> | undefined;
 }
 
 export interface ChosenRollout {
@@ -50,13 +53,14 @@ const NO_AGENT = "math_agent";
 const NO_ENVIRONMENT = "custom";
 
 /**
- * The named workflow with `use_workflow`; else the named agent; else the game of the named environment; else that of the
- * task's environment: its rollout, its game, or one call that the reward judges.
+ * The agents in other processes; else the named workflow with `use_workflow`; else the named agent; else the game of the
+ * named environment; else that of the task's environment: its rollout, its game, or one call that the reward judges.
  * @throws {ConfigError} for an unknown name, and for arguments that nothing reads
  */
 export function chooseRollout(settings: RolloutSettings): ChosenRollout {
-  const { environment, args, workflow } = settings;
+  const { environment, args, workflow, remote } = settings;
   const own = (task: Task) => environment.examples?.(task, args) ?? [];
+  if (remote) return { rollout: withRemote(settings, remote), asksPrompt: false, examples: own };
   if (!workflow.use_workflow) {
     checkUnused(settings);
     return { ...withoutWorkflow(settings), examples: own };
@@ -70,6 +74,26 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
     asksPrompt: chosen.name === "single_turn_workflow",
     examples: (task) => [...own(task), ...(chosen.examples?.(task, options) ?? [])],
   };
+}
+
+/** The reward judges what the agent leaves without one. */
+function withRemote(settings: RolloutSettings, remote: NonNullable<RolloutSettings["remote"]>): Rollout {
+  const { environment, agent, env, args, isJudgedLater } = settings;
+  checkUnused(settings);
+  checkArgs(env.env_args, {
+    known: [],
+    path: "rllm.env.env_args",
+    owner: "the agent of task.agent plays its own game and",
+  });
+  const judge = settings.reward;
+  const reward: Reward | undefined = judge && ((response, task) => judge(response, task, args));
+  return remoteAgent({
+    ...remote,
+    name: environment.name,
+    agent,
+    isJudgedLater,
+    reward: isJudgedLater ? undefined : reward,
+  });
 }
 
 function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "examples"> {

@@ -296,7 +296,7 @@ describe("config support and metrics convert", () => {
   test("the table, whole and for one backend", async () => {
     const { out } = await grpu(["config", "support", "--backend", "tinker"]);
     expect(out).toMatch(/^setting +tinker +why\n/);
-    expect(out).toMatch(/^rllm\.gateway\.\* +refused /m);
+    expect(out).toMatch(/^rllm\.remote_runtime\.\* +refused /m);
     expect(out).not.toMatch(/^device /m);
     expect(JSON.parse((await grpu(["config", "support", "--json"])).out).length).toBeGreaterThan(50);
   });

@@ -11,6 +11,7 @@ import { type Script, scriptedBackend } from "../fixtures/scripted.ts";
 
 const TASK: Task = { id: "sum 1/2", instruction: "the", metadata: { answer: "and" } };
 const URLS = ["http://agent.test/run"];
+const AGENT = { agent_args: { style: "short" }, max_steps: 4 };
 const KEYS = { name: "role", group: "part" };
 
 interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "isJudgedLater">> {
@@ -25,7 +26,15 @@ function start({ agent, evaluate, settings, script, signal = new AbortController
   const sessions = new TestSessions();
   const { fetch, calls } = agentServer(sessions, agent);
   const backend = scriptedBackend(chatTokenizer(CHATML), script ?? (() => "and<|im_end|>"));
-  const own = { urls: URLS, sessions, fetch, name: "sums", keys: KEYS, isJudgedLater: evaluate !== undefined };
+  const own = {
+    urls: URLS,
+    sessions,
+    fetch,
+    name: "sums",
+    keys: KEYS,
+    agent: AGENT,
+    isJudgedLater: evaluate !== undefined,
+  };
   const rollout = remoteAgent({ ...own, ...options });
   const context: AttemptContext = {
     rollout,
@@ -74,6 +83,7 @@ describe("one attempt", () => {
       is_validation: false,
       rollout_index: 2,
       weight_version: 5,
+      ...AGENT,
     });
     expect(episode).toMatchObject({
       is_correct: true,

@@ -70,9 +70,10 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
   const { config } = session;
   try {
     place.use(session);
+    const gateway = await session.gateway?.open();
     checkPrompts(session, { backend, io });
     const memory = device?.memory;
-    announce({ session, device: description, memory, parameters: backend.model.trainableParameters, dir, io });
+    announce({ session, gateway, device: description, memory, parameters: backend.model.trainableParameters, dir, io });
     await place.begin({
       title: setting(config, "rllm.trainer.experiment_name"),
       subtitle: describeRun(session, description),
@@ -100,6 +101,7 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
     farewell({ ...ending, session, input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
+    await given.gateway?.close();
     backend.close();
   }
 }
@@ -153,6 +155,8 @@ function warningsOnly(io: Io): Logger {
 
 interface Announcement {
   readonly session: Session;
+  /** Where the agents of `task.agent` find the model. */
+  readonly gateway: string | undefined;
   readonly device: string;
   readonly memory: MemoryUse | undefined;
   readonly parameters: number;
@@ -160,7 +164,7 @@ interface Announcement {
   readonly io: Io;
 }
 
-function announce({ session, device, memory, parameters, dir, io }: Announcement): void {
+function announce({ session, gateway, device, memory, parameters, dir, io }: Announcement): void {
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
@@ -171,6 +175,8 @@ function announce({ session, device, memory, parameters, dir, io }: Announcement
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
   say("device", device);
+  if (gateway !== undefined)
+    say("agents", `${[setting(config, "task.agent") ?? []].flat().join(", ")}; gateway ${gateway}`);
   if (memory) say("memory", `at most ${formatBytes(memory.budget)} (${memory.budgetSource})`);
   const what = setting(config, "rllm.trainer.val_only")
     ? "validation only"

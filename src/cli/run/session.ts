@@ -1,5 +1,6 @@
 /** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
 import { backends } from "../../backend/backends.ts";
+import type { FetchFunction } from "../../chat/endpoint.ts";
 import { composeConfig } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
@@ -11,15 +12,18 @@ import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
 import { rejections } from "../../loop/stages/hooks.ts";
 import "../../task/environments.ts";
-import { chooseRollout } from "../../task/choose.ts";
+import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
 import type { Environment, Evaluate, Example, Rollout } from "../../task/rollout.ts";
 import type { Io } from "../command.ts";
 import { locate, nearestFile, packagedText, textOf } from "../files.ts";
 import { splitArguments } from "../options.ts";
+import { streamFetch } from "../process/http.ts";
 import { readTasks } from "./datasets.ts";
+import { gatewaySettings } from "./gateway_settings.ts";
 import { Judges } from "./judges.ts";
 import { importModules } from "./modules.ts";
+import { RunGateway } from "./run_gateway.ts";
 import { readEvaluator, rolloutSettings } from "./task_settings.ts";
 
 export interface Session {
@@ -35,6 +39,8 @@ export interface Session {
   readonly added: readonly string[];
   /** Whether a file or the command line names the setting, as opposed to a default. */
   readonly isGiven: (path: string) => boolean;
+  /** With `task.agent`: opened before the first attempt, closed after the last. */
+  readonly gateway?: RunGateway | undefined;
 }
 
 export interface SessionOptions {
@@ -127,7 +133,8 @@ async function describeTask(
   { judges, ...given }: Pick<Session, "isGiven" | "added"> & { readonly judges: Judges | undefined },
 ): Promise<Session> {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
-  const chosen = chooseRollout(rolloutSettings(config, { environment, judges }));
+  const { gateway, remote } = openRemote(config);
+  const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
   if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
@@ -140,6 +147,7 @@ async function describeTask(
   return {
     config,
     ...given,
+    gateway,
     environment,
     rollout: chosen.rollout,
     asksPrompt: chosen.asksPrompt,
@@ -147,6 +155,16 @@ async function describeTask(
     tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
     examples: train.flatMap(chosen.examples),
   };
+}
+
+/** The agents of `task.agent` and the gateway that they call, which is not open yet. */
+function openRemote(config: Tree): Pick<Session, "gateway"> & Pick<RolloutSettings, "remote"> {
+  const settings = gatewaySettings(config);
+  if (settings.agents.length === 0) return {};
+  const gateway = new RunGateway(settings);
+  const { agents: urls, keys } = settings;
+  const fetch: FetchFunction = (url, init = {}) => streamFetch(String(url), init);
+  return { gateway, remote: { urls, keys, sessions: gateway, fetch } };
 }
 
 /** The folder of a run: checkpoints, metrics, report. */

@@ -8,7 +8,7 @@ import { checkArgs } from "../../task/workflow.ts";
 import type { Judge } from "./judge_calls.ts";
 import type { Judges } from "./judges.ts";
 
-export function rolloutSettings(config: Tree, { environment, judges }: Judged): RolloutSettings {
+export function rolloutSettings(config: Tree, { environment, judges, remote }: Judged): RolloutSettings {
   const reward = setting(config, "task.reward");
   const args = setting(config, "task.args");
   const hasEvaluator = setting(config, "task.evaluator") !== null;
@@ -22,6 +22,7 @@ export function rolloutSettings(config: Tree, { environment, judges }: Judged): 
   return {
     environment,
     args,
+    remote,
     // A reward that is named judges the reply; the evaluator then adds to it.
     isJudgedLater: hasEvaluator && reward === null,
     reward: rewardOf(reward, { environment, judges }),
@@ -58,6 +59,7 @@ function readWorkflow(config: Tree): RolloutSettings["workflow"] {
 interface Judged {
   readonly environment: Environment;
   readonly judges: Judges | undefined;
+  readonly remote?: RolloutSettings["remote"];
 }
 
 /** The reward of that name, or the environment's own. */

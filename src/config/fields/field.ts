@@ -107,9 +107,9 @@ export function list<M extends More>(value: readonly string[] | null, describe: 
 export function dict<M extends More>(describe: string, more?: M) {
   return define<Readonly<Record<string, unknown>>, M>("dict", {}, describe, more);
 }
-/** One text or a list of texts (file names). */
-export function texts(describe: string) {
-  return define<string | readonly string[] | null, unknown>("any", null, describe);
+/** One text or a list of texts (file names, addresses). */
+export function texts(describe: string, more?: More) {
+  return define<string | readonly string[] | null, unknown>("any", null, describe, more);
 }
 export function any(value: Value, describe: string, more?: More) {
   return define<unknown, unknown>("any", value, describe, { nullable: true, ...more });

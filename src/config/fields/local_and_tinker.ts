@@ -80,6 +80,12 @@ export const TASK_FIELDS = {
   }),
   "task.reward": str(null, "registered reward; null = the environment's own"),
   "task.evaluator": str(null, "registered evaluator of whole episodes; null = the rollout's own reward"),
+  "task.agent": texts(
+    "URL of an agent in another process, or several that take turns; null = rollouts run in this process",
+    {
+      note: "One POST per attempt; the agent's model calls go to the run's gateway (rllm.sdk.proxy). See docs/remote-agents.md.",
+    },
+  ),
   "task.args": dict("arguments of the environment, the reward and the evaluator"),
   "task.judge_timeout": float(
     null,

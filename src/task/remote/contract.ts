@@ -17,6 +17,10 @@ export interface AgentRequest {
   readonly model: string;
   readonly is_validation: boolean;
   readonly rollout_index: number;
+  /** `rllm.agent.agent_args`. */
+  readonly agent_args: Readonly<Record<string, unknown>>;
+  /** `rllm.agent.max_steps`: turns that an agent should take at most. */
+  readonly max_steps: number;
   /** Optimiser steps in the weights when the attempt started. */
   readonly weight_version: number;
   /** An agent that answers 202 posts its report here, with the session's key. */

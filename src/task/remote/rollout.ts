@@ -25,6 +25,8 @@ export interface RemoteAgentOptions {
   /** Of trajectories whose calls name none. */
   readonly name: string;
   readonly keys: TrajectoryKeys;
+  /** `rllm.agent`: part of every request. */
+  readonly agent: Pick<AgentRequest, "agent_args" | "max_steps">;
   /** Judges the last reply where the agent reports no reward. */
   readonly reward?: Reward | undefined;
   /** An evaluator judges where the agent reports no reward. */
@@ -138,6 +140,8 @@ function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Pro
     is_validation: policy.isValidation,
     rollout_index,
     weight_version,
+    agent_args: it.agent.agent_args,
+    max_steps: it.agent.max_steps,
     callback_url: session.callback_url,
   };
   const headers = { "content-type": "application/json", accept: "application/json" };

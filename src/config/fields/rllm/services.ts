@@ -1,22 +1,46 @@
-/** Portable settings of rLLM's Python services. Nothing here starts one, so a value of one's own is refused. */
+/**
+ * Portable settings of the services around a run: the gateway that agents in other processes call (`task.agent`), and the
+ * trace store. `rllm.sdk` (the published guide) and `rllm.gateway` (the current source) are two generations of the same
+ * settings: cli/run/gateway_settings.ts says which wins, rules/services.ts refuses those that contradict each other.
+ */
 import { bool, dict, each, float, int, oneOf, str } from "../field.ts";
 
-export const NO_REMOTE = "remote sandboxes are a Python service; rollouts run in this process";
-const NO_SDK = "grpu starts no proxy; agents get a client from the loop, and grpu serve serves traces";
+export const NO_REMOTE = "remote sandboxes are a Python service; task.agent asks an agent in any container by HTTP";
 const REFUSED = "refused refused refused dropped";
+const TRINITY = { trinity: "Trinity serves its explorer's models itself (explorer.rollout_model.enable_openai_api)" };
 
 const SDK = each(
-  { on: REFUSED, why: NO_SDK },
+  { why: TRINITY },
   {
-    "rllm.sdk.store.path": str("~/.rllm/traces.db", "trace database"),
-    "rllm.sdk.processing.groupby_key": str(null, "metadata key that groups trajectories"),
-    "rllm.sdk.processing.traj_name_key": str(null, "metadata key that names a trajectory"),
-    "rllm.sdk.proxy.host": str("127.0.0.1", "host of the proxy"),
-    "rllm.sdk.proxy.port": int(4000, "port of the proxy", { min: 0, max: 65535 }),
-    "rllm.sdk.proxy.mode": oneOf(["subprocess", "external"], "subprocess", "started by the trainer, or by you"),
-    "rllm.sdk.proxy.admin_token": str("my-shared-secret", "token for the proxy's admin calls", {
-      secret: true,
+    "rllm.sdk.store.path": str(
+      "~/.rllm/traces.db",
+      "trace database: every model call of the run's agents, with its tokens",
+      {
+        note: "Another path than the default records; rllm.gateway.store=sqlite records to the default too.",
+      },
+    ),
+    "rllm.sdk.processing.groupby_key": str(null, "metadata key of a model call that groups calls into trajectories", {
+      note: "Calls of one name with different values are different trajectories, for instance two solvers.",
     }),
+    "rllm.sdk.processing.traj_name_key": str(null, "metadata key of a model call that names its trajectory (its role)"),
+    "rllm.sdk.proxy.host": str("127.0.0.1", "address of the gateway that the agents of task.agent call"),
+    "rllm.sdk.proxy.port": int(4000, "port of the gateway; 0 = a free one", { min: 0, max: 65535 }),
+    "rllm.sdk.proxy.mode": oneOf(
+      ["subprocess", "external"],
+      "subprocess",
+      "the trainer starts the gateway, or you do",
+      {
+        note: "subprocess starts it inside the trainer's own process, because the weights are there. external registers the trainer as a worker of the gateway that runs at host and port.",
+      },
+    ),
+    "rllm.sdk.proxy.admin_token": str(
+      "my-shared-secret",
+      "token for the gateway's admin routes, which agents do not get",
+      {
+        secret: true,
+        note: "The published default is refused for a gateway that other machines can reach.",
+      },
+    ),
   },
 );
 
@@ -48,15 +72,35 @@ const REMOTE_RUNTIME = each(
 );
 
 const GATEWAY = each(
-  { on: REFUSED, why: NO_SDK },
+  { why: TRINITY },
   {
-    "rllm.gateway.port": int(9090, "port of the model gateway", { min: 0, max: 65535 }),
-    "rllm.gateway.host": str(null, "its host; null = an address that others can reach"),
-    "rllm.gateway.tunnel": str(null, "tunnel that exposes it"),
-    "rllm.gateway.store": oneOf(["memory", "sqlite"], "memory", "where traces are kept"),
-    "rllm.gateway.db_path": str(null, "database of the sqlite store"),
-    "rllm.gateway.cumulative_token_mode": bool(false, "later turns continue the tokens of earlier ones"),
-    "rllm.gateway.renderer_family": str("auto", "renderer that bridges turns"),
+    "rllm.gateway.port": int(9090, "another name of rllm.sdk.proxy.port; 9090 = use that", { min: 0, max: 65535 }),
+    "rllm.gateway.host": str(null, "another name of rllm.sdk.proxy.host; null = use that", {
+      note: "0.0.0.0 listens on all addresses and gives agents this machine's first one that others can reach.",
+    }),
+    "rllm.gateway.tunnel": str(null, "base URL under which agents reach the gateway, for instance of a tunnel", {
+      note: "Start the tunnel yourself and give its URL: grpu starts no tunnel program.",
+    }),
+    "rllm.gateway.store": oneOf(["memory", "sqlite"], "memory", "where traces are kept", {
+      note: "memory keeps the newest sessions of agents in other processes until the run ends; sqlite records every attempt.",
+    }),
+    "rllm.gateway.db_path": str(null, "database of the sqlite store; null = rllm.sdk.store.path"),
+    "rllm.gateway.cumulative_token_mode": bool(false, "later turns continue the tokens of earlier ones", {
+      on: "logging logging acts dropped",
+      why: {
+        ...TRINITY,
+        local: "they always do: true asks for what happens anyway",
+        tinker: "they always do: true asks for what happens anyway",
+      },
+    }),
+    "rllm.gateway.renderer_family": str("auto", "renderer that bridges turns", {
+      on: REFUSED,
+      why: {
+        local: "the model's own chat template renders every turn",
+        tinker: "the model's own chat template renders every turn",
+        verl: "the model's own chat template renders every turn",
+      },
+    }),
   },
 );
 

@@ -1,0 +1,75 @@
+/** The settings of a run's gateway and trace store, out of two generations of published names. */
+import { homedir, networkInterfaces } from "node:os";
+import { SERVICE_FIELDS } from "../../config/fields/rllm/services.ts";
+import { setting } from "../../config/schema.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import { ConfigError } from "../../errors.ts";
+import { isLoopback } from "../../http/origin.ts";
+import type { TrajectoryKeys } from "../../task/remote/contract.ts";
+
+export interface GatewaySettings {
+  /** `task.agent`. Empty: rollouts run in this process, and no gateway starts. */
+  readonly agents: readonly string[];
+  readonly mode: "subprocess" | "external";
+  readonly host: string;
+  readonly port: number;
+  /** For the gateway's admin routes; agents never get it. */
+  readonly adminToken: string;
+  /** Base URL under which agents reach the gateway; undefined: where it listens. */
+  readonly tunnel: string | undefined;
+  /** The file that traces are recorded to. Undefined: none; the gateway keeps the newest sessions in memory. */
+  readonly store: string | undefined;
+  readonly keys: TrajectoryKeys;
+}
+
+/**
+ * The effective settings. A name of `rllm.gateway` wins over that of `rllm.sdk` where it is not at its default; two that
+ * contradict each other were refused when the configuration was composed (config/rules/services.ts).
+ * @throws {ConfigError} for a gateway that other machines can reach with the published admin token
+ */
+export function gatewaySettings(config: Tree): GatewaySettings {
+  const port = setting(config, "rllm.gateway.port");
+  const settings: GatewaySettings = {
+    agents: [setting(config, "task.agent") ?? []].flat(),
+    mode: setting(config, "rllm.sdk.proxy.mode"),
+    host: setting(config, "rllm.gateway.host") ?? setting(config, "rllm.sdk.proxy.host"),
+    port: port === SERVICE_FIELDS["rllm.gateway.port"].default ? setting(config, "rllm.sdk.proxy.port") : port,
+    adminToken: setting(config, "rllm.sdk.proxy.admin_token"),
+    tunnel: setting(config, "rllm.gateway.tunnel")?.replace(/\/+$/, ""),
+    store: storeOf(config),
+    keys: {
+      name: setting(config, "rllm.sdk.processing.traj_name_key"),
+      group: setting(config, "rllm.sdk.processing.groupby_key"),
+    },
+  };
+  if (settings.agents.length > 0) checkToken(settings);
+  return settings;
+}
+
+function storeOf(config: Tree): string | undefined {
+  const sdk = setting(config, "rllm.sdk.store.path");
+  const isFile =
+    setting(config, "rllm.gateway.store") === "sqlite" || sdk !== SERVICE_FIELDS["rllm.sdk.store.path"].default;
+  if (!isFile) return undefined;
+  return (setting(config, "rllm.gateway.db_path") ?? sdk).replace(/^~(?=\/)/, () => homedir());
+}
+
+const ALL_ADDRESSES = ["0.0.0.0", "::"];
+
+/** The host that agents use: for a gateway on all addresses, this machine's first one that others can reach. */
+export function reachableHost(host: string): string {
+  if (!ALL_ADDRESSES.includes(host)) return host;
+  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  return all.find(({ family, internal }) => family === "IPv4" && !internal)?.address ?? "127.0.0.1";
+}
+
+const PUBLISHED_TOKEN = "my-shared-secret";
+
+function checkToken({ host, adminToken, mode, tunnel }: GatewaySettings): void {
+  const isReachable = !isLoopback(host) || tunnel !== undefined;
+  if (mode === "external" || !isReachable || adminToken !== PUBLISHED_TOKEN) return;
+  throw new ConfigError(
+    `Cannot start a gateway that other machines can reach (${tunnel ?? host}) with the published admin token: everybody knows it. Set rllm.sdk.proxy.admin_token=\${oc.env:NAME} to a secret.`,
+    { path: "rllm.sdk.proxy.admin_token" },
+  );
+}
