@@ -14,6 +14,7 @@ const LEAVES: readonly string[] = [
   "node_module.ts",
   "random.ts",
   "registry.ts",
+  "shape.ts",
   "statistics.ts",
 ];
 
@@ -24,6 +25,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "node_module.ts": [],
   "random.ts": [],
   "registry.ts": [],
+  "shape.ts": [],
   "statistics.ts": [],
   contract: [],
   compute: [],

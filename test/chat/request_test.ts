@@ -65,24 +65,34 @@ describe("readChatRequest()", () => {
   });
 
   test.each<[body: object, param: string, says: RegExp]>([
-    [{ temperature: -1 }, "temperature", /^Cannot use temperature: /],
-    [{ top_p: 0 }, "top_p", /^Cannot use top_p: /],
-    [{ top_k: -2 }, "top_k", /^Cannot use top_k: /],
-    [{ n: 0 }, "n", /^Cannot use n: /],
-    [{ frequency_penalty: 1 }, "frequency_penalty", /: only 0 is supported\.$/],
+    [{ temperature: -1 }, "temperature", /^Cannot use temperature: it must be at least 0 \(-1\)\.$/],
+    [{ top_p: 0 }, "top_p", /^Cannot use top_p: it must be above 0 \(0\)\.$/],
+    [{ top_k: -2 }, "top_k", /^Cannot use top_k: it must be at least -1 \(-2\)\.$/],
+    [{ top_k: 1.5 }, "top_k", /^Cannot use top_k: it must be a whole number \(1\.5\)\.$/],
+    [{ n: 0 }, "n", /^Cannot use n: it must be at least 1 \(0\)\.$/],
+    [{ stop: [3] }, "stop", /^Cannot use stop: it must be one text, or several \(\[3\]\)\.$/],
+    [{ frequency_penalty: 1 }, "frequency_penalty", /: only 0 is supported \(1\)\.$/],
     [{ tool_choice: "required" }, "tool_choice", /^Cannot use tool_choice: there are no tools\.$/],
-    [{ tool_choice: "sometimes" }, "tool_choice", /: only auto, none, required and a function are supported\.$/],
+    [
+      { tool_choice: "sometimes" },
+      "tool_choice",
+      /: only auto, none, required and a function are supported \("sometimes"\)\.$/,
+    ],
     [
       { tools: [TOOL], tool_choice: { type: "function", function: { name: "sub" } } },
       "tool_choice",
       /there is no tool sub/,
     ],
     [{ top_logprobs: 2 }, "top_logprobs", /it needs logprobs=true/],
-    [{ logit_bias: { 5: 1 } }, "5", /there is no such parameter|only an empty one/],
-    [{ response_format: { type: "xml" } }, "response_format.type", /^Cannot use response_format/],
+    [{ logit_bias: { 5: 1 } }, "logit_bias.5", /^Cannot use logit_bias\.5: only an empty one is supported \(1\)\.$/],
+    [
+      { response_format: { type: "xml" } },
+      "response_format.type",
+      /^Cannot use response_format\.type: it has none of the known forms \("xml"\)\.$/,
+    ],
     [{ store: true }, "store", /only false is supported/],
-    [{ modalities: ["audio"] }, "modalities.0", /^Cannot use modalities/],
-    [{ n: 1000 }, "n", /^Cannot use n: /],
+    [{ modalities: ["audio"] }, "modalities.0", /^Cannot use modalities\.0: it must be "text" \("audio"\)\.$/],
+    [{ n: 129 }, "n", /^Cannot use n: it must be at most 128 \(129\)\.$/],
     [
       { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "x" } }] }] },
       "messages",
@@ -91,9 +101,9 @@ describe("readChatRequest()", () => {
     [
       { stream_options: { include_usage: 1 } },
       "stream_options.include_usage",
-      /^Cannot use stream_options\.include_usage: /,
+      /^Cannot use stream_options\.include_usage: it must be true or false \(1\)\.$/,
     ],
-    [{ best_of: 1 }, "best_of", /^Cannot use best_of: there is no such parameter\.$/],
+    [{ best_of: 1 }, "best_of", /^Cannot use best_of: there is no such parameter \(1\)\.$/],
     [{ messages: [] }, "messages", /^Cannot read the messages: /],
     [{ messages: undefined }, "messages", /^Cannot read the messages: .*\(undefined\)/],
   ])("refuses %j", (body, param, says) => {
@@ -140,14 +150,15 @@ describe("readTextRequest()", () => {
   });
 
   test.each<[body: object, says: string]>([
-    [{}, "Cannot use prompt: it must be one text, or its token ids, or a list of either."],
-    [{ prompt: [] }, "Cannot use prompt: "],
+    [{}, "Cannot use prompt: it must be one text, or its token ids, or a list of either (undefined)."],
+    [{ prompt: [] }, "Cannot use prompt: it must be one text, or its token ids, or a list of either ([])."],
+    [{ prompt: [1.5] }, "Cannot use prompt: it must be one text, or its token ids, or a list of either ([1.5])."],
     [{ prompt: [-1] }, "Cannot use prompt.0: "],
-    [{ prompt: 7 }, "Cannot use prompt: it must be one text, or its token ids, or a list of either."],
+    [{ prompt: 7 }, "Cannot use prompt: it must be one text, or its token ids, or a list of either (7)."],
     [{ prompt: "a", logprobs: 21 }, "Cannot use logprobs: "],
     [{ prompt: ["a", "b"] }, "Cannot use prompt: it must be one text, or its token ids."],
-    [{ prompt: "a", suffix: "b" }, "Cannot use suffix: only an empty one is supported."],
-    [{ prompt: "a", best_of: 2 }, "Cannot use best_of: only 1 is supported."],
+    [{ prompt: "a", suffix: "b" }, 'Cannot use suffix: only an empty one is supported ("b").'],
+    [{ prompt: "a", best_of: 2 }, "Cannot use best_of: only 1 is supported (2)."],
   ])("refuses %j", (body, says) => {
     expect(() => readTextRequest(body)).toThrow(says);
   });

@@ -14,7 +14,13 @@ const truncated = (modelId: string, seq = 1) => backward(modelId, { seq }).subar
 describe("refused with a status and what to do", () => {
   test.each<[string, string, unknown, number, RegExp]>([
     ["a body that is not JSON", "create_session", "{", 422, /must be JSON/],
-    ["a wrong type", "create_session", { tags: "x" }, 422, /at tags/],
+    [
+      "a wrong type",
+      "create_session",
+      { tags: "x" },
+      422,
+      /^Cannot read tags of the request: it must be a list \("x"\)\.$/,
+    ],
     ["a field this server does not know", "create_session", { tags: [], colour: "red" }, 422, /field colour/],
     ["an unknown session", "session_heartbeat", { session_id: "x" }, 404, /Cannot find the session x/],
     ["an unknown model", "optim_step", step("nobody:train:0", 1), 404, /left no checkpoint/],

@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { ChatMessage } from "../../contract/text.ts";
 import { readMessages } from "../../data/messages.ts";
 import { ConfigError } from "../../errors.ts";
+import { readAs } from "../../shape.ts";
 import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
 
 /** A count that a request may leave out. */
@@ -15,12 +16,10 @@ export function only<const T extends string | number | boolean>(value: T) {
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
-  const { success, data, error } = schema.safeParse(body);
-  if (success) return data;
-  const [issue] = error.issues;
-  const param = issue!.code === "unrecognized_keys" ? issue.keys[0] : issue!.path.join(".");
-  const rule = issue!.code === "unrecognized_keys" ? "there is no such parameter" : issue!.message;
-  throw new ApiError(`Cannot use ${param || "the body"}: ${rule}.`, { param });
+  const read = readAs(schema, body);
+  if ("data" in read) return read.data;
+  const { path: param, rule, value } = read.misfit;
+  throw new ApiError(`Cannot use ${param || "the body"}: ${rule} (${value}).`, { param });
 }
 
 /** @throws {ApiError} for messages that cannot be read */
@@ -41,7 +40,7 @@ export const SAMPLING = {
   top_p: z.number().gt(0).max(1).nullish(),
   top_k: z.number().int().min(-1).nullish(),
   n: z.number().int().min(1).max(128).nullish(),
-  stop: z.union([z.string(), z.array(z.string())]).nullish(),
+  stop: z.union([z.string(), z.array(z.string())], "it must be one text, or several").nullish(),
   stream: z.boolean().nullish(),
   stream_options: z
     .object({ include_usage: z.boolean().nullish(), include_obfuscation: z.boolean().nullish() })

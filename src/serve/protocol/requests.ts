@@ -1,14 +1,17 @@
 /** The shapes of the protocol's JSON requests. */
 import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
+import { readAs } from "../../shape.ts";
 import { MOST_MODEL_NUMBER } from "../checkpoint_path.ts";
 import { Refusal } from "./outcome.ts";
 import type { PromptRequest } from "./prompt_request.ts";
 
-const id = z.string().min(1).max(256);
+const id = z.string().min(1, "it must not be empty").max(256);
 const count = z.number().int().min(0);
 /** A number that may be above 2^53: {@link readJson} keeps it as text. */
-const bigId = z.union([count, z.string().regex(/^\d{1,30}$/)]).transform((value) => BigInt(value));
+const bigId = z
+  .union([count, z.string().regex(/^\d{1,30}$/, "it must be a whole number")], "it must be a whole number")
+  .transform((value) => BigInt(value));
 const metadata = z.record(z.string(), z.unknown()).nullish();
 const type = z.string().optional();
 /** At most a hundred years: later times do not fit a Date. */
@@ -107,7 +110,12 @@ export const SHAPES = {
     sampling_params: z.object({
       max_tokens: z.number().nullish(),
       seed: z.number().int().nullish(),
-      stop: z.union([z.string(), z.array(z.string()), z.array(z.number().int())]).nullish(),
+      stop: z
+        .union(
+          [z.string(), z.array(z.string()), z.array(z.number().int())],
+          "it must be one text, or several texts or tokens",
+        )
+        .nullish(),
       temperature: z.number().default(1),
       top_k: z.number().default(-1),
       top_p: z.number().default(1),
@@ -142,18 +150,15 @@ export const SHAPES = {
  */
 export function readShape<S extends z.ZodObject>(shape: S, body: string): z.output<S> {
   const raw = readJson(body);
-  const parsed = shape.safeParse(raw);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw new Refusal(
-      422,
-      `Cannot read the request: ${issue!.message} (at ${issue!.path.join(".") || "the top level"}).`,
-    );
+  const read = readAs(shape, raw);
+  if ("misfit" in read) {
+    const { path, rule, value } = read.misfit;
+    throw new Refusal(422, `Cannot read ${path || "the body"} of the request: ${rule} (${value}).`);
   }
   for (const [key, value] of Object.entries(raw as object))
     if (!Object.hasOwn(shape.shape, key) && !isEmpty(value))
       throw new Refusal(422, `Cannot read the request: this server does not support the field ${key}.`);
-  return parsed.data;
+  return read.data;
 }
 
 /**
