@@ -28,7 +28,7 @@ export class ConfigError extends Error {
   readonly line: number | undefined;
   readonly kind: InputKind;
   constructor(message: string, source: Source = {}, options?: ErrorOptions) {
-    super(message + place(source), options);
+    super(withPlace(message, source), options);
     this.kind = source.kind ?? kindOf(source);
     this.path = source.path;
     this.file = source.file;
@@ -97,9 +97,10 @@ export class DeviceLostError extends RemoteError {
   }
 }
 
-function place({ file, line, path }: Source): string {
+/** The place stands before the last full stop: `... Check the path (run.yaml:3, data.val_files).` */
+function withPlace(message: string, { file, line, path }: Source): string {
   const where = [file && (line ? `${file}:${line}` : file), path].filter(Boolean).join(", ");
-  return where ? ` (${where})` : "";
+  return where ? message.replace(/[.?]?$/, (end) => ` (${where})${end}`) : message;
 }
 
 const HOLDS_SETTINGS = /\.(ya?ml|sh|args)$/;

@@ -17,7 +17,7 @@ test("the last registration of a name counts, and names keep their order", () =>
 test("an unknown name is refused with the nearest one, the known ones and the setting", () => {
   const fruits = createRegistry<number>("fruit", { ...SETTING, builtIn: [["apple", 1]] });
   expect(() => fruits.find("aple")).toThrow(
-    'Cannot use the fruit "aple": nothing registers that name (nearest: apple). Known: apple. Register your own in a module given by --import. (zoo.animal)',
+    'Cannot use the fruit "aple": nothing registers that name (nearest: apple). Known: apple. Register your own in a module given by --import (zoo.animal).',
   );
   expect(() => fruits.find("quince", "zoo.lunch")).toThrow(/"quince": nothing registers that name\. .*zoo\.lunch\)/);
   expect(() => createRegistry<number>("stone", SETTING).find("flint")).toThrow(/Known: none\./);
@@ -26,7 +26,7 @@ test("an unknown name is refused with the nearest one, the known ones and the se
 test("reserved names are refused, and taken ones where names are unique", () => {
   const trees = createRegistry<number>("tree", { ...SETTING, reserved: ["oak"] });
   expect(() => trees.register("oak", 1)).toThrow(
-    "Cannot register the tree oak: the name is taken. Choose another one. (zoo.animal)",
+    "Cannot register the tree oak: the name is taken. Choose another one (zoo.animal).",
   );
   const herbs = createRegistry<number>("herb", { ...SETTING, builtIn: [["mint", 1]], isUnique: true });
   herbs.register("sage", 2);

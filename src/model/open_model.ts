@@ -82,7 +82,7 @@ export async function openBase(folder: string, options: { base?: string | undefi
   const base = await openModel(place).catch((error) => {
     if (!(error instanceof ConfigError)) throw error;
     const hint = options.base === undefined ? " Give its folder with --base DIR, or model.name=DIR." : "";
-    throw new ConfigError(`Cannot open the base model of the adapter ${folder}: ${error.message}.${hint}`, {
+    throw new ConfigError(`Cannot open the base model of the adapter ${folder}: ${error.message}${hint}`, {
       file,
     });
   });

@@ -133,9 +133,9 @@ describe("a threshold", () => {
   });
 
   test.each(["", " ", "x", "0", "-1", "0_2", "2_x", "4_2", "1_2_3", 0, Number.NaN])("of %o is refused", (it) => {
-    expect(() => planOf(it)).toThrow(/^Cannot read the threshold .* above 0.*\(rollout_rs_threshold\)$/);
+    expect(() => planOf(it)).toThrow(/^Cannot read the threshold .* above 0.*\(rollout_rs_threshold\)\.$/);
     expect(() => planCorrection({ rollout_is: "token", rollout_is_threshold: it })).toThrow(
-      /\(rollout_is_threshold\)$/,
+      /\(rollout_is_threshold\)\.$/,
     );
   });
 });

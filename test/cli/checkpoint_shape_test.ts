@@ -73,7 +73,7 @@ describe("an adapter's checkpoint", () => {
     [
       "alpha",
       () => ["model.lora_alpha=16"],
-      /model\.lora_alpha is 64, and the configuration says 16\. Remove model\.lora_alpha from the configuration, or add model\.lora_alpha=64\./,
+      /model\.lora_alpha is 64, and the configuration says 16\. Remove model\.lora_alpha from the configuration, or add model\.lora_alpha=64 \(model\.lora_alpha\)\./,
     ],
     ["rank", () => ["model.lora_rank=8"], /model\.lora_rank is 4, and the configuration says 8/],
     ["whole model", () => ["model.lora_rank=0"], /model\.lora_rank is 4, and the configuration says 0/],

@@ -335,7 +335,7 @@ describe("config support and metrics convert", () => {
     const broken = await grpu(["metrics", "convert", "--from", "verl", "--to", "trinity", "-"], {
       stdin: "{}\n",
     });
-    expect(broken.err).toContain('Cannot read the metrics: it has no number "step". (-:1)');
+    expect(broken.err).toContain('Cannot read the metrics: it has no number "step" (-:1).');
   });
 });
 

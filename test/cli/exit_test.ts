@@ -74,7 +74,7 @@ test.each(FAILURES)("status %i: grpu %s", async (status, line) => {
 
 test.runIf(existsSync("/proc/self"))("a disk that cannot be written to is named, with what to do", async () => {
   const { code, err } = await grpu(["report", join(dir, "run"), "--output", "/proc/report.html"]);
-  expect(err).toMatch(/^grpu: Cannot write the report: .*\. (Check|Name|Change).* \(\/proc\/report\.html\)\n$/);
+  expect(err).toMatch(/^grpu: Cannot write the report: .*\. (Check|Name|Change).* \(\/proc\/report\.html\)\.\n$/);
   expect(code).toBe(4);
 });
 
@@ -85,7 +85,7 @@ test.each(["ENOSPC", "EROFS", "EACCES", "ENOENT", "EISDIR", "ENOTDIR", "EMFILE",
     const error = fileError(raw);
     expect(error).toBeInstanceOf(ConfigError);
     expect(error).toMatchObject({ kind: "data", file: "/a/b", cause: raw });
-    expect(error?.message).toMatch(new RegExp(`^Cannot use the file: .* \\(${code}\\)\\. .*\\. \\(/a/b\\)$`));
+    expect(error?.message).toMatch(new RegExp(`^Cannot use the file: .* \\(${code}\\)\\. .* \\(/a/b\\)\\.$`));
   },
 );
 

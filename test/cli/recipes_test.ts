@@ -97,7 +97,7 @@ test("a template that fails ends the run before it samples, and names the file",
     "cpu",
   ]);
   expect(code, err).toBe(4);
-  expect(err).toMatch(/grpu: Cannot format the conversation .*system messages are not supported\. \(.*broken\.jinja/);
+  expect(err).toMatch(/grpu: Cannot format the conversation .*system messages are not supported \(.*broken\.jinja/);
   expect(err).not.toMatch(/tries of rollouts failed/);
 });
 

@@ -52,7 +52,7 @@ describe.skipIf(adapters.length === 0)("an adapter that is not there", () => {
   test.each([
     [
       { adapter: "voodoo" },
-      /\(device\.adapter=voodoo\): no adapter fits\. There are: 0 .+ \(\w+\)\. \(device\.adapter\)/,
+      /\(device\.adapter=voodoo\): no adapter fits\. There are: 0 .+ \(\w+\) \(device\.adapter\)\./,
     ],
     [{ adapter: 99 }, /\(device\.adapter=99\): no adapter fits\. There are: 0 /],
     [{ adapter: 0, backend: "d3d9" }, /\(device\.adapter=0 device\.backend=d3d9\): no adapter fits/],

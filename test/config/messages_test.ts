@@ -91,7 +91,7 @@ test("mandatory settings are refused by name", () => {
 
 test("one problem is one sentence with its place, several are a list", () => {
   const texts = { "a.yaml": "rllm:\n  rollout:\n    n: x\n" };
-  expect(() => compose([], { texts })).toThrow('Cannot set rllm.rollout.n: it takes int >= 1 ("x"). (a.yaml:3)');
+  expect(() => compose([], { texts })).toThrow('Cannot set rllm.rollout.n: it takes int >= 1 ("x") (a.yaml:3).');
   expect(() => compose(["nope=1"], { texts })).toThrow(
     /^Cannot use this configuration: it has 2 problems\.\n {2}a\.yaml:3: error: Cannot set/,
   );

@@ -30,13 +30,13 @@ test("tasksFromDataset() reads prompts as its options say", async () => {
 
 test.each<[string, unknown, RegExp]>([
   ["no row", [], /data set sums: it has no rows for train/],
-  ["a number", 7, /must be an array or an iterable of rows \(number\)\. \(data\.train_files\)/],
+  ["a number", 7, /must be an array or an iterable of rows \(number\) \(data\.train_files\)\./],
   ["null", null, /must be an array or an iterable of rows \(object\)/],
   ["an object", { rows: ROWS }, /must be an array or an iterable of rows \(object\)/],
   ["text", "1+1=", /must be an array or an iterable of rows \(string\)/],
   ["a function of no rows", async () => undefined, /must be an array or an iterable of rows \(undefined\)/],
-  ["a row of null", [null], /not an object \(null\)\. \(sums:1\)/],
-  ["a row that is not an object", [ROWS[0], "x"], /not an object \(x\)\. \(sums:2\)/],
+  ["a row of null", [null], /not an object \(null\) \(sums:1\)\./],
+  ["a row that is not an object", [ROWS[0], "x"], /not an object \(x\) \(sums:2\)\./],
   ["a row without a prompt", [{ text: "x" }], /no field "prompt" .*\(it has text\).* \(sums:1\)/],
 ])("tasksFromDataset() refuses %s", async (_, dataset, message) => {
   await expect(tasksFromDataset(dataset as Dataset, { name: "sums", split: "train" })).rejects.toThrow(message);

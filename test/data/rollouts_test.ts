@@ -49,7 +49,7 @@ describe("packing", () => {
     [[{ mask: [], logprobs: [1] }], /logprobs has 1 tokens where mask has 0/],
     [[{ mask: [1, 1], logprobs: [0, 0], values: [0] }], /values has 1 tokens where mask has 2/],
     [[{ logprobs: [0, 0], values: [0] }], /values has 1 tokens where logprobs has 2/],
-    [[{ group: "a", reward: 1 }, { reward: 1 }], /row 1: it names no group, and the rows before it do\. \(group\)/],
+    [[{ group: "a", reward: 1 }, { reward: 1 }], /row 1: it names no group, and the rows before it do \(group\)\./],
     [[{ reward: 1 }, { reward_baseline: 1 }], /row 1: it has reward_baseline, which the rows before it lack/],
     [[{ rewards: { format: 1 } }, { rewards: {} }], /row 1: it has no rewards\.format, which other rows have/],
     [[{ rewards: { format: Number.NaN } }], /rewards\.format must be a finite number \(NaN\)/],
@@ -102,28 +102,28 @@ describe("typed arrays", () => {
     expect(() => checkRollouts({ ...packed, offsets: Uint32Array.of(0, 3, 2, 3) })).toThrow(/must not fall/);
   });
   test.each<[name: string, changed: Partial<Rollouts>, says: string]>([
-    ["a reward too few", { rewards: Float32Array.of(1) }, "rewards must have 3 numbers (1). (rewards)"],
-    ["a group too many", { groupOfRow: new Uint32Array(4) }, "group must have 3 numbers (4). (group)"],
+    ["a reward too few", { rewards: Float32Array.of(1) }, "rewards must have 3 numbers (1) (rewards)."],
+    ["a group too many", { groupOfRow: new Uint32Array(4) }, "group must have 3 numbers (4) (group)."],
     [
       "a component too few",
       { rewardComponents: { format: new Float32Array(2) } },
-      "format must have 3 numbers (2). (format)",
+      "format must have 3 numbers (2) (format).",
     ],
     [
       "a baseline too few",
       { rewardBaselines: new Float32Array(2) },
-      "reward_baseline must have 3 numbers (2). (reward_baseline)",
+      "reward_baseline must have 3 numbers (2) (reward_baseline).",
     ],
-    ["a token too many", { tokens: { values: new Float32Array(4) } }, "values must have 3 numbers (4). (values)"],
+    ["a token too many", { tokens: { values: new Float32Array(4) } }, "values must have 3 numbers (4) (values)."],
     [
       "a reward that is not finite",
       { rewards: Float32Array.of(1, Number.NEGATIVE_INFINITY, 0) },
-      "rewards must be finite (-Infinity at row 1). (rewards)",
+      "rewards must be finite (-Infinity at row 1) (rewards).",
     ],
     [
       "the first token not finite",
       { tokens: { values: Float32Array.of(Number.NaN, 0, 0) } },
-      "values must be finite (NaN at row 0, token 0). (values)",
+      "values must be finite (NaN at row 0, token 0) (values).",
     ],
     ["falling offsets", { offsets: Uint32Array.of(0, 3, 2, 3) }, "offsets must not fall (2 after 3 at row 1)."],
   ])("are refused for %s", (_, changed, says) => {

@@ -33,7 +33,7 @@ describe("Parquet", () => {
 
   test("a file without rows is refused", async () => {
     await expect(tasksFromParquet(write({ prompt: [] }), { file: "none.parquet" })).rejects.toThrow(
-      "Cannot use the data file: it has no rows. Add some, or name another file. (none.parquet)",
+      "Cannot use the data file: it has no rows. Add some, or name another file (none.parquet).",
     );
   });
 
@@ -49,7 +49,7 @@ describe("Parquet", () => {
 });
 
 test.each(["", " \n\n"])("a JSONL file of %j has no rows", (text) => {
-  expect(() => tasksFromJsonl(text, AT)).toThrow(/it has no rows.* \(d\/sums\.jsonl\)$/);
+  expect(() => tasksFromJsonl(text, AT)).toThrow(/it has no rows.* \(d\/sums\.jsonl\)\.$/);
 });
 
 test.each<[row: object, options: object, prompt: string]>([
@@ -65,7 +65,7 @@ test.each<[row: object, options: object, prompt: string]>([
 
 test("a prompt field that is not named is not tried", () => {
   expect(() => tasksFromJsonl('{"prompt":"p"}', { ...AT, promptKey: "text" })).toThrow(
-    'Cannot make a task of the row: it has no field "text" with text or messages (it has prompt). Name the field with data.prompt_key. (d/sums.jsonl:1)',
+    'Cannot make a task of the row: it has no field "text" with text or messages (it has prompt). Name the field with data.prompt_key (d/sums.jsonl:1).',
   );
 });
 

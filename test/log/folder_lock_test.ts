@@ -90,7 +90,7 @@ describe("a folder in use", () => {
     await expect(refused).rejects.toThrow(ConfigError);
     await expect(refused).rejects.toThrow(
       new RegExp(
-        `in use by PID ${child.process.pid} on \\S+, since 20\\S+Z \\(.*child\\.mjs.*\\)\\. Choose another\\. \\(training`,
+        `in use by PID ${child.process.pid} on \\S+, since 20\\S+Z \\(.*child\\.mjs.*\\)\\. Choose another \\(training`,
       ),
     );
     expect(readdirSync(folder)).toEqual([OWNER_FILE]);

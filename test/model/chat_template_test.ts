@@ -85,7 +85,7 @@ describe("renders as transformers does", () => {
 
   test("raise_exception ends with the template's message", () => {
     expect(() => compileTemplate("{{ raise_exception('no roles') }}")({})).toThrow(
-      /^Cannot format the conversation with the chat template: no roles\. \(chat_template\)/,
+      /^Cannot format the conversation with the chat template: no roles \(chat_template\)\./,
     );
   });
 

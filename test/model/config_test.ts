@@ -65,7 +65,7 @@ describe("parseModelConfig()", () => {
     [{ model_type: "olmo9" }, "UnsupportedError", /model_type "olmo9": supported is/],
     [{ model_type: 3 }, "UnsupportedError", /model_type 3: supported is/],
     [{ model_type: undefined }, "ConfigError", /model_type is missing.*my\.json/],
-    [{ hidden_size: undefined }, "ConfigError", /hidden_size is missing\. \(my\.json, hidden_size\)/],
+    [{ hidden_size: undefined }, "ConfigError", /hidden_size is missing \(my\.json, hidden_size\)\./],
     [{ hidden_size: "32" }, "ConfigError", /hidden_size must be a positive number \("32"\)/],
     [{ num_hidden_layers: 1.5 }, "ConfigError", /num_hidden_layers must be a whole number \(1\.5\)/],
     [{ num_key_value_heads: 3 }, "ConfigError", /multiple of key-value heads \(4 and 3\)/],

@@ -181,7 +181,7 @@ describe("a budget that does not hold a pass", () => {
   test("is an error that says what to change where one sequence never fits", async () => {
     const budget = (await peakOf({ maxTokensPerPass: 1, gradientCheckpointing: true })) - 256;
     await expect(gradientsWithin(budget)).rejects.toThrow(
-      /^Cannot train on a sequence of 32 tokens: a pass over it alone exceeds the device's memory, with gradient checkpointing \(.*, .*KiB\)\. Shorten prompts or responses .*memory_budget_bytes\./,
+      /^Cannot train on a sequence of 32 tokens: a pass over it alone exceeds the device's memory, with gradient checkpointing \(.*, .*KiB\)\. Shorten prompts or responses .*memory_budget_bytes \(memory_budget_bytes\)\./,
     );
   });
 });

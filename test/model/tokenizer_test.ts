@@ -223,7 +223,7 @@ describe("formatChat()", () => {
       /must be a text, or a list of \{name, template\}.*chat_template/,
     ],
     ["a named template without a text", { chat_template: [{ name: "default" }] }, /must be a text, or a list/],
-    ["a configuration that is a list", [], /must be a JSON object \(\[\]\)\. \(m\/tokenizer_config\.json\)/],
+    ["a configuration that is a list", [], /must be a JSON object \(\[\]\) \(m\/tokenizer_config\.json\)\./],
     ["a configuration that is null", null, /must be a JSON object \(null\)/],
   ])("refuses %s, naming the file", (_, config, why) => {
     expect(() => createTokenizer({ tokenizer: JSON.parse(files["tokenizer.json"]!), config, folder: "m" })).toThrow(
@@ -236,7 +236,7 @@ describe("formatChat()", () => {
     const broken = createTokenizer({ tokenizer, config: { chat_template: "{% if %}" }, folder: "m" });
     expect(() => broken.formatChat(messages)).toThrow(/Cannot read the chat template: .*\(m\/tokenizer_config\.json/);
     const thrower = createTokenizer({ tokenizer, chatTemplate: "{{ raise_exception('no') }}", folder: "m" });
-    expect(() => thrower.formatChat(messages)).toThrow(/template: no\. \(m\/chat_template\.jinja, chat_template\)/);
+    expect(() => thrower.formatChat(messages)).toThrow(/template: no \(m\/chat_template\.jinja, chat_template\)\./);
   });
 
   test("a conversation begins with one BOS, although the tokenizer adds one to texts", () => {

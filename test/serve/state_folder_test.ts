@@ -196,7 +196,7 @@ describe("a disk error", () => {
     await writeFile(file, "");
     const nowhere = ["/proc/grpu-nowhere/x", join(file, "x")];
     for (const root of nowhere)
-      await expect(Checkpoints.open(root)).rejects.toThrow(/^Cannot keep checkpoints: .*\(.*\)$/);
+      await expect(Checkpoints.open(root)).rejects.toThrow(/^Cannot keep checkpoints: .*\(.*\)\.$/);
   });
 });
 

@@ -160,7 +160,7 @@ export class Judges {
 
 function unusable({ message }: { readonly message: string }): ConfigError {
   return new ConfigError(
-    `Cannot judge in a thread: the modules of --import cannot be used there: ${message}. Set task.judge_timeout=null to judge in this process.`,
+    `Cannot judge in a thread: the modules of --import cannot be used there: ${message.replace(/\.$/, "")}. Set task.judge_timeout=null to judge in this process.`,
     { kind: "code" },
   );
 }

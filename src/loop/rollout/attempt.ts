@@ -132,5 +132,5 @@ function attemptSeed(attempt: Attempt, trial: number, context: AttemptContext): 
 
 function failureMessage(attempt: Attempt, error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  return `Cannot finish the rollout ${episodeId(attempt)}: ${message}. With rllm.workflow.raise_on_error=false it is counted and left out.`;
+  return `Cannot finish the rollout ${episodeId(attempt)}: ${message.replace(/\.$/, "")}. With rllm.workflow.raise_on_error=false it is counted and left out.`;
 }

@@ -173,6 +173,6 @@ function refusing<T>(what: string, at: { path: string; file: string | undefined 
   try {
     return run();
   } catch (cause) {
-    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message}.`, at);
+    throw new ConfigError(`Cannot ${what}: ${(cause as Error).message.replace(/\.$/, "")}.`, at);
   }
 }
