@@ -39,7 +39,7 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
   /**
    * Whether an adapter is folded into a copy of the weights (faster, and a copy per adapter), or applied beside them (no
    * copy). The copy is f32 whatever the weights are held in, because bfloat16 would round the sum. `auto`, the default,
-   * folds where the weights are float32 and few, on software adapters. An adapter on a tied output matrix cannot be folded.
+   * folds where the weights are float32 and few, on software adapters; a plan that lacks the memory says `false`. An adapter on a tied output matrix cannot be folded.
    * A fold adds in f32 and the product beside adds after its own sums, so the two differ by rounding.
    */
   readonly foldAdapter?: boolean | "auto" | undefined;

@@ -197,6 +197,78 @@ describe("a plan", () => {
   });
 });
 
+describe("advice", () => {
+  const wanted = request(5 * MIB, { options: {} });
+
+  test("names no setting that what is opened fixes", async () => {
+    const free = await adviceFor(wanted);
+    expect(free).toContain("model.lora_rank=16");
+    const fixed = await adviceFor({ ...wanted, fixedSettings: ["model.lora_rank"] });
+    expect(fixed).toEqual(free.filter((set) => !set.includes("model.lora_rank")));
+    expect(await adviceFor({ ...wanted, fixedSettings: "all" })).toEqual([]);
+  });
+
+  test("of a rank leaves that of a checkpoint alone", async () => {
+    const ranked = { ...request(3.6 * MIB, { options: { lora: { rank: 64 }, quantization: "nf4" as const } }) };
+    expect(await adviceFor(ranked)).toContain("model.lora_rank=8");
+    expect(String(await adviceFor({ ...ranked, fixedSettings: ["model.lora_rank"] }))).not.toContain("lora_rank");
+  });
+
+  test("leaves to the plan what the settings fold, and is tried without a folded copy", async () => {
+    const { info } = new CpuDevice();
+    const fits = async (budget: number, foldAdapter: boolean | "auto") =>
+      fitsAtLeast(request(budget, { info, options: { lora: LORA, foldAdapter } }));
+    const budgets = Array.from({ length: 24 }, (_, i) => (2 + i / 2) * MIB);
+    const short = await firstWhere(budgets, async (it) => (await fits(it, "auto")) && !(await fits(it, true)));
+    expect(await fits(short, false)).toBe(true);
+    expect(await adviceFor(request(short, { info, options: { lora: LORA, foldAdapter: true } }))).toContain(
+      "model.fold_adapter=auto",
+    );
+  });
+});
+
+async function firstWhere(values: readonly number[], holds: (value: number) => Promise<boolean>): Promise<number> {
+  for (const value of values) if (await holds(value)) return value;
+  throw new Error("there is no such value");
+}
+
+describe("an adapter that is folded by default", () => {
+  const { info } = new CpuDevice();
+  const planned = (budget: number, foldAdapter?: boolean | "auto") =>
+    planRun(request(budget, { info, options: { lora: LORA, foldAdapter } }));
+  const holdsCopy = ({ phases }: Plan) => phases.some(({ parts }) => parts.folded_weights !== undefined);
+
+  test("is folded where there is room, and on software adapters only", async () => {
+    const [plan, given] = [await planned(GIB), await planned(GIB, "auto")];
+    expect(holdsCopy(plan)).toBe(true);
+    expect(given).toEqual({ ...plan, options: { ...plan.options, foldAdapter: "auto" } });
+    expect(holdsCopy(await planned(GIB, false))).toBe(false);
+    expect(holdsCopy(await planRun(request(GIB)))).toBe(false);
+  });
+
+  test("lies beside the base where a copy would leave less than enough, and is folded from some budget on", async () => {
+    const plans: Plan[] = [];
+    for (let mib = 3; mib <= 30; mib += 3) plans.push(await planned(mib * MIB));
+    const first = plans.findIndex(holdsCopy);
+    expect(plans.map(holdsCopy)).toEqual(plans.map((_, i) => i >= first));
+    expect(plans.slice(0, first).filter(({ fits }) => fits).length).toBeGreaterThan(1);
+    for (const plan of plans.slice(0, first)) expect(plan).toEqual(await planned(plan.budget, false));
+    for (const { fits, tokensPerPass, slots } of plans.slice(first))
+      expect({ fits, slots, isEnough: tokensPerPass >= 16 * 64 }).toEqual({ fits: true, slots: 16, isEnough: true });
+  });
+
+  test("is folded at any price where the settings say so", async () => {
+    const short = await firstWhere(
+      Array.from({ length: 28 }, (_, i) => (3 + i) * MIB),
+      async (budget) => {
+        const plan = await planned(budget);
+        return plan.fits && !holdsCopy(plan);
+      },
+    );
+    expect(holdsCopy(await planned(short, true))).toBe(true);
+  });
+});
+
 test("candidate sizes of a pass are whole numbers of longest sequences", () => {
   expect(passSizes(900, 2048)).toEqual([900, 1800, 2048]);
   expect(passSizes(512, 2048)).toEqual([512, 1024, 1536, 2048]);

@@ -5,6 +5,7 @@ import { readBytes } from "../../src/cli/run/plan_request.ts";
 import { ConfigError } from "../../src/errors.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { smallRun } from "../fixtures/small_run.ts";
 
 const root = temporaryFolder("plan-cli");
 const QWEN = fileURLToPath(new URL("../fixtures/published/Qwen2.5-0.5B", import.meta.url));
@@ -65,6 +66,12 @@ describe("grpu plan", () => {
     expect([code, out.includes("a new model")]).toEqual([0, true]);
   });
 
+  test("advises no adapter on a new model, which has none", async () => {
+    const { code, out } = await grpu(["plan", "examples/arithmetic/run.yaml", "--memory", "1.7MB"]);
+    expect(code).toBe(1);
+    expect(out).toMatch(/^does not fit: .* Take a smaller model, or a device with more memory\.$/m);
+  });
+
   test.each([
     [["--memory", "lots"], 2, /Cannot read --memory: it is no size \(lots\)/],
     [["model.name=/nowhere", "--memory", "8GiB"], 4, /does not exist/],
@@ -92,6 +99,21 @@ test("a run that cannot fit ends before it reads weights, with advice", async ()
   ]);
   expect(code).toBe(3);
   expect(err).toMatch(/Cannot fit the run into the memory budget of 0\.286 MiB: \S+ needs at least \S+ MiB \(/);
+});
+
+test("an adapter is advised for a model that is given, not for a run that continues with all weights", async () => {
+  const dir = join(root, "resumed");
+  expect((await smallRun(dir)).code).toBe(0);
+  const short = async (...args: string[]) => {
+    const { code, err } = await smallRun(dir, ["memory_budget_bytes=80000", "rllm.trainer.total_batches=3", ...args]);
+    expect(code).toBe(3);
+    return err;
+  };
+  const elsewhere = ["training.resume_mode=disable", `training.default_local_dir=${join(root, "elsewhere")}`];
+  expect(await short(`model.name=${join(dir, "global_step_2")}`, ...elsewhere)).toMatch(/Set model\.lora_rank=/);
+  expect(await short("training.resume_mode=auto")).toMatch(
+    / MiB\)\. Take a smaller model, or a device with more memory/,
+  );
 });
 
 test("sizes are read in decimal and binary units", () => {

@@ -43,9 +43,10 @@ interface Parts {
 /** Passes for clients whose work is not known: those of a run that trains the default adapter while it samples. */
 async function clientSizes(device: Device, { files }: OpenedModel): Promise<LanguageModelOptions> {
   const shape = { ...DEFAULT_SHAPE, overlaps: true };
-  const work = { model: shapeOf(files), options: { lora: LORA_DEFAULTS }, shape };
-  const { maxTokensPerPass, gradientCheckpointing } = await fittingOptions(device, work, { isExact: false });
-  return { maxTokensPerPass, gradientCheckpointing };
+  const work = { model: shapeOf(files), options: { lora: LORA_DEFAULTS }, shape, fixedSettings: "all" } as const;
+  const fitting = await fittingOptions(device, work, { isExact: false });
+  const { maxTokensPerPass, gradientCheckpointing, foldAdapter } = fitting;
+  return { maxTokensPerPass, gradientCheckpointing, foldAdapter };
 }
 
 export class LocalEngine implements Engine {
@@ -78,9 +79,9 @@ export class LocalEngine implements Engine {
   static async open({ device, folder, base, warn = () => {} }: LocalEngineOptions): Promise<LocalEngine> {
     const opened = await openModel(folder, { base });
     const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / float32Bytes(device, opened.files.config));
-    const adapterSlots = Math.min(Math.max(fitting, 1), MAX_COPIES);
     const sizes = await clientSizes(device, opened);
-    const options = { ...sizes, frozen: true, adapterSlots };
+    const foldAdapter = fitting > 0 && sizes.foldAdapter;
+    const options = { ...sizes, foldAdapter, frozen: true, adapterSlots: Math.min(fitting, MAX_COPIES) };
     const model = await loadModel(device, opened, options);
     model.onWarning(warn);
     return new LocalEngine(device, { opened, model, options, sizes, warn });
@@ -134,11 +135,12 @@ export class LocalEngine implements Engine {
     if (dir === undefined) return new LocalPolicy(this.base, this.base.untrained);
     if ((await folderKind(dir)) === "adapter") return this.openAdapter(dir);
     const model = await this.load(await openModel(dir), { frozen: true });
-    return new LocalPolicy(model, {
+    const policy = new LocalPolicy(model, {
       bytes: model.base.byteLength,
       weights: () => model.weights,
       release: () => model.release(),
     });
+    return policy;
   }
 
   private async load(opened: OpenedModel, options: LanguageModelOptions = {}): Promise<LanguageModel> {

@@ -63,7 +63,8 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
     const lora = await describeAdapter(checkpoint);
     const opened = await openBase(checkpoint, { base });
     const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
-    return trainable(device, { opened: { ...opened, tokenizer: own ?? opened.tokenizer }, lora, config });
+    const resumed = { ...opened, tokenizer: own ?? opened.tokenizer };
+    return trainable(device, { opened: resumed, lora, config, fixedSettings: FIXED_OF_CHECKPOINTS });
   }
   if (folder === null) return createModel(device, session);
   if (!isTrained) return openFixed(device, { folder, template, config });
@@ -83,7 +84,8 @@ async function resumeModel(
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
   const grown = { ...files, config: { ...files.config, contextLength } };
-  const fitting = await fittingOptions(device, plannedWork(config, { model: shapeOf(grown), isTrained: true }));
+  const work = plannedWork(config, { model: shapeOf(grown), isTrained: true, fixedSettings: FIXED_OF_CHECKPOINTS });
+  const fitting = await fittingOptions(device, work);
   const model = await LanguageModel.load(device, grown, fitting);
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   // The checkpoint may be pruned by then: a state or another checkpoint replaces all weights.
@@ -96,12 +98,16 @@ interface Trainable {
   readonly opened: OpenedModel;
   readonly lora: LoraConfig | undefined;
   readonly config: Tree;
+  readonly fixedSettings?: readonly string[];
 }
 
-async function trainable(device: Device, { opened, lora, config }: Trainable): Promise<LocalBackend> {
+/** A checkpoint holds all weights, or an adapter of a rank. */
+const FIXED_OF_CHECKPOINTS: readonly string[] = ["model.lora_rank"];
+
+async function trainable(device: Device, { opened, lora, config, fixedSettings }: Trainable): Promise<LocalBackend> {
   const { mark, tokenizer } = opened;
   const seed = setting(config, "training.seed");
-  const work = plannedWork(config, { model: shapeOf(opened.files), lora, isTrained: true });
+  const work = plannedWork(config, { model: shapeOf(opened.files), lora, isTrained: true, fixedSettings });
   const options = { ...(await fittingOptions(device, work)), seed };
   const remake = () => loadModel(device, opened, options);
   return new LocalBackend({
@@ -126,7 +132,7 @@ async function openFixed(
 ): Promise<LocalBackend> {
   const opened = await openModel(folder, { base });
   const shape = { ...DEFAULT_SHAPE, isTrained: false };
-  const guess = { model: shapeOf(opened.files), options: { frozen: true }, shape };
+  const guess = { model: shapeOf(opened.files), options: { frozen: true }, shape, fixedSettings: "all" } as const;
   const work = config ? plannedWork(config, { model: shapeOf(opened.files), isTrained: false }) : guess;
   const fitting = await fittingOptions(device, work, { isExact: config !== undefined });
   const remake = () => loadModel(device, opened, fitting);

@@ -13,6 +13,9 @@ import { readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { plannedWork } from "./plan_settings.ts";
 import type { Session } from "./session.ts";
 
+/** A new model trains all its weights. */
+export const FIXED_OF_NEW_MODELS: readonly string[] = ["model.lora_rank"];
+
 export async function createModel(device: Device, session: Session): Promise<LocalBackend> {
   const { config } = session;
   const lora = readLora(config);
@@ -23,7 +26,8 @@ export async function createModel(device: Device, session: Session): Promise<Loc
   }
   const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
   const shape = newModelShape(session);
-  const work = plannedWork(config, { model: { config: shape, typeOf: () => undefined }, isTrained: true });
+  const model = { config: shape, typeOf: () => undefined };
+  const work = plannedWork(config, { model, isTrained: true, fixedSettings: FIXED_OF_NEW_MODELS });
   const options = { ...(await fittingOptions(device, work)), seed: setting(config, "training.seed") };
   const make = () => LanguageModel.create(device, shape, options);
   return new LocalBackend({ model: make(), remake: async () => make(), tokenizer, name: "new model" });

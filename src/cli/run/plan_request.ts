@@ -11,7 +11,7 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
-import { newModelShape } from "./new_model.ts";
+import { FIXED_OF_NEW_MODELS, newModelShape } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
 
@@ -35,9 +35,11 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
   const model = await modelShape(composed);
   const isTrained = !setting(config, "rllm.trainer.val_only");
   const lora = isTrained ? readLora(config, model.config) : undefined;
-  const work = plannedWork(config, { model, lora, isTrained });
+  const name = setting(config, "model.name");
+  const fixedSettings = name === null ? FIXED_OF_NEW_MODELS : undefined;
+  const work = plannedWork(config, { model, lora, isTrained, fixedSettings });
   const device = await describedDevice(config, input);
-  return { request: { ...work, ...device }, model: setting(config, "model.name") ?? "a new model" };
+  return { request: { ...work, ...device }, model: name ?? "a new model" };
 }
 
 async function modelShape(composed: Composition): Promise<ModelShape> {

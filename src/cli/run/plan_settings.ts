@@ -9,16 +9,21 @@ import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { algorithmOf } from "../../loop/stages/roles.ts";
 import { batchSizeOf } from "../../loop/state.ts";
 import type { LoraConfig } from "../../model/lora.ts";
-import type { ModelShape } from "../../model/model_shape.ts";
 import { memoryOptions } from "./model_settings.ts";
 
 /** The work of a configured run on a model. */
 export function plannedWork(
   config: Tree,
-  { model, lora, isTrained }: { model: ModelShape; lora?: LoraConfig | undefined; isTrained: boolean },
+  {
+    model,
+    lora,
+    isTrained,
+    fixedSettings,
+  }: Pick<PlanRequest, "model" | "fixedSettings"> & { lora?: LoraConfig | undefined; isTrained: boolean },
 ): Omit<PlanRequest, "info" | "budget"> {
   return {
     model,
+    fixedSettings,
     options: { ...memoryOptions(config), ...(lora && { lora }), ...(!isTrained && { frozen: true }) },
     shape: runShape(config, { isTrained }),
   };

@@ -57,7 +57,7 @@ export const LOCAL_FIELDS = {
     "auto",
     "true = fold the adapter into a float32 copy of the weights; false = compute it separately, without a copy",
     {
-      note: "A copy is float32 and takes memory once more. auto = a copy of small float32 models on software adapters.",
+      note: "A copy is float32 and takes memory once more. auto = a copy of small float32 models on software adapters, where memory suffices.",
     },
   ),
 

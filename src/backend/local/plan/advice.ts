@@ -14,6 +14,7 @@ type Try = (request: PlanRequest) => Change | undefined;
 
 /** What to try, the most useful first. */
 const TRIES: readonly Try[] = [
+  chooseFold,
   trainAdapter,
   quantize,
   chooseByFit,
@@ -59,11 +60,25 @@ function changed(request: PlanRequest, tries: readonly Try[]): Change {
   let now = request;
   for (const attempt of tries) {
     const change = attempt(now);
-    if (!change) continue;
+    if (!change || isFixed(change, request)) continue;
     now = change.request;
-    for (const set of change.set.split(" ")) sets.set(set.slice(0, set.indexOf("=")), set);
+    for (const set of change.set.split(" ")) sets.set(settingOf(set), set);
   }
   return { set: [...sets.values()].join(" "), request: now };
+}
+
+function isFixed({ set }: Change, { fixedSettings = [] }: PlanRequest): boolean {
+  return fixedSettings === "all" || set.split(" ").some((each) => fixedSettings.includes(settingOf(each)));
+}
+
+function settingOf(set: string): string {
+  return set.slice(0, set.indexOf("="));
+}
+
+function chooseFold(request: PlanRequest): Change | undefined {
+  if (request.options.foldAdapter !== true) return undefined;
+  const options = { ...request.options, foldAdapter: "auto" as const };
+  return { set: "model.fold_adapter=auto", request: { ...request, options } };
 }
 
 function trainAdapter(request: PlanRequest): Change | undefined {

@@ -19,6 +19,8 @@ export interface PassChoice {
   readonly tokens: number;
   readonly gradientCheckpointing: boolean;
   readonly fits: boolean;
+  /** Tokens of a pass that keeps the device busy with this work. */
+  readonly enough: number;
 }
 
 /** Tokens per pass, and whether to compute activations again; the smallest that there is where nothing fits. */
@@ -26,7 +28,7 @@ export async function choosePass(request: PlanRequest): Promise<PassChoice> {
   const { gradientCheckpointing = "auto", maxTokensPerPass } = request.options;
   if (gradientCheckpointing !== "auto") return largestPass(request, gradientCheckpointing);
   const keeps = await largestPass(request, false);
-  const enough = Math.min(enoughTokens(request, keeps.longest), maxTokensPerPass ?? MOST_TOKENS);
+  const enough = Math.min(keeps.enough, maxTokensPerPass ?? MOST_TOKENS);
   if (!request.shape.isTrained || (keeps.fits && keeps.tokens >= enough)) return keeps;
   const recomputes = await largestPass(request, true);
   return keeps.fits && keeps.tokens >= recomputes.tokens ? keeps : recomputes;
@@ -41,10 +43,7 @@ function fixedTokens({ shape, options }: Omit<PlanRequest, "budget">, longest: n
   return Math.max(Math.min(options.maxTokensPerPass ?? 0, batchTokens(shape, longest)), longest);
 }
 
-async function largestPass(
-  request: PlanRequest,
-  gradientCheckpointing: boolean,
-): Promise<PassChoice & { longest: number }> {
+async function largestPass(request: PlanRequest, gradientCheckpointing: boolean): Promise<PassChoice> {
   const { maxTokensPerPass: given } = request.options;
   const options = {
     ...request.options,
@@ -54,7 +53,8 @@ async function largestPass(
   const rehearsal = await Rehearsal.open({ ...request, options });
   const { longest, held } = rehearsal;
   const isChosen = request.options.gradientCheckpointing !== true;
-  const most = gradientCheckpointing && isChosen ? enoughTokens(request, longest) : Math.max(MOST_TOKENS, longest);
+  const enough = enoughTokens(request, longest);
+  const most = gradientCheckpointing && isChosen ? enough : Math.max(MOST_TOKENS, longest);
   const sizes = given === undefined ? passSizes(longest, most) : [fixedTokens(request, longest)];
   const room = roomFor(request, held);
   const work = request.shape.isTrained
@@ -62,7 +62,7 @@ async function largestPass(
     : (size: number) => rehearsal.score(size);
   const fits = async (size: number) => held.bytes <= room && (await bytesOr(() => work(size))) <= room;
   const at = await lastFitting(sizes, fits);
-  return { tokens: given ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, longest };
+  return { tokens: given ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, enough };
 }
 
 /** Where sampling goes on during training, each has half of what is free. */
@@ -118,11 +118,13 @@ function besidesCache(peak: Peak): number {
 
 /** Whether the work fits with one sequence sampled at a time, and with the smallest passes or those that the settings fix. */
 export async function fitsAtLeast({ budget, ...request }: PlanRequest): Promise<boolean> {
-  const { gradientCheckpointing = "auto" } = request.options;
-  const recomputes = gradientCheckpointing === "auto" ? true : gradientCheckpointing;
+  const { gradientCheckpointing: recomputes = "auto", foldAdapter: folds = "auto" } = request.options;
+  // What the plan chooses where memory is short.
+  const gradientCheckpointing = recomputes === "auto" ? true : recomputes;
+  const foldAdapter = folds === "auto" ? false : folds;
   const rehearsal = await Rehearsal.open({
     ...request,
-    options: { ...request.options, gradientCheckpointing: recomputes },
+    options: { ...request.options, gradientCheckpointing, foldAdapter },
   });
   const { longest, held } = rehearsal;
   const room = roomFor({ ...request, budget }, held);

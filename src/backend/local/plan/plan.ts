@@ -31,12 +31,24 @@ export interface Plan {
   readonly options: LanguageModelOptions;
 }
 
-/** Plans a run. What does not fit is as small as it can be: passes of one sequence, sequences one at a time. */
+/**
+ * Plans a run. What does not fit is as small as it can be: passes of one sequence, sequences one at a time. An adapter
+ * that is folded by default is folded only where the copy leaves as many sequences, and passes that are large enough.
+ */
 export async function planRun(request: PlanRequest): Promise<Plan> {
+  const { plan, enough } = await planAsGiven(request);
+  const isFolded = plan.phases.some(({ parts }) => parts.folded_weights !== undefined);
+  if (!isFolded || request.options.foldAdapter === true) return plan;
+  const { plan: beside } = await planAsGiven({ ...request, options: { ...request.options, foldAdapter: false } });
+  const leavesEnough = plan.slots >= beside.slots && plan.tokensPerPass >= Math.min(beside.tokensPerPass, enough);
+  return plan.fits && leavesEnough ? plan : beside;
+}
+
+async function planAsGiven(request: PlanRequest): Promise<{ plan: Plan; enough: number }> {
   const { budget } = request;
   const pass = await choosePass(request);
-  const { tokens: maxTokensPerPass, gradientCheckpointing } = pass;
-  const sized = { ...request.options, gradientCheckpointing, maxTokensPerPass };
+  const { tokens: tokensPerPass, gradientCheckpointing, enough } = pass;
+  const sized = { ...request.options, gradientCheckpointing, maxTokensPerPass: tokensPerPass };
   const sampler = await chooseCache(await Rehearsal.open({ ...request, options: sized }), request);
   const { slots, rows, cacheBytes: bytes } = sampler;
   const cache = { ...(sampler.fits && { bytes }), ...sized.cache, maxSequences: sampler.fits ? rows : 1 };
@@ -44,7 +56,8 @@ export async function planRun(request: PlanRequest): Promise<Plan> {
   const phases = await phasesOf({ ...request, options });
   const peakBytes = Math.max(...phases.map((it) => it.peakBytes));
   const fits = pass.fits && sampler.fits && peakBytes <= budget;
-  return { fits, budget, peakBytes, tokensPerPass: maxTokensPerPass, gradientCheckpointing, slots, phases, options };
+  const plan = { fits, budget, peakBytes, tokensPerPass, gradientCheckpointing, slots, phases, options };
+  return { plan, enough };
 }
 
 /** The phases of a run that is opened with these options. */

@@ -19,6 +19,11 @@ export interface Setup {
 export interface PlanRequest extends Setup {
   /** Bytes that live buffers may hold together. */
   readonly budget: number;
+  /**
+   * Settings that advice must not name, because what is opened fixes them (the rank of a checkpoint); `all` where no
+   * configuration is read, as by a server. Default: none.
+   */
+  readonly fixedSettings?: readonly string[] | "all" | undefined;
 }
 
 const NO_STEP = { learning_rate: 0, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
