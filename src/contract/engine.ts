@@ -45,10 +45,10 @@ export interface Trainer {
     options: { loss: LossRequest; forwardOnly: boolean },
   ): Promise<{ logprobs: Float32Array; metrics: Metrics }>;
   /** Drops the accumulated gradient. */
-  clearGradients(): void;
+  clearGradients(): Promise<void>;
   optimStep(params: OptimParams): Promise<Metrics>;
-  /** A copy of the current policy. */
-  freeze(): EnginePolicy;
+  /** A copy of the current policy. It has its values once this resolves, whatever fails later. */
+  freeze(): Promise<EnginePolicy>;
   /** Writes the weights, in the published format, and with `optimizer` its state, into `dir` (made by the caller). */
   save(dir: string, options: { optimizer: boolean }): Promise<void>;
   /** Loads a checkpoint of a trainer of the same shape. Without `optimizer` the optimiser starts from zero. */

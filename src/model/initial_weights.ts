@@ -62,17 +62,32 @@ export async function loadWeights(
   const isUntied = folder.config.tied && untied;
   const config = isUntied ? { ...folder.config, tied: false } : folder.config;
   const sourceOf = (tensor: string) => (isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor);
-  const infoOf = (tensor: string) => folder.tensors.get(sourceOf(tensor));
-  const typeOf = (tensor: string) => infoOf(tensor)?.dtype;
+  const typeOf = (tensor: string) => folder.tensors.get(sourceOf(tensor))?.dtype;
   const formats = packedFormats(fusedParts(config), { ...storage, typeOf });
   const weights = new StoredWeights(device, config, { formats });
+  try {
+    await readInto(weights, { folder, sourceOf, pieceElements });
+    return weights;
+  } catch (error) {
+    // The next attempt must not find less memory.
+    weights.release();
+    throw error;
+  }
+}
+
+async function readInto(
+  weights: StoredWeights,
+  from: { folder: ModelFolder; sourceOf: (tensor: string) => string; pieceElements: number },
+): Promise<void> {
+  const { folder, sourceOf, pieceElements } = from;
   // With no recorded work before them, writes go straight to the device, without a second copy in host memory.
-  await device.submit();
-  const sizeOf = ({ tensor }: Part) => infoOf(tensor)?.byteLength ?? 0;
+  await weights.device.submit();
+  const infoOf = ({ tensor }: Part) => folder.tensors.get(sourceOf(tensor));
+  const sizeOf = (part: Part) => infoOf(part)?.byteLength ?? 0;
   const report = startLoading(folder.name, weights.parts.map(sizeOf));
   for (const part of weights.parts) {
     const source = sourceOf(part.tensor);
-    const isPublished = typeOf(part.tensor) === "BF16" && weights.formatOf(part.fused) === "bfloat16";
+    const isPublished = infoOf(part)?.dtype === "BF16" && weights.formatOf(part.fused) === "bfloat16";
     for (let start = 0; start < part.rows * part.columns; start += pieceElements) {
       const range = { start, length: Math.min(pieceElements, part.rows * part.columns - start) };
       if (isPublished) weights.writeBfloat16(part, await folder.readBytes(source, range), start);
@@ -80,5 +95,4 @@ export async function loadWeights(
     }
     report(sizeOf(part));
   }
-  return weights;
 }

@@ -50,14 +50,14 @@ class ToyTrainer implements Trainer {
     return { logprobs: new Float32Array(rows.targets.length), metrics: { "loss:sum": 1 } };
   }
 
-  clearGradients(): void {}
+  async clearGradients(): Promise<void> {}
 
   async optimStep() {
     this.step++;
     return {};
   }
 
-  freeze(): EnginePolicy {
+  async freeze(): Promise<EnginePolicy> {
     return new ToyPolicy();
   }
 

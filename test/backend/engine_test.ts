@@ -4,8 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
+import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
-import type { LossRows, Trainer } from "../../src/contract/engine.ts";
+import type { EnginePolicy, LossRows, Trainer } from "../../src/contract/engine.ts";
+import { OutOfMemoryError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";
@@ -30,6 +32,36 @@ interface Opening {
   readonly on: Device;
   readonly warn: (message: string) => void;
 }
+
+test("a model that does not fit a server is refused with advice that a server's operator can follow", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "grpu-engine-"));
+  await saveModelFolder(folder, { model: LanguageModel.create(new CpuDevice(), CONFIG) });
+  const device = new CpuDevice({ memoryBudgetBytes: 4096 });
+  await expect(LocalEngine.open({ device, folder })).rejects.toThrow(
+    /^Cannot fit the run .*\. Take a smaller model, or a device with more memory/,
+  );
+  rmSync(folder, { recursive: true });
+});
+
+test("a server folds adapters only where a copy fits its budget", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "grpu-engine-"));
+  await saveModelFolder(folder, { model: LanguageModel.create(new CpuDevice(), CONFIG) });
+  const foldsWithin = async (memoryBudgetBytes: number) => {
+    const device = new CpuDevice({ memoryBudgetBytes });
+    const labels: string[] = [];
+    const alloc: Device["alloc"] = (bytes, label) => {
+      labels.push(label);
+      return device.alloc(bytes, label);
+    };
+    const engine = await LocalEngine.open({ device: changed(device, { alloc }), folder });
+    const config = { rank: 2, trainAttn: true, trainMlp: true, trainUnembed: true, seed: 3 };
+    const policy = await (await engine.createTrainer(config)).freeze();
+    await policy.scorePrompts([[1, 5, 6, 7]], { topk: 0 });
+    return labels.some((label) => label.startsWith("folded weights"));
+  };
+  expect([await foldsWithin(2 ** 22), await foldsWithin(2 ** 17)]).toEqual([true, false]);
+  rmSync(folder, { recursive: true });
+});
 
 overDevices("the engine behind the servers", (device: Device) => {
   const open = async ({ config = CONFIG, dtype = "F32", on = device, warn }: Partial<Opening> = {}) => {
@@ -111,7 +143,7 @@ overDevices("the engine behind the servers", (device: Device) => {
         [...(await policy.scorePrompts(prompts, { topk: 0 }))[0]!.logprobs].slice(1);
       const untouched = await scores(base);
       await train(a, 2);
-      const frozen = a.freeze();
+      const frozen = await a.freeze();
       const then = await scores(frozen);
       expect(then).not.toEqual(untouched);
       await train(a, 3);
@@ -120,6 +152,61 @@ overDevices("the engine behind the servers", (device: Device) => {
       expect(await scores(base)).toEqual(untouched);
       frozen.release();
       for (const each of [a, b]) each.release();
+      clear();
+    },
+  );
+
+  test.each(ranks)(
+    "rank $rank: what a call makes has its values, and the gradient is cleared, though the driver refuses the next submit",
+    async ({ rank }) => {
+      const { root, engine, trainer, clear } = await open();
+      // A device that refuses memory runs nothing of what was recorded since its last submit.
+      const refuse = () => device.rollback(0);
+      const prompts = [[1, 5, 6, 7]];
+      const scores = async (policy: EnginePolicy) =>
+        [...(await policy.scorePrompts(prompts, { topk: 0 }))[0]!.logprobs].slice(1);
+      const [made, other] = [await trainer(rank), await trainer(rank)];
+      await train(made, 1);
+      const dir = join(root, "saved");
+      await made.save(dir, { optimizer: false });
+      const frozen = await made.freeze();
+      refuse();
+      const opened = await engine.openPolicy(dir);
+      refuse();
+      const fresh = await trainer(rank);
+      refuse();
+      const untouched = await engine.openPolicy();
+      expect(await scores(frozen)).toEqual(await scores(opened));
+      expect(await scores(frozen)).not.toEqual(await scores(untouched));
+      expect(await train(fresh, 2)).toEqual(await train(other, 2));
+      await fresh.forwardBackward(ROWS, { loss: LOSS, forwardOnly: false });
+      await fresh.clearGradients();
+      refuse();
+      expect(await train(fresh, 1)).toEqual(await train(other, 1));
+      expect(await score(fresh)).toEqual(await score(other));
+      for (const each of [made, other, fresh, frozen, opened]) each.release();
+      clear();
+    },
+  );
+
+  test.each(ranks)(
+    "rank $rank: memory refused as a policy is made fails that call, and leaves nothing",
+    async ({ rank }) => {
+      let isRefused = false;
+      const submit = async () => {
+        if (isRefused) throw new OutOfMemoryError("Cannot allocate it: refused.", { label: "it", bytes: 8 });
+        await device.submit();
+      };
+      const { root, engine, trainer, clear } = await open({ on: changed(device, { submit }) });
+      const made = await trainer(rank);
+      const dir = join(root, "saved");
+      await made.save(dir, { optimizer: false });
+      const { live } = device.memory;
+      isRefused = true;
+      for (const call of [() => made.freeze(), () => engine.openPolicy(dir), () => trainer(rank)])
+        await expect(call()).rejects.toThrow(OutOfMemoryError);
+      expect(device.memory.live).toBe(live);
+      made.release();
       clear();
     },
   );
@@ -142,7 +229,7 @@ overDevices("the engine behind the servers", (device: Device) => {
       const [one, two] = [await trainer(4), await trainer(2)];
       const losses = await train(one, 4);
       expect(losses[3]).toBeLessThan(losses[0]! - 0.2);
-      const frozen = one.freeze();
+      const frozen = await one.freeze();
       const then = await scores(frozen);
       await one.save(join(root, "saved"), { optimizer: false });
       await train(two, 1);

@@ -16,6 +16,7 @@ import { LocalPolicy } from "./engine_policy.ts";
 import { LocalTrainer } from "./engine_trainer.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE } from "./plan/run_shape.ts";
+import { submitted } from "./submitted.ts";
 
 /** Share of the device's memory for folded copies of the weights, one per adapter in use, where adapters are folded. */
 const COPIES_SHARE = 0.25;
@@ -125,10 +126,10 @@ export class LocalEngine implements Engine {
   async createTrainer(config: TrainerConfig): Promise<Trainer> {
     const { rank, seed, trainAttn: attn, trainMlp: mlp, trainUnembed: unembed } = config;
     const of = { config, base: this.mark };
-    if (rank === 0) return new LocalTrainer(await this.load(this.opened), of);
+    if (rank === 0) return submitted(this.hardware, new LocalTrainer(await this.load(this.opened), of));
     // Tinker's clients cannot set alpha: its service uses one value for every rank.
     const lora = { rank, alpha: LORA_DEFAULTS.alpha, targets: loraTargets({ attn, mlp, unembed }) };
-    return new LocalTrainer(this.base.branch({ lora, seed }), of);
+    return submitted(this.hardware, new LocalTrainer(this.base.branch({ lora, seed }), of));
   }
 
   async openPolicy(dir?: string): Promise<EnginePolicy> {
@@ -140,7 +141,7 @@ export class LocalEngine implements Engine {
       weights: () => model.weights,
       release: () => model.release(),
     });
-    return policy;
+    return submitted(this.hardware, policy);
   }
 
   private async load(opened: OpenedModel, options: LanguageModelOptions = {}): Promise<LanguageModel> {
@@ -154,7 +155,7 @@ export class LocalEngine implements Engine {
     const branch = this.base.branch({ lora });
     try {
       await loadAdapter(dir, branch, { base: this.mark });
-      return new LocalPolicy(this.base, branch.freeze());
+      return await submitted(this.hardware, new LocalPolicy(this.base, branch.freeze()));
     } finally {
       branch.release();
     }

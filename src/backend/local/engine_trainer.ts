@@ -9,6 +9,7 @@ import type { PassOutputs } from "../../model/train/passes.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { EngineLoss } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
+import { submitted } from "./submitted.ts";
 
 export class LocalTrainer implements Trainer {
   readonly config: TrainerConfig;
@@ -57,8 +58,9 @@ export class LocalTrainer implements Trainer {
     return { dlogprobs: scratch.upload(slopes, "dlogprobs"), reads: [], release: () => scratch.release() };
   }
 
-  clearGradients(): void {
+  async clearGradients(): Promise<void> {
     this.model.optimizer.gradients.clear();
+    await this.model.device.submit();
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {
@@ -70,16 +72,14 @@ export class LocalTrainer implements Trainer {
     );
   }
 
-  freeze(): EnginePolicy {
+  freeze(): Promise<EnginePolicy> {
     const policy = this.model.freeze();
     this.users++;
-    return new LocalPolicy(this.model, {
-      ...policy,
-      release: () => {
-        policy.release();
-        this.leave();
-      },
-    });
+    const release = () => {
+      policy.release();
+      this.leave();
+    };
+    return submitted(this.model.device, new LocalPolicy(this.model, { ...policy, release }));
   }
 
   save(dir: string, { optimizer }: { optimizer: boolean }): Promise<void> {

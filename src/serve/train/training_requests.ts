@@ -97,7 +97,7 @@ export class TrainingRequests {
       run: async (trainer) => {
         const session = sessions.find(run.record.session);
         const id = `${session.id}:sample:${of.samplerNumber}`;
-        const queue = policies.snapshot(id, { policy: trainer.freeze(), session: session.id });
+        const queue = policies.snapshot(id, { policy: await trainer.freeze(), session: session.id });
         samplers.add({ id, queue }, session);
         return jsonOutcome({ sampling_session_id: id, type: "save_weights_for_sampler" });
       },

@@ -94,7 +94,7 @@ export class TrainingRun implements WorkQueue {
     if (this.gone !== undefined) throw new Refusal(404, this.gone);
     if (operation.kind === "create") return this.make(operation);
     const trainer = this.loaded();
-    if (operation.kind === "optim_step") this.refuseBroken(trainer);
+    if (operation.kind === "optim_step") await this.refuseBroken(trainer);
     const outcome = await operation.run(trainer);
     if (operation.kind === "optim_step") this.unsavedSteps++;
     return outcome;
@@ -118,11 +118,14 @@ export class TrainingRun implements WorkQueue {
   }
 
   /** A step on a part of the gradient would go unnoticed, so the first one is refused and the gradient is cleared. */
-  private refuseBroken(trainer: Trainer): void {
+  private async refuseBroken(trainer: Trainer): Promise<void> {
     if (this.broken === undefined) return;
     const reason = this.broken;
     this.broken = undefined;
-    trainer.clearGradients();
+    await trainer.clearGradients().catch((error: unknown) => {
+      this.broken ??= reason;
+      throw error;
+    });
     throw new ConfigError(
       `Cannot run optim_step: ${reason}. The weights are unchanged and the gradient is cleared. Repeat the step, starting with its forward_backward.`,
     );
