@@ -136,7 +136,9 @@ describe("a request of the training client", () => {
     expect(sent).toMatchObject([{ path: "training_runs/a%2Fb", body: null }]);
     for (let i = 0; i < 2; i++)
       await expect(client.lastCheckpoint("a/b")).rejects.toMatchObject({
-        message: expect.stringContaining("Cannot resume from the training run a/b: it has no checkpoint (training.resume_from_tinker_id)."),
+        message: expect.stringContaining(
+          "Cannot resume from the training run a/b: it has no checkpoint (training.resume_from_tinker_id).",
+        ),
         path: "training.resume_from_tinker_id",
       });
     session.close();

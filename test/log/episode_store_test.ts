@@ -49,7 +49,7 @@ test("a folder in use is refused, with the setting; once cleared it is free, and
   const second = new EpisodeStore<number>(dir);
   await first.put(1, [1]);
   await expect(second.put(1, [2])).rejects.toThrow(
-    /it is in use by PID \d+ .*Give each run a folder of its own with rllm\.async_training\.episode_offload_dir=DIR\. \(rllm\.async_training\.episode_offload_dir\)$/,
+    /it is in use by PID \d+ .*Give each run a folder of its own with rllm\.async_training\.episode_offload_dir=DIR \(rllm\.async_training\.episode_offload_dir\)\.$/,
   );
   await second.clear();
   expect(await first.take(1)).toEqual([1]);

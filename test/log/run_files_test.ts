@@ -126,7 +126,7 @@ describe("a log file", () => {
     mkdirSync(join(dir, "metrics.jsonl"), { recursive: true });
     const [logger] = jsonlFiles(dir);
     expect(() => logger!.log(record("train", 1))).toThrow(
-      /^Cannot write the run's log: it is a folder, not a file \(EISDIR\)\. Name a file\. \(.*metrics\.jsonl\)$/,
+      /^Cannot write the run's log: it is a folder, not a file \(EISDIR\)\. Name a file \(.*metrics\.jsonl\)\.$/,
     );
   });
 });
