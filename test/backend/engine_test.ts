@@ -266,7 +266,7 @@ overDevices("the engine behind the servers", (device: Device) => {
         );
       }
     expect(await score(it)).toEqual(before);
-    it.clearGradients();
+    await it.clearGradients();
     // Last, because after a step of 100 the next gradient overflows.
     for (const edge of [
       { eps: 1e-30 },

@@ -176,7 +176,7 @@ describe("resuming", () => {
     writeFileSync(join(dir, "global_step_1", "files.json"), "{");
     const found = opened().store.find();
     await expect(found).rejects.toThrow(
-      /^Cannot resume: no checkpoint in the folder is whole .*training\.resume_mode\)$/,
+      /^Cannot resume: no checkpoint in the folder is whole .*training\.resume_mode\)\.$/,
     );
     expect(await opened({ resumeMode: "disable" }).store.find()).toBeUndefined();
   });
@@ -187,7 +187,7 @@ describe("resuming", () => {
     const from = (resumeFrom?: string) => opened({ resumeMode: "resume_path", resumeFrom }).store.find();
     expect((await from(join(dir, "global_step_1")))?.state.step).toBe(1);
     await expect(from(dir)).rejects.toThrow(
-      /it has no loop\.json .* Name another folder\. \(training\.resume_from_path\)$/,
+      /it has no loop\.json .* Name another folder \(training\.resume_from_path\)\.$/,
     );
     await expect(from()).rejects.toThrow(/not a checkpoint/);
     const file = join(dir, "global_step_1", "loop.json");

@@ -64,6 +64,6 @@ test("a folder that cannot be made is named", async () => {
   mkdirSync(join(dir, ".."), { recursive: true });
   writeFileSync(dir, "");
   await expect(new EpisodeStore(join(dir, "inside")).put(1, [])).rejects.toThrow(
-    /^Cannot keep episodes on disk: .*deep\)$/,
+    /^Cannot keep episodes on disk: .*deep\)\.$/,
   );
 });

@@ -36,7 +36,7 @@ describe("makeFolders()", () => {
   });
 
   test.skipIf(process.platform !== "linux")("returns where a file system refuses new folders", () => {
-    expect(() => makeFolders("/proc/grpu/inside")).toThrow(/^Cannot make the folder: .*\/proc\/grpu\)$/);
+    expect(() => makeFolders("/proc/grpu/inside")).toThrow(/^Cannot make the folder: .*\/proc\/grpu\)\.$/);
   });
 });
 

@@ -241,5 +241,5 @@ test("a logger of the user's is opened by its name", () => {
   const logger = { log: () => {} };
   registerLogger("test-files", ({ dir: folder }) => ({ ...logger, name: folder }));
   expect(loggers.find("test-files")({ dir: "runs/a" })).toMatchObject({ name: "runs/a" });
-  expect(() => loggers.find("test-fires")).toThrow(/\(rllm\.trainer\.logger\)$/);
+  expect(() => loggers.find("test-fires")).toThrow(/\(rllm\.trainer\.logger\)\.$/);
 });

@@ -302,7 +302,7 @@ describe("warm-up", () => {
   });
 
   test("is refused without examples, and without a tokenizer", async () => {
-    await expect(run({ steps: 1 }, { examples: [] })).rejects.toThrow(/no worked examples.*\(warmup\.steps\)$/);
+    await expect(run({ steps: 1 }, { examples: [] })).rejects.toThrow(/no worked examples.*\(warmup\.steps\)\.$/);
     const settings = loopSettings();
     const parts = { backend: { name: "fake" }, settings, loggers: [], examples: [] } as unknown as Run;
     await expect(warmupStep(parts, START)).rejects.toThrow("the backend fake has no tokenizer. Set warmup.steps=0.");
@@ -450,7 +450,7 @@ describe("checkpoints of the loop", () => {
 describe("what a run is made of", () => {
   const { run } = letterRun();
   test.each([
-    [{ backend: undefined }, /^Cannot train without backend: .*\(backend\)$/],
+    [{ backend: undefined }, /^Cannot train without backend: .*\(backend\)\.$/],
     [{ backend: {} }, /^Cannot train without backend/],
     [{ tasks: undefined }, /^Cannot train without tasks/],
     [{ tasks: { train: letterTasks(4), val: 3 } }, /^Cannot train without tasks/],
@@ -487,18 +487,18 @@ describe("what a run is made of", () => {
   ])("%j with the template %j: %j", (settings, chatTemplate, isFine) => {
     const check = () => checkThinking(loopSettings(settings), { chatTemplate } as unknown as Tokenizer);
     if (isFine) expect(check).not.toThrow();
-    else expect(check).toThrow(/^Cannot disable thinking: .*\(rllm\.disable_thinking\)$/);
+    else expect(check).toThrow(/^Cannot disable thinking: .*\(rllm\.disable_thinking\)\.$/);
     if (!isFine) expect(() => checkThinking(loopSettings(settings), undefined)).toThrow("Cannot disable thinking");
   });
 });
 
 describe("settings", () => {
   test.each<[given: unknown, message: RegExp]>([
-    [{ rolout: {} }, /^Cannot set rolout: there is no such setting\. Did you mean rollout\? \(rolout\)$/],
+    [{ rolout: {} }, /^Cannot set rolout: there is no such setting\. Did you mean rollout \(rolout\)\?$/],
     [{ rollout: { m: 1 } }, /^Cannot set rollout\.m: there is no such setting\. (Did you mean n\?|Names: .*)/],
     [{ trainer: { zzzzzzzzzz: 1 } }, /^Cannot set trainer\.zzzzzzzzzz: there is no such setting\. Names: .*, .*\./],
-    [{ rollout: 3 }, /^Cannot set rollout: it takes an object \(3\)\. \(rollout\)$/],
-    [3, /^Cannot set settings: it takes an object \(3\)\. \(settings\)$/],
+    [{ rollout: 3 }, /^Cannot set rollout: it takes an object \(3\) \(rollout\)\.$/],
+    [3, /^Cannot set settings: it takes an object \(3\) \(settings\)\.$/],
     [{ rollout: { train: { toString: 1 } } }, /^Cannot set rollout\.train\.toString: there is no such setting/],
     [{ rollout: { n: "many" } }, /rollout\.n/],
   ])("%j is refused", (given, message) => {
@@ -586,7 +586,7 @@ describe("pipelines", () => {
     registerStage({ name: "test-count", needs: ["metrics"], gives: [], run: () => undefined });
     const names = [...STAGE_ORDER.map((name) => ` ${name} `), " test-count "];
     expect(readPipeline(names, STAGES).map(({ name }) => name)).toEqual([...STAGE_ORDER, "test-count"]);
-    expect(() => readPipeline(["tset-count"], STAGES)).toThrow(/nearest: test-count.*\(pipeline\.stages\)$/);
+    expect(() => readPipeline(["tset-count"], STAGES)).toThrow(/nearest: test-count.*\(pipeline\.stages\)\.$/);
     expect(() => readPipeline(["twice(update)"], STAGES)).toThrow(/Cannot use the wrapper "twice"/);
   });
 });

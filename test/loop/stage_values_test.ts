@@ -400,7 +400,7 @@ describe("roles", () => {
     [{ lossfn: "cispo" }],
     [{ toString: "x" }],
   ])("the entry %j is refused", (entry) => {
-    expect(() => of(entry)).toThrow(/^Cannot read the entry of the role a: .*traj_group_adv_estimator_map\.a\)$/);
+    expect(() => of(entry)).toThrow(/^Cannot read the entry of the role a: .*traj_group_adv_estimator_map\.a\)\.$/);
   });
 });
 

@@ -176,7 +176,7 @@ describe("errors", () => {
     await store.putTrace(makeTrace({ trace_id: "a" }));
     const database = await openDatabase(path);
     database.exec(`UPDATE traces SET data = json_set(data, '$.prompt_token_ids', 'x')`);
-    await expect(store.getTrace("a")).rejects.toThrow(/^Cannot read the trace a: prompt_token_ids: .*\.db\)$/);
+    await expect(store.getTrace("a")).rejects.toThrow(/^Cannot read the trace a: prompt_token_ids: .*\.db\)\.$/);
     database.exec(`UPDATE traces SET data = '{"logprobs": [NaN]}'`);
     await expect(store.traces({})).rejects.toThrow(/the text is not JSON \(\{"logprobs": \[NaN\]\}\)/);
     database.close();
