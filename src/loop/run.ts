@@ -55,7 +55,7 @@ function checkParts({ backend, tasks, rollout }: TrainOptions): void {
     ["rollout", typeof rollout === "function", "a function of a task and a policy"],
   ];
   for (const [part, isThere, what] of parts)
-    if (!isThere) throw new ConfigError(`Cannot train without ${part}: ${what}`, { path: part });
+    if (!isThere) throw new ConfigError(`Cannot train without ${part}: it must be ${what}.`, { path: part });
 }
 
 /** The step in the options, else the one that `pipeline.stages` names. */

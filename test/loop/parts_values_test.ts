@@ -495,7 +495,10 @@ describe("what a run is made of", () => {
 describe("settings", () => {
   test.each<[given: unknown, message: RegExp]>([
     [{ rolout: {} }, /^Cannot set rolout: there is no such setting\. Did you mean rollout \(rolout\)\?$/],
-    [{ rollout: { m: 1 } }, /^Cannot set rollout\.m: there is no such setting\. (Did you mean n\?|Names: .*)/],
+    [
+      { rollout: { m: 1 } },
+      /^Cannot set rollout\.m: there is no such setting\. (Did you mean n \(rollout\.m\)\?|Names: .*)/,
+    ],
     [{ trainer: { zzzzzzzzzz: 1 } }, /^Cannot set trainer\.zzzzzzzzzz: there is no such setting\. Names: .*, .*\./],
     [{ rollout: 3 }, /^Cannot set rollout: it takes an object \(3\) \(rollout\)\.$/],
     [3, /^Cannot set settings: it takes an object \(3\) \(settings\)\.$/],

@@ -105,8 +105,8 @@ test.each<[string, object, RegExp]>([
   ["an empty batch", { settings: { data: { train_batch_size: 0 } } }, /train_batch_size.*it takes int >= 1.*0/],
   ["no settings", { settings: 3 }, /Cannot set settings: it takes an object \(3\)/],
   ["no backend", { backend: undefined }, /Cannot train without backend/],
-  ["no tasks", { tasks: { val: [] } as never }, /Cannot train without tasks: \{ train/],
-  ["no rollout", { rollout: undefined }, /Cannot train without rollout: a function/],
+  ["no tasks", { tasks: { val: [] } as never }, /Cannot train without tasks: it must be \{ train/],
+  ["no rollout", { rollout: undefined }, /Cannot train without rollout: it must be a function/],
 ])("%s is refused", async (_, options, message) => {
   await expect(train({ ...letterRun().run, ...options } as TrainOptions)).rejects.toThrow(message);
 });
