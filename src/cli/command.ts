@@ -15,7 +15,29 @@ export interface Io extends Screen {
   finishing?(work: Promise<unknown>): void;
   /** Whole text of standard input. */
   stdin(): Promise<string>;
+  /** Standard input line by line. Absent where nothing can be typed. */
+  typing?(history: readonly string[]): Typing;
 }
+
+/** What a person types, or another program pipes in. */
+export interface Typing {
+  /** Someone sits at a terminal: prompts are shown, and keys are read. */
+  readonly isTerminal: boolean;
+  /** What was typed so far, the latest first. */
+  readonly history: readonly string[];
+  /** The next line, or several that were pasted at once. */
+  next(prompt: string): Promise<Typed>;
+  /** Runs work, during which Ctrl-C calls `onInterrupt` instead of ending the process. */
+  during<T>(work: () => Promise<T>, onInterrupt: () => void): Promise<T>;
+  close(): void;
+}
+
+export type Typed =
+  | { readonly kind: "text"; readonly text: string }
+  /** Ctrl-C */
+  | { readonly kind: "interrupt" }
+  /** Ctrl-D, or the end of a file. */
+  | { readonly kind: "end" };
 
 /** One `--flag`. Without `value` it is a boolean. */
 export interface Option {

@@ -28,6 +28,17 @@ export function adapterOf(options: Input["options"]): { adapter?: string; backen
   return { ...(adapter === undefined ? {} : { adapter }), ...(backend === undefined ? {} : { backend }) };
 }
 
+/** Which GPU, on the commands whose `--adapter` is a LoRA adapter. */
+export const GPU: readonly Option[] = [
+  { flag: "--gpu", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
+  { flag: "--backend", value: "NAME", describe: "the GPU's interface: vulkan, metal, d3d12, ..." },
+];
+
+/** `--gpu` and `--backend` for `openDevice`. */
+export function gpuOf({ gpu, backend }: Input["options"]): { adapter?: string; backend?: string } {
+  return adapterOf({ adapter: gpu, backend });
+}
+
 export const ALLOW_UNSUPPORTED: Option = {
   flag: "--allow-unsupported",
   describe: "warn about settings that the backend cannot honour, instead of refusing them",

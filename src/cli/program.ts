@@ -1,5 +1,6 @@
 /** Every command there is. */
 import { readFileSync } from "node:fs";
+import { chatCommand } from "./commands/chat.ts";
 import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";
 import { deviceCommand } from "./commands/device.ts";
@@ -29,6 +30,7 @@ export const PROGRAM: Program = {
     reportCommand,
     viewCommand,
     sampleCommand,
+    chatCommand,
     exportCommand,
     deviceCommand,
     modelShowCommand,

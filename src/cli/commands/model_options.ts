@@ -32,6 +32,14 @@ export const SAMPLING: readonly Option[] = [
   { flag: "--seed", value: "N", describe: "seed of the random generator", default: "0" },
 ];
 
+/** Values for what requests or messages leave open; the model's own where no flag is given. */
+export const REPLY_SAMPLING: readonly Option[] = [
+  { flag: "--max-tokens", value: "N", describe: "tokens of a reply that sets no limit itself (default: 1024)" },
+  { flag: "--temperature", value: "T", describe: "0 always takes the most likely token (default: the model's)" },
+  { flag: "--top-p", value: "P", describe: "sample from the tokens that hold this probability (default: the model's)" },
+  { flag: "--top-k", value: "K", describe: "sample from this many tokens; 0 is all (default: the model's)" },
+];
+
 type Value = Input["options"][string];
 
 /**

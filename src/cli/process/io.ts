@@ -3,6 +3,7 @@ import { forTerminal, processScreen } from "../../log/terminal.ts";
 import type { Io } from "../command.ts";
 import { showLoading } from "./loading.ts";
 import { listenToSignals } from "./signals.ts";
+import { openTyping } from "./typing.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 export function processIo(): Io {
@@ -33,6 +34,7 @@ export function processIo(): Io {
       for await (const part of stdin) parts.push(part as Buffer);
       return Buffer.concat(parts).toString("utf8");
     },
+    typing: (history) => openTyping({ history, signal: io.signal }),
   };
   return io;
 }
