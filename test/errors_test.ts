@@ -1,6 +1,16 @@
 /** What an error says about its place and its kind. */
 import { describe, expect, test } from "vitest";
-import { ConfigError, fileError, type Source, stackOf } from "../src/errors.ts";
+import {
+  ConfigError,
+  DeviceLostError,
+  fileError,
+  OutOfMemoryError,
+  RemoteError,
+  ShaderError,
+  type Source,
+  stackOf,
+  UnsupportedError,
+} from "../src/errors.ts";
 
 describe("the place of an error in the user's input", () => {
   test.each<[Source, string]>([
@@ -39,6 +49,27 @@ describe("the place of an error in the user's input", () => {
   });
 });
 
+test("other errors carry what they are about", () => {
+  const cause = new Error("why");
+  expect(new ConfigError("Cannot do it.", {}, { cause })).toMatchObject({ name: "ConfigError", cause });
+  expect(new OutOfMemoryError("Cannot fit.", { label: "cache", bytes: 7 }, { cause })).toMatchObject({
+    ...{ name: "OutOfMemoryError", label: "cache", bytes: 7, path: "memory_budget_bytes", kind: "config", cause },
+  });
+  expect(new ShaderError("Cannot compile.", { kernel: "rope", line: 4 })).toMatchObject({
+    ...{ name: "ShaderError", message: "Cannot compile.", kernel: "rope", line: 4 },
+  });
+  expect(new UnsupportedError("Cannot.", { part: "cpu", capability: "f16" })).toMatchObject({
+    ...{ name: "UnsupportedError", message: "Cannot.", part: "cpu", capability: "f16" },
+  });
+  expect(new RemoteError("Cannot reach it.", { status: 503, retryable: true })).toMatchObject({
+    ...{ name: "RemoteError", message: "Cannot reach it.", status: 503, retryable: true },
+  });
+  const lost = new DeviceLostError("a reset");
+  expect(lost).toBeInstanceOf(RemoteError);
+  expect(lost).toMatchObject({ name: "DeviceLostError", why: "a reset", retryable: true });
+  expect(lost.message).toBe("Cannot continue: the GPU device was lost (a reset). Resume from the last checkpoint.");
+});
+
 describe("an error of the operating system", () => {
   const failed = (code: string, path?: string) => Object.assign(new Error(code), { code, ...(path && { path }) });
 
@@ -67,7 +98,34 @@ describe("an error of the operating system", () => {
   });
 
   test.each([
+    ["ENOSPC", "the disk is full", "Free some space, or name another place"],
+    ["EFBIG", "the file would be larger than the system allows", "Raise the limit (ulimit -f), or name another place"],
+    ["EDQUOT", "the disk quota is used up", "Free some space, or name another place"],
+    ["EROFS", "the disk is read-only", "Name another place"],
+    ["EACCES", "this user may not", "Change its permissions, or name another place"],
+    ["EPERM", "the system does not permit it", "Change its permissions, or name another place"],
+    ["ENOENT", "there is no such file or folder", "Check the path"],
+    ["ENOTDIR", "a part of the path is a file, not a folder", "Check the path"],
+    ["EISDIR", "it is a folder, not a file", "Name a file"],
+    ["EEXIST", "a file of that name is in the way", "Move it, or name another place"],
+    ["ENOTEMPTY", "the folder is not empty", "Move it, or name another place"],
+    ["ENAMETOOLONG", "the name is too long", "Shorten it"],
+    ["ELOOP", "its links lead in a circle", "Check the path"],
+    ["EMFILE", "too many files are open", "Raise the limit (ulimit -n)"],
+    ["ENFILE", "too many files are open on this machine", "Close some programs"],
+    ["EIO", "the disk reports an error", "Check the disk, or name another place"],
+    ["EBUSY", "another program uses it", "End that program, or name another place"],
+  ])("%s: %s", (code, why, advice) => {
+    expect(fileError(failed(code, "f"))?.message).toBe(`Cannot use the file: ${why} (${code}). ${advice} (f).`);
+    expect(fileError(failed(code, "f"))?.file).toBe("f");
+    const needsNoFile = ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EIO"].includes(code);
+    expect(fileError(failed(code)) !== undefined).toBe(needsNoFile);
+  });
+
+  test.each([
     ["an unknown code", failed("EWHAT", "a")],
+    ["a longer code", failed("EIO2")],
+    ["nothing", null],
     ["a code that sockets have too, without a file", failed("EACCES")],
     ["a path that is no text", Object.assign(failed("EACCES"), { path: 7 })],
     ["no error", undefined],

@@ -1,6 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { RemoteError } from "../src/errors.ts";
-import { type Field, fields, mapEntry, packedVarints, Writer } from "../src/protobuf.ts";
+import {
+  alignedCopy,
+  bytesOf,
+  type Field,
+  fields,
+  joined,
+  mapEntry,
+  packedVarints,
+  packVarints,
+  Writer,
+} from "../src/protobuf.ts";
 import { uniform } from "./fixtures/numbers.ts";
 
 describe("a varint is exact over 64 bits", () => {
@@ -81,6 +91,61 @@ describe("packed numbers", () => {
   test.each(["80", "03ff", "ffffffffffffffffffff01"])("%s is damaged", (hex) => {
     expect(() => packedVarints(bytesOfHex(hex))).toThrow(RemoteError);
   });
+});
+
+test("a budget of fields counts those of a message and of the messages in it", () => {
+  const entry = new Writer().text(1, "a").varint(2, 5).finish();
+  const message = new Writer().bytes(1, entry).varint(2, 1).finish();
+  const read = (left: number) => {
+    const count = { left };
+    return [...fields(message, count)].map(({ number, bytes }) => number === 1 && mapEntry(bytes, count).key);
+  };
+  expect(read(4)).toEqual(["a", false]);
+  expect(() => read(3)).toThrow("Cannot read the protobuf message: it has too many fields.");
+  expect([...fields(message, { left: 2 })]).toHaveLength(2);
+  expect(() => [...fields(message, { left: 1 })]).toThrow("too many fields");
+});
+
+test.each([
+  [0, "00"],
+  [2 ** 7 - 1, "7f"],
+  [2 ** 7, "8001"],
+  [2 ** 14 - 1, "ff7f"],
+  [2 ** 14, "808001"],
+  [2 ** 21 - 1, "ffff7f"],
+  [2 ** 21, "80808001"],
+  [2 ** 28 - 1, "ffffff7f"],
+  [2 ** 28, "8080808001"],
+])("packVarints() writes %i in as few bytes as it needs", (value, hex) => {
+  expect(Buffer.from(packVarints([value])).toString("hex")).toBe(hex);
+  expect(packedVarints(packVarints([value, 1]))).toEqual([BigInt(value), 1n]);
+});
+
+test("a part of a buffer as bytes shares it, and as an aligned copy does not", () => {
+  const numbers = Uint32Array.of(1, 2, 3);
+  const bytes = bytesOf(numbers.subarray(1, 2));
+  expect([...bytes]).toEqual([2, 0, 0, 0]);
+  bytes[0] = 9;
+  expect(numbers[1]).toBe(9);
+  const copy = alignedCopy(bytes);
+  expect(copy.byteLength).toBe(4);
+  bytes[0] = 5;
+  expect(new Uint32Array(copy)[0]).toBe(9);
+  expect([...joined([bytes, Uint8Array.of(), Uint8Array.of(7)])]).toEqual([5, 0, 0, 0, 7]);
+});
+
+test.each([
+  ["08", /a number is truncated/],
+  ["0a026100", /^ok$/],
+  ["0a0261", /field 1 is truncated/],
+  ["1100000000", /field 2 is truncated/],
+  ["1d0000", /field 3 is truncated/],
+  ["0001", /a field has no number/],
+  ["0b", /field 1 has the unsupported wire type 3/],
+])("%s: %s", (hex, message) => {
+  const read = () => [...fields(bytesOfHex(hex))];
+  if (message.test("ok")) expect(read).not.toThrow();
+  else expect(read).toThrow(message);
 });
 
 test("20,000 random messages are read or refused, to the end and without more bytes than were given", () => {
