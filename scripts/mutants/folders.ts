@@ -10,8 +10,7 @@ export const ROOT_FILES = "root";
 
 /** Tests outside a top folder's own that exercise it too. */
 const ALSO: Readonly<Record<string, readonly string[]>> = {
-  data: ["test/loop/*_test.ts"],
-  loop: ["test/backend/local_test.ts"],
+  loop: ["test/chat/endpoint_test.ts", "test/task/*_test.ts"],
   model: ["test/backend/golden_model_test.ts"],
   backend: ["test/loop/*_test.ts"],
   serve: ["test/backend/engine_test.ts"],

@@ -34,7 +34,7 @@ export async function mutateSources({ folder, lines, part, seed, concurrency }: 
 function options(folder: string, run: { mutate: string[]; concurrency: number }): PartialStrykerOptions {
   return {
     testRunner: "vitest",
-    plugins: ["@stryker-mutator/vitest-runner"],
+    plugins: ["@stryker-mutator/vitest-runner", join(ROOT, "scripts/mutants/live_survivors.mjs")],
     vitest: { configFile: "scripts/mutants/vitest.config.ts", related: true },
     ...run,
     // What an error says is held by snapshots of the whole message, not by mutants of each word.
@@ -43,7 +43,7 @@ function options(folder: string, run: { mutate: string[]; concurrency: number })
     coverageAnalysis: "perTest",
     timeoutMS: 20_000,
     dryRunTimeoutMinutes: 30,
-    reporters: ["progress-append-only", "html", "json"],
+    reporters: ["progress-append-only", "live-survivors", "html", "json"],
     htmlReporter: { fileName: `.cache/mutants/${folder}.html` },
     jsonReporter: { fileName: `.cache/mutants/${folder}.json` },
     tempDirName: TEMP,
