@@ -149,9 +149,9 @@ describe("arguments", () => {
       checkArgs(args as Record<string, unknown>, { known, path: "task.args", owner: "the game" });
     expect(() => check({ a: 1 }, ["a", "b"])).not.toThrow();
     expect(() => check({ a: 1, c: 2 }, ["a", "b"])).toThrow(
-      "Cannot use the argument c: the game does not read it. It has a, b. (task.args.c)",
+      "Cannot use the argument c: the game does not read it. It has a, b (task.args.c).",
     );
-    expect(() => check({ c: 2 }, [])).toThrow("the game does not read it. It has none. (task.args.c)");
+    expect(() => check({ c: 2 }, [])).toThrow("the game does not read it. It has none (task.args.c).");
   });
 
   test("that are counts", () => {
@@ -322,7 +322,7 @@ describe("the chosen rollout", () => {
     expect(own.asksPrompt).toBe(false);
     const named = await run(settings({ env: { name: "choice_game", env_args: { b: 2 } } }));
     expect(named.asked).toEqual([["choice_game", ['{"b":2}'], {}]]);
-    expect(() => chooseRollout(settings({ env: { name: "no_game" } }))).toThrow(/"no_game".*\(rllm\.env\.name\)$/);
+    expect(() => chooseRollout(settings({ env: { name: "no_game" } }))).toThrow(/"no_game".*\(rllm\.env\.name\)\.$/);
   });
 
   test("a workflow, with the arguments of all places, the last ones first", async () => {
@@ -337,7 +337,7 @@ describe("the chosen rollout", () => {
       ["plain", ['{"c":3}'], {}],
     ]);
     expect(() => chooseRollout(settings({ workflow: { ...workflow, env_cls: "no_game" } }))).toThrow(
-      /"no_game".*workflow_args\.env_cls\)$/,
+      /"no_game".*workflow_args\.env_cls\)\.$/,
     );
     const single = chooseRollout(settings({ workflow: { use_workflow: true } }));
     expect(single.asksPrompt).toBe(true);
@@ -346,7 +346,7 @@ describe("the chosen rollout", () => {
   test("a workflow plays no game of an environment without one", async () => {
     const workflow = { use_workflow: true, name: "multi_turn_workflow" };
     await expect(run(settings({ workflow }))).rejects.toThrow(
-      "Cannot play in turns: the environment plain has no game. Give it play(task, args). (rllm.env.name)",
+      "Cannot play in turns: the environment plain has no game. Give it play(task, args) (rllm.env.name).",
     );
   });
 
@@ -367,7 +367,7 @@ describe("the chosen rollout", () => {
     const { asked, examples } = await run(settings({ workflow: named }));
     expect(asked).toEqual([["", '{"b":2}']]);
     expect(examples(TASK)).toEqual([{ prompt: "t", response: '{"z":1}' }]);
-    expect(() => chooseRollout(settings({ workflow }))).toThrow(/"math_agent".*workflow_args\.agent_cls\)$/);
+    expect(() => chooseRollout(settings({ workflow }))).toThrow(/"math_agent".*workflow_args\.agent_cls\)\.$/);
   });
 
   test("a default name counts as a choice once a module registers it", async () => {
@@ -385,7 +385,7 @@ describe("the chosen rollout", () => {
   ])("%j without a workflow is refused", (workflow, name) => {
     const path = `rllm.workflow.workflow_args.${name}`;
     expect(() => chooseRollout(settings({ workflow }))).toThrow(
-      `Cannot use ${path}: no workflow is used. Set rllm.workflow.use_workflow=true. (${path})`,
+      `Cannot use ${path}: no workflow is used. Set rllm.workflow.use_workflow=true (${path}).`,
     );
   });
 });
@@ -422,7 +422,7 @@ describe("worked answers", () => {
   test("the judge's prompt must be a text", () => {
     const workflow = { use_workflow: true, name: "solver_judge_workflow", args: { judge_prompt: 7 } };
     expect(() => chooseRollout(settings({ workflow }))).toThrow(
-      "Cannot use judge_prompt: it must be a text. Give it a string. (rllm.workflow.workflow_args.judge_prompt)",
+      "Cannot use judge_prompt: it must be a text. Give it a string (rllm.workflow.workflow_args.judge_prompt).",
     );
   });
 
@@ -477,7 +477,7 @@ test("registered names are found under their settings", async () => {
     [registered.workflows, "rllm.workflow.name"],
     [registered.environments, "task.name"],
   ] as const)
-    expect(() => table.find("nothing_of_that_name")).toThrow(new RegExp(`\\(${setting.replaceAll(".", "\\.")}\\)$`));
+    expect(() => table.find("nothing_of_that_name")).toThrow(new RegExp(`\\(${setting.replaceAll(".", "\\.")}\\)\\.$`));
 });
 
 test.each([
