@@ -4,7 +4,7 @@
  */
 import type { SampledSequence, SampleRequest, TokenListener } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions } from "../contract/text.ts";
-import type { PromptOrigin } from "../contract/trace.ts";
+import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
 import { PrefixIndex } from "./prefix_index.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
@@ -115,6 +115,29 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     const message = parseReply(reply.model_response, parse);
     this.transcript.record(prompt, { responseIds: reply.response_ids, message });
     return { ...reply, message, messages: prompt.messages };
+  }
+
+  /**
+   * Takes a recorded call as one of its own. Its reply is continued where the prompt is rendered to the same tokens again;
+   * where it is not, a prompt with that reply counts as diverged.
+   */
+  restore(trace: TraceRecord): void {
+    const {
+      prompt_token_ids,
+      completion_token_ids: responseIds,
+      messages,
+      response_message,
+      tools,
+      raw_request,
+    } = trace;
+    this.calls++;
+    this.sampled.add([...prompt_token_ids, ...responseIds], trace.trace_id);
+    if (messages.length === 0) return;
+    const asked = raw_request?.chat_template_kwargs as ChatOptions["variables"];
+    const prompt = this.transcript.prompt(messages, { tools, variables: { ...this.options.variables, ...asked } });
+    const isSame = `${prompt.ids}` === `${prompt_token_ids}`;
+    const message = response_message as ChatMessage;
+    this.transcript.record(prompt, { message, ...(isSame ? { responseIds } : {}) });
   }
 
   private async draw(

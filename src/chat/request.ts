@@ -11,9 +11,9 @@ export class ApiError extends Error {
   readonly param: string | null;
   constructor(
     message: string,
-    options: { status?: number; type?: string; code?: string; param?: string | undefined } = {},
+    options: { status?: number; type?: string; code?: string; param?: string | undefined; cause?: unknown } = {},
   ) {
-    super(message);
+    super(message, options.cause === undefined ? {} : { cause: options.cause });
     this.status = options.status ?? 400;
     this.type = options.type ?? "invalid_request_error";
     this.code = options.code ?? null;

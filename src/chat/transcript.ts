@@ -82,19 +82,23 @@ export class Transcript {
     return { messages, text, ids: this.encode(text), options: JSON.stringify(options), origin };
   }
 
-  /** Remembers a reply. `message` is the one that the caller receives, and sends back in its next request. */
-  record(prompt: RenderedPrompt, it: { responseIds: readonly number[]; message: ChatMessage }): void {
+  /**
+   * Remembers a reply. `message` is the one that the caller receives, and sends back in its next request. Without tokens, a
+   * prompt that contains it counts as diverged.
+   */
+  record(prompt: RenderedPrompt, it: { responseIds?: readonly number[]; message: ChatMessage }): void {
     const [message] = readMessages([it.message]);
-    const { reasoning } = splitReasoning(this.tokenizer.decode(it.responseIds), endsInReasoning(prompt.text));
     this.answered.add(this.histories.add(prompt.messages));
     if (prompt.origin === "rendered") this.rememberCallers(prompt.messages);
     this.replyKeys.add(messageKey(message!));
-    this.replies.set(this.histories.add([...prompt.messages, message!]), {
-      prompt,
-      responseIds: it.responseIds,
-      keptIds: reasoning === undefined ? it.responseIds : this.withoutReasoning(it.responseIds),
-      reasoning,
-    });
+    if (it.responseIds)
+      this.replies.set(this.histories.add([...prompt.messages, message!]), this.reply(prompt, it.responseIds));
+  }
+
+  private reply(prompt: RenderedPrompt, responseIds: readonly number[]): Reply {
+    const { reasoning } = splitReasoning(this.tokenizer.decode(responseIds), endsInReasoning(prompt.text));
+    const keptIds = reasoning === undefined ? responseIds : this.withoutReasoning(responseIds);
+    return { prompt, responseIds, keptIds, reasoning };
   }
 
   private rememberCallers(messages: readonly ChatMessage[]): void {

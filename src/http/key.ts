@@ -11,7 +11,7 @@ export function keyIn(request: Request, { allowsQuery }: { readonly allowsQuery:
 
 /** Compares keys by their digests, which have equal lengths. */
 export async function isSameKey(given: string, expected: string): Promise<boolean> {
-  return areEqual(await digest(given), await digest(expected));
+  return areEqual(await digestOf(given), await digestOf(expected));
 }
 
 /** Compares in constant time, so that the time taken does not reveal how much of a guess is right. */
@@ -21,6 +21,7 @@ export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   return difference === 0;
 }
 
-async function digest(text: string): Promise<Uint8Array> {
+/** Keys are compared, and kept, as digests. */
+export async function digestOf(text: string): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
 }

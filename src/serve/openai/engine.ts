@@ -4,6 +4,7 @@ import { type CallSettings, Conversation, choiceCall, type PlannedDraw } from ".
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
 import type { SamplingRequest } from "../../chat/request.ts";
 import type { TokenConstraint } from "../../contract/backend.ts";
+import type { TraceRecord } from "../../contract/trace.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import type { ServedModel } from "./served_model.ts";
 import type { Serving } from "./serving.ts";
@@ -17,6 +18,8 @@ export interface ServedEngineOptions {
    * true; false where callers that know nothing of each other share the engine.
    */
   readonly isSession?: boolean;
+  /** Earlier calls of the session, oldest first. */
+  readonly history?: readonly TraceRecord[];
 }
 
 interface Settings extends CallSettings {
@@ -25,7 +28,10 @@ interface Settings extends CallSettings {
 }
 
 /** An engine for one session, or for single requests. Each reply is sampled with the model's newest weights. */
-export function servedEngine(serving: Serving, { model, owner, isSession = true }: ServedEngineOptions): ChatEngine {
+export function servedEngine(
+  serving: Serving,
+  { model, owner, isSession = true, history = [] }: ServedEngineOptions,
+): ChatEngine {
   const { tokenizer } = serving;
   const open = () =>
     new Conversation<Settings>({
@@ -37,6 +43,7 @@ export function servedEngine(serving: Serving, { model, owner, isSession = true 
       draw: (request, { sampling }) => serving.draw(model, { request, call: { owner, signal: sampling?.signal } }),
     });
   const session = isSession ? open() : undefined;
+  for (const trace of history) session?.restore(trace);
   const each = <T>(
     request: SamplingRequest & { readonly allowed?: TokenConstraint | undefined },
     call: ChatCall | undefined,

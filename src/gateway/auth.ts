@@ -1,0 +1,131 @@
+/**
+ * Who may do what: agents call models with their keys, a session's own key opens that session alone, and the admin token
+ * manages sessions, traces and workers. None of the three is accepted in place of another.
+ */
+import { ConfigError } from "../errors.ts";
+import { areEqual, digestOf, keyIn } from "../http/key.ts";
+import { isLoopback } from "../http/origin.ts";
+
+export interface GatewayAuth {
+  /** Keys of agents. Without one, anyone may call a gateway that only this machine reaches. */
+  readonly apiKeys?: readonly string[] | undefined;
+  /** Token of the admin routes. Without one, they are open where only this machine reaches the gateway. */
+  readonly adminToken?: string | undefined;
+  /** Others reach the gateway through a tunnel or a proxy, so that listening on loopback protects nothing. Default false. */
+  readonly isExposed?: boolean | undefined;
+}
+
+/** rLLM's default for `rllm.sdk.proxy.admin_token`. */
+export const PUBLISHED_TOKEN = "my-shared-secret";
+
+/** A refused caller. */
+export class AccessRefusal extends Error {
+  override readonly name = "AccessRefusal";
+  readonly status: 401 | 403;
+  constructor(status: 401 | 403, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** @throws {ConfigError} for a gateway that others reach without a token of its own */
+export function checkAuth({ adminToken, isExposed }: GatewayAuth, host: string): void {
+  if (isLoopback(host) && !isExposed) return;
+  const rule = "a gateway that other machines reach";
+  if (adminToken === undefined)
+    throw new ConfigError(`Cannot start ${rule} without an admin token (${host}). Set rllm.sdk.proxy.admin_token.`);
+  if (adminToken === PUBLISHED_TOKEN)
+    throw new ConfigError(
+      `Cannot start ${rule} with the published admin token (${host}): everybody knows it. Set rllm.sdk.proxy.admin_token to a secret.`,
+    );
+}
+
+/** A caller's place in the limits. */
+export type CallerId = string;
+
+interface Known {
+  readonly id: CallerId;
+  readonly digest: Uint8Array;
+}
+
+export class Access {
+  private readonly keys: readonly Known[];
+  private readonly admin: Uint8Array | undefined;
+  private readonly isLocal: boolean;
+
+  /** @throws {ConfigError} as {@link checkAuth} */
+  static async open(auth: GatewayAuth, host: string): Promise<Access> {
+    checkAuth(auth, host);
+    const digests = await Promise.all((auth.apiKeys ?? []).map(digestOf));
+    const keys = digests.map((digest) => ({ id: `key ${shortOf(digest)}`, digest }));
+    const admin = auth.adminToken === undefined ? undefined : await digestOf(auth.adminToken);
+    return new Access({ keys, admin, isLocal: isLoopback(host) && !auth.isExposed });
+  }
+
+  private constructor(it: { keys: readonly Known[]; admin: Uint8Array | undefined; isLocal: boolean }) {
+    this.keys = it.keys;
+    this.admin = it.admin;
+    this.isLocal = it.isLocal;
+  }
+
+  /**
+   * Lets an agent in. A session with a key of its own takes that one alone.
+   * @throws {AccessRefusal}
+   */
+  async agent(
+    request: Request,
+    session?: { readonly id: string; readonly key?: Uint8Array | undefined },
+  ): Promise<CallerId> {
+    const given = await keyOf(request);
+    if (given && isSame(given, this.admin))
+      throw new AccessRefusal(
+        403,
+        "Cannot call a model with the admin token: it is for admin routes. Send an agent's key.",
+      );
+    if (session?.key) {
+      if (isSame(given, session.key)) return `session ${session.id}`;
+      throw new AccessRefusal(
+        401,
+        "Cannot call the session: the key is missing, or of another session. Send the session's key.",
+      );
+    }
+    const known = this.keys.find(({ digest }) => isSame(given, digest));
+    if (known) return known.id;
+    if (this.isLocal && this.keys.length === 0) return "local";
+    throw new AccessRefusal(
+      401,
+      "Cannot answer: the API key is missing or wrong. Send one as Authorization: Bearer KEY.",
+    );
+  }
+
+  /** Lets the trainer in. @throws {AccessRefusal} */
+  async administrator(request: Request, options: { readonly allowsQuery?: boolean } = {}): Promise<void> {
+    const given = await keyOf(request, options.allowsQuery);
+    if (isSame(given, this.admin)) return;
+    if (this.admin === undefined && this.isLocal && !this.isAgent(given)) return;
+    if (this.isAgent(given))
+      throw new AccessRefusal(403, "Cannot use an admin route with an agent's key. Send the admin token.");
+    throw new AccessRefusal(
+      401,
+      "Cannot use an admin route: the admin token is missing or wrong. Send it as Authorization: Bearer TOKEN.",
+    );
+  }
+
+  private isAgent(given: Uint8Array | undefined): boolean {
+    return this.keys.some(({ digest }) => isSame(given, digest));
+  }
+}
+
+async function keyOf(request: Request, allowsQuery = false): Promise<Uint8Array | undefined> {
+  const given = keyIn(request, { allowsQuery });
+  return given === undefined ? undefined : digestOf(given);
+}
+
+function isSame(given: Uint8Array | undefined, expected: Uint8Array | undefined): boolean {
+  return given !== undefined && expected !== undefined && areEqual(given, expected);
+}
+
+/** Names a key in logs and limits without telling it. */
+function shortOf(digest: Uint8Array): string {
+  return [...digest.subarray(0, 4)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

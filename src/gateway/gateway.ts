@@ -1,0 +1,172 @@
+/** The gateway behind its routes: sessions, models, workers and the recorder, independent of HTTP. */
+import { type ChatEngine, createFetch, type FetchFunction } from "../chat/endpoint.ts";
+import { ApiError } from "../chat/request.ts";
+import type { SessionOutcome, TraceStore } from "../contract/trace.ts";
+import { Budget } from "../http/budget.ts";
+import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
+import { Recorder } from "./record.ts";
+import { type LiveSession, type ModelHost, Sessions } from "./sessions.ts";
+import type { FieldSettings } from "./workers/fields.ts";
+import { WorkerHistory } from "./workers/history.ts";
+import { WorkerPool, type WorkerPoolOptions } from "./workers/pool.ts";
+
+export interface GatewayOptions {
+  /** Models that sessions share. Absent: only sessions with an engine of their own, and workers. */
+  readonly engines?: ModelHost | undefined;
+  readonly store: TraceStore;
+  /** Answers wait until their trace is stored. Default false. @see rLLM's `sync_traces` */
+  readonly syncTraces?: boolean | undefined;
+  readonly limits?: Partial<GatewayLimits> | undefined;
+  /** Replaces the model that requests name. @see rLLM's `model` */
+  readonly model?: string | undefined;
+  readonly workers?: (WorkerPoolOptions & FieldSettings) | undefined;
+  /** What `POST /admin/reload` does; resolves when new calls use what it loaded. */
+  readonly reload?: (() => Promise<void>) | undefined;
+  /** Takes one line for the operator. */
+  readonly log?: ((line: string) => void) | undefined;
+}
+
+/** What the trainer gets for one attempt. */
+export interface OpenSession {
+  readonly session_id: string;
+  /** Path of the session's OpenAI base URL: `/sessions/{id}/v1`. */
+  readonly path: string;
+  /** Works for this session alone, and until it ends. */
+  readonly key: string;
+  /** The body of the agent's `POST /sessions/{id}/reward`; never rejects. */
+  readonly reported: Promise<unknown>;
+  /** Writes the outcome, refuses further calls and aborts running ones. Of several calls the first counts. */
+  end(outcome: Omit<SessionOutcome, "ended_at">): Promise<void>;
+}
+
+export interface SessionRequest {
+  /** Answers the session's calls. */
+  readonly engine: ChatEngine;
+  /** Default: a random one. */
+  readonly session_id?: string | undefined;
+  readonly metadata?: Readonly<Record<string, unknown>> | undefined;
+  /** Overwrite those of each request. */
+  readonly sampling_params?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** In the place of a model's name, for the engine of a session. */
+const OWN = "";
+
+export class GatewayService {
+  readonly store: TraceStore;
+  readonly limits: GatewayLimits;
+  readonly bodies: Budget;
+  readonly recorder: Recorder;
+  readonly sessions: Sessions;
+  readonly workers: WorkerPool;
+  /** What requests for workers get, and their answers lose. */
+  readonly fields: FieldSettings;
+  readonly startedAt = Date.now();
+  /** Of the workers' weights, set by the trainer; our own engines report theirs with each reply. */
+  weightVersion: number | null = null;
+  readonly log: (line: string) => void;
+  private readonly options: GatewayOptions;
+  /** Of calls without a session, by model. */
+  private readonly apis = new Map<string, Promise<FetchFunction>>();
+
+  constructor(options: GatewayOptions) {
+    const { store, syncTraces, log = () => {} } = options;
+    this.options = options;
+    this.log = log;
+    this.store = store;
+    this.limits = { ...GATEWAY_LIMITS, ...options.limits };
+    this.bodies = new Budget(this.limits.allBodyBytes);
+    this.recorder = new Recorder({ store, syncTraces, log });
+    this.sessions = new Sessions({ store, most: this.limits.sessions });
+    this.workers = new WorkerPool({ log, ...options.workers });
+    this.fields = options.workers ?? {};
+  }
+
+  get models(): readonly string[] {
+    return this.options.engines?.models ?? [];
+  }
+
+  /** The model that a request means: the gateway's, else the request's. */
+  modelOf(requested: unknown): string | undefined {
+    return this.options.model ?? (typeof requested === "string" ? requested : undefined);
+  }
+
+  /**
+   * The APIs of the model that a call means; a session's own engine answers whatever model it names.
+   * @throws {ApiError} 404 for a model that is not served
+   */
+  async apiOf(session: LiveSession | undefined, requested: unknown): Promise<FetchFunction> {
+    const model = session?.engine ? OWN : (this.modelOf(requested) ?? this.models[0]);
+    if (model === undefined || (model !== OWN && !this.models.includes(model))) throw this.noModel(model);
+    const apis = session?.apis ?? this.apis;
+    const known = apis.get(model) ?? this.openApi(session, model);
+    apis.set(model, known);
+    // A failure is not kept.
+    return known.catch((error: unknown) => {
+      apis.delete(model);
+      throw error;
+    });
+  }
+
+  private async openApi(session: LiveSession | undefined, model: string): Promise<FetchFunction> {
+    if (!session) return createFetch(await this.options.engines!.open({ model, history: [] }));
+    const engine = session.engine ?? (await this.openEngine(session.id, model));
+    const recorded = this.recorder.wrap(engine, {
+      session_id: session.id,
+      get metadata() {
+        return session.record.metadata;
+      },
+    });
+    return createFetch(recorded);
+  }
+
+  private async openEngine(session_id: string, model: string): Promise<ChatEngine> {
+    const history = await this.store.traces({ session_id });
+    const own = history.filter((trace) => trace.model === model);
+    return this.options.engines!.open({ model, session_id, history: own });
+  }
+
+  /** What the session's workers said, from the store where it is not remembered. */
+  async historyOf(session: LiveSession): Promise<WorkerHistory> {
+    session.history ??= this.store.traces({ session_id: session.id }).then((traces) => new WorkerHistory(traces));
+    return session.history;
+  }
+
+  private noModel(model: string | undefined): ApiError {
+    const rule =
+      this.models.length > 0 ? `Known: ${this.models.join(", ")}` : "No model is served and no worker is known";
+    return new ApiError(`Cannot answer for the model ${JSON.stringify(model ?? "")}. ${rule}.`, {
+      status: 404,
+      code: "model_not_found",
+      param: "model",
+    });
+  }
+
+  /** Opens a session that an engine of its own answers, with a key of its own. @throws {ApiError} for an id in use */
+  async openSession(request: SessionRequest): Promise<OpenSession> {
+    const { session_id = crypto.randomUUID(), ...given } = request;
+    const key = `grpu-${crypto.randomUUID()}`;
+    let report: (body: unknown) => void = () => {};
+    const reported = new Promise<unknown>((resolve) => {
+      report = resolve;
+    });
+    const session = await this.sessions.create({ ...given, session_id, key, onReport: report });
+    const path = `/sessions/${session_id.split("/").map(encodeURIComponent).join("/")}/v1`;
+    return { session_id, path, key, reported, end: (outcome) => this.sessions.end(session, outcome) };
+  }
+
+  async reload(): Promise<void> {
+    await this.options.reload?.();
+  }
+
+  /** Ends every session's calls and writes what is left. The store stays open: its opener closes it. */
+  async close(): Promise<void> {
+    for (const session of this.sessions.values()) session.ending.abort(stopping());
+    this.workers.close();
+    await this.recorder.flush();
+  }
+}
+
+function stopping(): ApiError {
+  return new ApiError("Cannot finish the reply: the gateway is stopping.", { status: 503, type: "server_error" });
+}

@@ -1,0 +1,85 @@
+/** Limits on one caller: requests at once, requests a minute, bytes of a body. */
+import { ApiError } from "../chat/request.ts";
+import type { CallerId } from "./auth.ts";
+
+export interface GatewayLimits {
+  /** Calls of one key or session that run at the same time. */
+  readonly concurrency: number;
+  /** Calls of one key or session in a minute; a burst may use them at once. */
+  readonly perMinute: number;
+  /** Of one body, bytes. */
+  readonly bodyBytes: number;
+  /** Of all bodies that are being answered, bytes. */
+  readonly allBodyBytes: number;
+  /** Sessions kept in memory; those longest unused go first, and are restored from the store. */
+  readonly sessions: number;
+}
+
+export const GATEWAY_LIMITS: GatewayLimits = {
+  concurrency: 1024,
+  perMinute: 60_000,
+  bodyBytes: 32 * 2 ** 20,
+  allBodyBytes: 512 * 2 ** 20,
+  sessions: 10_000,
+};
+
+interface Use {
+  running: number;
+  /** Calls that may start now; grows with time up to a minute's. */
+  left: number;
+  at: number;
+}
+
+const MINUTE_MS = 60_000;
+
+/** Counts the calls of each caller. */
+export class CallLimits {
+  private readonly limits: GatewayLimits;
+  private readonly uses = new Map<CallerId, Use>();
+
+  constructor(limits: GatewayLimits) {
+    this.limits = limits;
+  }
+
+  /** Counts a call until the returned function is called; calling it again does nothing. @throws {ApiError} 429 */
+  enter(caller: CallerId): () => void {
+    const use = this.refilled(caller);
+    const { concurrency, perMinute } = this.limits;
+    if (use.running >= concurrency) throw tooMany(`${use.running} calls of this key run already`);
+    if (use.left < 1) throw tooMany(`the key has used its ${perMinute} calls a minute`);
+    use.left--;
+    use.running++;
+    let isRunning = true;
+    return () => {
+      if (isRunning) use.running--;
+      isRunning = false;
+    };
+  }
+
+  private refilled(caller: CallerId): Use {
+    const now = performance.now();
+    const { perMinute } = this.limits;
+    const known = this.uses.get(caller) ?? { running: 0, left: perMinute, at: now };
+    known.left = Math.min(perMinute, known.left + ((now - known.at) / MINUTE_MS) * perMinute);
+    known.at = now;
+    this.uses.set(caller, known);
+    this.forgetIdle();
+    return known;
+  }
+
+  /** Session keys come and go: a caller that is as good as new is forgotten. */
+  private forgetIdle(): void {
+    if (this.uses.size < 2 * this.limits.sessions) return;
+    const now = performance.now();
+    for (const [caller, { running, at }] of this.uses)
+      if (running === 0 && now - at > MINUTE_MS) this.uses.delete(caller);
+  }
+}
+
+function tooMany(rule: string): ApiError {
+  return new ApiError(`Cannot answer now: ${rule}. Try again in a moment.`, {
+    status: 429,
+    type: "rate_limit_error",
+    code: "rate_limit_exceeded",
+  });
+}

@@ -1,0 +1,74 @@
+/**
+ * An OpenAI-compatible gateway between agents in any process and models: sessions, keys, limits, and a record of every
+ * call's tokens. Its routes are those of rLLM's model gateway, and more.
+ */
+import { listen, type SocketLimits } from "../http/listen.ts";
+import { createGatewayApp, type GatewayAppOptions } from "./app.ts";
+import { type GatewayOptions, GatewayService, type SessionRequest } from "./gateway.ts";
+
+export type { GatewayAuth } from "./auth.ts";
+export { PUBLISHED_TOKEN } from "./auth.ts";
+export type { GatewayOptions, SessionRequest } from "./gateway.ts";
+export { GatewayService } from "./gateway.ts";
+export { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
+export { Recorder } from "./record.ts";
+export type { ModelHost } from "./sessions.ts";
+
+export interface StartOptions extends GatewayOptions, Omit<GatewayAppOptions, "service"> {
+  /** 0, the default, chooses a free one. */
+  readonly port?: number | undefined;
+  /** Base URL for agents, where it is not the address that the gateway listens on: that of a tunnel. */
+  readonly publicUrl?: string | undefined;
+  readonly socket?: Partial<SocketLimits> | undefined;
+}
+
+/** A session of a run's attempt, as its agent gets it. */
+export interface AgentSession {
+  readonly session_id: string;
+  /** For OpenAI's clients: ends in `/v1`. */
+  readonly base_url: string;
+  readonly api_key: string;
+  /** Takes the agent's report. */
+  readonly callback_url: string;
+  /** The body that the agent posts to `callback_url`; never rejects. */
+  readonly reported: Promise<unknown>;
+  /** Writes the outcome, refuses further calls and aborts running ones. Of several calls the first counts. */
+  readonly end: Awaited<ReturnType<GatewayService["openSession"]>>["end"];
+}
+
+export interface Gateway {
+  /** `http://127.0.0.1:9090`. */
+  readonly url: string;
+  readonly service: GatewayService;
+  openSession(request: SessionRequest): Promise<AgentSession>;
+  /** Ends every call, writes what is left, closes the socket. The store stays open. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a gateway.
+ * @throws {ConfigError} for a port that is taken, and for one that others reach without an admin token of its own
+ */
+export async function startGateway(options: StartOptions): Promise<Gateway> {
+  const { host = "127.0.0.1", port = 0, socket } = options;
+  const service = new GatewayService(options);
+  const app = await createGatewayApp({ ...options, service, host });
+  const listening = await listen(app, { host, port, limits: { ...GATEWAY_SOCKET, ...socket } });
+  const base = (options.publicUrl ?? listening.url).replace(/\/+$/, "");
+  return {
+    url: listening.url,
+    service,
+    async openSession(request) {
+      const { path, key, ...session } = await service.openSession(request);
+      const at = `${base}${path}`;
+      return { ...session, base_url: at, api_key: key, callback_url: at.replace(/\/v1$/, "/reward") };
+    },
+    async close() {
+      await service.close();
+      await listening.close();
+    },
+  };
+}
+
+/** A reply may wait long for the device, and its agent in turn for a tool. */
+const GATEWAY_SOCKET: Partial<SocketLimits> = { stillMs: 60 * 60_000 };

@@ -1,0 +1,66 @@
+/** Follows the choices of a call while they are sampled, so that a caller that goes away leaves what it got. */
+import type { ChatCall, ChoiceStart } from "../chat/engine.ts";
+import { parseReply } from "../chat/reply.ts";
+import type { DrawnChat } from "../chat/response.ts";
+import type { Tokenizer } from "../contract/text.ts";
+
+interface Partial {
+  readonly start: ChoiceStart;
+  readonly tokens: number[];
+  readonly logprobs: number[];
+  firstTokenMs?: number;
+}
+
+/** A reply that was not finished. */
+export interface PartialReply {
+  readonly drawn: DrawnChat;
+  readonly first_token_ms: number | undefined;
+}
+
+export class PartialReplies {
+  /** The caller's call, listened to. */
+  readonly call: ChatCall;
+  private readonly startedAt = performance.now();
+  private readonly choices = new Map<number, Partial>();
+
+  constructor(call: ChatCall = {}) {
+    this.call = {
+      signal: call.signal,
+      onStart: (choice, start) => {
+        this.choices.set(choice, { start, tokens: [], logprobs: [] });
+        call.onStart?.(choice, start);
+      },
+      onTokens: (choice, tokens, logprobs, ...top) => {
+        this.add(choice, { tokens, logprobs });
+        call.onTokens?.(choice, tokens, logprobs, ...top);
+      },
+    };
+  }
+
+  get elapsedMs(): number {
+    return performance.now() - this.startedAt;
+  }
+
+  /** Until a choice's first token; undefined where the engine reports none before the end. */
+  firstTokenMs(choice: number): number | undefined {
+    return this.choices.get(choice)?.firstTokenMs;
+  }
+
+  /** What was sampled so far, of every choice that started. */
+  replies(tokenizer: Tokenizer): PartialReply[] {
+    return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs }) => {
+      const text = tokenizer.decode(tokens);
+      const message = parseReply(text, start.parse ?? { id: "call" });
+      const drawn = { prompt_ids: start.prompt_ids, response_ids: tokens, logprobs, model_response: text };
+      return { drawn: { ...drawn, message, finish_reason: "length" as const }, first_token_ms: firstTokenMs };
+    });
+  }
+
+  private add(choice: number, more: { tokens: readonly number[]; logprobs: readonly number[] }): void {
+    const partial = this.choices.get(choice);
+    if (!partial) return;
+    partial.firstTokenMs ??= this.elapsedMs;
+    partial.tokens.push(...more.tokens);
+    partial.logprobs.push(...more.logprobs);
+  }
+}

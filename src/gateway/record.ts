@@ -1,0 +1,186 @@
+/** Writes every sampled reply to a trace store: of served sessions, of a run's attempts, of workers behind the gateway. */
+import type { ChatCall, ChatEngine } from "../chat/engine.ts";
+import type { ChatRequest, TextRequest } from "../chat/request.ts";
+import type { Drawn, DrawnChat } from "../chat/response.ts";
+import type { TraceRecord, TraceStore } from "../contract/trace.ts";
+import { PartialReplies } from "./partial_replies.ts";
+
+/** The session that calls belong to. Its metadata is read at each call, because a session may be created again. */
+export interface RecordedSession {
+  readonly session_id: string;
+  /** Of each trace; the request's own is added. */
+  readonly metadata: Readonly<Record<string, unknown>>;
+}
+
+export interface RecorderOptions {
+  readonly store: TraceStore;
+  /** Answers wait until their trace is stored. Default false: {@link Recorder.flush} waits. */
+  readonly syncTraces?: boolean | undefined;
+  /** Takes one line for the operator. */
+  readonly log?: ((line: string) => void) | undefined;
+}
+
+/** What became of traces so far. */
+export interface RecorderFigures {
+  stored: number;
+  /** Not yet stored. */
+  pending: number;
+  /** Given up, after {@link TRIES}. */
+  lost: number;
+}
+
+/** A store may be locked or its disk full for a while: about a minute in all. */
+const TRIES = 12;
+const FIRST_PAUSE_MS = 50;
+const MOST_PAUSE_MS = 10_000;
+
+export class Recorder {
+  readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0 };
+  private readonly store: TraceStore;
+  private readonly isSync: boolean;
+  private readonly log: (line: string) => void;
+  private readonly writing = new Set<Promise<void>>();
+
+  constructor({ store, syncTraces = false, log = () => {} }: RecorderOptions) {
+    this.store = store;
+    this.isSync = syncTraces;
+    this.log = log;
+  }
+
+  /** The engine, with each of its replies recorded; one that a caller gave up is recorded with the tokens sampled so far. */
+  wrap(engine: ChatEngine, session: RecordedSession): ChatEngine {
+    return {
+      ...engine,
+      model: engine.model,
+      tokenizer: engine.tokenizer,
+      chat: (request, call) =>
+        this.recorded((heard) => engine.chat(request, heard), { engine, session, request, call }),
+      complete: (request, call) =>
+        this.recorded((heard) => engine.complete(request, heard), { engine, session, request, call }),
+    };
+  }
+
+  /** Stores a trace. It resolves at once unless traces are synchronous, and never rejects: a failure is logged and tried again. */
+  async put(trace: TraceRecord): Promise<void> {
+    this.figures.pending++;
+    const written = this.write(trace).finally(() => {
+      this.figures.pending--;
+      this.writing.delete(written);
+    });
+    this.writing.add(written);
+    if (this.isSync) await written;
+  }
+
+  /** Resolves when every trace so far is stored, or given up. */
+  async flush(): Promise<void> {
+    while (this.writing.size > 0) await Promise.all(this.writing);
+    await this.store.flush();
+  }
+
+  private async write(trace: TraceRecord): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      try {
+        await this.store.putTrace(trace);
+        this.figures.stored++;
+        return;
+      } catch (error) {
+        const what = `the trace ${trace.trace_id} of session ${trace.session_id}: ${(error as Error).message}`;
+        if (tries === 1) this.log(`could not store ${what}; it is tried again`);
+        if (tries < TRIES) await pause(Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MOST_PAUSE_MS));
+        else {
+          this.figures.lost++;
+          this.log(`gave up storing ${what}`);
+          return;
+        }
+      }
+    }
+  }
+
+  private async recorded<T extends Drawn>(
+    run: (call: ChatCall) => Promise<readonly T[]>,
+    it: RecordedCall,
+  ): Promise<readonly T[]> {
+    const timestamp = Date.now() / 1000;
+    const partial = new PartialReplies(it.call);
+    try {
+      const drawn = await run(partial.call);
+      const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
+      for (const [i, reply] of drawn.entries())
+        await this.put(traceOf(reply, { ...at, first_token_ms: partial.firstTokenMs(i) }));
+      return drawn;
+    } catch (error) {
+      const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
+      if (it.call?.signal?.aborted)
+        for (const { drawn, first_token_ms } of partial.replies(it.engine.tokenizer))
+          await this.put({ ...traceOf(drawn, { ...at, first_token_ms }), finish_reason: ABORTED });
+      throw error;
+    }
+  }
+}
+
+/** `finish_reason` of a reply whose caller went away. */
+export const ABORTED = "abort";
+
+interface RecordedCall {
+  readonly engine: ChatEngine;
+  readonly session: RecordedSession;
+  readonly request: ChatRequest | TextRequest;
+  readonly call?: ChatCall | undefined;
+}
+
+interface TimedCall extends RecordedCall {
+  readonly timestamp: number;
+  readonly latency_ms: number;
+  readonly first_token_ms?: number | undefined;
+}
+
+function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
+  const { session, request, engine, first_token_ms } = it;
+  const messages = "messages" in request ? request.messages : [];
+  const tools = "tools" in request ? request.tools : undefined;
+  return {
+    trace_id: drawn.id ?? crypto.randomUUID(),
+    session_id: session.session_id,
+    model: engine.model,
+    messages,
+    prompt_token_ids: drawn.prompt_ids,
+    response_message: "message" in drawn ? drawn.message : { role: "assistant", content: drawn.model_response },
+    completion_token_ids: drawn.response_ids,
+    logprobs: drawn.logprobs,
+    finish_reason: finishOf(drawn),
+    weight_version: drawn.weight_version ?? null,
+    latency_ms: it.latency_ms,
+    token_counts: { prompt: drawn.prompt_ids.length, completion: drawn.response_ids.length },
+    timestamp: it.timestamp,
+    metadata: { ...session.metadata, ...request.metadata },
+    raw_request: parametersOf(request),
+    raw_response: null,
+    ...(drawn.prompt_origin && { prompt_origin: drawn.prompt_origin }),
+    parent_trace_id: drawn.parent ?? null,
+    ...(tools && { tools }),
+    timings: first_token_ms === undefined ? {} : { first_token_ms },
+  };
+}
+
+function finishOf(drawn: Drawn | DrawnChat): string {
+  return "message" in drawn && drawn.message.tool_calls ? "tool_calls" : drawn.finish_reason;
+}
+
+/** What a request asks for beside its conversation, under the names of chat completions. */
+function parametersOf(request: ChatRequest | TextRequest): Readonly<Record<string, unknown>> {
+  const { params, stop, n, seed } = request;
+  const { toolChoice, responseFormat, variables } = request as Partial<ChatRequest>;
+  return {
+    ...params,
+    n,
+    ...(stop.length > 0 && { stop }),
+    ...(seed !== undefined && { seed }),
+    ...(toolChoice && { tool_choice: toolChoice }),
+    ...(responseFormat && { response_format: responseFormat }),
+    ...(variables && { chat_template_kwargs: variables }),
+  };
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

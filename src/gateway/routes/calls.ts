@@ -1,0 +1,212 @@
+/** Model calls: `/v1/*` and `/sessions/{id}/v1/*`. */
+import { formOf } from "../../chat/apis/errors.ts";
+import { modelList } from "../../chat/apis/models.ts";
+import { ApiError } from "../../chat/request.ts";
+import type { JsonBody, ReadJson } from "../body.ts";
+import { callError } from "../errors.ts";
+import type { GatewayService } from "../gateway.ts";
+import type { LiveSession } from "../sessions.ts";
+import { forward, type WorkerCall } from "../workers/forward.ts";
+import { workerTraces } from "../workers/worker_traces.ts";
+import { bodyOf, decodedId, type RouteContext } from "./context.ts";
+
+/** A call's session, where its URL names one, and its path from `/v1` on. */
+export interface CallPath {
+  readonly session: string | undefined;
+  readonly path: string;
+}
+
+/** Ids may contain slashes: the shortest part before `/v1`, as in rLLM's gateway. */
+const CALL = /^(?:\/sessions\/(.+?))?(\/v1(?:\/.*)?)$/;
+
+/** Undefined for a request that is no model call. */
+export function callPath(request: Request): CallPath | undefined {
+  const [, session, path] = CALL.exec(new URL(request.url).pathname) ?? [];
+  return path === undefined ? undefined : { session, path };
+}
+
+export function callRoute(context: RouteContext): (request: Request, at: CallPath) => Promise<Response> {
+  return async (request, at) => {
+    try {
+      return await admitted(request, at, context);
+    } catch (error) {
+      return callError(error, request);
+    }
+  };
+}
+
+/** Checks the caller's key and limits before the body is read. */
+async function admitted(request: Request, at: CallPath, context: RouteContext): Promise<Response> {
+  const { service, access, calls } = context;
+  const named = at.session === undefined ? request.headers.get("x-session-id") : idIn(at.session);
+  const caller = await access.agent(request, named === null ? undefined : service.sessions.get(named));
+  const leave = calls.enter(caller);
+  let read: ReadJson | undefined;
+  const done = () => {
+    leave();
+    read?.lease.release();
+  };
+  try {
+    if (request.method === "POST") read = await bodyOf(request, context);
+    return whenSent(await answer({ request, path: at.path, read, named, context }), done);
+  } catch (error) {
+    done();
+    throw error;
+  }
+}
+
+function idIn(raw: string): string {
+  const id = decodedId(raw);
+  if (id !== undefined) return id;
+  throw new ApiError("Cannot read the session's id in the URL: its encoding is broken. Encode it as a URL's part.");
+}
+
+interface Call {
+  readonly request: Request;
+  readonly path: string;
+  readonly read: ReadJson | undefined;
+  readonly named: string | null;
+  readonly context: RouteContext;
+}
+
+async function answer(call: Call): Promise<Response> {
+  const { request, path, read, context } = call;
+  const { service } = context;
+  const session = await sessionOf(call);
+  const isLocal = session?.engine !== undefined || service.models.length > 0;
+  if (isLocal && !session?.engine && request.method === "GET" && path === "/v1/models")
+    return Response.json(modelList(service.models, formOf(request)));
+  const { body, text } = bodyFor(session, { read, path, service });
+  if (session) session.running++;
+  const done = () => {
+    if (session) session.running--;
+  };
+  try {
+    const signal = AbortSignal.any([request.signal, ...(session ? [session.ending.signal] : [])]);
+    const it = { request, path, body, text, session, signal, service };
+    if (!isLocal && service.workers.size > 0) return whenSent(await answerThere(it), done);
+    return whenSent(await answerHere(it), done);
+  } catch (error) {
+    done();
+    throw error;
+  }
+}
+
+/** The session that the URL, a header or the request's metadata names; it is created with its first call. */
+async function sessionOf({ request, read, named, context }: Call): Promise<LiveSession | undefined> {
+  const { service, access } = context;
+  const inBody = named === null && read ? idInBody(read.body) : undefined;
+  const id = named ?? inBody;
+  if (id === undefined) return undefined;
+  if (inBody !== undefined) await access.agent(request, service.sessions.get(inBody));
+  return request.method === "POST" ? service.sessions.ensure(id) : service.sessions.get(id);
+}
+
+/** OpenAI's clients send `metadata`; rLLM's SDK sends `rllm_metadata`. */
+function idInBody({ metadata, rllm_metadata }: JsonBody): string | undefined {
+  for (const given of [metadata, rllm_metadata]) {
+    const id = (given as JsonBody | null | undefined)?.session_id;
+    if (typeof id === "string" && id !== "") return id;
+  }
+  return undefined;
+}
+
+/** The body with what the gateway and the session set. Text is written again only where something changes. */
+function bodyFor(
+  session: LiveSession | undefined,
+  { read, path, service }: { read: ReadJson | undefined; path: string; service: GatewayService },
+): { body: JsonBody; text: string | undefined } {
+  if (!read) return { body: {}, text: undefined };
+  const { rllm_metadata, ...own } = read.body;
+  const model = service.modelOf(own.model);
+  const params = paramsFor(path, session?.record.sampling_params);
+  const isChanged = rllm_metadata !== undefined || model !== own.model || params !== undefined;
+  if (!isChanged) return { body: own, text: read.text };
+  const metadata = { ...(rllm_metadata as JsonBody), ...(own.metadata as JsonBody) };
+  const body = {
+    ...own,
+    ...(rllm_metadata !== undefined && { metadata }),
+    ...(model !== undefined && { model }),
+    ...params,
+  };
+  return { body, text: JSON.stringify(body) };
+}
+
+/** A session's sampling parameters carry the names of chat completions; the responses API has its own for one of them. */
+function paramsFor(path: string, params: JsonBody | undefined): JsonBody | undefined {
+  if (!params || path !== "/v1/responses") return params;
+  const { max_tokens, max_completion_tokens, ...others } = params;
+  const most = max_completion_tokens ?? max_tokens;
+  return { ...others, ...(most !== undefined && { max_output_tokens: most }) };
+}
+
+/** A call on its way to an engine or a worker. */
+export interface SessionCall {
+  readonly request: Request;
+  readonly path: string;
+  readonly body: JsonBody;
+  readonly text: string | undefined;
+  readonly session: LiveSession | undefined;
+  /** The caller went away, or the session ended. */
+  readonly signal: AbortSignal;
+  readonly service: GatewayService;
+}
+
+async function answerHere({ request, path, body, text, session, signal, service }: SessionCall): Promise<Response> {
+  const api = await service.apiOf(session, body.model);
+  return api(`http://gateway.local${path}`, {
+    method: request.method,
+    signal,
+    headers: { "content-type": "application/json", ...versionOf(request) },
+    ...(text !== undefined && { body: text }),
+  });
+}
+
+/** The answer of a worker. */
+async function answerThere({ request, path, body, session, signal, service }: SessionCall): Promise<Response> {
+  const { workers: pool, fields } = service;
+  const timestamp = Date.now() / 1000;
+  const started = performance.now();
+  const weight_version = service.weightVersion;
+  const history = session && (await service.historyOf(session));
+  const record: WorkerCall["record"] = async (sampled, how) => {
+    const latency_ms = performance.now() - started;
+    const own = { session: session!.record, body, history: history!, weight_version, timestamp, latency_ms };
+    for (const trace of workerTraces(sampled, how, own)) await service.recorder.put(trace);
+  };
+  return forward({ request, path, body, session: session?.id, signal, pool, fields, ...(session && { record }) });
+}
+
+/** What an API's handler reads of the headers. */
+function versionOf({ headers }: Request): Record<string, string> {
+  const names = ["anthropic-version", "anthropic-beta"];
+  return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));
+}
+
+/** Calls `done` once the answer is sent or given up; at once for one that is no stream. */
+function whenSent(response: Response, done: () => void): Response {
+  const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+  if (!isStream || !response.body) {
+    done();
+    return response;
+  }
+  const reader = response.body.getReader();
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { value, done: isDone } = await reader.read();
+        if (!isDone) return controller.enqueue(value);
+        done();
+        controller.close();
+      } catch (error) {
+        done();
+        controller.error(error);
+      }
+    },
+    async cancel(reason) {
+      done();
+      await reader.cancel(reason);
+    },
+  });
+  return new Response(body, response);
+}

@@ -1,0 +1,25 @@
+/** What routes share. */
+import type { Access } from "../auth.ts";
+import { type ReadJson, readJson } from "../body.ts";
+import type { GatewayService } from "../gateway.ts";
+import type { CallLimits } from "../limits.ts";
+
+export interface RouteContext {
+  readonly service: GatewayService;
+  readonly access: Access;
+  readonly calls: CallLimits;
+}
+
+/** The body of a request within the gateway's limits. */
+export function bodyOf(request: Request, { service }: RouteContext): Promise<ReadJson> {
+  return readJson(request, { budget: service.bodies, bytes: service.limits.bodyBytes });
+}
+
+/** A session's id in a URL. @returns undefined for a broken encoding */
+export function decodedId(raw: string): string | undefined {
+  try {
+    return decodeURIComponent(raw);
+  } catch {
+    return undefined;
+  }
+}

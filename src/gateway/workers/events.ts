@@ -1,0 +1,69 @@
+/** Server-sent events on their way from a worker to a client, each changed as it passes. */
+import type { JsonBody } from "../body.ts";
+
+export interface EventOptions {
+  /** The event that the client gets. */
+  readonly change: (event: JsonBody) => JsonBody;
+  /** Called once: after the last event, before the client's stream ends, or when either side breaks off. */
+  readonly end: (brokeOff?: "abort" | "error") => Promise<void>;
+}
+
+/** A stream of changed events. Nothing is held back: each goes out as soon as its line is complete. */
+export function forwardedEvents(
+  source: ReadableStream<Uint8Array>,
+  { change, end }: EventOptions,
+): ReadableStream<Uint8Array> {
+  const reader = source.getReader();
+  const decoder = new TextDecoder();
+  const encoder = new TextEncoder();
+  let rest = "";
+  let isOver = false;
+  const finish = async (brokeOff?: "abort" | "error") => {
+    if (isOver) return;
+    isOver = true;
+    await end(brokeOff);
+  };
+  return new ReadableStream({
+    async pull(controller) {
+      try {
+        for (let sent = false; !sent; ) {
+          const { value, done } = await reader.read();
+          const lines = (rest + (done ? decoder.decode() : decoder.decode(value, { stream: true }))).split(/\r?\n/);
+          rest = done ? "" : lines.pop()!;
+          const out = lines.map((line) => changed(line, change)).join("");
+          if (out !== "") controller.enqueue(encoder.encode(out));
+          sent = out !== "" || done;
+          if (!done) continue;
+          await finish();
+          controller.close();
+        }
+      } catch (error) {
+        await finish("error");
+        controller.error(error);
+      }
+    },
+    async cancel(reason) {
+      await reader.cancel(reason).catch(() => {});
+      await finish("abort");
+    },
+  });
+}
+
+/** A line as it goes out, with the empty line that ends an event; empty lines of the source are dropped. */
+function changed(line: string, change: EventOptions["change"]): string {
+  if (line === "") return "";
+  if (!line.startsWith("data:")) return `${line}\n`;
+  const data = line.slice("data:".length).trim();
+  const event = parsed(data);
+  return `data: ${event ? JSON.stringify(change(event)) : data}\n\n`;
+}
+
+/** Undefined for `[DONE]`, and for what is no object. */
+function parsed(data: string): JsonBody | undefined {
+  try {
+    const value: unknown = JSON.parse(data);
+    return typeof value === "object" && value !== null ? (value as JsonBody) : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,115 @@
+/** Gathers what a worker sampled, from a whole answer or from the chunks of a stream. */
+import type { JsonBody } from "../body.ts";
+
+/** One choice. */
+export interface GatheredChoice {
+  readonly tokens: number[];
+  readonly logprobs: number[];
+  readonly message: JsonBody;
+  readonly finish_reason: string | null;
+}
+
+interface Growing {
+  readonly tokens: number[];
+  readonly logprobs: number[];
+  role: string;
+  content: string;
+  reasoning: string;
+  readonly calls: Map<number, GrowingCall>;
+  finish_reason: string | null;
+}
+
+interface GrowingCall {
+  id?: string;
+  name: string;
+  arguments: string;
+}
+
+export class Gathered {
+  model: string | undefined;
+  promptIds: readonly number[] = [];
+  usage: JsonBody = {};
+  weightVersion: number | undefined;
+  private readonly growing = new Map<number, Growing>();
+
+  get isEmpty(): boolean {
+    return this.growing.size === 0;
+  }
+
+  /** Takes an answer, or a chunk of one. */
+  add(part: JsonBody): void {
+    if (typeof part.model === "string") this.model ??= part.model;
+    if (typeof part.weight_version === "number") this.weightVersion = part.weight_version;
+    if (part.usage) this.usage = part.usage as JsonBody;
+    const choices = (part.choices ?? []) as JsonBody[];
+    const promptIds = idsIn(part.prompt_token_ids) ?? idsIn(choices[0]?.prompt_token_ids);
+    if (promptIds && this.promptIds.length === 0) this.promptIds = promptIds;
+    choices.forEach((choice, i) => void this.addChoice(choice, typeof choice.index === "number" ? choice.index : i));
+  }
+
+  choices(): GatheredChoice[] {
+    return [...this.growing].sort(([a], [b]) => a - b).map(([, growing]) => finished(growing));
+  }
+
+  private addChoice(choice: JsonBody, index: number): void {
+    const known: Growing = this.growing.get(index) ?? {
+      tokens: [],
+      logprobs: [],
+      role: "assistant",
+      content: "",
+      reasoning: "",
+      calls: new Map(),
+      finish_reason: null,
+    };
+    this.growing.set(index, known);
+    known.tokens.push(...(idsIn(choice.token_ids) ?? []));
+    known.logprobs.push(...logprobsIn(choice.logprobs));
+    if (typeof choice.finish_reason === "string") known.finish_reason = choice.finish_reason;
+    if (typeof choice.text === "string") known.content += choice.text;
+    addMessage(known, (choice.message ?? choice.delta ?? {}) as JsonBody);
+  }
+}
+
+function addMessage(known: Growing, message: JsonBody): void {
+  const { role, content, reasoning_content, reasoning } = message;
+  if (typeof role === "string" && role !== "") known.role = role;
+  if (typeof content === "string") known.content += content;
+  const thought = reasoning_content ?? reasoning;
+  if (typeof thought === "string") known.reasoning += thought;
+  const calls = Array.isArray(message.tool_calls) ? (message.tool_calls as JsonBody[]) : [];
+  calls.forEach((call, i) => {
+    const at = typeof call.index === "number" ? call.index : i;
+    const { name, arguments: text } = (call.function ?? {}) as JsonBody;
+    const growing = known.calls.get(at) ?? { name: "", arguments: "" };
+    known.calls.set(at, growing);
+    if (typeof call.id === "string") growing.id = call.id;
+    if (typeof name === "string") growing.name += name;
+    if (typeof text === "string") growing.arguments += text;
+  });
+}
+
+function finished({ tokens, logprobs, role, content, reasoning, calls, finish_reason }: Growing): GatheredChoice {
+  const tool_calls = [...calls.values()].map(({ id, name, arguments: text }) => ({
+    ...(id !== undefined && { id }),
+    type: "function",
+    function: { name, arguments: text },
+  }));
+  const message = {
+    role,
+    content,
+    ...(reasoning !== "" && { reasoning_content: reasoning }),
+    ...(tool_calls.length > 0 && { tool_calls }),
+  };
+  return { tokens, logprobs, message, finish_reason };
+}
+
+function idsIn(value: unknown): number[] | undefined {
+  return Array.isArray(value) ? value.filter((id) => typeof id === "number") : undefined;
+}
+
+/** Of chat completions (`content[].logprob`) and of completions (`token_logprobs`). */
+function logprobsIn(value: unknown): number[] {
+  const { content, token_logprobs } = (value ?? {}) as JsonBody;
+  const entries = Array.isArray(content) ? content.map((entry: JsonBody) => entry?.logprob) : token_logprobs;
+  return Array.isArray(entries) ? entries.filter((logprob) => typeof logprob === "number") : [];
+}

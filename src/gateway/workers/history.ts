@@ -1,0 +1,45 @@
+/** What a session's workers said, so that the record tells which call a prompt continues. */
+import { HistoryTree } from "../../chat/history.ts";
+import { PrefixIndex } from "../../chat/prefix_index.ts";
+import type { ChatMessage } from "../../contract/text.ts";
+import type { PromptOrigin, TraceRecord } from "../../contract/trace.ts";
+import { readMessages } from "../../data/messages.ts";
+
+export class WorkerHistory {
+  private readonly sampled = new PrefixIndex<string>();
+  private readonly histories = new HistoryTree();
+  private readonly replies = new Set<number>();
+
+  constructor(traces: readonly TraceRecord[] = []) {
+    for (const trace of traces) this.add(trace);
+  }
+
+  add({ prompt_token_ids, completion_token_ids, trace_id, messages, response_message }: TraceRecord): void {
+    const whole = [...prompt_token_ids, ...completion_token_ids];
+    if (whole.length > 0) this.sampled.add(whole, trace_id);
+    const all = read([...messages, response_message as ChatMessage]);
+    if (all) this.replies.add(this.histories.add(all));
+  }
+
+  /** How a worker's prompt came about. The worker rendered it: where it repeats a reply in other tokens, it diverged. */
+  originOf(prompt: { readonly ids: readonly number[]; readonly messages: readonly ChatMessage[] }): {
+    readonly origin: PromptOrigin;
+    readonly parent: string | null;
+  } {
+    const parent = this.sampled.longestOf(prompt.ids) ?? null;
+    if (prompt.messages.length === 0) return { origin: "tokens", parent };
+    if (parent !== null) return { origin: "continued", parent };
+    const nodes = this.histories.find(read(prompt.messages) ?? []);
+    const isKnown = nodes.some((node) => node !== undefined && this.replies.has(node));
+    return { origin: isKnown ? "diverged" : "rendered", parent };
+  }
+}
+
+/** In the form that histories compare; undefined for messages that only the worker understands, such as images. */
+function read(messages: readonly ChatMessage[]): ChatMessage[] | undefined {
+  try {
+    return readMessages(messages);
+  } catch {
+    return undefined;
+  }
+}

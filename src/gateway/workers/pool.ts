@@ -1,0 +1,190 @@
+/** Inference servers behind the gateway: which one a session's call goes to, and which of them answer. */
+
+export interface WorkerInfo {
+  readonly worker_id: string;
+  /** Without a path: `http://host:8000`. */
+  readonly url: string;
+  readonly api_path: string;
+  readonly model_name: string | null;
+  readonly weight: number;
+}
+
+/** A worker as routes show it. */
+export interface WorkerStatus extends WorkerInfo {
+  readonly healthy: boolean;
+  readonly active_requests: number;
+}
+
+export interface NewWorker {
+  /** A path is taken as `api_path`, unless that is given. */
+  readonly url: string;
+  readonly worker_id?: string | undefined;
+  readonly api_path?: string | undefined;
+  readonly model_name?: string | null | undefined;
+  readonly weight?: number | undefined;
+  /** Sent as a bearer token; agents' keys are never forwarded. */
+  readonly api_key?: string | undefined;
+}
+
+export interface WorkerPoolOptions {
+  /** Seconds between two looks at each worker's `/health`. Default 10. */
+  readonly healthCheckInterval?: number | undefined;
+  /** Without a time limit on answers of its own, because replies may take minutes. Default: the runtime's. */
+  readonly fetch?: typeof fetch | undefined;
+  readonly log?: ((line: string) => void) | undefined;
+}
+
+interface Worker {
+  readonly info: WorkerInfo;
+  readonly apiKey: string | undefined;
+  active: number;
+  failures: number;
+  isDead: boolean;
+}
+
+/** A worker that a call was given to. */
+export interface RoutedWorker {
+  readonly info: WorkerInfo;
+  readonly apiKey: string | undefined;
+  /** The call is over. */
+  release(): void;
+}
+
+const FAILURES_UNTIL_DEAD = 3;
+const HEALTH_TIMEOUT_MS = 5000;
+/** Sessions whose worker is remembered. */
+const STICKY_SESSIONS = 10_000;
+
+export class WorkerPool {
+  readonly fetch: typeof fetch;
+  private readonly workers = new Map<string, Worker>();
+  /** Worker by session; the one longest unused comes first. */
+  private readonly sticky = new Map<string, Worker>();
+  private readonly everyMs: number;
+  private readonly log: (line: string) => void;
+  private timer: ReturnType<typeof setInterval> | undefined;
+
+  constructor({ healthCheckInterval = 10, fetch: own = fetch, log = () => {} }: WorkerPoolOptions = {}) {
+    this.everyMs = healthCheckInterval * 1000;
+    this.fetch = own;
+    this.log = log;
+  }
+
+  get size(): number {
+    return this.workers.size;
+  }
+
+  /** A worker of the same URL replaces nothing: the known one is returned. */
+  add({ worker_id = crypto.randomUUID(), model_name = null, weight = 1, ...given }: NewWorker): WorkerInfo {
+    const { url, api_path } = splitUrl(given.url, given.api_path);
+    const known = [...this.workers.values()].find(({ info }) => info.url === url);
+    if (known) return known.info;
+    const info = { worker_id, url, api_path, model_name, weight };
+    this.workers.set(worker_id, { info, apiKey: given.api_key, active: 0, failures: 0, isDead: false });
+    this.sticky.clear();
+    this.timer ??= this.watch();
+    return info;
+  }
+
+  /** @returns false for an unknown id */
+  remove(workerId: string): boolean {
+    this.sticky.clear();
+    return this.workers.delete(workerId);
+  }
+
+  list(): WorkerStatus[] {
+    return [...this.workers.values()].map(({ info, isDead, active }) => ({
+      ...info,
+      healthy: !isDead,
+      active_requests: active,
+    }));
+  }
+
+  /**
+   * The session's worker, while it answers; else the one with the fewest running calls per weight.
+   * @param of.than a worker that just failed, taken only where there is no other
+   * @param of.model workers of that `model_name` come before others, where there are any
+   * @returns undefined where none answers
+   */
+  route(
+    session: string | undefined,
+    of: { readonly than?: RoutedWorker | undefined; readonly model?: unknown } = {},
+  ): RoutedWorker | undefined {
+    const healthy = [...this.workers.values()].filter(({ isDead }) => !isDead);
+    const serving = healthy.filter(({ info }) => info.model_name === of.model);
+    const known = preferred(healthy, serving);
+    const candidates = preferred(
+      known,
+      known.filter(({ info }) => info !== of.than?.info),
+    );
+    const own = session === undefined ? undefined : this.sticky.get(session);
+    const load = ({ active, info }: Worker) => active / info.weight;
+    const worker = own && candidates.includes(own) ? own : candidates.toSorted((a, b) => load(a) - load(b))[0];
+    if (!worker) return undefined;
+    if (session !== undefined) this.stick(session, worker);
+    worker.active++;
+    let isOver = false;
+    const release = () => {
+      if (!isOver) worker.active--;
+      isOver = true;
+    };
+    return { info: worker.info, apiKey: worker.apiKey, release };
+  }
+
+  private stick(session: string, worker: Worker): void {
+    this.sticky.delete(session);
+    this.sticky.set(session, worker);
+    if (this.sticky.size > STICKY_SESSIONS) this.sticky.delete(this.sticky.keys().next().value!);
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+  }
+
+  private watch(): ReturnType<typeof setInterval> {
+    const timer = setInterval(() => void this.checkAll(), this.everyMs);
+    // In Node a timer keeps the process; in a page it is a number.
+    (timer as { unref?: () => void }).unref?.();
+    return timer;
+  }
+
+  /** Asks every worker for its health. A dead one that answers is used again. Never rejects. */
+  async checkAll(): Promise<void> {
+    await Promise.all([...this.workers.values()].map((worker) => this.check(worker)));
+  }
+
+  private async check(worker: Worker): Promise<void> {
+    const isFine = await this.answers(worker);
+    const { url } = worker.info;
+    if (isFine && worker.isDead) this.log(`worker ${url} answers again`);
+    worker.failures = isFine ? 0 : worker.failures + 1;
+    const isDead = worker.failures >= FAILURES_UNTIL_DEAD;
+    if (isDead && !worker.isDead) this.log(`worker ${url} failed ${worker.failures} health checks: it gets no calls`);
+    worker.isDead = isDead;
+  }
+
+  private async answers({ info, apiKey }: Worker): Promise<boolean> {
+    try {
+      const response = await this.fetch(`${info.url}/health`, {
+        headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
+        signal: AbortSignal.timeout(HEALTH_TIMEOUT_MS),
+      });
+      await response.body?.cancel();
+      return response.status === 200;
+    } catch {
+      return false;
+    }
+  }
+}
+
+function preferred<T>(all: readonly T[], some: readonly T[]): readonly T[] {
+  return some.length > 0 ? some : all;
+}
+
+/** `http://host:8000/v1` is the server `http://host:8000` with the path `/v1`, which is the default. */
+export function splitUrl(raw: string, apiPath?: string): { url: string; api_path: string } {
+  const whole = raw.replace(/\/+$/, "");
+  if (apiPath !== undefined) return { url: whole, api_path: apiPath };
+  const { origin, pathname } = new URL(whole);
+  return pathname === "/" ? { url: whole, api_path: "/v1" } : { url: origin, api_path: pathname };
+}

@@ -1,0 +1,67 @@
+/** The record of a call that a worker answered. */
+import type { ChatMessage } from "../../contract/text.ts";
+import type { TraceRecord } from "../../contract/trace.ts";
+import type { JsonBody } from "../body.ts";
+import type { HowItEnded } from "./forward.ts";
+import type { Gathered, GatheredChoice } from "./gathered.ts";
+import type { WorkerHistory } from "./history.ts";
+
+export interface RecordedWorkerCall {
+  readonly session: { readonly session_id: string; readonly metadata: Readonly<Record<string, unknown>> };
+  readonly body: JsonBody;
+  readonly history: WorkerHistory;
+  /** Of the workers when the call started; a version in the answer takes precedence. */
+  readonly weight_version: number | null;
+  /** Seconds since 1970. */
+  readonly timestamp: number;
+  readonly latency_ms: number;
+}
+
+/** One trace for each choice, added to the history. */
+export function workerTraces(
+  sampled: Gathered,
+  { brokeOff, raw_response }: HowItEnded,
+  it: RecordedWorkerCall,
+): TraceRecord[] {
+  const { session, body, history } = it;
+  const messages = (Array.isArray(body.messages) ? body.messages : []) as ChatMessage[];
+  const { origin, parent } = history.originOf({ ids: sampled.promptIds, messages });
+  return sampled.choices().map((choice): TraceRecord => {
+    const trace: TraceRecord = {
+      trace_id: crypto.randomUUID(),
+      session_id: session.session_id,
+      model: typeof body.model === "string" ? body.model : (sampled.model ?? ""),
+      messages,
+      prompt_token_ids: sampled.promptIds,
+      response_message: choice.message,
+      completion_token_ids: choice.tokens,
+      logprobs: logprobsOf(choice),
+      finish_reason: brokeOff ?? choice.finish_reason,
+      weight_version: sampled.weightVersion ?? it.weight_version,
+      latency_ms: it.latency_ms,
+      token_counts: countsOf(sampled, choice),
+      timestamp: it.timestamp,
+      metadata: { ...session.metadata, ...(body.metadata as JsonBody | undefined) },
+      raw_request: body,
+      raw_response: raw_response ?? null,
+      prompt_origin: origin,
+      parent_trace_id: parent,
+      ...(Array.isArray(body.tools) && { tools: body.tools }),
+    };
+    if (brokeOff === undefined) history.add(trace);
+    return trace;
+  });
+}
+
+/** Null unless there is one for each token: such a trace cannot be trained on. */
+function logprobsOf({ logprobs, tokens }: GatheredChoice): readonly number[] | null {
+  return logprobs.length > 0 && (tokens.length === 0 || logprobs.length === tokens.length) ? logprobs : null;
+}
+
+function countsOf({ promptIds, usage }: Gathered, { tokens }: GatheredChoice) {
+  const { prompt_tokens, completion_tokens } = usage;
+  return {
+    prompt: typeof prompt_tokens === "number" ? prompt_tokens : promptIds.length,
+    completion: tokens.length > 0 || typeof completion_tokens !== "number" ? tokens.length : completion_tokens,
+  };
+}
