@@ -11,8 +11,9 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { join } from "node:path";
-import { ROOT, testsFor } from "./folders.ts";
+import { dirname, join } from "node:path";
+import { SLOW_TESTS } from "../../vitest.slow.ts";
+import { ROOT } from "./folders.ts";
 import type { Chosen, Mutant } from "./mutant.ts";
 import { isChosen, type Part } from "./sample.ts";
 import { mutantsOf, type WgslMutant } from "./wgsl.ts";
@@ -95,15 +96,11 @@ function checkSound(checkout: string, tests: readonly string[]): void {
   sound.add(key);
 }
 
-/** Runs the kernel's own tests, then, if those notice nothing, all that run kernels. */
 function statusOf(checkout: string, file: string): string {
-  for (const tests of [ownTests(file), testsFor("shaders")]) {
-    const { status, output } = runTests(checkout, tests);
-    if (/Cannot compile/.test(output)) return "CompileError";
-    if (status === null) return "Timeout";
-    if (status !== 0) return "Killed";
-  }
-  return "Survived";
+  const { status, output } = runTests(checkout, ownTests(file));
+  if (/Cannot compile/.test(output)) return "CompileError";
+  if (status === null) return "Timeout";
+  return status === 0 ? "Survived" : "Killed";
 }
 
 function runTests(checkout: string, tests: readonly string[]): { status: number | null; output: string } {
@@ -119,23 +116,39 @@ function runTests(checkout: string, tests: readonly string[]): { status: number 
   return { status, output: stdout + stderr };
 }
 
-/** Tests of the folders whose code names the shader, or for an included file the kernels that include it. */
+/**
+ * The tests that import the code which names the shader, or code of that folder which imports it; of algorithms, whose
+ * doors lie further up, all tests. For an included file: those of all kernels that include it.
+ */
 export function ownTests(file: string): string[] {
   const name = file.replace(/^shaders\/|\.wgsl$/g, "");
   const owners = sourceFiles().filter((path) => textOf(path).includes(`"${name}"`));
   if (owners.length === 0) return [...new Set(includers(name).flatMap(ownTests))].sort();
-  return [
-    owners[0]!.startsWith("src/model/kernels/")
-      ? "test/model/kernels/*_test.ts"
-      : `test/${owners[0]!.split("/")[1]}/*_test.ts`,
-  ];
+  const top = owners[0]!.split("/")[1]!;
+  if (top === "algorithm") return ["test/algorithm/*_test.ts"];
+  const beside = sourceFiles().filter((path) => dirname(path) === dirname(owners[0]!) && importsAny(path, owners));
+  return testFiles(`test/${top}`).filter((path) => importsAny(path, [...owners, ...beside]));
+}
+
+function importsAny(path: string, files: readonly string[]): boolean {
+  return importsOf(path).some((imported) => files.includes(imported));
+}
+
+function importsOf(path: string): string[] {
+  return Array.from(textOf(path).matchAll(/ from "(\.[^"]+\.ts)"/g), ([, to]) => join(dirname(path), to!));
 }
 
 const includers = (name: string) => wgslFiles().filter((path) => textOf(path).includes(`//#include "${name}.wgsl"`));
-const textOf = (path: string) => readFileSync(join(ROOT, path), "utf8");
+const texts = new Map<string, string>();
+function textOf(path: string): string {
+  const text = texts.get(path) ?? readFileSync(join(ROOT, path), "utf8");
+  texts.set(path, text);
+  return text;
+}
 
 const wgslFiles = () => filesIn("shaders", ".wgsl");
 const sourceFiles = () => filesIn("src", ".ts");
+const testFiles = (folder: string) => filesIn(folder, "_test.ts").filter((path) => !SLOW_TESTS.includes(path));
 
 function filesIn(folder: string, ending: string): string[] {
   const names = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });

@@ -38,9 +38,10 @@ describe("mutants of WGSL", () => {
 });
 
 test.each([
-  ["shaders/matmul/any.wgsl", ["test/compute/*_test.ts"]],
-  ["shaders/layer/rope.wgsl", ["test/model/kernels/*_test.ts"]],
-  ["shaders/matmul/parts/product.wgsl", ["test/compute/*_test.ts"]],
+  ["shaders/norm/rms_norm.wgsl", ["test/model/kernels/grids_test.ts", "test/model/kernels/norm_test.ts"]],
+  ["shaders/measure/copy.wgsl", ["test/compute/device_test.ts"]],
+  ["shaders/loss/parts/kl.wgsl", ["test/algorithm/*_test.ts"]],
+  ["shaders/layer/parts/gelu.wgsl", ["test/model/kernels/elementwise_test.ts", "test/model/kernels/grids_test.ts"]],
 ])("the tests of %s", (file, tests) => {
   expect(ownTests(file)).toEqual(tests);
 });

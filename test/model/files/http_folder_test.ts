@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
-import { openModelFolder } from "../../src/model/files/folder.ts";
-import { httpFolder } from "../../src/model/files/http_folder.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { openModelFolder } from "../../../src/model/files/folder.ts";
+import { httpFolder } from "../../../src/model/files/http_folder.ts";
+import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 let server: Server | undefined;
 afterEach(() => server?.close());

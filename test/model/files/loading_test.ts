@@ -1,10 +1,10 @@
 import { afterEach, expect, test } from "vitest";
-import { showLoading } from "../../src/cli/process/loading.ts";
-import { CpuDevice } from "../../src/compute/cpu.ts";
-import { openModelFolder } from "../../src/model/files/folder.ts";
-import { type Loading, onLoading, startLoading } from "../../src/model/files/loading.ts";
-import { LanguageModel } from "../../src/model/language_model.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { showLoading } from "../../../src/cli/process/loading.ts";
+import { CpuDevice } from "../../../src/compute/cpu.ts";
+import { openModelFolder } from "../../../src/model/files/folder.ts";
+import { type Loading, onLoading, startLoading } from "../../../src/model/files/loading.ts";
+import { LanguageModel } from "../../../src/model/language_model.ts";
+import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 afterEach(() => onLoading(undefined));
 

@@ -3,12 +3,12 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { diskFile } from "../../src/model/files/disk.ts";
-import type { ByteReader } from "../../src/model/files/reader.ts";
-import { openSafetensors } from "../../src/model/files/safetensors.ts";
-import { encodeSafetensors, type TensorSource, type WriteOptions } from "../../src/model/files/safetensors_write.ts";
-import { temporaryFolder } from "../fixtures/folder.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { diskFile } from "../../../src/model/files/disk.ts";
+import type { ByteReader } from "../../../src/model/files/reader.ts";
+import { openSafetensors } from "../../../src/model/files/safetensors.ts";
+import { encodeSafetensors, type TensorSource, type WriteOptions } from "../../../src/model/files/safetensors_write.ts";
+import { temporaryFolder } from "../../fixtures/folder.ts";
+import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 const dir = temporaryFolder("safetensors");
 

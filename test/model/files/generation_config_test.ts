@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { readGenerationConfig } from "../../src/model/files/generation_config.ts";
-import { temporaryFolder } from "../fixtures/folder.ts";
+import { readGenerationConfig } from "../../../src/model/files/generation_config.ts";
+import { temporaryFolder } from "../../fixtures/folder.ts";
 
 const root = temporaryFolder("generation");
 let made = 0;

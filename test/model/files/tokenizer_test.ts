@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
 import { describe, expect, test } from "vitest";
-import { Transcript } from "../../src/chat/transcript.ts";
-import { openTokenizer } from "../../src/model/files/folder.ts";
+import { Transcript } from "../../../src/chat/transcript.ts";
+import { openTokenizer } from "../../../src/model/files/folder.ts";
 import {
   byteTokenizer,
   characterTokenizer,
@@ -10,9 +10,9 @@ import {
   PLAIN_CHAT_TEMPLATE,
   type TextTokenizer,
   withChatTemplate,
-} from "../../src/model/files/tokenizer.ts";
-import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
+} from "../../../src/model/files/tokenizer.ts";
+import { CHATML, chatTokenizer } from "../../fixtures/chat.ts";
+import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 /** A tokenizer's files as Hugging Face's library reads them. */
 function asHub(tokenizer: TextTokenizer): HubTokenizer {

@@ -1,7 +1,7 @@
 /** Chat templates of downloaded models: the results of transformers in Python, within limits. */
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { compileTemplate } from "../../src/model/files/chat_template.ts";
+import { compileTemplate } from "../../../src/model/files/chat_template.ts";
 
 const FOLDER = "test/fixtures/chat_templates";
 

@@ -1,16 +1,16 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
-import { type ModelConfig, weightShapes } from "../../src/model/files/config.ts";
-import { parseModelConfig } from "../../src/model/files/config_json.ts";
-import { writeFolder } from "../../src/model/files/disk.ts";
-import { openModelFolder } from "../../src/model/files/folder.ts";
-import { type Adapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
-import { encodeSafetensors, type TensorSource } from "../../src/model/files/safetensors_write.ts";
-import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
-import { writeModelFolder } from "../../src/model/files/write_model_folder.ts";
-import { temporaryFolder } from "../fixtures/folder.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { type ModelConfig, weightShapes } from "../../../src/model/files/config.ts";
+import { parseModelConfig } from "../../../src/model/files/config_json.ts";
+import { writeFolder } from "../../../src/model/files/disk.ts";
+import { openModelFolder } from "../../../src/model/files/folder.ts";
+import { type Adapter, openAdapter, writeAdapterFolder } from "../../../src/model/files/peft.ts";
+import { encodeSafetensors, type TensorSource } from "../../../src/model/files/safetensors_write.ts";
+import { characterTokenizer } from "../../../src/model/files/tokenizer.ts";
+import { writeModelFolder } from "../../../src/model/files/write_model_folder.ts";
+import { temporaryFolder } from "../../fixtures/folder.ts";
+import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 const root = temporaryFolder("folder");
 let dir = "";
