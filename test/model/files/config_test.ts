@@ -109,6 +109,170 @@ describe("parseModelConfig()", () => {
   });
 });
 
+// Of the configuration classes in transformers 5, without the sizes.
+const PLAIN = { rmsNormEps: 1e-6, tied: false, qkNorm: false, qkvBias: false, ropeTheta: 10_000, eosTokenIds: [] };
+test.each([
+  ["llama", { ...PLAIN, headDim: 8, kvHeads: 4 }],
+  [
+    "mistral",
+    { ...PLAIN, headDim: 8, kvHeads: 4, slidingWindow: 4096, layerTypes: Array(8).fill("sliding_attention") },
+  ],
+  ["qwen2", { ...PLAIN, headDim: 8, kvHeads: 4, qkvBias: true }],
+  ["qwen3", { ...PLAIN, headDim: 128, kvHeads: 4, qkNorm: true }],
+  [
+    "smollm3",
+    {
+      ...{ ...PLAIN, headDim: 8, kvHeads: 4, tied: true, ropeTheta: 2_000_000, layersWithoutRope: [3, 7] },
+      ...{ bosTokenId: 128_000, eosTokenIds: [128_001], padTokenId: 128_004 },
+    },
+  ],
+  [
+    "gemma3_text",
+    {
+      ...{
+        ...PLAIN,
+        headDim: 256,
+        kvHeads: 4,
+        tied: true,
+        qkNorm: true,
+        ropeTheta: 1_000_000,
+        slidingRopeTheta: 10_000,
+      },
+      ...{ activation: "gelu_pytorch_tanh", unitOffsetNorms: true, outputNorms: true, embeddingScale: Math.sqrt(32) },
+      ...{ queryPreAttnScalar: 256, slidingWindow: 4096, bosTokenId: 2, eosTokenIds: [1], padTokenId: 0 },
+      layerTypes: Array.from({ length: 8 }, (_, i) => (i === 5 ? "full_attention" : "sliding_attention")),
+    },
+  ],
+])("a config.json of %s that says only the sizes", (model_type, expected) => {
+  const sizes = { ...LLAMA, vocab_size: 200_000, num_hidden_layers: 8, max_position_embeddings: 2048 };
+  const { vocabSize, hiddenSize, intermediateSize, layers, heads, contextLength, architecture, ...rest } =
+    parseModelConfig({
+      ...sizes,
+      model_type,
+    });
+  expect([vocabSize, hiddenSize, intermediateSize, layers, heads, contextLength]).toEqual([
+    200_000, 32, 48, 8, 4, 2048,
+  ]);
+  expect(architecture).toBe(model_type);
+  expect(Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined))).toEqual(expected);
+});
+
+test.each([
+  [{ num_hidden_layers: 1000 }, { layers: 1000 }],
+  [{ head_dim: 256 }, { headDim: 256 }],
+  [{ head_dim: 4 }, { headDim: 4 }],
+  [{ eos_token_id: 99 }, { eosTokenIds: [99] }],
+  [
+    { eos_token_id: [0, 7], bos_token_id: [3], pad_token_id: null },
+    { eosTokenIds: [0, 7], bosTokenId: 3, padTokenId: undefined },
+  ],
+  [{ hidden_act: "swish" }, { activation: undefined }],
+  [
+    { attention_bias: true, mlp_bias: true },
+    { qkvBias: true, outputBias: true, mlpBias: true },
+  ],
+  [
+    { attention_bias: null, rms_norm_eps: 1e-5 },
+    { qkvBias: false, outputBias: undefined, rmsNormEps: 1e-5 },
+  ],
+  [{ quantization_config: null, attention_dropout: 0, partial_rotary_factor: 1 }, {}],
+  [{ layer_types: ["full_attention", "full_attention"] }, {}],
+  [{ rope_parameters: { rope_theta: 5 } }, { ropeTheta: 5, ropeScaling: undefined }],
+  [
+    { rope_scaling: { type: "default" }, rope_theta: 5 },
+    { ropeTheta: 5, ropeScaling: undefined },
+  ],
+  [
+    { rope_scaling: { type: "linear", factor: 2 }, rope_theta: 5 },
+    { ropeTheta: 5, ropeScaling: { factor: 2 } },
+  ],
+  // Newer files keep the old key beside the new one.
+  [{ rope_scaling: { type: "old", rope_type: "linear", factor: 2 } }, { ropeScaling: { factor: 2 } }],
+  [
+    { rope_scaling: { rope_type: "llama3", factor: 8, low_freq_factor: 1, high_freq_factor: 4 } },
+    { ropeScaling: { factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContextLength: 64 } },
+  ],
+  [
+    { rope_scaling: { rope_type: "yarn", original_max_position_embeddings: 16, beta_slow: 2, truncate: false } },
+    {
+      // 64 tokens from 16; without a length it is 0.1 ln(4) + 1.
+      contextLength: 64,
+      ropeScaling: {
+        ...{ factor: 4, originalContextLength: 16, betaFast: 32, betaSlow: 2, truncate: false },
+        attentionFactor: 1.1386294361119891,
+      },
+    },
+  ],
+  [
+    { rope_scaling: { rope_type: "yarn", factor: 4, attention_factor: 0.5, beta_fast: 8 } },
+    {
+      contextLength: 256,
+      ropeScaling: {
+        ...{ factor: 4, originalContextLength: 64, betaFast: 8, betaSlow: 1, truncate: true },
+        attentionFactor: 0.5,
+      },
+    },
+  ],
+  // DeepSeek's two lengths divide each other: (0.2 ln(4) + 1) / (0.1 ln(4) + 1); one alone is not used.
+  [
+    { rope_scaling: { rope_type: "yarn", factor: 4, mscale: 2, mscale_all_dim: 1 } },
+    { ropeScaling: expect.objectContaining({ attentionFactor: 1.2772588722239782 / 1.1386294361119891 }) },
+  ],
+  [
+    { rope_scaling: { rope_type: "yarn", factor: 4, mscale: 2 } },
+    { ropeScaling: expect.objectContaining({ attentionFactor: 1.1386294361119891 }) },
+  ],
+  [
+    { rope_scaling: { rope_type: "yarn", factor: 1 } },
+    { ropeScaling: expect.objectContaining({ attentionFactor: 1 }), contextLength: 64 },
+  ],
+  [{ rope_scaling: { rope_type: "yarn", factor: 1.51 } }, { contextLength: 96 }],
+])("%j is read as %j", (change, expected) => {
+  expect(parseModelConfig({ ...LLAMA, ...change })).toMatchObject(expected);
+});
+
+test.each([
+  ["mixtral", "a mixture of experts"],
+  ["dbrx", "a mixture of experts"],
+  ["deepseek_v3", "a mixture of experts"],
+  ["gpt_oss", "a mixture of experts"],
+  ["llama4_text", "a mixture of experts"],
+  ["gemma3n_text", "a model of more than text"],
+  ["llava_next", "a model of more than text"],
+  ["gptj", "rotary positions over a part of each head, or fused projections"],
+  ["glm4", "rotary positions over a part of each head, or fused projections"],
+  ["falcon_mamba", "layers without attention"],
+  ["recurrent_gemma", "layers without attention"],
+  ["qwen3_next", "layers without attention"],
+])("%s does not load because it is %s", (model_type, obstacle) => {
+  expect(() => parseModelConfig({ ...LLAMA, model_type })).toThrow(
+    `model_type "${model_type}" (${obstacle}): supported`,
+  );
+});
+
+test.each([
+  ["a list", [], /it is not a JSON object/],
+  ["null", null, /it is not a JSON object/],
+  ["a number for a flag", { ...LLAMA, attention_bias: 0 }, /attention_bias must be true or false \(0\)/],
+  ["a count of 0", { ...LLAMA, vocab_size: 0 }, /vocab_size must be a positive number \(0\)/],
+  ["a token id with a fraction", { ...LLAMA, bos_token_id: 1.5 }, /bos_token_id must be a token id \(1\.5\)/],
+  [
+    "a list with a token id below 0",
+    { ...LLAMA, eos_token_id: [1, -1] },
+    /eos_token_id must be a token id \(\[1,-1\]\)/,
+  ],
+  ["null for a size", { ...LLAMA, hidden_size: null }, /hidden_size is missing/],
+  [
+    "layers before 0",
+    { ...LLAMA, model_type: "qwen2", use_sliding_window: true, max_window_layers: -1 },
+    /max_window_layers must be a whole number \(-1\)/,
+  ],
+  ["1001 layers", { ...LLAMA, num_hidden_layers: 1001 }, /num_hidden_layers must be at most 1000 \(1001\)/],
+  ["an object that is a list", { ...LLAMA, rope_scaling: [1] }, /rope_scaling must be an object \(\[1\]\)/],
+])("%s in config.json is an error", (_, json, message) => {
+  expect(() => parseModelConfig(json)).toThrow(message);
+});
+
 describe("families", () => {
   const parse = (change: object) => parseModelConfig({ ...LLAMA, ...change });
   const layerTypes = (text: string) =>
