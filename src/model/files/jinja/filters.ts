@@ -110,12 +110,24 @@ const round: Filter = (value, given) => {
   const { precision = 0 } = read(given, "precision");
   const number = numberIn(value);
   if (number === undefined || typeof precision !== "number") throw new Error("round takes a number");
-  const scaled = number * 10 ** precision;
-  const near = Math.round(scaled);
-  // Halves go to the even number, as in Python.
-  const even = Math.abs(scaled % 1) === 0.5 ? 2 * Math.round(scaled / 2) : near;
-  return new Float(even / 10 ** precision);
+  const rounded = precision < 0 ? toEven(number / 10 ** -precision) * 10 ** -precision : decimal(number, precision);
+  return value instanceof Float ? new Float(rounded) : rounded;
 };
+
+/** Halves go to the even number, as in Python. */
+function toEven(value: number): number {
+  return Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value);
+}
+
+/** The nearest decimal of so many places to the exact value: 0.35 is less than 0.35, and becomes 0.3. */
+function decimal(value: number, places: number): number {
+  const digits = Math.min(places, 40);
+  // The exact value, of which a half has one digit more.
+  const rest = Math.abs(value)
+    .toFixed(digits + 60)
+    .slice(-60);
+  return /^50*$/.test(rest) ? toEven(value * 10 ** digits) / 10 ** digits : Number(value.toFixed(digits));
+}
 
 const onText =
   (change: (text: string) => string): Filter =>
@@ -178,7 +190,9 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   rejectattr: chosen(false, true),
   replace: (value, given) => {
     const { old, new: by, count = null } = read(given, "old", "new", "count");
-    return replace(textOf(value, given.work), [old ?? null, by ?? null, count], given.work);
+    if (old === undefined || by === undefined) throw new Error("replace takes an old and a new text");
+    const texts = [value, old, by].map((each) => textOf(each, given.work)) as [string, string, string];
+    return replace(texts[0], [texts[1], texts[2], count], given.work);
   },
   reverse,
   round,

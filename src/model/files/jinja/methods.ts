@@ -42,8 +42,10 @@ function split(text: string, [separator, most]: readonly Value[], from: "left" |
   const by = optional(separator);
   if (by === "") throw new Error("empty separator");
   const parts = by === undefined ? (text.match(WORD) ?? []) : text.split(string(by));
-  if (limit < 0 || parts.length <= limit + 1) return parts;
+  if (limit < 0 || parts.length <= limit) return parts;
+  // The rest keeps the spaces at its other end, even where it is one word.
   if (by === undefined) return splitWords(text, limit, from);
+  if (parts.length === limit + 1) return parts;
   const joined = string(by);
   return from === "left"
     ? [...parts.slice(0, limit), parts.slice(limit).join(joined)]
@@ -55,10 +57,7 @@ function splitWords(text: string, limit: number, from: "left" | "right"): string
   if (from === "left")
     return [...words.slice(0, limit).map(([word]) => word), strip(text.slice(words[limit]!.index), undefined, "left")];
   const last = words[words.length - limit - 1]!;
-  return [
-    strip(text.slice(0, last.index + last[0].length), undefined, "left"),
-    ...words.slice(words.length - limit).map(([word]) => word),
-  ];
+  return [text.slice(0, last.index + last[0].length), ...words.slice(words.length - limit).map(([word]) => word)];
 }
 
 export function replace(text: string, [old, by, most]: readonly Value[], work: Work): string {
@@ -187,7 +186,6 @@ const LAST_NAMED: Readonly<Record<string, string>> = {
   replace: "count",
   split: "maxsplit",
   rsplit: "maxsplit",
-  get: "default",
 };
 
 function positional(method: string, named: ReadonlyMap<string, Value>): Value[] {

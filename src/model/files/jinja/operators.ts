@@ -76,7 +76,7 @@ function calculate(operator: string, x: number, y: number): number | undefined {
 
 function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work): Value | undefined {
   if (operator === "*")
-    return typeof b === "number" ? repeated(a, b, work) : typeof a === "number" ? repeated(b, a, work) : undefined;
+    return isWhole(b) ? repeated(a, Number(b), work) : isWhole(a) ? repeated(b, Number(a), work) : undefined;
   if (operator !== "+") return undefined;
   if (typeof a === "string" && typeof b === "string") return joined(a, b, work);
   if (isList(a) && isList(b)) {
@@ -87,6 +87,9 @@ function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work
   work.room(a.items.length + b.items.length);
   return new Tuple([...a.items, ...b.items]);
 }
+
+/** Python's ints, of which its bools are some. */
+const isWhole = (value: Value) => typeof value === "number" || typeof value === "boolean";
 
 function repeated(value: Value, times: number, work: Work): Value | undefined {
   const count = Math.max(times, 0);
@@ -109,11 +112,15 @@ export function attribute(object: Value, name: string, work: Work): Value {
 /** `a[key]`: the value under that key or index, or a method. */
 export function subscript(object: Value, key: Value, work: Work): Value {
   if (object instanceof Undefined) throw new Error(`'${object.name}' is undefined`);
-  const own = isDict(object) ? object.get(keyOf(key)) : undefined;
+  const own = isDict(object) && isHashable(key) ? object.get(keyOf(key)) : undefined;
   if (own !== undefined) return own;
   if (typeof key === "string") return attribute(object, key, work);
   const items = typeof key === "number" ? indexed(object, work) : undefined;
   return orUndefined(items?.at(Number(key)), textOf(key, work));
+}
+
+function isHashable(key: Value): boolean {
+  return key === null || typeof key !== "object";
 }
 
 /** Items by index, with characters as Python counts them. */
@@ -131,7 +138,7 @@ export function sliced(object: Value, bounds: readonly Value[], work: Work): Val
   work.room(items?.length ?? 0);
   if (!items) throw new Error(`'${typeName(object)}' object cannot be sliced`);
   const [from, to, by] = bounds.map((bound) => {
-    if (bound === null || bound instanceof Undefined) return undefined;
+    if (bound === null) return undefined;
     if (typeof bound === "number") return bound;
     throw new Error("slice indices must be integers or None");
   });

@@ -44,15 +44,16 @@ function writeRepr(value: Value, out: Writer): void {
     writeItems(items, { out, open, close, each: (item) => writeRepr(item, out) });
     return;
   }
-  const entries = isDict(value) ? value : value instanceof Fields ? value.values : undefined;
+  const isFields = value instanceof Fields;
+  const entries = isDict(value) ? value : isFields ? value.values : undefined;
   if (!entries) {
     out.write(scalar(value));
     return;
   }
   writeItems([...entries], {
     out,
-    open: "{",
-    close: "}",
+    open: isFields ? `<${value.kind} {` : "{",
+    close: isFields ? "}>" : "}",
     each([key, item]) {
       out.write(`${scalar(key)}: `);
       writeRepr(item, out);

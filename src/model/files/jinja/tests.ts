@@ -61,7 +61,7 @@ const TESTS: Readonly<Record<string, JinjaTest>> = {
   mapping: (value) => isDict(value),
   sequence: isSequence,
   iterable: isSequence,
-  callable: (value) => typeof value === "function",
+  callable: (value) => typeof value === "function" || value instanceof Undefined,
   lower: (value) => typeof value === "string" && value !== value.toUpperCase() && value === value.toLowerCase(),
   upper: (value) => typeof value === "string" && value !== value.toLowerCase() && value === value.toUpperCase(),
   odd: (value) => Math.abs(remainder(value, 2)) === 1,
