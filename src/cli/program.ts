@@ -13,6 +13,7 @@ import { planCommand } from "./commands/plan.ts";
 import { reportCommand } from "./commands/report.ts";
 import { sampleCommand } from "./commands/sample.ts";
 import { serveCommands } from "./commands/serve.ts";
+import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
 import type { Program } from "./front.ts";
@@ -38,12 +39,14 @@ export const PROGRAM: Program = {
     ...computeCommands,
     ...configCommands,
     ...metricsCommands,
+    ...tracesCommands,
     ...serveCommands,
   ],
   groups: {
     model: "show a model, score and continue tokens with it",
     compute: "advantages, losses and corrections of recorded rollouts",
     config: "show, check, explain and convert configurations",
+    traces: "list, show, export, import, reward and delete what agents' calls left",
     metrics: "convert metric logs between verl and Trinity-RFT",
     serve: "let other programs train and sample here",
   },

@@ -2,13 +2,16 @@
 import { ConfigError, fileError } from "../errors.ts";
 import { nodeModule } from "../node_module.ts";
 import { MemoryTraceStore } from "./memory.ts";
+import { type Retention, withRetention } from "./retention.ts";
 import { SqliteTraceStore } from "./sqlite/sqlite_store.ts";
-import type { OpenTraceStore, StoreOptions } from "./store.ts";
+import { type OpenTraceStore, type StoreOptions, systemSeconds } from "./store.ts";
 
 /** How {@link openTraceStore} treats a path. */
 export interface OpenOptions extends StoreOptions {
   /** Refuse a database that does not exist. Default false: it is created, with the folders above it. */
   readonly mustExist?: boolean;
+  /** What the store keeps; absent: everything. */
+  readonly retention?: Retention | undefined;
 }
 
 /**
@@ -18,6 +21,12 @@ export interface OpenOptions extends StoreOptions {
  * @see rLLM's `rllm.sdk.store.path`
  */
 export async function openTraceStore(place: string, options: OpenOptions = {}): Promise<OpenTraceStore> {
+  const { retention, now = systemSeconds } = options;
+  const store = await openPlace(place, options);
+  return retention ? withRetention(store, { retention, now }) : store;
+}
+
+async function openPlace(place: string, options: OpenOptions): Promise<OpenTraceStore> {
   if (place === "memory") return new MemoryTraceStore(options);
   const path = placeOnDisk(place);
   const { existsSync, mkdirSync } = nodeModule("node:fs");

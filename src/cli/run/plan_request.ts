@@ -80,12 +80,15 @@ const UNITS: Readonly<Record<string, number>> = {
   tib: 2 ** 40,
 };
 
-/** `8GiB`, `7.5 GB`, `8589934592`. @throws ConfigError for another form. */
+/** Bytes of `--memory`. @throws ConfigError as {@link readSize} */
 export function readBytes(text: string): number {
+  return readSize(text, "--memory");
+}
+
+/** `8GiB`, `7.5 GB`, `8589934592`. @throws ConfigError for another form. */
+export function readSize(text: string, flag: string): number {
   const [, number = "", unit = ""] = /^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(text) ?? [];
   const bytes = Number(number) * (UNITS[unit.toLowerCase()] ?? Number.NaN);
   if (number !== "" && bytes >= 1) return Math.floor(bytes);
-  throw new ConfigError(
-    `Cannot read --memory: it is no size (${text}). Write for instance 8GiB, 512MiB or 8589934592.`,
-  );
+  throw new ConfigError(`Cannot read ${flag}: it is no size (${text}). Write for instance 8GiB, 512MiB or 8589934592.`);
 }
