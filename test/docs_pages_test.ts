@@ -12,6 +12,7 @@ import { build } from "esbuild";
 import { chromium } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { estimatorNames, lossNames } from "../src/algorithm/mod.ts";
+import { startTypeScriptAgent } from "./fixtures/agent_process.ts";
 import { grpu } from "./fixtures/cli.ts";
 import { temporaryFolder } from "./fixtures/folder.ts";
 import { hasShared, sharedPath } from "./fixtures/shared.ts";
@@ -89,14 +90,16 @@ async function runCommand(command: string): Promise<void> {
   const isNew = isTraining && !command.includes("DIR");
   const more = isTraining ? [...SMALL, ...(isNew ? SMALL_MODEL : []), `training.default_local_dir=${folder}`] : [];
   const device = isTraining || args[0] === "eval" || args[0] === "sample" ? ["--device", "cpu"] : [];
+  const agent = command.includes("remote_agent") ? await startTypeScriptAgent() : undefined;
+  const remote = agent ? [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0"] : [];
   // The page's own settings come last: they are what it shows.
   const [name, config] = args;
   const own = args.slice(2);
-  const line = isTraining ? [name!, config!, ...more, ...own] : args;
+  const line = isTraining ? [name!, config!, ...more, ...remote, ...own] : args;
   const { code, err } = await grpu([...line, ...device], {
     signal: stop.signal,
     ...(args[0] === "serve" && { out: stopAt(stop), err: stopAt(stop) }),
-  });
+  }).finally(() => agent?.child.kill());
   expect(code, err).toBe(0);
   if (isTraining) expect(readFileSync(join(folder, "metrics.jsonl"), "utf8")).toContain('"phase":"train"');
 }

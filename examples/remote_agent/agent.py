@@ -48,4 +48,6 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 1024
 
 
-Server(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
+# An agent in a container listens on 0.0.0.0.
+HOST = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+Server((HOST, int(sys.argv[1])), Agent).serve_forever()

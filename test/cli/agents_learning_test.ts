@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { startTypeScriptAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -41,6 +42,24 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
       expect(Math.min(...run.train("batch/num_turns"))).toBeGreaterThan(2);
     },
     4 * MINUTES,
+  );
+
+  test(
+    "the same game in another process: the figures of the run in this one",
+    async () => {
+      const agent = await startTypeScriptAgent();
+      const steps = ["rllm.trainer.total_batches=40"];
+      const remote = [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0", ...steps];
+      const there = await train("remote_agent", remote).finally(() => agent.child.kill());
+      const wins = there.val("val/guess_digit/pass@1");
+      expect(wins[0]).toBeLessThan(0.35);
+      expect(wins.at(-1)).toBeGreaterThan(0.5);
+      const here = await train("multi_turn", steps);
+      for (const metric of ["actor/loss", "actor/grad_norm", "batch/num_turns"])
+        expect(there.train(metric), metric).toEqual(here.train(metric));
+      expect(wins).toEqual(here.val("val/guess_digit/pass@1"));
+    },
+    10 * MINUTES,
   );
 
   test(

@@ -1,0 +1,71 @@
+/** Agents with the official Python client, in processes of their own, against the same rollouts in this process. */
+import { execFile } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { beforeAll, describe, expect, test } from "vitest";
+import { startAgent } from "../fixtures/agent_process.ts";
+import { grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
+
+const FOLDER = fileURLToPath(new URL("../../.cache/interop/openai", import.meta.url));
+const PYTHON = `${FOLDER}/bin/python`;
+const run = promisify(execFile);
+
+beforeAll(async () => {
+  if (!existsSync(PYTHON)) await run("python3", ["-m", "venv", FOLDER]);
+  await run(PYTHON, ["-m", "pip", "install", "--quiet", "openai"]);
+});
+
+const dir = temporaryFolder("python_agents");
+
+const SMALL = [
+  "model.init.layers=1",
+  "model.init.hidden_size=16",
+  "model.init.heads=2",
+  "model.init.kv_heads=1",
+  "model.init.head_dim=8",
+  "model.init.intermediate_size=32",
+  "rllm.data.train_batch_size=4",
+  "rllm.rollout.n=4",
+  "rllm.trainer.total_batches=2",
+  "rllm.trainer.save_freq=0",
+  "rllm.trainer.logger=[jsonl]",
+  "warmup.steps=30",
+  "--device",
+  "cpu",
+];
+
+async function train(name: string, args: readonly string[]) {
+  const folder = join(dir, name);
+  const { code, err } = await grpu(["train", ...args, ...SMALL, `training.default_local_dir=${folder}`]);
+  expect(code, err).toBe(0);
+  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
+  return lines
+    .map((line) => Object.entries(JSON.parse(line) as Record<string, unknown>))
+    .map((entries) => Object.fromEntries(entries.filter(([key]) => !/^(time|perf)\//.test(key))));
+}
+
+describe("agents in Python train as those in this process", () => {
+  test.each([
+    {
+      name: "a game of turns",
+      agent: "examples/remote_agent/agent.py",
+      here: ["examples/multi_turn/run.yaml"],
+      there: ["examples/remote_agent/run.yaml"],
+    },
+    {
+      name: "solvers and a judge",
+      agent: "test/interop/solver_judge_agent.py",
+      here: ["examples/solver_judge/run.yaml"],
+      there: ["test/interop/solver_judge.yaml", "--import", "test/interop/solver_judge.ts"],
+    },
+  ])("$name", async ({ name, agent, here, there }) => {
+    const { url, child } = await startAgent(PYTHON, [agent]);
+    const remote = [...there, `task.agent=${url}`, "rllm.sdk.proxy.port=0"];
+    const metrics = await train(`${name} there`, remote).finally(() => child.kill());
+    expect(metrics.filter(({ phase }) => phase === "train")).toHaveLength(2);
+    expect(metrics).toEqual(await train(`${name} here`, here));
+  });
+});
