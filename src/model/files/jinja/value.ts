@@ -150,7 +150,8 @@ export function compare(a: Value, b: Value, work: Work): number {
   const [x, y] = [numberIn(a), numberIn(b)];
   if (x !== undefined && y !== undefined) return x - y;
   if (typeof a === "string" && typeof b === "string") return a < b ? -1 : Number(a > b);
-  const [one, other] = [a, b].map((it) => (it instanceof Tuple ? it.items : isList(it) ? it : undefined));
+  const areTuples = a instanceof Tuple && b instanceof Tuple;
+  const [one, other] = areTuples ? [a.items, b.items] : isList(a) && isList(b) ? [a, b] : [];
   if (!one || !other) throw new Error(`'${typeName(a)}' and '${typeName(b)}' cannot be compared`);
   const at = one.findIndex((item, i) => i < other.length && !isEqual(item, other[i]!, work));
   return at < 0 ? one.length - other.length : compare(one[at]!, other[at]!, work);
