@@ -27,8 +27,8 @@ describe("a sampling setting that the sampler does not have is refused with thos
     const config = structuredClone(compose([]).config) as { rllm: { rollout: Record<string, Tree> } };
     config.rllm.rollout[section]!.min_p = 0.1;
     expect(() => settingsFromConfig(config as unknown as Tree)).toThrow(
-      "Cannot sample: the sampler has no setting min_p. It has temperature, top_p, top_k, max_tokens. " +
-        `(rllm.rollout.${section}.min_p)`,
+      "Cannot sample: the sampler has no setting min_p. It has temperature, top_p, top_k, max_tokens " +
+        `(rllm.rollout.${section}.min_p).`,
     );
   });
 });

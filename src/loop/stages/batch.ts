@@ -17,8 +17,8 @@ export function batch(groups: readonly TrajectoryGroup[], { settings }: StageCon
     for (const { uid, steps } of trajectories)
       for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
   }
-  const packed = packTrajectories(groups);
-  const rows = maskByReason(packed, reasonsToMask(settings));
+  const rows = packTrajectories(groups);
+  maskByReason(rows, reasonsToMask(settings));
   return { value: rows, metrics: rowMetrics(rows) };
 }
 
@@ -69,17 +69,14 @@ function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonl
   return mask_truncated_samples ? ["max_response_length_exceeded"] : [];
 }
 
-/** Removes trajectories that ended for these reasons from the loss, not from the baseline. */
-function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): PackedRows {
-  if (reasons.length === 0) return rows;
+/** Removes trajectories that ended for these reasons from the loss, not from the baseline. Changes the rows' mask. */
+function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): void {
   const isMasked = rows.groups.flatMap((group) =>
     group.metadata.map((member) => reasons.includes(member.termination_reason)),
   );
-  const mask = rows.mask.slice();
   rows.trajectoryOfRow.forEach((trajectory, row) => {
-    if (isMasked[trajectory]) mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
+    if (isMasked[trajectory]) rows.mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
   });
-  return { ...rows, mask };
 }
 
 function rowMetrics(rows: PackedRows): Metrics {
