@@ -49,6 +49,9 @@ test.each<[values: number[], width: number, curve: string]>([
   [[0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"],
   [[0, 2, 6, 8], 2, "▁█"],
   [[0, 0, 7, 0, 0, 14], 2, "▁█"],
+  // Means 0, 1 and 7: parts of one, two and two values.
+  [[0, 2, 0, 14, 0], 3, "▁▂█"],
+  [[7, 0, 0, 0, 0, 0, 0, 0], 4, "█▁▁▁"],
 ])("sparkline(%j, %i) is %s", (values, width, curve) => {
   expect(sparkline(values, width)).toBe(curve);
 });

@@ -207,6 +207,9 @@ describe("RunFolder", () => {
     const { warmup, train, val } = run.data().curves;
     expect(Object.keys(train)).toEqual(["reward/a/mean", "reward/b/mean", "reward"]);
     expect(train.reward!.y).toEqual([0.5]);
+    const bare = new RunFolder(writeRun(join(dir, "bare"), { metrics: [{ phase: "train", step: 1, a: 1 }] }));
+    bare.poll();
+    expect(Object.keys(bare.data().curves.train)).toEqual(["a"]);
     expect([warmup, val].map((curves) => Object.keys(curves))).toEqual([Object.keys(rewards), Object.keys(rewards)]);
   });
 
@@ -216,13 +219,17 @@ describe("RunFolder", () => {
     utimesSync(join(dir, "run.json"), 70, 70);
     const settingsOf = (text: string) => ({ text });
     const run = new RunFolder(dir, { settingsOf, name: "mine" });
+    appendFileSync(join(dir, "samples.jsonl"), `${"x".repeat((16 << 20) + 1)}\n{}\n`);
+    run.poll();
+    expect(run.data().badLines).toBe(2);
     expect(run.data()).toMatchObject({
       ...{ name: "mine", title: "mine", subtitle: "s", updated: 70_000, config: "a: 1\n" },
       ...{ settings: { text: "a: 1\n" }, status: "open", totalSteps: null, groups: [], samples: [] },
     });
     expect(new RunFolder(dir).data()).toMatchObject({ name: String(count - 1), settings: {} });
     rmSync(join(dir, "config.yaml"));
-    expect(new RunFolder(dir, { settingsOf }).data()).toMatchObject({ settings: {}, config: "" });
+    const without = () => expect.fail("there are no settings to read");
+    expect(new RunFolder(dir, { settingsOf: without }).data()).toMatchObject({ settings: {}, config: "" });
   });
 });
 

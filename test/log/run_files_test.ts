@@ -53,11 +53,14 @@ describe("samples.jsonl", () => {
       {
         trajectories: [
           aTrajectory({ reward: 0.25, steps: [aStep({ model_response: "a" }), aStep({ model_response: "b" })] }),
-          aTrajectory({ reward: null, steps: [aStep({ reward: 4 }), aStep({ model_response: "c", reward: 0.5 })] }),
+          aTrajectory({
+            reward: null,
+            steps: [aStep({ reward: 4 }), aStep({ reward: 8 }), aStep({ model_response: "c", reward: 0.5 })],
+          }),
           aTrajectory({ reward: null, steps: [] }),
         ],
       },
-      "a\nb\n\nc",
+      "a\nb\n\n\nc",
       0.75,
     ],
     ["nothing", { trajectories: [], is_correct: false }, "", null],
@@ -80,7 +83,7 @@ describe("groups.jsonl", () => {
           aTrajectory({
             name: `agent ${i}`,
             reward,
-            steps: i === 0 ? [aStep({ reward: 3 }), aStep({ reward: 2 })] : [],
+            steps: i === 0 ? [aStep({ reward: 3 }), aStep({ reward: 4 }), aStep({ reward: 2 })] : [],
           }),
         ),
       });

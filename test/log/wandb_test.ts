@@ -122,6 +122,11 @@ test("a run on disk has one row per step, rising steps, and nothing twice after 
   resumed.log(record("train", 2, { "actor/lr": 0.5 }));
   resumed.log(record("val", 2, { "val/x/pass@1": 0.75 }));
   resumed.finish();
+  for (const { _timestamp, _runtime } of rowsOf(path)) {
+    expect(Math.abs(Date.now() / 1000 - _timestamp!)).toBeLessThan(60);
+    expect(_runtime).toBeGreaterThanOrEqual(0);
+    expect(_runtime).toBeLessThan(60);
+  }
   const rows = rowsOf(path).map(({ _timestamp, _runtime, ...row }) => row);
   expect(rows).toEqual([
     { _step: 1, "warmup/loss": 2 },
