@@ -2,16 +2,23 @@
 import type { JsonBody } from "../body.ts";
 
 export interface EventOptions {
+  /** The client went away, or its session ended. */
+  readonly signal: AbortSignal;
   /** The event that the client gets. */
   readonly change: (event: JsonBody) => JsonBody;
   /** Called once: after the last event, before the client's stream ends, or when either side breaks off. */
   readonly end: (brokeOff?: "abort" | "error") => Promise<void>;
 }
 
+/** Clients raise an error for this event, where a stream that only ends would look like a short reply. */
+const BROKEN = `data: ${JSON.stringify({
+  error: { message: "Cannot finish the reply: the worker broke off.", type: "server_error", param: null, code: null },
+})}\n\n`;
+
 /** A stream of changed events. Nothing is held back: each goes out as soon as its line is complete. */
 export function forwardedEvents(
   source: ReadableStream<Uint8Array>,
-  { change, end }: EventOptions,
+  { change, end, signal }: EventOptions,
 ): ReadableStream<Uint8Array> {
   const reader = source.getReader();
   const decoder = new TextDecoder();
@@ -37,9 +44,10 @@ export function forwardedEvents(
           await finish();
           controller.close();
         }
-      } catch (error) {
-        await finish("error");
-        controller.error(error);
+      } catch {
+        await finish(signal.aborted ? "abort" : "error");
+        controller.enqueue(encoder.encode(BROKEN));
+        controller.close();
       }
     },
     async cancel(reason) {

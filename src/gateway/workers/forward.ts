@@ -103,6 +103,7 @@ function streamed(call: WorkerCall, it: { worker: RoutedWorker; response: Respon
   const { worker, response } = it;
   const sampled = new Gathered();
   const body = forwardedEvents(response.body!, {
+    signal: call.signal,
     change: (event) => {
       sampled.add(event);
       return forClient(event, call.body, call.fields);
