@@ -1,4 +1,5 @@
 /** The server's metrics in Prometheus' text format. */
+import { counter, gauge } from "../../http/prometheus.ts";
 import type { TinkerService } from "../service.ts";
 
 export function metricsText(service: TinkerService): string {
@@ -32,14 +33,6 @@ export function metricsText(service: TinkerService): string {
     ...answers(activity.answers),
   ];
   return `${lines.join("\n")}\n`;
-}
-
-function gauge(name: string, help: string, value: number): string {
-  return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${name} ${value}`;
-}
-
-function counter(name: string, help: string, value: number): string {
-  return `# HELP ${name} ${help}\n# TYPE ${name} counter\n${name} ${value}`;
 }
 
 function answers(of: ReadonlyMap<string, number>): string[] {

@@ -1,5 +1,17 @@
 /** The status page: who trains and samples, what waits, and the speed. One file, which refreshes itself. */
 
+import {
+  bar,
+  bytes,
+  compact,
+  duration,
+  escapeHtml,
+  mono,
+  plural,
+  refreshedPage,
+  table,
+  tile,
+} from "../../http/status_html.ts";
 import type { Counter } from "../activity.ts";
 import { formatPath } from "../checkpoint_path.ts";
 import type { TinkerService } from "../service.ts";
@@ -7,10 +19,7 @@ import type { TrainingRun } from "../train/training_run.ts";
 
 /** @param nonce of the page's script, as in its Content-Security-Policy */
 export function statusPage(service: TinkerService, nonce: string): string {
-  return `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,"><title>grpu serve</title><noscript><meta http-equiv="refresh" content="5"></noscript><style>${STYLE}</style></head>
-<body><main>${content(service)}</main><script nonce="${nonce}">${SCRIPT}</script></body></html>`;
+  return refreshedPage({ title: "grpu serve", nonce, content: content(service) });
 }
 
 function content(service: TinkerService): string {
@@ -81,9 +90,6 @@ function stateOf(run: TrainingRun): string {
   return run.trainer ? '<span class="soft">idle</span>' : '<span class="soft">not loaded</span>';
 }
 
-/** Rows shown of a table; further ones are counted. */
-const MOST_ROWS = 12;
-
 function samplersPart({ samplers }: TinkerService): string {
   const all = [...samplers.values()].reverse();
   const rows = all.map(({ id, modelPath, queue, asked }) => [
@@ -117,95 +123,11 @@ function damagePart({ checkpoints: { damage } }: TinkerService): string {
   return table("Not readable", { head: ["In the state folder", "Why"], rows, none: "" });
 }
 
-function table(
-  title: string,
-  of: { head: readonly string[]; rows: readonly (readonly string[])[]; none: string },
-): string {
-  const count = of.rows.length > 0 ? ` <span class="soft">${of.rows.length}</span>` : "";
-  if (of.rows.length === 0) return `<h2>${title}</h2><p class="soft">${of.none}</p>`;
-  const cells = (tag: string, row: readonly string[]) =>
-    `<tr>${row.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
-  const shown = of.rows.slice(0, MOST_ROWS).map((row) => cells("td", row));
-  const rest = of.rows.length > MOST_ROWS ? `<p class="soft rest">and ${of.rows.length - MOST_ROWS} more</p>` : "";
-  return `<h2>${title}${count}</h2><div class="card scroll"><table>${cells("th", of.head)}${shown.join("")}</table>${rest}</div>`;
-}
-
-function tile(value: string | number, label: string): string {
-  return `<div class="card tile"><b>${value}</b><span>${label}</span></div>`;
-}
-
-function bar(label: string, { share, text }: { share: number; text: string }): string {
-  const percent = Math.min(Math.max(share, 0), 1) * 100;
-  return `<div class="bar"><span>${label}</span><i><u style="width:${percent.toFixed(1)}%"></u></i><span class="soft">${text}</span></div>`;
-}
-
 /** The last part of a folder's path, or the name as it is. */
 function nameOf(model: string): string {
   return model.startsWith("/") || model.startsWith(".") ? (model.split("/").filter(Boolean).at(-1) ?? model) : model;
 }
 
-function mono(text: string): string {
-  return `<code>${escapeHtml(text)}</code>`;
-}
-
-function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (it) => `&#${it.charCodeAt(0)};`);
-}
-
-function plural(count: number, noun: string): string {
-  return count === 1 ? noun : `${noun}s`;
-}
-
 function rate(counter: Counter): string {
   return compact(counter.rate);
 }
-
-function compact(value: number): string {
-  for (const [unit, size] of [
-    ["G", 1e9],
-    ["M", 1e6],
-    ["k", 1e4],
-  ] as const)
-    if (value >= size) return `${Number((value / (size === 1e4 ? 1e3 : size)).toPrecision(3))} ${unit}`;
-  return String(value >= 100 ? Math.round(value) : Number(value.toPrecision(3)));
-}
-
-function bytes(value: number): string {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = value > 0 ? Math.min(Math.floor(Math.log2(value) / 10), units.length - 1) : 0;
-  return `${Number((value / 1024 ** power).toPrecision(3))} ${units[power]}`;
-}
-
-function duration(seconds: number): string {
-  if (seconds < 90) return `${Math.max(Math.round(seconds), 0)} s`;
-  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`;
-  return seconds < 36 * 3600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;
-}
-
-const SCRIPT = `
-const refresh = async () => {
-  let text = "";
-  try { const answer = await fetch(location.href, { cache: "no-store" }); if (answer.ok) text = await answer.text(); } catch {}
-  document.body.classList.toggle("lost", text === "");
-  if (text) document.querySelector("main").innerHTML = new DOMParser().parseFromString(text, "text/html").querySelector("main").innerHTML;
-  setTimeout(refresh, 2000);
-};
-setTimeout(refresh, 2000);`;
-
-const STYLE = `
-:root { color-scheme: light dark; --page: #f7f7f5; --card: #ffffff; --ink: #1d2129; --soft: #667080; --line: #e4e5e1; --accent: #2563c9; --good: #14804a; --warn: #a15c00; --bad: #b4343a; }
-@media (prefers-color-scheme: dark) { :root { --page: #14171c; --card: #1c2027; --ink: #e8eaee; --soft: #98a2b0; --line: #2d333d; --accent: #74a7ff; --good: #5fcf95; --warn: #e6b35a; --bad: #f08a8e; } }
-* { box-sizing: border-box; } body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; font-variant-numeric: tabular-nums; }
-main { max-width: 1160px; margin: 0 auto; padding: 36px 20px 64px; } p { margin: 0; } .soft { color: var(--soft); } .warn { color: var(--warn); }
-header { display: flex; justify-content: space-between; gap: 24px; } header > p { text-align: right; white-space: nowrap; }
-h1 { font-size: 26px; line-height: 1.2; margin: 0 0 4px; letter-spacing: -0.01em; } h2 { font-size: 18px; margin: 36px 0 12px; } h2 .soft { font-weight: 400; }
-.live { color: var(--good); } .live::before { content: "● "; } .lost .live { font-size: 0; } .lost .live::after { font-size: 15px; color: var(--bad); content: "● no answer"; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; } .scroll { overflow-x: auto; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 12px; margin-top: 24px; }
-.tile { padding: 14px 16px; } .tile b { display: block; font-size: 24px; line-height: 1.25; font-weight: 620; } .tile span { color: var(--soft); font-size: 13px; }
-.rows { padding: 8px 16px; } .bar { display: grid; grid-template-columns: 190px minmax(80px, 1fr) minmax(0, 1.6fr); gap: 14px; align-items: center; padding: 6px 0; font-size: 14px; } .bar .soft { overflow-wrap: anywhere; }
-.bar i { height: 8px; border-radius: 4px; background: var(--line); overflow: hidden; } .bar u { display: block; height: 100%; background: var(--accent); border-radius: 4px; }
-table { width: 100%; border-collapse: collapse; font-size: 14px; } th { text-align: left; font-size: 13px; color: var(--soft); font-weight: 500; }
-th, td { padding: 9px 14px; border-bottom: 1px solid var(--line); white-space: nowrap; } tr:last-child td { border-bottom: 0; } .rest { padding: 9px 14px; border-top: 1px solid var(--line); }
-code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 0.88em; }
-@media (max-width: 640px) { main { padding: 22px 12px 40px; } .bar { grid-template-columns: 1fr; gap: 4px; } }`;
