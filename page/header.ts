@@ -32,6 +32,7 @@ export function header(): HTMLElement {
     h("div", { class: "controls" }, [
       state.isLost ? h("span", { class: "badge lost" }, "no longer live") : undefined,
       isMany() ? undefined : badge(first),
+      data.traces === undefined ? undefined : h("a", { class: "button", href: data.traces }, "Conversations"),
       h("label", {}, "Smoothing", smoothing()),
       h("button", { type: "button", onclick: switchTheme }, "Light / dark"),
     ]),

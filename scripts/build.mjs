@@ -54,14 +54,14 @@ export async function build({ force = false } = {}) {
   return 0;
 }
 
-/** The script and the style of the page of runs, each one file with uPlot in it; log/page/render.ts reads them. */
+/** The scripts and the styles of the pages, each one file (that of runs has uPlot in it); http/bundled_page.ts reads them. */
 async function bundlePage() {
   const { build: bundle } = await import("esbuild");
   const uplot = createRequire(import.meta.url)("uplot/package.json");
   const license = readFileSync(join(root, "node_modules", "uplot", "LICENSE"), "utf8").trim();
   await bundle({
     absWorkingDir: root,
-    entryPoints: ["page/main.ts", "page/style.css"],
+    entryPoints: ["page/main.ts", "page/style.css", "page/traces/main.ts", "page/traces/style.css"],
     outdir: "dist/page",
     bundle: true,
     minify: true,

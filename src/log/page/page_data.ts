@@ -9,6 +9,8 @@ export interface PageData {
   readonly made: number;
   /** The page asks its server for news. */
   readonly live: boolean;
+  /** Address of the page of recorded conversations, where the run has some. */
+  readonly traces?: string;
 }
 
 /** One run. */

@@ -1,9 +1,10 @@
 /** Serves the page of runs while they are written, to this machine's browser. */
+import { asJson } from "../../http/bundled_page.ts";
 import { guarded, type Handler, pagePolicy } from "../../http/guard.ts";
 import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
 import { Refusal } from "../../http/refusal.ts";
 import type { PageData } from "./page_data.ts";
-import { asJson, renderPage } from "./render.ts";
+import { renderPage } from "./render.ts";
 import type { RunFolder } from "./run_folder.ts";
 
 /** How often files are polled: pages get news at most this often. */
@@ -18,6 +19,8 @@ export interface ViewOptions {
   /** Further names (without a port) that the server is reached by. */
   readonly allowedHosts?: readonly string[];
   readonly limits?: Partial<SocketLimits>;
+  /** Answers what lies below `/traces/`: the page of recorded conversations, which the page of runs then links. */
+  readonly traces?: Handler | undefined;
 }
 
 export interface ViewServer {
@@ -32,7 +35,7 @@ export async function serveRuns(runs: readonly RunFolder[], options: ViewOptions
   const { host, port, limits, allowedHosts = [] } = options;
   const pages = new Pages(runs);
   const site = { host, names: allowedHosts, origins: [] };
-  const fetch = guarded(routes(runs, pages), { site, methods: [], headers: [] });
+  const fetch = guarded(routes(runs, { pages, traces: options.traces }), { site, methods: [], headers: [] });
   let listening: Listening;
   try {
     listening = await listen({ fetch }, { host, port, limits });
@@ -47,23 +50,26 @@ export async function serveRuns(runs: readonly RunFolder[], options: ViewOptions
   return { url: `${listening.url}/`, close };
 }
 
-function routes(runs: readonly RunFolder[], pages: Pages): Handler {
+function routes(runs: readonly RunFolder[], { pages, traces }: { pages: Pages; traces: Handler | undefined }): Handler {
+  const link = traces && { traces: "traces/" };
   const data = () => {
     pollAll(runs);
     return runs.map((run) => run.data());
   };
-  return ({ method, url }) => {
+  return (request) => {
+    const { method, url } = request;
     if (method !== "GET") throw new Refusal(405, "Cannot change anything: this server only shows runs. Send GET.");
     const { pathname } = new URL(url);
     if (pathname === "/events") return pages.open();
+    if (traces && pathname.startsWith("/traces/")) return traces(request);
     if (pathname === "/data.json") {
-      const body: PageData = { runs: data(), made: Date.now(), live: true };
+      const body: PageData = { runs: data(), made: Date.now(), live: true, ...link };
       return answer("application/json", { body: asJson(body) });
     }
     if (pathname !== "/") throw new Refusal(404, "There is no such page on this server.");
     const nonce = crypto.randomUUID();
     return answer("text/html", {
-      body: renderPage(data(), { isLive: true, nonce }),
+      body: renderPage(data(), { isLive: true, nonce, ...link }),
       policy: pagePolicy(nonce),
     });
   };

@@ -1,0 +1,72 @@
+/** The list of sessions. */
+import type { ListedSession } from "../../src/gateway/page/trace_data.ts";
+import { h, inputValue } from "../element.ts";
+import { counted, duration, number } from "../format.ts";
+import { found, state } from "./state.ts";
+
+export interface ListActions {
+  readonly open: (id: string) => void;
+  readonly render: () => void;
+  readonly more: () => void;
+}
+
+export function sessionList({ open, render, more }: ListActions): HTMLElement {
+  const shown = found();
+  const search = h("input", {
+    type: "search",
+    placeholder: "Search sessions ( / )",
+    "aria-label": "Search sessions",
+    value: state.search,
+    oninput: (event) => {
+      state.search = inputValue(event);
+      render();
+    },
+  });
+  const items = shown.map((session) => item(session, open));
+  const isAll = shown.length === state.list?.sessions.length;
+  const count = isAll ? counted(shown.length) : `${shown.length} of ${state.list?.sessions.length}`;
+  return h(
+    "nav",
+    { class: "list", "aria-label": "Sessions" },
+    search,
+    h("p", { class: "soft count" }, `${count} sessions, newest first`),
+    items.length > 0 ? h("ul", {}, items) : h("p", { class: "soft" }, nothing()),
+    state.list?.isCut ? h("button", { type: "button", onclick: more }, "Older sessions") : undefined,
+  );
+}
+
+function nothing(): string {
+  return state.search === "" ? "Nothing was recorded yet." : "No session fits the search.";
+}
+
+function item(session: ListedSession, open: (id: string) => void): HTMLElement {
+  const { session_id, title, outcome, trace_count, first_at, weight_version } = session;
+  const isOpen = session_id === state.open;
+  const facts = [
+    trace_count === 1 ? "1 call" : `${trace_count} calls`,
+    weight_version === null ? undefined : `weights ${weight_version}`,
+    first_at === null ? undefined : `${duration(Date.now() / 1000 - first_at)} ago`,
+  ].filter((fact) => fact !== undefined);
+  return h(
+    "li",
+    {},
+    h(
+      "button",
+      {
+        type: "button",
+        class: isOpen ? "session open" : "session",
+        "data-id": session_id,
+        "aria-current": isOpen ? "true" : undefined,
+        onclick: () => open(session_id),
+      },
+      h("span", { class: "title" }, title || session_id),
+      h("span", { class: "soft facts" }, facts.join(" · "), outcome ? rewardMark(outcome.reward) : undefined),
+    ),
+  );
+}
+
+/** A reward, or its lack. */
+export function rewardMark(reward: number | null): HTMLElement {
+  if (reward === null) return h("span", { class: "mark" }, "no reward");
+  return h("span", { class: reward > 0 ? "mark right" : "mark" }, `reward ${number(reward)}`);
+}
