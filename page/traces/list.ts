@@ -1,7 +1,7 @@
 /** The list of sessions. */
 import type { ListedSession } from "../../src/gateway/page/trace_data.ts";
 import { h, inputValue } from "../element.ts";
-import { counted, duration, number } from "../format.ts";
+import { counted, number } from "../format.ts";
 import { found, state } from "./state.ts";
 
 export interface ListActions {
@@ -45,7 +45,7 @@ function item(session: ListedSession, open: (id: string) => void): HTMLElement {
   const facts = [
     trace_count === 1 ? "1 call" : `${trace_count} calls`,
     weight_version === null ? undefined : `weights ${weight_version}`,
-    first_at === null ? undefined : `${duration(Date.now() / 1000 - first_at)} ago`,
+    first_at === null ? undefined : `${age(Date.now() / 1000 - first_at)} ago`,
   ].filter((fact) => fact !== undefined);
   return h(
     "li",
@@ -60,6 +60,7 @@ function item(session: ListedSession, open: (id: string) => void): HTMLElement {
         onclick: () => open(session_id),
       },
       h("span", { class: "title" }, title || session_id),
+      title === "" ? undefined : h("span", { class: "soft id" }, session_id),
       h("span", { class: "soft facts" }, facts.join(" · "), outcome ? rewardMark(outcome.reward) : undefined),
     ),
   );
@@ -69,4 +70,11 @@ function item(session: ListedSession, open: (id: string) => void): HTMLElement {
 export function rewardMark(reward: number | null): HTMLElement {
   if (reward === null) return h("span", { class: "mark" }, "no reward");
   return h("span", { class: reward > 0 ? "mark right" : "mark" }, `reward ${number(reward)}`);
+}
+
+/** `12 s`, `5 min`, `3 h`, `4 days`. */
+function age(seconds: number): string {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`;
+  return seconds < 36 * 3600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;
 }

@@ -2,7 +2,7 @@
 import { checkTools, constraintOf } from "../../chat/constraint.ts";
 import { type CallSettings, Conversation, choiceCall, type PlannedDraw } from "../../chat/conversation.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
-import type { SamplingRequest } from "../../chat/request.ts";
+import { ApiError, type SamplingRequest } from "../../chat/request.ts";
 import type { TokenConstraint } from "../../contract/backend.ts";
 import type { TraceRecord } from "../../contract/trace.ts";
 import { STREAM_SEEDS } from "../../random.ts";
@@ -73,6 +73,31 @@ export function servedEngine(
       return each({ ...request, allowed }, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
     },
     complete: (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
+  };
+}
+
+/** All models of a serving, for a gateway: each session has an engine of its own. */
+export function servedHost(serving: Serving) {
+  return {
+    get models(): readonly string[] {
+      return serving.models.map(({ name }) => name);
+    },
+    open(of: {
+      readonly model: string;
+      readonly session_id?: string;
+      readonly history: readonly TraceRecord[];
+    }): ChatEngine {
+      const { session_id, history } = of;
+      const model = serving.model(of.model);
+      if (!model)
+        throw new ApiError(`Cannot answer for the model ${of.model}: it is not served.`, {
+          status: 404,
+          code: "model_not_found",
+          param: "model",
+        });
+      const isSession = session_id !== undefined;
+      return servedEngine(serving, { model, owner: session_id ?? "single requests", isSession, history });
+    },
   };
 }
 
