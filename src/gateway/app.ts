@@ -64,6 +64,7 @@ const ALLOWED_HEADERS = [
   "Content-Type",
   "X-API-Key",
   "X-Session-Id",
+  "X-Trajectory",
   "Anthropic-Version",
   "Anthropic-Beta",
   "Anthropic-Dangerous-Direct-Browser-Access",

@@ -7,7 +7,7 @@ import { createGatewayApp, type GatewayAppOptions } from "./app.ts";
 import { type GatewayOptions, GatewayService, type SessionRequest } from "./gateway.ts";
 
 export type { GatewayAuth } from "./auth.ts";
-export { PUBLISHED_TOKEN } from "./auth.ts";
+export { checkAuth, PUBLISHED_TOKEN } from "./auth.ts";
 export type { GatewayOptions, SessionRequest } from "./gateway.ts";
 export { GatewayService } from "./gateway.ts";
 export { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
@@ -17,8 +17,8 @@ export type { ModelHost } from "./sessions.ts";
 export interface StartOptions extends GatewayOptions, Omit<GatewayAppOptions, "service"> {
   /** 0, the default, chooses a free one. */
   readonly port?: number | undefined;
-  /** Base URL for agents, where it is not the address that the gateway listens on: that of a tunnel. */
-  readonly publicUrl?: string | undefined;
+  /** Base URL for agents, from the address that the gateway listens on, where the two differ: that of a tunnel. */
+  readonly publicUrl?: ((listening: string) => string) | undefined;
   readonly socket?: Partial<SocketLimits> | undefined;
 }
 
@@ -54,7 +54,7 @@ export async function startGateway(options: StartOptions): Promise<Gateway> {
   const service = new GatewayService(options);
   const app = await createGatewayApp({ ...options, service, host });
   const listening = await listen(app, { host, port, limits: { ...GATEWAY_SOCKET, ...socket } });
-  const base = (options.publicUrl ?? listening.url).replace(/\/+$/, "");
+  const base = (options.publicUrl?.(listening.url) ?? listening.url).replace(/\/+$/, "");
   return {
     url: listening.url,
     service,

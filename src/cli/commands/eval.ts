@@ -61,7 +61,7 @@ async function evaluate(input: Input, io: Io): Promise<void> {
     checkPrompts(session, { backend, io });
     const folder = checkpoint ?? getAt(session.config, "model.name");
     if (typeof folder === "string" && existsSync(folder)) await offerSampling(session, { folder, io });
-    await session.gateway?.open();
+    await session.gateway?.open((line) => io.err(`gateway: ${line}\n`));
     const total = session.tasks.val.length * settings.rollout.n_val;
     const logger = scoreLogger(io, { isJson: options.json === true, total });
     await train({ ...session, backend, settings, loggers: [logger], signal: io.signal });

@@ -70,7 +70,7 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
   const { config } = session;
   try {
     place.use(session);
-    const gateway = await session.gateway?.open();
+    const gateway = await session.gateway?.open((line) => io.err(`gateway: ${line}\n`));
     checkPrompts(session, { backend, io });
     const memory = device?.memory;
     announce({ session, gateway, device: description, memory, parameters: backend.model.trainableParameters, dir, io });

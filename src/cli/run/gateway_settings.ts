@@ -3,8 +3,7 @@ import { homedir, networkInterfaces } from "node:os";
 import { SERVICE_FIELDS } from "../../config/fields/rllm/services.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
-import { ConfigError } from "../../errors.ts";
-import { isLoopback } from "../../http/origin.ts";
+import { checkAuth } from "../../gateway/auth.ts";
 import type { TrajectoryKeys } from "../../task/remote/contract.ts";
 
 export interface GatewaySettings {
@@ -42,7 +41,9 @@ export function gatewaySettings(config: Tree): GatewaySettings {
       group: setting(config, "rllm.sdk.processing.groupby_key"),
     },
   };
-  if (settings.agents.length > 0) checkToken(settings);
+  const isExposed = settings.tunnel !== undefined;
+  if (settings.agents.length > 0 && settings.mode === "subprocess")
+    checkAuth({ ...settings, isExposed }, settings.host);
   return settings;
 }
 
@@ -56,20 +57,11 @@ function storeOf(config: Tree): string | undefined {
 
 const ALL_ADDRESSES = ["0.0.0.0", "::"];
 
-/** The host that agents use: for a gateway on all addresses, this machine's first one that others can reach. */
-export function reachableHost(host: string): string {
-  if (!ALL_ADDRESSES.includes(host)) return host;
+/** The base URL that agents get: the tunnel's, or the gateway's; of one on all addresses, the first that others can reach. */
+export function publicUrl({ host, tunnel }: GatewaySettings, listening: string): string {
+  if (tunnel !== undefined) return tunnel;
+  if (!ALL_ADDRESSES.includes(host)) return listening;
   const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-  return all.find(({ family, internal }) => family === "IPv4" && !internal)?.address ?? "127.0.0.1";
-}
-
-const PUBLISHED_TOKEN = "my-shared-secret";
-
-function checkToken({ host, adminToken, mode, tunnel }: GatewaySettings): void {
-  const isReachable = !isLoopback(host) || tunnel !== undefined;
-  if (mode === "external" || !isReachable || adminToken !== PUBLISHED_TOKEN) return;
-  throw new ConfigError(
-    `Cannot start a gateway that other machines can reach (${tunnel ?? host}) with the published admin token: everybody knows it. Set rllm.sdk.proxy.admin_token=\${oc.env:NAME} to a secret.`,
-    { path: "rllm.sdk.proxy.admin_token" },
-  );
+  const found = all.find(({ family, internal }) => family === "IPv4" && !internal);
+  return `http://${found?.address ?? "127.0.0.1"}:${new URL(listening).port}`;
 }

@@ -76,7 +76,8 @@ async function answer(call: Call): Promise<Response> {
   const isLocal = session?.engine !== undefined || service.models.length > 0;
   if (isLocal && !session?.engine && request.method === "GET" && path === "/v1/models")
     return Response.json(modelList(service.models, formOf(request)));
-  const { body, text } = bodyFor(session, { read, path, service });
+  const trajectory = request.headers.get("x-trajectory") ?? undefined;
+  const { body, text } = bodyFor(session, { read, path, service, trajectory });
   if (session) session.running++;
   const done = () => {
     if (session) session.running--;
@@ -114,18 +115,27 @@ function idInBody({ metadata, rllm_metadata }: JsonBody): string | undefined {
 /** The body with what the gateway and the session set. Text is written again only where something changes. */
 function bodyFor(
   session: LiveSession | undefined,
-  { read, path, service }: { read: ReadJson | undefined; path: string; service: GatewayService },
+  it: {
+    readonly read: ReadJson | undefined;
+    readonly path: string;
+    readonly service: GatewayService;
+    /** Of the header `X-Trajectory`, for clients that cannot send metadata. */
+    readonly trajectory: string | undefined;
+  },
 ): { body: JsonBody; text: string | undefined } {
+  const { read, path, service, trajectory } = it;
   if (!read) return { body: {}, text: undefined };
   const { rllm_metadata, ...own } = read.body;
   const model = service.modelOf(own.model);
   const params = paramsFor(path, session?.record.sampling_params);
-  const isChanged = rllm_metadata !== undefined || model !== own.model || params !== undefined;
+  const hasMore = rllm_metadata !== undefined || trajectory !== undefined;
+  const isChanged = hasMore || model !== own.model || params !== undefined;
   if (!isChanged) return { body: own, text: read.text };
-  const metadata = { ...(rllm_metadata as JsonBody), ...(own.metadata as JsonBody) };
+  const named = trajectory !== undefined && { trajectory };
+  const metadata = { ...(rllm_metadata as JsonBody), ...(own.metadata as JsonBody), ...named };
   const body = {
     ...own,
-    ...(rllm_metadata !== undefined && { metadata }),
+    ...(hasMore && { metadata }),
     ...(model !== undefined && { model }),
     ...params,
   };

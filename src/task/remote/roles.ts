@@ -47,8 +47,11 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
   };
 }
 
+/** Where the gateway puts the header `X-Trajectory`. */
+const HEADER_KEY = "trajectory";
+
 function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: string; keys: TrajectoryKeys }) {
-  const named = textAt(metadata, keys.name) ?? name;
+  const named = textAt(metadata, keys.name) ?? textAt(metadata, HEADER_KEY) ?? name;
   const group = textAt(metadata, keys.group);
   return { name: named, label: group === undefined ? named : `${named}/${group}` };
 }
