@@ -34,6 +34,7 @@ const COPIED = [
   "scripts",
   "examples",
   "page",
+  "deno.json",
   "package.json",
   "tsconfig.json",
   "vitest.config.ts",
