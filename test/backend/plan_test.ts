@@ -7,7 +7,7 @@ import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { adviceFor } from "../../src/backend/local/plan/advice.ts";
 import { fitsAtLeast, passSizes } from "../../src/backend/local/plan/choices.ts";
 import { fittingOptions } from "../../src/backend/local/plan/fit.ts";
-import { type Plan, planRun } from "../../src/backend/local/plan/plan.ts";
+import { type Plan, planRun, planTotals } from "../../src/backend/local/plan/plan.ts";
 import type { PlanRequest } from "../../src/backend/local/plan/rehearsal.ts";
 import { DEFAULT_SHAPE, type RunShape } from "../../src/backend/local/plan/run_shape.ts";
 import { TYPICAL_GPU } from "../../src/compute/counting.ts";
@@ -195,6 +195,26 @@ describe("a plan", () => {
     expect((await planRun({ ...wanted, options: { lora: { rank: 16 } } })).fits).toBe(true);
     expect(await adviceFor(request(MIB))).toEqual([]);
   });
+});
+
+test("a run that only samples and scores has no training, and its totals are those of its last phase", async () => {
+  const scored = await planRun(request(GIB, { shape: { ...SHAPE, isTrained: false }, options: { frozen: true } }));
+  expect(scored.phases.map(({ name }) => name)).toEqual(["load", "sampling", "scoring"]);
+  expect(planTotals(scored)).toMatchObject({ adapter: 0, optimizer: 0 });
+  const shape = { ...SHAPE, usesReference: true, overlaps: true };
+  for (const plan of [await planRun(request(GIB, { shape, options: {} })), await planRun(request(GIB))]) {
+    const [, sampling, , training] = plan.phases.map(({ parts }) => parts);
+    const of = (...names: string[]) => names.reduce((sum, name) => sum + (training![name] ?? 0), 0);
+    expect(planTotals(plan)).toEqual({
+      weights: of("weights", "folded_weights", "reference_weights", "published_weights"),
+      adapter: of("adapter"),
+      optimizer: of("gradients", "moments"),
+      kv: sampling!.kv_cache,
+    });
+  }
+  const copies = await planRun(request(GIB, { shape, options: {} }));
+  const { weights, reference_weights: reference, published_weights: published } = copies.phases[3]!.parts;
+  expect(planTotals(copies).weights).toBe(weights! + reference! + published!);
 });
 
 describe("advice", () => {

@@ -158,6 +158,20 @@ describe("a request", () => {
     expect(times).toEqual([1000, 1000]);
   });
 
+  test.each([
+    ["of a paced call that failed otherwise", { isPaced: true }, status(503, "down", { "retry-after-ms": "20" }), 20],
+    ["of a paced call that waits for an account", { isPaced: true }, status(402, "pay", {}), 5000],
+    ["of a call that is not paced", {}, status(429, "busy", { "retry-after-ms": "20" }), 20],
+    ["of a paced call, asked for longer", { isPaced: true }, status(429, "busy", { "retry-after": "7" }), 7000],
+  ])("the pause %s is no longer than its own", async (_, call, failure, ms) => {
+    const { transport, clock } = service([failure, ok()]);
+    await transport.call("/path", call);
+    expect(clock.now()).toBe(ms);
+    // Nothing is left for other paced calls to wait for.
+    await transport.call("/path", { isPaced: true });
+    expect(clock.now()).toBe(ms);
+  });
+
   test("stops its retries soon after shutdown has begun", async () => {
     const hurry = new AbortController();
     let calls = 0;
@@ -224,6 +238,97 @@ describe("a request", () => {
     await expect(transport.call("/path", { timeoutMs: 5 })).rejects.toThrow("did not answer in time");
     const reason = new Error("stopped");
     await expect(transport.call("/path", { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+  });
+
+  test("with a signal ends at its timeout too, and while it is under way when that aborts", async () => {
+    const hung: TransportOptions["fetch"] = (_, { signal }) =>
+      new Promise((_resolve, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+    const stop = new AbortController();
+    const { transport } = service([ok()], { fetch: hung, patienceMs: 1 });
+    const { signal } = stop;
+    await expect(transport.call("/path", { timeoutMs: 5, signal })).rejects.toThrow("did not answer in time");
+    const reason = new Error("stopped");
+    setTimeout(() => stop.abort(reason), 5);
+    await expect(transport.call("/path", { signal })).rejects.toBe(reason);
+  });
+
+  test.each([
+    ["no wish", {}, undefined],
+    ["milliseconds before seconds", { "retry-after-ms": "70", "retry-after": "3" }, 70],
+    ["the longest that is honoured", { "retry-after": "60" }, 60_000],
+    ["too long", { "retry-after": "61" }, undefined],
+    ["nothing at all", { "retry-after-ms": "0" }, undefined],
+    ["a date", { "retry-after": "Wed, 21 Oct 2026 07:28:00 GMT" }, undefined],
+  ])("waits as asked for: %s", async (_, headers, ms) => {
+    const { transport, clock } = service([status(503, "down", headers), ok()]);
+    await transport.call("/path");
+    if (ms !== undefined) expect(clock.slept).toEqual([ms]);
+    else expect(clock.slept[0]).toSatisfy((slept: number) => slept >= 375 && slept <= 500);
+  });
+
+  test("is written as JSON or as bytes, a GET without both; the reply as JSON where it says so", async () => {
+    const seen: RequestInit[] = [];
+    const replies = [
+      Response.json({ a: 1 }),
+      new Response('{"a": 1}', { headers: { "content-type": "text/plain" } }),
+      new Response("{", { headers: { "content-type": "application/json" } }),
+      new Response(null, { status: 418 }),
+    ];
+    const transport = new Transport({
+      baseUrl: "http://service",
+      apiKey: "k",
+      fetch: async (_, init) => {
+        seen.push(init);
+        return replies[seen.length - 1]!;
+      },
+    });
+    const json = await transport.call("/a", { body: { x: 1 }, headers: { "X-Own": "o" } });
+    const text = await transport.call("/a", { body: Uint8Array.of(7) });
+    const damaged = await transport.call("/a", { method: "GET" });
+    const answer = await transport.call("/a", { answers: [418] });
+    expect([json.json, text.json, damaged.json, answer.json]).toEqual([{ a: 1 }, undefined, undefined, undefined]);
+    expect([json, text, damaged, answer].map(({ status }) => status)).toEqual([200, 200, 200, 418]);
+    expect(new TextDecoder().decode(text.bytes)).toBe('{"a": 1}');
+    const headers = seen.map((init) => init.headers as Record<string, string>);
+    expect(headers[0]).toEqual({
+      "X-API-Key": "k",
+      "Content-Type": "application/json",
+      "X-Idempotency-Key": expect.stringMatching(/^[0-9a-f-]{36}$/),
+      "X-Own": "o",
+    });
+    expect(headers[1]!["Content-Type"]).toBe("application/x-protobuf");
+    expect(headers[2]).toEqual({ "X-API-Key": "k" });
+    expect(seen.map(({ method, body }) => [method, body])).toEqual([
+      ["POST", '{"x":1}'],
+      ["POST", Uint8Array.of(7)],
+      ["GET", undefined],
+      ["POST", undefined],
+    ]);
+  });
+
+  test.each([
+    ["its detail", new Response('{"detail": "wrong"}', { status: 400 }), "wrong"],
+    ["a detail that is an object", new Response('{"detail": {"a": 1}}', { status: 400 }), '{"a":1}'],
+    ["its text", new Response("plain", { status: 404 }), "plain"],
+    ["its status text", new Response("", { status: 404, statusText: "Not Found" }), "Not Found"],
+    ["nothing", new Response("", { status: 404 }), "no reason given"],
+    ["500 characters of a long text", new Response("x".repeat(900), { status: 404 }), "x".repeat(500)],
+  ])("that is refused is told with %s", async (_, reply, told) => {
+    const { transport } = service([reply]);
+    const message = `Cannot call http://service/path: it answered ${reply.status}: ${told}.`;
+    await expect(transport.call("/path")).rejects.toMatchObject({ message, status: reply.status, retryable: false });
+  });
+
+  test("that reaches nobody is told with the cause", async () => {
+    const unreachable = new TypeError("fetch failed", { cause: new Error("ECONNREFUSED") });
+    const { transport } = service([unreachable], { patienceMs: 0 });
+    await expect(transport.call("/path")).rejects.toMatchObject({
+      message: "Cannot call http://service/path: it cannot be reached: ECONNREFUSED. Tried for 0 s.",
+      status: undefined,
+      retryable: true,
+    });
+    const plain = service([new Error("away")], { patienceMs: 0 });
+    await expect(plain.transport.call("/path")).rejects.toThrow("it cannot be reached: away.");
   });
 
   test("never shows the key", async () => {

@@ -80,8 +80,8 @@ function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
   const size = { rows: counts.trained.length, tokens: counts.tokens };
   const advantage = advantageReader(checkAdvantages(factorsOf(batch), size));
   const weighted = new Float32Array(mask.length);
-  for (let row = 0; row + 1 < offsets.length; row++) {
-    const share = weightOfRow(weight, counts.trained[row]!);
+  for (const [row, trained] of counts.trained.entries()) {
+    const share = weightOfRow(weight, trained);
     for (let t = offsets[row]!; t < offsets[row + 1]!; t++)
       if (mask[t] !== 0) weighted[t] = advantage(t, row) * share * (correction?.[t] ?? 1);
   }

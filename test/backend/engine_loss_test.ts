@@ -1,0 +1,140 @@
+/** The losses of a server's clients: which inputs each takes, what is refused, and figures by hand. */
+import { describe, expect, test } from "vitest";
+import { ENGINE_LOSSES, EngineLoss } from "../../src/backend/local/engine_loss.ts";
+import type { LossRows } from "../../src/contract/engine.ts";
+
+const of = (...values: number[]) => Float32Array.from(values);
+/** Rows of 2 and 1 tokens. */
+const rows = (inputs: LossRows["inputs"]): LossRows => ({
+  tokens: Uint32Array.of(1, 2, 3),
+  targets: Uint32Array.of(2, 3, 4),
+  offsets: Uint32Array.of(0, 2, 3),
+  inputs,
+});
+const OFF_POLICY = { logprobs: of(-1, -2, -3), advantages: of(1, -2, 4) };
+const CLIPS = { clip_low_threshold: of(0.9, 0.5, 0.1), clip_high_threshold: of(1.1, 2, 1.5) };
+const NEEDS: Readonly<Record<string, LossRows["inputs"]>> = {
+  cross_entropy: { weights: of(1, 0.5, -2) },
+  importance_sampling: OFF_POLICY,
+  ppo: OFF_POLICY,
+  cispo: OFF_POLICY,
+  dro: OFF_POLICY,
+};
+const loss = (name: string, inputs: LossRows["inputs"], config = {}) => new EngineLoss({ name, config }, rows(inputs));
+
+test("the losses are Tinker's five", () => {
+  expect(ENGINE_LOSSES).toEqual(Object.keys(NEEDS));
+});
+
+describe.each(Object.entries(NEEDS))("%s", (name, inputs) => {
+  test("needs its inputs, and says which", () => {
+    expect(loss(name, inputs).sum).toBe(0);
+    const names = Object.keys(inputs);
+    for (const missing of names) {
+      const rest = Object.fromEntries(Object.entries(inputs).filter(([input]) => input !== missing));
+      expect(() => loss(name, rest)).toThrow(
+        `Cannot take the loss ${name}: ${missing} is missing. Every datum's loss_fn_inputs must hold ${["target_tokens", ...names].join(", ")} (${missing}).`,
+      );
+    }
+  });
+
+  test("takes thresholds per token only where it clips by them", () => {
+    const clips = name === "ppo" || name === "cispo";
+    for (const [input, values] of Object.entries(CLIPS)) {
+      const given = () => loss(name, { ...inputs, [input]: values });
+      if (clips) expect(given).not.toThrow();
+      else expect(given).toThrow(`Cannot take the loss ${name}: it has no input ${input}.`);
+    }
+    const known = ["target_tokens", ...Object.keys(inputs), ...(clips ? Object.keys(CLIPS) : [])].join(", ");
+    expect(() => loss(name, { ...inputs, q: of(1, 2, 3) })).toThrow(
+      `Cannot take the loss ${name}: it has no input q. Its inputs are ${known} (q).`,
+    );
+  });
+
+  test("needs an element per token, each of them finite", () => {
+    for (const input of Object.keys(inputs)) {
+      expect(() => loss(name, { ...inputs, [input]: of(1, 2) })).toThrow(
+        `Cannot take the loss ${name}: ${input} must have one element per token (2 of 3) (${input}).`,
+      );
+      expect(() => loss(name, { ...inputs, [input]: of(1, Number.NaN, Number.NaN) })).toThrow(
+        `Cannot take the loss ${name}: ${input} must be finite (NaN at position 1 of datum 0) (${input}).`,
+      );
+      expect(() => loss(name, { ...inputs, [input]: of(1, 1, Number.POSITIVE_INFINITY) })).toThrow(
+        `${input} must be finite (Infinity at position 0 of datum 1)`,
+      );
+    }
+  });
+});
+
+test("an unknown loss is refused with those that there are", () => {
+  expect(() => loss("toString", {})).toThrow(
+    'Cannot take the loss "toString": known are cross_entropy, importance_sampling, ppo, cispo, dro (loss_fn).',
+  );
+});
+
+describe("the sum over passes", () => {
+  test("of a cross-entropy is minus the weighted log-probs; a pass that is repeated counts once", () => {
+    const taken = loss("cross_entropy", NEEDS.cross_entropy!);
+    expect([...taken.take(of(-1, -2), 0)]).toEqual([-1, -0.5]);
+    expect(taken.sum).toBe(2);
+    taken.take(of(-3), 2);
+    taken.take(of(-3), 2);
+    expect(taken.sum).toBe(2 - 6);
+    expect([...taken.logprobs]).toEqual([-1, -2, -3]);
+  });
+
+  test("of importance sampling weighs advantages with the ratio to the old policy", () => {
+    const taken = loss("importance_sampling", OFF_POLICY);
+    taken.take(of(-1, -2 + Math.log(2), -3 - Math.log(4)), 0);
+    expect(taken.sum).toBeCloseTo(-(1 - 2 * 2 + 4 / 4), 5);
+  });
+
+  // The ratios are 2, 2 and 1/4; the advantages 1, -2 and 4.
+  test.each<[string, object, LossRows["inputs"], number]>([
+    ["of ppo clips by the settings", { clip_low_threshold: 0.5, clip_high_threshold: 1.5 }, {}, -(1.5 - 4 + 1)],
+    [
+      "of ppo clips above by a token's own threshold",
+      {},
+      { clip_high_threshold: CLIPS.clip_high_threshold },
+      -(1.1 - 4 + 1),
+    ],
+    [
+      "of ppo clips below by a token's own threshold",
+      { clip_high_threshold: 9 },
+      { clip_low_threshold: of(0, 3, 0) },
+      -(2 - 6 + 1),
+    ],
+  ])("%s", (_, config, clips, sum) => {
+    const taken = loss("ppo", { ...OFF_POLICY, ...clips }, config);
+    taken.take(of(-1 + Math.log(2), -2 + Math.log(2), -3 - Math.log(4)), 0);
+    expect(taken.sum).toBeCloseTo(sum, 5);
+  });
+});
+
+test.each([
+  [
+    "whose ratio overflows",
+    "importance_sampling",
+    OFF_POLICY,
+    of(-1, -2, 1000),
+    "position 0 of datum 1 (log-prob 1000, log-ratio 1003, advantage or weight 4)",
+  ],
+  [
+    "whose slope overflows f32 alone",
+    "importance_sampling",
+    { ...OFF_POLICY, advantages: of(0, 1e38, 0) },
+    of(0, 0, 0),
+    "position 1 of datum 0 (log-prob 0, log-ratio 2",
+  ],
+  [
+    "at an infinite log-prob of weight 1",
+    "cross_entropy",
+    { weights: of(0, 0, 1) },
+    of(0, 0, Number.NEGATIVE_INFINITY),
+    "position 0 of datum 1 (log-prob -Infinity, log-ratio 0, advantage or weight 1)",
+  ],
+])("a token %s is named", (_, name, inputs, logprobs, place) => {
+  expect(() => loss(name, inputs).take(logprobs, 0)).toThrow(
+    `Cannot take the loss ${name}: it is not finite at ${place}`,
+  );
+});
