@@ -26,7 +26,7 @@ test.each<[string, LanguageModel, LanguageModel, string, string]>([
     "of another shape",
     create({ ropeTheta: 500 }),
     create(),
-    "it belongs to another model. The checkpoint and the model differ in ropeTheta: 500, 10000.",
+    "it belongs to another model. The checkpoint and the model differ in ropeTheta: 500, 10000 (",
     "config.json",
   ],
   [
@@ -40,7 +40,7 @@ test.each<[string, LanguageModel, LanguageModel, string, string]>([
     "of an adapter into all weights",
     create({}, { lora: LORA }),
     create(),
-    "it holds an adapter, and all weights of the model train.",
+    "it holds an adapter, and all weights of the model train (",
     "",
   ],
 ])("a checkpoint %s is refused", async (_, saved, into, why, file) => {
