@@ -73,7 +73,7 @@ describe("packing", () => {
       answer: Float32Array.of(4, 0),
     });
     expect(packed.rewardBaselines).toEqual(Float32Array.of(0.5, 0.25));
-    expect(packed.tokens).toEqual({ token_rewards: Float32Array.of(1, 2, 3) });
+    expect(packed.tokens).toStrictEqual({ token_rewards: Float32Array.of(1, 2, 3) });
   });
   test("trains on all tokens of a row without a mask; a row without tokens has none", () => {
     const packed = packRollouts([{ values: [1, 2] }, { values: new Float32Array(0) }]);
@@ -152,7 +152,8 @@ describe("JSONL", () => {
     await expect(readJsonl('{"reward":1}\n{"reward":NaN}', { file: "r.jsonl" })).rejects.toThrow(
       /as JSON.*r\.jsonl:2/s,
     );
-    await expect(readJsonl("[1]", { file: "r.jsonl" })).rejects.toThrow(/not a JSON object.*r\.jsonl:1/s);
+    for (const line of ["[1]", "1", "true", '"x"', "null"])
+      await expect(readJsonl(line, { file: "r.jsonl" })).rejects.toThrow(/not a JSON object.*r\.jsonl:1/s);
   });
   test("names file and line of a row that cannot be packed", async () => {
     const read = readJsonl('{"reward":1}\n\n{"reward":null}', { file: "r.jsonl" });

@@ -84,11 +84,9 @@ export async function readParquet(file: ByteRanges, options: ReadOptions = {}): 
   return builder.build();
 }
 
-/** Drops columns that are null; 64-bit integers become numbers. */
+/** Drops columns that are null. */
 function plainRow(row: Readonly<Record<string, unknown>>): RolloutRow {
-  const plain = (value: unknown) => (typeof value === "bigint" ? Number(value) : value);
-  const entries = Object.entries(row).filter(([, value]) => value !== null && value !== undefined);
-  return Object.fromEntries(entries.map(([name, value]) => [name, plain(value)])) as RolloutRow;
+  return Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)) as RolloutRow;
 }
 
 /** Some whole groups of a file of rollouts that is read in parts. */
