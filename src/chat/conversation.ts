@@ -5,10 +5,11 @@
 import type { SampledSequence, SampleRequest, TokenListener } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions } from "../contract/text.ts";
 import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
+import type { ReplyDemands } from "./constraint.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
 import { PrefixIndex } from "./prefix_index.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
-import { endsInReasoning } from "./reply_reader.ts";
+import { CALL_CLOSE, endsInReasoning } from "./reply_reader.ts";
 import type { Drawn } from "./response.ts";
 import { cutAtStop, endsAtStop } from "./stop.ts";
 import { Transcript, type TranscriptOptions } from "./transcript.ts";
@@ -33,6 +34,8 @@ export function choiceCall({ signal, onStart, onTokens }: ChatCall = {}, choice:
 export interface CallSettings {
   /** The reply ends before the first of these. */
   readonly stop?: readonly string[];
+  /** What the reply must be, beside. */
+  readonly demands?: ReplyDemands | undefined;
   readonly sampling?: ChoiceCall | undefined;
 }
 
@@ -44,8 +47,8 @@ export interface PlannedCall<Settings> {
   readonly call: number;
 }
 
-/** Parameters of a draw; the conversation adds the prompt and the listeners. */
-export type PlannedDraw = Omit<SampleRequest, "prompt_ids" | "ends" | "onTokens">;
+/** Parameters of a draw; the conversation adds the prompt, the listeners and the demands. */
+export type PlannedDraw = Pick<SampleRequest, "params" | "seed">;
 
 export interface ConversationOptions<Settings extends CallSettings> extends TranscriptOptions {
   /** Parameters and seed of a call. It throws for a call that is refused, such as one without room for a reply. */
@@ -111,7 +114,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
       id: `${toolCallPrefix}_${this.calls}`,
       isReasoning: endsInReasoning(prompt.text),
     };
-    const reply = await this.draw(prompt.ids, { settings, origin: prompt.origin, parse });
+    const reply = await this.draw(prompt.ids, { settings, origin: prompt.origin, parse, text: prompt.text });
     const message = parseReply(reply.model_response, parse);
     this.transcript.record(prompt, { responseIds: reply.response_ids, message });
     return { ...reply, message, messages: prompt.messages };
@@ -142,16 +145,23 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
 
   private async draw(
     prompt_ids: readonly number[],
-    it: { readonly settings: Settings; readonly origin: PromptOrigin; readonly parse?: ParseOptions },
+    it: {
+      readonly settings: Settings;
+      readonly origin: PromptOrigin;
+      readonly parse?: ParseOptions;
+      readonly text?: string;
+    },
   ): Promise<Reply> {
     const { plan, draw } = this.options;
-    const { stop = [], sampling = {} } = it.settings;
+    const { stop = [], demands, sampling = {} } = it.settings;
     const call = this.calls++;
     sampling.signal?.throwIfAborted();
     const planned = plan({ prompt_ids, settings: it.settings, call });
     const parent = this.sampled.longestOf(prompt_ids);
     sampling.onStart?.({ prompt_ids, ...(it.parse && { parse: it.parse }) });
-    const drawn = await draw({ ...planned, prompt_ids, ...this.listeners(stop, sampling) }, it.settings);
+    const demanded = demands?.drawOf(it.text ?? "");
+    const listeners = this.listeners(it.settings);
+    const drawn = await draw({ ...planned, ...demanded, prompt_ids, ...listeners }, it.settings);
     sampling.signal?.throwIfAborted();
     const { sequence, text } = this.textOf(drawn, stop);
     const id = crypto.randomUUID();
@@ -177,10 +187,11 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     return decodes || stop.length > 0 ? cutAtStop(sequence, { stop, tokenizer }) : { sequence, text: "" };
   }
 
-  private listeners(stop: readonly string[], { signal, onTokens }: ChoiceCall) {
-    const atStop = endsAtStop(stop, this.options.tokenizer);
+  private listeners({ stop = [], demands, sampling: { signal, onTokens } = {} }: CallSettings) {
+    const marks = demands?.isSingleCall ? [...stop, CALL_CLOSE] : stop;
+    const atMark = endsAtStop(marks, this.options.tokenizer);
     // A caller that went away ends its sequence at the sampler's next token.
-    const ends = signal ? (tokens: readonly number[]) => signal.aborted || atStop?.(tokens) === true : atStop;
+    const ends = signal ? (tokens: readonly number[]) => signal.aborted || atMark?.(tokens) === true : atMark;
     return { ...(ends && { ends }), ...(onTokens && { onTokens }) };
   }
 }

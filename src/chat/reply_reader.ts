@@ -34,6 +34,16 @@ export function endsInReasoning(prompt: string): boolean {
   return prompt.trimEnd().endsWith(OPEN);
 }
 
+/** Where a prompt leaves the model's reasoning: inside it, past it, or before where it may begin. */
+export type PromptReasoning = "open" | "none" | "possible";
+
+/** @param chatTemplate a model whose template does not mention reasoning has none */
+export function reasoningAt(prompt: string, chatTemplate = ""): PromptReasoning {
+  if (endsInReasoning(prompt)) return "open";
+  const isPast = prompt.trimEnd().endsWith(CLOSE) || !chatTemplate.includes(OPEN);
+  return isPast ? "none" : "possible";
+}
+
 /** Reads reasoning first, then content and calls. */
 export class ReplyReader implements TextReader {
   private state: "undecided" | "reasoning" | "answer" = "undecided";
@@ -142,7 +152,7 @@ export function heldBack(text: string, marks: readonly string[]): number {
 }
 
 const CALL_OPEN = "<tool_call>";
-const CALL_CLOSE = "</tool_call>";
+export const CALL_CLOSE = "</tool_call>";
 
 /**
  * Calls as JSON between tags. Text between tags that is not a call stays text. White space before a call and after the last

@@ -50,4 +50,9 @@ export interface Tokenizer {
   renderChat?(messages: readonly ChatMessage[], options?: ChatOptions): RenderedChat;
   encode(text: string, options?: { readonly addSpecialTokens?: boolean }): number[];
   decode(ids: readonly number[], options?: { readonly skipSpecialTokens?: boolean }): string;
+  /**
+   * The bytes that a token adds to a text, UTF-8. `undefined` for special tokens and unused ids. Absent where tokens have no
+   * bytes of their own, because their text depends on their neighbours.
+   */
+  readonly tokenBytes?: ((id: number) => Uint8Array | undefined) | undefined;
 }

@@ -145,7 +145,7 @@ describe("the openai package", () => {
     await expect(create({ tempratur: 1 })).rejects.toThrow(/Cannot use tempratur: there is no such parameter/);
     await expect(create({ tool_choice: "required" })).rejects.toThrow(/Cannot use tool_choice: there are no tools/);
     await expect(create({ response_format: { type: "json_object" } })).rejects.toThrow(
-      /Cannot use response_format: the sampler cannot constrain tokens \(json_object\)/,
+      /Cannot use response_format: this model.s sampler does not support it/,
     );
     await expect(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] })).rejects.toThrow(
       /message 0: its content must be a string/,

@@ -120,6 +120,8 @@ export class LocalBackend implements Backend {
     };
   }
 
+  readonly isConstrainable = true;
+
   get weightVersion(): number {
     return this.languageModel.step;
   }

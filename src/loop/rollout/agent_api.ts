@@ -1,10 +1,10 @@
 /** OpenAI's API of an agent in a rollout: a request is a call of the agent, with the run's sampling parameters. */
 
-import { checkTools, constraintOf } from "../../chat/constraint.ts";
+import { demandsOf } from "../../chat/constraint.ts";
 import { type CallSettings, choiceCall } from "../../chat/conversation.ts";
 import { type ChatClient, createClient, createFetch, type FetchFunction } from "../../chat/endpoint.ts";
 import type { ChatCall, ChatEngine } from "../../chat/engine.ts";
-import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } from "../../chat/request.ts";
 import type { Backend, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
@@ -23,7 +23,7 @@ export interface Callable {
 
 /** The part of the attempt that the API uses. */
 export interface ApiContext {
-  readonly backend: Pick<Backend, "model">;
+  readonly backend: Pick<Backend, "model" | "isConstrainable">;
   readonly tokenizer: Tokenizer;
   /** The run's sampling parameters. */
   readonly params: SamplingParams;
@@ -48,24 +48,25 @@ export function apiOf(agent: Callable, attempt: ApiContext): AgentApi {
 function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
   const { tokenizer } = attempt;
   const each = <T>(
-    request: SamplingRequest,
+    request: ChatRequest | TextRequest,
     call: ChatCall | undefined,
     run: (options: { params: Partial<SamplingParams> } & CallOptions) => Promise<T>,
   ): Promise<T[]> => {
     const params = boundParams(request, attempt);
-    const choice = (_: unknown, i: number) => run({ params, stop: request.stop, sampling: choiceCall(call, i) });
+    const isConstrainable = attempt.backend.isConstrainable ?? false;
+    const demands = demandsOf(request, { tokenizer, isConstrainable });
+    const { stop } = request;
+    const choice = (_: unknown, i: number) => run({ params, stop, demands, sampling: choiceCall(call, i) });
     return Promise.all(Array.from({ length: request.n }, choice));
   };
   return {
     model: attempt.backend.model.name,
     tokenizer,
-    chat: (request, call) => {
+    chat: async (request, call) => {
       const { messages, tools, variables } = request;
-      checkTools(request, tokenizer);
-      constraintOf(request);
       return each(request, call, (options) => agent.chatOnce(messages, { tools, variables, ...options }));
     },
-    complete: (request, call) => each(request, call, (options) => agent.completeText(request.prompt, options)),
+    complete: async (request, call) => each(request, call, (options) => agent.completeText(request.prompt, options)),
   };
 }
 

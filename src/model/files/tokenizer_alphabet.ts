@@ -59,6 +59,10 @@ export function alphabetTokenizer(spec: AlphabetSpec): TokenizerCore {
       }
       return text + decodeIds(run);
     },
+    tokenBytes: (id) => {
+      if (id < 0 || id >= first) return undefined;
+      return spec.kind === "byte" ? Uint8Array.of(id) : new TextEncoder().encode(spec.alphabet[id]);
+    },
     tokenId(token) {
       const special = specials.indexOf(token);
       if (special >= 0) return first + special;
@@ -164,7 +168,7 @@ function bosTemplate(id: number): object {
 }
 
 /** The printable character of each byte in byte-level BPE: GPT-2's `bytes_to_unicode`. */
-const BYTE_CHARACTERS: readonly string[] = byteCharacters();
+export const BYTE_CHARACTERS: readonly string[] = byteCharacters();
 
 function byteCharacters(): string[] {
   let next = 256;

@@ -2,7 +2,7 @@
 import type { Tokenizer } from "../../contract/text.ts";
 
 /** The text codec of one kind of tokenizer. */
-export interface TokenizerCore extends Pick<Tokenizer, "vocabSize" | "encode" | "decode"> {
+export interface TokenizerCore extends Pick<Tokenizer, "vocabSize" | "encode" | "decode" | "tokenBytes"> {
   /** Id of a token by its exact text. */
   tokenId(token: string): number | undefined;
 }

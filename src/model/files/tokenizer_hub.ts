@@ -1,6 +1,7 @@
 /** Hugging Face's tokenizer.json, read by their library. */
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
 import { ConfigError } from "../../errors.ts";
+import { tokenBytesOf } from "./token_bytes.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 /** @throws ConfigError for a tokenizer.json that cannot be read. */
@@ -18,6 +19,7 @@ export function hubTokenizer(files: TokenizerFiles, config: Record<string, unkno
         ? ""
         : hub.decode([...ids], { skip_special_tokens: skipSpecialTokens, clean_up_tokenization_spaces }),
     tokenId: (token) => hub.token_to_id(token),
+    tokenBytes: tokenBytesOf(files.tokenizer, hub.get_vocab(true)),
   };
 }
 

@@ -9,7 +9,7 @@ import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { BatchOptions } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
-import { gatherRows } from "../logit_windows.ts";
+import { gatherRows, logitStride } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import { type PassOptions, PassSize } from "../train/pass_size.ts";
@@ -18,13 +18,16 @@ import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { Admission, type Admitted, type Waiting, waitingRequests } from "./admission.ts";
 import { DecodeStep } from "./decode_step.ts";
+import { drawGroups, hostRows, topOf } from "./host_rows.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
 import { joined, keepHidden, packPrompts, pageTable, promptEndCopies, promptOffsets } from "./packing.ts";
-import { addToken, checkRequest, type Prompt, type Sequence, sampled } from "./sequence.ts";
+import { addToken, checkRequest, type Prompt, reportTokens, type Sequence, sampled } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
 /** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
 const CHUNK_STEPS = 16;
+/** The same where someone listens. */
+const LIVE_CHUNK_STEPS = 4;
 
 /** Room that a batch which others may join has at least, in sequences as large as its largest. */
 const SPARE_SEQUENCES = 16;
@@ -143,10 +146,11 @@ export class BatchSampler {
     const late = sequences.filter(({ prompt }) => prompt.hidden);
     if (prompts.length > 0) await this.prefill(run, { prompts, keepsHidden });
     if (late.length === 0) return;
-    await this.during(async (scratch) => {
-      const hidden = scratch.upload(joined(late.map(({ prompt }) => prompt.hidden!)), "hidden rows");
-      await this.drawFirst(run, { sequences: late, hidden, scratch });
-    });
+    for (const group of drawGroups(this.model, late))
+      await this.during(async (scratch) => {
+        const hidden = scratch.upload(joined(group.map(({ prompt }) => prompt.hidden!)), "hidden rows");
+        await this.drawFirst(run, { sequences: group, hidden, scratch });
+      });
   }
 
   /** Runs prompts in passes. A pass that runs out of memory is repeated with fewer prompts. */
@@ -190,16 +194,19 @@ export class BatchSampler {
       });
       const rows = { from: hidden, scratch };
       const ends = prompts.map((_, i) => offsets[i + 1]! - 1);
-      const sequences = prompts.flatMap(({ members }) => [...members]);
-      const positions = Uint32Array.from(
-        prompts.flatMap(({ members }, i) => Array<number>(members.size).fill(ends[i]!)),
-      );
-      const last = gatherRows(this.model, { ...rows, positions });
-      const reads: ReadRequest[] = at.keepsHidden
+      let reads: readonly ReadRequest[] = at.keepsHidden
         ? [{ buffer: gatherRows(this.model, { ...rows, positions: Uint32Array.from(ends) }), type: "f32" }]
         : [];
-      const [kept] = await this.drawFirst(run, { sequences, hidden: last, scratch, reads });
-      if (kept) keepHidden(prompts, kept as Float32Array);
+      // A pass that is repeated draws for those that have no token yet.
+      const sequences = prompts.flatMap(({ members }) => [...members]).filter((it) => it.tokens.length === 0);
+      const endOf = new Map(prompts.map((prompt, i) => [prompt, ends[i]!]));
+      for (const group of drawGroups(this.model, sequences)) {
+        const positions = Uint32Array.from(group, ({ prompt }) => endOf.get(prompt)!);
+        const last = gatherRows(this.model, { ...rows, positions });
+        const [kept] = await this.drawFirst(run, { sequences: group, hidden: last, scratch, reads });
+        if (reads.length > 0) keepHidden(prompts, kept as Float32Array);
+        reads = [];
+      }
     });
   }
 
@@ -228,13 +235,18 @@ export class BatchSampler {
   ): Promise<Data[]> {
     const { sequences, hidden, scratch } = at;
     copyPages(cache, promptEndCopies(sequences), { config: this.model.config, scratch });
-    const rows = this.uploadRows(sequences, { scratch, steps: 1 });
+    const host = hostRows(this.model, sequences, scratch);
+    const rows = { ...this.uploadRows(sequences, { scratch, steps: 1 }), host };
     this.decodeStep.draw(weights, { hidden, rows, shift: 0, scratch });
     return this.collect(sequences, { rows, reads: at.reads });
   }
 
   /** One chunk of steps for every running sequence, for fewer at a time where memory runs out. */
   private async decode(run: Run, running: readonly Sequence[]): Promise<void> {
+    for (const group of drawGroups(this.model, running)) await this.decodeGroup(run, group);
+  }
+
+  private async decodeGroup(run: Run, running: readonly Sequence[]): Promise<void> {
     for (let from = 0; from < running.length; ) {
       const part = running.slice(from, from + this.mostRows);
       try {
@@ -254,7 +266,9 @@ export class BatchSampler {
   private decodePart({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
     const most = Math.max(...running.map(({ limit, tokens }) => limit - tokens.length));
     return this.during(async (scratch) => {
-      const rows = this.uploadRows(running, { scratch, steps: Math.min(most, CHUNK_STEPS) });
+      const host = hostRows(this.model, running, scratch);
+      const steps = host ? 1 : Math.min(most, chunkSteps(running));
+      const rows = { ...this.uploadRows(running, { scratch, steps }), host };
       for (let shift = 0; shift < rows.steps; shift++) this.decodeStep.step(weights, { cache, rows, shift });
       await this.collect(running, { rows });
     });
@@ -292,17 +306,26 @@ export class BatchSampler {
     { rows, reads = [] }: { rows: DecodeRows; reads?: readonly ReadRequest[] | undefined },
   ): Promise<Data[]> {
     const length = rows.count * rows.steps;
+    const { vocabSize } = this.model.config;
+    const host = running.some(({ request }) => request.top_logprobs) ? rows.host : undefined;
     const [tokens, logprobs, ...rest] = await this.model.device.read([
       { buffer: rows.tokens, type: "u32", length },
       { buffer: rows.logprobs, type: "f32", length },
       ...reads,
+      ...(host ? [{ buffer: host.logits, type: "f32" as const, length: rows.count * logitStride(vocabSize) }] : []),
     ]);
+    const logits = host && rest.pop();
     for (const [row, sequence] of running.entries()) {
       const before = sequence.tokens.length;
+      if (host && logits) sequence.top.push(topOf(sequence, { row, logits, rows: host, vocabSize }));
       for (let i = row * rows.steps; i < (row + 1) * rows.steps && !sequence.stopped; i++)
         addToken(sequence, tokens![i]!, logprobs![i]!);
-      sequence.request.onTokens?.(sequence.tokens.slice(before), sequence.logprobs.slice(before));
+      reportTokens(sequence, before);
     }
     return rest;
   }
+}
+
+function chunkSteps(running: readonly Sequence[]): number {
+  return running.some(({ request }) => request.onTokens) ? LIVE_CHUNK_STEPS : CHUNK_STEPS;
 }

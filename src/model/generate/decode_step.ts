@@ -9,6 +9,8 @@
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
+import { chooseLogprob } from "../kernels/logprob.ts";
+import { maskLogits } from "../kernels/mask_logits.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { chooseSample } from "../kernels/sample.ts";
 import type { Layer } from "../layers.ts";
@@ -19,6 +21,7 @@ import { Scratch } from "../scratch.ts";
 import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { DecodeChain } from "./decode_chain.ts";
+import type { HostRows } from "./host_rows.ts";
 import { cacheBuffers, type DecodeRows, type StepInput } from "./step_input.ts";
 
 type LayerInput = StepInput & { readonly layer: Layer; readonly x: Buffer };
@@ -153,15 +156,41 @@ export class DecodeStep {
     const { vocabSize, hiddenSize } = this.model.config;
     const stride = logitStride(vocabSize);
     const windows = logitWindows(this.model, rows.count);
-    const logits = scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
+    const logits = rows.host?.logits ?? scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
     const rowBytes = hiddenSize * 4;
     for (const window of windows) {
       const x = hidden.slice(window.first * rowBytes, window.rows * rowBytes);
       const { normed, inverse } = this.model.norms.rows(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
       weights.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
       scratch.free(normed, inverse);
-      this.sample(logits, { rows, window, shift: at.shift });
+      if (rows.host) this.sampleWithHost(rows.host, { rows, window });
+      else this.sample(logits, { rows, window, shift: at.shift });
     }
+  }
+
+  /** Draws under the masks. The log-probabilities are those of all tokens, by the same steps as without a mask. */
+  private sampleWithHost(host: HostRows, { rows, window }: { rows: DecodeRows; window: RowRun }): void {
+    const { logits, mask, entropies, logSumExps, inverseTemperature } = host;
+    const { vocabSize } = this.model.config;
+    const stride = logitStride(vocabSize);
+    if (!mask) {
+      this.sample(logits, { rows, window, shift: 0 });
+      return;
+    }
+    const { bits: masks, words, masked } = mask;
+    const buffers = { logits, masks, masked };
+    this.device.dispatch(maskLogits, { buffers, params: { rows: rows.count, stride, words } });
+    this.sample(masked, { rows, window, shift: 0 });
+    this.device.dispatch(chooseLogprob(this.device.info).forward, {
+      buffers: { logits, targets: rows.next, logprobs: rows.logprobs, entropies, logSumExps },
+      params: {
+        rows: rows.count,
+        first_row: 0,
+        vocabulary: vocabSize,
+        stride,
+        inverse_temperature: inverseTemperature,
+      },
+    });
   }
 
   private sample(logits: Buffer, at: { rows: DecodeRows; window: RowRun; shift: number }): void {

@@ -1,5 +1,5 @@
 /** Requests to sample, checked, and the sequences that are drawn for them. */
-import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import type { ConstraintState, SampledSequence, SampleRequest, TopLogprob } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Transformer } from "../transformer.ts";
 
@@ -27,6 +27,9 @@ export interface Sequence {
   readonly limit: number;
   readonly tokens: number[];
   readonly logprobs: number[];
+  /** With `top_logprobs`: the alternatives of each token. */
+  readonly top: (readonly TopLogprob[])[];
+  readonly constraint?: ConstraintState | undefined;
   /** Complete, for any reason. */
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
@@ -44,20 +47,31 @@ export function startSequence(
   { prompt, own }: { prompt: Prompt; own: readonly number[] },
 ): Sequence {
   const pages = [...prompt.pages, ...own];
-  return { index, request, prompt, pages, limit, tokens: [], logprobs: [], stopped: false, ended: false };
+  const constraint = request.allowed?.start();
+  const drawn = { tokens: [], logprobs: [], top: [], stopped: false, ended: false };
+  return { index, request, prompt, pages, limit, ...drawn, ...(constraint && { constraint }) };
 }
 
 /** Appends a drawn token, and notes whether the sequence is complete. */
 export function addToken(sequence: Sequence, token: number, logprob: number): void {
-  const { request, tokens, logprobs, limit } = sequence;
+  const { request, tokens, logprobs, limit, constraint } = sequence;
+  constraint?.advance(token);
   tokens.push(token);
   logprobs.push(logprob);
   sequence.ended = request.params.stop_token_ids.includes(token) || request.ends?.(tokens) === true;
   sequence.stopped = sequence.ended || tokens.length >= limit;
 }
 
-export function sampled({ tokens, logprobs, ended }: Sequence, weight_version: number): SampledSequence {
-  return { tokens, logprobs, finish_reason: ended ? "stop" : "length", weight_version };
+export function sampled({ request, tokens, logprobs, top, ended }: Sequence, weight_version: number): SampledSequence {
+  const alternatives = request.top_logprobs ? { top_logprobs: top } : {};
+  return { tokens, logprobs, ...alternatives, finish_reason: ended ? "stop" : "length", weight_version };
+}
+
+/** Tells the request's listener of the tokens from `first` on. */
+export function reportTokens({ request, tokens, logprobs, top }: Sequence, first: number): void {
+  if (tokens.length === first) return;
+  const alternatives = request.top_logprobs ? [top.slice(first)] : [];
+  request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives);
 }
 
 /** @throws ConfigError for a request that breaks a rule, naming its index. */

@@ -1,6 +1,7 @@
 /** What the kernels of a decoding step read and write. */
 import type { Buffer } from "../../compute/device.ts";
 import type { Scratch } from "../scratch.ts";
+import type { HostRows } from "./host_rows.ts";
 import type { KeyValueCache } from "./key_value_cache.ts";
 
 /** The sequences of a chunk of steps, one row each. */
@@ -19,6 +20,8 @@ export interface DecodeRows {
   readonly tokens: Buffer;
   readonly logprobs: Buffer;
   readonly steps: number;
+  /** Present for rows that the host takes part in: `steps` is 1, and their logits fit one window. */
+  readonly host?: HostRows | undefined;
 }
 
 export interface StepInput {

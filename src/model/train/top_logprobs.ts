@@ -64,7 +64,7 @@ async function* windowLogits(
 }
 
 /** Fills one row with the k most likely tokens. Among equal logits the lowest id comes first. */
-function selectTop(logits: Float32Array, into: { tokens: Uint32Array; logprobs: Float32Array }): void {
+export function selectTop(logits: Float32Array, into: { tokens: Uint32Array; logprobs: Float32Array }): void {
   const k = into.tokens.length;
   let kept = 0;
   let max = -Infinity;

@@ -1,9 +1,8 @@
 /** A served model behind the chat APIs: requests become conversations on its tokens. */
-import { checkTools, constraintOf } from "../../chat/constraint.ts";
-import { type CallSettings, Conversation, choiceCall, type PlannedDraw } from "../../chat/conversation.ts";
+import { demandsOf } from "../../chat/constraint.ts";
+import { type CallSettings, Conversation, choiceCall } from "../../chat/conversation.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
-import { ApiError, type SamplingRequest } from "../../chat/request.ts";
-import type { TokenConstraint } from "../../contract/backend.ts";
+import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } from "../../chat/request.ts";
 import type { TraceRecord } from "../../contract/trace.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import type { ServedModel } from "./served_model.ts";
@@ -24,7 +23,7 @@ export interface ServedEngineOptions {
 
 interface Settings extends CallSettings {
   readonly params: SamplingRequest["params"];
-  readonly draw: Omit<PlannedDraw, "params">;
+  readonly seed: number;
 }
 
 /** An engine for one session, or for single requests. Each reply is sampled with the model's newest weights. */
@@ -36,29 +35,24 @@ export function servedEngine(
   const open = () =>
     new Conversation<Settings>({
       tokenizer,
-      plan: ({ prompt_ids, settings: { params, draw } }) => ({
-        ...draw,
-        params: serving.paramsFor(prompt_ids, params),
-      }),
+      plan: ({ prompt_ids, settings: { params, seed } }) => ({ params: serving.paramsFor(prompt_ids, params), seed }),
       draw: (request, { sampling }) => serving.draw(model, { request, call: { owner, signal: sampling?.signal } }),
     });
   const session = isSession ? open() : undefined;
   for (const trace of history) session?.restore(trace);
   const each = <T>(
-    request: SamplingRequest & { readonly allowed?: TokenConstraint | undefined },
+    request: ChatRequest | TextRequest,
     call: ChatCall | undefined,
     run: (conversation: Conversation<Settings>, settings: Settings) => Promise<T>,
   ): Promise<T[]> => {
     const conversation = session ?? open();
     const seed = request.seed ?? randomSeed();
+    const demands = demandsOf(request, { tokenizer, isConstrainable: true });
     const choices = Array.from({ length: request.n }, (_, i) => ({
       params: request.params,
       stop: request.stop,
-      draw: {
-        seed: STREAM_SEEDS.servedSample(seed, i),
-        allowed: request.allowed,
-        top_logprobs: request.topLogprobs,
-      },
+      seed: STREAM_SEEDS.servedSample(seed, i),
+      demands,
       sampling: choiceCall(call, i),
     }));
     return Promise.all(choices.map((settings) => run(conversation, settings)));
@@ -66,13 +60,11 @@ export function servedEngine(
   return {
     model: model.name,
     tokenizer,
-    chat: (request, call) => {
+    chat: async (request, call) => {
       const { messages, tools, variables } = request;
-      checkTools(request, tokenizer);
-      const allowed = constraintOf(request);
-      return each({ ...request, allowed }, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
+      return each(request, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
     },
-    complete: (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
+    complete: async (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
   };
 }
 

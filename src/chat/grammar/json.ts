@@ -1,0 +1,91 @@
+/** Rules of JSON's texts: strings, numbers, any values. */
+import { anyOf, bytes, choice, type GrammarSymbol, literal, optional, Rule, repeat, type Sequence } from "./rules.ts";
+
+/** The deepest indentation that is allowed, in spaces. */
+const DEEPEST = 32;
+
+/** After `{`, `[` and `,`, and before `}` and `]`: nothing, a space, or a new line with its indentation. Never without end. */
+export const SPACE = choice([], literal(" "), [anyOf("\n"), repeat(anyOf(" "), { most: DEEPEST })]);
+
+/** After `:`. */
+const COLON: Sequence = [...literal(":"), optional(...literal(" "))];
+
+const HEX = anyOf("0123456789abcdefABCDEF");
+const CONTINUED = bytes([0x80, 0xbf]);
+
+/** One character of a string as UTF-8 or escaped; escapes of half a character (surrogates) are left out. */
+export const CHARACTER: Rule = choice(
+  [bytes([0x20, 0x21], [0x23, 0x5b], [0x5d, 0x7f])],
+  [bytes([0xc2, 0xdf]), CONTINUED],
+  [bytes([0xe0, 0xe0]), bytes([0xa0, 0xbf]), CONTINUED],
+  [bytes([0xe1, 0xec], [0xee, 0xef]), CONTINUED, CONTINUED],
+  [bytes([0xed, 0xed]), bytes([0x80, 0x9f]), CONTINUED],
+  [bytes([0xf0, 0xf0]), bytes([0x90, 0xbf]), CONTINUED, CONTINUED],
+  [bytes([0xf1, 0xf3]), CONTINUED, CONTINUED, CONTINUED],
+  [bytes([0xf4, 0xf4]), bytes([0x80, 0x8f]), CONTINUED, CONTINUED],
+  [...literal("\\"), anyOf('"\\/bfnrt')],
+  [...literal("\\u"), anyOf("0123456789abcefABCEF"), HEX, HEX, HEX],
+  [...literal("\\u"), anyOf("dD"), anyOf("01234567"), HEX, HEX],
+);
+
+/** A string of this many characters. */
+export function stringOf(length: { readonly least?: number; readonly most?: number } = {}): Sequence {
+  return [...literal('"'), repeat(CHARACTER, length), ...literal('"')];
+}
+
+const DIGIT = bytes([0x30, 0x39]);
+const INTEGER: Sequence = [
+  optional(...literal("-")),
+  choice(literal("0"), [bytes([0x31, 0x39]), repeat(DIGIT, { most: 15 })]),
+];
+/** Digits are limited, so that a number ends and stays within a double's range. */
+const NUMBER: Sequence = [
+  ...INTEGER,
+  optional(...literal("."), repeat(DIGIT, { least: 1, most: 15 })),
+  optional(anyOf("eE"), optional(anyOf("+-")), DIGIT, optional(DIGIT)),
+];
+
+/** Values by type, without limits. */
+export const INTEGER_VALUE = choice(INTEGER);
+export const NUMBER_VALUE = choice(NUMBER);
+export const BOOLEAN_VALUE = choice(literal("true"), literal("false"));
+export const NULL_VALUE = choice(literal("null"));
+
+/** Items between brackets, separated by commas. */
+export function bracketed(open: string, items: Rule, close: string): Sequence {
+  return [...literal(open), SPACE, items, SPACE, ...literal(close)];
+}
+
+/** This many items, separated by commas: `[item, item]`. */
+export function arrayOf(item: GrammarSymbol, { least = 0, most = Number.POSITIVE_INFINITY } = {}): Rule {
+  if (most <= 0) return choice(EMPTY_ARRAY);
+  const further = choice([...literal(","), SPACE, item]);
+  const limits = { least: Math.max(0, least - 1), most: most - 1 };
+  const items = bracketed("[", choice([item, repeat(further, limits)]), "]");
+  return least > 0 ? choice(items) : choice(EMPTY_ARRAY, items);
+}
+
+const EMPTY_ARRAY = literal("[]");
+
+/** A member of an object. */
+export function member(name: Sequence, value: GrammarSymbol): Sequence {
+  return [...name, ...COLON, value];
+}
+
+/** An object of any names, with values of this form. */
+export function mapOf(value: GrammarSymbol): Rule {
+  const one = member(stringOf(), value);
+  const further = choice([...literal(","), SPACE, ...one]);
+  return choice(literal("{}"), bracketed("{", choice([...one, repeat(further)]), "}"));
+}
+
+export const ANY_VALUE: Rule = new Rule(() => [
+  stringOf(),
+  NUMBER,
+  [BOOLEAN_VALUE],
+  [NULL_VALUE],
+  [ANY_ARRAY],
+  [ANY_OBJECT],
+]);
+const ANY_ARRAY: Rule = new Rule(() => [[arrayOf(ANY_VALUE)]]);
+export const ANY_OBJECT: Rule = new Rule(() => [[mapOf(ANY_VALUE)]]);

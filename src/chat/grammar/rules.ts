@@ -1,0 +1,114 @@
+/** Grammars over bytes. A rule's alternatives are made when they are first needed, so that rules may be recursive and many. */
+
+/** 256 flags: the bytes of a place in a text. */
+export type ByteSet = Uint8Array;
+
+export type GrammarSymbol = ByteSet | Rule;
+
+/** Symbols one after the other. */
+export type Sequence = readonly GrammarSymbol[];
+
+/** Places over all sequences, so that each has a number of its own. */
+let places = 0;
+
+/** A sequence and the number of its first place. */
+export interface PlacedSequence {
+  readonly symbols: Sequence;
+  readonly first: number;
+}
+
+export class Rule {
+  private make: (() => readonly Sequence[]) | undefined;
+  private made: readonly PlacedSequence[] = [];
+
+  constructor(make: () => readonly Sequence[]) {
+    this.make = make;
+  }
+
+  alternatives(): readonly PlacedSequence[] {
+    if (this.make) {
+      const { make } = this;
+      this.make = undefined;
+      this.made = make().map((symbols) => {
+        const first = places;
+        places += symbols.length + 1;
+        return { symbols, first };
+      });
+    }
+    return this.made;
+  }
+}
+
+/** @param ranges first and last byte of each run, both included */
+export function bytes(...ranges: readonly (readonly [first: number, last: number])[]): ByteSet {
+  const set = new Uint8Array(256);
+  for (const [first, last] of ranges) set.fill(1, first, last + 1);
+  return set;
+}
+
+/** The bytes of these ASCII characters. */
+export function anyOf(characters: string): ByteSet {
+  return bytes(...Array.from(characters, (it) => [it.charCodeAt(0), it.charCodeAt(0)] as const));
+}
+
+const encoder = new TextEncoder();
+
+/** Exactly this text. */
+export function literal(text: string): Sequence {
+  return Array.from(encoder.encode(text), (byte) => bytes([byte, byte]));
+}
+
+export function choice(...alternatives: readonly Sequence[]): Rule {
+  return new Rule(() => alternatives);
+}
+
+export function optional(...symbols: Sequence): Rule {
+  return choice([], symbols);
+}
+
+/** At least `least` times, and at most `most`. The item must not match the empty text. */
+export function repeat(item: GrammarSymbol, { least = 0, most = Number.POSITIVE_INFINITY } = {}): Rule {
+  return new Rule(() => {
+    if (most <= 0) return [[]];
+    const rest = least <= 1 && most === Number.POSITIVE_INFINITY ? repeatAny(item) : undefined;
+    const again = [item, rest ?? repeat(item, { least: Math.max(0, least - 1), most: most - 1 })];
+    return least > 0 ? [again] : [[], again];
+  });
+}
+
+/** Any number of times: one rule that contains itself. */
+function repeatAny(item: GrammarSymbol): Rule {
+  const rule: Rule = new Rule(() => [[], [item, rule]]);
+  return rule;
+}
+
+/** Any text up to and including the first occurrence of `end`, which is ASCII. */
+export function textUntil(end: string): Rule {
+  const marks = Array.from(end, (it) => it.charCodeAt(0));
+  const rules: Rule[] = marks.map((_, matched) => new Rule(() => afterMatch(marks, { matched, rules })));
+  return rules[0]!;
+}
+
+/** One alternative for each byte that extends a match of `end`, and one for all others. */
+function afterMatch(
+  marks: readonly number[],
+  { matched, rules }: { matched: number; rules: readonly Rule[] },
+): Sequence[] {
+  const others = bytes([0, 255]);
+  const alternatives: Sequence[] = [];
+  for (const byte of new Set(marks)) {
+    const length = longestMatch([...marks.slice(0, matched), byte], marks);
+    if (length === 0) continue;
+    others[byte] = 0;
+    const one = bytes([byte, byte]);
+    alternatives.push(length === marks.length ? [one] : [one, rules[length]!]);
+  }
+  return [...alternatives, [others, rules[0]!]];
+}
+
+/** The longest start of `marks` that `seen` ends with. */
+function longestMatch(seen: readonly number[], marks: readonly number[]): number {
+  for (let length = Math.min(seen.length, marks.length); length > 0; length--)
+    if (marks.slice(0, length).every((mark, i) => mark === seen[seen.length - length + i])) return length;
+  return 0;
+}

@@ -1,0 +1,150 @@
+/** Which tokens may come next, for a grammar over bytes. */
+import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { Automaton, type State } from "./automaton.ts";
+import type { Rule } from "./rules.ts";
+
+/** The tokens of a tokenizer in the order of their bytes. */
+interface Vocabulary {
+  readonly ids: Uint32Array;
+  readonly bytes: readonly Uint8Array[];
+  /** Bytes that each token shares with the one before it. */
+  readonly shared: Uint32Array;
+  readonly byId: ReadonlyMap<number, Uint8Array>;
+}
+
+const vocabularies = new WeakMap<Tokenizer, Vocabulary>();
+
+/** @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for one that cannot write every text */
+function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
+  const known = vocabularies.get(tokenizer);
+  if (known) return known;
+  const { tokenBytes } = tokenizer;
+  if (!tokenBytes)
+    throw new UnsupportedError("Cannot constrain the reply: the tokenizer's tokens have no bytes of their own.", {
+      part: "tokenizer",
+      capability: "constraints",
+    });
+  const tokens: [id: number, bytes: Uint8Array][] = [];
+  for (let id = 0; id < tokenizer.vocabSize; id++) {
+    const bytes = tokenizer.eosTokenIds.includes(id) ? undefined : tokenBytes(id);
+    if (bytes && bytes.length > 0) tokens.push([id, bytes]);
+  }
+  checkCharacters(tokens);
+  tokens.sort(([, a], [, b]) => compare(a, b));
+  const bytes = tokens.map(([, each]) => each);
+  const vocabulary = {
+    ids: Uint32Array.from(tokens, ([id]) => id),
+    bytes,
+    shared: Uint32Array.from(bytes, (each, i) => (i === 0 ? 0 : sharedLength(bytes[i - 1]!, each))),
+    byId: new Map(tokens),
+  };
+  vocabularies.set(tokenizer, vocabulary);
+  return vocabulary;
+}
+
+/** A grammar must not lead to where no token goes on: every printable ASCII character needs a token. */
+function checkCharacters(tokens: readonly (readonly [number, Uint8Array])[]): void {
+  const single = new Set(tokens.flatMap(([, bytes]) => (bytes.length === 1 ? [bytes[0]!] : [])));
+  for (let byte = 0x20; byte < 0x7f; byte++)
+    if (!single.has(byte))
+      throw new ConfigError(
+        `Cannot constrain the reply: the vocabulary has no token for a character (${JSON.stringify(String.fromCharCode(byte))}).`,
+      );
+}
+
+function compare(a: Uint8Array, b: Uint8Array): number {
+  const length = sharedLength(a, b);
+  return (a[length] ?? -1) - (b[length] ?? -1);
+}
+
+function sharedLength(a: Uint8Array, b: Uint8Array): number {
+  const most = Math.min(a.length, b.length);
+  for (let i = 0; i < most; i++) if (a[i] !== b[i]) return i;
+  return most;
+}
+
+/** Masks kept for states that come again, such as the inside of a string. */
+const MOST_MASKS = 64;
+
+/** Replies whose text is in a grammar, and which end where the text may end. */
+export class GrammarConstraint implements TokenConstraint {
+  private readonly vocabulary: Vocabulary;
+  private readonly automaton: Automaton;
+  private readonly ends: readonly number[];
+  private readonly masks = new Map<number, Uint32Array>();
+
+  /** @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for a vocabulary that lacks characters */
+  constructor(rule: Rule, tokenizer: Tokenizer) {
+    this.vocabulary = vocabularyOf(tokenizer);
+    this.automaton = new Automaton(rule);
+    this.ends = tokenizer.eosTokenIds;
+  }
+
+  /** States that texts have led to so far. */
+  get states(): number {
+    return this.automaton.size;
+  }
+
+  start(): ConstraintState {
+    let state = this.automaton.start;
+    return {
+      fill: (mask) => mask.set(this.maskOf(state, mask.length)),
+      advance: (token) => {
+        state = this.after(state, token);
+      },
+    };
+  }
+
+  /** @throws {Error} for a token that was not allowed: the sampler did not apply the mask */
+  private after(state: State, token: number): State {
+    if (this.ends.includes(token)) return state;
+    const bytes = this.vocabulary.byId.get(token);
+    let next: State | null = bytes ? state : null;
+    for (const byte of bytes ?? []) next &&= this.automaton.step(next, byte);
+    if (next) return next;
+    throw new Error(`Cannot continue the reply: the sampler drew a token that its constraint forbids (${token}).`);
+  }
+
+  private maskOf(state: State, words: number): Uint32Array {
+    let mask = this.masks.get(state.id);
+    if (!mask) {
+      mask = this.computeMask(state, words);
+      this.masks.set(state.id, mask);
+      if (this.masks.size > MOST_MASKS) this.masks.delete(this.masks.keys().next().value as number);
+    }
+    return mask;
+  }
+
+  /** Walks the tokens in order; each goes on from the state that the one before had after their shared bytes. */
+  private computeMask(start: State, words: number): Uint32Array {
+    const { ids, bytes, shared } = this.vocabulary;
+    const mask = new Uint32Array(words);
+    const path: State[] = [start];
+    let [alive, count] = [0, 0];
+    for (let i = 0; i < ids.length; i++) {
+      const common = shared[i]!;
+      // The byte that was refused before is one of this token too.
+      if (common > alive) continue;
+      const own = bytes[i]!;
+      alive = common;
+      for (let state: State | null = path[common]!; alive < own.length; alive++) {
+        state = this.automaton.step(state, own[alive]!);
+        if (!state) break;
+        path[alive + 1] = state;
+      }
+      if (alive < own.length) continue;
+      setBit(mask, ids[i]!);
+      count++;
+    }
+    // Where a text can neither end nor go on, it ends.
+    if (start.isComplete || count === 0) for (const id of this.ends) setBit(mask, id);
+    return mask;
+  }
+}
+
+function setBit(mask: Uint32Array, id: number): void {
+  const word = id >> 5;
+  if (word < mask.length) mask[word]! |= 1 << (id & 31);
+}
