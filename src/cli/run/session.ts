@@ -20,6 +20,7 @@ import { locate, nearestFile, packagedText, textOf } from "../files.ts";
 import { splitArguments } from "../options.ts";
 import { streamFetch } from "../process/http.ts";
 import { readTasks } from "./datasets.ts";
+import { ExternalGateway } from "./external_gateway.ts";
 import { gatewaySettings } from "./gateway_settings.ts";
 import { Judges } from "./judges.ts";
 import { importModules } from "./modules.ts";
@@ -40,7 +41,7 @@ export interface Session {
   /** Whether a file or the command line names the setting, as opposed to a default. */
   readonly isGiven: (path: string) => boolean;
   /** With `task.agent`: opened before the first attempt, closed after the last. */
-  readonly gateway?: RunGateway | undefined;
+  readonly gateway?: RunGateway | ExternalGateway | undefined;
 }
 
 export interface SessionOptions {
@@ -161,7 +162,7 @@ async function describeTask(
 function openRemote(config: Tree): Pick<Session, "gateway"> & Pick<RolloutSettings, "remote"> {
   const settings = gatewaySettings(config);
   if (settings.agents.length === 0) return {};
-  const gateway = new RunGateway(settings);
+  const gateway = settings.mode === "external" ? new ExternalGateway(settings) : new RunGateway(settings);
   const { agents: urls, keys } = settings;
   const fetch: FetchFunction = (url, init = {}) => streamFetch(String(url), init);
   return { gateway, remote: { urls, keys, sessions: gateway, fetch } };

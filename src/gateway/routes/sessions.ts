@@ -11,6 +11,8 @@ const NEW_SESSION = z.looseObject({
   session_id: z.string().min(1).max(1024).nullish(),
   metadata: object,
   sampling_params: object,
+  /** For an administrator: give the session a key that opens it alone. */
+  own_key: z.boolean().nullish(),
 });
 const IDS = z.looseObject({ session_ids: z.array(z.string()).default([]) });
 export const RANGE = z.object({
@@ -34,14 +36,17 @@ export function addSessionRoutes(app: Hono, context: RouteContext): void {
     await access.agent(c.req.raw).catch(() => administrator(c));
     const { body, lease } = await bodyOf(c.req.raw, context);
     lease.release();
-    const { session_id, metadata, sampling_params } = checked(NEW_SESSION, body, "the body");
+    const { session_id, metadata, sampling_params, own_key } = checked(NEW_SESSION, body, "the body");
+    if (own_key) await administrator(c);
     const id = session_id ?? crypto.randomUUID();
+    const key = own_key ? `grpu-${crypto.randomUUID()}` : undefined;
     await service.sessions.create({
       session_id: id,
       metadata: metadata ?? undefined,
       sampling_params: sampling_params ?? undefined,
+      key,
     });
-    return c.json({ session_id: id, url: `/sessions/${id}/v1` });
+    return c.json({ session_id: id, url: `/sessions/${id}/v1`, ...(key !== undefined && { key }) });
   });
   app.get("/sessions", async (c) => {
     await administrator(c);

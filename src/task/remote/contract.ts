@@ -64,6 +64,8 @@ export interface OpenSession {
   readonly callback_url: string;
   /** The body that the agent posts to `callback_url`; never rejects. */
   readonly reported: Promise<unknown>;
+  /** Looks for that body, where nothing else brings it here: used once the agent has answered 202. */
+  readonly poll?: ((signal: AbortSignal) => Promise<unknown>) | undefined;
   /** Refuses further calls. Of several calls the first counts. */
   end(outcome: Omit<SessionOutcome, "ended_at">): Promise<void>;
 }

@@ -117,15 +117,15 @@ async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentR
 /** The report in the answer; undefined where the callback brings it. */
 async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<AgentReport | undefined> {
   const { asked, fetch } = it;
-  const response = await reach(() => post(session, it, signal), { asked, signal });
-  const { isAccepted, location, report } = await readAnswer(response, asked);
+  const answer = async () => readAnswer(await post(session, it, signal), asked);
+  const { isAccepted, location, report } = await reach(answer, { asked, signal });
   if (!isAccepted) return report;
   // Until the report comes: who stops waiting cancels.
   if (location !== undefined)
     it.policy.signal.addEventListener("abort", () => void fetch(location, { method: "DELETE" }).catch(() => {}), {
       once: true,
     });
-  return undefined;
+  return session.poll && readReport(await session.poll(signal), asked);
 }
 
 function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Response> {
@@ -148,12 +148,14 @@ function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Pro
   return it.fetch(asked.url, { method: "POST", headers, body: JSON.stringify(body), redirect: "manual", signal });
 }
 
-async function reach(call: () => Promise<Response>, it: { asked: Asked; signal: AbortSignal }): Promise<Response> {
+/** Connections break off before an answer and within it. */
+async function reach<T>(call: () => Promise<T>, it: { asked: Asked; signal: AbortSignal }): Promise<T> {
   const { asked, signal } = it;
   try {
     return await call();
   } catch (cause) {
     signal.throwIfAborted();
+    if (cause instanceof ConfigError) throw cause;
     throw new ConfigError(
       `Cannot ask the agent ${asked.url} for the session ${asked.session_id}: ${causeOf(cause)}. Start the agent, or correct task.agent.`,
       { kind: "code" },

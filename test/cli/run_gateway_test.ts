@@ -1,0 +1,228 @@
+/** Attempts over real sockets: a run's own gateway, one that runs already, and agents that fail. */
+import { spawn } from "node:child_process";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { json } from "node:stream/consumers";
+import OpenAI from "openai";
+import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { streamFetch } from "../../src/cli/process/http.ts";
+import { ExternalGateway } from "../../src/cli/run/external_gateway.ts";
+import type { GatewaySettings } from "../../src/cli/run/gateway_settings.ts";
+import { RunGateway } from "../../src/cli/run/run_gateway.ts";
+import { startGateway } from "../../src/gateway/mod.ts";
+import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
+import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
+import { loopSettings } from "../../src/loop/settings.ts";
+import type { AgentRequest } from "../../src/task/remote/contract.ts";
+import { remoteAgent } from "../../src/task/remote/rollout.ts";
+import { openTraceStore } from "../../src/trace/mod.ts";
+import { freePort } from "../fixtures/agent_process.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
+import { scriptedBackend } from "../fixtures/scripted.ts";
+
+const TASK = { id: "t", instruction: "the", metadata: { answer: "and" } };
+const SETTINGS: GatewaySettings = {
+  agents: [],
+  mode: "subprocess",
+  host: "127.0.0.1",
+  port: 0,
+  adminToken: "secret-of-the-trainer",
+  tunnel: undefined,
+  store: undefined,
+  keys: { name: "role", group: null },
+};
+
+const closing: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+type Answer = (run: AgentRequest, response: ServerResponse, request: IncomingMessage) => unknown;
+
+/** An agent's server; its address. */
+async function serve(answer: Answer): Promise<string> {
+  const server = createServer(async (request, response) => {
+    const run = request.method === "POST" ? ((await json(request)) as AgentRequest) : undefined;
+    await answer(run!, response, request);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  closing.push(async () => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/run`;
+}
+
+function ask(run: AgentRequest, more: object = {}) {
+  const client = new OpenAI({ baseURL: run.base_url, apiKey: run.api_key, maxRetries: 0 });
+  const messages = [{ role: "user" as const, content: "the" }];
+  return client.chat.completions.create({ model: run.model, messages, ...more });
+}
+
+async function attempt(gateway: RunGateway | ExternalGateway, url: string, more: Partial<AttemptContext> = {}) {
+  await gateway.open(() => {});
+  closing.push(() => gateway.close());
+  const backend = scriptedBackend(chatTokenizer(CHATML), () => "and<|im_end|>");
+  const signal = more.signal ?? new AbortController().signal;
+  const rollout = remoteAgent({
+    urls: [url],
+    sessions: gateway,
+    fetch: (address, init = {}) => streamFetch(String(address), init),
+    name: "sums",
+    keys: SETTINGS.keys,
+    agent: { agent_args: {}, max_steps: 4 },
+    isJudgedLater: false,
+  });
+  const settings = loopSettings({ workflow: { raise_on_error: false, retry_limit: 1 } });
+  const context: AttemptContext = { rollout, step: 1, isValidation: false, signal, backend, settings, ...more };
+  const environment = { draws: new DrawQueue(backend, signal), rank: 0, context };
+  return runAttempt({ task: TASK, task_index: 0, rollout_index: 0 }, environment);
+}
+
+describe("the run's own gateway", () => {
+  test("an agent's calls are steps; the header names its role; the key ends with the attempt", async () => {
+    let run: AgentRequest | undefined;
+    const url = await serve(async (asked, response) => {
+      run = asked;
+      await ask(asked);
+      const client = new OpenAI({ baseURL: asked.base_url, apiKey: asked.api_key });
+      await client.completions.create({ model: asked.model, prompt: "the" }, { headers: { "x-trajectory": "judge" } });
+      response.end(JSON.stringify({ reward: 1, trajectory_rewards: { judge: 0.5 } }));
+    });
+    const { trajectories } = await attempt(new RunGateway(SETTINGS), url);
+    expect(trajectories.map(({ name, reward, steps }) => [name, reward, steps.length])).toEqual([
+      ["sums", 1, 1],
+      ["judge", 0.5, 1],
+    ]);
+    const late = await ask(run!).catch((error) => error);
+    expect([401, 410]).toContain(late.status);
+    const other = await ask({ ...run!, api_key: SETTINGS.adminToken }).catch((error) => error);
+    expect([401, 403, 410]).toContain(other.status);
+  });
+
+  test("a callback after 202 ends the attempt", async () => {
+    const url = await serve(async (run, response) => {
+      response.writeHead(202).end();
+      await ask(run);
+      const headers = { authorization: `Bearer ${run.api_key}`, "content-type": "application/json" };
+      const wrong = await fetch(run.callback_url, {
+        method: "POST",
+        headers: { ...headers, authorization: "Bearer x" },
+      });
+      expect(wrong.status).toBe(401);
+      await fetch(run.callback_url, { method: "POST", headers, body: '{"reward": 0.25}' });
+    });
+    expect(await attempt(new RunGateway(SETTINGS), url)).toMatchObject({ trajectories: [{ reward: 0.25 }] });
+  });
+});
+
+describe("agents that fail", () => {
+  test.each<[string, Answer, RegExp]>([
+    ["a connection that is reset", (_, response) => response.destroy(), /ECONNRESET/],
+    [
+      "an answer that breaks off",
+      (_, response) => {
+        response.writeHead(200, { "content-length": "100" });
+        response.write('{"reward"');
+        setTimeout(() => response.destroy(), 20);
+      },
+      /aborted|terminated|ECONNRESET|premature/i,
+    ],
+    ["a server error", (_, response) => response.writeHead(503).end("busy"), /status 503: busy/],
+    ["ten megabytes", (_, response) => response.end(Buffer.alloc(10 * 2 ** 20, 49)), /larger than 1048576 bytes/],
+    [
+      "a redirect",
+      (_, response) => response.writeHead(302, { location: "http://127.0.0.1:1/" }).end(),
+      /it redirects to http:\/\/127\.0\.0\.1:1\//,
+    ],
+  ])("%s is an error of the attempt that names agent and session", async (_, answer, message) => {
+    const url = await serve(async (run, response, request) => {
+      await ask(run);
+      await answer(run, response, request);
+    });
+    const { trajectories, metadata } = await attempt(new RunGateway(SETTINGS), url);
+    expect(trajectories).toEqual([]);
+    expect(metadata.error).toMatch(message);
+    expect(metadata.error).toContain(url);
+    expect(metadata.error).toMatch(/session t:0:0-/);
+  });
+
+  test("a process that is killed in mid-episode", async () => {
+    const port = await freePort();
+    const code = `require("http").createServer(() => {}).listen(${port}, "127.0.0.1", () => console.log("up"))`;
+    const child = spawn(process.execPath, ["-e", code], { stdio: ["ignore", "pipe", "inherit"] });
+    onTestFinished(() => void child.kill());
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+    setTimeout(() => child.kill("SIGKILL"), 300);
+    const { metadata } = await attempt(new RunGateway(SETTINGS), `http://127.0.0.1:${port}/run`);
+    expect(metadata.error).toMatch(/Cannot ask the agent .*ECONNRESET/);
+  });
+
+  test("a run that stops aborts the request", async () => {
+    const stopper = new AbortController();
+    let isAborted: Promise<unknown> = Promise.resolve();
+    const url = await serve((_, response) => {
+      isAborted = new Promise((resolve) => response.once("close", resolve));
+      stopper.abort(new Error("stopped"));
+    });
+    await expect(attempt(new RunGateway(SETTINGS), url, { signal: stopper.signal })).rejects.toThrow("stopped");
+    await isAborted;
+  });
+});
+
+describe("a gateway that runs already", () => {
+  async function external() {
+    const store = await openTraceStore("memory");
+    const gateway = await startGateway({ store, auth: { adminToken: SETTINGS.adminToken } });
+    closing.push(() => gateway.close());
+    const port = Number(new URL(gateway.url).port);
+    return { gateway, store, settings: { ...SETTINGS, mode: "external" as const, port } };
+  }
+
+  test("calls the run as its worker, records, and is left without a worker", async () => {
+    const { gateway, store, settings } = await external();
+    const url = await serve(async (run, response) => {
+      expect(run.base_url.startsWith(gateway.url)).toBe(true);
+      const reply = await ask(run);
+      expect(reply.choices[0]!.message.content).toBe("and");
+      await ask(run, { metadata: { role: "judge" } });
+      response.end('{"reward": 1}');
+    });
+    const own = new ExternalGateway(settings);
+    const { trajectories } = await attempt(own, url);
+    expect(trajectories.map(({ name, steps }) => [name, steps.length])).toEqual([
+      ["sums", 1],
+      ["judge", 1],
+    ]);
+    expect(gateway.service.weightVersion).toBe(5);
+    const [session] = await store.sessions({});
+    expect(session).toMatchObject({ outcome: { reward: 1 } });
+    const traces = await store.traces({ session_id: session!.session_id });
+    const steps = trajectories.flatMap((each) => each.steps);
+    expect(traces.map((each) => each.completion_token_ids)).toEqual(steps.map((step) => step.response_ids));
+    expect(traces.map((each) => each.logprobs)).toEqual(steps.map((step) => step.logprobs));
+    expect(gateway.service.workers.size).toBe(1);
+    await own.close();
+    expect(gateway.service.workers.size).toBe(0);
+  });
+
+  test("a callback reaches the run through it", async () => {
+    const { settings } = await external();
+    const url = await serve(async (run, response) => {
+      response.writeHead(202).end();
+      await ask(run);
+      const headers = { authorization: `Bearer ${run.api_key}`, "content-type": "application/json" };
+      await fetch(run.callback_url, { method: "POST", headers, body: '{"reward": 0.5}' });
+    });
+    expect(await attempt(new ExternalGateway(settings), url)).toMatchObject({ trajectories: [{ reward: 0.5 }] });
+  });
+
+  test.each([
+    ["a wrong token", async () => ({ ...(await external()).settings, adminToken: "wrong" }), /status 401/],
+    ["no gateway", async () => ({ ...SETTINGS, port: await freePort() }), /ECONNREFUSED/],
+  ])("%s is an error that names the settings", async (_, settings, message) => {
+    const opening = new ExternalGateway(await settings()).open(() => {});
+    await expect(opening).rejects.toThrow(message);
+    await expect(opening).rejects.toThrow(/correct rllm\.sdk\.proxy\.host, port and admin_token/);
+  });
+});
