@@ -3,6 +3,7 @@ import type { ChatCall, ChatEngine } from "../chat/engine.ts";
 import type { ChatRequest, TextRequest } from "../chat/request.ts";
 import type { Drawn, DrawnChat } from "../chat/response.ts";
 import type { TraceRecord, TraceStore } from "../contract/trace.ts";
+import { ABORTED } from "../trace/attempts.ts";
 import { PartialReplies } from "./partial_replies.ts";
 
 /** The session that calls belong to. Its metadata is read at each call, because a session may be created again. */
@@ -117,9 +118,6 @@ export class Recorder {
     }
   }
 }
-
-/** `finish_reason` of a reply whose caller went away. */
-export const ABORTED = "abort";
 
 interface RecordedCall {
   readonly engine: ChatEngine;

@@ -149,8 +149,10 @@ export interface GenerationState {
    * lost, and none is trained on twice.
    */
   readonly pending: readonly number[];
-  /** Sessions of a trace store: those of a fixed set in their order, or those trained on so far (see recorded/). */
+  /** Of a run on a fixed set of recorded sessions: all of them, in their order. */
   readonly sessions?: readonly string[];
+  /** Of a run on the latest recorded sessions: those that it has trained on. */
+  readonly trained?: readonly string[];
 }
 
 /** Asynchronous generation, as the loop sees it. */

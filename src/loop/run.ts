@@ -35,9 +35,17 @@ export function runFrom(options: TrainOptions): Run {
     settings,
     order: trainingOrder(options.tasks.train, settings, { isShuffled: source === undefined }),
   };
+  if (source && settings.async_training.enable) throw cannotGenerate();
   if (source) return withStep({ ...run, generation: source, stages: recordedStages(stages, source) }, options);
   const generation = settings.async_training.enable ? new AsyncGeneration(run) : undefined;
   return withStep({ ...run, ...(generation && { generation, stages: generation.stages(stages) }) }, options);
+}
+
+function cannotGenerate(): ConfigError {
+  return new ConfigError(
+    "Cannot train on recorded episodes asynchronously: nothing is generated. Set rllm.async_training.enable=false.",
+    { path: "rllm.async_training.enable" },
+  );
 }
 
 function recordedStages(stages: Stages, source: EpisodeSource): Stages {

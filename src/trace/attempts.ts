@@ -43,6 +43,14 @@ export interface RecordedAttempt {
   readonly outcome: SessionOutcome | undefined;
 }
 
+/** `finish_reason` of a reply whose caller went away: a run does not train on it, and no later call continues it. */
+export const ABORTED = "abort";
+
+/** The calls that a run would have recorded as steps. */
+function answered(traces: readonly TraceRecord[]): TraceRecord[] {
+  return traces.filter(({ finish_reason }) => finish_reason !== ABORTED);
+}
+
 /** Why a session cannot be trained on. */
 export const SKIP_REASONS = {
   validation: "recorded in a validation",
@@ -79,9 +87,10 @@ export function groupOf(
 /** Why the session cannot be trained on; undefined for one that can. */
 export function whySkipped(
   { metadata, outcome }: SessionSummary,
-  { traces, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
+  { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
 ): SkipReason | undefined {
   if (metadata.is_validation === true) return "validation";
+  const traces = answered(all);
   if (traces.length === 0) return "no_calls";
   if (traces.some((each) => each.prompt_token_ids.length === 0 || each.completion_token_ids.length === 0))
     return "no_token_ids";
@@ -90,13 +99,13 @@ export function whySkipped(
   return hasReward || isJudged ? undefined : "no_reward";
 }
 
-/** The attempt that a session records. Calls are in the order of their start. */
+/** The attempt that a session records. Calls are in the order of their start; those that their caller gave up are left out. */
 export function attemptOf(
   session: SessionSummary,
   { traces, keys }: { traces: readonly TraceRecord[]; keys: AttemptKeys },
 ): RecordedAttempt {
   const { session_id, metadata, created_at, outcome } = session;
-  const calls = traces.toSorted((a, b) => a.timestamp - b.timestamp);
+  const calls = answered(traces).toSorted((a, b) => a.timestamp - b.timestamp);
   const trajectories = new Map<string, { name: string; steps: RecordedStep[] }>();
   for (const call of calls) {
     const { name, label } = trajectoryOf(call, { session, keys });

@@ -133,6 +133,13 @@ describe("a fixed set", () => {
     expect((await openFixedSet({ ...options, isJudged: true })).tasks).toHaveLength(5);
   });
 
+  test("asynchronous training of it is refused", async () => {
+    const { options, settings } = await recorded(1);
+    const { tasks, source } = await openFixedSet(options);
+    const { run } = letterRun({ settings: { ...settings, async_training: { enable: true } }, tasks: { train: tasks } });
+    await expect(train({ ...run, source })).rejects.toThrow(/asynchronously: nothing is generated/);
+  });
+
   test("a store without anything to train on is refused", async () => {
     const store = await openTraceStore("memory");
     await expect(openFixedSet({ store, keys: KEYS })).rejects.toThrow(
@@ -192,7 +199,7 @@ describe("the newest groups", () => {
       ["b-4-0", "b-4-1", "b-3-0", "b-3-1"],
       ["a-2-0", "a-2-1", "old-1-0", "old-1-1"],
     ]);
-    expect(state.state.generation?.sessions).toHaveLength(8);
+    expect(state.state.generation?.trained).toHaveLength(8);
   });
 
   test("are waited for, until the run is stopped", async () => {
@@ -210,7 +217,7 @@ describe("the newest groups", () => {
     stop.abort();
     const { state, isComplete } = await training;
     expect([state.step, isComplete]).toEqual([1, false]);
-    expect(state.generation?.sessions).toEqual(["b-2-0", "b-2-1", "a-1-0", "a-1-1"]);
+    expect(state.generation?.trained).toEqual(["b-2-0", "b-2-1", "a-1-0", "a-1-1"]);
   });
 });
 

@@ -1,7 +1,7 @@
 /** From sessions to attempts: which task, which trajectories, in which order, with which reward. */
 import { describe, expect, test } from "vitest";
 import type { SessionSummary, TraceRecord } from "../../src/contract/trace.ts";
-import { type AttemptKeys, attemptOf, groupOf, TRAJECTORY_NAME } from "../../src/trace/attempts.ts";
+import { type AttemptKeys, attemptOf, groupOf, TRAJECTORY_NAME, whySkipped } from "../../src/trace/attempts.ts";
 import { makeTrace } from "./make_trace.ts";
 
 const OWN: AttemptKeys = { group: null, name: null };
@@ -54,6 +54,13 @@ describe("the trajectories of a session", () => {
 
   test("hold the calls in the order of their start", () => {
     expect(shape([call("b", 2), call("c", 3), call("a", 1), call("b2", 2)])).toEqual([["", "a b b2 c", 1]]);
+  });
+
+  test("leave out calls that their caller gave up", () => {
+    const lost = { ...call("b", 2), finish_reason: "abort", logprobs: null };
+    expect(shape([call("a", 1), lost, call("c", 3)])).toEqual([["", "a c", 1]]);
+    expect(whySkipped(session(), { traces: [call("a", 1), lost] })).toBeUndefined();
+    expect(whySkipped(session(), { traces: [lost] })).toBe("no_calls");
   });
 
   test("are named by metadata, and rewarded by name", () => {

@@ -2,33 +2,13 @@
 import { closeSync, openSync, writeSync } from "node:fs";
 import { ConfigError, fileError } from "../../errors.ts";
 import { exportItems, importItems, type TraceItem } from "../../trace/files/item.ts";
-import { itemLine, readJsonl } from "../../trace/files/jsonl.ts";
-import { readParquet, writeParquet } from "../../trace/files/parquet.ts";
-import { openTraceStore } from "../../trace/mod.ts";
-import { readSpans, writeSpans } from "../../trace/otel/spans.ts";
-import { parseJson } from "../../trace/read_trace.ts";
+import { itemLine } from "../../trace/files/jsonl.ts";
+import { writeParquet } from "../../trace/files/parquet.ts";
+import { writeSpans } from "../../trace/otel/spans.ts";
 import type { Input, Io } from "../command.ts";
-import { readBytes, readText } from "../files.ts";
+import { type Format, formatOf, readItems } from "../run/trace_files.ts";
 import { sinceOf, withStore } from "../run/trace_options.ts";
 import { say } from "./traces_store.ts";
-
-type Format = "jsonl" | "parquet" | "otlp" | "database";
-
-const ENDINGS: readonly (readonly [RegExp, Format])[] = [
-  [/\.otlp(\.jsonl?)?$/, "otlp"],
-  [/\.jsonl$/, "jsonl"],
-  [/\.parquet$/, "parquet"],
-  [/\.(db|sqlite3?)$/, "database"],
-];
-
-/** @throws {ConfigError} for a file whose ending says nothing */
-function formatOf(file: string, given: Input["options"][string]): Format {
-  const format = (given as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
-  if (format) return format;
-  throw new ConfigError(
-    `Cannot tell the format of ${file}: its ending is not .jsonl, .parquet, .otlp, .otlp.json or .db. Give --format.`,
-  );
-}
 
 export function exportTraces(input: Input, io: Io): Promise<void> {
   const { args, options } = input;
@@ -95,7 +75,7 @@ export async function importTraces(input: Input, io: Io): Promise<void> {
     async (store) => {
       const total = { sessions: 0, traces: 0, untrainable: 0 };
       for (const { file, format } of read) {
-        const counts = await importItems(store, await itemsOf(file, format));
+        const counts = await importItems(store, await readItems(file, format));
         for (const name of ["sessions", "traces", "untrainable"] as const) total[name] += counts[name];
       }
       const { untrainable, ...counts } = total;
@@ -106,37 +86,4 @@ export async function importTraces(input: Input, io: Io): Promise<void> {
     },
     { mustExist: false },
   );
-}
-
-/** Read as a whole before the first is put, so that a damaged line changes nothing. */
-async function itemsOf(file: string, format: Format): Promise<TraceItem[]> {
-  if (format === "database") return databaseItems(file);
-  if (format === "parquet") return collect(readParquet(readBytes(file, "traces"), file));
-  const text = readText(file, "traces");
-  return format === "otlp" ? spanItems(text, file) : [...readJsonl(text, file)];
-}
-
-/** A whole document, or one request a line. */
-function spanItems(text: string, file: string): TraceItem[] {
-  const isWhole = /^\s*\{\s*\n/.test(text);
-  if (isWhole) return [...readSpans(parseJson(text, { file }), { file })];
-  return text.split("\n").flatMap((line, i) => {
-    const source = { file, line: i + 1 };
-    return line.trim() === "" ? [] : [...readSpans(parseJson(line, source), source)];
-  });
-}
-
-async function databaseItems(file: string): Promise<TraceItem[]> {
-  const store = await openTraceStore(file, { mustExist: true });
-  try {
-    return await collect(exportItems(store));
-  } finally {
-    await store.close();
-  }
-}
-
-async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
-  const collected: T[] = [];
-  for await (const item of items) collected.push(item);
-  return collected;
 }

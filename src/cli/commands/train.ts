@@ -10,6 +10,15 @@ export const trainCommand: Command = {
     IMPORT,
     DEVICE,
     ALLOW_UNSUPPORTED,
+    {
+      flag: "--from-traces",
+      value: "FILE",
+      describe: "train on recorded sessions instead of rollouts: a trace database, or what grpu traces export wrote",
+    },
+    {
+      flag: "--latest",
+      describe: "each step takes the newest complete groups of the database, which a gateway keeps filling",
+    },
     { flag: "--json", describe: "print the outcome as JSON on standard output" },
   ],
   examples: [
@@ -17,6 +26,7 @@ export const trainCommand: Command = {
     "grpu train examples/arithmetic/run.yaml rllm.trainer.total_batches=100 training.seed=1",
     "grpu train examples/stories/run.yaml model.name=./stories260k --import examples/stories/reward.ts",
     "grpu train my.yaml training.resume_mode=auto",
+    "grpu train my.yaml --from-traces ~/.rllm/traces.db",
   ],
   notes:
     "Ctrl-C finishes the current step, saves a checkpoint and exits; training.resume_mode=auto continues from it.\n" +

@@ -31,6 +31,7 @@ import { checkPrompts } from "../run/prompts.ts";
 import { RunPlace } from "../run/run_place.ts";
 import { openRuns } from "../run/runs.ts";
 import { openSession, type Session } from "../run/session.ts";
+import { checkTraceOptions, type RecordedSession, withTraces } from "../run/train_traces.ts";
 import { commandName, farewell, quoted, summary } from "./train_end.ts";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
@@ -40,16 +41,20 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
       imports: importsOf(input),
       overrides: deviceOverride(input),
       allowUnsupported: input.options.allowUnsupported === true,
+      isRecorded: input.options.fromTraces !== undefined,
     },
     io,
   );
   const { config } = session;
   const settings = settingsFromConfig(config);
   checkLoggers(config, io);
-  totalSteps(session.tasks.train, settings);
+  checkTraceOptions(input, settings);
+  if (input.options.fromTraces === undefined) totalSteps(session.tasks.train, settings);
   const place = await RunPlace.open(config, io);
   try {
-    return await trainIn(place, { session, settings, input, io });
+    return await withTraces({ session, settings, input, io, place }, (recorded) =>
+      trainIn(place, { session: recorded?.session ?? session, recorded, settings, input, io }),
+    );
   } finally {
     await place.close();
   }
@@ -57,12 +62,14 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
 
 interface Begun {
   readonly session: Session;
+  /** With `--from-traces`. */
+  readonly recorded: RecordedSession | undefined;
   readonly settings: LoopSettings;
   readonly input: Input;
   readonly io: Io;
 }
 
-async function trainIn(place: RunPlace, { session: given, settings, input, io }: Begun): Promise<number> {
+async function trainIn(place: RunPlace, { session: given, recorded, settings, input, io }: Begun): Promise<number> {
   const { dir, checkpoints, checkpoint } = place;
   const isTrained = !settings.trainer.val_only;
   const opened = await openBackend(given, { io, checkpoint, isTrained });
@@ -71,9 +78,11 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
   try {
     place.use(session);
     const gateway = await session.gateway?.open((line) => io.err(`gateway: ${line}\n`));
-    checkPrompts(session, { backend, io });
+    if (recorded) recorded.check(backend);
+    else checkPrompts(session, { backend, io });
     const memory = device?.memory;
-    announce({ session, gateway, device: description, memory, parameters: backend.model.trainableParameters, dir, io });
+    const parameters = backend.model.trainableParameters;
+    announce({ session, recorded, gateway, device: description, memory, parameters, dir, io });
     await place.begin({
       title: setting(config, "rllm.trainer.experiment_name"),
       subtitle: describeRun(session, description),
@@ -85,6 +94,7 @@ async function trainIn(place: RunPlace, { session: given, settings, input, io }:
       ...session,
       backend,
       settings,
+      source: recorded?.source,
       ...(device && { estimate: estimateAdvantagesOn(device) }),
       loggers: openLoggers({ config, dir, io }).map((logger) => place.logger(logger)),
       checkpoints,
@@ -155,6 +165,7 @@ function warningsOnly(io: Io): Logger {
 
 interface Announcement {
   readonly session: Session;
+  readonly recorded: RecordedSession | undefined;
   /** Where the agents of `task.agent` find the model. */
   readonly gateway: string | undefined;
   readonly device: string;
@@ -164,13 +175,14 @@ interface Announcement {
   readonly io: Io;
 }
 
-function announce({ session, gateway, device, memory, parameters, dir, io }: Announcement): void {
+function announce({ session, recorded, gateway, device, memory, parameters, dir, io }: Announcement): void {
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
   const say = (label: string, text: string) => io.err(labelled(label, text, width));
-  const counts = `${tasks.train.length} training, ${tasks.val.length} held out`;
-  say("task", `${environment.name}: ${environment.describe} (${counts})`);
+  const counts = recorded ? "" : `${tasks.train.length} training, `;
+  say("task", `${environment.name}: ${environment.describe} (${counts}${tasks.val.length} held out)`);
+  if (recorded) say("traces", recorded.description);
   // A service does not report the number.
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);

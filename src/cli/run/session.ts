@@ -53,6 +53,8 @@ export interface SessionOptions {
   readonly overrides?: readonly string[];
   /** Settings that the backend cannot honour are warned of, not refused. */
   readonly allowUnsupported?: boolean;
+  /** Training data may be missing, because the run trains on traces. Default false. */
+  readonly isRecorded?: boolean;
 }
 
 /** A composed configuration, checked. */
@@ -103,12 +105,15 @@ export async function composeRun(
  * @throws {ConfigError} that names the file, key or row to correct.
  */
 export async function openSession(options: SessionOptions, io: Io): Promise<Session> {
-  return openTask(await composeRun(options, io));
+  return openTask(await composeRun(options, io), options);
 }
 
 /** Loads the tasks of a composed configuration. @throws {ConfigError} as {@link openSession} */
-export function openTask({ imports, ...composed }: Composition): Promise<Session> {
-  return describeTask(composed.config, { ...composed, judges: openJudges(composed.config, imports) });
+export function openTask(
+  { imports, ...composed }: Composition,
+  { isRecorded = false }: Pick<SessionOptions, "isRecorded"> = {},
+): Promise<Session> {
+  return describeTask(composed.config, { ...composed, isRecorded, judges: openJudges(composed.config, imports) });
 }
 
 function requireFile(path: string): void {
@@ -131,13 +136,17 @@ function openJudges(config: Tree, imports: readonly string[]): Judges | undefine
 
 async function describeTask(
   config: Tree,
-  { judges, ...given }: Pick<Session, "isGiven" | "added"> & { readonly judges: Judges | undefined },
+  {
+    judges,
+    isRecorded,
+    ...given
+  }: Pick<Session, "isGiven" | "added"> & { readonly judges: Judges | undefined; readonly isRecorded: boolean },
 ): Promise<Session> {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const { gateway, remote } = openRemote(config);
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
   const train = await readTasks(config, { split: "train", shipped: environment.train_files });
-  if (train.length === 0 && !setting(config, "rllm.trainer.val_only")) {
+  if (train.length === 0 && !isRecorded && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
       "Cannot train: there are no tasks. Set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
       {

@@ -26,7 +26,9 @@ export async function openFixedSet(
 ): Promise<RecordedRun> {
   const { store, state } = options;
   const wanted = state?.sessions && new Set(state.sessions);
-  const listed = (await store.sessions({})).filter(({ session_id }) => !wanted || wanted.has(session_id));
+  const trained = new Set(state?.trained);
+  const isWanted = (id: string) => (wanted ? wanted.has(id) : !trained.has(id));
+  const listed = (await store.sessions({})).filter(({ session_id }) => isWanted(session_id));
   const { sessions, facts } = await scanSessions(listed, options);
   if (wanted && sessions.length < wanted.size) refuseMissing(wanted.size - sessions.length, wanted.size);
   if (sessions.length === 0) refuseEmpty(facts.skipped);

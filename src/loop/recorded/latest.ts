@@ -36,11 +36,11 @@ class Latest implements EpisodeSource {
   }
 
   get state(): GenerationState {
-    return { next: 0, pending: [], sessions: [...this.trained] };
+    return { next: 0, pending: [], trained: [...this.trained] };
   }
 
   resume({ generation }: LoopState): void {
-    this.trained = new Set(generation?.sessions);
+    this.trained = new Set([...(generation?.sessions ?? []), ...(generation?.trained ?? [])]);
   }
 
   async stop(): Promise<void> {}
