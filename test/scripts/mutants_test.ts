@@ -40,10 +40,15 @@ describe("mutants of WGSL", () => {
 test.each([
   ["shaders/norm/rms_norm.wgsl", ["test/model/kernels/grids_test.ts", "test/model/kernels/norm_test.ts"]],
   ["shaders/measure/copy.wgsl", ["test/compute/device_test.ts"]],
-  ["shaders/loss/parts/kl.wgsl", ["test/algorithm/*_test.ts"]],
   ["shaders/layer/parts/gelu.wgsl", ["test/model/kernels/elementwise_test.ts", "test/model/kernels/grids_test.ts"]],
 ])("the tests of %s", (file, tests) => {
   expect(ownTests(file)).toEqual(tests);
+});
+
+test("kernels of algorithms are judged by all their tests but the browser's", () => {
+  const tests = ownTests("shaders/loss/parts/kl.wgsl");
+  expect(tests).toContain("test/algorithm/loss_golden_test.ts");
+  expect(tests).not.toContain("test/algorithm/browser_test.ts");
 });
 
 test("changed lines are read from a diff, by folder", () => {
@@ -71,6 +76,7 @@ describe("targets", () => {
     ["model", ["test/model/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
     ["model/generate", ["test/model/generate/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
     ["log/page/curve.ts", ["test/log/**/*_test.ts"], 85],
+    ["model/files/architectures", ["test/model/files/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
     ["log/progress.ts", ["test/log/**/*_test.ts"], 85],
   ])("%s is judged by tests of the nearest folder", (target, tests, required) => {
     expect(testsFor(target)).toEqual(tests);
