@@ -28,14 +28,14 @@ export interface RegistryOptions<V> {
  * second copy of grpu registers into the same table.
  */
 export function createRegistry<V>(kind: string, options: RegistryOptions<V>): Registry<V> {
-  const { setting, builtIn = [], reserved = [], isUnique = false } = options;
+  const { setting, builtIn = [], reserved, isUnique = false } = options;
   const key = Symbol.for(`grpu.registry.${kind}`);
   const shared = globalThis as unknown as Record<symbol, Map<string, V> | undefined>;
   shared[key] ??= new Map(builtIn);
   const table: Map<string, V> = shared[key];
   return {
     register(name, value) {
-      if (reserved.includes(name) || (isUnique && table.has(name))) throw taken({ kind, name, setting });
+      if (reserved?.includes(name) || (isUnique && table.has(name))) throw taken({ kind, name, setting });
       table.set(name, value);
     },
     get: (name) => table.get(name),

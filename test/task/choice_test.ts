@@ -383,6 +383,9 @@ describe("the chosen rollout", () => {
     [{ env_args: { x: 1 } }, "env_args.x"],
     [{ args: { max_steps: 1 } }, "max_steps"],
   ])("%j without a workflow is refused", (workflow, name) => {
+    expect(() => chooseRollout(settings({ workflow: { name: "multi_turn_workflow" } }))).toThrow(
+      /^Cannot use rllm\.workflow\.name: no workflow is used\. .*\(rllm\.workflow\.name\)\.$/,
+    );
     const path = `rllm.workflow.workflow_args.${name}`;
     expect(() => chooseRollout(settings({ workflow }))).toThrow(
       `Cannot use ${path}: no workflow is used. Set rllm.workflow.use_workflow=true (${path}).`,
@@ -458,6 +461,11 @@ describe("worked answers", () => {
     const task = { ...TASK, metadata: { conversation, tools: "none" } };
     expect(examples?.(task, {})).toEqual([{ messages: conversation, tools: undefined }]);
   });
+});
+
+test("the built-in environments with data of their own read no arguments", () => {
+  const args = ["arithmetic", "guess_digit", "single_turn"].map((name) => registered.environments.find(name).args);
+  expect(args).toEqual([[], [], undefined]);
 });
 
 test("registered names are found under their settings", async () => {
