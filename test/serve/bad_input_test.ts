@@ -126,6 +126,42 @@ describe("refused with a status and what to do", () => {
     await isAlive(server);
   });
 
+  const padded = (bytes: number) => {
+    const body = { tags: [], sdk_version: "" };
+    return JSON.stringify({ ...body, sdk_version: "x".repeat(bytes - JSON.stringify(body).length) });
+  };
+
+  test.each<[string, string, number, number]>([
+    ["a megabyte", "create_session", 2 ** 20, 200],
+    ["more than a megabyte", "create_session", 2 ** 20 + 1, 413],
+    ["four megabytes of telemetry", "telemetry", 4 * 2 ** 20, 200],
+    ["more telemetry", "telemetry", 4 * 2 ** 20 + 1, 413],
+    // The context has 64 tokens, each of up to 16 bytes. Read, but without a sampler.
+    ["a megabyte and a context to sample", "asample", 2 ** 20 + 16 * 64, 422],
+    ["more than that to sample", "asample", 2 ** 20 + 16 * 64 + 1, 413],
+  ])("%s as JSON", async (_, path, bytes, status) => {
+    const server = await openServer();
+    expect((await server.post(path, padded(bytes))).status).toBe(status);
+  });
+
+  test.each<[string, number, number]>([
+    ["create_session", 16_384, 200],
+    ["create_session", 16_385, 422],
+    ["asample", 16_384 + 64, 404],
+    ["asample", 16_384 + 65, 422],
+  ])("%s with %d values in its JSON", async (path, values, status) => {
+    const server = await openServer();
+    // The object and the list count, and what is in it.
+    const session = { tags: Array.from({ length: values - 2 }, () => "") };
+    const tokens = (count: number) => [{ type: "encoded_text", tokens: new Array(count).fill(1) }];
+    const prompt = (count: number) => ({ ...draw("nobody:sample:0", 1), prompt: { chunks: tokens(count) } });
+    const counted = (body: object): number =>
+      1 + Object.values(body).reduce((sum, it) => sum + (typeof it === "object" && it ? counted(it) : 1), 0);
+    const body = path === "asample" ? prompt(values - counted(prompt(0))) : session;
+    expect(counted(body)).toBe(values);
+    expect((await server.post(path, body)).status).toBe(status);
+  });
+
   test("a body as zstd is read", async () => {
     const server = await openServer();
     // {"tags":[]} as one raw block.

@@ -61,6 +61,18 @@ describe("a training client's requests", () => {
     expect((await server.result("optim_step", step(id, 4))).json.metrics).toEqual({ grad_norm: 1 });
   });
 
+  test("a gradient that could not be cleared is refused until it is", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    await server.result("forward_backward", backward(id, { seq: 1, loss: "mse" }));
+    server.engine.broken = { call: "clear", error: new Error("the device is away") };
+    const failed = await server.result("optim_step", step(id, 2));
+    expect(failed.json).toEqual({ error: "the device is away", category: "server" });
+    expect((await server.result("optim_step", step(id, 3))).json.error).toContain("Cannot take the loss mse");
+    expect((await server.result("optim_step", step(id, 4))).json.metrics).toEqual({ grad_norm: 1 });
+    expect(trained(server)).toEqual(["clear", "clear", "step"]);
+  });
+
   test("a failure of the engine has the category server", async () => {
     const server = await openServer();
     const id = await server.model();
