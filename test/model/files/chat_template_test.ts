@@ -83,6 +83,13 @@ describe("renders as transformers does", () => {
     expect(() => render(source, { ...figures.values, messages })).toThrow(/^Cannot (read|format) .*chat_template/s);
   });
 
+  test.each(["{{ 'a' | replace }}", "{{ 'a' | replace('x') }}", "{{ 'a' | replace(new='x') }}"])(
+    "%s lacks a text",
+    (source) => {
+      expect(() => compileTemplate(source)({})).toThrow("replace takes an old and a new text");
+    },
+  );
+
   test("raise_exception ends with the template's message", () => {
     expect(() => compileTemplate("{{ raise_exception('no roles') }}")({})).toThrow(
       /^Cannot format the conversation with the chat template: no roles \(chat_template\)\./,

@@ -226,6 +226,10 @@ test.each([
     { rope_scaling: { rope_type: "yarn", factor: 1 } },
     { ropeScaling: expect.objectContaining({ attentionFactor: 1 }), contextLength: 64 },
   ],
+  [
+    { rope_scaling: { rope_type: "yarn", factor: 0.5 } },
+    { ropeScaling: expect.objectContaining({ attentionFactor: 1 }), contextLength: 64 },
+  ],
   [{ rope_scaling: { rope_type: "yarn", factor: 1.51 } }, { contextLength: 96 }],
 ])("%j is read as %j", (change, expected) => {
   expect(parseModelConfig({ ...LLAMA, ...change })).toMatchObject(expected);
@@ -268,6 +272,11 @@ test.each([
     /max_window_layers must be a whole number \(-1\)/,
   ],
   ["1001 layers", { ...LLAMA, num_hidden_layers: 1001 }, /num_hidden_layers must be at most 1000 \(1001\)/],
+  [
+    "a first layer of another kind",
+    { ...LLAMA, layer_types: ["sliding_attention", "full_attention"] },
+    /layer_types "sliding_attention"/,
+  ],
   ["an object that is a list", { ...LLAMA, rope_scaling: [1] }, /rope_scaling must be an object \(\[1\]\)/],
 ])("%s in config.json is an error", (_, json, message) => {
   expect(() => parseModelConfig(json)).toThrow(message);
