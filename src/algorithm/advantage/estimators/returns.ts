@@ -24,7 +24,7 @@ export function lastTrained(mask: ArrayLike<number>, first: number, end: number)
 export function forEachRewards(batch: AdvantageBatch, of: (row: RowRewards) => void): void {
   const { mask, tokenRewards, scores } = batch;
   forEachRow(batch.offsets, (row, first, end) => {
-    const last = tokenRewards ? -1 : lastTrained(mask, first, end);
+    const last = lastTrained(mask, first, end);
     const reward = (t: number) => (tokenRewards ? tokenRewards[t]! : t === last ? scores[row]! : 0);
     of({ row, first, end, mask, reward });
   });
