@@ -83,6 +83,15 @@ test.each(Object.entries(FORMATS))("%s out and in again is the same", async (nam
   expect(await contents(again)).toEqual(after);
 });
 
+test("a trace that two sessions share is in both after an import, and a session announced with its first trace keeps its metadata", async () => {
+  const store = await openTraceStore("memory", { now: () => 7 });
+  for (const session_id of ["s", "t"]) await store.putTrace(makeTrace({ trace_id: "shared", session_id }));
+  await store.putSession({ session_id: "s", metadata: { task_id: 1 }, created_at: 7 });
+  const again = await openTraceStore("memory", { now: () => 7 });
+  await importItems(again, exportItems(store));
+  expect(await again.sessions({})).toEqual(await store.sessions({}));
+});
+
 test("sessions are exported by id, and only those", async () => {
   const store = await filled();
   const items = await collect(exportItems(store, { session_ids: ["unannounced"] }));
@@ -93,14 +102,14 @@ test("sessions are exported by id, and only those", async () => {
 });
 
 test.each([
-  ["no JSON", '{"trace_id": "a", ', /^Cannot read traces: the text is not JSON .*\(a\.jsonl:2\)$/],
+  ["no JSON", '{"trace_id": "a", ', /^Cannot read traces: the text is not JSON .*\(a\.jsonl:2\)\.$/],
   [
     "a wrong type",
     '{"trace_id": "a", "session_id": "s", "logprobs": ["x"]}',
     /^Cannot read the trace a: logprobs\.0: /,
   ],
   ["a negative id", '{"trace_id": "a", "session_id": "s", "prompt_token_ids": [-1]}', /trace a: prompt_token_ids\.0: /],
-  ["no session", '{"metadata": {}}', /^Cannot read the session: session_id: .*\(a\.jsonl:2\)$/],
+  ["no session", '{"metadata": {}}', /^Cannot read the session: session_id: .*\(a\.jsonl:2\)\.$/],
   ["a list", "[]", /^Cannot read the session: /],
 ])("a line with %s is named", (_, line, message) => {
   expect(() => [...readJsonl(`\n${line}\n`, "a.jsonl")]).toThrow(message);
@@ -109,7 +118,7 @@ test.each([
 test("a file that is no Parquet table is named", async () => {
   const bytes = new TextEncoder().encode("not a table at all");
   await expect(collect(readParquet(bufferOf(bytes), "a.parquet"))).rejects.toThrow(
-    /^Cannot read the Parquet file: .*\(a\.parquet\)$/,
+    /^Cannot read the Parquet file: .*\(a\.parquet\)\.$/,
   );
 });
 
@@ -192,9 +201,9 @@ describe("spans of other programs", () => {
 
   test("that are none are named", () => {
     expect(() => [...readSpans({ resourceSpans: [{}] }, { file: "a.otlp" })]).toThrow(
-      /^Cannot read OpenTelemetry spans: resourceSpans\.0\.scopeSpans: .*\(a\.otlp\)$/,
+      /^Cannot read OpenTelemetry spans: resourceSpans\.0\.scopeSpans: .*\(a\.otlp\)\.$/,
     );
     const broken = span([text("gen_ai.operation.name", "chat"), text("gen_ai.input.messages", "[")]);
-    expect(() => [...readSpans(broken, { file: "a.otlp" })]).toThrow(/not JSON \(\[\).*gen_ai\.input\.messages\)$/);
+    expect(() => [...readSpans(broken, { file: "a.otlp" })]).toThrow(/not JSON \(\[\).*gen_ai\.input\.messages\)\.$/);
   });
 });

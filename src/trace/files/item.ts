@@ -1,5 +1,5 @@
 /** What files of traces hold: sessions and traces, one after the other. */
-import type { SessionRecord, TraceRecord, TraceStore } from "../../contract/trace.ts";
+import type { SessionRecord, SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
 import { ConfigError, type Source } from "../../errors.ts";
 import { readSession, readTrace } from "../read_trace.ts";
 
@@ -14,7 +14,8 @@ export interface ExportOptions {
 }
 
 /**
- * Sessions, the oldest first, each followed by its traces. A session that no `putSession` announced has no item of its own.
+ * Sessions, the oldest first, each followed by its traces. A session that no `putSession` announced has no item of its own;
+ * a trace that several sessions share follows each of them, with that session's id.
  * @throws {ConfigError} for a session id that the store does not have
  */
 export async function* exportItems(
@@ -22,7 +23,6 @@ export async function* exportItems(
   { session_ids, since }: ExportOptions = {},
 ): AsyncGenerator<TraceItem> {
   const listed = session_ids ?? (await store.sessions({ since })).map(({ session_id }) => session_id).reverse();
-  const written = new Set<string>();
   for (const session_id of listed) {
     const found = await store.getSession(session_id);
     if (!found)
@@ -31,14 +31,14 @@ export async function* exportItems(
         { kind: "data" },
       );
     const { trace_count, first_at, last_at, ...session } = found;
-    const isAnnounced = session.created_at !== first_at || Object.keys(session).length > 3;
-    if (isAnnounced || trace_count === 0) yield { session };
-    for (const trace of await store.traces({ session_id })) {
-      // A trace that two sessions share is written once.
-      if (!written.has(trace.trace_id)) yield { trace };
-      written.add(trace.trace_id);
-    }
+    if (trace_count === 0 || !isDerived(found)) yield { session };
+    for (const trace of await store.traces({ session_id })) yield { trace: { ...trace, session_id } };
   }
+}
+
+/** Whether everything that is known of the session follows from its traces. */
+function isDerived({ created_at, first_at, metadata, sampling_params, outcome }: SessionSummary): boolean {
+  return created_at === first_at && Object.keys(metadata).length === 0 && !sampling_params && !outcome;
 }
 
 /** What an import did. */
