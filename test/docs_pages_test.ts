@@ -72,7 +72,7 @@ function words(line: string): string[] {
 /** A page's words with its files, its model and its run in place. */
 function placed(word: string): string {
   return word
-    .replace(/^(.*=)?(\w+\.(?:ts|yaml|jsonl))$/, (_, key = "", file) => key + join(dir, file))
+    .replace(/^(.*=)?(\w+\.(?:ts|yaml|jsonl|db))$/, (_, key = "", file) => key + join(dir, file))
     .replace(/\bDIR\b/, MODEL)
     .replace(/\bRUN\b/, run);
 }

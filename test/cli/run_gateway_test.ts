@@ -149,11 +149,11 @@ describe("agents that fail", () => {
 
   test("a process that is killed in mid-episode", async () => {
     const port = await freePort();
-    const code = `require("http").createServer(() => {}).listen(${port}, "127.0.0.1", () => console.log("up"))`;
+    const code = `require("http").createServer(() => console.log("asked")).listen(${port}, "127.0.0.1", () => console.log("up"))`;
     const child = spawn(process.execPath, ["-e", code], { stdio: ["ignore", "pipe", "inherit"] });
     onTestFinished(() => void child.kill());
     await new Promise((resolve) => child.stdout.once("data", resolve));
-    setTimeout(() => child.kill("SIGKILL"), 300);
+    child.stdout.once("data", () => child.kill("SIGKILL"));
     const { metadata } = await attempt(new RunGateway(SETTINGS), `http://127.0.0.1:${port}/run`);
     expect(metadata.error).toMatch(/Cannot ask the agent .*ECONNRESET/);
   });

@@ -197,7 +197,7 @@ describe("trajectories", () => {
   test("calls that name none are those of the task's name, and take the whole reward", async () => {
     const { run } = start({
       async agent(call) {
-        await call.ask("the", { trajectory: "judge" });
+        await call.ask("the", { trajectory_name: "judge" });
         await call.ask("the");
         return Response.json({ reward: 0.5, trajectory_rewards: { judge: 1 } });
       },

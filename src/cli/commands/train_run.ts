@@ -27,7 +27,9 @@ import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
 import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
 import { openBackend } from "../run/backend.ts";
+import { gatewaySettings } from "../run/gateway_settings.ts";
 import { checkPrompts } from "../run/prompts.ts";
+import { openRecording, type Recording } from "../run/recorded_rollout.ts";
 import { RunPlace } from "../run/run_place.ts";
 import { openRuns } from "../run/runs.ts";
 import { openSession, type Session } from "../run/session.ts";
@@ -75,9 +77,12 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
   const opened = await openBackend(given, { io, checkpoint, isTrained });
   const { backend, device, description, session } = opened;
   const { config } = session;
+  let recording: Recording | undefined;
   try {
     place.use(session);
-    const gateway = await session.gateway?.open((line) => io.err(`gateway: ${line}\n`));
+    const tell = (line: string) => io.err(`gateway: ${line}\n`);
+    const gateway = await session.gateway?.open(tell);
+    recording = await openRecording(gatewaySettings(config), tell);
     if (recorded) recorded.check(backend);
     else checkPrompts(session, { backend, io });
     const memory = device?.memory;
@@ -92,6 +97,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     });
     const outcome = await train({
       ...session,
+      rollout: recording?.wrap(session.rollout) ?? session.rollout,
       backend,
       settings,
       source: recorded?.source,
@@ -112,6 +118,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
     await given.gateway?.close();
+    await recording?.close();
     backend.close();
   }
 }

@@ -131,7 +131,7 @@ function bodyFor(
   const hasMore = rllm_metadata !== undefined || trajectory !== undefined;
   const isChanged = hasMore || model !== own.model || params !== undefined;
   if (!isChanged) return { body: own, text: read.text };
-  const named = trajectory !== undefined && { trajectory };
+  const named = trajectory !== undefined && { trajectory_name: trajectory };
   const metadata = { ...(rllm_metadata as JsonBody), ...(own.metadata as JsonBody), ...named };
   const body = {
     ...own,

@@ -48,7 +48,7 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
 }
 
 /** Where the gateway puts the header `X-Trajectory`. */
-const HEADER_KEY = "trajectory";
+const HEADER_KEY = "trajectory_name";
 
 function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: string; keys: TrajectoryKeys }) {
   const named = textAt(metadata, keys.name) ?? textAt(metadata, HEADER_KEY) ?? name;

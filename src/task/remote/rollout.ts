@@ -70,7 +70,9 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
   const roles = rolesOf(policy, it);
   const { place, isValidation: is_validation, signal } = policy;
   signal.throwIfAborted();
-  const metadata = { run, task_id: task.id, ...place, is_validation };
+  // Of calls that name no trajectory, for readers of the traces.
+  const named = { [it.keys.name ?? "trajectory_name"]: it.name };
+  const metadata = { run, task_id: task.id, ...place, is_validation, ...named };
   const session = await sessions.openSession({ session_id: asked.session_id, engine: roles.engine, metadata });
   // The key stops working at once, also when this attempt is no longer waited for.
   const stop = () => {
