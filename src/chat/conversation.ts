@@ -158,26 +158,28 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     sampling.signal?.throwIfAborted();
     const planned = plan({ prompt_ids, settings: it.settings, call });
     const parent = this.sampled.longestOf(prompt_ids);
-    sampling.onStart?.({ prompt_ids, ...(it.parse && { parse: it.parse }) });
+    const known = {
+      id: crypto.randomUUID(),
+      prompt_ids,
+      prompt_origin: it.origin,
+      ...(parent !== undefined && { parent }),
+    };
+    sampling.onStart?.({ ...known, ...(it.parse && { parse: it.parse }) });
     const demanded = demands?.drawOf(it.text ?? "");
     const listeners = this.listeners(it.settings);
     const drawn = await draw({ ...planned, ...demanded, prompt_ids, ...listeners }, it.settings);
     sampling.signal?.throwIfAborted();
     const { sequence, text } = this.textOf(drawn, stop);
-    const id = crypto.randomUUID();
-    this.sampled.add([...prompt_ids, ...sequence.tokens], id);
+    this.sampled.add([...prompt_ids, ...sequence.tokens], known.id);
     const { tokens, logprobs, finish_reason, weight_version, top_logprobs } = sequence;
     return {
-      prompt_ids,
+      ...known,
       response_ids: tokens,
       logprobs,
       model_response: text,
       weight_version,
       finish_reason,
       call,
-      id,
-      prompt_origin: it.origin,
-      ...(parent !== undefined && { parent }),
       ...(top_logprobs && { top_logprobs }),
     };
   }

@@ -1,6 +1,7 @@
 /** What answers requests: the contract between the APIs and a model. */
 import type { TokenListener } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
+import type { PromptOrigin } from "../contract/trace.ts";
 import type { ParseOptions } from "./reply_reader.ts";
 import type { ChatRequest, TextRequest } from "./request.ts";
 import type { Drawn, DrawnChat } from "./response.ts";
@@ -22,6 +23,10 @@ export interface ChatCall {
 export interface ChoiceStart {
   readonly prompt_ids: readonly number[];
   readonly parse?: ParseOptions;
+  /** As in the reply that follows. */
+  readonly id?: string;
+  readonly prompt_origin?: PromptOrigin;
+  readonly parent?: string;
 }
 
 /** Answers requests: a policy in a rollout, or a served model. */

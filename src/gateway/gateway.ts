@@ -133,13 +133,19 @@ export class GatewayService {
   }
 
   private noModel(model: string | undefined): ApiError {
-    const rule =
-      this.models.length > 0 ? `Known: ${this.models.join(", ")}` : "No model is served and no worker is known";
-    return new ApiError(`Cannot answer for the model ${JSON.stringify(model ?? "")}. ${rule}.`, {
-      status: 404,
-      code: "model_not_found",
-      param: "model",
-    });
+    if (this.models.length === 0)
+      return new ApiError(
+        "Cannot answer: no model is served and no worker is known. Add one with POST /admin/workers.",
+        {
+          status: 503,
+          type: "server_error",
+          code: "no_worker",
+        },
+      );
+    return new ApiError(
+      `Cannot answer for the model ${JSON.stringify(model ?? "")}: it is not served. Known: ${this.models.join(", ")}.`,
+      { status: 404, code: "model_not_found", param: "model" },
+    );
   }
 
   /** Opens a session that an engine of its own answers, with a key of its own. @throws {ApiError} for an id in use */

@@ -50,8 +50,9 @@ export class PartialReplies {
   replies(tokenizer: Tokenizer): PartialReply[] {
     return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs }) => {
       const text = tokenizer.decode(tokens);
-      const message = parseReply(text, start.parse ?? { id: "call" });
-      const drawn = { prompt_ids: start.prompt_ids, response_ids: tokens, logprobs, model_response: text };
+      const { parse = { id: "call" }, ...known } = start;
+      const message = parseReply(text, parse);
+      const drawn = { ...known, response_ids: tokens, logprobs, model_response: text };
       return { drawn: { ...drawn, message, finish_reason: "length" as const }, first_token_ms: firstTokenMs };
     });
   }

@@ -1,0 +1,148 @@
+import { afterEach, describe, expect, test, vi } from "vitest";
+import type { TraceRecord } from "../../src/contract/trace.ts";
+import { Recorder } from "../../src/gateway/mod.ts";
+import { MemoryTraceStore } from "../../src/trace/mod.ts";
+import { call, closeGateways, END, openGateway, scriptedHost } from "../fixtures/gateway.ts";
+
+afterEach(closeGateways);
+afterEach(() => void vi.useRealTimers());
+
+const CHAT = { model: "scripted", messages: [{ role: "user", content: "in" }] };
+
+/** A store whose first writes of a trace fail. */
+class FailingStore extends MemoryTraceStore {
+  failures: number;
+  constructor(failures: number) {
+    super();
+    this.failures = failures;
+  }
+  override async putTrace(trace: TraceRecord): Promise<void> {
+    if (this.failures-- > 0) throw new Error("database is locked");
+    await super.putTrace(trace);
+  }
+}
+
+const TRACE = { trace_id: "t", session_id: "s" } as TraceRecord;
+
+describe("a store that fails", () => {
+  test.each([
+    [3, { stored: 1, pending: 0, lost: 0 }, 1],
+    [100, { stored: 0, pending: 0, lost: 1 }, 0],
+  ])("%i times: flush waits for the result, which is counted and logged", async (failures, figures, count) => {
+    vi.useFakeTimers();
+    const lines: string[] = [];
+    const store = new FailingStore(failures);
+    const recorder = new Recorder({ store, log: (line) => lines.push(line) });
+    const trace = (await traceOf()) ?? TRACE;
+    await recorder.put(trace);
+    expect(recorder.figures).toMatchObject({ stored: 0, pending: 1 });
+    const flushed = recorder.flush();
+    await vi.advanceTimersByTimeAsync(300_000);
+    await flushed;
+    expect(recorder.figures).toMatchObject(figures);
+    expect(await store.traces({})).toHaveLength(count);
+    expect(lines[0]).toMatch(/could not store the trace .* of session s: database is locked; it is tried again/);
+    expect(lines).toHaveLength(count === 1 ? 1 : 2);
+  });
+
+  test("answers do not wait for it, unless traces are synchronous", async () => {
+    for (const syncTraces of [false, true]) {
+      const store = new FailingStore(0);
+      let release: () => void = () => {};
+      const held = new Promise<void>((resolve) => {
+        release = resolve;
+      });
+      const put = store.putTrace.bind(store);
+      store.putTrace = async (trace) => {
+        await held;
+        await put(trace);
+      };
+      const { url } = await openGateway({ store, syncTraces });
+      const answered = call(`${url}/sessions/s/v1/chat/completions`, { body: CHAT });
+      const first = await Promise.race([answered, new Promise((resolve) => setTimeout(resolve, 200, "waits"))]);
+      expect(first === "waits").toBe(syncTraces);
+      release();
+      await answered;
+      expect((await call(`${url}/admin/flush`, { method: "POST" })).body).toEqual({ status: "flushed" });
+      expect(await store.traces({})).toHaveLength(1);
+    }
+  });
+});
+
+/** A complete trace, from a recorded call. */
+async function traceOf(): Promise<TraceRecord | undefined> {
+  const store = new MemoryTraceStore();
+  const engine = await scriptedHost(() => `one${END}`).open({ model: "m", history: [] });
+  const recorded = new Recorder({ store, syncTraces: true }).wrap(engine, { session_id: "s", metadata: { a: 1 } });
+  const base = {
+    params: {},
+    stop: [],
+    n: 1,
+    logprobs: false,
+    stream: false,
+    includeUsage: false,
+    returnTokenIds: false,
+  };
+  await recorded.complete({ ...base, prompt: "in", metadata: { b: 2 }, seed: 5 });
+  return (await store.traces({}))[0];
+}
+
+test("a trace holds everything that the contract names", async () => {
+  expect(await traceOf()).toMatchObject({
+    trace_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+    session_id: "s",
+    model: "m",
+    messages: [],
+    response_message: { role: "assistant", content: "one" },
+    finish_reason: "stop",
+    weight_version: 4,
+    prompt_origin: "rendered",
+    parent_trace_id: null,
+    metadata: { a: 1, b: 2 },
+    raw_request: { n: 1, seed: 5 },
+    token_counts: { prompt: 1 },
+    timings: { first_token_ms: expect.any(Number) },
+  });
+  const trace = (await traceOf())!;
+  expect(trace.logprobs).toHaveLength(trace.completion_token_ids.length);
+  expect(Math.abs(trace.timestamp - Date.now() / 1000)).toBeLessThan(60);
+});
+
+/** Starts a streamed reply, and leaves after its first bytes. */
+async function vanish(url: string, messages: readonly object[] = CHAT.messages): Promise<void> {
+  const leaving = new AbortController();
+  const body = JSON.stringify({ ...CHAT, messages, stream: true, max_tokens: 4000 });
+  const headers = { "content-type": "application/json" };
+  const response = await fetch(url, { method: "POST", signal: leaving.signal, headers, body });
+  await response.body!.getReader().read();
+  leaving.abort();
+}
+
+test("a client that vanishes in mid-stream leaves one trace, marked, with the tokens it may have seen", async () => {
+  const { url, store } = await openGateway({ script: () => undefined });
+  await vanish(`${url}/sessions/s/v1/chat/completions`);
+  await expect.poll(() => store.traces({})).toHaveLength(1);
+  const [trace] = await store.traces({});
+  expect(trace).toMatchObject({ finish_reason: "abort", prompt_origin: "rendered", parent_trace_id: null });
+  expect(trace!.completion_token_ids.length).toBeGreaterThan(0);
+  expect(trace!.logprobs).toHaveLength(trace!.completion_token_ids.length);
+});
+
+test("of 300 calls in 60 sessions, some of which vanish, none is lost and none is recorded twice", async () => {
+  const script = (prompt: string) => (prompt.includes("endless") ? undefined : `one${END}`);
+  const { url, store } = await openGateway({ script, syncTraces: false });
+  const endless = [{ role: "user", content: "endless" }];
+  const session = async (id: number) => {
+    const at = `${url}/sessions/s${id}/v1/chat/completions`;
+    for (let i = 0; i < 5; i++) {
+      if (id % 10 === 0 && i === 2) await vanish(at, endless);
+      else expect((await call(at, { body: CHAT })).status).toBe(200);
+    }
+  };
+  await Promise.all(Array.from({ length: 60 }, (_, id) => session(id)));
+  await expect.poll(async () => (await store.traces({})).length, { timeout: 10_000 }).toBe(300);
+  await call(`${url}/admin/flush`, { method: "POST" });
+  const traces = await store.traces({});
+  expect(new Set(traces.map(({ trace_id }) => trace_id)).size).toBe(300);
+  expect(traces.filter(({ finish_reason }) => finish_reason === "abort")).toHaveLength(6);
+}, 30_000);
