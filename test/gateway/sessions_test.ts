@@ -135,11 +135,13 @@ describe("the routes of sessions", () => {
 
 test("a run's session: its engine answers any model, the report reaches the run, and its end aborts what runs", async () => {
   const gateway = await openGateway({ engines: undefined });
-  const engine = await scriptedHost(() => undefined).open({ model: "scripted", history: [] });
+  const host = scriptedHost(() => undefined);
+  const engine = await host.open({ model: "scripted", history: [] });
   const session = await gateway.openSession({ engine, session_id: "run:0", metadata: { task_id: "t" } });
   const client = clientOf(session.base_url, session.api_key);
   const running = client.chat.completions.create({ ...CHAT, model: "gpt-4" });
   const outcome = expect(running).rejects.toMatchObject({ status: expect.any(Number) });
+  await expect.poll(() => host.requests.length).toBe(1);
   await call(session.callback_url, { body: { reward: 1 }, key: session.api_key });
   expect(await session.reported).toEqual({ reward: 1 });
   await session.end({ reward: 1 });
