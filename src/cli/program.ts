@@ -13,6 +13,7 @@ import { planCommand } from "./commands/plan.ts";
 import { reportCommand } from "./commands/report.ts";
 import { sampleCommand } from "./commands/sample.ts";
 import { serveCommands } from "./commands/serve.ts";
+import { serveGatewayCommands } from "./commands/serve_gateway.ts";
 import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
@@ -40,6 +41,7 @@ export const PROGRAM: Program = {
     ...configCommands,
     ...metricsCommands,
     ...tracesCommands,
+    ...serveGatewayCommands,
     ...serveCommands,
   ],
   groups: {

@@ -3,3 +3,4 @@ export { MemoryTraceStore } from "./memory.ts";
 export { type OpenOptions, openTraceStore } from "./open.ts";
 export { type Pruned, prune, type Retention } from "./retention.ts";
 export type { OpenTraceStore, StoreOptions, StoreSize } from "./store.ts";
+export { UnrecordedStore } from "./unrecorded.ts";

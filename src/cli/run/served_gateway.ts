@@ -1,0 +1,109 @@
+/** A gateway in front of models of this process, of workers, or of both: what `grpu serve` and programs open. */
+import type { Tokenizer } from "../../contract/text.ts";
+import type { GatewayAuth, GatewayLimits } from "../../gateway/mod.ts";
+import { startGateway } from "../../gateway/mod.ts";
+import { addPages } from "../../gateway/page/gateway_pages.ts";
+import { servedHost } from "../../serve/openai/engine.ts";
+import { servingMetrics } from "../../serve/openai/metrics.ts";
+import type { Serving } from "../../serve/openai/serving.ts";
+import { servingStatus } from "../../serve/openai/status.ts";
+import { openTraceStore, UnrecordedStore } from "../../trace/mod.ts";
+import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
+
+/** What {@link openServedGateway} serves, and to whom. */
+export interface ServedGatewayOptions {
+  readonly model?: OpenServingOptions | undefined;
+  /** Models that are open already; the gateway closes them. */
+  readonly opened?: OpenedServing | undefined;
+  /** Addresses of inference servers. */
+  readonly workers?: readonly string[] | undefined;
+  /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
+  readonly store?: string | undefined;
+  /** Default 127.0.0.1. */
+  readonly host?: string | undefined;
+  /** 0, the default, takes a free one. */
+  readonly port?: number | undefined;
+  readonly auth?: GatewayAuth | undefined;
+  readonly limits?: Partial<GatewayLimits> | undefined;
+  readonly allowedHosts?: readonly string[] | undefined;
+  readonly allowedOrigins?: readonly string[] | undefined;
+  /** Takes one line for the operator. */
+  readonly log?: ((line: string) => void) | undefined;
+}
+
+/** A gateway that listens. */
+export interface ServedGateway {
+  /** `http://127.0.0.1:8000`. */
+  readonly url: string;
+  readonly models: readonly string[];
+  /** One line for display; undefined where only workers answer. */
+  readonly device: string | undefined;
+  /** Requests of this process's models that are not done. */
+  readonly pending: number;
+  readonly serving: Serving | undefined;
+  /** Refuses new requests, lets running replies finish for at most `graceMs`, writes what is left, and frees the device. */
+  close(options?: { readonly graceMs?: number }): Promise<void>;
+}
+
+/**
+ * Opens models and a gateway in front of them.
+ * @throws {ConfigError} for a folder that cannot be opened, a port that is taken, and an address that others reach without
+ * an admin token
+ */
+export async function openServedGateway(options: ServedGatewayOptions): Promise<ServedGateway> {
+  const { log, workers = [] } = options;
+  const store = options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store);
+  const opened = options.opened ?? (options.model && (await openServing({ log, ...options.model })));
+  const serving = opened?.serving;
+  try {
+    const gateway = await startGateway({
+      engines: serving && servedHost(serving),
+      store,
+      host: options.host,
+      port: options.port,
+      auth: options.auth,
+      limits: options.limits,
+      allowedHosts: options.allowedHosts,
+      allowedOrigins: options.allowedOrigins,
+      log,
+      extend: (app, routes) =>
+        addPages(app, routes, {
+          isRecording: options.store !== undefined,
+          ...(serving && pagesOf(serving, () => routes.service.sessions.count)),
+        }),
+    });
+    for (const url of workers) gateway.service.workers.add({ url });
+    return {
+      url: gateway.url,
+      models: serving?.models.map(({ name }) => name) ?? [],
+      device: serving?.engine.device,
+      serving,
+      get pending() {
+        return serving?.pending ?? 0;
+      },
+      async close(how = {}) {
+        // Running replies are sent before the socket closes.
+        await opened?.close(how);
+        await gateway.close();
+        await store.close();
+      },
+    };
+  } catch (error) {
+    await opened?.close();
+    await store.close();
+    throw error;
+  }
+}
+
+function pagesOf(serving: Serving, sessions: () => number) {
+  return {
+    status: () => servingStatus(serving, { sessions: sessions() }),
+    metrics: () => servingMetrics(serving),
+    decode: decoder(serving.tokenizer),
+  };
+}
+
+/** The text of one token, end tokens included. */
+export function decoder(tokenizer: Tokenizer): (id: number) => string {
+  return (id) => tokenizer.decode([id], { skipSpecialTokens: false });
+}
