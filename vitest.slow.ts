@@ -7,6 +7,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/attack/attack_test.ts",
   "test/attack/durability_test.ts",
   "test/attack/fuzz_test.ts",
+  "test/attack/gateway_load_test.ts",
   "test/backend/published_plan_test.ts",
   "test/cli/agents_learning_test.ts",
   "test/cli/examples_test.ts",

@@ -1,13 +1,20 @@
 /** Models opened to be served: folders, adapters, and runs whose newest checkpoint they follow. */
-import { truncateSync } from "node:fs";
+import { truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { followRun } from "../../src/cli/run/follow_run.ts";
+import { openRunTraces } from "../../src/cli/run/run_traces.ts";
 import { type OpenServingOptions, openServing, weightVersionOf } from "../../src/cli/run/serving.ts";
+import type { SessionView } from "../../src/gateway/page/trace_data.ts";
+import { RunFolder } from "../../src/log/page/run_folder.ts";
+import { serveRuns } from "../../src/log/page/view_server.ts";
 import type { ServedModel } from "../../src/serve/openai/served_model.ts";
 import type { Serving } from "../../src/serve/openai/serving.ts";
+import { openTraceStore } from "../../src/trace/mod.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { writeAdapter, writeChatModel, writeCheckpoint, writeRunFiles } from "../fixtures/served_models.ts";
+import { makeTrace } from "../trace/make_trace.ts";
 
 const root = temporaryFolder("serving");
 const base = join(root, "letters");
@@ -133,4 +140,28 @@ test("the weight version is the optimiser's step, or the step in the folder's na
   expect(await weightVersionOf(adapter)).toBe(5);
   expect(await weightVersionOf(base)).toBe(0);
   expect(await weightVersionOf(await writeChatModel(join(root, "global_step_8")))).toBe(8);
+});
+
+test("a run's trace store opens with the page of runs, and tokens are shown in its tokenizer's text", async () => {
+  const run = writeRunFiles(join(root, "recorded"));
+  expect(await openRunTraces([run])).toBeUndefined();
+  const path = join(root, "recorded.db");
+  writeFileSync(join(run, "config.yaml"), `rllm:\n  sdk:\n    store:\n      path: ${path}\n`);
+  expect(await openRunTraces([run])).toBeUndefined();
+  await writeCheckpoint(run, 1, (dir) => writeChatModel(dir, { step: 1 }));
+  const store = await openTraceStore(path);
+  await store.putTrace(makeTrace({ trace_id: "a", session_id: "first", completion_token_ids: [97] }));
+  await store.close();
+  const traces = await openRunTraces([base, run]);
+  onTestFinished(async () => traces?.close());
+  const answer = await traces!.handler(new Request("http://localhost/traces/session.json?id=first"));
+  const { traces: calls } = (await answer.json()) as SessionView;
+  const tokenizer = chatTokenizer(CHATML);
+  expect(calls[0]!.completion[0]!.text).toBe(tokenizer.decode([97]));
+  const folder = new RunFolder(run, { settingsOf: () => ({}) });
+  const server = await serveRuns([folder], { host: "127.0.0.1", port: 0, traces: traces!.handler });
+  onTestFinished(() => server.close());
+  expect(await (await fetch(server.url)).text()).toContain('"traces":"traces/"');
+  expect((await fetch(`${server.url}traces/`)).status).toBe(200);
+  expect((await fetch(`${server.url}traces/sessions.json`)).status).toBe(200);
 });

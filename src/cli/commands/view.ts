@@ -20,7 +20,7 @@ export const viewCommand: Command = {
     "grpu view checkpoints/grpu/arithmetic checkpoints/grpu/arithmetic.1 --port 8080",
   ],
   notes:
-    "RUN is the folder of a run; another process may be writing it. Ctrl-C stops the server.\n" +
+    "RUN is the folder of a run; another process may be writing it. Where it records its agents' calls, the page links to them. Ctrl-C stops the server.\n" +
     "Only this machine can reach it, unless --host says otherwise; there is no password.",
   run: view,
 };
@@ -28,8 +28,11 @@ export const viewCommand: Command = {
 async function view({ args, options }: Input, io: Io): Promise<number> {
   const { openRuns } = await import("../run/runs.ts");
   const { serveRuns } = await import("../../log/page/view_server.ts");
+  const { openRunTraces } = await import("../run/run_traces.ts");
   const runs = openRuns(args);
+  const traces = await openRunTraces(args);
   const server = await serveRuns(runs, {
+    traces: traces?.handler,
     host: String(options.host),
     port: portOf(options.port),
     allowedHosts: allowedHosts(options),
@@ -41,6 +44,7 @@ async function view({ args, options }: Input, io: Io): Promise<number> {
     io.signal.addEventListener("abort", () => resolve());
   });
   await server.close();
+  await traces?.close();
   return EXIT_OK;
 }
 

@@ -42,3 +42,9 @@ async function findDir(dir: string, io: Io): Promise<string> {
   io.err(`${join(dir, latest)}: the latest step of the run${other}\n`);
   return join(dir, latest);
 }
+
+/** The newest checkpoint of the run in `dir`; undefined before its first. */
+export async function newestCheckpoint(dir: string): Promise<string | undefined> {
+  const latest = await new FolderCheckpoints(dir, { resumeMode: "disable" }).latest();
+  return latest && join(dir, latest);
+}

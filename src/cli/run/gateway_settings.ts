@@ -35,7 +35,7 @@ export function gatewaySettings(config: Tree): GatewaySettings {
     port: port === SERVICE_FIELDS["rllm.gateway.port"].default ? setting(config, "rllm.sdk.proxy.port") : port,
     adminToken: setting(config, "rllm.sdk.proxy.admin_token"),
     tunnel: setting(config, "rllm.gateway.tunnel")?.replace(/\/+$/, ""),
-    store: storeOf(config),
+    store: traceStorePath(config),
     keys: {
       name: setting(config, "rllm.sdk.processing.traj_name_key"),
       group: setting(config, "rllm.sdk.processing.groupby_key"),
@@ -47,7 +47,8 @@ export function gatewaySettings(config: Tree): GatewaySettings {
   return settings;
 }
 
-function storeOf(config: Tree): string | undefined {
+/** The file that a run records its agents' calls to; undefined for none. */
+export function traceStorePath(config: Tree): string | undefined {
   const sdk = setting(config, "rllm.sdk.store.path");
   const isFile =
     setting(config, "rllm.gateway.store") === "sqlite" || sdk !== SERVICE_FIELDS["rllm.sdk.store.path"].default;

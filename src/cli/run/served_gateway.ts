@@ -19,6 +19,8 @@ export interface ServedGatewayOptions {
   readonly workers?: readonly string[] | undefined;
   /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
   readonly store?: string | undefined;
+  /** Answers wait until their trace is stored, so that none is lost when the process is killed. Default false. */
+  readonly syncTraces?: boolean | undefined;
   /** Default 127.0.0.1. */
   readonly host?: string | undefined;
   /** 0, the default, takes a free one. */
@@ -59,6 +61,7 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
     const gateway = await startGateway({
       engines: serving && servedHost(serving),
       store,
+      syncTraces: options.syncTraces,
       host: options.host,
       port: options.port,
       auth: options.auth,

@@ -10,8 +10,8 @@ export function servingStatus(serving: Serving, { sessions }: { readonly session
   return `<section class="tiles">
 ${tile(sessions, plural(sessions, "session"))}
 ${tile(compact(figures.sampledTokens.rate), `tokens/s sampled, ${compact(figures.sampledTokens.total)} in all`)}
-${tile(compact(pending - waiting), `replies running, ${compact(waiting)} queued`)}
-${tile(compact(figures.requests.total), `replies${failed === "" ? "" : `; ${escapeHtml(failed)}`}`)}
+${tile(compact(pending - waiting), `running, ${compact(waiting)} queued`)}
+${tile(compact(figures.requests.total), `${figures.requests.total === 1 ? "reply" : "replies"}${failed === "" ? "" : `; ${escapeHtml(failed)}`}`)}
 ${tile(`${compact(meanMs(figures.firstTokenSeconds))} ms`, "to the first token, on average")}
 ${tile(perBatch.toFixed(1), "sequences a batch")}
 </section>
