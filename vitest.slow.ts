@@ -6,6 +6,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/algorithm/loss_fuzz_test.ts",
   "test/attack/attack_test.ts",
   "test/attack/durability_test.ts",
+  "test/attack/fuzz_gateway_test.ts",
   "test/attack/fuzz_test.ts",
   "test/attack/gateway_load_test.ts",
   "test/backend/published_plan_test.ts",

@@ -13,7 +13,8 @@ const KEY = "tml-attacked";
 const MOST_STALL_MS = 250;
 const MOST_RSS_BYTES = 900 * 2 ** 20;
 
-const SERVERS: readonly Kind[] = ["tinker", "keyed", "view"];
+const SERVERS: readonly Kind[] = ["tinker", "keyed", "view", "gateway"];
+const HEALTH: Partial<Record<Kind, string>> = { view: "/data.json", gateway: "/health" };
 
 describe.each(SERVERS)("%s", (kind) => {
   let target: Attacked;
@@ -26,7 +27,7 @@ describe.each(SERVERS)("%s", (kind) => {
 
   const isAlive = async () => {
     expect([target.ended(), target.errors()]).toEqual([undefined, ""]);
-    const health = await fetch(`${target.url}${kind === "view" ? "/data.json" : "/api/v1/healthz"}`);
+    const health = await fetch(`${target.url}${HEALTH[kind] ?? "/api/v1/healthz"}`);
     expect(health.status).toBe(200);
   };
 

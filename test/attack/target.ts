@@ -1,16 +1,25 @@
 /**
- * A server in a process of its own, to be attacked: `target tinker|keyed|view ROOT [WEIGHT_BYTES]`. Sends `{url}` when
+ * A server in a process of its own, to be attacked: `target tinker|keyed|view|gateway ROOT [WEIGHT_BYTES]`. Sends `{url}` when
  * it listens, and for every message `{stallMs, delayMs, rssBytes}` since the last one.
  */
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
+import { startGateway } from "../../src/gateway/mod.ts";
+import { addPages } from "../../src/gateway/page/gateway_pages.ts";
 import { listen } from "../../src/http/listen.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { serveRuns } from "../../src/log/page/view_server.ts";
 import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
+import { servedHost } from "../../src/serve/openai/engine.ts";
+import { servingMetrics } from "../../src/serve/openai/metrics.ts";
+import { Serving } from "../../src/serve/openai/serving.ts";
+import { servingStatus } from "../../src/serve/openai/status.ts";
 import { TinkerService } from "../../src/serve/service.ts";
+import { openTraceStore } from "../../src/trace/mod.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
+import { TextEngine } from "../fixtures/text_engine.ts";
+import { ADMIN_TOKEN, AGENT_KEY } from "./fuzz_gateway.ts";
 import { StallMeter } from "./stall_meter.ts";
 import { ToyModel } from "./toy_model.ts";
 
@@ -36,7 +45,31 @@ async function openTinker(): Promise<string> {
   return (await listen(app, place)).url;
 }
 
-const url = await (kind === "view" ? openView() : openTinker());
+async function openGateway(): Promise<string> {
+  const engine = new TextEngine({ room: 256 });
+  const serving = new Serving({
+    engine,
+    tokenizer: engine.tokenizer,
+    models: { letters: { weightVersion: 1 } },
+    defaults: { max_tokens: 16, temperature: 1, top_p: 1, top_k: 0 },
+  });
+  const gateway = await startGateway({
+    engines: servedHost(serving),
+    store: await openTraceStore(join(root!, "traces.db")),
+    auth: { apiKeys: [AGENT_KEY], adminToken: ADMIN_TOKEN },
+    socket: LIMITS,
+    extend: (app, routes) =>
+      addPages(app, routes, {
+        isRecording: true,
+        status: () => servingStatus(serving, { sessions: routes.service.sessions.count }),
+        metrics: () => servingMetrics(serving),
+      }),
+  });
+  return gateway.url;
+}
+
+const OPEN: Readonly<Record<string, () => Promise<string>>> = { view: openView, gateway: openGateway };
+const url = await (OPEN[kind!] ?? openTinker)();
 const meter = new StallMeter();
 // As the clock on the wall has it: what other processes take counts as well.
 const delay = monitorEventLoopDelay({ resolution: 10 });
