@@ -65,7 +65,7 @@ export function listen(app: App, options: ListenOptions): Promise<Listening> {
 }
 
 function openServer({ fetch }: App, limits: SocketLimits): Server {
-  const handle = getRequestListener((request) => fetch(request));
+  const handle = getRequestListener((request) => fetch(request), { errorHandler: unreadable });
   const server = createServer(
     {
       maxHeaderSize: limits.headerBytes,
@@ -92,6 +92,14 @@ function faultOf({ url = "", rawHeaders }: IncomingMessage): string | undefined 
   if (rawHeaders.filter(isHost).length !== 1) return "it must name one Host";
   if (!url.startsWith("/")) return "its target must be a path";
   return /[^\x21-\x7e]/.test(url) || !URL.canParse(`http://host${url}`) ? "its target is not a path" : undefined;
+}
+
+/** The answer to a request that no `Request` can be made of: its Host or its target is no part of a URL. */
+function unreadable(error: unknown): Response {
+  const isRequest = (error as Error).name === "RequestError";
+  return isRequest
+    ? Response.json({ detail: "Cannot read the request: its Host or its target is not valid." }, { status: 400 })
+    : Response.json({ detail: "Cannot answer: the server failed." }, { status: 500 });
 }
 
 function refuse(outgoing: ServerResponse, why: string): void {

@@ -146,14 +146,12 @@ const STATUSES: ReadonlySet<number> = new Set([
 ]);
 
 /** What is wrong with an answer: its status, its form, or something that it should not tell. Undefined for a good one. */
-export function faultIn({ status, text }: FuzzAnswer, { method, headers }: FuzzRequest): string | undefined {
+export function faultIn({ status, text }: FuzzAnswer, { method }: FuzzRequest): string | undefined {
   if (!STATUSES.has(status)) return `the status ${status}`;
   if (/\n\s+at |\/src\/|node_modules|node:internal/.test(text)) return "a stack trace";
   if (text.includes(ADMIN_TOKEN)) return "the admin token";
   if (text.includes(`"${AGENT_KEY}`)) return "an agent's key";
-  // A Host that no URL can hold is refused before there is a request to read.
-  const isUnreadable = status === 400 && text === "" && headers.host !== undefined;
-  if (status < 400 || status === 0 || method === "HEAD" || isUnreadable) return undefined;
+  if (status < 400 || status === 0 || method === "HEAD") return undefined;
   return isError(text) ? undefined : `an error of another form: ${text.slice(0, 200)}`;
 }
 
