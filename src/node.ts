@@ -1,14 +1,11 @@
 /**
  * What a training program on a machine has besides: checkpoints and logs in folders, progress on a terminal, the page of
- * a run, models that it serves. It needs Node or Deno; everything else of grpu also runs in a page.
+ * a run. It needs Node or Deno; everything else of grpu also runs in a page.
  *
  * Stable in 0.x: `FolderCheckpoints`, `ConsoleLogger`, `jsonlFiles`, `ReportFile`, `TensorBoardFile`, and the names and
  * fields of the files that they write. A minor version may change the rest.
  * @module
  */
-export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./cli/run/served_gateway.ts";
-export { type OpenedServing, type OpenServingOptions, openServing } from "./cli/run/serving.ts";
-export type { GatewayAuth, GatewayLimits } from "./gateway/mod.ts";
 export {
   FolderCheckpoints,
   type FolderCheckpointsOptions,

@@ -121,7 +121,7 @@ async function serve({ options }: Input, { io, isRecording }: Served): Promise<n
   const key = await serverKey(options, io, CLIENT_KEY);
   const admin = await adminToken(options, io);
   const { openServedGateway } = await import("../run/served_gateway.ts");
-  const { modelOptions } = await import("../run/served_options.ts");
+  const { modelOptions } = await import("./served_options.ts");
   const bounds = httpSettings(options);
   const served = await openServedGateway({
     ...bounds,

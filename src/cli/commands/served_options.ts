@@ -2,10 +2,10 @@
 import type { DeviceName } from "../../compute/open.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io } from "../command.ts";
-import { replySampling } from "../commands/chat.ts";
-import { integer } from "../commands/model_options.ts";
 import { gpuOf } from "../options.ts";
-import type { OpenServingOptions } from "./serving.ts";
+import type { OpenServingOptions } from "../run/serving.ts";
+import { replySampling } from "./chat.ts";
+import { integer } from "./model_options.ts";
 
 /** @throws {ConfigError} for an adapter without a name, and for sampling values out of range */
 export function modelOptions(options: Input["options"], io: Io): OpenServingOptions {
