@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { TraceRecord } from "../../src/contract/trace.ts";
 import { openTraceStore } from "../../src/trace/mod.ts";
+import { startTypeScriptAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { SMALL_SETTINGS } from "../fixtures/small_run.ts";
@@ -80,6 +81,30 @@ test("trains on the store once, resumes where it stopped, and a file of the trac
   await grpu(["traces", "export", ...four, "--store", store, "--output", file]);
   expect((await trainOn(file, "file", "rllm.trainer.total_batches=2")).code).toBe(0);
   expect(weightsOf("file")).toEqual(weightsOf("straight"));
+});
+
+test("a run with an agent in another process, trained again from the traces of its gateway, gives the same weights", {
+  timeout: 120_000,
+}, async () => {
+  const agent = await startTypeScriptAgent();
+  const store = join(dir, "gateway.db");
+  const settings = [
+    ...["examples/remote_agent/run.yaml", ...SMALL.slice(1), "warmup.steps=2", "rllm.trainer.total_batches=2"],
+    ...[`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0", "training.max_untrained_steps=0"],
+  ];
+  const online = [
+    "train",
+    ...settings,
+    `rllm.sdk.store.path=${store}`,
+    `training.default_local_dir=${join(dir, "online")}`,
+  ];
+  const recorded = await grpu(online).finally(() => agent.child.kill());
+  expect(recorded.code, recorded.err).toBe(0);
+  const into = `training.default_local_dir=${join(dir, "offline")}`;
+  const offline = await grpu(["train", ...settings, "--from-traces", store, into]);
+  expect(offline.code, offline.err).toBe(0);
+  expect(offline.err).toMatch(/gateway\.db: 8 sessions of 4 tasks, \d+ calls\n/);
+  expect(weightsOf("offline")).toBe(weightsOf("online"));
 });
 
 test("--latest takes the newest groups, and the next ones when it is resumed", async () => {
