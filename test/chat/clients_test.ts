@@ -15,17 +15,9 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { FetchFunction } from "../../src/chat/endpoint.ts";
 import { CHATML, chatTokenizer, THINKING } from "../fixtures/chat.ts";
-import { type Script, scriptedPolicy } from "../fixtures/scripted.ts";
+import { adder, scriptedPolicy } from "../fixtures/scripted.ts";
 
 const END = "<|im_end|>";
-
-/** Thinks and calls a tool, then repeats its result; without tools it greets. */
-const script: Script = (prompt) => {
-  const result = /tool\n(\d+)/.exec(prompt)?.[1];
-  if (result) return `<think>got it</think>it is ${result}, 日本 🙂${END}`;
-  if (!prompt.includes("tools\n")) return `hi the é🙂${END}`;
-  return `<think>\nadd them\n</think>\n\nlet me see\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>${END}`;
-};
 
 /** Sessions by the first part of the path, as many as a test asks for. */
 const sessions = new Map<string, FetchFunction>();
@@ -46,7 +38,7 @@ afterAll(() => void server.close());
 const PLACES = ["in this process", "over HTTP"] as const;
 
 function setup(place: (typeof PLACES)[number], more: Partial<Parameters<typeof scriptedPolicy>[0]> = {}) {
-  const own = scriptedPolicy({ tokenizer: chatTokenizer(THINKING), script, pieces: 3, ...more });
+  const own = scriptedPolicy({ tokenizer: chatTokenizer(THINKING), script: adder, pieces: 3, ...more });
   const name = `session${sessions.size}`;
   sessions.set(name, own.policy.fetch);
   const isLocal = place === "in this process";
@@ -370,11 +362,11 @@ describe.each(PLACES)("LangChain %s", (place) => {
       useResponsesApi,
       maxRetries: 0,
     });
-    const adder = langchainTool(async (input) => add(input as z.infer<typeof INPUT>), { name: "add", schema: INPUT });
-    const bound = model.bindTools([adder]);
+    const sum = langchainTool(async (input) => add(input as z.infer<typeof INPUT>), { name: "add", schema: INPUT });
+    const bound = model.bindTools([sum]);
     const first = await bound.invoke([ASK]);
     expect(first.tool_calls).toMatchObject([{ name: "add", args: { a: 1, b: 2 } }]);
-    const result = await adder.invoke(first.tool_calls![0]!);
+    const result = await sum.invoke(first.tool_calls![0]!);
     const stream = await bound.stream([ASK, first, result]);
     const pieces: string[] = [];
     for await (const chunk of stream) if (chunk.text) pieces.push(chunk.text);
