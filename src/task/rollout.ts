@@ -28,7 +28,7 @@ export interface Policy {
   readonly steps: readonly Step[];
   /** A client with `chat.completions.create`. The run's temperature, top_p and top_k override those of a request. */
   readonly client: ChatClient;
-  /** For libraries that take a `fetch`: serves `/v1/chat/completions`, `/v1/completions` and `/v1/models`. */
+  /** For libraries that take a `fetch`: serves OpenAI's and Anthropic's APIs, see `createFetch` of grpu/chat. */
   readonly fetch: FetchFunction;
   /** The base URL for {@link Policy.fetch}. */
   readonly baseURL: string;

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { maskLogits } from "../../../src/model/kernels/mask_logits.ts";
 import { chooseSample, drawToken, samplingSettings } from "../../../src/model/kernels/sample.ts";
 import { integers, noise, runOnBoth, useDevices } from "./run.ts";
 
@@ -145,5 +146,25 @@ describe("the reference draws", () => {
     expect(drawn.token).toBe(token);
     // At the temperature, before any filter.
     expect(drawn.logprob).toBeCloseTo(Math.log(token === 1 ? 0.5 : 0.25), 12);
+  });
+});
+
+describe("maskLogits", () => {
+  test.each([
+    { rows: 0, stride: 4 },
+    { rows: 1, stride: 4 },
+    { rows: 3, stride: 36 },
+    { rows: 65, stride: 260 },
+    { rows: 2, stride: 40_004 },
+  ])("hides the logits whose bit is clear: %o", async ({ rows, stride }) => {
+    const words = Math.ceil(stride / 32);
+    const masks = integers(rows * words, 2 ** 32, 9);
+    const buffers = { logits: noise(rows * stride), masks, masked: new Float32Array(rows * stride) };
+    const { masked } = await runOnBoth(devices, maskLogits, { buffers, params: { rows, stride, words } });
+    for (const [i, value] of masked.entries()) {
+      const [row, token] = [Math.floor(i / stride), i % stride];
+      const isAllowed = Math.floor(masks[row * words + (token >> 5)]! / 2 ** (token % 32)) % 2 === 1;
+      expect(value).toBe(isAllowed ? buffers.logits[i] : Math.fround(-1e30));
+    }
   });
 });
