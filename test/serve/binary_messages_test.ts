@@ -1,5 +1,6 @@
 /** The server's reading and writing of the binary messages, byte for byte as the official SDK encodes them. */
 import { describe, expect, test } from "vitest";
+import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { decodeForwardBackward } from "../../src/serve/protocol/forward_backward.ts";
 import { rowsOf } from "../../src/serve/protocol/loss_rows.ts";
 import { Refusal } from "../../src/serve/protocol/outcome.ts";
@@ -27,6 +28,34 @@ test.each([
       logprobs: Float32Array.of(0, -0.5, -1.25, -3),
     },
   });
+});
+
+test("the memory of what is decoded counts every field, 256 bytes each, over all data of a request", async () => {
+  const overhead = async (count: number) => {
+    const datum = new Writer()
+      .message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1, 2)))))
+      .message(
+        2,
+        new Writer().text(1, "weights").message(2, new Writer().bytes(1, bytesOf(Float32Array.of(1, 2))).varint(3, 1)),
+      );
+    const message = new Writer().text(1, "m").varint(2, 1).text(4, "ppo");
+    for (let i = 0; i < count; i++) message.message(3, datum);
+    return (await decodeForwardBackward(message.finish())).overheadBytes / 256;
+  };
+  // A datum: itself, its chunk with text and tokens, its input with name, tensor, values and type.
+  const ofOne = (await overhead(2)) - (await overhead(1));
+  expect([await overhead(1), ofOne, await overhead(5)]).toEqual([3 + 9, 9, 3 + 5 * 9]);
+});
+
+test("further fields of a setting of the loss are passed over", async () => {
+  const typed = new Writer().double(1, 0.5).text(9, "later");
+  const bytes = new Writer()
+    .text(1, "m")
+    .text(4, "ppo")
+    .message(3, new Writer().message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1))))))
+    .message(7, new Writer().text(1, "beta").message(2, typed))
+    .finish();
+  expect((await decodeForwardBackward(bytes)).config).toEqual({ beta: 0.5 });
 });
 
 test("a prompt in several chunks is one row", async () => {
@@ -75,6 +104,18 @@ describe("encodeSamples() writes the SDK's bytes", () => {
     const written = encodeSamples(request, { sequences, scores });
     expect(hex(written)).toBe(hex(sdkMessage("samples_with_prompt")));
   });
+});
+
+test("encodeSamples() leaves the scores as they are, because several requests may share them", () => {
+  const scores = {
+    logprobs: Float32Array.of(Number.NaN, -1, -2),
+    top: { tokens: Uint32Array.of(0, 5, 6), logprobs: Float32Array.of(Number.NaN, -1, -2) },
+  };
+  const before = structuredClone(scores);
+  const request = { prompt: [1, 2, 3], promptLogprobs: true, promptLogprobsLastN: 1, topkPromptLogprobs: 1 };
+  const written = hex(encodeSamples(request, { sequences: [], scores }));
+  expect(scores).toEqual(before);
+  expect(hex(encodeSamples(request, { sequences: [], scores }))).toBe(written);
 });
 
 test("a damaged request is refused: truncated at every byte, and 4,000 mutations", async () => {
