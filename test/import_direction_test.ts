@@ -48,6 +48,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "cli.ts": ["*"],
   "mod.ts": ["*"],
   "node.ts": ["*"],
+  "serving.ts": ["*"],
 };
 
 /** Where `process`, `Deno`, node: modules, `globalThis` and `navigator.gpu` may appear. */

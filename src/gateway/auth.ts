@@ -6,6 +6,7 @@ import { ConfigError } from "../errors.ts";
 import { areEqual, digestOf, keyIn } from "../http/key.ts";
 import { isLoopback } from "../http/origin.ts";
 
+/** Whom a gateway lets in. */
 export interface GatewayAuth {
   /** Keys of agents. Without one, anyone may call a gateway that only this machine reaches. */
   readonly apiKeys?: readonly string[] | undefined;

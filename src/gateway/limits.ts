@@ -2,6 +2,7 @@
 import { ApiError } from "../chat/request.ts";
 import type { CallerId } from "./auth.ts";
 
+/** What one caller of a gateway may take, and all together. */
 export interface GatewayLimits {
   /** Calls of one key or session that run at the same time. */
   readonly concurrency: number;

@@ -31,6 +31,7 @@ export interface ServingOptions {
 
 const MOST_WAITING = 4096;
 
+/** Models over one engine, sampled by many callers; see {@link openServing}. */
 export class Serving {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;

@@ -1,0 +1,10 @@
+/**
+ * Models served from a program: for many callers in the process, or behind the APIs of OpenAI and Anthropic on a socket. It
+ * needs Node or Deno.
+ * @module
+ */
+export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./cli/run/served_gateway.ts";
+export { type OpenedServing, type OpenServingOptions, openServing } from "./cli/run/serving.ts";
+export type { GatewayAuth, GatewayLimits } from "./gateway/mod.ts";
+export { servedEngine } from "./serve/openai/engine.ts";
+export type { Serving } from "./serve/openai/serving.ts";
