@@ -10,7 +10,10 @@ import { correctionWeights } from "../../src/algorithm/correction/kernels.ts";
 import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl/controller.ts";
 import { KL_NAMES, klCode, klEstimate } from "../../src/algorithm/kl/estimate.ts";
 import { klInReward } from "../../src/algorithm/kl/reward.ts";
+import { tokenWeights, weightOfRow } from "../../src/algorithm/loss/aggregation.ts";
 import { composeLoss, defineLoss } from "../../src/algorithm/loss/custom.ts";
+import { planLoss } from "../../src/algorithm/loss/definition.ts";
+import { findLoss } from "../../src/algorithm/loss/losses.ts";
 import { hashToken, selectTokens } from "../../src/algorithm/loss/selection.ts";
 import { countRows, filledRows, trainedTokens } from "../../src/algorithm/rows.ts";
 import { mergeSettings } from "../../src/algorithm/settings.ts";
@@ -283,6 +286,56 @@ describe("the KL divergence", () => {
     expect(controller.coef).toBe(0.5);
     expect(metrics["actor/reward_kl_penalty"]).toBeCloseTo((2 + 0 + 3) / 3, 6);
     expect(metrics["actor/reward_kl_penalty_coeff"]).toBe(0.5);
+  });
+});
+
+describe("a token's loss", () => {
+  const of = (name: string, token: object, settings: object = {}) => {
+    const loss = planLoss(findLoss(name), settings as never);
+    return loss.token({ logprob: 0, d: 0, advantage: 1, a: 0, ...token } as never, loss.settings as never);
+  };
+
+  // phi = e^(lambda + k a - lambda e^a), with k 2 and lambda 3 above an advantage of 0, 3 and 2 below.
+  test.each([
+    [2, 0, 1],
+    [2, 0.5, Math.exp(3 + 1 - 3 * Math.exp(0.5))],
+    [0, 0.5, Math.exp(3 + 1 - 3 * Math.exp(0.5))],
+    [-1, 0.5, Math.exp(2 + 1.5 - 2 * Math.exp(0.5))],
+  ])("VESPO with the advantage %f at the log-ratio %f", (advantage, a, phi) => {
+    const { value, slope, metrics } = of("trl.vespo", { advantage, a, logprob: -0.5, d: 0.25 });
+    expect(slope).toBeCloseTo(-phi * advantage, 12);
+    expect(value).toBeCloseTo(0.5 * phi * advantage, 12);
+    expect(metrics[0]).toBeCloseTo(phi, 12);
+    expect(metrics.slice(1)).toEqual([-0.25, 0]);
+  });
+});
+
+describe("the weight of a token", () => {
+  // Rows of 2, 0 and 2 trained tokens, the longest of 3 tokens.
+  const rows = countRows(OFFSETS, MASK);
+
+  test.each([
+    ["token-mean", {}, 1 / 4, false],
+    ["token-mean", { batch_num_tokens: 10, dp_size: 2 }, 1 / 5, false],
+    ["token-sum", { dp_size: 2 }, 2, false],
+    ["seq-mean-token-sum", {}, 1 / 2, false],
+    ["seq-mean-token-sum", { global_batch_size: 8 }, 1 / 8, false],
+    ["seq-mean-token-mean", {}, 1 / 2, true],
+    ["seq-mean-token-sum-norm", {}, 1 / 6, false],
+    ["seq-mean-token-sum-norm", { loss_scale_factor: 10, dp_size: 2 }, 1 / 10, false],
+    ["seq-mean-token-sum-norm", { loss_scale_factor: 10, compat: "verl-2026-01" }, 1 / 10, false],
+    ["seq-mean-token-sum-norm", { compat: "verl-2026-01" }, 1 / 3, false],
+  ] as const)("in %s with %j", (mode, given, uniform, byRow) => {
+    const weights = tokenWeights(mode, rows, given);
+    expect(weights.uniform).toBeCloseTo(uniform, 12);
+    expect(weights.byRow).toBe(byRow);
+    expect(weightOfRow(weights, 2)).toBeCloseTo(byRow ? uniform / 2 : uniform, 8);
+  });
+
+  test.each(["mean", "toString", ""])("in %j is refused", (mode) => {
+    expect(() => tokenWeights(mode, rows)).toThrow(
+      /^Cannot aggregate the loss: there is no mode .*\(loss_agg_mode\)\.$/,
+    );
   });
 });
 

@@ -27,6 +27,7 @@ import { loopSettings, STAGE_ORDER } from "../../src/loop/settings.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { batchSizeOf, START, taskBatch, totalSteps } from "../../src/loop/state.ts";
 import { progress, throughput } from "../../src/loop/step.ts";
+import { whyUntrained } from "../../src/loop/untrained.ts";
 import { passAtK } from "../../src/loop/validate.ts";
 import { supervisedBatch, warmupStep } from "../../src/loop/warmup.ts";
 import { anEpisode, aStep } from "../fixtures/episodes.ts";
@@ -343,6 +344,20 @@ describe("a step", () => {
     expect(epochs).toEqual([0, 0, 1, 1, 2]);
     const ids = [0, 1, 2, 3].flatMap((number) => taskBatch(made, number).batch.map(({ id }) => id));
     expect(new Set(ids).size).toBe(16);
+  });
+});
+
+describe("why a step trained nothing", () => {
+  test.each([
+    ["groups_dropped_uniform", "groups of equal rewards dropped"],
+    ["groups_dropped_insufficient_trajs", "groups dropped as too small"],
+    ["groups_rejected", "groups rejected"],
+    ["groups_held", "groups held for a later step"],
+    ["dropped_malformed_sequences", "trajectories dropped as malformed"],
+  ])("%s", (name, what) => {
+    const report = (count: number) => ({ metrics: { [`batch/${name}`]: count }, episodes: [], groups: [] });
+    expect(whyUntrained(report(3))).toBe(`nothing trained: 3 ${what}`);
+    expect(whyUntrained(report(0))).toBe("nothing trained: no group was left");
   });
 });
 
