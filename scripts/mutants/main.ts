@@ -47,6 +47,9 @@ function usage(message: string): never {
   process.exit(2);
 }
 
+/** Of the code that is judged: others may commit during a run of many minutes. */
+const commit = execFileSync("git", ["rev-parse", "--short", "HEAD"], { cwd: ROOT, encoding: "utf8" }).trim();
+
 interface Judged {
   readonly folder: string;
   readonly mutants: readonly Mutant[];
@@ -64,10 +67,6 @@ function report({ folder, mutants, seconds }: Judged): boolean {
       `score ${percent.toFixed(1)}, required ${required}; ${Math.round(seconds)} s`,
   );
   if (values.json) {
-    const commit = execFileSync("git", ["rev-parse", "--short", "HEAD"], {
-      cwd: ROOT,
-      encoding: "utf8",
-    }).trim();
     const date = new Date().toISOString().slice(0, 10);
     const row = { date, commit, folder, part: sampled, seed: Number(values.seed) };
     const result = { mutants: total, killed: noticed, score: Number(percent.toFixed(1)), survivors };
