@@ -33,6 +33,10 @@ export async function importModules(paths: readonly string[]): Promise<void> {
   }
 }
 
+/** By its address: the door of serving opens files of this folder, and no file imports one that leads back to it. */
+const SERVING = new URL(`../../serving${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url)
+  .href;
+
 async function load(file: string): Promise<void> {
   // Deno runs TypeScript itself, and finds "grpu" by the import map of deno.json.
   if ("Deno" in globalThis) {
@@ -47,6 +51,7 @@ async function load(file: string): Promise<void> {
     "grpu/compute": await import("../../compute/mod.ts"),
     "grpu/model": await import("../../model/mod.ts"),
     "grpu/node": await import("../../node.ts"),
+    "grpu/serving": await import(SERVING),
     "grpu/train": await import("../../loop/mod.ts"),
     zod: await import("zod"),
   };
