@@ -1,0 +1,30 @@
+/** Workgroups of products, counted by hand: of work that fills the last one in part. */
+import { expect, test } from "vitest";
+import type { Grid } from "../../src/compute/kernel.ts";
+import { MATMUL_KERNELS, PACKED_KERNELS } from "../../src/compute/matmul/kernels.ts";
+import { unpack } from "../../src/compute/matmul/unpack.ts";
+
+interface Sized {
+  readonly name: string;
+  readonly constants?: Readonly<Record<string, number>> | undefined;
+  grid(params: never, constants: Readonly<Record<string, number>>): Grid;
+}
+
+test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
+  // Tiles of C.
+  [MATMUL_KERNELS.subgroup, { m: 33, n: 65 }, [3, 2]],
+  [MATMUL_KERNELS.subgroup, { m: 33, n: 65 }, [3, 5], { ROWS: 8 }],
+  [MATMUL_KERNELS.columns, { m: 33, n: 65 }, [3, 2]],
+  [MATMUL_KERNELS.few, { m: 8, n: 65 }, [3, 1]],
+  [MATMUL_KERNELS.rows, { m: 33, n: 65 }, [2, 5]],
+  [MATMUL_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
+  [MATMUL_KERNELS.tiled_few, { m: 8, n: 65 }, [5, 1]],
+  [MATMUL_KERNELS.any, { m: 9, n: 65 }, [9, 3]],
+  [MATMUL_KERNELS.any, { m: 262_144, n: 3 }, [1, 32_768, 2]],
+  [PACKED_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
+  // A thread for 4 x 4 elements.
+  [unpack, { rows: 33, columns: 29 }, [2]],
+])("$0.name of $1 has $2 workgroups", ({ grid, constants = {} }, params, expected, changed) => {
+  const [x, y = 1, z = 1] = grid(params as never, { ...constants, ...changed });
+  expect([x, y, z]).toEqual([...expected, 1, 1].slice(0, 3));
+});
