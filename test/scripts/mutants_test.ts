@@ -39,7 +39,7 @@ describe("mutants of WGSL", () => {
 
 test.each([
   ["shaders/norm/rms_norm.wgsl", ["test/model/kernels/grids_test.ts", "test/model/kernels/norm_test.ts"]],
-  ["shaders/measure/copy.wgsl", ["test/compute/device_test.ts"]],
+  ["shaders/measure/copy.wgsl", ["test/compute/device_test.ts", "test/compute/measure_test.ts"]],
   ["shaders/layer/parts/gelu.wgsl", ["test/model/kernels/elementwise_test.ts", "test/model/kernels/grids_test.ts"]],
 ])("the tests of %s", (file, tests) => {
   expect(ownTests(file)).toEqual(tests);
