@@ -4,6 +4,8 @@ import { generateText, stepCountIs, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
+import { createFetch } from "../../src/chat/endpoint.ts";
+import { ApiError } from "../../src/chat/request.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 import { type Script, scriptedPolicy } from "../fixtures/scripted.ts";
 
@@ -156,6 +158,29 @@ describe("the openai package", () => {
       404,
       "unknown_url",
     ]);
+  });
+
+  test.each([
+    ["messages", 529, "overloaded_error"],
+    ["chat/completions", 503, "server_error"],
+  ])("an overloaded server in the form of /v1/%s", async (path, status, type) => {
+    const it = setup(() => END);
+    const chat = () =>
+      Promise.reject(new ApiError("Cannot answer: it is busy.", { status: 503, type: "server_error" }));
+    const fetch = createFetch({ ...it.policy.engine, model: "m", tokenizer: it.policy.tokenizer, chat });
+    const body = JSON.stringify({ model: "m", max_tokens: 4, messages: [{ role: "user", content: "hi" }] });
+    const ids = new Set<string>();
+    for (let i = 0; i < 2; i++) {
+      const answer = await fetch(`${it.policy.baseURL}/${path}`, { method: "POST", body });
+      expect(answer.status).toBe(status);
+      const { error, request_id } = (await answer.json()) as { error: { type: string }; request_id?: string };
+      expect(error.type).toBe(type);
+      const id = answer.headers.get(path === "messages" ? "request-id" : "x-request-id")!;
+      expect(id).toMatch(/^req_[0-9a-f]{32}$/);
+      expect(request_id).toBe(path === "messages" ? id : undefined);
+      ids.add(id);
+    }
+    expect(ids.size).toBe(2);
   });
 
   test("a prompt that is too long is a 400, which the attempt records", async () => {

@@ -11,19 +11,34 @@ export function formOf(request: Request): ApiForm {
   return isAnthropic || request.headers.has("anthropic-version") ? "anthropic" : "openai";
 }
 
-/** The error as a response: 400 for the caller's faults, 500 for all others. */
+/**
+ * The error as a response: 400 for the caller's faults, 500 for all others. Its request id is in the header that the API's
+ * clients read, and in the body where the API has it there.
+ */
 export function errorResponse(error: unknown, form: ApiForm = "openai"): Response {
+  const request_id = requestId();
+  const isAnthropic = form === "anthropic";
   // The official clients retry a 500 without this header.
-  return Response.json(errorBody(error, form), {
-    status: toApiError(error).status,
-    headers: { "x-should-retry": "false" },
+  return Response.json(errorBody(error, form, request_id), {
+    status: isAnthropic ? anthropicStatus(toApiError(error).status) : toApiError(error).status,
+    headers: { "x-should-retry": "false", [isAnthropic ? "request-id" : "x-request-id"]: request_id },
   });
 }
 
-export function errorBody(error: unknown, form: ApiForm): object {
+/** @param request_id of the response's header; a new one for an error within a stream */
+export function errorBody(error: unknown, form: ApiForm, request_id = requestId()): object {
   const { status, type, code, param, message } = toApiError(error);
   if (form === "openai") return { error: { message, type, param, code } };
-  return { type: "error", error: { type: anthropicType(status), message } };
+  return { type: "error", error: { type: anthropicType(anthropicStatus(status)), message }, request_id };
+}
+
+function requestId(): string {
+  return `req_${crypto.randomUUID().replaceAll("-", "")}`;
+}
+
+/** Anthropic's API has no 503: its clients know an overloaded server by 529. */
+function anthropicStatus(status: number): number {
+  return status === 503 ? 529 : status;
 }
 
 const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
@@ -32,7 +47,7 @@ const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
   404: "not_found_error",
   413: "request_too_large",
   429: "rate_limit_error",
-  503: "overloaded_error",
+  529: "overloaded_error",
 };
 
 function anthropicType(status: number): string {
