@@ -25,7 +25,7 @@ export interface SocketLimits {
   readonly headersMs: number;
   /** How long a whole request may take to arrive, ms. */
   readonly requestMs: number;
-  /** How long a connection may be silent within a request or an answer, ms. */
+  /** How long a connection may be silent while it sends a request, or leaves a ready part of an answer unread, ms. */
   readonly stillMs: number;
 }
 
@@ -75,6 +75,7 @@ function openServer({ fetch }: App, limits: SocketLimits): Server {
       keepAliveTimeout: KEEP_ALIVE_MS,
     },
     (incoming, outgoing) => {
+      outgoing.on("timeout", () => endIfStill(incoming, outgoing));
       const fault = faultOf(incoming);
       if (fault !== undefined) return refuse(outgoing, fault);
       // A failed answer ends its connection, never the process.
@@ -84,6 +85,15 @@ function openServer({ fetch }: App, limits: SocketLimits): Server {
   server.maxConnections = limits.connections;
   server.timeout = limits.stillMs;
   return server;
+}
+
+/** A client that has sent its request and has read what there is waits for us: its connection stays, however long an answer takes. */
+function endIfStill(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  const { socket } = incoming;
+  const isWaiting = incoming.complete && outgoing.writableLength === 0 && socket.writableLength === 0;
+  // A socket reports its silence once; set again, it reports the next.
+  if (isWaiting) socket.setTimeout(socket.timeout ?? 0);
+  else socket.destroy();
 }
 
 /** Finds requests that are valid HTTP but that no client sends; they are refused before their URL is parsed. */
