@@ -23,9 +23,13 @@ export interface EventSource {
   failure(error: unknown): ServerEvent;
 }
 
+/** Proxies and clients close a connection that is silent for longer, often after a minute. */
+const KEEP_ALIVE_MS = 15_000;
+
 /**
  * A response whose events are sent while `run` makes them. It starts with the first event, so that what fails before has a
- * status of its own.
+ * status of its own. A comment, which clients skip, is sent every 15 s. After a failure the signal of `run` aborts, and later
+ * events are dropped.
  * @throws what `run` throws before its first event
  */
 export async function eventStream(source: EventSource): Promise<Response> {
@@ -45,9 +49,10 @@ export async function eventStream(source: EventSource): Promise<Response> {
         started();
       },
       (error: unknown) => {
-        if (!isStarted) return failed(error);
-        if (!signal.aborted) writer.write(encode(source.failure(error)));
+        if (isStarted && !signal.aborted) writer.write(encode(source.failure(error)));
         writer.close();
+        left.abort(new DOMException("The stream failed.", "AbortError"));
+        failed(error);
       },
     );
   });
@@ -61,26 +66,30 @@ interface StreamWriter {
   close(): void;
 }
 
-/** A stream that ignores what is written after its reader left. */
+/** A stream that ignores what is written after it is closed or its reader left. */
 function openStream(onLeave: () => void): { readable: ReadableStream<Uint8Array>; writer: StreamWriter } {
   const encoder = new TextEncoder();
   let controller: ReadableStreamDefaultController<Uint8Array> | undefined;
+  const write = (text: string) => controller?.enqueue(encoder.encode(text));
+  const keepAlive = setInterval(() => write(": keep-alive\n\n"), KEEP_ALIVE_MS);
+  const end = () => {
+    clearInterval(keepAlive);
+    controller = undefined;
+  };
   const readable = new ReadableStream<Uint8Array>({
     start: (given) => {
       controller = given;
     },
     cancel: () => {
-      controller = undefined;
+      end();
       onLeave();
     },
   });
-  return {
-    readable,
-    writer: {
-      write: (text) => controller?.enqueue(encoder.encode(text)),
-      close: () => controller?.close(),
-    },
+  const close = () => {
+    controller?.close();
+    end();
   };
+  return { readable, writer: { write, close } };
 }
 
 function encode({ event, data }: ServerEvent): string {
