@@ -35,7 +35,10 @@ class TextAnswer {
   }
 
   async whole(requests: readonly TextRequest[], signal: AbortSignal): Promise<object> {
-    const drawn = await Promise.all(requests.map((request) => this.engine.complete(request, { signal })));
+    const drawn = await together(requests, {
+      signal,
+      run: (request, inner) => this.engine.complete(request, { signal: inner }),
+    });
     const choices = drawn.flatMap((each, p) =>
       each.map((choice, i) => {
         const request = requests[p]!;
@@ -57,10 +60,10 @@ class TextAnswer {
   ): Promise<void> {
     const { includeUsage } = requests[0]!;
     const more = includeUsage ? { usage: null } : {};
-    const streamOne = async (request: TextRequest, p: number) => {
+    const streamOne = async (request: TextRequest, inner: AbortSignal, p: number) => {
       const first = p * request.n;
       const drawn = await completeLive(this.engine, request, {
-        signal,
+        signal: inner,
         onStart: (i, { prompt_ids }) => {
           if (!request.returnTokenIds) return;
           send(
@@ -81,7 +84,7 @@ class TextAnswer {
       }
       return drawn;
     };
-    const drawn = await Promise.all(requests.map(streamOne));
+    const drawn = await together(requests, { signal, run: streamOne });
     if (includeUsage) send(this.envelope([], { usage: this.usage(drawn) }));
   }
 
@@ -123,6 +126,21 @@ class TextAnswer {
     const counts = drawn.map((each) => countTokens(each, this.engine.tokenizer));
     const sum = (key: "prompt" | "completion") => counts.reduce((total, each) => total + each[key], 0);
     return usageOf({ prompt: sum("prompt"), completion: sum("completion"), reasoning: 0 });
+  }
+}
+
+/** Answers all prompts of a request. One that fails aborts the others, because the request has no answer without it. */
+async function together<T>(
+  requests: readonly TextRequest[],
+  it: { signal: AbortSignal; run: (request: TextRequest, signal: AbortSignal, prompt: number) => Promise<T> },
+): Promise<T[]> {
+  const failed = new AbortController();
+  const signal = AbortSignal.any([it.signal, failed.signal]);
+  try {
+    return await Promise.all(requests.map((request, p) => it.run(request, signal, p)));
+  } catch (error) {
+    failed.abort(new DOMException("Another prompt of the request failed.", "AbortError"));
+    throw error;
   }
 }
 
