@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { splitUrl, WorkerPool } from "../../src/gateway/workers/pool.ts";
 import { type FakeVllm, fakeVllm } from "../fixtures/fake_vllm.ts";
-import { call, closeGateways, openGateway } from "../fixtures/gateway.ts";
+import { call, closeGateways, openGateway, scriptedHost } from "../fixtures/gateway.ts";
 
 const fakes: FakeVllm[] = [];
 afterEach(async () => {
@@ -47,6 +47,19 @@ describe("a call to a worker", () => {
         raw_response: { choices: [{ token_ids: [10, 11, 12] }] },
       },
     ]);
+  });
+
+  test("is one whose model is not served here; models of this process answer theirs, and requests without a model", async () => {
+    const { url, worker } = await setup(1, { engines: scriptedHost(() => "here<|im_end|>", { models: ["own"] }) });
+    const answerOf = async (model?: string) => {
+      const { body } = await call(`${url}/v1/chat/completions`, { body: { messages: CHAT.messages, model } });
+      return (body as { choices: { message: { content: string } }[] }).choices[0]!.message.content;
+    };
+    expect(await answerOf("own")).toBe("here");
+    expect(await answerOf()).toBe("here");
+    expect(worker.requests).toHaveLength(0);
+    expect(await answerOf("m")).toBe("hello");
+    expect(worker.requests).toHaveLength(1);
   });
 
   test("keeps what the client asked for; settings switch the extensions off", async () => {

@@ -73,9 +73,9 @@ async function answer(call: Call): Promise<Response> {
   const { request, path, read, context } = call;
   const { service } = context;
   const session = await sessionOf(call);
-  const isLocal = session?.engine !== undefined || service.models.length > 0;
+  const isLocal = isAnsweredHere(call, session);
   if (isLocal && !session?.engine && request.method === "GET" && path === "/v1/models")
-    return Response.json(modelList(service.models, formOf(request)));
+    return Response.json(modelList(modelsOf(service), formOf(request)));
   const trajectory = request.headers.get("x-trajectory") ?? undefined;
   const { body, text } = bodyFor(session, { read, path, service, trajectory });
   if (session) session.running++;
@@ -85,12 +85,24 @@ async function answer(call: Call): Promise<Response> {
   try {
     const signal = AbortSignal.any([request.signal, ...(session ? [session.ending.signal] : [])]);
     const it = { request, path, body, text, session, signal, service };
-    if (!isLocal && service.workers.size > 0) return whenSent(await answerThere(it), done);
-    return whenSent(await answerHere(it), done);
+    return whenSent(await (isLocal ? answerHere(it) : answerThere(it)), done);
   } catch (error) {
     done();
     throw error;
   }
+}
+
+/** Whether the model that a call means, named or the default, is one of this process. Workers have the others. */
+function isAnsweredHere({ read, context: { service } }: Call, session: LiveSession | undefined): boolean {
+  if (session?.engine || service.workers.size === 0) return true;
+  const model = service.modelOf(read?.body.model) ?? service.models[0];
+  return model !== undefined && service.models.includes(model);
+}
+
+/** Models of this process, then those that workers have by name. */
+function modelsOf({ models, workers }: GatewayService): readonly string[] {
+  const theirs = workers.list().flatMap(({ model_name }) => model_name ?? []);
+  return [...new Set([...models, ...theirs])];
 }
 
 /** The session that the URL, a header or the request's metadata names; it is created with its first call. */
