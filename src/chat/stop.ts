@@ -25,10 +25,12 @@ export function cutAtStop(
     if (firstStop(tokenizer.decode(sequence.tokens.slice(0, middle)), stop) >= 0) high = middle;
     else low = middle + 1;
   }
+  const { top_logprobs } = sequence;
   const cut = {
     ...sequence,
     tokens: sequence.tokens.slice(0, low),
     logprobs: sequence.logprobs.slice(0, low),
+    ...(top_logprobs && { top_logprobs: top_logprobs.slice(0, low) }),
     finish_reason: "stop" as const,
   };
   return { sequence: cut, text: text.slice(0, at) };
