@@ -77,8 +77,18 @@ function findRoute(request: Request): { route: Route; id: string } {
   // The name of a model may contain slashes.
   const [first = "", ...rest] = path.split("/");
   const route = rest.length > 0 ? ROUTES[`${request.method} ${first}/{id}`] : undefined;
-  if (!route) throw noRoute(request, path);
-  return { route, id: decodeURIComponent(rest.join("/")) };
+  const id = decoded(rest.join("/"));
+  if (!route || id === undefined) throw noRoute(request, path);
+  return { route, id };
+}
+
+/** Undefined where the encoding is broken. */
+function decoded(id: string): string | undefined {
+  try {
+    return decodeURIComponent(id);
+  } catch {
+    return undefined;
+  }
 }
 
 function noRoute({ method }: Request, path: string): ApiError {

@@ -153,11 +153,15 @@ describe("the openai package", () => {
       /message 0: its content must be a string/,
     );
     expect(refused()).toBeUndefined();
-    const missing: Response = await fetch(`${baseURL}/embeddings`, { method: "POST", body: "{}" });
-    expect([missing.status, ((await missing.json()) as { error: { code: string } }).error.code]).toEqual([
-      404,
-      "unknown_url",
-    ]);
+    const missing = [
+      await fetch(`${baseURL}/embeddings`, { method: "POST", body: "{}" }),
+      await fetch(`${baseURL}/models/%zz`),
+    ];
+    for (const answer of missing)
+      expect([answer.status, ((await answer.json()) as { error: { code: string } }).error.code]).toEqual([
+        404,
+        "unknown_url",
+      ]);
   });
 
   test.each([
