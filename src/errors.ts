@@ -55,7 +55,7 @@ export class ShaderError extends Error {
   override readonly name = "ShaderError";
   readonly kernel: string;
   readonly line: number | undefined;
-  constructor(message: string, at: { kernel: string; line?: number }) {
+  constructor(message: string, at: { kernel: string; line?: number | undefined }) {
     super(message);
     this.kernel = at.kernel;
     this.line = at.line;

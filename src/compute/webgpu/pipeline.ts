@@ -141,12 +141,8 @@ export class PipelineCache {
     const error = messages.find(({ type }) => type === "error");
     const invalid = await scope;
     if (error) {
-      const quoted = code.split("\n")[error.lineNum - 1]?.trim() ?? "";
-      const { file, line } = sourceLine(code, error.lineNum);
-      throw new ShaderError(
-        `Cannot compile the kernel ${kernel.name}: ${file ? `${file}.wgsl ` : ""}line ${line}:${error.linePos}: ${error.message}\n    ${quoted}`,
-        { kernel: kernel.name, line },
-      );
+      const { text, line } = placed(code, error);
+      throw new ShaderError(`Cannot compile the kernel ${kernel.name}: ${text}`, { kernel: kernel.name, line });
     }
     if (invalid)
       throw new ShaderError(`Cannot compile the kernel ${kernel.name}: ${invalid.message}`, {
@@ -154,6 +150,20 @@ export class PipelineCache {
       });
     return module;
   }
+}
+
+interface Message {
+  readonly lineNum: number;
+  readonly linePos: number;
+  readonly message: string;
+}
+
+/** A compiler's message with its place in a file, and the text there. WebGPU's line 0 is a place that is not known. */
+function placed(code: string, { lineNum, linePos, message }: Message): { text: string; line: number | undefined } {
+  if (lineNum === 0) return { text: message, line: undefined };
+  const quoted = code.split("\n")[lineNum - 1]?.trim() ?? "";
+  const { file, line } = sourceLine(code, lineNum);
+  return { text: `${file ? `${file}.wgsl ` : ""}line ${line}:${linePos}: ${message}\n    ${quoted}`, line };
 }
 
 function keyOf(bindings: BindingKinds): string {
