@@ -56,6 +56,46 @@ describe("main memory", () => {
     expect(budgetOf(70 * MIB + 0.5, "").bytes).toBe(70 * MIB);
   });
 
+  test.each([
+    // Of a machine with 16 GiB, 10 GiB of them free. Without a control group the limit is 0 or beyond any machine's memory.
+    [{ limit: 0 }, { total: 16, available: 10 }],
+    [{ limit: 2 ** 54 }, { total: 16, available: 10 }],
+    [{ limit: 4 }, { total: 4, available: 4 }],
+    [
+      { limit: 4, free: 3 },
+      { total: 4, available: 3 },
+    ],
+    [{ limit: undefined }, { total: 16, available: 10 }],
+    [
+      { limit: 0, free: undefined },
+      { total: 16, available: 9 },
+    ],
+  ])("%o GiB of a control group are %o", ({ limit, ...more }, { total, available }) => {
+    const free = "free" in more ? more.free : 10;
+    const asked = (value: number | undefined) => (value === undefined ? undefined : () => value * GIB);
+    const os = { totalmem: () => 16 * GIB, freemem: () => 9 * GIB };
+    vi.stubGlobal("process", {
+      versions: {},
+      getBuiltinModule: () => os,
+      constrainedMemory: asked(limit),
+      availableMemory: asked(free),
+    });
+    const found = mainMemory();
+    vi.unstubAllGlobals();
+    expect(found).toEqual({ total: total * GIB, available: available * GIB });
+  });
+
+  test("that this process may not ask for is not known, so the budget is a page's", () => {
+    const refuse = () => {
+      throw new Error("Requires sys access");
+    };
+    vi.stubGlobal("process", { versions: {}, getBuiltinModule: () => ({ totalmem: refuse }) });
+    const found = [mainMemory(), mainMemoryBudget()];
+    vi.unstubAllGlobals();
+    expect(found).toEqual([undefined, PAGE_BUDGET]);
+    expect(PAGE_BUDGET.bytes).toBe(2 * GIB);
+  });
+
   test("is this machine's", () => {
     const { total, available } = mainMemory()!;
     expect(total).toBeGreaterThan(64 * MIB);

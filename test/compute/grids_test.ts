@@ -28,3 +28,12 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   const [x, y = 1, z = 1] = grid(params as never, { ...constants, ...changed });
   expect([x, y, z]).toEqual([...expected, 1, 1].slice(0, 3));
 });
+
+test("the reference of unpacking writes its elements and no other, exactly", () => {
+  const out = new Float32Array(8).fill(9);
+  const words = Uint32Array.of(0x4000_3f80, 0x4080_4040);
+  const params = { rows: 1, columns: 3, offset: 1, stride: 3, out_row: 3, out_column: 1 };
+  unpack.reference({ words, scales: new Float32Array(0), out }, params, { FORMAT: 1 });
+  expect([...out]).toEqual([2, 3, 4, 9, 9, 9, 9, 9]);
+  expect(unpack.tolerance).toEqual({ relative: 0, absolute: 0 });
+});

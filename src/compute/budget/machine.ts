@@ -71,8 +71,8 @@ export const PAGE_BUDGET: Budget = {
 const STEP_BYTES = 256 * 2 ** 20;
 const LEAST_BYTES = 64 * 2 ** 20;
 
-/** Whole steps of 256 MiB, where there is more than one. */
+/** Whole steps of 256 MiB; what is less than one stays as it is. */
 export function budgetOf(bytes: number, source: string): Budget {
-  const whole = bytes < STEP_BYTES ? Math.floor(bytes) : Math.floor(bytes / STEP_BYTES) * STEP_BYTES;
+  const whole = Math.floor(bytes / STEP_BYTES) * STEP_BYTES || Math.floor(bytes);
   return { bytes: Math.max(whole, LEAST_BYTES), source };
 }

@@ -39,17 +39,15 @@ async function defaultGpu(injected?: Gpu): Promise<Gpu | undefined> {
 
 async function chosenGpu(injected: Gpu | undefined, choice: AdapterChoice): Promise<Gpu | undefined> {
   const { adapter, backend, toggles = [] } = choice;
-  const dawn = injected ? undefined : await openDawn([]);
-  if (!dawn)
+  const all = injected ? undefined : await dawnAdapters();
+  if (!all)
     throw new UnsupportedError(
       `Cannot choose the adapter (${written(choice)}): this runtime's WebGPU takes no choice, only the \`webgpu\` package does. Leave device.adapter, device.backend and device.toggles unset.`,
       { part: "compute", capability: "device.adapter" },
     );
-  const all = adapter === undefined ? [] : ((await dawnAdapters()) ?? []);
-  const named: Partial<AdapterName> = adapter === undefined ? { backend: backend ?? "" } : chosenAdapter(all, choice);
-  if (adapter === undefined && backend !== undefined && (await dawnAdapters(backend))?.length === 0)
-    throw noneSuch(choice, (await dawnAdapters()) ?? []);
-  return openDawn(dawnFlags(named, toggles));
+  if (adapter !== undefined) return openDawn(dawnFlags(chosenAdapter(all, choice), toggles));
+  if (backend !== undefined && (await dawnAdapters(backend))!.length === 0) throw noneSuch(choice, all);
+  return openDawn(dawnFlags({ backend: backend ?? "" }, toggles));
 }
 
 /**
@@ -111,8 +109,8 @@ export async function listAdapters(): Promise<ListedAdapter[]> {
   if (!named) return [await findAdapter(undefined, {})].flatMap((it) => (it ? [listed(it, { index: 0 })] : []));
   const found = await Promise.all(
     named.map(async (name, index) => {
-      const gpu = await openDawn(dawnFlags(name, []));
-      const adapter = await gpu?.requestAdapter();
+      const gpu = (await openDawn(dawnFlags(name, [])))!;
+      const adapter = await gpu.requestAdapter();
       return adapter ? [listed(adapter, { index, ...name })] : [];
     }),
   );
