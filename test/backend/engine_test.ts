@@ -87,6 +87,21 @@ overDevices("the engine behind the servers", (device: Device) => {
   const score = async (trainer: Trainer) =>
     (await trainer.forwardBackward(ROWS, { loss: LOSS, forwardOnly: true })).logprobs;
 
+  test("says what its clients ask for", async () => {
+    const { engine, clear } = await open();
+    const { architecture, vocabSize, contextLength, eosTokenIds } = engine;
+    expect({ architecture, vocabSize, contextLength, eosTokenIds }).toEqual({
+      architecture: "llama",
+      vocabSize: 20,
+      contextLength: 32,
+      eosTokenIds: [2],
+    });
+    expect(engine.device).toBe(`${device.info.kind}: ${device.info.description}`);
+    expect(engine.memory).toEqual(device.memory);
+    expect(engine.decode).toBeUndefined();
+    clear();
+  });
+
   test.each(ranks)("rank $rank: the loss is the weighted sum, falls, and is saved and resumed", async ({ rank }) => {
     const { root, trainer, clear } = await open();
     const [whole, first] = [await trainer(rank), await trainer(rank)];
