@@ -2,8 +2,9 @@ import { describe, expect, test } from "vitest";
 import { defineEstimator } from "../../src/algorithm/advantage/custom.ts";
 import { packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages } from "../../src/algorithm/advantage/host.ts";
-import { defineLoss } from "../../src/algorithm/loss/custom.ts";
+import { composeLoss, defineLoss } from "../../src/algorithm/loss/custom.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
+import { isHostOnly } from "../../src/algorithm/loss/resolve.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
 import { ShaderError } from "../../src/errors.ts";
 import { overDevices } from "../fixtures/devices.ts";
@@ -86,6 +87,40 @@ test("a loss needs a form, and its WGSL the function token_loss", async () => {
   await expect(defineLoss({ name: "vanilla", settings: {}, wgsl: SMOOTH })).rejects.toThrow(/taken/);
 });
 
+describe("a user's loss in its parts", () => {
+  test("names no metrics, or its own, and takes its settings through its schema", async () => {
+    const token = ({ advantage }: { advantage: number }, { scale }: { scale: number }) =>
+      ({ value: -advantage * scale, slope: 0, metrics: [scale, 2, 3] }) as const;
+    const schema = { parse: (given: unknown) => ({ scale: 5, ...(given as object) }) };
+    await defineLoss({ name: "silent", settings: { scale: 2 }, token });
+    await defineLoss({ name: "loud", settings: { scale: 2 }, metrics: ["scale", null, "three"], token });
+    await defineLoss({ name: "checked", settings: { scale: 2 }, metrics: ["scale", null, null], token, schema });
+    const of = (name: string, settings = {}) =>
+      policyLoss({ ...batch, entropy: undefined }, { name, settings, loss_agg_mode: "token-mean" }).metrics;
+    expect(of("silent")).toEqual({});
+    expect(of("loud")).toEqual({ scale: expect.closeTo(2, 6) as number, three: expect.closeTo(3, 6) as number });
+    expect(of("checked").scale).toBeCloseTo(5, 6);
+    expect(of("checked", { scale: 7 }).scale).toBeCloseTo(7, 6);
+    expect(() => of("loud", { other: 1 })).toThrow("Cannot set other of the loss loud: it has scale (other).");
+  });
+
+  test("in WGSL alone is refused on the host, and one in TypeScript alone is the host's", () => {
+    const own = { name: "broken", loss_agg_mode: "token-mean" };
+    expect(() => policyLoss(batch, own)).toThrow(/^Cannot take the loss broken on the host: it has only a WGSL form\./);
+    expect([isHostOnly(own), isHostOnly({ ...own, name: "host_only" })]).toEqual([false, true]);
+    expect(isHostOnly({ ...own, name: "vanilla" })).toBe(false);
+  });
+
+  test("comes before the frame, whose settings and losses it replaces", () => {
+    const frame =
+      "a\n//--- settings ---\nx\n//--- end of settings ---\nb\n//--- losses ---\ny\n//--- end of losses ---\nc";
+    const text = "fn token_loss (t: Token) -> TokenLoss {}";
+    expect(composeLoss(text, ["k", "scale"], frame)).toBe(
+      `${text}\na\nstruct Settings {\n  k: f32,\n  scale: f32,\n}\nb\n\nc`,
+    );
+  });
+});
+
 describe("a user's estimator", () => {
   defineEstimator({
     name: "median",
@@ -106,6 +141,39 @@ describe("a user's estimator", () => {
   test("gets groups and its settings", () => {
     expect(Array.from(advantages(three, "median", { scale: 2 }).values)).toEqual([6, -2, 0]);
   });
+  test("takes its settings through a schema, and has none without them", () => {
+    const schema = { parse: () => ({ scale: 3 }) };
+    defineEstimator({
+      ...{ name: "scaled", settings: { scale: 1 }, schema },
+      estimate: (groups, { scale }) => groups.map(({ rewards }) => rewards.map((r) => scale * r)),
+    });
+    expect(Array.from(advantages(three, "scaled").values)).toEqual([15, 3, 6]);
+    defineEstimator({
+      name: "plain",
+      estimate: (groups) =>
+        groups.map(({ rewards, rows, lengths, index }) => {
+          expect({ rewards, rows, lengths, index }).toEqual({
+            rewards: [5, 1, 2],
+            rows: [0, 1, 2],
+            lengths: [1, 1, 1],
+            index: 0,
+          });
+          return rewards;
+        }),
+    });
+    expect(Array.from(advantages(three, "plain").values)).toEqual([5, 1, 2]);
+    expect(() => advantages(three, "plain", { scale: 1 })).toThrow(/it has no settings/);
+  });
+
+  test("must give finite advantages, of every group", () => {
+    defineEstimator({ name: "endless", estimate: () => [[0, Infinity, 0]] });
+    defineEstimator({ name: "absent", estimate: () => [] });
+    expect(() => advantages(three, "endless")).toThrow(
+      /must be finite \(Infinity for row 1 of group 0\)\. Correct its/,
+    );
+    expect(() => advantages(three, "absent")).toThrow(/group 0 needs 3 advantages, and there are none\./);
+  });
+
   test("must give one advantage per row", () => {
     expect(() => advantages(three, "short")).toThrow(/short: group 0 needs 3 advantages, and there are 1/);
   });
