@@ -18,11 +18,13 @@ export const SLOW_TESTS: readonly string[] = [
   "test/consumer_test.ts",
   "test/docs_pages_test.ts",
   "test/examples/rl_loop_test.ts",
+  "test/gateway/trace_page_test.ts",
   "test/loop/crash_test.ts",
   "test/loop/device_loss_test.ts",
   "test/loop/load_test.ts",
   "test/model/batch_invariance_test.ts",
   "test/model/families_test.ts",
   "test/model/generate/cache_pool_test.ts",
+  "test/scripts/mutants_collection_test.ts",
   "test/serve/load_test.ts",
 ];

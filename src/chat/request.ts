@@ -50,6 +50,7 @@ export type ResponseFormat =
   | { readonly type: "json_object" }
   | { readonly type: "json_schema"; readonly name: string; readonly schema: Readonly<Record<string, unknown>> };
 
+/** A conversation to reply to, read and checked, whichever API it came through. */
 export interface ChatRequest extends SamplingRequest {
   readonly messages: readonly ChatMessage[];
   /** Absent with `toolChoice` "none": the template then shows no tools. */
@@ -64,6 +65,7 @@ export interface ChatRequest extends SamplingRequest {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
+/** A text, or its token ids, to continue. */
 export interface TextRequest extends SamplingRequest {
   readonly prompt: string | readonly number[];
 }

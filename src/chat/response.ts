@@ -24,6 +24,7 @@ export interface Drawn {
   readonly parent?: string;
 }
 
+/** One sampled reply of a conversation, read as a message. */
 export interface DrawnChat extends Drawn {
   readonly message: AssistantMessage;
 }

@@ -44,7 +44,8 @@ describe("the run's sampling parameters win", () => {
   ])("over %j", async (params, expected, warnings) => {
     const { engine, asked, warned } = opened();
     await engine.complete(request(params));
-    expect(asked).toEqual([["p", { params: expected, stop: ["END"], sampling: { signal: undefined } }]]);
+    const demands = expect.objectContaining({ isSingleCall: false });
+    expect(asked).toEqual([["p", { params: expected, stop: ["END"], sampling: { signal: undefined }, demands }]]);
     expect(warned).toEqual(warnings.map((text) => `An agent requests ${text} (rllm.rollout).`));
   });
 });

@@ -56,7 +56,7 @@ describe("calls of a session", () => {
     );
     await expect(broken.engine.chat({} as never)).rejects.toThrow("x");
     expect(broken.trajectories()).toEqual([]);
-    await send("chat", { trajectory: "header" });
+    await send("chat", { trajectory_name: "header" });
     expect(roles.trajectories().map(({ label }) => label)).toEqual(["header"]);
   });
 
