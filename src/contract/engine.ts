@@ -74,6 +74,11 @@ export interface BatchOptions {
   readonly more?: ((start: (request: SampleRequest) => boolean) => void) | undefined;
   /** Called when a sequence is complete, with its place in the results, before `sample` resolves. */
   readonly onEnd?: ((sequence: SampledSequence, index: number) => void) | undefined;
+  /**
+   * Called in place of `onEnd` when a request's own code (`allowed`, `ends`, `onTokens`) throws. Its sequence ends, and its
+   * place in the results has what it drew. Absent: `sample` rejects with that error.
+   */
+  readonly onFail?: ((error: unknown, index: number) => void) | undefined;
 }
 
 /** Frozen weights to sample from: later training does not change them. */

@@ -21,7 +21,7 @@ import { DecodeStep } from "./decode_step.ts";
 import { drawGroups, hostRows, topOf } from "./host_rows.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
 import { joined, keepHidden, packPrompts, pageTable, promptEndCopies, promptOffsets } from "./packing.ts";
-import { addToken, checkRequest, type Prompt, reportTokens, type Sequence, sampled } from "./sequence.ts";
+import { addToken, checkRequest, type Prompt, reportTokens, type Sequence, settle } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
 /** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
@@ -62,7 +62,7 @@ export class BatchSampler {
   /**
    * Draws every request with the given weights, in the order of the requests. How many run together changes no bit.
    * @throws ConfigError for an empty prompt, a token outside the vocabulary, a prompt that fills the context, or a request
-   *   whose keys and values do not fit.
+   *   whose keys and values do not fit: before anything is drawn, and with the request's place in the error's `path`.
    */
   async sample(
     weights: Weights,
@@ -73,7 +73,7 @@ export class BatchSampler {
     const results: SampledSequence[] = new Array(requests.length);
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
-    const { signal, weightVersion, more, onEnd } = options;
+    const { signal, more } = options;
     try {
       const { cache, admission } = this.open(requests, { scratch, spare: more ? SPARE_SEQUENCES : 1 });
       let running: Sequence[] = [];
@@ -88,9 +88,7 @@ export class BatchSampler {
         if (unfinished.length > 0) await this.decode({ weights, cache }, unfinished);
         for (const sequence of running.filter(({ stopped }) => stopped)) {
           admission.end(sequence);
-          const result = sampled(sequence, weightVersion);
-          results[sequence.index] = result;
-          onEnd?.(result, sequence.index);
+          results[sequence.index] = settle(sequence, options);
         }
         running = running.filter(({ stopped }) => !stopped);
       }
@@ -317,7 +315,8 @@ export class BatchSampler {
     const logits = host && rest.pop();
     for (const [row, sequence] of running.entries()) {
       const before = sequence.tokens.length;
-      if (host && logits) sequence.top.push(topOf(sequence, { row, logits, rows: host, vocabSize }));
+      if (host && logits && !sequence.stopped)
+        sequence.top.push(topOf(sequence, { row, logits, rows: host, vocabSize }));
       for (let i = row * rows.steps; i < (row + 1) * rows.steps && !sequence.stopped; i++)
         addToken(sequence, tokens![i]!, logprobs![i]!);
       reportTokens(sequence, before);

@@ -1,5 +1,6 @@
 /** Requests to sample, checked, and the sequences that are drawn for them. */
 import type { ConstraintState, SampledSequence, SampleRequest, TopLogprob } from "../../contract/backend.ts";
+import type { BatchOptions } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Transformer } from "../transformer.ts";
 
@@ -29,11 +30,13 @@ export interface Sequence {
   readonly logprobs: number[];
   /** With `top_logprobs`: the alternatives of each token. */
   readonly top: (readonly TopLogprob[])[];
-  readonly constraint?: ConstraintState | undefined;
+  constraint?: ConstraintState | undefined;
   /** Complete, for any reason. */
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
   ended: boolean;
+  /** What the request's own code threw: the sequence is complete with it. */
+  failure?: { readonly error: unknown };
 }
 
 /** Most tokens that a request draws: what it asks for, within the context. */
@@ -47,19 +50,48 @@ export function startSequence(
   { prompt, own }: { prompt: Prompt; own: readonly number[] },
 ): Sequence {
   const pages = [...prompt.pages, ...own];
-  const constraint = request.allowed?.start();
   const drawn = { tokens: [], logprobs: [], top: [], stopped: false, ended: false };
-  return { index, request, prompt, pages, limit, ...drawn, ...(constraint && { constraint }) };
+  const sequence: Sequence = { index, request, prompt, pages, limit, ...drawn };
+  guarded(sequence, () => {
+    sequence.constraint = request.allowed?.start();
+  });
+  return sequence;
+}
+
+/** Runs code of the request (`allowed`, `ends`, `onTokens`). What it throws ends this sequence; the batch goes on. */
+export function guarded(sequence: Sequence, run: () => void): void {
+  if (sequence.failure) return;
+  try {
+    run();
+  } catch (error) {
+    sequence.failure = { error };
+    sequence.stopped = true;
+  }
 }
 
 /** Appends a drawn token, and notes whether the sequence is complete. */
 export function addToken(sequence: Sequence, token: number, logprob: number): void {
   const { request, tokens, logprobs, limit, constraint } = sequence;
-  constraint?.advance(token);
-  tokens.push(token);
-  logprobs.push(logprob);
-  sequence.ended = request.params.stop_token_ids.includes(token) || request.ends?.(tokens) === true;
-  sequence.stopped = sequence.ended || tokens.length >= limit;
+  guarded(sequence, () => {
+    constraint?.advance(token);
+    tokens.push(token);
+    logprobs.push(logprob);
+    sequence.ended = request.params.stop_token_ids.includes(token) || request.ends?.(tokens) === true;
+    sequence.stopped = sequence.ended || tokens.length >= limit;
+  });
+}
+
+/** Reports a complete sequence. @throws what the request's own code threw, where no `onFail` takes it */
+export function settle(
+  sequence: Sequence,
+  { weightVersion, onEnd, onFail }: { weightVersion: number } & BatchOptions,
+): SampledSequence {
+  const result = sampled(sequence, weightVersion);
+  const { failure, index } = sequence;
+  if (!failure) onEnd?.(result, index);
+  else if (onFail) onFail(failure.error, index);
+  else throw failure.error;
+  return result;
 }
 
 export function sampled({ request, tokens, logprobs, top, ended }: Sequence, weight_version: number): SampledSequence {
@@ -68,10 +100,11 @@ export function sampled({ request, tokens, logprobs, top, ended }: Sequence, wei
 }
 
 /** Tells the request's listener of the tokens from `first` on. */
-export function reportTokens({ request, tokens, logprobs, top }: Sequence, first: number): void {
+export function reportTokens(sequence: Sequence, first: number): void {
+  const { request, tokens, logprobs, top } = sequence;
   if (tokens.length === first) return;
   const alternatives = request.top_logprobs ? [top.slice(first)] : [];
-  request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives);
+  guarded(sequence, () => request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives));
 }
 
 /** @throws ConfigError for a request that breaks a rule, naming its index. */

@@ -48,6 +48,45 @@ overDevices("rows with the host", (device) => {
     expect(new Set(replies.map(({ tokens }) => tokens.join())).size).toBeGreaterThan(6);
   });
 
+  test("what a request's own code throws fails its sequence; the others draw their bits", async () => {
+    const fault = (): never => {
+      throw new Error("a caller's mistake");
+    };
+    const once = (at: number) => {
+      let calls = 0;
+      return () => (++calls === at ? fault() : undefined);
+    };
+    const constraint = (own: Partial<ReturnType<TokenConstraint["start"]>>): TokenConstraint => ({
+      start: () => ({ fill: (mask) => void mask.fill(0xffffffff), advance: () => {}, ...own }),
+    });
+    const faulty = [
+      { onTokens: once(1) },
+      { onTokens: once(2) },
+      { ends: fault },
+      { allowed: { start: fault } },
+      { allowed: constraint({ fill: fault }) },
+      { allowed: constraint({ fill: once(3) }), top_logprobs: 2 },
+      { allowed: constraint({ advance: once(2) }) },
+    ].map((own, i) => request(20 + i, own));
+    const beside = [...free, request(9, { allowed: shape }), request(8, { top_logprobs: 2 })];
+    const alone = await sample(beside);
+    const [failed, ended]: [number[], number[]] = [[], []];
+    const replies = await model.sample([...faulty, ...beside], {
+      weightVersion: 0,
+      onEnd: (_, index) => void ended.push(index),
+      onFail: (error, index) => {
+        expect(error).toMatchObject({ message: "a caller's mistake" });
+        failed.push(index);
+      },
+    });
+    expect(failed.sort((a, b) => a - b)).toEqual([...faulty.keys()]);
+    expect(ended.length).toBe(beside.length);
+    expect(replies.slice(faulty.length)).toEqual(alone);
+    // `once(3)`: two tokens were drawn under a mask, and the third is dropped with its alternatives.
+    expect([replies[5]!.tokens.length, replies[5]!.top_logprobs?.length]).toEqual([2, 2]);
+    for (const one of faulty.slice(2, 5)) await expect(sample([one])).rejects.toThrow("a caller's mistake");
+  });
+
   test("a reply without end is cut at its length", async () => {
     const [reply] = await sample([
       request(1, { allowed: new GrammarConstraint(ANY_OBJECT, tokenizer) }, { max_tokens: 4 }),
