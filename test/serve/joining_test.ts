@@ -2,8 +2,9 @@
 import { describe, expect, test } from "vitest";
 import type { SampledSequence, SampleRequest } from "../../src/contract/backend.ts";
 import type { BatchOptions, EnginePolicy } from "../../src/contract/engine.ts";
+import { ConfigError } from "../../src/errors.ts";
 import { BatchCost } from "../../src/serve/sample/batch_cost.ts";
-import { SamplingQueue } from "../../src/serve/sample/sampling_queue.ts";
+import { SamplingQueue, type SamplingQueueOptions } from "../../src/serve/sample/sampling_queue.ts";
 
 const params = { max_tokens: 8, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
 const sequence = (token: number): SampledSequence => ({
@@ -16,7 +17,7 @@ const sequence = (token: number): SampledSequence => ({
 /** A queue over a policy that the test plays: `play` gets the first requests and the options of the batch. */
 function openQueue(
   play: (requests: readonly SampleRequest[], options: BatchOptions) => Promise<SampledSequence[]>,
-  { isOpen = true }: { isOpen?: boolean } = {},
+  { isOpen = true, ...options }: { isOpen?: boolean } & Pick<SamplingQueueOptions, "joined"> = {},
 ) {
   const policy: EnginePolicy = {
     bytes: 0,
@@ -29,6 +30,7 @@ function openQueue(
     onBatch: () => {},
     batchCost: new BatchCost(),
     ...(isOpen && { mayJoin: () => true }),
+    ...options,
   });
   const log: string[] = [];
   const push = (owner: string, seeds: readonly number[]) =>
@@ -116,6 +118,83 @@ describe("a batch that may be joined", () => {
     await queue.turn("a");
     expect(log).toEqual(["b 20", "a failed: device lost"]);
   });
+});
+
+describe("a batch ends under load", () => {
+  test.each([
+    ["sequences", { sequences: 3, ms: 1e6 }, 3],
+    ["time", { sequences: 1000, ms: -1 }, 1],
+  ])("after its most %s", async (_, joined, most) => {
+    const { queue, push, log } = openQueue(
+      async (requests, { more, onEnd }) => {
+        const seeds = requests.map(({ seed }) => seed);
+        for (let seed = 11; seed < 20; seed++) {
+          push("a", [seed]);
+          more?.((request) => seeds.push(request.seed) > 0);
+        }
+        for (const [i, seed] of seeds.entries()) onEnd?.(sequence(seed), i);
+        return seeds.map(sequence);
+      },
+      { joined },
+    );
+    push("a", [10]);
+    await queue.turn("a");
+    expect(log).toHaveLength(most);
+    expect(queue.length).toBe(10 - most);
+  });
+});
+
+describe("a request that the policy refuses", () => {
+  test.each([true, false])("fails alone, and the others are sampled (joinable %s)", async (isOpen) => {
+    const { queue, push, log } = openQueue(
+      async (requests, { onEnd }) => {
+        const bad = requests.findIndex(({ seed }) => seed % 10 === 1);
+        if (bad >= 0) throw new ConfigError("Cannot sample: no such token.", { path: `requests[${bad}]` });
+        const last = requests.length - 1;
+        onEnd?.(sequence(requests[last]!.seed), last);
+        return requests.map(({ seed }) => sequence(seed));
+      },
+      { isOpen },
+    );
+    push("a", [10, 12]);
+    push("b", [20, 21]);
+    push("c", [31]);
+    push("d", [40]);
+    const shares = await queue.turn("a");
+    expect(log.filter((line) => !line.includes("failed")).sort()).toEqual(["a 10,12", "d 40"]);
+    expect(log.filter((line) => /^[bc] failed: Cannot sample: no such token/.test(line))).toHaveLength(2);
+    expect([...(shares ?? [])]).toEqual([
+      ["a", 3],
+      ["b", 0],
+      ["c", 0],
+      ["d", 2],
+    ]);
+  });
+
+  test("alone has the policy's error, and one that names no request fails all", async () => {
+    const { queue, push, log } = openQueue(async (requests) => {
+      if (requests.length > 1) throw new ConfigError("no memory", { path: "memory_budget_bytes" });
+      throw new ConfigError("too long", { path: "requests[0]" });
+    });
+    push("a", [10]);
+    await queue.turn("a");
+    push("a", [10]);
+    push("b", [20]);
+    await queue.turn("a");
+    expect(log.map((line) => line.slice(0, 12))).toEqual(["a failed: to", "a failed: no", "b failed: no"]);
+  });
+});
+
+test("what the caller's code throws fails its job, and no other", async () => {
+  const { queue, push, log } = openQueue(async (requests, { onFail, onEnd }) => {
+    onFail?.(new Error("it threw"), 1);
+    onEnd?.(sequence(11), 0);
+    return requests.map(({ seed }) => sequence(seed));
+  });
+  push("a", [10]);
+  push("b", [20]);
+  await queue.turn("a");
+  expect(log).toEqual(["b failed: it threw", "a 11"]);
 });
 
 test("a closed batch is not asked", async () => {

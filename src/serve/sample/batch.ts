@@ -18,22 +18,34 @@ export function mostTokens({ prompt, requests }: SampleJob): number {
   return requests.reduce((sum, { params }) => sum + params.max_tokens, prompt.length);
 }
 
-/** A batch that runs. A job is done with the last of its sequences; others may run on. */
+/** A batch that runs. A job leaves it with the last of its sequences; others may run on. */
 export class Batch {
-  readonly jobs: SampleJob[] = [];
+  /** The log-probs of prompts, where jobs ask for them. */
   scores: ReadonlyMap<SampleJob, PromptScores> = new Map();
+  /** Sequences so far, of all jobs. */
+  sequences = 0;
+  /** Jobs that are not done, with their complete sequences. */
+  private readonly open = new Map<SampleJob, SampledSequence[]>();
+  /** The job of each sequence that is not complete, and its place in it. */
+  private readonly places = new Map<number, readonly [job: SampleJob, place: number]>();
   /** Most tokens, by session. */
   private readonly tokens = new Map<string, number>();
-  /** The job of each sequence, and the sequence's place in it. */
-  private readonly places: (readonly [job: SampleJob, place: number])[] = [];
-  private readonly results = new Map<SampleJob, SampledSequence[]>();
-  private readonly settled = new Set<SampleJob>();
+  /** Tokens of jobs that are done or failed, by session. */
+  private readonly used = new Map<string, number>();
 
   add(job: SampleJob): void {
-    this.jobs.push(job);
-    this.results.set(job, []);
-    for (const place of job.requests.keys()) this.places.push([job, place]);
+    this.open.set(job, []);
+    this.number(job);
     this.tokens.set(job.owner, this.tokensOf(job.owner) + mostTokens(job));
+  }
+
+  private number(job: SampleJob): void {
+    for (const place of job.requests.keys()) this.places.set(this.sequences++, [job, place]);
+  }
+
+  /** Jobs that are not done. */
+  get jobs(): readonly SampleJob[] {
+    return [...this.open.keys()];
   }
 
   tokensOf(owner: string): number {
@@ -42,44 +54,67 @@ export class Batch {
 
   /** Takes a sequence that is complete, by its place among those of all jobs. */
   end(sequence: SampledSequence, index: number): void {
-    const [job, place] = this.places[index]!;
-    this.results.get(job)![place] = sequence;
-    const isWhole = this.results.get(job)!.filter(() => true).length === job.requests.length;
-    if (isWhole) this.settle(job);
+    const job = this.put(sequence, index);
+    const own = job && this.open.get(job);
+    if (own && own.filter(() => true).length === job.requests.length) this.settle(job, own);
+  }
+
+  private put(sequence: SampledSequence, index: number): SampleJob | undefined {
+    const [job, place] = this.places.get(index) ?? [];
+    this.places.delete(index);
+    const own = job && this.open.get(job);
+    if (own) own[place!] = sequence;
+    return job;
   }
 
   /** Takes all sequences: every job is done. */
   finish(sequences: readonly SampledSequence[]): void {
-    for (const [i, [job, place]] of this.places.entries()) this.results.get(job)![place] = sequences[i]!;
-    for (const job of this.jobs) this.settle(job);
+    for (const index of [...this.places.keys()]) this.put(sequences[index]!, index);
+    for (const [job, own] of this.open) this.settle(job, own);
   }
 
-  private settle(job: SampleJob): void {
-    if (this.settled.has(job)) return;
-    this.settled.add(job);
-    job.done({ sequences: this.results.get(job)!, scores: this.scores.get(job) });
+  private settle(job: SampleJob, sequences: readonly SampledSequence[]): void {
+    this.open.delete(job);
+    this.charge(
+      job,
+      sequences.reduce((sum, { tokens }) => sum + tokens.length, job.prompt.length),
+    );
+    job.done({ sequences, scores: this.scores.get(job) });
+  }
+
+  private charge({ owner }: SampleJob, tokens: number): void {
+    this.used.set(owner, (this.used.get(owner) ?? 0) + tokens);
   }
 
   /** Fails the jobs that are not done. */
   fail(error: unknown): void {
-    for (const job of this.jobs) {
-      if (this.settled.has(job)) continue;
-      this.settled.add(job);
-      job.failed(error);
-    }
+    for (const job of this.open.keys()) this.failJob(job, error);
+  }
+
+  /** Fails the job of one sequence. */
+  failAt(index: number, error: unknown): void {
+    const job = this.places.get(index)?.[0];
+    if (job && this.open.has(job)) this.failJob(job, error);
+  }
+
+  private failJob(job: SampleJob, error: unknown): void {
+    this.open.delete(job);
+    this.charge(job, mostTokens(job));
+    job.failed(error);
+  }
+
+  /** Fails the job of a sequence before anything is drawn, and numbers the sequences of the others again. */
+  refuseAt(index: number, error: unknown): void {
+    const job = this.places.get(index)?.[0];
+    if (job) this.open.delete(job);
+    this.places.clear();
+    this.sequences = 0;
+    for (const other of this.open.keys()) this.number(other);
+    job?.failed(error);
   }
 
   /** Tokens by session: those of jobs that are done, and all that a failed one might have used. */
   shares(): Map<string, number> {
-    const shares = new Map<string, number>();
-    for (const job of this.jobs) {
-      const own = this.results.get(job)!;
-      const used = own.reduce((sum, { tokens }) => sum + tokens.length, job.prompt.length);
-      shares.set(
-        job.owner,
-        (shares.get(job.owner) ?? 0) + (own.length > 0 || job.requests.length === 0 ? used : mostTokens(job)),
-      );
-    }
-    return shares;
+    return new Map([...this.tokens.keys()].map((owner) => [owner, this.used.get(owner) ?? 0]));
   }
 }

@@ -1,6 +1,7 @@
 /** Requests to sample from one policy. Those waiting when its turn comes run as one batch. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
+import { ConfigError } from "../../errors.ts";
 import type { WorkQueue } from "../scheduler.ts";
 import { Batch, mostTokens, type SampleJob } from "./batch.ts";
 import type { BatchCost, BatchSize } from "./batch_cost.ts";
@@ -9,6 +10,10 @@ import type { BatchCost, BatchSize } from "./batch_cost.ts";
 const BATCH_SEQUENCES = 128;
 /** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;
+/** Sequences after which no more join a batch: it keeps the results of all until it ends. */
+const JOINED_SEQUENCES = 4096;
+/** The same after this time, ms. */
+const JOINED_MS = 300_000;
 
 export interface SamplingQueueOptions {
   readonly open: () => Promise<EnginePolicy>;
@@ -19,6 +24,8 @@ export interface SamplingQueueOptions {
   readonly signal?: AbortSignal;
   /** Whether requests that arrive while a batch runs may join it now. Absent: never. */
   readonly mayJoin?: () => boolean;
+  /** Sequences and time after which no more join a batch. Default 4096, and five minutes. */
+  readonly joined?: { readonly sequences: number; readonly ms: number };
 }
 
 export class SamplingQueue implements WorkQueue {
@@ -78,30 +85,48 @@ export class SamplingQueue implements WorkQueue {
     const batch = this.take(owner);
     try {
       const policy = await open();
+      const scored = scoredTokens(batch.jobs);
       batch.scores = await scorePrompts(policy, batch.jobs);
       signal?.throwIfAborted();
       const started = performance.now();
-      const sequences = await this.sample(policy, batch);
+      const sequences = await this.sampleAccepted(policy, batch);
       batch.finish(sequences);
       batchCost.observe(sizeOf(sequences), performance.now() - started);
-      this.report(batch.jobs, sequences);
+      this.report(sequences, scored);
     } catch (error) {
       batch.fail(signal?.aborted ? signal.reason : error);
     }
     return batch.shares();
   }
 
+  /** Samples a batch. A request that the policy refuses fails alone, and the others are sampled without it. */
+  private async sampleAccepted(policy: EnginePolicy, batch: Batch): Promise<SampledSequence[]> {
+    for (;;) {
+      try {
+        return await this.sample(policy, batch);
+      } catch (error) {
+        const refused = batch.jobs.length > 1 ? refusedRequest(error) : undefined;
+        if (refused === undefined) throw error;
+        batch.refuseAt(refused, error);
+      }
+    }
+  }
+
   /** Samples a batch, and the jobs that join it where they may. */
   private sample(policy: EnginePolicy, batch: Batch): Promise<SampledSequence[]> {
-    const { signal, mayJoin } = this.options;
+    const { signal, mayJoin, joined = { sequences: JOINED_SEQUENCES, ms: JOINED_MS } } = this.options;
     const requests = batch.jobs.flatMap((job) => job.requests);
-    if (!mayJoin) return policy.sample(requests, { signal });
+    const onFail = (error: unknown, index: number) => batch.failAt(index, error);
+    if (!mayJoin) return policy.sample(requests, { signal, onFail });
+    const end = performance.now() + joined.ms;
+    const isOpen = () => batch.sequences < joined.sequences && performance.now() < end && mayJoin();
     return policy.sample(requests, {
       signal,
       more: (start) => {
-        while (mayJoin() && this.join(batch, start));
+        while (isOpen() && this.join(batch, start));
       },
       onEnd: (sequence, index) => batch.end(sequence, index),
+      onFail,
     });
   }
 
@@ -148,11 +173,20 @@ export class SamplingQueue implements WorkQueue {
     return best;
   }
 
-  private report(batch: readonly SampleJob[], sequences: readonly SampledSequence[]): void {
+  private report(sequences: readonly SampledSequence[], scored: number): void {
     const sampled = sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    const scored = batch.reduce((sum, { scores, prompt }) => sum + (scores ? prompt.length : 0), 0);
     this.options.onBatch({ sequences: sequences.length, sampled, scored });
   }
+}
+
+/** The place of the request that a policy refuses before it draws anything, from the error's path. */
+function refusedRequest(error: unknown): number | undefined {
+  const place = error instanceof ConfigError ? /^requests\[(\d+)\]$/.exec(error.path ?? "")?.[1] : undefined;
+  return place === undefined ? undefined : Number(place);
+}
+
+function scoredTokens(batch: readonly SampleJob[]): number {
+  return batch.reduce((sum, { scores, prompt }) => sum + (scores ? prompt.length : 0), 0);
 }
 
 function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
