@@ -1,0 +1,217 @@
+/** Which kernel a product takes on which adapter, and the parts that it is cut into, without computing any of it. */
+import { describe, expect, test, vi } from "vitest";
+import { CountingDevice, TYPICAL_GPU } from "../../src/compute/counting.ts";
+import type { DeviceInfo, DispatchOptions } from "../../src/compute/device.ts";
+import type { Kernel } from "../../src/compute/kernel.ts";
+import { fusesInput, matmul, prefersColumns, tileColumns } from "../../src/compute/matmul/matmul.ts";
+import { bindableParts } from "../../src/compute/matmul/parts.ts";
+import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
+import { UnsupportedError } from "../../src/errors.ts";
+import { changed } from "../fixtures/changed_device.ts";
+
+const INFOS: Readonly<Record<string, DeviceInfo>> = {
+  "a GPU": TYPICAL_GPU,
+  "a software driver": { ...TYPICAL_GPU, family: "scalar", subgroupSize: 0 },
+  "8 lanes": { ...TYPICAL_GPU, family: "scalar", subgroupSize: 8 },
+  "the cpu device": { ...TYPICAL_GPU, kind: "cpu", family: "scalar", subgroupSize: 8 },
+};
+
+function deviceOf(adapter: string) {
+  const dispatch = vi.fn<(kernel: Kernel, options: DispatchOptions<never, never>) => void>();
+  const counting = new CountingDevice({ info: INFOS[adapter] });
+  return { device: changed(counting, { dispatch: dispatch as never }), dispatch };
+}
+
+type Matrices = Pick<MatmulOptions, "a" | "b" | "c">;
+type More = (matrices: Matrices) => Partial<MatmulOptions>;
+type Shape = readonly [m: number, n: number, k: number];
+
+/** The last dispatch of a product of this shape. */
+function dispatched(adapter: string, [m, n, k]: Shape, more: More = () => ({})) {
+  const { device, dispatch } = deviceOf(adapter);
+  const buffers = { a: device.alloc(2 ** 20, "a"), b: device.alloc(2 ** 20, "b"), c: device.alloc(2 ** 20, "c") };
+  const matrices = { a: { buffer: buffers.a }, b: { buffer: buffers.b }, c: { buffer: buffers.c } };
+  matmul(device, { m, n, k, ...matrices, ...more(matrices) });
+  const [kernel, { params, constants }] = dispatch.mock.calls.at(-1)!;
+  return { name: kernel.name, params, constants };
+}
+const [GPU, SOFTWARE, LANES, CPU] = ["a GPU", "a software driver", "8 lanes", "the cpu device"] as const;
+const turned = () => ({ transposeB: true });
+
+describe("the kernel of a product", () => {
+  test.each<[string, Shape, string, object | undefined, More?]>([
+    [LANES, [33, 64, 64], "subgroup", { ROWS: 32, INPUT: 0 }],
+    [LANES, [9, 64, 64], "subgroup", { ROWS: 32, INPUT: 0 }],
+    [LANES, [8, 64, 64], "subgroup", { ROWS: 8, INPUT: 0 }],
+    [LANES, [8, 64, 66], "subgroup", { ROWS: 8, INPUT: 0 }],
+    [LANES, [8, 64, 64], "subgroup", { ROWS: 8, INPUT: 1 }, () => ({ input: { kind: "swiglu" } })],
+    // What is no multiple of 4 is read one by one.
+    [LANES, [8, 66, 64], "any", undefined],
+    [LANES, [8, 64, 64], "any", undefined, ({ c }) => ({ c: { ...c, offset: 2 } })],
+    [LANES, [8, 64, 64], "any", undefined, ({ c }) => ({ c: { ...c, stride: 66 } })],
+    [LANES, [8, 64, 64], "any", undefined, ({ b }) => ({ b: { ...b, offset: 2 } })],
+    [LANES, [8, 64, 64], "any", undefined, ({ b }) => ({ b: { ...b, stride: 66 } })],
+    // B by columns: k lies along both.
+    [LANES, [9, 64, 64], "columns", { ROWS: 32 }, turned],
+    [LANES, [9, 66, 64], "any", undefined, turned],
+    [LANES, [8, 64, 64], "few", { ROWS: 8 }, turned],
+    [LANES, [8, 66, 64], "few", { ROWS: 8 }, turned],
+    [LANES, [5, 64, 64], "few", { ROWS: 8 }, turned],
+    [LANES, [4, 64, 64], "few", { ROWS: 4 }, turned],
+    [LANES, [3, 64, 64], "few", { ROWS: 4 }, turned],
+    [LANES, [2, 64, 64], "few", { ROWS: 2 }, turned],
+    [LANES, [1, 64, 64], "few", { ROWS: 1 }, turned],
+    [LANES, [8, 64, 66], "any", undefined, turned],
+    [LANES, [8, 64, 64], "any", undefined, ({ a }) => ({ transposeB: true, a: { ...a, offset: 2 } })],
+    [LANES, [8, 64, 64], "any", undefined, ({ a }) => ({ transposeB: true, a: { ...a, stride: 66 } })],
+    [LANES, [8, 64, 64], "any", undefined, ({ b }) => ({ transposeB: true, b: { ...b, offset: 2 } })],
+    [LANES, [8, 64, 64], "any", undefined, ({ b }) => ({ transposeB: true, b: { ...b, stride: 66 } })],
+    [LANES, [8, 64, 64], "any", undefined, () => ({ transposeA: true, transposeB: true })],
+    [SOFTWARE, [33, 64, 64], "rows", undefined],
+    [SOFTWARE, [33, 66, 64], "any", undefined],
+    [SOFTWARE, [8, 64, 64], "any", undefined, turned],
+    [GPU, [9, 66, 66], "tiled", undefined],
+    [GPU, [9, 64, 64], "tiled", undefined, turned],
+    [GPU, [8, 66, 64], "tiled_few", undefined, turned],
+    [GPU, [8, 64, 66], "tiled", undefined, turned],
+    [GPU, [8, 64, 64], "tiled", undefined],
+    [CPU, [3, 5, 7], "subgroup", { ROWS: 8, INPUT: 0 }],
+  ])("on %s of %j is %s %o", (adapter, shape, family, constants, more) => {
+    expect(dispatched(adapter, shape, more)).toMatchObject({ name: `matmul/${family}`, constants });
+  });
+
+  test("reads its matrices by offsets and strides", () => {
+    const plain = dispatched(GPU, [2, 5, 7]);
+    expect(plain.params).toEqual({
+      ...{ m: 2, n: 5, k: 7, alpha: 1, mode: 0 },
+      ...{ a_offset: 0, a_row: 7, a_k: 1, b_offset: 0, b_k: 5, b_column: 1, c_offset: 0, c_row: 5 },
+    });
+    const inside = dispatched(GPU, [2, 5, 7], ({ a, b, c }) => ({
+      ...{ a: { ...a, offset: 1 }, b: { ...b, offset: 2 }, c: { ...c, offset: 3, stride: 11 } },
+      ...{ transposeA: true, transposeB: true, alpha: 0.5 },
+    }));
+    expect(inside.params).toEqual({
+      ...{ m: 2, n: 5, k: 7, alpha: 0.5, mode: 0 },
+      ...{ a_offset: 1, a_row: 1, a_k: 2, b_offset: 2, b_k: 1, b_column: 7, c_offset: 3, c_row: 11 },
+    });
+  });
+
+  test.each<[Partial<MatmulOptions>, boolean, number]>([
+    [{}, false, 0],
+    [{ accumulate: true }, false, 1],
+    [{}, true, 2],
+    [{ continues: true }, false, 3],
+    [{ continues: true }, true, 4],
+  ])("joins its sums to others by a mode: %o, with an addend %s: %i", (more, adds, mode) => {
+    const options: More = ({ a }) => ({ ...more, addend: adds ? a.buffer : undefined });
+    expect(dispatched(GPU, [2, 5, 7], options).params).toMatchObject({ mode });
+  });
+
+  test("fuses an input only on lanes, for blocks of whole vec4s", () => {
+    expect([GPU, SOFTWARE, LANES, CPU].map((adapter) => fusesInput(deviceOf(adapter).device))).toEqual([
+      ...[false, false, true, false],
+    ]);
+    for (const [adapter, n] of [
+      [GPU, 8],
+      [LANES, 6],
+    ] as const)
+      expect(() => dispatched(adapter, [2, n, 4], () => ({ input: { kind: "swiglu" } }))).toThrow(
+        `Cannot fuse swiglu into a product: this device or its shape does not allow it (2 x ${n} x 4). Ask fusesInput first.`,
+      );
+  });
+});
+
+test.each<[string, Shape, boolean]>([
+  [LANES, [8, 256, 512], true],
+  [LANES, [9, 256, 512], false],
+  [LANES, [8, 255, 512], false],
+  [LANES, [8, 512, 514], false],
+  [GPU, [8, 256, 512], false],
+])("B is wanted by columns on %s for %j: %s", (adapter, [m, n, k], wanted) => {
+  expect(prefersColumns(deviceOf(adapter).device, { m, n, k })).toBe(wanted);
+});
+
+test.each([
+  [GPU, 64],
+  [SOFTWARE, 64],
+  [LANES, 32],
+])("columns of a tile on %s: %i", (adapter, columns) => {
+  expect(tileColumns(deviceOf(adapter).device)).toBe(columns);
+});
+
+describe("the parts of a product", () => {
+  // 8,192 floats.
+  const LIMIT = 2 ** 15;
+  const device = new CountingDevice();
+  const product = ([m, n, k]: Shape, more: Partial<MatmulOptions> = {}): MatmulOptions => ({
+    ...{ m, n, k, a: { buffer: device.alloc(m * k * 4, "a") } },
+    ...{ b: { buffer: device.alloc(k * n * 4, "b") }, c: { buffer: device.alloc(m * n * 4, "c") } },
+    ...more,
+  });
+  /** The first element of a matrix in its whole buffer. */
+  const start = ({ buffer, offset = 0 }: MatmulOptions["a"]) => buffer.byteOffset / 4 + offset;
+
+  test("that fits is itself", () => {
+    const whole = product([32, 256, 32]);
+    expect(whole.c.buffer.byteLength).toBe(LIMIT);
+    expect(bindableParts(whole, LIMIT)[0]).toBe(whole);
+  });
+
+  test.each<[string, Shape, Partial<MatmulOptions>, "m" | "n" | "k", number[], [a: number, b: number, c: number]]>([
+    // Whole tiles of 64 rows where that many fit; elements from a part to the next, by matrix.
+    ["rows of C", [300, 50, 4], {}, "m", [128, 128, 44], [4, 0, 50]],
+    ["wide rows of C", [100, 200, 4], {}, "m", [40, 40, 20], [4, 0, 200]],
+    ["rows of A", [300, 4, 50], {}, "m", [128, 128, 44], [50, 0, 4]],
+    ["columns of A, turned", [50, 4, 300], { transposeA: true }, "k", [128, 128, 44], [50, 4, 0]],
+    ["rows of B", [4, 50, 300], {}, "k", [128, 128, 44], [1, 50, 0]],
+    ["columns of B, turned", [4, 300, 50], { transposeB: true }, "n", [128, 128, 44], [0, 50, 1]],
+  ])("%s of %j", (_, shape, more, axis, sizes, [a, b, c]) => {
+    const parts = bindableParts(product(shape, more), LIMIT);
+    expect(parts.map((part) => part[axis])).toEqual(sizes);
+    let from = 0;
+    for (const part of parts) {
+      expect([part.a, part.b, part.c].map(start)).toEqual([from * a, from * b, from * c]);
+      for (const { buffer } of [part.a, part.b, part.c]) expect(buffer.byteLength).toBeLessThanOrEqual(LIMIT);
+      from += part[axis];
+    }
+  });
+
+  const D = device.alloc(800, "d");
+  test.each<[string, Partial<MatmulOptions>, object[]]>([
+    ["continue the sums", {}, [{ continues: false }, { continues: true }, { continues: true }]],
+    ["add to sums that are continued", { continues: true }, Array(3).fill({ continues: true, addend: undefined })],
+    [
+      "add the addend last",
+      { addend: D },
+      [{ addend: undefined }, { addend: undefined }, { continues: true, addend: D }],
+    ],
+    [
+      "with an alpha add the addend first, and then to C",
+      { addend: D, alpha: 2 },
+      [
+        { accumulate: false, addend: D },
+        { accumulate: true, addend: undefined },
+        { accumulate: true, addend: undefined },
+      ],
+    ],
+    ["accumulate all", { accumulate: true }, Array(3).fill({ accumulate: true, addend: undefined })],
+  ])("along k %s", (_, more, expected) => {
+    const parts = bindableParts(product([4, 50, 300], more), LIMIT);
+    expect(
+      parts.map(({ continues = false, accumulate = false, addend }) => ({ continues, accumulate, addend })),
+    ).toMatchObject(expected);
+  });
+
+  test("a row that no binding holds, and an input that would be cut along k, are refused", () => {
+    // A slice may begin up to 63 elements before its row.
+    const parts = bindableParts(product([1, 8192 - 64, 3]), LIMIT);
+    expect(parts.map(({ k }) => k)).toEqual([1, 1, 1]);
+    const wide = () => bindableParts(product([1, 8192 - 63, 3]), LIMIT);
+    expect(wide).toThrow(UnsupportedError);
+    expect(wide).toThrow(
+      expect.objectContaining({ part: "device", capability: "maxStorageBufferBindingSize" }) as Error,
+    );
+    const fused = () => bindableParts(product([4, 50, 300], { input: { kind: "swiglu" } }), LIMIT);
+    expect(fused).toThrow("Cannot fuse swiglu into a product: one binding does not hold its k (300). Multiply without");
+  });
+});
