@@ -226,6 +226,8 @@ describe("what the platform says", () => {
       await askPlatform(adapter("nvidia"), smi("Failed to initialize NVML: Driver/library version")),
     ).toBeUndefined();
     expect(await askPlatform(adapter("amd"), system({ list: () => ["card0"] }))).toBeUndefined();
+    const empty = system({ list: () => ["card0"], readText: () => "0\n" });
+    expect(await askPlatform(adapter("amd"), empty)).toBeUndefined();
     expect(await askPlatform(adapter("qualcomm"), system())).toBeUndefined();
   });
 

@@ -38,7 +38,11 @@ test.each([
     matmulFlops: (2 * n ** 3) / 0.02,
   });
   expect([calls(), dispatch.mock.calls.length]).toEqual([18, 18]);
-  expect(dispatch.mock.calls[0]![1].params).toEqual({ quads: bytes / 16 });
+  const [copy, { params }] = dispatch.mock.calls[0]!;
+  expect(params).toEqual({ quads: bytes / 16 });
+  const [x, y] = [Float32Array.from({ length: 12 }, (_, i) => i + 1), new Float32Array(12)];
+  copy.reference({ x, y }, { quads: 2 }, {});
+  expect([...y]).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0]);
   expect(real.memory.live).toBe(0);
 });
 

@@ -149,6 +149,5 @@ function narrow(matrix: Matrix, { firstElement, elements }: BoundRange): Matrix 
 }
 
 function slice(buffer: Buffer, start: number, length: number): Buffer {
-  if (start === 0 && length >= buffer.byteLength) return buffer;
   return buffer.slice(start, Math.min(length, buffer.byteLength - start));
 }
