@@ -27,6 +27,8 @@ export interface SampleRequest {
   readonly ends?: ((tokens: readonly number[]) => boolean) | undefined;
   /** Called with new tokens while the sequence is drawn. A backend that returns whole sequences may never call it. */
   readonly onTokens?: TokenListener | undefined;
+  /** Whether `onTokens` is to be called often, for readers of a stream. Default true. */
+  readonly isLive?: boolean | undefined;
   /** Limits each draw. Only for a backend with {@link Backend.isConstrainable}. */
   readonly allowed?: TokenConstraint | undefined;
   /** Number of most likely tokens reported for each draw. Only for a backend with {@link Backend.isConstrainable}. */

@@ -66,7 +66,7 @@ export class GatewayService {
   weightVersion: number | null = null;
   readonly log: (line: string) => void;
   private readonly options: GatewayOptions;
-  /** Of calls without a session, by model. */
+  /** Of calls without a session, by caller and model. */
   private readonly apis = new Map<string, Promise<FetchFunction>>();
 
   constructor(options: GatewayOptions) {
@@ -92,24 +92,26 @@ export class GatewayService {
   }
 
   /**
-   * The APIs of the model that a call means; a session's own engine answers whatever model it names.
+   * The APIs of the model that a call means; a session's own engine answers whatever model it names. Calls without a
+   * session share those of their caller.
    * @throws {ApiError} 404 for a model that is not served
    */
-  async apiOf(session: LiveSession | undefined, requested: unknown): Promise<FetchFunction> {
+  async apiOf(session: LiveSession | undefined, requested: unknown, caller = ""): Promise<FetchFunction> {
     const model = session?.engine ? OWN : (this.modelOf(requested) ?? this.models[0]);
     if (model === undefined || (model !== OWN && !this.models.includes(model))) throw this.noModel(model);
     const apis = session?.apis ?? this.apis;
-    const known = apis.get(model) ?? this.openApi(session, model);
-    apis.set(model, known);
+    const key = session ? model : JSON.stringify([caller, model]);
+    const known = apis.get(key) ?? this.openApi(session, model, caller);
+    apis.set(key, known);
     // A failure is not kept.
     return known.catch((error: unknown) => {
-      apis.delete(model);
+      apis.delete(key);
       throw error;
     });
   }
 
-  private async openApi(session: LiveSession | undefined, model: string): Promise<FetchFunction> {
-    if (!session) return createFetch(await this.options.engines!.open({ model, history: [] }));
+  private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
+    if (!session) return createFetch(await this.options.engines!.open({ model, owner, history: [] }));
     const engine = session.engine ?? (await this.openEngine(session.id, model));
     const recorded = this.recorder.wrap(engine, {
       session_id: session.id,

@@ -16,6 +16,8 @@ export interface ModelHost {
   open(of: {
     readonly model: string;
     readonly session_id?: string;
+    /** Who sends requests without a session: callers take turns. */
+    readonly owner?: string | undefined;
     readonly history: readonly TraceRecord[];
   }): ChatEngine | Promise<ChatEngine>;
 }

@@ -1,7 +1,7 @@
 /** Models opened to be served: folders, adapters, and runs whose newest checkpoint they follow. */
 import { truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { followRun } from "../../src/cli/run/follow_run.ts";
 import { openRunTraces } from "../../src/cli/run/run_traces.ts";
 import { type OpenServingOptions, openServing, weightVersionOf } from "../../src/cli/run/serving.ts";
@@ -64,6 +64,9 @@ describe("models by name", () => {
     const expected = await draw(both.serving, both.serving.model("poems")!);
     for (const name of ["one", "two"])
       expect((await draw(alone.serving, alone.serving.model(name)!)).tokens).toEqual(expected.tokens);
+    expect(alone.serving.names).toEqual(["one", "two"]);
+    // Names of one model share its weights, which a run of whole models would load once for each.
+    expect(alone.serving.model("two")).toBe(alone.serving.model("one"));
   });
 
   test.each<[string, Partial<OpenServingOptions>, RegExp]>([
@@ -134,6 +137,23 @@ describe("a run", () => {
     expect(used).toEqual([third]);
     await follower.stop();
   });
+});
+
+test("a checkpoint that could not be used is tried again, and its error is logged once", async () => {
+  const run = writeRunFiles(join(root, "retried"));
+  const from = await writeCheckpoint(run, 1, (dir) => writeChatModel(dir, { step: 1 }));
+  const second = await writeCheckpoint(run, 2, (dir) => writeChatModel(dir, { step: 2 }));
+  const lines: string[] = [];
+  let tries = 0;
+  const use = async () => {
+    if (++tries < 3) throw new Error("no memory");
+  };
+  const follower = followRun(run, { from, name: "policy", log: (line) => void lines.push(line), use, everyMs: 5 });
+  await vi.waitFor(() => expect(lines).toHaveLength(2), { timeout: 10_000 });
+  await follower.stop();
+  expect(tries).toBe(3);
+  expect(lines[0]).toMatch(/policy keeps its weights.*no memory/);
+  expect(lines[1]).toBe(`policy: new requests use ${second}`);
 });
 
 test("the weight version is the optimiser's step, or the step in the folder's name", async () => {

@@ -1,8 +1,10 @@
 /** A served model behind the chat API, called by OpenAI's client. */
 import OpenAI from "openai";
 import { expect, onTestFinished, test } from "vitest";
-import { createFetch } from "../../src/chat/endpoint.ts";
-import { servedEngine } from "../../src/serve/openai/engine.ts";
+import { readChatRequest } from "../../src/chat/apis/chat/request.ts";
+import { readTextRequests } from "../../src/chat/apis/completions/request.ts";
+import { type ChatCall, createFetch } from "../../src/chat/endpoint.ts";
+import { servedEngine, servedHost } from "../../src/serve/openai/engine.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
 import { TextEngine, type TextEngineOptions } from "../fixtures/text_engine.ts";
 
@@ -29,7 +31,7 @@ async function open({ isSession, ...options }: TextEngineOptions & { isSession?:
     fetch: createFetch(chat) as typeof fetch,
     maxRetries: 0,
   });
-  return { engine, serving, client };
+  return { engine, serving, client, chat };
 }
 
 const ASK = { model: "letters", messages: [{ role: "user" as const, content: "spell" }] };
@@ -93,6 +95,44 @@ test("a prompt beyond the context is refused in the API's form", async () => {
     .catch((it) => it);
   expect([error.status, error.code, error.param]).toEqual([400, "context_length_exceeded", "messages"]);
   expect(error.message).toMatch(/context holds 24/);
+});
+
+test("a choice that fails ends the others of its request", async () => {
+  const { chat, serving } = await open({ mostTokens: 400 });
+  const request = { ...readTextRequests({ prompt: "spell", n: 8, seed: 1, max_tokens: 400 })[0] };
+  const onTokens = (choice: number) => {
+    if (choice === 0) throw new Error("the stream is closed");
+  };
+  await expect(chat.complete(request, { onTokens })).rejects.toThrow("the stream is closed");
+  await serving.scheduler.idle();
+  const { figures } = serving;
+  expect([figures.failures.get("failed"), (figures.failures.get("cancelled") ?? 0) > 2]).toEqual([1, true]);
+});
+
+test("ids of tool calls differ between requests without a session", async () => {
+  const { chat } = await open({ isSession: false });
+  const ids: (string | undefined)[] = [];
+  const onStart: ChatCall["onStart"] = (_, { parse }) => void ids.push(parse?.id);
+  for (let i = 0; i < 2; i++) await chat.chat(readChatRequest(ASK), { onStart });
+  expect(ids[0]).toMatch(/^call_[0-9a-f]{8}_0$/);
+  expect(ids[1]).not.toBe(ids[0]);
+});
+
+test("requests without a session belong to their caller; aliases are names of one model", async () => {
+  const { serving } = await open();
+  const host = servedHost(serving);
+  const owners: string[] = [];
+  const draw = serving.draw.bind(serving);
+  serving.draw = (model, it) => {
+    owners.push(it.call.owner);
+    return draw(model, it);
+  };
+  const [request] = readTextRequests({ prompt: "spell" });
+  const of = { model: "letters", history: [] };
+  await host.open({ ...of, owner: "key a" }).complete(request);
+  await host.open({ ...of, owner: "key b" }).complete(request);
+  await host.open({ ...of, owner: "key b", session_id: "s" }).complete(request);
+  expect(owners).toEqual(["key a", "key b", "s"]);
 });
 
 test("a full queue and a server that stops are refused in the API's form", async () => {

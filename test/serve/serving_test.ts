@@ -103,6 +103,49 @@ describe("requests", () => {
     expect(engine.eosTokenIds).toHaveLength(1);
   });
 
+  test.each([
+    ["an empty prompt", []],
+    ["a token beyond the vocabulary", [1, 1e6]],
+    ["a negative token", [-1]],
+    ["a token that is no whole number", [1.5]],
+  ])("with %s are refused before they share a batch", async (_, prompt_ids) => {
+    const { draw, engine } = await open();
+    const good = draw({ seed: 1 });
+    await expect(draw({ prompt_ids })).rejects.toMatchObject({ status: 400, param: "prompt" });
+    await good;
+    expect(engine.calls).toEqual(["open base", "sample 1"]);
+  });
+
+  test("fail alone where their listener throws", async () => {
+    const { draw, engine, text, expected } = await open();
+    const fault = () => {
+      throw new Error("the stream is closed");
+    };
+    const [failed, reply] = await Promise.allSettled([draw({ seed: 1, onTokens: fault }), draw({ seed: 2 })]);
+    expect(failed).toMatchObject({ status: "rejected", reason: { message: "the stream is closed" } });
+    expect(reply.status === "fulfilled" && text(reply.value.tokens)).toBe(expected(2));
+    expect(engine.calls).toEqual(["open base", "sample 2"]);
+  });
+
+  test("are live only where someone listens: the others are drawn in longer chunks", async () => {
+    const { draw, engine, serving } = await open();
+    const asked: (boolean | undefined)[] = [];
+    const openPolicy = engine.openPolicy.bind(engine);
+    engine.openPolicy = async (dir) => {
+      const policy = await openPolicy(dir);
+      const sample = policy.sample.bind(policy);
+      policy.sample = (requests, options) => {
+        asked.push(...requests.map(({ isLive }) => isLive));
+        return sample(requests, options);
+      };
+      return policy;
+    };
+    await serving.model()!.replace({ dir: "next", weightVersion: 8 });
+    await draw({ seed: 1 });
+    await draw({ seed: 1, onTokens: () => {} });
+    expect(asked).toEqual([false, true]);
+  });
+
   test("are refused when too many wait, and the others are answered", async () => {
     const { draw, engine, serving } = await open({ mostWaiting: 3, engine: { room: 1 } });
     const release = hold(engine);

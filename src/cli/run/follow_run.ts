@@ -8,7 +8,7 @@ import { WEIGHTS } from "./checkpoint_dir.ts";
 export interface FollowOptions {
   /** The checkpoint in use. */
   readonly from: string;
-  /** Takes a newer one. What it throws is logged, once for each checkpoint. */
+  /** Takes a newer one. What it throws is logged once for each checkpoint, which is tried again after a pause. */
   readonly use: (dir: string) => Promise<void>;
   /** Name of the model, for the log. */
   readonly name: string;
@@ -23,25 +23,47 @@ export interface RunFollower {
   stop(): Promise<void>;
 }
 
-/** Looks at a run's folder again and again. A checkpoint that cannot be used is skipped until there is another. */
+/** Longest pause before a checkpoint that could not be used is tried again, ms. */
+const LONGEST_PAUSE_MS = 60_000;
+
+/** A checkpoint that could not be used. */
+interface Failed {
+  readonly stamp: string;
+  readonly message: string;
+  readonly pauseMs: number;
+  /** When it is tried again, by `performance.now()`. */
+  readonly next: number;
+}
+
+/**
+ * Looks at a run's folder again and again. A checkpoint that cannot be used is tried again after a pause, which doubles
+ * each time up to a minute: memory may have been short.
+ */
 export function followRun(run: string, { from, use, name, log, everyMs }: FollowOptions): RunFollower {
   const checkpoints = new FolderCheckpoints(run, { resumeMode: "disable" });
-  let seen = stampOf(from);
+  let used = stampOf(from);
+  let failed: Failed | undefined;
   let looking = Promise.resolve();
   const lookOnce = async () => {
     const latest = await checkpoints.latest();
     if (latest === undefined) return;
     const dir = join(run, latest);
     const stamp = stampOf(dir);
-    if (stamp === seen || stamp === undefined) return;
-    seen = stamp;
+    if (stamp === used || stamp === undefined) return;
+    const before = failed?.stamp === stamp ? failed : undefined;
+    if (before && performance.now() < before.next) return;
     try {
       const damage = await damageOf(dir, { only: WEIGHTS });
       if (damage !== undefined) throw new Error(`it is damaged: ${damage}`);
       await use(dir);
+      used = stamp;
       log(`${name}: new requests use ${dir}`);
     } catch (error) {
-      log(`warning: ${name} keeps its weights, because ${dir} cannot be used: ${(error as Error).message}`);
+      const { message } = error as Error;
+      const pauseMs = Math.min(2 * (before?.pauseMs ?? everyMs), LONGEST_PAUSE_MS);
+      failed = { stamp, message, pauseMs, next: performance.now() + pauseMs };
+      if (before?.message === message) return;
+      log(`warning: ${name} keeps its weights, because ${dir} cannot be used: ${message}`);
     }
   };
   const look = () => {

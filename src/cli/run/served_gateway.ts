@@ -78,7 +78,7 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
     for (const url of workers) gateway.service.workers.add({ url });
     return {
       url: gateway.url,
-      models: serving?.models.map(({ name }) => name) ?? [],
+      models: serving?.names ?? [],
       device: serving?.engine.device,
       serving,
       get pending() {

@@ -64,20 +64,22 @@ interface Named {
  */
 export async function openServing(options: OpenServingOptions): Promise<OpenedServing> {
   const { log = () => {}, followMs = 2000 } = options;
-  const [main, ...adapters] = await namedModels(options);
-  const place = await baseOf(main!, options.base);
+  const { models, aliases } = await namedModels(options);
+  const main = models[0]!;
+  const place = await baseOf(main, options.base);
   const device = await openDevice(options.device ?? {});
   try {
     const engine = await LocalEngine.open({ device, folder: place.base, warn: (line) => log(`warning: ${line}`) });
     const serving = new Serving({
       engine,
       tokenizer: withTemplate(place.tokenizer, options.template),
-      models: await sources([main!, ...adapters], options),
-      defaults: { ...DEFAULTS, ...(await generationConfigOf(main!.dir, options.base)).sampling, ...options.sampling },
+      models: await sources(models, options),
+      aliases: Object.fromEntries(aliases.map((alias) => [alias, main.name])),
+      defaults: { ...DEFAULTS, ...(await generationConfigOf(main.dir, options.base)).sampling, ...options.sampling },
       log,
     });
     await serving.open();
-    const followers = followMs > 0 ? follow([main!, ...adapters], { serving, log, everyMs: followMs }) : [];
+    const followers = followMs > 0 ? follow(models, { serving, log, everyMs: followMs }) : [];
     return { serving, close: (how) => closeAll(serving, { followers, graceMs: how?.graceMs ?? 0 }) };
   } catch (error) {
     device.destroy();
@@ -94,7 +96,12 @@ async function closeAll(
   serving.close();
 }
 
-async function namedModels({ model, names, adapters = {} }: OpenServingOptions): Promise<Named[]> {
+/** The models, the one that is named first before its adapters, and its further names. */
+async function namedModels({
+  model,
+  names,
+  adapters = {},
+}: OpenServingOptions): Promise<{ models: Named[]; aliases: string[] }> {
   const main = await named(names?.[0] ?? basename(resolve(model)), model);
   const rest = await Promise.all(Object.entries(adapters).map(([name, dir]) => named(name, dir)));
   for (const { name, dir, kind } of rest)
@@ -102,14 +109,14 @@ async function namedModels({ model, names, adapters = {} }: OpenServingOptions):
       throw new ConfigError(
         `Cannot serve ${name} as an adapter: the folder holds a whole model (${dir}). Serve it by itself with --model.`,
       );
-  const others = (names ?? []).slice(1).map((name) => ({ ...main, name }));
-  const all = [main, ...others, ...rest];
-  const twice = all.find(({ name }, i) => all.findIndex((other) => other.name === name) < i);
-  if (twice)
+  const aliases = (names ?? []).slice(1);
+  const all = [main.name, ...aliases, ...rest.map(({ name }) => name)];
+  const twice = all.find((name, i) => all.indexOf(name) < i);
+  if (twice !== undefined)
     throw new ConfigError(
-      `Cannot serve two models as ${twice.name}: give each another name (--adapter NAME=DIR, --model-name NAME).`,
+      `Cannot serve two models as ${twice}: give each another name (--adapter NAME=DIR, --model-name NAME).`,
     );
-  return all;
+  return { models: [main, ...rest], aliases };
 }
 
 async function named(name: string, folder: string): Promise<Named> {

@@ -48,7 +48,7 @@ async function admitted(request: Request, at: CallPath, context: RouteContext): 
   };
   try {
     if (request.method === "POST") read = await bodyOf(request, context);
-    return whenSent(await answer({ request, path: at.path, read, named, context }), done);
+    return whenSent(await answer({ request, path: at.path, read, named, caller, context }), done);
   } catch (error) {
     done();
     throw error;
@@ -66,6 +66,7 @@ interface Call {
   readonly path: string;
   readonly read: ReadJson | undefined;
   readonly named: string | null;
+  readonly caller: string;
   readonly context: RouteContext;
 }
 
@@ -84,7 +85,7 @@ async function answer(call: Call): Promise<Response> {
   };
   try {
     const signal = AbortSignal.any([request.signal, ...(session ? [session.ending.signal] : [])]);
-    const it = { request, path, body, text, session, signal, service };
+    const it = { request, path, body, text, session, caller: call.caller, signal, service };
     return whenSent(await (isLocal ? answerHere(it) : answerThere(it)), done);
   } catch (error) {
     done();
@@ -169,13 +170,15 @@ export interface SessionCall {
   readonly body: JsonBody;
   readonly text: string | undefined;
   readonly session: LiveSession | undefined;
+  readonly caller: string;
   /** The caller went away, or the session ended. */
   readonly signal: AbortSignal;
   readonly service: GatewayService;
 }
 
-async function answerHere({ request, path, body, text, session, signal, service }: SessionCall): Promise<Response> {
-  const api = await service.apiOf(session, body.model);
+async function answerHere(call: SessionCall): Promise<Response> {
+  const { request, path, body, text, session, caller, signal, service } = call;
+  const api = await service.apiOf(session, body.model, caller);
   return api(`http://gateway.local${path}`, {
     method: request.method,
     signal,

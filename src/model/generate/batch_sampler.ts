@@ -26,7 +26,7 @@ import type { DecodeRows } from "./step_input.ts";
 
 /** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
 const CHUNK_STEPS = 16;
-/** The same where someone listens. */
+/** The same where someone reads the tokens while they are drawn. */
 const LIVE_CHUNK_STEPS = 4;
 
 /** Room that a batch which others may join has at least, in sequences as large as its largest. */
@@ -326,5 +326,7 @@ export class BatchSampler {
 }
 
 function chunkSteps(running: readonly Sequence[]): number {
-  return running.some(({ request }) => request.onTokens) ? LIVE_CHUNK_STEPS : CHUNK_STEPS;
+  return running.some(({ request: { onTokens, isLive = true } }) => onTokens && isLive)
+    ? LIVE_CHUNK_STEPS
+    : CHUNK_STEPS;
 }

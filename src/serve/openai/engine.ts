@@ -10,6 +10,8 @@ import type { Serving } from "./serving.ts";
 
 export interface ServedEngineOptions {
   readonly model: ServedModel;
+  /** The model's name in answers. Default: its own; an alias has another. */
+  readonly name?: string;
   /** Whose requests these are, for fair turns: a session or a key. */
   readonly owner: string;
   /**
@@ -29,23 +31,27 @@ interface Settings extends CallSettings {
 /** An engine for one session, or for single requests. Each reply is sampled with the model's newest weights. */
 export function servedEngine(
   serving: Serving,
-  { model, owner, isSession = true, history = [] }: ServedEngineOptions,
+  { model, name = model.name, owner, isSession = true, history = [] }: ServedEngineOptions,
 ): ChatEngine {
   const { tokenizer } = serving;
   const open = () =>
     new Conversation<Settings>({
       tokenizer,
+      // Clients put calls of several conversations into one, so their ids must differ.
+      toolCallPrefix: `call_${crypto.randomUUID().slice(0, 8)}`,
       plan: ({ prompt_ids, settings: { params, seed } }) => ({ params: serving.paramsFor(prompt_ids, params), seed }),
       draw: (request, { sampling }) => serving.draw(model, { request, call: { owner, signal: sampling?.signal } }),
     });
   const session = isSession ? open() : undefined;
   for (const trace of history) session?.restore(trace);
-  const each = <T>(
+  const each = async <T>(
     request: ChatRequest | TextRequest,
     call: ChatCall | undefined,
     run: (conversation: Conversation<Settings>, settings: Settings) => Promise<T>,
   ): Promise<T[]> => {
     const conversation = session ?? open();
+    const siblings = new AbortController();
+    const signal = AbortSignal.any([siblings.signal, ...(call?.signal ? [call.signal] : [])]);
     const seed = request.seed ?? randomSeed();
     const demands = demandsOf(request, { tokenizer, isConstrainable: true });
     const choices = Array.from({ length: request.n }, (_, i) => ({
@@ -53,12 +59,18 @@ export function servedEngine(
       stop: request.stop,
       seed: STREAM_SEEDS.servedSample(seed, i),
       demands,
-      sampling: choiceCall(call, i),
+      sampling: choiceCall({ ...call, signal }, i),
     }));
-    return Promise.all(choices.map((settings) => run(conversation, settings)));
+    try {
+      return await Promise.all(choices.map((settings) => run(conversation, settings)));
+    } catch (error) {
+      // The other choices end with their next token, because nobody gets them.
+      siblings.abort(error);
+      throw error;
+    }
   };
   return {
-    model: model.name,
+    model: name,
     tokenizer,
     chat: async (request, call) => {
       const { messages, tools, variables } = request;
@@ -72,23 +84,25 @@ export function servedEngine(
 export function servedHost(serving: Serving) {
   return {
     get models(): readonly string[] {
-      return serving.models.map(({ name }) => name);
+      return serving.names;
     },
     open(of: {
       readonly model: string;
       readonly session_id?: string;
+      /** Who sends requests without a session. */
+      readonly owner?: string | undefined;
       readonly history: readonly TraceRecord[];
     }): ChatEngine {
-      const { session_id, history } = of;
-      const model = serving.model(of.model);
+      const { model: name, session_id, owner = "single requests", history } = of;
+      const model = serving.model(name);
       if (!model)
-        throw new ApiError(`Cannot answer for the model ${of.model}: it is not served.`, {
+        throw new ApiError(`Cannot answer for the model ${name}: it is not served.`, {
           status: 404,
           code: "model_not_found",
           param: "model",
         });
       const isSession = session_id !== undefined;
-      return servedEngine(serving, { model, owner: session_id ?? "single requests", isSession, history });
+      return servedEngine(serving, { model, name, owner: session_id ?? owner, isSession, history });
     },
   };
 }

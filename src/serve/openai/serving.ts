@@ -22,6 +22,8 @@ export interface ServingOptions {
   readonly tokenizer: Tokenizer;
   /** By name; the first is the default. */
   readonly models: Readonly<Record<string, WeightsSource>>;
+  /** Further names, each with the name of the model that it stands for. */
+  readonly aliases?: Readonly<Record<string, string>> | undefined;
   readonly defaults: SamplingDefaults;
   /** Requests that may wait, of all callers. Default 4096. */
   readonly mostWaiting?: number | undefined;
@@ -39,6 +41,7 @@ export class Serving {
   readonly figures = new ServingFigures();
   readonly scheduler = new Scheduler();
   private readonly served: ReadonlyMap<string, ServedModel>;
+  private readonly aliases: ReadonlyMap<string, string>;
   private readonly mostWaiting: number;
   private readonly log: (line: string) => void;
   private readonly stopping = new AbortController();
@@ -59,6 +62,7 @@ export class Serving {
     this.served = new Map(
       Object.entries(options.models).map(([name, source]) => [name, new ServedModel(name, { source, context })]),
     );
+    this.aliases = new Map(Object.entries(options.aliases ?? {}));
     if (this.served.size === 0) throw new ConfigError("Cannot serve: no model is given.");
     scheduler.prepare = () => (engine.isLost ? this.reopen() : undefined);
   }
@@ -67,9 +71,14 @@ export class Serving {
     return [...this.served.values()];
   }
 
-  /** The model of that name; of no name, the first. @returns undefined for an unknown name */
+  /** Names in requests, aliases last. */
+  get names(): readonly string[] {
+    return [...this.served.keys(), ...this.aliases.keys()];
+  }
+
+  /** The model of that name or alias; of no name, the first. @returns undefined for an unknown name */
   model(name?: string): ServedModel | undefined {
-    return name === undefined ? this.models[0] : this.served.get(name);
+    return name === undefined ? this.models[0] : this.served.get(this.aliases.get(name) ?? name);
   }
 
   /** Opens the weights of every model. @throws ConfigError for a folder that cannot be opened. */
@@ -115,13 +124,14 @@ export class Serving {
 
   /**
    * Samples one sequence.
-   * @throws {ApiError} 429 when too many requests wait, 503 while stopping; the call's signal's reason
+   * @throws {ApiError} 400 for an empty prompt or a token outside the vocabulary, 429 when too many requests wait, 503 while stopping; the call's signal's reason
    */
   async draw(
     model: ServedModel,
     { request, call }: { request: SampleRequest; call: DrawCall },
   ): Promise<SampledSequence> {
     this.refuse();
+    this.checkPrompt(request.prompt_ids);
     const { figures } = this;
     const started = performance.now();
     let isFirst = true;
@@ -132,7 +142,7 @@ export class Serving {
     };
     this.owners.set(call.owner, (this.owners.get(call.owner) ?? 0) + 1);
     try {
-      const drawn = await model.draw({ ...request, onTokens }, call);
+      const drawn = await model.draw({ ...request, onTokens, isLive: request.onTokens !== undefined }, call);
       figures.requests.add(1);
       figures.promptTokens.add(request.prompt_ids.length);
       figures.requestSeconds.observe((performance.now() - started) / 1000);
@@ -154,6 +164,23 @@ export class Serving {
         type: "rate_limit_error",
         code: "queue_full",
       }),
+    );
+  }
+
+  /** Before the request shares a batch with those of other callers. */
+  private checkPrompt(ids: readonly number[]): void {
+    const { vocabSize } = this.engine;
+    if (ids.length === 0)
+      throw this.refused(
+        new ApiError("Cannot answer: the prompt is empty. Send at least one token.", { param: "prompt" }),
+      );
+    const outside = ids.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize));
+    if (outside === undefined) return;
+    throw this.refused(
+      new ApiError(
+        `Cannot answer: token ids must lie in [0, ${vocabSize}) (${outside}). Encode the prompt with the model's tokenizer.`,
+        { param: "prompt" },
+      ),
     );
   }
 

@@ -87,6 +87,17 @@ overDevices("rows with the host", (device) => {
     for (const one of faulty.slice(2, 5)) await expect(sample([one])).rejects.toThrow("a caller's mistake");
   });
 
+  test("tokens are reported every 4 steps, and every 16 where nobody reads them live", async () => {
+    const sizes = async (isLive?: boolean) => {
+      const parts: number[] = [];
+      const onTokens = (tokens: readonly number[]) => void parts.push(tokens.length);
+      await sample([request(1, { onTokens, isLive }, { max_tokens: 22, stop_token_ids: [] })]);
+      return parts;
+    };
+    expect(await sizes()).toEqual([1, 4, 4, 4, 4, 4, 1]);
+    expect(await sizes(false)).toEqual([1, 16, 5]);
+  });
+
   test("a reply without end is cut at its length", async () => {
     const [reply] = await sample([
       request(1, { allowed: new GrammarConstraint(ANY_OBJECT, tokenizer) }, { max_tokens: 4 }),
