@@ -4,7 +4,7 @@ import { heldBack } from "../reply_reader.ts";
 import { firstStop } from "../stop.ts";
 
 /** What a decoder shows for bytes that are not a whole character. */
-const INCOMPLETE = "\uFFFD";
+export const INCOMPLETE = "\uFFFD";
 
 /**
  * Decodes tokens as they arrive. A character whose bytes lie in several tokens waits for its last one. Joined, the pieces are

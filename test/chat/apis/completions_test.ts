@@ -41,3 +41,57 @@ describe("a prompt that fails", () => {
     expect(signals.map(({ aborted }) => aborted)).toEqual([true, true, true]);
   });
 });
+
+describe("log-probs", () => {
+  const tokenizer = chatTokenizer();
+  const TEXT = "aé🙂b";
+  const END = "<|im_end|>";
+
+  /** What the body of a whole reply says, and the joined chunks of a streamed one. */
+  async function logprobsOf(tokens: readonly number[], more: Partial<Drawn> = {}) {
+    const logprobs = tokens.map((_, i) => -i);
+    const drawn: Drawn = {
+      prompt_ids: [1],
+      response_ids: tokens,
+      logprobs,
+      finish_reason: "stop",
+      model_response: tokenizer.decode(tokens),
+      ...more,
+    };
+    const complete: Complete = async (_, { onStart, onTokens }) => {
+      onStart?.(0, { prompt_ids: [1] });
+      for (const [i, token] of tokens.entries())
+        onTokens?.(0, [token], [-i], more.top_logprobs && [more.top_logprobs[i]!]);
+      return [drawn];
+    };
+    const whole = JSON.parse((await post(complete, { prompt: "a", logprobs: 5 })).text);
+    const { text } = await post(complete, { prompt: "a", logprobs: 5, stream: true });
+    const chunks = text.split("\n\n").flatMap((line) => (line.startsWith("data: {") ? JSON.parse(line.slice(6)) : []));
+    const streamed = chunks.flatMap(({ choices }) => choices[0]?.logprobs?.text_offset ?? []);
+    return { ...whole.choices[0], streamed };
+  }
+
+  test("offsets are places in the text, also of tokens that are parts of a character or no text", async () => {
+    const tokens = tokenizer.encode(TEXT + END, { addSpecialTokens: false });
+    const { text, logprobs, streamed } = await logprobsOf(tokens);
+    expect(text).toBe(TEXT);
+    // Some token begins within a character: its text begins where the character does.
+    const wholes = tokens.map((_, i) => tokenizer.decode(tokens.slice(0, i)).replace(/\uFFFD+$/, "").length);
+    expect(new Set(wholes).size).toBeLessThan(wholes.length - 1);
+    expect(logprobs.text_offset).toEqual(wholes);
+    expect(logprobs.text_offset.at(-1)).toBe(TEXT.length);
+    expect(streamed).toEqual(wholes);
+  });
+
+  test("alternatives of one text are one, the likeliest; those of parts of a character keep their bytes", async () => {
+    const [a] = tokenizer.encode("a", { addSpecialTokens: false });
+    const parts = tokenizer.encode("🙂", { addSpecialTokens: false });
+    expect(parts.length).toBeGreaterThan(1);
+    const top_logprobs = [[a!, ...parts, a!].map((token, i) => ({ token, logprob: -1 - i }))];
+    const { logprobs } = await logprobsOf([a!], { top_logprobs });
+    const [top] = logprobs.top_logprobs as [Record<string, number>];
+    expect(top.a).toBe(-1);
+    expect(Object.values(top)).toEqual([a, ...parts].map((_, i) => -1 - i));
+    expect(Object.keys(top)[1]).toMatch(/^bytes:(\\x[0-9a-f]{2})+$/);
+  });
+});

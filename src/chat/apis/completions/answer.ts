@@ -1,10 +1,11 @@
 /** OpenAI's `/v1/completions`. */
 import { completeLive } from "../../live/live_reply.ts";
+import { INCOMPLETE, TokenText } from "../../live/token_text.ts";
 import type { TextRequest } from "../../request.ts";
 import { countTokens, type Drawn } from "../../response.ts";
 import { errorBody } from "../errors.ts";
 import { type ApiCall, eventStream } from "../events.ts";
-import { type SampledTokens, tokenLogprobs } from "../logprobs.ts";
+import { type SampledTokens, type TokenLogprob, tokenLogprobs } from "../logprobs.ts";
 import { usageOf } from "../usage.ts";
 import { readTextRequests } from "./request.ts";
 
@@ -27,8 +28,8 @@ class TextAnswer {
   private readonly engine: ApiCall["engine"];
   private readonly id = `cmpl-${crypto.randomUUID()}`;
   private readonly created = Math.floor(Date.now() / 1000);
-  /** Characters of each choice sent so far, for the offsets of the next ones. */
-  private readonly sent = new Map<number, number>();
+  /** The text of each choice so far, for the offsets of its next tokens. */
+  private readonly texts = new Map<number, { readonly decoded: TokenText; length: number }>();
 
   constructor(engine: ApiCall["engine"]) {
     this.engine = engine;
@@ -105,19 +106,20 @@ class TextAnswer {
   }
 
   private logprobs(index: number, sampled: SampledTokens): object {
-    const tokens = tokenLogprobs(sampled, this.engine.tokenizer);
-    let offset = this.sent.get(index) ?? 0;
-    const text_offset = tokens.map(({ token }) => {
-      offset += token.length;
-      return offset - token.length;
+    const { tokenizer } = this.engine;
+    const tokens = tokenLogprobs(sampled, tokenizer);
+    const text = this.texts.get(index) ?? { decoded: new TokenText(tokenizer), length: 0 };
+    this.texts.set(index, text);
+    // Tokens alone do not decode to what they add: a character may lie in several, and special ones are no text.
+    const text_offset = sampled.tokens.map((token) => {
+      const at = text.length;
+      text.length += text.decoded.push(token).length;
+      return at;
     });
-    this.sent.set(index, offset);
     return {
       tokens: tokens.map(({ token }) => token),
       token_logprobs: tokens.map(({ logprob }) => logprob),
-      top_logprobs: sampled.top_logprobs
-        ? tokens.map(({ top_logprobs }) => Object.fromEntries(top_logprobs.map((top) => [top.token, top.logprob])))
-        : null,
+      top_logprobs: sampled.top_logprobs ? tokens.map(({ top_logprobs }) => byText(top_logprobs)) : null,
       text_offset,
     };
   }
@@ -142,6 +144,23 @@ async function together<T>(
     failed.abort(new DOMException("Another prompt of the request failed.", "AbortError"));
     throw error;
   }
+}
+
+/**
+ * Alternatives by their text, best first; by their bytes, as OpenAI writes them, where that is no whole character. The
+ * likeliest of those that share a name counts.
+ */
+function byText(top: readonly Pick<TokenLogprob, "token" | "bytes" | "logprob">[]): Record<string, number> {
+  const nameOf = ({ token, bytes }: Pick<TokenLogprob, "token" | "bytes">) =>
+    token.includes(INCOMPLETE)
+      ? `bytes:${bytes.map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("")}`
+      : token;
+  const named = new Map<string, number>();
+  for (const each of top) {
+    const name = nameOf(each);
+    if (!named.has(name)) named.set(name, each.logprob);
+  }
+  return Object.fromEntries(named);
 }
 
 function sampledOf({ response_ids: tokens, logprobs, top_logprobs }: Drawn): SampledTokens {
