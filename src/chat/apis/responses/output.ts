@@ -8,6 +8,11 @@ import type { ResponseRequest } from "./request.ts";
 
 type Item = Record<string, unknown> & { readonly id: string; readonly type: "reasoning" | "message" | "function_call" };
 
+interface PendingToken {
+  readonly id: number;
+  readonly logprob: TokenLogprob;
+}
+
 export interface OutputOptions extends ResponseRequest {
   /** Without a prefix. */
   readonly id: string;
@@ -24,6 +29,8 @@ export class ResponseOutput {
   private readonly items: Item[] = [];
   private open: { readonly item: Item; text: string; logprobs: TokenLogprob[] } | undefined;
   private events = 0;
+  /** Tokens whose text is in no part yet. */
+  private pending: PendingToken[] = [];
 
   /** @param send takes the events; absent: only the response is wanted */
   constructor(options: OutputOptions, send: (event: ServerEvent) => void = () => {}) {
@@ -41,12 +48,34 @@ export class ResponseOutput {
   update({ parts, ...sampled }: LiveUpdate): void {
     const { request, tokenizer } = this.options;
     const logprobs = request.logprobs ? tokenLogprobs(sampled, tokenizer) : [];
-    for (const [i, part] of parts.entries()) this.add(part, i === 0 ? logprobs : []);
+    this.pending.push(...logprobs.map((logprob, i) => ({ id: sampled.tokens[i]!, logprob })));
+    for (const [i, part] of parts.entries()) {
+      const taken = part.type === "content" ? this.takeFor(part.text, { isLast: i === parts.length - 1 }) : [];
+      this.add(part, taken);
+    }
+    // Reasoning and calls have no log-probs in this API.
+    if (parts.length > 0) this.pending = [];
+  }
+
+  /** The pending tokens that a text came from; what is not its own ends with it or starts with it. */
+  private takeFor(text: string, { isLast }: { isLast: boolean }): TokenLogprob[] {
+    const { pending, open } = this;
+    const holds = (from: number, to: number) =>
+      this.options.tokenizer.decode(pending.slice(from, to).map(({ id }) => id)).includes(text);
+    // After reasoning or a call the pending tokens may begin with theirs.
+    const isFirst = open ? open.item.type === "message" : this.items.length === 0;
+    const { length } = pending;
+    const from = isFirst ? 0 : Math.max(0, firstFor(length, (at) => !holds(at, length)) - 1);
+    const to = isLast ? length : from + firstFor(length - from, (count) => holds(from, from + count));
+    this.pending = pending.slice(to);
+    return pending.slice(from, to).map(({ logprob }) => logprob);
   }
 
   /** Ends the reply. @returns the whole response */
   finish(drawn: DrawnChat): object {
     const isCut = drawn.finish_reason === "length";
+    // Such as the token that ends the reply.
+    if (this.open?.item.type === "message") this.open.logprobs.push(...this.pending.map(({ logprob }) => logprob));
     this.close(isCut ? "incomplete" : "completed");
     const response = this.response(isCut ? "incomplete" : "completed", drawn);
     this.emit(isCut ? "response.incomplete" : "response.completed", { response });
@@ -156,6 +185,17 @@ export class ResponseOutput {
       ...(drawn && request.returnTokenIds && tokenFields(drawn)),
     };
   }
+}
+
+/** The first number in [0, most] for which `is` holds, where it holds for all after it; `most` where it holds for none. */
+function firstFor(most: number, is: (at: number) => boolean): number {
+  let [low, high] = [0, most];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (is(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 function contentPart(type: "reasoning" | "message", { text, logprobs }: { text: string; logprobs: TokenLogprob[] }) {
