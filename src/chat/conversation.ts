@@ -11,7 +11,7 @@ import { PrefixIndex } from "./prefix_index.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
 import { CALL_CLOSE, endsInReasoning } from "./reply_reader.ts";
 import type { Drawn } from "./response.ts";
-import { cutAtStop, endsAtStop } from "./stop.ts";
+import { cutAtStop, endsAtLlamaCall, endsAtStop } from "./stop.ts";
 import { Transcript, type TranscriptOptions } from "./transcript.ts";
 
 /** A {@link ChatCall} for one choice. */
@@ -190,10 +190,13 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
   }
 
   private listeners({ stop = [], demands, sampling: { signal, onTokens } = {} }: CallSettings) {
+    const { tokenizer } = this.options;
     const marks = demands?.isSingleCall ? [...stop, CALL_CLOSE] : stop;
-    const atMark = endsAtStop(marks, this.options.tokenizer);
+    const isLlama = demands?.isSingleCall && toolFormatOf(tokenizer.chatTemplate ?? "") === "llama3";
+    const tests = [endsAtStop(marks, tokenizer), isLlama ? endsAtLlamaCall(tokenizer) : undefined];
+    const given = tests.filter((each) => each !== undefined);
     // A caller that went away ends its sequence at the sampler's next token.
-    const ends = signal ? (tokens: readonly number[]) => signal.aborted || atMark?.(tokens) === true : atMark;
-    return { ...(ends && { ends }), ...(onTokens && { onTokens }) };
+    const ends = (tokens: readonly number[]) => signal?.aborted === true || given.some((isAtEnd) => isAtEnd(tokens));
+    return { ...((signal || given.length > 0) && { ends }), ...(onTokens && { onTokens }) };
   }
 }

@@ -224,8 +224,17 @@ class LlamaReader implements TextReader {
   }
 }
 
+/** Whether a reply so far is a whole call in Llama's form, or one with the `;` that stands before a further call. */
+export function isLlamaCall(text: string): boolean {
+  return asCall(parseJson(llamaBody(text))) !== undefined;
+}
+
+function llamaBody(text: string): string {
+  return text.trim().replace(PYTHON_TAG, "").replace(/;$/, "");
+}
+
 function readLlamaCalls(text: string): ReplyPart[] | undefined {
-  const body = text.trim().replace(PYTHON_TAG, "");
+  const body = llamaBody(text);
   const whole = asCall(parseJson(body));
   const calls = whole ? [whole] : body.split(/;\s*(?=\{)/).map((part) => asCall(parseJson(part)));
   const known = calls.filter((call) => call !== undefined);

@@ -1,6 +1,7 @@
 /** Stop strings: texts that end a reply. */
 import type { SampledSequence } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
+import { isLlamaCall } from "./reply_reader.ts";
 
 export interface Stopped {
   readonly sequence: SampledSequence;
@@ -45,6 +46,12 @@ export function endsAtStop(
   // A token may hold one byte of a four-byte character.
   const reach = 4 * (Math.max(...stop.map((each) => each.length)) + 1);
   return (tokens) => firstStop(tokenizer.decode(tokens.slice(-reach)), stop) >= 0;
+}
+
+/** For a sampler that can end early: tests whether the tokens are one call in Llama's form, which has no closing mark. */
+export function endsAtLlamaCall(tokenizer: Tokenizer): (tokens: readonly number[]) => boolean {
+  // The last token is enough to tell most tokens from the end of a call.
+  return (tokens) => /[};]\s*$/.test(tokenizer.decode(tokens.slice(-1))) && isLlamaCall(tokenizer.decode(tokens));
 }
 
 /** Place of the first stop string in a text, -1 without one. */

@@ -226,6 +226,24 @@ describe("the openai package", () => {
     await expect(openai.chat.completions.create(request)).rejects.toThrow(expected);
   });
 
+  test.each([1, 5])(
+    "parallel_tool_calls: false ends Llama's reply with its first call, %i tokens at a time",
+    async (pieces) => {
+      const call = (a: number) => `{"name": "add", "parameters": {"a": {"b": ${a}}}}`;
+      const { openai, model, policy, tokenizer } = {
+        ...setup(() => `${call(1)}; ${call(2)}${END}`, { tokenizer: chatTokenizer(HEADERS), pieces }),
+        tokenizer: chatTokenizer(HEADERS),
+      };
+      const ask = { model, messages: [HELLO], tools: [ADD] };
+      const one = await openai.chat.completions.create({ ...ask, parallel_tool_calls: false });
+      expect(one.choices[0]).toMatchObject({ finish_reason: "tool_calls", message: { tool_calls: [{}] } });
+      expect(one.choices[0]!.message.tool_calls).toHaveLength(1);
+      expect(tokenizer.decode(policy.steps[0]!.response_ids).replace(/;$/, "")).toBe(call(1));
+      const both = await openai.chat.completions.create(ask);
+      expect(both.choices[0]!.message.tool_calls).toHaveLength(2);
+    },
+  );
+
   test("reads Llama's calls, separates thinking, and can switch it off", async () => {
     const llama = setup(() => `{"name": "add", "parameters": {"a": 1}}${END}`, {
       tokenizer: chatTokenizer(HEADERS),
