@@ -12,7 +12,11 @@ export function textContent(
   return content.map((part, i) => partText(part, { types, param: `${param}.${i}` })).join("");
 }
 
-function partText(part: unknown, { types, param }: { types: readonly string[]; param: string }): string {
+/** The text of one part. @throws {ApiError} as {@link textContent} */
+export function partText(
+  part: unknown,
+  { types, param }: { readonly types: readonly string[]; readonly param: string },
+): string {
   const { type, text } = (part ?? {}) as { type?: unknown; text?: unknown };
   if (typeof type === "string" && types.includes(type) && typeof text === "string") return text;
   throw new ApiError(

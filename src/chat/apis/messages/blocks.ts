@@ -1,7 +1,7 @@
 /** Anthropic's blocks of content as messages of OpenAI's form. */
 import type { ChatMessage, ToolCall } from "../../../contract/text.ts";
 import { ApiError } from "../../request.ts";
-import { textContent } from "../content.ts";
+import { partText, textContent } from "../content.ts";
 
 type Block = Readonly<Record<string, unknown>>;
 
@@ -19,7 +19,7 @@ export function messagesOf(given: readonly GivenMessage[]): ChatMessage[] {
   });
 }
 
-/** Results of tools first, in messages of their own; then the texts. */
+/** Results of tools first, in messages of their own; then the texts. A content without blocks is an empty text. */
 function userMessages(blocks: readonly Block[], param: string): ChatMessage[] {
   const results: ChatMessage[] = [];
   const texts: string[] = [];
@@ -29,10 +29,10 @@ function userMessages(blocks: readonly Block[], param: string): ChatMessage[] {
       const content = textContent(block.content ?? "", { types: ["text"], param: `${at}.content` });
       results.push({ role: "tool", tool_call_id: String(block.tool_use_id), content });
     } else {
-      texts.push(textContent([block], { types: ["text", "tool_result"], param }));
+      texts.push(partText(block, { types: ["text", "tool_result"], param: at }));
     }
   }
-  return texts.length > 0 ? [...results, { role: "user", content: texts.join("") }] : results;
+  return texts.length > 0 || results.length === 0 ? [...results, { role: "user", content: texts.join("") }] : results;
 }
 
 function assistantMessage(blocks: readonly Block[], param: string): ChatMessage {
