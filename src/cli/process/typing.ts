@@ -108,20 +108,22 @@ class PipedTyping implements Typing {
   readonly history: readonly string[] = [];
   private readonly reader: Interface;
   private readonly lines: AsyncIterator<string>;
+  private readonly aborted: Promise<undefined>;
   private readonly signal: AbortSignal;
 
   constructor(signal: AbortSignal) {
+    // One listener for all lines: a signal warns of more than ten.
+    this.aborted = new Promise((resolve) => {
+      if (signal.aborted) resolve(undefined);
+      signal.addEventListener("abort", () => resolve(undefined), { once: true });
+    });
     this.signal = signal;
     this.reader = createInterface({ input: process.stdin, terminal: false });
     this.lines = this.reader[Symbol.asyncIterator]();
   }
 
   async next(): Promise<Typed> {
-    const aborted = new Promise<undefined>((resolve) => {
-      if (this.signal.aborted) resolve(undefined);
-      this.signal.addEventListener("abort", () => resolve(undefined), { once: true });
-    });
-    const line = await Promise.race([this.lines.next(), aborted]);
+    const line = await Promise.race([this.lines.next(), this.aborted]);
     return line === undefined || line.done ? { kind: "end" } : { kind: "text", text: line.value };
   }
 
