@@ -131,7 +131,11 @@ export class GatewayService {
   /** What the session's workers said, from the store where it is not remembered. */
   async historyOf(session: LiveSession): Promise<WorkerHistory> {
     session.history ??= this.store.traces({ session_id: session.id }).then((traces) => new WorkerHistory(traces));
-    return session.history;
+    // A failure is not kept.
+    return session.history.catch((error: unknown) => {
+      delete session.history;
+      throw error;
+    });
   }
 
   private noModel(model: string | undefined): ApiError {

@@ -76,8 +76,9 @@ export function groupOf(
   { keys, traces = [] }: { keys: AttemptKeys; traces?: readonly TraceRecord[] },
 ): string {
   if (keys.group !== null) {
-    const shared = sharedValue(traces, keys.group);
-    const value = metadata[keys.group] ?? shared;
+    // Within an announced session, the key of a call tells its trajectories apart, not its task.
+    const isAnnounced = TASK_KEYS.some((key) => metadata[key] !== undefined);
+    const value = metadata[keys.group] ?? (isAnnounced ? undefined : sharedValue(traces, keys.group));
     if (value !== undefined && value !== null) return text(value);
   }
   const own = TASK_KEYS.filter((key) => metadata[key] !== undefined).map((key) => text(metadata[key]));

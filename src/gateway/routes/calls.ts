@@ -116,9 +116,9 @@ async function sessionOf({ request, read, named, context }: Call): Promise<LiveS
   return request.method === "POST" ? service.sessions.ensure(id) : service.sessions.get(id);
 }
 
-/** OpenAI's clients send `metadata`; rLLM's SDK sends `rllm_metadata`. */
+/** rLLM's SDK, and a gateway in front of this one, send `rllm_metadata`; OpenAI's clients send `metadata`. */
 function idInBody({ metadata, rllm_metadata }: JsonBody): string | undefined {
-  for (const given of [metadata, rllm_metadata]) {
+  for (const given of [rllm_metadata, metadata]) {
     const id = (given as JsonBody | null | undefined)?.session_id;
     if (typeof id === "string" && id !== "") return id;
   }
@@ -209,7 +209,13 @@ function versionOf({ headers }: Request): Record<string, string> {
 }
 
 /** Calls `done` once the answer is sent or given up; at once for one that is no stream. */
-function whenSent(response: Response, done: () => void): Response {
+function whenSent(response: Response, settle: () => void): Response {
+  let isSettled = false;
+  // A cancelled stream ends its pending read as well.
+  const done = () => {
+    if (!isSettled) settle();
+    isSettled = true;
+  };
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
   if (!isStream || !response.body) {
     done();

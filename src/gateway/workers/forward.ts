@@ -65,20 +65,29 @@ async function reached(call: WorkerCall): Promise<{ worker: RoutedWorker; respon
   });
 }
 
-function send({ request, path, body, pool, fields, signal }: WorkerCall, worker: RoutedWorker): Promise<Response> {
+async function send(
+  { request, path, body, pool, fields, signal }: WorkerCall,
+  worker: RoutedWorker,
+): Promise<Response> {
   const { info, apiKey } = worker;
   const url = `${info.url}${info.api_path}${path.replace(/^\/v1/, "")}${new URL(request.url).search}`;
-  return pool.fetch(url, {
+  const response = await pool.fetch(url, {
     method: request.method,
     signal,
+    // A worker must not send conversations, or its key, elsewhere.
+    redirect: "manual",
     headers: headersFor(request, apiKey),
     ...(request.method === "POST" && { body: JSON.stringify(withExtensions(body, path, fields)) }),
   });
+  if (response.status < 300 || response.status > 399) return response;
+  await response.body?.cancel();
+  const message = `Cannot answer: the worker ${info.worker_id} redirects (${response.status}). Register its final address.`;
+  return Response.json({ error: { message, type: "server_error", code: "worker_redirects" } }, { status: 502 });
 }
 
-/** Of one connection, or the client's credentials for the gateway. */
+/** Of one connection; the client's credentials for the gateway; the session, which the gateway itself names in the body. */
 const OWN_HEADERS =
-  /^(connection|keep-alive|transfer-encoding|te|trailer|upgrade|content-length|content-encoding|host|accept-encoding|authorization|x-api-key|cookie|origin|referer|expect)$/;
+  /^(connection|keep-alive|transfer-encoding|te|trailer|upgrade|content-length|content-encoding|host|accept-encoding|authorization|x-api-key|cookie|origin|referer|expect|x-session-id)$/;
 
 function headersFor({ headers }: Request, apiKey: string | undefined): Headers {
   const kept = new Headers([...headers].filter(([name]) => !OWN_HEADERS.test(name)));

@@ -77,7 +77,8 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
   // The key stops working at once, also when this attempt is no longer waited for.
   const stop = () => {
     roles.close();
-    void session.end({ reward: null, termination_reason: reasonOf(signal.reason) });
+    // Nobody waits for this attempt any more: where its outcome cannot be written, the session stays without one.
+    session.end({ reward: null, termination_reason: reasonOf(signal.reason) }).catch(() => {});
   };
   signal.addEventListener("abort", stop);
   try {
