@@ -79,8 +79,6 @@ type Demand = Pick<Partial<ChatRequest>, "responseFormat" | "tools" | "toolChoic
 /** Constraints are shared by requests that demand the same: most come many times. */
 const cache = new WeakMap<Tokenizer, Map<string, GrammarConstraint>>();
 const MOST_CACHED = 32;
-/** A constraint that has seen so many texts is made again, so that its states stay within some 100 MB. */
-const MOST_STATES = 20_000;
 
 function constraintsOf(demand: Demand, tokenizer: Tokenizer): (reasoning: PromptReasoning) => TokenConstraint {
   const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
@@ -89,10 +87,7 @@ function constraintsOf(demand: Demand, tokenizer: Tokenizer): (reasoning: Prompt
   cache.set(tokenizer, known);
   return (reasoning) => {
     const name = `${reasoning} ${key}`;
-    let constraint = known.get(name);
-    if (!constraint || constraint.states > MOST_STATES) {
-      constraint = new GrammarConstraint(replyRule(demand, { reasoning, tokenizer }), tokenizer);
-    }
+    const constraint = known.get(name) ?? new GrammarConstraint(replyRule(demand, { reasoning, tokenizer }), tokenizer);
     // The last used is the last to go.
     known.delete(name);
     known.set(name, constraint);

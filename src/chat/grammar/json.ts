@@ -10,21 +10,46 @@ export const SPACE = choice([], literal(" "), [anyOf("\n"), repeat(anyOf(" "), {
 /** After `:`. */
 const COLON: Sequence = [...literal(":"), optional(...literal(" "))];
 
-const HEX = anyOf("0123456789abcdefABCDEF");
 const CONTINUED = bytes([0x80, 0xbf]);
 
-/** One character of a string as UTF-8 or escaped; escapes of half a character (surrogates) are left out. */
-export const CHARACTER: Rule = choice(
+const HEX_DIGITS = "0123456789abcdefABCDEF";
+const HEX = anyOf(HEX_DIGITS);
+const hexBut = (characters: string) => anyOf([...HEX_DIGITS].filter((it) => !characters.includes(it)).join(""));
+
+/** Characters of a string that need no escape, as UTF-8, without those from U+2000 to U+2FFF. */
+const PLAIN: readonly Sequence[] = [
   [bytes([0x20, 0x21], [0x23, 0x5b], [0x5d, 0x7f])],
   [bytes([0xc2, 0xdf]), CONTINUED],
   [bytes([0xe0, 0xe0]), bytes([0xa0, 0xbf]), CONTINUED],
-  [bytes([0xe1, 0xec], [0xee, 0xef]), CONTINUED, CONTINUED],
+  [bytes([0xe1, 0xe1], [0xe3, 0xec], [0xee, 0xef]), CONTINUED, CONTINUED],
   [bytes([0xed, 0xed]), bytes([0x80, 0x9f]), CONTINUED],
   [bytes([0xf0, 0xf0]), bytes([0x90, 0xbf]), CONTINUED, CONTINUED],
   [bytes([0xf1, 0xf3]), CONTINUED, CONTINUED, CONTINUED],
   [bytes([0xf4, 0xf4]), bytes([0x80, 0x8f]), CONTINUED, CONTINUED],
+];
+
+/** One character of a string as UTF-8 or escaped; escapes of half a character (surrogates) are left out. */
+export const CHARACTER: Rule = choice(
+  ...PLAIN,
+  [bytes([0xe2, 0xe2]), CONTINUED, CONTINUED],
   [...literal("\\"), anyOf('"\\/bfnrt')],
-  [...literal("\\u"), anyOf("0123456789abcefABCEF"), HEX, HEX, HEX],
+  [...literal("\\u"), hexBut("dD"), HEX, HEX, HEX],
+  [...literal("\\u"), anyOf("dD"), anyOf("01234567"), HEX, HEX],
+);
+
+/** One that ends no line, as a pattern's dot: not U+000A, U+000D, U+2028 or U+2029. */
+export const IN_LINE: Rule = choice(
+  ...PLAIN,
+  [bytes([0xe2, 0xe2]), bytes([0x81, 0xbf]), CONTINUED],
+  [bytes([0xe2, 0xe2]), bytes([0x80, 0x80]), bytes([0x80, 0xa7], [0xaa, 0xbf])],
+  [...literal("\\"), anyOf('"\\/bft')],
+  [...literal("\\u"), hexBut("02dD"), HEX, HEX, HEX],
+  [...literal("\\u0"), hexBut("0"), HEX, HEX],
+  [...literal("\\u00"), hexBut("0"), HEX],
+  [...literal("\\u000"), hexBut("aAdD")],
+  [...literal("\\u2"), hexBut("0"), HEX, HEX],
+  [...literal("\\u20"), hexBut("2"), HEX],
+  [...literal("\\u202"), hexBut("89")],
   [...literal("\\u"), anyOf("dD"), anyOf("01234567"), HEX, HEX],
 );
 

@@ -1,20 +1,36 @@
 /** Regular expressions of JSON schemas as rules over the characters of a JSON string. */
 import { ConfigError } from "../../errors.ts";
-import { CHARACTER } from "./json.ts";
-import { bytes, choice, type GrammarSymbol, literal, type Rule, repeat, type Sequence } from "./rules.ts";
+import { CHARACTER, IN_LINE } from "./json.ts";
+import { type ByteSet, bytes, choice, literal, type Rule, repeat, type Sequence } from "./rules.ts";
 
 /** Characters that stand for themselves in a JSON string, by code; others are left out of every class. */
 const PLAIN = Array.from({ length: 0x7f - 0x20 }, (_, i) => i + 0x20).filter((code) => code !== 0x22 && code !== 0x5c);
 
 const CLASSES: Readonly<Record<string, RegExp>> = { d: /\d/, D: /\D/, w: /\w/, W: /\W/, s: /\s/, S: /\S/ };
 
-/** The most repetitions that a count may ask for. */
-const MOST_REPEATS = 1000;
+/** The most characters that the counts of a pattern may ask for, all together: a state may hold a place for each. */
+const MOST_CHARACTERS = 1000;
+
+/** Groups within groups. */
+const MOST_DEPTH = 50;
+
+/** A part of a pattern. */
+interface Part {
+  readonly symbols: Sequence;
+  /** Characters in all its alternatives, each as many times as its counts ask for it. */
+  readonly size: number;
+  readonly mayBeEmpty: boolean;
+}
+
+function one(symbols: Sequence): Part {
+  return { symbols, size: 1, mayBeEmpty: false };
+}
 
 /**
  * Texts that a pattern matches, of ASCII characters that need no escape. As in JSON schema, a pattern without anchors matches a
  * part of the text.
- * @throws {ConfigError} for look-arounds, back references, lazy counts and other syntax beyond regular languages
+ * @throws {ConfigError} for look-arounds, back references, lazy counts and other syntax beyond regular languages, for counts of
+ *   what may be empty, and for counts of more than 1000 characters in all
  */
 export function patternOf(source: string, path: string): Rule {
   return new PatternReader(source, path).read();
@@ -24,6 +40,7 @@ class PatternReader {
   private readonly source: string;
   private readonly path: string;
   private at = 0;
+  private depth = 0;
 
   constructor(source: string, path: string) {
     this.source = source;
@@ -32,73 +49,93 @@ class PatternReader {
 
   read(): Rule {
     const any = repeat(CHARACTER);
+    let size = 0;
     const alternatives = splitAlternatives(this.source).map((text): Sequence => {
       const starts = text.startsWith("^");
       const ends = /(^|[^\\])(\\\\)*\$$/.test(text);
-      const inner = new PatternReader(text.slice(starts ? 1 : 0, ends ? -1 : undefined), this.path);
-      return [...(starts ? [] : [any]), ...inner.whole(), ...(ends ? [] : [any])];
+      const inner = new PatternReader(text.slice(starts ? 1 : 0, ends ? -1 : undefined), this.path).whole();
+      size += inner.size;
+      return [...(starts ? [] : [any]), ...inner.symbols, ...(ends ? [] : [any])];
     });
+    this.checkSize(size);
     return choice(...alternatives);
   }
 
-  private whole(): Sequence {
-    const rule = this.alternatives();
-    if (this.at < this.source.length) throw this.refused(`a ${this.source[this.at]} too many`);
-    return [rule];
+  private checkSize(size: number): void {
+    if (size > MOST_CHARACTERS)
+      throw this.refused(`the counts and characters of a pattern may come to ${MOST_CHARACTERS} in all, not ${size}`);
   }
 
-  private alternatives(): Rule {
-    const all: Sequence[] = [this.sequence()];
+  private whole(): Part {
+    const part = this.alternatives();
+    if (this.at < this.source.length) throw this.refused(`a ${this.source[this.at]} too many`);
+    return part;
+  }
+
+  private alternatives(): Part {
+    const all: Part[] = [this.sequence()];
     while (this.source[this.at] === "|") {
       this.at++;
       all.push(this.sequence());
     }
-    return choice(...all);
+    return {
+      symbols: [choice(...all.map(({ symbols }) => symbols))],
+      size: sizeOf(all),
+      mayBeEmpty: all.some(({ mayBeEmpty }) => mayBeEmpty),
+    };
   }
 
-  private sequence(): Sequence {
-    const symbols: GrammarSymbol[] = [];
-    while (this.at < this.source.length && !"|)".includes(this.source[this.at]!))
-      symbols.push(...this.counted(this.atom()));
-    return symbols;
+  private sequence(): Part {
+    const parts: Part[] = [];
+    while (this.at < this.source.length && !"|)".includes(this.source[this.at]!)) parts.push(this.counted(this.atom()));
+    return {
+      symbols: parts.flatMap(({ symbols }) => symbols),
+      size: sizeOf(parts),
+      mayBeEmpty: parts.every(({ mayBeEmpty }) => mayBeEmpty),
+    };
   }
 
-  private counted(atom: Sequence): Sequence {
+  private counted(atom: Part): Part {
     const found = /^(?:[*+?]|\{(\d+)(?:(,)(\d*))?\})/.exec(this.source.slice(this.at));
     if (!found) return atom;
     const [text, low, comma, high] = found;
     this.at += text.length;
     if ("?+".includes(this.source[this.at] ?? " ")) throw this.refused("lazy and possessive counts are not supported");
-    const item = atom.length === 1 ? atom[0]! : choice(atom);
-    if (text === "*") return [repeat(item)];
-    if (text === "+") return [repeat(item, { least: 1 })];
-    if (text === "?") return [choice([], atom)];
+    const { symbols, mayBeEmpty } = atom;
+    const item = symbols.length === 1 ? symbols[0]! : choice(symbols);
+    if (text === "*") return { ...atom, symbols: [repeat(item)], mayBeEmpty: true };
+    if (text === "+") return { ...atom, symbols: [repeat(item, { least: 1 })] };
+    if (text === "?") return { ...atom, symbols: [choice([], symbols)], mayBeEmpty: true };
     const least = Number(low);
     const most = comma ? (high ? Number(high) : Number.POSITIVE_INFINITY) : least;
-    if (least > MOST_REPEATS || (most > MOST_REPEATS && most < Infinity))
-      throw this.refused(`counts may be at most ${MOST_REPEATS}`);
-    return [repeat(item, { least, most })];
+    if (least > most) throw this.refused(`a count ends before it begins, ${text}`);
+    if (mayBeEmpty) throw this.refused(`what may be empty cannot be counted, ${text}`);
+    const size = atom.size * (most === Number.POSITIVE_INFINITY ? Math.max(least, 1) : most);
+    this.checkSize(size);
+    return { symbols: [repeat(item, { least, most })], size, mayBeEmpty: least === 0 };
   }
 
-  private atom(): Sequence {
+  private atom(): Part {
     const character = this.source[this.at++]!;
     if (character === "(") return this.group();
-    if (character === "[") return [this.bracket()];
-    if (character === ".") return [CHARACTER];
-    if (character === "\\") return this.escape();
+    if (character === "[") return one([this.bracket()]);
+    if (character === ".") return one([IN_LINE]);
+    if (character === "\\") return one(this.escape());
     if ("^$*+?{}".includes(character)) throw this.refused(`${character} is not supported here`);
-    return escapedText(character);
+    return one(escapedText(character));
   }
 
-  private group(): Sequence {
+  private group(): Part {
+    if (++this.depth > MOST_DEPTH) throw this.refused(`groups may lie ${MOST_DEPTH} deep`);
     if (this.source[this.at] === "?") {
       const named = /^\?(?::|<[A-Za-z_]\w*>)/.exec(this.source.slice(this.at));
       if (!named) throw this.refused("look-arounds are not supported");
       this.at += named[0].length;
     }
-    const rule = this.alternatives();
+    const part = this.alternatives();
     if (this.source[this.at++] !== ")") throw this.refused("a group is not closed");
-    return [rule];
+    this.depth--;
+    return part;
   }
 
   private escape(): Sequence {
@@ -116,7 +153,7 @@ class PatternReader {
     return character;
   }
 
-  private bracket(): GrammarSymbol {
+  private bracket(): ByteSet {
     const isNegated = this.source[this.at] === "^";
     if (isNegated) this.at++;
     const tests: ((code: number) => boolean)[] = [];
@@ -125,7 +162,9 @@ class PatternReader {
       tests.push(this.classItem());
     }
     this.at++;
-    return classOf((code) => tests.some((test) => test(code)) !== isNegated);
+    const set = classOf((code) => tests.some((test) => test(code)) !== isNegated);
+    if (!set.includes(1)) throw this.refused("a class has no ASCII character that needs no escape");
+    return set;
   }
 
   private classItem(): (code: number) => boolean {
@@ -147,8 +186,14 @@ class PatternReader {
   }
 
   private refused(rule: string): ConfigError {
-    return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${this.source}).`, { path: this.path });
+    return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${this.source.slice(0, 80)}).`, {
+      path: this.path,
+    });
   }
+}
+
+function sizeOf(parts: readonly Part[]): number {
+  return parts.reduce((sum, { size }) => sum + size, 0);
 }
 
 /** The alternatives of the whole pattern, which may have anchors of their own. */
@@ -168,7 +213,7 @@ function splitAlternatives(source: string): string[] {
   return parts;
 }
 
-function classOf(test: (code: number) => boolean): GrammarSymbol {
+function classOf(test: (code: number) => boolean): ByteSet {
   const codes = PLAIN.filter(test);
   return bytes(...codes.map((code) => [code, code] as const));
 }

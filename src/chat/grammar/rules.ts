@@ -53,9 +53,11 @@ export function anyOf(characters: string): ByteSet {
 
 const encoder = new TextEncoder();
 
-/** Exactly this text. */
+const SINGLE = Array.from({ length: 256 }, (_, byte) => bytes([byte, byte]));
+
+/** Exactly this text. Equal bytes share one set. */
 export function literal(text: string): Sequence {
-  return Array.from(encoder.encode(text), (byte) => bytes([byte, byte]));
+  return Array.from(encoder.encode(text), (byte) => SINGLE[byte]!);
 }
 
 export function choice(...alternatives: readonly Sequence[]): Rule {

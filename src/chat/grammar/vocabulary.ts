@@ -75,16 +75,23 @@ export class GrammarConstraint implements TokenConstraint {
   private readonly ends: readonly number[];
   private readonly masks = new Map<number, Uint32Array>();
 
-  /** @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for a vocabulary that lacks characters */
+  /**
+   * @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for a vocabulary that lacks characters or
+   *   an end token, and for a grammar without texts
+   */
   constructor(rule: Rule, tokenizer: Tokenizer) {
     this.vocabulary = vocabularyOf(tokenizer);
-    this.automaton = new Automaton(rule);
     this.ends = tokenizer.eosTokenIds;
-  }
-
-  /** States that texts have led to so far. */
-  get states(): number {
-    return this.automaton.size;
+    if (this.ends.length === 0)
+      throw new ConfigError(
+        "Cannot constrain the reply: the tokenizer has no end token (eos_token). Name one in its configuration.",
+      );
+    this.automaton = new Automaton(rule);
+    const { frames, isComplete } = this.automaton.start;
+    if (frames.length === 0 && !isComplete)
+      throw new ConfigError(
+        "Cannot constrain the reply: no text is valid by its schema. Look for a $ref that leads to itself.",
+      );
   }
 
   start(): ConstraintState {
@@ -138,8 +145,11 @@ export class GrammarConstraint implements TokenConstraint {
       setBit(mask, ids[i]!);
       count++;
     }
-    // Where a text can neither end nor go on, it ends.
-    if (start.isComplete || count === 0) for (const id of this.ends) setBit(mask, id);
+    if (start.isComplete) for (const id of this.ends) setBit(mask, id);
+    else if (count === 0)
+      throw new ConfigError(
+        "Cannot continue the reply: no text that is valid by its schema goes on from here. Look for a $ref that leads to itself.",
+      );
     return mask;
   }
 }
