@@ -45,6 +45,11 @@ const KEYWORDS: Readonly<Record<string, readonly string[]>> = {
   null: [],
 };
 
+/** Schemas within schemas, and references to them: deeper ones need stack without end. */
+const MOST_DEPTH = 100;
+/** Schemas that are read, each as often as parts of allOf repeat it. */
+const MOST_SCHEMAS = 5000;
+
 const GENERAL = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"];
 
 /**
@@ -60,6 +65,10 @@ type Fields = Readonly<Record<string, unknown>>;
 class SchemaReader {
   private readonly root: Schema;
   private readonly references = new Map<string, Rule>();
+  /** By the schema's own object: one that stands in several places is read once. */
+  private readonly rules = new Map<object, Rule>();
+  private depth = 0;
+  private schemas = 0;
 
   constructor(root: Schema) {
     this.root = root;
@@ -70,13 +79,32 @@ class SchemaReader {
     if (schema === true) return ANY_VALUE;
     if (typeof schema !== "object" || schema === null || Array.isArray(schema))
       throw refused(path, "a schema must be an object or true", schema);
-    return choice(...this.alternatives(this.flattened(schema as Fields, path), path));
+    const known = this.rules.get(schema);
+    if (known) return known;
+    return this.within(path, () => {
+      const rule = choice(...this.alternatives(this.flattened(schema as Fields, path), path));
+      this.rules.set(schema, rule);
+      return rule;
+    });
+  }
+
+  /** Reads one schema within the limits of all. */
+  private within<T>(path: string, read: () => T): T {
+    if (++this.schemas > MOST_SCHEMAS) throw refused(path, "it has too many schemas, or repeats them", MOST_SCHEMAS);
+    if (++this.depth > MOST_DEPTH) throw refused(path, "it is nested too deep, or contains itself", MOST_DEPTH);
+    try {
+      return read();
+    } finally {
+      this.depth--;
+    }
   }
 
   private alternatives(fields: Fields, path: string): Sequence[] {
     const { $ref, anyOf, oneOf, enum: values } = fields;
     if ($ref !== undefined) return [[this.reference($ref, path)]];
     if ("const" in fields || values !== undefined) return this.constants(fields, path);
+    if (anyOf !== undefined && oneOf !== undefined)
+      throw refused(`${path}.oneOf`, "it is not supported together with anyOf", oneOf);
     const branches = anyOf ?? oneOf;
     if (branches !== undefined) {
       const each = list(branches, path) as Schema[];
@@ -87,6 +115,8 @@ class SchemaReader {
   }
 
   private constants(fields: Fields, path: string): Sequence[] {
+    if ("const" in fields && fields.enum !== undefined)
+      throw refused(`${path}.enum`, "it is not supported together with const", fields.enum);
     const beside = Object.keys(fields).find((key) => !["const", "enum", "type", ...SILENT].includes(key));
     if (beside !== undefined)
       throw refused(`${path}.${beside}`, "it is not supported together with const or enum", fields[beside]);
@@ -108,7 +138,7 @@ class SchemaReader {
     if (fields.type !== undefined) {
       const types = [fields.type].flat();
       for (const type of types)
-        if (typeof type !== "string" || !(type in KEYWORDS))
+        if (typeof type !== "string" || !Object.hasOwn(KEYWORDS, type))
           throw refused(`${path}.type`, "there is no such type", type);
       this.checkKeywords(fields, { types: types as string[], path });
       return types as string[];
@@ -190,6 +220,7 @@ class SchemaReader {
     const { least = 0, most } = limits({ minItems, maxItems }, path);
     if (prefixItems === undefined) {
       const item = items === undefined ? ANY_VALUE : items === false ? undefined : this.rule(items, `${path}.items`);
+      if (!item && least > 0) throw refused(`${path}.minItems`, "items: false allows none", minItems);
       return item ? arrayOf(item, { least, ...(most !== undefined && { most }) }) : arrayOf(ANY_VALUE, { most: 0 });
     }
     const first = list(prefixItems, `${path}.prefixItems`).map((each, i) =>
@@ -213,20 +244,20 @@ class SchemaReader {
       throw refused(`${path}.propertyNames`, "only strings without limits are supported", propertyNames);
     if (typeof properties !== "object" || properties === null)
       throw refused(`${path}.properties`, "it must be an object", properties);
-    const names = list(required, `${path}.required`).map(String);
-    const known = { ...Object.fromEntries(names.map((name) => [name, more ?? true])), ...(properties as Fields) };
-    const members = Object.entries(known).map(([name, schema]) => ({ name, schema, isRequired: names.includes(name) }));
+    const names = new Set(list(required, `${path}.required`).map(String));
+    const known = { ...Object.fromEntries([...names].map((name) => [name, more ?? true])), ...(properties as Fields) };
+    const members = Object.entries(known).map(([name, schema]) => ({ name, schema, isRequired: names.has(name) }));
     if (members.length === 0) return this.map(more, path);
     const rules = members.map(({ name, schema, isRequired }) => ({
       isRequired,
-      symbols: member(
-        literal(JSON.stringify(name)),
-        new Rule(() => [[this.rule(schema, `${path}.properties.${name}`)]]),
-      ),
-      // Checked now, so that a refusal comes before the first token.
-      schema: this.check(schema, `${path}.properties.${name}`),
+      symbols: member(literal(JSON.stringify(name)), this.property(schema, `${path}.properties.${name}`)),
     }));
     return choice(...objectTexts(rules));
+  }
+
+  private property(schema: unknown, path: string): Rule {
+    if (schema === false) throw refused(path, "no value is valid", schema);
+    return this.rule(schema, path);
   }
 
   private map(more: unknown, path: string): Rule {
@@ -235,26 +266,23 @@ class SchemaReader {
     return mapOf(this.rule(more, `${path}.additionalProperties`));
   }
 
-  private readonly checked = new Set<unknown>();
-
-  private check(schema: unknown, path: string): void {
-    if (this.checked.has(schema)) return;
-    this.checked.add(schema);
-    if (schema === false) throw refused(path, "no value is valid", schema);
-    this.rule(schema, path);
-  }
-
   private reference(ref: unknown, path: string): Rule {
     const known = this.references.get(String(ref));
     if (known) return known;
-    if (typeof ref !== "string" || !ref.startsWith("#"))
-      throw refused(`${path}.$ref`, "only references within the schema are supported", ref);
+    const target = this.target(ref, path);
+    let made: Rule | undefined;
+    const rule: Rule = new Rule(() => (made ? [[made]] : []));
+    this.references.set(String(ref), rule);
+    made = this.property(target, String(ref));
+    return rule;
+  }
+
+  private target(ref: unknown, path: string): unknown {
+    if (typeof ref !== "string" || !/^#($|\/)/.test(ref))
+      throw refused(`${path}.$ref`, "only references within the schema are supported, such as #/$defs/item", ref);
     const target = resolve(this.root, ref);
     if (target === undefined) throw refused(`${path}.$ref`, "it leads nowhere", ref);
-    const rule: Rule = new Rule(() => [[this.rule(target, ref)]]);
-    this.references.set(ref, rule);
-    this.check(target, ref);
-    return rule;
+    return target;
   }
 
   /** `allOf` merged into what stands beside it. */
@@ -274,10 +302,10 @@ class SchemaReader {
     if (part === true) return {};
     if (typeof part !== "object" || part === null) throw refused(path, "a schema must be an object or true", part);
     const { $ref, ...others } = part as Fields;
-    if ($ref === undefined) return this.flattened(others, path);
-    const target = typeof $ref === "string" ? resolve(this.root, $ref) : undefined;
-    if (typeof target !== "object" || target === part) throw refused(`${path}.$ref`, "it leads nowhere", $ref);
-    return merged(others, this.resolved(target, path), path);
+    return this.within(path, () => {
+      if ($ref === undefined) return this.flattened(others, path);
+      return merged(others, this.resolved(this.target($ref, path), path), path);
+    });
   }
 
   /** A value must be valid by one branch alone: they differ in type, or in the constant of a property. */
@@ -334,18 +362,21 @@ interface Member {
 function objectTexts(members: readonly Member[]): Sequence[] {
   const SEPARATOR: Sequence = [...literal(","), SPACE];
   const CLOSE: Sequence = [SPACE, ...literal("}")];
+  /** From member i on, where none came before. */
+  const before: Rule[] = members.map((_, i) => new Rule(() => rest(i, [], before)));
   /** From member i on, after an earlier one. */
-  const after: Rule[] = members.map((_, i) => new Rule(() => rest(i, SEPARATOR)));
+  const after: Rule[] = members.map((_, i) => new Rule(() => rest(i, SEPARATOR, after)));
   const end = choice(CLOSE);
-  function rest(i: number, before: Sequence): Sequence[] {
-    const it = members[i];
-    if (!it) return [CLOSE];
-    const taken = [...before, ...it.symbols, after[i + 1] ?? end];
-    return it.isRequired ? [taken] : [taken, ...rest(i + 1, before)];
+  function rest(i: number, separator: Sequence, without: readonly Rule[]): Sequence[] {
+    const it = members[i]!;
+    const taken = [...separator, ...it.symbols, after[i + 1] ?? end];
+    if (it.isRequired) return [taken];
+    const last = without === after ? [[end]] : [];
+    const next = without[i + 1];
+    return [taken, ...(next ? [[next]] : last)];
   }
   const isEmptyValid = members.every(({ isRequired }) => !isRequired);
-  const first = rest(0, []).filter((sequence) => sequence !== CLOSE);
-  const open: Sequence = [...literal("{"), SPACE, choice(...first)];
+  const open: Sequence = [...literal("{"), SPACE, before[0]!];
   return isEmptyValid ? [literal("{}"), open] : [open];
 }
 
@@ -367,7 +398,7 @@ function merged(one: Fields, other: Fields, path: string): Fields {
 function checkClosed({ additionalProperties: more, properties }: Fields, other: Fields, path: string): void {
   if (more === undefined || more === true) return;
   const name = Object.keys((other.properties as Fields | undefined) ?? {}).find(
-    (key) => !(key in ((properties as Fields) ?? {})),
+    (key) => !Object.hasOwn((properties as Fields | undefined) ?? {}, key),
   );
   if (name !== undefined)
     throw refused(
@@ -378,10 +409,11 @@ function checkClosed({ additionalProperties: more, properties }: Fields, other: 
 }
 
 function mergedProperties(one: Fields, other: Fields): Fields {
-  const result: Record<string, unknown> = { ...one };
-  for (const [name, schema] of Object.entries(other))
-    result[name] = name in one ? { allOf: [one[name], schema] } : schema;
-  return result;
+  const added = Object.entries(other).map(([name, schema]) => [
+    name,
+    Object.hasOwn(one, name) ? { allOf: [one[name], schema] } : schema,
+  ]);
+  return { ...one, ...(Object.fromEntries(added) as Fields) };
 }
 
 function limits(given: Fields, path: string): { least?: number; most?: number } {
@@ -415,9 +447,18 @@ function list(value: unknown, path: string): readonly unknown[] {
 function resolve(root: Schema, ref: string): unknown {
   const keys = ref.slice(1).split("/").slice(1);
   return keys.reduce((at: unknown, key) => {
-    const name = decodeURIComponent(key).replaceAll("~1", "/").replaceAll("~0", "~");
-    return typeof at === "object" && at !== null ? (at as Fields)[name] : undefined;
+    const name = unescaped(key);
+    return typeof at === "object" && at !== null && Object.hasOwn(at, name) ? (at as Fields)[name] : undefined;
   }, root);
+}
+
+/** A part of a JSON pointer. One with a broken escape names nothing. */
+function unescaped(key: string): string {
+  try {
+    return decodeURIComponent(key).replaceAll("~1", "/").replaceAll("~0", "~");
+  } catch {
+    return key;
+  }
 }
 
 function refused(path: string, rule: string, value: unknown): ConfigError {

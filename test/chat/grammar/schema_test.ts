@@ -164,6 +164,19 @@ describe("schemaRule()", () => {
       /limits a property that another one names, a/,
     ],
     [7, "schema", /must be an object/],
+    [{ anyOf: [true], oneOf: [{ type: "string" }] }, "schema.oneOf", /together with anyOf/],
+    [{ const: 1, enum: [2] }, "schema.enum", /together with const/],
+    [{ type: "constructor" }, "schema.type", /no such type/],
+    [{ type: "array", items: false, minItems: 2 }, "schema.minItems", /allows none/],
+    [{ $ref: "#node" }, "schema.$ref", /within the schema/],
+    [{ $ref: "#/%" }, "schema.$ref", /leads nowhere/],
+    [{ $ref: "#/constructor" }, "schema.$ref", /leads nowhere/],
+    [
+      { $defs: { a: { allOf: [{ $ref: "#/$defs/a" }] } }, $ref: "#/$defs/a" },
+      expect.stringMatching(/^#/) as never,
+      /nested too deep, or contains itself/,
+    ],
+    [{ allOf: Array(6000).fill({}) }, expect.stringMatching(/allOf/) as never, /too many schemas/],
     [{ type: "number", minimum: 1e-13, maximum: 2e-13 }, "schema", /no number/],
     [{ type: "string", pattern: "^((a?){1000}){1000}$" }, "schema.pattern", /may be empty cannot be counted/],
     [{ type: "string", pattern: "^(a{100}){100}$" }, "schema.pattern", /come to 1000 in all, not 10000/],
@@ -234,6 +247,14 @@ describe("GrammarConstraint", () => {
     expect(tokenBytes?.(65)).toEqual(Uint8Array.of(65));
     expect(() => new GrammarConstraint(ANY_OBJECT, without)).toThrow(/no bytes of their own/);
   });
+});
+
+test("thousands of optional properties take no stack, and properties named like methods are own ones", () => {
+  const names = ["constructor", ...Array.from({ length: 3000 }, (_, i) => `p${i}`)];
+  const properties = Object.fromEntries(names.map((name) => [name, { type: "null" }]));
+  const automaton = new Automaton(schemaRule({ allOf: [{ properties }, { properties: { a: { type: "null" } } }] }));
+  expect(accepts(automaton, '{"constructor": null, "p7": null, "p2999": null, "a": null}')).toBe(true);
+  expect(["{", "{,}", '{"p7": null, "p6": null}'].filter((text) => accepts(automaton, text))).toEqual([]);
 });
 
 test("a grammar with deep nesting at one place takes no stack", () => {
