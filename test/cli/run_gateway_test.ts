@@ -2,13 +2,16 @@
 import { spawn } from "node:child_process";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import OpenAI from "openai";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { streamFetch } from "../../src/cli/process/http.ts";
 import { ExternalGateway } from "../../src/cli/run/external_gateway.ts";
 import type { GatewaySettings } from "../../src/cli/run/gateway_settings.ts";
+import { openRecording } from "../../src/cli/run/recorded_rollout.ts";
 import { RunGateway } from "../../src/cli/run/run_gateway.ts";
+import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
 import { startGateway } from "../../src/gateway/mod.ts";
 import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
 import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
@@ -18,8 +21,11 @@ import { remoteAgent } from "../../src/task/remote/rollout.ts";
 import { openTraceStore } from "../../src/trace/mod.ts";
 import { freePort } from "../fixtures/agent_process.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { scriptedBackend } from "../fixtures/scripted.ts";
+import { makeTrace } from "../trace/make_trace.ts";
 
+const root = temporaryFolder("run-gateway");
 const TASK = { id: "t", instruction: "the", metadata: { answer: "and" } };
 const SETTINGS: GatewaySettings = {
   agents: [],
@@ -29,6 +35,7 @@ const SETTINGS: GatewaySettings = {
   adminToken: "secret-of-the-trainer",
   tunnel: undefined,
   store: undefined,
+  retention: undefined,
   keys: { name: "role", group: null },
 };
 
@@ -113,6 +120,35 @@ describe("the run's own gateway", () => {
       await fetch(run.callback_url, { method: "POST", headers, body: '{"reward": 0.25}' });
     });
     expect(await attempt(new RunGateway(SETTINGS), url)).toMatchObject({ trajectories: [{ reward: 0.25 }] });
+  });
+});
+
+describe("a store that is limited", () => {
+  const retention = { max_traces: 1 };
+  test.each<[string, (store: string) => Promise<{ close(): Promise<void> }>]>([
+    [
+      "the run's gateway",
+      async (store) => {
+        const gateway = new RunGateway({ ...SETTINGS, store, retention });
+        await gateway.open(() => {});
+        return gateway;
+      },
+    ],
+    ["agents in the run", async (store) => (await openRecording({ ...SETTINGS, store, retention }, () => {}))!],
+    ["grpu serve gateway", (store) => openServedGateway({ store, retention, workers: ["http://127.0.0.1:1/v1"] })],
+  ])("by %s loses its oldest sessions", async (_, open) => {
+    const store = join(root, `${crypto.randomUUID()}.db`);
+    const filled = await openTraceStore(store, { now: () => 1000 });
+    for (const session_id of ["a", "b"]) {
+      await filled.putTrace(makeTrace({ trace_id: session_id, session_id }));
+      const ended_at = session_id === "a" ? 1001 : 1002;
+      await filled.putSession({ session_id, metadata: {}, created_at: 1000, outcome: { reward: 1, ended_at } });
+    }
+    await filled.close();
+    await (await open(store)).close();
+    const kept = await openTraceStore(store);
+    expect((await kept.sessions({})).map(({ session_id }) => session_id)).toEqual(["b"]);
+    await kept.close();
   });
 });
 

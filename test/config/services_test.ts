@@ -16,6 +16,7 @@ describe("effective settings", () => {
       adminToken: "my-shared-secret",
       tunnel: undefined,
       store: undefined,
+      retention: undefined,
       keys: { name: null, group: null },
     });
   });
@@ -28,6 +29,8 @@ describe("effective settings", () => {
     [["rllm.sdk.store.path=a.db"], { store: "a.db" }],
     [["rllm.gateway.store=sqlite"], { store: expect.stringMatching(/^\/.*\.rllm\/traces\.db$/) }],
     [["rllm.gateway.store=sqlite", "rllm.gateway.db_path=b.db"], { store: "b.db" }],
+    [["task.trace_retention={max_age_s: 60, max_bytes: 7}"], { retention: { max_age_s: 60, max_bytes: 7 } }],
+    [["task.trace_retention.max_traces=3"], { retention: { max_traces: 3 } }],
     [["rllm.gateway.tunnel=https://t.example/x/", "rllm.sdk.proxy.admin_token=own"], { tunnel: "https://t.example/x" }],
     [["rllm.sdk.processing={traj_name_key: role, groupby_key: part}"], { keys: { name: "role", group: "part" } }],
     [["task.agent=[http://a/run,http://b/run]"], { agents: ["http://a/run", "http://b/run"] }],

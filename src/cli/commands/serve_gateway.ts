@@ -5,6 +5,7 @@ import type { Command, Input, Io, Option } from "../command.ts";
 import { DEVICE, GPU } from "../options.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL, REPLY_SAMPLING } from "./model_options.ts";
+import { RETENTION_OPTIONS } from "./retention_options.ts";
 import { KEY_OPTIONS, type KeyKind, keyInFile, randomKey, type ServerKey, serverKey } from "./serve_key.ts";
 
 const CLIENT_KEY: KeyKind = {
@@ -97,6 +98,7 @@ export const serveGatewayCommands: readonly Command[] = [
         describe: "where calls are recorded; memory keeps none",
         default: "~/.rllm/traces.db",
       },
+      ...RETENTION_OPTIONS,
       ...SERVER,
     ],
     examples: [
@@ -113,7 +115,8 @@ interface Served {
   readonly isRecording: boolean;
 }
 
-async function serve({ options }: Input, { io, isRecording }: Served): Promise<number> {
+async function serve(input: Input, { io, isRecording }: Served): Promise<number> {
+  const { options } = input;
   const { model, store } = options;
   const workers = (options.worker as readonly string[] | undefined) ?? [];
   if (model === undefined && workers.length === 0)
@@ -121,12 +124,14 @@ async function serve({ options }: Input, { io, isRecording }: Served): Promise<n
   const key = await serverKey(options, io, CLIENT_KEY);
   const admin = await adminToken(options, io);
   const { openServedGateway } = await import("../run/served_gateway.ts");
+  const { retentionOf } = await import("../run/trace_options.ts");
   const { modelOptions } = await import("./served_options.ts");
   const bounds = httpSettings(options);
   const served = await openServedGateway({
     ...bounds,
     port: integer(options.port, { flag: "--port", least: 0, most: 65_535 }),
     store: isRecording ? String(store) : undefined,
+    retention: retentionOf(input),
     model: model === undefined ? undefined : modelOptions(options, io),
     workers,
     auth: { apiKeys: key.value === undefined ? [] : [key.value], adminToken: admin.value },

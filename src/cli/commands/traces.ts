@@ -1,5 +1,6 @@
 /** `grpu traces`: what agents' model calls left in a trace store. */
 import type { Command, Input, Io, Option } from "../command.ts";
+import { RETENTION_OPTIONS } from "./retention_options.ts";
 
 /** Of the settings: `rllm.sdk.store.path`. */
 export const DEFAULT_STORE = "~/.rllm/traces.db";
@@ -109,13 +110,7 @@ export const tracesCommands: readonly Command[] = [
   {
     path: "traces prune",
     summary: "delete the oldest sessions until the store keeps to limits",
-    options: [
-      STORE,
-      { flag: "--max-age", value: "TIME", describe: "keep what the store got later: 30m, 12h, 7d ago" },
-      { flag: "--max-traces", value: "N", describe: "keep at most N traces" },
-      { flag: "--max-size", value: "SIZE", describe: "keep at most this size: 512MiB, 2GiB" },
-      JSON_OUTPUT,
-    ],
+    options: [STORE, ...RETENTION_OPTIONS, JSON_OUTPUT],
     examples: ["grpu traces prune --max-age 30d", "grpu traces prune --max-traces 100000 --max-size 2GiB"],
     notes: "Sessions go as a whole. One that has not ended and was active in the last ten minutes stays.",
     run: inStore("pruneTraces"),

@@ -6,8 +6,7 @@ import { prune } from "../../trace/mod.ts";
 import { putRewards, readRewards } from "../../trace/rewards.ts";
 import type { Input, Io } from "../command.ts";
 import { readText } from "../files.ts";
-import { readSize } from "../run/plan_request.ts";
-import { countOf, readSpan, sinceOf, withStore } from "../run/trace_options.ts";
+import { countOf, retentionOf, sinceOf, withStore } from "../run/trace_options.ts";
 
 export function listTraces(input: Input, io: Io): Promise<void> {
   const query = { since: sinceOf(input), limit: countOf(input, { flag: "--limit", key: "limit" }) };
@@ -60,14 +59,8 @@ export function deleteTraces(input: Input, io: Io): Promise<void> {
 }
 
 export function pruneTraces(input: Input, io: Io): Promise<void> {
-  const { maxAge, maxSize } = input.options;
-  const retention = {
-    max_age_s: maxAge === undefined ? undefined : readSpan("--max-age", String(maxAge)),
-    max_traces: countOf(input, { flag: "--max-traces", key: "maxTraces" }),
-    max_bytes: maxSize === undefined ? undefined : readSize(String(maxSize), "--max-size"),
-  };
-  if (Object.values(retention).every((limit) => limit === undefined))
-    throw new ConfigError("Cannot prune: no limit is given. Give --max-age, --max-traces or --max-size.");
+  const retention = retentionOf(input);
+  if (!retention) throw new ConfigError("Cannot prune: no limit is given. Give --max-age, --max-traces or --max-size.");
   return withStore(input, async (store) => {
     const { sessions, traces } = await prune(store, { retention, now: Date.now() / 1000 });
     say({ sessions, traces }, { what: "deleted", input, io });

@@ -5,6 +5,7 @@ import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { checkAuth } from "../../gateway/auth.ts";
 import type { TrajectoryKeys } from "../../task/remote/contract.ts";
+import type { Retention } from "../../trace/mod.ts";
 
 export interface GatewaySettings {
   /** `task.agent`. Empty: rollouts run in this process, and no gateway starts. */
@@ -18,6 +19,8 @@ export interface GatewaySettings {
   readonly tunnel: string | undefined;
   /** The file that traces are recorded to. Undefined: none; the gateway keeps the newest sessions in memory. */
   readonly store: string | undefined;
+  /** What the store keeps; undefined: everything in a file, the newest sessions in memory. */
+  readonly retention: Retention | undefined;
   readonly keys: TrajectoryKeys;
 }
 
@@ -36,6 +39,7 @@ export function gatewaySettings(config: Tree): GatewaySettings {
     adminToken: setting(config, "rllm.sdk.proxy.admin_token"),
     tunnel: setting(config, "rllm.gateway.tunnel")?.replace(/\/+$/, ""),
     store: traceStorePath(config),
+    retention: retentionOf(config),
     keys: {
       name: setting(config, "rllm.sdk.processing.traj_name_key"),
       group: setting(config, "rllm.sdk.processing.groupby_key"),
@@ -45,6 +49,15 @@ export function gatewaySettings(config: Tree): GatewaySettings {
   if (settings.agents.length > 0 && settings.mode === "subprocess")
     checkAuth({ ...settings, isExposed }, settings.host);
   return settings;
+}
+
+function retentionOf(config: Tree): Retention | undefined {
+  const limits = {
+    max_age_s: setting(config, "task.trace_retention.max_age_s") ?? undefined,
+    max_traces: setting(config, "task.trace_retention.max_traces") ?? undefined,
+    max_bytes: setting(config, "task.trace_retention.max_bytes") ?? undefined,
+  };
+  return Object.values(limits).every((limit) => limit === undefined) ? undefined : limits;
 }
 
 /** The file that a run records its agents' calls to; undefined for none. */

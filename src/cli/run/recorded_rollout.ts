@@ -29,11 +29,11 @@ export interface Recording {
 
 /** Undefined where nothing is to be recorded, or where the gateway records. @throws {ConfigError} as `openTraceStore` */
 export async function openRecording(
-  { store: file, agents, keys }: GatewaySettings,
+  { store: file, agents, keys, retention }: GatewaySettings,
   tell: (line: string) => void,
 ): Promise<Recording | undefined> {
   if (file === undefined || agents.length > 0) return undefined;
-  const store = await openTraceStore(file);
+  const store = await openTraceStore(file, { retention });
   const recorder = new Recorder({ store, log: tell });
   const run = crypto.randomUUID().slice(0, 8);
   const nameKey = keys.name ?? "trajectory_name";

@@ -25,9 +25,9 @@ export class RunGateway implements SessionHost {
   async open(tell: (line: string) => void): Promise<string> {
     const { startGateway } = await import("../../gateway/mod.ts");
     const { openTraceStore } = await import("../../trace/mod.ts");
-    const { host, port, adminToken, tunnel, store: file } = this.settings;
-    const retention = { max_traces: MEMORY_TRACES };
-    const store = await openTraceStore(file ?? "memory", file === undefined ? { retention } : {});
+    const { host, port, adminToken, tunnel, store: file, retention } = this.settings;
+    const usual = file === undefined ? { max_traces: MEMORY_TRACES } : undefined;
+    const store = await openTraceStore(file ?? "memory", { retention: retention ?? usual });
     try {
       const gateway = await startGateway({
         store,

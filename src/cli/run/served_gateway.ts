@@ -7,7 +7,7 @@ import { servedHost } from "../../serve/openai/engine.ts";
 import { servingMetrics } from "../../serve/openai/metrics.ts";
 import type { Serving } from "../../serve/openai/serving.ts";
 import { servingStatus } from "../../serve/openai/status.ts";
-import { openTraceStore, UnrecordedStore } from "../../trace/mod.ts";
+import { openTraceStore, type Retention, UnrecordedStore } from "../../trace/mod.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
 
 /** What {@link openServedGateway} serves, and to whom. */
@@ -19,6 +19,8 @@ export interface ServedGatewayOptions {
   readonly workers?: readonly string[] | undefined;
   /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
   readonly store?: string | undefined;
+  /** What the store keeps. Default: everything. */
+  readonly retention?: Retention | undefined;
   /** Answers wait until their trace is stored, so that none is lost when the process is killed. Default false. */
   readonly syncTraces?: boolean | undefined;
   /** Default 127.0.0.1. */
@@ -54,7 +56,9 @@ export interface ServedGateway {
  */
 export async function openServedGateway(options: ServedGatewayOptions): Promise<ServedGateway> {
   const { log, workers = [] } = options;
-  const store = options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store);
+  const { retention } = options;
+  const store =
+    options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store, { retention });
   const opened = options.opened ?? (options.model && (await openServing({ log, ...options.model })));
   const serving = opened?.serving;
   try {

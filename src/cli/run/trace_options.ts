@@ -1,7 +1,8 @@
 /** Options of the commands on trace stores. */
 import { ConfigError } from "../../errors.ts";
-import type { OpenTraceStore } from "../../trace/mod.ts";
+import type { OpenTraceStore, Retention } from "../../trace/mod.ts";
 import type { Input } from "../command.ts";
+import { readSize } from "./plan_request.ts";
 
 /** Opens the store that `--store` names for `use`, and closes it. @throws {ConfigError} when there is none */
 export async function withStore<T>(
@@ -47,6 +48,17 @@ export function sinceOf({ options }: Input): number | undefined {
   throw new ConfigError(
     `Cannot read --since: it is no time (${text}). Write for instance 2026-11-22, 2026-11-22T10:30, 12h or 7d.`,
   );
+}
+
+/** `--max-age`, `--max-traces` and `--max-size`; undefined where none is given. @throws {ConfigError} for a value that is no such limit */
+export function retentionOf(input: Input): Retention | undefined {
+  const { maxAge, maxSize } = input.options;
+  const limits = {
+    max_age_s: maxAge === undefined ? undefined : readSpan("--max-age", String(maxAge)),
+    max_traces: countOf(input, { flag: "--max-traces", key: "maxTraces" }),
+    max_bytes: maxSize === undefined ? undefined : readSize(String(maxSize), "--max-size"),
+  };
+  return Object.values(limits).every((limit) => limit === undefined) ? undefined : limits;
 }
 
 /** A count. @throws {ConfigError} for anything but a whole number from 0 */

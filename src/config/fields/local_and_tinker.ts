@@ -95,6 +95,18 @@ export const TASK_FIELDS = {
       note: "Agents and games stay in the process: rllm.workflow.workflow_args.timeout bounds them.",
     },
   ),
+  "task.trace_retention.max_age_s": float(
+    null,
+    "seconds that the trace store keeps a session after its last call or its end; null = for ever",
+    {
+      min: 0,
+      note: "The oldest sessions are deleted, each as a whole, those of earlier runs in the same file included.",
+    },
+  ),
+  "task.trace_retention.max_traces": int(null, "most traces in the trace store; null = no limit, 20000 in memory", {
+    min: 1,
+  }),
+  "task.trace_retention.max_bytes": int(null, "most bytes of the trace store; null = no limit", { min: 1 }),
 } as const;
 
 export const PIPELINE_FIELDS = {
