@@ -1,7 +1,7 @@
 /** The gateway behind its routes: sessions, models, workers and the recorder, independent of HTTP. */
 import { type ChatEngine, createFetch, type FetchFunction } from "../chat/endpoint.ts";
 import { ApiError } from "../chat/request.ts";
-import type { SessionOutcome, TraceStore } from "../contract/trace.ts";
+import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import { Recorder } from "./record.ts";
@@ -77,7 +77,7 @@ export class GatewayService {
     this.limits = { ...GATEWAY_LIMITS, ...options.limits };
     this.bodies = new Budget(this.limits.allBodyBytes);
     this.recorder = new Recorder({ store, syncTraces, log });
-    this.sessions = new Sessions({ store, most: this.limits.sessions });
+    this.sessions = new Sessions({ store, most: this.limits.sessions, mostBytes: this.limits.sessionBytes });
     this.workers = new WorkerPool({ log, ...options.workers });
     this.fields = options.workers ?? {};
   }
@@ -112,25 +112,37 @@ export class GatewayService {
 
   private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
     if (!session) return createFetch(await this.options.engines!.open({ model, owner, history: [] }));
-    const engine = session.engine ?? (await this.openEngine(session.id, model));
+    const engine = session.engine ?? (await this.openEngine(session, model));
     const recorded = this.recorder.wrap(engine, {
       session_id: session.id,
       get metadata() {
         return session.record.metadata;
       },
+      onReply: (trace) => this.sessions.remember(session, trace),
     });
     return createFetch(recorded);
   }
 
-  private async openEngine(session_id: string, model: string): Promise<ChatEngine> {
-    const history = await this.store.traces({ session_id });
+  private async openEngine(session: LiveSession, model: string): Promise<ChatEngine> {
+    const { id: session_id } = session;
+    const history = await this.restored(session);
     const own = history.filter((trace) => trace.model === model);
+    for (const trace of own) this.sessions.remember(session, trace);
     return this.options.engines!.open({ model, session_id, history: own });
+  }
+
+  /** A session may have left memory before its last call was stored. */
+  private async restored({ id }: LiveSession): Promise<readonly TraceRecord[]> {
+    await this.recorder.settled();
+    return this.store.traces({ session_id: id });
   }
 
   /** What the session's workers said, from the store where it is not remembered. */
   async historyOf(session: LiveSession): Promise<WorkerHistory> {
-    session.history ??= this.store.traces({ session_id: session.id }).then((traces) => new WorkerHistory(traces));
+    session.history ??= this.restored(session).then((traces) => {
+      for (const trace of traces) this.sessions.remember(session, trace);
+      return new WorkerHistory(traces);
+    });
     // A failure is not kept.
     return session.history.catch((error: unknown) => {
       delete session.history;

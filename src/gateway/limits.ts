@@ -14,6 +14,8 @@ export interface GatewayLimits {
   readonly allBodyBytes: number;
   /** Sessions kept in memory; those longest unused go first, and are restored from the store. */
   readonly sessions: number;
+  /** What the calls of sessions in memory may hold together, about; beyond it those longest unused go as well. */
+  readonly sessionBytes: number;
 }
 
 export const GATEWAY_LIMITS: GatewayLimits = {
@@ -22,6 +24,7 @@ export const GATEWAY_LIMITS: GatewayLimits = {
   bodyBytes: 32 * 2 ** 20,
   allBodyBytes: 512 * 2 ** 20,
   sessions: 10_000,
+  sessionBytes: 256 * 2 ** 20,
 };
 
 interface Use {

@@ -11,6 +11,8 @@ export interface RecordedSession {
   readonly session_id: string;
   /** Of each trace; the request's own is added. */
   readonly metadata: Readonly<Record<string, unknown>>;
+  /** Gets the trace of each whole reply. */
+  readonly onReply?: ((trace: TraceRecord) => void) | undefined;
 }
 
 export interface RecorderOptions {
@@ -72,6 +74,11 @@ export class Recorder {
     if (this.isSync) await written;
   }
 
+  /** Resolves when the traces put before are stored, or given up. */
+  async settled(): Promise<void> {
+    await Promise.all(this.writing);
+  }
+
   /** Resolves when every trace so far is stored, or given up. */
   async flush(): Promise<void> {
     while (this.writing.size > 0) await Promise.all(this.writing);
@@ -106,8 +113,11 @@ export class Recorder {
     try {
       const drawn = await run(partial.call);
       const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
-      for (const [i, reply] of drawn.entries())
-        await this.put(traceOf(reply, { ...at, first_token_ms: partial.firstTokenMs(i) }));
+      for (const [i, reply] of drawn.entries()) {
+        const trace = traceOf(reply, { ...at, first_token_ms: partial.firstTokenMs(i) });
+        it.session.onReply?.(trace);
+        await this.put(trace);
+      }
       return drawn;
     } catch (error) {
       const at = { ...it, timestamp, latency_ms: partial.elapsedMs };

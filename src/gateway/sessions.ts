@@ -37,6 +37,8 @@ export interface LiveSession {
   /** Takes the agent's report; absent where the store takes it. */
   readonly onReport?: ((body: unknown) => void) | undefined;
   running: number;
+  /** About what its calls hold in memory. */
+  bytes: number;
   /** What workers said to it. */
   history?: Promise<WorkerHistory>;
 }
@@ -50,20 +52,41 @@ export interface NewSession {
   readonly onReport?: ((body: unknown) => void) | undefined;
 }
 
+/**
+ * Of each token of a call, prompt included: its id in the prompt and in the index of prefixes, and its text in the rendered
+ * prompt, the messages and their keys. A conversation repeats its earlier turns in each call.
+ */
+const BYTES_PER_TOKEN = 40;
+/** Of each call beside: objects, closures, listeners. */
+const BYTES_PER_CALL = 8 * 2 ** 10;
+
+/** About what a session remembers of a call. */
+export function rememberedBytes({ token_counts }: Pick<TraceRecord, "token_counts">): number {
+  return BYTES_PER_CALL + BYTES_PER_TOKEN * (token_counts.prompt + token_counts.completion);
+}
+
 export class Sessions {
   private readonly store: TraceStore;
   private readonly most: number;
+  private readonly mostBytes: number;
+  private held = 0;
   /** The one longest unused comes first. */
   private readonly live = new Map<string, LiveSession>();
   private readonly opening = new Map<string, Promise<LiveSession>>();
 
-  constructor({ store, most }: { readonly store: TraceStore; readonly most: number }) {
-    this.store = store;
-    this.most = most;
+  constructor(it: { readonly store: TraceStore; readonly most: number; readonly mostBytes: number }) {
+    this.store = it.store;
+    this.most = it.most;
+    this.mostBytes = it.mostBytes;
   }
 
   get count(): number {
     return this.live.size;
+  }
+
+  /** About what the calls of all sessions hold in memory. */
+  get bytes(): number {
+    return this.held;
   }
 
   values(): Iterable<LiveSession> {
@@ -122,27 +145,48 @@ export class Sessions {
   }
 
   private add(session: LiveSession): LiveSession {
+    this.remove(session.id);
     this.live.set(session.id, session);
-    if (this.live.size <= this.most) return session;
-    const idle = [...this.live.values()].find(
-      ({ running, engine, id }) => running === 0 && !engine && id !== session.id,
-    );
-    if (idle) this.live.delete(idle.id);
+    this.makeRoom(session);
     return session;
+  }
+
+  /** Counts what a session remembers of a call; others that are idle may make room. An engine of a run's own is the run's. */
+  remember(session: LiveSession, trace: Pick<TraceRecord, "token_counts">): void {
+    if (session.engine) return;
+    const bytes = rememberedBytes(trace);
+    session.bytes += bytes;
+    // One that was ended or deleted meanwhile is counted no more.
+    if (this.live.get(session.id) !== session) return;
+    this.held += bytes;
+    this.makeRoom(session);
+  }
+
+  /** A session with an engine of its own stays until its run ends it. */
+  private makeRoom(besides: LiveSession): void {
+    for (const session of this.live.values()) {
+      if (this.live.size <= this.most && this.held <= this.mostBytes) return;
+      if (session.running === 0 && !session.engine && session !== besides) this.remove(session.id);
+    }
+  }
+
+  private remove(id: string): void {
+    this.held -= this.live.get(id)?.bytes ?? 0;
+    this.live.delete(id);
   }
 
   /** Writes how it ended, and refuses further calls where it has a key of its own. Running calls are aborted. */
   async end(session: LiveSession, outcome: Omit<SessionOutcome, "ended_at">): Promise<void> {
     if (session.ending.signal.aborted) return;
     session.ending.abort(ended());
-    this.live.delete(session.id);
+    this.remove(session.id);
     await this.putOutcome(session.record, outcome);
   }
 
   /** How a session ended, from its agent or an evaluator; a later report replaces it. */
   async report(id: string, record: SessionRecord, outcome: Omit<SessionOutcome, "ended_at">): Promise<void> {
     this.live.get(id)?.ending.abort(ended());
-    this.live.delete(id);
+    this.remove(id);
     await this.putOutcome(record, outcome);
   }
 
@@ -156,7 +200,7 @@ export class Sessions {
   async delete(ids: readonly string[]): Promise<number> {
     for (const id of ids) {
       this.live.get(id)?.ending.abort(ended());
-      this.live.delete(id);
+      this.remove(id);
     }
     return this.store.deleteSessions(ids);
   }
@@ -164,7 +208,7 @@ export class Sessions {
 
 function fresh(record: SessionRecord): LiveSession {
   const { session_id: id } = record;
-  return { id, record, apis: new Map(), ending: new AbortController(), running: 0 };
+  return { id, record, apis: new Map(), ending: new AbortController(), running: 0, bytes: 0 };
 }
 
 function taken(id: string): ApiError {

@@ -17,6 +17,10 @@ export interface LoadOptions {
   /** Times that the gateway is killed and started again. */
   readonly kills: number;
   readonly port: number;
+  /** The gateway's limit on what sessions hold. */
+  readonly sessionMib: number;
+  /** Letters of each session's first message. Default 0. */
+  readonly letters?: number;
 }
 
 /** A reply as its client got it. */
@@ -40,7 +44,7 @@ export interface LoadFigures {
   readonly broken: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Of the gateway, after each second, of the process that runs last. */
+  /** Of the gateway, after each second, of the process that runs last; the heap after a collection. */
   readonly heap: readonly number[];
   readonly rss: readonly number[];
   readonly widest: number;
@@ -58,8 +62,8 @@ class Target {
   readonly url: string;
   private readonly args: readonly string[];
 
-  constructor({ store, port }: Pick<LoadOptions, "store" | "port">) {
-    this.args = [store, String(port)];
+  constructor({ store, port, sessionMib }: Pick<LoadOptions, "store" | "port" | "sessionMib">) {
+    this.args = [store, String(port), String(sessionMib)];
     this.url = `http://127.0.0.1:${port}`;
   }
 
@@ -94,7 +98,7 @@ export async function runLoad(options: LoadOptions): Promise<LoadFigures> {
   await target.start();
   const started = performance.now();
   const until = started + seconds * 1000;
-  const load = new Load(target.url, until);
+  const load = new Load({ url: target.url, until, letters: options.letters ?? 0 });
   const workers = Array.from({ length: sessions }, (_, i) => load.work(i));
   const [heap, rss]: [number[], number[]] = [[], []];
   let [widest, killed] = [0, 0];
@@ -146,6 +150,7 @@ class Load {
   readonly got: Got[] = [];
   private readonly url: string;
   private readonly until: number;
+  private readonly padding: string;
   private readonly latencies: number[] = [];
   private readonly stuck: Socket[] = [];
   private vanished = 0;
@@ -153,9 +158,10 @@ class Load {
   private turns = 0;
   private count = 0;
 
-  constructor(url: string, until: number) {
-    this.url = url;
-    this.until = until;
+  constructor(it: { readonly url: string; readonly until: number; readonly letters: number }) {
+    this.url = it.url;
+    this.until = it.until;
+    this.padding = "x".repeat(it.letters);
   }
 
   /** One client: a session after the other, each of several turns. */
@@ -170,7 +176,7 @@ class Load {
   }
 
   private async talk(session: string): Promise<void> {
-    let messages: object[] = [{ role: "user", content: `session ${session}` }];
+    let messages: object[] = [{ role: "user", content: `session ${session} ${this.padding}` }];
     for (let turn = 0; turn < 3 && performance.now() < this.until; turn++) {
       const message = await this.ask(session, messages, turn % 2 === 1);
       if (!message) return;
@@ -295,7 +301,14 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { parseArgs } = await import("node:util");
   const option = (value: string) => ({ type: "string" as const, default: value });
   const { values } = parseArgs({
-    options: { sessions: option("256"), seconds: option("120"), kills: option("2"), port: option("8997") },
+    options: {
+      sessions: option("256"),
+      seconds: option("120"),
+      kills: option("2"),
+      port: option("8997"),
+      letters: option("0"),
+      "session-mib": option("256"),
+    },
   });
   const dir = mkdtempSync(join(tmpdir(), "grpu-load-"));
   const [sessions, seconds, kills, port] = [values.sessions, values.seconds, values.kills, values.port].map(Number);
@@ -305,6 +318,8 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     seconds: seconds!,
     kills: kills!,
     port: port!,
+    sessionMib: Number(values["session-mib"]),
+    letters: Number(values.letters),
   });
   const mib = (values: readonly number[]) => values.map((bytes) => Math.round(bytes / 2 ** 20));
   console.log(

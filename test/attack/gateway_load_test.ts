@@ -8,7 +8,7 @@ const root = temporaryFolder("load");
 
 test("256 sessions at once, some of whose clients vanish or never read, and a gateway that is killed: nothing lost, nothing twice", async () => {
   const store = join(root, "traces.db");
-  const figures = await runLoad({ store, sessions: 256, seconds: 24, kills: 1, port: 8996 });
+  const figures = await runLoad({ store, sessions: 256, seconds: 24, kills: 1, port: 8996, sessionMib: 8 });
   expect(figures).toMatchObject({ lost: 0, twice: 0, broken: 0, killed: 1 });
   expect(figures.replies).toBeGreaterThan(256);
   expect(figures.vanished).toBeGreaterThan(0);

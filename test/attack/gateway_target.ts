@@ -1,12 +1,12 @@
 /**
- * A recording gateway in a process of its own, over an engine that draws letters: `gateway_target STORE PORT [CHUNK_MS]`.
+ * A recording gateway in a process of its own, over an engine that draws letters: `gateway_target STORE PORT SESSION_MIB [CHUNK_MS]`.
  * Sends `{url}` when it listens, and for every message what it holds.
  */
 import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
 import { TextEngine } from "../fixtures/text_engine.ts";
 
-const [store, port, chunkMs] = process.argv.slice(2);
+const [store, port, sessionMib, chunkMs] = process.argv.slice(2);
 const engine = new TextEngine({ chunkMs: Number(chunkMs ?? 2), room: 512, contextLength: 2048 });
 const serving = new Serving({
   engine,
@@ -22,6 +22,7 @@ const served = await openServedGateway({
   opened: { serving, close },
   store: store!,
   syncTraces: true,
+  limits: { sessionBytes: Number(sessionMib) * 2 ** 20 },
   port: Number(port),
   auth: { apiKeys: ["sk-attacked"], adminToken: "admin-attacked" },
 });

@@ -1,5 +1,7 @@
 import { OpenAI } from "openai";
 import { afterEach, describe, expect, test } from "vitest";
+import type { ChatEngine } from "../../src/chat/engine.ts";
+import type { ModelHost } from "../../src/gateway/mod.ts";
 import { call, closeGateways, END, openGateway, scriptedHost } from "../fixtures/gateway.ts";
 
 afterEach(closeGateways);
@@ -54,6 +56,61 @@ describe("a session", () => {
       const whole = [...traces[i]!.prompt_token_ids, ...traces[i]!.completion_token_ids];
       expect(prompt_token_ids.slice(0, whole.length)).toEqual(whole);
     });
+  });
+
+  test.each([
+    ["bytes", { sessionBytes: 20_000 }],
+    ["number", { sessions: 2 }],
+  ])("leaves memory when it is the longest unused beyond the %s, and continues on its tokens", async (_, limits) => {
+    const { service, url, store } = await openGateway({ script: () => `one${END}`, limits });
+    const ask = (id: string, messages: object[]) =>
+      call(`${url}/sessions/${id}/v1/chat/completions`, { body: { model: "scripted", messages } });
+    for (const id of ["s0", "s1", "s2"]) await ask(id, [HELLO]);
+    expect([...service.sessions.values()].map(({ id }) => id)).toEqual(["s1", "s2"]);
+    const traces = (await store.traces({})).filter(({ session_id }) => session_id !== "s0");
+    const held = traces.map(({ token_counts: { prompt, completion } }) => 8192 + 40 * (prompt + completion));
+    expect(service.sessions.bytes).toBe(held[0]! + held[1]!);
+    await ask("s0", [HELLO, { role: "assistant", content: "one" }, { role: "user", content: "on" }]);
+    expect((await store.traces({ session_id: "s0" })).map(({ prompt_origin }) => prompt_origin)).toEqual([
+      "rendered",
+      "continued",
+    ]);
+    // The restored session holds two calls.
+    const rest = "sessions" in limits ? ["s2", "s0"] : ["s0"];
+    expect([...service.sessions.values()].map(({ id }) => id)).toEqual(rest);
+    await service.sessions.delete(rest);
+    expect(service.sessions.bytes).toBe(0);
+  });
+
+  test("stays in memory while its reply runs, and while a run's own engine answers it", async () => {
+    let finish = () => {};
+    const gate = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const host = scriptedHost(() => `one${END}`);
+    const own = host.open({ model: "scripted", history: [] }) as ChatEngine;
+    const engines: ModelHost = {
+      models: host.models,
+      open: (of) => ({
+        ...own,
+        chat: async (request, at) => {
+          if (of.session_id === "slow") await gate;
+          return own.chat(request, at);
+        },
+      }),
+    };
+    const { service, url } = await openGateway({ engines, limits: { sessionBytes: 0 } });
+    await service.openSession({ session_id: "run", engine: own });
+    const ask = (id: string) => call(`${url}/sessions/${id}/v1/chat/completions`, { body: CHAT });
+    const slow = ask("slow");
+    while (!service.sessions.get("slow")?.running) await new Promise((resolve) => setTimeout(resolve, 5));
+    for (const id of ["a", "b"]) await ask(id);
+    const live = () => [...service.sessions.values()].map(({ id }) => id);
+    expect(live()).toEqual(["run", "slow", "b"]);
+    finish();
+    expect((await slow).status).toBe(200);
+    await ask("c");
+    expect(live()).toEqual(["run", "c"]);
   });
 
   test("overwrites the sampling parameters of its requests, under the names of each API", async () => {

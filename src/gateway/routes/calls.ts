@@ -197,7 +197,10 @@ async function answerThere({ request, path, body, session, signal, service }: Se
   const record: WorkerCall["record"] = async (sampled, how) => {
     const latency_ms = performance.now() - started;
     const own = { session: session!.record, body, history: history!, weight_version, timestamp, latency_ms };
-    for (const trace of workerTraces(sampled, how, own)) await service.recorder.put(trace);
+    for (const trace of workerTraces(sampled, how, own)) {
+      service.sessions.remember(session!, trace);
+      await service.recorder.put(trace);
+    }
   };
   return forward({ request, path, body, session: session?.id, signal, pool, fields, ...(session && { record }) });
 }
