@@ -96,11 +96,39 @@ async function guarded(work: () => Promise<void>): Promise<void> {
 
 /** Draws again only when something is new, so that a selection of text stays. */
 async function refresh(): Promise<void> {
-  const before = JSON.stringify([state.list, state.fault]);
+  const shown = () => JSON.stringify([state.list, state.view, state.fault]);
+  const before = shown();
   await guarded(async () => {
+    const known = listed(state.open);
     state.list = await fetchSessions(state.limit);
+    await refreshOpen(known);
   });
-  if (JSON.stringify([state.list, state.fault]) !== before) render();
+  if (shown() !== before) render();
+}
+
+/** What the list says of a session. Undefined for one that is not in it. */
+function listed(id: string | undefined): string | undefined {
+  const found = state.list?.sessions.find(({ session_id }) => session_id === id);
+  return found && JSON.stringify(found);
+}
+
+/** Fetches the session that is shown where the list says something new of it, or nothing. */
+async function refreshOpen(known: string | undefined): Promise<void> {
+  const { open: id, view } = state;
+  const now = listed(id);
+  if (id === undefined || !view || (now !== undefined && now === known)) return;
+  const fetched = await fetchSession(id);
+  if (state.open === id) state.view = fetched;
+}
+
+/** The session of the page's address. What is not encoded as in a URL is taken as it is. */
+function idInAddress(): string {
+  const id = location.hash.slice(1);
+  try {
+    return decodeURIComponent(id);
+  } catch {
+    return id;
+  }
 }
 
 function step(by: number): void {
@@ -143,5 +171,5 @@ listenToKeys({
 });
 render();
 await refresh();
-if (location.hash.length > 1) await open(decodeURIComponent(location.hash.slice(1)));
+if (location.hash.length > 1) await open(idInAddress());
 setInterval(() => void refresh(), REFRESH_MS);

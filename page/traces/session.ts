@@ -80,7 +80,7 @@ function call(trace: TraceView, { i, traces }: { i: number; traces: readonly Tra
   const badges = [
     trace.weight_version === null ? undefined : h("span", { class: "chip" }, `weights ${trace.weight_version}`),
     h("span", { class: `chip ${kind}`, title: text }, trace.prompt_origin ?? "origin unknown"),
-    parent < 0 ? undefined : h("a", { class: "chip", href: `#call-${parent + 1}` }, `from call ${parent + 1}`),
+    parent < 0 ? undefined : linkTo(parent + 1),
     h("span", { class: "chip" }, trace.finish_reason ?? "no finish reason"),
   ];
   const { prompt, completion } = trace.token_counts;
@@ -95,6 +95,17 @@ function call(trace: TraceView, { i, traces }: { i: number; traces: readonly Tra
     ),
     state.showsTokens ? tokenText(trace) : messageText(trace),
   );
+}
+
+/** The address keeps the session, which is its fragment. */
+function linkTo(place: number): HTMLElement {
+  const onclick = (event: Event) => {
+    event.preventDefault();
+    const target = document.getElementById(`call-${place}`);
+    target?.scrollIntoView();
+    target?.focus({ preventScroll: true });
+  };
+  return h("a", { class: "chip", href: `#call-${place}`, onclick }, `from call ${place}`);
 }
 
 function timing({ timings }: TraceView): string {

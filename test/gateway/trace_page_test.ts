@@ -123,9 +123,11 @@ describe("the handler", () => {
 describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () => {
   let browser: Browser;
   let server: Listening;
+  let store: MemoryTraceStore;
   beforeAll(async () => {
     browser = await openChromium();
-    const viewer = traceViewer({ store: await someStore(), decode });
+    store = await someStore();
+    const viewer = traceViewer({ store, decode });
     const site = { host: "127.0.0.1", names: [], origins: [] };
     server = await listen(
       { fetch: guarded(viewer, { site, methods: [], headers: [] }) },
@@ -210,6 +212,29 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
     await page.keyboard.press("?");
     expect(await page.locator("dialog").isVisible()).toBe(true);
     expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  test("a link to a call keeps the session in the address; new calls of the open session appear", async () => {
+    const { page, faults } = await open();
+    await page.click('[data-id="task-1:0"]');
+    await page.click("text=from call 1");
+    expect(new URL(page.url()).hash).toBe(`#${encodeURIComponent("task-1:0")}`);
+    expect(await page.evaluate("document.activeElement.id")).toBe("call-1");
+    await page.click('[data-id="other 3"]');
+    const calls = () => page.locator(".call").count();
+    await expect.poll(calls).toBe(1);
+    await store.putTrace(trace({ trace_id: "new", session_id: "other 3" }));
+    await expect.poll(calls, { timeout: 15_000 }).toBe(2);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  test("an address with broken encoding leaves the page usable", async () => {
+    const { page } = await open({ path: "/view/#%zz" });
+    await page.waitForSelector(".fault");
+    await page.keyboard.press("j");
+    await page.waitForSelector(".call");
     await page.close();
   });
 
