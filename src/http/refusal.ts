@@ -19,6 +19,6 @@ export class Refusal extends Error {
 
 /** The answer to a refused request. */
 export function refused({ status, message, retryAfter }: Refusal): Response {
-  const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
+  const headers: Record<string, string> = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
   return Response.json({ detail: message }, { status, headers });
 }

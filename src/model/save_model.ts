@@ -36,7 +36,8 @@ export async function saveModelFolder(dir: string, options: SaveModelOptions): P
   const tied = model.config.tied && !adapters.some(({ isOnTiedTable }) => isOnTiedTable);
   const config = { ...model.config, tied };
   const tensors = sourcesOf(config, new Map([...(await base.readTensors()), ...(await mergedTensors(base, adapters))]));
-  const extra = generationConfig === undefined ? {} : { [GENERATION_CONFIG_FILE]: generationConfig };
+  const extra: Record<string, string> =
+    generationConfig === undefined ? {} : { [GENERATION_CONFIG_FILE]: generationConfig };
   await writeModelFolder(dir, { config, tensors, tokenizer, dtype, extra });
 }
 
