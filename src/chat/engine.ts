@@ -34,6 +34,8 @@ export interface ChatEngine {
   /** Name of the model, in answers and in `/v1/models`. */
   readonly model: string;
   readonly tokenizer: Tokenizer;
+  /** Whether replies can have `topLogprobs`. Default true; an engine without them refuses requests that need them. */
+  readonly hasAlternatives?: boolean;
   /** Samples `request.n` replies. */
   chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
   complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;

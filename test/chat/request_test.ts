@@ -134,7 +134,7 @@ describe("readTextRequest()", () => {
     ],
     [
       { prompt: "a", logprobs: 1 },
-      { prompt: "a", logprobs: true },
+      { prompt: "a", logprobs: true, topLogprobs: 1 },
     ],
     [{ prompt: "a", logprobs: null }, { prompt: "a" }],
     [

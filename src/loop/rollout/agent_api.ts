@@ -62,6 +62,7 @@ function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
   return {
     model: attempt.backend.model.name,
     tokenizer,
+    hasAlternatives: attempt.backend.isConstrainable ?? false,
     chat: async (request, call) => {
       const { messages, tools, variables } = request;
       return each(request, call, (options) => agent.chatOnce(messages, { tools, variables, ...options }));

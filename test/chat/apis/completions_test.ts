@@ -7,12 +7,17 @@ import { chatTokenizer } from "../../fixtures/chat.ts";
 
 type Complete = (request: TextRequest, call: ChatCall) => Promise<readonly Drawn[]>;
 
-async function post(complete: Complete, body: object): Promise<{ status: number; text: string }> {
+async function post(
+  complete: Complete,
+  body: object,
+  more: Partial<ChatEngine> = {},
+): Promise<{ status: number; text: string }> {
   const engine: ChatEngine = {
     model: "m",
     tokenizer: chatTokenizer(),
     chat: () => Promise.reject(new Error("unused")),
     complete: (request, call = {}) => complete(request, call),
+    ...more,
   };
   const init = { method: "POST", body: JSON.stringify(body) };
   const answer = await createFetch(engine)(`${LOCAL_BASE_URL}/completions`, init);
@@ -81,6 +86,36 @@ describe("log-probs", () => {
     expect(logprobs.text_offset).toEqual(wholes);
     expect(logprobs.text_offset.at(-1)).toBe(TEXT.length);
     expect(streamed).toEqual(wholes);
+  });
+
+  test("the sampled token is among the alternatives, whether it is likely or not", async () => {
+    const [a, b, c] = ["a", "b", "c"].map((text) => tokenizer.encode(text, { addSpecialTokens: false })[0]!);
+    const top = [
+      { token: b!, logprob: -0.5 },
+      { token: c!, logprob: -0.75 },
+    ];
+    const { logprobs } = await logprobsOf([a!, b!], { top_logprobs: [top, [{ token: b!, logprob: -1 }]] });
+    expect(logprobs.top_logprobs).toEqual([{ b: -0.5, c: -0.75, a: 0 }, { b: -1 }]);
+  });
+
+  test.each([
+    [true, 1, [{ b: -0.5, a: 0 }]],
+    [false, 1, null],
+    [true, 0, null],
+  ])("an engine with alternatives: %s, logprobs: %s", async (hasAlternatives, logprobs, expected) => {
+    const [a, b] = ["a", "b"].map((text) => tokenizer.encode(text, { addSpecialTokens: false })[0]!);
+    const complete: Complete = async ({ topLogprobs }) => [
+      {
+        prompt_ids: [1],
+        response_ids: [a!],
+        logprobs: [0],
+        finish_reason: "stop",
+        model_response: "a",
+        ...(topLogprobs && { top_logprobs: [[{ token: b!, logprob: -0.5 }]] }),
+      },
+    ];
+    const { text } = await post(complete, { prompt: "a", logprobs }, { hasAlternatives });
+    expect(JSON.parse(text).choices[0].logprobs).toMatchObject({ token_logprobs: [0], top_logprobs: expected });
   });
 
   test("alternatives of one text are one, the likeliest; those of parts of a character keep their bytes", async () => {

@@ -10,7 +10,7 @@ import { usageOf } from "../usage.ts";
 import { readTextRequests } from "./request.ts";
 
 export async function answerText({ engine, signal }: ApiCall, body: unknown): Promise<Response> {
-  const requests = readTextRequests(body);
+  const requests = readTextRequests(body).map((request) => forEngine(engine, request)) as TextRequests;
   const answer = new TextAnswer(engine);
   if (!requests[0].stream) return Response.json(await answer.whole(requests, signal));
   return eventStream({
@@ -21,6 +21,18 @@ export async function answerText({ engine, signal }: ApiCall, body: unknown): Pr
     },
     failure: (error) => ({ data: errorBody(error, "openai") }),
   });
+}
+
+type TextRequests = ReturnType<typeof readTextRequests>;
+
+/**
+ * Agents ask for `logprobs: 1` to get the sampled tokens' log-probs. An engine that knows no others answers that with those
+ * alone; it refuses a higher number.
+ */
+function forEngine({ hasAlternatives = true }: ApiCall["engine"], request: TextRequest): TextRequest {
+  if (hasAlternatives || request.topLogprobs !== 1) return request;
+  const { topLogprobs, ...others } = request;
+  return others;
 }
 
 /** Choices are numbered over all prompts: those of prompt p start at p * n. */
@@ -119,7 +131,8 @@ class TextAnswer {
     return {
       tokens: tokens.map(({ token }) => token),
       token_logprobs: tokens.map(({ logprob }) => logprob),
-      top_logprobs: sampled.top_logprobs ? tokens.map(({ top_logprobs }) => byText(top_logprobs)) : null,
+      // The sampled token is always one of them, as in the published API.
+      top_logprobs: sampled.top_logprobs ? tokens.map((token) => byText([...token.top_logprobs, token])) : null,
       text_offset,
     };
   }

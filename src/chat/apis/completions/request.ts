@@ -25,8 +25,7 @@ export function readTextRequests(body: unknown): [TextRequest, ...TextRequest[]]
   const common = {
     ...samplingOf(read),
     logprobs: typeof logprobs === "number",
-    // 1 is the sampled token itself.
-    ...(logprobs && logprobs > 1 && { topLogprobs: logprobs }),
+    ...(logprobs && { topLogprobs: logprobs }),
   };
   return prompts(prompt).map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
 }
