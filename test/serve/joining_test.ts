@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { SampledSequence, SampleRequest } from "../../src/contract/backend.ts";
 import type { BatchOptions, EnginePolicy } from "../../src/contract/engine.ts";
-import { ConfigError } from "../../src/errors.ts";
+import { ConfigError, DeviceLostError } from "../../src/errors.ts";
 import { BatchCost } from "../../src/serve/sample/batch_cost.ts";
 import { SamplingQueue, type SamplingQueueOptions } from "../../src/serve/sample/sampling_queue.ts";
 
@@ -17,12 +17,16 @@ const sequence = (token: number): SampledSequence => ({
 /** A queue over a policy that the test plays: `play` gets the first requests and the options of the batch. */
 function openQueue(
   play: (requests: readonly SampleRequest[], options: BatchOptions) => Promise<SampledSequence[]>,
-  { isOpen = true, ...options }: { isOpen?: boolean } & Pick<SamplingQueueOptions, "joined"> = {},
+  {
+    isOpen = true,
+    scorePrompts = async () => [],
+    ...options
+  }: { isOpen?: boolean; scorePrompts?: EnginePolicy["scorePrompts"] } & Pick<SamplingQueueOptions, "joined"> = {},
 ) {
   const policy: EnginePolicy = {
     bytes: 0,
     sample: (requests, options = {}) => play(requests, options),
-    scorePrompts: async () => [],
+    scorePrompts,
     release() {},
   };
   const queue = new SamplingQueue("toy", {
@@ -33,9 +37,10 @@ function openQueue(
     ...options,
   });
   const log: string[] = [];
-  const push = (owner: string, seeds: readonly number[]) =>
+  const push = (owner: string, seeds: readonly number[], scores?: { topk: number }) =>
     queue.push({
       owner,
+      scores,
       prompt: [1],
       requests: seeds.map((seed) => ({ prompt_ids: [1], params, seed })),
       done: ({ sequences }) => void log.push(`${owner} ${sequences.map(({ tokens }) => tokens[0]).join()}`),
@@ -209,4 +214,54 @@ test("a closed batch is not asked", async () => {
   push("a", [10]);
   await queue.turn("a");
   expect([given.more, given.onEnd]).toEqual([undefined, undefined]);
+});
+
+describe("prompts that are scored together", () => {
+  const scoresOf = (count: number) => Array.from({ length: count }, () => ({ logprobs: Float32Array.of(Number.NaN) }));
+
+  test("one that cannot be scored fails alone, and is not sampled from", async () => {
+    const asked: number[] = [];
+    let sampled: number[] = [];
+    let isBroken = false;
+    const { queue, push, log } = openQueue(
+      async (requests) => {
+        sampled = requests.map(({ seed }) => seed);
+        return requests.map(({ seed }) => sequence(seed));
+      },
+      {
+        isOpen: false,
+        scorePrompts: async (prompts) => {
+          asked.push(prompts.length);
+          isBroken = prompts.length > 1 || asked.length === 3;
+          if (isBroken) throw new Error("out of memory");
+          return scoresOf(prompts.length);
+        },
+      },
+    );
+    push("a", [10], { topk: 0 });
+    push("b", [20, 21], { topk: 0 });
+    push("c", [30]);
+    await queue.turn("a");
+    expect(asked).toEqual([2, 1, 1]);
+    expect(sampled).toEqual([10, 30]);
+    expect(log).toEqual(["b failed: out of memory", "a 10", "c 30"]);
+  });
+
+  test("a lost device fails all of them at once", async () => {
+    let asked = 0;
+    const { queue, push, log } = openQueue(async () => [], {
+      isOpen: false,
+      scorePrompts: async () => {
+        asked++;
+        throw new DeviceLostError("reset");
+      },
+    });
+    push("a", [10], { topk: 0 });
+    push("b", [20], { topk: 0 });
+    await queue.turn("a");
+    expect([asked, log]).toEqual([
+      1,
+      ["a", "b"].map((who) => expect.stringContaining(`${who} failed: Cannot continue: the GPU device was lost`)),
+    ]);
+  });
 });

@@ -4,7 +4,7 @@ import type { PromptScores } from "../../contract/engine.ts";
 
 /** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
 export interface SampleJob {
-  /** The session that sent it. */
+  /** Whose turn it takes: a session, or an agent's key. */
   readonly owner: string;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
@@ -28,9 +28,9 @@ export class Batch {
   private readonly open = new Map<SampleJob, SampledSequence[]>();
   /** The job of each sequence that is not complete, and its place in it. */
   private readonly places = new Map<number, readonly [job: SampleJob, place: number]>();
-  /** Most tokens, by session. */
+  /** Most tokens, by owner. */
   private readonly tokens = new Map<string, number>();
-  /** Tokens of jobs that are done or failed, by session. */
+  /** Tokens of jobs that are done or failed, by owner. */
   private readonly used = new Map<string, number>();
 
   add(job: SampleJob): void {
@@ -103,17 +103,22 @@ export class Batch {
     job.failed(error);
   }
 
-  /** Fails the job of a sequence before anything is drawn, and numbers the sequences of the others again. */
+  /** Fails the job of a sequence before anything is drawn; see {@link refuse}. */
   refuseAt(index: number, error: unknown): void {
     const job = this.places.get(index)?.[0];
-    if (job) this.open.delete(job);
+    if (job) this.refuse(job, error);
+  }
+
+  /** Fails a job before anything is drawn, and numbers the sequences of the others again. */
+  refuse(job: SampleJob, error: unknown): void {
+    this.open.delete(job);
     this.places.clear();
     this.sequences = 0;
     for (const other of this.open.keys()) this.number(other);
-    job?.failed(error);
+    job.failed(error);
   }
 
-  /** Tokens by session: those of jobs that are done, and all that a failed one might have used. */
+  /** Tokens by owner: those of jobs that are done, and all that a failed one might have used. */
   shares(): Map<string, number> {
     return new Map([...this.tokens.keys()].map((owner) => [owner, this.used.get(owner) ?? 0]));
   }

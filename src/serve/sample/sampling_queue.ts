@@ -1,7 +1,7 @@
 /** Requests to sample from one policy. Those waiting when its turn comes run as one batch. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
-import { ConfigError } from "../../errors.ts";
+import { ConfigError, DeviceLostError } from "../../errors.ts";
 import type { WorkQueue } from "../scheduler.ts";
 import { Batch, mostTokens, type SampleJob } from "./batch.ts";
 import type { BatchCost, BatchSize } from "./batch_cost.ts";
@@ -86,7 +86,7 @@ export class SamplingQueue implements WorkQueue {
     try {
       const policy = await open();
       const scored = scoredTokens(batch.jobs);
-      batch.scores = await scorePrompts(policy, batch.jobs);
+      batch.scores = await scorePrompts(policy, batch);
       signal?.throwIfAborted();
       const started = performance.now();
       const sequences = await this.sampleAccepted(policy, batch);
@@ -101,7 +101,7 @@ export class SamplingQueue implements WorkQueue {
 
   /** Samples a batch. A request that the policy refuses fails alone, and the others are sampled without it. */
   private async sampleAccepted(policy: EnginePolicy, batch: Batch): Promise<SampledSequence[]> {
-    for (;;) {
+    while (batch.jobs.length > 0) {
       try {
         return await this.sample(policy, batch);
       } catch (error) {
@@ -110,6 +110,7 @@ export class SamplingQueue implements WorkQueue {
         batch.refuseAt(refused, error);
       }
     }
+    return [];
   }
 
   /** Samples a batch, and the jobs that join it where they may. */
@@ -194,17 +195,29 @@ function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
   return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
 }
 
-/** Scores prompts with the same `topk` together. */
-async function scorePrompts(policy: EnginePolicy, batch: readonly SampleJob[]): Promise<Map<SampleJob, PromptScores>> {
+/** Scores prompts with the same `topk` together. A prompt that cannot be scored fails its own job. */
+async function scorePrompts(policy: EnginePolicy, batch: Batch): Promise<Map<SampleJob, PromptScores>> {
   const results = new Map<SampleJob, PromptScores>();
-  for (const [topk, jobs] of groupByTopk(batch)) {
-    const scores = await policy.scorePrompts(
-      jobs.map(({ prompt }) => prompt),
-      { topk },
-    );
-    for (const [i, job] of jobs.entries()) results.set(job, scores[i]!);
+  for (const [topk, jobs] of groupByTopk(batch.jobs)) {
+    const score = async (some: readonly SampleJob[]) => {
+      const prompts = some.map(({ prompt }) => prompt);
+      const scores = await policy.scorePrompts(prompts, { topk });
+      for (const [i, job] of some.entries()) results.set(job, scores[i]!);
+    };
+    try {
+      await score(jobs);
+    } catch (error) {
+      if (error instanceof DeviceLostError || batch.jobs.length === 1) throw error;
+      // Which prompt it was shows when each is scored alone.
+      for (const job of jobs) await score([job]).catch((own: unknown) => refuse(batch, { job, error: own }));
+    }
   }
   return results;
+}
+
+function refuse(batch: Batch, { job, error }: { job: SampleJob; error: unknown }): void {
+  if (error instanceof DeviceLostError) throw error;
+  batch.refuse(job, error);
 }
 
 function groupByTopk(batch: readonly SampleJob[]): Map<number, SampleJob[]> {
