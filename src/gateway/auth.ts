@@ -44,6 +44,9 @@ export function checkAuth({ adminToken, isExposed }: GatewayAuth, host: string):
 /** A caller's place in the limits. */
 export type CallerId = string;
 
+/** Whoever calls without a key, where that is allowed. */
+export const LOCAL_CALLER: CallerId = "local";
+
 interface Known {
   readonly id: CallerId;
   readonly digest: Uint8Array;
@@ -92,7 +95,7 @@ export class Access {
     }
     const known = this.keys.find(({ digest }) => isSame(given, digest));
     if (known) return known.id;
-    if (this.isLocal && this.keys.length === 0) return "local";
+    if (this.isLocal && this.keys.length === 0) return LOCAL_CALLER;
     throw new AccessRefusal(
       401,
       "Cannot answer: the API key is missing or wrong. Send one as Authorization: Bearer KEY.",

@@ -3,6 +3,7 @@ import { type ChatEngine, createFetch, type FetchFunction } from "../chat/endpoi
 import { ApiError } from "../chat/request.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
+import { LOCAL_CALLER } from "./auth.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import { Recorder } from "./record.ts";
 import { type LiveSession, type ModelHost, Sessions } from "./sessions.ts";
@@ -112,7 +113,7 @@ export class GatewayService {
 
   private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
     if (!session) return createFetch(await this.options.engines!.open({ model, owner, history: [] }));
-    const engine = session.engine ?? (await this.openEngine(session, model));
+    const engine = session.engine ?? (await this.openEngine(session, { model, owner }));
     const recorded = this.recorder.wrap(engine, {
       session_id: session.id,
       get metadata() {
@@ -123,12 +124,17 @@ export class GatewayService {
     return createFetch(recorded);
   }
 
-  private async openEngine(session: LiveSession, model: string): Promise<ChatEngine> {
+  private async openEngine(
+    session: LiveSession,
+    { model, owner: caller }: { model: string; owner: string },
+  ): Promise<ChatEngine> {
     const { id: session_id } = session;
+    // Callers without keys are not told apart: each of their sessions takes its own turns.
+    const owner = caller === LOCAL_CALLER ? undefined : caller;
     const history = await this.restored(session);
     const own = history.filter((trace) => trace.model === model);
     for (const trace of own) this.sessions.remember(session, trace);
-    return this.options.engines!.open({ model, session_id, history: own });
+    return this.options.engines!.open({ model, session_id, owner, history: own });
   }
 
   /** A session may have left memory before its last call was stored. */

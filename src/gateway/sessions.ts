@@ -16,7 +16,7 @@ export interface ModelHost {
   open(of: {
     readonly model: string;
     readonly session_id?: string;
-    /** Who sends requests without a session: callers take turns. */
+    /** Who sends the requests: callers take turns. Absent: the session does. */
     readonly owner?: string | undefined;
     readonly history: readonly TraceRecord[];
   }): ChatEngine | Promise<ChatEngine>;

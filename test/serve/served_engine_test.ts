@@ -118,7 +118,7 @@ test("ids of tool calls differ between requests without a session", async () => 
   expect(ids[1]).not.toBe(ids[0]);
 });
 
-test("requests without a session belong to their caller; aliases are names of one model", async () => {
+test("requests belong to their caller, and without one to their session; aliases are names of one model", async () => {
   const { serving } = await open();
   const host = servedHost(serving);
   const owners: string[] = [];
@@ -132,7 +132,9 @@ test("requests without a session belong to their caller; aliases are names of on
   await host.open({ ...of, owner: "key a" }).complete(request);
   await host.open({ ...of, owner: "key b" }).complete(request);
   await host.open({ ...of, owner: "key b", session_id: "s" }).complete(request);
-  expect(owners).toEqual(["key a", "key b", "s"]);
+  await host.open({ ...of, session_id: "s" }).complete(request);
+  // A key has one share of the device, however many sessions it opens.
+  expect(owners).toEqual(["key a", "key b", "key b", "s"]);
 });
 
 test("a full queue and a server that stops are refused in the API's form", async () => {

@@ -89,11 +89,11 @@ export function servedHost(serving: Serving) {
     open(of: {
       readonly model: string;
       readonly session_id?: string;
-      /** Who sends requests without a session. */
+      /** Who sends the requests. Absent: the session. */
       readonly owner?: string | undefined;
       readonly history: readonly TraceRecord[];
     }): ChatEngine {
-      const { model: name, session_id, owner = "single requests", history } = of;
+      const { model: name, session_id, owner = session_id ?? "single requests", history } = of;
       const model = serving.model(name);
       if (!model)
         throw new ApiError(`Cannot answer for the model ${name}: it is not served.`, {
@@ -102,7 +102,7 @@ export function servedHost(serving: Serving) {
           param: "model",
         });
       const isSession = session_id !== undefined;
-      return servedEngine(serving, { model, name, owner: session_id ?? owner, isSession, history });
+      return servedEngine(serving, { model, name, owner, isSession, history });
     },
   };
 }
