@@ -137,6 +137,22 @@ describe("a run", () => {
     expect(used).toEqual([third]);
     await follower.stop();
   });
+
+  test("what POST /admin/reload asks for is used at once, or named", async () => {
+    const run = writeRunFiles(join(root, "reloaded"));
+    const from = await writeCheckpoint(run, 1, (dir) => writeChatModel(dir, { step: 1 }));
+    let isShort = true;
+    const use = async () => {
+      if (isShort) throw new Error("no memory");
+    };
+    const follower = followRun(run, { from, name: "policy", log: () => {}, use, everyMs: 0 });
+    await follower.reload();
+    await writeCheckpoint(run, 2, (dir) => writeChatModel(dir, { step: 2 }));
+    await expect(follower.reload()).rejects.toThrow(/policy keeps its weights.*global_step_2.*no memory/);
+    isShort = false;
+    await follower.reload();
+    await follower.stop();
+  });
 });
 
 test("a checkpoint that could not be used is tried again, and its error is logged once", async () => {

@@ -13,12 +13,15 @@ export interface FollowOptions {
   /** Name of the model, for the log. */
   readonly name: string;
   readonly log: (line: string) => void;
+  /** 0: only when it is asked to look. */
   readonly everyMs: number;
 }
 
 export interface RunFollower {
-  /** Looks now. */
+  /** Looks now. It never rejects: what fails is logged. */
   look(): Promise<void>;
+  /** Uses the newest checkpoint now, also one that waits for its next try. @throws where that cannot be used */
+  reload(): Promise<void>;
   /** Waits for a look that runs. */
   stop(): Promise<void>;
 }
@@ -44,38 +47,50 @@ export function followRun(run: string, { from, use, name, log, everyMs }: Follow
   let used = stampOf(from);
   let failed: Failed | undefined;
   let looking = Promise.resolve();
-  const lookOnce = async () => {
+  /** @returns why the newest checkpoint cannot be used */
+  const lookOnce = async ({ isAsked = false } = {}): Promise<Error | undefined> => {
     const latest = await checkpoints.latest();
-    if (latest === undefined) return;
+    if (latest === undefined) return undefined;
     const dir = join(run, latest);
     const stamp = stampOf(dir);
-    if (stamp === used || stamp === undefined) return;
+    if (stamp === used || stamp === undefined) return undefined;
     const before = failed?.stamp === stamp ? failed : undefined;
-    if (before && performance.now() < before.next) return;
+    if (before && !isAsked && performance.now() < before.next) return undefined;
     try {
       const damage = await damageOf(dir, { only: WEIGHTS });
       if (damage !== undefined) throw new Error(`it is damaged: ${damage}`);
       await use(dir);
       used = stamp;
       log(`${name}: new requests use ${dir}`);
+      return undefined;
     } catch (error) {
       const { message } = error as Error;
       const pauseMs = Math.min(2 * (before?.pauseMs ?? everyMs), LONGEST_PAUSE_MS);
       failed = { stamp, message, pauseMs, next: performance.now() + pauseMs };
-      if (before?.message === message) return;
-      log(`warning: ${name} keeps its weights, because ${dir} cannot be used: ${message}`);
+      const line = `${name} keeps its weights, because ${dir} cannot be used: ${message}`;
+      if (before?.message !== message) log(`warning: ${line}`);
+      return new Error(line, { cause: error });
     }
   };
-  const look = () => {
-    looking = looking
-      .then(lookOnce)
-      .catch((error) => log(`warning: cannot look at ${run}: ${(error as Error).message}`));
-    return looking;
+  const look = (how?: { isAsked: boolean }): Promise<Error | undefined> => {
+    const looked = looking.then(() => lookOnce(how));
+    looking = looked.then(
+      () => {},
+      (error) => log(`warning: cannot look at ${run}: ${(error as Error).message}`),
+    );
+    return looked;
   };
-  const timer = setInterval(() => void look(), everyMs);
-  timer.unref();
+  const lookAndLog = async () => {
+    await look().catch(() => {});
+  };
+  const timer = everyMs > 0 ? setInterval(() => void lookAndLog(), everyMs) : undefined;
+  timer?.unref();
   return {
-    look,
+    look: lookAndLog,
+    reload: async () => {
+      const failure = await look({ isAsked: true });
+      if (failure) throw failure;
+    },
     stop: async () => {
       clearInterval(timer);
       await looking;

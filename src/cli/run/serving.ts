@@ -30,7 +30,7 @@ export interface OpenServingOptions {
   /** Values for what a request leaves open; before those that the model's authors recommend. */
   readonly sampling?: Partial<SamplingDefaults> | undefined;
   readonly device?: OpenDeviceOptions | undefined;
-  /** How often a run is looked at for a newer checkpoint, ms. Default 2000; 0: never. */
+  /** How often a run is looked at for a newer checkpoint, ms. Default 2000; 0: only by `reload`. */
   readonly followMs?: number | undefined;
   /** Takes one line for the operator. */
   readonly log?: ((line: string) => void) | undefined;
@@ -39,6 +39,8 @@ export interface OpenServingOptions {
 /** Models that are open, and the runs that they follow. */
 export interface OpenedServing {
   readonly serving: Serving;
+  /** Serves the newest checkpoints of the runs now. @throws for one that cannot be used; the others are served */
+  reload?(): Promise<void>;
   /** Finishes running replies for at most so long, stops following, and frees the device. */
   close(options?: { readonly graceMs?: number }): Promise<void>;
 }
@@ -79,12 +81,22 @@ export async function openServing(options: OpenServingOptions): Promise<OpenedSe
       log,
     });
     await serving.open();
-    const followers = followMs > 0 ? follow(models, { serving, log, everyMs: followMs }) : [];
-    return { serving, close: (how) => closeAll(serving, { followers, graceMs: how?.graceMs ?? 0 }) };
+    const followers = follow(models, { serving, log, everyMs: followMs });
+    return {
+      serving,
+      reload: () => reloadAll(followers),
+      close: (how) => closeAll(serving, { followers, graceMs: how?.graceMs ?? 0 }),
+    };
   } catch (error) {
     device.destroy();
     throw error;
   }
+}
+
+async function reloadAll(followers: readonly RunFollower[]): Promise<void> {
+  const looks = await Promise.allSettled(followers.map((follower) => follower.reload()));
+  const failure = looks.find(({ status }) => status === "rejected");
+  if (failure) throw (failure as PromiseRejectedResult).reason;
 }
 
 async function closeAll(

@@ -58,7 +58,9 @@ export function addAdminRoutes(app: Hono, context: RouteContext): void {
   // The name of rLLM's older proxy.
   app.post("/admin/flush-tracer", flush);
   app.post("/admin/reload", async (c) => {
-    await service.reload();
+    await service.reload().catch((error: Error) => {
+      throw new Refusal(500, `Cannot reload: ${error.message}. Correct the checkpoint, or wait for the next.`);
+    });
     return c.json({ status: "ok" });
   });
 }
