@@ -4,8 +4,10 @@ import { ApiError } from "../chat/request.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
 import { LOCAL_CALLER } from "./auth.ts";
+import { guardedEngine } from "./guarded_engine.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import { Recorder } from "./record.ts";
+import { RunningCalls } from "./running.ts";
 import { type LiveSession, type ModelHost, Sessions } from "./sessions.ts";
 import type { FieldSettings } from "./workers/fields.ts";
 import { WorkerHistory } from "./workers/history.ts";
@@ -52,6 +54,8 @@ export interface SessionRequest {
 
 /** In the place of a model's name, for the engine of a session. */
 const OWN = "";
+/** How long calls that were ended may take to write their traces, ms: a sampler notices with its next token. */
+const ENDING_MS = 10_000;
 
 export class GatewayService {
   readonly store: TraceStore;
@@ -60,12 +64,14 @@ export class GatewayService {
   readonly recorder: Recorder;
   readonly sessions: Sessions;
   readonly workers: WorkerPool;
+  readonly running = new RunningCalls();
   /** What requests for workers get, and their answers lose. */
   readonly fields: FieldSettings;
   readonly startedAt = Date.now();
   /** Of the workers' weights, set by the trainer; our own engines report theirs with each reply. */
   weightVersion: number | null = null;
   readonly log: (line: string) => void;
+  private isStopping = false;
   private readonly options: GatewayOptions;
   /** Of calls without a session, by caller and model. */
   private readonly apis = new Map<string, Promise<FetchFunction>>();
@@ -112,7 +118,8 @@ export class GatewayService {
   }
 
   private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
-    if (!session) return createFetch(await this.options.engines!.open({ model, owner, history: [] }));
+    const guarded = (engine: ChatEngine) => guardedEngine(engine, { calls: this.running, log: this.log });
+    if (!session) return createFetch(guarded(await this.options.engines!.open({ model, owner, history: [] })));
     const engine = session.engine ?? (await this.openEngine(session, { model, owner }));
     const recorded = this.recorder.wrap(engine, {
       session_id: session.id,
@@ -121,7 +128,7 @@ export class GatewayService {
       },
       onReply: (trace) => this.sessions.remember(session, trace),
     });
-    return createFetch(recorded);
+    return createFetch(guarded(recorded));
   }
 
   private async openEngine(
@@ -185,18 +192,35 @@ export class GatewayService {
     return { session_id, path, key, reported, end: (outcome) => this.sessions.end(session, outcome) };
   }
 
+  /** Loads what there is to load. @throws what it reports: the caller is an administrator */
   async reload(): Promise<void> {
     await this.options.reload?.();
   }
 
-  /** Ends every session's calls and writes what is left. The store stays open: its opener closes it. */
-  async close(): Promise<void> {
-    for (const session of this.sessions.values()) session.ending.abort(stopping());
+  /** @throws {ApiError} 503 while the gateway stops */
+  checkOpen(): void {
+    if (this.isStopping) throw stopping("Cannot answer: the gateway is stopping.");
+  }
+
+  /**
+   * Refuses new calls, lets those that run finish for at most `graceMs` (default 0), ends the others, and writes what is
+   * left, the traces of ended calls included. The store stays open: its opener closes it.
+   */
+  async close({ graceMs = 0 }: { readonly graceMs?: number } = {}): Promise<void> {
+    this.isStopping = true;
+    await this.running.settled(graceMs);
+    const reason = stopping("Cannot finish the reply: the gateway is stopping.");
+    for (const session of this.sessions.values()) session.ending.abort(reason);
+    this.running.abort(reason);
+    if (!(await this.running.settled(ENDING_MS)))
+      this.log(
+        `warning: ${this.running.count} calls did not end within ${ENDING_MS / 1000} s; what they sampled is lost`,
+      );
     this.workers.close();
     await this.recorder.flush();
   }
 }
 
-function stopping(): ApiError {
-  return new ApiError("Cannot finish the reply: the gateway is stopping.", { status: 503, type: "server_error" });
+function stopping(message: string): ApiError {
+  return new ApiError(message, { status: 503, type: "server_error", code: "stopping" });
 }

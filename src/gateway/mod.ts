@@ -41,8 +41,11 @@ export interface Gateway {
   readonly url: string;
   readonly service: GatewayService;
   openSession(request: SessionRequest): Promise<AgentSession>;
-  /** Ends every call, writes what is left, closes the socket. The store stays open. */
-  close(): Promise<void>;
+  /**
+   * Refuses new calls, lets those that run finish for at most `graceMs` (default 0), ends the others, writes what is left,
+   * closes the socket. The store stays open.
+   */
+  close(options?: { readonly graceMs?: number }): Promise<void>;
 }
 
 /**
@@ -63,12 +66,15 @@ export async function startGateway(options: StartOptions): Promise<Gateway> {
       const at = `${base}${path}`;
       return { ...session, base_url: at, api_key: key, callback_url: at.replace(/\/v1$/, "/reward") };
     },
-    async close() {
-      await service.close();
-      await listening.close();
+    async close(how) {
+      await service.close(how);
+      await listening.close({ graceMs: LAST_BYTES_MS });
     },
   };
 }
+
+/** How long the last answers may take to leave the socket, ms. */
+const LAST_BYTES_MS = 1000;
 
 /** A reply may wait long for the device, and its agent in turn for a tool. */
 const GATEWAY_SOCKET: Partial<SocketLimits> = { stillMs: 60 * 60_000 };

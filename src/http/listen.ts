@@ -12,8 +12,8 @@ export interface App {
 export interface Listening {
   /** `http://127.0.0.1:8000`. */
   readonly url: string;
-  /** Closes the socket and its connections. */
-  close(): Promise<void>;
+  /** Closes the socket and its connections; those that still send an answer after `graceMs` (default 0). */
+  close(options?: { readonly graceMs?: number }): Promise<void>;
 }
 
 export interface SocketLimits {
@@ -59,7 +59,7 @@ export function listen(app: App, options: ListenOptions): Promise<Listening> {
       server.on("error", () => {});
       const { address, family, port: bound } = server.address() as AddressInfo;
       const name = family === "IPv6" ? `[${address}]` : address;
-      resolve({ url: `http://${name}:${bound}`, close: () => closed(server) });
+      resolve({ url: `http://${name}:${bound}`, close: (how) => closed(server, how?.graceMs ?? 0) });
     });
   });
 }
@@ -117,10 +117,14 @@ function refuse(outgoing: ServerResponse, why: string): void {
   outgoing.end(JSON.stringify({ detail: `Cannot read the request: ${why}.` }));
 }
 
-function closed(server: Server): Promise<void> {
+function closed(server: Server, graceMs: number): Promise<void> {
   return new Promise((resolve) => {
-    server.close(() => resolve());
-    server.closeAllConnections();
+    const timer = setTimeout(() => server.closeAllConnections(), graceMs);
+    // Closes idle connections, too.
+    server.close(() => {
+      clearTimeout(timer);
+      resolve();
+    });
   });
 }
 

@@ -13,7 +13,11 @@ import { TextEngine, type TextEngineOptions } from "../fixtures/text_engine.ts";
 
 const root = temporaryFolder("gateway");
 
-async function open({ engine: how, ...options }: { engine?: TextEngineOptions } & ServedGatewayOptions = {}) {
+async function open({
+  engine: how,
+  reload,
+  ...options
+}: { engine?: TextEngineOptions; reload?: () => Promise<void> } & ServedGatewayOptions = {}) {
   const engine = new TextEngine(how);
   const serving = new Serving({
     engine,
@@ -25,7 +29,7 @@ async function open({ engine: how, ...options }: { engine?: TextEngineOptions } 
     await serving.stop({ graceMs });
     serving.close();
   };
-  const served = await openServedGateway({ opened: { serving, close }, ...options });
+  const served = await openServedGateway({ opened: { serving, close, ...(reload && { reload }) }, ...options });
   let isOpen = true;
   const stop = async (graceMs = 0) => {
     if (isOpen) await served.close({ graceMs });
@@ -141,6 +145,14 @@ describe("keys", () => {
     expect(await status("/?key=agent-secret")).toBe(403);
     expect(await status("/v1/models?key=agent-secret")).toBe(401);
   });
+});
+
+test("POST /admin/reload looks for newer checkpoints", async () => {
+  let looks = 0;
+  const reload = async () => void looks++;
+  const { status } = await open({ reload });
+  expect(await status("/admin/reload", { method: "POST" })).toBe(200);
+  expect(looks).toBe(1);
 });
 
 describe("a gateway that stops", () => {

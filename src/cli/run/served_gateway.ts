@@ -42,7 +42,7 @@ export interface ServedGateway {
   readonly models: readonly string[];
   /** One line for display; undefined where only workers answer. */
   readonly device: string | undefined;
-  /** Requests of this process's models that are not done. */
+  /** Calls that are not answered yet, those of workers included. */
   readonly pending: number;
   readonly serving: Serving | undefined;
   /** Refuses new requests, lets running replies finish for at most `graceMs`, writes what is left, and frees the device. */
@@ -64,6 +64,7 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
   try {
     const gateway = await startGateway({
       engines: serving && servedHost(serving),
+      reload: opened?.reload,
       store,
       syncTraces: options.syncTraces,
       host: options.host,
@@ -86,12 +87,12 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
       device: serving?.engine.device,
       serving,
       get pending() {
-        return serving?.pending ?? 0;
+        return gateway.service.running.count;
       },
       async close(how = {}) {
-        // Running replies are sent before the socket closes.
-        await opened?.close(how);
-        await gateway.close();
+        // Running replies are sent before the models go.
+        await gateway.close(how);
+        await opened?.close();
         await store.close();
       },
     };

@@ -5,6 +5,7 @@ import { ApiError } from "../../chat/request.ts";
 import type { JsonBody, ReadJson } from "../body.ts";
 import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
+import { publicError } from "../guarded_engine.ts";
 import type { LiveSession } from "../sessions.ts";
 import { forward, type WorkerCall } from "../workers/forward.ts";
 import { workerTraces } from "../workers/worker_traces.ts";
@@ -30,7 +31,8 @@ export function callRoute(context: RouteContext): (request: Request, at: CallPat
     try {
       return await admitted(request, at, context);
     } catch (error) {
-      return callError(error, request);
+      const shown = request.signal.aborted ? error : publicError(error, context.service.log);
+      return callError(shown, request);
     }
   };
 }
@@ -38,6 +40,7 @@ export function callRoute(context: RouteContext): (request: Request, at: CallPat
 /** Checks the caller's key and limits before the body is read. */
 async function admitted(request: Request, at: CallPath, context: RouteContext): Promise<Response> {
   const { service, access, calls } = context;
+  service.checkOpen();
   const named = at.session === undefined ? request.headers.get("x-session-id") : idIn(at.session);
   const caller = await access.agent(request, named === null ? undefined : service.sessions.get(named));
   const leave = calls.enter(caller);
@@ -80,11 +83,13 @@ async function answer(call: Call): Promise<Response> {
   const trajectory = request.headers.get("x-trajectory") ?? undefined;
   const { body, text } = bodyFor(session, { read, path, service, trajectory });
   if (session) session.running++;
+  const running = service.running.enter([request.signal, ...(session ? [session.ending.signal] : [])]);
   const done = () => {
     if (session) session.running--;
+    running.done();
   };
   try {
-    const signal = AbortSignal.any([request.signal, ...(session ? [session.ending.signal] : [])]);
+    const { signal } = running;
     const it = { request, path, body, text, session, caller: call.caller, signal, service };
     return whenSent(await (isLocal ? answerHere(it) : answerThere(it)), done);
   } catch (error) {
@@ -238,8 +243,8 @@ function whenSent(response: Response, settle: () => void): Response {
       }
     },
     async cancel(reason) {
-      done();
-      await reader.cancel(reason);
+      // What the caller leaves is recorded first.
+      await reader.cancel(reason).finally(done);
     },
   });
   return new Response(body, response);

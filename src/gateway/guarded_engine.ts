@@ -1,0 +1,53 @@
+/** An engine whose failures say nothing of the gateway's inside. */
+import type { ChatEngine } from "../chat/engine.ts";
+import { ApiError } from "../chat/request.ts";
+import { ConfigError, OutOfMemoryError, UnsupportedError } from "../errors.ts";
+import { Refusal } from "../http/refusal.ts";
+import { AccessRefusal } from "./auth.ts";
+import type { RunningCalls } from "./running.ts";
+
+export interface GuardOptions {
+  /** Its calls count as work: they go on for a while when their caller has left. */
+  readonly calls: RunningCalls;
+  /** Takes one line for the operator. */
+  readonly log: (line: string) => void;
+}
+
+/**
+ * The engine. Errors that a request causes pass; the message of any other, which may name files or devices, goes to the
+ * operator, and the caller gets an id to ask with.
+ */
+export function guardedEngine(engine: ChatEngine, { calls, log }: GuardOptions): ChatEngine {
+  const guarded = <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> =>
+    calls.track(
+      work.catch((error: unknown) => {
+        throw signal?.aborted ? error : publicError(error, log);
+      }),
+    );
+  return {
+    ...engine,
+    model: engine.model,
+    tokenizer: engine.tokenizer,
+    chat: (request, call) => guarded(engine.chat(request, call), call?.signal),
+    complete: (request, call) => guarded(engine.complete(request, call), call?.signal),
+  };
+}
+
+const PUBLIC = [ApiError, Refusal, AccessRefusal, UnsupportedError];
+
+/** Of a request's content, not of the gateway's memory or files. */
+function isRequests(error: unknown): boolean {
+  return error instanceof ConfigError && !(error instanceof OutOfMemoryError) && error.file === undefined;
+}
+
+/** The error as a caller may see it. One that is not the request's fault is logged whole. */
+export function publicError(error: unknown, log: (line: string) => void): unknown {
+  if (PUBLIC.some((kind) => error instanceof kind) || isRequests(error)) return error;
+  const id = crypto.randomUUID().slice(0, 8);
+  log(`error ${id}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+  return new ApiError(`Cannot answer: the gateway failed (error ${id}). Look for it in the gateway's log.`, {
+    status: 500,
+    type: "server_error",
+    cause: error,
+  });
+}

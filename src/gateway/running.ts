@@ -1,0 +1,88 @@
+/** The calls that a gateway answers, so that one that stops can wait for them, or end them. */
+
+/** A call that is being answered. */
+export interface RunningCall {
+  /** Aborts with the caller, with the session, and when the gateway ends its calls. */
+  readonly signal: AbortSignal;
+  /** The answer is sent or given up. Further calls do nothing. */
+  done(): void;
+}
+
+export class RunningCalls {
+  private readonly calls = new Map<RunningCall, AbortController>();
+  private readonly work = new Set<Promise<unknown>>();
+  private waiting: (() => void)[] = [];
+
+  /** Calls that are not answered yet. */
+  get count(): number {
+    return this.calls.size;
+  }
+
+  /**
+   * A call that ends when one of the signals aborts. Signals may outlive many calls, which `AbortSignal.any` would leave
+   * behind in them: the listeners go with the call.
+   */
+  enter(signals: readonly AbortSignal[]): RunningCall {
+    const ending = new AbortController();
+    const follow = ({ target }: { readonly target: unknown }) => ending.abort((target as AbortSignal).reason);
+    for (const signal of signals) {
+      if (signal.aborted) ending.abort(signal.reason);
+      else signal.addEventListener("abort", follow, { once: true });
+    }
+    const call = {
+      signal: ending.signal,
+      done: () => {
+        if (!this.calls.delete(call)) return;
+        for (const signal of signals) signal.removeEventListener("abort", follow);
+        this.wake();
+      },
+    };
+    this.calls.set(call, ending);
+    return call;
+  }
+
+  /** Work that goes on when its call is done: the sampling of a caller that left, until its trace is written. */
+  track<T>(work: Promise<T>): Promise<T> {
+    const settled = work.then(
+      () => {},
+      () => {},
+    );
+    this.work.add(settled);
+    void settled.then(() => {
+      this.work.delete(settled);
+      this.wake();
+    });
+    return work;
+  }
+
+  /** Ends every call. */
+  abort(reason: Error): void {
+    for (const ending of this.calls.values()) ending.abort(reason);
+  }
+
+  /** Resolves when no call runs and no work goes on, at the latest after `ms`. @returns whether all has settled */
+  async settled(ms: number): Promise<boolean> {
+    const limit = performance.now() + ms;
+    for (let left = ms; !this.isIdle && left > 0; left = limit - performance.now()) await this.change(left);
+    return this.isIdle;
+  }
+
+  private get isIdle(): boolean {
+    return this.calls.size === 0 && this.work.size === 0;
+  }
+
+  /** Resolves when a call or work ends, or after `ms`. */
+  private change(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.waiting.push(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
+  }
+
+  private wake(): void {
+    for (const wake of this.waiting.splice(0)) wake();
+  }
+}
