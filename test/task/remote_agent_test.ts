@@ -210,8 +210,25 @@ describe("trajectories", () => {
   });
 
   test("a reward of a trajectory without calls is an error", async () => {
-    const { run } = start({ agent: reporting({ reward: 1, trajectory_rewards: { jugde: 1 } }) });
-    expect((await run()).metadata.error).toMatch(/reward of the trajectory jugde .*There are sums\./);
+    const { run } = start({
+      async agent(call) {
+        await solvers(call);
+        return Response.json({ reward: 1, trajectory_rewards: { jugde: 1 } });
+      },
+    });
+    expect((await run()).metadata.error).toMatch(
+      /reward of the trajectory jugde from the agent http:\/\/agent.test\/run for the session sum_1_2:2:0-.*There are solver\/0, solver, solver\/1, judge\./,
+    );
+  });
+
+  test("a trajectory may have the name of an object's method", async () => {
+    const { run } = start({
+      async agent({ ask }) {
+        await ask("the", { role: "constructor" });
+        return Response.json({ reward: 0.5, trajectory_rewards: {} });
+      },
+    });
+    expect((await run()).trajectories).toMatchObject([{ name: "constructor", reward: 0.5 }]);
   });
 
   test("a name that is no text is refused", async () => {
@@ -261,7 +278,19 @@ describe("answers that are none", () => {
 
   test("an answer without a call to the model", async () => {
     const { run } = start({ agent: () => Response.json(1) });
-    expect((await run()).metadata.error).toMatch(/answered without a call to the model/);
+    expect((await run()).metadata.error).toMatch(
+      /came from the agent http:\/\/agent.test\/run for the session sum_1_2:2:0-\S+: it answered without a call to the model/,
+    );
+  });
+
+  test.each<[string, unknown, number]>([
+    ["no report", { rewrad: 1 }, 1],
+    ["no call", 1, 0],
+    ["a reward of nothing", { trajectory_rewards: { none: 1 } }, 1],
+    ["no judge", {}, 1],
+  ])("are the fault of the user's code: %s", async (_, report, calls) => {
+    const { run } = start({ agent: reporting(report, calls), settings: { workflow: { raise_on_error: true } } });
+    await expect(run()).rejects.toMatchObject({ cause: { name: "ConfigError", kind: "code" } });
   });
 
   test("an agent that cannot be reached", async () => {
@@ -334,7 +363,32 @@ describe("callbacks", () => {
       { method: "POST", url: URLS[0] },
       { method: "DELETE", url: "http://agent.test/runs/7" },
     ]);
-    expect(sessions.only.ends[0]).toEqual({ reward: null, termination_reason: "timeout" });
+    // As trained on: with reward 0.
+    expect(sessions.only.ends[0]).toEqual({ reward: 0, termination_reason: "timeout" });
+  });
+
+  test("an agent that breaks its callback is cancelled too", async () => {
+    const { run, calls } = start({
+      async agent({ session, ask }) {
+        await ask("the");
+        setTimeout(() => session.report({ score: 1 }), 10);
+        return accepted("/runs/7");
+      },
+    });
+    expect((await run()).metadata.error).toMatch(/score: there is no such field/);
+    expect(calls.at(-1)).toEqual({ method: "DELETE", url: "http://agent.test/runs/7" });
+  });
+
+  test.each([
+    ["without a cancel address there is nothing to cancel", undefined, ["POST"]],
+    ["a cancel address that fails changes nothing", "/fails", ["POST", "DELETE"]],
+  ])("%s", async (_, location, methods) => {
+    const { run, calls } = start({
+      settings: { workflow: { workflow_args: { timeout: 0.05 } } },
+      agent: () => accepted(location),
+    });
+    expect(await run()).toMatchObject({ termination_reason: "timeout", trajectories: [] });
+    expect(calls.map(({ method }) => method)).toEqual(methods);
   });
 });
 
@@ -354,6 +408,75 @@ describe("ends", () => {
     await expect(run()).rejects.toThrow("stopped");
     expect(sessions.only.ends[0]).toEqual({ reward: null, termination_reason: "error" });
     await expect.poll(() => late).toBe("410");
+  });
+
+  test("a run that stops while the session is opened asks no agent, and ends the session", async () => {
+    const stopper = new AbortController();
+    const { run, sessions, calls } = start({ signal: stopper.signal, agent: reporting(1) });
+    let open = () => {};
+    sessions.faults.opening = () =>
+      new Promise((resolve) => {
+        open = resolve;
+      });
+    const running = run();
+    stopper.abort(new Error("stopped"));
+    await expect(running).rejects.toThrow("stopped");
+    open();
+    await expect.poll(() => sessions.only.ends).toEqual([{ reward: null, termination_reason: "error" }]);
+    expect(calls).toEqual([]);
+  });
+
+  test("a store that fails at the end does not hide why the attempt failed", async () => {
+    const { run, sessions } = start({ agent: () => Response.json({ rewrad: 1 }) });
+    sessions.faults.ending = () => Promise.reject(new Error("disk full"));
+    expect((await run()).metadata.error).toMatch(/rewrad: there is no such field/);
+  });
+
+  test("an outcome that cannot be stored fails the attempt", async () => {
+    const { run, sessions } = start({ agent: reporting(1) });
+    sessions.faults.ending = () => Promise.reject(new Error("disk full"));
+    expect((await run()).metadata.error).toMatch(/disk full/);
+  });
+
+  test("a call that is running when the report comes is refused, and not trained on", async () => {
+    let second: Promise<string> | undefined;
+    let judging = () => {};
+    const { run } = start({
+      async agent({ ask }) {
+        await ask("the");
+        second = ask("cat");
+        return Response.json({});
+      },
+      // The call ends while the reward function works.
+      reward: async () => {
+        await second;
+        judging();
+        return 1;
+      },
+    });
+    const judged = new Promise<void>((resolve) => {
+      judging = resolve;
+    });
+    const { trajectories } = await run();
+    await judged;
+    expect(await second).toBe("410");
+    expect(trajectories.map(({ steps }) => steps.length)).toEqual([1]);
+  });
+
+  test("a run that stops between two tries does not wait for the next", async () => {
+    const stopper = new AbortController();
+    const { run, sessions } = start({
+      signal: stopper.signal,
+      settings: { workflow: { retry_limit: 3 } },
+      agent() {
+        setTimeout(() => stopper.abort(new Error("stopped")), 20);
+        throw new Error("socket hang up");
+      },
+    });
+    const started = performance.now();
+    await expect(run()).rejects.toThrow("stopped");
+    expect(performance.now() - started).toBeLessThan(240);
+    expect(sessions.open.size).toBe(1);
   });
 
   test("calls after the answer are refused and not recorded", async () => {
@@ -388,8 +511,23 @@ describe("ends", () => {
     expect([...sessions.open.values()].map(({ ends }) => ends[0]!.reward)).toEqual([null, null, 1]);
   });
 
-  test("a prompt that is too long ends the attempt as in the process", async () => {
+  test("each further try waits longer", async () => {
+    const asked: number[] = [];
     const { run } = start({
+      settings: { workflow: { retry_limit: 3, raise_on_error: false } },
+      agent() {
+        asked.push(performance.now());
+        throw new Error("socket hang up");
+      },
+    });
+    await run();
+    const [first = 0, second = 0, third = 0] = asked;
+    expect(second - first).toBeGreaterThan(240);
+    expect(third - second).toBeGreaterThan(480);
+  });
+
+  test("a prompt that is too long ends the attempt as in the process", async () => {
+    const { run, sessions } = start({
       settings: { data: { max_prompt_length: 40 } },
       async agent({ ask }) {
         await ask("the");
@@ -401,5 +539,6 @@ describe("ends", () => {
       termination_reason: "max_prompt_length_exceeded",
       trajectories: [{ steps: [{ model_response: "and" }] }],
     });
+    expect(sessions.only.ends).toEqual([{ reward: 0, termination_reason: "max_prompt_length_exceeded" }]);
   });
 });

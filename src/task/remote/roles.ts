@@ -1,6 +1,7 @@
 /** One engine for all calls of a session: each call goes to the agent of the trajectory that it names. */
 import type { ChatEngine } from "../../chat/endpoint.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import type { TerminationReason } from "../../data/types.ts";
 import type { Policy, RolloutTrajectory } from "../rollout.ts";
 import type { TrajectoryKeys } from "./contract.ts";
 
@@ -13,7 +14,9 @@ export interface Roles {
   readonly engine: ChatEngine;
   /** Trajectories with calls, in the order of their first ones. */
   trajectories(): NamedTrajectory[];
-  /** Refuses further calls. */
+  /** Why a call was refused for a reason that ends the episode. */
+  readonly refused: TerminationReason | undefined;
+  /** Refuses further calls; one that is running fails, so that no reply is recorded that is not trained on. */
   close(): void;
 }
 
@@ -21,6 +24,17 @@ export interface Roles {
 export function rolesOf(policy: Policy, options: { readonly name: string; readonly keys: TrajectoryKeys }): Roles {
   const agents = new Map<string, Policy>();
   let isOpen = true;
+  let refused: TerminationReason | undefined;
+  const call = async <T>(run: () => Promise<T>): Promise<T> => {
+    try {
+      const drawn = await run();
+      if (isOpen) return drawn;
+    } catch (error) {
+      if (error instanceof ApiError && error.code === CONTEXT_CODE) refused = "max_prompt_length_exceeded";
+      throw error;
+    }
+    throw ended();
+  };
   const agentOf = (request: SamplingRequest): Policy => {
     if (!isOpen) throw ended();
     const { name, label } = placeOf(request, options);
@@ -34,18 +48,24 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
     engine: {
       model: policy.model,
       tokenizer: policy.tokenizer,
-      chat: async (request, call) => agentOf(request).engine.chat(request, call),
-      complete: async (request, call) => agentOf(request).engine.complete(request, call),
+      chat: (request, at) => call(async () => agentOf(request).engine.chat(request, at)),
+      complete: (request, at) => call(async () => agentOf(request).engine.complete(request, at)),
     },
     trajectories: () =>
       [...agents]
         .filter(([, agent]) => agent.steps.length > 0)
         .map(([label, agent]) => ({ ...agent.trajectory(), label })),
+    get refused() {
+      return refused;
+    },
     close() {
       isOpen = false;
     },
   };
 }
+
+/** Of a call whose prompt is longer than `data.max_prompt_length`, or leaves no room for a reply. */
+const CONTEXT_CODE = "context_length_exceeded";
 
 /** Where the gateway puts the header `X-Trajectory`. */
 const HEADER_KEY = "trajectory_name";

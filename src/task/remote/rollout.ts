@@ -1,22 +1,15 @@
 /** The rollout of an agent in another process: opens a session, asks the agent, waits for its report, judges. */
 import type { FetchFunction } from "../../chat/endpoint.ts";
+import type { SessionOutcome } from "../../contract/trace.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import {
-  type Completion,
-  evaluationOf,
-  type Policy,
-  type Reward,
-  type Rollout,
-  type RolloutResult,
-  Termination,
-  textOf,
-} from "../rollout.ts";
-import { type Asked, readAnswer, readReport } from "./answer.ts";
+import { type Policy, type Rollout, type RolloutResult, Termination } from "../rollout.ts";
+import { type Answer, type Asked, readAnswer, readReport } from "./answer.ts";
 import type { AgentReport, AgentRequest, OpenSession, SessionHost, TrajectoryKeys } from "./contract.ts";
-import { type NamedTrajectory, type Roles, rolesOf } from "./roles.ts";
+import { type JudgedAttempt, judge } from "./judge.ts";
+import { rolesOf } from "./roles.ts";
 
-export interface RemoteAgentOptions {
+export interface RemoteAgentOptions extends Pick<JudgedAttempt, "reward" | "isJudgedLater"> {
   /** `task.agent`: attempts go to them in turn. */
   readonly urls: readonly string[];
   readonly sessions: SessionHost;
@@ -27,10 +20,6 @@ export interface RemoteAgentOptions {
   readonly keys: TrajectoryKeys;
   /** `rllm.agent`: part of every request. */
   readonly agent: Pick<AgentRequest, "agent_args" | "max_steps">;
-  /** Judges the last reply where the agent reports no reward. */
-  readonly reward?: Reward | undefined;
-  /** An evaluator judges where the agent reports no reward. */
-  readonly isJudgedLater: boolean;
 }
 
 /** How long a retry waits at first, ms; doubled for each further one. An agent that restarts needs a moment. */
@@ -74,61 +63,86 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
   const named = { [it.keys.name ?? "trajectory_name"]: it.name };
   const metadata = { run, task_id: task.id, ...place, is_validation, ...named };
   const session = await sessions.openSession({ session_id: asked.session_id, engine: roles.engine, metadata });
-  // The key stops working at once, also when this attempt is no longer waited for.
-  const stop = () => {
+  // An outcome that cannot be written leaves the session without one: what ended the attempt says more than that failure.
+  const fail = (error: unknown) => {
     roles.close();
-    // Nobody waits for this attempt any more: where its outcome cannot be written, the session stays without one.
-    session.end({ reward: null, termination_reason: reasonOf(signal.reason) }).catch(() => {});
+    return session.end(outcomeOf(error)).catch(() => {});
   };
+  // The key stops working at once, also when this attempt is no longer waited for.
+  const stop = () => void fail(signal.reason);
   signal.addEventListener("abort", stop);
   try {
+    // The run may have stopped while the session was opened.
+    signal.throwIfAborted();
     const report = await reportOf(session, it);
     roles.close();
-    const { result, reward = null } = await judge(report, roles, it);
+    const { result, reward = null } = await judge(report, roles.trajectories(), it);
     const { metadata: _, ...known } = report;
     await session.end({ ...known, reward });
     return result;
   } catch (error) {
-    roles.close();
-    await session.end({ reward: null, termination_reason: reasonOf(error) });
+    await fail(roles.refused && !signal.aborted ? new Termination(roles.refused) : error);
     throw error;
   } finally {
     signal.removeEventListener("abort", stop);
   }
 }
 
-function reasonOf(error: unknown): string {
-  return error instanceof Termination ? error.reason : "error";
+/** The calls until a termination are trained on with reward 0; those of another failure are not trained on. */
+function outcomeOf(error: unknown): Pick<SessionOutcome, "reward" | "termination_reason"> {
+  return error instanceof Termination
+    ? { reward: 0, termination_reason: error.reason }
+    : { reward: null, termination_reason: "error" };
 }
 
 /** Asks the agent. Its callback ends the attempt as well as its answer: the first of the two counts. */
 async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentReport> {
   const { policy, asked } = it;
   const calling = new AbortController();
-  const stop = () => calling.abort(policy.signal.reason);
-  policy.signal.addEventListener("abort", stop);
+  const stopped = rejection(policy.signal);
   const reported = session.reported.then((body) => readReport(body, asked));
+  let location: string | undefined;
+  const answered = async () => {
+    const answer = await ask(session, it, calling.signal);
+    if (!answer.isAccepted) return answer.report;
+    location = answer.location;
+    return session.poll ? readReport(await session.poll(calling.signal), asked) : reported;
+  };
   try {
-    const answered = ask(session, it, calling.signal).then((answer) => answer ?? reported);
-    return await Promise.race([reported, answered]);
+    return await Promise.race([stopped.promise, reported, answered()]);
+  } catch (error) {
+    if (location !== undefined) cancel(location, it.fetch);
+    throw error;
   } finally {
-    policy.signal.removeEventListener("abort", stop);
+    stopped.forget();
     calling.abort(new Error("The attempt has ended"));
   }
 }
 
-/** The report in the answer; undefined where the callback brings it. */
-async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<AgentReport | undefined> {
-  const { asked, fetch } = it;
-  const answer = async () => readAnswer(await post(session, it, signal), asked);
-  const { isAccepted, location, report } = await reach(answer, { asked, signal });
-  if (!isAccepted) return report;
-  // Until the report comes: who stops waiting cancels.
-  if (location !== undefined)
-    it.policy.signal.addEventListener("abort", () => void fetch(location, { method: "DELETE" }).catch(() => {}), {
-      once: true,
-    });
-  return session.poll && readReport(await session.poll(signal), asked);
+/** Rejects with the signal's reason when it aborts. */
+function rejection(signal: AbortSignal): { readonly promise: Promise<never>; forget(): void } {
+  let forget = () => {};
+  const promise = new Promise<never>((_, reject) => {
+    const stop = () => reject(signal.reason);
+    signal.addEventListener("abort", stop);
+    forget = () => signal.removeEventListener("abort", stop);
+  });
+  return { promise, forget };
+}
+
+async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Answer> {
+  const { asked } = it;
+  return reach(async () => readAnswer(await post(session, it, signal), asked), { asked, signal });
+}
+
+/** How long a run that ends waits for an agent's server to take a cancellation, ms. */
+const CANCEL_MS = 5000;
+
+/** Asks an agent's server to give up what it accepted. The session is closed already, so a refusal changes nothing. */
+function cancel(location: string, fetch: FetchFunction): void {
+  fetch(location, { method: "DELETE", signal: AbortSignal.timeout(CANCEL_MS) })
+    .then((response) => response.body?.cancel())
+    .catch(() => {});
 }
 
 function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Response> {
@@ -172,75 +186,6 @@ function causeOf(error: unknown): string {
   const inner = error instanceof Error ? (error.cause ?? error) : error;
   const code = inner instanceof Error && "code" in inner ? `${String(inner.code)}: ` : "";
   return `${code}${inner instanceof Error ? inner.message : String(inner)}`;
-}
-
-interface Judged {
-  readonly result: RolloutResult;
-  /** Of all trajectories without one of their own. */
-  readonly reward: number | undefined;
-}
-
-/** The reward of each trajectory: its own, that of all, or the judge's. */
-async function judge(report: AgentReport, roles: Roles, it: RemoteAttempt): Promise<Judged> {
-  const named = roles.trajectories();
-  const { trajectory_rewards = {}, termination_reason, metadata } = report;
-  checkTrajectories(named, trajectory_rewards, it.asked);
-  const own = ({ label, name }: NamedTrajectory) => trajectory_rewards[label] ?? trajectory_rewards[name ?? ""];
-  const isWhole = report.reward !== undefined || named.every((each) => own(each) !== undefined);
-  const judged = isWhole ? undefined : await judgeLastReply(named, it);
-  const reward = report.reward ?? judged?.reward;
-  const is_correct = report.is_correct ?? judged?.is_correct ?? (reward === undefined ? undefined : reward > 0);
-  const signals = (report.signals ?? judged?.signals) && { ...judged?.signals, ...report.signals };
-  const trajectories = named.map((each) => {
-    const { label: _, ...trajectory } = each;
-    return { ...trajectory, reward: own(each) ?? reward ?? null, ...(signals && { signals }) };
-  });
-  const result = {
-    trajectories,
-    metrics: { ...judged?.metrics, ...report.metrics },
-    ...(is_correct !== undefined && { is_correct }),
-    ...(termination_reason && { termination_reason }),
-    ...(metadata && { metadata }),
-  };
-  return { result, reward };
-}
-
-/** Undefined: an evaluator judges after the rollout. */
-async function judgeLastReply(
-  trajectories: readonly NamedTrajectory[],
-  { reward, isJudgedLater, task, asked }: RemoteAttempt,
-) {
-  if (reward) return evaluationOf(await reward(textOf(lastStep(trajectories)), task));
-  if (isJudgedLater) return undefined;
-  throw new ConfigError(
-    `Cannot judge the session ${asked.session_id}: the agent ${asked.url} reports no reward and nothing else judges it. Answer {"reward": NUMBER}, or set task.reward or task.evaluator.`,
-    { kind: "code", path: "task.reward" },
-  );
-}
-
-/** The agent's final reply: of the trajectory that was begun last. */
-function lastStep(trajectories: readonly NamedTrajectory[]): Completion {
-  return trajectories.at(-1)!.steps.at(-1) as Completion;
-}
-
-function checkTrajectories(
-  trajectories: readonly NamedTrajectory[],
-  rewards: object,
-  { url, session_id }: Asked,
-): void {
-  const from = `the agent ${url} for the session ${session_id}`;
-  if (trajectories.length === 0)
-    throw new ConfigError(
-      `Cannot train on what came from ${from}: it answered without a call to the model. Let it call base_url with api_key.`,
-      { kind: "code" },
-    );
-  const known = new Set(trajectories.flatMap(({ label, name }) => [label, name ?? ""]));
-  const other = Object.keys(rewards).find((label) => !known.has(label));
-  if (other === undefined) return;
-  throw new ConfigError(
-    `Cannot use the reward of the trajectory ${other} from ${from}: there is no such trajectory. There are ${[...known].join(", ")}.`,
-    { kind: "code" },
-  );
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {
