@@ -217,4 +217,22 @@ describe("a whole loss", () => {
     expect(kl("vanilla")).toBeCloseTo(10, 6);
     expect(kl("trl.bnpo")).toBeCloseTo(Math.exp(3) - 4, 6);
   });
+
+  test.each([
+    // Ratios of 5 and 0.5: Tinker's thresholds are 0.8 and 1.2, and CISPO's 0 and 4.
+    ["tinker.ppo", 5, 1, -1.2, 0],
+    ["tinker.ppo", 0.5, -1, 0.8, 0],
+    ["tinker.cispo", 5, 1, -4 * Math.log(5), -4],
+    ["tinker.cispo", 0.5, 1, -0.5 * Math.log(0.5), -0.5],
+    ["tinker.dro", Math.E, 1, -1 + 0.05 / 2, -0.95],
+  ])(
+    "of %s at a ratio of %f and the advantage %i has its published defaults",
+    (name, ratio, advantage, value, slope) => {
+      const one = { offsets: Uint32Array.of(0, 1), mask: Uint32Array.of(1), logprobs: [Math.log(ratio)] };
+      const given = { ...one, oldLogprobs: [0], advantages: perRow(advantage) };
+      const { loss, dlogprobs } = policyLoss(given, { name, loss_agg_mode: "token-sum" });
+      expect(loss).toBeCloseTo(value, 9);
+      expect(dlogprobs[0]).toBeCloseTo(slope, 9);
+    },
+  );
 });

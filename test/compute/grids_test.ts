@@ -1,8 +1,11 @@
-/** Workgroups of products, counted by hand: of work that fills the last one in part. */
+/** The kernels of products beside their shaders, and their workgroups, counted by hand: of work that fills the last one in part. */
 import { expect, test } from "vitest";
 import type { Grid } from "../../src/compute/kernel.ts";
 import { MATMUL_KERNELS, PACKED_KERNELS } from "../../src/compute/matmul/kernels.ts";
 import { unpack } from "../../src/compute/matmul/unpack.ts";
+import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
+
+test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, unpack }))("$name is what its shader declares", expectContract);
 
 interface Sized {
   readonly name: string;

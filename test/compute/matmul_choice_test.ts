@@ -176,6 +176,12 @@ describe("the parts of a product", () => {
     }
   });
 
+  test("binds no more scales than there are, where a matrix lies in a longer buffer", () => {
+    const b = { buffer: device.alloc(LIMIT, "b"), format: "int8", scales: device.alloc(4 * 4, "scales") } as const;
+    const parts = bindableParts(product([300, 4, 50], { b }), LIMIT);
+    expect(parts.map((part) => part.b.scales?.byteLength)).toEqual([16, 16, 16]);
+  });
+
   const D = device.alloc(800, "d");
   test.each<[string, Partial<MatmulOptions>, object[]]>([
     ["continue the sums", {}, [{ continues: false }, { continues: true }, { continues: true }]],

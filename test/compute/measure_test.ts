@@ -6,6 +6,7 @@ import type { Device } from "../../src/compute/device.ts";
 import { measureCeilings } from "../../src/compute/measure.ts";
 import { Napper } from "../../src/compute/webgpu/nap.ts";
 import { changed } from "../fixtures/changed_device.ts";
+import { expectContract } from "../fixtures/kernel_contract.ts";
 
 afterEach(() => {
   vi.useRealTimers();
@@ -40,6 +41,7 @@ test.each([
   expect([calls(), dispatch.mock.calls.length]).toEqual([18, 18]);
   const [copy, { params }] = dispatch.mock.calls[0]!;
   expect(params).toEqual({ quads: bytes / 16 });
+  for (const [kernel] of dispatch.mock.calls.slice(0, 12)) await expectContract(kernel);
   const [x, y] = [Float32Array.from({ length: 12 }, (_, i) => i + 1), new Float32Array(12)];
   copy.reference({ x, y }, { quads: 2 }, {});
   expect([...y]).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0]);

@@ -148,6 +148,7 @@ function narrow(matrix: Matrix, { firstElement, elements }: BoundRange): Matrix 
   };
 }
 
+/** Scales end with their matrix, while a buffer bound as a whole may be longer than its matrix. */
 function slice(buffer: Buffer, start: number, length: number): Buffer {
-  return buffer.slice(start, Math.min(length, buffer.byteLength - start));
+  return buffer.slice(start, Math.min(length, buffer.byteLength));
 }

@@ -1,0 +1,59 @@
+/** Each kernel of the algorithms beside its shader, and its workgroups, counted by hand: the last one is filled in part. */
+import { describe, expect, test } from "vitest";
+import * as advantage from "../../src/algorithm/advantage/kernels.ts";
+import * as correction from "../../src/algorithm/correction/kernels.ts";
+import * as logprobs from "../../src/algorithm/logprobs/kernels.ts";
+import * as loss from "../../src/algorithm/loss/kernels.ts";
+import * as kl from "../../src/algorithm/loss/kl_loss.ts";
+import * as selection from "../../src/algorithm/loss/selection_kernels.ts";
+import * as value from "../../src/algorithm/loss/value_loss.ts";
+import type { Grid } from "../../src/compute/kernel.ts";
+import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
+
+const KERNELS = kernelsOf({ advantage, correction, logprobs, kl, loss, selection, value });
+
+describe("a kernel's value says what its shader declares", () => {
+  test.each(KERNELS)("$name", expectContract);
+});
+
+interface Sized {
+  readonly name: string;
+  readonly constants?: Readonly<Record<string, number>> | undefined;
+  grid(params: never, constants: Readonly<Record<string, number>>): Grid;
+}
+
+const MANY = 65_535 * 64 + 1;
+
+test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
+  // A thread for a group, 256 workgroups at most, or for a row.
+  [advantage.advantageGroup, { groups: 65 }, [2]],
+  [advantage.advantageGroup, { groups: 256 * 64 + 1 }, [256]],
+  [advantage.advantageFixed, { groups: 65 }, [2]],
+  [advantage.advantageBaseline, { groups: 65 }, [2]],
+  [advantage.advantageRows, { rows: 65 }, [2]],
+  [advantage.advantageRows, { rows: MANY }, [32_768, 2]],
+  [advantage.advantagePower, { rows: 65 }, [2]],
+  [advantage.advantagePower, { rows: MANY }, [32_768, 2]],
+  [correction.correctionWeights, { rows: 65 }, [2]],
+  [correction.correctionReject, { rows: MANY }, [32_768, 2]],
+  [loss.lossRows, { rows: 65 }, [2]],
+  [loss.lossRows, { rows: MANY }, [32_768, 2]],
+  [logprobs.logitsForward, { rows: 9 }, [2]],
+  [logprobs.logitsForward, { rows: 9 }, [1], { WORKGROUP: 128 }],
+  // 16 vec4s of a row in each of 8 threads.
+  [logprobs.logitsBackward, { rows: 3, stride: 516 }, [6]],
+  // Sums whose order must not depend on the size.
+  [advantage.advantageSums, { count: 1 }, [64]],
+  [advantage.advantageWhiten, { count: 1 }, [64]],
+  [loss.lossPolicy, { tokens: 1 }, [256]],
+  [loss.lossEntropy, { tokens: 1 }, [64]],
+  [kl.klValues, { tokens: 1 }, [64]],
+  [value.lossValue, { tokens: 1 }, [64]],
+  [selection.selectionMeans, { tokens: 1 }, [64]],
+  [selection.selectionKeys, { tokens: 1 }, [64]],
+  [selection.selectionHistogram, { tokens: 1 }, [64]],
+  [selection.selectionThreshold, {}, [1]],
+])("$0.name of $1 has $2 workgroups", ({ grid, constants = {} }, params, expected, changed) => {
+  const [x, y = 1, z = 1] = grid(params as never, { ...constants, ...changed });
+  expect([x, y, z]).toEqual([...expected, 1, 1].slice(0, 3));
+});

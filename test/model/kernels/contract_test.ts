@@ -1,0 +1,42 @@
+/** Each kernel of the model beside its shader. */
+import { test } from "vitest";
+import * as adamw from "../../../src/model/kernels/adamw.ts";
+import * as attention from "../../../src/model/kernels/attention.ts";
+import * as attentionStep from "../../../src/model/kernels/attention_step.ts";
+import * as attentionSubgroup from "../../../src/model/kernels/attention_subgroup.ts";
+import * as attentionTiled from "../../../src/model/kernels/attention_tiled.ts";
+import * as cache from "../../../src/model/kernels/cache.ts";
+import * as decodeRows from "../../../src/model/kernels/decode_rows.ts";
+import * as elementwise from "../../../src/model/kernels/elementwise.ts";
+import * as embedding from "../../../src/model/kernels/embedding.ts";
+import * as geglu from "../../../src/model/kernels/geglu.ts";
+import * as logprob from "../../../src/model/kernels/logprob.ts";
+import * as maskLogits from "../../../src/model/kernels/mask_logits.ts";
+import * as norm from "../../../src/model/kernels/norm.ts";
+import * as rope from "../../../src/model/kernels/rope.ts";
+import * as ropeAppend from "../../../src/model/kernels/rope_append.ts";
+import * as sample from "../../../src/model/kernels/sample.ts";
+import * as swiglu from "../../../src/model/kernels/swiglu.ts";
+import { expectContract, kernelsOf } from "../../fixtures/kernel_contract.ts";
+
+const KERNELS = kernelsOf({
+  adamw,
+  attention,
+  attentionStep,
+  attentionSubgroup,
+  attentionTiled,
+  cache,
+  decodeRows,
+  elementwise,
+  embedding,
+  geglu,
+  logprob,
+  maskLogits,
+  norm,
+  rope,
+  ropeAppend,
+  sample,
+  swiglu,
+});
+
+test.each(KERNELS)("$name is what its shader declares", expectContract);
