@@ -23,7 +23,11 @@ import { F32, furthest } from "./golden.ts";
 import { randomBatch } from "./random_batch.ts";
 
 const batch = randomBatch(11, { rows: 9, longest: 12, perToken: true, weighted: true });
-const pairs = { ...batch, groups: packGroups(Uint32Array.of(0, 0, 1, 1, 2, 2, 0, 1, 2), 3) };
+const pairs = {
+  ...batch,
+  refLogprobs: batch.refLogprobs!,
+  groups: packGroups(Uint32Array.of(0, 0, 1, 1, 2, 2, 0, 1, 2), 3),
+};
 
 /** Runs some work and returns the bytes that it did not give back. */
 async function kept(device: Device, work: () => unknown): Promise<number> {
