@@ -58,6 +58,8 @@ export interface SessionRecord {
   readonly created_at: number;
   /** Overwrite those of each request. */
   readonly sampling_params?: Readonly<Record<string, unknown>>;
+  /** SHA-256 of the session's own key, in hexadecimal digits. Absent: agents' keys open the session. */
+  readonly key_digest?: string;
   /** Set when the agent, an evaluator or a file reports it. */
   readonly outcome?: SessionOutcome;
 }

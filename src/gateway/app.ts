@@ -2,6 +2,7 @@
 import { Hono } from "hono";
 import { type GuardOptions, guarded } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
+import { isLoopback } from "../http/origin.ts";
 import { Access, type GatewayAuth } from "./auth.ts";
 import { routeError } from "./errors.ts";
 import type { GatewayService } from "./gateway.ts";
@@ -17,7 +18,7 @@ export interface GatewayAppOptions {
   readonly auth?: GatewayAuth | undefined;
   /** Address that the server listens on. Default: loopback. */
   readonly host?: string | undefined;
-  /** Further host names of the server, such as that of a tunnel. */
+  /** Further host names of the server, such as that of a tunnel or a proxy. One that is not of this machine exposes it. */
   readonly allowedHosts?: readonly string[] | undefined;
   /** Origins whose pages may call the gateway: `https://app.example`. Default: none. */
   readonly allowedOrigins?: readonly string[] | undefined;
@@ -29,8 +30,9 @@ const DEFAULT_HOST = "127.0.0.1";
 
 /** @throws {ConfigError} for a gateway that others reach without an admin token of its own */
 export async function createGatewayApp(options: GatewayAppOptions): Promise<App> {
-  const { service, auth = {}, host = DEFAULT_HOST } = options;
-  const access = await Access.open(auth, host);
+  const { service, auth = {}, host = DEFAULT_HOST, allowedHosts = [] } = options;
+  const isExposed = auth.isExposed || !allowedHosts.every(isLoopback);
+  const access = await Access.open({ ...auth, isExposed }, host);
   const context: RouteContext = { service, access, calls: new CallLimits(service.limits) };
   const app = new Hono();
   app.onError(routeError);

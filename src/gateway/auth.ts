@@ -3,16 +3,19 @@
  * manages sessions, traces and workers. None of the three is accepted in place of another.
  */
 import { ConfigError } from "../errors.ts";
-import { areEqual, digestOf, keyIn } from "../http/key.ts";
+import { areEqual, digestOf, keyIn, toHex } from "../http/key.ts";
 import { isLoopback } from "../http/origin.ts";
 
 /** Whom a gateway lets in. */
 export interface GatewayAuth {
   /** Keys of agents. Without one, anyone may call a gateway that only this machine reaches. */
   readonly apiKeys?: readonly string[] | undefined;
-  /** Token of the admin routes. Without one, they are open where only this machine reaches the gateway. */
+  /** Token of the admin routes. Without one, they are open where only this machine reaches the gateway and agents have no keys. */
   readonly adminToken?: string | undefined;
-  /** Others reach the gateway through a tunnel or a proxy, so that listening on loopback protects nothing. Default false. */
+  /**
+   * Others reach the gateway through a tunnel or a proxy, so that listening on loopback protects nothing. A name in
+   * `allowedHosts` that is not of this machine says so as well. Default false.
+   */
   readonly isExposed?: boolean | undefined;
 }
 
@@ -29,8 +32,16 @@ export class AccessRefusal extends Error {
   }
 }
 
-/** @throws {ConfigError} for a gateway that others reach without a token of its own */
-export function checkAuth({ adminToken, isExposed }: GatewayAuth, host: string): void {
+/** @throws {ConfigError} for keys that protect nothing, and for a gateway that others reach without a token of its own */
+export function checkAuth({ apiKeys = [], adminToken, isExposed }: GatewayAuth, host: string): void {
+  if (adminToken === "" || apiKeys.includes(""))
+    throw new ConfigError(
+      "Cannot start a gateway with an empty key or admin token: anybody can send it. Choose a secret.",
+    );
+  if (adminToken !== undefined && apiKeys.includes(adminToken))
+    throw new ConfigError(
+      "Cannot start a gateway whose admin token is also an agent's key: agents would manage it. Choose two secrets.",
+    );
   if (isLoopback(host) && !isExposed) return;
   const rule = "a gateway that other machines reach";
   if (adminToken === undefined)
@@ -46,6 +57,20 @@ export type CallerId = string;
 
 /** Whoever calls without a key, where that is allowed. */
 export const LOCAL_CALLER: CallerId = "local";
+
+/** Somebody who was let in. */
+export interface Caller {
+  readonly id: CallerId;
+  /** Sent the admin token. */
+  readonly isAdministrator: boolean;
+}
+
+/** What a session asks of its callers. */
+export interface GuardedSession {
+  readonly id: string;
+  /** Digest of its own key; without one, agents' keys open it. */
+  readonly key?: Uint8Array | undefined;
+}
 
 interface Known {
   readonly id: CallerId;
@@ -76,16 +101,24 @@ export class Access {
    * Lets an agent in. A session with a key of its own takes that one alone.
    * @throws {AccessRefusal}
    */
-  async agent(
-    request: Request,
-    session?: { readonly id: string; readonly key?: Uint8Array | undefined },
-  ): Promise<CallerId> {
+  async agent(request: Request, session?: GuardedSession): Promise<CallerId> {
     const given = await keyOf(request);
-    if (given && isSame(given, this.admin))
+    if (isSame(given, this.admin))
       throw new AccessRefusal(
         403,
         "Cannot call a model with the admin token: it is for admin routes. Send an agent's key.",
       );
+    return this.agentWith(given, session);
+  }
+
+  /** Lets in whoever may open and end sessions: an agent as {@link agent} does, and the admin token. @throws {AccessRefusal} */
+  async agentOrAdministrator(request: Request, session?: GuardedSession): Promise<Caller> {
+    const given = await keyOf(request);
+    if (isSame(given, this.admin)) return { id: "administrator", isAdministrator: true };
+    return { id: this.agentWith(given, session), isAdministrator: false };
+  }
+
+  private agentWith(given: Uint8Array | undefined, session: GuardedSession | undefined): CallerId {
     if (session?.key) {
       if (isSame(given, session.key)) return `session ${session.id}`;
       throw new AccessRefusal(
@@ -106,7 +139,7 @@ export class Access {
   async administrator(request: Request, options: { readonly allowsQuery?: boolean } = {}): Promise<void> {
     const given = await keyOf(request, options.allowsQuery);
     if (isSame(given, this.admin)) return;
-    if (this.admin === undefined && this.isLocal && !this.isAgent(given)) return;
+    if (this.admin === undefined && this.isLocal && this.keys.length === 0) return;
     if (this.isAgent(given))
       throw new AccessRefusal(403, "Cannot use an admin route with an agent's key. Send the admin token.");
     throw new AccessRefusal(
@@ -131,5 +164,5 @@ function isSame(given: Uint8Array | undefined, expected: Uint8Array | undefined)
 
 /** Names a key in logs and limits without telling it. */
 function shortOf(digest: Uint8Array): string {
-  return [...digest.subarray(0, 4)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return toHex(digest.subarray(0, 4));
 }

@@ -6,9 +6,11 @@ import { Budget } from "../http/budget.ts";
 import { LOCAL_CALLER } from "./auth.ts";
 import { guardedEngine } from "./guarded_engine.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
+import type { LiveSession } from "./live_session.ts";
 import { Recorder } from "./record.ts";
 import { RunningCalls } from "./running.ts";
-import { type LiveSession, type ModelHost, Sessions } from "./sessions.ts";
+import { pathOf } from "./session_id.ts";
+import { type ModelHost, Sessions } from "./sessions.ts";
 import type { FieldSettings } from "./workers/fields.ts";
 import { WorkerHistory } from "./workers/history.ts";
 import { WorkerPool, type WorkerPoolOptions } from "./workers/pool.ts";
@@ -188,7 +190,7 @@ export class GatewayService {
       report = resolve;
     });
     const session = await this.sessions.create({ ...given, session_id, key, onReport: report });
-    const path = `/sessions/${session_id.split("/").map(encodeURIComponent).join("/")}/v1`;
+    const path = `${pathOf(session_id)}/v1`;
     return { session_id, path, key, reported, end: (outcome) => this.sessions.end(session, outcome) };
   }
 

@@ -12,6 +12,8 @@ export interface GatewayLimits {
   readonly bodyBytes: number;
   /** Of all bodies that are being answered, bytes. */
   readonly allBodyBytes: number;
+  /** Of a session's metadata, and of its sampling parameters, as JSON: every trace repeats the metadata. */
+  readonly metadataLetters: number;
   /** Sessions kept in memory; those longest unused go first, and are restored from the store. */
   readonly sessions: number;
   /** What the calls of sessions in memory may hold together, about; beyond it those longest unused go as well. */
@@ -23,6 +25,7 @@ export const GATEWAY_LIMITS: GatewayLimits = {
   perMinute: 60_000,
   bodyBytes: 32 * 2 ** 20,
   allBodyBytes: 512 * 2 ** 20,
+  metadataLetters: 64 * 2 ** 10,
   sessions: 10_000,
   sessionBytes: 256 * 2 ** 20,
 };
@@ -39,6 +42,7 @@ const MINUTE_MS = 60_000;
 /** Counts the calls of each caller. */
 export class CallLimits {
   private readonly limits: GatewayLimits;
+  /** The one longest unused comes first. */
   private readonly uses = new Map<CallerId, Use>();
 
   constructor(limits: GatewayLimits) {
@@ -66,17 +70,18 @@ export class CallLimits {
     const known = this.uses.get(caller) ?? { running: 0, left: perMinute, at: now };
     known.left = Math.min(perMinute, known.left + ((now - known.at) / MINUTE_MS) * perMinute);
     known.at = now;
+    this.uses.delete(caller);
     this.uses.set(caller, known);
-    this.forgetIdle();
+    this.forgetIdle(now);
     return known;
   }
 
   /** Session keys come and go: a caller that is as good as new is forgotten. */
-  private forgetIdle(): void {
-    if (this.uses.size < 2 * this.limits.sessions) return;
-    const now = performance.now();
-    for (const [caller, { running, at }] of this.uses)
-      if (running === 0 && now - at > MINUTE_MS) this.uses.delete(caller);
+  private forgetIdle(now: number): void {
+    for (const [caller, { running, at }] of this.uses) {
+      if (this.uses.size <= this.limits.sessions || now - at < MINUTE_MS) return;
+      if (running === 0) this.uses.delete(caller);
+    }
   }
 }
 

@@ -1,9 +1,10 @@
 /** Sessions in memory: the engines that answer them, and what their calls have in common. */
-import type { ChatEngine, FetchFunction } from "../chat/endpoint.ts";
+import type { ChatEngine } from "../chat/endpoint.ts";
 import { ApiError } from "../chat/request.ts";
 import type { SessionOutcome, SessionRecord, TraceRecord, TraceStore } from "../contract/trace.ts";
-import { digestOf } from "../http/key.ts";
-import type { WorkerHistory } from "./workers/history.ts";
+import { digestOf, fromHex, toHex } from "../http/key.ts";
+import type { GuardedSession } from "./auth.ts";
+import { type CountedCall, LiveSession } from "./live_session.ts";
 
 /** Models that sessions share. */
 export interface ModelHost {
@@ -22,27 +23,6 @@ export interface ModelHost {
   }): ChatEngine | Promise<ChatEngine>;
 }
 
-/** A session that calls can go to. */
-export interface LiveSession {
-  readonly id: string;
-  record: SessionRecord;
-  /** Digest of its own key; without one, agents' keys open it. */
-  readonly key?: Uint8Array | undefined;
-  /** Answers its calls, whatever model they name. */
-  readonly engine?: ChatEngine | undefined;
-  /** Its APIs on shared models, by name. They remember the session's calls. */
-  readonly apis: Map<string, Promise<FetchFunction>>;
-  /** Aborts its running calls when it ends. */
-  readonly ending: AbortController;
-  /** Takes the agent's report; absent where the store takes it. */
-  readonly onReport?: ((body: unknown) => void) | undefined;
-  running: number;
-  /** About what its calls hold in memory. */
-  bytes: number;
-  /** What workers said to it. */
-  history?: Promise<WorkerHistory>;
-}
-
 export interface NewSession {
   readonly session_id: string;
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
@@ -50,20 +30,12 @@ export interface NewSession {
   readonly engine?: ChatEngine | undefined;
   readonly key?: string | undefined;
   readonly onReport?: ((body: unknown) => void) | undefined;
+  /** Starts a session again that has ended, or that has a key of its own: for runs and administrators. Default: with an engine. */
+  readonly mayReplace?: boolean | undefined;
 }
 
-/**
- * Of each token of a call, prompt included: its id in the prompt and in the index of prefixes, and its text in the rendered
- * prompt, the messages and their keys. A conversation repeats its earlier turns in each call.
- */
-const BYTES_PER_TOKEN = 40;
-/** Of each call beside: objects, closures, listeners. */
-const BYTES_PER_CALL = 8 * 2 ** 10;
-
-/** About what a session remembers of a call. */
-export function rememberedBytes({ token_counts }: Pick<TraceRecord, "token_counts">): number {
-  return BYTES_PER_CALL + BYTES_PER_TOKEN * (token_counts.prompt + token_counts.completion);
-}
+/** How a session ended, without the time. */
+export type Ending = Omit<SessionOutcome, "ended_at">;
 
 export class Sessions {
   private readonly store: TraceStore;
@@ -72,7 +44,8 @@ export class Sessions {
   private held = 0;
   /** The one longest unused comes first. */
   private readonly live = new Map<string, LiveSession>();
-  private readonly opening = new Map<string, Promise<LiveSession>>();
+  /** The last work of each session that writes to the store. */
+  private readonly turns = new Map<string, Promise<void>>();
 
   constructor(it: { readonly store: TraceStore; readonly most: number; readonly mostBytes: number }) {
     this.store = it.store;
@@ -98,32 +71,57 @@ export class Sessions {
     return this.live.get(id);
   }
 
-  /**
-   * Creates a session, or replaces its metadata and parameters.
-   * @throws {ApiError} 409 for the id of a session with a key or an engine of its own
-   */
-  async create(given: NewSession): Promise<LiveSession> {
-    const { session_id, metadata = {}, sampling_params } = given;
-    const before = this.live.get(session_id);
-    if (before?.key || before?.engine) throw taken(session_id);
-    const known = await this.store.getSession(session_id);
-    const record: SessionRecord = {
-      session_id,
-      metadata,
-      created_at: known?.created_at ?? Date.now() / 1000,
-      ...(sampling_params && { sampling_params }),
-    };
-    await this.store.putSession(record);
-    if (before && !given.engine && given.key === undefined) {
-      before.record = record;
-      return before;
-    }
-    const key = given.key === undefined ? undefined : await digestOf(given.key);
-    const { engine, onReport } = given;
-    return this.add({ ...fresh(record), key, engine, onReport });
+  /** What a session asks of its callers, in memory or not. */
+  async guardOf(id: string): Promise<GuardedSession> {
+    return this.live.get(id) ?? { id, key: keyOf(await this.store.getSession(id)) };
   }
 
-  /** The session of that id: in memory, from the store, or a new one, because the first call may announce it. */
+  /**
+   * Creates a session, or replaces its metadata and parameters.
+   * @throws {ApiError} 409 for the id of a session that a run uses; unless `mayReplace`, also for one that has ended or has
+   * a key of its own
+   */
+  create(given: NewSession): Promise<LiveSession> {
+    return this.inTurn(given.session_id, () => this.createNow(given));
+  }
+
+  private async createNow(given: NewSession): Promise<LiveSession> {
+    const {
+      session_id: id,
+      metadata = {},
+      sampling_params,
+      engine,
+      onReport,
+      mayReplace = engine !== undefined,
+    } = given;
+    const stored = await this.store.getSession(id);
+    const before = this.live.get(id);
+    const known = before?.key ?? keyOf(stored);
+    if (before?.engine || (known && !mayReplace)) throw taken(id);
+    if (stored?.outcome && !mayReplace) throw endedBefore(id, "create");
+    const key = given.key === undefined ? known : await digestOf(given.key);
+    const record: SessionRecord = {
+      session_id: id,
+      metadata,
+      created_at: stored?.created_at ?? Date.now() / 1000,
+      ...(sampling_params && { sampling_params }),
+      ...(key && { key_digest: toHex(key) }),
+    };
+    await this.store.putSession(record);
+    if (before && !engine && key === known) {
+      this.change(before, () => {
+        before.record = record;
+      });
+      return before;
+    }
+    before?.ending.abort(ended());
+    return this.add(new LiveSession(record, { key, engine, onReport }));
+  }
+
+  /**
+   * The session of that id: in memory, from the store, or a new one, because the first call may announce it.
+   * @throws {ApiError} 410 for one that has ended
+   */
   async ensure(id: string): Promise<LiveSession> {
     const known = this.live.get(id);
     if (known) {
@@ -131,34 +129,53 @@ export class Sessions {
       this.live.set(id, known);
       return known;
     }
-    const opening = this.opening.get(id) ?? this.open(id).finally(() => this.opening.delete(id));
-    this.opening.set(id, opening);
-    return opening;
+    return this.inTurn(id, () => this.open(id));
   }
 
   private async open(id: string): Promise<LiveSession> {
+    const known = this.live.get(id);
+    if (known) return known;
     const stored = await this.store.getSession(id);
     if (stored?.outcome) throw ended();
-    if (!stored) return this.create({ session_id: id });
+    if (!stored) return this.createNow({ session_id: id });
     const { trace_count, first_at, last_at, ...record } = stored;
-    return this.live.get(id) ?? this.add(fresh(record));
+    return this.add(new LiveSession(record, { key: keyOf(record) }));
+  }
+
+  /** One after the other for each session, so that what was read of the store still holds when it is written. */
+  private inTurn<T>(id: string, work: () => Promise<T>): Promise<T> {
+    const own = (this.turns.get(id) ?? Promise.resolve()).then(work);
+    const turn = own
+      .then(
+        () => {},
+        () => {},
+      )
+      .then(() => {
+        if (this.turns.get(id) === turn) this.turns.delete(id);
+      });
+    this.turns.set(id, turn);
+    return own;
   }
 
   private add(session: LiveSession): LiveSession {
     this.remove(session.id);
     this.live.set(session.id, session);
+    this.held += session.bytes;
     this.makeRoom(session);
     return session;
   }
 
   /** Counts what a session remembers of a call; others that are idle may make room. An engine of a run's own is the run's. */
-  remember(session: LiveSession, trace: Pick<TraceRecord, "token_counts">): void {
-    if (session.engine) return;
-    const bytes = rememberedBytes(trace);
-    session.bytes += bytes;
+  remember(session: LiveSession, call: CountedCall): void {
+    if (!session.engine) this.change(session, () => session.count(call));
+  }
+
+  private change(session: LiveSession, make: () => void): void {
+    const before = session.bytes;
+    make();
     // One that was ended or deleted meanwhile is counted no more.
     if (this.live.get(session.id) !== session) return;
-    this.held += bytes;
+    this.held += session.bytes - before;
     this.makeRoom(session);
   }
 
@@ -175,24 +192,47 @@ export class Sessions {
     this.live.delete(id);
   }
 
-  /** Writes how it ended, and refuses further calls where it has a key of its own. Running calls are aborted. */
-  async end(session: LiveSession, outcome: Omit<SessionOutcome, "ended_at">): Promise<void> {
+  /** Writes how a run's session ended, and refuses further calls. Running calls are aborted. */
+  async end(session: LiveSession, outcome: Ending): Promise<void> {
     if (session.ending.signal.aborted) return;
     session.ending.abort(ended());
     this.remove(session.id);
-    await this.putOutcome(session.record, outcome);
+    await this.inTurn(session.id, () => this.putOutcome(session.record, outcome));
   }
 
-  /** How a session ended, from its agent or an evaluator; a later report replaces it. */
-  async report(id: string, record: SessionRecord, outcome: Omit<SessionOutcome, "ended_at">): Promise<void> {
-    this.live.get(id)?.ending.abort(ended());
-    this.remove(id);
-    await this.putOutcome(record, outcome);
+  /** Gives the agent's report to the run that waits for it. @throws {ApiError} 409 for a second one */
+  hand(session: LiveSession, body: unknown): void {
+    if (session.isReported) throw endedBefore(session.id, "reward");
+    session.isReported = true;
+    session.onReport?.(body);
   }
 
-  private async putOutcome(record: SessionRecord, outcome: Omit<SessionOutcome, "ended_at">): Promise<void> {
-    const { session_id, metadata, created_at, sampling_params } = record;
-    const own = { session_id, metadata, created_at, ...(sampling_params && { sampling_params }) };
+  /**
+   * Writes how a session ended, from its agent or an evaluator.
+   * @param it.mayReplace takes the place of an earlier outcome
+   * @throws {ApiError} 404 for an unknown session; 409 for one that has ended, unless `mayReplace`
+   */
+  report(id: string, it: { readonly outcome: Ending; readonly mayReplace: boolean }): Promise<void> {
+    return this.inTurn(id, async () => {
+      const stored = await this.store.getSession(id);
+      const record = this.live.get(id)?.record ?? stored;
+      if (!record) throw new ApiError(`Cannot reward the session ${id}: it does not exist.`, { status: 404 });
+      if (stored?.outcome && !it.mayReplace) throw endedBefore(id, "reward");
+      this.live.get(id)?.ending.abort(ended());
+      this.remove(id);
+      await this.putOutcome(record, it.outcome);
+    });
+  }
+
+  private async putOutcome(record: SessionRecord, outcome: Ending): Promise<void> {
+    const { session_id, metadata, created_at, sampling_params, key_digest } = record;
+    const own = {
+      session_id,
+      metadata,
+      created_at,
+      ...(sampling_params && { sampling_params }),
+      ...(key_digest !== undefined && { key_digest }),
+    };
     await this.store.putSession({ ...own, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
   }
 
@@ -206,9 +246,13 @@ export class Sessions {
   }
 }
 
-function fresh(record: SessionRecord): LiveSession {
-  const { session_id: id } = record;
-  return { id, record, apis: new Map(), ending: new AbortController(), running: 0, bytes: 0 };
+function keyOf(record: SessionRecord | undefined): Uint8Array | undefined {
+  return record?.key_digest === undefined ? undefined : fromHex(record.key_digest);
+}
+
+/** A session as answers and pages show it. */
+export function withoutKey<T extends SessionRecord>({ key_digest: _, ...session }: T): Omit<T, "key_digest"> {
+  return session;
 }
 
 function taken(id: string): ApiError {
@@ -216,6 +260,13 @@ function taken(id: string): ApiError {
     status: 409,
     code: "session_exists",
   });
+}
+
+function endedBefore(id: string, what: "create" | "reward"): ApiError {
+  return new ApiError(
+    `Cannot ${what} the session ${id}: it has ended. Choose another session_id, or send the admin token.`,
+    { status: 409, code: "session_ended" },
+  );
 }
 
 function ended(): ApiError {

@@ -207,9 +207,9 @@ describe("agents that fail", () => {
 });
 
 describe("a gateway that runs already", () => {
-  async function external() {
+  async function external(apiKeys: readonly string[] = []) {
     const store = await openTraceStore("memory");
-    const gateway = await startGateway({ store, auth: { adminToken: SETTINGS.adminToken } });
+    const gateway = await startGateway({ store, auth: { adminToken: SETTINGS.adminToken, apiKeys } });
     closing.push(() => gateway.close());
     const port = Number(new URL(gateway.url).port);
     return { gateway, store, settings: { ...SETTINGS, mode: "external" as const, port } };
@@ -242,8 +242,11 @@ describe("a gateway that runs already", () => {
     expect(gateway.service.workers.size).toBe(0);
   });
 
-  test("a callback reaches the run through it", async () => {
-    const { settings } = await external();
+  test.each([
+    ["without keys", []],
+    ["with agents' keys", ["sk-agents"]],
+  ])("a callback reaches the run through it %s", async (_, apiKeys) => {
+    const { settings } = await external(apiKeys);
     const url = await serve(async (run, response) => {
       response.writeHead(202).end();
       await ask(run);

@@ -121,7 +121,9 @@ describe("the key of a run's session", () => {
     const taken = { body: { session_id: "a" }, key: "agent-1" };
     expect(await call(`${gateway.url}/sessions`, taken)).toMatchObject({ status: 409 });
     await a.end({ reward: null });
-    expect(await chat(a.base_url, a.api_key)).toBe(401);
+    // The key is known for good, and the session has ended.
+    expect(await chat(a.base_url, a.api_key)).toBe(410);
+    for (const key of [b.api_key, "agent-1", "wrong"]) expect(await chat(a.base_url, key)).toBe(401);
   });
 
   test("is in no trace, no session and no listing", async () => {
@@ -145,6 +147,11 @@ describe("where others reach the gateway", () => {
     [{ host: "0.0.0.0" }, /without an admin token \(0\.0\.0\.0\)/],
     [{ host: "0.0.0.0", auth: { adminToken: "my-shared-secret" } }, /published admin token .*everybody knows it/],
     [{ auth: { adminToken: "my-shared-secret", isExposed: true } }, /published admin token/],
+    [{ allowedHosts: ["box.example"] }, /without an admin token/],
+    [{ allowedHosts: ["localhost", "box.example"], auth: { adminToken: "my-shared-secret" } }, /published admin token/],
+    [{ auth: { adminToken: "" } }, /an empty key or admin token/],
+    [{ auth: { apiKeys: ["a", ""] } }, /an empty key or admin token/],
+    [{ auth: { apiKeys: ["a"], adminToken: "a" } }, /whose admin token is also an agent's key/],
   ])("%o is refused", async (options, message) => {
     await expect(start(options)).rejects.toThrow(message);
   });
@@ -155,6 +162,20 @@ describe("where others reach the gateway", () => {
     expect(await statusOf(url, "GET /sessions")).toBe(401);
     expect(await statusOf(url, "GET /sessions", "t")).toBe(200);
   });
+});
+
+test("a proxy's name asks for keys as another address does; a name of this machine does not", async () => {
+  const proxied = await openGateway({ allowedHosts: ["box.example"], auth: { adminToken: "t" } });
+  for (const route of [...MODEL_ROUTES, "GET /sessions", "POST /admin/flush"])
+    expect(await statusOf(proxied.url, route), route).toBe(401);
+  const local = await openGateway({ allowedHosts: ["grpu.localhost"] });
+  expect(await statusOf(local.url, "GET /sessions")).toBe(200);
+});
+
+test.each(ADMIN_ROUTES)("where agents have keys and there is no admin token, %s is closed", async (route) => {
+  const { url } = await openGateway({ auth: { apiKeys: ["agent-1"] } });
+  expect(await statusOf(url, route)).toBe(401);
+  expect(await statusOf(url, route, "agent-1")).toBe(403);
 });
 
 test("on loopback without keys everything is open, but the admin token is still for admin routes", async () => {

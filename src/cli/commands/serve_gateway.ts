@@ -3,7 +3,7 @@ import { ConfigError } from "../../errors.ts";
 import { isLoopback } from "../../http/origin.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { DEVICE, GPU } from "../options.ts";
-import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
+import { allowedHosts, HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL, REPLY_SAMPLING } from "./model_options.ts";
 import { RETENTION_OPTIONS } from "./retention_options.ts";
 import { KEY_OPTIONS, type KeyKind, keyInFile, randomKey, type ServerKey, serverKey } from "./serve_key.ts";
@@ -51,7 +51,7 @@ const SERVER: readonly Option[] = [
     flag: "--admin-token-file",
     value: "FILE",
     describe:
-      "file with the token of the pages, traces and admin routes; created if absent. Default: $GRPU_ADMIN_TOKEN, or a new one beyond this machine",
+      "file with the token of the pages, traces and admin routes; created if absent. Default: $GRPU_ADMIN_TOKEN, or a new one where agents send a key",
   },
   { flag: "--concurrency", value: "N", describe: "requests of one key at the same time", default: "1024" },
   { flag: "--per-minute", value: "N", describe: "requests of one key in a minute", default: "60000" },
@@ -122,7 +122,8 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
   if (model === undefined && workers.length === 0)
     throw new ConfigError("Cannot serve: no model and no worker is named. Give --model DIR or --worker URL.");
   const key = await serverKey(options, io, CLIENT_KEY);
-  const admin = await adminToken(options, io);
+  checkExposed(options, key);
+  const admin = await adminToken(options, { io, key });
   const { openServedGateway } = await import("../run/served_gateway.ts");
   const { retentionOf } = await import("../run/trace_options.ts");
   const { modelOptions } = await import("./served_options.ts");
@@ -154,13 +155,25 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
   return 0;
 }
 
-/** Beyond this machine there is always one, so that no page and no trace is open to all. */
-async function adminToken(options: Input["options"], io: Io): Promise<ServerKey> {
+/** @throws {ConfigError} where others come through a proxy and there is no key */
+function checkExposed(options: Input["options"], key: ServerKey): void {
+  const name = allowedHosts(options).find((each) => !isLoopback(each));
+  if (name === undefined || key.value !== undefined) return;
+  throw new ConfigError(
+    `Cannot serve beyond this machine without a key (--allow-host ${name}). Give --api-key-file, or leave --allow-host out.`,
+  );
+}
+
+/** Where agents have keys, as they do beyond this machine, there is always one: no page and no trace is open to all. */
+async function adminToken(
+  options: Input["options"],
+  { io, key }: { readonly io: Io; readonly key: ServerKey },
+): Promise<ServerKey> {
   const { adminTokenFile } = options;
   if (typeof adminTokenFile === "string") return keyInFile(adminTokenFile, { io, kind: ADMIN_KEY });
   const { GRPU_ADMIN_TOKEN } = io.env;
   if (GRPU_ADMIN_TOKEN) return { value: GRPU_ADMIN_TOKEN, shown: "$GRPU_ADMIN_TOKEN" };
-  if (isLoopback(String(options.host))) return { value: undefined, shown: "" };
+  if (key.value === undefined) return { value: undefined, shown: "" };
   const value = randomKey(ADMIN_KEY);
   return { value, shown: value };
 }

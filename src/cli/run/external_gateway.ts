@@ -88,7 +88,8 @@ export class ExternalGateway implements SessionHost {
         if (own.ending.signal.aborted) return;
         await sessions.end(own, outcome);
         await store.deleteSessions([session_id]);
-        await this.ask("POST", `${path}/reward`, outcome, key === "none" ? undefined : key);
+        // Takes the place of the agent's report, where that went to the gateway.
+        await this.ask("POST", `${path}/reward`, outcome);
       },
     };
   }
@@ -113,8 +114,8 @@ export class ExternalGateway implements SessionHost {
   }
 
   /** The answer's JSON. A route that the gateway does not have is left out, because rLLM's has fewer. */
-  private async ask(method: string, path: string, body?: object, key = this.settings.adminToken): Promise<unknown> {
-    const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  private async ask(method: string, path: string, body?: object): Promise<unknown> {
+    const headers = { authorization: `Bearer ${this.settings.adminToken}`, "content-type": "application/json" };
     const init = { method, headers, ...(body && { body: JSON.stringify(body) }) };
     const response = await httpFetch(this.url + path, init).catch((cause: Error) => {
       throw this.failure(method, path, { why: cause.message, cause });

@@ -1,5 +1,6 @@
 /** Recorded conversations as the page of traces reads them: plain JSON, with the text of every token. */
 import type { PromptOrigin, SessionRecord, SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
+import { withoutKey } from "../sessions.ts";
 
 /** A session in the page's list. */
 export interface ListedSession extends SessionSummary {
@@ -83,7 +84,7 @@ async function listed(store: TraceStore, session: SessionSummary): Promise<Liste
   const [first] = await store.traces({ session_id: session.session_id, limit: 1 });
   const asked = first?.messages.find(({ role }) => role === "user") ?? first?.messages[0];
   return {
-    ...session,
+    ...withoutKey(session),
     title: textOf(asked?.content).slice(0, TITLE_CHARACTERS),
     model: first?.model ?? null,
     weight_version: first?.weight_version ?? null,
@@ -104,7 +105,7 @@ export async function viewSession(
   const traces = await store.traces({ session_id: id, limit: MOST_CALLS });
   const byId = new Map(traces.map((trace) => [trace.trace_id, trace]));
   const views = traces.map((trace) => viewTrace(trace, { parent: byId.get(trace.parent_trace_id ?? ""), decode }));
-  return { session, traces: views, rest: Math.max(0, session.trace_count - traces.length) };
+  return { session: withoutKey(session), traces: views, rest: Math.max(0, session.trace_count - traces.length) };
 }
 
 function viewTrace(

@@ -1,15 +1,15 @@
 /** Model calls: `/v1/*` and `/sessions/{id}/v1/*`. */
 import { formOf } from "../../chat/apis/errors.ts";
 import { modelList } from "../../chat/apis/models.ts";
-import { ApiError } from "../../chat/request.ts";
 import type { JsonBody, ReadJson } from "../body.ts";
 import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
 import { publicError } from "../guarded_engine.ts";
-import type { LiveSession } from "../sessions.ts";
+import type { LiveSession } from "../live_session.ts";
+import { checkedId, idInUrl } from "../session_id.ts";
 import { forward, type WorkerCall } from "../workers/forward.ts";
 import { workerTraces } from "../workers/worker_traces.ts";
-import { bodyOf, decodedId, type RouteContext } from "./context.ts";
+import { bodyOf, type RouteContext } from "./context.ts";
 
 /** A call's session, where its URL names one, and its path from `/v1` on. */
 export interface CallPath {
@@ -41,8 +41,11 @@ export function callRoute(context: RouteContext): (request: Request, at: CallPat
 async function admitted(request: Request, at: CallPath, context: RouteContext): Promise<Response> {
   const { service, access, calls } = context;
   service.checkOpen();
-  const named = at.session === undefined ? request.headers.get("x-session-id") : idIn(at.session);
-  const caller = await access.agent(request, named === null ? undefined : service.sessions.get(named));
+  const named = at.session === undefined ? request.headers.get("x-session-id") : idInUrl(at.session);
+  const caller = await access.agent(
+    request,
+    named === null ? undefined : await service.sessions.guardOf(checkedId(named)),
+  );
   const leave = calls.enter(caller);
   let read: ReadJson | undefined;
   const done = () => {
@@ -58,12 +61,6 @@ async function admitted(request: Request, at: CallPath, context: RouteContext): 
   }
 }
 
-function idIn(raw: string): string {
-  const id = decodedId(raw);
-  if (id !== undefined) return id;
-  throw new ApiError("Cannot read the session's id in the URL: its encoding is broken. Encode it as a URL's part.");
-}
-
 interface Call {
   readonly request: Request;
   readonly path: string;
@@ -75,7 +72,7 @@ interface Call {
 
 async function answer(call: Call): Promise<Response> {
   const { request, path, read, context } = call;
-  const { service } = context;
+  const { service, access } = context;
   const session = await sessionOf(call);
   const isLocal = isAnsweredHere(call, session);
   if (isLocal && !session?.engine && request.method === "GET" && path === "/v1/models")
@@ -89,6 +86,9 @@ async function answer(call: Call): Promise<Response> {
     running.done();
   };
   try {
+    // A run may have opened the session while the body arrived, or ended it.
+    if (session?.key) await access.agent(request, session);
+    session?.ending.signal.throwIfAborted();
     const { signal } = running;
     const it = { request, path, body, text, session, caller: call.caller, signal, service };
     return whenSent(await (isLocal ? answerHere(it) : answerThere(it)), done);
@@ -117,7 +117,7 @@ async function sessionOf({ request, read, named, context }: Call): Promise<LiveS
   const inBody = named === null && read ? idInBody(read.body) : undefined;
   const id = named ?? inBody;
   if (id === undefined) return undefined;
-  if (inBody !== undefined) await access.agent(request, service.sessions.get(inBody));
+  if (inBody !== undefined) await access.agent(request, await service.sessions.guardOf(checkedId(inBody)));
   return request.method === "POST" ? service.sessions.ensure(id) : service.sessions.get(id);
 }
 

@@ -14,12 +14,3 @@ export interface RouteContext {
 export function bodyOf(request: Request, { service }: RouteContext): Promise<ReadJson> {
   return readJson(request, { budget: service.bodies, bytes: service.limits.bodyBytes });
 }
-
-/** A session's id in a URL. @returns undefined for a broken encoding */
-export function decodedId(raw: string): string | undefined {
-  try {
-    return decodeURIComponent(raw);
-  } catch {
-    return undefined;
-  }
-}

@@ -3,12 +3,15 @@ import type { Context, Hono } from "hono";
 import { z } from "zod";
 import type { SessionOutcome } from "../../contract/trace.ts";
 import { Refusal } from "../../http/refusal.ts";
+import type { GuardedSession } from "../auth.ts";
+import { checkedId, pathOf } from "../session_id.ts";
+import { withoutKey } from "../sessions.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
 import { checked } from "./read.ts";
 
 const object = z.record(z.string(), z.unknown()).nullish();
 const NEW_SESSION = z.looseObject({
-  session_id: z.string().min(1).max(1024).nullish(),
+  session_id: z.string().nullish(),
   metadata: object,
   sampling_params: object,
   /** For an administrator: give the session a key that opens it alone. */
@@ -32,25 +35,11 @@ const OUTCOME = z.looseObject({
 export function addSessionRoutes(app: Hono, context: RouteContext): void {
   const { service, access } = context;
   const administrator = (c: Context) => access.administrator(c.req.raw);
-  app.post("/sessions", async (c) => {
-    await access.agent(c.req.raw).catch(() => administrator(c));
-    const { body, lease } = await bodyOf(c.req.raw, context);
-    lease.release();
-    const { session_id, metadata, sampling_params, own_key } = checked(NEW_SESSION, body, "the body");
-    if (own_key) await administrator(c);
-    const id = session_id ?? crypto.randomUUID();
-    const key = own_key ? `grpu-${crypto.randomUUID()}` : undefined;
-    await service.sessions.create({
-      session_id: id,
-      metadata: metadata ?? undefined,
-      sampling_params: sampling_params ?? undefined,
-      key,
-    });
-    return c.json({ session_id: id, url: `/sessions/${id}/v1`, ...(key !== undefined && { key }) });
-  });
+  app.post("/sessions", (c) => create(c.req.raw, context));
   app.get("/sessions", async (c) => {
     await administrator(c);
-    return c.json(await service.store.sessions(checked(RANGE, c.req.query(), "the query")));
+    const found = await service.store.sessions(checked(RANGE, c.req.query(), "the query"));
+    return c.json(found.map(withoutKey));
   });
   app.post("/sessions/batch_delete", async (c) => {
     await administrator(c);
@@ -70,7 +59,7 @@ export function addSessionRoutes(app: Hono, context: RouteContext): void {
     const id = c.req.param("id");
     const session = await service.store.getSession(id);
     if (!session) throw new Refusal(404, `Session ${id} not found`);
-    return c.json(session);
+    return c.json(withoutKey(session));
   });
   app.delete("/sessions/:id{.+}", async (c) => {
     await administrator(c);
@@ -78,26 +67,67 @@ export function addSessionRoutes(app: Hono, context: RouteContext): void {
   });
 }
 
+async function create(request: Request, context: RouteContext): Promise<Response> {
+  const { service, access } = context;
+  const { isAdministrator, leave } = await entered(request, context);
+  try {
+    const { body, lease } = await bodyOf(request, context);
+    lease.release();
+    const { session_id, metadata, sampling_params, own_key } = checked(NEW_SESSION, body, "the body");
+    if (own_key) await access.administrator(request);
+    checkSize({ metadata, sampling_params }, service.limits.metadataLetters);
+    const id = session_id == null ? crypto.randomUUID() : checkedId(session_id);
+    const key = own_key ? `grpu-${crypto.randomUUID()}` : undefined;
+    await service.sessions.create({
+      session_id: id,
+      metadata: metadata ?? undefined,
+      sampling_params: sampling_params ?? undefined,
+      key,
+      mayReplace: isAdministrator,
+    });
+    return Response.json({ session_id: id, url: `${pathOf(id)}/v1`, ...(key !== undefined && { key }) });
+  } finally {
+    leave();
+  }
+}
+
+/** What every trace of a session repeats. */
+function checkSize(given: object, most: number): void {
+  for (const [name, value] of Object.entries(given))
+    if (value && JSON.stringify(value).length > most)
+      throw new Refusal(
+        413,
+        `Cannot create the session: its ${name} has more than ${most} letters as JSON. Shorten it.`,
+      );
+}
+
 /** The end of an attempt, from its agent: to the run that waits for it, or to the store. */
 async function report(id: string, request: Request, context: RouteContext): Promise<Response> {
-  const { service, access } = context;
-  const session = service.sessions.get(id);
-  await access.agent(request, session).catch((refused) => {
-    // An evaluator of the trainer's side reports with the admin token, for sessions without a key of their own.
-    if (session?.key) throw refused;
-    return access.administrator(request);
-  });
-  const { body, lease } = await bodyOf(request, context);
-  lease.release();
-  if (session?.onReport) {
-    session.onReport(body);
-    return Response.json({ session_id: id, status: "reported" });
+  const { sessions } = context.service;
+  const { isAdministrator, leave } = await entered(request, context, await sessions.guardOf(id));
+  try {
+    const { body, lease } = await bodyOf(request, context);
+    lease.release();
+    const session = sessions.get(id);
+    // A run may have opened it while the body arrived.
+    if (session?.key) await context.access.agentOrAdministrator(request, session);
+    if (session?.onReport) {
+      sessions.hand(session, body);
+      return Response.json({ session_id: id, status: "reported" });
+    }
+    const given = checked(OUTCOME, body, "the body") as Partial<SessionOutcome>;
+    const outcome = { ...known(given), reward: given.reward ?? null };
+    await sessions.report(id, { outcome, mayReplace: isAdministrator });
+    return Response.json({ session_id: id, status: "ended" });
+  } finally {
+    leave();
   }
-  const outcome = checked(OUTCOME, body, "the body") as Partial<SessionOutcome>;
-  const record = session?.record ?? (await service.store.getSession(id));
-  if (!record) throw new Refusal(404, `Cannot reward the session ${id}: it does not exist.`);
-  await service.sessions.report(id, record, { ...known(outcome), reward: outcome.reward ?? null });
-  return Response.json({ session_id: id, status: "ended" });
+}
+
+/** Lets an agent in within its limits, and the administrator without. */
+async function entered(request: Request, { access, calls }: RouteContext, session?: GuardedSession) {
+  const { id, isAdministrator } = await access.agentOrAdministrator(request, session);
+  return { isAdministrator, leave: isAdministrator ? () => {} : calls.enter(id) };
 }
 
 /** The fields that an outcome has. */
