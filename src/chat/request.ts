@@ -41,6 +41,17 @@ export interface SamplingRequest {
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 
+/** A request for one whole reply with every default. */
+export const PLAIN_REQUEST: SamplingRequest = {
+  params: {},
+  stop: [],
+  n: 1,
+  logprobs: false,
+  stream: false,
+  includeUsage: false,
+  returnTokenIds: false,
+};
+
 /** Whether the reply must, may or must not call tools, or the name of the tool that it must call. */
 export type ToolChoice = "auto" | "none" | "required" | { readonly name: string };
 

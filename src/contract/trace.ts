@@ -72,10 +72,32 @@ export interface SessionOutcome {
   readonly termination_reason?: string;
   readonly metrics?: Readonly<Record<string, number>>;
   readonly signals?: Readonly<Record<string, number>>;
-  /** Rewards of single trajectories, by name; they take precedence over `reward`. */
+  /** Rewards of single trajectories, by label or by name; they take precedence over `reward`. */
   readonly trajectory_rewards?: Readonly<Record<string, number>>;
+  /** What a run trains on, where a run recorded the session. Absent: calls form trajectories by their metadata. */
+  readonly trajectories?: readonly SessionTrajectory[];
   /** Seconds since 1970. */
   readonly ended_at: number;
+}
+
+/** One agent's part of a session, in the order in which its run trains on it. */
+export interface SessionTrajectory {
+  readonly name: string;
+  /** Its key in `trajectory_rewards`: the name, or `name/i` where several trajectories have it. */
+  readonly label: string;
+  /** Null: the reward of the last call. */
+  readonly reward: number | null;
+  readonly signals?: Readonly<Record<string, number>> | undefined;
+  readonly calls: readonly SessionCall[];
+}
+
+/** A step of a trajectory: a trace, and what the rollout made of it. */
+export interface SessionCall {
+  readonly trace_id: string;
+  /** Before it is shaped by `workflow_args`. */
+  readonly reward: number;
+  /** See `Step.advantage`. */
+  readonly advantage?: number | readonly number[] | undefined;
 }
 
 /** A session in a listing. */

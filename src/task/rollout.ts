@@ -51,7 +51,15 @@ export interface Policy {
   agent(name: string): Policy;
   /** The steps recorded here as a trajectory. `reward` defaults to the sum of the steps' rewards. */
   trajectory(reward?: number, more?: Omit<RolloutTrajectory, "name" | "steps" | "reward">): RolloutTrajectory;
+  /**
+   * Calls the listener once, when the attempt has ended and is judged. The run waits for it; an error of it fails the
+   * attempt, unless that has failed. After the end it is called at once. For recorders.
+   */
+  onEnd(listener: (end: AttemptEnd) => void | Promise<void>): void;
 }
+
+/** How an attempt ended: with what is trained on, after an evaluator and before rewards are shaped; or with an error. */
+export type AttemptEnd = { readonly result: RolloutResult } | { readonly error: unknown };
 
 /** Which attempt of a run a policy belongs to. */
 export interface AttemptPlace {

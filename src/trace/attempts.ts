@@ -1,5 +1,5 @@
 /** From a session and its traces to an attempt at a task: which task, which trajectories, what may be trained on. */
-import type { SessionOutcome, SessionSummary, TraceRecord } from "../contract/trace.ts";
+import type { SessionOutcome, SessionSummary, SessionTrajectory, TraceRecord } from "../contract/trace.ts";
 import type { Step, Task } from "../data/types.ts";
 
 /** Metadata keys as `rllm.sdk.processing` names them; null: the keys that our own runs record. */
@@ -25,8 +25,9 @@ export interface RecordedStep extends Step {
 export interface RecordedTrajectory {
   readonly name: string;
   readonly steps: readonly RecordedStep[];
-  /** Null: an evaluator judges. */
+  /** Null: an evaluator judges; where none does, the reward of the last step. */
   readonly reward: number | null;
+  readonly signals?: Readonly<Record<string, number>> | undefined;
 }
 
 /** A session as one attempt at a task. */
@@ -46,9 +47,15 @@ export interface RecordedAttempt {
 /** `finish_reason` of a reply whose caller went away: a run does not train on it, and no later call continues it. */
 export const ABORTED = "abort";
 
-/** The calls that a run would have recorded as steps. */
-function answered(traces: readonly TraceRecord[]): TraceRecord[] {
-  return traces.filter(({ finish_reason }) => finish_reason !== ABORTED);
+/** The calls that a run would have recorded as steps; those that it names as its steps, where it recorded the session. */
+function answered(traces: readonly TraceRecord[], outcome: SessionOutcome | undefined): TraceRecord[] {
+  if (!outcome?.trajectories) return traces.filter(({ finish_reason }) => finish_reason !== ABORTED);
+  const named = new Set(namedCalls(outcome.trajectories));
+  return traces.filter(({ trace_id }) => named.has(trace_id));
+}
+
+function namedCalls(trajectories: readonly SessionTrajectory[]): string[] {
+  return trajectories.flatMap(({ calls }) => calls.map(({ trace_id }) => trace_id));
 }
 
 /** Why a session cannot be trained on. */
@@ -57,6 +64,7 @@ export const SKIP_REASONS = {
   no_calls: "without a call",
   no_token_ids: "with a call without token ids",
   no_logprobs: "with a call without one log-prob per token",
+  lost_calls: "with a call that is not in the store",
   no_reward: "without a reward",
 } as const;
 
@@ -91,12 +99,14 @@ export function whySkipped(
   { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
 ): SkipReason | undefined {
   if (metadata.is_validation === true) return "validation";
-  const traces = answered(all);
+  const traces = answered(all, outcome);
   if (traces.length === 0) return "no_calls";
+  if (traces.length < new Set(namedCalls(outcome?.trajectories ?? [])).size) return "lost_calls";
   if (traces.some((each) => each.prompt_token_ids.length === 0 || each.completion_token_ids.length === 0))
     return "no_token_ids";
   if (traces.some((each) => each.logprobs?.length !== each.completion_token_ids.length)) return "no_logprobs";
-  const hasReward = typeof outcome?.reward === "number" || outcome?.trajectory_rewards !== undefined;
+  const hasReward =
+    typeof outcome?.reward === "number" || (outcome?.trajectory_rewards ?? outcome?.trajectories) !== undefined;
   return hasReward || isJudged ? undefined : "no_reward";
 }
 
@@ -106,14 +116,7 @@ export function attemptOf(
   { traces, keys }: { traces: readonly TraceRecord[]; keys: AttemptKeys },
 ): RecordedAttempt {
   const { session_id, metadata, created_at, outcome } = session;
-  const calls = answered(traces).toSorted((a, b) => a.timestamp - b.timestamp);
-  const trajectories = new Map<string, { name: string; steps: RecordedStep[] }>();
-  for (const call of calls) {
-    const { name, label } = trajectoryOf(call, { session, keys });
-    const known = trajectories.get(label);
-    if (known) known.steps.push(stepOf(call));
-    else trajectories.set(label, { name, steps: [stepOf(call)] });
-  }
+  const calls = answered(traces, outcome).toSorted((a, b) => a.timestamp - b.timestamp);
   return {
     session_id,
     group: groupOf(session, { keys, traces }),
@@ -124,13 +127,37 @@ export function attemptOf(
     },
     created_at,
     task: taskOf(session, { first: calls[0], keys, traces }),
-    trajectories: Array.from(trajectories, ([label, { name, steps }]) => ({
-      name,
-      steps,
-      reward: outcome?.trajectory_rewards?.[label] ?? outcome?.trajectory_rewards?.[name] ?? outcome?.reward ?? null,
-    })),
+    trajectories: outcome?.trajectories
+      ? outcome.trajectories.map((each) => namedTrajectory(each, calls))
+      : inferredTrajectories(calls, { session, keys }),
     outcome,
   };
+}
+
+function namedTrajectory({ calls, label: _, ...known }: SessionTrajectory, traces: TraceRecord[]): RecordedTrajectory {
+  const byId = new Map(traces.map((trace) => [trace.trace_id, trace]));
+  const steps = calls.map(({ trace_id, ...own }) => ({ ...stepOf(byId.get(trace_id)!), ...own }));
+  return { ...known, steps };
+}
+
+/** By the metadata of calls, in the order of their first ones. */
+function inferredTrajectories(
+  calls: readonly TraceRecord[],
+  it: { session: SessionSummary; keys: AttemptKeys },
+): RecordedTrajectory[] {
+  const found = new Map<string, { name: string; steps: RecordedStep[] }>();
+  for (const call of calls) {
+    const { name, label } = trajectoryOf(call, it);
+    const known = found.get(label);
+    if (known) known.steps.push(stepOf(call));
+    else found.set(label, { name, steps: [stepOf(call)] });
+  }
+  const { reward = null, trajectory_rewards = {} } = it.session.outcome ?? {};
+  return Array.from(found, ([label, { name, steps }]) => ({
+    name,
+    steps,
+    reward: trajectory_rewards[label] ?? trajectory_rewards[name] ?? reward,
+  }));
 }
 
 /** By its name, and by the value of `groupby_key` where the calls of one session have several. */

@@ -24,6 +24,20 @@ const TRACE = z.looseObject({
   metadata: fields.nullish(),
 });
 
+const TRAJECTORY = z.looseObject({
+  name: z.string(),
+  label: z.string(),
+  reward: z.number().nullable(),
+  signals: z.record(z.string(), z.number()).optional(),
+  calls: z.array(
+    z.looseObject({
+      trace_id: z.string(),
+      reward: z.number(),
+      advantage: z.union([z.number(), z.array(z.number())]).optional(),
+    }),
+  ),
+});
+
 const OUTCOME = z.looseObject({
   reward: z.number().nullable(),
   is_correct: z.boolean().optional(),
@@ -31,6 +45,7 @@ const OUTCOME = z.looseObject({
   metrics: z.record(z.string(), z.number()).optional(),
   signals: z.record(z.string(), z.number()).optional(),
   trajectory_rewards: z.record(z.string(), z.number()).optional(),
+  trajectories: z.array(TRAJECTORY).optional(),
   ended_at: z.number(),
 });
 

@@ -8,7 +8,7 @@ import { openTraceStore } from "../../src/trace/mod.ts";
 import { startTypeScriptAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
-import { SMALL_SETTINGS } from "../fixtures/small_run.ts";
+import { rewardModule, SMALL_SETTINGS } from "../fixtures/small_run.ts";
 import { makeTrace } from "../trace/make_trace.ts";
 
 const dir = temporaryFolder("train-traces");
@@ -105,6 +105,27 @@ test("a run with an agent in another process, trained again from the traces of i
   expect(offline.code, offline.err).toBe(0);
   expect(offline.err).toMatch(/gateway\.db: 8 sessions of 4 tasks, \d+ calls\n/);
   expect(weightsOf("offline")).toBe(weightsOf("online"));
+});
+
+test("solvers and a judge in this process, trained again from their traces, give the same weights", {
+  timeout: 120_000,
+}, async () => {
+  const body = "return (response.length % 4) / 3";
+  const settings = [
+    ...["examples/solver_judge/run.yaml", ...SMALL.slice(1), "warmup.steps=2", "rllm.trainer.total_batches=2"],
+    ...[...rewardModule(dir, { name: "by_length", body }), "rllm.rollout.n=4"],
+  ];
+  const store = join(dir, "roles.db");
+  const into = (name: string) => `training.default_local_dir=${join(dir, name)}`;
+  const online = await grpu(["train", ...settings, `rllm.sdk.store.path=${store}`, into("roles")]);
+  expect(online.code, online.err).toBe(0);
+  const offline = await grpu(["train", ...settings, "--from-traces", store, into("roles-again")]);
+  expect(offline.code, offline.err).toBe(0);
+  const names = ["reward/solver/mean", "reward/solver/std", "reward/judge/mean", "actor/grad_norm"];
+  const seen = (name: string) => stepsOf(name).map((step) => names.map((each) => step[each]));
+  expect(seen("roles-again")).toEqual(seen("roles"));
+  for (const step of stepsOf("roles")) expect(step["advantage/solver/std"]).toBeGreaterThan(0);
+  expect(weightsOf("roles-again")).toBe(weightsOf("roles"));
 });
 
 test("--latest takes the newest groups, and the next ones when it is resumed", async () => {

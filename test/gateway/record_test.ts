@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { PLAIN_REQUEST } from "../../src/chat/request.ts";
 import type { TraceRecord } from "../../src/contract/trace.ts";
 import { Recorder } from "../../src/gateway/mod.ts";
 import { MemoryTraceStore } from "../../src/trace/mod.ts";
@@ -76,16 +77,7 @@ async function traceOf(): Promise<TraceRecord | undefined> {
   const store = new MemoryTraceStore();
   const engine = await scriptedHost(() => `one${END}`).open({ model: "m", history: [] });
   const recorded = new Recorder({ store, syncTraces: true }).wrap(engine, { session_id: "s", metadata: { a: 1 } });
-  const base = {
-    params: {},
-    stop: [],
-    n: 1,
-    logprobs: false,
-    stream: false,
-    includeUsage: false,
-    returnTokenIds: false,
-  };
-  await recorded.complete({ ...base, prompt: "in", metadata: { b: 2 }, seed: 5 });
+  await recorded.complete({ ...PLAIN_REQUEST, prompt: "in", metadata: { b: 2 }, seed: 5 });
   return (await store.traces({}))[0];
 }
 

@@ -60,6 +60,14 @@ const reporting = (report: unknown, calls = 1) => {
   };
 };
 
+/** In an outcome: the one call of a session that nobody judged. */
+const SUMS_WITHOUT_REWARD = {
+  name: "sums",
+  label: "sums",
+  reward: 0,
+  calls: [{ trace_id: expect.any(String), reward: 0 }],
+};
+
 describe("one attempt", () => {
   test("the agent gets the task and a session; its calls are the steps, its reward that of the trajectory", async () => {
     const asked: AgentCall[] = [];
@@ -93,7 +101,16 @@ describe("one attempt", () => {
       trajectories: [{ name: "sums", reward: 0.5, signals: { s: 2 }, steps: [{ model_response: "and" }] }],
     });
     expect(sessions.only.metadata).toMatchObject({ task_id: "sum 1/2", step: 3, rollout_index: 2, trial: 0 });
-    expect(sessions.only.ends).toEqual([{ reward: 0.5, metrics: { turns: 1 }, signals: { s: 2 } }]);
+    const [step] = episode.trajectories[0]!.steps;
+    expect(sessions.only.ends).toEqual([
+      {
+        ...{ reward: 0.5, is_correct: true, termination_reason: "env_done" },
+        ...{ metrics: { turns: 1 }, signals: { s: 2 } },
+        trajectories: [
+          { name: "sums", label: "sums", reward: 0.5, signals: { s: 2 }, calls: [{ trace_id: step!.id, reward: 0 }] },
+        ],
+      },
+    ]);
   });
 
   test("the tokens and seeds are those of an agent in the process", async () => {
@@ -156,11 +173,12 @@ describe("rewards", () => {
   });
 
   test("an evaluator judges what has no reward", async () => {
-    const { run } = start({
+    const { run, sessions } = start({
       agent: reporting({}),
       evaluate: (_, episode) => episode.trajectories[0]!.steps.length / 4,
     });
     expect(await run()).toMatchObject({ trajectories: [{ reward: 0.25 }] });
+    expect(sessions.only.ends).toMatchObject([{ reward: 0.25, is_correct: true }]);
   });
 
   test("a session that nobody judges is an error that names it", async () => {
@@ -180,7 +198,7 @@ describe("trajectories", () => {
   };
 
   test("metadata names them; rewards go by name, or by name and group", async () => {
-    const { run } = start({
+    const { run, sessions } = start({
       async agent(call) {
         await solvers(call);
         return Response.json({ reward: 9, trajectory_rewards: { "solver/0": 1, solver: 0.5, judge: 0.25 } });
@@ -191,6 +209,9 @@ describe("trajectories", () => {
       ["solver", 1, 2],
       ["solver", 0.5, 1],
       ["judge", 0.25, 1],
+    ]);
+    expect(sessions.only.ends).toMatchObject([
+      { reward: null, trajectory_rewards: { "solver/0": 1, "solver/1": 0.5, judge: 0.25 } },
     ]);
   });
 
@@ -364,7 +385,9 @@ describe("callbacks", () => {
       { method: "DELETE", url: "http://agent.test/runs/7" },
     ]);
     // As trained on: with reward 0.
-    expect(sessions.only.ends[0]).toEqual({ reward: 0, termination_reason: "timeout" });
+    expect(sessions.only.ends).toEqual([
+      { reward: 0, is_correct: false, termination_reason: "timeout", trajectories: [SUMS_WITHOUT_REWARD] },
+    ]);
   });
 
   test("an agent that breaks its callback is cancelled too", async () => {
@@ -539,6 +562,9 @@ describe("ends", () => {
       termination_reason: "max_prompt_length_exceeded",
       trajectories: [{ steps: [{ model_response: "and" }] }],
     });
-    expect(sessions.only.ends).toEqual([{ reward: 0, termination_reason: "max_prompt_length_exceeded" }]);
+    const termination_reason = "max_prompt_length_exceeded";
+    expect(sessions.only.ends).toEqual([
+      { reward: 0, is_correct: false, termination_reason, trajectories: [SUMS_WITHOUT_REWARD] },
+    ]);
   });
 });

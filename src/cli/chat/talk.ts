@@ -2,7 +2,7 @@
 import type { ChatEngine } from "../../chat/engine.ts";
 import type { LivePart } from "../../chat/live/live_choice.ts";
 import { chatLive } from "../../chat/live/live_reply.ts";
-import type { ChatRequest, SamplingRequest } from "../../chat/request.ts";
+import { type ChatRequest, PLAIN_REQUEST, type SamplingRequest } from "../../chat/request.ts";
 import type { ChatMessage } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 
@@ -97,15 +97,11 @@ export class Talk {
     const started = performance.now();
     const { seed, ...params } = this.settings;
     const request: ChatRequest = {
+      ...PLAIN_REQUEST,
       messages: this.messages,
       params,
       ...(seed !== undefined && { seed }),
-      stop: [],
-      n: 1,
-      logprobs: false,
       stream: true,
-      includeUsage: false,
-      returnTokenIds: false,
     };
     let [tokens, content] = [0, ""];
     const end = (finish_reason: TalkReply["finish_reason"]) => ({

@@ -3,20 +3,14 @@
  * attempt a session with its outcome. Tokens and random numbers are those of the rollout without it.
  */
 import { type ChatEngine, createClient, createFetch } from "../../chat/endpoint.ts";
-import type { SamplingRequest } from "../../chat/request.ts";
+import { PLAIN_REQUEST } from "../../chat/request.ts";
 import type { Drawn, DrawnChat } from "../../chat/response.ts";
-import type { SessionOutcome } from "../../contract/trace.ts";
+import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
+import type { Step } from "../../data/types.ts";
 import { Recorder } from "../../gateway/record.ts";
-import {
-  type ChatReply,
-  type Completion,
-  evaluationOf,
-  isResult,
-  type Outcome,
-  type Policy,
-  type Rollout,
-  Termination,
-} from "../../task/rollout.ts";
+import type { AttemptEnd, ChatReply, Completion, Policy, Rollout } from "../../task/rollout.ts";
+import { outcomeOf } from "../../task/session_outcome.ts";
+import { TRAJECTORY_NAME } from "../../trace/attempts.ts";
 import { type OpenTraceStore, openTraceStore } from "../../trace/mod.ts";
 import type { GatewaySettings } from "./gateway_settings.ts";
 
@@ -36,9 +30,21 @@ export async function openRecording(
   const store = await openTraceStore(file, { retention });
   const recorder = new Recorder({ store, log: tell });
   const run = crypto.randomUUID().slice(0, 8);
-  const nameKey = keys.name ?? "trajectory_name";
+  const nameKey = keys.name ?? TRAJECTORY_NAME;
+  let attempts = 0;
   return {
-    wrap: (rollout) => recorded(rollout, { store, recorder, run, nameKey }),
+    wrap: (rollout) => async (task, policy) => {
+      const { place, isValidation: is_validation } = policy;
+      const session: SessionRecord = {
+        session_id: `${task.id}:${place.rollout_index}:${place.trial}-${run}-${attempts++}`,
+        metadata: { run, task_id: task.id, ...place, is_validation },
+        created_at: Date.now() / 1000,
+      };
+      await store.putSession(session);
+      const attempt = new AttemptRecord({ store, recorder, session, nameKey, model: policy.model });
+      policy.onEnd((end) => attempt.end(end));
+      return rollout(task, attempt.policy(policy));
+    },
     async close() {
       await recorder.flush();
       await store.close();
@@ -46,97 +52,105 @@ export async function openRecording(
   };
 }
 
-interface Recorded {
+interface AttemptRecordOptions {
   readonly store: OpenTraceStore;
   readonly recorder: Recorder;
-  /** Tells the sessions of this run from those of others in the same store. */
-  readonly run: string;
+  readonly session: SessionRecord;
+  /** Metadata key of a call that names its agent. */
   readonly nameKey: string;
+  readonly model: string;
 }
 
-function recorded(rollout: Rollout, it: Recorded): Rollout {
-  let attempts = 0;
-  return async (task, policy) => {
-    const { place, isValidation: is_validation } = policy;
-    const session_id = `${task.id}:${place.rollout_index}:${place.trial}-${it.run}-${attempts++}`;
-    const metadata = { run: it.run, task_id: task.id, ...place, is_validation };
-    const session = { session_id, metadata, created_at: Date.now() / 1000 };
-    await it.store.putSession(session);
-    const end = (outcome: Omit<SessionOutcome, "ended_at">) =>
-      it.store.putSession({ ...session, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
-    try {
-      const outcome = await rollout(task, recordedPolicy(policy, { ...it, session }));
-      await end(outcomeOf(outcome));
-      return outcome;
-    } catch (error) {
-      const reason = error instanceof Termination ? error.reason : "error";
-      await end({ reward: null, termination_reason: reason });
-      throw error;
-    }
-  };
-}
+/** One attempt while it is recorded. */
+class AttemptRecord {
+  private readonly options: AttemptRecordOptions;
+  private readonly traces = new Map<string, TraceRecord>();
 
-/** Without a reward where an evaluator judges later. */
-function outcomeOf(outcome: Outcome): Omit<SessionOutcome, "ended_at"> {
-  if (outcome === undefined) return { reward: null };
-  if (!isResult(outcome)) {
-    const { reward, is_correct, metrics, signals } = evaluationOf(outcome);
-    return { reward, is_correct: is_correct ?? reward > 0, ...(metrics && { metrics }), ...(signals && { signals }) };
+  constructor(options: AttemptRecordOptions) {
+    this.options = options;
   }
-  const { trajectories, is_correct, metrics, termination_reason } = outcome;
-  const rewards = trajectories.flatMap(({ name = "", reward }) => (reward == null ? [] : [[name, reward] as const]));
-  return {
-    reward: rewards.length === 1 ? rewards[0]![1] : null,
-    ...(rewards.length > 1 && { trajectory_rewards: Object.fromEntries(rewards) }),
-    ...(is_correct !== undefined && { is_correct }),
-    ...(metrics && { metrics }),
-    ...(termination_reason && { termination_reason }),
-  };
+
+  /** The policy with its four ways to call the model recorded; everything else is the policy's own. */
+  policy(policy: Policy): Policy {
+    const wrap = (engine: ChatEngine) => this.wrap(engine, policy.name);
+    const engine = wrap(policy.engine);
+    const { model, tokenizer } = policy;
+    const own: Partial<Policy> = {
+      engine,
+      client: createClient(engine),
+      fetch: createFetch(engine),
+      async chat(messages, options = {}) {
+        const { tools, variables, params = {}, stop = [] } = options;
+        const asked = { ...PLAIN_REQUEST, messages, params, stop, ...(tools && { tools }) };
+        const chat = async () => [await policy.chat(messages, options)] as unknown as DrawnChat[];
+        const recorded = wrap({ model, tokenizer, chat, complete: async () => [] });
+        const [reply] = await recorded.chat({ ...asked, ...(variables && { variables }) });
+        return reply as unknown as ChatReply;
+      },
+      async complete(prompt, params = {}) {
+        const complete = async () => [await policy.complete(prompt, params)] as unknown as Drawn[];
+        const recorded = wrap({ model, tokenizer, complete, chat: async () => [] });
+        const [reply] = await recorded.complete({ ...PLAIN_REQUEST, params, prompt });
+        return reply as unknown as Completion;
+      },
+      agent: (name) => this.policy(policy.agent(name)),
+    };
+    return Object.assign(Object.create(policy) as Policy, own);
+  }
+
+  /** Stores the outcome, and those steps that no call left as they are. */
+  async end(how: AttemptEnd): Promise<void> {
+    const { store, recorder, session } = this.options;
+    const made = new Map<Step, string>();
+    for (const step of "result" in how ? how.result.trajectories.flatMap(({ steps }) => steps) : []) {
+      if (this.isRecorded(step) || made.has(step)) continue;
+      const trace = this.traceOf(step);
+      made.set(step, trace.trace_id);
+      await recorder.put(trace);
+    }
+    const outcome = outcomeOf(how, { traceOf: (step) => made.get(step) ?? step.id });
+    await store.putSession({ ...session, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
+  }
+
+  private wrap(engine: ChatEngine, agent: string): ChatEngine {
+    const { recorder, session, nameKey } = this.options;
+    const metadata = { ...session.metadata, [nameKey]: agent };
+    const onReply = (trace: TraceRecord) => void this.traces.set(trace.trace_id, trace);
+    return recorder.wrap(engine, { session_id: session.session_id, metadata, onReply });
+  }
+
+  /** A rollout may change the tokens of a step, or make steps without a call. */
+  private isRecorded({ id, prompt_ids, response_ids, logprobs }: Step): boolean {
+    const trace = id === undefined ? undefined : this.traces.get(id);
+    return (
+      trace !== undefined &&
+      isSame(trace.prompt_token_ids, prompt_ids) &&
+      isSame(trace.completion_token_ids, response_ids) &&
+      isSame(trace.logprobs ?? [], logprobs)
+    );
+  }
+
+  private traceOf({ prompt_ids, response_ids, logprobs, model_response, weight_version }: Step): TraceRecord {
+    const { session, model } = this.options;
+    return {
+      trace_id: crypto.randomUUID(),
+      session_id: session.session_id,
+      model,
+      messages: [],
+      prompt_token_ids: prompt_ids,
+      response_message: { role: "assistant", content: model_response },
+      completion_token_ids: response_ids,
+      logprobs,
+      finish_reason: null,
+      weight_version: weight_version ?? null,
+      latency_ms: 0,
+      token_counts: { prompt: prompt_ids.length, completion: response_ids.length },
+      timestamp: Date.now() / 1000,
+      metadata: session.metadata,
+    };
+  }
 }
 
-interface RecordedAttempt extends Recorded {
-  readonly session: Parameters<Recorder["wrap"]>[1];
-}
-
-/** What a call through `chat` or `complete` asks for, as the APIs' requests say it. */
-const PLAIN: SamplingRequest = {
-  params: {},
-  stop: [],
-  n: 1,
-  logprobs: false,
-  stream: false,
-  includeUsage: false,
-  returnTokenIds: false,
-};
-
-/** The policy with its four ways to call the model recorded; everything else is the policy's own. */
-function recordedPolicy(policy: Policy, it: RecordedAttempt): Policy {
-  const { recorder, nameKey } = it;
-  const metadata = { ...it.session.metadata, [nameKey]: policy.name };
-  const wrap = (engine: ChatEngine) => recorder.wrap(engine, { ...it.session, metadata });
-  const engine = wrap(policy.engine);
-  const { model, tokenizer } = policy;
-  const own: Partial<Policy> = {
-    engine,
-    client: createClient(engine),
-    fetch: createFetch(engine),
-    async chat(messages, options = {}) {
-      const { tools, variables, params = {}, stop = [] } = options;
-      const request = { ...PLAIN, messages, params, stop, ...(tools && { tools }), ...(variables && { variables }) };
-      const chat = async () => [await policy.chat(messages, options)] as unknown as DrawnChat[];
-      const [reply] = await wrap({ model, tokenizer, chat, complete: async () => [] }).chat(request);
-      return reply as unknown as ChatReply;
-    },
-    async complete(prompt, params = {}) {
-      const complete = async () => [await policy.complete(prompt, params)] as unknown as Drawn[];
-      const [reply] = await wrap({ model, tokenizer, complete, chat: async () => [] }).complete({
-        ...PLAIN,
-        params,
-        prompt,
-      });
-      return reply as unknown as Completion;
-    },
-    agent: (name) => recordedPolicy(policy.agent(name), it),
-  };
-  return Object.assign(Object.create(policy) as Policy, own);
+function isSame(a: readonly number[], b: readonly number[]): boolean {
+  return a === b || (a.length === b.length && a.every((value, i) => Object.is(value, b[i])));
 }

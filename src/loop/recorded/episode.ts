@@ -22,7 +22,11 @@ export function recordedEpisode(
   const { signals, metrics } = outcome ?? {};
   const reason = reasonOf(outcome?.termination_reason);
   const result: RolloutResult = {
-    trajectories: trajectories.map((each) => ({ ...each, signals })),
+    trajectories: trajectories.map((each) => ({
+      ...each,
+      // Those of the session came later, from a file.
+      ...((each.signals || signals) && { signals: { ...each.signals, ...signals } }),
+    })),
     metrics,
     metadata: { session_id },
     ...(reason && { termination_reason: reason }),

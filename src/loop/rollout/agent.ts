@@ -7,6 +7,7 @@ import type { TerminationReason } from "../../data/types.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import {
+  type AttemptEnd,
   type AttemptPlace,
   type ChatCallOptions,
   type ChatReply,
@@ -43,16 +44,29 @@ export interface AttemptPolicy {
   trajectories(): RolloutTrajectory[];
   /** Why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
   refused(): TerminationReason | undefined;
+  /** Tells the listeners of {@link Policy.onEnd}. */
+  end(how: AttemptEnd): Promise<void>;
 }
 
 /** Without a tokenizer, calls take token ids, and their text is empty. */
 export function createPolicy(options: PolicyOptions): AttemptPolicy {
   const tokenizer = options.backend.tokenizer ?? noTokenizer(options.backend);
-  const attempt: AttemptState = { ...options, tokenizer, agents: [], refused: undefined };
+  const attempt: AttemptState = {
+    ...options,
+    tokenizer,
+    agents: [],
+    listeners: [],
+    ended: undefined,
+    refused: undefined,
+  };
   return {
     policy: new Agent(attempt, ""),
     trajectories: () => attempt.agents.filter((agent) => agent.steps.length > 0).map((agent) => agent.trajectory()),
     refused: () => attempt.refused,
+    async end(how) {
+      attempt.ended = how;
+      for (const listener of attempt.listeners) await listener(how);
+    },
   };
 }
 
@@ -70,6 +84,8 @@ function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: Backend): Toke
 interface AttemptState extends PolicyOptions, ApiContext {
   readonly backend: Backend;
   readonly agents: Agent[];
+  readonly listeners: ((end: AttemptEnd) => void | Promise<void>)[];
+  ended: AttemptEnd | undefined;
 }
 
 /** See {@link Policy}. */
@@ -162,6 +178,16 @@ class Agent implements Policy, Callable {
   trajectory(reward?: number, more: Parameters<Policy["trajectory"]>[1] = {}): RolloutTrajectory {
     const { name, steps } = this;
     return { ...more, name, steps, reward: reward ?? steps.reduce((sum, step) => sum + step.reward, 0) };
+  }
+
+  onEnd(listener: AttemptState["listeners"][number]): void {
+    const { ended, listeners } = this.attempt;
+    listeners.push(listener);
+    // A rollout that nobody waits for any more, nor for what its listeners do.
+    if (ended)
+      Promise.resolve(ended)
+        .then(listener)
+        .catch(() => {});
   }
 
   /** Steps are in the order in which their calls started. */

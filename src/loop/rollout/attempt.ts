@@ -2,10 +2,10 @@
 import type { Episode } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
-import { evaluationOf, Termination } from "../../task/rollout.ts";
+import { evaluationOf, type RolloutResult, Termination } from "../../task/rollout.ts";
 import type { StageContext } from "../contract.ts";
 import { samplingParams } from "../settings.ts";
-import { createPolicy, type PolicyOptions } from "./agent.ts";
+import { type AttemptPolicy, createPolicy, type PolicyOptions } from "./agent.ts";
 import type { Attempt } from "./attempts_per_task.ts";
 import { type Deadline, startDeadline } from "./deadline.ts";
 import type { DrawQueue } from "./draw_queue.ts";
@@ -73,15 +73,36 @@ interface Trial extends AttemptEnvironment {
 }
 
 async function tryUntil(deadline: Deadline, it: Trial): Promise<Episode> {
-  const { attempt, context } = it;
+  const own = createPolicy(policyOptions(it, deadline.signal));
+  const ended = await scored(own, deadline, it).catch(async (error: unknown) => {
+    // Why it failed says more than that its record failed as well.
+    await own.end({ error }).catch(() => {});
+    throw error;
+  });
+  const { episode, result } = ended;
+  const { is_correct, termination_reason } = episode;
+  await own.end({ result: { ...result, is_correct, termination_reason } });
+  return episode;
+}
+
+/** An episode, and the result that it was made from. */
+interface Scored {
+  readonly episode: Episode;
+  readonly result: RolloutResult;
+}
+
+async function scored(own: AttemptPolicy, deadline: Deadline, { attempt, context }: Trial): Promise<Scored> {
   const { rollout, evaluate } = context;
-  const { policy, trajectories, refused } = createPolicy(policyOptions(it, deadline.signal));
+  const { policy, trajectories, refused } = own;
   const shaping = context.settings.workflow.workflow_args;
-  const run = async () => {
+  const run = async (): Promise<Scored> => {
     const outcome = await rollout(attempt.task, policy);
     if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD, { kind: "code" });
-    const episode = toEpisode(attempt, resultOf(outcome, trajectories), shaping);
-    return evaluate ? judged(episode, evaluationOf(await evaluate(attempt.task, episode))) : episode;
+    const result = resultOf(outcome, trajectories);
+    const episode = toEpisode(attempt, result, shaping);
+    if (!evaluate) return { episode, result };
+    const evaluation = evaluationOf(await evaluate(attempt.task, episode));
+    return { episode: judged(episode, evaluation), result: judged(result, evaluation) };
   };
   try {
     return await Promise.race([run(), deadline.passed]);
@@ -90,7 +111,8 @@ async function tryUntil(deadline: Deadline, it: Trial): Promise<Episode> {
     const termination_reason = error instanceof Termination ? error.reason : refused();
     if (termination_reason === undefined) throw error;
     // The calls until then count, with the rewards of their steps.
-    return toEpisode(attempt, { trajectories: trajectories(), termination_reason }, shaping);
+    const result = { trajectories: trajectories(), termination_reason };
+    return { episode: toEpisode(attempt, result, shaping), result };
   }
 }
 

@@ -51,17 +51,17 @@ export function failedEpisode(attempt: Attempt, error: unknown): Episode {
 }
 
 /** Adds an evaluator's judgement: its reward to trajectories that have none, its signals and metrics to all. */
-export function judged(episode: Episode, evaluation: Evaluation): Episode {
+export function judged<T extends Episode | RolloutResult>(attempted: T, evaluation: Evaluation): T {
   const { reward, is_correct, metrics, signals } = evaluation;
   return {
-    ...episode,
-    trajectories: episode.trajectories.map((trajectory) => ({
+    ...attempted,
+    trajectories: attempted.trajectories.map((trajectory) => ({
       ...trajectory,
       reward: trajectory.reward ?? reward,
       ...((signals || trajectory.signals) && { signals: { ...signals, ...trajectory.signals } }),
     })),
     is_correct: is_correct ?? reward > 0,
-    metrics: { ...episode.metrics, ...metrics },
+    metrics: { ...attempted.metrics, ...metrics },
   };
 }
 

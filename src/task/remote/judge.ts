@@ -16,12 +16,6 @@ export interface JudgedAttempt {
   readonly isJudgedLater: boolean;
 }
 
-export interface Judged {
-  readonly result: RolloutResult;
-  /** Of all trajectories without one of their own. */
-  readonly reward: number | undefined;
-}
-
 /**
  * The reward of each trajectory: its own, that of all, or the judge's.
  * @throws {ConfigError} for a session without calls, a reward of an unknown trajectory, and where nothing judges
@@ -30,7 +24,7 @@ export async function judge(
   report: AgentReport,
   named: readonly NamedTrajectory[],
   it: JudgedAttempt,
-): Promise<Judged> {
+): Promise<RolloutResult> {
   const { termination_reason, metadata } = report;
   // A map, because an agent may name a trajectory `constructor`.
   const rewards = new Map(Object.entries(report.trajectory_rewards ?? {}));
@@ -45,14 +39,13 @@ export async function judge(
     const { label: _, ...trajectory } = each;
     return { ...trajectory, reward: own(each) ?? reward ?? null, ...(signals && { signals }) };
   });
-  const result = {
+  return {
     trajectories,
     metrics: { ...judged?.metrics, ...report.metrics },
     ...(is_correct !== undefined && { is_correct }),
     ...(termination_reason && { termination_reason }),
     ...(metadata && { metadata }),
   };
-  return { result, reward };
 }
 
 /** Undefined: an evaluator judges after the rollout. */

@@ -1,7 +1,6 @@
 /** One engine for all calls of a session: each call goes to the agent of the trajectory that it names. */
 import type { ChatEngine } from "../../chat/endpoint.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
-import type { TerminationReason } from "../../data/types.ts";
 import type { Policy, RolloutTrajectory } from "../rollout.ts";
 import type { TrajectoryKeys } from "./contract.ts";
 
@@ -14,8 +13,8 @@ export interface Roles {
   readonly engine: ChatEngine;
   /** Trajectories with calls, in the order of their first ones. */
   trajectories(): NamedTrajectory[];
-  /** Why a call was refused for a reason that ends the episode. */
-  readonly refused: TerminationReason | undefined;
+  /** The label of a trajectory of this session, by its calls. */
+  labelOf(trajectory: RolloutTrajectory): string | undefined;
   /** Refuses further calls; one that is running fails, so that no reply is recorded that is not trained on. */
   close(): void;
 }
@@ -24,15 +23,9 @@ export interface Roles {
 export function rolesOf(policy: Policy, options: { readonly name: string; readonly keys: TrajectoryKeys }): Roles {
   const agents = new Map<string, Policy>();
   let isOpen = true;
-  let refused: TerminationReason | undefined;
   const call = async <T>(run: () => Promise<T>): Promise<T> => {
-    try {
-      const drawn = await run();
-      if (isOpen) return drawn;
-    } catch (error) {
-      if (error instanceof ApiError && error.code === CONTEXT_CODE) refused = "max_prompt_length_exceeded";
-      throw error;
-    }
+    const drawn = await run();
+    if (isOpen) return drawn;
     throw ended();
   };
   const agentOf = (request: SamplingRequest): Policy => {
@@ -55,17 +48,15 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
       [...agents]
         .filter(([, agent]) => agent.steps.length > 0)
         .map(([label, agent]) => ({ ...agent.trajectory(), label })),
-    get refused() {
-      return refused;
+    labelOf({ steps }) {
+      const id = steps[0]?.id;
+      return [...agents].find(([, agent]) => agent.steps.some((step) => step.id === id))?.[0];
     },
     close() {
       isOpen = false;
     },
   };
 }
-
-/** Of a call whose prompt is longer than `data.max_prompt_length`, or leaves no room for a reply. */
-const CONTEXT_CODE = "context_length_exceeded";
 
 /** Where the gateway puts the header `X-Trajectory`. */
 const HEADER_KEY = "trajectory_name";

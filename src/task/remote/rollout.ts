@@ -1,9 +1,9 @@
 /** The rollout of an agent in another process: opens a session, asks the agent, waits for its report, judges. */
 import type { FetchFunction } from "../../chat/endpoint.ts";
-import type { SessionOutcome } from "../../contract/trace.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { type Policy, type Rollout, type RolloutResult, Termination } from "../rollout.ts";
+import type { Policy, Rollout, RolloutResult } from "../rollout.ts";
+import { outcomeOf } from "../session_outcome.ts";
 import { type Answer, type Asked, readAnswer, readReport } from "./answer.ts";
 import type { AgentReport, AgentRequest, OpenSession, SessionHost, TrajectoryKeys } from "./contract.ts";
 import { type JudgedAttempt, judge } from "./judge.ts";
@@ -63,36 +63,21 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
   const named = { [it.keys.name ?? "trajectory_name"]: it.name };
   const metadata = { run, task_id: task.id, ...place, is_validation, ...named };
   const session = await sessions.openSession({ session_id: asked.session_id, engine: roles.engine, metadata });
-  // An outcome that cannot be written leaves the session without one: what ended the attempt says more than that failure.
-  const fail = (error: unknown) => {
-    roles.close();
-    return session.end(outcomeOf(error)).catch(() => {});
-  };
-  // The key stops working at once, also when this attempt is no longer waited for.
-  const stop = () => void fail(signal.reason);
+  // Calls are refused at once, also when this attempt is no longer waited for.
+  const stop = () => roles.close();
   signal.addEventListener("abort", stop);
+  // With the judgement of an evaluator; with what was asked until the attempt ran out of time.
+  policy.onEnd((end) => session.end(outcomeOf(end, roles)));
   try {
     // The run may have stopped while the session was opened.
     signal.throwIfAborted();
     const report = await reportOf(session, it);
     roles.close();
-    const { result, reward = null } = await judge(report, roles.trajectories(), it);
-    const { metadata: _, ...known } = report;
-    await session.end({ ...known, reward });
-    return result;
-  } catch (error) {
-    await fail(roles.refused && !signal.aborted ? new Termination(roles.refused) : error);
-    throw error;
+    return await judge(report, roles.trajectories(), it);
   } finally {
+    roles.close();
     signal.removeEventListener("abort", stop);
   }
-}
-
-/** The calls until a termination are trained on with reward 0; those of another failure are not trained on. */
-function outcomeOf(error: unknown): Pick<SessionOutcome, "reward" | "termination_reason"> {
-  return error instanceof Termination
-    ? { reward: 0, termination_reason: error.reason }
-    : { reward: null, termination_reason: "error" };
 }
 
 /** Asks the agent. Its callback ends the attempt as well as its answer: the first of the two counts. */

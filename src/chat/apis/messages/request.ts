@@ -1,7 +1,7 @@
 /** Bodies of Anthropic's `/v1/messages`. */
 import { z } from "zod";
 import type { ChatMessage } from "../../../contract/text.ts";
-import { ApiError, type ChatRequest, type ToolChoice } from "../../request.ts";
+import { ApiError, type ChatRequest, PLAIN_REQUEST, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
 import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, toolsOf } from "../read.ts";
 import { messagesOf } from "./blocks.ts";
@@ -77,8 +77,7 @@ export function readMessagesRequest(body: unknown): ChatRequest {
 
 /** A request whose prompt is counted. @throws {ApiError} as {@link readMessagesRequest} */
 export function readCountRequest(body: unknown): ChatRequest {
-  const sampling = { params: {}, stop: [], n: 1, logprobs: false, stream: false, includeUsage: true };
-  return { ...promptOf(check(COUNT, body)), ...sampling, returnTokenIds: false };
+  return { ...PLAIN_REQUEST, ...promptOf(check(COUNT, body)) };
 }
 
 type Prompt = z.infer<typeof COUNT>;
