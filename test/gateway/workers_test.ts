@@ -137,17 +137,40 @@ describe("a call to a worker", () => {
   });
 
   test.each([[{}], [{ stream: true }]])(
-    "that a worker drops goes to another, and leaves one trace: %o",
+    "that a worker does not take goes to another, and leaves one trace: %o",
     async (body) => {
       const { workers, chat, traces } = await setup(2);
-      workers[0]!.mode = "break";
+      await workers[0]!.close();
       expect((await chat(body)).status).toBe(200);
       expect(await traces()).toHaveLength(1);
-      workers[1]!.mode = "break";
+      await workers[1]!.close();
       expect(await chat(body)).toMatchObject({ status: 503, body: { error: { code: "no_worker" } } });
       expect(await traces()).toHaveLength(1);
     },
   );
+
+  test.each([[{}], [{ stream: true }]])("that a worker took and dropped is not sampled again: %o", async (body) => {
+    const { workers, chat, traces } = await setup(2);
+    for (const each of workers) each.mode = "break";
+    expect(await chat(body)).toMatchObject({ status: 502, body: { error: { code: "worker_failed" } } });
+    expect(workers.flatMap(({ requests }) => requests)).toHaveLength(1);
+    expect(await traces()).toEqual([]);
+  });
+
+  test.each([
+    ["POST", "/v1/load_lora_adapter"],
+    ["POST", "/v1/unload_lora_adapter"],
+    ["DELETE", "/v1/models/m"],
+    ["GET", "/v1/models/..%2fload_lora_adapter"],
+    ["GET", "/v1/models/a%2F..%2F..%2Fserver_info"],
+    ["POST", "/v1/chat/completions/batch"],
+    ["POST", "/v1//load_lora_adapter"],
+    ["GET", "/v1/responses/%2e%2e%2fx"],
+  ])("%s %s is not forwarded", async (method, path) => {
+    const { url, worker } = await setup();
+    const { status } = await call(url + path, { method, ...(method === "POST" && { body: CHAT }) });
+    expect([status, worker.paths]).toEqual([404, []]);
+  });
 
   test("an error of the worker reaches the client, and is no trace", async () => {
     const { worker, chat, traces } = await setup();
@@ -156,9 +179,12 @@ describe("a call to a worker", () => {
     expect(await traces()).toEqual([]);
   });
 
-  test("other routes are forwarded", async () => {
-    const { url } = await setup();
+  test("other routes of models are forwarded", async () => {
+    const { url, worker } = await setup();
     expect(await call(`${url}/v1/models`)).toMatchObject({ body: { data: [{ id: "fake" }] } });
+    await call(`${url}/v1/models/org/name-7B`);
+    await call(`${url}/v1/messages/count_tokens`, { body: CHAT });
+    expect(worker.paths).toEqual(["/v1/models", "/v1/models/org/name-7B", "/v1/messages/count_tokens"]);
   });
 });
 
@@ -234,6 +260,39 @@ describe("the pool", () => {
     isDown = false;
     await pool.checkAll();
     expect(healthy()).toEqual([true, true, true]);
+    pool.close();
+  });
+
+  test("a worker that is added again takes its new key, name and weight, and keeps its id and its calls", async () => {
+    const sent: (string | null)[] = [];
+    const pool = new WorkerPool({
+      fetch: async (_, { headers }) => {
+        sent.push(new Headers(headers).get("authorization"));
+        return new Response("fine");
+      },
+    });
+    const { worker_id } = pool.add({ url: "http://a:1", api_key: "old", model_name: "m" });
+    pool.route("s");
+    expect(pool.add({ url: "http://a:1", api_key: "new", weight: 2 })).toMatchObject({ worker_id, model_name: "m" });
+    expect(pool.list()).toMatchObject([{ worker_id, weight: 2, active_requests: 1 }]);
+    await pool.checkAll();
+    expect([sent, pool.route("s")!.apiKey]).toEqual([["Bearer new"], "new"]);
+    pool.close();
+  });
+
+  test("a call goes to workers of its model's name, else to those without one; none stands in for a dead one", async () => {
+    let isDown = false;
+    const pool = new WorkerPool({
+      fetch: async (url) => new Response("", { status: isDown && url.startsWith("http://a") ? 500 : 200 }),
+    });
+    pool.add({ url: "http://a:1", worker_id: "a", model_name: "run-1" });
+    pool.add({ url: "http://b:1", worker_id: "b", model_name: "run-2" });
+    pool.add({ url: "http://c:1", worker_id: "c" });
+    const workerOf = (model: string) => pool.route(undefined, { model })?.info.worker_id;
+    expect(["run-1", "run-2", "other"].map(workerOf)).toEqual(["a", "b", "c"]);
+    isDown = true;
+    for (let i = 0; i < 3; i++) await pool.checkAll();
+    expect(["run-1", "run-2", "other"].map(workerOf)).toEqual([undefined, "b", "c"]);
     pool.close();
   });
 

@@ -22,9 +22,12 @@ export function httpFetch(url: string, init: RequestInit): Promise<Response> {
   });
 }
 
+/** How long a server may take to accept a connection, ms. */
+const CONNECT_MS = 30_000;
+
 /**
- * As `httpFetch`, with a connection of its own, no time limit, and the body as it arrives: for a call that lasts as long as
- * an attempt, to a server that is not trusted to answer in measure.
+ * As `httpFetch`, with a connection of its own, no time limit once that is made, and the body as it arrives: for a call that
+ * lasts as long as an attempt, to a server that is not trusted to answer in measure.
  */
 export function streamFetch(url: string, init: RequestInit): Promise<Response> {
   return new Promise((resolve, reject) => {
@@ -39,6 +42,13 @@ export function streamFetch(url: string, init: RequestInit): Promise<Response> {
       if (!hasBody(message)) message.resume();
     });
     request.on("error", reject);
+    const late = Object.assign(new Error(`no connection to ${url} within ${CONNECT_MS / 1000} s`), {
+      code: "ETIMEDOUT",
+      syscall: "connect",
+    });
+    const timer = setTimeout(() => request.destroy(late), CONNECT_MS);
+    const stop = () => clearTimeout(timer);
+    request.on("close", stop).on("socket", (socket) => socket.once("connect", stop));
     request.end(init.body as string | undefined);
   });
 }

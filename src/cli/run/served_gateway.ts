@@ -8,6 +8,7 @@ import { servingMetrics } from "../../serve/openai/metrics.ts";
 import type { Serving } from "../../serve/openai/serving.ts";
 import { servingStatus } from "../../serve/openai/status.ts";
 import { openTraceStore, type Retention, UnrecordedStore } from "../../trace/mod.ts";
+import { streamFetch } from "../process/http.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
 
 /** What {@link openServedGateway} serves, and to whom. */
@@ -65,6 +66,8 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
     const gateway = await startGateway({
       engines: serving && servedHost(serving),
       reload: opened?.reload,
+      // Replies may be silent for longer than the runtime's fetch waits.
+      workers: { fetch: streamFetch },
       store,
       syncTraces: options.syncTraces,
       host: options.host,

@@ -8,6 +8,7 @@ import { publicError } from "../guarded_engine.ts";
 import type { LiveSession } from "../live_session.ts";
 import { checkedId, idInUrl } from "../session_id.ts";
 import { forward, type WorkerCall } from "../workers/forward.ts";
+import { checkWorkerPath } from "../workers/paths.ts";
 import { workerTraces } from "../workers/worker_traces.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
 
@@ -195,6 +196,7 @@ async function answerHere(call: SessionCall): Promise<Response> {
 /** The answer of a worker. */
 async function answerThere({ request, path, body, session, signal, service }: SessionCall): Promise<Response> {
   const { workers: pool, fields } = service;
+  checkWorkerPath(request.method, path);
   const timestamp = Date.now() / 1000;
   const started = performance.now();
   const weight_version = service.weightVersion;

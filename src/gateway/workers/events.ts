@@ -51,8 +51,9 @@ export function forwardedEvents(
       }
     },
     async cancel(reason) {
-      await reader.cancel(reason).catch(() => {});
+      // First, because the source's end would otherwise look like that of a whole reply.
       await finish("abort");
+      await reader.cancel(reason).catch(() => {});
     },
   });
 }

@@ -1,10 +1,10 @@
 /** Sends a call to a worker and its answer back: whole, or chunk by chunk as it arrives. */
-import { ApiError } from "../../chat/request.ts";
 import type { JsonBody } from "../body.ts";
 import { forwardedEvents } from "./events.ts";
 import { type FieldSettings, forClient, isSampled, withExtensions } from "./fields.ts";
 import { Gathered } from "./gathered.ts";
-import type { RoutedWorker, WorkerPool } from "./pool.ts";
+import type { WorkerPool } from "./pool.ts";
+import { askWorker, brokenOff, type WorkerAnswer } from "./send.ts";
 
 /** A call on its way to a worker. */
 export interface WorkerCall {
@@ -27,76 +27,35 @@ export interface HowItEnded {
   readonly raw_response?: JsonBody | undefined;
 }
 
-/** Tries until a worker takes the call, in all. Only the answer is recorded, so that a repeated call leaves one trace. */
-const TRIES = 3;
-
-/** @throws {ApiError} 503 where no worker answers; the signal's reason */
+/** @throws {ApiError} as {@link askWorker} */
 export async function forward(call: WorkerCall): Promise<Response> {
-  const { worker, response } = await reached(call);
+  const { request, path, body, fields, session, signal, pool } = call;
+  const isPost = request.method === "POST";
+  const answer = await askWorker({
+    method: request.method,
+    path: `${path}${new URL(request.url).search}`,
+    headers: request.headers,
+    body: isPost ? withExtensions(body, path, fields) : undefined,
+    model: body.model,
+    session,
+    signal,
+    pool,
+  });
+  const { worker, response } = answer;
   const type = response.headers.get("content-type") ?? "";
-  if (type.startsWith("text/event-stream") && response.body) return streamed(call, { worker, response });
+  if (type.startsWith("text/event-stream") && response.body) return streamed(call, answer);
   try {
-    return await whole(call, response);
+    return await whole(call, answer);
   } finally {
     worker.release();
   }
 }
 
-async function reached(call: WorkerCall): Promise<{ worker: RoutedWorker; response: Response }> {
-  let failed: RoutedWorker | undefined;
-  let cause: unknown;
-  for (let tries = 0; tries < TRIES; tries++) {
-    const worker = call.pool.route(call.session, { than: failed, model: call.body.model });
-    if (!worker) break;
-    try {
-      return { worker, response: await send(call, worker) };
-    } catch (error) {
-      worker.release();
-      call.signal.throwIfAborted();
-      failed = worker;
-      cause = error;
-    }
-  }
-  throw new ApiError("Cannot answer: no worker takes the call. Check GET /health/workers.", {
-    status: 503,
-    type: "server_error",
-    code: "no_worker",
-    cause,
+async function whole(call: WorkerCall, { worker, response }: WorkerAnswer): Promise<Response> {
+  const text = await response.text().catch((error: unknown) => {
+    call.signal.throwIfAborted();
+    throw brokenOff(worker, error);
   });
-}
-
-async function send(
-  { request, path, body, pool, fields, signal }: WorkerCall,
-  worker: RoutedWorker,
-): Promise<Response> {
-  const { info, apiKey } = worker;
-  const url = `${info.url}${info.api_path}${path.replace(/^\/v1/, "")}${new URL(request.url).search}`;
-  const response = await pool.fetch(url, {
-    method: request.method,
-    signal,
-    // A worker must not send conversations, or its key, elsewhere.
-    redirect: "manual",
-    headers: headersFor(request, apiKey),
-    ...(request.method === "POST" && { body: JSON.stringify(withExtensions(body, path, fields)) }),
-  });
-  if (response.status < 300 || response.status > 399) return response;
-  await response.body?.cancel();
-  const message = `Cannot answer: the worker ${info.worker_id} redirects (${response.status}). Register its final address.`;
-  return Response.json({ error: { message, type: "server_error", code: "worker_redirects" } }, { status: 502 });
-}
-
-/** Of one connection; the client's credentials for the gateway; the session, which the gateway itself names in the body. */
-const OWN_HEADERS =
-  /^(connection|keep-alive|transfer-encoding|te|trailer|upgrade|content-length|content-encoding|host|accept-encoding|authorization|x-api-key|cookie|origin|referer|expect|x-session-id)$/;
-
-function headersFor({ headers }: Request, apiKey: string | undefined): Headers {
-  const kept = new Headers([...headers].filter(([name]) => !OWN_HEADERS.test(name)));
-  if (apiKey !== undefined) kept.set("authorization", `Bearer ${apiKey}`);
-  return kept;
-}
-
-async function whole(call: WorkerCall, response: Response): Promise<Response> {
-  const text = await response.text();
   const { status } = response;
   const answer = objectOf(text);
   if (!answer) return new Response(text, { status, headers: contentType(response) });
@@ -108,8 +67,7 @@ async function whole(call: WorkerCall, response: Response): Promise<Response> {
   return Response.json(isSampled(call.path) ? forClient(answer, call.body, call.fields) : answer, { status });
 }
 
-function streamed(call: WorkerCall, it: { worker: RoutedWorker; response: Response }): Response {
-  const { worker, response } = it;
+function streamed(call: WorkerCall, { worker, response }: WorkerAnswer): Response {
   const sampled = new Gathered();
   const body = forwardedEvents(response.body!, {
     signal: call.signal,

@@ -29,14 +29,20 @@ export interface NewWorker {
 export interface WorkerPoolOptions {
   /** Seconds between two looks at each worker's `/health`. Default 10. */
   readonly healthCheckInterval?: number | undefined;
-  /** Without a time limit on answers of its own, because replies may take minutes. Default: the runtime's. */
-  readonly fetch?: typeof fetch | undefined;
+  /**
+   * Sends a request. Default: the runtime's `fetch`, which in Node gives up an answer that is silent for 300 s: give one
+   * without a time limit where replies may take longer.
+   */
+  readonly fetch?: SendFunction | undefined;
   readonly log?: ((line: string) => void) | undefined;
 }
 
+/** The part of `fetch` that the pool uses. */
+export type SendFunction = (url: string, init: RequestInit) => Promise<Response>;
+
 interface Worker {
-  readonly info: WorkerInfo;
-  readonly apiKey: string | undefined;
+  info: WorkerInfo;
+  apiKey: string | undefined;
   active: number;
   failures: number;
   isDead: boolean;
@@ -56,7 +62,7 @@ const HEALTH_TIMEOUT_MS = 5000;
 const STICKY_SESSIONS = 10_000;
 
 export class WorkerPool {
-  readonly fetch: typeof fetch;
+  readonly fetch: SendFunction;
   private readonly workers = new Map<string, Worker>();
   /** Worker by session; the one longest unused comes first. */
   private readonly sticky = new Map<string, Worker>();
@@ -74,13 +80,14 @@ export class WorkerPool {
     return this.workers.size;
   }
 
-  /** A worker of the same URL replaces nothing: the known one is returned. */
-  add({ worker_id = crypto.randomUUID(), model_name = null, weight = 1, ...given }: NewWorker): WorkerInfo {
+  /** A worker of a known URL keeps its id and its running calls; what is given beside replaces what was. */
+  add(given: NewWorker): WorkerInfo {
     const { url, api_path } = splitUrl(given.url, given.api_path);
     const known = [...this.workers.values()].find(({ info }) => info.url === url);
-    if (known) return known.info;
-    const info = { worker_id, url, api_path, model_name, weight };
-    this.workers.set(worker_id, { info, apiKey: given.api_key, active: 0, failures: 0, isDead: false });
+    const { worker_id = crypto.randomUUID(), model_name = null, weight = 1 } = { ...known?.info, ...named(given) };
+    const info = { worker_id: known?.info.worker_id ?? worker_id, url, api_path, model_name, weight };
+    if (known) Object.assign(known, { info, apiKey: given.api_key ?? known.apiKey });
+    else this.workers.set(worker_id, { info, apiKey: given.api_key, active: 0, failures: 0, isDead: false });
     this.sticky.clear();
     this.timer ??= this.watch();
     return info;
@@ -103,7 +110,7 @@ export class WorkerPool {
   /**
    * The session's worker, while it answers; else the one with the fewest running calls per weight.
    * @param of.than a worker that just failed, taken only where there is no other
-   * @param of.model workers of that `model_name` come before others, where there are any
+   * @param of.model only workers of that `model_name` where there are any, else those without a name before others
    * @returns undefined where none answers
    */
   route(
@@ -111,8 +118,11 @@ export class WorkerPool {
     of: { readonly than?: RoutedWorker | undefined; readonly model?: unknown } = {},
   ): RoutedWorker | undefined {
     const healthy = [...this.workers.values()].filter(({ isDead }) => !isDead);
-    const serving = healthy.filter(({ info }) => info.model_name === of.model);
-    const known = preferred(healthy, serving);
+    const named = [...this.workers.values()].filter(({ info }) => info.model_name === of.model);
+    const unnamed = healthy.filter(({ info }) => info.model_name === null);
+    // Others would answer with another model: of workers that have the name, dead ones are waited for.
+    const others = of.model === undefined ? healthy : preferred(healthy, unnamed);
+    const known = named.length > 0 ? named.filter(({ isDead }) => !isDead) : others;
     const candidates = preferred(
       known,
       known.filter(({ info }) => info !== of.than?.info),
@@ -175,6 +185,19 @@ export class WorkerPool {
       return false;
     }
   }
+}
+
+/** What is given: a field that is undefined would hide what is known. */
+function named({
+  worker_id,
+  model_name,
+  weight,
+}: NewWorker): Partial<Pick<WorkerInfo, "worker_id" | "model_name" | "weight">> {
+  return {
+    ...(worker_id !== undefined && { worker_id }),
+    ...(model_name !== undefined && { model_name }),
+    ...(weight !== undefined && { weight }),
+  };
 }
 
 function preferred<T>(all: readonly T[], some: readonly T[]): readonly T[] {

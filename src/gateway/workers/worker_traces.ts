@@ -36,7 +36,7 @@ export function workerTraces(
       response_message: choice.message,
       completion_token_ids: choice.tokens,
       logprobs: logprobsOf(choice),
-      finish_reason: brokeOff ?? choice.finish_reason,
+      finish_reason: choice.finish_reason ?? brokeOff ?? null,
       weight_version: sampled.weightVersion ?? it.weight_version,
       latency_ms: it.latency_ms,
       token_counts: countsOf(sampled, choice),
@@ -48,7 +48,7 @@ export function workerTraces(
       parent_trace_id: parent,
       ...(Array.isArray(body.tools) && { tools: body.tools }),
     };
-    if (brokeOff === undefined) history.add(trace);
+    if (brokeOff === undefined || choice.finish_reason !== null) history.add(trace);
     return trace;
   });
 }
