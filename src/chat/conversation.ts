@@ -2,7 +2,7 @@
  * Turns requests into sampled replies: renders the prompt, draws, cuts at stop strings, parses the message. Remembers the
  * tokens of every call, so that later turns continue what was sampled. Rollouts and served sessions both use it.
  */
-import type { SampledSequence, SampleRequest, TokenListener } from "../contract/backend.ts";
+import type { SampledSequence, SampleRequest, SamplingParams, TokenListener } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions } from "../contract/text.ts";
 import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
 import type { ReplyDemands } from "./constraint.ts";
@@ -69,6 +69,7 @@ export interface Reply extends Drawn {
   readonly call: number;
   readonly id: string;
   readonly prompt_origin: PromptOrigin;
+  readonly sampling_params: SamplingParams;
   readonly weight_version: number;
 }
 
@@ -162,6 +163,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
       id: crypto.randomUUID(),
       prompt_ids,
       prompt_origin: it.origin,
+      sampling_params: planned.params,
       ...(parent !== undefined && { parent }),
     };
     sampling.onStart?.({ ...known, ...(it.parse && { parse: it.parse }) });

@@ -1,5 +1,5 @@
 /** What answers requests: the contract between the APIs and a model. */
-import type { TokenListener } from "../contract/backend.ts";
+import type { SamplingParams, TokenListener } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
 import type { ParseOptions } from "./reply_reader.ts";
@@ -26,6 +26,7 @@ export interface ChoiceStart {
   /** As in the reply that follows. */
   readonly id?: string;
   readonly prompt_origin?: PromptOrigin;
+  readonly sampling_params?: SamplingParams;
   readonly parent?: string;
 }
 

@@ -1,5 +1,5 @@
 /** Sampled replies, and what every API reports of them. */
-import type { TopLogprob } from "../contract/backend.ts";
+import type { SamplingParams, TopLogprob } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
 import type { AssistantMessage } from "./reply.ts";
@@ -14,6 +14,8 @@ export interface Drawn {
   readonly finish_reason: "stop" | "length";
   readonly model_response: string;
   readonly weight_version?: number;
+  /** What it was sampled with: the request's parameters, and the defaults of the others. */
+  readonly sampling_params?: SamplingParams;
   /** With `topLogprobs`: the most likely tokens of each draw, best first. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
   /** Identifies the reply; a recorder takes it as its trace's id. */

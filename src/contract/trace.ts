@@ -39,6 +39,8 @@ export interface TraceRecord {
   readonly timestamp: number;
   /** Of the session and of the request; `processing.groupby_key` and `traj_name_key` are looked up here. */
   readonly metadata: Readonly<Record<string, unknown>>;
+  /** What the reply was sampled with, defaults included. Absent where a worker that tells only its answer sampled it. */
+  readonly sampling_params?: Readonly<Record<string, unknown>> | undefined;
   readonly raw_request?: Readonly<Record<string, unknown>> | null;
   readonly raw_response?: Readonly<Record<string, unknown>> | null;
   readonly prompt_origin?: PromptOrigin;

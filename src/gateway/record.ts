@@ -161,6 +161,7 @@ function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
     token_counts: { prompt: drawn.prompt_ids.length, completion: drawn.response_ids.length },
     timestamp: it.timestamp,
     metadata: { ...session.metadata, ...request.metadata },
+    ...(drawn.sampling_params && { sampling_params: { ...drawn.sampling_params } }),
     raw_request: parametersOf(request),
     raw_response: null,
     ...(drawn.prompt_origin && { prompt_origin: drawn.prompt_origin }),

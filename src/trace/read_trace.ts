@@ -22,6 +22,7 @@ const TRACE = z.looseObject({
   token_counts: z.looseObject({ prompt: z.int().default(0), completion: z.int().default(0) }).nullish(),
   timestamp: z.number().nullish(),
   metadata: fields.nullish(),
+  sampling_params: fields.optional(),
 });
 
 const TRAJECTORY = z.looseObject({

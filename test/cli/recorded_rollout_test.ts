@@ -46,9 +46,10 @@ async function attempt(
   const store = await openTraceStore(file);
   onTestFinished(() => store.close());
   const [session] = await store.sessions({});
-  const read = readAttempt(session!, { traces: await store.traces({}), keys: KEYS });
+  const traces = await store.traces({});
+  const read = readAttempt(session!, { traces, keys: KEYS });
   const again = typeof read === "string" ? read : recordedEpisode(read, { ...place, shaping: SHAPING });
-  return { episode, session: session!, again };
+  return { episode, session: session!, traces, again };
 }
 
 /** What training takes from an episode. */
@@ -124,6 +125,23 @@ test.each<[string, Rollout, Parameters<typeof attempt>[1]?]>([
   expect(episode.trajectories.flatMap(({ steps }) => steps).length).toBeGreaterThan(0);
   expect(again).toBeTypeOf("object");
   expect(trained(again as Episode)).toEqual(trained(episode));
+});
+
+test("a trace holds what its reply was sampled with", async () => {
+  const settings = { rollout: { train: { temperature: 0.5, top_p: 0.75, max_tokens: 9 } } };
+  const { traces } = await attempt(
+    async (_, policy) => {
+      await policy.complete("the", { max_tokens: 3 });
+      await policy.client.chat.completions.create({ messages: [{ role: "user", content: "the" }], temperature: 2 });
+      return 1;
+    },
+    { settings },
+  );
+  const run = { temperature: 0.5, top_p: 0.75, top_k: -1 };
+  expect(traces.map(({ sampling_params }) => sampling_params)).toMatchObject([
+    { ...run, max_tokens: 3 },
+    { ...run, max_tokens: 9 },
+  ]);
 });
 
 test("the session says how it ended, for people", async () => {

@@ -149,6 +149,14 @@ test("--latest takes the newest groups, and the next ones when it is resumed", a
   expect(trained(2)).toEqual(["3-0", "3-1", "2-0", "2-1", "1-0", "1-1", "0-0", "0-1"]);
 });
 
+test("warns of traces that were sampled with other settings", async () => {
+  const sampling_params = { temperature: 0.5, top_p: 1, top_k: -1 };
+  const store = await record("cold.db", 4, { sampling_params });
+  const { code, err } = await trainOn(store, "cold", "rllm.trainer.total_batches=1");
+  expect(code, err).toBe(0);
+  expect(err).toMatch(/warning: Calls of the traces were sampled with temperature=0\.5 .* says temperature=1 /);
+});
+
 describe("errors", () => {
   test.each([
     ["of ids outside the vocabulary", { prompt_token_ids: [500] }, /the token id 500 of the session \S+ is not in the/],

@@ -94,6 +94,8 @@ test("a trace holds everything that the contract names", async () => {
     parent_trace_id: null,
     metadata: { a: 1, b: 2 },
     raw_request: { n: 1, seed: 5 },
+    // The model's defaults: the request names none.
+    sampling_params: { temperature: 1, top_p: 1, top_k: 0, max_tokens: 200 },
     token_counts: { prompt: 1 },
     timings: { first_token_ms: expect.any(Number) },
   });

@@ -252,6 +252,27 @@ describe("tokens of another model", () => {
       expect.stringMatching(/weight versions 3 to 3, and this run's weights are at version 0/),
     ]);
   });
+
+  test.each([
+    ["temperature", { temperature: 0.5, top_p: 1, top_k: 0 }, "temperature=0.5 top_p=1 top_k=-1"],
+    ["top_p", { temperature: 1, top_p: 0.9, top_k: 0 }, "temperature=1 top_p=0.9 top_k=-1"],
+    ["top_k", { temperature: 1, top_p: 1, top_k: 4 }, "temperature=1 top_p=1 top_k=4"],
+    ["the same", { temperature: 1, top_p: 1, top_k: 0, max_tokens: 5 }, undefined],
+    ["none that is recorded", { temperature: 0.5 }, undefined],
+  ])("another sampling is warned of: %s", async (_, sampling_params, shown) => {
+    const { backend } = letterRun();
+    const found = await facts({ ...fitting, sampling_params });
+    const own = { temperature: 1, top_p: 1, top_k: -1 };
+    expect(checkRecorded(found, backend, { sampling: own })).toEqual(
+      shown === undefined
+        ? []
+        : [
+            expect.stringContaining(
+              `sampled with ${shown}, and rllm.rollout.train says temperature=1 top_p=1 top_k=-1: their log-probs`,
+            ),
+          ],
+    );
+  });
 });
 
 async function weightsOf(backend: Backend, name: string): Promise<Buffer> {

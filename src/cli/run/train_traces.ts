@@ -97,7 +97,7 @@ async function openRecorded(
     source: run.source,
     description: isLatest ? `${file}, the newest groups of ${settings.rollout.n} sessions` : describe(file, run),
     check(backend) {
-      const warnings = run.facts ? checkRecorded(run.facts, backend) : [];
+      const warnings = run.facts ? checkRecorded(run.facts, backend, { sampling: settings.rollout.train }) : [];
       for (const warning of warnings) io.err(`warning: ${warning}\n`);
     },
   };

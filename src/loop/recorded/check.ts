@@ -1,14 +1,20 @@
 /** Whether recorded tokens fit the model that trains on them. */
 import type { Backend } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
-import type { ScanFacts } from "./scan.ts";
+import type { RecordedSampling, ScanFacts } from "./scan.ts";
+
+/** What the run that trains on traces samples with itself. */
+export interface RecordedCheck {
+  /** `rllm.rollout.train`; absent: not compared. */
+  readonly sampling?: RecordedSampling;
+}
 
 /**
  * Refuses tokens of another vocabulary, and sequences that are too long.
  * @throws {ConfigError} that names the session
- * @returns warnings: about weights or a model of another name
+ * @returns warnings: about weights, a model of another name, other sampling settings
  */
-export function checkRecorded(facts: ScanFacts, backend: Backend): string[] {
+export function checkRecorded(facts: ScanFacts, backend: Backend, { sampling }: RecordedCheck = {}): string[] {
   const { vocabSize, contextLength, name } = backend.model;
   const { largestId, longest, models, weightVersions } = facts;
   if (largestId.value >= vocabSize)
@@ -28,7 +34,22 @@ export function checkRecorded(facts: ScanFacts, backend: Backend): string[] {
     warnings.push(
       `The traces were sampled by weight versions ${weightVersions.least} to ${weightVersions.greatest}, and this run's weights are at version ${backend.weightVersion}: they are of another run. Correct for it with rllm.algorithm.rollout_correction.`,
     );
-  return warnings;
+  return [...warnings, ...(sampling ? otherSamplings(facts, sampling) : [])];
+}
+
+/** A log-prob is that of its own temperature; what `top_p` and `top_k` cut off is never trained on. */
+function otherSamplings({ samplings }: ScanFacts, own: RecordedSampling): string[] {
+  return samplings
+    .filter((each) => shownSampling(each) !== shownSampling(own))
+    .map(
+      (each) =>
+        `Calls of the traces were sampled with ${shownSampling(each)}, and rllm.rollout.train says ${shownSampling(own)}: their log-probs are of another distribution. Set rllm.rollout.train to the same, or correct for it with rllm.algorithm.rollout_correction.`,
+    );
+}
+
+/** 0 and -1 both keep all candidates. */
+function shownSampling({ temperature, top_p, top_k }: RecordedSampling): string {
+  return `temperature=${temperature} top_p=${top_p} top_k=${top_k > 0 ? top_k : -1}`;
 }
 
 /** Replies must decode to the text that was recorded beside them; a stop string or a parser may have cut one. */

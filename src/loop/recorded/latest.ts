@@ -83,9 +83,10 @@ class Latest implements EpisodeSource {
     return outcome !== undefined && !this.known.has(session_id);
   }
 
-  private async read(sessions: readonly SessionSummary[], { backend, warn }: StageContext): Promise<void> {
+  private async read(sessions: readonly SessionSummary[], { backend, settings, warn }: StageContext): Promise<void> {
     const scanned = await scanSessions(sessions, this.options);
-    for (const warning of checkRecorded(scanned.facts, backend)) warn?.(warning);
+    const sampling = settings.rollout.train;
+    for (const warning of checkRecorded(scanned.facts, backend, { sampling })) warn?.(warning);
     for (const session of scanned.sessions) this.known.set(session.session_id, session);
   }
 }

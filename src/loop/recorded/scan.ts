@@ -1,4 +1,5 @@
 /** What a trace store holds for training: its attempts by group, and what is left out. Token ids are not kept. */
+import type { SamplingParams } from "../../contract/backend.ts";
 import type { SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
 import {
   type AttemptOptions,
@@ -37,6 +38,8 @@ export interface ScanFacts {
   /** Least and greatest; undefined where no call has one. */
   readonly weightVersions: { readonly least: number; readonly greatest: number } | undefined;
   readonly models: ReadonlySet<string>;
+  /** Each combination once, of calls that record theirs. */
+  readonly samplings: readonly RecordedSampling[];
   /** Replies as tokens and as text, to tell whether the tokenizer is that of the recording. */
   readonly replies: readonly { readonly ids: readonly number[]; readonly text: string }[];
 }
@@ -46,6 +49,9 @@ export interface Largest {
   readonly value: number;
   readonly session_id: string;
 }
+
+/** What calls were sampled with. */
+export type RecordedSampling = Pick<SamplingParams, "temperature" | "top_p" | "top_k">;
 
 /** A session and its traces, if it can be trained on; else why not. */
 export function readAttempt(
@@ -91,6 +97,11 @@ class Facts implements ScanFacts {
   weightVersions: { least: number; greatest: number } | undefined;
   readonly models = new Set<string>();
   readonly replies: { ids: readonly number[]; text: string }[] = [];
+  private readonly byText = new Map<string, RecordedSampling>();
+
+  get samplings(): RecordedSampling[] {
+    return [...this.byText.values()];
+  }
 
   add(session_id: string, traces: readonly TraceRecord[]): void {
     for (const trace of traces) {
@@ -104,7 +115,14 @@ class Facts implements ScanFacts {
       if (length > this.longest.value) this.longest = { value: length, session_id };
       if (weight_version !== null) this.weightVersions = widened(this.weightVersions, weight_version);
       this.addReply(trace);
+      this.addSampling(trace);
     }
+  }
+
+  private addSampling({ sampling_params }: TraceRecord): void {
+    const { temperature, top_p, top_k } = sampling_params ?? {};
+    if (typeof temperature !== "number" || typeof top_p !== "number" || typeof top_k !== "number") return;
+    this.byText.set(`${temperature} ${top_p} ${top_k}`, { temperature, top_p, top_k });
   }
 
   private addReply({ response_message: { content, tool_calls }, completion_token_ids }: TraceRecord): void {
