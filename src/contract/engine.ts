@@ -51,7 +51,7 @@ export interface Trainer {
   freeze(): Promise<EnginePolicy>;
   /** Writes the weights, in the published format, and with `optimizer` its state, into `dir` (made by the caller). */
   save(dir: string, options: { optimizer: boolean }): Promise<void>;
-  /** Loads a checkpoint of a trainer of the same shape. Without `optimizer` the optimiser starts from zero. */
+  /** Loads a checkpoint of a trainer of the same shape, and drops the accumulated gradient. Without `optimizer` the optimiser starts from zero. */
   load(dir: string, options: { optimizer: boolean }): Promise<void>;
   release(): void;
 }
@@ -93,6 +93,8 @@ export interface EnginePolicy {
 export interface Engine {
   /** Folder of the base model, for `AutoTokenizer.from_pretrained`. */
   readonly folder: string;
+  /** Of the base model: equal for equal weights, whatever their folder or name. */
+  readonly fingerprint: string;
   readonly architecture: string;
   readonly vocabSize: number;
   readonly contextLength: number;

@@ -1,5 +1,5 @@
 /** The server as a plain `fetch` handler: Tinker's protocol for its SDK, a status page, and metrics. */
-import { Hono } from "hono";
+import { type Context, Hono } from "hono";
 import { type Body, BodyRefusal } from "../http/body.ts";
 import { type GuardOptions, guarded, pagePolicy } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
@@ -10,7 +10,7 @@ import { peekAddress } from "./protocol/forward_backward.ts";
 import { answerRepeats } from "./protocol/idempotency.ts";
 import { failureOf, Refusal } from "./protocol/outcome.ts";
 import { readAddress } from "./protocol/requests.ts";
-import { type BodySettings, isNumbered, type RequestContext, readBodies } from "./routes/bodies.ts";
+import { type BodySettings, type RequestContext, readBodies } from "./routes/bodies.ts";
 import { addCheckpointRoutes } from "./routes/checkpoints.ts";
 import { addFutureRoutes } from "./routes/futures.ts";
 import { addSamplingRoutes } from "./routes/sampling.ts";
@@ -46,14 +46,16 @@ export function createApp(options: AppOptions): App {
     service.activity.answered(c.req.routePath || "unknown", c.res.status);
   });
   app.onError((error, c) => {
-    if (error instanceof Refusal) {
-      skipRefused(service, { path: c.req.path, body: c.get("body"), reason: error });
-      return refused(error);
-    }
-    const { error: detail, category } = failureOf(error);
-    return c.json({ detail }, category === "user" ? 400 : 500);
+    const { error: text, category } = failureOf(error);
+    const reason = error instanceof Refusal ? error : new Refusal(category === "user" ? 400 : 500, text);
+    skipRefused(service, c, reason);
+    return refused(reason);
   });
-  app.notFound((c) => c.json({ detail: `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.` }, 404));
+  app.notFound((c) => {
+    const reason = new Refusal(404, `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.`);
+    skipRefused(service, c, reason);
+    return refused(reason);
+  });
   app.use("/api/v1/*", readBodies(service, options));
   app.use("/api/v1/*", async (c, next) => {
     if (WORK.test(c.req.path)) service.refuseWhileStopping();
@@ -75,18 +77,22 @@ export function createApp(options: AppOptions): App {
   return { fetch: guarded((request) => app.fetch(request), guardOf(options)) };
 }
 
-/** Statuses after which clients send the same request again. */
-const RETRIED: ReadonlySet<number> = new Set([408, 409, 429, 503]);
+/** Statuses after which clients send the same request again; so are those from 500 on. */
+const RETRIED: ReadonlySet<number> = new Set([408, 409, 429]);
+/** Large bodies without a number in a model's sequence. */
+const UNNUMBERED = /^\/api\/v1\/(asample|telemetry)$/;
 
-/** Marks the number of a refused request as used: its client does not send it again. */
-function skipRefused(
-  service: TinkerService,
-  { path, body, reason }: { path: string; body: Body | undefined; reason: Refusal },
-): void {
+/**
+ * Marks the number of a refused request as used: its client does not send it again. Also on a route that the server
+ * lacks: a newer client counts it like any other.
+ */
+function skipRefused(service: TinkerService, c: Context<RequestContext>, reason: Refusal): void {
+  const body: Body | undefined = c.get("body");
   const bytes = body?.bytes ?? (reason instanceof BodyRefusal ? reason.head : undefined);
-  if (!isNumbered(path) || bytes === undefined || RETRIED.has(reason.status)) return;
-  const isTraining = path.endsWith("/forward_backward");
-  const address = isTraining ? peekAddress(bytes) : readAddress(bytes);
+  if (bytes === undefined || UNNUMBERED.test(c.req.path) || reason.status >= 500 || RETRIED.has(reason.status)) return;
+  const isTraining = c.req.path.endsWith("/forward_backward");
+  const isBinary = isTraining || (c.req.header("content-type") ?? "").includes("protobuf");
+  const address = isBinary ? peekAddress(bytes) : readAddress(bytes);
   if (!address || service.isStopping) return;
   const kind = isTraining ? "forward_backward" : "save";
   service.training.skip({ ...address, print: body?.print ?? "" }, { kind, reason });

@@ -93,7 +93,7 @@ export class TinkerService {
     this.sessions = new Sessions({
       most: this.limits.sessions,
       idleMs: this.limits.idleMs,
-      end: (id, why) => void this.endSession(id, why),
+      end: (id, why) => void this.endLogged(id, why),
     });
     this.policies = new Policies({
       engine: this.engine,
@@ -132,7 +132,7 @@ export class TinkerService {
     if (this.isStopping) throw new Refusal(503, "Cannot accept work: the server is stopping.");
   }
 
-  /** Ends a session and saves its unsaved training as a checkpoint for some days. Never rejects. */
+  /** Ends a session and saves its unsaved training as a checkpoint for some days. */
   async endSession(id: string, why: string): Promise<void> {
     const session = this.sessions.remove(id);
     if (!session) return;
@@ -144,15 +144,24 @@ export class TinkerService {
     this.scheduler.forget(id);
   }
 
-  /** Ends silent sessions and deletes expired checkpoints. Never rejects. */
+  /**
+   * Ends silent sessions and deletes expired checkpoints. Never rejects: what fails is logged, and does not keep the
+   * rest from its turn.
+   */
   private async sweep(): Promise<void> {
     const now = Date.now();
     for (const { id, lastSeen } of [...this.sessions.values()])
       if (now - lastSeen > this.limits.sessionMs) {
         this.log(`session ${id} ended: no sign of life for ${Math.round((now - lastSeen) / 60_000)} min`);
-        await this.endSession(id, "its session ended without a sign of life");
+        await this.endLogged(id, "its session ended without a sign of life");
       }
-    await this.checkpoints.sweep();
+    await this.checkpoints
+      .sweep()
+      .catch((error: Error) => this.log(`could not delete expired checkpoints: ${error.message}`));
+  }
+
+  private async endLogged(id: string, why: string): Promise<void> {
+    await this.endSession(id, why).catch((error: Error) => this.log(`could not end session ${id}: ${error.message}`));
   }
 
   /**

@@ -7,6 +7,9 @@ export interface Session {
   readonly id: string;
   readonly created: string;
   readonly userMetadata: Readonly<Record<string, unknown>>;
+  readonly displayName?: string | undefined;
+  /** The project that it belongs to, with its training runs. */
+  project?: string | undefined;
   readonly runs: Set<string>;
   /** In the order of use, the latest last. */
   readonly samplers: Set<string>;
@@ -52,13 +55,15 @@ export class Sessions {
   }
 
   /** @throws Refusal 429 if all sessions are in use, 422 for metadata that is too large. */
-  create(userMetadata: Readonly<Record<string, unknown>>): Session {
-    checkMetadata(userMetadata);
+  create(of: Partial<Pick<Session, "userMetadata" | "displayName" | "project">> = {}): Session {
+    checkMetadata(of.userMetadata);
     if (this.byId.size >= this.options.most) this.endSilent();
     const session: Session = {
       id: crypto.randomUUID(),
       created: new Date().toISOString(),
-      userMetadata,
+      userMetadata: of.userMetadata ?? {},
+      displayName: of.displayName,
+      project: of.project,
       runs: new Set(),
       samplers: new Set(),
       asked: new Map(),

@@ -6,6 +6,7 @@ export const CONTEXT = 512;
 
 export class ToyModel implements Engine {
   readonly folder = "/models/toy";
+  readonly fingerprint = "toy weights";
   readonly architecture = "toy";
   readonly vocabSize = 32_000;
   readonly contextLength = CONTEXT;

@@ -75,8 +75,8 @@ describe("a model", () => {
       expect((await server.post("get_info", { model_id: id })).json).toEqual({
         type: "get_info",
         model_id: id,
-        model_data: { arch: "toy", model_name: "toy", tokenizer_id: "/models/toy" },
-        model_name: "toy",
+        model_data: { arch: "toy", model_name: "/models/toy", tokenizer_id: "/models/toy" },
+        model_name: "/models/toy",
         ...of,
       });
     }

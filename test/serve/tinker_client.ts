@@ -38,6 +38,7 @@ export async function openServer(
   options: Partial<Omit<AppOptions, "service">> & {
     limits?: Partial<ServiceLimits>;
     root?: string;
+    modelNames?: readonly string[];
     log?: (line: string) => void;
   } = {},
 ): Promise<TestServer> {
@@ -48,7 +49,7 @@ export async function openServer(
   const service = new TinkerService({
     engine,
     checkpoints,
-    modelNames: ["toy", "/models/toy"],
+    modelNames: options.modelNames ?? ["toy", "/models/toy"],
     limits,
     log,
   });

@@ -88,6 +88,10 @@ export class LocalEngine implements Engine {
     return new LocalEngine(device, { opened, model, options, sizes, warn });
   }
 
+  get fingerprint(): string {
+    return this.mark.fingerprint;
+  }
+
   get architecture(): string {
     return this.files.config.architecture;
   }

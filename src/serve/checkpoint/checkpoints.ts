@@ -99,6 +99,22 @@ export class Checkpoints {
     return records.sort((a, b) => b.time.localeCompare(a.time));
   }
 
+  /**
+   * The path of a run's checkpoint by its name alone.
+   * @throws Refusal 404 if there is none, 400 if the run has training and sampler weights of that name.
+   */
+  named(run: string, name: string): CheckpointPath {
+    const [found, other] = this.list(run).filter((record) => record.name === name);
+    if (!found)
+      throw new Refusal(404, `Cannot find the checkpoint ${name.slice(0, 200)} of the run ${run.slice(0, 200)}.`);
+    if (other)
+      throw new Refusal(
+        400,
+        `Cannot tell which checkpoint ${name} is meant: the run has ${formatPath(found)} and ${formatPath(other)}. Name it as ${found.kind}/${name} or ${other.kind}/${name}.`,
+      );
+    return found;
+  }
+
   has(path: CheckpointPath): boolean {
     const record = this.records.get(formatPath(path));
     return record !== undefined && !isExpired(record);

@@ -48,7 +48,12 @@ const CHECKPOINT = z.object({
 const RUN_RECORD = z.object({
   id: z.string(),
   session: z.string(),
+  /** The name that the client used. */
   baseModel: z.string(),
+  /** Of the base model's weights; older servers recorded none. */
+  fingerprint: z.string().optional(),
+  /** The project that the session belonged to. */
+  project: z.string().optional(),
   config: z.object({
     rank: count,
     trainUnembed: z.boolean(),

@@ -29,8 +29,8 @@ export const SHAPES = {
     tags: z.array(z.string()).optional(),
     user_metadata: metadata,
     sdk_version: z.string().optional(),
-    project_id: z.string().nullish(),
-    display_name: z.string().nullish(),
+    project_id: id.nullish(),
+    display_name: z.string().max(1024).nullish(),
     type,
   }),
   heartbeat: z.object({ session_id: id, type }),
@@ -55,14 +55,18 @@ export const SHAPES = {
   optimStep: z.object({
     model_id: id,
     seq_id: bigId.default(0n),
-    adam_params: z.object({
-      learning_rate: z.number().default(1e-4),
-      beta1: z.number().default(0.9),
-      beta2: z.number().default(0.95),
-      eps: z.number().default(1e-12),
-      weight_decay: z.number().default(0),
-      grad_clip_norm: z.number().default(0),
-    }),
+    adam_params: z
+      .object({
+        learning_rate: z.number().default(1e-4),
+        beta1: z.number().default(0.9),
+        beta2: z.number().default(0.95),
+        eps: z.number().default(1e-12),
+        weight_decay: z.number().default(0),
+        grad_clip_norm: z.number().default(0),
+      })
+      .nullish(),
+    /** Of an optimiser other than Adam. */
+    optimizer_params: z.object({ type: z.string() }).loose().nullish(),
     type,
   }),
   saveWeights: z.object({
@@ -78,7 +82,7 @@ export const SHAPES = {
     model_id: id,
     path: z.string().nullish(),
     sampling_session_seq_id: count.nullish(),
-    kind: z.string().optional(),
+    kind: z.enum(["snapshot", "inflight"], 'it must be "snapshot" or "inflight"').default("snapshot"),
     seq_id: bigId.default(0n),
     ttl_seconds: ttl,
     user_metadata: metadata,
@@ -137,6 +141,7 @@ export const SHAPES = {
   cancel: z.object({ request_id: id }),
   weightsInfo: z.object({ tinker_path: z.string() }),
   ttl: z.object({ ttl_seconds: ttl }),
+  project: z.object({ project_id: id }),
   finish: z.object({
     reason: z.object({ type: z.string() }).loose().optional(),
     detail: z.string().nullish(),
@@ -231,8 +236,26 @@ function promptOf(chunks: readonly { readonly type: string; readonly tokens?: un
   });
 }
 
-/** The page of a list that a query selects. @throws Refusal 422 for values that are no counts. */
-export function pageOf(query: Record<string, string | undefined>): { offset: number; limit: number } {
+/** Whose rows a list holds. Every client of this server sees all of them. */
+const SCOPES: readonly (string | undefined)[] = [undefined, "owned", "accessible"];
+
+/**
+ * The page of a list that a query selects.
+ * @param known names of further fields that the list's route reads
+ * @throws Refusal 422 for values that are no counts, and for fields that would be ignored.
+ */
+export function pageOf(
+  query: Record<string, string | undefined>,
+  known: readonly string[] = [],
+): { offset: number; limit: number } {
+  for (const name of Object.keys(query))
+    if (!["offset", "limit", "access_scope", ...known].includes(name))
+      throw new Refusal(422, `Cannot read the query: this server does not support the field ${name.slice(0, 100)}.`);
+  if (!SCOPES.includes(query.access_scope))
+    throw new Refusal(
+      422,
+      `Cannot read the query: access_scope must be owned or accessible (${query.access_scope?.slice(0, 100)}).`,
+    );
   const read = (name: string, fallback: number) => {
     const value = Number(query[name] ?? fallback);
     if (Number.isInteger(value) && value >= 0) return value;

@@ -41,13 +41,6 @@ const TELEMETRY_BYTES = 4 * 2 ** 20;
 /** A token in JSON: up to seven digits, a comma, and spaces. */
 const TOKEN_BYTES = 16;
 
-/** The routes whose requests have a number in their model's sequence. */
-const NUMBERED = /^\/api\/v1\/(forward_backward|optim_step|save_weights|save_weights_for_sampler|load_weights)$/;
-
-export function isNumbered(path: string): boolean {
-  return NUMBERED.test(path);
-}
-
 /** Reads the bodies of all requests except GET and HEAD. */
 export function readBodies(service: TinkerService, options: Partial<BodySettings>): MiddlewareHandler<RequestContext> {
   const settings = { ...BODY_SETTINGS, ...definedOf(options) };

@@ -9,6 +9,8 @@ import { type RequestContext, type Routes, readRequest } from "./bodies.ts";
 import { checkpointInfo } from "./training_runs.ts";
 
 const CHECKPOINT = "/api/v1/training_runs/:run/checkpoints/:kind/:name";
+/** Clients also name checkpoints without their kind. */
+const BARE = "/api/v1/training_runs/:run/checkpoints/:name";
 const ARCHIVE_URL_MS = 3600_000;
 
 export function addCheckpointRoutes(app: Routes, service: TinkerService): void {
@@ -28,6 +30,10 @@ export function addCheckpointRoutes(app: Routes, service: TinkerService): void {
   });
   app.delete(CHECKPOINT, async (c) => {
     await checkpoints.remove(pathOf(c));
+    return c.body(null, 204);
+  });
+  app.delete(BARE, async (c) => {
+    await checkpoints.remove(checkpoints.named(c.req.param("run"), c.req.param("name")));
     return c.body(null, 204);
   });
   app.post(`${CHECKPOINT}/publish`, async (c) => {

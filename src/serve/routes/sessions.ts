@@ -24,8 +24,12 @@ export function addSessionRoutes(app: Routes, service: TinkerService): void {
     return c.json({ supported_models: modelNames.map((model_name) => ({ model_name, ...about })) });
   });
   app.post("/api/v1/create_session", (c) => {
-    const { user_metadata } = readRequest(c, SHAPES.createSession);
-    const session = sessions.create(user_metadata ?? {});
+    const { user_metadata, project_id, display_name } = readRequest(c, SHAPES.createSession);
+    const session = sessions.create({
+      userMetadata: user_metadata ?? {},
+      project: project_id ?? undefined,
+      displayName: display_name ?? undefined,
+    });
     return c.json({ session_id: session.id, type: "create_session" });
   });
   app.post("/api/v1/session_heartbeat", (c) => {
@@ -35,6 +39,13 @@ export function addSessionRoutes(app: Routes, service: TinkerService): void {
   app.post("/api/v1/sessions/:id/finish", async (c) => {
     readRequest(c, SHAPES.finish);
     await service.endSession(c.req.param("id"), "its session was finished");
+    return c.body(null, 204);
+  });
+  app.put("/api/v1/sessions/:id/project", async (c) => {
+    const { project_id } = readRequest(c, SHAPES.project);
+    const session = sessions.find(c.req.param("id"));
+    session.project = project_id;
+    await service.runs.assign(session.id, project_id);
     return c.body(null, 204);
   });
   app.get("/api/v1/sessions", (c) => {

@@ -68,8 +68,14 @@ async function forwardBackward(service: TinkerService, c: Call): Promise<Future>
 }
 
 function optimStep({ training }: TinkerService, c: Call): Future {
-  const request = readRequest(c, SHAPES.optimStep);
-  return training.optimStep(numbered(c, request), request.adam_params);
+  const { adam_params, optimizer_params, ...request } = readRequest(c, SHAPES.optimStep);
+  if (optimizer_params)
+    throw new Refusal(
+      422,
+      `Cannot run optim_step: this server trains only with AdamW (${JSON.stringify(optimizer_params.type.slice(0, 100))}). Send AdamParams.`,
+    );
+  if (!adam_params) throw new Refusal(422, "Cannot run optim_step: the request has no adam_params. Send AdamParams.");
+  return training.optimStep(numbered(c, request), adam_params);
 }
 
 function saveWeights({ training }: TinkerService, c: Call): Future {
@@ -83,11 +89,16 @@ function saveWeights({ training }: TinkerService, c: Call): Future {
   });
 }
 
-/** Under a name as a checkpoint, or under a number as a snapshot in memory. */
+/** Under a name as a checkpoint, or under a number as a sampler's weights in memory. */
 function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
   const request = readRequest(c, SHAPES.saveForSampler);
   const of = numbered(c, request);
-  const { path, sampling_session_seq_id: samplerNumber } = request;
+  const { path, kind, sampling_session_seq_id: samplerNumber } = request;
+  if (kind === "inflight" && typeof path === "string")
+    throw new Refusal(
+      422,
+      `Cannot save for a sampler: inflight weights have no name (${path.slice(0, 100)}). Omit path, or use kind snapshot.`,
+    );
   if (typeof path === "string")
     return training.saveWeights(of, {
       kind: "sampler_weights",
@@ -96,7 +107,7 @@ function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
       overwrite: false,
       userMetadata: request.user_metadata ?? undefined,
     });
-  if (typeof samplerNumber === "number") return training.snapshot({ ...of, samplerNumber });
+  if (typeof samplerNumber === "number") return training.makeSampler(of, { kind, samplerNumber });
   throw new Refusal(
     422,
     "Cannot save for a sampler: the request needs path (a name) or sampling_session_seq_id (a snapshot).",
@@ -107,6 +118,11 @@ function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
 function loadWeights({ training, runs }: TinkerService, c: Call): Future {
   const request = readRequest(c, SHAPES.loadWeights);
   const { path, optimizer, model_id, seq_id, session_id, model_seq_id } = request;
+  if (request.weights_access_token)
+    throw new Refusal(
+      422,
+      "Cannot load weights: this server has no access tokens, because every client may load every checkpoint. Omit weights_access_token.",
+    );
   if (typeof model_id === "string")
     return training.loadWeights(numbered(c, { model_id, seq_id: seq_id ?? 0n }), { path, optimizer });
   if (typeof session_id === "string" && typeof model_seq_id === "number")
@@ -128,13 +144,13 @@ function numbered(c: Call, request: { model_id: string; seq_id: bigint }): Numbe
   return { modelId: request.model_id, number: request.seq_id, print: c.get("body").print };
 }
 
-function infoOf({ engine, modelNames }: TinkerService, { id, config }: RunRecord) {
+function infoOf({ engine }: TinkerService, { id, config, baseModel }: RunRecord) {
   return {
     type: "get_info",
     model_id: id,
-    model_data: { arch: engine.architecture, model_name: modelNames[0], tokenizer_id: engine.folder },
+    model_data: { arch: engine.architecture, model_name: baseModel, tokenizer_id: engine.folder },
     is_lora: config.rank > 0,
     lora_rank: config.rank > 0 ? config.rank : null,
-    model_name: modelNames[0],
+    model_name: baseModel,
   };
 }

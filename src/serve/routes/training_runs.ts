@@ -1,4 +1,5 @@
 /** The routes that list training runs, in memory and on disk. */
+import { baseModelOf } from "../base_model.ts";
 import type { CheckpointRecord, RunRecord } from "../checkpoint/record.ts";
 import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
@@ -10,9 +11,10 @@ export function addTrainingRunRoutes(app: Routes, service: TinkerService): void 
   app.post("/api/v1/weights_info", (c) => {
     const { tinker_path } = readRequest(c, SHAPES.weightsInfo);
     const { record } = checkpoints.find(parsePath(tinker_path));
-    const { baseModel, config } = checkpoints.findRun(record.run);
+    const run = checkpoints.findRun(record.run);
+    const { config } = run;
     return c.json({
-      base_model: baseModel,
+      base_model: baseModelOf(run, service),
       is_lora: config.rank > 0,
       lora_rank: config.rank > 0 ? config.rank : null,
       train_unembed: config.trainUnembed,
@@ -21,10 +23,14 @@ export function addTrainingRunRoutes(app: Routes, service: TinkerService): void 
     });
   });
   app.get("/api/v1/training_runs", (c) => {
-    const { offset, limit } = pageOf(c.req.query());
+    const { project_id: project, ...query } = c.req.query();
+    const { offset, limit } = pageOf(query);
+    const runs = allRuns(service).filter((run) => project === undefined || run.project === project);
+    // Which project a run with an unreadable record belongs to is unknown.
+    const damage = project === undefined ? checkpoints.damage : [];
     const rows = [
-      ...allRuns(service).map((run) => () => runInfo(service, run)),
-      ...checkpoints.damage.flatMap(({ run }) => (run === undefined ? [] : () => damagedInfo(service, run))),
+      ...runs.map((run) => () => runInfo(service, run)),
+      ...damage.flatMap(({ run }) => (run === undefined ? [] : () => damagedInfo(service, run))),
     ];
     return c.json({
       training_runs: rows.slice(offset, offset + limit).map((row) => row()),
@@ -47,7 +53,7 @@ function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
 function runInfo(service: TinkerService, run: RunRecord) {
   return {
     training_run_id: run.id,
-    base_model: run.baseModel,
+    base_model: baseModelOf(run, service),
     model_owner: "local",
     is_lora: run.config.rank > 0,
     corrupted: false,

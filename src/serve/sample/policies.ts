@@ -103,6 +103,22 @@ export class Policies {
     return queue;
   }
 
+  /** The queue of weights that later calls with this name replace, for requests that have not begun too. */
+  publish(name: string, of: { policy: EnginePolicy; session: string }): SamplingQueue {
+    const held = this.held.get(name);
+    if (!held) return this.snapshot(name, of);
+    held.policy?.release();
+    held.policy = of.policy;
+    this.markUsed(name, held);
+    this.makeRoom(name);
+    return held.queue;
+  }
+
+  private markUsed(name: string, held: Held): void {
+    this.held.delete(name);
+    this.held.set(name, held);
+  }
+
   private hold(name: string, of: Pick<Held, "reopen" | "policy" | "session">): Held {
     const queue = new SamplingQueue(name, {
       open: () => this.use(name),
@@ -118,8 +134,7 @@ export class Policies {
   private async use(name: string): Promise<EnginePolicy> {
     const held = this.held.get(name);
     if (!held) throw dropped(name);
-    this.held.delete(name);
-    this.held.set(name, held);
+    this.markUsed(name, held);
     if (!held.policy) {
       if (!held.reopen) throw dropped(name);
       held.policy = await held.reopen();

@@ -89,15 +89,20 @@ export class TrainingRequests {
     }));
   }
 
-  /** Makes a sampler on the policy as it is when the request's turn comes. */
-  snapshot(of: Numbered & { samplerNumber: number }): Future {
+  /**
+   * Makes a sampler on the policy as it is when the request's turn comes: on a snapshot of its own, or on the weights
+   * that all inflight samplers of the model share, which this replaces.
+   */
+  makeSampler(of: Numbered, { kind, samplerNumber }: { kind: "snapshot" | "inflight"; samplerNumber: number }): Future {
     const { sessions, policies, samplers } = this.options;
     return this.submit(of, (run) => ({
       kind: "save",
       run: async (trainer) => {
         const session = sessions.find(run.record.session);
-        const id = `${session.id}:sample:${of.samplerNumber}`;
-        const queue = policies.snapshot(id, { policy: await trainer.freeze(), session: session.id });
+        const id = `${session.id}:sample:${samplerNumber}`;
+        const policy = { policy: await trainer.freeze(), session: session.id };
+        const queue =
+          kind === "inflight" ? policies.publish(`${run.name} inflight`, policy) : policies.snapshot(id, policy);
         samplers.add({ id, queue }, session);
         return jsonOutcome({ sampling_session_id: id, type: "save_weights_for_sampler" });
       },

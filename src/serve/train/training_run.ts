@@ -97,6 +97,8 @@ export class TrainingRun implements WorkQueue {
     if (operation.kind === "optim_step") await this.refuseBroken(trainer);
     const outcome = await operation.run(trainer);
     if (operation.kind === "optim_step") this.unsavedSteps++;
+    // A load drops the accumulated gradient, and what was missing in it.
+    if (operation.kind === "load") this.broken = undefined;
     return outcome;
   }
 

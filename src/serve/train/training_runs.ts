@@ -1,6 +1,7 @@
 /** The training clients in memory: made, found, ended, and their unsaved training kept. */
 import type { Engine, TrainerConfig } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
+import { baseModelOf } from "../base_model.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata, type RunRecord } from "../checkpoint/record.ts";
 import { type CheckpointPath, formatPath, parsePath } from "../checkpoint_path.ts";
@@ -101,8 +102,9 @@ export class TrainingRuns {
     const { checkpoints } = this.options;
     const path = parsePath(of.path);
     const { dir, record } = checkpoints.find(path);
-    const { config, baseModel } = checkpoints.findRun(record.run);
-    return this.open({ ...of, config, baseModel }, async (run) => {
+    const saved = checkpoints.findRun(record.run);
+    const baseModel = baseModelOf(saved, this.options);
+    return this.open({ ...of, config: saved.config, baseModel }, async (run) => {
       refuseOptimizerOf(path, of);
       await run.loaded().load(dir, of);
       return { path: of.path, type: "load_weights" };
@@ -160,12 +162,14 @@ export class TrainingRuns {
   }
 
   private add(session: Session, of: NewRun): TrainingRun {
-    const { modelNames, engine, futures, scheduler, limits } = this.options;
+    const { engine, futures, scheduler, limits } = this.options;
     const now = new Date().toISOString();
     const record: RunRecord = {
       id: idOf(session, of),
       session: session.id,
-      baseModel: modelNames[0]!,
+      baseModel: of.baseModel,
+      fingerprint: engine.fingerprint,
+      project: session.project,
       config: of.config,
       userMetadata: of.userMetadata,
       created: now,
@@ -190,6 +194,15 @@ export class TrainingRuns {
   private forget(run: TrainingRun): void {
     this.byId.delete(run.name);
     this.options.sessions.get(run.record.session)?.runs.delete(run.name);
+  }
+
+  /** Moves a session's runs into a project, those on disk too. */
+  async assign(session: string, project: string): Promise<void> {
+    const { checkpoints } = this.options;
+    for (const run of this.byId.values()) if (run.record.session === session) run.record = { ...run.record, project };
+    for (const saved of checkpoints.allRuns())
+      if (saved.session === session)
+        await checkpoints.putRun({ ...(this.byId.get(saved.id)?.record ?? saved), project });
   }
 
   /** Frees a model after the requests before it have run. */

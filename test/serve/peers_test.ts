@@ -1,0 +1,242 @@
+/** What other people's clients send: the SDK's newer requests, and those that this server lacks. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
+import { backward, draw, eventually, openServer, step, type TestServer } from "./tinker_client.ts";
+
+describe("a numbered request that the server cannot take", () => {
+  const lacking: readonly (readonly [string, string, object, Record<string, string>?])[] = [
+    ["on a route that it lacks", "merge_weights", { path: "x" }],
+    [
+      "in protobuf, on a route that it lacks",
+      "forward_backward_graph",
+      backward,
+      { "content-type": "application/x-protobuf" },
+    ],
+    ["with parameters of another optimiser", "optim_step", { optimizer_params: { type: "dimuon", learning_rate: 1 } }],
+    ["without parameters of an optimiser", "optim_step", {}],
+    ["with an access token", "load_weights", { path: "tinker://x", optimizer: false, weights_access_token: "secret" }],
+    ["with a name for inflight weights", "save_weights_for_sampler", { path: "a", kind: "inflight" }],
+    ["with an unknown kind of sampler", "save_weights_for_sampler", { sampling_session_seq_id: 0, kind: "pinned" }],
+  ];
+  test.each(lacking)("%s leaves no gap", async (_, path, more, headers) => {
+    const server = await openServer({ limits: { gapMs: 60_000 }, holdMs: 50 });
+    const id = await server.model();
+    const body = more === backward ? backward(id, { seq: 1 }) : { model_id: id, seq_id: 1, ...more };
+    const refused = await server.post(path, body, headers);
+    expect([404, 415, 422]).toContain(refused.status);
+    const next = await server.post("optim_step", step(id, 2));
+    expect(await server.retrieve(next.json.request_id)).toMatchObject({ status: 200, json: { metrics: {} } });
+  });
+
+  test("says what it lacks", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    const detail = async (path: string, body: object) =>
+      (await server.post(path, { model_id: id, seq_id: 0, ...body })).json.detail;
+    expect(await detail("optim_step", { optimizer_params: { type: "dimuon" } })).toBe(
+      'Cannot run optim_step: this server trains only with AdamW ("dimuon"). Send AdamParams.',
+    );
+    expect(await detail("load_weights", { path: "x", optimizer: true, weights_access_token: "a" })).toContain(
+      "Omit weights_access_token.",
+    );
+    expect(await detail("save_weights_for_sampler", { sampling_session_seq_id: 0, kind: "pinned" })).toContain(
+      'must be "snapshot" or "inflight"',
+    );
+  });
+});
+
+describe("the base model's name", () => {
+  const root = async () => {
+    const folder = await mkdtemp(join(tmpdir(), "grpu-tinker-"));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    return folder;
+  };
+  const modelOf = async (server: TestServer, base_model: string) => {
+    const session_id = await server.session();
+    return (await server.result("create_model", { session_id, model_seq_id: 0, base_model })).json.model_id as string;
+  };
+
+  test.each(["toy", "/models/toy"])("is the one that the client used (%s)", async (name) => {
+    const server = await openServer();
+    const model_id = await modelOf(server, name);
+    const { json } = await server.post("get_info", { model_id });
+    expect(json).toMatchObject({ model_name: name, model_data: { model_name: name } });
+  });
+
+  test.each([
+    ["the same weights: its own folder, from which a client resumes", "toy weights", "/models/toy"],
+    ["other weights: the recorded name, which it refuses", "other weights", "org/alias"],
+  ])("of a checkpoint, on a server without that name but with %s", async (_, fingerprint, expected) => {
+    const folder = await root();
+    const first = await openServer({ root: folder, modelNames: ["org/alias", "/models/toy"] });
+    const id = await modelOf(first, "org/alias");
+    const { path } = (await first.result("save_weights", { model_id: id, seq_id: 1, path: "a" })).json;
+    first.service.close();
+    const second = await openServer({ root: folder, modelNames: ["/models/toy"] });
+    second.engine.fingerprint = fingerprint;
+    const info = (await second.post("weights_info", { tinker_path: path })).json;
+    expect(info.base_model).toBe(expected);
+    expect((await second.get(`training_runs/${id}`)).json.base_model).toBe(expected);
+    const session_id = await second.session();
+    const { json } = await second.result("load_weights", { session_id, model_seq_id: 0, path, optimizer: true });
+    if (expected === "org/alias") expect(json.error).toContain("this server has another one");
+    else expect(json.model_id).toBe(`${session_id}:train:0`);
+  });
+});
+
+test("a load replaces a gradient with a failed part: the next optim_step runs", async () => {
+  const server = await openServer();
+  const id = await server.model();
+  const { path } = (await server.result("save_weights", { model_id: id, seq_id: 1, path: "a" })).json;
+  await server.result("forward_backward", backward(id, { seq: 2, loss: "mse" }));
+  await server.result("load_weights", { model_id: id, seq_id: 3, path, optimizer: true });
+  await server.result("forward_backward", backward(id, { seq: 4 }));
+  expect((await server.result("optim_step", step(id, 5))).json).toMatchObject({ metrics: { grad_norm: 1 } });
+});
+
+test("a load that fails leaves a failed gradient refused", async () => {
+  const server = await openServer();
+  const id = await server.model();
+  await server.result("forward_backward", backward(id, { seq: 1, loss: "mse" }));
+  const path = `tinker://${id}/weights/absent`;
+  expect(
+    (await server.result("load_weights", { model_id: id, seq_id: 2, path, optimizer: true })).json.error,
+  ).toContain("does not exist");
+  expect((await server.result("optim_step", step(id, 3))).json.error).toContain("Cannot take the loss mse");
+});
+
+describe("inflight weights", () => {
+  const drawn = async (server: TestServer, sampler: string, seq: number) =>
+    decodeSamples((await server.result("asample", draw(sampler, seq))).bytes).sequences[0]!.tokens[0];
+  const save = async (server: TestServer, id: string, seq_id: number, kind?: string) =>
+    (await server.result("save_weights_for_sampler", { model_id: id, seq_id, sampling_session_seq_id: seq_id, kind }))
+      .json.sampling_session_id as string;
+
+  test("reach clients that exist already; snapshots stay", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    const [first, pinned] = [await save(server, id, 1, "inflight"), await save(server, id, 2)];
+    expect([await drawn(server, first, 0), await drawn(server, pinned, 0)]).toEqual([0, 0]);
+    await server.result("optim_step", step(id, 3));
+    expect(await drawn(server, first, 1)).toBe(0);
+    const second = await save(server, id, 4, "inflight");
+    expect(second).not.toBe(first);
+    expect([await drawn(server, first, 2), await drawn(server, second, 0)]).toEqual([1, 1]);
+    expect(await drawn(server, pinned, 1)).toBe(0);
+    // The weights that were replaced are freed, and those of the session end with it.
+    expect(server.service.policies.bytes).toBe(2 * server.engine.snapshotBytes);
+  });
+
+  test("are another model's own", async () => {
+    const server = await openServer();
+    const session = await server.session();
+    const [a, b] = [await server.model(session, 0), await server.model(session, 1)];
+    const sampler = await save(server, a, 1, "inflight");
+    await server.result("optim_step", step(b, 1));
+    await save(server, b, 2, "inflight");
+    expect(await drawn(server, sampler, 0)).toBe(0);
+  });
+
+  test("that were dropped to free memory come back with the next save", async () => {
+    const server = await openServer({ limits: { policyBytes: 100 } });
+    const id = await server.model();
+    const sampler = await save(server, id, 1, "inflight");
+    await save(server, id, 2);
+    expect((await server.result("asample", draw(sampler, 0))).json.error).toContain("dropped to free memory");
+    await save(server, id, 3, "inflight");
+    expect(await drawn(server, sampler, 1)).toBe(0);
+  });
+});
+
+describe("projects", () => {
+  test("select training runs, also after a session moves and the server restarts", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "grpu-tinker-"));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    const first = await openServer({ root: folder });
+    const session = async (project_id?: string) =>
+      (await first.post("create_session", { tags: [], sdk_version: "1", project_id })).json.session_id as string;
+    const [a, b, none] = [await session("a"), await session("b"), await session()];
+    for (const id of [a, b, none]) await first.model(id);
+    const listed = async (server: TestServer, query: string) => {
+      const { json } = await server.get(`training_runs?limit=9${query}`);
+      expect(json.cursor.total_count).toBe(json.training_runs.length);
+      return json.training_runs.map((run: { training_run_id: string }) => run.training_run_id).sort();
+    };
+    const runs = (...sessions: string[]) => sessions.map((id) => `${id}:train:0`).sort();
+    expect(await listed(first, "")).toEqual(runs(a, b, none));
+    expect(await listed(first, "&project_id=a")).toEqual(runs(a));
+    expect((await first.send(put(`sessions/${none}/project`, { project_id: "a" }))).status).toBe(204);
+    expect(await listed(first, "&project_id=a")).toEqual(runs(a, none));
+    first.service.close();
+    expect(await listed(await openServer({ root: folder }), "&project_id=a")).toEqual(runs(a, none));
+  });
+
+  test("queries with fields that would be ignored are refused", async () => {
+    const server = await openServer();
+    for (const [query, text] of [
+      ["training_runs?owner=me", "does not support the field owner"],
+      ["checkpoints?project_id=a", "does not support the field project_id"],
+      ["sessions?access_scope=all", "access_scope must be owned or accessible (all)"],
+    ] as const)
+      expect(await server.get(query)).toMatchObject({ status: 422, json: { detail: expect.stringContaining(text) } });
+    expect((await server.get("training_runs?access_scope=accessible")).status).toBe(200);
+  });
+});
+
+function put(path: string, body: object): Request {
+  return new Request(`http://localhost:8000/api/v1/${path}`, {
+    method: "PUT",
+    body: JSON.stringify(body),
+    headers: { "content-type": "application/json" },
+  });
+}
+
+test("a checkpoint is deleted by its name alone where only one kind has it", async () => {
+  const server = await openServer();
+  const id = await server.model();
+  await server.result("save_weights_for_sampler", { model_id: id, seq_id: 1, path: "step-1" });
+  await server.result("save_weights_for_sampler", { model_id: id, seq_id: 2, path: "both" });
+  await server.result("save_weights", { model_id: id, seq_id: 3, path: "both" });
+  const remove = (name: string) =>
+    server.send(
+      new Request(`http://localhost:8000/api/v1/training_runs/${id}/checkpoints/${name}`, { method: "DELETE" }),
+    );
+  expect((await remove("step-1")).status).toBe(204);
+  expect(await remove("step-1")).toMatchObject({ status: 404, json: { detail: expect.stringContaining("step-1") } });
+  expect(await remove("both")).toMatchObject({
+    status: 400,
+    json: { detail: expect.stringContaining("Name it as weights/both or sampler_weights/both.") },
+  });
+  const left = (await server.get(`training_runs/${id}/checkpoints`)).json.checkpoints;
+  expect(left.map((it: { checkpoint_id: string }) => it.checkpoint_id).sort()).toEqual([
+    "sampler_weights/both",
+    "weights/both",
+  ]);
+});
+
+test("a sweep that fails in parts is logged and ends neither the server nor the rest of the sweep", async () => {
+  vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "Date"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const lines: string[] = [];
+  const server = await openServer({ log: (line) => lines.push(line), limits: { sessionMs: 1000 } });
+  const ids = [await server.session(), await server.session()];
+  await server.model(ids[0]);
+  vi.spyOn(server.service.policies, "dropSession").mockImplementationOnce(() => {
+    throw new Error("the device is away");
+  });
+  vi.spyOn(server.service.checkpoints, "sweep").mockRejectedValueOnce(new Error("EACCES"));
+  vi.advanceTimersByTime(31_000);
+  await eventually(() =>
+    expect(lines).toEqual(
+      expect.arrayContaining([
+        `could not end session ${ids[0]}: the device is away`,
+        `session ${ids[1]} ended: no sign of life for 1 min`,
+        "could not delete expired checkpoints: EACCES",
+      ]),
+    ),
+  );
+  expect(server.service.sessions.size).toBe(0);
+});
