@@ -7,25 +7,29 @@ import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
 import { backward, draw, eventually, openServer, step, type TestServer } from "./tinker_client.ts";
 
 describe("a numbered request that the server cannot take", () => {
-  const lacking: readonly (readonly [string, string, object, Record<string, string>?])[] = [
-    ["on a route that it lacks", "merge_weights", { path: "x" }],
+  interface Lacking {
+    readonly path: string;
+    /** Fields besides the address; absent: a binary body. */
+    readonly more?: object;
+  }
+  const lacking: readonly (readonly [string, Lacking])[] = [
+    ["on a route that it lacks", { path: "merge_weights", more: { path: "x" } }],
+    ["in protobuf, on a route that it lacks", { path: "forward_backward_graph" }],
+    ["of another optimiser", { path: "optim_step", more: { optimizer_params: { type: "dimuon", learning_rate: 1 } } }],
+    ["without parameters of an optimiser", { path: "optim_step", more: {} }],
+    ["with an access token", { path: "load_weights", more: { path: "tinker://x", weights_access_token: "secret" } }],
+    ["with a name for inflight weights", { path: "save_weights_for_sampler", more: { path: "a", kind: "inflight" } }],
     [
-      "in protobuf, on a route that it lacks",
-      "forward_backward_graph",
-      backward,
-      { "content-type": "application/x-protobuf" },
+      "with an unknown kind",
+      { path: "save_weights_for_sampler", more: { sampling_session_seq_id: 0, kind: "pinned" } },
     ],
-    ["with parameters of another optimiser", "optim_step", { optimizer_params: { type: "dimuon", learning_rate: 1 } }],
-    ["without parameters of an optimiser", "optim_step", {}],
-    ["with an access token", "load_weights", { path: "tinker://x", optimizer: false, weights_access_token: "secret" }],
-    ["with a name for inflight weights", "save_weights_for_sampler", { path: "a", kind: "inflight" }],
-    ["with an unknown kind of sampler", "save_weights_for_sampler", { sampling_session_seq_id: 0, kind: "pinned" }],
   ];
-  test.each(lacking)("%s leaves no gap", async (_, path, more, headers) => {
+  test.each(lacking)("%s leaves no gap", async (_, { path, more }) => {
     const server = await openServer({ limits: { gapMs: 60_000 }, holdMs: 50 });
     const id = await server.model();
-    const body = more === backward ? backward(id, { seq: 1 }) : { model_id: id, seq_id: 1, ...more };
-    const refused = await server.post(path, body, headers);
+    const refused = more
+      ? await server.post(path, { model_id: id, seq_id: 1, ...more })
+      : await server.post(path, backward(id, { seq: 1 }), { "content-type": "application/x-protobuf" });
     expect([404, 415, 422]).toContain(refused.status);
     const next = await server.post("optim_step", step(id, 2));
     expect(await server.retrieve(next.json.request_id)).toMatchObject({ status: 200, json: { metrics: {} } });
