@@ -78,6 +78,12 @@ describe("httpFolder()", () => {
     ["500", (_, response) => response.writeHead(500).end(), /m\/x: .*status 500/, true],
     ["403", (_, response) => response.writeHead(403).end(), /m\/x: .*status 403/, false],
     ["no content-range", (_, response) => response.writeHead(206).end("ab"), /m\/x: .*content-range/, false],
+    [
+      "a content-range without a size",
+      (_, response) => response.writeHead(206, { "content-range": "bytes 0-1/2?" }).end("ab"),
+      /m\/x: .*content-range/,
+      false,
+    ],
     ["a connection that breaks", (_, response) => response.destroy(), /m\/x: .*cannot be reached/, true],
     [
       "a body that breaks",

@@ -40,7 +40,12 @@ describe("openSafetensors() refuses", () => {
     data_offsets: [begin, end],
   });
   const cases: [name: string, bytes: Uint8Array, message: RegExp][] = [
-    ["a file shorter than its length field", new Uint8Array(5), /truncated \(5 bytes\).*made\.safetensors/],
+    ["a file shorter than its length field", new Uint8Array(7), /truncated \(7 bytes\).*made\.safetensors/],
+    [
+      "a file of its length field alone",
+      Uint8Array.of(2, 0, 0, 0, 0, 0, 0, 0),
+      /ends inside its header \(8 of 10 bytes\)/,
+    ],
     ["a header over 100 MB", Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0, 0), /header is over 100 MB \(4294967296 bytes\)/],
     ["a file that ends in its header", file({ a: f32(0, 4) }, 4).slice(0, 20), /ends inside its header \(20 of/],
     ["a header that is not JSON", file("{nope"), /header is not JSON/],

@@ -1,6 +1,6 @@
 /** Methods of Python's texts and dicts that templates call. */
 import { textOf } from "./print.ts";
-import { type Callable, type Dict, isList, itemsOf, Tuple, typeName, type Value, type Work } from "./value.ts";
+import { type Callable, type Dict, isEqual, isList, itemsOf, Tuple, typeName, type Value, type Work } from "./value.ts";
 
 type Method<T> = (self: T, args: readonly Value[], work: Work) => Value;
 
@@ -176,9 +176,14 @@ export function methodOf(self: Value, name: string, work: Work): Callable | unde
     return bind(TEXT, self);
   }
   if (self instanceof Map) return bind(DICT, self as Dict);
-  if (isList(self) && name === "index")
-    return ([item]) => self.findIndex((each) => textOf(each, work) === textOf(item!, work));
-  return undefined;
+  return isList(self) && name === "index" ? ([item = null]) => indexIn(self, item, work) : undefined;
+}
+
+/** @throws where no item of the list equals it, as in Python. */
+function indexIn(list: readonly Value[], item: Value, work: Work): number {
+  const at = list.findIndex((each) => isEqual(each, item, work));
+  if (at >= 0) return at;
+  throw new Error(`${textOf(item, work)} is not in list`);
 }
 
 /** Named arguments that templates use, all of them after the positional ones. */
