@@ -1,6 +1,8 @@
 /** The numbers of coupled rows, and whole losses of small batches, in figures. */
 import { describe, expect, test } from "vitest";
+import { planLoss } from "../../src/algorithm/loss/definition.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
+import { findLoss } from "../../src/algorithm/loss/losses.ts";
 import { rowStatistic } from "../../src/algorithm/loss/row_statistics.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 
@@ -188,8 +190,43 @@ describe("a whole loss", () => {
     ["trl.rloo", {}, -3 / 3],
     ["geo_mean", {}, -3 / 3],
     ["gspo", {}, -3 / 2],
+    // 4 / tau sigmoid(0) is 2.
+    ["sapo", {}, -6 / 2],
+    ["trl.sapo", {}, -6 / 3],
+    // TRL's CISPO takes its upper epsilon for the ratio itself.
+    ["trl.cispo", {}, (0.2 * 11) / 3],
+    ["trl.cispo", { num_items_in_batch: 8, epsilon_high: 5 }, 11 / 8],
+    ["trl.vespo", { num_items_in_batch: 8 }, 11 / 8],
   ])("of %s with %j brings its own aggregation", (name, settings, loss) => {
     expect(policyLoss(batch, { name, settings, loss_agg_mode: "token-sum" }).loss).toBeCloseTo(loss, 6);
+  });
+
+  test("of VESPO takes its own settings, and lambdas of 1e-4 at least", () => {
+    const settings = { vespo_k_pos: 5, vespo_lambda_pos: 0, vespo_k_neg: 6, vespo_lambda_neg: 7 };
+    expect(planLoss(findLoss("trl.vespo"), settings).settings).toEqual({
+      ...{ k_pos: 5, lambda_pos: 1e-4, k_neg: 6, lambda_neg: 7 },
+    });
+    expect(planLoss(findLoss("trl.vespo"), { vespo_lambda_neg: -1 }).settings).toEqual({
+      ...{ k_pos: 2, lambda_pos: 3, k_neg: 3, lambda_neg: 1e-4 },
+    });
+  });
+
+  test.each([
+    ["vanilla", ["actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"]],
+    ["reinforce", ["actor/ppo_kl"]],
+    ["gpg", []],
+    ["clip_cov", ["actor/pg_clipfrac", "actor/ppo_kl"]],
+    ["cross_entropy", []],
+    ["importance_sampling", ["actor/ppo_kl"]],
+    ["ppo", ["actor/pg_clipfrac", "actor/pg_clipfrac_high", "actor/pg_clipfrac_low", "actor/ppo_kl"]],
+    ["tinker.cispo", ["actor/pg_clipfrac", "actor/ppo_kl"]],
+    ["tinker.dro", ["actor/ppo_kl"]],
+    ["trl.grpo", ["clip_ratio/high_mean", "clip_ratio/low_mean", "clip_ratio/region_mean"]],
+    ["trl.cispo", ["cispo_clip_ratio"]],
+    ["trl.sapo", []],
+  ])("of %s reports %j", (name, metrics) => {
+    const found = policyLoss({ ...batch, entropy: undefined }, { name, loss_agg_mode: "token-mean" }).metrics;
+    expect(Object.keys(found).sort()).toEqual(metrics);
   });
 
   // Ratios of 1.5: `epsilon_high` -1 takes the other side's, 0 is a bound of its own, and `delta` cuts negative ones.
