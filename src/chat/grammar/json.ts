@@ -11,6 +11,10 @@ export const SPACE = choice([], literal(" "), [anyOf("\n"), repeat(anyOf(" "), {
 const COLON: Sequence = [...literal(":"), optional(...literal(" "))];
 
 const CONTINUED = bytes([0x80, 0xbf]);
+/** The rest of a character, shared so that its places are: one byte, two or three. */
+const ONE_MORE = choice([CONTINUED]);
+const TWO_MORE = choice([CONTINUED, ONE_MORE]);
+const THREE_MORE = choice([CONTINUED, TWO_MORE]);
 
 const HEX_DIGITS = "0123456789abcdefABCDEF";
 const HEX = anyOf(HEX_DIGITS);
@@ -19,20 +23,27 @@ const hexBut = (characters: string) => anyOf([...HEX_DIGITS].filter((it) => !cha
 /** Characters of a string that need no escape, as UTF-8, without those from U+2000 to U+2FFF. */
 const PLAIN: readonly Sequence[] = [
   [bytes([0x20, 0x21], [0x23, 0x5b], [0x5d, 0x7f])],
-  [bytes([0xc2, 0xdf]), CONTINUED],
-  [bytes([0xe0, 0xe0]), bytes([0xa0, 0xbf]), CONTINUED],
-  [bytes([0xe1, 0xe1], [0xe3, 0xec], [0xee, 0xef]), CONTINUED, CONTINUED],
-  [bytes([0xed, 0xed]), bytes([0x80, 0x9f]), CONTINUED],
-  [bytes([0xf0, 0xf0]), bytes([0x90, 0xbf]), CONTINUED, CONTINUED],
-  [bytes([0xf1, 0xf3]), CONTINUED, CONTINUED, CONTINUED],
-  [bytes([0xf4, 0xf4]), bytes([0x80, 0x8f]), CONTINUED, CONTINUED],
+  [bytes([0xc2, 0xdf]), ONE_MORE],
+  [bytes([0xe0, 0xe0]), bytes([0xa0, 0xbf]), ONE_MORE],
+  [bytes([0xe1, 0xe1], [0xe3, 0xec], [0xee, 0xef]), TWO_MORE],
+  [bytes([0xed, 0xed]), bytes([0x80, 0x9f]), ONE_MORE],
+  [bytes([0xf0, 0xf0]), bytes([0x90, 0xbf]), TWO_MORE],
+  [bytes([0xf1, 0xf3]), THREE_MORE],
+  [bytes([0xf4, 0xf4]), bytes([0x80, 0x8f]), TWO_MORE],
 ];
+
+const WRITTEN: readonly Sequence[] = [
+  ...PLAIN,
+  [bytes([0xe2, 0xe2]), TWO_MORE],
+  [...literal("\\"), anyOf('"\\/bfnrt')],
+];
+
+/** One character of a string, without escapes by its code (`\u000a`): it leads to fewer states. */
+export const WRITTEN_CHARACTER: Rule = choice(...WRITTEN);
 
 /** One character of a string as UTF-8 or escaped; escapes of half a character (surrogates) are left out. */
 export const CHARACTER: Rule = choice(
-  ...PLAIN,
-  [bytes([0xe2, 0xe2]), CONTINUED, CONTINUED],
-  [...literal("\\"), anyOf('"\\/bfnrt')],
+  ...WRITTEN,
   [...literal("\\u"), hexBut("dD"), HEX, HEX, HEX],
   [...literal("\\u"), anyOf("dD"), anyOf("01234567"), HEX, HEX],
 );
@@ -40,7 +51,7 @@ export const CHARACTER: Rule = choice(
 /** One that ends no line, as a pattern's dot: not U+000A, U+000D, U+2028 or U+2029. */
 export const IN_LINE: Rule = choice(
   ...PLAIN,
-  [bytes([0xe2, 0xe2]), bytes([0x81, 0xbf]), CONTINUED],
+  [bytes([0xe2, 0xe2]), bytes([0x81, 0xbf]), ONE_MORE],
   [bytes([0xe2, 0xe2]), bytes([0x80, 0x80]), bytes([0x80, 0xa7], [0xaa, 0xbf])],
   [...literal("\\"), anyOf('"\\/bft')],
   [...literal("\\u"), hexBut("02dD"), HEX, HEX, HEX],
@@ -97,11 +108,19 @@ export function member(name: Sequence, value: GrammarSymbol): Sequence {
   return [...name, ...COLON, value];
 }
 
-/** An object of any names, with values of this form. */
-export function mapOf(value: GrammarSymbol): Rule {
-  const one = member(stringOf(), value);
-  const further = choice([...literal(","), SPACE, ...one]);
-  return choice(literal("{}"), bracketed("{", choice([...one, repeat(further)]), "}"));
+/** An object of names and values of these forms, so many of them. Names may repeat. */
+export function mapOf(
+  value: GrammarSymbol,
+  {
+    name = stringOf(),
+    least = 0,
+    most = Number.POSITIVE_INFINITY,
+  }: { name?: Sequence; least?: number; most?: number } = {},
+): Rule {
+  const one = member(name, value);
+  const further = repeat(choice([...literal(","), SPACE, ...one]), { least: Math.max(0, least - 1), most: most - 1 });
+  const full = bracketed("{", choice([...one, further]), "}");
+  return choice(...(least > 0 ? [] : [literal("{}")]), ...(most > 0 ? [full] : []));
 }
 
 export const ANY_VALUE: Rule = new Rule(() => [

@@ -1,5 +1,6 @@
 /** Regular expressions of JSON schemas as rules over the characters of a JSON string. */
 import { ConfigError } from "../../errors.ts";
+import { intersection, type Place } from "./intersection.ts";
 import { CHARACTER, IN_LINE } from "./json.ts";
 import { type ByteSet, bytes, choice, literal, type Rule, repeat, type Sequence } from "./rules.ts";
 
@@ -20,42 +21,60 @@ interface Part {
   /** Characters in all its alternatives, each as many times as its counts ask for it. */
   readonly size: number;
   readonly mayBeEmpty: boolean;
+  /** It ends with what a look-ahead looks at: nothing may follow. */
+  readonly isLast?: boolean;
+  /** What may follow the whole pattern stands in it already. */
+  readonly isComplete?: boolean;
 }
 
 function one(symbols: Sequence): Part {
   return { symbols, size: 1, mayBeEmpty: false };
 }
 
+/** All texts. */
+const ANY = repeat(CHARACTER);
+
 /**
  * Texts that a pattern matches, of ASCII characters that need no escape. As in JSON schema, a pattern without anchors matches a
- * part of the text.
- * @throws {ConfigError} for look-arounds, back references, lazy counts and other syntax beyond regular languages, for counts of
- *   what may be empty, and for counts of more than 1000 characters in all
+ * part of the text. Lazy counts match the same texts as others.
+ * @throws {ConfigError} for look-behinds, back references and other syntax beyond regular languages, for a look-ahead inside a
+ *   part that is repeated or that other parts follow, for counts of what may be empty, and for counts of more than 1000
+ *   characters in all
  */
-export function patternOf(source: string, path: string): Rule {
-  return new PatternReader(source, path).read();
+export function patternOf(source: string, place: Place): Rule {
+  const reader = new PatternReader(source, place);
+  const rule = reader.read();
+  if (!/\(\?[=!]/.test(source)) return rule;
+  // A look-ahead may leave places from which no text ends.
+  const trimmed = intersection({ all: [rule] }, place);
+  if (trimmed) return trimmed;
+  throw refused("no text matches", { source, path: place.path });
 }
 
 class PatternReader {
   private readonly source: string;
-  private readonly path: string;
+  private readonly place: Place;
+  /** Whether the text begins where the pattern does. */
+  private readonly isAnchored: boolean;
   private at = 0;
   private depth = 0;
 
-  constructor(source: string, path: string) {
+  constructor(source: string, place: Place, isAnchored = false) {
     this.source = source;
-    this.path = path;
+    this.place = place;
+    this.isAnchored = isAnchored;
   }
 
   read(): Rule {
-    const any = repeat(CHARACTER);
     let size = 0;
     const alternatives = splitAlternatives(this.source).map((text): Sequence => {
       const starts = text.startsWith("^");
       const ends = /(^|[^\\])(\\\\)*\$$/.test(text);
-      const inner = new PatternReader(text.slice(starts ? 1 : 0, ends ? -1 : undefined), this.path).whole();
-      size += inner.size;
-      return [...(starts ? [] : [any]), ...inner.symbols, ...(ends ? [] : [any])];
+      const isAnchored = starts || this.isAnchored;
+      const inner = new PatternReader(text.slice(starts ? 1 : 0, ends ? -1 : undefined), this.place, isAnchored);
+      const part = inner.whole(ends ? [] : [ANY]);
+      size += part.size;
+      return isAnchored ? part.symbols : [ANY, ...part.symbols];
     });
     this.checkSize(size);
     return choice(...alternatives);
@@ -66,33 +85,62 @@ class PatternReader {
       throw this.refused(`the counts and characters of a pattern may come to ${MOST_CHARACTERS} in all, not ${size}`);
   }
 
-  private whole(): Part {
-    const part = this.alternatives();
+  /** @param rest what may follow */
+  private whole(rest: Sequence): Part {
+    const part = this.alternatives(rest);
     if (this.at < this.source.length) throw this.refused(`a ${this.source[this.at]} too many`);
     return part;
   }
 
-  private alternatives(): Part {
-    const all: Part[] = [this.sequence()];
+  private alternatives(rest: Sequence = []): Part {
+    const all: Part[] = [this.sequence(rest)];
     while (this.source[this.at] === "|") {
       this.at++;
-      all.push(this.sequence());
+      all.push(this.sequence(rest));
     }
     return {
       symbols: [choice(...all.map(({ symbols }) => symbols))],
       size: sizeOf(all),
       mayBeEmpty: all.some(({ mayBeEmpty }) => mayBeEmpty),
+      isLast: all.some(({ isLast }) => isLast),
     };
   }
 
-  private sequence(): Part {
+  private sequence(rest: Sequence): Part {
     const parts: Part[] = [];
-    while (this.at < this.source.length && !"|)".includes(this.source[this.at]!)) parts.push(this.counted(this.atom()));
+    while (this.at < this.source.length && !"|)".includes(this.source[this.at]!)) {
+      if (parts.at(-1)?.isLast) throw this.refused("nothing may follow a group with a look-ahead");
+      parts.push(
+        /^\(\?[=!]/.test(this.source.slice(this.at, this.at + 3)) ? this.ahead(rest) : this.counted(this.atom()),
+      );
+    }
+    const last = parts.at(-1);
+    if (!last?.isLast) parts.push({ symbols: rest, size: 0, mayBeEmpty: true });
+    else if (rest.length > 0 && !last.isComplete) throw this.refused("nothing may follow a group with a look-ahead");
     return {
       symbols: parts.flatMap(({ symbols }) => symbols),
       size: sizeOf(parts),
       mayBeEmpty: parts.every(({ mayBeEmpty }) => mayBeEmpty),
+      isLast: last?.isLast ?? false,
+      isComplete: last?.isComplete ?? false,
     };
+  }
+
+  /** A look-ahead, with all that stands after it in its sequence: texts of the latter that it also allows. */
+  private ahead(rest: Sequence): Part {
+    const isNegative = this.source[this.at + 2] === "!";
+    const end = closingOf(this.source, this.at);
+    if (end < 0) throw this.refused("a group is not closed");
+    const isFirst = this.at === 0 && this.isAnchored;
+    const inner = this.source.slice(this.at + 3, end);
+    this.at = end + 1;
+    if (!isFirst && splitAlternatives(inner).some((text) => text.startsWith("^")))
+      throw this.refused("^ is not supported here");
+    const seen = new PatternReader(inner, this.place, true).read();
+    const following = this.sequence(rest);
+    const own = choice(following.symbols);
+    const both = intersection(isNegative ? { all: [own], none: [seen] } : { all: [own, seen] }, this.place);
+    return { ...following, symbols: [both ?? choice()], isLast: true, isComplete: true };
   }
 
   private counted(atom: Part): Part {
@@ -100,7 +148,9 @@ class PatternReader {
     if (!found) return atom;
     const [text, low, comma, high] = found;
     this.at += text.length;
-    if ("?+".includes(this.source[this.at] ?? " ")) throw this.refused("lazy and possessive counts are not supported");
+    if (atom.isLast && text !== "?") throw this.refused(`a group with a look-ahead cannot be counted, ${text}`);
+    // A lazy count matches the same texts.
+    if (this.source[this.at] === "?") this.at++;
     const { symbols, mayBeEmpty } = atom;
     const item = symbols.length === 1 ? symbols[0]! : choice(symbols);
     if (text === "*") return { ...atom, symbols: [repeat(item)], mayBeEmpty: true };
@@ -129,7 +179,7 @@ class PatternReader {
     if (++this.depth > MOST_DEPTH) throw this.refused(`groups may lie ${MOST_DEPTH} deep`);
     if (this.source[this.at] === "?") {
       const named = /^\?(?::|<[A-Za-z_]\w*>)/.exec(this.source.slice(this.at));
-      if (!named) throw this.refused("look-arounds are not supported");
+      if (!named) throw this.refused("look-behinds and other look-arounds than look-aheads are not supported");
       this.at += named[0].length;
     }
     const part = this.alternatives();
@@ -147,6 +197,11 @@ class PatternReader {
   }
 
   private literalEscape(character: string): string {
+    const code = { x: /^[0-9A-Fa-f]{2}/, u: /^[0-9A-Fa-f]{4}/ }[character]?.exec(this.source.slice(this.at))?.[0];
+    if (code !== undefined) {
+      this.at += code.length;
+      return String.fromCharCode(Number.parseInt(code, 16));
+    }
     const control = { n: "\n", t: "\t", r: "\r" }[character];
     if (control !== undefined) return control;
     if (/[A-Za-z0-9]/.test(character)) throw this.refused(`\\${character} is not supported`);
@@ -186,10 +241,12 @@ class PatternReader {
   }
 
   private refused(rule: string): ConfigError {
-    return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${this.source.slice(0, 80)}).`, {
-      path: this.path,
-    });
+    return refused(rule, { source: this.source, path: this.place.path });
   }
+}
+
+function refused(rule: string, { source, path }: { source: string; path: string }): ConfigError {
+  return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${source.slice(0, 80)}).`, { path });
 }
 
 function sizeOf(parts: readonly Part[]): number {
@@ -198,19 +255,37 @@ function sizeOf(parts: readonly Part[]): number {
 
 /** The alternatives of the whole pattern, which may have anchors of their own. */
 function splitAlternatives(source: string): string[] {
-  const parts: string[] = [""];
+  const parts: string[] = [];
+  let from = 0;
+  for (const { character, depth, at } of marksOf(source)) {
+    if (character !== "|" || depth > 0) continue;
+    parts.push(source.slice(from, at));
+    from = at + 1;
+  }
+  return [...parts, source.slice(from)];
+}
+
+/** Where the group that opens at a place closes; -1 where it does not. */
+function closingOf(source: string, open: number): number {
+  for (const { character, depth, at } of marksOf(source, open)) if (character === ")" && depth === 0) return at;
+  return -1;
+}
+
+/** The parentheses and bars that are no literals, with the depth of groups outside them. */
+function* marksOf(source: string, from = 0): Generator<{ character: string; depth: number; at: number }> {
   let depth = 0;
-  for (let i = 0; i < source.length; i++) {
-    const character = source[i]!;
-    if (character === "\\") parts[parts.length - 1] += character + (source[++i] ?? "");
-    else if (character === "|" && depth === 0) parts.push("");
-    else {
-      if ("([".includes(character)) depth++;
-      if (")]".includes(character)) depth--;
-      parts[parts.length - 1] += character;
+  let isInClass = false;
+  for (let at = from; at < source.length; at++) {
+    const character = source[at]!;
+    if (character === "\\") at++;
+    else if (isInClass) isInClass = character !== "]";
+    else if (character === "[") isInClass = true;
+    else if ("()|".includes(character)) {
+      if (character === ")") depth--;
+      yield { character, depth, at };
+      if (character === "(") depth++;
     }
   }
-  return parts;
 }
 
 function classOf(test: (code: number) => boolean): ByteSet {

@@ -1,0 +1,59 @@
+/** Branches of `oneOf`: a value must be valid by one of them alone, so they must differ in what they fix. */
+import { type Fields, isNever, refused, valuesOf } from "./keywords.ts";
+
+/** What a schema fixes: its types (at ""), its values (at "="), and those of required properties (at ".name"). */
+type Marks = ReadonlyMap<string, ReadonlySet<string>>;
+
+/** The fields of a schema, references and `allOf` included. */
+export type Resolve = (schema: unknown) => Fields;
+
+/** Schemas within schemas that are looked at. */
+const MOST_DEPTH = 5;
+
+/** @throws {ConfigError} for branches that do not show that they differ */
+export function checkDisjoint(
+  branches: readonly unknown[],
+  { path, resolve }: { path: string; resolve: Resolve },
+): void {
+  const marks = branches.filter((branch) => !isNever(branch)).map((branch) => marksOf(branch, { resolve, depth: 0 }));
+  for (const [i, one] of marks.entries())
+    for (const other of marks.slice(i + 1))
+      if (![...one].some(([key, values]) => isDisjoint(values, other.get(key))))
+        throw refused(
+          `${path}.oneOf`,
+          "its branches must differ in type, or in the constant of a required property; use anyOf",
+          i,
+        );
+}
+
+function marksOf(schema: unknown, it: { resolve: Resolve; depth: number }): Marks {
+  const { resolve, depth } = it;
+  if (typeof schema !== "object" || schema === null || depth > MOST_DEPTH) return new Map();
+  const fields = resolve(schema);
+  const marks = new Map<string, ReadonlySet<string>>();
+  const values = valuesOf(fields);
+  if (values) marks.set("=", values);
+  if (fields.type !== undefined)
+    marks.set("", new Set([fields.type].flat().map((type) => (type === "integer" ? "number" : String(type)))));
+  for (const name of Array.isArray(fields.required) ? (fields.required as unknown[]).map(String) : []) {
+    const own = (fields.properties as Fields | undefined)?.[name];
+    const fixed = marksOf(own, { resolve, depth: depth + 1 }).get("=");
+    if (fixed) marks.set(`.${name}`, fixed);
+  }
+  const branches = fields.anyOf ?? fields.oneOf;
+  if (!Array.isArray(branches)) return marks;
+  const each = branches.map((branch: unknown) => marksOf(branch, { resolve, depth: depth + 1 }));
+  return new Map([...shared(each), ...marks]);
+}
+
+/** What one of several branches fixes, where all of them do. */
+function shared([first = new Map(), ...others]: readonly Marks[]): [string, ReadonlySet<string>][] {
+  return [...first].flatMap(([key, values]): [string, ReadonlySet<string>][] => {
+    const all = others.map((other) => other.get(key));
+    return all.some((own) => !own) ? [] : [[key, new Set([...values, ...all.flatMap((own) => [...own!])])]];
+  });
+}
+
+function isDisjoint(one: ReadonlySet<string>, other: ReadonlySet<string> | undefined): boolean {
+  return other !== undefined && [...one].every((value) => !other.has(value));
+}

@@ -1,0 +1,126 @@
+/** Keywords of JSON schemas, and what they may hold. */
+import { ConfigError } from "../../errors.ts";
+import { FORMATS } from "./formats.ts";
+
+export type Schema = Readonly<Record<string, unknown>> | boolean;
+
+export type Fields = Readonly<Record<string, unknown>>;
+
+/** Annotations: of the standard, of OpenAPI, and OpenAI's own. They say nothing of the value's form. */
+const SILENT = new Set([
+  ..."$schema $id $anchor $comment $defs definitions title description default example examples deprecated".split(" "),
+  ..."readOnly writeOnly contentEncoding contentMediaType contentSchema discriminator externalDocs xml strict".split(
+    " ",
+  ),
+]);
+
+export function isSilent(key: string): boolean {
+  return SILENT.has(key) || key.startsWith("x-");
+}
+
+const NUMBERS = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+
+/** Keywords by the type that they limit. */
+const KEYWORDS: Readonly<Record<string, readonly string[]>> = {
+  string: ["minLength", "maxLength", "pattern", "format"],
+  integer: NUMBERS,
+  number: NUMBERS,
+  object: [
+    ..."properties required additionalProperties unevaluatedProperties patternProperties propertyNames".split(" "),
+    ..."minProperties maxProperties".split(" "),
+  ],
+  array: "items prefixItems additionalItems unevaluatedItems minItems maxItems uniqueItems".split(" "),
+  boolean: [],
+  null: [],
+};
+
+const GENERAL = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "nullable"];
+
+const KNOWN = new Set([...GENERAL, ...Object.values(KEYWORDS).flat()]);
+
+/**
+ * The types that a value may have; without `type` those that its keywords describe, because any value of another type would be
+ * valid as well. Empty for any type.
+ * @throws {ConfigError} for a type that does not exist, and for a keyword that no grammar keeps
+ */
+export function typesOf(fields: Fields, path: string): readonly string[] {
+  for (const key of Object.keys(fields))
+    if (!KNOWN.has(key) && !isSilent(key))
+      throw refused(`${path}.${key}`, "this keyword is not supported", fields[key]);
+  if (fields.type !== undefined) {
+    const types = [fields.type].flat();
+    for (const type of types)
+      if (typeof type !== "string" || !Object.hasOwn(KEYWORDS, type))
+        throw refused(`${path}.type`, "there is no such type", type);
+    return types as string[];
+  }
+  const limits = Object.keys(fields).filter((key) => key !== "format" || FORMATS.has(String(fields.format)));
+  const guessed = Object.keys(KEYWORDS).filter((type) => limits.some((key) => KEYWORDS[type]!.includes(key)));
+  return guessed.includes("integer") ? guessed.filter((type) => type !== "integer") : guessed;
+}
+
+/** Whether a value has a type of JSON schema. */
+export function isOfType(value: unknown, type: string): boolean {
+  if (type === "integer") return Number.isInteger(value);
+  if (type === "null" || value === null) return type === "null" && value === null;
+  return type === (Array.isArray(value) ? "array" : typeof value);
+}
+
+/** The values that `const` and `enum` leave, as JSON; undefined where neither is given. */
+export function valuesOf(fields: Fields): ReadonlySet<string> | undefined {
+  const values = Array.isArray(fields.enum) ? fields.enum.map((value) => JSON.stringify(value)) : undefined;
+  if (!("const" in fields)) return values && new Set(values);
+  const fixed = JSON.stringify(fields.const);
+  return new Set(values === undefined || values.includes(fixed) ? [fixed] : []);
+}
+
+/** `false`, and what zod writes for `z.never()`. */
+export function isNever(schema: unknown): boolean {
+  if (schema === false) return true;
+  const not = typeof schema === "object" && schema !== null ? (schema as Fields).not : undefined;
+  return not === true || (typeof not === "object" && not !== null && Object.keys(not).length === 0);
+}
+
+/** The values of a pair of keywords such as `minItems` and `maxItems`. @throws {ConfigError} unless they are whole numbers */
+export function limitsOf(given: Fields, path: string): { least?: number; most?: number } {
+  const [least, most] = Object.entries(given).map(([key, value]) => {
+    if (value === undefined || (Number.isInteger(value) && (value as number) >= 0)) return value as number | undefined;
+    throw refused(`${path}.${key}`, "it must be a whole number", value);
+  });
+  if (least !== undefined && most !== undefined && least > most)
+    throw refused(path, "no length lies within its limits", most);
+  return { ...(least !== undefined && { least }), ...(most !== undefined && { most }) };
+}
+
+export function listOf(value: unknown, path: string): readonly unknown[] {
+  if (Array.isArray(value)) return value;
+  throw refused(path, "it must be a list", value);
+}
+
+export function fieldsOf(value: unknown, path: string): Fields {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
+  throw refused(path, "it must be an object", value);
+}
+
+/** What a JSON pointer such as `#/$defs/item` leads to. */
+export function pointed(root: unknown, ref: string): unknown {
+  const keys = ref.slice(1).split("/").slice(1);
+  return keys.reduce((at: unknown, key) => {
+    const name = unescaped(key);
+    return typeof at === "object" && at !== null && Object.hasOwn(at, name) ? (at as Fields)[name] : undefined;
+  }, root);
+}
+
+/** A part of a JSON pointer. One with a broken escape names nothing. */
+function unescaped(key: string): string {
+  try {
+    return decodeURIComponent(key).replaceAll("~1", "/").replaceAll("~0", "~");
+  } catch {
+    return key;
+  }
+}
+
+export function refused(path: string, rule: string, value: unknown): ConfigError {
+  const shown = (JSON.stringify(value) ?? "undefined").slice(0, 80);
+  return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${shown}).`, { path });
+}

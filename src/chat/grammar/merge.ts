@@ -1,0 +1,120 @@
+/** Schemas that hold together: the parts of `allOf`, and what stands beside them. */
+import { type Fields, isOfType, isSilent, refused } from "./keywords.ts";
+
+type Join = (one: unknown, other: unknown) => unknown;
+
+const most: Join = (one, other) => Math.max(one as number, other as number);
+const least: Join = (one, other) => Math.min(one as number, other as number);
+const both: Join = (one, other) => ({ allOf: [one, other] });
+const unique: Join = (one, other) => [...new Set([one, other].flat())];
+
+/** How two values of a keyword become one. `undefined`: nothing keeps both. */
+const JOINS: Readonly<Record<string, Join>> = {
+  minLength: most,
+  maxLength: least,
+  minItems: most,
+  maxItems: least,
+  minProperties: most,
+  maxProperties: least,
+  minimum: most,
+  maximum: least,
+  // Both are kept; see stringTexts().
+  pattern: unique,
+  format: unique,
+  required: unique,
+  uniqueItems: (one, other) => one === true || other === true,
+  nullable: (one, other) => one === true && other === true,
+  properties: mergedProperties,
+  patternProperties: mergedProperties,
+  additionalProperties: both,
+  propertyNames: both,
+  items: (one, other) => (Array.isArray(one) || Array.isArray(other) ? undefined : both(one, other)),
+  type: sharedTypes,
+  enum: sharedValues,
+  anyOf: pairs,
+};
+
+/** @throws {ConfigError} naming the keyword of which two parts say what cannot be kept together */
+export function merged(one: Fields, other: Fields, path: string): Fields {
+  checkClosed(one, other, path);
+  checkClosed(other, one, path);
+  const result: Record<string, unknown> = { ...one };
+  for (const [key, value] of Object.entries(other)) {
+    const own = result[key];
+    if (own === undefined || isSilent(key) || JSON.stringify(own) === JSON.stringify(value)) {
+      result[key] = value;
+      continue;
+    }
+    const joined = Object.hasOwn(JOINS, key) && isJoinable(key, [own, value]) ? JOINS[key]!(own, value) : undefined;
+    if (joined === undefined) throw refused(`${path}.${key}`, "two parts of allOf say different things of it", value);
+    result[key] = joined;
+  }
+  return result;
+}
+
+/** Numbers of the wrong type, such as `exclusiveMinimum: true`, are not compared. */
+function isJoinable(key: string, values: readonly unknown[]): boolean {
+  const isNumber = JOINS[key] === most || JOINS[key] === least;
+  const isList = key === "required" || key === "enum" || key === "anyOf";
+  if (isNumber) return values.every((value) => typeof value === "number");
+  return !isList || values.every(Array.isArray);
+}
+
+function mergedProperties(one: unknown, other: unknown): unknown {
+  const added = Object.entries(other as Fields).map(([name, schema]) => [
+    name,
+    Object.hasOwn(one as Fields, name) ? both((one as Fields)[name], schema) : schema,
+  ]);
+  return { ...(one as Fields), ...(Object.fromEntries(added) as Fields) };
+}
+
+function sharedTypes(one: unknown, other: unknown): unknown {
+  const narrower = (type: string, types: readonly string[]) => {
+    if (types.includes(type)) return [type];
+    if (type === "number" && types.includes("integer")) return ["integer"];
+    return type === "integer" && types.includes("number") ? ["integer"] : [];
+  };
+  const others = [other].flat() as string[];
+  const shared = [...new Set(([one].flat() as string[]).flatMap((type) => narrower(type, others)))];
+  return shared.length > 0 ? shared : undefined;
+}
+
+function sharedValues(one: unknown, other: unknown): unknown {
+  const others = new Set((other as readonly unknown[]).map((value) => JSON.stringify(value)));
+  const shared = (one as readonly unknown[]).filter((value) => others.has(JSON.stringify(value)));
+  return shared.length > 0 ? shared : undefined;
+}
+
+const MOST_PAIRS = 64;
+
+/** Each branch of one with each of the other. Pairs that no value keeps are left out where that shows in their types. */
+function pairs(one: unknown, other: unknown): unknown {
+  const [branches, others] = [one, other] as [Fields[], Fields[]];
+  const all = branches.flatMap((branch) => others.filter((it) => mayShare(branch, it)).map((it) => both(branch, it)));
+  return all.length > 0 && all.length <= MOST_PAIRS ? all : undefined;
+}
+
+function mayShare(one: unknown, other: unknown): boolean {
+  const [a, b] = [one, other].map((it) => (typeof it === "object" && it !== null ? (it as Fields) : {}));
+  if (a!.type !== undefined && b!.type !== undefined) return sharedTypes(a!.type, b!.type) !== undefined;
+  const isOf = (values: Fields, type: Fields) =>
+    !("const" in values) ||
+    type.type === undefined ||
+    [type.type].flat().some((it) => isOfType(values.const, String(it)));
+  return isOf(a!, b!) && isOf(b!, a!);
+}
+
+/** A part that limits its additional properties limits those that only the other part names. */
+function checkClosed({ additionalProperties: more, properties }: Fields, other: Fields, path: string): void {
+  const isOpen = more === undefined || more === true || JSON.stringify(more) === "{}";
+  if (isOpen) return;
+  const name = Object.keys((other.properties as Fields | undefined) ?? {}).find(
+    (key) => !Object.hasOwn((properties as Fields | undefined) ?? {}, key),
+  );
+  if (name !== undefined)
+    throw refused(
+      `${path}.additionalProperties`,
+      `a part of allOf limits a property that another one names, ${name}`,
+      more,
+    );
+}
