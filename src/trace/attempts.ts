@@ -160,12 +160,22 @@ function inferredTrajectories(
   }));
 }
 
+/**
+ * The name that a call gives itself; else the session's. A call names itself by `traj_name_key` or, as the header
+ * `X-Trajectory` does, by `trajectory_name`.
+ */
+function nameOf(metadata: TraceRecord["metadata"], { session, keys }: { session: SessionSummary; keys: AttemptKeys }) {
+  const names = [...(keys.name === null ? [] : [keys.name]), TRAJECTORY_NAME];
+  const own = names.find((key) => (metadata[key] ?? null) !== null && metadata[key] !== session.metadata[key]);
+  return text(metadata[own ?? keys.name ?? TRAJECTORY_NAME] ?? "");
+}
+
 /** By its name, and by the value of `groupby_key` where the calls of one session have several. */
 function trajectoryOf(
   { metadata }: TraceRecord,
   { session, keys }: { session: SessionSummary; keys: AttemptKeys },
 ): { name: string; label: string } {
-  const name = text(metadata[keys.name ?? TRAJECTORY_NAME] ?? "");
+  const name = nameOf(metadata, { session, keys });
   const value = keys.group === null ? undefined : metadata[keys.group];
   const isOwn = value !== undefined && value !== null && value !== session.metadata[keys.group ?? ""];
   return { name, label: isOwn ? `${name}/${text(value)}` : name };

@@ -5,6 +5,7 @@ import {
   isSince,
   newestFirst,
   type OpenTraceStore,
+  type SessionChange,
   type StoreOptions,
   type StoreSize,
   summaryOf,
@@ -73,7 +74,16 @@ export class MemoryTraceStore implements OpenTraceStore {
     this.#sessions.set(session.session_id, JSON.stringify(session));
   }
 
+  async changeSessions(sessionIds: readonly string[], change: SessionChange): Promise<void> {
+    for (const session of change(sessionIds.map((id) => this.#summary(id))))
+      this.#sessions.set(session.session_id, JSON.stringify(session));
+  }
+
   async getSession(sessionId: string): Promise<SessionSummary | undefined> {
+    return this.#summary(sessionId);
+  }
+
+  #summary(sessionId: string): SessionSummary | undefined {
     const json = this.#sessions.get(sessionId);
     const members = this.#members.get(sessionId);
     if (json === undefined && !members) return undefined;
@@ -88,7 +98,7 @@ export class MemoryTraceStore implements OpenTraceStore {
 
   async sessions({ since, limit }: Pick<TraceQuery, "since" | "limit">): Promise<readonly SessionSummary[]> {
     const ids = new Set([...this.#sessions.keys(), ...this.#members.keys()]);
-    const all = await Promise.all(Array.from(ids, (id) => this.getSession(id)));
+    const all = Array.from(ids, (id) => this.#summary(id));
     const listed = all.filter((session) => session !== undefined).filter((session) => isSince(session, since));
     return listed.sort(newestFirst).slice(0, limit);
   }

@@ -91,6 +91,7 @@ export async function withRetention(
     getTrace: (id) => store.getTrace(id),
     traces: (query) => store.traces(query),
     putSession: (session) => store.putSession(session),
+    changeSessions: (ids, change) => store.changeSessions(ids, change),
     getSession: (id) => store.getSession(id),
     sessions: (query) => store.sessions(query),
     deleteSessions: (ids) => store.deleteSessions(ids),

@@ -1,9 +1,10 @@
 /** Rewards that arrive after the sessions: from a file, one line a session. */
 import { z } from "zod";
-import type { SessionOutcome, TraceStore } from "../contract/trace.ts";
+import type { SessionOutcome, SessionRecord, SessionSummary } from "../contract/trace.ts";
 import { TERMINATION_REASONS } from "../data/types.ts";
 import { ConfigError, type Source } from "../errors.ts";
 import { parseJson } from "./read_trace.ts";
+import type { OpenTraceStore } from "./store.ts";
 
 const figures = z.record(z.string(), z.number());
 
@@ -41,27 +42,70 @@ function wrong(what: string, source: Source): ConfigError {
 }
 
 /**
- * Sets the outcomes. All sessions are looked up first, so that an error changes nothing.
- * @throws {ConfigError} for sessions that the store does not have
+ * Sets the outcomes: all of them, or none.
+ * @throws {ConfigError} for sessions that the store does not have, and for rewards of trajectories that a session does not have
  */
 export async function putRewards(
-  store: TraceStore,
+  store: OpenTraceStore,
   { rows, now }: { readonly rows: readonly RewardRow[]; readonly now: number },
 ): Promise<void> {
-  const found = await Promise.all(rows.map(({ session_id }) => store.getSession(session_id)));
-  const missing = rows.filter((_, i) => !found[i]);
-  if (missing.length > 0)
-    throw new ConfigError(
-      `Cannot set rewards: ${missing.length} of ${rows.length} sessions are not in the store (the first is ${missing[0]!.session_id}). Nothing was changed; remove their lines, or name another store.`,
-      { kind: "data" },
-    );
-  for (const { session_id, ...given } of rows) {
-    // Again, because a file may name a session twice.
-    const { trace_count, first_at, last_at, ...session } = (await store.getSession(session_id))!;
-    const known = session.outcome ?? { reward: null, ended_at: last_at ?? now };
-    const outcome: SessionOutcome = { ...known, ...present(given) };
-    await store.putSession({ ...session, outcome });
+  const byId = groupRows(rows);
+  const wrong: string[] = [];
+  await store.changeSessions([...byId.keys()], (found) => {
+    const known = found.filter((session) => session !== undefined);
+    const missing = [...byId.keys()].filter((_, i) => !found[i]);
+    if (missing.length > 0)
+      wrong.push(`${missing.length} of ${byId.size} sessions are not in the store (the first is ${missing[0]})`);
+    for (const session of known) wrong.push(...unknownTrajectories(session, byId.get(session.session_id)!));
+    return wrong.length > 0
+      ? []
+      : known.map((session) => rewarded(session, { rows: byId.get(session.session_id)!, now }));
+  });
+  if (wrong.length === 0) return;
+  throw new ConfigError(
+    `Cannot set rewards: ${wrong[0]}. Nothing was changed; correct or remove the lines, or name another store.`,
+    { kind: "data" },
+  );
+}
+
+/** The rows of each session, in their order. */
+function groupRows(rows: readonly RewardRow[]): Map<string, RewardRow[]> {
+  const byId = new Map<string, RewardRow[]>();
+  for (const row of rows) {
+    const known = byId.get(row.session_id);
+    if (known) known.push(row);
+    else byId.set(row.session_id, [row]);
   }
+  return byId;
+}
+
+/** Where a run recorded which trajectories there are, a reward of another one would be lost. */
+function unknownTrajectories({ session_id, outcome }: SessionSummary, rows: readonly RewardRow[]): string[] {
+  if (!outcome?.trajectories) return [];
+  const names = new Set(outcome.trajectories.flatMap(({ label, name }) => [label, name]));
+  const other = rows.flatMap((row) => Object.keys(row.trajectory_rewards ?? {})).find((name) => !names.has(name));
+  if (other === undefined) return [];
+  return [`the session ${session_id} has no trajectory ${JSON.stringify(other)}, it has ${[...names].join(", ")}`];
+}
+
+function rewarded(
+  { trace_count, first_at, last_at, ...session }: SessionSummary,
+  { rows, now }: { readonly rows: readonly RewardRow[]; readonly now: number },
+): SessionRecord {
+  const before = session.outcome ?? { reward: null, ended_at: last_at ?? now };
+  return { ...session, outcome: rows.reduce(withRow, before) };
+}
+
+/** A reward of all leaves those of single trajectories as they are. */
+function withRow(known: SessionOutcome, { session_id: _, ...given }: RewardRow): SessionOutcome {
+  const outcome: SessionOutcome = { ...known, ...present(given) };
+  const { reward, trajectory_rewards: own = {}, trajectories } = outcome;
+  if (!trajectories) return outcome;
+  const set = trajectories.map((each) => ({
+    ...each,
+    reward: own[each.label] ?? own[each.name] ?? reward ?? each.reward,
+  }));
+  return { ...outcome, trajectories: set };
 }
 
 type Present<T> = { readonly [K in keyof T]?: Exclude<T[K], undefined> };

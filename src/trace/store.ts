@@ -15,8 +15,16 @@ export interface StoreSize {
   readonly bytes: number;
 }
 
+/** From sessions as they are to those that replace them. */
+export type SessionChange = (found: readonly (SessionSummary | undefined)[]) => readonly SessionRecord[];
+
 /** A store of this package. */
 export interface OpenTraceStore extends TraceStore {
+  /**
+   * Reads sessions and writes what `change` makes of them, as one step: all of it is stored or nothing, and no other
+   * program writes in between. `found` is in the order of the ids, undefined for an unknown one.
+   */
+  changeSessions(sessionIds: readonly string[], change: SessionChange): Promise<void>;
   size(): Promise<StoreSize>;
 }
 

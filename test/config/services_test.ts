@@ -83,6 +83,14 @@ describe("refused", () => {
       "rllm.sdk.proxy.port has no effect: no gateway starts, because task.agent names no agent in another process.",
     ]);
     expect(warnings("rllm.sdk.store.path=a.db")).toEqual([]);
+    const [group, name] = ["rllm.sdk.processing.groupby_key=part", "rllm.sdk.processing.traj_name_key=role"];
+    for (const override of [group, name])
+      expect(warnings(override)).toEqual([
+        expect.stringMatching(/it acts on calls of agents in other processes .* and on recorded/),
+      ]);
+    expect(warnings(AGENT, group, name)).toEqual([]);
+    expect(warnings("rllm.sdk.store.path=a.db", name)).toEqual([]);
+    expect(warnings("rllm.sdk.store.path=a.db", group)).toHaveLength(1);
     expect(warnings(AGENT, "rllm.sdk.proxy.port=5000")).toEqual([]);
   });
 });

@@ -202,6 +202,28 @@ describe("the newest groups", () => {
     expect(state.state.generation?.trained).toHaveLength(8);
   });
 
+  test("do not include sessions that cannot be trained on, which are read again once they change", async () => {
+    const store = await openTraceStore("memory");
+    for (const name of ["a", "b"]) await attempt(store, name, 1);
+    const reward = { session_id: "b-1-0", metadata: { task_id: "b" }, created_at: 1 };
+    await store.putSession({ ...reward, outcome: { reward: null, ended_at: 1 } });
+    const read: (string | undefined)[] = [];
+    const traces = store.traces.bind(store);
+    store.traces = (query) => {
+      read.push(query.session_id);
+      return traces(query);
+    };
+    const { tasks, source } = openLatest({ store, keys: KEYS, ...latest });
+    const once = { ...settings, trainer: { ...settings.trainer, total_batches: 1 } };
+    const { run, backend } = letterRun({ settings: once, tasks: { train: tasks }, source });
+    const training = train(run);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(read.toSorted()).toEqual(["a-1-0", "a-1-1", "b-1-0", "b-1-1"]);
+    await store.putSession({ ...reward, outcome: { reward: 1, ended_at: 1 } });
+    await training;
+    expect(backend.batches).toHaveLength(1);
+  });
+
   test("are waited for, until the run is stopped", async () => {
     const store = await openTraceStore("memory");
     await attempt(store, "a", 1);

@@ -352,6 +352,12 @@ describe("process", () => {
     else expect(oldLogprobs !== undefined).toBe(asked.includes("current"));
   });
 
+  test("importance weights need old log-probs, which an unset bypass_mode then computes", async () => {
+    const { asked, value } = await run({ rollout_correction: { bypass_mode: null, tis_mode: "token" } });
+    expect(asked).toEqual(["current"]);
+    expect(value.rolloutIsWeights).toBeDefined();
+  });
+
   test("measures how far the trainer's probabilities are from the sampler's, over response tokens", async () => {
     const { metrics } = await run({ rollout_correction: { bypass_mode: false } });
     const gap = Math.exp(-2) - Math.exp(-3);

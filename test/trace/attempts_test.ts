@@ -78,6 +78,44 @@ describe("the trajectories of a session", () => {
     ]);
   });
 
+  test("are named by the header's key where the setting's key has the session's default", () => {
+    const keys = { group: null, name: "role" };
+    const metadata = { role: "sums" };
+    const traces = [
+      call("a", 1, metadata),
+      call("b", 2, { ...metadata, [TRAJECTORY_NAME]: "judge" }),
+      call("c", 3, { role: "solver", [TRAJECTORY_NAME]: "judge" }),
+    ];
+    expect(shape(traces, keys, { metadata })).toEqual([
+      ["sums", "a", 1],
+      ["judge", "b", 1],
+      ["solver", "c", 1],
+    ]);
+  });
+
+  test("are those that the recording run names, with its calls, rewards and signals", () => {
+    const traces = [call("a", 1), call("b", 2), { ...call("c", 3), finish_reason: "abort" }, call("d", 4)];
+    const trajectories = [
+      { name: "x", label: "x/0", reward: null, calls: [{ trace_id: "b", reward: 2, advantage: 3 }] },
+      { name: "x", label: "x/1", reward: 0.5, signals: { s: 1 }, calls: [{ trace_id: "c", reward: 0 }] },
+      { name: "y", label: "y", reward: 0, calls: [] },
+    ];
+    const outcome = { reward: 1, trajectories, ended_at: 9 };
+    const found = attemptOf(session({ outcome }), { traces, keys: OWN }).trajectories;
+    expect(found).toMatchObject([
+      { name: "x", reward: null, steps: [{ model_response: "b", reward: 2, advantage: 3 }] },
+      { name: "x", reward: 0.5, signals: { s: 1 }, steps: [{ model_response: "c", reward: 0 }] },
+      { name: "y", reward: 0, steps: [] },
+    ]);
+    const skipped = (lost: string[]) =>
+      whySkipped(session({ outcome: { ...outcome, reward: null } }), {
+        traces: traces.filter(({ trace_id }) => !lost.includes(trace_id)),
+      });
+    expect(skipped(["a", "d"])).toBeUndefined();
+    expect(skipped(["b"])).toBe("lost_calls");
+    expect(skipped(["b", "c"])).toBe("no_calls");
+  });
+
   test("of one name are told apart by the key of groups", () => {
     const keys = { group: "part", name: null };
     const traces = [call("a", 1, { part: 1 }), call("b", 2, { part: 2 }), call("c", 3, { part: 1 })];

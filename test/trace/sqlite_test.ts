@@ -202,3 +202,26 @@ test.each(Object.keys(DRIVERS))("%s stores and finds", async (name) => {
   expect(database.prepare("SELECT at FROM t WHERE id = ?").get("ä")).toMatchObject({ at: 1.5 });
   database.close();
 });
+
+test("sessions are changed together or not at all", async () => {
+  const store = await openTraceStore(fresh());
+  const record = (session_id: string, created_at: number) => ({ session_id, metadata: {}, created_at });
+  await store.putSession(record("a", 1));
+  // SQLite stores NaN as NULL, which the column refuses.
+  const broken = store.changeSessions(["a"], () => [record("a", 2), record("b", Number.NaN)]);
+  await expect(broken).rejects.toThrow(/^Cannot change sessions: /);
+  expect(await store.sessions({})).toMatchObject([{ session_id: "a", created_at: 1 }]);
+  await store.changeSessions(["a", "none"], ([a, none]) => [record(a!.session_id, none ? 3 : 4)]);
+  expect(await store.sessions({})).toMatchObject([{ session_id: "a", created_at: 4 }]);
+  await store.close();
+});
+
+test("deleting a session takes no longer in a larger store", async () => {
+  const store = await openTraceStore(fresh());
+  for (let i = 0; i < 6000; i++) await store.putTrace(makeTrace({ trace_id: `t${i}`, session_id: `s${i}` }));
+  const started = performance.now();
+  expect(await store.deleteSessions(Array.from({ length: 3000 }, (_, i) => `s${i}`))).toBe(3000);
+  // A look at the whole store for each session takes seconds.
+  expect(performance.now() - started).toBeLessThan(1000);
+  await store.close();
+});

@@ -4,6 +4,7 @@ import type { FetchFunction } from "../../chat/endpoint.ts";
 import { composeConfig } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
+import { PROCESSING_KEYS } from "../../config/rules/services.ts";
 import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { leaves, type Tree } from "../../config/yaml/tree.ts";
@@ -67,7 +68,7 @@ export interface Composition extends Pick<Session, "config" | "isGiven" | "added
  * @throws {ConfigError} that names the file or key to correct.
  */
 export async function composeRun(
-  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
+  { args, imports, overrides = [], allowUnsupported = false, isRecorded = false }: SessionOptions,
   io: Io,
 ): Promise<Composition> {
   await importModules(imports);
@@ -94,7 +95,11 @@ export async function composeRun(
       "rllm.trainer.logger": loggers.names(),
     },
   });
-  warn(warnings, io);
+  const isRead = ({ path }: Problem) => isRecorded && PROCESSING_KEYS.some((key) => key === path);
+  warn(
+    warnings.filter((each) => !isRead(each)),
+    io,
+  );
   const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
   const added = [...leaves(config)].map(([path]) => path).filter((path) => !fieldAt(schema, path));
   return { config, isGiven, added, imports };

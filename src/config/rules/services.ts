@@ -35,12 +35,16 @@ const GATEWAY_ONLY = [
   "rllm.sdk.proxy.port",
   "rllm.sdk.proxy.mode",
   "rllm.sdk.proxy.admin_token",
-  "rllm.sdk.processing.groupby_key",
-  "rllm.sdk.processing.traj_name_key",
   "rllm.gateway.host",
   "rllm.gateway.port",
   "rllm.gateway.tunnel",
 ] as const satisfies readonly Service[];
+
+/** Metadata keys of calls: read by a gateway, and by a run that trains on traces, which no setting tells. */
+export const PROCESSING_KEYS: readonly Service[] = [
+  "rllm.sdk.processing.groupby_key",
+  "rllm.sdk.processing.traj_name_key",
+];
 
 const agentsOf = (read: Read) => [read("task.agent") ?? []].flat();
 
@@ -78,6 +82,16 @@ const unread: Check = (read) => {
   );
 };
 
+const unreadKeys: Check = (read) => {
+  const isRecorded = read("rllm.gateway.store") === "sqlite" || isSet(read, "rllm.sdk.store.path");
+  const path = PROCESSING_KEYS.find((each) => isSet(read, each) && !(isRecorded && each.endsWith("traj_name_key")));
+  if (path === undefined || agentsOf(read).length > 0) return undefined;
+  return warning(
+    path,
+    `${path} has no effect: it acts on calls of agents in other processes (task.agent) and on recorded ones (--from-traces).`,
+  );
+};
+
 const database: Check = (read) => {
   const path = "rllm.gateway.db_path";
   if (!isSet(read, path) || read("rllm.gateway.store") === "sqlite") return undefined;
@@ -100,6 +114,12 @@ const inProcess: Check = (read) => {
   );
 };
 
-export const SERVICE_RULES: readonly Rule[] = [...contradictions, addresses, tunnel, unread, database, inProcess].map(
-  (check) => ({ backends: ["local", "tinker"], check }),
-);
+export const SERVICE_RULES: readonly Rule[] = [
+  ...contradictions,
+  addresses,
+  tunnel,
+  unread,
+  unreadKeys,
+  database,
+  inProcess,
+].map((check) => ({ backends: ["local", "tinker"], check }));

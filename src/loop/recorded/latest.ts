@@ -30,6 +30,8 @@ class Latest implements EpisodeSource {
   private trained = new Set<string>();
   /** Sessions that were read: a store does not change them once they have ended with a reward. */
   private readonly known = new Map<string, RecordedSession>();
+  /** Sessions that cannot be trained on, as they were when they were read: a reward or a call may still come. */
+  private readonly skipped = new Map<string, string>();
 
   constructor(options: LatestOptions) {
     this.options = options;
@@ -79,8 +81,10 @@ class Latest implements EpisodeSource {
     return groups.sort((a, b) => endOf(b) - endOf(a));
   }
 
-  private isNew({ session_id, outcome }: SessionSummary): boolean {
-    return outcome !== undefined && !this.known.has(session_id);
+  private isNew(session: SessionSummary): boolean {
+    const { session_id, outcome } = session;
+    if (outcome === undefined || this.known.has(session_id)) return false;
+    return this.skipped.get(session_id) !== stateOf(session);
   }
 
   private async read(sessions: readonly SessionSummary[], { backend, settings, warn }: StageContext): Promise<void> {
@@ -88,7 +92,13 @@ class Latest implements EpisodeSource {
     const sampling = settings.rollout.train;
     for (const warning of checkRecorded(scanned.facts, backend, { sampling })) warn?.(warning);
     for (const session of scanned.sessions) this.known.set(session.session_id, session);
+    for (const session of sessions)
+      if (!this.known.has(session.session_id)) this.skipped.set(session.session_id, stateOf(session));
   }
+}
+
+function stateOf({ outcome, trace_count }: SessionSummary): string {
+  return JSON.stringify([outcome, trace_count]);
 }
 
 /** Parts of `size` sessions in the order of their creation; a rest is not complete yet. */

@@ -7,15 +7,16 @@ import type { LoopSettings } from "../settings.ts";
 
 /**
  * Computes old log-probs in one forward pass when `rollout_correction.bypass_mode` is false, and when it is unset and the
- * batch trains in several mini-batches. With bypass_mode true they are the sampler's; a single on-policy step needs
- * none. Computes reference log-probs when the loss has a KL term.
+ * batch trains in several mini-batches or with importance weights (`tis_mode`). With bypass_mode true they are the
+ * sampler's; a single on-policy step needs none. Computes reference log-probs when the loss has a KL term.
  */
 export async function process(rows: PackedRows, context: StageContext): Promise<Staged<ProcessedRows>> {
   const { backend, settings } = context;
   const temperature = settings.rollout.train.temperature || 1;
   const { kl_beta, rollout_correction } = settings.algorithm;
   const bypass = rollout_correction.bypass_mode;
-  const needsOld = bypass === false || (bypass === null && settings.training.num_minibatches > 1);
+  const isCorrected = rollout_correction.tis_mode !== null;
+  const needsOld = bypass === false || (bypass === null && (isCorrected || settings.training.num_minibatches > 1));
   const logprobs = async (policy: "current" | "reference") =>
     (await backend.logprobs(rows, { policy, temperature, mask: rows.mask })).logprobs;
   const old = needsOld ? await logprobs("current") : undefined;

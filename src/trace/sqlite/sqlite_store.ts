@@ -2,7 +2,14 @@
 import type { SessionRecord, SessionSummary, TraceQuery, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
 import { parseTrace } from "../read_trace.ts";
-import { type OpenTraceStore, type StoreOptions, type StoreSize, summaryOf, systemSeconds } from "../store.ts";
+import {
+  type OpenTraceStore,
+  type SessionChange,
+  type StoreOptions,
+  type StoreSize,
+  summaryOf,
+  systemSeconds,
+} from "../store.ts";
 import { type Database, openDatabase, reasonOf, type SqlValue, type Statement } from "./driver.ts";
 import { prepareDatabase } from "./schema.ts";
 
@@ -25,9 +32,10 @@ const LIST_SESSIONS = `${SUMMARIES}
 const ONE_SESSION = `SELECT ? AS session_id, (SELECT data FROM grpu_sessions WHERE session_id = ?) AS data,
   COUNT(*) AS count, MIN(created_at) AS first_at, MAX(created_at) AS last_at FROM trace_sessions WHERE session_id = ?`;
 
+/** By the two indexes of trace_sessions: the time does not grow with the store. */
 const DELETE_OWN_TRACES = `DELETE FROM traces WHERE trace_id IN (
-  SELECT trace_id FROM trace_sessions WHERE session_id = ?
-  EXCEPT SELECT trace_id FROM trace_sessions WHERE session_id != ?)`;
+  SELECT own.trace_id FROM trace_sessions own WHERE own.session_id = ? AND NOT EXISTS (
+    SELECT 1 FROM trace_sessions other WHERE other.trace_id = own.trace_id AND other.session_id != own.session_id))`;
 
 interface SummaryRow {
   readonly session_id: string;
@@ -106,8 +114,19 @@ export class SqliteTraceStore implements OpenTraceStore {
     );
   }
 
+  async changeSessions(sessionIds: readonly string[], change: SessionChange): Promise<void> {
+    this.#transaction("change sessions", () => {
+      for (const session of change(sessionIds.map((id) => this.#session(id))))
+        this.#run(PUT_SESSION, session.session_id, JSON.stringify(session), session.created_at);
+    });
+  }
+
   async getSession(sessionId: string): Promise<SessionSummary | undefined> {
-    const [row] = this.#summaries(ONE_SESSION, [sessionId, sessionId, sessionId]);
+    return this.#session(sessionId);
+  }
+
+  #session(id: string): SessionSummary | undefined {
+    const [row] = this.#summaries(ONE_SESSION, [id, id, id]);
     return row && (row.data !== null || row.count) ? this.#summary(row) : undefined;
   }
 
@@ -120,7 +139,7 @@ export class SqliteTraceStore implements OpenTraceStore {
     let deleted = 0;
     this.#transaction("delete sessions", () => {
       for (const id of sessionIds) {
-        deleted += this.#run(DELETE_OWN_TRACES, id, id);
+        deleted += this.#run(DELETE_OWN_TRACES, id);
         this.#run("DELETE FROM trace_sessions WHERE session_id = ?", id);
         this.#run("DELETE FROM grpu_sessions WHERE session_id = ?", id);
       }
