@@ -15,6 +15,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/cli/examples_test.ts",
   "test/cli/learning_test.ts",
   "test/cli/remote_agent_test.ts",
+  "test/cli/tinker_agent_test.ts",
   "test/cli/tinker_test.ts",
   "test/consumer_test.ts",
   "test/docs_pages_test.ts",

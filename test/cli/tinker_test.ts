@@ -2,21 +2,13 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { LocalEngine } from "../../src/backend/local/engine.ts";
-import { openDevice } from "../../src/compute/open.ts";
-import { type Listening, listen } from "../../src/http/listen.ts";
-import { createApp } from "../../src/serve/app.ts";
-import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
-import { TinkerService } from "../../src/serve/service.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
-import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { hasShared } from "../fixtures/shared.ts";
+import { type RunningTinkerServer, STORY_RUN, startTinkerServer, TINKER_KEY } from "../fixtures/tinker_server.ts";
 
-const KEY = "tml-not-to-be-told";
-const FOLDER = sharedPath("models/stories260k");
 const dir = temporaryFolder("cli-tinker");
-let service: TinkerService;
-let listening: Listening;
+let server: RunningTinkerServer;
 
 beforeAll(async () => {
   if (!hasShared) return;
@@ -25,63 +17,19 @@ beforeAll(async () => {
 
 afterAll(async () => {
   if (!hasShared) return;
-  await stopServer();
+  await server.stop();
 });
 
 async function startServer(): Promise<void> {
-  const engine = await LocalEngine.open({ device: await openDevice({ device: "cpu" }), folder: FOLDER });
-  const checkpoints = await Checkpoints.open(join(dir, "service"));
-  service = new TinkerService({ engine, checkpoints, modelNames: [FOLDER] });
-  listening = await listen(createApp({ service, apiKey: KEY }), { host: "127.0.0.1", port: 0 });
+  server = await startTinkerServer(join(dir, "service"));
 }
-
-async function stopServer(): Promise<void> {
-  await service.stop();
-  await listening.close();
-  service.close();
-}
-
-/** Four tiny steps, of two minibatches each. */
-const RUN = [
-  "task.name=single_turn",
-  "--import",
-  "examples/stories/reward.ts",
-  "task.reward=story",
-  "data.train_files=examples/stories/stories_prompts.jsonl",
-  "data.val_files=examples/stories/stories_prompts_val.jsonl",
-  `model.name=${FOLDER}`,
-  "model.lora_rank=4",
-  "model.train_unembed=false",
-  "training.learning_rate=5e-3",
-  "training.num_minibatches=2",
-  "training.weight_decay=0.01",
-  "training.grad_clip_norm=1",
-  "training.beta1=0.9",
-  "training.beta2=0.95",
-  "training.eps=1e-4",
-  "training.seed=3",
-  "rllm.data.train_batch_size=2",
-  "rllm.data.val_batch_size=2",
-  "rllm.data.max_prompt_length=32",
-  "rllm.data.max_response_length=8",
-  "rllm.rollout.n=4",
-  "rllm.rollout.n_val=1",
-  "rllm.algorithm.adv_estimator=grpo",
-  "rllm.algorithm.rollout_correction.bypass_mode=false",
-  "rllm.algorithm.kl_beta=0.05",
-  "rllm.algorithm.lr_schedule=linear",
-  "rllm.trainer.total_batches=4",
-  "rllm.trainer.test_freq=4",
-  "rllm.trainer.save_freq=2",
-  "rllm.trainer.logger=[jsonl]",
-];
 
 const LOCAL = ["rllm/backend=local", "model.lora_alpha=32", "--device", "cpu"];
 
 function train(name: string, args: readonly string[], env: Record<string, string | undefined> = {}) {
   const place = `training.default_local_dir=${join(dir, name)}`;
-  return grpu(["train", ...RUN, place, ...args], {
-    env: { TINKER_API_KEY: KEY, TINKER_BASE_URL: listening.url, ...env },
+  return grpu(["train", ...STORY_RUN, place, ...args], {
+    env: { TINKER_API_KEY: TINKER_KEY, TINKER_BASE_URL: server.url, ...env },
   });
 }
 
@@ -121,7 +69,7 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
       "rllm.trainer.val_before_train=false",
     ];
     const first = await train("cut", [...args, "rllm.trainer.total_batches=2"]);
-    await stopServer();
+    await server.stop();
     await startServer();
     const second = await train("cut", args);
     const whole = await train("whole", args);
@@ -132,7 +80,7 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
         .map((line) => [line.step, line["actor/pg_loss"], line["actor/grad_norm"]]);
     expect(steps("cut")).toEqual(steps("whole"));
     const told = [first, second, whole].map(({ out, err }) => out + err).join("") + textsOf(join(dir, "cut"));
-    expect(told).not.toContain(KEY);
+    expect(told).not.toContain(TINKER_KEY);
   });
 
   test.each([
