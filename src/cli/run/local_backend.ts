@@ -80,7 +80,7 @@ async function resumeModel(
   const { config } = session;
   const files = await openModelFolder(checkpoint);
   const folder = setting(config, "model.name");
-  if (folder === null) checkTokenizer(session, { tokenizer: files.tokenizer, checkpoint });
+  if (folder === null) await checkTokenizer(session, { tokenizer: files.tokenizer, checkpoint });
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
   const grown = { ...files, config: { ...files.config, contextLength } };

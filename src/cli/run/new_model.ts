@@ -1,4 +1,5 @@
 /** A model that the configuration describes, from random weights: its shape and its tokenizer. */
+import { existsSync } from "node:fs";
 import { LocalBackend } from "../../backend/local/backend.ts";
 import { fittingOptions } from "../../backend/local/plan/fit.ts";
 import type { Device } from "../../compute/device.ts";
@@ -6,9 +7,11 @@ import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
+import { openTokenizer } from "../../model/files/folder.ts";
 import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../model/files/tokenizer.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import { promptOf } from "../../task/rollout.ts";
+import { locate, nearestFile } from "../files.ts";
 import { readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { plannedWork } from "./plan_settings.ts";
 import type { Session } from "./session.ts";
@@ -24,8 +27,8 @@ export async function createModel(device: Device, session: Session): Promise<Loc
       path: "model.lora_rank",
     });
   }
-  const tokenizer = withTemplate(plainTokenizer(session), templateOf(config));
-  const shape = newModelShape(session);
+  const tokenizer = withTemplate(await newTokenizer(session), templateOf(config));
+  const shape = newModelShape(config, tokenizer);
   const model = { config: shape, typeOf: () => undefined };
   const work = plannedWork(config, { model, isTrained: true, fixedSettings: FIXED_OF_NEW_MODELS });
   const options = { ...(await fittingOptions(device, work)), seed: setting(config, "training.seed") };
@@ -38,10 +41,12 @@ export function newContextLength(config: Tree): number {
   return Math.min(setting(config, "training.max_length"), longest);
 }
 
-/** The shape of the model that a configuration describes. */
-export function newModelShape(session: Session): ModelConfig {
-  const { config } = session;
-  const tokenizer = plainTokenizer(session);
+/** The shape of the model that a configuration describes, before any weights. */
+export async function describeNewModel(session: Session): Promise<ModelConfig> {
+  return newModelShape(session.config, await newTokenizer(session));
+}
+
+function newModelShape(config: Tree, tokenizer: TextTokenizer): ModelConfig {
   return {
     architecture: "llama",
     vocabSize: tokenizer.vocabSize,
@@ -65,25 +70,40 @@ export function newModelShape(session: Session): ModelConfig {
  * The tokens of a model that this configuration made are those of its checkpoint.
  * @throws ConfigError where the configuration names others.
  */
-export function checkTokenizer(
+export async function checkTokenizer(
   session: Session,
   { tokenizer, checkpoint }: { tokenizer: TextTokenizer | undefined; checkpoint: string },
-): void {
+): Promise<void> {
   const saved = tokenizer?.files()["tokenizer.json"];
   const isNamed = session.isGiven("model.init.alphabet") && setting(session.config, "model.init.alphabet") !== null;
-  const isByte = setting(session.config, "model.init.tokenizer") === "byte";
+  const kind = setting(session.config, "model.init.tokenizer");
   const wasByte = saved === byteTokenizer().files()["tokenizer.json"];
-  const isOther = isByte !== wasByte || (isNamed && saved !== plainTokenizer(session).files()["tokenizer.json"]);
-  if (!isOther) return;
+  const isOtherKind = kind === "byte" ? !wasByte : kind === "char" && wasByte;
+  // The alphabet of characters may have been that of other data.
+  const isExact = isNamed || kind !== "char";
+  if (!isOtherKind && (!isExact || saved === (await newTokenizer(session)).files()["tokenizer.json"])) return;
+  const own = await newTokenizer(session);
   throw new ConfigError(
-    `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${plainTokenizer(session).vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
-    { path: isByte !== wasByte ? "model.init.tokenizer" : "model.init.alphabet" },
+    `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${own.vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
+    { path: isOtherKind || kind !== "char" ? "model.init.tokenizer" : "model.init.alphabet" },
   );
 }
 
-function plainTokenizer(session: Session): TextTokenizer {
-  const isBytes = setting(session.config, "model.init.tokenizer") === "byte";
-  return isBytes ? byteTokenizer() : characterTokenizer(alphabetOf(session));
+/** The tokenizer that `model.init.tokenizer` describes. @throws ConfigError for a folder without a tokenizer.json */
+async function newTokenizer(session: Session): Promise<TextTokenizer> {
+  const kind = setting(session.config, "model.init.tokenizer");
+  if (kind === "byte") return byteTokenizer();
+  return kind === "char" ? characterTokenizer(alphabetOf(session)) : tokenizerIn(kind);
+}
+
+async function tokenizerIn(folder: string): Promise<TextTokenizer> {
+  const place = locate(folder);
+  const tokenizer = existsSync(place) ? await openTokenizer(place, []) : undefined;
+  if (tokenizer) return tokenizer;
+  throw new ConfigError(
+    `Cannot make a tokenizer: model.init.tokenizer is neither char nor byte nor a folder with a tokenizer.json (${folder}).${nearestFile(folder)} Correct it.`,
+    { path: "model.init.tokenizer" },
+  );
 }
 
 /** Characters for a new model's tokenizer: those of the setting, the environment, or the data. */

@@ -11,7 +11,7 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
-import { FIXED_OF_NEW_MODELS, newModelShape } from "./new_model.ts";
+import { FIXED_OF_NEW_MODELS, describeNewModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
 
@@ -44,7 +44,7 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
 
 async function modelShape(composed: Composition): Promise<ModelShape> {
   const folder = setting(composed.config, "model.name");
-  if (folder === null) return { config: newModelShape(await openTask(composed)), typeOf: () => undefined };
+  if (folder === null) return { config: await describeNewModel(await openTask(composed)), typeOf: () => undefined };
   if ((await folderKind(folder)) === "model") return openModelShape(folder);
   const { base } = await describeAdapter(folder);
   if (base !== undefined) return openModelShape(base);

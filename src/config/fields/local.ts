@@ -38,7 +38,9 @@ export const LOCAL_FIELDS = {
   "model.init.kv_heads": int(2, "key and value heads; divides heads", { min: 1 }),
   "model.init.head_dim": int(16, "width of a head", { min: 1 }),
   "model.init.intermediate_size": int(192, "width of the MLP", { min: 1 }),
-  "model.init.tokenizer": oneOf(["char", "byte"], "char", "one token per character of the alphabet, or per byte"),
+  "model.init.tokenizer": str("char", "char: a token per character of the alphabet; byte: per byte; or a folder", {
+    note: "A folder holds a tokenizer.json, and may hold a tokenizer_config.json and a chat_template.jinja.",
+  }),
   "model.init.alphabet": str(null, "characters of the char tokenizer; null = those of the task"),
   "model.dtype": oneOf(["auto", "float32", "bfloat16"], "auto", "how weights that do not train are held", {
     note: "auto = as the model's files have them; bfloat16 is exact where those are bfloat16. Trained weights are float32.",
