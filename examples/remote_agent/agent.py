@@ -4,21 +4,15 @@
     python examples/remote_agent/agent.py 8100
 """
 
-import json
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-from openai import OpenAI
+from agent_server import client_of, serve
 
 TURNS = 4
 DIGITS = "0123456789abcdef"
-# One client for all attempts: each of them uses its connections with an address and a key of its own.
-OPENAI = OpenAI(base_url="http://127.0.0.1", api_key="none")
 
 
 def attempt(run):
     """Plays one game: each wrong guess is answered with < or >. The reward is 1 for a game that is won."""
-    client = OPENAI.with_options(base_url=run["base_url"], api_key=run["api_key"])
+    client = client_of(run)
     hidden = run["task"]["metadata"]["answer"]
     messages = [{"role": "user", "content": "?"}]
     for turn in range(TURNS):
@@ -33,21 +27,5 @@ def attempt(run):
     return {"reward": 0, "metrics": {"num_turns": TURNS}, "termination_reason": "max_turns_exceeded"}
 
 
-class Agent(BaseHTTPRequestHandler):
-    def do_POST(self):
-        report = attempt(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(report).encode())
-
-    def log_message(self, *_):
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    request_queue_size = 1024
-
-
-# An agent in a container listens on 0.0.0.0.
-HOST = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
-Server((HOST, int(sys.argv[1])), Agent).serve_forever()
+if __name__ == "__main__":
+    serve(attempt)

@@ -63,6 +63,19 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
   );
 
   test(
+    "a game of turns with a tool: wins rise from three in ten to more than seven",
+    async () => {
+      const run = await train("tool_game", ["--import", "examples/tool_game/game.ts"]);
+      const wins = run.val("val/guess_digit/pass@1");
+      expect(wins[0]).toBeLessThan(0.35);
+      expect(wins.at(-1)).toBeGreaterThan(0.7);
+      // Calls and answers of the tool continue on the tokens that were sampled: one row of training for each game.
+      expect(run.train("batch/steps_per_traj/max")).toEqual(new Array(80).fill(1));
+    },
+    8 * MINUTES,
+  );
+
+  test(
     "solver and judge: both roles rise from a third to three in four",
     async () => {
       const run = await train("solver_judge", ["rllm.trainer.total_batches=40"]);

@@ -5,10 +5,10 @@ import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { chatLoop } from "../../src/cli/chat/chat_loop.ts";
 import { readHistory, writeHistory } from "../../src/cli/chat/history.ts";
 import { Talk } from "../../src/cli/chat/talk.ts";
-import type { Io, Typed, Typing } from "../../src/cli/command.ts";
+import type { Typed, Typing } from "../../src/cli/command.ts";
 import { servedEngine } from "../../src/serve/openai/engine.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
-import { grpu } from "../fixtures/cli.ts";
+import { captured, grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { writeChatModel } from "../fixtures/served_models.ts";
 import { TextEngine, type TextEngineOptions } from "../fixtures/text_engine.ts";
@@ -53,21 +53,7 @@ async function chat(
     serving.close();
   });
   const talk = new Talk(servedEngine(serving, { model: serving.model()!, owner: "chat" }), { settings: { seed: 5 } });
-  const written = { out: "", err: "" };
-  const io: Io = {
-    out: (text) => {
-      written.out += text;
-    },
-    err: (text) => {
-      written.err += text;
-    },
-    isTerminal: true,
-    color: true,
-    columns: 80,
-    env: {},
-    signal: new AbortController().signal,
-    stdin: async () => "",
-  };
+  const { io, written } = captured({ isTerminal: true, color: true, columns: 80 });
   const hasFailed = await chatLoop({ talk, typing: scripted(inputs, typingOptions), io });
   return { talk, hasFailed, ...written };
 }

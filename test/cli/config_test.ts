@@ -9,6 +9,7 @@ import { metricsCommands } from "../../src/cli/commands/metrics.ts";
 import { runProgram } from "../../src/cli/front.ts";
 import { splitArguments } from "../../src/cli/options.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
+import { captured } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 
 const folder = temporaryFolder("config");
@@ -18,25 +19,11 @@ const file = (name: string, text: string) => {
 };
 
 async function grpu(args: readonly string[], { stdin = "", env = {} }: { stdin?: string; env?: Io["env"] } = {}) {
-  let [out, err] = ["", ""];
-  const io: Io = {
-    out: (text) => {
-      out += text;
-    },
-    err: (text) => {
-      err += text;
-    },
-    isTerminal: false,
-    color: false,
-    columns: 100,
-    env,
-    signal: new AbortController().signal,
-    stdin: async () => stdin,
-  };
+  const { io, written } = captured({ env, stdin: async () => stdin });
   const commands = [...configCommands, ...metricsCommands];
   const program = { name: "grpu", version: "0", summary: "", commands, groups: {}, examples: [] };
   const code = await runProgram(program, args, io);
-  return { code, out: out.replaceAll(folder, "DIR"), err: err.replaceAll(folder, "DIR") };
+  return { code, out: written.out.replaceAll(folder, "DIR"), err: written.err.replaceAll(folder, "DIR") };
 }
 
 describe("config show", () => {

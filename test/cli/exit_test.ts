@@ -3,12 +3,11 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { beforeAll, expect, test } from "vitest";
-import type { Io } from "../../src/cli/command.ts";
 import { type Program, runProgram } from "../../src/cli/front.ts";
 import { EXITS, Fault, Interruption } from "../../src/cli/process/exit.ts";
 import { PROGRAM } from "../../src/cli/program.ts";
 import { ConfigError, fileError, RemoteError } from "../../src/errors.ts";
-import { grpu } from "../fixtures/cli.ts";
+import { captured, grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 
@@ -99,21 +98,9 @@ test("an error of a write, which names no file, is ours; one of a socket is not 
 });
 
 async function ending(run: () => Promise<void>, signal = new AbortController().signal) {
-  let err = "";
-  const io: Io = {
-    err: (text) => {
-      err += text;
-    },
-    out: () => {},
-    env: {},
-    isTerminal: false,
-    color: false,
-    columns: 80,
-    signal,
-    stdin: async () => "",
-  };
+  const { io, written } = captured({ signal, columns: 80 });
   const program: Program = { ...PROGRAM, commands: [{ path: "x", summary: "", examples: [], run }] };
-  return { status: await runProgram(program, ["x"], io), err };
+  return { status: await runProgram(program, ["x"], io), err: written.err };
 }
 
 const full = Object.assign(new Error("raw"), { code: "ENOSPC", path: "/full" });

@@ -1,10 +1,11 @@
 /** `model.init.tokenizer`: a new model on the tokens of a folder. */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openTokenizer } from "../../src/model/files/folder.ts";
 import { byteTokenizer, characterTokenizer } from "../../src/model/files/tokenizer.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { metricsOf } from "../fixtures/run_metrics.ts";
 import { smallRun } from "../fixtures/small_run.ts";
 
 const dir = temporaryFolder("tokenizers");
@@ -20,15 +21,6 @@ function folderOf(name: string, alphabet: string, template?: string): string {
   return folder;
 }
 
-function metricsOf(run: string): unknown[] {
-  const lines = readFileSync(join(dir, run, "metrics.jsonl"), "utf8")
-    .trim()
-    .split("\n");
-  return lines
-    .map((line) => Object.entries(JSON.parse(line) as Record<string, unknown>))
-    .map((entries) => Object.fromEntries(entries.filter(([key]) => !/^(time|perf)\//.test(key))));
-}
-
 describe("a folder for model.init.tokenizer", () => {
   test("trains as the same tokens that the configuration spells, and its files go with the checkpoint", async () => {
     const template = "{% for message in messages %}{{ message.content }}{% endfor %}";
@@ -36,7 +28,7 @@ describe("a folder for model.init.tokenizer", () => {
     const own = await smallRun(join(dir, "from_folder"), [`model.init.tokenizer=${folder}`]);
     const spelt = await smallRun(join(dir, "spelt"), [`model.init.alphabet='${ALPHABET}'`]);
     expect([own.code, spelt.code], own.err).toEqual([0, 0]);
-    expect(metricsOf("from_folder")).toEqual(metricsOf("spelt"));
+    expect(metricsOf(join(dir, "from_folder"))).toEqual(metricsOf(join(dir, "spelt")));
     const checkpoint = join(dir, "from_folder", "global_step_2");
     const saved = await openTokenizer(checkpoint, []);
     expect(saved?.chatTemplate).toBe(template);

@@ -1,11 +1,12 @@
 /** `task.agent`: a run whose attempts are made in another process equals the run in this one, bit for bit. */
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openTraceStore } from "../../src/trace/mod.ts";
 import { type AgentProcess, startTypeScriptAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { metricsOf } from "../fixtures/run_metrics.ts";
+import { SMALL_SETTINGS } from "../fixtures/small_run.ts";
 
 const dir = temporaryFolder("remote");
 let agent: AgentProcess;
@@ -17,29 +18,19 @@ afterAll(() => {
 });
 
 const SMALL = [
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
-  "rllm.data.train_batch_size=4",
-  "rllm.rollout.n=4",
+  ...SMALL_SETTINGS,
   "rllm.rollout.n_val=2",
   "rllm.trainer.total_batches=2",
   "rllm.trainer.save_freq=0",
   "rllm.trainer.logger=[jsonl]",
   "warmup.steps=30",
-  "--device",
-  "cpu",
 ];
 
 async function train(example: string, name: string, overrides: readonly string[] = []) {
   const folder = join(dir, name);
   const place = `training.default_local_dir=${folder}`;
   const ran = await grpu(["train", `examples/${example}/run.yaml`, place, ...SMALL, ...overrides]);
-  const metrics = () =>
-    readFileSync(join(folder, "metrics.jsonl"), "utf8")
-      .trim()
-      .split("\n")
-      .map((line) => Object.entries(JSON.parse(line) as Record<string, unknown>))
-      .map((entries) => Object.fromEntries(entries.filter(([key]) => !/^(time|perf)\//.test(key))));
-  return { ...ran, metrics };
+  return { ...ran, metrics: () => metricsOf(folder) };
 }
 
 /** What a store holds of each attempt, in the order of the tasks, without what differs between two runs. */

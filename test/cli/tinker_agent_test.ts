@@ -1,11 +1,12 @@
 /** `task.agent` with `rllm/backend=tinker`: an agent in another process samples from a Tinker service and trains on it. */
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openTraceStore } from "../../src/trace/mod.ts";
 import { type AgentProcess, startAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { metricsOf } from "../fixtures/run_metrics.ts";
 import { hasShared } from "../fixtures/shared.ts";
 import { type RunningTinkerServer, STORY_RUN, startTinkerServer, TINKER_KEY } from "../fixtures/tinker_server.ts";
 
@@ -43,10 +44,7 @@ async function train(name: string, args: readonly string[]) {
   const env = { TINKER_API_KEY: TINKER_KEY, TINKER_BASE_URL: server.url };
   const { code, err } = await grpu(["train", ...STORY_RUN, place, "rllm/backend=tinker", ...args], { env });
   expect(code, err).toBe(0);
-  const lines = readFileSync(join(dir, name, "metrics.jsonl"), "utf8").trim().split("\n");
-  return lines
-    .map((line) => Object.entries(JSON.parse(line) as Record<string, unknown>))
-    .map((entries) => Object.fromEntries(entries.filter(([key]) => !/^(time|perf)\//.test(key))));
+  return metricsOf(join(dir, name));
 }
 
 describe.skipIf(!hasShared)("an agent in another process", () => {

@@ -1,6 +1,6 @@
 /** Agents with the official Python client, in processes of their own, against the same rollouts in this process. */
 import { execFile } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -8,6 +8,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { startAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { metricsOf } from "../fixtures/run_metrics.ts";
 
 const FOLDER = fileURLToPath(new URL("../../.cache/interop/openai", import.meta.url));
 const PYTHON = `${FOLDER}/bin/python`;
@@ -37,14 +38,14 @@ const SMALL = [
   "cpu",
 ];
 
+/** Registers the task. */
+const TOOL_GAME = ["--import", "examples/tool_game/game.ts"];
+
 async function train(name: string, args: readonly string[]) {
   const folder = join(dir, name);
   const { code, err } = await grpu(["train", ...args, ...SMALL, `training.default_local_dir=${folder}`]);
   expect(code, err).toBe(0);
-  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
-  return lines
-    .map((line) => Object.entries(JSON.parse(line) as Record<string, unknown>))
-    .map((entries) => Object.fromEntries(entries.filter(([key]) => !/^(time|perf)\//.test(key))));
+  return metricsOf(folder);
 }
 
 describe("agents in Python train as those in this process", () => {
@@ -54,6 +55,12 @@ describe("agents in Python train as those in this process", () => {
       agent: "examples/remote_agent/agent.py",
       here: ["examples/multi_turn/run.yaml"],
       there: ["examples/remote_agent/run.yaml"],
+    },
+    {
+      name: "a game of turns with a tool",
+      agent: "examples/remote_agent/tool_agent.py",
+      here: ["examples/tool_game/run.yaml", ...TOOL_GAME],
+      there: ["examples/remote_agent/tools.yaml", ...TOOL_GAME],
     },
     {
       name: "solvers and a judge",

@@ -1,17 +1,15 @@
 """Two solvers and a judge in a process of their own, told apart by the metadata of their calls."""
 
-import json
 import re
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-from openai import OpenAI
-
-OPENAI = OpenAI(base_url="http://127.0.0.1", api_key="none")
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "remote_agent"))
+from agent_server import client_of, serve  # noqa: E402
 
 
 def attempt(run):
-    client = OPENAI.with_options(base_url=run["base_url"], api_key=run["api_key"])
+    client = client_of(run)
     problem = run["task"]["instruction"]
 
     def ask(prompt, **metadata):
@@ -30,19 +28,5 @@ def attempt(run):
     }
 
 
-class Agent(BaseHTTPRequestHandler):
-    def do_POST(self):
-        report = attempt(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(report).encode())
-
-    def log_message(self, *_):
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    request_queue_size = 1024
-
-
-Server(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
+if __name__ == "__main__":
+    serve(attempt)
