@@ -11,7 +11,7 @@ import { describeAdapter } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
-import { FIXED_OF_NEW_MODELS, describeNewModel } from "./new_model.ts";
+import { describeNewModel, FIXED_OF_NEW_MODELS } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
 
