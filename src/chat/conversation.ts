@@ -7,7 +7,7 @@ import type { ChatMessage, ChatOptions } from "../contract/text.ts";
 import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
 import type { ReplyDemands } from "./constraint.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
-import { PrefixIndex } from "./prefix_index.ts";
+import { PrefixTree } from "./prefix_tree.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
 import { CALL_CLOSE, endsInReasoning } from "./reply_reader.ts";
 import type { Drawn } from "./response.ts";
@@ -83,12 +83,12 @@ export interface ChatTurn extends Reply {
 export class Conversation<Settings extends CallSettings = CallSettings> {
   private readonly options: ConversationOptions<Settings>;
   private readonly transcript: Transcript;
-  private readonly sampled = new PrefixIndex<string>();
+  private readonly sampled = new PrefixTree<string>();
   private calls = 0;
 
   constructor(options: ConversationOptions<Settings>) {
     this.options = options;
-    this.transcript = new Transcript(options);
+    this.transcript = new Transcript(options, this.sampled);
   }
 
   /** Continues a text or tokens. */

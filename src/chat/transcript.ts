@@ -11,6 +11,7 @@ import type { PromptOrigin } from "../contract/trace.ts";
 import { readMessages } from "../data/messages.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { HistoryTree, messageKey } from "./history.ts";
+import { type PrefixNode, PrefixTree, unitsOf } from "./prefix_tree.ts";
 import { splitReasoning } from "./reply.ts";
 import { endsInReasoning } from "./reply_reader.ts";
 
@@ -33,8 +34,14 @@ export interface RenderedPrompt {
   readonly origin: Exclude<PromptOrigin, "tokens">;
 }
 
+/** What a later prompt needs of a reply. Its prompt shares its beginning with those of other turns, so that it is not kept whole. */
 interface Reply {
-  readonly prompt: RenderedPrompt;
+  /** The place of its prompt's text. */
+  readonly text: PrefixNode<undefined>;
+  /** The place of its tokens: prompt and response. */
+  readonly whole: PrefixNode<unknown>;
+  /** The options of its prompt's rendering. */
+  readonly options: string;
   readonly responseIds: readonly number[];
   /** The response's tokens without its reasoning. */
   readonly keptIds: readonly number[];
@@ -51,6 +58,10 @@ export class Transcript {
   private readonly tokenizer: Tokenizer;
   private readonly accumulates: boolean;
   private readonly histories = new HistoryTree();
+  private readonly sequences: PrefixTree<unknown>;
+  private readonly texts = new PrefixTree();
+  /** Equal options are kept once: they contain the tools. */
+  private readonly written = new Map<string, string>();
   /** By the node of the conversation that ends with the reply. */
   private readonly replies = new Map<number, Reply>();
   /** Conversations that were replied to. */
@@ -60,9 +71,11 @@ export class Transcript {
   /** Conversations that end with an assistant's message of the caller's own, such as an example. */
   private readonly callers = new Set<number>();
 
-  constructor({ tokenizer, accumulateReasoning = false }: TranscriptOptions) {
+  /** @param sequences holds the tokens of prompts and replies; one that the caller fills as well saves memory */
+  constructor({ tokenizer, accumulateReasoning = false }: TranscriptOptions, sequences = new PrefixTree<unknown>()) {
     this.tokenizer = tokenizer;
     this.accumulates = accumulateReasoning;
+    this.sequences = sequences;
   }
 
   /**
@@ -98,7 +111,15 @@ export class Transcript {
   private reply(prompt: RenderedPrompt, responseIds: readonly number[]): Reply {
     const { reasoning } = splitReasoning(this.tokenizer.decode(responseIds), endsInReasoning(prompt.text));
     const keptIds = reasoning === undefined ? responseIds : this.withoutReasoning(responseIds);
-    return { prompt, responseIds, keptIds, reasoning };
+    const text = this.texts.add(unitsOf(prompt.text));
+    const whole = this.sequences.add([...prompt.ids, ...responseIds]);
+    return { text, whole, options: this.once(prompt.options), responseIds, keptIds, reasoning };
+  }
+
+  private once(options: string): string {
+    const known = this.written.get(options);
+    if (known === undefined) this.written.set(options, options);
+    return known ?? options;
   }
 
   private rememberCallers(messages: readonly ChatMessage[]): void {
@@ -155,8 +176,8 @@ export class Transcript {
       return undefined;
     const written = JSON.stringify(options);
     const ids = this.splice(parts, { known, options: written });
-    const { prompt, responseIds } = [...known.values()].at(-1)!;
-    const origin = startsWith(ids, [...prompt.ids, ...responseIds]) ? "continued" : "spliced";
+    const { whole } = [...known.values()].at(-1)!;
+    const origin = this.sequences.pathOf(ids).has(whole) ? "continued" : "spliced";
     return { messages, text, ids, options: written, origin };
   }
 
@@ -165,21 +186,17 @@ export class Transcript {
     parts: readonly string[],
     { known, options }: { known: ReadonlyMap<number, Reply>; options: string },
   ): number[] {
-    let ids: number[] = [];
-    let before = "";
-    let previous: Reply | undefined;
-    for (let i = 0; i < parts.length; i += 3) {
-      const piece = parts[i]!.replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
-      const reply = known.get(Number(parts[i + 1]));
-      before += parts[i];
-      if (!reply) {
-        ids.push(...this.continuation(piece, previous));
-      } else if (this.isContinued(before, { reply, index: Number(parts[i + 1]), options })) {
-        ids = [...reply.prompt.ids, ...reply.responseIds];
-      } else {
-        ids.push(...this.continuation(piece, previous), ...reply.keptIds);
-      }
-      if (reply) before += marked(parts[i + 2]!, Number(parts[i + 1]));
+    const { text, marks } = marksOf(parts, known);
+    const path = this.texts.pathOf(unitsOf(text));
+    // The last reply that continues its own prompt brings everything before it.
+    const from = marks.findLastIndex((mark) => this.isContinued(mark, { text, path, options }));
+    let previous = marks[from]?.reply;
+    const ids = previous?.whole.sequence() ?? [];
+    for (let i = from + 1; i <= marks.length; i++) {
+      const piece = parts[3 * i]!.replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
+      const reply = marks[i]?.reply;
+      for (const id of this.continuation(piece, previous)) ids.push(id);
+      for (const id of reply?.keptIds ?? []) ids.push(id);
       previous = reply;
     }
     return ids;
@@ -187,13 +204,12 @@ export class Transcript {
 
   /** Whether the prompt continues directly after the reply's own prompt. */
   private isContinued(
-    before: string,
-    { reply, index, options }: { reply: Reply; index: number; options: string },
+    { reply, index, at }: Mark,
+    { text, path, options }: { text: string; path: ReadonlySet<PrefixNode<undefined>>; options: string },
   ): boolean {
-    const { prompt } = reply;
-    if (this.accumulates && prompt.options === options) return true;
-    if (!before.startsWith(prompt.text)) return false;
-    const between = before.slice(prompt.text.length);
+    if (this.accumulates && reply.options === options) return true;
+    if (reply.text.length > at || !path.has(reply.text)) return false;
+    const between = text.slice(reply.text.length, at);
     return reply.reasoning === undefined ? between === "" : between.includes(reasoningMark(index));
   }
 
@@ -236,12 +252,29 @@ export class Transcript {
   }
 }
 
-function areEqual(a: readonly string[], b: readonly string[]): boolean {
-  return a.length === b.length && a.every((each, i) => each === b[i]);
+/** A known reply in a rendered text. */
+interface Mark {
+  readonly reply: Reply;
+  readonly index: number;
+  /** Where the mark begins in the text. */
+  readonly at: number;
 }
 
-function startsWith(tokens: readonly number[], prefix: readonly number[]): boolean {
-  return prefix.every((token, i) => token === tokens[i]);
+/** The text up to the last mark with the marks in it; see {@link Transcript} for `parts`. */
+function marksOf(parts: readonly string[], known: ReadonlyMap<number, Reply>): { text: string; marks: Mark[] } {
+  let text = "";
+  const marks: Mark[] = [];
+  for (let i = 0; i + 2 < parts.length; i += 3) {
+    text += parts[i];
+    const index = Number(parts[i + 1]);
+    marks.push({ reply: known.get(index)!, index, at: text.length });
+    text += marked(parts[i + 2]!, index);
+  }
+  return { text, marks };
+}
+
+function areEqual(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((each, i) => each === b[i]);
 }
 
 /** `undefined` when the template refuses, as some do when a mark replaces tool calls. */

@@ -1,12 +1,12 @@
 /** What a session's workers said, so that the record tells which call a prompt continues. */
 import { HistoryTree } from "../../chat/history.ts";
-import { PrefixIndex } from "../../chat/prefix_index.ts";
+import { PrefixTree } from "../../chat/prefix_tree.ts";
 import type { ChatMessage } from "../../contract/text.ts";
 import type { PromptOrigin, TraceRecord } from "../../contract/trace.ts";
 import { readMessages } from "../../data/messages.ts";
 
 export class WorkerHistory {
-  private readonly sampled = new PrefixIndex<string>();
+  private readonly sampled = new PrefixTree<string>();
   private readonly histories = new HistoryTree();
   private readonly replies = new Set<number>();
 
