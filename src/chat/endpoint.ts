@@ -15,6 +15,7 @@ import { ResponseStore } from "./apis/responses/store.ts";
 import type { ChatEngine } from "./engine.ts";
 import { ApiError } from "./request.ts";
 
+export { ResponseMemory, ResponseStore } from "./apis/responses/store.ts";
 export type { ChatCall, ChatEngine, ChoiceStart } from "./engine.ts";
 
 /** A function with the signature of `fetch`. */
@@ -51,12 +52,15 @@ const ROUTES: Readonly<Record<string, Route>> = {
 /**
  * A `fetch` that serves OpenAI's API (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/models`) and Anthropic's
  * (`/v1/messages`, `/v1/messages/count_tokens`) from one engine. What stands before `/v1/` in a path is ignored, and so is the
- * model that a request names, and the version of Anthropic's API. The last 1000 responses of `/v1/responses` are kept for requests that continue them.
+ * model that a request names, and the version of Anthropic's API. The last 1000 responses of `/v1/responses` are kept for requests that continue them,
+ * in at most 16 MiB, or in `responses`, which several engines of one caller may share.
  *
  * Errors are responses in the API's own form. A request whose signal aborts rejects, as with `fetch`, and ends its sampling.
  */
-export function createFetch(engine: ChatEngine): FetchFunction {
-  const responses = new ResponseStore();
+export function createFetch(
+  engine: ChatEngine,
+  { responses = new ResponseStore() }: { readonly responses?: ResponseStore | undefined } = {},
+): FetchFunction {
   return async (input, init) => {
     const request = new Request(input, init);
     const { signal } = request;

@@ -1,5 +1,5 @@
 /** The gateway behind its routes: sessions, models, workers and the recorder, independent of HTTP. */
-import { type ChatEngine, createFetch, type FetchFunction } from "../chat/endpoint.ts";
+import { type ChatEngine, createFetch, type FetchFunction, ResponseMemory, ResponseStore } from "../chat/endpoint.ts";
 import { ApiError } from "../chat/request.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
@@ -77,6 +77,9 @@ export class GatewayService {
   private readonly options: GatewayOptions;
   /** Of calls without a session, by caller and model. */
   private readonly apis = new Map<string, Promise<FetchFunction>>();
+  private readonly memory: ResponseMemory;
+  /** Of calls without a session, by caller: a response is found whatever model gave it. */
+  private readonly responses = new Map<string, ResponseStore>();
 
   constructor(options: GatewayOptions) {
     const { store, syncTraces, log = () => {} } = options;
@@ -85,6 +88,7 @@ export class GatewayService {
     this.store = store;
     this.limits = { ...GATEWAY_LIMITS, ...options.limits };
     this.bodies = new Budget(this.limits.allBodyBytes);
+    this.memory = new ResponseMemory(this.limits.responseBytes);
     this.recorder = new Recorder({ store, syncTraces, log });
     this.sessions = new Sessions({ store, most: this.limits.sessions, mostBytes: this.limits.sessionBytes });
     this.workers = new WorkerPool({ log, ...options.workers });
@@ -121,7 +125,9 @@ export class GatewayService {
 
   private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
     const guarded = (engine: ChatEngine) => guardedEngine(engine, { calls: this.running, log: this.log });
-    if (!session) return createFetch(guarded(await this.options.engines!.open({ model, owner, history: [] })));
+    const responses = this.responsesOf(session, owner);
+    if (!session)
+      return createFetch(guarded(await this.options.engines!.open({ model, owner, history: [] })), { responses });
     const engine = session.engine ?? (await this.openEngine(session, { model, owner }));
     const recorded = this.recorder.wrap(engine, {
       session_id: session.id,
@@ -130,7 +136,17 @@ export class GatewayService {
       },
       onReply: (trace) => this.sessions.remember(session, trace),
     });
-    return createFetch(guarded(recorded));
+    return createFetch(guarded(recorded), { responses });
+  }
+
+  private responsesOf(session: LiveSession | undefined, caller: string): ResponseStore {
+    if (session) {
+      session.responses ??= new ResponseStore(this.memory);
+      return session.responses;
+    }
+    const known = this.responses.get(caller) ?? new ResponseStore(this.memory);
+    this.responses.set(caller, known);
+    return known;
   }
 
   private async openEngine(

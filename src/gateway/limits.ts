@@ -18,6 +18,8 @@ export interface GatewayLimits {
   readonly sessions: number;
   /** What the calls of sessions in memory may hold together, about; beyond it those longest unused go as well. */
   readonly sessionBytes: number;
+  /** What responses that `previous_response_id` may name hold together; beyond it the oldest go. */
+  readonly responseBytes: number;
 }
 
 export const GATEWAY_LIMITS: GatewayLimits = {
@@ -28,6 +30,7 @@ export const GATEWAY_LIMITS: GatewayLimits = {
   metadataLetters: 64 * 2 ** 10,
   sessions: 10_000,
   sessionBytes: 256 * 2 ** 20,
+  responseBytes: 64 * 2 ** 20,
 };
 
 interface Use {

@@ -1,5 +1,5 @@
 /** A session in memory: who answers it, which of its calls run, and about how much it holds. */
-import type { ChatEngine, FetchFunction } from "../chat/endpoint.ts";
+import type { ChatEngine, FetchFunction, ResponseStore } from "../chat/endpoint.ts";
 import type { SessionRecord, TraceRecord } from "../contract/trace.ts";
 import type { WorkerHistory } from "./workers/history.ts";
 
@@ -34,6 +34,8 @@ export class LiveSession implements SessionParts {
   readonly apis = new Map<string, Promise<FetchFunction>>();
   /** Aborts its running calls when it ends. */
   readonly ending = new AbortController();
+  /** Of the responses API, whatever model gave them. */
+  responses?: ResponseStore;
   /** What workers said to it. */
   history?: Promise<WorkerHistory>;
   /** Calls that are being answered. */

@@ -188,7 +188,9 @@ export class Sessions {
   }
 
   private remove(id: string): void {
-    this.held -= this.live.get(id)?.bytes ?? 0;
+    const session = this.live.get(id);
+    this.held -= session?.bytes ?? 0;
+    session?.responses?.clear();
     this.live.delete(id);
   }
 

@@ -235,3 +235,35 @@ describe("what a session's name and record may hold", () => {
     for (let i = 0; i < 5; i++) expect((await create({ session_id: `a${i}` }, "admin-token")).status).toBe(200);
   });
 });
+
+describe("responses of the responses API", () => {
+  const ask = (url: string, body: object) => call(`${url}/v1/responses`, { body });
+
+  test("are found whatever model gave them, and only by their own session", async () => {
+    const { url } = await openGateway({ engines: scriptedHost(() => "hello", { models: ["one", "two"] }) });
+    const { id } = (await ask(`${url}/sessions/s`, { model: "two", input: "hi" })).body as { id: string };
+    expect((await call(`${url}/sessions/s/v1/responses/${id}`)).body).toMatchObject({ id, model: "two" });
+    const next = { model: "one", input: "on", previous_response_id: id };
+    expect((await ask(`${url}/sessions/s`, next)).status).toBe(200);
+    expect((await ask(`${url}/sessions/other`, next)).status).toBe(400);
+    expect((await call(`${url}/v1/responses/${id}`)).status).toBe(404);
+    expect((await call(`${url}/sessions/s/v1/responses/${id}`, { method: "DELETE" })).status).toBe(200);
+    expect((await ask(`${url}/sessions/s`, next)).status).toBe(400);
+  });
+
+  test("hold a limited memory over all sessions, and none when a session leaves", async () => {
+    const { url, service } = await openGateway({ limits: { responseBytes: 100_000 } });
+    const { memory } = service as unknown as { memory: { bytes: number } };
+    for (let i = 0; i < 30; i++) {
+      await ask(`${url}/sessions/s${i}`, {
+        model: "scripted",
+        input: "x".repeat(2000),
+        instructions: "y".repeat(2000),
+      });
+      expect(memory.bytes).toBeLessThanOrEqual(100_000);
+    }
+    expect(memory.bytes).toBeGreaterThan(50_000);
+    await service.sessions.delete(Array.from({ length: 30 }, (_, i) => `s${i}`));
+    expect(memory.bytes).toBe(0);
+  });
+});

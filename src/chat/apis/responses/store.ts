@@ -8,29 +8,102 @@ export interface StoredResponse {
   readonly history: readonly ChatMessage[];
 }
 
-const MOST_RESPONSES = 1000;
+/** One response as text, so that it holds no more than what is counted. */
+interface Kept {
+  readonly store: ResponseStore;
+  readonly id: string;
+  readonly response: string;
+  readonly history: string;
+  readonly bytes: number;
+}
 
-/** Keeps the last responses in memory; the oldest makes room. */
+const MOST_RESPONSES = 1000;
+const MOST_BYTES = 64 * 2 ** 20;
+/** Of the memory, at most this share holds the responses of one store, so that one caller leaves room for others. */
+const MOST_SHARE = 1 / 4;
+const BYTES_PER_LETTER = 2;
+const BYTES_BESIDE = 512;
+
+/** The memory that stores share. The oldest responses of all make room. */
+export class ResponseMemory {
+  readonly mostBytes: number;
+  private readonly kept = new Set<Kept>();
+  private held = 0;
+
+  constructor(mostBytes = MOST_BYTES) {
+    this.mostBytes = mostBytes;
+  }
+
+  /** About what is held now. */
+  get bytes(): number {
+    return this.held;
+  }
+
+  add(kept: Kept): void {
+    this.kept.add(kept);
+    this.held += kept.bytes;
+    for (const oldest of this.kept) {
+      if (this.held <= this.mostBytes) return;
+      this.remove(oldest);
+    }
+  }
+
+  remove(kept: Kept): void {
+    if (!this.kept.delete(kept)) return;
+    this.held -= kept.bytes;
+    kept.store.forget(kept);
+  }
+}
+
+/** Keeps the last responses of one caller; the oldest makes room. */
 export class ResponseStore {
-  private readonly responses = new Map<string, StoredResponse>();
+  private readonly memory: ResponseMemory;
+  private readonly responses = new Map<string, Kept>();
+  private held = 0;
+
+  constructor(memory = new ResponseMemory()) {
+    this.memory = memory;
+  }
 
   put(id: string, stored: StoredResponse): void {
-    this.responses.set(id, stored);
-    if (this.responses.size > MOST_RESPONSES) this.responses.delete(this.responses.keys().next().value as string);
+    const [response, history] = [JSON.stringify(stored.response), JSON.stringify(stored.history)];
+    const bytes = BYTES_BESIDE + BYTES_PER_LETTER * (response.length + history.length);
+    const kept = { store: this, id, response, history, bytes };
+    this.responses.set(id, kept);
+    this.held += bytes;
+    this.memory.add(kept);
+    for (const oldest of this.responses.values()) {
+      if (this.responses.size <= MOST_RESPONSES && this.held <= MOST_SHARE * this.memory.mostBytes) return;
+      this.memory.remove(oldest);
+    }
+  }
+
+  /** The memory gave it up. */
+  forget({ id, bytes }: Pick<Kept, "id" | "bytes">): void {
+    if (this.responses.delete(id)) this.held -= bytes;
+  }
+
+  /** Forgets all, because its caller has gone. */
+  clear(): void {
+    for (const kept of this.responses.values()) this.memory.remove(kept);
   }
 
   /** @throws {ApiError} for a response that is not kept */
   get(id: string, param?: string): StoredResponse {
-    const stored = this.responses.get(id);
-    if (stored) return stored;
-    throw new ApiError(
-      `Cannot find the response ${id}: the last ${MOST_RESPONSES} of this session are kept, unless store=false. Send the conversation as input.`,
-      { status: param === undefined ? 404 : 400, code: "previous_response_not_found", param },
-    );
+    const { response, history } = this.find(id, param);
+    return { response: JSON.parse(response) as object, history: JSON.parse(history) as ChatMessage[] };
   }
 
   delete(id: string): void {
-    this.get(id);
-    this.responses.delete(id);
+    this.memory.remove(this.find(id));
+  }
+
+  private find(id: string, param?: string): Kept {
+    const kept = this.responses.get(id);
+    if (kept) return kept;
+    throw new ApiError(
+      `Cannot find the response ${id.slice(0, 100)}: the last ${MOST_RESPONSES} of this session are kept within limits of memory, unless store=false. Send the conversation as input.`,
+      { status: param === undefined ? 404 : 400, code: "previous_response_not_found", param },
+    );
   }
 }
