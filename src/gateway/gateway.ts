@@ -9,6 +9,7 @@ import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import type { LiveSession } from "./live_session.ts";
 import { Recorder } from "./record.ts";
 import { RunningCalls } from "./running.ts";
+import { UnreadStreams } from "./sent.ts";
 import { pathOf } from "./session_id.ts";
 import { type ModelHost, Sessions } from "./sessions.ts";
 import type { FieldSettings } from "./workers/fields.ts";
@@ -63,6 +64,7 @@ export class GatewayService {
   readonly store: TraceStore;
   readonly limits: GatewayLimits;
   readonly bodies: Budget;
+  readonly unread: UnreadStreams;
   readonly recorder: Recorder;
   readonly sessions: Sessions;
   readonly workers: WorkerPool;
@@ -88,6 +90,7 @@ export class GatewayService {
     this.store = store;
     this.limits = { ...GATEWAY_LIMITS, ...options.limits };
     this.bodies = new Budget(this.limits.allBodyBytes);
+    this.unread = new UnreadStreams(this.limits.unreadBytes);
     this.memory = new ResponseMemory(this.limits.responseBytes);
     this.recorder = new Recorder({ store, syncTraces, log });
     this.sessions = new Sessions({ store, most: this.limits.sessions, mostBytes: this.limits.sessionBytes });

@@ -20,6 +20,8 @@ export interface GatewayLimits {
   readonly sessionBytes: number;
   /** What responses that `previous_response_id` may name hold together; beyond it the oldest go. */
   readonly responseBytes: number;
+  /** Of streams that their readers leave unread, all together; one alone may hold a sixteenth. Beyond it they end. */
+  readonly unreadBytes: number;
 }
 
 export const GATEWAY_LIMITS: GatewayLimits = {
@@ -31,6 +33,7 @@ export const GATEWAY_LIMITS: GatewayLimits = {
   sessions: 10_000,
   sessionBytes: 256 * 2 ** 20,
   responseBytes: 64 * 2 ** 20,
+  unreadBytes: 256 * 2 ** 20,
 };
 
 interface Use {

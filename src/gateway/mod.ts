@@ -76,5 +76,8 @@ export async function startGateway(options: StartOptions): Promise<Gateway> {
 /** How long the last answers may take to leave the socket, ms. */
 const LAST_BYTES_MS = 1000;
 
-/** A reply may wait long for the device, and its agent in turn for a tool. */
-const GATEWAY_SOCKET: Partial<SocketLimits> = { stillMs: 60 * 60_000 };
+/**
+ * How long an agent may leave a stream unread, because it waits for a tool. A reply that waits for the device is not still:
+ * there is nothing to read.
+ */
+const GATEWAY_SOCKET: Partial<SocketLimits> = { stillMs: 5 * 60_000 };

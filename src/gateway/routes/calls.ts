@@ -6,6 +6,7 @@ import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
 import { publicError } from "../guarded_engine.ts";
 import type { LiveSession } from "../live_session.ts";
+import { whenSent } from "../sent.ts";
 import { checkedId, idInUrl } from "../session_id.ts";
 import { forward, type WorkerCall } from "../workers/forward.ts";
 import { checkWorkerPath } from "../workers/paths.ts";
@@ -47,17 +48,17 @@ async function admitted(request: Request, at: CallPath, context: RouteContext): 
     request,
     named === null ? undefined : await service.sessions.guardOf(checkedId(named)),
   );
-  const leave = calls.enter(caller);
-  let read: ReadJson | undefined;
-  const done = () => {
-    leave();
-    read?.lease.release();
+  const held = [calls.enter(caller)];
+  const settle = () => {
+    for (const release of held) release();
   };
   try {
-    if (request.method === "POST") read = await bodyOf(request, context);
-    return whenSent(await answer({ request, path: at.path, read, named, caller, context }), done);
+    const read = request.method === "POST" ? await bodyOf(request, context) : undefined;
+    if (read) held.push(() => read.lease.release());
+    const response = await answer({ request, path: at.path, read, named, caller, context, held });
+    return whenSent(response, { unread: service.unread, settle });
   } catch (error) {
-    done();
+    settle();
     throw error;
   }
 }
@@ -69,6 +70,8 @@ interface Call {
   readonly named: string | null;
   readonly caller: string;
   readonly context: RouteContext;
+  /** Releases what the call holds until its answer is sent or given up. */
+  readonly held: (() => void)[];
 }
 
 async function answer(call: Call): Promise<Response> {
@@ -80,23 +83,17 @@ async function answer(call: Call): Promise<Response> {
     return Response.json(modelList(modelsOf(service), formOf(request)));
   const trajectory = request.headers.get("x-trajectory") ?? undefined;
   const { body, text } = bodyFor(session, { read, path, service, trajectory });
-  if (session) session.running++;
-  const running = service.running.enter([request.signal, ...(session ? [session.ending.signal] : [])]);
-  const done = () => {
-    if (session) session.running--;
-    running.done();
-  };
-  try {
+  const { signal, done } = service.running.enter([request.signal, ...(session ? [session.ending.signal] : [])]);
+  call.held.push(done);
+  if (session) {
+    session.running++;
+    call.held.push(() => session.running--);
     // A run may have opened the session while the body arrived, or ended it.
-    if (session?.key) await access.agent(request, session);
-    session?.ending.signal.throwIfAborted();
-    const { signal } = running;
-    const it = { request, path, body, text, session, caller: call.caller, signal, service };
-    return whenSent(await (isLocal ? answerHere(it) : answerThere(it)), done);
-  } catch (error) {
-    done();
-    throw error;
+    if (session.key) await access.agent(request, session);
+    session.ending.signal.throwIfAborted();
   }
+  const it = { request, path, body, text, session, caller: call.caller, signal, service };
+  return isLocal ? answerHere(it) : answerThere(it);
 }
 
 /** Whether the model that a call means, named or the default, is one of this process. Workers have the others. */
@@ -216,38 +213,4 @@ async function answerThere({ request, path, body, session, signal, service }: Se
 function versionOf({ headers }: Request): Record<string, string> {
   const names = ["anthropic-version", "anthropic-beta"];
   return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));
-}
-
-/** Calls `done` once the answer is sent or given up; at once for one that is no stream. */
-function whenSent(response: Response, settle: () => void): Response {
-  let isSettled = false;
-  // A cancelled stream ends its pending read as well.
-  const done = () => {
-    if (!isSettled) settle();
-    isSettled = true;
-  };
-  const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-  if (!isStream || !response.body) {
-    done();
-    return response;
-  }
-  const reader = response.body.getReader();
-  const body = new ReadableStream<Uint8Array>({
-    async pull(controller) {
-      try {
-        const { value, done: isDone } = await reader.read();
-        if (!isDone) return controller.enqueue(value);
-        done();
-        controller.close();
-      } catch (error) {
-        done();
-        controller.error(error);
-      }
-    },
-    async cancel(reason) {
-      // What the caller leaves is recorded first.
-      await reader.cancel(reason).finally(done);
-    },
-  });
-  return new Response(body, response);
 }

@@ -1,0 +1,140 @@
+/** Answers on their way: what belongs to a call is released when its answer is sent, and streams that nobody reads end. */
+
+import { breathe } from "../http/breathe.ts";
+
+/** Events of one stream that its reader has not taken. */
+interface Unread {
+  bytes: number;
+  /** Ends the stream. */
+  fail(): void;
+}
+
+/** The memory of all streams whose readers are slow. Beyond its limit the one that holds most ends. */
+export class UnreadStreams {
+  private readonly streams = new Set<Unread>();
+  private readonly most: number;
+  private held = 0;
+
+  /** @param most bytes of all streams together; one alone may hold a sixteenth */
+  constructor(most: number) {
+    this.most = most;
+  }
+
+  /** About what is held now. */
+  get bytes(): number {
+    return this.held;
+  }
+
+  /** Counts a stream's bytes: `add` those that came, negative those that were read; `end` when it is over. */
+  enter(fail: () => void): { add(bytes: number): void; end(): void } {
+    const own: Unread = { bytes: 0, fail };
+    this.streams.add(own);
+    return {
+      add: (bytes) => {
+        if (!this.streams.has(own)) return;
+        own.bytes += bytes;
+        this.held += bytes;
+        if (own.bytes > this.most / 16) this.give(own);
+        else if (this.held > this.most) this.give(this.largest());
+      },
+      end: () => {
+        if (this.streams.delete(own)) this.held -= own.bytes;
+      },
+    };
+  }
+
+  private give(stream: Unread): void {
+    if (this.streams.delete(stream)) this.held -= stream.bytes;
+    stream.fail();
+  }
+
+  private largest(): Unread {
+    return [...this.streams].reduce((a, b) => (b.bytes > a.bytes ? b : a));
+  }
+}
+
+/**
+ * Calls `settle` once the answer is sent or given up; at once for one that is no stream. A stream is taken from its source as
+ * fast as it comes, so that what its reader leaves is counted.
+ */
+export function whenSent(response: Response, it: { readonly unread: UnreadStreams; settle(): void }): Response {
+  const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+  if (!isStream || !response.body) {
+    it.settle();
+    return response;
+  }
+  return new Response(forwarded(response.body, it), response);
+}
+
+/** Pieces that may wait before the reader gets a turn. */
+const READ_AHEAD = 16;
+
+function forwarded(
+  source: ReadableStream<Uint8Array>,
+  { unread, settle }: { readonly unread: UnreadStreams; settle(): void },
+): ReadableStream<Uint8Array> {
+  const reader = source.getReader();
+  const waiting: Uint8Array[] = [];
+  let isOver = false;
+  let wake = () => {};
+  let failure: unknown;
+  let isSettled = false;
+  const leave = (reason: unknown) => {
+    waiting.length = 0;
+    counted.end();
+    // What the caller leaves is recorded first.
+    return reader.cancel(reason).finally(done);
+  };
+  const done = () => {
+    counted.end();
+    if (!isSettled) settle();
+    isSettled = true;
+  };
+  const counted = unread.enter(() => {
+    failure = new Error("Cannot send the stream: its reader leaves too much of it unread.");
+    isOver = true;
+    void leave(failure).catch(() => {});
+    wake();
+  });
+  const pump = async () => {
+    try {
+      for (let next = await reader.read(); !next.done && !isOver; next = await reader.read()) {
+        waiting.push(next.value);
+        counted.add(next.value.byteLength);
+        wake();
+        // A source that has everything at hand would otherwise run ahead of a reader that is quick enough.
+        if (waiting.length > READ_AHEAD) await breathe();
+      }
+    } catch (error) {
+      failure ??= error;
+    }
+    isOver = true;
+    wake();
+  };
+  void pump();
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        while (waiting.length === 0 && !isOver)
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+        const chunk = waiting.shift();
+        if (chunk) {
+          counted.add(-chunk.byteLength);
+          return controller.enqueue(chunk);
+        }
+        done();
+        if (failure === undefined) controller.close();
+        else controller.error(failure);
+      },
+      cancel: (reason) => {
+        isOver = true;
+        wake();
+        return leave(reason);
+      },
+    },
+    // Nothing is taken before the reader asks.
+    { highWaterMark: 0 },
+  );
+}
