@@ -213,7 +213,8 @@ describe("limits", () => {
       });
       await response.text();
     });
-    await expect.poll(async () => (await chat(gateway.url, "agent-1")).status).toBe(429);
+    await expect.poll(() => gateway.service.running.count, { timeout: 10_000 }).toBe(2);
+    expect((await chat(gateway.url, "agent-1")).status).toBe(429);
     leaving.abort();
     await Promise.allSettled(running);
     await expect
