@@ -18,14 +18,16 @@ import { Transcript, type TranscriptOptions } from "./transcript.ts";
 export interface ChoiceCall {
   readonly signal?: AbortSignal | undefined;
   readonly onStart?: ((start: ChoiceStart) => void) | undefined;
+  readonly onReply?: ((drawn: Reply | ChatTurn) => void) | undefined;
   readonly onTokens?: TokenListener | undefined;
 }
 
 /** The part of a call that belongs to one of its choices. */
-export function choiceCall({ signal, onStart, onTokens }: ChatCall = {}, choice: number): ChoiceCall {
+export function choiceCall({ signal, onStart, onReply, onTokens }: ChatCall = {}, choice: number): ChoiceCall {
   return {
     signal,
     ...(onStart && { onStart: (start: ChoiceStart) => onStart(choice, start) }),
+    ...(onReply && { onReply: (drawn: Reply | ChatTurn) => onReply(choice, drawn) }),
     ...(onTokens && { onTokens: (...sampled: Parameters<TokenListener>) => onTokens(choice, ...sampled) }),
   };
 }
@@ -95,7 +97,9 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
   async complete(prompt: string | readonly number[], settings: Settings): Promise<Reply> {
     const isText = typeof prompt === "string";
     const prompt_ids = isText ? this.options.tokenizer.encode(prompt) : [...prompt];
-    return this.draw(prompt_ids, { settings, origin: isText ? "rendered" : "tokens" });
+    const reply = await this.draw(prompt_ids, { settings, origin: isText ? "rendered" : "tokens" });
+    settings.sampling?.onReply?.(reply);
+    return reply;
   }
 
   /**
@@ -118,7 +122,9 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     const reply = await this.draw(prompt.ids, { settings, origin: prompt.origin, parse, text: prompt.text });
     const message = parseReply(reply.model_response, parse);
     this.transcript.record(prompt, { responseIds: reply.response_ids, message });
-    return { ...reply, message, messages: prompt.messages };
+    const turn = { ...reply, message, messages: prompt.messages };
+    settings.sampling?.onReply?.(turn);
+    return turn;
   }
 
   /**

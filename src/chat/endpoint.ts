@@ -11,7 +11,7 @@ import { collected } from "./apis/events.ts";
 import { answerCount, answerMessages } from "./apis/messages/answer.ts";
 import { findModel, modelList } from "./apis/models.ts";
 import { answerResponse, type ResponseCall } from "./apis/responses/answer.ts";
-import { ResponseStore } from "./apis/responses/store.ts";
+import { answerStored, ResponseStore } from "./apis/responses/store.ts";
 import type { ChatEngine } from "./engine.ts";
 import { ApiError } from "./request.ts";
 
@@ -37,11 +37,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "POST chat/completions": async (call) => answerChat(call, await readBody(call.request)),
   "POST completions": async (call) => answerText(call, await readBody(call.request)),
   "POST responses": async (call) => answerResponse(call, await readBody(call.request)),
-  "GET responses/{id}": async ({ responses, id }) => Response.json(responses.get(id).response),
-  "DELETE responses/{id}": async ({ responses, id }) => {
-    responses.delete(id);
-    return Response.json({ id, object: "response", deleted: true });
-  },
+  "GET responses/{id}": async ({ responses, id }) => answerStored(responses, { method: "GET", id }),
+  "DELETE responses/{id}": async ({ responses, id }) => answerStored(responses, { method: "DELETE", id }),
   "POST messages": async (call) => answerMessages(call, await readBody(call.request)),
   "POST messages/count_tokens": async (call) => answerCount(call, await readBody(call.request)),
   "GET models": async ({ engine, request }) => Response.json(modelList([engine.model], formOf(request))),

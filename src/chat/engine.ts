@@ -1,8 +1,8 @@
 /** What answers requests: the contract between the APIs and a model. */
-import type { SamplingParams, TokenListener } from "../contract/backend.ts";
-import type { Tokenizer } from "../contract/text.ts";
+import type { SamplingParams, TokenListener, TopLogprob } from "../contract/backend.ts";
+import type { Tokenizer, ToolCall } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
-import type { ParseOptions } from "./reply_reader.ts";
+import type { ParseOptions, ReplyPart } from "./reply_reader.ts";
 import type { ChatRequest, TextRequest } from "./request.ts";
 import type { Drawn, DrawnChat } from "./response.ts";
 
@@ -15,6 +15,8 @@ export interface ChatCall {
    * text). An engine that does not call it is answered from whole replies.
    */
   readonly onStart?: ((choice: number, start: ChoiceStart) => void) | undefined;
+  /** Called with each choice that is whole, while others of the call may still be sampled. */
+  readonly onReply?: ((choice: number, drawn: Drawn | DrawnChat) => void) | undefined;
   /** Called with a choice's new tokens while it is sampled, stop strings included. */
   readonly onTokens?: ((choice: number, ...sampled: Parameters<TokenListener>) => void) | undefined;
 }
@@ -30,6 +32,27 @@ export interface ChoiceStart {
   readonly parent?: string;
 }
 
+/** A piece of a reply, with calls as on the wire. */
+export type LivePart =
+  | Exclude<ReplyPart, { readonly type: "call" }>
+  | { readonly type: "call"; readonly call: ToolCall };
+
+/** What is new since the last one. */
+export interface LiveUpdate {
+  readonly parts: readonly LivePart[];
+  readonly tokens: readonly number[];
+  readonly logprobs: readonly number[];
+  readonly top_logprobs?: readonly (readonly TopLogprob[])[] | undefined;
+}
+
+/** Takes replies while they are sampled. */
+export interface LiveListener {
+  readonly signal?: AbortSignal | undefined;
+  /** Before the first update of a choice. */
+  onStart?(choice: number, start: ChoiceStart): void;
+  onUpdate(choice: number, update: LiveUpdate): void;
+}
+
 /** Answers requests: a policy in a rollout, or a served model. */
 export interface ChatEngine {
   /** Name of the model, in answers and in `/v1/models`. */
@@ -39,6 +62,8 @@ export interface ChatEngine {
   readonly hasAlternatives?: boolean;
   /** Samples `request.n` replies. */
   chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
+  /** As `chat`, for an engine that reads its replies itself. Absent: they are read from the tokens that it reports. */
+  chatLive?(request: ChatRequest, listener: LiveListener): Promise<readonly DrawnChat[]>;
   complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;
   /** The tokens of a request's prompt, for counting. Absent: the template's rendering is counted. */
   promptIds?(request: ChatRequest): readonly number[] | Promise<readonly number[]>;

@@ -18,6 +18,10 @@ export interface Drawn {
   readonly sampling_params?: SamplingParams;
   /** With `topLogprobs`: the most likely tokens of each draw, best first. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
+  /** The stop string that ended it, where the engine says so. */
+  readonly stop?: string;
+  /** As the engine counted, where its tokens may not be known. */
+  readonly counts?: TokenCounts;
   /** Identifies the reply; a recorder takes it as its trace's id. */
   readonly id?: string;
   /** How the prompt's tokens were made. */
@@ -41,6 +45,8 @@ export interface TokenCounts {
 
 /** Choices of one prompt count it once. */
 export function countTokens(drawn: readonly (Drawn & Partial<DrawnChat>)[], tokenizer: Tokenizer): TokenCounts {
+  const [only] = drawn;
+  if (drawn.length === 1 && only?.counts) return only.counts;
   const sum = (of: (each: Drawn & Partial<DrawnChat>) => number) => drawn.reduce((total, each) => total + of(each), 0);
   return {
     prompt: drawn[0]?.prompt_ids.length ?? 0,
@@ -63,9 +69,10 @@ function reasoningTokens({ response_ids }: Drawn, tokenizer: Tokenizer): number 
 
 /** The stop string that ended a reply. `undefined` where a token or the length did. */
 export function matchedStop(
-  { model_response, response_ids, finish_reason }: Drawn,
+  { model_response, response_ids, finish_reason, stop: known }: Drawn,
   { stop, tokenizer }: { readonly stop: readonly string[]; readonly tokenizer: Tokenizer },
 ): string | undefined {
+  if (known !== undefined) return known;
   if (finish_reason !== "stop" || stop.length === 0) return undefined;
   const text = tokenizer.decode(response_ids);
   if (firstStop(text, stop) !== model_response.length) return undefined;

@@ -4,33 +4,21 @@ import { ApiError } from "../chat/request.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
 import { LOCAL_CALLER } from "./auth.ts";
+import type { JsonBody } from "./body.ts";
 import { guardedEngine } from "./guarded_engine.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import type { LiveSession } from "./live_session.ts";
+import type { GatewayOptions } from "./options.ts";
 import { Recorder } from "./record.ts";
 import { RunningCalls } from "./running.ts";
 import { UnreadStreams } from "./sent.ts";
 import { pathOf } from "./session_id.ts";
-import { type ModelHost, Sessions } from "./sessions.ts";
+import { Sessions } from "./sessions.ts";
+import { cumulativeEngine } from "./workers/cumulative.ts";
 import type { FieldSettings } from "./workers/fields.ts";
 import { WorkerHistory } from "./workers/history.ts";
-import { WorkerPool, type WorkerPoolOptions } from "./workers/pool.ts";
-
-export interface GatewayOptions {
-  /** Models that sessions share. Absent: only sessions with an engine of their own, and workers. */
-  readonly engines?: ModelHost | undefined;
-  readonly store: TraceStore;
-  /** Answers wait until their trace is stored. Default false. @see rLLM's `sync_traces` */
-  readonly syncTraces?: boolean | undefined;
-  readonly limits?: Partial<GatewayLimits> | undefined;
-  /** Replaces the model that requests name. @see rLLM's `model` */
-  readonly model?: string | undefined;
-  readonly workers?: (WorkerPoolOptions & FieldSettings) | undefined;
-  /** What `POST /admin/reload` does; resolves when new calls use what it loaded. */
-  readonly reload?: (() => Promise<void>) | undefined;
-  /** Takes one line for the operator. */
-  readonly log?: ((line: string) => void) | undefined;
-}
+import { WorkerPool } from "./workers/pool.ts";
+import { askWorker, type WorkerAnswer } from "./workers/send.ts";
 
 /** What the trainer gets for one attempt. */
 export interface OpenSession {
@@ -126,23 +114,8 @@ export class GatewayService {
     });
   }
 
-  private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
-    const guarded = (engine: ChatEngine) => guardedEngine(engine, { calls: this.running, log: this.log });
-    const responses = this.responsesOf(session, owner);
-    if (!session)
-      return createFetch(guarded(await this.options.engines!.open({ model, owner, history: [] })), { responses });
-    const engine = session.engine ?? (await this.openEngine(session, { model, owner }));
-    const recorded = this.recorder.wrap(engine, {
-      session_id: session.id,
-      get metadata() {
-        return session.record.metadata;
-      },
-      onReply: (trace) => this.sessions.remember(session, trace),
-    });
-    return createFetch(guarded(recorded), { responses });
-  }
-
-  private responsesOf(session: LiveSession | undefined, caller: string): ResponseStore {
+  /** Responses that calls of a session, or of a caller without one, can continue, whichever model gave them. */
+  responsesOf(session: LiveSession | undefined, caller: string): ResponseStore {
     if (session) {
       session.responses ??= new ResponseStore(this.memory);
       return session.responses;
@@ -150,6 +123,77 @@ export class GatewayService {
     const known = this.responses.get(caller) ?? new ResponseStore(this.memory);
     this.responses.set(caller, known);
     return known;
+  }
+
+  private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
+    const responses = this.responsesOf(session, owner);
+    if (!session)
+      return createFetch(this.guarded(await this.options.engines!.open({ model, owner, history: [] })), { responses });
+    const engine = session.engine ?? (await this.openEngine(session, { model, owner }));
+    return this.recordedApi(session, engine);
+  }
+
+  private recordedApi(session: LiveSession, engine: ChatEngine): FetchFunction {
+    const responses = this.responsesOf(session, "");
+    const recorded = this.recorder.wrap(engine, {
+      session_id: session.id,
+      get metadata() {
+        return session.record.metadata;
+      },
+      onReply: (trace) => this.sessions.remember(session, trace),
+    });
+    return createFetch(this.guarded(recorded), { responses });
+  }
+
+  private guarded(engine: ChatEngine): ChatEngine {
+    return guardedEngine(engine, { calls: this.running, log: this.log });
+  }
+
+  /** Whether sessions continue on exact tokens at workers. */
+  get isCumulative(): boolean {
+    return this.options.workers?.tokenizer !== undefined;
+  }
+
+  /** The APIs of a session whose model workers have, in cumulative token mode. */
+  async cumulativeApi(session: LiveSession, model: string | undefined): Promise<FetchFunction> {
+    const key = `worker ${model ?? ""}`;
+    const known = session.apis.get(key) ?? this.openCumulative(session, model);
+    session.apis.set(key, known);
+    // A failure is not kept.
+    return known.catch((error: unknown) => {
+      session.apis.delete(key);
+      throw error;
+    });
+  }
+
+  private async openCumulative(session: LiveSession, model: string | undefined): Promise<FetchFunction> {
+    const all = await this.restored(session);
+    const history = all.filter((trace) => trace.model === (model ?? ""));
+    for (const trace of history) this.sessions.remember(session, trace);
+    const engine = cumulativeEngine({
+      model,
+      tokenizer: this.options.workers!.tokenizer!,
+      history,
+      weightVersion: () => this.weightVersion,
+      ask: (body, signal = session.ending.signal) => this.askCompletions(session, { body, model, signal }),
+    });
+    return this.recordedApi(session, engine);
+  }
+
+  private askCompletions(
+    session: LiveSession,
+    { body, ...at }: { body: JsonBody; model: string | undefined; signal: AbortSignal },
+  ): Promise<WorkerAnswer> {
+    const rllm_metadata = session.record.sampling_params?.rllm_metadata;
+    return askWorker({
+      method: "POST",
+      path: "/v1/completions",
+      headers: new Headers({ "content-type": "application/json" }),
+      body: { ...body, ...(rllm_metadata !== undefined && { rllm_metadata }) },
+      session: session.id,
+      pool: this.workers,
+      ...at,
+    });
   }
 
   private async openEngine(

@@ -29,6 +29,9 @@ export function guardedEngine(engine: ChatEngine, { calls, log }: GuardOptions):
     model: engine.model,
     tokenizer: engine.tokenizer,
     chat: (request, call) => guarded(engine.chat(request, call), call?.signal),
+    ...(engine.chatLive && {
+      chatLive: (request, listener) => guarded(engine.chatLive!(request, listener), listener.signal),
+    }),
     complete: (request, call) => guarded(engine.complete(request, call), call?.signal),
   };
 }

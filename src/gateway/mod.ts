@@ -4,13 +4,15 @@
  */
 import { listen, type SocketLimits } from "../http/listen.ts";
 import { createGatewayApp, type GatewayAppOptions } from "./app.ts";
-import { type GatewayOptions, GatewayService, type SessionRequest } from "./gateway.ts";
+import { GatewayService, type SessionRequest } from "./gateway.ts";
+import type { GatewayOptions } from "./options.ts";
 
 export type { GatewayAuth } from "./auth.ts";
 export { checkAuth, PUBLISHED_TOKEN } from "./auth.ts";
-export type { GatewayOptions, SessionRequest } from "./gateway.ts";
+export type { SessionRequest } from "./gateway.ts";
 export { GatewayService } from "./gateway.ts";
 export { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
+export type { GatewayOptions } from "./options.ts";
 export { Recorder } from "./record.ts";
 export type { ModelHost } from "./sessions.ts";
 

@@ -1,7 +1,7 @@
 /** Follows the choices of a call while they are sampled, so that a caller that goes away leaves what it got. */
 import type { ChatCall, ChoiceStart } from "../chat/engine.ts";
 import { parseReply } from "../chat/reply.ts";
-import type { DrawnChat } from "../chat/response.ts";
+import type { Drawn, DrawnChat } from "../chat/response.ts";
 import type { Tokenizer } from "../contract/text.ts";
 
 interface Partial {
@@ -9,11 +9,15 @@ interface Partial {
   readonly tokens: number[];
   readonly logprobs: number[];
   firstTokenMs?: number;
+  /** The reply, where it is whole. */
+  whole?: Drawn | DrawnChat;
 }
 
-/** A reply that was not finished. */
+/** A choice of a call that was not finished. */
 export interface PartialReply {
-  readonly drawn: DrawnChat;
+  readonly drawn: Drawn | DrawnChat;
+  /** The others were still sampled. */
+  readonly isWhole: boolean;
   readonly first_token_ms: number | undefined;
 }
 
@@ -29,6 +33,11 @@ export class PartialReplies {
       onStart: (choice, start) => {
         this.choices.set(choice, { start, tokens: [], logprobs: [] });
         call.onStart?.(choice, start);
+      },
+      onReply: (choice, drawn) => {
+        const partial = this.choices.get(choice);
+        if (partial) partial.whole = drawn;
+        call.onReply?.(choice, drawn);
       },
       onTokens: (choice, tokens, logprobs, ...top) => {
         this.add(choice, { tokens, logprobs });
@@ -48,12 +57,14 @@ export class PartialReplies {
 
   /** What was sampled so far, of every choice that started. */
   replies(tokenizer: Tokenizer): PartialReply[] {
-    return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs }) => {
+    return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs, whole }) => {
+      if (whole) return { drawn: whole, isWhole: true, first_token_ms: firstTokenMs };
       const text = tokenizer.decode(tokens);
       const { parse = { id: "call" }, ...known } = start;
       const message = parseReply(text, parse);
       const drawn = { ...known, response_ids: tokens, logprobs, model_response: text };
-      return { drawn: { ...drawn, message, finish_reason: "length" as const }, first_token_ms: firstTokenMs };
+      const cut = { ...drawn, message, finish_reason: "length" as const };
+      return { drawn: cut, isWhole: false, first_token_ms: firstTokenMs };
     });
   }
 

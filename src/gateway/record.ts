@@ -122,8 +122,11 @@ export class Recorder {
     } catch (error) {
       const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
       if (it.call?.signal?.aborted)
-        for (const { drawn, first_token_ms } of partial.replies(it.engine.tokenizer))
-          await this.put({ ...traceOf(drawn, { ...at, first_token_ms }), finish_reason: ABORTED });
+        for (const { drawn, isWhole, first_token_ms } of partial.replies(it.engine.tokenizer)) {
+          const trace = traceOf(drawn, { ...at, first_token_ms });
+          if (isWhole) it.session.onReply?.(trace);
+          await this.put(isWhole ? trace : { ...trace, finish_reason: ABORTED });
+        }
       throw error;
     }
   }

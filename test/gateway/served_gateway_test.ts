@@ -72,6 +72,16 @@ describe("clients", () => {
     expect(pieces.filter(Boolean).length).toBeGreaterThan(2);
   });
 
+  test.each(["", "/sessions/s"])("find and continue responses of any model, called at %o", async (path) => {
+    const { client } = await open({ store: "memory" });
+    const { responses } = client("none", path);
+    const first = await responses.create({ model: "poems", input: "spell" });
+    expect((await responses.retrieve(first.id)).output_text).toBe(first.output_text);
+    await responses.create({ model: "letters", input: "on", previous_response_id: first.id });
+    await responses.delete(first.id);
+    await expect(responses.retrieve(first.id)).rejects.toMatchObject({ status: 404 });
+  });
+
   test("one that goes away in a stream frees its place", async () => {
     const { client, serving } = await open({ engine: { mostTokens: 400, chunkMs: 5 } });
     const stream = await client().chat.completions.create({ ...ASK, stream: true, max_tokens: 400, seed: 12 });

@@ -1,24 +1,11 @@
 /** One choice while it is sampled: its tokens, and the parts of its reply that are certain. */
-import type { TokenListener, TopLogprob } from "../../contract/backend.ts";
-import type { Tokenizer, ToolCall } from "../../contract/text.ts";
-import type { ChoiceStart } from "../engine.ts";
+import type { TokenListener } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import type { ChoiceStart, LivePart, LiveUpdate } from "../engine.ts";
 import { toolCall } from "../reply.ts";
 import { type ReplyPart, ReplyReader } from "../reply_reader.ts";
 import type { Drawn } from "../response.ts";
 import { TextBeforeStop, TokenText } from "./token_text.ts";
-
-/** A piece of a reply, with calls as on the wire. */
-export type LivePart =
-  | Exclude<ReplyPart, { readonly type: "call" }>
-  | { readonly type: "call"; readonly call: ToolCall };
-
-/** What is new since the last one. */
-export interface LiveUpdate {
-  readonly parts: readonly LivePart[];
-  readonly tokens: readonly number[];
-  readonly logprobs: readonly number[];
-  readonly top_logprobs?: readonly (readonly TopLogprob[])[] | undefined;
-}
 
 export interface LiveOptions {
   readonly stop: readonly string[];

@@ -1,15 +1,8 @@
 /** Runs a request of an engine, and tells of its replies while they are sampled. */
-import type { ChatEngine, ChoiceStart } from "../engine.ts";
+import type { ChatEngine, ChoiceStart, LiveListener, LiveUpdate } from "../engine.ts";
 import type { ChatRequest, SamplingRequest, TextRequest } from "../request.ts";
 import type { Drawn, DrawnChat } from "../response.ts";
-import { LiveChoice, type LiveUpdate } from "./live_choice.ts";
-
-export interface LiveListener {
-  readonly signal?: AbortSignal | undefined;
-  /** Before the first update of a choice. */
-  onStart?(choice: number, start: ChoiceStart): void;
-  onUpdate(choice: number, update: LiveUpdate): void;
-}
+import { LiveChoice } from "./live_choice.ts";
 
 /** Samples the replies of a conversation. The updates of a choice, joined, are its reply. */
 export function chatLive(
@@ -17,6 +10,7 @@ export function chatLive(
   request: ChatRequest,
   listener: LiveListener,
 ): Promise<readonly DrawnChat[]> {
+  if (engine.chatLive) return engine.chatLive(request, listener);
   return drawLive(engine, request, { listener, draw: (call) => engine.chat(request, call) });
 }
 

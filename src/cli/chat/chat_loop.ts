@@ -1,5 +1,5 @@
 /** The loop of `grpu chat`: reads messages and commands, prints replies as they come. */
-import type { LivePart } from "../../chat/live/live_choice.ts";
+import type { LivePart } from "../../chat/engine.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Io, Typing } from "../command.ts";
 import { runSlash } from "./slash.ts";

@@ -1,6 +1,5 @@
 /** One conversation with a model: what was said, under which settings. Knows nothing of terminals. */
-import type { ChatEngine } from "../../chat/engine.ts";
-import type { LivePart } from "../../chat/live/live_choice.ts";
+import type { ChatEngine, LivePart } from "../../chat/engine.ts";
 import { chatLive } from "../../chat/live/live_reply.ts";
 import { type ChatRequest, PLAIN_REQUEST, type SamplingRequest } from "../../chat/request.ts";
 import type { ChatMessage } from "../../contract/text.ts";

@@ -93,6 +93,11 @@ export const serveGatewayCommands: readonly Command[] = [
         repeat: true,
       },
       {
+        flag: "--tokenizer",
+        value: "DIR",
+        describe: "folder of the workers' model: later turns of a session then continue its exact tokens",
+      },
+      {
         flag: "--store",
         value: "FILE",
         describe: "where calls are recorded; memory keeps none",
@@ -135,6 +140,7 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
     retention: retentionOf(input),
     model: model === undefined ? undefined : modelOptions(options, io),
     workers,
+    workerTokenizer: options.tokenizer as string | undefined,
     auth: { apiKeys: key.value === undefined ? [] : [key.value], adminToken: admin.value },
     limits: {
       concurrency: integer(options.concurrency, { flag: "--concurrency", least: 1 }),

@@ -1,14 +1,17 @@
 /** A gateway in front of models of this process, of workers, or of both: what `grpu serve` and programs open. */
 import type { Tokenizer } from "../../contract/text.ts";
+import { ConfigError } from "../../errors.ts";
 import type { GatewayAuth, GatewayLimits } from "../../gateway/mod.ts";
 import { startGateway } from "../../gateway/mod.ts";
 import { addPages } from "../../gateway/page/gateway_pages.ts";
+import { openTokenizer } from "../../model/files/folder.ts";
 import { servedHost } from "../../serve/openai/engine.ts";
 import { servingMetrics } from "../../serve/openai/metrics.ts";
 import type { Serving } from "../../serve/openai/serving.ts";
 import { servingStatus } from "../../serve/openai/status.ts";
 import { openTraceStore, type Retention, UnrecordedStore } from "../../trace/mod.ts";
 import { streamFetch } from "../process/http.ts";
+import { withTemplate } from "./model_settings.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
 
 /** What {@link openServedGateway} serves, and to whom. */
@@ -18,6 +21,10 @@ export interface ServedGatewayOptions {
   readonly opened?: OpenedServing | undefined;
   /** Addresses of inference servers. */
   readonly workers?: readonly string[] | undefined;
+  /**
+   * Folder of the workers' model: sessions then continue on exact tokens there. Absent: workers render prompts.
+   */
+  readonly workerTokenizer?: string | undefined;
   /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
   readonly store?: string | undefined;
   /** What the store keeps. Default: everything. */
@@ -58,6 +65,10 @@ export interface ServedGateway {
 export async function openServedGateway(options: ServedGatewayOptions): Promise<ServedGateway> {
   const { log, workers = [] } = options;
   const { retention } = options;
+  const tokenizer =
+    options.workerTokenizer === undefined
+      ? undefined
+      : await workerTokenizer(options.workerTokenizer, options.model?.template);
   const store =
     options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store, { retention });
   const opened = options.opened ?? (options.model && (await openServing({ log, ...options.model })));
@@ -67,7 +78,7 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
       engines: serving && servedHost(serving),
       reload: opened?.reload,
       // Replies may be silent for longer than the runtime's fetch waits.
-      workers: { fetch: streamFetch },
+      workers: { fetch: streamFetch, tokenizer },
       store,
       syncTraces: options.syncTraces,
       host: options.host,
@@ -104,6 +115,17 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
     await store.close();
     throw error;
   }
+}
+
+/** @throws {ConfigError} for a folder without a tokenizer or a chat template */
+async function workerTokenizer(folder: string, template: string | undefined): Promise<Tokenizer> {
+  const found = await openTokenizer(folder);
+  const tokenizer = found && withTemplate(found, template);
+  if (tokenizer?.chatTemplate !== undefined) return tokenizer;
+  throw new ConfigError(
+    `Cannot continue the workers' sessions on exact tokens: the folder has no ${found ? "chat template" : "tokenizer.json"}. Give the folder of their model, or leave out --tokenizer.`,
+    { file: folder },
+  );
 }
 
 function pagesOf(serving: Serving, sessions: () => number) {

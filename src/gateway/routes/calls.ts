@@ -1,6 +1,7 @@
 /** Model calls: `/v1/*` and `/sessions/{id}/v1/*`. */
 import { formOf } from "../../chat/apis/errors.ts";
 import { modelList } from "../../chat/apis/models.ts";
+import { answerStored } from "../../chat/apis/responses/store.ts";
 import type { JsonBody, ReadJson } from "../body.ts";
 import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
@@ -8,10 +9,8 @@ import { publicError } from "../guarded_engine.ts";
 import type { LiveSession } from "../live_session.ts";
 import { whenSent } from "../sent.ts";
 import { checkedId, idInUrl } from "../session_id.ts";
-import { forward, type WorkerCall } from "../workers/forward.ts";
-import { checkWorkerPath } from "../workers/paths.ts";
-import { workerTraces } from "../workers/worker_traces.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
+import { answerThere, answerWith, paramsFor, type SessionCall, versionOf } from "./worker_calls.ts";
 
 /** A call's session, where its URL names one, and its path from `/v1` on. */
 export interface CallPath {
@@ -75,14 +74,19 @@ interface Call {
 }
 
 async function answer(call: Call): Promise<Response> {
-  const { request, path, read, context } = call;
+  const { request, path, read, caller, context } = call;
   const { service, access } = context;
   const session = await sessionOf(call);
-  const isLocal = isAnsweredHere(call, session);
+  const stored = request.method === "POST" ? undefined : STORED.exec(path)?.[1];
+  if (stored !== undefined && isStoredHere(stored, call, session))
+    return answerStored(service.responsesOf(session, caller), { method: request.method, id: stored });
+  const params = session?.record.sampling_params ?? {};
+  const model = service.modelOf(params.model ?? read?.body.model);
+  const isLocal = isAnsweredHere(service, { session, model });
   if (isLocal && !session?.engine && request.method === "GET" && path === "/v1/models")
     return Response.json(modelList(modelsOf(service), formOf(request)));
-  const trajectory = request.headers.get("x-trajectory") ?? undefined;
-  const { body, text } = bodyFor(session, { read, path, service, trajectory });
+  const changed = changedBody(call);
+  const isSame = read !== undefined && changed === undefined && Object.keys(params).length === 0;
   const { signal, done } = service.running.enter([request.signal, ...(session ? [session.ending.signal] : [])]);
   call.held.push(done);
   if (session) {
@@ -92,15 +96,27 @@ async function answer(call: Call): Promise<Response> {
     if (session.key) await access.agent(request, session);
     session.ending.signal.throwIfAborted();
   }
-  const it = { request, path, body, text, session, caller: call.caller, signal, service };
-  return isLocal ? answerHere(it) : answerThere(it);
+  const body = changed ?? read?.body ?? {};
+  const named = typeof body.model === "string" ? body.model : undefined;
+  const it = { request, path, body, params, model, named, session, caller, signal, service };
+  return isLocal ? answerHere(it, isSame ? read.text : undefined) : answerThere(it);
 }
 
 /** Whether the model that a call means, named or the default, is one of this process. Workers have the others. */
-function isAnsweredHere({ read, context: { service } }: Call, session: LiveSession | undefined): boolean {
-  if (session?.engine || service.workers.size === 0) return true;
-  const model = service.modelOf(read?.body.model) ?? service.models[0];
-  return model !== undefined && service.models.includes(model);
+function isAnsweredHere(
+  { models, workers }: GatewayService,
+  { session, model = models[0] }: { readonly session: LiveSession | undefined; readonly model: string | undefined },
+): boolean {
+  if (session?.engine || workers.size === 0) return true;
+  return model !== undefined && models.includes(model);
+}
+
+const STORED = /^\/v1\/responses\/([\w.-]+)$/;
+
+/** Responses of sessions are kept here. Without a session a worker may have the response, under an id of its own. */
+function isStoredHere(id: string, { named, caller, context }: Call, session: LiveSession | undefined): boolean {
+  const { service } = context;
+  return named !== null || service.workers.size === 0 || service.responsesOf(session, caller).has(id);
 }
 
 /** Models of this process, then those that workers have by name. */
@@ -128,89 +144,26 @@ function idInBody({ metadata, rllm_metadata }: JsonBody): string | undefined {
   return undefined;
 }
 
-/** The body with what the gateway and the session set. Text is written again only where something changes. */
-function bodyFor(
-  session: LiveSession | undefined,
-  it: {
-    readonly read: ReadJson | undefined;
-    readonly path: string;
-    readonly service: GatewayService;
-    /** Of the header `X-Trajectory`, for clients that cannot send metadata. */
-    readonly trajectory: string | undefined;
-  },
-): { body: JsonBody; text: string | undefined } {
-  const { read, path, service, trajectory } = it;
-  if (!read) return { body: {}, text: undefined };
+/** The body with what the gateway sets. Undefined where nothing changes. */
+function changedBody(call: Call): JsonBody | undefined {
+  const { request, read, context } = call;
+  if (!read) return undefined;
   const { rllm_metadata, ...own } = read.body;
-  const model = service.modelOf(own.model);
-  const params = paramsFor(path, session?.record.sampling_params);
-  const hasMore = rllm_metadata !== undefined || trajectory !== undefined;
-  const isChanged = hasMore || model !== own.model || params !== undefined;
-  if (!isChanged) return { body: own, text: read.text };
-  const named = trajectory !== undefined && { trajectory_name: trajectory };
+  const model = context.service.modelOf(own.model);
+  // For clients that cannot send metadata.
+  const trajectory = request.headers.get("x-trajectory");
+  const hasMore = rllm_metadata !== undefined || trajectory !== null;
+  if (!hasMore && model === own.model) return undefined;
+  const named = trajectory !== null && { trajectory_name: trajectory };
   const metadata = { ...(rllm_metadata as JsonBody), ...(own.metadata as JsonBody), ...named };
-  const body = {
-    ...own,
-    ...(hasMore && { metadata }),
-    ...(model !== undefined && { model }),
-    ...params,
-  };
-  return { body, text: JSON.stringify(body) };
+  return { ...own, ...(hasMore && { metadata }), ...(model !== undefined && { model }) };
 }
 
-/** A session's sampling parameters carry the names of chat completions; the responses API has its own for one of them. */
-function paramsFor(path: string, params: JsonBody | undefined): JsonBody | undefined {
-  if (!params || path !== "/v1/responses") return params;
-  const { max_tokens, max_completion_tokens, ...others } = params;
-  const most = max_completion_tokens ?? max_tokens;
-  return { ...others, ...(most !== undefined && { max_output_tokens: most }) };
-}
-
-/** A call on its way to an engine or a worker. */
-export interface SessionCall {
-  readonly request: Request;
-  readonly path: string;
-  readonly body: JsonBody;
-  readonly text: string | undefined;
-  readonly session: LiveSession | undefined;
-  readonly caller: string;
-  /** The caller went away, or the session ended. */
-  readonly signal: AbortSignal;
-  readonly service: GatewayService;
-}
-
-async function answerHere(call: SessionCall): Promise<Response> {
-  const { request, path, body, text, session, caller, signal, service } = call;
-  const api = await service.apiOf(session, body.model, caller);
-  return api(`http://gateway.local${path}`, {
-    method: request.method,
-    signal,
-    headers: { "content-type": "application/json", ...versionOf(request) },
-    ...(text !== undefined && { body: text }),
-  });
-}
-
-/** The answer of a worker. */
-async function answerThere({ request, path, body, session, signal, service }: SessionCall): Promise<Response> {
-  const { workers: pool, fields } = service;
-  checkWorkerPath(request.method, path);
-  const timestamp = Date.now() / 1000;
-  const started = performance.now();
-  const weight_version = service.weightVersion;
-  const history = session && (await service.historyOf(session));
-  const record: WorkerCall["record"] = async (sampled, how) => {
-    const latency_ms = performance.now() - started;
-    const own = { session: session!.record, body, history: history!, weight_version, timestamp, latency_ms };
-    for (const trace of workerTraces(sampled, how, own)) {
-      service.sessions.remember(session!, trace);
-      await service.recorder.put(trace);
-    }
-  };
-  return forward({ request, path, body, session: session?.id, signal, pool, fields, ...(session && { record }) });
-}
-
-/** What an API's handler reads of the headers. */
-function versionOf({ headers }: Request): Record<string, string> {
-  const names = ["anthropic-version", "anthropic-beta"];
-  return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));
+async function answerHere(call: SessionCall, text: string | undefined): Promise<Response> {
+  const { request, path, session, model, params, caller, signal, service } = call;
+  const api = await service.apiOf(session, model, caller);
+  // Written again only where something changes.
+  if (text === undefined) return answerWith(api, call, paramsFor(path, params));
+  const headers = { "content-type": "application/json", ...versionOf(request) };
+  return api(`http://gateway.local${path}`, { method: request.method, signal, headers, body: text });
 }

@@ -1,5 +1,6 @@
 /** Server-sent events on their way from a worker to a client, each changed as it passes. */
 import type { JsonBody } from "../body.ts";
+import { EventLines, eventIn } from "./event_lines.ts";
 
 export interface EventOptions {
   /** The client went away, or its session ended. */
@@ -21,9 +22,8 @@ export function forwardedEvents(
   { change, end, signal }: EventOptions,
 ): ReadableStream<Uint8Array> {
   const reader = source.getReader();
-  const decoder = new TextDecoder();
+  const complete = new EventLines();
   const encoder = new TextEncoder();
-  let rest = "";
   let isOver = false;
   const finish = async (brokeOff?: "abort" | "error") => {
     if (isOver) return;
@@ -35,9 +35,10 @@ export function forwardedEvents(
       try {
         for (let sent = false; !sent; ) {
           const { value, done } = await reader.read();
-          const lines = (rest + (done ? decoder.decode() : decoder.decode(value, { stream: true }))).split(/\r?\n/);
-          rest = done ? "" : lines.pop()!;
-          const out = lines.map((line) => changed(line, change)).join("");
+          const out = complete
+            .push(done ? undefined : value)
+            .map((line) => changed(line, change))
+            .join("");
           if (out !== "") controller.enqueue(encoder.encode(out));
           sent = out !== "" || done;
           if (!done) continue;
@@ -62,17 +63,6 @@ export function forwardedEvents(
 function changed(line: string, change: EventOptions["change"]): string {
   if (line === "") return "";
   if (!line.startsWith("data:")) return `${line}\n`;
-  const data = line.slice("data:".length).trim();
-  const event = parsed(data);
-  return `data: ${event ? JSON.stringify(change(event)) : data}\n\n`;
-}
-
-/** Undefined for `[DONE]`, and for what is no object. */
-function parsed(data: string): JsonBody | undefined {
-  try {
-    const value: unknown = JSON.parse(data);
-    return typeof value === "object" && value !== null ? (value as JsonBody) : undefined;
-  } catch {
-    return undefined;
-  }
+  const event = eventIn(line);
+  return `data: ${event ? JSON.stringify(change(event)) : line.slice("data:".length).trim()}\n\n`;
 }

@@ -1,4 +1,5 @@
 /** Gathers what a worker sampled, from a whole answer or from the chunks of a stream. */
+import type { TokenCounts } from "../../chat/response.ts";
 import type { JsonBody } from "../body.ts";
 
 /** One choice. */
@@ -7,6 +8,8 @@ export interface GatheredChoice {
   readonly logprobs: number[];
   readonly message: JsonBody;
   readonly finish_reason: string | null;
+  /** The stop string that ended it, where the worker says so. */
+  readonly stop: string | undefined;
 }
 
 interface Growing {
@@ -17,6 +20,9 @@ interface Growing {
   reasoning: string;
   readonly calls: Map<number, GrowingCall>;
   finish_reason: string | null;
+  stop: string | undefined;
+  /** Tokens that {@link Gathered.takeNew} has given. */
+  taken: number;
 }
 
 interface GrowingCall {
@@ -34,6 +40,33 @@ export class Gathered {
 
   get isEmpty(): boolean {
     return this.growing.size === 0;
+  }
+
+  /** Whether every choice has ended. */
+  get isWhole(): boolean {
+    return !this.isEmpty && [...this.growing.values()].every(({ finish_reason }) => finish_reason !== null);
+  }
+
+  /** The tokens of a choice since the last call, those with log-probs where the worker reports any. */
+  takeNew(index: number): { readonly tokens: number[]; readonly logprobs: number[] } {
+    const growing = this.growing.get(index);
+    if (!growing) return { tokens: [], logprobs: [] };
+    const from = growing.taken;
+    const to = Math.min(growing.tokens.length, growing.logprobs.length);
+    growing.taken = Math.max(from, to);
+    return { tokens: growing.tokens.slice(from, to), logprobs: growing.logprobs.slice(from, to) };
+  }
+
+  /** As the worker counted, else as its tokens are. */
+  counts(index: number): TokenCounts {
+    const { prompt_tokens, completion_tokens, completion_tokens_details } = this.usage;
+    const { reasoning_tokens } = (completion_tokens_details ?? {}) as JsonBody;
+    return {
+      prompt: typeof prompt_tokens === "number" ? prompt_tokens : this.promptIds.length,
+      completion:
+        typeof completion_tokens === "number" ? completion_tokens : (this.growing.get(index)?.tokens.length ?? 0),
+      reasoning: typeof reasoning_tokens === "number" ? reasoning_tokens : 0,
+    };
   }
 
   /** Takes an answer, or a chunk of one. */
@@ -60,11 +93,16 @@ export class Gathered {
       reasoning: "",
       calls: new Map(),
       finish_reason: null,
+      stop: undefined,
+      taken: 0,
     };
     this.growing.set(index, known);
+    // grpu's own servers report it with each choice.
+    if (typeof choice.weight_version === "number") this.weightVersion = choice.weight_version;
     known.tokens.push(...(idsIn(choice.token_ids) ?? []));
     known.logprobs.push(...logprobsIn(choice.logprobs));
     if (typeof choice.finish_reason === "string") known.finish_reason = choice.finish_reason;
+    if (typeof choice.stop_reason === "string") known.stop = choice.stop_reason;
     if (typeof choice.text === "string") known.content += choice.text;
     addMessage(known, (choice.message ?? choice.delta ?? {}) as JsonBody);
   }
@@ -88,7 +126,7 @@ function addMessage(known: Growing, message: JsonBody): void {
   });
 }
 
-function finished({ tokens, logprobs, role, content, reasoning, calls, finish_reason }: Growing): GatheredChoice {
+function finished({ tokens, logprobs, role, content, reasoning, calls, ...ended }: Growing): GatheredChoice {
   const tool_calls = [...calls.values()].map(({ id, name, arguments: text }) => ({
     ...(id !== undefined && { id }),
     type: "function",
@@ -100,7 +138,8 @@ function finished({ tokens, logprobs, role, content, reasoning, calls, finish_re
     ...(reasoning !== "" && { reasoning_content: reasoning }),
     ...(tool_calls.length > 0 && { tool_calls }),
   };
-  return { tokens, logprobs, message, finish_reason };
+  const { finish_reason, stop } = ended;
+  return { tokens, logprobs, message, finish_reason, stop };
 }
 
 function idsIn(value: unknown): number[] | undefined {

@@ -9,6 +9,8 @@ import type { WorkerHistory } from "./history.ts";
 export interface RecordedWorkerCall {
   readonly session: { readonly session_id: string; readonly metadata: Readonly<Record<string, unknown>> };
   readonly body: JsonBody;
+  /** As the client named it. Default: the worker's name. */
+  readonly model: string | undefined;
   readonly history: WorkerHistory;
   /** Of the workers when the call started; a version in the answer takes precedence. */
   readonly weight_version: number | null;
@@ -30,7 +32,7 @@ export function workerTraces(
     const trace: TraceRecord = {
       trace_id: crypto.randomUUID(),
       session_id: session.session_id,
-      model: typeof body.model === "string" ? body.model : (sampled.model ?? ""),
+      model: it.model ?? sampled.model ?? "",
       messages,
       prompt_token_ids: sampled.promptIds,
       response_message: choice.message,

@@ -1,8 +1,8 @@
 /** A message of Anthropic's API, and the events that tell of it while it is sampled. */
 import type { Tokenizer } from "../../../contract/text.ts";
-import type { LivePart, LiveUpdate } from "../../live/live_choice.ts";
+import type { LivePart, LiveUpdate } from "../../engine.ts";
 import type { ChatRequest } from "../../request.ts";
-import { type DrawnChat, matchedStop } from "../../response.ts";
+import { countTokens, type DrawnChat, matchedStop } from "../../response.ts";
 import type { ServerEvent } from "../events.ts";
 
 type Block =
@@ -47,7 +47,7 @@ export class MessageOutput {
     this.close();
     const stop_sequence = matchedStop(drawn, { stop: request.stop, tokenizer }) ?? null;
     const stop_reason = stopReason(drawn, stop_sequence);
-    const output_tokens = drawn.response_ids.length;
+    const { prompt: input_tokens, completion: output_tokens } = countTokens([drawn], tokenizer);
     this.emit("message_delta", { delta: { stop_reason, stop_sequence }, usage: { output_tokens } });
     this.emit("message_stop", {});
     return {
@@ -55,7 +55,7 @@ export class MessageOutput {
       content: this.blocks,
       stop_reason,
       stop_sequence,
-      usage: usageOf({ input_tokens: drawn.prompt_ids.length, output_tokens }),
+      usage: usageOf({ input_tokens, output_tokens }),
       ...(request.returnTokenIds && tokenFields(drawn)),
     };
   }

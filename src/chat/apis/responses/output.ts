@@ -1,6 +1,6 @@
 /** A response, and the events that tell of it while it is sampled. */
 import type { Tokenizer } from "../../../contract/text.ts";
-import type { LivePart, LiveUpdate } from "../../live/live_choice.ts";
+import type { LivePart, LiveUpdate } from "../../engine.ts";
 import { countTokens, type DrawnChat } from "../../response.ts";
 import type { ServerEvent } from "../events.ts";
 import { type TokenLogprob, tokenLogprobs } from "../logprobs.ts";

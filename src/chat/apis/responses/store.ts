@@ -94,6 +94,11 @@ export class ResponseStore {
     return { response: JSON.parse(response) as object, history: JSON.parse(history) as ChatMessage[] };
   }
 
+  has(id: string): boolean {
+    return this.responses.has(id);
+  }
+
+  /** @throws {ApiError} as {@link get} */
   delete(id: string): void {
     this.memory.remove(this.find(id));
   }
@@ -106,4 +111,12 @@ export class ResponseStore {
       { status: param === undefined ? 404 : 400, code: "previous_response_not_found", param },
     );
   }
+}
+
+/** `GET` and `DELETE /v1/responses/{id}`. @throws {ApiError} for a response that is not kept */
+export function answerStored(responses: ResponseStore, of: { readonly method: string; readonly id: string }): Response {
+  const { id } = of;
+  if (of.method !== "DELETE") return Response.json(responses.get(id).response);
+  responses.delete(id);
+  return Response.json({ id, object: "response", deleted: true });
 }

@@ -1,0 +1,124 @@
+/** Model calls that workers answer: forwarded, or asked of them in the form that reports tokens. */
+import { createFetch, type FetchFunction } from "../../chat/endpoint.ts";
+import type { JsonBody } from "../body.ts";
+import type { GatewayService } from "../gateway.ts";
+import { guardedEngine } from "../guarded_engine.ts";
+import type { LiveSession } from "../live_session.ts";
+import { workerChatEngine } from "../workers/chat_engine.ts";
+import { withExtensions } from "../workers/fields.ts";
+import { forward, type HowItEnded } from "../workers/forward.ts";
+import type { Gathered } from "../workers/gathered.ts";
+import { checkWorkerPath } from "../workers/paths.ts";
+import { askWorker } from "../workers/send.ts";
+import { workerTraces } from "../workers/worker_traces.ts";
+
+/** A call on its way to an engine or a worker. */
+export interface SessionCall {
+  readonly request: Request;
+  /** From `/v1` on. */
+  readonly path: string;
+  /** With what the gateway sets, without the session's parameters. */
+  readonly body: JsonBody;
+  /** The session's parameters, under the names of chat completions. They overwrite those of the body. */
+  readonly params: JsonBody;
+  /** The model that is meant; undefined: the default. */
+  readonly model: string | undefined;
+  /** As the client named it. */
+  readonly named: string | undefined;
+  readonly session: LiveSession | undefined;
+  readonly caller: string;
+  /** The caller went away, or the session ended. */
+  readonly signal: AbortSignal;
+  readonly service: GatewayService;
+}
+
+const CHAT = "/v1/chat/completions";
+/** Their answers do not tell the tokens: a session's calls are asked as chat completions. */
+const TRANSLATED = /^\/v1\/(responses|messages)$/;
+/** What cumulative token mode renders itself. */
+const RENDERED = /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens)$/;
+
+/** @throws {ApiError} 404 for a path that workers do not get */
+export async function answerThere(call: SessionCall): Promise<Response> {
+  const { request, path, body, params, session, model, signal, service } = call;
+  checkWorkerPath(request.method, path);
+  const { workers: pool, fields } = service;
+  if (session && request.method === "POST" && service.isCumulative && RENDERED.test(path))
+    return answerWith(await service.cumulativeApi(session, model), call, paramsFor(path, params));
+  if (session && request.method === "POST" && TRANSLATED.test(path)) return translated(session, call);
+  const whole = { ...body, ...params };
+  const record = session && (await recorderOf(session, call));
+  return forward({
+    request,
+    path,
+    body: whole,
+    session: session?.id,
+    signal,
+    pool,
+    fields,
+    ...(record && { record: (sampled: Gathered, how: HowItEnded) => record(whole, sampled, how) }),
+  });
+}
+
+/** The answer of an API in this process. */
+export function answerWith(api: FetchFunction, call: SessionCall, params: JsonBody): Promise<Response> {
+  const { request, path, body, signal } = call;
+  return api(`http://gateway.local${path}`, {
+    method: request.method,
+    signal,
+    headers: { "content-type": "application/json", ...versionOf(request) },
+    ...(request.method === "POST" && { body: JSON.stringify({ ...body, ...params }) }),
+  });
+}
+
+/** What an API's handler reads of the headers. */
+export function versionOf({ headers }: Request): Record<string, string> {
+  const names = ["anthropic-version", "anthropic-beta"];
+  return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));
+}
+
+/** A session's sampling parameters carry the names of chat completions; the responses API has its own for one of them. */
+export function paramsFor(path: string, { rllm_metadata: _, ...params }: JsonBody): JsonBody {
+  if (path !== "/v1/responses") return params;
+  const { max_tokens, max_completion_tokens, ...others } = params;
+  const most = max_completion_tokens ?? max_tokens;
+  return { ...others, ...(most !== undefined && { max_output_tokens: most }) };
+}
+
+/** Answered from chat completions, which are recorded. */
+async function translated(session: LiveSession, call: SessionCall): Promise<Response> {
+  const { request, params, model, service } = call;
+  const engine = workerChatEngine({
+    model,
+    ask: (body, signal = call.signal) =>
+      askWorker({
+        method: "POST",
+        path: CHAT,
+        headers: request.headers,
+        body: withExtensions({ ...body, ...params }, CHAT, service.fields),
+        model,
+        session: session.id,
+        signal,
+        pool: service.workers,
+      }),
+    record: await recorderOf(session, call),
+  });
+  const guarded = guardedEngine(engine, { calls: service.running, log: service.log });
+  return answerWith(createFetch(guarded, { responses: service.responsesOf(session, call.caller) }), call, {});
+}
+
+/** Writes the traces of a call, and remembers them in the session. */
+async function recorderOf(session: LiveSession, { named, service }: SessionCall) {
+  const timestamp = Date.now() / 1000;
+  const started = performance.now();
+  const weight_version = service.weightVersion;
+  const history = await service.historyOf(session);
+  return async (body: JsonBody, sampled: Gathered, how: HowItEnded): Promise<void> => {
+    const latency_ms = performance.now() - started;
+    const own = { session: session.record, body, model: named, history, weight_version, timestamp, latency_ms };
+    for (const trace of workerTraces(sampled, how, own)) {
+      service.sessions.remember(session, trace);
+      await service.recorder.put(trace);
+    }
+  };
+}

@@ -1,0 +1,206 @@
+/**
+ * Cumulative token mode: the gateway renders a session's prompts itself and sends workers token ids, so that a later turn
+ * starts with the exact tokens of the earlier ones, sampled replies included. It needs the tokenizer of the workers' model.
+ */
+import { demandsOf } from "../../chat/constraint.ts";
+import {
+  type CallSettings,
+  type ChatTurn,
+  type ChoiceCall,
+  Conversation,
+  choiceCall,
+  type Reply,
+} from "../../chat/conversation.ts";
+import type { ChatCall, ChatEngine, ChoiceStart } from "../../chat/engine.ts";
+import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import type { TraceRecord } from "../../contract/trace.ts";
+import type { JsonBody } from "../body.ts";
+import { eventsIn } from "./event_lines.ts";
+import { Gathered } from "./gathered.ts";
+import { brokenOff, type WorkerAnswer } from "./send.ts";
+import { errorIn, errorOf } from "./worker_error.ts";
+
+export interface CumulativeOptions {
+  /** As requests name it. */
+  readonly model: string | undefined;
+  /** Of the workers' model, with its chat template. */
+  readonly tokenizer: Tokenizer;
+  /** The session's earlier calls, oldest first. */
+  readonly history: readonly TraceRecord[];
+  /** Sends a body to `/v1/completions`. */
+  readonly ask: (body: JsonBody, signal: AbortSignal | undefined) => Promise<WorkerAnswer>;
+  /** Of the workers' weights, where answers do not say. */
+  readonly weightVersion: () => number | null;
+}
+
+interface Settings extends CallSettings {
+  readonly params: SamplingRequest["params"];
+  readonly seed: number | undefined;
+}
+
+/** Stands for a version that nobody knows, in a field that takes numbers alone. */
+const UNKNOWN_VERSION = -1;
+
+/** An engine for one session. Constrained replies are refused: the worker would have to keep the grammar. */
+export function cumulativeEngine(options: CumulativeOptions): ChatEngine {
+  const { model, tokenizer, history } = options;
+  const conversation = new Conversation<Settings>({
+    tokenizer,
+    // Clients put calls of several conversations into one, so their ids must differ.
+    toolCallPrefix: `call_${crypto.randomUUID().slice(0, 8)}`,
+    plan: ({ settings: { params, seed = 0 } }) => ({ params: { ...OPEN, ...params }, seed }),
+    draw: (request, settings) => draw(request, { ...options, settings }),
+  });
+  for (const trace of history) conversation.restore(trace);
+  const each = <T extends Reply>(
+    request: SamplingRequest,
+    call: ChatCall | undefined,
+    run: (settings: Settings) => Promise<T>,
+  ) => {
+    const demands = demandsOf(request, { tokenizer, isConstrainable: false });
+    const { params, stop, seed } = request;
+    const settings = Array.from({ length: request.n }, (_, i) => {
+      const own = seed === undefined ? undefined : seed + i;
+      return { params, stop, seed: own, demands, sampling: knownCall(choiceCall(call, i)) };
+    });
+    return together(settings, { run, signal: call?.signal });
+  };
+  return {
+    model: model ?? "",
+    tokenizer,
+    chat: async (request, call) => {
+      const { messages, tools, variables } = request;
+      return each(request, call, (settings) => conversation.chat(messages, { tools, variables, settings }));
+    },
+    complete: async (request, call) =>
+      each(request, call, (settings) => conversation.complete(request.prompt, settings)),
+  };
+}
+
+/** What a request leaves open is the worker's choice: these are not sent. */
+const OPEN: SampleRequest["params"] = { max_tokens: 0, temperature: 1, top_p: 1, top_k: 0, stop_token_ids: [] };
+
+/** All choices, or the first failure, which ends the others because nobody gets them. */
+async function together<T extends Reply>(
+  settings: readonly Settings[],
+  { run, signal }: { run: (settings: Settings) => Promise<T>; signal: AbortSignal | undefined },
+): Promise<T[]> {
+  const siblings = new AbortController();
+  const both = AbortSignal.any([siblings.signal, ...(signal ? [signal] : [])]);
+  try {
+    const drawn = settings.map((own) => run({ ...own, sampling: { ...own.sampling, signal: both } }));
+    return (await Promise.all(drawn)).map(withoutUnknown);
+  } catch (error) {
+    siblings.abort(error);
+    throw error;
+  }
+}
+
+/** Listeners that hear what is known. */
+function knownCall(call: ChoiceCall): ChoiceCall {
+  const { onStart, onReply } = call;
+  return {
+    ...call,
+    ...(onStart && { onStart: ({ sampling_params: _, ...known }: ChoiceStart) => onStart(known) }),
+    ...(onReply && { onReply: (reply: Reply | ChatTurn) => onReply(withoutUnknown(reply)) }),
+  };
+}
+
+/** Without what is the worker's choice, which nobody tells: the settings that a request left open, at times the version. */
+function withoutUnknown<T extends Reply>(reply: T): T {
+  const { sampling_params: _, weight_version, ...known } = reply;
+  return { ...known, ...(weight_version !== UNKNOWN_VERSION && { weight_version }) } as T;
+}
+
+interface Drawing extends CumulativeOptions {
+  readonly settings: Settings;
+}
+
+async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequence> {
+  const signal = it.settings.sampling?.signal;
+  const { worker, response } = await it.ask(bodyOf(request, it), signal);
+  try {
+    if (!response.ok || !response.body) throw await errorOf(response);
+    const sampled = new Gathered();
+    const tokens: number[] = [];
+    const logprobs: number[] = [];
+    let isEnded = false;
+    for await (const event of eventsIn(response.body)) {
+      if (event.error) throw errorIn(event);
+      sampled.add(event);
+      const news = upToEnd(sampled.takeNew(0), { before: tokens, ends: request.ends });
+      tokens.push(...news.tokens);
+      logprobs.push(...news.logprobs);
+      if (news.tokens.length > 0) request.onTokens?.(news.tokens, news.logprobs);
+      isEnded = news.isEnded;
+      // Leaving the loop cancels the worker's stream.
+      if (isEnded) break;
+    }
+    check(sampled, { request, count: tokens.length, isEnded });
+    if (!isEnded && !sampled.isWhole) throw brokenOff(worker);
+    const [choice] = sampled.choices();
+    return {
+      tokens,
+      logprobs,
+      finish_reason: !isEnded && choice?.finish_reason === "length" ? "length" : "stop",
+      weight_version: sampled.weightVersion ?? it.weightVersion() ?? UNKNOWN_VERSION,
+    };
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw error instanceof ApiError ? error : brokenOff(worker, error);
+  } finally {
+    worker.release();
+  }
+}
+
+function bodyOf({ prompt_ids, params }: SampleRequest, { model, tokenizer, settings }: Drawing): JsonBody {
+  return {
+    ...(model !== undefined && { model }),
+    prompt: prompt_ids,
+    // Completions have a small limit of their own; null lets a reply use the rest of the context.
+    max_tokens: null,
+    ...settings.params,
+    ...(settings.seed !== undefined && { seed: settings.seed }),
+    stop_token_ids: [...new Set([...tokenizer.eosTokenIds, ...params.stop_token_ids])],
+    stream: true,
+    logprobs: 1,
+    return_token_ids: true,
+  };
+}
+
+/** New tokens up to the one that ends the reply: a stop string, a single call of a tool, a caller that left. */
+function upToEnd(
+  news: { readonly tokens: readonly number[]; readonly logprobs: readonly number[] },
+  { before, ends }: { before: readonly number[]; ends: SampleRequest["ends"] },
+) {
+  const all = [...before];
+  for (const [i, token] of news.tokens.entries()) {
+    all.push(token);
+    if (ends?.(all))
+      return { tokens: news.tokens.slice(0, i + 1), logprobs: news.logprobs.slice(0, i + 1), isEnded: true };
+  }
+  return { ...news, isEnded: false };
+}
+
+/** @throws {ApiError} 502 for an answer whose tokens cannot be trained on */
+function check(sampled: Gathered, it: { request: SampleRequest; count: number; isEnded: boolean }): void {
+  const [choice] = sampled.choices();
+  const { length } = choice?.tokens ?? [];
+  if (
+    choice &&
+    !it.isEnded &&
+    (choice.logprobs.length !== length || (length === 0 && sampled.counts(0).completion > 0))
+  )
+    throw unusable(`it reports ${length} token ids and ${choice.logprobs.length} log-probs`);
+  if (sampled.promptIds.length > 0 && `${sampled.promptIds}` !== `${it.request.prompt_ids}`)
+    throw unusable("it changed the prompt");
+}
+
+function unusable(why: string): ApiError {
+  return new ApiError(
+    `Cannot use the worker's reply in cumulative token mode: ${why}. Serve a vLLM that supports return_token_ids in completions, or leave out --tokenizer.`,
+    { status: 502, type: "server_error", code: "worker_failed" },
+  );
+}
