@@ -78,6 +78,8 @@ export interface SessionOutcome {
   readonly trajectory_rewards?: Readonly<Record<string, number>>;
   /** What a run trains on, where a run recorded the session. Absent: calls form trajectories by their metadata. */
   readonly trajectories?: readonly SessionTrajectory[];
+  /** The agent's report as it was posted, where it has fields beside these. */
+  readonly report?: Readonly<Record<string, unknown>>;
   /** Seconds since 1970. */
   readonly ended_at: number;
 }

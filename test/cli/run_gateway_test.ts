@@ -257,6 +257,100 @@ describe("a gateway that runs already", () => {
   });
 
   test.each([
+    [{ reward: 0.5, metadata: { seen: 3 } }, { metadata: { seen: 3 } }],
+    [{ reward: 0.5, rewrad: 1 }, { metadata: { error: expect.stringMatching(/rewrad: there is no such field/) } }],
+  ])("a callback's fields all reach the run: %o", async (report, expected) => {
+    const { settings } = await external();
+    const url = await serve(async (run, response) => {
+      response.writeHead(202).end();
+      await ask(run);
+      const headers = { authorization: `Bearer ${run.api_key}`, "content-type": "application/json" };
+      await fetch(run.callback_url, { method: "POST", headers, body: JSON.stringify(report) });
+    });
+    expect(await attempt(new ExternalGateway(settings, { pollMs: 20 }), url)).toMatchObject(expected);
+  });
+
+  test("two runs on one gateway get the calls of their own sessions", async () => {
+    const { gateway, store, settings } = await external();
+    const url = await serve(async (run, response) => {
+      // Spread over the workers, were they not told apart.
+      for (let i = 0; i < 3; i++) await ask(run);
+      response.end('{"reward": 1}');
+    });
+    const runs = [new ExternalGateway(settings), new ExternalGateway(settings)];
+    await runs[0]!.open(() => {});
+    closing.push(() => runs[0]!.close());
+    const { trajectories, metadata } = await attempt(runs[1]!, url);
+    expect(metadata.error).toBeUndefined();
+    expect(trajectories[0]!.steps).toHaveLength(3);
+    expect(gateway.service.workers.size).toBe(2);
+    const [session] = await store.sessions({});
+    const traces = await store.traces({ session_id: session!.session_id });
+    // The name that the agent used, and the version of its own run's weights.
+    expect(new Set(traces.map(({ model }) => model))).toEqual(new Set(["scripted-model"]));
+    expect(new Set(traces.map(({ weight_version }) => weight_version))).toEqual(new Set([5]));
+  });
+
+  test("the run's own trace store records as well", async () => {
+    const { settings } = await external();
+    const url = await serve(async (run, response) => {
+      await ask(run);
+      response.end('{"reward": 1}');
+    });
+    const store = join(root, `${crypto.randomUUID()}.db`);
+    const own = new ExternalGateway({ ...settings, store });
+    await attempt(own, url);
+    await own.close();
+    const kept = await openTraceStore(store);
+    const [session] = await kept.sessions({});
+    expect(session).toMatchObject({ outcome: { reward: 1 }, trace_count: 1 });
+    await kept.close();
+  });
+
+  /** A gateway that registers workers, and answers other routes as told. */
+  async function scripted(answers: (asked: string, response: ServerResponse) => boolean) {
+    const asked: string[] = [];
+    const server = createServer((request, response) => {
+      const question = `${request.method} ${request.url}`;
+      asked.push(question);
+      request.resume();
+      if (answers(question, response)) return;
+      response.end(JSON.stringify({ worker_id: "w" }));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    closing.push(async () => {
+      server.closeAllConnections();
+      server.close();
+    });
+    const { port } = server.address() as AddressInfo;
+    return { asked, settings: { ...SETTINGS, mode: "external" as const, port } };
+  }
+
+  test.each([
+    ["does not reload", "POST /admin/reload", /reload failed \(status 500/],
+    ["does not flush", "POST /admin/flush", undefined],
+  ])("a gateway that %s is left without a worker", async (_, failing, message) => {
+    const { asked, settings } = await scripted((question, response) => {
+      if (question === failing) response.writeHead(500).end("broken");
+      return question === failing;
+    });
+    const lines: string[] = [];
+    const own = new ExternalGateway(settings);
+    const opening = own.open((line) => void lines.push(line));
+    if (message) await expect(opening).rejects.toThrow(message);
+    else await opening;
+    await own.close();
+    expect(asked.at(-1)).toBe("DELETE /admin/workers/w");
+    if (!message) expect(lines.join()).toMatch(/warning: the gateway may not have stored .*flush failed/);
+  });
+
+  test("a gateway that never answers is an error that says so", async () => {
+    const { settings } = await scripted((question) => question.startsWith("POST /admin/workers"));
+    const opening = new ExternalGateway(settings, { answerMs: 50 }).open(() => {});
+    await expect(opening).rejects.toThrow(/POST \/admin\/workers failed \(no answer within 0\.05 s\)/);
+  });
+
+  test.each([
     ["a wrong token", async () => ({ ...(await external()).settings, adminToken: "wrong" }), /status 401/],
     ["no gateway", async () => ({ ...SETTINGS, port: await freePort() }), /ECONNREFUSED/],
   ])("%s is an error that names the settings", async (_, settings, message) => {

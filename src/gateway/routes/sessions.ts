@@ -75,7 +75,7 @@ async function create(request: Request, context: RouteContext): Promise<Response
     lease.release();
     const { session_id, metadata, sampling_params, own_key } = checked(NEW_SESSION, body, "the body");
     if (own_key) await access.administrator(request);
-    checkSize({ metadata, sampling_params }, service.limits.metadataLetters);
+    checkSize({ metadata, sampling_params }, { most: service.limits.metadataLetters, what: "create" });
     const id = session_id == null ? crypto.randomUUID() : checkedId(session_id);
     const key = own_key ? `grpu-${crypto.randomUUID()}` : undefined;
     await service.sessions.create({
@@ -91,20 +91,22 @@ async function create(request: Request, context: RouteContext): Promise<Response
   }
 }
 
-/** What every trace of a session repeats. */
-function checkSize(given: object, most: number): void {
+/** What every trace of a session repeats, and what its listing shows. */
+function checkSize(given: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
   for (const [name, value] of Object.entries(given))
     if (value && JSON.stringify(value).length > most)
       throw new Refusal(
         413,
-        `Cannot create the session: its ${name} has more than ${most} letters as JSON. Shorten it.`,
+        `Cannot ${what} the session: its ${name} has more than ${most} letters as JSON. Shorten it.`,
       );
 }
 
 /** The end of an attempt, from its agent: to the run that waits for it, or to the store. */
 async function report(id: string, request: Request, context: RouteContext): Promise<Response> {
-  const { sessions } = context.service;
-  const { isAdministrator, leave } = await entered(request, context, await sessions.guardOf(id));
+  const { service } = context;
+  const { sessions } = service;
+  const guard = await sessions.guardOf(id);
+  const { isAdministrator, leave } = await entered(request, context, guard);
   try {
     const { body, lease } = await bodyOf(request, context);
     lease.release();
@@ -116,7 +118,10 @@ async function report(id: string, request: Request, context: RouteContext): Prom
       return Response.json({ session_id: id, status: "reported" });
     }
     const given = checked(OUTCOME, body, "the body") as Partial<SessionOutcome>;
-    const outcome = { ...known(given), reward: given.reward ?? null };
+    // A run that opened the session elsewhere names what its agent got wrong.
+    const isKept = guard.key && Object.keys(body).some((field) => !(field in OUTCOME.shape));
+    if (isKept) checkSize({ report: body }, { most: service.limits.metadataLetters, what: "end" });
+    const outcome = { ...known(given), reward: given.reward ?? null, ...(isKept && { report: body }) };
     await sessions.report(id, { outcome, mayReplace: isAdministrator });
     return Response.json({ session_id: id, status: "ended" });
   } finally {
