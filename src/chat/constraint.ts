@@ -1,12 +1,11 @@
 /** What a request demands of its reply's tokens: a form of its content, calls of tools, alternatives. */
 import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
-import { ANY_OBJECT } from "./grammar/json.ts";
-import { anyOf, choice, literal, optional, type Rule, repeat, type Sequence, textUntil } from "./grammar/rules.ts";
-import { schemaRule } from "./grammar/schema.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
 import { GrammarConstraint } from "./grammar/vocabulary.ts";
 import { toolFormatOf } from "./reply.ts";
-import { type PromptReasoning, reasoningAt, type ToolFormat } from "./reply_reader.ts";
+import { type PromptReasoning, reasoningAt } from "./reply_reader.ts";
+import { type Demand, freeReplyRule, isForced, replyRule } from "./reply_rule.ts";
 import { ApiError, type ChatRequest, type ResponseFormat, type SamplingRequest } from "./request.ts";
 
 /** A request's demands, which the sampler and the conversation keep. */
@@ -22,6 +21,11 @@ export interface DemandOptions {
   readonly tokenizer: Tokenizer;
   /** See {@link Backend.isConstrainable}. */
   readonly isConstrainable: boolean;
+  /**
+   * Whether calls that the model may make (`tool_choice` auto) keep their tools' schemas. Default false: a model in training
+   * keeps its own, because masked tokens are not what it sampled.
+   */
+  readonly constrainsFreeCalls?: boolean;
 }
 
 /**
@@ -39,23 +43,24 @@ export function demandsOf(
   const isFree = !isForced(toolChoice) && (responseFormat ?? TEXT).type === "text";
   if (!isConstrainable && topLogprobs > 0) throw unsupported("top_logprobs", topLogprobs);
   if (!isConstrainable && !isFree) throw unsupported(isForced(toolChoice) ? "tool_choice" : "response_format");
-  const constraints = isFree ? undefined : constraintsOf(request, tokenizer);
+  const constrainsCalls = isConstrainable && isFree && tools && tools.length > 0 && options.constrainsFreeCalls;
+  const constraints = isFree && !constrainsCalls ? undefined : constraintsOf(request, { tokenizer, isFree });
   // A schema that cannot be kept is refused before the prompt is rendered.
   constraints?.("none");
   return {
     isSingleCall: tools !== undefined && parallelToolCalls === false,
     drawOf: (prompt) => ({
       ...(topLogprobs > 0 && { top_logprobs: topLogprobs }),
-      ...(constraints && { allowed: constraints(reasoningAt(prompt, tokenizer.chatTemplate)) }),
+      ...givenConstraint(constraints?.(reasoningAt(prompt, tokenizer.chatTemplate))),
     }),
   };
 }
 
-const TEXT: ResponseFormat = { type: "text" };
-
-function isForced(choice: ChatRequest["toolChoice"]): boolean {
-  return choice === "required" || typeof choice === "object";
+function givenConstraint(allowed: TokenConstraint | undefined): Pick<SampleRequest, "allowed"> {
+  return allowed ? { allowed } : {};
 }
+
+const TEXT: ResponseFormat = { type: "text" };
 
 /** For tools that the model's chat template cannot show, or whose calls cannot be read. */
 function checkTools({ chatTemplate = "" }: Tokenizer): void {
@@ -74,63 +79,46 @@ function unsupported(param: string, value?: number): ApiError {
   });
 }
 
-type Demand = Pick<Partial<ChatRequest>, "responseFormat" | "tools" | "toolChoice" | "parallelToolCalls">;
-
 /** Constraints are shared by requests that demand the same: most come many times. */
-const cache = new WeakMap<Tokenizer, Map<string, GrammarConstraint>>();
+const cache = new WeakMap<Tokenizer, Map<string, TokenConstraint | null>>();
 const MOST_CACHED = 32;
 
-function constraintsOf(demand: Demand, tokenizer: Tokenizer): (reasoning: PromptReasoning) => TokenConstraint {
+/** @returns by the reasoning of a prompt; without a constraint where tools are called freely and none can be kept */
+function constraintsOf(
+  demand: Demand,
+  it: { tokenizer: Tokenizer; isFree: boolean },
+): (reasoning: PromptReasoning) => TokenConstraint | undefined {
   const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
-  const key = JSON.stringify([responseFormat, tools, toolChoice, parallelToolCalls]);
-  const known = cache.get(tokenizer) ?? new Map<string, GrammarConstraint>();
-  cache.set(tokenizer, known);
+  const key = JSON.stringify([it.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
+  const known = cache.get(it.tokenizer) ?? new Map<string, TokenConstraint | null>();
+  cache.set(it.tokenizer, known);
   return (reasoning) => {
     const name = `${reasoning} ${key}`;
-    const constraint = known.get(name) ?? new GrammarConstraint(replyRule(demand, { reasoning, tokenizer }), tokenizer);
+    const kept = known.get(name);
+    const constraint = kept === undefined ? constraintOf(demand, { ...it, reasoning }) : kept;
     // The last used is the last to go.
     known.delete(name);
     known.set(name, constraint);
     if (known.size > MOST_CACHED) known.delete(known.keys().next().value as string);
-    return constraint;
+    return constraint ?? undefined;
   };
 }
 
-function replyRule(demand: Demand, it: { reasoning: PromptReasoning; tokenizer: Tokenizer }): Rule {
-  const { responseFormat = TEXT, tools, toolChoice } = demand;
-  const alternatives: Rule[] = [];
-  if (!isForced(toolChoice)) alternatives.push(contentRule(responseFormat));
-  if (tools) alternatives.push(callsRule(demand, toolFormatOf(it.tokenizer.chatTemplate ?? "")!));
-  const answer = choice(...alternatives.map((rule) => [rule]));
-  const thought = [textUntil("</think>"), repeat(anyOf(" \n"), { most: 4 })];
-  if (it.reasoning === "open") return choice([...thought, answer]);
-  return it.reasoning === "none" ? answer : choice([optional(...literal("<think>"), ...thought), answer]);
-}
-
-function contentRule(format: ResponseFormat): Rule {
-  if (format.type === "json_schema") return schemaRule(format.schema);
-  return ANY_OBJECT;
-}
-
-interface NamedTool {
-  readonly name: string;
-  readonly parameters?: Readonly<Record<string, unknown>>;
-}
-
-/** One call or more, in the format of the model's template. */
-function callsRule({ tools = [], toolChoice, parallelToolCalls }: Demand, format: ToolFormat): Rule {
-  const named = tools.map((tool) => (tool as { function: NamedTool }).function);
-  const isOne = typeof toolChoice === "object";
-  const usable = isOne ? named.filter(({ name }) => name === toolChoice.name) : named;
-  const call = choice(...usable.map((tool) => callText(tool, format)));
-  const separator = format === "hermes" ? literal("\n") : literal("; ");
-  const further = repeat(choice([...separator, call]));
-  return isOne || parallelToolCalls === false ? call : choice([call, further]);
-}
-
-function callText({ name, parameters }: NamedTool, format: ToolFormat): Sequence {
-  const values = parameters ? schemaRule(parameters) : ANY_OBJECT;
-  const key = format === "hermes" ? "arguments" : "parameters";
-  const json = [...literal(`{"name": ${JSON.stringify(name)}, "${key}": `), values, ...literal("}")];
-  return format === "hermes" ? [...literal("<tool_call>\n"), ...json, ...literal("\n</tool_call>")] : json;
+function constraintOf(
+  demand: Demand,
+  { tokenizer, isFree, reasoning }: { tokenizer: Tokenizer; isFree: boolean; reasoning: PromptReasoning },
+): TokenConstraint | null {
+  const format = toolFormatOf(tokenizer.chatTemplate ?? "");
+  if (!isFree || !format) return new GrammarConstraint(replyRule(demand, { reasoning, format }), tokenizer);
+  try {
+    return new GrammarConstraint(freeReplyRule(demand, { reasoning, format }), tokenizer, { allowsSilent: true });
+  } catch (error) {
+    const isStrict = demand.tools?.some(
+      (tool) => (tool as { function: { strict?: unknown } }).function.strict === true,
+    );
+    const isOurs = error instanceof ConfigError || error instanceof UnsupportedError;
+    if (isStrict || !isOurs) throw error;
+    // Such as a vocabulary without the bytes of its tokens: calls stay the model's own.
+    return null;
+  }
 }

@@ -152,7 +152,7 @@ export function heldBack(text: string, marks: readonly string[]): number {
   return 0;
 }
 
-const CALL_OPEN = "<tool_call>";
+export const CALL_OPEN = "<tool_call>";
 export const CALL_CLOSE = "</tool_call>";
 
 /**

@@ -59,6 +59,11 @@ export interface ConstraintState {
   fill(mask: Uint32Array): void;
   /** Takes the token that was drawn. */
   advance(token: number): void;
+  /**
+   * Whether any token may come next. Such a row needs no mask, and is drawn several tokens at a time: those behind the one that
+   * ends this are dropped and drawn again. Default false.
+   */
+  readonly isFree?: boolean;
 }
 
 /** One drawn sequence with the log-probs of its tokens. */

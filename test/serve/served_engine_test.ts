@@ -34,6 +34,7 @@ async function open({ isSession, ...options }: TextEngineOptions & { isSession?:
   return { engine, serving, client, chat };
 }
 
+const TOOL = { type: "function" as const, function: { name: "move", parameters: { type: "object", properties: {} } } };
 const ASK = { model: "letters", messages: [{ role: "user" as const, content: "spell" }] };
 
 test("the same seed draws the same reply, another another, and n choices differ", async () => {
@@ -135,6 +136,21 @@ test("requests belong to their caller, and without one to their session; aliases
   await host.open({ ...of, session_id: "s" }).complete(request);
   // A key has one share of the device, however many sessions it opens.
   expect(owners).toEqual(["key a", "key b", "key b", "s"]);
+});
+
+test.each([
+  ["tools that the model may call", { tools: [TOOL] }, true],
+  ["no tools", {}, false],
+])("%s: whether the sampler gets a constraint", async (_, more, expected) => {
+  const { client, serving } = await open();
+  const asked: boolean[] = [];
+  const draw = serving.draw.bind(serving);
+  serving.draw = (model, it) => {
+    asked.push(it.request.allowed !== undefined);
+    return draw(model, it);
+  };
+  await client.chat.completions.create({ ...ASK, ...more });
+  expect(asked).toEqual([expected]);
 });
 
 test("a full queue and a server that stops are refused in the API's form", async () => {

@@ -86,24 +86,39 @@ function repeatAny(item: GrammarSymbol): Rule {
 
 /** Any text up to and including the first occurrence of `end`, which is ASCII. */
 export function textUntil(end: string): Rule {
-  const marks = Array.from(end, (it) => it.charCodeAt(0));
-  const rules: Rule[] = marks.map((_, matched) => new Rule(() => afterMatch(marks, { matched, rules })));
+  return textWith(end, { after: [], mayEnd: false });
+}
+
+/** Any text; where `mark`, which is ASCII, stands in it, what follows `mark` is one of `after`. */
+export function textAround(mark: string, after: Rule): Rule {
+  return textWith(mark, { after: [after], mayEnd: true });
+}
+
+interface AfterMark {
+  readonly after: Sequence;
+  /** Whether the text may end before the mark. */
+  readonly mayEnd: boolean;
+}
+
+function textWith(mark: string, it: AfterMark): Rule {
+  const marks = Array.from(mark, (character) => character.charCodeAt(0));
+  const rules: Rule[] = marks.map((_, matched) => new Rule(() => afterMatch(marks, { matched, rules, ...it })));
   return rules[0]!;
 }
 
-/** One alternative for each byte that extends a match of `end`, and one for all others. */
+/** One alternative for each byte that extends a match of the mark, and one for all others. */
 function afterMatch(
   marks: readonly number[],
-  { matched, rules }: { matched: number; rules: readonly Rule[] },
+  { matched, rules, after, mayEnd }: { matched: number; rules: readonly Rule[] } & AfterMark,
 ): Sequence[] {
   const others = bytes([0, 255]);
-  const alternatives: Sequence[] = [];
+  const alternatives: Sequence[] = mayEnd ? [[]] : [];
   for (const byte of new Set(marks)) {
     const length = longestMatch([...marks.slice(0, matched), byte], marks);
     if (length === 0) continue;
     others[byte] = 0;
     const one = bytes([byte, byte]);
-    alternatives.push(length === marks.length ? [one] : [one, rules[length]!]);
+    alternatives.push(length === marks.length ? [one, ...after] : [one, rules[length]!]);
   }
   return [...alternatives, [others, rules[0]!]];
 }
@@ -113,4 +128,34 @@ function longestMatch(seen: readonly number[], marks: readonly number[]): number
   for (let length = Math.min(seen.length, marks.length); length > 0; length--)
     if (marks.slice(0, length).every((mark, i) => mark === seen[seen.length - length + i])) return length;
   return 0;
+}
+
+const ANY_TEXT = repeat(bytes([0, 255]));
+const SPACES = [0x20, 0x09, 0x0a, 0x0d];
+
+/** Any text; one that begins with a mark, behind white space, goes on with what stands beside the mark. */
+export function textAfter(marks: ReadonlyMap<string, Rule>): Rule {
+  const start: Rule = new Rule(() =>
+    alternatives([...marks].map(([mark, after]) => ({ left: encoder.encode(mark), after }))),
+  );
+  function alternatives(open: readonly { left: Uint8Array; after: Rule }[], isStart = true): Sequence[] {
+    const others = bytes([0, 255]);
+    const further: Sequence[] = [];
+    for (const byte of new Set(open.map(({ left }) => left[0]!))) {
+      others[byte] = 0;
+      const next = open
+        .filter(({ left }) => left[0] === byte)
+        .map(({ left, after }) => ({ left: left.subarray(1), after }));
+      const ended = next.filter(({ left }) => left.length === 0);
+      const rest = next.filter(({ left }) => left.length > 0);
+      for (const { after } of ended) further.push([SINGLE[byte]!, after]);
+      if (ended.length === 0) further.push([SINGLE[byte]!, new Rule(() => alternatives(rest, false))]);
+    }
+    if (isStart) {
+      for (const byte of SPACES) others[byte] = 0;
+      further.push([bytes(...SPACES.map((byte) => [byte, byte] as const)), start]);
+    }
+    return [[], ...further, [others, ANY_TEXT]];
+  }
+  return start;
 }

@@ -35,10 +35,11 @@ const MOST_SCHEMAS = 5000;
 
 /**
  * The grammar of a schema.
+ * @param path where the request has it, for errors
  * @throws {ConfigError} naming the place of a keyword that cannot be kept, or of a reference without a finite value
  */
-export function schemaRule(schema: Schema): Rule {
-  return new SchemaReader(schema).read();
+export function schemaRule(schema: Schema, path = "schema"): Rule {
+  return new SchemaReader(schema).read(path);
 }
 
 interface Reference {
@@ -63,8 +64,8 @@ class SchemaReader implements Schemas {
     this.root = root;
   }
 
-  read(): Rule {
-    const rule = this.rule(this.root, "schema");
+  read(root: string): Rule {
+    const rule = this.rule(this.root, root);
     const endless = this.finite.endless();
     for (const [ref, { rule: own, path }] of this.references)
       if (endless.has(own))

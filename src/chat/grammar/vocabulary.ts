@@ -12,6 +12,8 @@ interface Vocabulary {
   /** Bytes that each token shares with the one before it. */
   readonly shared: Uint32Array;
   readonly byId: ReadonlyMap<number, Uint8Array>;
+  /** Tokens that are no text, the ends of a reply included. */
+  readonly silent: readonly number[];
 }
 
 const vocabularies = new WeakMap<Tokenizer, Vocabulary>();
@@ -27,9 +29,11 @@ function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
       capability: "constraints",
     });
   const tokens: [id: number, bytes: Uint8Array][] = [];
+  const silent: number[] = [];
   for (let id = 0; id < tokenizer.vocabSize; id++) {
     const bytes = tokenizer.eosTokenIds.includes(id) ? undefined : tokenBytes(id);
     if (bytes && bytes.length > 0) tokens.push([id, bytes]);
+    else silent.push(id);
   }
   checkCharacters(tokens);
   tokens.sort(([, a], [, b]) => compare(a, b));
@@ -39,6 +43,7 @@ function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
     bytes,
     shared: Uint32Array.from(bytes, (each, i) => (i === 0 ? 0 : sharedLength(bytes[i - 1]!, each))),
     byId: new Map(tokens),
+    silent,
   };
   vocabularies.set(tokenizer, vocabulary);
   return vocabulary;
@@ -68,20 +73,32 @@ function sharedLength(a: Uint8Array, b: Uint8Array): number {
 /** Masks kept for states that come again, such as the inside of a string. */
 const MOST_MASKS = 64;
 
+/** Tokens that may come next. */
+interface Allowed {
+  readonly mask: Uint32Array;
+  /** All of them. */
+  readonly isFree: boolean;
+}
+
 /** Replies whose text is in a grammar, and which end where the text may end. */
 export class GrammarConstraint implements TokenConstraint {
   private readonly vocabulary: Vocabulary;
   private readonly automaton: Automaton;
   private readonly ends: readonly number[];
-  private readonly masks = new Map<number, Uint32Array>();
+  private readonly masks = new Map<number, Allowed>();
+  private readonly allowsSilent: boolean;
+  private readonly words: number;
 
   /**
+   * @param options.allowsSilent tokens that are no text may come wherever the reply may end, as in a reply without a grammar
    * @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for a vocabulary that lacks characters or
    *   an end token, and for a grammar without texts
    */
-  constructor(rule: Rule, tokenizer: Tokenizer) {
+  constructor(rule: Rule, tokenizer: Tokenizer, { allowsSilent = false }: { allowsSilent?: boolean } = {}) {
     this.vocabulary = vocabularyOf(tokenizer);
+    this.allowsSilent = allowsSilent;
     this.ends = tokenizer.eosTokenIds;
+    this.words = Math.ceil(Math.max(tokenizer.vocabSize, ...this.ends.map((id) => id + 1)) / 32);
     if (this.ends.length === 0)
       throw new ConfigError(
         "Cannot constrain the reply: the tokenizer has no end token (eos_token). Name one in its configuration.",
@@ -95,11 +112,19 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   start(): ConstraintState {
+    const allowed = (of: State) => this.allowedAt(of);
     let state = this.automaton.start;
     return {
-      fill: (mask) => mask.set(this.maskOf(state, mask.length)),
+      fill: (mask) => {
+        mask.fill(0);
+        mask.set(allowed(state).mask.subarray(0, mask.length));
+      },
       advance: (token) => {
         state = this.after(state, token);
+      },
+      get isFree() {
+        // Elsewhere the end is forbidden.
+        return state.isComplete && allowed(state).isFree;
       },
     };
   }
@@ -108,26 +133,27 @@ export class GrammarConstraint implements TokenConstraint {
   private after(state: State, token: number): State {
     if (this.ends.includes(token)) return state;
     const bytes = this.vocabulary.byId.get(token);
+    if (!bytes && this.allowsSilent && state.isComplete) return state;
     let next: State | null = bytes ? state : null;
     for (const byte of bytes ?? []) next &&= this.automaton.step(next, byte);
     if (next) return next;
     throw new Error(`Cannot continue the reply: the sampler drew a token that its constraint forbids (${token}).`);
   }
 
-  private maskOf(state: State, words: number): Uint32Array {
-    let mask = this.masks.get(state.id);
-    if (!mask) {
-      mask = this.computeMask(state, words);
-      this.masks.set(state.id, mask);
+  private allowedAt(state: State): Allowed {
+    let allowed = this.masks.get(state.id);
+    if (!allowed) {
+      allowed = this.compute(state);
+      this.masks.set(state.id, allowed);
       if (this.masks.size > MOST_MASKS) this.masks.delete(this.masks.keys().next().value as number);
     }
-    return mask;
+    return allowed;
   }
 
   /** Walks the tokens in order; each goes on from the state that the one before had after their shared bytes. */
-  private computeMask(start: State, words: number): Uint32Array {
-    const { ids, bytes, shared } = this.vocabulary;
-    const mask = new Uint32Array(words);
+  private compute(start: State): Allowed {
+    const { ids, bytes, shared, silent } = this.vocabulary;
+    const mask = new Uint32Array(this.words);
     const path: State[] = [start];
     let [alive, count] = [0, 0];
     for (let i = 0; i < ids.length; i++) {
@@ -145,12 +171,12 @@ export class GrammarConstraint implements TokenConstraint {
       setBit(mask, ids[i]!);
       count++;
     }
-    if (start.isComplete) for (const id of this.ends) setBit(mask, id);
+    if (start.isComplete) for (const id of [...this.ends, ...(this.allowsSilent ? silent : [])]) setBit(mask, id);
     else if (count === 0)
       throw new ConfigError(
         "Cannot continue the reply: no text that is valid by its schema goes on from here. Look for a $ref that leads to itself.",
       );
-    return mask;
+    return { mask, isFree: this.allowsSilent && start.isComplete && count === ids.length };
   }
 }
 

@@ -317,7 +317,9 @@ export class BatchSampler {
       const before = sequence.tokens.length;
       if (host && logits && !sequence.stopped)
         sequence.top.push(topOf(sequence, { row, logits, rows: host, vocabSize }));
-      for (let i = row * rows.steps; i < (row + 1) * rows.steps && !sequence.stopped; i++)
+      // A token that was drawn without the mask that it needs is drawn again, at the same place of its random numbers.
+      const isOver = () => sequence.stopped || (sequence.isMasked && !rows.host);
+      for (let i = row * rows.steps; i < (row + 1) * rows.steps && !isOver(); i++)
         addToken(sequence, tokens![i]!, logprobs![i]!);
       reportTokens(sequence, before);
     }

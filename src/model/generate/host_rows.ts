@@ -1,5 +1,5 @@
 /**
- * Rows that the host takes part in at every step: those with a constraint, whose mask it fills, and those that report
+ * Rows that the host takes part in at every step: those whose constraint limits the next token, so that it fills their mask, and those that report
  * alternatives, whose logits it reads. They are decoded apart from the others, a step at a time, so that only they pay for it.
  */
 import type { Buffer, Data } from "../../compute/device.ts";
@@ -23,8 +23,8 @@ export interface HostRows {
   readonly logSumExps: Buffer;
 }
 
-function needsHost({ constraint, request }: Sequence): boolean {
-  return constraint !== undefined || (request.top_logprobs ?? 0) > 0;
+function needsHost({ isMasked, request }: Sequence): boolean {
+  return isMasked || (request.top_logprobs ?? 0) > 0;
 }
 
 /** 1 / temperature as the log-probabilities of the sequence are defined. */
@@ -54,7 +54,7 @@ export function hostRows(model: Transformer, group: readonly Sequence[], scratch
   if (!needsHost(group[0]!)) return undefined;
   const { vocabSize } = model.config;
   const size = group.length * logitStride(vocabSize);
-  const hasMask = group.some(({ constraint }) => constraint !== undefined);
+  const hasMask = group.some(({ isMasked }) => isMasked);
   const bits = hasMask ? masksOf(group, vocabSize) : undefined;
   return {
     logits: scratch.floats(size, "logits"),
@@ -71,13 +71,13 @@ export function hostRows(model: Transformer, group: readonly Sequence[], scratch
   };
 }
 
-/** [rows, words]; all bits of rows without a constraint are set. */
+/** [rows, words]; all bits of rows without a limit are set. */
 function masksOf(group: readonly Sequence[], vocabSize: number): Uint32Array {
   const words = Math.ceil(vocabSize / 32);
   const bits = new Uint32Array(group.length * words).fill(0xffffffff);
   for (const [row, sequence] of group.entries()) {
     const mask = bits.subarray(row * words, (row + 1) * words);
-    guarded(sequence, () => sequence.constraint?.fill(mask));
+    if (sequence.isMasked) guarded(sequence, () => sequence.constraint?.fill(mask));
     // A row that failed is drawn once more beside the others, and its token is dropped.
     if (sequence.failure) mask.fill(0xffffffff);
   }

@@ -31,6 +31,8 @@ export interface Sequence {
   /** With `top_logprobs`: the alternatives of each token. */
   readonly top: (readonly TopLogprob[])[];
   constraint?: ConstraintState | undefined;
+  /** Whether the constraint limits the next token. */
+  isMasked: boolean;
   /** Complete, for any reason. */
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
@@ -50,12 +52,17 @@ export function startSequence(
   { prompt, own }: { prompt: Prompt; own: readonly number[] },
 ): Sequence {
   const pages = [...prompt.pages, ...own];
-  const drawn = { tokens: [], logprobs: [], top: [], stopped: false, ended: false };
+  const drawn = { tokens: [], logprobs: [], top: [], isMasked: false, stopped: false, ended: false };
   const sequence: Sequence = { index, request, prompt, pages, limit, ...drawn };
   guarded(sequence, () => {
     sequence.constraint = request.allowed?.start();
+    noteMask(sequence);
   });
   return sequence;
+}
+
+function noteMask(sequence: Sequence): void {
+  sequence.isMasked = sequence.constraint !== undefined && sequence.constraint.isFree !== true;
 }
 
 /** Runs code of the request (`allowed`, `ends`, `onTokens`). What it throws ends this sequence; the batch goes on. */
@@ -74,6 +81,7 @@ export function addToken(sequence: Sequence, token: number, logprob: number): vo
   const { request, tokens, logprobs, limit, constraint } = sequence;
   guarded(sequence, () => {
     constraint?.advance(token);
+    noteMask(sequence);
     tokens.push(token);
     logprobs.push(logprob);
     sequence.ended = request.params.stop_token_ids.includes(token) || request.ends?.(tokens) === true;

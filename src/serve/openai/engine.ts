@@ -53,7 +53,7 @@ export function servedEngine(
     const siblings = new AbortController();
     const signal = AbortSignal.any([siblings.signal, ...(call?.signal ? [call.signal] : [])]);
     const seed = request.seed ?? randomSeed();
-    const demands = demandsOf(request, { tokenizer, isConstrainable: true });
+    const demands = demandsOf(request, { tokenizer, isConstrainable: true, constrainsFreeCalls: true });
     const choices = Array.from({ length: request.n }, (_, i) => ({
       params: request.params,
       stop: request.stop,

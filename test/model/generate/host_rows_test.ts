@@ -98,6 +98,48 @@ overDevices("rows with the host", (device) => {
     expect(await sizes(false)).toEqual([1, 16, 5]);
   });
 
+  test("a constraint that is free at first draws what it would draw under a mask throughout", async () => {
+    /** After an even token the next two must be odd. @param skips says so where any token may come */
+    const oddAfterEven = (skips: boolean): TokenConstraint => ({
+      start: () => {
+        let forced = 0;
+        return {
+          fill: (mask) => mask.fill(forced > 0 ? 0xaaaaaaaa : 0xffffffff),
+          advance: (token) => {
+            forced = forced > 0 ? forced - 1 : token % 2 === 0 ? 2 : 0;
+          },
+          get isFree() {
+            return skips && forced === 0;
+          },
+        };
+      },
+    });
+    const replies = async (skips: boolean) => {
+      const heard: number[][] = [];
+      const requests = [0, 1, 2].map((seed) => {
+        const own: number[] = [];
+        heard.push(own);
+        const onTokens = (tokens: readonly number[]) => void own.push(...tokens);
+        return request(seed, { allowed: oddAfterEven(skips), onTokens }, { stop_token_ids: [] });
+      });
+      const drawn = await sample([...requests, ...free]);
+      expect(drawn.slice(0, 3).map(({ tokens }) => tokens)).toEqual(heard);
+      return drawn;
+    };
+    const [lazy, masked] = [await replies(true), await replies(false)];
+    expect(lazy).toEqual(masked);
+    expect(lazy.slice(3)).toEqual(await sample(free));
+    for (const { tokens } of lazy.slice(0, 3)) {
+      expect(tokens.length).toBe(40);
+      expect(tokens.some((token) => token % 2 === 0)).toBe(true);
+      for (let i = 0; i + 2 < tokens.length; i++)
+        if (tokens[i]! % 2 === 0) {
+          expect([tokens[i + 1]! % 2, tokens[i + 2]! % 2]).toEqual([1, 1]);
+          i += 2;
+        }
+    }
+  });
+
   test("a reply without end is cut at its length", async () => {
     const [reply] = await sample([
       request(1, { allowed: new GrammarConstraint(ANY_OBJECT, tokenizer) }, { max_tokens: 4 }),

@@ -11,6 +11,7 @@ const TOOL = z.object({
   name: z.string(),
   description: z.string().nullish(),
   input_schema: z.record(z.string(), z.unknown()),
+  strict: z.boolean().nullish(),
 });
 
 const CHOICE = z.object({
@@ -101,9 +102,9 @@ function promptOf(read: Prompt): Pick<ChatRequest, "messages" | "tools" | "toolC
     messages: checkMessages([...instructions, ...messagesOf(read.messages)]),
     ...toolsOf({
       // Chat templates read tools in the form of OpenAI's chat API.
-      tools: tools?.map(({ name, description, input_schema: parameters }) => ({
+      tools: tools?.map(({ name, description, strict, input_schema: parameters }) => ({
         type: "function",
-        function: { name, ...given({ description }), parameters },
+        function: { name, ...given({ description }), parameters, ...given({ strict }) },
       })),
       choice: tool_choice && choiceOf(tool_choice),
       parallel: tool_choice?.disable_parallel_tool_use ? false : undefined,

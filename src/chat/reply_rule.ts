@@ -1,0 +1,157 @@
+/** The grammars of replies: their reasoning, a form of their content, calls of tools. */
+import { ConfigError } from "../errors.ts";
+import { ANY_OBJECT, member, SPACE } from "./grammar/json.ts";
+import {
+  anyOf,
+  choice,
+  literal,
+  optional,
+  Rule,
+  repeat,
+  type Sequence,
+  textAfter,
+  textAround,
+  textUntil,
+} from "./grammar/rules.ts";
+import { schemaRule } from "./grammar/schema.ts";
+import { CALL_CLOSE, CALL_OPEN, type PromptReasoning, type ToolFormat } from "./reply_reader.ts";
+import type { ChatRequest, ResponseFormat } from "./request.ts";
+
+/** The parts of a request that its replies keep. */
+export type Demand = Pick<Partial<ChatRequest>, "responseFormat" | "tools" | "toolChoice" | "parallelToolCalls">;
+
+export interface ReplyRuleOptions {
+  readonly reasoning: PromptReasoning;
+  /** Of the model's template. Absent: it has no tools. */
+  readonly format: ToolFormat | undefined;
+}
+
+/** Whether a reply must call a tool. */
+export function isForced(choice: ChatRequest["toolChoice"]): boolean {
+  return choice === "required" || typeof choice === "object";
+}
+
+/** Replies in a form from their first character on, or behind their reasoning. @throws {ConfigError} as {@link schemaRule} */
+export function replyRule(demand: Demand, { reasoning, format }: ReplyRuleOptions): Rule {
+  const { responseFormat, tools, toolChoice } = demand;
+  const alternatives: Rule[] = [];
+  if (!isForced(toolChoice)) alternatives.push(contentRule(responseFormat));
+  if (tools && format) alternatives.push(callsRule(demand, format));
+  const answer = choice(...alternatives.map((rule) => [rule]));
+  const thought = [textUntil("</think>"), repeat(anyOf(" \n"), { most: 4 })];
+  if (reasoning === "open") return choice([...thought, answer]);
+  return reasoning === "none" ? answer : choice([optional(...literal("<think>"), ...thought), answer]);
+}
+
+function contentRule(format: ResponseFormat | undefined): Rule {
+  if (format?.type === "json_schema") return schemaRule(format.schema);
+  return ANY_OBJECT;
+}
+
+interface NamedTool {
+  readonly name: string;
+  readonly parameters?: Readonly<Record<string, unknown>>;
+  readonly strict?: boolean | null;
+}
+
+function namedTools({ tools = [] }: Demand): NamedTool[] {
+  return tools.map((tool) => (tool as { function: NamedTool }).function);
+}
+
+/** One call or more, in the format of the model's template. */
+function callsRule(demand: Demand, format: ToolFormat): Rule {
+  const { toolChoice, parallelToolCalls } = demand;
+  const named = namedTools(demand);
+  const isOne = typeof toolChoice === "object";
+  const usable = isOne ? named.filter(({ name }) => name === toolChoice.name) : named;
+  const call = choice(...usable.map((tool) => callText(tool, format)));
+  const separator = format === "hermes" ? literal("\n") : literal("; ");
+  const further = repeat(choice([...separator, call]));
+  return isOne || parallelToolCalls === false ? call : choice([call, further]);
+}
+
+function callText(tool: NamedTool, format: ToolFormat): Sequence {
+  const key = format === "hermes" ? "arguments" : "parameters";
+  const json = [...literal(`{"name": ${JSON.stringify(tool.name)}, "${key}": `), argumentsOf(tool), ...literal("}")];
+  return format === "hermes" ? [...literal(`${CALL_OPEN}\n`), ...json, ...literal(`\n${CALL_CLOSE}`)] : json;
+}
+
+function argumentsOf({ name, parameters }: NamedTool): Rule {
+  return parameters ? schemaRule(parameters, `tools.${name}.parameters`) : ANY_OBJECT;
+}
+
+/**
+ * Any reply, whose calls name a tool of the request and keep its schema. A tool that is not strict, and whose schema no grammar
+ * keeps, takes any object; one with `strict: false` does so always.
+ * @throws {ConfigError} for a strict tool whose schema no grammar keeps
+ */
+export function freeReplyRule(
+  demand: Demand,
+  { reasoning, format }: { reasoning: PromptReasoning; format: ToolFormat },
+): Rule {
+  const tools = namedTools(demand).map((tool) => ({ name: tool.name, values: lenientArguments(tool) }));
+  const answer = format === "hermes" ? hermesText(tools) : llamaText(tools);
+  const thought = textAround("</think>", answer);
+  if (reasoning === "open") return thought;
+  // What reads as reasoning and as content keeps to either, so that a call behind the reasoning keeps to both.
+  return choice([answer], [SPACES, ...literal("<think>"), thought]);
+}
+
+const SPACES = repeat(anyOf(" \t\r\n"));
+
+function lenientArguments(tool: NamedTool): Rule {
+  if (tool.strict === false) return ANY_OBJECT;
+  try {
+    return argumentsOf(tool);
+  } catch (error) {
+    if (tool.strict === true || !(error instanceof ConfigError)) throw error;
+    return ANY_OBJECT;
+  }
+}
+
+interface Call {
+  readonly name: string;
+  readonly values: Rule;
+}
+
+/** Between the tags and the JSON of a call. */
+const GAP = repeat(anyOf(" \n"), { most: 4 });
+
+function hermesText(tools: readonly Call[]): Rule {
+  const calls = tools.map(
+    ({ name, values }): Sequence => [
+      ...literal("{"),
+      SPACE,
+      ...member(literal('"name"'), choice(literal(JSON.stringify(name)))),
+      ...literal(","),
+      SPACE,
+      ...member(literal('"arguments"'), values),
+      SPACE,
+      ...literal("}"),
+    ],
+  );
+  const text: Rule = textAround(
+    CALL_OPEN,
+    new Rule(() => [[GAP, choice(...calls), GAP, ...literal(CALL_CLOSE), text]]),
+  );
+  return text;
+}
+
+/** The reply is calls from its beginning on, or text. */
+function llamaText(tools: readonly Call[]): Rule {
+  const further: Rule = new Rule(() => [
+    [],
+    [SPACES, ...literal(";"), SPACES, choice(...beginnings(" "), ...beginnings(""))],
+  ]);
+  const rest = new Map(
+    tools.map(({ name, values }) => [
+      name,
+      choice([optional(...literal(" ")), values, SPACE, ...literal("}"), further]),
+    ]),
+  );
+  const markOf = (name: string, gap: string) => `{"name":${gap}${JSON.stringify(name)},${gap}"parameters":`;
+  const beginnings = (gap: string) =>
+    tools.map(({ name }): Sequence => [...literal(markOf(name, gap)), rest.get(name)!]);
+  const marks = tools.flatMap(({ name }) => [" ", ""].map((gap) => [markOf(name, gap), rest.get(name)!] as const));
+  return textAfter(new Map(marks));
+}

@@ -1,0 +1,171 @@
+/** Calls that a model makes of its own accord keep their tools' schemas from their mark on; all other text is free. */
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { demandsOf } from "../../src/chat/constraint.ts";
+import { accepts } from "../../src/chat/grammar/collections.ts";
+import { parseReply } from "../../src/chat/reply.ts";
+import type { ToolFormat } from "../../src/chat/reply_reader.ts";
+import { type Demand, freeReplyRule } from "../../src/chat/reply_rule.ts";
+import type { ChatRequest } from "../../src/chat/request.ts";
+import type { ConstraintState } from "../../src/contract/backend.ts";
+import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
+import { dice } from "../fixtures/random_schemas.ts";
+
+const POINT = z.toJSONSchema(z.strictObject({ x: z.int().min(0).max(99), kind: z.enum(["in", "out"]) }));
+const ODD = { type: "object", if: {}, properties: { a: { type: "string" } } };
+const tool = (name: string, parameters?: object, strict?: boolean) => ({
+  type: "function",
+  function: { name, parameters, ...(strict !== undefined && { strict }) },
+});
+const TOOLS = [tool("move", POINT), tool("stop"), tool("odd", ODD)];
+const SHORT = [tool("move", POINT), tool("stop", { type: "object", maxProperties: 0 })];
+
+describe("freeReplyRule()", () => {
+  const hermes = (body: string) => `<tool_call>\n${body}\n</tool_call>`;
+  const MOVE = '{"name": "move", "arguments": {"x": 5, "kind": "in"}}';
+
+  test.each<[format: ToolFormat, reasoning: "open" | "none" | "possible", accepted: string[], refused: string[]]>([
+    [
+      "hermes",
+      "none",
+      [
+        "",
+        "hello <b>, a < b, <tool_ <tool_cal",
+        hermes(MOVE),
+        `<tool_call>${MOVE}</tool_call>`,
+        hermes('{"name":"stop","arguments":{}}'),
+        hermes('{"name": "odd", "arguments": {"b": [1]}}'),
+        `I look. ${hermes(MOVE)}\n${hermes(MOVE)} done <tool`,
+        `<think>a <tool_call> I will make</think>\n\nnow ${hermes(MOVE)}`,
+        '{"name": "move"}',
+      ],
+      [
+        "<tool_call>",
+        hermes("soon"),
+        hermes('{"name": "run", "arguments": {}}'),
+        hermes('{"name": "move", "arguments": {"x": 100, "kind": "in"}}'),
+        hermes('{"name": "move", "arguments": {}}'),
+        `a <tool_call> I will make</think>\n${hermes(MOVE)}`,
+        `<think>so</think>${hermes("soon")}`,
+      ],
+    ],
+    [
+      "hermes",
+      "open",
+      ["I may <tool_call> you", `so <tool_call> it is</think>\n${hermes(MOVE)}`],
+      [`so</think>${hermes("soon")}`],
+    ],
+    [
+      "llama3",
+      "none",
+      [
+        "",
+        "hello { and }",
+        '{"answer": 5}',
+        '{"name": "Ada"}',
+        '{"name": "run", "parameters": 5}',
+        '\n{"name": "move", "parameters": {"x": 5, "kind": "in"}}',
+        '{"name":"move","parameters":{"x":5,"kind":"in"}}',
+        '{"name": "stop", "parameters": {}}; {"name": "move", "parameters": {"x": 5, "kind": "in"}}',
+        'text {"name": "move", "parameters": {}}',
+      ],
+      [
+        '{"name": "move", "parameters": {}}',
+        '{"name": "move", "parameters": {"x": 5, "kind": "in"}} and',
+        '{"name":"move","parameters":{"x":5',
+        '{"name": "stop", "parameters": {}}; text',
+      ],
+    ],
+  ])("%s, reasoning %s", (format, reasoning, accepted, refused) => {
+    const rule = freeReplyRule({ tools: TOOLS }, { reasoning, format });
+    expect(accepted.filter((text) => !accepts(rule, text))).toEqual([]);
+    expect(refused.filter((text) => accepts(rule, text))).toEqual([]);
+  });
+
+  test("a strict tool whose schema cannot be kept is refused; one that says no is free", () => {
+    const rule = (strict: boolean) =>
+      freeReplyRule({ tools: [tool("odd", ODD, strict)] }, { reasoning: "none", format: "hermes" });
+    expect(() => rule(true)).toThrow(expect.objectContaining({ path: "tools.odd.parameters.if" }));
+    expect(accepts(rule(false), hermes('{"name": "odd", "arguments": {"a": 1}}'))).toBe(true);
+    const loose = freeReplyRule({ tools: [tool("move", POINT, false)] }, { reasoning: "none", format: "hermes" });
+    expect(accepts(loose, hermes('{"name": "move", "arguments": {"x": 100}}'))).toBe(true);
+  });
+});
+
+/** What an engine asks of a sampler for the request. */
+function allowedFor(template: string, demand: Demand, constrainsFreeCalls = true) {
+  const tokenizer = chatTokenizer(template);
+  const sampling = { params: {}, stop: [], n: 1, logprobs: false, stream: false, includeUsage: false };
+  const request: Partial<ChatRequest> = { ...sampling, returnTokenIds: false, ...demand };
+  const demands = demandsOf(request as ChatRequest, { tokenizer, isConstrainable: true, constrainsFreeCalls });
+  return { tokenizer, allowed: demands.drawOf("go").allowed };
+}
+
+test.each([
+  ["a request without tools", {}, true],
+  ["a model in training", { tools: TOOLS }, false],
+  ["tool_choice none, which leaves no tools", { toolChoice: "none" as const }, true],
+])("%s is not constrained", (_, demand, constrains) => {
+  expect(allowedFor(CHATML, demand, constrains).allowed).toBeUndefined();
+});
+
+describe.each([
+  ["hermes", CHATML, "I go there <tool_call>"],
+  ["hermes, thinking", THINKING, "<think>a <tool_call></think>I go\n<tool_call>"],
+  ["llama3", HEADERS, '{"name": "move", "parameters":'],
+])("a call in %s", (format, template, start) => {
+  const { tokenizer, allowed } = allowedFor(template, { tools: SHORT });
+  const ids = Array.from({ length: tokenizer.vocabSize }, (_, id) => id);
+  const mask = new Uint32Array(Math.ceil(tokenizer.vocabSize / 32));
+  const isAllowed = (id: number) => ((mask[id >> 5]! >>> (id & 31)) & 1) === 1;
+
+  function begin(state: ConstraintState): number[] {
+    const free: boolean[] = [];
+    const tokens = tokenizer.encode(start, { addSpecialTokens: false });
+    for (const token of tokens) {
+      free.push(state.isFree === true);
+      state.advance(token);
+    }
+    // Every token before the mark ends may be drawn without a mask.
+    expect(free.slice(0, -1)).not.toContain(false);
+    expect(state.isFree).toBe(false);
+    return [...tokens];
+  }
+
+  test("is valid by its tool's schema, whatever is drawn", () => {
+    const isValid = new Ajv2020({ strict: false }).compile(POINT);
+    for (let seed = 0; seed < 15; seed++) {
+      const state = allowed!.start();
+      const tokens = begin(state);
+      const roll = dice(seed);
+      for (let i = 0; i < 300; i++) {
+        state.fill(mask);
+        const choices = ids.filter(isAllowed);
+        if (choices.some((id) => tokenizer.eosTokenIds.includes(id))) break;
+        const token = choices[roll(choices.length)]!;
+        tokens.push(token);
+        state.advance(token);
+      }
+      const parse = {
+        format: format.startsWith("llama") ? ("llama3" as const) : ("hermes" as const),
+        id: "c",
+        isReasoning: false,
+      };
+      const { tool_calls } = parseReply(tokenizer.decode(tokens), parse);
+      const [{ function: called }] = tool_calls as [{ function: { name: string; arguments: string } }];
+      const given = JSON.parse(called.arguments);
+      expect(["move", "stop"]).toContain(called.name);
+      if (called.name === "move") expect(isValid(given), called.arguments).toBe(true);
+    }
+  });
+
+  test("tokens that are no text may come before it, and not within it", () => {
+    const [silent] = tokenizer.encode("<|im_start|>", { addSpecialTokens: false });
+    const state = allowed!.start();
+    state.advance(silent!);
+    expect(state.isFree).toBe(true);
+    begin(state);
+    expect(() => state.advance(silent!)).toThrow(/forbids/);
+  });
+});
