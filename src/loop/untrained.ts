@@ -86,6 +86,7 @@ const DROPPED: readonly (readonly [name: string, what: string])[] = [
   ["batch/groups_rejected", "groups rejected"],
   ["batch/groups_held", "groups held for a later step"],
   ["batch/dropped_malformed_sequences", "trajectories dropped as malformed"],
+  ["batch/dropped_stale_trajectories", "trajectories dropped by training.max_off_policy_threshold"],
 ];
 
 function dropped(metrics: Metrics): string[] {

@@ -77,6 +77,40 @@ describe("a fixed set", () => {
     expect(lag("mean")).toEqual([0, 0, 2, 2]);
   });
 
+  test.each(["drop", "mask"] as const)("old replies are cut: %s", async (max_off_policy_strategy) => {
+    const { options, settings } = await recorded(3);
+    const { tasks, source } = await openFixedSet(options);
+    const training = { ...settings.training, max_off_policy_threshold: 1, max_off_policy_strategy };
+    // Epochs of three steps: from the second on, every reply is three steps old.
+    const twice = { ...settings, training, trainer: { total_batches: 5, ...NO_VALIDATION } };
+    const { run, backend, log } = letterRun({ settings: twice, tasks: { train: tasks }, source });
+    await train(run);
+    const seen = log
+      .of("train")
+      .map(({ metrics }) => [metrics["batch/dropped_stale_trajectories"], metrics["batch/masked_stale_tokens"]]);
+    const trained = backend.batches.map(({ mask }) => mask.reduce((sum, bit) => sum + bit, 0));
+    const isDrop = max_off_policy_strategy === "drop";
+    const none = isDrop ? [0, 0] : [undefined, 0];
+    const all = (step: number) => (isDrop ? [32, undefined] : [undefined, trained[step]]);
+    expect(seen).toEqual([none, none, none, all(0), all(1)]);
+    expect(backend.batches).toHaveLength(3);
+  });
+
+  test("old replies are corrected by importance weights", async () => {
+    const { options, settings } = await recorded(2);
+    const { tasks, source } = await openFixedSet(options);
+    const algorithm = { rollout_correction: { tis_mode: "token", tis_cap: 1.5 } } as const;
+    const twice = { ...settings, algorithm, trainer: { total_batches: 4, ...NO_VALIDATION } };
+    const { run, backend } = letterRun({ settings: twice, tasks: { train: tasks }, source });
+    await train(run);
+    const weights = backend.batches.map(({ rolloutIsWeights, mask }) =>
+      [...rolloutIsWeights!].filter((_, t) => mask[t] === 1),
+    );
+    for (const weight of weights[0]!) expect(weight).toBeCloseTo(1, 5);
+    expect(weights[2]!.some((weight) => Math.abs(weight - 1) > 0.1)).toBe(true);
+    for (const weight of weights.flat()) expect(weight).toBeLessThanOrEqual(1.5);
+  });
+
   test("a resumed run trains on the sessions of its first part, not on later ones, and none twice", async () => {
     const { store, options, settings } = await recorded(4);
     const checkpoints = () => new FolderCheckpoints<LoopState>(join(dir, "resume"), { resumeMode: "auto" });
@@ -222,6 +256,33 @@ describe("the newest groups", () => {
     await store.putSession({ ...reward, outcome: { reward: 1, ended_at: 1 } });
     await training;
     expect(backend.batches).toHaveLength(1);
+  });
+
+  test.each<["drop" | "mask", string[]]>([
+    ["drop", ["new-1-0", "new-1-1"]],
+    ["mask", ["mixed-2-0", "mixed-2-1"]],
+  ])("are not those that are too old to train on: %s", async (max_off_policy_strategy, expected) => {
+    const store = await openTraceStore("memory");
+    for (const [name, at, versions] of [
+      ["new", 1, [-1]],
+      ["mixed", 2, [-1, -5]],
+      ["old", 3, [-5]],
+    ] as const) {
+      await attempt(store, name, at);
+      for (const trace of await store.traces({}))
+        if (trace.session_id.startsWith(name))
+          for (const [i, weight_version] of versions.entries())
+            await store.putTrace({ ...trace, trace_id: `${trace.trace_id}${i || ""}`, weight_version });
+    }
+    const training = { ...settings.training, max_off_policy_threshold: 2, max_off_policy_strategy };
+    const { tasks, source } = openLatest({ store, keys: KEYS, ...latest, batchSize: 1 });
+    const data = { train_batch_size: 1 };
+    const { run } = letterRun({
+      settings: { ...settings, data, training, trainer: { ...settings.trainer, total_batches: 1 } },
+      ...{ tasks: { train: tasks }, source },
+    });
+    const { state } = await train(run);
+    expect(state.generation?.trained).toEqual(expected);
   });
 
   test("are waited for, until the run is stopped", async () => {

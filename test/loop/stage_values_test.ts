@@ -12,6 +12,7 @@ import { denominators, minibatches, partsByLoss } from "../../src/loop/stages/mi
 import { process } from "../../src/loop/stages/process.ts";
 import { reject } from "../../src/loop/stages/reject.ts";
 import { algorithmOf } from "../../src/loop/stages/roles.ts";
+import { filterStale } from "../../src/loop/stages/staleness.ts";
 import { filterMismatched, nameTrajectories, transform } from "../../src/loop/stages/transform.ts";
 import { reduceMetrics, update } from "../../src/loop/stages/update.ts";
 import { NOTHING_HELD } from "../../src/loop/state.ts";
@@ -101,6 +102,34 @@ describe("transform", () => {
     expect(sizes({ enable: true, mask_error: true })).toEqual([1]);
     expect(sizes({ enable: true, mask_error: false })).toEqual([2]);
     expect(sizes({ enable: false, mask_error: true })).toEqual([2]);
+  });
+
+  test.each<[settings: object, isValidation: boolean, kept: string[], metrics: object]>([
+    [{}, false, ["fresh", "old", "mixed", "unknown"], {}],
+    [{ max_off_policy_threshold: 2 }, false, ["fresh"], { "batch/dropped_stale_trajectories": 3 }],
+    [{ max_off_policy_threshold: 3 }, false, ["fresh", "old", "mixed"], { "batch/dropped_stale_trajectories": 1 }],
+    [{ max_off_policy_threshold: 2 }, true, ["fresh", "old", "mixed", "unknown"], {}],
+    [{ max_off_policy_threshold: 2, max_off_policy_strategy: "mask" }, false, ["fresh", "old", "mixed", "unknown"], {}],
+  ])("with %j (validation: %j) it keeps %j", (training, isValidation, kept, metrics) => {
+    const steps = (...versions: (number | undefined)[]) =>
+      versions.map((version) => tokenStep([2, 3], version === undefined ? {} : { weight_version: version }));
+    const trajectories = Object.entries({
+      fresh: steps(5, 4, 3),
+      old: steps(2),
+      mixed: steps(2, 5),
+      unknown: steps(5, undefined),
+    }).map(([uid, steps]) => aTrajectory({ uid, steps }));
+    const backend = { weightVersion: 5 } as Backend;
+    const found = filterStale([anEpisode({ trajectories })], {
+      ...stageContext({ training }, { backend }),
+      isValidation,
+    });
+    expect(found.value[0]!.trajectories.map(({ uid }) => uid)).toEqual(kept);
+    expect(found.metrics).toEqual(metrics);
+    if (!isValidation)
+      expect(transform([anEpisode({ trajectories })], stageContext({ training }, { backend })).metrics).toMatchObject(
+        metrics,
+      );
   });
 
   test("groups by the hook of the setting's name; the run's own comes first", () => {
@@ -294,6 +323,40 @@ describe("batch", () => {
       const { value } = batch(groups, stageContext(settings));
       expect([...value.mask], reason).toEqual(masked.includes(reason) ? [0, 1, 1, 0, 0, 0] : [0, 1, 1, 0, 1, 1]);
     }
+  });
+
+  test.each([
+    [null, [0, 1, 1, 0, 1, 1], undefined],
+    [1, [0, 0, 0, 0, 1, 1], 2],
+    [0, [0, 0, 0, 0, 0, 0], 4],
+  ])(
+    "off-policy threshold %j: replies of older weights are not trained on",
+    (max_off_policy_threshold, mask, masked) => {
+      const [old, new_] = [2, 4].map((weight_version) => tokenStep([2, 3], { weight_version }));
+      const group = rewardedGroup([1, 1]);
+      const trajectories = group.trajectories.map((each, i) => ({ ...each, steps: [i === 0 ? old! : new_!] }));
+      const context = stageContext(
+        { training: { max_off_policy_threshold } },
+        { backend: { weightVersion: 5 } as Backend },
+      );
+      const { value, metrics } = batch([{ ...group, trajectories }], context);
+      expect([...value.mask]).toEqual(mask);
+      expect(metrics["batch/masked_stale_tokens"]).toBe(masked);
+    },
+  );
+
+  test("of the replies in one row, the older ones are not trained on", () => {
+    const first = tokenStep([2, 3], { weight_version: 1 });
+    const prompt_ids = [...first.prompt_ids, ...first.response_ids, 7];
+    const second = tokenStep([2, 3], { weight_version: 5, prompt_ids });
+    const group = rewardedGroup([1]);
+    const trajectories = [{ ...group.trajectories[0]!, steps: [first, second] }];
+    const context = stageContext(
+      { training: { max_off_policy_threshold: 3 } },
+      { backend: { weightVersion: 5 } as Backend },
+    );
+    const { value } = batch([{ ...group, trajectories }], context);
+    expect([...value.mask]).toEqual([0, 0, 0, 0, 1, 1]);
   });
 
   test.each<[step: Partial<Step>, message: RegExp | undefined]>([

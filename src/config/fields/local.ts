@@ -8,6 +8,7 @@ import {
   DATA_FIELDS,
   KEEP_FIELDS,
   MAX_UNTRAINED_STEPS,
+  OFF_POLICY_FIELDS,
   OPTIMISER_FIELDS,
   PIPELINE_FIELDS,
   RESUME_MODE,
@@ -83,6 +84,7 @@ export const LOCAL_FIELDS = {
     "keep only each layer's input for the backward pass and compute the rest again; auto = where it is needed to fit",
   ),
   "training.max_untrained_steps": MAX_UNTRAINED_STEPS,
+  ...OFF_POLICY_FIELDS,
   "training.max_length": int(32768, "longest sequence, prompt and response, in tokens", { min: 1 }),
   "training.seed": int(0, "seed of weights and sampling", { min: 0, loop: true }),
   "training.default_local_dir": str(

@@ -26,6 +26,21 @@ export const MAX_UNTRAINED_STEPS = int(
   { min: 0, loop: true, note: "A run whose steps all trained nothing ends with an error too." },
 );
 
+/** Under verl's names, where they bound what the trainer takes from its buffer. */
+export const OFF_POLICY_FIELDS = {
+  "training.max_off_policy_threshold": int(
+    null,
+    "most optimiser steps between the weights that sampled a token and those that train on it; null = no limit",
+    { min: 0, loop: true },
+  ),
+  "training.max_off_policy_strategy": oneOf(
+    ["drop", "mask"],
+    "drop",
+    "what happens to older replies: drop = their trajectories are left out, mask = they are not trained on",
+    { loop: true, note: "With mask, the reward of the trajectory counts for its group all the same." },
+  ),
+} as const;
+
 export const KEEP_FIELDS = {
   "training.metric_for_best_model": str(
     null,

@@ -9,6 +9,7 @@ import {
   DATA_FIELDS,
   KEEP_FIELDS,
   MAX_UNTRAINED_STEPS,
+  OFF_POLICY_FIELDS,
   OPTIMISER_FIELDS,
   PIPELINE_FIELDS,
   RESUME_MODE,
@@ -60,6 +61,7 @@ export const TINKER_FIELDS = {
     note: "rLLM only warns for any other value than 1.",
   }),
   "training.max_untrained_steps": MAX_UNTRAINED_STEPS,
+  ...OFF_POLICY_FIELDS,
   "training.default_local_dir": str("/tmp/rllm-tinker-checkpoints", "folder of the checkpoint records", {
     note: "The guide's default; rLLM's August 2026 source uses checkpoints/<project>/<experiment>.",
   }),

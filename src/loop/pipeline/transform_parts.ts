@@ -1,6 +1,7 @@
-/** The five parts of the stage `transform` as stages of a pipeline. */
+/** The parts of the stage `transform` as stages of a pipeline. */
 import type { Episode } from "../../data/types.ts";
 import type { StageContext, Staged } from "../contract.ts";
+import { filterStale } from "../stages/staleness.ts";
 import { checkRewards, filterMasked, filterMismatched, group, nameTrajectories } from "../stages/transform.ts";
 import { asPipelineStage, type PipelineStage, valueAs } from "./stage.ts";
 
@@ -18,6 +19,7 @@ export const TRANSFORM_PARTS: readonly PipelineStage[] = [
   filter("name_trajectories", nameTrajectories),
   filter("filter_masked", filterMasked),
   filter("filter_mismatched", filterMismatched),
+  filter("filter_stale", filterStale),
   asPipelineStage({
     name: "group",
     needs: ["eligible"],

@@ -2,6 +2,7 @@
 import type { SessionSummary } from "../../contract/trace.ts";
 import type { Task } from "../../data/types.ts";
 import type { EpisodeSource, GenerationState, LoopState, StageContext } from "../contract.ts";
+import { isStale } from "../stages/staleness.ts";
 import { checkRecorded } from "./check.ts";
 import type { RecordedRun } from "./fixed_set.ts";
 import { loadEpisodes, type RecordedOptions } from "./load.ts";
@@ -67,7 +68,7 @@ class Latest implements EpisodeSource {
     }
   }
 
-  /** Complete groups that no step took, the newest first. */
+  /** Complete groups that no step took, the newest first. Sessions of which the step would train nothing do not count. */
   private async look(context: StageContext): Promise<RecordedGroup[]> {
     const { store, groupSize } = this.options;
     const listed = await store.sessions({ limit: MOST_SESSIONS });
@@ -76,7 +77,9 @@ class Latest implements EpisodeSource {
       fresh.filter((session) => this.isNew(session)),
       context,
     );
-    const ready = fresh.flatMap(({ session_id }) => this.known.get(session_id) ?? []);
+    const ready = fresh
+      .flatMap(({ session_id }) => this.known.get(session_id) ?? [])
+      .filter((session) => !isWhollyStale(session, context));
     const groups = groupSessions(ready).flatMap(({ sessions }) => completeParts(sessions, groupSize));
     return groups.sort((a, b) => endOf(b) - endOf(a));
   }
@@ -95,6 +98,12 @@ class Latest implements EpisodeSource {
     for (const session of sessions)
       if (!this.known.has(session.session_id)) this.skipped.set(session.session_id, stateOf(session));
   }
+}
+
+function isWhollyStale({ weightVersions }: RecordedSession, context: StageContext): boolean {
+  const stale = weightVersions.map((version) => isStale(version, context));
+  const isDropped = context.settings.training.max_off_policy_strategy === "drop";
+  return isDropped ? stale.includes(true) : !stale.includes(false);
 }
 
 function stateOf({ outcome, trace_count }: SessionSummary): string {

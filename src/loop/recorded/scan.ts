@@ -15,6 +15,8 @@ export interface RecordedSession extends Pick<RecordedAttempt, "session_id" | "g
   readonly task: Pick<RecordedAttempt["task"], "id" | "instruction">;
   /** When it ended, seconds since 1970. */
   readonly ended_at: number;
+  /** Of its calls; undefined for one without. */
+  readonly weightVersions: readonly (number | undefined)[];
 }
 
 /** Sessions that attempt one task: they are compared with each other. */
@@ -76,7 +78,13 @@ export async function scanSessions(
       continue;
     }
     facts.add(attempt.session_id, traces);
-    found.push({ ...idsOf(attempt), ended_at: session.outcome?.ended_at ?? session.last_at ?? session.created_at });
+    const steps = attempt.trajectories.flatMap((each) => each.steps);
+    const weightVersions = [...new Set(steps.map(({ weight_version }) => weight_version))];
+    found.push({
+      ...idsOf(attempt),
+      weightVersions,
+      ended_at: session.outcome?.ended_at ?? session.last_at ?? session.created_at,
+    });
   }
   return { sessions: found, facts };
 }

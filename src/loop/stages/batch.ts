@@ -6,20 +6,23 @@ import { ConfigError } from "../../errors.ts";
 import { spread } from "../../statistics.ts";
 import type { StageContext, Staged } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
+import { maskStale } from "./staleness.ts";
 
 /**
- * Checks the steps, and merges those of each trajectory into rows (see `packTrajectories`).
+ * Checks the steps, and merges those of each trajectory into rows (see `packTrajectories`). What must not be trained on is
+ * masked: by the ending of its episode, and by the age of its weights.
  * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's advantage that is not
  * finite, with its trajectory and token
  */
-export function batch(groups: readonly TrajectoryGroup[], { settings }: StageContext): Staged<PackedRows> {
+export function batch(groups: readonly TrajectoryGroup[], context: StageContext): Staged<PackedRows> {
   for (const { trajectories } of groups) {
     for (const { uid, steps } of trajectories)
       for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
   }
   const rows = packTrajectories(groups);
-  maskByReason(rows, reasonsToMask(settings));
-  return { value: rows, metrics: rowMetrics(rows) };
+  maskByReason(rows, reasonsToMask(context.settings));
+  const stale = maskStale(rows, context);
+  return { value: rows, metrics: { ...rowMetrics(rows), ...stale } };
 }
 
 interface Place {

@@ -7,18 +7,21 @@ import type { Grouping, StageContext, Staged } from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { groupings } from "./hooks.ts";
+import { filterStale } from "./staleness.ts";
 
 /**
- * Names trajectories, removes masked episodes and malformed trajectories, groups by task and role (or by a hook), and
- * checks every reward: the five functions below in a row, each of which is also a stage for `pipeline.stages`.
+ * Names trajectories, removes masked episodes, malformed and stale trajectories, groups by task and role (or by a hook), and
+ * checks every reward: the functions below and `filterStale` in a row, each of which is also a stage for `pipeline.stages`.
  * @throws {ConfigError} for a reward that is missing or not finite, with its trajectory
  */
 export function transform(episodes: readonly Episode[], context: StageContext): Staged<TrajectoryGroup[]> {
   const named = nameTrajectories(episodes, context);
   const unmasked = filterMasked(named.value, context);
   const sound = filterMismatched(unmasked.value, context);
-  const groups = checkRewards(group(sound.value, context).value);
-  return { value: groups.value, metrics: { ...named.metrics, ...sound.metrics, ...groups.metrics } };
+  const fresh = filterStale(sound.value, context);
+  const groups = checkRewards(group(fresh.value, context).value);
+  const metrics = { ...named.metrics, ...sound.metrics, ...fresh.metrics, ...groups.metrics };
+  return { value: groups.value, metrics };
 }
 
 /** Names unnamed trajectories by their index in the episode, or drops them (`rllm.transform`). */
