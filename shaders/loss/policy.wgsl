@@ -229,6 +229,11 @@ fn ppo(t: Token) -> TokenLoss {
   return surrogate(t, t.d);
 }
 
+// The row's ratio without a bound, with the slope of the token's own log-prob.
+fn tinker_gspo(t: Token) -> TokenLoss {
+  return surrogate(t, t.a);
+}
+
 fn tinker_cispo(t: Token) -> TokenLoss {
   let r = exp(t.d);
   let fixed = clamp(r, params.settings.low, params.settings.high);
@@ -308,6 +313,7 @@ fn token_loss(t: Token) -> TokenLoss {
   if (LOSS == 16u) { return trl_sequence(t); }
   if (LOSS == 17u) { return trl_cispo(t); }
   if (LOSS == 18u) { return trl_sapo(t); }
+  if (LOSS == 20u) { return tinker_gspo(t); }
   return vespo(t);
 }
 //--- end of losses ---

@@ -14,19 +14,21 @@ export interface TrainerConfig {
   readonly seed: number;
 }
 
-/** Rows of one forward_backward: concatenated inputs, and for every position the token whose log-prob counts. */
+/** Rows of one forward_backward: concatenated inputs, and for every position the tokens whose log-probs count. */
 export interface LossRows extends PackedTokens {
-  /** [T]. */
+  /** [R]: one after every position (R = T), or as `targetOffsets` says. */
   readonly targets: Uint32Array;
-  /** `weights`, `advantages`, `logprobs`, `clip_low_threshold`, ...: [T] each. */
+  /** [N+1]: sequence i has the targets [targetOffsets[i], targetOffsets[i+1]), equally many after each of its positions. */
+  readonly targetOffsets?: Uint32Array | undefined;
+  /** `weights`, `advantages`, `logprobs`, `clip_low_threshold`, ...: [R] each. */
   readonly inputs: Readonly<Record<string, Float32Array>>;
 }
 
 export interface LossRequest {
-  /** `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`. */
+  /** `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`, `gspo`. */
   readonly name: string;
   /** Settings under their published names. */
-  readonly config: Readonly<Record<string, number>>;
+  readonly config: Readonly<Record<string, number | string>>;
 }
 
 /** Here and below, ConfigError and UnsupportedError are the client's fault; every other error is the server's. */
@@ -38,12 +40,12 @@ export interface Trainer {
   readonly step: number;
   /**
    * Sums the loss over all rows. Adds its gradient to the accumulated one, unless `forwardOnly`.
-   * @returns log-probs at every position, [T], and `loss:sum`.
+   * @returns the log-prob and the loss of every target, [R], and `loss:sum`.
    */
   forwardBackward(
     rows: LossRows,
     options: { loss: LossRequest; forwardOnly: boolean },
-  ): Promise<{ logprobs: Float32Array; metrics: Metrics }>;
+  ): Promise<{ logprobs: Float32Array; losses: Float32Array; metrics: Metrics }>;
   /** Drops the accumulated gradient. */
   clearGradients(): Promise<void>;
   optimStep(params: OptimParams): Promise<Metrics>;

@@ -10,7 +10,17 @@ import { F32, furthest } from "./golden.ts";
 import { randomBatch } from "./random_batch.ts";
 
 /** Losses that hold a part of the value fixed under differentiation: their gradient is not the value's slope. */
-const DETACHED = ["cispo", "dppo_tv", "dppo_kl", "tinker.cispo", "trl.cispo", "trl.vespo", "gspo", "sapo"];
+const DETACHED = [
+  "cispo",
+  "dppo_tv",
+  "dppo_kl",
+  "tinker.cispo",
+  "tinker.gspo",
+  "trl.cispo",
+  "trl.vespo",
+  "gspo",
+  "sapo",
+];
 /** Selections change with the log-probs. */
 const SELECTING = ["clip_cov", "kl_cov"];
 

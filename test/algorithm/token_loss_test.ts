@@ -128,6 +128,7 @@ describe("a log-ratio", () => {
     ["beyond it does not", "vanilla", { ...down, d: 21 }, OPEN, E(20), 0, [0, -20, 0]],
     ["at its limit learns", "gspo", { ...down, a: 10, d: 30 }, OPEN, E(10), E(10), [0, -30, 0]],
     ["beyond it does not", "gspo", { ...down, a: 10.5 }, OPEN, E(10), 0, [0, 0, 0]],
+    ["is not bounded", "tinker.gspo", { ...down, a: 10.5, d: 30 }, OPEN, E(10.5), E(10.5), [0, -30, 0]],
     ["is not bounded", "clip_cov", { ...down, d: 21 }, OPEN, E(21), E(21), [0, -21, 0]],
     ["is bounded", "cispo", { d: 21, logprob: -1 }, { low: 0, high: 2 }, 2, -2, [1, -20, 0]],
   ]);

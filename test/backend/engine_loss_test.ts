@@ -1,7 +1,21 @@
 /** The losses of a server's clients: which inputs each takes, what is refused, and figures by hand. */
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { ENGINE_LOSSES, EngineLoss } from "../../src/backend/local/engine_loss.ts";
 import type { LossRows } from "../../src/contract/engine.ts";
+
+interface GspoFigures {
+  readonly lengths: readonly number[];
+  /** Log-probs of the trained policy. */
+  readonly policy: readonly number[];
+  readonly inputs: Readonly<Record<string, readonly number[]>>;
+  readonly cases: Readonly<
+    Record<string, { config: Record<string, number>; losses: readonly number[]; slopes: readonly number[] }>
+  >;
+}
+const GSPO: GspoFigures = JSON.parse(
+  readFileSync(new URL("../fixtures/tinker_losses/gspo.json", import.meta.url), "utf8"),
+);
 
 const of = (...values: number[]) => Float32Array.from(values);
 /** Rows of 2 and 1 tokens. */
@@ -19,17 +33,25 @@ const NEEDS: Readonly<Record<string, LossRows["inputs"]>> = {
   ppo: OFF_POLICY,
   cispo: OFF_POLICY,
   dro: OFF_POLICY,
+  gspo: { ...OFF_POLICY, sequence_ratio_mask: of(0, 1, 1) },
+};
+/** Inputs that a loss takes and does not need. */
+const OPTIONAL: Readonly<Record<string, readonly string[]>> = {
+  cross_entropy: ["weights"],
+  ppo: Object.keys(CLIPS),
+  cispo: Object.keys(CLIPS),
+  gspo: Object.keys(CLIPS),
 };
 const loss = (name: string, inputs: LossRows["inputs"], config = {}) => new EngineLoss({ name, config }, rows(inputs));
 
-test("the losses are Tinker's five", () => {
+test("the losses are Tinker's", () => {
   expect(ENGINE_LOSSES).toEqual(Object.keys(NEEDS));
 });
 
 describe.each(Object.entries(NEEDS))("%s", (name, inputs) => {
   test("needs its inputs, and says which", () => {
     expect(loss(name, inputs).sum).toBe(0);
-    const names = Object.keys(inputs);
+    const names = Object.keys(inputs).filter((input) => !OPTIONAL[name]?.includes(input));
     for (const missing of names) {
       const rest = Object.fromEntries(Object.entries(inputs).filter(([input]) => input !== missing));
       expect(() => loss(name, rest)).toThrow(
@@ -39,7 +61,7 @@ describe.each(Object.entries(NEEDS))("%s", (name, inputs) => {
   });
 
   test("takes thresholds per token only where it clips by them", () => {
-    const clips = name === "ppo" || name === "cispo";
+    const clips = OPTIONAL[name] !== undefined && name !== "cross_entropy";
     for (const [input, values] of Object.entries(CLIPS)) {
       const given = () => loss(name, { ...inputs, [input]: values });
       if (clips) expect(given).not.toThrow();
@@ -66,9 +88,22 @@ describe.each(Object.entries(NEEDS))("%s", (name, inputs) => {
   });
 });
 
+test("a setting in text is refused by its name", () => {
+  expect(() => loss("ppo", OFF_POLICY, { clip_low_threshold: "0.8" })).toThrow(
+    "Cannot set clip_low_threshold of the loss tinker.ppo: it takes a number (0.8)",
+  );
+  expect(() => loss("ppo", OFF_POLICY, { reduction: "sum" })).toThrow(/Cannot set reduction of the loss tinker.ppo/);
+});
+
+test("the loss without a published formula is refused with those that take its place", () => {
+  expect(() => loss("stable_reinforce", OFF_POLICY)).toThrow(
+    "Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo (loss_fn).",
+  );
+});
+
 test("an unknown loss is refused with those that there are", () => {
   expect(() => loss("toString", {})).toThrow(
-    'Cannot take the loss "toString": known are cross_entropy, importance_sampling, ppo, cispo, dro (loss_fn).',
+    'Cannot take the loss "toString": known are cross_entropy, importance_sampling, ppo, cispo, dro, gspo (loss_fn).',
   );
 });
 
@@ -81,6 +116,31 @@ describe("the sum over passes", () => {
     taken.take(of(-3), 2);
     expect(taken.sum).toBe(2 - 6);
     expect([...taken.logprobs]).toEqual([-1, -2, -3]);
+  });
+
+  test("of a cross-entropy without weights counts every target as 1", () => {
+    const taken = loss("cross_entropy", {});
+    expect([...taken.take(of(-1, -2, -3), 0)]).toEqual([-1, -1, -1]);
+    expect([taken.sum, ...taken.elementwise]).toEqual([6, 1, 2, 3]);
+  });
+
+  test("of several targets per position takes each; only a cross-entropy has them", () => {
+    const many = (inputs: LossRows["inputs"], name = "cross_entropy") =>
+      new EngineLoss(
+        { name, config: {} },
+        {
+          ...rows(inputs),
+          targets: Uint32Array.of(1, 2, 3, 4, 5),
+          targetOffsets: Uint32Array.of(0, 4, 5),
+        },
+      );
+    const taken = many({ weights: of(1, 0.5, 0, -1, 2) });
+    expect([...taken.take(of(-1, -2, -3, -4), 0)]).toEqual([-1, -0.5, -0, 1]);
+    expect([...taken.take(of(-5), 4)]).toEqual([-2]);
+    expect([taken.sum, ...taken.elementwise]).toEqual([1 + 1 - 4 + 10, 1, 1, 0, -4, 10]);
+    expect(() => many({ weights: of(1, 1, Number.NaN, 1, 1) })).toThrow("NaN at target 0 of position 1 of datum 0");
+    expect(() => many({ weights: of(1, 1, 1) })).toThrow("weights must have one element per target (3 of 5)");
+    expect(() => many({ logprobs: of(1), advantages: of(1) }, "ppo")).toThrow("Only cross_entropy takes several");
   });
 
   test("of importance sampling weighs advantages with the ratio to the old policy", () => {
@@ -108,6 +168,38 @@ describe("the sum over passes", () => {
     const taken = loss("ppo", { ...OFF_POLICY, ...clips }, config);
     taken.take(of(-1 + Math.log(2), -2 + Math.log(2), -3 - Math.log(4)), 0);
     expect(taken.sum).toBeCloseTo(sum, 5);
+  });
+});
+
+describe("gspo", () => {
+  const offsets = Uint32Array.from([0, ...GSPO.lengths]).map((_, i, lengths) =>
+    lengths.slice(0, i + 1).reduce((sum, length) => sum + length, 0),
+  );
+  const count = offsets.at(-1)!;
+  const inputs = Object.fromEntries(Object.entries(GSPO.inputs).map(([name, values]) => [name, of(...values)]));
+  const packed = { tokens: new Uint32Array(count), targets: new Uint32Array(count), offsets, inputs };
+
+  test.each(Object.entries(GSPO.cases))("has PyTorch's losses and gradients with %s thresholds", (_, expected) => {
+    const taken = new EngineLoss({ name: "gspo", config: expected.config }, packed);
+    // Two passes, of one sequence and of three.
+    const policy = of(...GSPO.policy);
+    const slopes = [...taken.take(policy.slice(0, 3), 0), ...taken.take(policy.slice(3), 3)];
+    for (let t = 0; t < count; t++) {
+      expect(Math.abs(slopes[t]! - expected.slopes[t]!)).toBeLessThan(1e-5);
+      expect(Math.abs(taken.elementwise[t]! - expected.losses[t]!)).toBeLessThan(1e-5);
+    }
+    expect(slopes.some((slope) => slope !== 0)).toBe(true);
+  });
+
+  test("needs a sampled token in every datum that it trains on", () => {
+    const taken = loss("gspo", { ...OFF_POLICY, sequence_ratio_mask: of(1, 1, 0) });
+    expect(() => taken.take(of(-1, -2, -3), 0)).toThrow("sequence_ratio_mask marks no token of datum 1.");
+    const untrained = { ...OFF_POLICY, advantages: of(1, 1, 0), sequence_ratio_mask: of(1, 1, 0) };
+    expect(
+      loss("gspo", untrained)
+        .take(of(-1, -2, -3), 0)
+        .at(-1),
+    ).toBe(-0);
   });
 });
 

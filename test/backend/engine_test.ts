@@ -148,6 +148,50 @@ overDevices("the engine behind the servers", (device: Device) => {
   });
 
   test.each(ranks)(
+    "rank $rank: several targets per position are the sum of passes over one of them each",
+    async ({ rank }) => {
+      const { trainer, clear } = await open();
+      const [whole, single] = [await trainer(rank), await trainer(rank)];
+      // Three targets after each position of the first sequence, two of the second.
+      const widths = [3, 3, 3, 3, 2, 2];
+      const targets = widths.map((width, t) => Array.from({ length: width }, (_, k) => (3 * t + 5 * k + 1) % 20));
+      const weights = widths.map((width, t) => Array.from({ length: width }, (_, k) => 0.5 * k - 0.25 * t + 1));
+      const { tokens, offsets } = ROWS;
+      const rows = {
+        tokens,
+        offsets,
+        targets: Uint32Array.from(targets.flat()),
+        targetOffsets: Uint32Array.of(0, 12, 16),
+        inputs: { weights: Float32Array.from(weights.flat()) },
+      };
+      const all = await whole.forwardBackward(rows, { loss: LOSS, forwardOnly: false });
+      expect(await whole.forwardBackward(rows, { loss: LOSS, forwardOnly: true })).toEqual(all);
+      const logprobs = widths.map((): number[] => []);
+      let sum = 0;
+      for (let k = 0; k < 3; k++) {
+        const column = {
+          tokens,
+          offsets,
+          targets: Uint32Array.from(targets, (row) => row[k] ?? 0),
+          inputs: { weights: Float32Array.from(weights, (row) => row[k] ?? 0) },
+        };
+        const one = await single.forwardBackward(column, { loss: LOSS, forwardOnly: false });
+        sum += one.metrics["loss:sum"]!;
+        for (const [t, width] of widths.entries()) if (k < width) logprobs[t]!.push(one.logprobs[t]!);
+      }
+      expect([...all.logprobs]).toEqual(logprobs.flat());
+      expect(all.metrics["loss:sum"]).toBeCloseTo(sum, 4);
+      expect(all.losses.reduce((total, loss) => total + loss, 0)).toBeCloseTo(sum, 4);
+      const [a, b] = [await whole.optimStep(ADAM), await single.optimStep(ADAM)];
+      expect(a.grad_norm! / b.grad_norm!).toBeCloseTo(1, 5);
+      const [then, expected] = [await score(whole), await score(single)];
+      for (const [t, value] of expected.entries()) expect(Math.abs(then[t]! - value)).toBeLessThan(1e-4);
+      for (const each of [whole, single]) each.release();
+      clear();
+    },
+  );
+
+  test.each(ranks)(
     "rank $rank: a frozen policy stays the same, next to others and the base model",
     async ({ rank }) => {
       const { engine, trainer, clear } = await open();

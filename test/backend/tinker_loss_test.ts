@@ -43,11 +43,20 @@ describe("a loss in the service's terms", () => {
   test.each<[string, LossSpec, string | undefined]>([
     ["importance_sampling", spec({ name: "importance_sampling", settings: {} }), "importance_sampling"],
     ["tinker.cispo", spec({ name: "tinker.cispo" }), "cispo"],
+    ["tinker.gspo", spec({ name: "tinker.gspo" }), "gspo"],
+    ["verl's gspo", spec({ name: "gspo", settings: {} }), undefined],
     ["verl's cispo", spec({ name: "cispo", settings: {} }), undefined],
     ["vanilla", spec({ name: "vanilla", settings: {} }), undefined],
     ["a KL term", spec({ kl: { type: "kl", coef: 0.1 } }), undefined],
   ])("%s", (_, loss, lossFn) => {
     expect(serviceLoss(BATCH, loss)?.lossFn).toBe(lossFn);
+  });
+
+  test("by sequence counts the trained tokens in its ratio", () => {
+    const { config, inputs } = serviceLoss(BATCH, spec({ name: "tinker.gspo" }))!;
+    expect(Object.keys(inputs)).toEqual(["logprobs", "advantages", "sequence_ratio_mask"]);
+    expect([...inputs.sequence_ratio_mask!]).toEqual([...BATCH.mask]);
+    expect(config).toEqual({ clip_low_threshold: 0.8, clip_high_threshold: 1.2 });
   });
 
   test("without old log-probs is a cross-entropy", () => {

@@ -114,6 +114,7 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
     ["ppo on policy", spec({}), { oldLogprobs: undefined }],
     ["importance_sampling", spec({ name: "importance_sampling", loss_agg_mode: "token-sum" })],
     ["tinker.cispo", spec({ name: "tinker.cispo", settings: { clip_low_threshold: 0.5, clip_high_threshold: 2 } })],
+    ["tinker.gspo", spec({ name: "tinker.gspo", settings: { clip_low_threshold: 0.5, clip_high_threshold: 2 } })],
     ["tinker.dro", spec({ name: "tinker.dro", settings: { beta: 0.1 } })],
     [
       "cross_entropy",

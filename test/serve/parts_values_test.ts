@@ -13,7 +13,7 @@ import {
 } from "../../src/serve/checkpoint_path.ts";
 import type { Datum, TensorMessage } from "../../src/serve/protocol/forward_backward.ts";
 import { type Future, Futures } from "../../src/serve/protocol/futures.ts";
-import { rowsOf } from "../../src/serve/protocol/loss_rows.ts";
+import { MOST_TARGETS, rowsOf, widthsOf } from "../../src/serve/protocol/loss_rows.ts";
 import { failureOf, type Outcome, Refusal } from "../../src/serve/protocol/outcome.ts";
 import { MOST_SAMPLES, type PromptRequest, requestsOf, STOP_LIMITS } from "../../src/serve/protocol/prompt_request.ts";
 import { pageOf, readAddress } from "../../src/serve/protocol/requests.ts";
@@ -422,13 +422,15 @@ describe("results", () => {
 describe("the data of a training request", () => {
   const targets = (...ids: number[]): TensorMessage => ({
     values: BigInt64Array.from(ids, BigInt),
-    isSparse: false,
     shape: [],
   });
   const floats = (...values: number[]): TensorMessage => ({
     values: Float32Array.from(values),
-    isSparse: false,
     shape: [],
+  });
+  const csr = (crow: number[], col: number[]) => ({
+    crow: BigInt64Array.from(crow, BigInt),
+    col: BigInt64Array.from(col, BigInt),
   });
   const datum = (chunks: number[][], inputs: Record<string, TensorMessage>): Datum => ({
     chunks: chunks.map((tokens) => ({ kind: "text", tokens: Int32Array.from(tokens) })),
@@ -470,14 +472,39 @@ describe("the data of a training request", () => {
     ],
     ["targets as floats", datum([[1]], { target_tokens: floats(2) }), "target_tokens must be int64."],
     [
-      "a sparse tensor",
-      datum([[1]], { target_tokens: { ...targets(2), isSparse: true, shape: [1] } }),
-      "target_tokens must be dense with one element per token of model_input, [1] (sparse [1] with 1 elements). Several targets per position are not supported.",
+      "a sparse vector",
+      datum([[1]], { target_tokens: { ...targets(2), sparse: csr([0, 1], [0]), shape: [1] } }),
+      "target_tokens must be [1]: the tokens of model_input (sparse [1] with 1 elements).",
     ],
     [
-      "several targets",
-      datum([[1]], { target_tokens: { ...targets(2), shape: [1, 1] } }),
-      "target_tokens must be dense with one element per token of model_input, [1] ([1,1] with 1 elements).",
+      "other weights than targets",
+      datum([[1]], { target_tokens: { ...targets(2, 3), shape: [1, 2] }, weights: floats(1) }),
+      "weights must be [1,2]: the tokens of model_input, and the targets of each ([] with 1 elements).",
+    ],
+    [
+      "no target per position",
+      datum([[1]], { target_tokens: { ...targets(), shape: [1, 0] } }),
+      "its target_tokens must name a token per position (0).",
+    ],
+    [
+      "a sparse matrix without all row starts",
+      datum([[1, 2]], { target_tokens: { ...targets(7), sparse: csr([0, 1], [0]), shape: [2, 2] } }),
+      "the sparse target_tokens must have 3 row starts from 0 to 1.",
+    ],
+    [
+      "a sparse matrix whose row starts descend",
+      datum([[1, 2, 3]], { target_tokens: { ...targets(7), sparse: csr([0, 1, 0, 1], [0]), shape: [3, 2] } }),
+      "the sparse target_tokens must have row starts that ascend.",
+    ],
+    [
+      "a sparse matrix with a column outside it",
+      datum([[1]], { target_tokens: { ...targets(7), sparse: csr([0, 1], [2]), shape: [1, 2] } }),
+      "the sparse target_tokens must have columns in [0, 2) (2).",
+    ],
+    [
+      "a sparse matrix without a column for a value",
+      datum([[1]], { target_tokens: { ...targets(7), sparse: csr([0, 1], []), shape: [1, 2] } }),
+      "the sparse target_tokens must have a column per value (0 of 1).",
     ],
     ["a shape that lies", datum([[1]], { target_tokens: { ...targets(2), shape: [2] } }), "([2] with 1 elements)"],
     ["too many targets", datum([[1]], { target_tokens: targets(2, 3) }), "([] with 2 elements)"],
@@ -486,10 +513,41 @@ describe("the data of a training request", () => {
     expect(() => rowsOf([wrong])).toThrow(why);
   });
 
-  test("have the same inputs in every datum", () => {
-    const more = datum([[1]], { target_tokens: targets(2), weights: floats(1) });
+  test("have the same inputs in every datum; weights that a datum lacks are 1", () => {
+    const more = datum([[1]], { target_tokens: targets(2), logprobs: floats(1) });
     expect(() => rowsOf([more, fine])).toThrow(
-      "Cannot train on datum 1: it has no weights, which other data of the request have.",
+      "Cannot train on datum 1: it has no logprobs, which other data of the request have.",
+    );
+    const weighted = datum([[1]], { target_tokens: targets(2), weights: floats(0.25) });
+    expect(rowsOf([fine, weighted, fine]).inputs).toEqual({ weights: Float32Array.of(1, 0.25, 1) });
+  });
+
+  test("may have several targets per position, as many as each datum's own; sparse ones are 0 elsewhere", () => {
+    const wide = datum([[1, 2]], {
+      target_tokens: { ...targets(5, 6, 7), sparse: csr([0, 2, 3], [0, 2, 1]), shape: [2, 3] },
+      weights: { ...floats(0.5, 0.25), sparse: csr([0, 0, 2], [0, 1]), shape: [2, 3] },
+    });
+    const one = datum([[3]], { target_tokens: { ...targets(9), shape: [1, 1] } });
+    const rows = rowsOf([wide, one]);
+    expect(rows).toEqual({
+      tokens: Uint32Array.of(1, 2, 3),
+      offsets: Uint32Array.of(0, 2, 3),
+      targets: Uint32Array.of(5, 0, 6, 0, 7, 0, 9),
+      targetOffsets: Uint32Array.of(0, 6, 7),
+      inputs: { weights: Float32Array.of(0, 0, 0, 0.5, 0.25, 0, 1) },
+    });
+    expect(widthsOf(rows)).toEqual([3, 1]);
+    expect(widthsOf(rowsOf([fine]))).toBeUndefined();
+    expect(() => rowsOf([wide, fine])).toThrow(
+      "Cannot train on datum 1: its target_tokens must have as many dimensions as those of the request's other data.",
+    );
+  });
+
+  test("may have at most four million targets: a sparse tensor names more than it has bytes for", () => {
+    const sparse = (width: number) =>
+      datum([[1]], { target_tokens: { ...targets(), sparse: csr([0, 0], []), shape: [1, width] } });
+    expect(() => rowsOf([sparse(MOST_TARGETS), sparse(1)])).toThrow(
+      `Cannot train on the request: it has more than 4194304 targets (4194305). Split the batch into several requests.`,
     );
   });
 });

@@ -4,6 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
+import { Writer } from "../../src/protobuf.ts";
+import { encodeTrainingOutput } from "../../src/serve/protocol/results.ts";
+import { sdkMessage } from "../fixtures/tinker_messages.ts";
 import { backward, draw, eventually, openServer, step, type TestServer } from "./tinker_client.ts";
 
 describe("a numbered request that the server cannot take", () => {
@@ -50,6 +53,46 @@ describe("a numbered request that the server cannot take", () => {
       'must be "snapshot" or "inflight"',
     );
   });
+});
+
+test("sampling for a loss that the server lacks is refused when it begins, with the losses to take", async () => {
+  const server = await openServer();
+  const session_id = await server.session();
+  const sampler = { session_id, sampling_session_seq_id: 0, base_model: "toy" };
+  const id = (await server.post("create_sampling_session", sampler)).json.sampling_session_id;
+  const refused = await server.post("asample", draw(id, 0, { record_stability_info: true }));
+  expect(refused).toMatchObject({
+    status: 422,
+    json: { detail: expect.stringContaining("train with importance_sampling, cispo or gspo") },
+  });
+  expect((await server.post("asample", draw(id, 1, { record_stability_info: false }))).status).toBe(200);
+});
+
+test("the top tokens of a prompt come with the log-probs of its own", async () => {
+  const server = await openServer();
+  const session_id = await server.session();
+  const sampler = { session_id, sampling_session_seq_id: 0, base_model: "toy" };
+  const id = (await server.post("create_sampling_session", sampler)).json.sampling_session_id;
+  const { bytes } = await server.result("asample", draw(id, 0, { topk_prompt_logprobs: 2 }));
+  expect([...decodeSamples(bytes).promptLogprobs!]).toEqual([Number.NaN, -1]);
+});
+
+test("a result holds the loss of every target, and data of several targets keep their shape", async () => {
+  const server = await openServer();
+  const id = await server.model();
+  const { bytes } = await server.result("forward_backward", backward(id, { seq: 1, targets: [4, 6] }));
+  const written = encodeTrainingOutput({
+    logprobs: Float32Array.of(-4, -6),
+    losses: Float32Array.of(2, 3),
+    offsets: Uint32Array.of(0, 2),
+    metrics: { "loss:sum": 1.5 },
+  });
+  expect(Buffer.from(bytes).equals(written)).toBe(true);
+  // Later fields win: the fixture's model and number are those of another client.
+  const address = new Writer().text(1, id).varint(2, 2).finish();
+  const answer = await server.result("forward_backward", Buffer.concat([address, sdkMessage("sparse"), address]));
+  expect(answer.status).toBe(200);
+  expect(server.engine.calls.at(-1)).toBe("backward 7,0,8,0,9,0");
 });
 
 describe("the base model's name", () => {

@@ -30,6 +30,9 @@ const importanceSampling: TokenFunction = (t) => {
 /** L = max(-A r, -A clip(r, low, high)). */
 const ppo: TokenFunction = (t, s) => surrogate(t, t.d, s);
 
+/** L = max(-A s, -A clip(s, low, high)) with the row's s = e^a, a = mean d; the slope is that of the token's own log-prob. */
+const gspo: TokenFunction = (t, s) => surrogate(t, t.a, s);
+
 /** L = -A detach(clip(r, low, high)) logprob. */
 const cispo: TokenFunction = (t, s) => {
   const r = Math.exp(t.d);
@@ -80,6 +83,18 @@ const LOSSES: Readonly<Record<string, TinkerLoss>> = {
       metrics: ["actor/pg_clipfrac", "actor/ppo_kl", null],
     }),
   },
+  // The bounds of GSPO's paper (2507.18071): 1 - 3e-4 and 1 + 4e-4.
+  gspo: {
+    settings: { clip_low_threshold: 0.9997, clip_high_threshold: 1.0004 },
+    plan: (s) => ({
+      code: 20,
+      settings: thresholds(s),
+      token: gspo,
+      rows: "mean-log-ratio",
+      metrics: ["actor/pg_clipfrac_low", "actor/ppo_kl", "actor/pg_clipfrac_high"],
+      derived: clippedEitherSide,
+    }),
+  },
   dro: {
     settings: { beta: 0.05 },
     plan: (s) => ({ code: 10, settings: { beta: s.beta }, token: dro, metrics: KL_METRIC }),
@@ -91,6 +106,6 @@ const LOSSES: Readonly<Record<string, TinkerLoss>> = {
  * The service sums; give `loss_agg_mode: "token-sum"` for its numbers.
  */
 export const TINKER_LOSSES: readonly LossDefinition[] = Object.entries(LOSSES).flatMap(([name, loss]) => {
-  const bare = name === "cispo" || name === "dro" ? [] : [{ name, ...loss }];
+  const bare = ["cispo", "dro", "gspo"].includes(name) ? [] : [{ name, ...loss }];
   return [{ name: `tinker.${name}`, ...loss }, ...bare];
 });

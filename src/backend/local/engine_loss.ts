@@ -1,16 +1,20 @@
-/** Tinker's losses as in its service: sums over every position, without a mask and without normalisation. */
+/** Tinker's losses as in its service: sums over every target, without a mask and without normalisation. */
 import { planLoss, type ShaderSettings, shaderSettings } from "../../algorithm/loss/definition.ts";
 import { findLoss } from "../../algorithm/mod.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 
+const CLIPS: readonly string[] = ["clip_low_threshold", "clip_high_threshold"];
+const OFF_POLICY: readonly string[] = ["logprobs", "advantages"];
+
 /** The required inputs of each loss in addition to the targets, and the optional ones. */
 const INPUTS: Readonly<Record<string, { needs: readonly string[]; may: readonly string[] }>> = {
-  cross_entropy: { needs: ["weights"], may: [] },
-  importance_sampling: { needs: ["logprobs", "advantages"], may: [] },
-  ppo: { needs: ["logprobs", "advantages"], may: ["clip_low_threshold", "clip_high_threshold"] },
-  cispo: { needs: ["logprobs", "advantages"], may: ["clip_low_threshold", "clip_high_threshold"] },
-  dro: { needs: ["logprobs", "advantages"], may: [] },
+  cross_entropy: { needs: [], may: ["weights"] },
+  importance_sampling: { needs: OFF_POLICY, may: [] },
+  ppo: { needs: OFF_POLICY, may: CLIPS },
+  cispo: { needs: OFF_POLICY, may: CLIPS },
+  dro: { needs: OFF_POLICY, may: [] },
+  gspo: { needs: [...OFF_POLICY, "sequence_ratio_mask"], may: CLIPS },
 };
 
 export const ENGINE_LOSSES: readonly string[] = Object.keys(INPUTS);
@@ -19,31 +23,42 @@ type TokenFunction = ReturnType<typeof planLoss>["token"];
 
 /**
  * A loss over packed rows, computed one pass at a time in float64. Inputs named like the clip thresholds replace those of
- * the configuration, per token.
+ * the configuration, per token. Cross-entropy takes several targets per position; without `weights` each weighs 1.
  */
 export class EngineLoss {
-  /** Log-probs at every position, [T]; 0 where no pass has come. */
+  /** Log-probs of every target, [R]; 0 where no pass has come. */
   readonly logprobs: Float32Array;
+  /** Sequence i has the targets [offsets[i], offsets[i+1]). */
+  readonly offsets: Uint32Array;
   private readonly name: string;
   private readonly rows: LossRows;
   private readonly token: TokenFunction;
+  private readonly couplesRows: boolean;
   private readonly settings: ShaderSettings;
-  /** The loss at every position, [T]: a pass that is repeated counts once. */
+  /** The loss at every target, [R]: a pass that is repeated counts once. */
   private readonly values: Float64Array;
 
   /** @throws ConfigError for an unknown loss or setting, and for a missing, non-finite or wrongly sized input. */
   constructor({ name, config }: LossRequest, rows: LossRows) {
+    if (name === "stable_reinforce")
+      throw new ConfigError(
+        `Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo.`,
+        { path: "loss_fn" },
+      );
     if (!Object.hasOwn(INPUTS, name))
       throw new ConfigError(`Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`, {
         path: "loss_fn",
       });
-    const plan = planLoss(findLoss(`tinker.${name}`), config);
+    // Text is refused there, as a value of another type.
+    const plan = planLoss(findLoss(`tinker.${name}`), config as Readonly<Record<string, number>>);
     this.name = name;
     this.rows = rows;
     this.token = plan.token;
+    this.couplesRows = plan.rows !== undefined;
     this.settings = shaderSettings(plan);
-    this.logprobs = new Float32Array(rows.tokens.length);
-    this.values = new Float64Array(rows.tokens.length);
+    this.offsets = rows.targetOffsets ?? rows.offsets;
+    this.logprobs = new Float32Array(rows.targets.length);
+    this.values = new Float64Array(rows.targets.length);
     checkInputs(name, rows);
   }
 
@@ -52,20 +67,58 @@ export class EngineLoss {
     return this.values.reduce((sum, value) => sum + value, 0);
   }
 
-  /** Takes the positions from `first` on. @returns their slopes d(loss)/d(logprob), as many as `logprobs`. */
+  /** The loss at every target, [R]; 0 where no pass has come. */
+  get elementwise(): Float32Array {
+    return Float32Array.from(this.values);
+  }
+
+  /** Takes the targets of whole sequences, from `first` on. @returns their slopes d(loss)/d(logprob), as many as `logprobs`. */
   take(logprobs: Float32Array, first: number): Float32Array {
     this.logprobs.set(logprobs, first);
-    const { weights, advantages = weights, logprobs: old } = this.rows.inputs;
     const slopes = new Float32Array(logprobs.length);
-    for (let i = 0; i < logprobs.length; i++) {
-      const [t, logprob] = [first + i, logprobs[i]!];
-      const it = { logprob, d: old ? logprob - old[t]! : 0, advantage: advantages![t]!, a: 0, b: 0 };
-      const { value, slope } = this.token(it, this.settingsAt(t));
-      if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
-      this.values[t] = value;
-      slopes[i] = slope;
+    const { offsets } = this;
+    for (let i = this.sequenceOf(first); (offsets[i] ?? first) < first + logprobs.length; i++) {
+      const [start, end] = [offsets[i]!, Math.min(offsets[i + 1]!, first + logprobs.length)];
+      const a = this.couplesRows ? this.meanLogRatio(start, end) : 0;
+      for (let t = start; t < end; t++) slopes[t - first] = this.takeToken(t, a);
     }
     return slopes;
+  }
+
+  private takeToken(t: number, a: number): number {
+    const { weights, advantages = weights } = this.rows.inputs;
+    const logprob = this.logprobs[t]!;
+    const it = { logprob, d: this.logRatio(t), advantage: advantages ? advantages[t]! : 1, a, b: 0 };
+    const { value, slope } = this.token(it, this.settingsAt(t));
+    if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
+    this.values[t] = value;
+    return slope;
+  }
+
+  private logRatio(t: number): number {
+    const { logprobs: old } = this.rows.inputs;
+    return old ? this.logprobs[t]! - old[t]! : 0;
+  }
+
+  /** Of the targets first <= t < end that the mask marks. @throws ConfigError where it marks none and some are trained on. */
+  private meanLogRatio(first: number, end: number): number {
+    const { sequence_ratio_mask: mask, advantages } = this.rows.inputs;
+    let [sum, count] = [0, 0];
+    for (let t = first; t < end; t++)
+      if (mask![t] !== 0) {
+        sum += this.logRatio(t);
+        count++;
+      }
+    if (count > 0) return sum / count;
+    if (advantages!.subarray(first, end).every((advantage) => advantage === 0)) return 0;
+    throw new ConfigError(
+      `Cannot take the loss ${this.name}: sequence_ratio_mask marks no token of datum ${this.sequenceOf(first)}. Set it to 1 at the sampled tokens.`,
+      { path: "sequence_ratio_mask" },
+    );
+  }
+
+  private sequenceOf(t: number): number {
+    return this.offsets.findLastIndex((offset) => offset <= t);
   }
 
   private settingsAt(t: number): ShaderSettings {
@@ -75,16 +128,29 @@ export class EngineLoss {
   }
 
   private overflow(t: number, it: { logprob: number; d: number; advantage: number }): ConfigError {
-    const { offsets } = this.rows;
-    const datum = offsets.findLastIndex((offset) => offset <= t);
+    const datum = this.sequenceOf(t);
     return new ConfigError(
-      `Cannot take the loss ${this.name}: it is not finite at position ${t - offsets[datum]!} of datum ${datum} (log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}).`,
+      `Cannot take the loss ${this.name}: it is not finite at ${placeOf(this.rows, { t, datum })} (log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}).`,
     );
   }
 }
 
-function checkInputs(name: string, { inputs, tokens, offsets }: LossRows): void {
+/** A target in the client's terms: `position 3 of datum 0`, or `target 1 of position 3 of datum 0`. */
+function placeOf({ offsets, targetOffsets }: LossRows, { t, datum }: { t: number; datum: number }): string {
+  if (!targetOffsets) return `position ${t - offsets[datum]!} of datum ${datum}`;
+  const at = t - targetOffsets[datum]!;
+  const width = (targetOffsets[datum + 1]! - targetOffsets[datum]!) / (offsets[datum + 1]! - offsets[datum]!);
+  return `target ${at % width} of position ${Math.floor(at / width)} of datum ${datum}`;
+}
+
+function checkInputs(name: string, rows: LossRows): void {
+  const { inputs, targets, targetOffsets } = rows;
   const { needs, may } = INPUTS[name]!;
+  if (targetOffsets && name !== "cross_entropy")
+    throw new ConfigError(
+      `Cannot take the loss ${name}: target_tokens must be [length], one target per position. Only cross_entropy takes several.`,
+      { path: "target_tokens" },
+    );
   for (const input of needs)
     if (!inputs[input])
       throw new ConfigError(
@@ -97,16 +163,16 @@ function checkInputs(name: string, { inputs, tokens, offsets }: LossRows): void 
         `Cannot take the loss ${name}: it has no input ${input}. Its inputs are ${["target_tokens", ...needs, ...may].join(", ")}.`,
         { path: input },
       );
-    if (values.length !== tokens.length)
+    if (values.length !== targets.length)
       throw new ConfigError(
-        `Cannot take the loss ${name}: ${input} must have one element per token (${values.length} of ${tokens.length}).`,
+        `Cannot take the loss ${name}: ${input} must have one element per ${targetOffsets ? "target" : "token"} (${values.length} of ${targets.length}).`,
         { path: input },
       );
     const broken = values.findIndex((value) => !Number.isFinite(value));
     if (broken < 0) continue;
-    const datum = offsets.findLastIndex((offset) => offset <= broken);
+    const datum = (targetOffsets ?? rows.offsets).findLastIndex((offset) => offset <= broken);
     throw new ConfigError(
-      `Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at position ${broken - offsets[datum]!} of datum ${datum}).`,
+      `Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at ${placeOf(rows, { t: broken, datum })}).`,
       { path: input },
     );
   }

@@ -36,7 +36,7 @@ export class LocalTrainer implements Trainer {
   async forwardBackward(
     rows: LossRows,
     { loss, forwardOnly }: { loss: LossRequest; forwardOnly: boolean },
-  ): Promise<{ logprobs: Float32Array; metrics: Metrics }> {
+  ): Promise<{ logprobs: Float32Array; losses: Float32Array; metrics: Metrics }> {
     const taken = new EngineLoss(loss, rows);
     if (forwardOnly) {
       const { logprobs } = await this.model.score(rows, { temperature: 1 });
@@ -44,16 +44,16 @@ export class LocalTrainer implements Trainer {
     } else
       await this.model.accumulate(rows, {
         temperature: 1,
-        loss: (outputs) => this.takeLoss(taken, { rows, outputs }),
+        loss: (outputs) => this.takeLoss(taken, outputs),
       });
-    return { logprobs: taken.logprobs, metrics: { "loss:sum": taken.sum } };
+    return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: { "loss:sum": taken.sum } };
   }
 
-  private async takeLoss(taken: EngineLoss, { rows, outputs }: { rows: LossRows; outputs: PassOutputs }) {
+  private async takeLoss(taken: EngineLoss, outputs: PassOutputs) {
     const { device } = this.model;
     const length = outputs.offsets[outputs.offsets.length - 1];
     const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
-    const slopes = taken.take(logprobs as Float32Array, rows.offsets[outputs.sequences.from]!);
+    const slopes = taken.take(logprobs as Float32Array, taken.offsets[outputs.sequences.from]!);
     const scratch = new Scratch(device);
     return { dlogprobs: scratch.upload(slopes, "dlogprobs"), reads: [], release: () => scratch.release() };
   }

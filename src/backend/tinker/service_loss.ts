@@ -32,11 +32,15 @@ const SERVICE_LOSSES: Readonly<Record<string, readonly string[]>> = {
   importance_sampling: [],
   ppo: THRESHOLDS,
   cispo: THRESHOLDS,
+  gspo: THRESHOLDS,
 };
 
-/** The service's name of a loss. verl's `cispo` and `dro` are not Tinker's. */
+/** verl's losses that share their name with one of Tinker's. */
+const VERLS: readonly string[] = ["cispo", "gspo"];
+
+/** The service's name of a loss. verl's `cispo`, `dro` and `gspo` are not Tinker's. */
 function serviceName(name: string): string | undefined {
-  const bare = name.startsWith("tinker.") ? name.slice("tinker.".length) : name === "cispo" ? "" : name;
+  const bare = name.startsWith("tinker.") ? name.slice("tinker.".length) : VERLS.includes(name) ? "" : name;
   return Object.hasOwn(SERVICE_LOSSES, bare) ? bare : undefined;
 }
 
@@ -55,7 +59,9 @@ export function serviceLoss(batch: TrainBatch, spec: LossSpec): ServiceLoss | un
   const config = Object.fromEntries(
     SERVICE_LOSSES[name]!.filter((key) => key in spec.settings).map((key) => [key, spec.settings[key]!]),
   );
-  return { lossFn: name, config, inputs: { logprobs: batch.oldLogprobs, advantages } };
+  const inputs = { logprobs: batch.oldLogprobs, advantages };
+  if (name !== "gspo") return { lossFn: name, config, inputs };
+  return { lossFn: name, config, inputs: { ...inputs, sequence_ratio_mask: Float32Array.from(batch.mask) } };
 }
 
 function refuseUnsupported({ temperature, entropy_coeff }: LossSpec): void {

@@ -124,12 +124,7 @@ export class HeadPass {
     });
     scratch.free(this.hiddenRows, this.inverse, normedGrad);
     const hiddenGrad = this.zeros(to.tokens * C);
-    const each = Uint32Array.from({ length: this.count + 1 }, (_, i) => i);
-    pass.scatterRows(rowsGrad, {
-      table: hiddenGrad,
-      rowCount: to.tokens,
-      groups: { rows: this.targets.positions, offsets: each, positions: each.subarray(0, this.count) },
-    });
+    pass.scatterRows(rowsGrad, { table: hiddenGrad, rowCount: to.tokens, groups: groupsOf(this.targets.positions) });
     scratch.free(rowsGrad);
     return hiddenGrad;
   }
@@ -162,4 +157,13 @@ export class HeadPass {
     this.model.device.clear(buffer);
     return buffer;
   }
+}
+
+/** Targets by their positions: group g is row rows[g] with the targets positions[offsets[g] .. offsets[g+1]]. */
+function groupsOf(targetPositions: Uint32Array): { rows: Uint32Array; offsets: Uint32Array; positions: Uint32Array } {
+  const positions = targetPositions.map((_, r) => r);
+  const starts = positions.filter((r) => targetPositions[r] !== targetPositions[r - 1]);
+  const offsets = new Uint32Array(starts.length + 1).fill(targetPositions.length);
+  offsets.set(starts);
+  return { rows: starts.map((r) => targetPositions[r]!), offsets, positions };
 }

@@ -3,7 +3,7 @@ import type { PackedTokens } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Transformer } from "../transformer.ts";
 
-/** Distinct ascending positions, and for each the next token whose log-probability is wanted, [R]. */
+/** Ascending positions, and for each a next token whose log-probability is wanted, [R]. Equal positions follow each other. */
 export interface Targets {
   readonly positions: Uint32Array;
   readonly tokens: Uint32Array;
@@ -11,9 +11,12 @@ export interface Targets {
 
 /**
  * The targets of a pass: every token whose mask is 1, except first tokens (mask [T]), or a given token after every
- * position (targets [T]).
+ * position (targets [T]), or several: sequence i then has the targets [targetOffsets[i], targetOffsets[i+1]), equally many
+ * after each of its positions.
  */
-export type TargetChoice = { readonly mask: Uint32Array } | { readonly targets: Uint32Array };
+export type TargetChoice =
+  | { readonly mask: Uint32Array }
+  | { readonly targets: Uint32Array; readonly targetOffsets?: Uint32Array | undefined };
 
 /** Sequences [from, to). */
 export interface SequenceRange {
@@ -30,20 +33,19 @@ export function nextPass(offsets: Uint32Array, { from, most }: { from: number; m
 
 /**
  * @throws ConfigError for a token or target outside the vocabulary, a sequence beyond the context, or a mask or targets that
- * are not one per token.
+ * are not one per token, or as many as `targetOffsets` says.
  */
 export function checkRows(
   model: Transformer,
-  rows: PackedTokens & Partial<{ mask: Uint32Array; targets: Uint32Array }>,
+  rows: PackedTokens & Partial<{ mask: Uint32Array; targets: Uint32Array; targetOffsets: Uint32Array | undefined }>,
 ): void {
   const { vocabSize } = model.config;
   const { tokens, offsets, targets } = rows;
   for (const name of ["mask", "targets"] as const) {
     const { length } = rows[name] ?? tokens;
-    if (length !== tokens.length)
-      throw new ConfigError(
-        `Cannot run a pass: ${name} must have one element per token (${length} of ${tokens.length}).`,
-      );
+    const expected = (name === "targets" && rows.targets && rows.targetOffsets?.at(-1)) || tokens.length;
+    if (length !== expected)
+      throw new ConfigError(`Cannot run a pass: ${name} must have one element per token (${length} of ${expected}).`);
   }
   for (let i = 0; i + 1 < offsets.length; i++) {
     const length = offsets[i + 1]! - offsets[i]!;
@@ -76,10 +78,22 @@ export function targetsOf(
   rows: PackedTokens & TargetChoice,
   { part, range }: { part: PackedTokens; range: SequenceRange },
 ): { targets: Targets; offsets: Uint32Array } {
-  const slice = (of: Uint32Array) => of.subarray(rows.offsets[range.from], rows.offsets[range.to]);
-  if ("mask" in rows) return maskedTargets(part, slice(rows.mask));
-  const tokens = slice(rows.targets);
-  return { targets: { positions: Uint32Array.from(tokens.keys()), tokens }, offsets: part.offsets };
+  if ("mask" in rows) return maskedTargets(part, rows.mask.subarray(rows.offsets[range.from], rows.offsets[range.to]));
+  const all = rows.targetOffsets ?? rows.offsets;
+  const tokens = rows.targets.subarray(all[range.from], all[range.to]);
+  const offsets = all.subarray(range.from, range.to + 1).map((offset) => offset - all[range.from]!);
+  return { targets: { positions: positionsOf(part, offsets), tokens }, offsets };
+}
+
+/** Each position as often as it has targets. */
+function positionsOf({ offsets }: PackedTokens, targetOffsets: Uint32Array): Uint32Array {
+  const positions = new Uint32Array(targetOffsets.at(-1)!);
+  for (let i = 0; i + 1 < offsets.length; i++) {
+    const [first, start, end] = [offsets[i]!, targetOffsets[i]!, targetOffsets[i + 1]!];
+    const width = (end - start) / (offsets[i + 1]! - first);
+    for (let r = start; r < end; r++) positions[r] = first + Math.floor((r - start) / width);
+  }
+  return positions;
 }
 
 /** The masked tokens, each at the position before it. The first token of a sequence has none and is never a target. */

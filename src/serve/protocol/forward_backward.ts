@@ -16,7 +16,8 @@ interface Chunk {
 
 export interface TensorMessage {
   readonly values: Float32Array | BigInt64Array;
-  readonly isSparse: boolean;
+  /** Where the values of a sparse matrix lie, in compressed rows. */
+  readonly sparse?: { readonly crow: BigInt64Array; readonly col: BigInt64Array } | undefined;
   readonly shape: readonly number[];
 }
 
@@ -25,7 +26,7 @@ export interface ForwardBackwardMessage {
   readonly seqId: bigint;
   readonly data: readonly Datum[];
   readonly lossFn: string;
-  readonly config: Readonly<Record<string, number>>;
+  readonly config: Readonly<Record<string, number | string>>;
   readonly forwardOnly: boolean;
   /** Estimated memory of the decoded objects in addition to their content, bytes. */
   readonly overheadBytes: number;
@@ -83,7 +84,7 @@ class MessageReader {
   private readonly data: Datum[] = [];
   private readonly config = new Map<string, number>();
   /** Entries of the newer field 7, which win over those of field 5. */
-  private readonly typedConfig = new Map<string, number>();
+  private readonly typedConfig = new Map<string, number | string>();
 
   take(field: Field): void {
     if (field.number === 1) this.modelId = text(field.bytes);
@@ -113,11 +114,7 @@ class MessageReader {
     const { key, value } = mapEntry(bytes, this.count);
     for (const field of fields(value?.bytes ?? EMPTY, this.count))
       if (field.number === 1) this.typedConfig.set(key, field.double);
-      else if (field.number === 2)
-        throw new Refusal(
-          422,
-          `Cannot read the request: ${key} of loss_fn_config must be a number (${text(field.bytes)}).`,
-        );
+      else if (field.number === 2) this.typedConfig.set(key, text(field.bytes));
   }
 
   /** @throws Refusal 422 for a message without a model, a loss or data. */
@@ -179,17 +176,28 @@ function decodeChunk(bytes: Uint8Array, count: FieldCount): Chunk {
 }
 
 function decodeTensor(name: string, { bytes, count }: { bytes: Uint8Array; count: FieldCount }): TensorMessage {
-  let [dense, dtype, isSparse] = [EMPTY, 0, false];
+  let [data, dtype] = [EMPTY, 0];
+  let sparse: TensorMessage["sparse"];
   const shape: number[] = [];
   for (const field of fields(bytes, count)) {
-    if (field.number === 1) dense = field.bytes;
-    else if (field.number === 2) isSparse = true;
+    if (field.number === 1) data = field.bytes;
+    else if (field.number === 2) ({ data, sparse } = decodeSparse(name, { bytes: field.bytes, count }));
     else if (field.number === 3) dtype = Number(field.varint);
     else if (field.number === 4) shape.push(...shapeOf(name, field));
   }
-  if (dtype === DTYPE.float32) return { values: new Float32Array(elements(dense, { size: 4, name })), isSparse, shape };
-  if (dtype === DTYPE.int64) return { values: new BigInt64Array(elements(dense, { size: 8, name })), isSparse, shape };
+  if (dtype === DTYPE.float32) return { values: new Float32Array(elements(data, { size: 4, name })), sparse, shape };
+  if (dtype === DTYPE.int64) return { values: new BigInt64Array(elements(data, { size: 8, name })), sparse, shape };
   throw new Refusal(422, `Cannot read the tensor ${name}: its dtype must be float32 or int64 (${dtype}).`);
+}
+
+function decodeSparse(name: string, { bytes, count }: { bytes: Uint8Array; count: FieldCount }) {
+  let [data, crow, col] = [EMPTY, EMPTY, EMPTY];
+  for (const field of fields(bytes, count))
+    if (field.number === 1) data = field.bytes;
+    else if (field.number === 2) crow = field.bytes;
+    else if (field.number === 3) col = field.bytes;
+  const indices = (of: Uint8Array) => new BigInt64Array(elements(of, { size: 8, name }));
+  return { data, sparse: { crow: indices(crow), col: indices(col) } };
 }
 
 /** Sizes packed, or one per field. */

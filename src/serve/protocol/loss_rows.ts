@@ -3,15 +3,30 @@ import type { LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Datum, TensorMessage } from "./forward_backward.ts";
 
+/** Targets of one request: its sparse tensors may name more than its body has bytes for. */
+export const MOST_TARGETS = 2 ** 22;
+/** What the weights of a datum without them are, where others have them. */
+const DEFAULT_WEIGHT = 1;
+
+/** A datum's size: its tokens, and the targets after each; undefined for a vector, which has one. */
+interface Shape {
+  readonly length: number;
+  readonly width: number | undefined;
+}
+
 /** Packs the data. @throws ConfigError naming the datum that breaks a rule. */
 export function rowsOf(data: readonly Datum[]): LossRows {
-  const offsets = new Uint32Array(data.length + 1);
   const names = [...new Set(data.flatMap(({ inputs }) => [...inputs.keys()]))];
-  for (const [i, datum] of data.entries()) offsets[i + 1] = offsets[i]! + lengthOf(datum, { i, names });
-  const total = offsets[data.length]!;
-  const [tokens, targets] = [new Uint32Array(total), new Uint32Array(total)];
+  const shapes = shapesOf(data, names);
+  const offsets = sumsOf(shapes.map(({ length }) => length));
+  const isMatrix = shapes[0]?.width !== undefined;
+  const targetOffsets = isMatrix ? sumsOf(shapes.map(({ length, width }) => length * width!)) : offsets;
+  const count = targetOffsets[data.length]!;
+  const [tokens, targets] = [new Uint32Array(offsets[data.length]!), new Uint32Array(count)];
   const inputs = Object.fromEntries(
-    names.filter((name) => name !== "target_tokens").map((name) => [name, new Float32Array(total)]),
+    names
+      .filter((name) => name !== "target_tokens")
+      .map((name) => [name, new Float32Array(count).fill(name === "weights" ? DEFAULT_WEIGHT : 0)]),
   );
   for (const [i, datum] of data.entries()) {
     let at = offsets[i]!;
@@ -19,42 +34,103 @@ export function rowsOf(data: readonly Datum[]): LossRows {
       tokens.set(chunk.tokens, at);
       at += chunk.tokens.length;
     }
-    for (const [name, { values }] of datum.inputs)
-      if (name === "target_tokens") targets.set(tokenIds(values as BigInt64Array, i), offsets[i]);
-      else inputs[name]!.set(values as Float32Array, offsets[i]);
+    for (const [name, tensor] of datum.inputs) {
+      const values = denseValues(tensor, { i, name, shape: shapes[i]! });
+      if (name === "target_tokens") targets.set(tokenIds(values as BigInt64Array, i), targetOffsets[i]);
+      else inputs[name]!.set(values as Float32Array, targetOffsets[i]);
+    }
   }
-  return { tokens, offsets, targets, inputs };
+  return { tokens, offsets, targets, inputs, ...(isMatrix && { targetOffsets }) };
 }
 
-/** Tokens of a datum whose tensors all fit them. */
-function lengthOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: readonly string[] }): number {
+/** Targets per position of each sequence, [N]; undefined where each position has one, as a vector. */
+export function widthsOf({ offsets, targetOffsets }: LossRows): number[] | undefined {
+  if (!targetOffsets) return undefined;
+  return Array.from(
+    { length: offsets.length - 1 },
+    (_, i) => (targetOffsets[i + 1]! - targetOffsets[i]!) / (offsets[i + 1]! - offsets[i]!),
+  );
+}
+
+/** @throws ConfigError for data of different ranks, or more targets than a request may have. */
+function shapesOf(data: readonly Datum[], names: readonly string[]): Shape[] {
+  const shapes = data.map((datum, i) => shapeOf(datum, { i, names }));
+  const isMatrix = shapes[0]?.width !== undefined;
+  const other = shapes.findIndex(({ width }) => (width !== undefined) !== isMatrix);
+  if (other >= 0)
+    throw wrong(other, "its target_tokens must have as many dimensions as those of the request's other data.");
+  const count = shapes.reduce((sum, { length, width = 1 }) => sum + length * width, 0);
+  if (count <= MOST_TARGETS || !isMatrix) return shapes;
+  throw new ConfigError(
+    `Cannot train on the request: it has more than ${MOST_TARGETS} targets (${count}). Split the batch into several requests.`,
+  );
+}
+
+/** The size of a datum whose tensors all fit it. */
+function shapeOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: readonly string[] }): Shape {
   const other = chunks.find(({ kind }) => kind !== "text");
   if (other) throw wrong(i, `it has a chunk of type ${other.kind}, and this server's models read only text.`);
   const length = chunks.reduce((sum, { tokens }) => sum + tokens.length, 0);
   if (length === 0) throw wrong(i, "its model_input has no tokens.");
-  if (!inputs.has("target_tokens")) throw wrong(i, "its loss_fn_inputs must have target_tokens.");
+  const targets = inputs.get("target_tokens");
+  if (!targets) throw wrong(i, "its loss_fn_inputs must have target_tokens.");
+  const width = targets.shape.length === 2 ? targets.shape[1]! : undefined;
+  if (width !== undefined && width < 1) throw wrong(i, `its target_tokens must name a token per position (${width}).`);
   for (const name of names) {
     const tensor = inputs.get(name);
-    if (!tensor) throw wrong(i, `it has no ${name}, which other data of the request have.`);
-    checkTensor(tensor, { i, name, length });
+    if (tensor) checkTensor(tensor, { i, name, shape: { length, width } });
+    else if (name !== "weights") throw wrong(i, `it has no ${name}, which other data of the request have.`);
   }
-  return length;
+  return { length, width };
 }
 
 function checkTensor(
-  { values, isSparse, shape }: TensorMessage,
-  { i, name, length }: { i: number; name: string; length: number },
+  { values, sparse, shape: given }: TensorMessage,
+  { i, name, shape: { length, width } }: { i: number; name: string; shape: Shape },
 ): void {
   const isTarget = name === "target_tokens";
   if (!(values instanceof (isTarget ? BigInt64Array : Float32Array)))
     throw wrong(i, `${name} must be ${isTarget ? "int64" : "float32"}.`);
-  const isVector = !isSparse && shape.length <= 1;
-  if (isVector && values.length === length && (shape[0] ?? length) === length) return;
-  const given = `${isSparse ? "sparse " : ""}[${shape}] with ${values.length} elements`;
+  const wanted = width === undefined ? [length] : [length, width];
+  // A vector may come without its shape.
+  const fits = given.length === 0 ? width === undefined : given.join() === wanted.join();
+  const isWhole = sparse ? width !== undefined : values.length === length * (width ?? 1);
+  if (fits && isWhole) return;
+  const found = `${sparse ? "sparse " : ""}[${given}] with ${values.length} elements`;
   throw wrong(
     i,
-    `${name} must be dense with one element per token of model_input, [${length}] (${given}). Several targets per position are not supported.`,
+    `${name} must be [${wanted}]: the tokens of model_input${width === undefined ? "" : ", and the targets of each"} (${found}).`,
   );
+}
+
+/** All cells of a matrix, 0 where a sparse one names none. @throws ConfigError for indices outside it. */
+function denseValues(
+  { values, sparse }: TensorMessage,
+  { i, name, shape: { length, width = 1 } }: { i: number; name: string; shape: Shape },
+): TensorMessage["values"] {
+  if (!sparse) return values;
+  const { crow, col } = sparse;
+  const bad = (what: string) => wrong(i, `the sparse ${name} must have ${what}.`);
+  if (col.length !== values.length) throw bad(`a column per value (${col.length} of ${values.length})`);
+  if (crow.length !== length + 1 || crow[0] !== 0n || crow[length] !== BigInt(values.length))
+    throw bad(`${length + 1} row starts from 0 to ${values.length}`);
+  const dense = values instanceof BigInt64Array ? new BigInt64Array(length * width) : new Float32Array(length * width);
+  for (let row = 0; row < length; row++) {
+    const [start, end] = [Number(crow[row]), Number(crow[row + 1])];
+    if (start > end || end > values.length) throw bad("row starts that ascend");
+    for (let at = start; at < end; at++) {
+      const column = Number(col[at]);
+      if (column < 0 || column >= width) throw bad(`columns in [0, ${width}) (${column})`);
+      dense[row * width + column] = values[at]!;
+    }
+  }
+  return dense;
+}
+
+function sumsOf(sizes: readonly number[]): Uint32Array {
+  const sums = new Uint32Array(sizes.length + 1);
+  for (const [i, size] of sizes.entries()) sums[i + 1] = sums[i]! + size;
+  return sums;
 }
 
 /** Ids above 32 bits become the largest 32-bit id, which is outside every vocabulary. */

@@ -131,6 +131,7 @@ export const SHAPES = {
     prompt_logprobs: z.boolean().nullish(),
     topk_prompt_logprobs: count.default(0),
     prompt_logprobs_last_n: z.number().int().nullish(),
+    record_stability_info: z.boolean().nullish(),
     type,
   }),
   retrieve: z.object({
@@ -206,6 +207,11 @@ function isEmpty(value: unknown): boolean {
 /** A request to sample in the server's terms; its values are checked when it is queued. */
 export function promptRequestOf(request: z.output<typeof SHAPES.sample>): PromptRequest {
   const { sampling_params: params } = request;
+  if (request.record_stability_info)
+    throw new Refusal(
+      422,
+      "Cannot record stability information: only the loss stable_reinforce uses it, whose formula is not published. Sample without record_stability_info, and train with importance_sampling, cispo or gspo.",
+    );
   const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
   const texts = (stop ?? []).filter((it) => typeof it === "string");
   return {
@@ -218,7 +224,8 @@ export function promptRequestOf(request: z.output<typeof SHAPES.sample>): Prompt
     temperature: params.temperature,
     topK: params.top_k,
     topP: params.top_p,
-    promptLogprobs: request.prompt_logprobs ?? false,
+    // The top tokens of a prompt come with the log-probs of its own.
+    promptLogprobs: (request.prompt_logprobs ?? false) || request.topk_prompt_logprobs > 0,
     topkPromptLogprobs: request.topk_prompt_logprobs,
     promptLogprobsLastN: request.prompt_logprobs_last_n ?? undefined,
   };

@@ -5,23 +5,51 @@ import { bytesOf, Writer } from "../../protobuf.ts";
 import { DTYPE } from "./forward_backward.ts";
 import type { PromptRequest } from "./prompt_request.ts";
 
-/** Encodes a ForwardBackwardOutput: the log-probs of every datum, and the metrics. */
-export function encodeTrainingOutput(of: {
-  logprobs: Float32Array;
-  offsets: Uint32Array;
-  metrics: Readonly<Record<string, number>>;
-}): Uint8Array {
-  const byteOffsets = BigInt64Array.from(of.offsets, (offset) => BigInt(offset) * 4n);
-  const tensor = new Writer().bytes(1, bytesOf(of.logprobs)).bytes(2, bytesOf(byteOffsets)).varint(3, DTYPE.float32);
-  const field = new Writer().text(1, "logprobs").message(2, tensor);
-  const record = new Writer()
-    .text(1, "ArrayRecord")
-    .message(2, field)
-    .varint(3, of.offsets.length - 1);
-  const output = new Writer().text(1, "ArrayRecord").message(2, record);
+/** One value per target of a request's data. */
+export interface TrainingOutput {
+  readonly logprobs: Float32Array;
+  /** The loss, `elementwise_loss` on the wire; absent: not written. */
+  readonly losses?: Float32Array | undefined;
+  /** Datum i has the targets [offsets[i], offsets[i+1]). */
+  readonly offsets: Uint32Array;
+  /** Targets per position of each datum, [N]. Absent: one, and results without that dimension. */
+  readonly widths?: readonly number[] | undefined;
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/** Encodes a ForwardBackwardOutput: log-probs and losses of every datum, and the metrics. */
+export function encodeTrainingOutput(of: TrainingOutput): Uint8Array {
+  const output = new Writer().text(1, "ArrayRecord");
+  // A record has one width.
+  for (let from = 0; from + 1 < of.offsets.length; ) {
+    const width = of.widths?.[from];
+    let to = from + 1;
+    while (to + 1 < of.offsets.length && of.widths?.[to] === width) to++;
+    output.message(2, recordOf(of, { from, to, width }));
+    from = to;
+  }
   for (const [name, value] of Object.entries(of.metrics))
     output.message(3, new Writer().text(1, name).double(2, value));
   return output.finish();
+}
+
+function recordOf(of: TrainingOutput, at: { from: number; to: number; width: number | undefined }): Writer {
+  const offsets = of.offsets.subarray(at.from, at.to + 1);
+  const [start, end] = [offsets[0]!, offsets.at(-1)!];
+  const byteOffsets = bytesOf(BigInt64Array.from(offsets, (offset) => BigInt(offset - start) * 4n));
+  const record = new Writer().text(1, "ArrayRecord");
+  const fields = { logprobs: of.logprobs, elementwise_loss: of.losses };
+  for (const [name, values] of Object.entries(fields)) {
+    if (!values) continue;
+    const tensor = new Writer()
+      .bytes(1, bytesOf(values.subarray(start, end)))
+      .bytes(2, byteOffsets)
+      .varint(3, DTYPE.float32);
+    // Packed, as encoders write a list of sizes: the body of a field without its tag.
+    if (at.width !== undefined) tensor.bytes(4, new Writer().varint(1, at.width).finish().subarray(1));
+    record.message(2, new Writer().text(1, name).message(2, tensor));
+  }
+  return record.varint(3, at.to - at.from);
 }
 
 /** Written by the service for top tokens that were not requested. */

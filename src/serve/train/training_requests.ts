@@ -6,6 +6,7 @@ import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata } from "../checkpoint/record.ts";
 import { parsePath } from "../checkpoint_path.ts";
 import type { Future } from "../protocol/futures.ts";
+import { widthsOf } from "../protocol/loss_rows.ts";
 import { jsonOutcome, type Refusal } from "../protocol/outcome.ts";
 import { encodeTrainingOutput } from "../protocol/results.ts";
 import type { Policies } from "../sample/policies.ts";
@@ -59,9 +60,10 @@ export class TrainingRequests {
       kind: forwardOnly ? "forward" : "forward_backward",
       run: async (trainer) => {
         const rows = request.rows();
-        const { logprobs, metrics } = await trainer.forwardBackward(rows, request);
+        const results = await trainer.forwardBackward(rows, request);
         if (!forwardOnly) this.options.activity.trained(rows.tokens.length);
-        return { kind: "proto", bytes: encodeTrainingOutput({ logprobs, offsets: rows.offsets, metrics }) };
+        const of = { ...results, offsets: rows.targetOffsets ?? rows.offsets, widths: widthsOf(rows) };
+        return { kind: "proto", bytes: encodeTrainingOutput(of) };
       },
     }));
   }
