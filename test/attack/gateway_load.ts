@@ -1,6 +1,7 @@
 /**
  * Many sessions at once against a recording gateway, some of whose clients vanish or never read; the gateway is killed and
- * started again on its store. `tsx test/attack/gateway_load.ts [--sessions 256] [--seconds 120] [--kills 2]` prints figures.
+ * started again on its store. `tsx test/attack/gateway_load.ts [--sessions 256] [--seconds 120] [--kills 2]`
+ * prints figures.
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { createConnection, type Socket } from "node:net";
@@ -21,6 +22,10 @@ export interface LoadOptions {
   readonly sessionMib: number;
   /** Letters of each session's first message. Default 0. */
   readonly letters?: number;
+  /** Calls of each session. Default 3. */
+  readonly turns?: number;
+  /** Ends the run early, when so many sessions have begun. */
+  readonly most?: number;
 }
 
 /** A reply as its client got it. */
@@ -98,11 +103,11 @@ export async function runLoad(options: LoadOptions): Promise<LoadFigures> {
   await target.start();
   const started = performance.now();
   const until = started + seconds * 1000;
-  const load = new Load({ url: target.url, until, letters: options.letters ?? 0 });
+  const load = new Load(target.url, { ...options, until });
   const workers = Array.from({ length: sessions }, (_, i) => load.work(i));
   const [heap, rss]: [number[], number[]] = [[], []];
   let [widest, killed] = [0, 0];
-  while (performance.now() < until) {
+  while (!load.isOver) {
     await pause(1000);
     const share = (performance.now() - started) / (1000 * seconds);
     if (killed < kills && share > (killed + 1) / (kills + 1)) {
@@ -121,6 +126,20 @@ export async function runLoad(options: LoadOptions): Promise<LoadFigures> {
   load.release();
   await target.kill();
   return { ...load.figures(), ...(await compare(options.store, load.got)), heap, rss, widest, killed };
+}
+
+/**
+ * By how much the heap after a collection grows while the load stays the same, bytes: the median of the last third of the
+ * samples less that of the first, the very first left out.
+ */
+export function growthOf(heap: readonly number[]): number {
+  const steady = heap.slice(1);
+  const third = Math.ceil(steady.length / 3);
+  return median(steady.slice(-third)) - median(steady.slice(0, third));
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
 }
 
 /** Every reply in the store once, and each turn on the tokens of the one before. */
@@ -151,6 +170,8 @@ class Load {
   private readonly url: string;
   private readonly until: number;
   private readonly padding: string;
+  private readonly calls: number;
+  private readonly most: number;
   private readonly latencies: number[] = [];
   private readonly stuck: Socket[] = [];
   private vanished = 0;
@@ -158,15 +179,21 @@ class Load {
   private turns = 0;
   private count = 0;
 
-  constructor(it: { readonly url: string; readonly until: number; readonly letters: number }) {
-    this.url = it.url;
+  constructor(url: string, it: Pick<LoadOptions, "letters" | "turns" | "most"> & { readonly until: number }) {
+    this.url = url;
     this.until = it.until;
-    this.padding = "x".repeat(it.letters);
+    this.padding = "x".repeat(it.letters ?? 0);
+    this.calls = it.turns ?? 3;
+    this.most = it.most ?? Number.POSITIVE_INFINITY;
+  }
+
+  get isOver(): boolean {
+    return performance.now() >= this.until || this.count >= this.most;
   }
 
   /** One client: a session after the other, each of several turns. */
   async work(client: number): Promise<void> {
-    for (let round = 0; performance.now() < this.until; round++) {
+    for (let round = 0; !this.isOver; round++) {
       const session = `${client}-${round}`;
       const kind = this.count++ % 100;
       if (kind === 37) await this.vanish(session);
@@ -177,7 +204,7 @@ class Load {
 
   private async talk(session: string): Promise<void> {
     let messages: object[] = [{ role: "user", content: `session ${session} ${this.padding}` }];
-    for (let turn = 0; turn < 3 && performance.now() < this.until; turn++) {
+    for (let turn = 0; turn < this.calls && performance.now() < this.until; turn++) {
       const message = await this.ask(session, messages, turn % 2 === 1);
       if (!message) return;
       this.turns++;
@@ -323,7 +350,16 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   });
   const mib = (values: readonly number[]) => values.map((bytes) => Math.round(bytes / 2 ** 20));
   console.log(
-    JSON.stringify({ ...figures, heap: mib(figures.heap).join(" "), rss: mib(figures.rss).join(" ") }, null, 1),
+    JSON.stringify(
+      {
+        ...figures,
+        growthMib: growthOf(figures.heap) / 2 ** 20,
+        heap: mib(figures.heap).join(" "),
+        rss: mib(figures.rss).join(" "),
+      },
+      null,
+      1,
+    ),
   );
   rmSync(dir, { recursive: true });
 }
