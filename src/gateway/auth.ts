@@ -4,7 +4,7 @@
  */
 import { ConfigError } from "../errors.ts";
 import { areEqual, digestOf, keyIn, toHex } from "../http/key.ts";
-import { isLoopback } from "../http/origin.ts";
+import { isForeignPage, isLoopback } from "../http/origin.ts";
 
 /** Whom a gateway lets in. */
 export interface GatewayAuth {
@@ -139,7 +139,8 @@ export class Access {
   async administrator(request: Request, options: { readonly allowsQuery?: boolean } = {}): Promise<void> {
     const given = await keyOf(request, options.allowsQuery);
     if (isSame(given, this.admin)) return;
-    if (this.admin === undefined && this.isLocal && this.keys.length === 0) return;
+    // A page of another site may call models where `--cors` names it: that does not make it the administrator.
+    if (this.admin === undefined && this.isLocal && this.keys.length === 0 && !isForeignPage(request)) return;
     if (this.isAgent(given))
       throw new AccessRefusal(403, "Cannot use an admin route with an agent's key. Send the admin token.");
     throw new AccessRefusal(

@@ -16,6 +16,7 @@ export interface ReadJson {
 
 /** Agents' conversations nest little; a body of 32 MiB holds fewer values than this. */
 const JSON_LIMITS = { depth: 64, values: 4_000_000 };
+const BYTES_PER_VALUE = 32;
 const IDLE_MS = 30_000;
 
 /** @throws {Refusal} 400 for anything but a JSON object, and as `readBody` */
@@ -23,13 +24,22 @@ export async function readJson(request: Request, limits: { budget: Budget; bytes
   const settings: BodyLimits = { type: "application/json", idleMs: IDLE_MS, ...limits };
   const read = await readBody(request, settings);
   try {
-    checkJson(read.bytes, JSON_LIMITS);
+    // A short value, such as an empty list, takes more memory than text.
+    read.lease.take(BYTES_PER_VALUE * checkJson(read.bytes, JSON_LIMITS));
     const text = read.text();
     return { body: objectOf(text), text, lease: read.lease };
   } catch (error) {
     read.lease.release();
     throw error;
   }
+}
+
+/** A field that takes an object. Spreading a long text would make a key of each letter. @throws {Refusal} 400 */
+export function objectIn(body: JsonBody, name: string): JsonBody | undefined {
+  const value = body[name];
+  if (value === undefined || value === null) return undefined;
+  if (typeof value === "object" && !Array.isArray(value)) return value as JsonBody;
+  throw new Refusal(400, `Cannot read ${name}: it is not an object (${typeof value}). Send {"key": value}.`);
 }
 
 function objectOf(text: string): JsonBody {

@@ -68,6 +68,12 @@ export function checkOrigin(request: Request, rules: SiteRules): string | undefi
   );
 }
 
+/** True for a request of another site's page, one that `origins` lists included. */
+export function isForeignPage(request: Request): boolean {
+  const origin = request.headers.get("origin");
+  return origin !== null && !isOwn(origin, request);
+}
+
 /** True for a page of this server. A proxy that ends TLS in front of it keeps the host, so only the scheme may differ. */
 function isOwn(origin: string, request: Request): boolean {
   return /^https?:\/\/(.*)$/.exec(origin.toLowerCase())?.[1] === hostOf(request);

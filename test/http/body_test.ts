@@ -161,7 +161,9 @@ describe("the budget", () => {
 });
 
 describe("JSON is refused before it is parsed", () => {
-  const check = (text: string) => checkJson(new TextEncoder().encode(text), { depth: 4, values: 10 });
+  const check = (text: string): void => {
+    checkJson(new TextEncoder().encode(text), { depth: 4, values: 10 });
+  };
   test.each([
     ["[".repeat(5), /4 levels/],
     ['{"a":'.repeat(5), /4 levels/],

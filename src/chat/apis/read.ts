@@ -64,7 +64,7 @@ export function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"
   const { max_tokens, temperature, top_p, top_k } = read;
   return {
     params: given({ max_tokens, temperature, top_p, top_k }),
-    stop: [read.stop ?? []].flat().filter((text) => text !== ""),
+    stop: stopsOf(read.stop, "stop"),
     n: read.n ?? 1,
     stream: read.stream ?? false,
     includeUsage: read.stream_options?.include_usage ?? false,
@@ -72,6 +72,25 @@ export function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"
     ...(read.seed != null && { seed: read.seed }),
     ...(read.metadata && { metadata: read.metadata }),
   };
+}
+
+/** Each sampled token is compared with all of them. */
+const MOST_STOPS = 64;
+const MOST_STOP_LETTERS = 1024;
+
+/** Stop strings without empty ones. @throws {ApiError} for more or longer ones than a sampler should look for */
+export function stopsOf(given: string | readonly string[] | null | undefined, param: string): readonly string[] {
+  const stops = [given ?? []].flat().filter((text) => text !== "");
+  if (stops.length > MOST_STOPS)
+    throw new ApiError(`Cannot use ${param}: it has ${stops.length} texts, more than ${MOST_STOPS}. Name fewer.`, {
+      param,
+    });
+  const long = stops.find((text) => text.length > MOST_STOP_LETTERS);
+  if (long === undefined) return stops;
+  throw new ApiError(
+    `Cannot use ${param}: a text has ${long.length} letters, more than ${MOST_STOP_LETTERS}. Name a shorter one.`,
+    { param },
+  );
 }
 
 /** Without null and undefined. */

@@ -1,8 +1,8 @@
 /** Model calls: `/v1/*` and `/sessions/{id}/v1/*`. */
 import { formOf } from "../../chat/apis/errors.ts";
 import { modelList } from "../../chat/apis/models.ts";
-import { answerStored } from "../../chat/apis/responses/store.ts";
-import type { JsonBody, ReadJson } from "../body.ts";
+import { answerStored, ResponseStore } from "../../chat/apis/responses/store.ts";
+import { type JsonBody, objectIn, type ReadJson } from "../body.ts";
 import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
 import { publicError } from "../guarded_engine.ts";
@@ -78,8 +78,11 @@ async function answer(call: Call): Promise<Response> {
   const { service, access } = context;
   const session = await sessionOf(call);
   const stored = request.method === "POST" ? undefined : STORED.exec(path)?.[1];
-  if (stored !== undefined && isStoredHere(stored, call, session))
-    return answerStored(service.responsesOf(session, caller), { method: request.method, id: stored });
+  if (stored !== undefined && isStoredHere(stored, call, session)) {
+    // A session that is not in memory has none.
+    const responses = session || call.named === null ? service.responsesOf(session, caller) : new ResponseStore();
+    return answerStored(responses, { method: request.method, id: stored });
+  }
   const params = session?.record.sampling_params ?? {};
   const model = service.modelOf(params.model ?? read?.body.model);
   const isLocal = isAnsweredHere(service, { session, model });
@@ -155,7 +158,7 @@ function changedBody(call: Call): JsonBody | undefined {
   const hasMore = rllm_metadata !== undefined || trajectory !== null;
   if (!hasMore && model === own.model) return undefined;
   const named = trajectory !== null && { trajectory_name: trajectory };
-  const metadata = { ...(rllm_metadata as JsonBody), ...(own.metadata as JsonBody), ...named };
+  const metadata = { ...objectIn(read.body, "rllm_metadata"), ...objectIn(own, "metadata"), ...named };
   return { ...own, ...(hasMore && { metadata }), ...(model !== undefined && { model }) };
 }
 

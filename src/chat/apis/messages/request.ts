@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { ChatMessage } from "../../../contract/text.ts";
 import { ApiError, type ChatRequest, PLAIN_REQUEST, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
-import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, toolsOf } from "../read.ts";
+import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf } from "../read.ts";
 import { messagesOf } from "./blocks.ts";
 
 const TOOL = z.object({
@@ -65,7 +65,7 @@ export function readMessagesRequest(body: unknown): ChatRequest {
   return {
     ...promptOf(read),
     params: given({ max_tokens, temperature, top_p, top_k }),
-    stop: read.stop_sequences?.filter((text) => text !== "") ?? [],
+    stop: stopsOf(read.stop_sequences, "stop_sequences"),
     n: 1,
     logprobs: false,
     stream: read.stream ?? false,
