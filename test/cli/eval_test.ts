@@ -8,6 +8,7 @@ import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";
 import { registerReward } from "../../src/task/registered.ts";
+import { openTraceStore } from "../../src/trace/mod.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
@@ -39,6 +40,22 @@ describe("grpu eval", () => {
       expect(scores["val/val/pass@1"]).toBeCloseTo(2 / scores.attempts, 10);
     } else expect(out).toMatch(/^val\/val\/pass@1 +0\.[56]\d+$/m);
     expect(code).toBe(130);
+  });
+
+  test("records its attempts, with their scores, where a store is named", async () => {
+    registerReward("by_length", (response) => response.length % 2);
+    const file = join(dir, "traces.db");
+    const { code, out } = await grpu([...args, "task.reward=by_length", `rllm.sdk.store.path=${file}`, "--json"]);
+    expect(code).toBe(0);
+    const recorded = await openTraceStore(file);
+    const sessions = await recorded.sessions({});
+    await recorded.close();
+    expect(sessions.map(({ trace_count, metadata }) => [trace_count, metadata.is_validation])).toEqual(
+      Array(6).fill([1, true]),
+    );
+    const rewards = sessions.map(({ outcome }) => outcome!.reward!);
+    const mean = rewards.reduce((sum, reward) => sum + reward, 0) / 6;
+    expect(JSON.parse(out)["val/reward/single_turn/mean"]).toBeCloseTo(mean, 10);
   });
 
   test("fails when every rollout failed, and shows the first failure", async () => {

@@ -6,6 +6,7 @@ import type { Logger, LogRecord } from "../../log/logger.ts";
 import { Progress } from "../../log/progress.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ALLOW_UNSUPPORTED, DEVICE, deviceOverride, IMPORT, importsOf } from "../options.ts";
+import type { Recording } from "../run/recorded_rollout.ts";
 
 export const evalCommand: Command = {
   path: "eval",
@@ -39,6 +40,8 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const { train } = await import("../../loop/train.ts");
   const { checkPrompts } = await import("../run/prompts.ts");
   const { offerSampling } = await import("../run/recommended_sampling.ts");
+  const { gatewaySettings } = await import("../run/gateway_settings.ts");
+  const { openRecording } = await import("../run/recorded_rollout.ts");
   const { options } = input;
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
   const overrides = [...deviceOverride(input), ...attempts, "rllm.trainer.val_only=true"];
@@ -55,19 +58,24 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const named = options.checkpoint === undefined ? undefined : String(options.checkpoint);
   const checkpoint = named === undefined ? undefined : await checkpointDir(named, io);
   const { backend, description } = await openBackend(session, { io, checkpoint, isTrained: false });
+  let recording: Recording | undefined;
   try {
     io.err(`${session.tasks.val.length} tasks on ${description}\n`);
     if (checkpoint !== undefined) await backend.load(checkpoint);
     checkPrompts(session, { backend, io });
     const folder = checkpoint ?? getAt(session.config, "model.name");
     if (typeof folder === "string" && existsSync(folder)) await offerSampling(session, { folder, io });
-    await session.gateway?.open((line) => io.err(`gateway: ${line}\n`));
+    const tell = (line: string) => io.err(`gateway: ${line}\n`);
+    await session.gateway?.open(tell);
+    recording = await openRecording(gatewaySettings(session.config), tell);
     const total = session.tasks.val.length * settings.rollout.n_val;
     const logger = scoreLogger(io, { isJson: options.json === true, total });
-    await train({ ...session, backend, settings, loggers: [logger], signal: io.signal });
+    const rollout = recording?.wrap(session.rollout) ?? session.rollout;
+    await train({ ...session, rollout, backend, settings, loggers: [logger], signal: io.signal });
     io.signal.throwIfAborted();
   } finally {
     await session.gateway?.close();
+    await recording?.close();
     backend.close();
   }
 }
