@@ -1,6 +1,6 @@
 /** Attempts over real sockets: a run's own gateway, one that runs already, and agents that fail. */
 import { spawn } from "node:child_process";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
@@ -120,6 +120,54 @@ describe("the run's own gateway", () => {
       await fetch(run.callback_url, { method: "POST", headers, body: '{"reward": 0.25}' });
     });
     expect(await attempt(new RunGateway(SETTINGS), url)).toMatchObject({ trajectories: [{ reward: 0.25 }] });
+  });
+});
+
+/** The name by which containers reach the machine they run on. */
+const HOST_NAME = "host.docker.internal";
+
+/** The status of a request to this machine by another name, which no resolver needs to know. */
+function statusAs(host: string, it: { port: number; path: string; key?: string; body?: object }): Promise<number> {
+  const { port, path, key, body } = it;
+  const type = { "content-type": "application/json" };
+  const headers = { host: `${host}:${port}`, ...(body && type), ...(key && { authorization: `Bearer ${key}` }) };
+  return new Promise((resolve, reject) => {
+    const sent = request({ port, path, headers, method: body ? "POST" : "GET" }, (response) => {
+      response.resume();
+      resolve(response.statusCode ?? 0);
+    });
+    sent.on("error", reject);
+    sent.end(body && JSON.stringify(body));
+  });
+}
+
+describe("agents that know the machine by another name", () => {
+  test("call the run's gateway by that of rllm.gateway.tunnel, and by no other", async () => {
+    const port = await freePort();
+    const statuses: number[] = [];
+    const url = await serve(async (run, response) => {
+      const { hostname, pathname } = new URL(run.base_url);
+      expect(hostname).toBe(HOST_NAME);
+      const body = { model: run.model, messages: [{ role: "user", content: "the" }] };
+      const call = { port, path: `${pathname}/chat/completions`, key: run.api_key, body };
+      for (const host of [HOST_NAME, "elsewhere.example"]) statuses.push(await statusAs(host, call));
+      statuses.push(await statusAs(HOST_NAME, { ...call, key: "none" }));
+      response.end("1");
+    });
+    const gateway = new RunGateway({ ...SETTINGS, host: "0.0.0.0", port, tunnel: `http://${HOST_NAME}:${port}` });
+    const { trajectories } = await attempt(gateway, url);
+    expect(statuses).toEqual([200, 403, 401]);
+    expect(trajectories.map(({ steps }) => steps.length)).toEqual([1]);
+  });
+
+  test("call a gateway of its own by that of --allow-host", async () => {
+    const port = await freePort();
+    const auth = { apiKeys: ["key-of-agents"], adminToken: SETTINGS.adminToken };
+    const options = { host: "0.0.0.0", port, auth, workers: ["http://127.0.0.1:1/v1"], allowedHosts: [HOST_NAME] };
+    const gateway = await openServedGateway(options);
+    closing.push(() => gateway.close());
+    const health = (host: string) => statusAs(host, { port, path: "/health" });
+    expect([await health(HOST_NAME), await health("elsewhere.example")]).toEqual([200, 403]);
   });
 });
 

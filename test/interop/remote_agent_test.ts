@@ -5,9 +5,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
-import { startAgent } from "../fixtures/agent_process.ts";
+import { freePort, startAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { canIsolate, isolated } from "../fixtures/network_namespace.ts";
 import { metricsOf } from "../fixtures/run_metrics.ts";
 
 const FOLDER = fileURLToPath(new URL("../../.cache/interop/openai", import.meta.url));
@@ -74,5 +75,27 @@ describe("agents in Python train as those in this process", () => {
     const metrics = await train(`${name} there`, remote).finally(() => child.kill());
     expect(metrics.filter(({ phase }) => phase === "train")).toHaveLength(2);
     expect(metrics).toEqual(await train(`${name} here`, here));
+  });
+});
+
+/** What a container is to a run: another network, in which the machine has a name, and the agent an address of its own. */
+describe.skipIf(!canIsolate())("an agent in a network of its own", () => {
+  const NAME = "host.docker.internal";
+
+  test("trains by the gateway's name there as the agent in this process", async () => {
+    const gatewayPort = await freePort();
+    const command = [PYTHON, "examples/remote_agent/tool_agent.py", "8100", "0.0.0.0"];
+    const { address, child } = await isolated(command, { name: NAME, port: 8100, hosts: join(dir, "hosts") });
+    const remote = [
+      "examples/remote_agent/tools.yaml",
+      ...TOOL_GAME,
+      `task.agent=http://${address}:8100/run`,
+      "rllm.gateway.host=0.0.0.0",
+      `rllm.gateway.port=${gatewayPort}`,
+      `rllm.gateway.tunnel=http://${NAME}:${gatewayPort}`,
+      "rllm.sdk.proxy.admin_token=not-the-published-one",
+    ];
+    const there = await train("isolated there", remote).finally(() => child.kill());
+    expect(there).toEqual(await train("isolated here", ["examples/tool_game/run.yaml", ...TOOL_GAME]));
   });
 });
