@@ -172,6 +172,40 @@ describe("rewards", () => {
     expect(sessions.only.ends[0]).toMatchObject({ reward: 1 });
   });
 
+  test("the judge rewards the trajectories that the agent leaves without one; the agent's signals win", async () => {
+    const { run } = start({
+      async agent({ ask }) {
+        await ask("the", { role: "judge" });
+        await ask("the");
+        return Response.json({ trajectory_rewards: { judge: 1 }, signals: { length: 1 } });
+      },
+      reward: () => ({ reward: 0.5, signals: { length: 2, form: 3 } }),
+    });
+    const { trajectories } = await run();
+    expect(trajectories.map(({ name, reward, signals }) => [name, reward, signals])).toEqual([
+      ["judge", 1, { length: 1, form: 3 }],
+      ["sums", 0.5, { length: 1, form: 3 }],
+    ]);
+  });
+
+  test.each([
+    [
+      "rewards of all trajectories need no judge; their sum says what is correct",
+      { trajectory_rewards: { sums: 1 } },
+      1,
+    ],
+    ["the whole reward says what is correct before theirs", { reward: 0.5, trajectory_rewards: { sums: -1 } }, -1],
+  ])("%s", async (_, report, reward) => {
+    const { run } = start({ agent: reporting(report) });
+    expect(await run()).toMatchObject({ is_correct: true, trajectories: [{ reward }] });
+  });
+
+  test("the agent says how the episode ended", async () => {
+    const { run, sessions } = start({ agent: reporting({ reward: 0, termination_reason: "max_turns_exceeded" }) });
+    expect(await run()).toMatchObject({ termination_reason: "max_turns_exceeded" });
+    expect(sessions.only.ends).toMatchObject([{ termination_reason: "max_turns_exceeded" }]);
+  });
+
   test("an evaluator judges what has no reward", async () => {
     const { run, sessions } = start({
       agent: reporting({}),

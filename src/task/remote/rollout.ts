@@ -123,7 +123,7 @@ async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal)
 /** How long a run that ends waits for an agent's server to take a cancellation, ms. */
 const CANCEL_MS = 5000;
 
-/** Asks an agent's server to give up what it accepted. The session is closed already, so a refusal changes nothing. */
+/** Asks an agent's server to give up what it accepted. Its calls are refused already, so that a refusal changes nothing. */
 function cancel(location: string, fetch: FetchFunction): void {
   fetch(location, { method: "DELETE", signal: AbortSignal.timeout(CANCEL_MS) })
     .then((response) => response.body?.cancel())
