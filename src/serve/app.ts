@@ -36,7 +36,7 @@ export interface AppOptions extends Partial<BodySettings> {
 const DEFAULT_HOLD_MS = 25_000;
 /** Routes that accept new work: closed while the server stops. */
 const WORK =
-  /^\/api\/v1\/(create_(session|model|sampling_session)|forward_backward|optim_step|(save|load)_weights|save_weights_for_sampler|unload_model|asample)$/;
+  /^\/api\/v1\/(create_(session|model|sampling_session)|forward_backward|optim_step|(save|load)_weights|save_weights_(for_sampler|external)|unload_model|asample)$/;
 
 export function createApp(options: AppOptions): App {
   const { service } = options;

@@ -1,7 +1,9 @@
 /** The tinker:// paths of checkpoints, and the ids and folders of the runs that they name. */
 import { Refusal } from "../http/refusal.ts";
 
-export type CheckpointKind = "weights" | "sampler_weights";
+/** Weights to train on, to sample from, and to give away in files that others read. */
+export const CHECKPOINT_KINDS = ["weights", "sampler_weights", "external_weights"] as const;
+export type CheckpointKind = (typeof CHECKPOINT_KINDS)[number];
 
 /** The parts of a tinker:// path. */
 export interface CheckpointPath {
@@ -21,14 +23,17 @@ export function formatPath({ run, kind, name }: CheckpointPath): string {
   return `tinker://${run}/${kind}/${name}`;
 }
 
-/** @throws Refusal 400 for anything but `tinker://RUN/weights/NAME` or `tinker://RUN/sampler_weights/NAME`. */
+function isKind(name: string | undefined): name is CheckpointKind {
+  return CHECKPOINT_KINDS.some((kind) => kind === name);
+}
+
+/** @throws Refusal 400 for anything but `tinker://RUN/KIND/NAME` with one of {@link CHECKPOINT_KINDS}. */
 export function parsePath(path: string): CheckpointPath {
   const [run = "", kind, name = "", ...rest] = path.startsWith("tinker://") ? path.slice(9).split("/") : [];
-  const isKind = kind === "weights" || kind === "sampler_weights";
-  if (isKind && rest.length === 0 && RUN.test(run) && NAME.test(name)) return { run, kind, name };
+  if (isKind(kind) && rest.length === 0 && RUN.test(run) && NAME.test(name)) return { run, kind, name };
   throw new Refusal(
     400,
-    `Cannot find the checkpoint: its path must be tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME (${path.slice(0, 200)}).`,
+    `Cannot find the checkpoint: its path must be tinker://RUN/KIND/NAME with the kind ${CHECKPOINT_KINDS.join(", ")} (${path.slice(0, 200)}).`,
   );
 }
 

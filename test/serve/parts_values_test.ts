@@ -92,7 +92,7 @@ describe("a checkpoint's path", () => {
     "tinker://xs:train:0 /weights/a",
   ])("%s is none", (path) => {
     expect(() => parsePath(path)).toThrow(
-      `Cannot find the checkpoint: its path must be tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME (${path.slice(0, 200)}).`,
+      `Cannot find the checkpoint: its path must be tinker://RUN/KIND/NAME with the kind weights, sampler_weights, external_weights (${path.slice(0, 200)}).`,
     );
   });
 

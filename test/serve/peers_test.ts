@@ -241,6 +241,118 @@ function put(path: string, body: object): Request {
   });
 }
 
+describe("external weights", () => {
+  test("are files that others read, each from its own secret URL; they are listed, expire and are deleted like the others", async () => {
+    const server = await openServer({ apiKey: "tml-secret" });
+    const key = { "x-api-key": "tml-secret" };
+    const post = (path: string, body: object) => server.post(path, body, key);
+    const session_id = (await post("create_session", { tags: [], sdk_version: "1" })).json.session_id;
+    await post("create_model", { session_id, model_seq_id: 0, base_model: "toy", lora_config: { rank: 4 } });
+    const id = `${session_id}:train:0`;
+    const { request_id } = (await post("save_weights_external", { model_id: id, seq_id: 1, path: "out" })).json;
+    const path = `tinker://${id}/external_weights/out`;
+    expect((await post("retrieve_future", { request_id })).json).toEqual({ path, type: "save_weights_external" });
+    const at = `training_runs/${id}/checkpoints`;
+    expect((await server.get(at, key)).json.checkpoints).toMatchObject([
+      { checkpoint_id: "external_weights/out", checkpoint_type: "external", tinker_path: path },
+    ]);
+    const { urls, expires } = (await server.get(`${at}/external_weights/out/external_weights_urls`, key)).json;
+    expect(Object.keys(urls)).toEqual(["adapter_config.json"]);
+    expect(Date.parse(expires)).toBeGreaterThan(Date.now() + 3_500_000);
+    const file = await server.send(new Request(urls["adapter_config.json"]));
+    expect([file.status, new TextDecoder().decode(file.bytes)]).toEqual([200, "{}"]);
+    for (const name of ["base.json", "checkpoint.json", "..%2Fcheckpoint.json"]) {
+      const other = urls["adapter_config.json"].replace("adapter_config.json", name);
+      expect((await server.send(new Request(other))).status).toBe(404);
+    }
+    const remove = new Request(`http://localhost:8000/api/v1/${at}/external_weights/out`, {
+      method: "DELETE",
+      headers: key,
+    });
+    expect((await server.send(remove)).status).toBe(204);
+    expect((await server.send(new Request(urls["adapter_config.json"]))).status).toBe(404);
+  });
+
+  test("outlive the server, have no optimiser, and are not encrypted", async () => {
+    const root = await mkdtemp(join(tmpdir(), "grpu-tinker-"));
+    onTestFinished(() => rm(root, { recursive: true, force: true }));
+    const first = await openServer({ root });
+    const id = await first.model();
+    const { path } = (await first.result("save_weights_external", { model_id: id, seq_id: 1, path: "out" })).json;
+    const encrypted = { model_id: id, seq_id: 2, path: "b", age_encryption_recipients: ["age1x"] };
+    expect(await first.post("save_weights_external", encrypted)).toMatchObject({
+      status: 422,
+      json: { detail: expect.stringContaining("does not encrypt files (1 recipients)") },
+    });
+    const load = { model_id: id, seq_id: 3, path, optimizer: true };
+    expect((await first.result("load_weights", load)).json.error).toContain("external weights have none");
+    first.service.close();
+    const second = await openServer({ root });
+    expect((await second.get(`training_runs/${id}/checkpoints`)).json.checkpoints).toHaveLength(1);
+  });
+});
+
+describe("a search of sessions", () => {
+  const found = async (server: TestServer, query: object) => (await server.post("sessions/search", query)).json;
+  const ids = async (server: TestServer, query: object) =>
+    (await found(server, query)).sessions.map((it: { session_id: string }) => it.session_id).sort();
+
+  test("finds by name, metadata, project, owner and status, newest first, page by page", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const server = await openServer();
+    const open = async (more: object) => {
+      vi.setSystemTime(Date.now() + 1000);
+      return (await server.post("create_session", { tags: [], sdk_version: "1", ...more })).json.session_id as string;
+    };
+    const a = await open({ display_name: "Nightly run A", user_metadata: { team: "x" }, project_id: "p" });
+    const b = await open({ display_name: "nightly other", user_metadata: { team: "y" } });
+    const c = await open({});
+    const tests: readonly (readonly [object, readonly string[]])[] = [
+      [{}, [a, b, c]],
+      [{ display_name: "NIGHTLY" }, [a, b]],
+      [{ display_name: "a nightly" }, [a]],
+      [{ display_name: "other", session_id: c }, [b, c]],
+      [{ session_id: "absent" }, []],
+      [{ user_metadata: { team: "y" } }, [b]],
+      [{ project_ids: ["p", "q"] }, [a]],
+      [{ project_ids: ["default"] }, [b, c]],
+      [{ owner: { type: "own" }, statuses: [{ type: "active" }] }, [a, b, c]],
+      [{ owner: { type: "user", owner_urns: ["someone"] } }, []],
+      [{ statuses: [{ type: "failed" }] }, []],
+    ];
+    for (const [query, expected] of tests) expect(await ids(server, query)).toEqual([...expected].sort());
+    const page = await found(server, { limit: 2 });
+    expect(page.sessions.map((it: { session_id: string }) => it.session_id)).toEqual([c, b]);
+    const rest = await found(server, { limit: 2, cursor: page.next_cursor });
+    expect(rest).toMatchObject({ sessions: [{ session_id: a, display_name: "Nightly run A" }], next_cursor: null });
+    for (const [query, text] of [
+      [{ limit: 201 }, "limit"],
+      [{ cursor: { last_created_at: "later", last_session_id: a } }, "must be a time (later)"],
+      [{ regex: "x" }, "does not support the field regex"],
+    ] as const)
+      expect(await server.post("sessions/search", query)).toMatchObject({
+        status: 422,
+        json: { detail: expect.stringContaining(text) },
+      });
+  });
+
+  test("finds sessions that have ended by their training runs, with their checkpoints", async () => {
+    const server = await openServer();
+    const session = await server.session();
+    const id = await server.model(session);
+    await server.result("save_weights", { model_id: id, seq_id: 1, path: "a" });
+    const [open] = (await found(server, {})).sessions;
+    expect(open).toMatchObject({ status: { type: "active" }, checkpoints_count: 1 });
+    expect(open.checkpoint_storage_bytes).toBeGreaterThan(0);
+    await server.post(`sessions/${session}/finish`, {});
+    expect((await found(server, {})).sessions).toMatchObject([
+      { session_id: session, status: null, checkpoints_count: 1, project_id: "default", owner: "local" },
+    ]);
+    expect((await found(server, { statuses: [{ type: "active" }] })).sessions).toEqual([]);
+  });
+});
+
 test("a checkpoint is deleted by its name alone where only one kind has it", async () => {
   const server = await openServer();
   const id = await server.model();

@@ -1,4 +1,4 @@
-/** A checkpoint's weights as a tar archive, in the files that others read (PEFT's for an adapter). */
+/** A checkpoint's weights in the files that others read (PEFT's for an adapter), each alone or in a tar archive. */
 import { open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { tarHeader, tarPadding, tarTrailer } from "./tar.ts";
@@ -6,9 +6,13 @@ import { tarHeader, tarPadding, tarTrailer } from "./tar.ts";
 /** Files that only this server reads. */
 const PRIVATE = /^(checkpoint\.json|base\.json|optimizer\.safetensors)$/;
 
+/** The names of a checkpoint's files that others read, in order. */
+export async function publicFiles(dir: string): Promise<string[]> {
+  return (await readdir(dir)).filter((name) => !PRIVATE.test(name)).sort();
+}
+
 export async function* archive(dir: string): AsyncGenerator<Uint8Array> {
-  for (const name of (await readdir(dir)).sort()) {
-    if (PRIVATE.test(name)) continue;
+  for (const name of await publicFiles(dir)) {
     const file = await open(join(dir, name));
     try {
       const { size } = await file.stat();
@@ -20,4 +24,14 @@ export async function* archive(dir: string): AsyncGenerator<Uint8Array> {
     }
   }
   yield tarTrailer();
+}
+
+/** The content of one of a checkpoint's {@link publicFiles}. */
+export async function* content(dir: string, name: string): AsyncGenerator<Uint8Array> {
+  const file = await open(join(dir, name));
+  try {
+    for await (const chunk of file.createReadStream({ autoClose: false })) yield chunk as Uint8Array;
+  } finally {
+    await file.close();
+  }
 }

@@ -1,6 +1,6 @@
 /** The JSON records of checkpoints and training runs on disk. */
 import { z } from "zod";
-import { type CheckpointPath, formatPath } from "../checkpoint_path.ts";
+import { CHECKPOINT_KINDS, type CheckpointPath, formatPath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
 /** Limits of user_metadata; characters as JSON. */
@@ -35,7 +35,7 @@ const count = z.number().int().min(0);
 
 const CHECKPOINT = z.object({
   run: z.string(),
-  kind: z.enum(["weights", "sampler_weights"]),
+  kind: z.enum(CHECKPOINT_KINDS),
   name: z.string(),
   time,
   expiresAt: time.optional(),

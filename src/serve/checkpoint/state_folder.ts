@@ -8,12 +8,11 @@ import { basename, dirname, join, relative } from "node:path";
 import { fileError } from "../../errors.ts";
 import { syncDirectory } from "../../log/checkpoint/seal.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
-import { type CheckpointKind, formatPath, isName, runOfFolders } from "../checkpoint_path.ts";
+import { CHECKPOINT_KINDS, type CheckpointKind, formatPath, isName, runOfFolders } from "../checkpoint_path.ts";
 import { type CheckpointRecord, type RunRecord, readCheckpointRecord, readRunRecord } from "./record.ts";
 
 export const RECORD = "checkpoint.json";
 export const RUN_RECORD = "run.json";
-const KINDS: readonly CheckpointKind[] = ["weights", "sampler_weights"];
 /** An unfinished save, and the suffix of the checkpoint that it replaces. */
 export const PARTIAL = ".partial-";
 const REPLACED = ".old";
@@ -71,7 +70,7 @@ async function readRun(state: State, at: Place): Promise<void> {
   } catch (cause) {
     state.damage.push({ ...damageAt(at.root, join(at.dir, RUN_RECORD), cause), run: at.run });
   }
-  for (const kind of KINDS) {
+  for (const kind of CHECKPOINT_KINDS) {
     const dir = join(at.dir, kind);
     const each = async (name: string, read: (dir: string) => Promise<void>) =>
       read(join(dir, name)).catch((cause) => state.damage.push(damageAt(at.root, join(dir, name), cause)));

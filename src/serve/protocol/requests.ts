@@ -88,6 +88,14 @@ export const SHAPES = {
     user_metadata: metadata,
     type,
   }),
+  saveExternal: z.object({
+    model_id: id,
+    path: z.string(),
+    seq_id: bigId.default(0n),
+    ttl_seconds: ttl,
+    age_encryption_recipients: z.array(z.string()).nullish(),
+    type,
+  }),
   loadWeights: z.object({
     model_id: id.nullish(),
     seq_id: bigId.nullish(),
@@ -143,6 +151,29 @@ export const SHAPES = {
   weightsInfo: z.object({ tinker_path: z.string() }),
   ttl: z.object({ ttl_seconds: ttl }),
   project: z.object({ project_id: id }),
+  searchSessions: z.object({
+    session_id: z.string().nullish(),
+    project_ids: z.array(z.string()).nullish(),
+    user_metadata: metadata,
+    display_name: z.string().min(1, "it must not be empty").max(1024).nullish(),
+    owner: z
+      .discriminatedUnion("type", [
+        z.object({ type: z.literal("own") }),
+        z.object({ type: z.literal("accessible") }),
+        z.object({ type: z.literal("user"), owner_urns: z.array(z.string()) }),
+      ])
+      .nullish(),
+    statuses: z
+      .array(
+        z.object({
+          type: z.enum(["active", "cancelled", "failed", "client_finished"]),
+          reasons: z.array(z.string()).nullish(),
+        }),
+      )
+      .nullish(),
+    limit: count.min(1).max(200).default(50),
+    cursor: z.object({ last_created_at: z.string(), last_session_id: z.string() }).nullish(),
+  }),
   finish: z.object({
     reason: z.object({ type: z.string() }).loose().optional(),
     detail: z.string().nullish(),

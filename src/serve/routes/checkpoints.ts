@@ -1,6 +1,6 @@
 /** The routes that list, publish, expire, delete and export checkpoints. */
 import type { Context } from "hono";
-import { archive } from "../checkpoint/archive.ts";
+import { archive, content, publicFiles } from "../checkpoint/archive.ts";
 import { type CheckpointPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
@@ -52,30 +52,52 @@ export function addCheckpointRoutes(app: Routes, service: TinkerService): void {
   addArchives(app, service);
 }
 
-/** Archives are downloaded from secret, temporary URLs, without a key. */
+/** Archives, and the files of external weights, are downloaded from secret, temporary URLs, without a key. */
 function addArchives(app: Routes, { checkpoints }: TinkerService): void {
   const archives = new Map<string, { path: CheckpointPath; until: number }>();
-  app.get(`${CHECKPOINT}/archive`, (c) => {
-    const path = pathOf(c);
-    checkpoints.find(path);
+  const share = (path: CheckpointPath, base: string) => {
     const now = Date.now();
     for (const [token, { until }] of archives) if (until < now) archives.delete(token);
     const token = crypto.randomUUID();
     archives.set(token, { path, until: now + ARCHIVE_URL_MS });
-    const url = new URL(`/archives/${token}`, c.req.url).href;
-    return c.json({ url, expires: new Date(now + ARCHIVE_URL_MS).toISOString() });
-  });
-  app.get("/archives/:token", (c) => {
-    const known = archives.get(c.req.param("token"));
+    return { url: new URL(`/archives/${token}`, base).href, expires: new Date(now + ARCHIVE_URL_MS).toISOString() };
+  };
+  const shared = (token: string) => {
+    const known = archives.get(token);
     if (!known || known.until < Date.now())
       throw new Refusal(404, "Cannot find the archive: its URL is wrong or has expired. Request a new one.");
-    const { dir } = checkpoints.find(known.path);
-    const headers = {
-      "Content-Type": "application/x-tar",
-      "Content-Disposition": `attachment; filename="${known.path.name}.tar"`,
-    };
-    return new Response(streamOf(archive(dir)), { headers });
+    return { name: known.path.name, ...checkpoints.find(known.path) };
+  };
+  app.get(`${CHECKPOINT}/archive`, (c) => {
+    const path = pathOf(c);
+    checkpoints.find(path);
+    return c.json(share(path, c.req.url));
   });
+  app.get(`${CHECKPOINT}/external_weights_urls`, async (c) => {
+    const path = pathOf(c);
+    const files = await publicFiles(checkpoints.find(path).dir);
+    const { url, expires } = share(path, c.req.url);
+    return c.json({
+      urls: Object.fromEntries(files.map((file) => [file, `${url}/${encodeURIComponent(file)}`])),
+      expires,
+    });
+  });
+  app.get("/archives/:token", (c) => {
+    const { dir, name } = shared(c.req.param("token"));
+    return download(archive(dir), { type: "application/x-tar", name: `${name}.tar` });
+  });
+  app.get("/archives/:token/:file", async (c) => {
+    const { dir } = shared(c.req.param("token"));
+    const name = c.req.param("file");
+    if (!(await publicFiles(dir)).includes(name))
+      throw new Refusal(404, `Cannot find ${name.slice(0, 200)}: the checkpoint has no such file.`);
+    return download(content(dir, name), { type: "application/octet-stream", name });
+  });
+}
+
+function download(chunks: AsyncGenerator<Uint8Array>, { type, name }: { type: string; name: string }): Response {
+  const headers = { "Content-Type": type, "Content-Disposition": `attachment; filename="${name}"` };
+  return new Response(streamOf(chunks), { headers });
 }
 
 function pathOf(c: Context<RequestContext, typeof CHECKPOINT>): CheckpointPath {

@@ -2,6 +2,7 @@
 
 import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { searchSessions } from "../session_search.ts";
 import { type Routes, readRequest } from "./bodies.ts";
 
 /** What the SDK adapts to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
@@ -51,6 +52,19 @@ export function addSessionRoutes(app: Routes, service: TinkerService): void {
   app.get("/api/v1/sessions", (c) => {
     const { offset, limit } = pageOf(c.req.query());
     return c.json({ sessions: [...sessions.keys()].slice(offset, offset + limit) });
+  });
+  app.post("/api/v1/sessions/search", (c) => {
+    const request = readRequest(c, SHAPES.searchSessions);
+    const query = {
+      sessionId: request.session_id ?? undefined,
+      displayName: request.display_name ?? undefined,
+      projects: request.project_ids ?? undefined,
+      metadata: request.user_metadata ?? {},
+      owners: request.owner?.type === "user" ? request.owner.owner_urns : undefined,
+      statuses: request.statuses?.map((status) => status.type),
+    };
+    const page = { limit: request.limit, cursor: request.cursor ?? undefined };
+    return c.json(searchSessions(query, { sessions, checkpoints: service.checkpoints, ...page }));
   });
   app.get("/api/v1/sessions/:id", (c) => {
     const session = sessions.find(c.req.param("id"));

@@ -20,6 +20,7 @@ export function addTrainingRoutes(app: Routes, service: TinkerService): void {
   accept("optim_step", optimStep);
   accept("save_weights", saveWeights);
   accept("save_weights_for_sampler", saveWeightsForSampler);
+  accept("save_weights_external", saveWeightsExternal);
   accept("load_weights", loadWeights);
   accept("unload_model", ({ runs }, c) => runs.unload(readRequest(c, SHAPES.model).model_id));
   app.post("/api/v1/get_info", (c) => {
@@ -112,6 +113,22 @@ function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
     422,
     "Cannot save for a sampler: the request needs path (a name) or sampling_session_seq_id (a snapshot).",
   );
+}
+
+/** As files that other software reads: an adapter in PEFT's form, or a whole model. */
+function saveWeightsExternal({ training }: TinkerService, c: Call): Future {
+  const request = readRequest(c, SHAPES.saveExternal);
+  if (request.age_encryption_recipients?.length)
+    throw new Refusal(
+      422,
+      `Cannot save external weights: this server does not encrypt files (${request.age_encryption_recipients.length} recipients). Omit age_encryption_recipients.`,
+    );
+  return training.saveWeights(numbered(c, request), {
+    kind: "external_weights",
+    name: request.path,
+    ttlSeconds: request.ttl_seconds ?? undefined,
+    overwrite: false,
+  });
 }
 
 /** Into an existing model, or into a new one. */

@@ -89,11 +89,14 @@ function lastCheckpoints({ checkpoints }: TinkerService, run: string) {
   return { last_checkpoint: last("weights"), last_sampler_checkpoint: last("sampler_weights") };
 }
 
+/** The protocol's names of the kinds. */
+const CHECKPOINT_TYPES = { weights: "training", sampler_weights: "sampler", external_weights: "external" } as const;
+
 /** A checkpoint in the protocol's terms. */
 export function checkpointInfo(record: CheckpointRecord) {
   return {
     checkpoint_id: `${record.kind}/${record.name}`,
-    checkpoint_type: record.kind === "weights" ? "training" : "sampler",
+    checkpoint_type: CHECKPOINT_TYPES[record.kind],
     time: record.time,
     tinker_path: formatPath(record),
     size_bytes: record.bytes,

@@ -32,6 +32,13 @@ export interface TrainingRequestsOptions {
   readonly activity: Activity;
 }
 
+/** The types of the answers to a save. */
+const SAVE_TYPES = {
+  weights: "save_weights",
+  sampler_weights: "save_weights_for_sampler",
+  external_weights: "save_weights_external",
+} as const;
+
 export class TrainingRequests {
   private readonly options: TrainingRequestsOptions;
 
@@ -85,8 +92,7 @@ export class TrainingRequests {
       kind: "save",
       run: async () => {
         const path = await saveRun(run, { checkpoints: this.options.checkpoints, to });
-        const type = to.kind === "weights" ? "save_weights" : "save_weights_for_sampler";
-        return jsonOutcome({ path, type });
+        return jsonOutcome({ path, type: SAVE_TYPES[to.kind] });
       },
     }));
   }

@@ -254,8 +254,8 @@ function idOf(session: Session, { number }: NewModel): string {
 
 /** @throws ConfigError for the optimiser of a checkpoint that has none. */
 export function refuseOptimizerOf(path: CheckpointPath, { optimizer }: { optimizer: boolean }): void {
-  if (optimizer && path.kind === "sampler_weights")
+  if (optimizer && path.kind !== "weights")
     throw new ConfigError(
-      `Cannot load the optimiser of ${formatPath(path)}: sampler weights have none. Load a path of the form tinker://RUN/weights/NAME.`,
+      `Cannot load the optimiser of ${formatPath(path)}: ${path.kind.replace("_", " ")} have none. Load a path of the form tinker://RUN/weights/NAME.`,
     );
 }
