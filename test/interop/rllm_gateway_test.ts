@@ -1,28 +1,25 @@
-/**
- * rLLM's own server tests against our gateway. `RLLM_GATEWAY` names a checkout of rllm-model-gateway, `RLLM_PYTHON` a Python with
- * its dependencies (fastapi, uvicorn, httpx, pydantic, pyyaml, pytest, pytest-asyncio).
- */
+/** rLLM's own server tests against our gateway. */
 import { execFile } from "node:child_process";
 import { delimiter } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
+import { rllmGateway } from "./rllm.ts";
 
-const { RLLM_GATEWAY: folder, RLLM_PYTHON: python } = process.env;
+const rllm = await rllmGateway();
 const PLUGINS = fileURLToPath(new URL(".", import.meta.url));
 /** They call Python functions of rLLM's, not a server. */
 const NOT_OURS =
   "not TestUrlSplitting and not TestWorkerConfigAutoSplit and not TestWorkerInfoAutoSplit and not TestBuildUrl";
 
-if (!folder || !python) console.warn("SKIPPED: RLLM_GATEWAY and RLLM_PYTHON are not set");
-
-test.skipIf(!folder || !python)(
+test.skipIf(!rllm)(
   "39 server tests of rLLM's gateway pass on ours",
   async () => {
+    const { folder, python } = rllm!;
     const args = ["-m", "pytest", "-q", "-p", "rllm_gateway_plugin", "-p", "no:cacheprovider", "-k", NOT_OURS];
     const env = { ...process.env, PYTHONPATH: [`${folder}/src`, folder, PLUGINS].join(delimiter) };
-    const options = { cwd: folder!, env, timeout: 500_000 };
-    const { stdout } = await promisify(execFile)(python!, [...args, "tests/unit/test_server.py"], options);
+    const options = { cwd: folder, env, timeout: 500_000 };
+    const { stdout } = await promisify(execFile)(python, [...args, "tests/unit/test_server.py"], options);
     expect(stdout).toMatch(/^39 passed/m);
   },
   510_000,
