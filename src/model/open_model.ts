@@ -93,7 +93,7 @@ export async function openBase(folder: string, options: { base?: string | undefi
   );
 }
 
-/** Reads the weights and the adapters onto a device. Allocates no gradients or moments. */
+/** Reads the weights and the adapters onto a device. Allocates no gradients or moments; frees what it holds where reading fails. */
 export async function loadModel(
   device: Device,
   { files, adapters: saved }: OpenedModel,
@@ -103,20 +103,31 @@ export async function loadModel(
   // Training all weights needs the adapters merged, and merging into a tied output matrix would change the embedding.
   const weights = await loadWeights(device, files, { ...options, untied: trainsWeights(options) && changesOutput });
   const adapters: LoraAdapter[] = [];
-  for (const { adapter, folder } of saved) {
-    const lora = new LoraAdapter(weights, adapter);
-    lora.load(adapter, `${folder}/adapter_config.json`);
-    if (lora.isOnTiedTable || !weights.plain) adapters.push(lora);
-    else await merge(lora, weights);
+  const mark = device.mark();
+  try {
+    for (const { adapter, folder } of saved) {
+      const lora = new LoraAdapter(weights, adapter);
+      adapters.push(lora);
+      lora.load(adapter, `${folder}/adapter_config.json`);
+      if (!lora.isOnTiedTable && weights.plain) await merge(adapters.pop()!, weights);
+    }
+    return LanguageModel.over({ weights, adapters }, options);
+  } catch (error) {
+    device.rollback(mark);
+    for (const adapter of adapters) adapter.release();
+    weights.release();
+    throw error;
   }
-  return LanguageModel.over({ weights, adapters }, options);
 }
 
 async function merge(adapter: LoraAdapter, into: StoredWeights): Promise<void> {
-  adapter.addTo(into);
-  // The adapter's values must stay alive until the recorded work has read them.
-  await into.device.submit();
-  adapter.release();
+  try {
+    adapter.addTo(into);
+    // The adapter's values must stay alive until the recorded work has read them.
+    await into.device.submit();
+  } finally {
+    adapter.release();
+  }
 }
 
 async function adapterPrint({ rank, alpha, modules }: Adapter): Promise<string> {

@@ -5,7 +5,7 @@ import { CpuDevice } from "../../src/compute/cpu.ts";
 import { exportFolder } from "../../src/model/export.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
-import { describeAdapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
+import { type AdapterFactors, describeAdapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
 import { byteTokenizer, withChatTemplate } from "../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/model/lora.ts";
@@ -258,4 +258,24 @@ test("grpu export merges a checkpoint, and prints what it wrote", async () => {
   expect(written).toMatchObject({ out, kind: "model", dtype: "float32" });
   expect(readdirSync(out).sort()).toEqual([...written.files].sort());
   expectClose(await logprobsOf(out), await logprobsOf(adapter), { relative: 0, absolute: 1e-5 });
+});
+
+describe("an adapter that cannot be read leaves nothing on the device", () => {
+  type Modules = Map<string, AdapterFactors>;
+  const spoilLast = (modules: Modules) => {
+    const [name, factors] = [...modules].at(-1)!;
+    modules.set(name, { ...factors, inSize: 1 });
+  };
+  test.each([
+    ["merged", {}, spoilLast, /must be \[\d+, \d+\]/],
+    ["kept beside packed weights", { dtype: "bfloat16", frozen: true } as const, spoilLast, /must be \[\d+, \d+\]/],
+    ["without its matrices", {}, (modules: Modules) => modules.clear(), /Cannot put an adapter on/],
+  ])("%s", async (_, options, damage, says) => {
+    const { adapter } = await folders();
+    const opened = await openModel(adapter);
+    const before = device.memory.live;
+    damage(opened.adapters[0]!.adapter.modules as Modules);
+    await expect(loadModel(device, opened, options)).rejects.toThrow(says);
+    expect(device.memory.live).toBe(before);
+  });
 });
