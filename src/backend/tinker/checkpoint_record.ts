@@ -1,6 +1,7 @@
 /** `tinker.json`: the local record of a checkpoint that the service keeps. */
 import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
+import { readAs } from "../../shape.ts";
 
 const FILE = "tinker.json";
 
@@ -25,12 +26,12 @@ export async function writeRecord(dir: string, record: TinkerCheckpoint): Promis
 export async function readRecord(dir: string): Promise<TinkerCheckpoint> {
   const { diskFolder } = await import("../../model/files/disk.ts");
   const { readJson } = await import("../../model/files/reader.ts");
-  const read = RECORD.safeParse(await readJson(await diskFolder(dir), FILE));
-  if (read.success) return read.data;
-  const { path, message } = read.error.issues[0]!;
-  const where = path.length > 0 ? ` at ${path.join(".")}` : "";
+  const read = readAs(RECORD, await readJson(await diskFolder(dir), FILE));
+  if ("data" in read) return read.data;
+  const { path, rule, value } = read.misfit;
+  const where = path === "" ? "" : ` at ${path}`;
   throw new ConfigError(
-    `Cannot resume from the checkpoint: its record is damaged${where} (${message}). Resume from another checkpoint.`,
+    `Cannot resume from the checkpoint: its record is damaged${where} (${rule}: ${value}). Resume from another checkpoint.`,
     { file: `${dir}/${FILE}` },
   );
 }

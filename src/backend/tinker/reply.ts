@@ -1,6 +1,7 @@
 /** A reply of the service, and the checks of its content. */
 import type { z } from "zod";
 import { RemoteError } from "../../errors.ts";
+import { readAs } from "../../shape.ts";
 
 export interface Reply {
   readonly status: number;
@@ -11,11 +12,11 @@ export interface Reply {
 
 /** The JSON of a reply in its required shape. @throws {RemoteError} naming the field that does not fit. */
 export function check<S extends z.ZodType>(request: string, { reply, shape }: { reply: Reply; shape: S }): z.output<S> {
-  const read = shape.safeParse(reply.json);
-  if (read.success) return read.data;
-  const { path, message } = read.error.issues[0]!;
-  const where = path.length > 0 ? ` at ${path.join(".")}` : "";
-  throw new RemoteError(`Cannot read the service's reply to ${request}${where}: ${message}.`, {
+  const read = readAs(shape, reply.json);
+  if ("data" in read) return read.data;
+  const { path, rule, value } = read.misfit;
+  const where = path === "" ? "" : ` at ${path}`;
+  throw new RemoteError(`Cannot read the service's reply to ${request}${where}: ${rule} (${value}).`, {
     retryable: false,
   });
 }

@@ -1,5 +1,6 @@
 /** The JSON records of checkpoints and training runs on disk. */
 import { z } from "zod";
+import { readAs } from "../../shape.ts";
 import { CHECKPOINT_KINDS, type CheckpointPath, formatPath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
@@ -85,8 +86,8 @@ export function readRunRecord(text: string, id: string): RunRecord {
 }
 
 function readRecord<S extends z.ZodObject>(shape: S, text: string): z.output<S> {
-  const parsed = shape.safeParse(JSON.parse(text));
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new Error(`${issue!.path.join(".") || "it"}: ${issue!.message}`);
+  const read = readAs(shape, JSON.parse(text));
+  if ("data" in read) return read.data;
+  const { path, rule, value } = read.misfit;
+  throw new Error(`${path || "it"}: ${rule} (${value})`);
 }
