@@ -8,8 +8,7 @@ import { formatBytes } from "../../compute/memory.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { BatchOptions } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
-import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
-import { gatherRows, logitStride } from "../logit_windows.ts";
+import { gatherRows } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import { type PassOptions, PassSize } from "../train/pass_size.ts";
@@ -17,17 +16,12 @@ import { nextPass } from "../train/targets.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { Admission, type Admitted, type Waiting, waitingRequests } from "./admission.ts";
+import { CHUNK_STEPS, chunkSteps, collect, uploadRows } from "./chunk.ts";
 import { DecodeStep } from "./decode_step.ts";
-import { drawGroups, hostRows, topOf } from "./host_rows.ts";
+import { drawGroups, hostRows } from "./host_rows.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
-import { joined, keepHidden, packPrompts, pageTable, promptEndCopies, promptOffsets } from "./packing.ts";
-import { addToken, checkRequest, type Prompt, reportTokens, type Sequence, settle } from "./sequence.ts";
-import type { DecodeRows } from "./step_input.ts";
-
-/** Steps per read-back. Longer chunks waste more work on sequences that end inside them. */
-const CHUNK_STEPS = 16;
-/** The same where someone reads the tokens while they are drawn. */
-const LIVE_CHUNK_STEPS = 4;
+import { joined, keepHidden, packPrompts, promptEndCopies, promptOffsets } from "./packing.ts";
+import { checkRequest, type Prompt, type Sequence, settle } from "./sequence.ts";
 
 /** Room that a batch which others may join has at least, in sequences as large as its largest. */
 const SPARE_SEQUENCES = 16;
@@ -234,9 +228,9 @@ export class BatchSampler {
     const { sequences, hidden, scratch } = at;
     copyPages(cache, promptEndCopies(sequences), { config: this.model.config, scratch });
     const host = hostRows(this.model, sequences, scratch);
-    const rows = { ...this.uploadRows(sequences, { scratch, steps: 1 }), host };
+    const rows = { ...uploadRows(sequences, { scratch, steps: 1 }), host };
     this.decodeStep.draw(weights, { hidden, rows, shift: 0, scratch });
-    return this.collect(sequences, { rows, reads: at.reads });
+    return collect(this.model, { running: sequences, rows, reads: at.reads });
   }
 
   /** One chunk of steps for every running sequence, for fewer at a time where memory runs out. */
@@ -266,69 +260,9 @@ export class BatchSampler {
     return this.during(async (scratch) => {
       const host = hostRows(this.model, running, scratch);
       const steps = host ? 1 : Math.min(most, chunkSteps(running));
-      const rows = { ...this.uploadRows(running, { scratch, steps }), host };
+      const rows = { ...uploadRows(running, { scratch, steps }), host };
       for (let shift = 0; shift < rows.steps; shift++) this.decodeStep.step(weights, { cache, rows, shift });
-      await this.collect(running, { rows });
+      await collect(this.model, { running, rows });
     });
   }
-
-  private uploadRows(
-    running: readonly Sequence[],
-    { scratch, steps }: { scratch: Scratch; steps: number },
-  ): DecodeRows {
-    const count = running.length;
-    const settings = new Float32Array(count * SETTING_FLOATS);
-    for (const [i, { request }] of running.entries())
-      settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
-    // Of the last token of each sequence, which the first step reads.
-    const positions = Uint32Array.from(running, ({ prompt, tokens }) => prompt.ids.length + tokens.length - 1);
-    const table = pageTable(running, Math.max(...positions) + steps);
-    const u32 = (of: (it: Sequence) => number, label: string) => scratch.upload(Uint32Array.from(running, of), label);
-    return {
-      count,
-      steps,
-      pages: scratch.upload(table, "page table"),
-      rowPages: table.length / count,
-      positions: scratch.upload(positions, "positions"),
-      seeds: u32(({ request }) => request.seed >>> 0, "seeds"),
-      settings: scratch.upload(settings, "sampling settings"),
-      next: u32(({ tokens }) => tokens[tokens.length - 1] ?? 0, "next tokens"),
-      tokens: scratch.floats(count * steps, "sampled tokens"),
-      logprobs: scratch.floats(count * steps, "sampled logprobs"),
-    };
-  }
-
-  /** Reads a chunk's tokens back, and gives each sequence its own up to where it ends. @returns the further reads. */
-  private async collect(
-    running: readonly Sequence[],
-    { rows, reads = [] }: { rows: DecodeRows; reads?: readonly ReadRequest[] | undefined },
-  ): Promise<Data[]> {
-    const length = rows.count * rows.steps;
-    const { vocabSize } = this.model.config;
-    const host = running.some(({ request }) => request.top_logprobs) ? rows.host : undefined;
-    const [tokens, logprobs, ...rest] = await this.model.device.read([
-      { buffer: rows.tokens, type: "u32", length },
-      { buffer: rows.logprobs, type: "f32", length },
-      ...reads,
-      ...(host ? [{ buffer: host.logits, type: "f32" as const, length: rows.count * logitStride(vocabSize) }] : []),
-    ]);
-    const logits = host && rest.pop();
-    for (const [row, sequence] of running.entries()) {
-      const before = sequence.tokens.length;
-      if (host && logits && !sequence.stopped)
-        sequence.top.push(topOf(sequence, { row, logits, rows: host, vocabSize }));
-      // A token that was drawn without the mask that it needs is drawn again, at the same place of its random numbers.
-      const isOver = () => sequence.stopped || (sequence.isMasked && !rows.host);
-      for (let i = row * rows.steps; i < (row + 1) * rows.steps && !isOver(); i++)
-        addToken(sequence, tokens![i]!, logprobs![i]!);
-      reportTokens(sequence, before);
-    }
-    return rest;
-  }
-}
-
-function chunkSteps(running: readonly Sequence[]): number {
-  return running.some(({ request: { onTokens, isLive = true } }) => onTokens && isLive)
-    ? LIVE_CHUNK_STEPS
-    : CHUNK_STEPS;
 }
