@@ -2,9 +2,14 @@
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterEach, describe, expect, test } from "vitest";
+import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { type FakeVllm, fakeVllm, type TokenServer, tokenServer } from "../fixtures/fake_vllm.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
 import { call, closeGateways, openGateway } from "../fixtures/gateway.ts";
+import { writeChatModel } from "../fixtures/served_models.ts";
+
+const folder = temporaryFolder("worker-tokenizer");
 
 const fakes: { close(): Promise<void> }[] = [];
 afterEach(async () => {
@@ -244,6 +249,14 @@ describe("cumulative token mode", () => {
     expect(found[0]).toEqual(["stop", drifting]);
     expect(found[1]![0]).toBe("abort");
     expect(worker.requests.map(({ seed }) => seed)).toEqual([4, 5]);
+  });
+
+  test("of grpu serve gateway takes the folder of the workers' model, and names one that cannot do", async () => {
+    const open = (template?: string) => openServedGateway({ workerTokenizer: { folder, template }, store: "memory" });
+    await expect(open()).rejects.toThrow(/the folder has no tokenizer\.json/);
+    await writeChatModel(folder);
+    const served = await open("plain");
+    await served.close();
   });
 
   test.each<[string, Parameters<typeof tokenServer>[1], object, RegExp]>([

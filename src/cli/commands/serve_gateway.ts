@@ -140,7 +140,10 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
     retention: retentionOf(input),
     model: model === undefined ? undefined : modelOptions(options, io),
     workers,
-    workerTokenizer: options.tokenizer as string | undefined,
+    workerTokenizer:
+      typeof options.tokenizer === "string"
+        ? { folder: options.tokenizer, template: options.chatTemplate as string | undefined }
+        : undefined,
     auth: { apiKeys: key.value === undefined ? [] : [key.value], adminToken: admin.value },
     limits: {
       concurrency: integer(options.concurrency, { flag: "--concurrency", least: 1 }),

@@ -22,9 +22,10 @@ export interface ServedGatewayOptions {
   /** Addresses of inference servers. */
   readonly workers?: readonly string[] | undefined;
   /**
-   * Folder of the workers' model: sessions then continue on exact tokens there. Absent: workers render prompts.
+   * Folder of the workers' model, and a Jinja file (or `plain`) in place of its chat template: sessions then continue on exact
+   * tokens there. Absent: workers render prompts.
    */
-  readonly workerTokenizer?: string | undefined;
+  readonly workerTokenizer?: { readonly folder: string; readonly template?: string | undefined } | undefined;
   /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
   readonly store?: string | undefined;
   /** What the store keeps. Default: everything. */
@@ -65,10 +66,7 @@ export interface ServedGateway {
 export async function openServedGateway(options: ServedGatewayOptions): Promise<ServedGateway> {
   const { log, workers = [] } = options;
   const { retention } = options;
-  const tokenizer =
-    options.workerTokenizer === undefined
-      ? undefined
-      : await workerTokenizer(options.workerTokenizer, options.model?.template);
+  const tokenizer = options.workerTokenizer === undefined ? undefined : await workerTokenizer(options.workerTokenizer);
   const store =
     options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store, { retention });
   const opened = options.opened ?? (options.model && (await openServing({ log, ...options.model })));
@@ -118,7 +116,10 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
 }
 
 /** @throws {ConfigError} for a folder without a tokenizer or a chat template */
-async function workerTokenizer(folder: string, template: string | undefined): Promise<Tokenizer> {
+async function workerTokenizer({
+  folder,
+  template,
+}: NonNullable<ServedGatewayOptions["workerTokenizer"]>): Promise<Tokenizer> {
   const found = await openTokenizer(folder);
   const tokenizer = found && withTemplate(found, template);
   if (tokenizer?.chatTemplate !== undefined) return tokenizer;
