@@ -40,7 +40,8 @@ describe("a gateway that stops", () => {
     const { next, rest } = await stream(gateway.url);
     await next();
     const left = rest().catch(() => "");
-    await gateway.close();
+    // The socket closes after it, which gives the sampler time.
+    await gateway.service.close();
     const traces = await gateway.store.traces({ session_id: "s" });
     expect(traces).toMatchObject([{ finish_reason: "abort" }]);
     expect(traces[0]!.completion_token_ids.length).toBeGreaterThan(0);
@@ -71,7 +72,7 @@ describe("a gateway that stops", () => {
     const { next, rest } = await stream(gateway.url);
     await next();
     const left = rest().catch(() => "");
-    await gateway.close({ graceMs: 30 });
+    await gateway.service.close({ graceMs: 30 });
     expect(await gateway.store.traces({ session_id: "s" })).toMatchObject([{ finish_reason: "abort" }]);
     await left;
   });

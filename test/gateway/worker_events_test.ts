@@ -16,6 +16,7 @@ test("a client that leaves ends the record before the source ends, which would l
   await reader.read();
   // It waits for the source: cancelling the source ends it.
   const pending = reader.read();
+  await new Promise((resolve) => setTimeout(resolve));
   await reader.cancel();
   await pending;
   expect(ends).toEqual(["abort"]);
