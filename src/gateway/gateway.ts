@@ -182,18 +182,11 @@ export class GatewayService {
 
   private askCompletions(
     session: LiveSession,
-    { body, ...at }: { body: JsonBody; model: string | undefined; signal: AbortSignal },
+    asked: { body: JsonBody; model: string | undefined; signal: AbortSignal },
   ): Promise<WorkerAnswer> {
-    const rllm_metadata = session.record.sampling_params?.rllm_metadata;
-    return askWorker({
-      method: "POST",
-      path: "/v1/completions",
-      headers: new Headers({ "content-type": "application/json" }),
-      body: { ...body, ...(rllm_metadata !== undefined && { rllm_metadata }) },
-      session: session.id,
-      pool: this.workers,
-      ...at,
-    });
+    const headers = new Headers({ "content-type": "application/json" });
+    const to = { method: "POST", path: "/v1/completions", headers, session: session.id, pool: this.workers };
+    return askWorker({ ...to, ...asked });
   }
 
   private async openEngine(

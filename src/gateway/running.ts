@@ -11,6 +11,8 @@ export interface RunningCall {
 export class RunningCalls {
   private readonly calls = new Map<RunningCall, AbortController>();
   private readonly work = new Set<Promise<unknown>>();
+  /** Why all calls were ended; later ones end at once. */
+  private ended: Error | undefined;
   private waiting: (() => void)[] = [];
 
   /** Calls that are not answered yet. */
@@ -25,6 +27,7 @@ export class RunningCalls {
   enter(signals: readonly AbortSignal[]): RunningCall {
     const ending = new AbortController();
     const follow = ({ target }: { readonly target: unknown }) => ending.abort((target as AbortSignal).reason);
+    if (this.ended) ending.abort(this.ended);
     for (const signal of signals) {
       if (signal.aborted) ending.abort(signal.reason);
       else signal.addEventListener("abort", follow, { once: true });
@@ -55,8 +58,9 @@ export class RunningCalls {
     return work;
   }
 
-  /** Ends every call. */
+  /** Ends every call, also one whose body still arrives. */
   abort(reason: Error): void {
+    this.ended = reason;
     for (const ending of this.calls.values()) ending.abort(reason);
   }
 

@@ -105,6 +105,8 @@ test("a call ends with any of its signals, and leaves no listener in them", asyn
     two.done();
   }, 5);
   expect(await calls.settled(5000)).toBe(true);
+  calls.abort(new Error("stopping"));
+  expect(calls.enter([]).signal.reason.message).toBe("stopping");
 });
 
 describe("POST /admin/reload", () => {

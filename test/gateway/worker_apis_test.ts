@@ -147,6 +147,27 @@ describe("in front of a worker that renders", () => {
   });
 });
 
+describe("the session of a worker that has sessions, such as a run", () => {
+  test("is named by the parameters that an administrator gave, never by an agent", async () => {
+    const worker = await fakeVllm();
+    const auth = { apiKeys: ["agent"], adminToken: "admin" };
+    fakes.push(worker);
+    const { url } = await openGateway({ engines: undefined, auth });
+    await call(`${url}/admin/workers`, { body: { url: worker.url }, key: "admin" });
+    const other = { rllm_metadata: { session_id: "other" } };
+    const create = (key: string) =>
+      call(`${url}/sessions`, { body: { session_id: "mine", sampling_params: other }, key });
+    expect((await create("agent")).status).toBe(403);
+    const asked = { model: "m", messages: ASK, ...other, metadata: { session_id: "other", role: "judge" } };
+    await call(`${url}/sessions/s/v1/chat/completions`, { body: asked, key: "agent" });
+    expect(JSON.stringify(worker.requests[0])).not.toContain("other");
+    expect(worker.requests[0]).toMatchObject({ metadata: { role: "judge" } });
+    expect((await create("admin")).status).toBe(200);
+    await call(`${url}/sessions/mine/v1/chat/completions`, { body: { model: "m", messages: ASK }, key: "agent" });
+    expect(worker.requests[1]).toMatchObject(other);
+  });
+});
+
 describe("cumulative token mode", () => {
   const tokenizer = chatTokenizer(CHATML);
   const ids = (text: string) => tokenizer.encode(text, { addSpecialTokens: false });
@@ -224,6 +245,14 @@ describe("cumulative token mode", () => {
     const messages = [...ASK, choices[0]!.message, { role: "user" as const, content: "on" }];
     await second.openai.chat.completions.create({ model: "m", messages });
     expect((await store.traces({ session_id: "s" })).at(-1)).toMatchObject({ prompt_origin: "continued" });
+  });
+
+  test("a run behind the gateway gets the conversation, because it continues tokens itself", async () => {
+    const { url, at, worker } = await setup();
+    const sampling_params = { rllm_metadata: { session_id: "s" } };
+    await call(`${url}/sessions`, { body: { session_id: "s", sampling_params } });
+    await call(`${at}/v1/chat/completions`, { body: { model: "m", messages: ASK } });
+    expect(worker.requests[0]).toMatchObject({ path: "/v1/chat/completions", messages: ASK, ...sampling_params });
   });
 
   test("a stop string ends the worker's stream at its token", async () => {

@@ -3,6 +3,7 @@
 import type { Gateway } from "../../gateway/mod.ts";
 import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
+import { streamFetch } from "../process/http.ts";
 import { type GatewaySettings, publicUrl } from "./gateway_settings.ts";
 
 /** Traces of sessions that the run keeps in memory where no file records them. */
@@ -36,6 +37,8 @@ export class RunGateway implements SessionHost {
         auth: { adminToken, isExposed: tunnel !== undefined },
         allowedHosts: tunnel === undefined ? [] : [new URL(tunnel).hostname],
         publicUrl: (listening) => publicUrl(this.settings, listening),
+        // Workers may be added to it; their replies may be silent for longer than the runtime's fetch waits.
+        workers: { fetch: streamFetch },
         log: tell,
       });
       this.opened = { gateway, store };

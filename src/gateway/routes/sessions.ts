@@ -74,7 +74,9 @@ async function create(request: Request, context: RouteContext): Promise<Response
     const { body, lease } = await bodyOf(request, context);
     lease.release();
     const { session_id, metadata, sampling_params, own_key } = checked(NEW_SESSION, body, "the body");
-    if (own_key) await access.administrator(request);
+    // It names a session of the worker's, which the worker opens for the gateway.
+    const namesAnother = sampling_params?.rllm_metadata !== undefined;
+    if (own_key || namesAnother) await access.administrator(request);
     checkSize({ metadata, sampling_params }, { most: service.limits.metadataLetters, what: "create" });
     const id = session_id == null ? crypto.randomUUID() : checkedId(session_id);
     const key = own_key ? `grpu-${crypto.randomUUID()}` : undefined;

@@ -39,11 +39,14 @@ const TRANSLATED = /^\/v1\/(responses|messages)$/;
 const RENDERED = /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens)$/;
 
 /** @throws {ApiError} 404 for a path that workers do not get */
-export async function answerThere(call: SessionCall): Promise<Response> {
+export async function answerThere(asked: SessionCall): Promise<Response> {
+  const call = { ...asked, body: withoutSession(asked.body) };
   const { request, path, body, params, session, model, signal, service } = call;
   checkWorkerPath(request.method, path);
   const { workers: pool, fields } = service;
-  if (session && request.method === "POST" && service.isCumulative && RENDERED.test(path))
+  // A run that is the session's worker continues tokens itself, and reads messages and metadata.
+  const isRuns = params.rllm_metadata !== undefined;
+  if (session && request.method === "POST" && service.isCumulative && !isRuns && RENDERED.test(path))
     return answerWith(await service.cumulativeApi(session, model), call, paramsFor(path, params));
   if (session && request.method === "POST" && TRANSLATED.test(path)) return translated(session, call);
   const whole = { ...body, ...params };
@@ -58,6 +61,15 @@ export async function answerThere(call: SessionCall): Promise<Response> {
     fields,
     ...(record && { record: (sampled: Gathered, how: HowItEnded) => record(whole, sampled, how) }),
   });
+}
+
+/**
+ * A worker may be a run, or another gateway, whose sessions the gateway's key opens: only the session's parameters, which an
+ * administrator sets, name one there.
+ */
+function withoutSession(body: JsonBody): JsonBody {
+  const { session_id, ...metadata } = (body.metadata ?? {}) as JsonBody;
+  return session_id === undefined ? body : { ...body, metadata };
 }
 
 /** The answer of an API in this process. */
