@@ -41,6 +41,8 @@ const CALLS: readonly (readonly [string, object])[] = [
 
 const ROUTES: readonly (readonly [method: string, path: string, body?: object])[] = [
   ["POST", "sessions", { session_id: "s-1", metadata: { a: { b: [1] } }, sampling_params: { temperature: 0.5 } }],
+  ["POST", "sessions", { session_id: "s-1", metadata: { rllm_metadata: { session_id: "s-2" } }, own_key: false }],
+  ["POST", "sessions", { session_id: "own", own_key: true }],
   ["POST", "sessions/batch_delete", { session_ids: ["s-2", "s-3"] }],
   ["POST", "sessions/s-1/reward", { reward: 1, is_correct: true, metrics: { turns: 2 } }],
   ["POST", "traces/query", { session_ids: ["s-1"], since: 0, limit: 3 }],
@@ -62,7 +64,21 @@ const ROUTES: readonly (readonly [method: string, path: string, body?: object])[
   ["GET", "view/session.json?id=s-1"],
 ];
 
-const SESSIONS = ["s-1", "a/b", "a%2Fb", "..%2f..%2fadmin", "%00", "é", "s".repeat(300), "v1", "sessions", "."];
+const SESSIONS = [
+  "s-1",
+  "own",
+  "a%0Ab",
+  "a%E2%80%A8b",
+  "a/b",
+  "a%2Fb",
+  "..%2f..%2fadmin",
+  "%00",
+  "é",
+  "s".repeat(300),
+  "v1",
+  "sessions",
+  ".",
+];
 const METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
 const KEYS = [AGENT_KEY, AGENT_KEY, AGENT_KEY, ADMIN_TOKEN, "", "wrong", `${AGENT_KEY}x`, "my-shared-secret"];
 
@@ -151,6 +167,7 @@ export function faultIn({ status, text }: FuzzAnswer, { method }: FuzzRequest): 
   if (/\n\s+at |\/src\/|node_modules|node:internal/.test(text)) return "a stack trace";
   if (text.includes(ADMIN_TOKEN)) return "the admin token";
   if (text.includes(`"${AGENT_KEY}`)) return "an agent's key";
+  if (text.includes("key_digest")) return "the digest of a session's key";
   if (status < 400 || status === 0 || method === "HEAD") return undefined;
   return isError(text) ? undefined : `an error of another form: ${text.slice(0, 200)}`;
 }

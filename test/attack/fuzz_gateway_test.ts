@@ -2,7 +2,7 @@
 import { Agent } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Attacked, attack, sendRaw } from "./attacked.ts";
-import { AGENT_KEY, faultIn, fuzzGatewayRequest, sendFor } from "./fuzz_gateway.ts";
+import { ADMIN_TOKEN, AGENT_KEY, faultIn, fuzzGatewayRequest, sendFor } from "./fuzz_gateway.ts";
 import { Chance } from "./mutate.ts";
 
 const CASES = 10_000;
@@ -44,7 +44,13 @@ test(`${CASES} random requests`, async () => {
   agent.destroy();
   expect(faults).toEqual([]);
   // The cases reach the models, the checks and the routes.
-  for (const status of [200, 400, 401, 403, 404]) expect(statuses.get(status) ?? 0, String(status)).toBeGreaterThan(20);
+  for (const status of [200, 400, 401, 403, 404, 409, 410])
+    expect(statuses.get(status) ?? 0, String(status)).toBeGreaterThan(20);
+  const listed = await fetch(`${target.url}/sessions`, { headers: { authorization: `Bearer ${ADMIN_TOKEN}` } });
+  const ids = ((await listed.json()) as { session_id: string }[]).map(({ session_id }) => session_id);
+  expect(ids.length).toBeGreaterThan(20);
+  // No call created a session whose id forges a line or climbs in a path.
+  expect(ids.filter((id) => /[\p{Cc}\p{Zl}\p{Zp}]|(^|\/)\.{1,2}(\/|$)/u.test(id))).toEqual([]);
   expect((await target.measure()).rssBytes).toBeLessThan(MOST_RSS_BYTES);
   await isAlive();
 }, 600_000);

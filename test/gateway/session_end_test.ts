@@ -9,6 +9,15 @@ afterEach(closeGateways);
 const AUTH = { apiKeys: ["agent-1"], adminToken: "admin-token" };
 const CHAT = { model: "scripted", messages: [{ role: "user", content: "in" }] };
 
+/** Another process may hold the database: what was read is old when it arrives. */
+class SlowStore extends MemoryTraceStore {
+  override async getSession(id: string): Promise<SessionSummary | undefined> {
+    const found = await super.getSession(id);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    return found;
+  }
+}
+
 /** A gateway and its callers. */
 async function opened(options: Parameters<typeof openGateway>[0] = {}) {
   const gateway = await openGateway({ auth: AUTH, ...options });
@@ -51,7 +60,8 @@ describe("a session that has ended", () => {
   });
 
   test("takes one of many rewards that come at once, and no call that starts it again", async () => {
-    const { chat, create, reward, store } = await opened();
+    const store = new SlowStore();
+    const { chat, create, reward } = await opened({ store });
     await chat("s", "agent-1");
     const answers = await Promise.all(
       Array.from({ length: 16 }, async (_, i) => {
