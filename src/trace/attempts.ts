@@ -47,8 +47,8 @@ export interface RecordedAttempt {
 /** `finish_reason` of a reply whose caller went away: a run does not train on it, and no later call continues it. */
 export const ABORTED = "abort";
 
-/** The calls that a run would have recorded as steps; those that it names as its steps, where it recorded the session. */
-function answered(traces: readonly TraceRecord[], outcome: SessionOutcome | undefined): TraceRecord[] {
+/** The calls that are trained on: those that their caller waited for, or that the recording run names as its steps. */
+export function trainedCalls(traces: readonly TraceRecord[], outcome: SessionOutcome | undefined): TraceRecord[] {
   if (!outcome?.trajectories) return traces.filter(({ finish_reason }) => finish_reason !== ABORTED);
   const named = new Set(namedCalls(outcome.trajectories));
   return traces.filter(({ trace_id }) => named.has(trace_id));
@@ -99,7 +99,7 @@ export function whySkipped(
   { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
 ): SkipReason | undefined {
   if (metadata.is_validation === true) return "validation";
-  const traces = answered(all, outcome);
+  const traces = trainedCalls(all, outcome);
   if (traces.length === 0) return "no_calls";
   if (traces.length < new Set(namedCalls(outcome?.trajectories ?? [])).size) return "lost_calls";
   if (traces.some((each) => each.prompt_token_ids.length === 0 || each.completion_token_ids.length === 0))
@@ -116,7 +116,7 @@ export function attemptOf(
   { traces, keys }: { traces: readonly TraceRecord[]; keys: AttemptKeys },
 ): RecordedAttempt {
   const { session_id, metadata, created_at, outcome } = session;
-  const calls = answered(traces, outcome).toSorted((a, b) => a.timestamp - b.timestamp);
+  const calls = trainedCalls(traces, outcome).toSorted((a, b) => a.timestamp - b.timestamp);
   return {
     session_id,
     group: groupOf(session, { keys, traces }),

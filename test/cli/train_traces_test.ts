@@ -157,6 +157,17 @@ test("warns of traces that were sampled with other settings", async () => {
   expect(err).toMatch(/warning: Calls of the traces were sampled with temperature=0\.5 .* says temperature=1 /);
 });
 
+test("replies that are too old are not trained on", async () => {
+  const store = await record("old.db", 4);
+  const cut = ["training.max_off_policy_threshold=3", "training.max_off_policy_strategy=mask"];
+  const { code, err } = await trainOn(store, "cut", "rllm.trainer.total_batches=2", ...cut);
+  expect(code, err).toBe(0);
+  // A step takes four optimiser steps.
+  const steps = stepsOf("cut");
+  expect(steps.map((step) => step["traces/weight_version_lag/max"])).toEqual([0, 4]);
+  expect(steps.map((step) => step["batch/masked_stale_tokens"])).toEqual([0, 8]);
+});
+
 describe("errors", () => {
   test.each([
     ["of ids outside the vocabulary", { prompt_token_ids: [500] }, /the token id 500 of the session \S+ is not in the/],

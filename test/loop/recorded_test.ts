@@ -326,6 +326,16 @@ describe("tokens of another model", () => {
     expect(() => checkRecorded(found, letterRun().backend)).toThrow(message);
   });
 
+  test("counts for nothing in a call that is not trained on", async () => {
+    const store = await openTraceStore("memory");
+    const own = { session_id: "s", model: "table", prompt_token_ids: [1], ...fitting };
+    await store.putTrace(makeTrace({ ...own, trace_id: "used" }));
+    await store.putTrace(makeTrace({ ...own, trace_id: "lost", finish_reason: "abort", prompt_token_ids: [99] }));
+    await store.putSession({ session_id: "s", metadata: {}, created_at: 0, outcome: { reward: 1, ended_at: 1 } });
+    const { facts } = await openFixedSet({ store, keys: KEYS });
+    expect(facts).toMatchObject({ calls: 1, largestId: { value: 2 } });
+  });
+
   test("of other weights is warned of", async () => {
     const { backend } = letterRun();
     expect(checkRecorded(await facts(fitting), backend)).toEqual([]);

@@ -12,7 +12,15 @@ const SESSIONS: readonly SessionRecord[] = [
   { session_id: "empty", metadata: {}, created_at: 1 },
   {
     ...{ session_id: "s", metadata: { task_id: "ü", step: 2 }, created_at: 2, sampling_params: { temperature: 0.5 } },
-    outcome: { reward: 0.25, is_correct: false, trajectory_rewards: { judge: 1 }, ended_at: 9.5 },
+    outcome: {
+      ...{ reward: 0.25, is_correct: false, trajectory_rewards: { judge: 1 }, ended_at: 9.5 },
+      trajectories: [
+        {
+          ...{ name: "judge", label: "judge", reward: null, signals: { s: 1 } },
+          calls: [{ trace_id: "1", reward: 1, advantage: [0.5] }],
+        },
+      ],
+    },
   },
 ];
 
@@ -27,6 +35,7 @@ const TRACES: readonly TraceRecord[] = [
     tools: [{ type: "function", function: { name: "add" } }],
     response_message: { role: "assistant", content: "", tool_calls: [CALL] },
     timings: { queue_ms: 1.5 },
+    sampling_params: { temperature: 0.5, top_p: 1, top_k: -1, max_tokens: 8, stop_token_ids: [0] },
   }),
   makeTrace({
     ...{ trace_id: "2", session_id: "s", logprobs: null, finish_reason: null, weight_version: null },
@@ -122,6 +131,19 @@ test("a file that is no Parquet table is named", async () => {
   );
 });
 
+test("a span has the conventions' names of sampling parameters", async () => {
+  const [line] = await collect(writeSpans(exportItems(await filled(), { session_ids: ["s"] })));
+  const [{ attributes }] = JSON.parse(line!).resourceSpans[0].scopeSpans[0].spans;
+  const requested = attributes.filter(({ key }: { key: string }) => key.startsWith("gen_ai.request."));
+  expect(requested).toEqual([
+    { key: "gen_ai.request.model", value: { stringValue: "tiny" } },
+    { key: "gen_ai.request.temperature", value: { doubleValue: 0.5 } },
+    { key: "gen_ai.request.top_p", value: { doubleValue: 1 } },
+    { key: "gen_ai.request.top_k", value: { doubleValue: -1 } },
+    { key: "gen_ai.request.max_tokens", value: { intValue: "8" } },
+  ]);
+});
+
 describe("spans of other programs", () => {
   const attribute = (key: string, value: object) => ({ key, value });
   const text = (key: string, value: string) => attribute(key, { stringValue: value });
@@ -173,6 +195,7 @@ describe("spans of other programs", () => {
       text("gen_ai.input.messages", JSON.stringify([message])),
       structured,
       attribute("gen_ai.usage.input_tokens", { intValue: "12" }),
+      attribute("gen_ai.request.temperature", { doubleValue: 0.25 }),
       attribute("gen_ai.response.finish_reasons", { arrayValue: { values: [{ stringValue: "stop" }] } }),
     ]);
     const items = [...readSpans(value, { file: "a.otlp" })];
@@ -187,6 +210,7 @@ describe("spans of other programs", () => {
           response_message: { role: "assistant", content: "hello" },
           ...{ prompt_token_ids: [], completion_token_ids: [], logprobs: null, weight_version: null },
           ...{ latency_ms: 500, timestamp: 1700000000.5, token_counts: { prompt: 12, completion: 0 } },
+          sampling_params: { temperature: 0.25 },
         },
       },
     ]);

@@ -6,6 +6,7 @@ import {
   attemptOf,
   type RecordedAttempt,
   type SkipReason,
+  trainedCalls,
   whySkipped,
 } from "../../trace/attempts.ts";
 import { groupBy } from "../group_by.ts";
@@ -77,7 +78,7 @@ export async function scanSessions(
       facts.skipped[attempt] = (facts.skipped[attempt] ?? 0) + 1;
       continue;
     }
-    facts.add(attempt.session_id, traces);
+    facts.add(attempt.session_id, trainedCalls(traces, session.outcome));
     const steps = attempt.trajectories.flatMap((each) => each.steps);
     const weightVersions = [...new Set(steps.map(({ weight_version }) => weight_version))];
     found.push({

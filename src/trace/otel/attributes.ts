@@ -17,6 +17,14 @@ export const GEN_AI = {
   tools: "gen_ai.tool.definitions",
 } as const;
 
+/** Sampling parameters, by their names in a trace. */
+export const GEN_AI_SAMPLING = {
+  temperature: "gen_ai.request.temperature",
+  top_p: "gen_ai.request.top_p",
+  top_k: "gen_ai.request.top_k",
+  max_tokens: "gen_ai.request.max_tokens",
+} as const;
+
 /** What the conventions have no names for: without the first three a span cannot be trained on. */
 export const OWN = {
   promptIds: "grpu.prompt_token_ids",

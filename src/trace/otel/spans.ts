@@ -4,7 +4,7 @@ import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError, type Source } from "../../errors.ts";
 import { readItem, type TraceItem } from "../files/item.ts";
 import { parseJson } from "../read_trace.ts";
-import { fromAttributes, GEN_AI, type KeyValue, OWN, toAttributes } from "./attributes.ts";
+import { fromAttributes, GEN_AI, GEN_AI_SAMPLING, type KeyValue, OWN, toAttributes } from "./attributes.ts";
 import { fromParts, type PartMessage, toParts } from "./messages.ts";
 
 /** Fields of a trace that have attributes of their own; the others, and times to the last digit, go to `grpu.more`. */
@@ -64,7 +64,7 @@ function attributesOf(
   const { messages, response_message, finish_reason, token_counts, metadata } = trace;
   const more = Object.fromEntries(Object.entries(trace).filter(([name]) => !NAMED.has(name)));
   const output = { ...toParts(response_message), finish_reason: finish_reason ?? "unknown" };
-  return toAttributes({
+  const named = toAttributes({
     [GEN_AI.operation]: operation,
     [GEN_AI.provider]: "grpu",
     [GEN_AI.requestModel]: trace.model,
@@ -84,6 +84,22 @@ function attributesOf(
     [OWN.more]: JSON.stringify(more),
     [OWN.session]: session && JSON.stringify(session),
   });
+  return [...named, ...samplingAttributes(trace.sampling_params)];
+}
+
+/** The conventions make all of them doubles, except for the number of tokens. */
+function samplingAttributes(params: TraceRecord["sampling_params"] = {}): KeyValue[] {
+  return Object.entries(GEN_AI_SAMPLING).flatMap(([name, key]) => {
+    const value = params[name];
+    if (typeof value !== "number") return [];
+    return [{ key, value: name === "max_tokens" ? { intValue: `${value}` } : { doubleValue: value } }];
+  });
+}
+
+/** Those that a span names; undefined for none. */
+function samplingOf(found: Readonly<Record<string, unknown>>): object | undefined {
+  const named = Object.entries(GEN_AI_SAMPLING).filter(([, key]) => found[key] !== undefined);
+  return named.length > 0 ? Object.fromEntries(named.map(([name, key]) => [name, found[key]])) : undefined;
 }
 
 /** Microseconds, which a float64 holds for times of this century. */
@@ -147,10 +163,12 @@ function* itemsOf(span: Span, source: Source): Generator<TraceItem> {
   const [input, output, system] = [GEN_AI.input, GEN_AI.output, GEN_AI.system].map(at);
   const [reply] = (output ?? []) as PartMessage[];
   const reasons = found[GEN_AI.finishReasons] as string[] | undefined;
+  const sampling_params = samplingOf(found);
   yield readItem(
     {
       timestamp: Number(span.startTimeUnixNano) / 1e9,
       latency_ms: (Number(span.endTimeUnixNano) - Number(span.startTimeUnixNano)) / 1e6,
+      ...(sampling_params && { sampling_params }),
       ...(at(OWN.more) as object | undefined),
       trace_id: found[GEN_AI.responseId] ?? span.spanId,
       session_id: found[GEN_AI.conversation] ?? span.traceId,
