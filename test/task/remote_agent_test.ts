@@ -1,5 +1,5 @@
 /** Attempts by agents in other processes: the protocol, rewards, roles, ends and faults. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Task } from "../../src/data/types.ts";
 import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
 import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
@@ -14,7 +14,8 @@ const URLS = ["http://agent.test/run"];
 const AGENT = { agent_args: { style: "short" }, max_steps: 4 };
 const KEYS = { name: "role", group: "part" };
 
-interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "isJudgedLater">> {
+interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "isJudgedLater" | "keys">> {
+  readonly task?: Task;
   readonly agent: (call: AgentCall) => Promise<Response> | Response;
   readonly evaluate?: AttemptContext["evaluate"];
   readonly settings?: Partly<LoopSettings>;
@@ -22,7 +23,9 @@ interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "is
   readonly signal?: AbortSignal;
 }
 
-function start({ agent, evaluate, settings, script, signal = new AbortController().signal, ...options }: Setup) {
+const unending = () => new AbortController().signal;
+
+function start({ agent, task = TASK, evaluate, settings, script, signal = unending(), ...options }: Setup) {
   const sessions = new TestSessions();
   const { fetch, calls } = agentServer(sessions, agent);
   const backend = scriptedBackend(chatTokenizer(CHATML), script ?? (() => "and<|im_end|>"));
@@ -46,10 +49,7 @@ function start({ agent, evaluate, settings, script, signal = new AbortController
     settings: loopSettings({ workflow: { raise_on_error: false, retry_limit: 1 }, ...settings }),
   };
   const run = () =>
-    runAttempt(
-      { task: TASK, task_index: 0, rollout_index: 2 },
-      { draws: new DrawQueue(backend, signal), rank: 0, context },
-    );
+    runAttempt({ task, task_index: 0, rollout_index: 2 }, { draws: new DrawQueue(backend, signal), rank: 0, context });
   return { run, sessions, calls, backend };
 }
 
@@ -80,6 +80,7 @@ describe("one attempt", () => {
     });
     const episode = await run();
     expect(calls).toEqual([{ method: "POST", url: URLS[0] }]);
+    expect(asked[0]!.headers.get("content-type")).toBe("application/json");
     const { session_id, ...request } = asked[0]!.request;
     expect(session_id).toMatch(/^sum_1_2:2:0-[0-9a-f]{8}-0$/);
     expect(request).toEqual({
@@ -136,6 +137,21 @@ describe("one attempt", () => {
       requests.map(({ seed, prompt_ids }) => ({ seed, prompt_ids }));
     expect(known(remote.backend.requests)).toEqual(known(backend.requests));
     expect(remote.backend.requests).toHaveLength(3);
+  });
+
+  test("a session's id is short and of plain characters, whatever the task's", async () => {
+    const { run, sessions } = start({ agent: reporting(1), task: { ...TASK, id: `a //b${"c".repeat(99)}` } });
+    await run();
+    expect([...sessions.open.keys()][0]).toMatch(new RegExp(`^a_b${"c".repeat(61)}:2:0-[0-9a-f]{8}-0$`));
+  });
+
+  test.each([
+    [KEYS, { role: "sums" }],
+    [{ name: null, group: null }, { trajectory_name: "sums" }],
+  ])("with the keys %j, the session's metadata names the trajectory of plain calls", async (keys, named) => {
+    const { run, sessions } = start({ agent: reporting(1), keys });
+    await run();
+    expect(sessions.only.metadata).toMatchObject(named);
   });
 
   test("addresses take turns", async () => {
@@ -326,6 +342,7 @@ describe("answers that are none", () => {
     const episode = await run();
     expect(episode.trajectories).toEqual([]);
     expect(episode.metadata.error).toMatch(message);
+    expect(episode.metadata.error).toMatch(/^ConfigError: Cannot use the answer of the agent/);
     expect(episode.metadata.error).toMatch(/the agent http:\/\/agent\.test\/run to the session sum_1_2:2:0-/);
     expect(calls).toHaveLength(1);
     expect(sessions.only.ends[0]).toEqual({ reward: null, termination_reason: "error" });
@@ -348,17 +365,26 @@ describe("answers that are none", () => {
     await expect(run()).rejects.toMatchObject({ cause: { name: "ConfigError", kind: "code" } });
   });
 
-  test("an agent that cannot be reached", async () => {
-    const { run } = start({
-      agent() {
-        throw new TypeError("fetch failed", {
-          cause: Object.assign(new Error("connect refused"), { code: "ECONNREFUSED" }),
-        });
-      },
-    });
-    expect((await run()).metadata.error).toMatch(
-      /Cannot ask the agent http:\/\/agent.test\/run for the session \S+: ECONNREFUSED: connect refused\. Start the agent/,
-    );
+  const refused = Object.assign(new Error("connect refused"), { code: "ECONNREFUSED" });
+
+  test.each<[string, unknown, RegExp]>([
+    [
+      "a cause with a code",
+      new TypeError("fetch failed", { cause: refused }),
+      /: ECONNREFUSED: connect refused\. Start/,
+    ],
+    ["a cause alone", new TypeError("fetch failed", { cause: new Error("gone") }), /-0: gone\. Start/],
+    ["an error alone", new Error("socket hang up"), /-0: socket hang up\. Start/],
+    ["a text", "reset", /-0: reset\. Start/],
+  ])("an agent that cannot be reached, for %s", async (_, error, message) => {
+    const agent = () => {
+      throw error;
+    };
+    const told = String((await start({ agent }).run()).metadata.error);
+    expect(told).toMatch(/Cannot ask the agent http:\/\/agent.test\/run for the session \S+: /);
+    expect(told).toMatch(message);
+    const raising = start({ agent, settings: { workflow: { raise_on_error: true, retry_limit: 1 } } });
+    await expect(raising.run()).rejects.toMatchObject({ cause: { name: "ConfigError", kind: "code", cause: error } });
   });
 });
 
@@ -439,13 +465,14 @@ describe("callbacks", () => {
   test.each([
     ["without a cancel address there is nothing to cancel", undefined, ["POST"]],
     ["a cancel address that fails changes nothing", "/fails", ["POST", "DELETE"]],
+    ["what a cancel address answers is not read", "/streams", ["POST", "DELETE", "given up"]],
   ])("%s", async (_, location, methods) => {
     const { run, calls } = start({
       settings: { workflow: { workflow_args: { timeout: 0.05 } } },
       agent: () => accepted(location),
     });
     expect(await run()).toMatchObject({ termination_reason: "timeout", trajectories: [] });
-    expect(calls.map(({ method }) => method)).toEqual(methods);
+    await expect.poll(() => calls.map(({ method }) => method)).toEqual(methods);
   });
 });
 
@@ -568,19 +595,24 @@ describe("ends", () => {
     expect([...sessions.open.values()].map(({ ends }) => ends[0]!.reward)).toEqual([null, null, 1]);
   });
 
-  test("each further try waits longer", async () => {
-    const asked: number[] = [];
-    const { run } = start({
-      settings: { workflow: { retry_limit: 3, raise_on_error: false } },
+  test("each further try waits twice as long, up to five seconds", async () => {
+    const waits: unknown[] = [];
+    const { setTimeout: real } = globalThis;
+    const timer = vi.spyOn(globalThis, "setTimeout").mockImplementation(((run: () => void, ms: number) => {
+      if (ms < 250 || ms > 5000) return real(run, ms);
+      waits.push(ms);
+      return real(run, 0);
+    }) as typeof setTimeout);
+    onTestFinished(() => timer.mockRestore());
+    const { run, calls } = start({
+      settings: { workflow: { retry_limit: 8, raise_on_error: false } },
       agent() {
-        asked.push(performance.now());
         throw new Error("socket hang up");
       },
     });
     await run();
-    const [first = 0, second = 0, third = 0] = asked;
-    expect(second - first).toBeGreaterThan(240);
-    expect(third - second).toBeGreaterThan(480);
+    expect(calls).toHaveLength(8);
+    expect(waits).toEqual([250, 500, 1000, 2000, 4000, 5000, 5000]);
   });
 
   test("a prompt that is too long ends the attempt as in the process", async () => {

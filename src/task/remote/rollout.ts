@@ -63,9 +63,6 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
   const named = { [it.keys.name ?? "trajectory_name"]: it.name };
   const metadata = { run, task_id: task.id, ...place, is_validation, ...named };
   const session = await sessions.openSession({ session_id: asked.session_id, engine: roles.engine, metadata });
-  // Calls are refused at once, also when this attempt is no longer waited for.
-  const stop = () => roles.close();
-  signal.addEventListener("abort", stop);
   // With the judgement of an evaluator; with what was asked until the attempt ran out of time.
   policy.onEnd((end) => session.end(outcomeOf(end, roles)));
   try {
@@ -75,8 +72,8 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
     roles.close();
     return await judge(report, roles.trajectories(), it);
   } finally {
+    // Further calls are refused, also where this attempt is no longer waited for.
     roles.close();
-    signal.removeEventListener("abort", stop);
   }
 }
 
@@ -84,7 +81,6 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
 async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentReport> {
   const { policy, asked } = it;
   const calling = new AbortController();
-  const stopped = rejection(policy.signal);
   const reported = session.reported.then((body) => readReport(body, asked));
   let location: string | undefined;
   const answered = async () => {
@@ -94,25 +90,20 @@ async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentR
     return session.poll ? readReport(await session.poll(calling.signal), asked) : reported;
   };
   try {
-    return await Promise.race([stopped.promise, reported, answered()]);
+    return await Promise.race([rejection(policy.signal), reported, answered()]);
   } catch (error) {
     if (location !== undefined) cancel(location, it.fetch);
     throw error;
   } finally {
-    stopped.forget();
     calling.abort(new Error("The attempt has ended"));
   }
 }
 
-/** Rejects with the signal's reason when it aborts. */
-function rejection(signal: AbortSignal): { readonly promise: Promise<never>; forget(): void } {
-  let forget = () => {};
-  const promise = new Promise<never>((_, reject) => {
-    const stop = () => reject(signal.reason);
-    signal.addEventListener("abort", stop);
-    forget = () => signal.removeEventListener("abort", stop);
+/** Rejects with the reason of a signal, which lives as long as the attempt, when it aborts. */
+function rejection(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason));
   });
-  return { promise, forget };
 }
 
 async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Answer> {
@@ -173,16 +164,14 @@ function causeOf(error: unknown): string {
   return `${code}${inner instanceof Error ? inner.message : String(inner)}`;
 }
 
+/** Ends earlier where the signal, which lives as long as the attempt, aborts: the caller looks. */
 function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
+  return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      if (signal.aborted) reject(signal.reason);
-      else resolve();
+      resolve();
     };
     const timer = setTimeout(end, ms);
     signal.addEventListener("abort", end);
-    if (signal.aborted) end();
   });
 }
