@@ -265,6 +265,17 @@ describe("trajectories", () => {
     ]);
   });
 
+  test("the session's outcome names them as their calls do", async () => {
+    const { run, sessions } = start({
+      async agent({ ask }) {
+        for (const part of ["right", "left", "right"]) await ask("the", { role: "solver", part });
+        return Response.json({ trajectory_rewards: { "solver/left": 1, "solver/right": 0.5 } });
+      },
+    });
+    await run();
+    expect(sessions.only.ends[0]!.trajectory_rewards).toEqual({ "solver/right": 0.5, "solver/left": 1 });
+  });
+
   test("calls that name none are those of the task's name, and take the whole reward", async () => {
     const { run } = start({
       async agent(call) {
