@@ -27,7 +27,7 @@ const LOSSES = [
   ...["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"],
   ...["vanilla", "gspo", "sapo", "gpg", "reinforce", "clip_cov", "kl_cov", "geo_mean", "dppo_tv", "dppo_kl"],
   "bypass_mode",
-  ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map((name) => `tinker.${name}`),
+  ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"].map((name) => `tinker.${name}`),
   ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map((name) => `trl.${name}`),
 ];
 
