@@ -32,6 +32,7 @@ describe("a correction", () => {
     expect(metric([2, 1, 0.5, 4], capped, "rollout_is_ratio_fraction_low")).toBe(0);
     expect(metric([2, 1, 0.25, 4], capped, "rollout_is_ratio_fraction_low")).toBeCloseTo(1 / 3, 6);
     expect(of([2, 1, 0.5, 4], capped).metrics).not.toHaveProperty("rollout_corr/rollout_is_oob_ratio");
+    expect(metric([2, 1, 0.25, 4], icepop, "rollout_is_oob_ratio")).toBeCloseTo(2 / 3, 6);
     expect(of([1, 1, 1, 1], {}).weights).toBeUndefined();
   });
 
@@ -52,6 +53,29 @@ describe("a correction", () => {
     const atBounds = of([2, 9, 1, 0.5], { rollout_is: "sequence", rollout_is_threshold: 2 }).metrics;
     expect(atBounds["rollout_corr/rollout_is_ratio_fraction_high"]).toBe(0);
     expect(atBounds["rollout_corr/rollout_is_ratio_fraction_low"]).toBe(0);
+  });
+
+  test("counts a row whose mean ratio is a bound as inside it", () => {
+    // verl's means have 1e-8 in their divisor.
+    const [low, high] = [0.5 / (1 + 1e-8), 3 / (1 + 1e-8)];
+    const config = { rollout_is: "token", rollout_is_threshold: `${low}_${high}` };
+    for (const [ratio, counted] of [
+      [0.5, [0, 0]],
+      [3, [0, 0]],
+      [0.49, [0, 1]],
+      [3.01, [1, 0]],
+    ] as const) {
+      const shares = ["high", "low"].map((side) => metric([1, 1, 1, ratio], config, `rollout_is_seq_fraction_${side}`));
+      // Of three rows, the empty one is low.
+      expect(shares).toEqual([Math.fround(counted[0] / 3), Math.fround((1 + counted[1]) / 3)]);
+    }
+  });
+
+  test("has no deviation of one token", () => {
+    const one = of([3, 9, 1, 2], { rollout_is: "token", rollout_is_threshold: 9 }, [1, 0, 0, 0]);
+    expect(one.metrics["rollout_corr/rollout_is_std"]).toBe(0);
+    const two = of([3, 9, 1, 2], { rollout_is: "token", rollout_is_threshold: 9 }, [1, 0, 1, 0]);
+    expect(two.metrics["rollout_corr/rollout_is_std"]).toBeCloseTo(1, 6);
   });
 
   test("divides by the mean weight of tokens, or of the rows that have any", () => {

@@ -2,15 +2,7 @@
 import { type Constants, defineKernel, folded, type ParamTypes } from "../../compute/kernel.ts";
 import { forEachRow } from "../../data/offsets.ts";
 import { TOKEN_GROUPS } from "./aggregation.ts";
-import {
-  type LossDefinition,
-  type LossPlan,
-  type LossSettings,
-  planLoss,
-  type RowStatistic,
-  SETTING_NAMES,
-  type ShaderSettings,
-} from "./definition.ts";
+import { type LossPlan, planLoss, type RowStatistic, SETTING_NAMES, type ShaderSettings } from "./definition.ts";
 import { passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
 import { type RowStreams, rowStatistic } from "./row_statistics.ts";
 import { TINKER_LOSSES } from "./tinker.ts";
@@ -38,16 +30,9 @@ export const ROW_STATISTICS: readonly RowStatistic[] = [
 
 /** A plan for each branch of the shader: the reference runs the same function of a token. */
 const planOfCode = new Map<number, LossPlan>();
-for (const loss of [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES]) addPlans(loss);
-
-function addPlans(loss: LossDefinition): void {
-  const variants: LossSettings[] = [{}];
-  if ("importance_sampling_level" in loss.settings) variants.push({ importance_sampling_level: 1 });
-  const needed: LossSettings = "dro_beta" in loss.settings ? { dro_beta: 1 } : {};
-  for (const variant of variants) {
-    const plan = planLoss(loss, { ...needed, ...variant });
-    planOfCode.set(plan.code, plan);
-  }
+for (const loss of [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES]) {
+  const plan = planLoss(loss, "dro_beta" in loss.settings ? { dro_beta: 1 } : {});
+  planOfCode.set(plan.code, plan);
 }
 
 const PASS_BINDINGS = {
