@@ -25,6 +25,8 @@ const replies =
   (most: number): Rule =>
   (_, { replyTokens }) =>
     replyTokens <= most;
+const onlyRank: Rule = ({ lora, quantization, cache }, { replyTokens }) =>
+  lora?.rank === 8 && !quantization && !cache && replyTokens === 512;
 const withReplies = (replyTokens: number) => ({ shape: { ...DEFAULT_SHAPE, replyTokens } });
 
 describe("of what helps alone, all is advised", () => {
@@ -51,7 +53,12 @@ describe("of what helps alone, all is advised", () => {
       ({ foldAdapter }) => foldAdapter === "auto",
       ["model.fold_adapter=auto"],
     ],
-    ["no folded copy, as the plan chooses", { lora: {}, foldAdapter: "auto" }, () => false, []],
+    [
+      "no folded copy where there is none",
+      { lora: {}, foldAdapter: false, quantization: "nf4" },
+      ({ foldAdapter }) => foldAdapter === "auto",
+      [],
+    ],
     [
       "recomputation",
       { gradientCheckpointing: false },
@@ -90,7 +97,8 @@ describe("of what helps alone, all is advised", () => {
     ["replies of 63 tokens", {}, replies(64), [], withReplies(255)],
     ["a smaller rank", { lora: { rank: 9 } }, ({ lora }) => lora?.rank === 8, ["model.lora_rank=8"]],
     ["a smaller rank than the default", { lora: {} }, ({ lora }) => lora?.rank === 8, ["model.lora_rank=8"]],
-    ["a rank below 8", { lora: { rank: 8 } }, () => false, []],
+    ["a rank of 8 already", { lora: { rank: 8 } }, onlyRank, []],
+    ["a rank of 9", { lora: { rank: 9 } }, onlyRank, ["model.lora_rank=8"]],
   ])("%s", async (_, options, fits, advice, more) => {
     expect(await advise(options, fits, more)).toEqual(advice);
   });

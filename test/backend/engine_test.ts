@@ -10,6 +10,7 @@ import type { EnginePolicy, LossRows, Trainer } from "../../src/contract/engine.
 import { OutOfMemoryError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
+import { loraTargets } from "../../src/model/lora.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";
 import { changed, refusing } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
@@ -25,6 +26,7 @@ const ROWS: LossRows = {
 };
 const LOSS = { name: "cross_entropy", config: {} };
 const ranks = [{ rank: 0 }, { rank: 4 }];
+const TARGETS = loraTargets({ attn: true, mlp: true, unembed: true });
 
 interface Opening {
   readonly config: ModelConfig;
@@ -99,6 +101,18 @@ overDevices("the engine behind the servers", (device: Device) => {
     expect(engine.device).toBe(`${device.info.kind}: ${device.info.description}`);
     expect(engine.memory).toEqual(device.memory);
     expect(engine.decode).toBeUndefined();
+    clear();
+  });
+
+  test("a trainer holds values, gradients and two moments of what it trains, and counts its steps", async () => {
+    const { trainer, clear } = await open();
+    const [adapter, wider] = [await trainer(4), await trainer(8)];
+    const device = new CpuDevice();
+    const lora = (rank: number) => LanguageModel.create(device, CONFIG, { lora: { rank, targets: [...TARGETS] } });
+    expect([adapter.bytes, wider.bytes]).toEqual([4, 8].map((rank) => 4 * lora(rank).trainable.byteLength));
+    expect((await trainer(0)).bytes).toBe(4 * LanguageModel.create(device, CONFIG).trainable.byteLength);
+    await train(adapter, 2);
+    expect([adapter.step, wider.step]).toEqual([2, 0]);
     clear();
   });
 

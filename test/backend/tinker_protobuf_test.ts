@@ -7,6 +7,7 @@ import {
   type ForwardBackwardRequest,
 } from "../../src/backend/tinker/protobuf_messages.ts";
 import { RemoteError } from "../../src/errors.ts";
+import { Writer } from "../../src/protobuf.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { sdkMessage } from "../fixtures/tinker_messages.ts";
 
@@ -73,6 +74,39 @@ test.each([
   ["samples_with_prompt", Float32Array.of(Number.NaN, -0.75)],
 ])("decodeSamples() reads %s", (name, promptLogprobs) => {
   expect(decodeSamples(sdkMessage(name))).toEqual({ sequences: SEQUENCES, promptLogprobs });
+});
+
+describe("a result of a newer service", () => {
+  const sequence = (reason: number, more = new Writer()) =>
+    new Writer()
+      .varint(1, reason)
+      .bytes(2, Uint8Array.of(5, 0, 0, 0))
+      .bytes(3, new Uint8Array(4))
+      .bytes(9, more.finish());
+
+  test.each([
+    [0, "stop"],
+    [1, "length"],
+    [2, "stop"],
+  ])("with the stop reason %i written out is read as %s", (reason, stopReason) => {
+    const bytes = new Writer().message(1, sequence(reason)).finish();
+    expect(decodeSamples(bytes).sequences).toEqual([{ tokens: [5], logprobs: [0], stopReason }]);
+  });
+
+  test("may hold fields that are not known here", () => {
+    const samples = decodeSamples(
+      new Writer()
+        .message(1, sequence(0))
+        .bytes(7, Uint8Array.of(1, 2, 3))
+        .finish(),
+    );
+    expect(samples).toEqual({ sequences: [expect.anything()], promptLogprobs: undefined });
+    const output = new Uint8Array([
+      ...sdkMessage("training_output"),
+      ...new Writer().bytes(7, Uint8Array.of(9)).finish(),
+    ]);
+    expect(decodeTrainingOutput(output)).toEqual(decodeTrainingOutput(sdkMessage("training_output")));
+  });
 });
 
 describe("a damaged result ends in a RemoteError", () => {
