@@ -65,6 +65,23 @@ test("a server folds adapters only where a copy fits its budget", async () => {
   rmSync(folder, { recursive: true });
 });
 
+test("closing the engine frees its base and the device", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "grpu-engine-"));
+  const device = new CpuDevice();
+  const made = LanguageModel.create(device, CONFIG);
+  await saveModelFolder(folder, { model: made });
+  made.release();
+  const live: number[] = [];
+  const engine = await LocalEngine.open({
+    device: changed(device, { destroy: () => void live.push(device.memory.live) }),
+    folder,
+  });
+  expect(device.memory.live).toBeGreaterThan(0);
+  engine.close();
+  expect(live).toEqual([0]);
+  rmSync(folder, { recursive: true });
+});
+
 overDevices("the engine behind the servers", (device: Device) => {
   const open = async ({ config = CONFIG, dtype = "F32", on = device, warn }: Partial<Opening> = {}) => {
     const root = mkdtempSync(join(tmpdir(), "grpu-engine-"));
