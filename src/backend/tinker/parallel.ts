@@ -5,7 +5,7 @@ export async function inParallel<T, R>(
 ): Promise<R[]> {
   const own = new AbortController();
   const signal = of.signal ? AbortSignal.any([of.signal, own.signal]) : own.signal;
-  const results = new Array<R>(items.length);
+  const results: R[] = [];
   let next = 0;
   const worker = async () => {
     while (next < items.length) {
