@@ -61,14 +61,16 @@ function item(session: ListedSession, open: (id: string) => void): HTMLElement {
       },
       h("span", { class: "title" }, title || session_id),
       title === "" ? undefined : h("span", { class: "soft id" }, session_id),
-      h("span", { class: "soft facts" }, facts.join(" · "), outcome ? rewardMark(outcome.reward) : undefined),
+      h("span", { class: "soft facts" }, facts.join(" · "), outcome ? rewardMark(outcome) : undefined),
     ),
   );
 }
 
-/** A reward, or its lack. */
-export function rewardMark(reward: number | null): HTMLElement {
-  if (reward === null) return h("span", { class: "mark" }, "no reward");
+/** A reward, those of single trajectories, or its lack. */
+export function rewardMark({ reward, trajectory_rewards = {} }: NonNullable<ListedSession["outcome"]>): HTMLElement {
+  const each = Object.values(trajectory_rewards);
+  if (reward === null)
+    return h("span", { class: "mark" }, each.length > 0 ? `rewards ${each.map(number).join(", ")}` : "no reward");
   return h("span", { class: reward > 0 ? "mark right" : "mark" }, `reward ${number(reward)}`);
 }
 

@@ -45,7 +45,7 @@ function facts({ session, traces }: SessionView): HTMLElement {
   const { outcome, metadata } = session;
   const versions = [...new Set(traces.map(({ weight_version }) => weight_version ?? "unknown"))];
   const rows: (readonly [string, Child])[] = [
-    ["Reward", outcome ? rewardMark(outcome.reward) : "none yet"],
+    ["Reward", outcome ? rewardMark(outcome) : "none yet"],
     ...(outcome?.is_correct === undefined ? [] : [["Correct", outcome.is_correct ? "yes" : "no"] as const]),
     ...(outcome?.termination_reason ? [["Ended by", outcome.termination_reason] as const] : []),
     ["Weights", versions.join(", ") || "–"],

@@ -60,6 +60,8 @@ async function someStore(): Promise<MemoryTraceStore> {
     trace({ trace_id: "c", session_id: "<img src=x onerror=alert(1)>", logprobs: null, weight_version: null }),
   );
   for (let i = 0; i < 12; i++) await store.putTrace(trace({ trace_id: `d${i}`, session_id: `other ${i}` }));
+  const outcome = { reward: null, trajectory_rewards: { solver: 1, judge: 0.5 }, ended_at: now };
+  await store.putSession({ session_id: "other 0", metadata: {}, created_at: 1_700_000_000, outcome });
   return store;
 }
 
@@ -167,6 +169,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
     async (name, width, colorScheme) => {
       const { page, faults, shot } = await open({ width, colorScheme });
       await shot(`list ${name}`);
+      expect(await page.locator('[data-id="other 0"] .mark').innerText()).toBe("rewards 1, 0.5");
       await page.click('[data-id="task-1:0"]');
       await page.waitForSelector(".call");
       expect(await page.locator(".call").count()).toBe(2);
