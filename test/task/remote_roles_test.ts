@@ -60,6 +60,12 @@ describe("calls of a session", () => {
     expect(roles.trajectories().map(({ label }) => label)).toEqual(["header"]);
   });
 
+  test("with null for a name or a group name neither", async () => {
+    const { roles, send } = opened();
+    await send("chat", { agent: null, group: null });
+    expect(roles.trajectories().map(({ label }) => label)).toEqual(["task"]);
+  });
+
   test.each([[""], [{}], [true]])("whose name is %j are refused, with the parameter", async (agent) => {
     await expect(opened().send("chat", { agent })).rejects.toMatchObject({ param: "metadata.agent" });
   });
