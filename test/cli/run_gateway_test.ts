@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
+import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { streamFetch } from "../../src/cli/process/http.ts";
@@ -316,6 +317,32 @@ describe("a gateway that runs already", () => {
       await fetch(run.callback_url, { method: "POST", headers, body: JSON.stringify(report) });
     });
     expect(await attempt(new ExternalGateway(settings, { pollMs: 20 }), url)).toMatchObject(expected);
+  });
+
+  test("every API reaches the run through it, and both record the tokens that are trained", async () => {
+    const { store, settings } = await external();
+    const url = await serve(async (run, response) => {
+      const at = run.base_url.replace(/\/v1$/, "");
+      const anthropic = new Anthropic({ baseURL: at, authToken: run.api_key, apiKey: null, maxRetries: 0 });
+      const openai = new OpenAI({ baseURL: run.base_url, apiKey: run.api_key, maxRetries: 0 });
+      const messages = [{ role: "user" as const, content: "the" }];
+      const stream = anthropic.messages.stream({ model: run.model, max_tokens: 8, messages });
+      const { content } = await stream.finalMessage();
+      expect(content).toMatchObject([{ type: "text", text: "and" }]);
+      const { id, output_text } = await openai.responses.create({ model: run.model, input: "the" });
+      expect(output_text).toBe("and");
+      await openai.responses.create({ model: run.model, input: "on", previous_response_id: id });
+      response.end('{"reward": 1}');
+    });
+    const { trajectories, metadata } = await attempt(new ExternalGateway(settings), url);
+    expect(metadata.error).toBeUndefined();
+    const steps = trajectories.flatMap((each) => each.steps);
+    expect(steps).toHaveLength(3);
+    const [session] = await store.sessions({});
+    const traces = await store.traces({ session_id: session!.session_id });
+    expect(traces.map((each) => each.completion_token_ids)).toEqual(steps.map((step) => step.response_ids));
+    expect(traces.map((each) => each.prompt_token_ids)).toEqual(steps.map((step) => step.prompt_ids));
+    expect(traces.at(-1)!.prompt_origin).toBe("continued");
   });
 
   test("two runs on one gateway get the calls of their own sessions", async () => {
