@@ -383,7 +383,7 @@ def mistakes():
         return lambda: sampler.sample(prompt=row(ids), num_samples=1, sampling_params=types.SamplingParams(**params))
 
     found = {
-        "missing_input": failure(backward(datum(ids))),
+        "missing_input": failure(backward(datum(ids, advantages=ones), "importance_sampling")),
         "unknown_setting": failure(backward(datum(ids, logprobs=ones, advantages=ones), "ppo", loss_fn_config={"clip": 1.0})),
         "short_weights": failure(backward(datum(ids, weights=ones[1:]))),
         "not_finite": failure(backward(datum(ids, weights=ones * math.nan))),
@@ -400,6 +400,49 @@ def mistakes():
     found["alive"] = client.forward_backward([datum(ids, weights=ones)], "cross_entropy").result().metrics["loss:sum"]
     client.optim_step(ADAM).result()
     return found
+
+
+def newer():
+    """What later releases than the oldest send; nothing where the SDK lacks it."""
+    if not hasattr(types, "SaveWeightsExternalRequest"):
+        return {}
+    sdk = tinker.ServiceClient(base_url=URL, display_name="Newer requests", project_id="interop")
+    client = trainer(client=sdk)
+    row, ids = types.ModelInput.from_ints, tokens(client.get_tokenizer())
+    n = len(ids) - 1
+    one = client.forward([datum(ids)], "cross_entropy").result()
+    targets = np.stack([ids[1:], ids[:-1]], 1)
+    weights = np.linspace(-1, 1, 2 * n).reshape(n, 2).astype(np.float32)
+    two = client.forward_backward([datum(ids, target_tokens=targets, weights=weights)], "cross_entropy").result()
+    both = np.array(two.loss_fn_outputs[0]["logprobs"].data).reshape(n, 2)
+    half = np.concatenate([np.zeros(n // 2), np.ones(n - n // 2)])
+    q = dict(logprobs=logprobs(one)[0], advantages=half, sequence_ratio_mask=half)
+    gspo = client.forward_backward([datum(ids, **q)], "gspo").result()
+    inflight = got(client.save_weights_and_get_sampling_client(kind="inflight"))
+    pinned = got(client.save_weights_and_get_sampling_client())
+    scored = lambda sampler: sampler.compute_logprobs(row(ids)).result()[1:]
+    before = [scored(inflight), scored(pinned)]
+    client.optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    later = got(client.save_weights_and_get_sampling_client(kind="inflight"))
+    other = failure(lambda: client.optim_step(types.DimuonParams(learning_rate=1e-3)))
+    external = client.save_weights_external("out").result().path
+    rest = sdk.create_rest_client()
+    urls = rest.get_external_weights_urls(external).result().urls
+    found = rest.search_sessions(types.SessionSearchRequest(display_name="newer")).result().sessions
+    return {
+        "model_name": client.get_info().model_data.model_name,
+        "default_loss": [one.metrics["loss:sum"], -float(np.sum(logprobs(one)[0]))],
+        "shape": two.loss_fn_outputs[0]["logprobs"].shape,
+        "first_column": both[:, 0].tolist() == logprobs(one)[0].tolist(),
+        "weighted": [two.metrics["loss:sum"], -float(np.sum(both * weights))],
+        "elementwise": [float(np.sum(two.loss_fn_outputs[0]["elementwise_loss"].data)), two.metrics["loss:sum"]],
+        "gspo": [gspo.metrics["loss:sum"], -float(half.sum())],
+        "inflight": [scored(inflight) == before[0], scored(inflight) == scored(later), scored(pinned) == before[1]],
+        "other_optimiser": other,
+        "external": {name: len(urllib.request.urlopen(url).read()) for name, url in urls.items()},
+        "sessions": [[it.display_name, it.project_id, it.checkpoints_count] for it in found],
+        "project": [len(rest.list_training_runs(project_id=p).result().training_runs) for p in ("interop", "other")],
+    }
 
 
 for scenario in sys.argv[3:]:

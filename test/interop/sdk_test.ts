@@ -145,6 +145,21 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     }
   });
 
+  scenario("newer", "what later releases send works, or is refused at once by its name", (of) => {
+    // The oldest release has none of it.
+    if (Object.keys(of).length === 0) return;
+    expect(of.model_name).toBe(MODEL);
+    for (const pair of [of.default_loss, of.weighted, of.elementwise, of.gspo])
+      expect(Math.abs(pair[0] / pair[1] - 1)).toBeLessThan(1e-4);
+    expect(of.shape[1]).toBe(2);
+    expect(of.first_column).toBe(true);
+    expect(of.inflight).toEqual([false, true, true]);
+    expect(of.other_optimiser.text).toContain("trains only with AdamW");
+    expect(of.external["adapter_model.safetensors"]).toBeGreaterThan(1000);
+    expect(of.sessions).toEqual([["Newer requests", "interop", 1]]);
+    expect(of.project).toEqual([1, 0]);
+  });
+
   scenario("mistakes", "invalid requests fail in the category user, and the server continues", (of) => {
     const { alive, other_model, no_checkpoint, ...failed } = of;
     for (const [name, failure] of Object.entries<Output>(failed)) {
@@ -173,6 +188,7 @@ async function drive(sdk: Sdk, url: string): Promise<{ scenario: string; ok?: Ou
     "chunks",
     "side_by_side",
     "records",
+    "newer",
     "mistakes",
   ];
   if (sdk.hasTorch) scenarios.push("custom");

@@ -474,12 +474,12 @@ describe("the data of a training request", () => {
     [
       "a sparse vector",
       datum([[1]], { target_tokens: { ...targets(2), sparse: csr([0, 1], [0]), shape: [1] } }),
-      "target_tokens must be [1]: the tokens of model_input (sparse [1] with 1 elements).",
+      "target_tokens must have one element per token, [1] (sparse [1] with 1 elements).",
     ],
     [
       "other weights than targets",
       datum([[1]], { target_tokens: { ...targets(2, 3), shape: [1, 2] }, weights: floats(1) }),
-      "weights must be [1,2]: the tokens of model_input, and the targets of each ([] with 1 elements).",
+      "weights must have one element per token and target, [1,2] ([] with 1 elements).",
     ],
     [
       "no target per position",

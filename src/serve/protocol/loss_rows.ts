@@ -99,7 +99,7 @@ function checkTensor(
   const found = `${sparse ? "sparse " : ""}[${given}] with ${values.length} elements`;
   throw wrong(
     i,
-    `${name} must be [${wanted}]: the tokens of model_input${width === undefined ? "" : ", and the targets of each"} (${found}).`,
+    `${name} must have one element per token${width === undefined ? "" : " and target"}, [${wanted}] (${found}).`,
   );
 }
 
