@@ -49,7 +49,7 @@ export async function eventStream(source: EventSource): Promise<Response> {
         started();
       },
       (error: unknown) => {
-        if (isStarted && !signal.aborted) writer.write(encode(source.failure(error)));
+        if (isStarted && !isCallers(signal)) writer.write(encode(source.failure(error)));
         writer.close();
         left.abort(new DOMException("The stream failed.", "AbortError"));
         failed(error);
@@ -59,6 +59,12 @@ export async function eventStream(source: EventSource): Promise<Response> {
   return new Response(readable, {
     headers: { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" },
   });
+}
+
+/** Whether the caller ended its stream. Where a session or the server did, the caller must hear that its reply is not whole. */
+function isCallers({ aborted, reason }: AbortSignal): boolean {
+  const name = reason instanceof Error ? reason.name : undefined;
+  return aborted && (name === "AbortError" || name === "TimeoutError");
 }
 
 interface StreamWriter {

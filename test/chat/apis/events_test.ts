@@ -10,14 +10,14 @@ interface Run {
 }
 
 /** A stream with one event sent, whose source does nothing further by itself. */
-async function opened() {
+async function opened(signal = new AbortController().signal) {
   let run: Run | undefined;
   let [resolve, reject] = [() => {}, (_: Error) => {}];
   const promise = new Promise<void>((onEnd, onFailure) => {
     [resolve, reject] = [onEnd, onFailure];
   });
   const response = await eventStream({
-    signal: new AbortController().signal,
+    signal,
     run: (send, signal) => {
       run = { send, signal };
       send({ data: "first" });
@@ -34,6 +34,18 @@ test("a source that fails gets its signal aborted, and what it still sends is dr
   expect(await response.text()).toBe("data: first\n\ndata: broken\n\n");
   expect(run.signal.aborted).toBe(true);
   expect(() => run.send({ data: "late" })).not.toThrow();
+});
+
+test.each([
+  ["the session's end is told", new Error("the session has ended"), "data: first\n\ndata: the session has ended\n\n"],
+  ["a caller's own abort is not", new DOMException("gone", "AbortError"), "data: first\n\n"],
+])("a stream that is aborted: %s", async (_, reason, expected) => {
+  const controller = new AbortController();
+  const { response, run, reject } = await opened(controller.signal);
+  controller.abort(reason);
+  expect(run.signal.aborted).toBe(true);
+  reject(reason);
+  expect(await response.text()).toBe(expected);
 });
 
 test("a source that fails before its first event gives no stream, and its signal aborts", async () => {
