@@ -9,6 +9,8 @@ import type { Rule } from "./rules.ts";
 interface Vocabulary {
   readonly ids: Uint32Array;
   readonly bytes: readonly Uint8Array[];
+  /** The first byte of each. */
+  readonly first: Uint8Array;
   /** Bytes that each token shares with the one before it. */
   readonly shared: Uint32Array;
   readonly byId: ReadonlyMap<number, Uint8Array>;
@@ -41,6 +43,7 @@ function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
   const vocabulary = {
     ids: Uint32Array.from(tokens, ([id]) => id),
     bytes,
+    first: Uint8Array.from(bytes, ([byte]) => byte!),
     shared: Uint32Array.from(bytes, (each, i) => (i === 0 ? 0 : sharedLength(bytes[i - 1]!, each))),
     byId: new Map(tokens),
     silent,
@@ -88,6 +91,8 @@ export class GrammarConstraint implements TokenConstraint {
   private readonly masks = new Map<number, Allowed>();
   private readonly allowsSilent: boolean;
   private readonly words: number;
+  /** The last state where every token may come, for {@link sameAsFree}. */
+  private free: State | undefined;
 
   /**
    * @param options.allowsSilent tokens that are no text may come wherever the reply may end, as in a reply without a grammar
@@ -144,19 +149,41 @@ export class GrammarConstraint implements TokenConstraint {
     let allowed = this.masks.get(state.id);
     if (!allowed) {
       allowed = this.compute(state);
+      if (allowed.isFree) this.free = state;
       this.masks.set(state.id, allowed);
       if (this.masks.size > MOST_MASKS) this.masks.delete(this.masks.keys().next().value as number);
     }
     return allowed;
   }
 
+  /**
+   * First bytes after which the text goes on as from a state where every token may come: tokens that begin with one may come
+   * here too, so that the states of free text cost little.
+   */
+  private sameAsFree(state: State): Uint8Array {
+    const same = new Uint8Array(256);
+    const { free, automaton } = this;
+    if (free && free !== state && state.isComplete)
+      for (let byte = 0; byte < 256; byte++) {
+        const next = automaton.step(state, byte);
+        if (next && next === automaton.step(free, byte)) same[byte] = 1;
+      }
+    return same;
+  }
+
   /** Walks the tokens in order; each goes on from the state that the one before had after their shared bytes. */
   private compute(start: State): Allowed {
-    const { ids, bytes, shared, silent } = this.vocabulary;
+    const { ids, bytes, first, shared, silent } = this.vocabulary;
+    const isSame = this.sameAsFree(start);
     const mask = new Uint32Array(this.words);
     const path: State[] = [start];
     let [alive, count] = [0, 0];
     for (let i = 0; i < ids.length; i++) {
+      if (isSame[first[i]!] === 1) {
+        setBit(mask, ids[i]!);
+        count++;
+        continue;
+      }
       const common = shared[i]!;
       // The byte that was refused before is one of this token too.
       if (common > alive) continue;
