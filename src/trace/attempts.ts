@@ -46,10 +46,13 @@ export interface RecordedAttempt {
 
 /** `finish_reason` of a reply whose caller went away: a run does not train on it, and no later call continues it. */
 export const ABORTED = "abort";
+/** `finish_reason` of a reply that its worker broke off. Its client got an error and usually asks again: trained on is the second reply. */
+export const BROKEN_OFF = "error";
 
-/** The calls that are trained on: those that their caller waited for, or that the recording run names as its steps. */
+/** The calls that are trained on: those whose reply is whole, or that the recording run names as its steps. */
 export function trainedCalls(traces: readonly TraceRecord[], outcome: SessionOutcome | undefined): TraceRecord[] {
-  if (!outcome?.trajectories) return traces.filter(({ finish_reason }) => finish_reason !== ABORTED);
+  if (!outcome?.trajectories)
+    return traces.filter(({ finish_reason }) => finish_reason !== ABORTED && finish_reason !== BROKEN_OFF);
   const named = new Set(namedCalls(outcome.trajectories));
   return traces.filter(({ trace_id }) => named.has(trace_id));
 }
@@ -110,7 +113,7 @@ export function whySkipped(
   return hasReward || isJudged ? undefined : "no_reward";
 }
 
-/** The attempt that a session records. Calls are in the order of their start; those that their caller gave up are left out. */
+/** The attempt that a session records. Calls are in the order of their start; those that broke off are left out. */
 export function attemptOf(
   session: SessionSummary,
   { traces, keys }: { traces: readonly TraceRecord[]; keys: AttemptKeys },

@@ -136,6 +136,13 @@ describe("a call to a worker", () => {
     await expect.poll(traces).toMatchObject([{ finish_reason: "error", completion_token_ids: [10, 11] }]);
   });
 
+  test.each([["short"], ["fail"]] as const)("a stream that ends %s is recorded as an error", async (mode) => {
+    const { chat, worker, traces } = await setup();
+    worker.mode = mode;
+    await chat({ stream: true });
+    await expect.poll(traces).toMatchObject([{ finish_reason: "error", completion_token_ids: [10, 11] }]);
+  });
+
   test.each([[{}], [{ stream: true }]])(
     "that a worker does not take goes to another, and leaves one trace: %o",
     async (body) => {

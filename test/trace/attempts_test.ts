@@ -56,8 +56,11 @@ describe("the trajectories of a session", () => {
     expect(shape([call("b", 2), call("c", 3), call("a", 1), call("b2", 2)])).toEqual([["", "a b b2 c", 1]]);
   });
 
-  test("leave out calls that their caller gave up", () => {
-    const lost = { ...call("b", 2), finish_reason: "abort", logprobs: null };
+  test.each([
+    ["their caller gave up", "abort"],
+    ["their worker broke off", "error"],
+  ])("leave out calls that %s", (_, finish_reason) => {
+    const lost = { ...call("b", 2), finish_reason, logprobs: null };
     expect(shape([call("a", 1), lost, call("c", 3)])).toEqual([["", "a c", 1]]);
     expect(whySkipped(session(), { traces: [call("a", 1), lost] })).toBeUndefined();
     expect(whySkipped(session(), { traces: [lost] })).toBe("no_calls");

@@ -69,13 +69,16 @@ async function whole(call: WorkerCall, { worker, response }: WorkerAnswer): Prom
 
 function streamed(call: WorkerCall, { worker, response }: WorkerAnswer): Response {
   const sampled = new Gathered();
+  let hasError = false;
   const body = forwardedEvents(response.body!, {
     signal: call.signal,
     change: (event) => {
+      // vLLM ends a stream that fails with an error and `[DONE]`, as it ends a whole one.
+      hasError ||= Boolean(event.error);
       sampled.add(event);
       return forClient(event, call.body, call.fields);
     },
-    async end(brokeOff) {
+    async end(brokeOff = hasError || !sampled.isWhole ? "error" : undefined) {
       worker.release();
       if (!sampled.isEmpty) await call.record?.(sampled, brokeOff === undefined ? {} : { brokeOff });
     },
