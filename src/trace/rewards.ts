@@ -96,14 +96,16 @@ function rewarded(
   return { ...session, outcome: rows.reduce(withRow, before) };
 }
 
-/** A reward of all leaves those of single trajectories as they are. */
+/** A reward of all leaves those of single trajectories as they are, and these leave each other. */
 function withRow(known: SessionOutcome, { session_id: _, ...given }: RewardRow): SessionOutcome {
-  const outcome: SessionOutcome = { ...known, ...present(given) };
-  const { reward, trajectory_rewards: own = {}, trajectories } = outcome;
+  const own = { ...known.trajectory_rewards, ...given.trajectory_rewards };
+  const isOwn = given.trajectory_rewards !== undefined;
+  const outcome: SessionOutcome = { ...known, ...present(given), ...(isOwn && { trajectory_rewards: own }) };
+  const { trajectories } = outcome;
   if (!trajectories) return outcome;
   const set = trajectories.map((each) => ({
     ...each,
-    reward: own[each.label] ?? own[each.name] ?? reward ?? each.reward,
+    reward: own[each.label] ?? own[each.name] ?? given.reward ?? each.reward,
   }));
   return { ...outcome, trajectories: set };
 }

@@ -37,11 +37,20 @@ describe("a row", () => {
 
   test.each([
     ["all", { reward: 1 }, [1, 1, 1]],
-    ["a label", { trajectory_rewards: { "x/1": 2 } }, [5, 2, 5]],
+    ["a label", { trajectory_rewards: { "x/1": 2 } }, [0, 2, 0]],
     ["a name, and the rest", { reward: 3, trajectory_rewards: { x: 2, "x/1": 4 } }, [2, 4, 3]],
   ])("gives recorded trajectories their rewards: %s", async (_, row, expected) => {
     const found = await outcomeAfter({ reward: 5, trajectories: TRAJECTORIES, ended_at: 3 }, row);
     expect(found!.trajectories!.map(({ reward }) => reward)).toEqual(expected);
+  });
+
+  test("adds to the trajectories' rewards of another row, and of an earlier file", async () => {
+    const outcome = { reward: 5, trajectory_rewards: { y: 3 }, trajectories: TRAJECTORIES, ended_at: 3 };
+    const rows = [{ trajectory_rewards: { "x/0": 1 } }, { trajectory_rewards: { "x/1": 2 } }];
+    const found = (await outcomeAfter(outcome, ...rows))!;
+    expect(found.trajectory_rewards).toEqual({ y: 3, "x/0": 1, "x/1": 2 });
+    expect(found.trajectories!.map(({ reward }) => reward)).toEqual([1, 2, 3]);
+    expect(found.reward).toBe(5);
   });
 });
 
