@@ -67,8 +67,8 @@ function changed(request: PlanRequest, tries: readonly Try[]): Change {
   return { set: [...sets.values()].join(" "), request: now };
 }
 
-function isFixed({ set }: Change, { fixedSettings = [] }: PlanRequest): boolean {
-  return fixedSettings === "all" || set.split(" ").some((each) => fixedSettings.includes(settingOf(each)));
+function isFixed({ set }: Change, { fixedSettings }: PlanRequest): boolean {
+  return fixedSettings === "all" || set.split(" ").some((each) => fixedSettings?.includes(settingOf(each)));
 }
 
 function settingOf(set: string): string {
