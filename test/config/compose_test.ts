@@ -83,6 +83,18 @@ describe("layers", () => {
     );
   });
 
+  test("a backend that a file leaves to an interpolation is the default, and named so", () => {
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation
+    const texts = { "a.yaml": "rllm: {backend: '${oc.env:BACKEND,tinker}'}\n" };
+    const { config, origins } = attempt([], { texts });
+    expect([getAt(config, "rllm.backend"), origins.get("rllm.backend")?.text]).toEqual(["local", "default"]);
+  });
+
+  test("an engine of verl is written for verl alone", () => {
+    expect(getAt(attempt(["model_engine=megatron"]).config, "model_engine")).toBeUndefined();
+    expect(getAt(attempt(["rllm/backend=verl", "model_engine=megatron"]).config, "model_engine")).toBe("megatron");
+  });
+
   describe("verl's trees", () => {
     const verl = (...set: string[]) => ["rllm/backend=verl", ...set];
     const at = (path: string, ...set: string[]) => getAt(compose(verl(...set)).config, path);

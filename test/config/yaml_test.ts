@@ -65,6 +65,8 @@ describe("the quick reader", () => {
       expect([text, readPlain(text)]).toEqual([text, undefined]);
     }
     expect(readPlain("a:\nb: 1\n")?.tree).toEqual({ a: null, b: 1 });
+    expect(readPlain('"a b":\n  "c": 1\n')?.tree).toEqual({ "a b": { c: 1 } });
+    expect(readPlain('"a.b": 1\n')).toBeUndefined();
   });
 });
 
