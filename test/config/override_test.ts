@@ -86,6 +86,25 @@ describe("keys", () => {
     ]);
   });
 
+  test("what the code reads by name is not deleted; verl's own settings and added keys are", () => {
+    const deleted = (...set: string[]) => complaints(set)[0];
+    for (const [set, path] of [
+      [["~rllm.rollout.n"], "rllm.rollout.n"],
+      [["~rllm.rollout"], "rllm.rollout"],
+      [["~training.seed"], "training.seed"],
+      [["rllm/backend=verl", "~rllm.rollout.n"], "rllm.rollout.n"],
+    ] as const)
+      expect(deleted(...set)).toBe(`Cannot delete ${path}: the code reads it by name. Set it to another value.`);
+    expect(deleted("rllm.trainer.logger=[console,file]", "~rllm.trainer.logger.0")).toBe(
+      "Cannot delete rllm.trainer.logger.0: it is an item of a list. Set the whole list.",
+    );
+    const map = "rllm.algorithm.traj_group_adv_estimator_map";
+    expect(getAt(compose([`+${map}.x=1`, `~${map}.x=1`]).config, map)).toEqual({});
+    const own = "trainer.balance_batch";
+    const verl = compose(["rllm/backend=verl", `~${own}`]);
+    expect([getAt(verl.config, own), verl.origins.has(own)]).toEqual([undefined, false]);
+  });
+
   test("a section takes a dict, key by key", () => {
     const { config } = compose(["rllm.rollout={n: 4, train: {temperature: 0.5}}"]);
     expect(getAt(config, "rllm.rollout")).toMatchObject({

@@ -63,6 +63,8 @@ describe("a rule between settings", () => {
     ["oversampling with rejection", { [multiplier]: 2, "rllm.rejection_sample.enable": true }, undefined],
     ["groups that are all dropped", { "rllm.rollout.n": 1 }, "rllm.rollout.n"],
     ["groups as large as the least", { "rllm.rollout.n": 2 }, undefined],
+    ["a group size that is not set", { "rllm.rollout.n": "???" }, undefined],
+    ["no least group", { "rllm.rollout.n": 1, "rllm.rejection_sample.min_trajs_per_group": null }, undefined],
     ["a group size in validation alone", { "rllm.rollout.n": 1, "rllm.trainer.val_only": true }, undefined],
     [
       "asynchronous training that raises",
@@ -150,6 +152,9 @@ describe("a value and the type of its setting", () => {
     [{ ...INT, type: "float" }, Number.NaN, /\(NaN\)\.$/],
     [{ ...INT, type: "bool" }, "yes", /YAML 1\.2 reads only true and false\.$/],
     [{ ...INT, type: "bool" }, "maybe", /\("maybe"\)\.$/],
+    [{ ...INT, type: "bool" }, "yes please", /\("yes please"\)\.$/],
+    [{ ...INT, type: "bool" }, "oh no", /\("oh no"\)\.$/],
+    [{ ...INT, type: "bool" }, "OFF", /\("OFF"\)\. YAML 1\.2 reads only true and false\.$/],
     [{ ...INT, type: "dict" }, [1], /it takes a mapping \(\[1\]\)\.$/],
     [{ type: "str", default: "", describe: "", nullable: false }, [1], /\(\[1\]\)\.$/],
     [{ ...LIST, default: [] }, "y", /it takes a .*, in brackets \("y"\)\.$/],

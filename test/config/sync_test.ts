@@ -402,6 +402,19 @@ describe("verl synchronisation", () => {
   });
 });
 
+test("warnings about a file come in the order of its lines, those of the command line first", () => {
+  const lines = [
+    "rllm: {backend: verl}",
+    "trainer: {save_freq: 5}",
+    "data: {max_response_length: 9, train_batch_size: 8}",
+    "algorithm: {adv_estimator: grpo}",
+  ];
+  const { warnings } = compose(["trainer.test_freq=3"], { texts: { "a.yaml": `${lines.join("\n")}\n` } });
+  const placed = warnings.map(({ line }) => line);
+  expect(placed.filter((line) => line !== undefined)).toEqual([2, 3, 3, 4]);
+  expect(placed[0]).toBeUndefined();
+});
+
 describe("Tinker", () => {
   const tinker = (...set: string[]) => compose(["rllm/backend=tinker", ...set], { allowUnsupported: true });
 

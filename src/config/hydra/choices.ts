@@ -21,13 +21,13 @@ type Choose = (group: string, choice: Choice) => void;
 export function collectChoices(
   layers: readonly Layer[],
   overrides: readonly Override[],
-  { problems, backends = [] }: { problems: Problem[]; backends?: readonly string[] | undefined },
+  { problems, backends }: { problems: Problem[]; backends?: readonly string[] | undefined },
 ): Map<string, Choice> {
   const choices = new Map<string, Choice>();
   const choose: Choose = (group, choice) => {
     // verl's name for its tree, in files written for Hydra.
     if (group === "ppo_trainer") return;
-    if (group === BACKEND && backends.includes(choice.choice)) {
+    if (group === BACKEND && backends?.includes(choice.choice)) {
       choices.set(group, { ...choice, choice: BASE_OF_OWN, own: choice.choice });
       return;
     }
