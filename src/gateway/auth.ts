@@ -61,7 +61,7 @@ export const LOCAL_CALLER: CallerId = "local";
 /** Somebody who was let in. */
 export interface Caller {
   readonly id: CallerId;
-  /** Sent the admin token. */
+  /** Sent the admin token, or needs none. */
   readonly isAdministrator: boolean;
 }
 
@@ -111,10 +111,15 @@ export class Access {
     return this.agentWith(given, session);
   }
 
-  /** Lets in whoever may open and end sessions: an agent as {@link agent} does, and the admin token. @throws {AccessRefusal} */
+  /**
+   * Lets in whoever may open and end sessions: an agent as {@link agent} does, and the administrator.
+   * @throws {AccessRefusal}
+   */
   async agentOrAdministrator(request: Request, session?: GuardedSession): Promise<Caller> {
     const given = await keyOf(request);
-    if (isSame(given, this.admin)) return { id: "administrator", isAdministrator: true };
+    // Where there is no token, everybody here is the administrator, who gave the session its key and does not send it.
+    const manages = session?.key && !isSame(given, session.key) && this.isOpenTo(request);
+    if (manages || isSame(given, this.admin)) return { id: "administrator", isAdministrator: true };
     return { id: this.agentWith(given, session), isAdministrator: false };
   }
 
@@ -139,14 +144,19 @@ export class Access {
   async administrator(request: Request, options: { readonly allowsQuery?: boolean } = {}): Promise<void> {
     const given = await keyOf(request, options.allowsQuery);
     if (isSame(given, this.admin)) return;
-    // A page of another site may call models where `--cors` names it: that does not make it the administrator.
-    if (this.admin === undefined && this.isLocal && this.keys.length === 0 && !isForeignPage(request)) return;
+    if (this.isOpenTo(request)) return;
     if (this.isAgent(given))
       throw new AccessRefusal(403, "Cannot use an admin route with an agent's key. Send the admin token.");
     throw new AccessRefusal(
       401,
       "Cannot use an admin route: the admin token is missing or wrong. Send it as Authorization: Bearer TOKEN.",
     );
+  }
+
+  /** Whether the admin routes need no token. */
+  private isOpenTo(request: Request): boolean {
+    // A page of another site may call models where `--cors` names it: that does not make it the administrator.
+    return this.admin === undefined && this.isLocal && this.keys.length === 0 && !isForeignPage(request);
   }
 
   private isAgent(given: Uint8Array | undefined): boolean {

@@ -256,9 +256,9 @@ describe("agents that fail", () => {
 });
 
 describe("a gateway that runs already", () => {
-  async function external(apiKeys: readonly string[] = []) {
+  async function external(apiKeys: readonly string[] = [], adminToken: string | undefined = SETTINGS.adminToken) {
     const store = await openTraceStore("memory");
-    const gateway = await startGateway({ store, auth: { adminToken: SETTINGS.adminToken, apiKeys } });
+    const gateway = await startGateway({ store, auth: { adminToken: adminToken || undefined, apiKeys } });
     closing.push(() => gateway.close());
     const port = Number(new URL(gateway.url).port);
     return { gateway, store, settings: { ...SETTINGS, mode: "external" as const, port } };
@@ -343,6 +343,18 @@ describe("a gateway that runs already", () => {
     expect(traces.map((each) => each.completion_token_ids)).toEqual(steps.map((step) => step.response_ids));
     expect(traces.map((each) => each.prompt_token_ids)).toEqual(steps.map((step) => step.prompt_ids));
     expect(traces.at(-1)!.prompt_origin).toBe("continued");
+  });
+
+  test("a gateway of this machine without an admin token takes the run's outcome", async () => {
+    const { store, settings } = await external([], "");
+    const url = await serve(async (run, response) => {
+      await ask(run);
+      response.end('{"reward": 1}');
+    });
+    const { trajectories, metadata } = await attempt(new ExternalGateway(settings), url);
+    expect(metadata.error).toBeUndefined();
+    expect(trajectories).toMatchObject([{ reward: 1 }]);
+    expect(await store.sessions({})).toMatchObject([{ outcome: { reward: 1 } }]);
   });
 
   test("two runs on one gateway get the calls of their own sessions", async () => {

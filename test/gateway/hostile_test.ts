@@ -69,6 +69,11 @@ test("a page that may call models does not manage a gateway without a token", as
     expect(await status(path, {}), path).toBe(200);
   }
   expect(await status("/v1/models", { origin })).toBe(200);
+  await call(`${url}/sessions`, { body: { session_id: "s", own_key: true } });
+  const reward = async (headers: Record<string, string>) =>
+    (await call(`${url}/sessions/s/reward`, { body: { reward: 1 }, headers })).status;
+  expect(await reward({ origin })).toBe(401);
+  expect(await reward({ origin: url })).toBe(200);
 });
 
 describe("the same session named twice", () => {
