@@ -23,8 +23,8 @@ export class ApiError extends Error {
 
 /** The common part of both kinds of request. */
 export interface SamplingRequest {
-  /** Only those that the request sets. */
-  readonly params: Partial<Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">>;
+  /** Only those that the request sets. Its `stop_token_ids` end a reply beside those of the model. */
+  readonly params: Partial<SamplingParams>;
   readonly stop: readonly string[];
   readonly n: number;
   readonly logprobs: boolean;

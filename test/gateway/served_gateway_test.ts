@@ -5,6 +5,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openServedGateway, type ServedGatewayOptions } from "../../src/cli/run/served_gateway.ts";
+import { startGateway } from "../../src/gateway/mod.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
 import { openTraceStore } from "../../src/trace/mod.ts";
 import { CHROMIUM, openChromium } from "../fixtures/chromium.ts";
@@ -108,6 +109,29 @@ describe("a record", () => {
     expect(two).toMatchObject({ prompt_origin: "continued", parent_trace_id: one!.trace_id });
     const before = [...one!.prompt_token_ids, ...one!.completion_token_ids];
     expect(two!.prompt_token_ids.slice(0, before.length)).toEqual(before);
+  });
+
+  test("of a gateway that renders for it has the sampled tokens, and says which tokens end a reply", async () => {
+    const worker = await open({ store: "memory" });
+    const { tokenizer } = worker.engine;
+    const store = await openTraceStore("memory");
+    const gateway = await startGateway({ store, workers: { tokenizer } });
+    onTestFinished(() => gateway.close());
+    gateway.service.workers.add({ url: worker.url });
+    const openai = new OpenAI({ baseURL: `${gateway.url}/sessions/s/v1`, apiKey: "none", maxRetries: 0 });
+    const { choices } = await openai.chat.completions.create({ ...ASK, seed: 3 });
+    const messages = [...ASK.messages, choices[0]!.message, { role: "user" as const, content: "again" }];
+    await openai.chat.completions.create({ ...ASK, messages, stream: false, max_tokens: 3 });
+    const [first, second] = await store.traces({ session_id: "s" });
+    expect(tokenizer.decode(first!.completion_token_ids)).toBe(choices[0]!.message.content);
+    expect(first!.logprobs).toHaveLength(first!.completion_token_ids.length);
+    expect(second).toMatchObject({ prompt_origin: "continued", parent_trace_id: first!.trace_id });
+
+    const asked = { model: "letters", prompt: "spell", stop_token_ids: [97] };
+    await worker.client("none", "/sessions/w").completions.create(asked);
+    const traces = await fetch(`${worker.url}/sessions/w/traces`).then((answer) => answer.json());
+    const sampling_params = { stop_token_ids: [...worker.engine.eosTokenIds, 97] };
+    expect(traces).toMatchObject([{ sampling_params }]);
   });
 
   test("there is none without a store, and no page of it", async () => {

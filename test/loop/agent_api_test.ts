@@ -5,7 +5,7 @@ import type { SamplingParams } from "../../src/contract/backend.ts";
 import { type ApiContext, apiOf, type Callable } from "../../src/loop/rollout/agent_api.ts";
 import { Termination } from "../../src/task/rollout.ts";
 
-const OWN: SamplingParams = { temperature: 0.7, top_p: 0.9, top_k: 40, max_tokens: 64, stop_token_ids: [] };
+const OWN: SamplingParams = { temperature: 0.7, top_p: 0.9, top_k: 40, max_tokens: 64, stop_token_ids: [2] };
 
 function opened(run: Callable["completeText"] = async () => ({}) as never, chatTemplate = "") {
   const asked: unknown[] = [];
@@ -34,6 +34,7 @@ describe("the run's sampling parameters win", () => {
     [{ temperature: 0.7, top_p: 0.9, top_k: 40 }, {}, []],
     [{ max_tokens: 10 }, { max_tokens: 10 }, []],
     [{ max_tokens: 64 }, { max_tokens: 64 }, []],
+    [{ stop_token_ids: [7] }, { stop_token_ids: [2, 7] }, []],
     [{ max_tokens: 1000 }, { max_tokens: 64 }, []],
     [{ temperature: 0 }, {}, ["temperature=0; the run samples with temperature=0.7"]],
     [

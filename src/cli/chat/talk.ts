@@ -6,7 +6,7 @@ import type { ChatMessage } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 
 /** Settings that a person may change while they talk. Absent: the model's own. */
-export type TalkSettings = SamplingRequest["params"] & { readonly seed?: number };
+export type TalkSettings = Omit<SamplingRequest["params"], "stop_token_ids"> & { readonly seed?: number };
 
 /** What a reply was, when it is whole or was stopped. */
 export interface TalkReply {

@@ -96,5 +96,9 @@ function boundParams({ params }: SamplingRequest, { params: own, warn }: ApiCont
     if (asked === undefined || asked === own[name]) continue;
     warn?.(`An agent requests ${name}=${asked}; the run samples with ${name}=${own[name]} (rllm.rollout).`);
   }
-  return params.max_tokens === undefined ? {} : { max_tokens: Math.min(params.max_tokens, own.max_tokens) };
+  const { max_tokens, stop_token_ids } = params;
+  return {
+    ...(max_tokens !== undefined && { max_tokens: Math.min(max_tokens, own.max_tokens) }),
+    ...(stop_token_ids && { stop_token_ids: [...new Set([...own.stop_token_ids, ...stop_token_ids])] }),
+  };
 }

@@ -3,6 +3,8 @@ import { z } from "zod";
 import { ApiError, type TextRequest } from "../../request.ts";
 import { check, only, SAMPLING, samplingOf } from "../read.ts";
 
+/** Each sampled token is compared with all of them. */
+const MOST_STOP_TOKENS = 64;
 const TOKENS = z.array(z.number().int().min(0)).min(1);
 const MOST_PROMPTS = 2048;
 
@@ -15,15 +17,19 @@ const TEXT = z.strictObject({
   logprobs: z.number().int().min(0).max(20).nullish(),
   echo: only(false),
   best_of: only(1),
+  // vLLM's extension, which a gateway that renders prompts itself sends with the end tokens of its own tokenizer.
+  stop_token_ids: z.array(z.number().int().min(0)).max(MOST_STOP_TOKENS).nullish(),
   suffix: z.literal("", "only an empty one is supported").nullish(),
 });
 
 /** One request for each prompt of the body. @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function readTextRequests(body: unknown): [TextRequest, ...TextRequest[]] {
   const read = check(TEXT, body);
-  const { prompt, logprobs } = read;
+  const { prompt, logprobs, stop_token_ids } = read;
+  const sampling = samplingOf(read);
   const common = {
-    ...samplingOf(read),
+    ...sampling,
+    params: { ...sampling.params, ...(stop_token_ids && { stop_token_ids }) },
     logprobs: typeof logprobs === "number",
     ...(logprobs && { topLogprobs: logprobs }),
   };
