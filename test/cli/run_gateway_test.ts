@@ -378,6 +378,44 @@ describe("a gateway that runs already", () => {
     expect(new Set(traces.map(({ weight_version }) => weight_version))).toEqual(new Set([5]));
   });
 
+  test("one that was started again gets the run back, and calls of its sessions never go to another worker", async () => {
+    const first = await external();
+    const { settings } = first;
+    const own = new ExternalGateway(settings);
+    const url = await serve(async (run, response) => {
+      await ask(run);
+      response.end('{"reward": 1}');
+    });
+    await attempt(own, url);
+    await first.gateway.close();
+    const auth = { adminToken: SETTINGS.adminToken };
+    const again = await startGateway({ store: await openTraceStore("memory"), auth, port: settings.port });
+    closing.push(() => again.close());
+    const strangers: AgentRequest[] = [];
+    const stranger = await serve((asked, response) => {
+      if (asked) strangers.push(asked);
+      response.end("{}");
+    });
+    again.service.workers.add({ url: new URL(stranger).origin });
+    const sampling_params = { rllm_metadata: { session_id: "early" }, model: "run-early" };
+    await again.service.sessions.create({ session_id: "early", sampling_params });
+    const early = { base_url: `${again.url}/sessions/early/v1`, api_key: "none", model: "m" } as AgentRequest;
+    await expect(ask(early)).rejects.toMatchObject({ status: 503, code: "no_worker" });
+
+    const open = (session_id: string) =>
+      own.openSession({ session_id, engine: {} as never, metadata: { weight_version: 7 } });
+    const sessions = await Promise.all(["a", "b"].map(open));
+    expect(again.service.workers.list().map(({ model_name }) => model_name)).toEqual([
+      null,
+      expect.stringMatching(/^run-/),
+    ]);
+    expect(again.service.weightVersion).toBe(7);
+    for (const { end } of sessions) await end({ reward: null });
+    expect(strangers).toEqual([]);
+    await own.close();
+    expect(again.service.workers.size).toBe(1);
+  });
+
   test("the run's own trace store records as well", async () => {
     const { settings } = await external();
     const url = await serve(async (run, response) => {

@@ -25,6 +25,7 @@ const TIMES: ExternalTimes = { pollMs: 1000, answerMs: 30_000 };
 const MOST_FAILED_POLLS = 10;
 
 const REGISTERED = z.looseObject({ worker_id: z.string() });
+const WORKERS = z.array(REGISTERED);
 const CREATED = z.looseObject({ key: z.string().nullish() });
 const SESSION = z.looseObject({
   outcome: z.looseObject({ report: z.unknown().optional(), ended_at: z.unknown().optional() }).nullish(),
@@ -51,6 +52,9 @@ export class ExternalGateway implements SessionHost {
   private readonly name = `run-${crypto.randomUUID().slice(0, 8)}`;
   private opened: Opened | undefined;
   private worker: string | undefined;
+  /** What registers the run's endpoint. */
+  private registration: object = {};
+  private joining: Promise<void> | undefined;
   private version: unknown;
   private pushed: Promise<unknown> = Promise.resolve();
   private readonly times: ExternalTimes;
@@ -73,14 +77,37 @@ export class ExternalGateway implements SessionHost {
     const { endpoint } = opened;
     try {
       const url = publicUrl({ ...this.settings, host, tunnel: undefined }, endpoint.url);
-      const body = { url, api_key: workerKey, model_name: this.name };
-      this.worker = REGISTERED.parse(await this.ask("POST", "/admin/workers", { body })).worker_id;
+      this.registration = { url, api_key: workerKey, model_name: this.name };
+      await this.register();
       await this.ask("POST", "/admin/reload", { body: {}, isOptional: true });
     } catch (error) {
       await this.close();
       throw error;
     }
     return `${this.url} (external)`;
+  }
+
+  private async register(): Promise<void> {
+    this.worker = REGISTERED.parse(await this.ask("POST", "/admin/workers", { body: this.registration })).worker_id;
+  }
+
+  /**
+   * A gateway that was started again knows neither the worker nor the weights' version. Sessions that open at once share one
+   * look, so that the worker is registered once.
+   */
+  private join(): Promise<void> {
+    this.joining ??= this.joinAgain().finally(() => {
+      this.joining = undefined;
+    });
+    return this.joining;
+  }
+
+  private async joinAgain(): Promise<void> {
+    const { success, data } = WORKERS.safeParse(await this.ask("GET", "/admin/workers", { isOptional: true }));
+    // A gateway that lists no workers cannot tell.
+    if (!success || data.some(({ worker_id }) => worker_id === this.worker)) return;
+    await this.register();
+    this.version = undefined;
   }
 
   private async openEndpoint(workerKey: string, tell: (line: string) => void): Promise<Opened & { host: string }> {
@@ -118,6 +145,7 @@ export class ExternalGateway implements SessionHost {
   async openSession({ session_id, engine, metadata }: SessionRequest): Promise<OpenSession> {
     if (!this.opened) throw new Error("Cannot open a session: the run's endpoint is not open.");
     const { sessions, store } = this.opened.endpoint.service;
+    await this.join();
     await this.push(metadata.weight_version);
     const own = await sessions.create({ session_id, engine, metadata });
     const path = `/sessions/${encodeURIComponent(session_id)}`;

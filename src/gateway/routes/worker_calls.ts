@@ -56,11 +56,17 @@ export async function answerThere(asked: SessionCall): Promise<Response> {
     path,
     body: whole,
     session: session?.id,
+    isNamed: namesRun(params),
     signal,
     pool,
     fields,
     ...(record && { record: (sampled: Gathered, how: HowItEnded) => record(whole, sampled, how) }),
   });
+}
+
+/** A run's session names its worker: another one, while a gateway that was started again lacks it, has other weights. */
+function namesRun({ rllm_metadata, model }: JsonBody): boolean {
+  return rllm_metadata !== undefined && model !== undefined;
 }
 
 /**
@@ -109,6 +115,7 @@ async function translated(session: LiveSession, call: SessionCall): Promise<Resp
         headers: request.headers,
         body: withExtensions({ ...body, ...params }, CHAT, service.fields),
         model,
+        isNamed: namesRun(params),
         session: session.id,
         signal,
         pool: service.workers,

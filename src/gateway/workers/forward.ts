@@ -14,6 +14,8 @@ export interface WorkerCall {
   /** As the client sent it, with the session's parameters. */
   readonly body: JsonBody;
   readonly session: string | undefined;
+  /** Only workers of the body's model take it. */
+  readonly isNamed?: boolean | undefined;
   readonly signal: AbortSignal;
   readonly pool: WorkerPool;
   readonly fields: FieldSettings;
@@ -29,7 +31,7 @@ export interface HowItEnded {
 
 /** @throws {ApiError} as {@link askWorker} */
 export async function forward(call: WorkerCall): Promise<Response> {
-  const { request, path, body, fields, session, signal, pool } = call;
+  const { request, path, body, fields, session, isNamed, signal, pool } = call;
   const isPost = request.method === "POST";
   const answer = await askWorker({
     method: request.method,
@@ -37,6 +39,7 @@ export async function forward(call: WorkerCall): Promise<Response> {
     headers: request.headers,
     body: isPost ? withExtensions(body, path, fields) : undefined,
     model: body.model,
+    isNamed,
     session,
     signal,
     pool,

@@ -111,18 +111,23 @@ export class WorkerPool {
    * The session's worker, while it answers; else the one with the fewest running calls per weight.
    * @param of.than a worker that just failed, taken only where there is no other
    * @param of.model only workers of that `model_name` where there are any, else those without a name before others
+   * @param of.isNamed only workers of that `model_name`, because no other has its weights
    * @returns undefined where none answers
    */
   route(
     session: string | undefined,
-    of: { readonly than?: RoutedWorker | undefined; readonly model?: unknown } = {},
+    of: {
+      readonly than?: RoutedWorker | undefined;
+      readonly model?: unknown;
+      readonly isNamed?: boolean | undefined;
+    } = {},
   ): RoutedWorker | undefined {
     const healthy = [...this.workers.values()].filter(({ isDead }) => !isDead);
     const named = [...this.workers.values()].filter(({ info }) => info.model_name === of.model);
     const unnamed = healthy.filter(({ info }) => info.model_name === null);
     // Others would answer with another model: of workers that have the name, dead ones are waited for.
     const others = of.model === undefined ? healthy : preferred(healthy, unnamed);
-    const known = named.length > 0 ? named.filter(({ isDead }) => !isDead) : others;
+    const known = named.length > 0 || of.isNamed ? named.filter(({ isDead }) => !isDead) : others;
     const candidates = preferred(
       known,
       known.filter(({ info }) => info !== of.than?.info),

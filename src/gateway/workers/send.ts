@@ -13,6 +13,8 @@ export interface WorkerRequest {
   readonly body?: JsonBody | undefined;
   /** What it names as its model. */
   readonly model: unknown;
+  /** Only workers of that name take it. */
+  readonly isNamed?: boolean | undefined;
   readonly session: string | undefined;
   readonly signal: AbortSignal;
   readonly pool: WorkerPool;
@@ -32,11 +34,11 @@ const TRIES = 3;
  * @throws {ApiError} 503 where none takes a connection, 502 where one took the request and breaks off; the signal's reason
  */
 export async function askWorker(request: WorkerRequest): Promise<WorkerAnswer> {
-  const { pool, session, model, signal } = request;
+  const { pool, session, model, isNamed, signal } = request;
   let failed: RoutedWorker | undefined;
   let cause: unknown;
   for (let tries = 0; tries < TRIES; tries++) {
-    const worker = pool.route(session, { than: failed, model });
+    const worker = pool.route(session, { than: failed, model, isNamed });
     if (!worker) break;
     try {
       return { worker, response: await send(request, worker) };
